@@ -1,0 +1,317 @@
+// Runs every kind of agent on a real LangGraph server through threadway and the official client, and compares with LangGraph's thread.
+
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { buildResumeArray, verifyEvents } from "@ag-ui/client";
+import { EventSchemas } from "@ag-ui/core/schemas";
+import jsonpatch from "fast-json-patch";
+import { from, lastValueFrom } from "rxjs";
+import { Client } from "./gateway.mjs";
+import { exact, firstDifference, interruptIds, ofClient, ofThread, stateOf } from "./thread.mjs";
+
+const TERMINAL = ["RUN_FINISHED", "RUN_ERROR"];
+const OPTIONS = { concurrency: 8, timeout: 60_000 };
+
+// The client only warns of material that it strips and of patches that it cannot apply: both are faults of ours.
+const warnings = [];
+console.warn = (...words) => void warnings.push(words.join(" "));
+console.error = () => {}; // what it says here it also throws
+
+// ---------------------------------------------------------------- what must hold for every run
+/** Run once and check the stream, its end, and that the client holds what LangGraph holds. */
+async function run(client, end, options) {
+  const run = await client.record(options);
+  try {
+    assert.equal(run.refused, undefined, `the client refused the run: ${run.refused}`);
+    await checkStream(run);
+    checkEnd(client, run, end);
+    checkThread(client, run);
+    checkStreamed(run);
+  } catch (failure) {
+    failure.message += `\nthe events were:\n${run.wire.map((event) => `  ${event}`).join("\n")}`;
+    throw failure;
+  }
+  return run;
+}
+
+/** The stream is legal AG-UI 1.0, and the client's pipeline let all of it through unchanged. */
+async function checkStream({ wire, events }) {
+  const sent = wire.map((event) => JSON.parse(event));
+  for (const event of sent) same(EventSchemas.parse(event), event, `schema of ${event.type}`);
+  await lastValueFrom(from(sent).pipe(verifyEvents(false)));
+  same(events, sent, "the events that subscribers saw");
+}
+
+/** One RUN_STARTED first, one terminal event last, both with the client's ids; the end is of the kind expected. */
+function checkEnd(client, { events, runId, after }, end) {
+  const { threadId } = client;
+  const places = (types) => [...events.keys()].filter((place) => types.includes(events[place].type));
+  same(places(["RUN_STARTED"]), [0], "places of RUN_STARTED");
+  same(places(TERMINAL), [events.length - 1], "places of terminal events");
+  same(pick(events[0], ["threadId", "runId"]), { threadId, runId }, "RUN_STARTED");
+  const last = events.at(-1);
+  if (end.error) {
+    const { error: code, message } = after.thread.error;
+    assert.equal(code, end.error, "LangGraph's own error");
+    same(pick(last, ["type", "code", "message"]), { type: "RUN_ERROR", code, message }, "the terminal event");
+    return;
+  }
+  same(pick(last, ["type", "threadId", "runId"]), { type: "RUN_FINISHED", threadId, runId }, "the terminal event");
+  assert.equal(last.outcome?.type, end.outcome, "outcome");
+  const open = end.outcome === "interrupt" ? interruptIds(after.state) : [];
+  same((last.outcome.interrupts ?? []).map(({ id }) => id).sort(), open.sort(), "interrupt ids");
+  same(client.pendingInterrupts.map(({ id }) => id).sort(), open, "the client's pending interrupts");
+}
+
+/** The client's messages and state equal the thread's, and the wire had every digit of the state. */
+function checkThread(client, { sent, wire, after }) {
+  const { values } = after.state;
+  same(ofClient(client.messages), ofThread(values, client.threadId), "the client's messages against the thread's");
+  same(client.state, stateOf(values), "the client's state against the thread's");
+  let state = exact(JSON.stringify(sent.state));
+  for (const event of wire.map(exact)) {
+    if (event.type === "STATE_SNAPSHOT") state = event.snapshot;
+    if (event.type === "STATE_DELTA") state = jsonpatch.applyPatch(state, event.delta, true).newDocument;
+  }
+  same(state, stateOf(exact(after.text).values), "the state on the wire, digit by digit, against the thread's");
+}
+
+/** What the run added was streamed as it came; a snapshot at the end has not made up for it. */
+function checkStreamed({ events, sent, before, after }) {
+  const deltas = (type, key, id) => events.filter((event) => event.type === type && event[key] === id).map((event) => event.delta).join("");
+  const known = new Set([...sent.messages, ...(before.state.values.messages ?? [])].map(({ id }) => id));
+  for (const message of ofThread(after.state.values).messages) {
+    if (known.has(message.id)) continue;
+    if (message.role === "assistant") {
+      same(deltas("TEXT_MESSAGE_CONTENT", "messageId", message.id), message.content, `streamed text of ${message.id}`);
+      for (const call of message.toolCalls) {
+        same(JSON.parse(deltas("TOOL_CALL_ARGS", "toolCallId", call.id) || "{}"), call.arguments, `streamed arguments of ${call.id}`);
+      }
+    }
+    if (message.role === "tool") {
+      const results = events.filter((event) => event.type === "TOOL_CALL_RESULT" && event.messageId === message.id);
+      const { toolCallId, content } = message;
+      same(results.map((event) => pick(event, ["toolCallId", "content"])), [{ toolCallId, content }], `result ${message.id}`);
+    }
+  }
+}
+
+function same(actual, expected, what) {
+  const difference = firstDifference(actual, expected);
+  if (difference) assert.fail(`${what}: ${difference}`);
+}
+
+function pick(event, keys) {
+  return Object.fromEntries(keys.map((key) => [key, event[key]]));
+}
+
+function count({ events }, type) {
+  return events.filter((event) => event.type === type).length;
+}
+
+const success = { outcome: "success" };
+const interrupt = { outcome: "interrupt" };
+
+// ---------------------------------------------------------------- the runs
+describe("one turn", OPTIONS, () => {
+  test("text is streamed token by token", async () => {
+    const client = new Client("text");
+    client.say({ tokens: 12 });
+    const done = await run(client, success);
+    assert.equal(count(done, "TEXT_MESSAGE_CONTENT"), 12);
+    const { headers } = client.response;
+    assert.match(headers.get("content-type"), /^text\/event-stream/);
+    assert.equal(headers.get("cache-control"), "no-cache, no-transform");
+    assert.equal(headers.get("x-accel-buffering"), "no");
+    assert.match(done.body, /^retry:/);
+    assert.doesNotMatch(done.body, /\r/);
+  });
+
+  test("plain words are answered too", async () => {
+    const client = new Client("text");
+    client.say("What is the weather in Zürich? 🌦\u2028");
+    await run(client, success);
+  });
+
+  for (const flavour of ["v1", "anthropic", "reasoning_content", "string"]) {
+    test(`parallel tool calls, ${flavour} content`, async () => {
+      const client = new Client("agent");
+      client.say({ flavour });
+      const done = await run(client, success);
+      assert.equal(count(done, "TOOL_CALL_START"), 2);
+      assert.equal(count(done, "REASONING_MESSAGE_CONTENT"), flavour === "string" ? 0 : 3);
+      assert.equal(count(done, "CUSTOM"), 1);
+    });
+  }
+
+  test("a tool that is slower than its sibling", async () => {
+    const client = new Client("agent");
+    client.say({ tool_sleep: 0.4, tool_index: 0 });
+    await run(client, success);
+  });
+
+  test("failing tools are results with an error, and the model answers after them", async () => {
+    const client = new Client("tool_error");
+    client.say("go");
+    const done = await run(client, success);
+    const { messages } = ofThread(done.after.state.values);
+    assert.deepEqual(messages.filter(({ role }) => role === "tool").map(({ failed }) => failed), [true, true, false]);
+    assert.equal(messages.at(-1).role, "assistant");
+  });
+
+  for (const error of ["ValueError", "RuntimeError", "TimeoutError", "ConnectionError", "CustomBoom"]) {
+    test(`a model that raises ${error} in the middle of its text`, async () => {
+      const client = new Client("failing");
+      client.say({ error });
+      const done = await run(client, { error });
+      assert.equal(count(done, "TEXT_MESSAGE_CONTENT"), 4, "one whole message, three tokens of another");
+    });
+  }
+
+  test("subgraphs of subgraphs", async () => {
+    const client = new Client("subgraphs");
+    client.say("go");
+    await run(client, success);
+  });
+
+  test("an agent that a tool runs", async () => {
+    const client = new Client("subagent");
+    client.say("go");
+    await run(client, success);
+  });
+
+  test("todos in the state", async () => {
+    const client = new Client("todos");
+    client.say("go");
+    await run(client, success);
+    assert.equal(client.state.todos.length, 2);
+  });
+
+  test("state of every shape, changed node by node", async () => {
+    const client = new Client("counter");
+    client.say("go");
+    const done = await run(client, success);
+    assert.ok(count(done, "STATE_DELTA") > 0, "deltas, not only snapshots");
+    assert.match(done.body, /[^\d]12345678901234567891[^\d]/);
+  });
+
+  test("a graph without messages, driven by the client's state", async () => {
+    const client = new Client("slow", { state: { steps: 4, delay: 0.05, size: 2000 } });
+    const done = await run(client, success);
+    assert.equal(count(done, "CUSTOM"), 4);
+    assert.equal(client.state.i, 4);
+  });
+
+  test("a flood of custom events, in order", async () => {
+    const client = new Client("flood", { state: { n: 2000, size: 100, every: 50 } });
+    const done = await run(client, success);
+    const seen = done.events.filter(({ type }) => type === "CUSTOM").map(({ value }) => value.i);
+    same(seen, [...Array(2000).keys()], "custom events");
+  });
+});
+
+describe("interrupts", OPTIONS, () => {
+  /** Answer every pending interrupt, in the client's order. */
+  const answer = (client, payload) => {
+    const answers = client.pendingInterrupts.map((pending, n) => [pending.id, { status: "resolved", payload: payload(pending, n) }]);
+    return { resume: buildResumeArray(client.pendingInterrupts, Object.fromEntries(answers)) };
+  };
+
+  test("one node asks", async () => {
+    const client = new Client("interrupt_node");
+    client.say("go");
+    await run(client, interrupt);
+    assert.equal(client.pendingInterrupts.length, 1);
+    await run(client, success, answer(client, () => "yes"));
+    assert.deepEqual(client.state.answers, ["prep", { ask: "yes" }, "fin"]);
+  });
+
+  test("two nodes ask at once", async () => {
+    const client = new Client("interrupt_parallel");
+    client.say("go");
+    await run(client, interrupt);
+    assert.equal(client.pendingInterrupts.length, 2);
+    await run(client, success, answer(client, ({ id }) => ({ answerTo: id })));
+    assert.equal(client.state.answers.length, 3);
+  });
+
+  test("two tool calls wait for approval; one is approved, one denied", async () => {
+    const client = new Client("hitl");
+    client.say("go");
+    await run(client, interrupt);
+    const bound = client.pendingInterrupts.map(({ toolCallId }) => toolCallId);
+    assert.deepEqual(bound, ["call_e", "call_d"]);
+    const done = await run(client, success, answer(client, ({ toolCallId }) => ({ approved: toolCallId === "call_e" })));
+    const results = ofThread(done.after.state.values).messages.filter(({ role }) => role === "tool");
+    assert.deepEqual(
+      Object.fromEntries(results.map(({ toolCallId, failed }) => [toolCallId, failed])),
+      { call_e: false, call_d: true },
+    );
+  });
+});
+
+describe("a second turn on the same thread", OPTIONS, () => {
+  test("by the client that had the first", async () => {
+    const client = new Client("text");
+    client.say({ tokens: 3 });
+    await run(client, success);
+    client.say({ tokens: 5 });
+    const done = await run(client, success);
+    assert.equal(done.after.state.values.messages.length, 4);
+  });
+
+  test("by a client that holds nothing of the first", async () => {
+    const first = new Client("agent");
+    first.say("go");
+    await run(first, success);
+    const client = new Client("agent", { threadId: first.threadId });
+    client.say({ tools: false });
+    const done = await run(client, success);
+    assert.equal(done.after.state.values.messages.length, 7);
+  });
+
+  test("with the same tool call ids again", async () => {
+    const client = new Client("agent");
+    client.say("go");
+    await run(client, success);
+    client.say("again");
+    await run(client, success);
+    client.say("and again");
+    await run(client, success);
+  });
+
+  test("with the state that the client was given, which it sends back", async () => {
+    const client = new Client("counter");
+    client.say("go");
+    await run(client, success);
+    client.say("again");
+    const done = await run(client, success);
+    // A client in JavaScript cannot even hold the big integer: what it sends back is not the thread's number.
+    const { big, count, log } = exact(done.after.text).values;
+    assert.equal(big, "number 12345678901234567892");
+    assert.equal(count, "number 6");
+    assert.equal(log.length, 10);
+  });
+
+  test("with state that the client changed", async () => {
+    const client = new Client("counter");
+    client.say("go");
+    await run(client, success);
+    client.setState({ ...client.state, count: 40 });
+    client.say("again");
+    await run(client, success);
+    assert.equal(client.state.count, 43);
+  });
+
+  test("after one that failed", async () => {
+    const client = new Client("failing");
+    client.say("go");
+    await run(client, { error: "ValueError" });
+    client.say({ fail_after: 100 });
+    await run(client, success);
+  });
+});
+
+test("the client warned of nothing", () => {
+  assert.deepEqual(warnings, []);
+});

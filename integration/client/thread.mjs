@@ -1,0 +1,129 @@
+// What an AG-UI client must hold for a LangGraph thread, converted here independently of threadway, and how the two are compared.
+
+/** The state of a thread's values: everything but the messages, which travel as messages, and the open interrupts. */
+export function stateOf(values) {
+  const { messages, __interrupt__, ...state } = values ?? {};
+  return state;
+}
+
+/** The messages of a thread's values, in the comparable form that `ofClient` gives of a client's. */
+export function ofThread(values, threadId) {
+  const owners = new Map(); // tool call id -> the message that had it first
+  const latest = new Map(); // tool call id -> the name under which its newest call goes
+  const messages = [];
+  const reasoning = {};
+  for (const [index, message] of (values?.messages ?? []).entries()) {
+    const id = message.id ?? `${threadId}:m${index}`;
+    const role = ROLES[message.type ?? message.role];
+    if (!role) throw new Error(`message ${id} has the unknown type ${message.type ?? message.role}`);
+    if (role === "assistant") {
+      const toolCalls = (message.tool_calls ?? []).map((call) => {
+        if (!owners.has(call.id)) owners.set(call.id, id);
+        latest.set(call.id, owners.get(call.id) === id ? call.id : `${call.id}~${id}`);
+        return { id: latest.get(call.id), type: "function", name: call.name, arguments: call.args };
+      });
+      messages.push({ id, role, content: textOf(message.content), toolCalls });
+      const thought = reasoningOf(message);
+      if (thought) reasoning[id] = thought;
+    } else if (role === "tool") {
+      const toolCallId = latest.get(message.tool_call_id) ?? message.tool_call_id;
+      messages.push({ id, role, content: textOf(message.content), toolCallId, failed: message.status === "error" });
+    } else {
+      messages.push({ id, role, content: textOf(message.content) });
+    }
+  }
+  return { messages, reasoning };
+}
+
+/** What counts of a client's messages: not attribution, names, metadata, or whether empty content is absent. */
+export function ofClient(messages) {
+  const comparable = { messages: [], reasoning: {} };
+  for (const [index, message] of messages.entries()) {
+    const { id, role } = message;
+    const content = textOf(message.content);
+    if (role === "reasoning") {
+      const owner = /^(.*):reasoning:\d+$/s.exec(id)?.[1] ?? messages.slice(index).find((next) => next.role === "assistant")?.id;
+      comparable.reasoning[owner] = (comparable.reasoning[owner] ?? "") + content;
+    } else if (role === "assistant") {
+      const toolCalls = (message.toolCalls ?? []).map((call) => ({
+        id: call.id,
+        type: call.type,
+        name: call.function.name,
+        arguments: json(call.function.arguments),
+      }));
+      comparable.messages.push({ id, role, content, toolCalls });
+    } else if (role === "tool") {
+      comparable.messages.push({ id, role, content, toolCallId: message.toolCallId, failed: message.error !== undefined });
+    } else {
+      comparable.messages.push({ id, role, content });
+    }
+  }
+  return comparable;
+}
+
+/** The ids under which a client must see a thread's open interrupts: a batched approval has one for each action. */
+export function interruptIds(threadState) {
+  const interrupts = threadState.tasks.flatMap((task) => task.interrupts);
+  return interrupts.flatMap(({ id, value }) => {
+    const actions = value?.action_requests ?? [];
+    return actions.length > 1 ? actions.map((_, n) => `${id}:${n}`) : [id];
+  });
+}
+
+/** JSON text as a value whose numbers are the literals they were written as: a double cannot hold them all. */
+export function exact(text) {
+  const token = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
+  return JSON.parse(text.replace(token, (found) => (found.startsWith('"') ? found : `"number ${found}"`)));
+}
+
+/** The first difference of two JSON values, as one line that names its path; undefined when they are equal. */
+export function firstDifference(actual, expected, path = "") {
+  if (isObject(actual) && isObject(expected) && Array.isArray(actual) === Array.isArray(expected)) {
+    for (const key of new Set([...Object.keys(expected), ...Object.keys(actual)])) {
+      const difference = firstDifference(actual[key], expected[key], `${path}/${key}`);
+      if (difference) return difference;
+    }
+    return undefined;
+  }
+  if (actual === expected) return undefined;
+  return `at ${path || "/"}: got ${brief(actual)}, expected ${brief(expected)}`;
+}
+
+const ROLES = {
+  human: "user",
+  user: "user",
+  ai: "assistant",
+  assistant: "assistant",
+  AIMessageChunk: "assistant",
+  tool: "tool",
+  system: "system",
+};
+
+/** A string as it is; of content blocks or parts the text, joined. */
+function textOf(content) {
+  if (!Array.isArray(content)) return content ?? "";
+  return content.map((block) => (typeof block === "string" ? block : block.type === "text" ? block.text : "")).join("");
+}
+
+function reasoningOf(message) {
+  const blocks = Array.isArray(message.content) ? message.content : [];
+  const thoughts = blocks.map((block) => (block.type === "reasoning" ? block.reasoning : block.type === "thinking" ? block.thinking : ""));
+  return thoughts.join("") + (message.additional_kwargs?.reasoning_content ?? "");
+}
+
+function json(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
+
+function isObject(value) {
+  return typeof value === "object" && value !== null;
+}
+
+function brief(value) {
+  const text = JSON.stringify(value) ?? "nothing";
+  return text.length > 200 ? `${text.slice(0, 200)}…` : text;
+}

@@ -1,0 +1,397 @@
+"""The graphs that the tests run: deterministic, with scripted models, without network or keys.
+
+Every graph with a model is driven by the first human message of the *current* turn: if its text is a JSON
+object, its keys override DEFAULTS below; any other text means "defaults".
+"""
+from __future__ import annotations
+
+import asyncio
+import json
+import operator
+from typing import Annotated, Any, AsyncIterator, Iterator
+
+from langchain.agents import create_agent
+from langchain.agents.middleware import HumanInTheLoopMiddleware, TodoListMiddleware, ToolErrorMiddleware
+from langchain_core.callbacks.manager import adispatch_custom_event
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.tools import tool
+from langgraph.config import get_stream_writer
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.types import interrupt
+from typing_extensions import TypedDict
+
+DEFAULTS: dict[str, Any] = {
+    "delay": 0.01,        # seconds between chunks
+    "tokens": 8,          # text tokens of the final answer
+    "flavour": "v1",      # v1 | anthropic | reasoning_content | string
+    "tools": True,        # make tool calls in round 0
+    "tool_sleep": 0.05,
+    "tool_index": None,   # index of the first tool_call_chunk; default: 2 with content blocks (Anthropic-like), 0 with string content (OpenAI-like)
+    "fail_after": 3,      # failing graph: tokens before the exception
+    "error": "ValueError",
+}
+
+
+class CustomBoom(Exception):
+    """Not in the server's allow-list of exception types."""
+
+
+def params(messages: list[BaseMessage]) -> tuple[dict[str, Any], int]:
+    """(params, round) where round = AI messages since the last human message."""
+    p = dict(DEFAULTS)
+    rnd = 0
+    for m in reversed(messages):
+        if isinstance(m, AIMessage):
+            rnd += 1
+        if isinstance(m, HumanMessage):
+            text = m.text if isinstance(m.text, str) else m.text()
+            try:
+                d = json.loads(text)
+                if isinstance(d, dict):
+                    p.update(d)
+            except ValueError:
+                pass
+            break
+    return p, rnd
+
+
+def reasoning_chunk(flavour: str, text: str, i: int) -> AIMessageChunk:
+    if flavour == "anthropic":
+        return AIMessageChunk(content=[{"type": "thinking", "thinking": text, "index": 0}])
+    if flavour == "reasoning_content":
+        return AIMessageChunk(content="", additional_kwargs={"reasoning_content": text})
+    return AIMessageChunk(content=[{"type": "reasoning", "reasoning": text, "index": 0}])
+
+
+def text_chunk(flavour: str, text: str) -> AIMessageChunk:
+    if flavour in ("string", "reasoning_content"):
+        return AIMessageChunk(content=text)
+    return AIMessageChunk(content=[{"type": "text", "text": text, "index": 1}])
+
+
+class FakeStreamingModel(BaseChatModel):
+    """script: which behaviour to play. bound tools are ignored."""
+
+    script: str = "agent"
+
+    @property
+    def _llm_type(self) -> str:
+        return "fake-streaming"
+
+    def bind_tools(self, tools, **kw):  # noqa: ANN001
+        return self
+
+    def _chunks(self, messages: list[BaseMessage]) -> list[AIMessageChunk | BaseException]:
+        p, rnd = params(messages)
+        f = p["flavour"]
+        out: list[Any] = []
+
+        def tool_calls(calls: list[tuple[str, str, dict]]):
+            # OpenAI-like: name first with empty args, then argument fragments, interleaved
+            frags = []
+            base = p["tool_index"] if p["tool_index"] is not None else (0 if f in ("string", "reasoning_content") else 2)
+            for idx, (cid, name, args) in enumerate(calls):
+                out.append(AIMessageChunk(content="", tool_call_chunks=[
+                    {"name": name, "args": "", "id": cid, "index": base + idx, "type": "tool_call_chunk"}]))
+                s = json.dumps(args)
+                frags.append([s[i:i + 7] for i in range(0, len(s), 7)])
+            for i in range(max(len(x) for x in frags)):
+                for idx, x in enumerate(frags):
+                    if i < len(x):
+                        out.append(AIMessageChunk(content="", tool_call_chunks=[
+                            {"name": None, "args": x[i], "id": None, "index": base + idx, "type": "tool_call_chunk"}]))
+
+        def usage(inp: int, outp: int):
+            out.append(AIMessageChunk(content="", usage_metadata={
+                "input_tokens": inp, "output_tokens": outp, "total_tokens": inp + outp,
+                "input_token_details": {"cache_read": 1}, "output_token_details": {"reasoning": 3}},
+                response_metadata={"finish_reason": "stop", "model_name": "fake-1", "model_provider": "fake"}))
+
+        s = self.script
+        if s in ("agent", "hitl", "todos", "subagent", "tool_error") and rnd == 0 and p["tools"]:
+            if f != "string":
+                for i, w in enumerate(["Let ", "me ", "think."]):
+                    out.append(reasoning_chunk(f, w, i))
+            for w in ["Look", "ing ", "up."]:
+                out.append(text_chunk(f, w))
+            if s == "agent":
+                tool_calls([("call_w", "get_weather", {"city": "Paris", "sleep": p["tool_sleep"]}),
+                            ("call_s", "search", {"query": "naïve \"quotes\" \u2603 \U0001f600", "sleep": p["tool_sleep"]})])
+            elif s == "hitl":
+                tool_calls([("call_e", "send_email", {"to": "a@example.com", "body": "hi"}),
+                            ("call_d", "delete_file", {"path": "/tmp/x"})])
+            elif s == "todos":
+                tool_calls([("call_t1", "write_todos", {"todos": [
+                    {"content": "step one", "status": "in_progress"}, {"content": "step two", "status": "pending"}]})])
+            elif s == "tool_error":
+                tool_calls([("call_bad", "divide", {"dividend": 1, "divisor": 0}),
+                            ("call_args", "get_weather", {"town": "Paris"}),
+                            ("call_ok", "divide", {"dividend": 6, "divisor": 3})])
+            else:
+                tool_calls([("call_task", "task", {"description": "say hello", "subagent_type": "helper"})])
+            usage(11, 22)
+        elif s == "todos" and rnd == 1:
+            tool_calls([("call_t2", "write_todos", {"todos": [
+                {"content": "step one", "status": "completed"}, {"content": "step two", "status": "completed"}]})])
+            usage(13, 5)
+        else:
+            for i in range(int(p["tokens"])):
+                if s == "failing" and i == int(p["fail_after"]):
+                    e = p["error"]
+                    out.append({"ValueError": ValueError, "RuntimeError": RuntimeError, "CustomBoom": CustomBoom,
+                                "TimeoutError": TimeoutError, "ConnectionError": ConnectionError}[e](f"boom after {i} tokens"))
+                    return out
+                out.append(text_chunk(f, f"tok{i} "))
+            usage(17, int(p["tokens"]))
+        out[-1].chunk_position = "last"
+        return out
+
+    async def _astream(self, messages, stop=None, run_manager=None, **kw) -> AsyncIterator[ChatGenerationChunk]:
+        p, _ = params(messages)
+        for c in self._chunks(messages):
+            if p["delay"]:
+                await asyncio.sleep(p["delay"])
+            if isinstance(c, BaseException):
+                raise c
+            g = ChatGenerationChunk(message=c)
+            if run_manager:
+                await run_manager.on_llm_new_token(c.text if isinstance(c.text, str) else "", chunk=g)
+            yield g
+
+    def _stream(self, messages, stop=None, run_manager=None, **kw) -> Iterator[ChatGenerationChunk]:
+        for c in self._chunks(messages):
+            if isinstance(c, BaseException):
+                raise c
+            yield ChatGenerationChunk(message=c)
+
+    async def _agenerate(self, messages, stop=None, run_manager=None, **kw) -> ChatResult:
+        acc = None
+        async for g in self._astream(messages, stop, run_manager, **kw):
+            acc = g if acc is None else acc + g
+        m = acc.message
+        return ChatResult(generations=[ChatGeneration(message=AIMessage(
+            content=m.content, tool_calls=m.tool_calls, usage_metadata=m.usage_metadata,
+            additional_kwargs=m.additional_kwargs, response_metadata=m.response_metadata, id=m.id))])
+
+    def _generate(self, messages, stop=None, run_manager=None, **kw) -> ChatResult:
+        acc = None
+        for g in self._stream(messages, stop, run_manager, **kw):
+            acc = g if acc is None else acc + g
+        return ChatResult(generations=[ChatGeneration(message=acc.message)])
+
+
+# ---------------------------------------------------------------- tools
+@tool
+async def get_weather(city: str, sleep: float = 0.05) -> str:
+    """Weather."""
+    await asyncio.sleep(sleep)
+    return f"sunny in {city}"
+
+
+@tool
+async def search(query: str, sleep: float = 0.05) -> str:
+    """Search."""
+    get_stream_writer()({"progress": "searching", "query": query})
+    await asyncio.sleep(sleep)
+    return f"results for {query}"
+
+
+@tool
+async def send_email(to: str, body: str) -> str:
+    """Send."""
+    return f"sent to {to}"
+
+
+@tool
+async def delete_file(path: str) -> str:
+    """Delete."""
+    return f"deleted {path}"
+
+
+@tool
+async def divide(dividend: int, divisor: int) -> str:
+    """Divide."""
+    return str(dividend // divisor)
+
+
+agent = create_agent(FakeStreamingModel(script="agent"), tools=[get_weather, search])
+hitl = create_agent(FakeStreamingModel(script="hitl"), tools=[send_email, delete_file], middleware=[
+    HumanInTheLoopMiddleware(interrupt_on={"send_email": True, "delete_file": {"allowed_decisions": ["approve", "reject"]}})])
+todos = create_agent(FakeStreamingModel(script="todos"), tools=[], middleware=[TodoListMiddleware()])
+
+# create_agent's ToolNode answers only for arguments that do not fit the tool; what a tool raises
+# ends the run unless this middleware makes a ToolMessage with status "error" of it.
+tool_error = create_agent(FakeStreamingModel(script="tool_error"), tools=[divide, get_weather], middleware=[
+    ToolErrorMiddleware(lambda error, request: f"{type(error).__name__}: {error}")])
+
+_helper = create_agent(FakeStreamingModel(script="plain"), tools=[], name="helper")
+
+
+@tool
+async def task(description: str, subagent_type: str) -> str:
+    """Run a subagent."""
+    r = await _helper.ainvoke({"messages": [HumanMessage(description)]})
+    m = r["messages"][-1]
+    return m.text if isinstance(m.text, str) else m.text()
+
+
+subagent = create_agent(FakeStreamingModel(script="subagent"), tools=[task])
+
+
+# ---------------------------------------------------------------- plain interrupts
+class IState(TypedDict, total=False):
+    messages: list[Any]
+    answers: Annotated[list[Any], operator.add]
+
+
+def _ask(name: str):
+    async def node(state: IState):
+        a = interrupt({"question": f"{name}?", "node": name})
+        return {"answers": [{name: a}]}
+    return node
+
+
+_g = StateGraph(IState)
+_g.add_node("prep", lambda s: {"answers": ["prep"]})
+_g.add_node("ask", _ask("ask"))
+_g.add_node("fin", lambda s: {"answers": ["fin"]})
+_g.add_edge(START, "prep"); _g.add_edge("prep", "ask"); _g.add_edge("ask", "fin"); _g.add_edge("fin", END)
+interrupt_node = _g.compile()
+
+_g = StateGraph(IState)
+_g.add_node("left", _ask("left"))
+_g.add_node("right", _ask("right"))
+_g.add_node("fin", lambda s: {"answers": ["fin"]})
+_g.add_edge(START, "left"); _g.add_edge(START, "right"); _g.add_edge("left", "fin"); _g.add_edge("right", "fin")
+interrupt_parallel = _g.compile()
+
+# ---------------------------------------------------------------- text
+_model = FakeStreamingModel(script="plain")
+
+
+async def _call_model(state: MessagesState):
+    return {"messages": [await _model.ainvoke(state["messages"])]}
+
+
+_t = StateGraph(MessagesState)
+_t.add_node("model", _call_model)
+_t.add_edge(START, "model")
+text = _t.compile()
+
+
+# ---------------------------------------------------------------- counter
+class CState(MessagesState, total=False):
+    count: int
+    big: int          # beyond 2**53: exact only where numbers are never read as doubles
+    ratio: float
+    whole: float      # 1.0 on the wire
+    profile: dict[str, Any]
+    log: Annotated[list[Any], operator.add]
+
+
+def _begin(state: CState):
+    return {"count": state.get("count", 0) + 1, "big": state.get("big", 12345678901234567890), "ratio": 1.10, "whole": 1.0,
+            "profile": {"name": "Ada", "address": {"city": "Paris", "zip/code": "75001"}, "tags": ["a", "b"], "note": None, "draft": True},
+            "log": ["begin"]}
+
+
+async def _speak(state: CState):
+    return {"messages": [await _model.ainvoke(state["messages"])], "count": state["count"] + 1, "log": ["speak"]}
+
+
+def _adjust(state: CState):
+    # A changed leaf, a removed key, keys that a JSON pointer escapes, a shorter list, null to value.
+    return {"profile": {"name": "Ada", "address": {"city": "Lyon", "zip/code": "69001", "~": {}}, "tags": ["b"], "note": "é\u2028☃"},
+            "ratio": state["ratio"] + 2.2, "log": [{"event": "adjust", "at": state["count"]}]}
+
+
+def _finish(state: CState):
+    return {"count": state["count"] + 1, "big": state["big"] + 1, "log": ["finish", 0.1]}
+
+
+_ct = StateGraph(CState)
+_ct.add_sequence([("begin", _begin), ("speak", _speak), ("adjust", _adjust), ("finish", _finish)])
+_ct.add_edge(START, "begin")
+counter = _ct.compile()
+
+# ---------------------------------------------------------------- subgraphs
+
+_gc = StateGraph(MessagesState)
+_gc.add_node("gc_model", _call_model)
+_gc.add_edge(START, "gc_model")
+grandchild = _gc.compile()
+_c = StateGraph(MessagesState)
+_c.add_node("child_pre", lambda s: {"messages": [AIMessage("child pre", id="child-pre")]})
+_c.add_node("grandchild", grandchild)
+_c.add_edge(START, "child_pre"); _c.add_edge("child_pre", "grandchild")
+child = _c.compile()
+_p = StateGraph(MessagesState)
+_p.add_node("parent_pre", lambda s: {"messages": [HumanMessage(s["messages"][-1].content)]})
+_p.add_node("child", child)
+_p.add_edge(START, "parent_pre"); _p.add_edge("parent_pre", "child")
+subgraphs = _p.compile()
+
+# ---------------------------------------------------------------- failing
+_fm = FakeStreamingModel(script="failing")
+
+
+async def _fail_model(state: MessagesState):
+    return {"messages": [await _fm.ainvoke(state["messages"])]}
+
+
+_f = StateGraph(MessagesState)
+_f.add_node("ok", lambda s: {"messages": [AIMessage("before", id="before-fail")]})
+_f.add_node("model", _fail_model)
+_f.add_edge(START, "ok"); _f.add_edge("ok", "model")
+failing = _f.compile()
+
+
+# ---------------------------------------------------------------- slow / flood
+class SState(TypedDict, total=False):
+    steps: int        # loop steps
+    delay: float      # seconds per step
+    size: int         # bytes of blob in state
+    i: int
+    blob: str
+
+
+async def _tick(state: SState):
+    i = state.get("i", 0)
+    await asyncio.sleep(state.get("delay", 0.1))
+    get_stream_writer()({"kind": "tick", "i": i})
+    await adispatch_custom_event("tick_event", {"i": i})
+    return {"i": i + 1, "blob": "x" * state.get("size", 100)}
+
+
+_s = StateGraph(SState)
+_s.add_node("tick", _tick)
+_s.add_edge(START, "tick")
+_s.add_conditional_edges("tick", lambda s: "tick" if s.get("i", 0) < s.get("steps", 5) else END, ["tick", END])
+slow = _s.compile().with_config(recursion_limit=100000)
+
+
+class FState(TypedDict, total=False):
+    n: int
+    size: int
+    every: int     # yield to the loop every k events
+    pace: float    # sleep between batches
+    done: bool
+
+
+async def _flood(state: FState):
+    w = get_stream_writer()
+    pad = "y" * state.get("size", 64)
+    every = state.get("every", 10)
+    for i in range(state.get("n", 1000)):
+        w({"i": i, "pad": pad})
+        if i % every == 0:
+            await asyncio.sleep(state.get("pace", 0))
+    return {"done": True}
+
+
+_fl = StateGraph(FState)
+_fl.add_node("flood", _flood)
+_fl.add_edge(START, "flood")
+flood = _fl.compile()

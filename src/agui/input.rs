@@ -1,0 +1,188 @@
+//! What a client sends to start a run: `RunAgentInput`, read tolerantly.
+//!
+//! "Strip unknown, reject malformed known": null counts as absent, unknown members, roles and
+//! parts are passed over, and what is there must have its form.
+
+use serde_json::value::RawValue;
+
+use super::message;
+use super::project::{Client, Version};
+use crate::json::{self, Json};
+use crate::run;
+
+/// A request to run an agent.
+#[derive(Debug)]
+pub struct Input {
+    /// The thread, as the client calls it.
+    pub thread_id: String,
+    /// The run, as the client calls it.
+    pub run_id: String,
+    /// The run that this one goes on from.
+    pub parent_run_id: Option<String>,
+    /// Which generation of clients this is.
+    pub version: Version,
+    /// The state that the client holds.
+    pub state: Option<Json>,
+    /// The conversation that the client holds.
+    pub messages: Vec<InputMessage>,
+    /// Answers to interrupts.
+    pub resume: Vec<Resume>,
+    /// What the application passes through to the agent.
+    pub forwarded_props: Option<Json>,
+}
+
+/// A message as a client sent it.
+#[derive(Clone, Debug)]
+pub struct InputMessage {
+    /// What it says.
+    pub message: run::Message,
+    /// Its content in LangChain's form.
+    pub content: Json,
+}
+
+/// An answer to an interrupt.
+#[derive(Clone, Debug)]
+pub struct Resume {
+    /// The interrupt, or one action of it.
+    pub interrupt_id: String,
+    /// Whether it was answered.
+    pub status: ResumeStatus,
+    /// The answer.
+    pub payload: Option<Json>,
+}
+
+/// Whether an interrupt was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResumeStatus {
+    /// Yes: also by a refusal.
+    Resolved,
+    /// No: it was abandoned.
+    Cancelled,
+}
+
+/// Why a request cannot be read. Each message names the member and what it must be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InputError {
+    /// The body is not JSON.
+    #[error("the body is not JSON: {0}")]
+    NotJson(String),
+    /// The body is JSON, but no object.
+    #[error("the body is not a JSON object; send a RunAgentInput")]
+    NotAnObject,
+    /// A member is missing that every request has.
+    #[error("`{0}` is missing; a RunAgentInput has one")]
+    Missing(&'static str),
+    /// A member has not its form.
+    #[error("`{member}` is not {expected}")]
+    Malformed {
+        /// Where.
+        member: String,
+        /// What it must be.
+        expected: &'static str,
+    },
+}
+
+// === impl Input ===
+
+impl Input {
+    /// Reads a request's body.
+    pub fn parse(body: &[u8]) -> Result<Self, InputError> {
+        let value: &RawValue =
+            serde_json::from_slice(body).map_err(|e| InputError::NotJson(e.to_string()))?;
+        let members = json::members(value).ok_or(InputError::NotAnObject)?;
+        let required = |name| match optional_string(&members, name)? {
+            Some(value) => Ok(value),
+            None => Err(InputError::Missing(name)),
+        };
+        let version = match present(&members, "protocolVersion") {
+            Some(_) => Version::V1,
+            None => Version::Legacy,
+        };
+        Ok(Self {
+            thread_id: required("threadId")?,
+            run_id: required("runId")?,
+            parent_run_id: optional_string(&members, "parentRunId")?,
+            version,
+            state: present(&members, "state").map(Json::from),
+            messages: Self::messages(&members)?,
+            resume: Self::resume(&members)?,
+            forwarded_props: present(&members, "forwardedProps").map(Json::from),
+        })
+    }
+
+    /// The client that the answer is for.
+    pub fn client(&self) -> Client {
+        Client {
+            thread_id: self.thread_id.clone(),
+            run_id: Some(self.run_id.clone()),
+            parent_run_id: self.parent_run_id.clone(),
+            version: self.version,
+        }
+    }
+
+    /// The conversation that the client holds.
+    pub fn held(&self) -> Vec<run::Message> {
+        self.messages.iter().map(|message| message.message.clone()).collect()
+    }
+
+    fn messages(members: &json::Members<'_>) -> Result<Vec<InputMessage>, InputError> {
+        let list = present(members, "messages").ok_or(InputError::Missing("messages"))?;
+        let items = json::items(list).ok_or_else(|| malformed("messages", "an array"))?;
+        let mut messages = Vec::with_capacity(items.len());
+        for (at, item) in items.into_iter().enumerate() {
+            let path = || format!("messages[{at}]");
+            let members =
+                json::members(item).ok_or_else(|| malformed(path(), "an object with id and role"))?;
+            if members.string("id").is_none() || members.string("role").is_none() {
+                return Err(malformed(path(), "a message with a string `id` and a string `role`"));
+            }
+            if let Some(message) = message::read(&members) {
+                let content = message::to_langchain(&message.content);
+                messages.push(InputMessage { message, content });
+            }
+        }
+        Ok(messages)
+    }
+
+    fn resume(members: &json::Members<'_>) -> Result<Vec<Resume>, InputError> {
+        let Some(list) = present(members, "resume") else { return Ok(Vec::new()) };
+        let items = json::items(list).ok_or_else(|| malformed("resume", "an array"))?;
+        let read = |(at, item): (usize, &RawValue)| {
+            let wrong = |expected| malformed(format!("resume[{at}]"), expected);
+            let members = json::members(item).ok_or_else(|| wrong("an object"))?;
+            let interrupt_id = members
+                .string("interruptId")
+                .ok_or_else(|| wrong("an entry with a string `interruptId`"))?;
+            let status = match members.string("status").as_deref() {
+                Some("resolved") => ResumeStatus::Resolved,
+                Some("cancelled") => ResumeStatus::Cancelled,
+                _ => return Err(wrong("an entry with `status` \"resolved\" or \"cancelled\"")),
+            };
+            let payload = present(&members, "payload").map(Json::from);
+            Ok(Resume { interrupt_id: interrupt_id.into_owned(), status, payload })
+        };
+        items.into_iter().enumerate().map(read).collect()
+    }
+}
+
+/// A member that is there and not null.
+fn present<'a>(members: &json::Members<'a>, name: &str) -> Option<&'a RawValue> {
+    members.get(name).filter(|value| value.get() != "null")
+}
+
+fn optional_string(
+    members: &json::Members<'_>,
+    name: &'static str,
+) -> Result<Option<String>, InputError> {
+    match present(members, name) {
+        None => Ok(None),
+        Some(value) => match json::string(value) {
+            Some(string) => Ok(Some(string.into_owned())),
+            None => Err(malformed(name, "a string")),
+        },
+    }
+}
+
+fn malformed(member: impl Into<String>, expected: &'static str) -> InputError {
+    InputError::Malformed { member: member.into(), expected }
+}

@@ -1,0 +1,402 @@
+//! Messages on the AG-UI wire, both ways: as snapshots write them and as clients send them.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::json::{self, Json, Text, TextBuf};
+use crate::langgraph::{Media, Source};
+use crate::run;
+
+/// A message.
+#[derive(Debug, Serialize)]
+#[serde(tag = "role", rename_all = "lowercase", rename_all_fields = "camelCase")]
+#[expect(missing_docs, reason = "the names are the specification's, which defines them")]
+pub enum Message<'a> {
+    User {
+        id: &'a str,
+        content: Content<'a>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        name: Option<&'a Text>,
+    },
+    Assistant {
+        id: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        content: Option<Text>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        tool_calls: Vec<ToolCall<'a>>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        name: Option<&'a Text>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        subagent_run_id: Option<&'a str>,
+    },
+    Tool {
+        id: &'a str,
+        tool_call_id: &'a str,
+        content: Content<'a>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        error: Option<&'a Text>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        subagent_run_id: Option<&'a str>,
+    },
+    System {
+        id: &'a str,
+        content: Text,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        name: Option<&'a Text>,
+    },
+    Developer {
+        id: &'a str,
+        content: Text,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        name: Option<&'a Text>,
+    },
+    Reasoning {
+        id: &'a str,
+        content: Text,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        encrypted_value: Option<&'a Text>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        subagent_run_id: Option<&'a str>,
+    },
+}
+
+/// A tool call of an assistant.
+#[derive(Debug, Serialize)]
+pub struct ToolCall<'a> {
+    id: &'a str,
+    r#type: &'static str,
+    function: FunctionCall<'a>,
+}
+
+/// What is called.
+#[derive(Debug, Serialize)]
+pub struct FunctionCall<'a> {
+    name: &'a str,
+    arguments: Text,
+}
+
+/// What a person or a tool says.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub enum Content<'a> {
+    /// Text.
+    Text(Text),
+    /// Text and media.
+    Parts(Vec<ContentPart<'a>>),
+}
+
+/// A piece of content.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+#[expect(missing_docs, reason = "the names are the specification's, which defines them")]
+pub enum ContentPart<'a> {
+    Text {
+        text: &'a Text,
+    },
+    Image {
+        source: PartSource<'a>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        metadata: Option<PartMetadata<'a>>,
+    },
+    Audio {
+        source: PartSource<'a>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        metadata: Option<PartMetadata<'a>>,
+    },
+    Video {
+        source: PartSource<'a>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        metadata: Option<PartMetadata<'a>>,
+    },
+    Document {
+        source: PartSource<'a>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        metadata: Option<PartMetadata<'a>>,
+    },
+}
+
+/// Where the bytes of a part are.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "lowercase", rename_all_fields = "camelCase")]
+#[expect(missing_docs, reason = "the names are the specification's, which defines them")]
+pub enum PartSource<'a> {
+    Data {
+        value: &'a Text,
+        mime_type: Text,
+    },
+    Url {
+        value: &'a Text,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        mime_type: Option<&'a Text>,
+    },
+    File {
+        value: &'a Text,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        mime_type: Option<&'a Text>,
+    },
+}
+
+/// What a part tells of itself.
+#[derive(Debug, Serialize)]
+pub struct PartMetadata<'a> {
+    filename: &'a Text,
+}
+
+/// What the client's generation can take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Parts {
+    /// Parts wherever 1.0 allows them.
+    All,
+    /// "concatenate text parts, no placeholder" for tools; no `file` sources.
+    Legacy,
+}
+
+// === impl Message ===
+
+impl<'a> Message<'a> {
+    pub(super) fn of(message: &'a run::Message, parts: Parts) -> Self {
+        let id = &*message.id;
+        let name = message.name.as_ref();
+        let subagent_run_id = message.agent.as_deref();
+        match message.role {
+            run::Role::User => {
+                Self::User { id, content: Content::of(&message.content, parts), name }
+            }
+            run::Role::Assistant => Self::Assistant {
+                id,
+                content: Some(message.content.text()).filter(|text| !text.is_empty()),
+                tool_calls: message.calls.iter().map(ToolCall::of).collect(),
+                name,
+                subagent_run_id,
+            },
+            run::Role::Tool => Self::Tool {
+                id,
+                tool_call_id: message.call_id.as_deref().unwrap_or_default(),
+                content: Content::of_tool(&message.content, parts),
+                error: message.error.as_ref(),
+                subagent_run_id,
+            },
+            run::Role::System => Self::System { id, content: message.content.text(), name },
+            run::Role::Developer => Self::Developer { id, content: message.content.text(), name },
+            run::Role::Reasoning => Self::Reasoning {
+                id,
+                content: message.content.text(),
+                encrypted_value: message.sealed.as_ref(),
+                subagent_run_id,
+            },
+        }
+    }
+}
+
+// === impl ToolCall ===
+
+impl<'a> ToolCall<'a> {
+    fn of(call: &'a run::Call) -> Self {
+        let function = FunctionCall { name: &call.name, arguments: call.args.to_text() };
+        Self { id: &call.id, r#type: "function", function }
+    }
+}
+
+// === impl Content ===
+
+impl<'a> Content<'a> {
+    pub(super) fn of(content: &'a run::Content, parts: Parts) -> Self {
+        match content {
+            run::Content::Parts(all) => {
+                Self::Parts(all.iter().filter_map(|part| ContentPart::of(part, parts)).collect())
+            }
+            run::Content::Absent | run::Content::Text(_) => Self::Text(content.text()),
+        }
+    }
+
+    pub(super) fn of_tool(content: &'a run::Content, parts: Parts) -> Self {
+        match parts {
+            Parts::All => Self::of(content, parts),
+            Parts::Legacy => Self::Text(content.text()),
+        }
+    }
+}
+
+// === impl ContentPart ===
+
+impl<'a> ContentPart<'a> {
+    fn of(part: &'a run::ContentPart, parts: Parts) -> Option<Self> {
+        let media = match part {
+            run::ContentPart::Text(text) => return Some(Self::Text { text }),
+            run::ContentPart::Media(media) => media,
+        };
+        let mime_type = media.mime_type.as_ref();
+        let source = match &media.source {
+            Source::Data(value) => PartSource::Data {
+                value,
+                mime_type: mime_type.cloned().unwrap_or_else(|| Text::new(default_mime(media.kind))),
+            },
+            Source::Url(value) => PartSource::Url { value, mime_type },
+            Source::File(_) if parts == Parts::Legacy => return None,
+            Source::File(value) => PartSource::File { value, mime_type },
+        };
+        let metadata = media.filename.as_ref().map(|filename| PartMetadata { filename });
+        Some(match media.kind {
+            "image" => Self::Image { source, metadata },
+            "audio" => Self::Audio { source, metadata },
+            "video" => Self::Video { source, metadata },
+            _ => Self::Document { source, metadata },
+        })
+    }
+}
+
+/// The media type of bytes whose block names none.
+fn default_mime(kind: &str) -> &'static str {
+    match kind {
+        "image" => "image/png",
+        "audio" => "audio/wav",
+        "video" => "video/mp4",
+        _ => "application/octet-stream",
+    }
+}
+
+// === from the client ===
+
+/// Reads a message as a client holds it; `None` for roles that are the client's own affair.
+pub(super) fn read(members: &json::Members<'_>) -> Option<run::Message> {
+    let role = match &*members.string("role")? {
+        "user" => run::Role::User,
+        "assistant" => run::Role::Assistant,
+        "tool" => run::Role::Tool,
+        "system" => run::Role::System,
+        "developer" => run::Role::Developer,
+        "reasoning" => run::Role::Reasoning,
+        _ => return None,
+    };
+    let mut message = run::Message::new(run::Id::from(&*members.string("id")?), role);
+    message.name = members.text("name");
+    message.content = members.get("content").map_or(run::Content::Absent, read_content);
+    message.sealed = members.text("encryptedValue");
+    message.error = members.text("error");
+    message.call_id = members.string("toolCallId").map(|id| run::Id::from(&*id));
+    let calls = members.get("toolCalls").and_then(json::items).unwrap_or_default();
+    message.calls = calls.into_iter().filter_map(read_call).collect();
+    Some(message)
+}
+
+fn read_call(call: &RawValue) -> Option<run::Call> {
+    let members = json::members(call)?;
+    let function = json::members(members.get("function")?)?;
+    Some(run::Call {
+        id: run::Id::from(&*members.string("id")?),
+        name: run::Id::from(&*function.string("name")?),
+        args: function.text("arguments").map(|args| TextBuf::from(&args)).unwrap_or_default(),
+    })
+}
+
+fn read_content(content: &RawValue) -> run::Content {
+    if let Some(text) = Text::from_raw(content) {
+        return run::Content::Text(TextBuf::from(&text));
+    }
+    let Some(items) = json::items(content) else { return run::Content::Absent };
+    let parts: Arc<[_]> = items.into_iter().filter_map(read_part).collect();
+    let is_text = |part: &run::ContentPart| matches!(part, run::ContentPart::Text(_));
+    let content = run::Content::Parts(Arc::clone(&parts));
+    // LangGraph's blocks of mere text are shown joined: so are the client's.
+    if parts.iter().all(is_text) {
+        return run::Content::Text(TextBuf::from(&content.text()));
+    }
+    content
+}
+
+/// "A content part the producer cannot use MUST NOT fail the run: skip it."
+fn read_part(part: &RawValue) -> Option<run::ContentPart> {
+    let members = json::members(part)?;
+    let kind = match &*members.string("type")? {
+        "text" => return members.text("text").map(run::ContentPart::Text),
+        "image" => "image",
+        "audio" => "audio",
+        "video" => "video",
+        "document" => "file",
+        "binary" => return read_binary(&members),
+        _ => return None,
+    };
+    let source = json::members(members.get("source")?)?;
+    let value = source.text("value")?;
+    let filename = members.get("metadata").and_then(json::members).and_then(|m| m.text("filename"));
+    Some(run::ContentPart::Media(Media {
+        kind,
+        source: match &*source.string("type")? {
+            "data" => Source::Data(value),
+            "url" => Source::Url(value),
+            "file" => Source::File(value),
+            _ => return None,
+        },
+        mime_type: source.text("mimeType"),
+        filename,
+    }))
+}
+
+/// The retired `binary` part, which older clients still send.
+fn read_binary(members: &json::Members<'_>) -> Option<run::ContentPart> {
+    let mime_type = members.text("mimeType")?;
+    let kind = match mime_type.decode().split('/').next() {
+        Some("image") => "image",
+        Some("audio") => "audio",
+        Some("video") => "video",
+        _ => "file",
+    };
+    let source = members
+        .text("data")
+        .map(Source::Data)
+        .or_else(|| members.text("url").map(Source::Url))
+        .or_else(|| members.text("id").map(Source::File))?;
+    let filename = members.text("filename");
+    Some(run::ContentPart::Media(Media { kind, source, mime_type: Some(mime_type), filename }))
+}
+
+/// A content as LangChain's standard blocks.
+pub(super) fn to_langchain(content: &run::Content) -> Json {
+    let run::Content::Parts(parts) = content else {
+        return json::raw(format!("\"{}\"", content.text().escaped()));
+    };
+    let mut text = String::from("[");
+    for (at, part) in parts.iter().enumerate() {
+        if at > 0 {
+            text.push(',');
+        }
+        match part {
+            run::ContentPart::Text(t) => {
+                text.push_str("{\"type\":\"text\",\"text\":\"");
+                text.push_str(t.escaped());
+                text.push_str("\"}");
+            }
+            run::ContentPart::Media(media) => push_media(media, &mut text),
+        }
+    }
+    text.push(']');
+    json::raw(text)
+}
+
+fn push_media(media: &Media, out: &mut String) {
+    let (field, value) = match &media.source {
+        Source::Data(value) => ("base64", value),
+        Source::Url(value) => ("url", value),
+        Source::File(value) => ("file_id", value),
+    };
+    out.push_str("{\"type\":\"");
+    out.push_str(media.kind);
+    out.push('"');
+    let push = |out: &mut String, name: &str, value: &str| {
+        out.push_str(",\"");
+        out.push_str(name);
+        out.push_str("\":\"");
+        out.push_str(value);
+        out.push('"');
+    };
+    push(out, field, value.escaped());
+    if let Some(mime) = &media.mime_type {
+        push(out, "mime_type", mime.escaped());
+    }
+    if let Some(filename) = &media.filename {
+        push(out, "filename", filename.escaped());
+    }
+    out.push('}');
+}

@@ -1,0 +1,443 @@
+//! Run events as AG-UI events, for one client: its ids, its generation, what it holds already.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::message::{Content, Parts};
+use super::{Event, Interrupt, LangGraph, Message, Metadata, Outcome, PROTOCOL_VERSION, TokenUsage};
+use crate::json::{self, Json, Text};
+use crate::run::{self, Ask, RunEvent};
+
+/// The client that a stream is for.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// The thread's id, as the client calls it.
+    pub thread_id: String,
+    /// The run's id, as the client calls it; `None` for a run that it did not start.
+    pub run_id: Option<String>,
+    /// The run that this one goes on from, if the client named one.
+    pub parent_run_id: Option<String>,
+    /// Its generation.
+    pub version: Version,
+}
+
+/// A generation of clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// Sends `protocolVersion`; takes all of 1.0.
+    V1,
+    /// Sends none: "absence of `protocolVersion` identifies a pre-1.0 peer". Unknown outcomes and
+    /// content lists are fatal to it.
+    Legacy,
+}
+
+/// Projects the events of one run for one client.
+#[derive(Debug)]
+pub struct Projector {
+    client: Client,
+    /// LangGraph's run id, which the client sees where it has none of its own.
+    run_id: String,
+    held: Held,
+}
+
+/// What the client holds of the conversation.
+#[derive(Debug)]
+enum Held {
+    /// What it sent along, while the run has shown nothing.
+    Sent(Vec<run::Message>),
+    /// What it sent along, and more since: its order can no longer be told.
+    Mixed(Vec<run::Message>),
+    /// What the run has shown.
+    Shown,
+}
+
+// === impl Client ===
+
+impl Client {
+    fn parts(&self) -> Parts {
+        match self.version {
+            Version::V1 => Parts::All,
+            Version::Legacy => Parts::Legacy,
+        }
+    }
+}
+
+// === impl Projector ===
+
+impl Projector {
+    /// For a client that holds these messages.
+    pub fn new(client: Client, held: Vec<run::Message>) -> Self {
+        Self { client, run_id: String::new(), held: Held::Sent(held) }
+    }
+
+    /// Projects one event.
+    pub fn project(&mut self, event: &RunEvent, emit: &mut dyn FnMut(&Event<'_>)) {
+        if self.held.has(event) {
+            return;
+        }
+        match event {
+            RunEvent::TextDelta { message_id, delta } => {
+                emit(&Event::TextMessageContent { message_id, delta });
+            }
+            RunEvent::CallArgs { call_id, delta } => {
+                emit(&Event::ToolCallArgs { tool_call_id: call_id, delta });
+            }
+            RunEvent::ReasoningDelta { message_id, delta } => {
+                emit(&Event::ReasoningMessageContent { message_id, delta });
+            }
+            RunEvent::Messages(messages) => self.messages(messages, emit),
+            RunEvent::Started { thread_id, run_id } => self.started(thread_id, run_id, emit),
+            RunEvent::Ended { outcome, usage } => self.ended(outcome, usage, emit),
+            event => {
+                if says_something(event) {
+                    self.held.mix();
+                }
+                self.other(event, emit);
+            }
+        }
+    }
+
+    fn started(&mut self, thread_id: &str, run_id: &str, emit: &mut dyn FnMut(&Event<'_>)) {
+        run_id.clone_into(&mut self.run_id);
+        emit(&Event::RunStarted {
+            thread_id: &self.client.thread_id,
+            run_id: self.client.run_id.as_deref().unwrap_or(run_id),
+            protocol_version: PROTOCOL_VERSION,
+            parent_run_id: self.client.parent_run_id.as_deref(),
+            metadata: Some(Metadata { langgraph: LangGraph { thread_id, run_id } }),
+        });
+    }
+
+    /// The first snapshot is left out for a client that holds exactly it.
+    fn messages(&mut self, messages: &Arc<[run::Message]>, emit: &mut dyn FnMut(&Event<'_>)) {
+        let parts = self.client.parts();
+        let mut snapshot = |messages: &[run::Message]| {
+            let messages = messages.iter().map(|m| Message::of(m, parts)).collect();
+            emit(&Event::MessagesSnapshot { messages });
+        };
+        match std::mem::replace(&mut self.held, Held::Shown) {
+            Held::Sent(held) => {
+                for messages in run::snapshots(&held, messages) {
+                    snapshot(&messages);
+                }
+            }
+            Held::Mixed(_) => {
+                run::snapshots_for_anyone(messages).iter().for_each(|m| snapshot(m));
+            }
+            Held::Shown => snapshot(messages),
+        }
+    }
+
+    fn ended(
+        &self,
+        outcome: &run::Outcome,
+        usage: &[run::Usage],
+        emit: &mut dyn FnMut(&Event<'_>),
+    ) {
+        let usage = usage.iter().map(token_usage).collect();
+        let outcome = match (outcome, self.client.version) {
+            (run::Outcome::Failed { code, message }, _) => {
+                return emit(&Event::RunError { message, code: Some(code), usage });
+            }
+            // "omitting it reports success, RUN_ERROR reports failure; code `abort` is shown as
+            // neither."
+            (run::Outcome::Cancelled, Version::Legacy) => {
+                let message = "the run was cancelled";
+                return emit(&Event::RunError { message, code: Some("abort"), usage });
+            }
+            (run::Outcome::Cancelled, Version::V1) => Some(Outcome::Cancelled),
+            (run::Outcome::Finished { .. }, Version::Legacy) => None,
+            (run::Outcome::Finished { pending_calls }, Version::V1) => Some(Outcome::Success {
+                pending_tool_call_ids: pending_calls.iter().map(|id| &**id).collect(),
+            }),
+            (run::Outcome::Interrupted(interrupts), _) => Some(Outcome::Interrupt {
+                interrupts: interrupts.iter().flat_map(project_interrupt).collect(),
+            }),
+        };
+        emit(&Event::RunFinished {
+            thread_id: &self.client.thread_id,
+            run_id: self.client.run_id.as_deref().unwrap_or(&self.run_id),
+            result: None,
+            outcome,
+            usage,
+        });
+    }
+
+    fn other(&self, event: &RunEvent, emit: &mut dyn FnMut(&Event<'_>)) {
+        match event {
+            RunEvent::TextStarted { message_id, role, name, agent } => {
+                emit(&Event::TextMessageStart {
+                    message_id,
+                    role: text_role(*role),
+                    name: name.as_ref(),
+                    subagent_run_id: agent.as_deref(),
+                });
+            }
+            RunEvent::TextEnded { message_id } => emit(&Event::TextMessageEnd { message_id }),
+            RunEvent::ReasoningStarted { message_id, agent } => {
+                let subagent_run_id = agent.as_deref();
+                emit(&Event::ReasoningStart { message_id, subagent_run_id });
+                let role = "reasoning";
+                emit(&Event::ReasoningMessageStart { message_id, role, subagent_run_id });
+            }
+            RunEvent::ReasoningEnded { message_id } => {
+                emit(&Event::ReasoningMessageEnd { message_id });
+                emit(&Event::ReasoningEnd { message_id });
+            }
+            RunEvent::ReasoningSealed { message_id, sealed } => {
+                emit(&Event::ReasoningEncryptedValue {
+                    subtype: "message",
+                    entity_id: message_id,
+                    encrypted_value: sealed,
+                });
+            }
+            RunEvent::CallStarted { call_id, name, message_id, agent } => {
+                emit(&Event::ToolCallStart {
+                    tool_call_id: call_id,
+                    tool_call_name: name,
+                    parent_message_id: Some(message_id),
+                    subagent_run_id: agent.as_deref(),
+                });
+            }
+            RunEvent::CallEnded { call_id } => emit(&Event::ToolCallEnd { tool_call_id: call_id }),
+            RunEvent::CallResult { message_id, call_id, content, is_error: _, agent } => {
+                emit(&Event::ToolCallResult {
+                    message_id,
+                    tool_call_id: call_id,
+                    content: Content::of_tool(content, self.client.parts()),
+                    role: "tool",
+                    subagent_run_id: agent.as_deref(),
+                });
+            }
+            RunEvent::StepStarted { name, agent } => {
+                let subagent_run_id = agent.as_deref();
+                emit(&Event::StepStarted { step_name: name, subagent_run_id });
+            }
+            RunEvent::StepFinished { name, agent } => {
+                let subagent_run_id = agent.as_deref();
+                emit(&Event::StepFinished { step_name: name, subagent_run_id });
+            }
+            RunEvent::StateSnapshot(snapshot) => emit(&Event::StateSnapshot { snapshot }),
+            RunEvent::StateDelta(patch) => emit(&Event::StateDelta { delta: patch.operations() }),
+            RunEvent::SubagentStarted(subagent) => emit(&Event::SubagentStarted {
+                subagent_run_id: &subagent.id,
+                name: &subagent.name,
+                description: None,
+                parent_subagent_run_id: subagent.parent.as_deref(),
+                parent_tool_call_id: subagent.call_id.as_deref(),
+            }),
+            RunEvent::SubagentFinished { id } => {
+                emit(&Event::SubagentFinished { subagent_run_id: id, outcome: None });
+            }
+            RunEvent::Custom { name, value, agent } => {
+                let subagent_run_id = agent.as_deref();
+                emit(&Event::Custom { name, value, subagent_run_id });
+            }
+            RunEvent::TextDelta { .. }
+            | RunEvent::CallArgs { .. }
+            | RunEvent::ReasoningDelta { .. }
+            | RunEvent::Messages(_)
+            | RunEvent::Started { .. }
+            | RunEvent::Ended { .. } => {}
+        }
+    }
+}
+
+// === impl Held ===
+
+impl Held {
+    /// Whether an event says again what the client sent along: until the run has shown its base,
+    /// it cannot know that, and saying it again would append it.
+    fn has(&self, event: &RunEvent) -> bool {
+        let held = match self {
+            Self::Sent(held) | Self::Mixed(held) => held,
+            Self::Shown => return false,
+        };
+        let message = |id: &run::Id| held.iter().any(|message| message.id == *id);
+        let call = |id: &run::Id| held.iter().flat_map(|m| &m.calls).any(|call| call.id == *id);
+        match event {
+            RunEvent::TextStarted { message_id, .. }
+            | RunEvent::TextDelta { message_id, .. }
+            | RunEvent::TextEnded { message_id }
+            | RunEvent::ReasoningStarted { message_id, .. }
+            | RunEvent::ReasoningDelta { message_id, .. }
+            | RunEvent::ReasoningEnded { message_id }
+            | RunEvent::CallResult { message_id, .. } => message(message_id),
+            RunEvent::CallStarted { call_id, .. }
+            | RunEvent::CallArgs { call_id, .. }
+            | RunEvent::CallEnded { call_id } => call(call_id),
+            RunEvent::Started { .. }
+            | RunEvent::StepStarted { .. }
+            | RunEvent::StepFinished { .. }
+            | RunEvent::ReasoningSealed { .. }
+            | RunEvent::StateSnapshot(_)
+            | RunEvent::StateDelta(_)
+            | RunEvent::Messages(_)
+            | RunEvent::SubagentStarted(_)
+            | RunEvent::SubagentFinished { .. }
+            | RunEvent::Custom { .. }
+            | RunEvent::Ended { .. } => false,
+        }
+    }
+
+    fn mix(&mut self) {
+        if let Self::Sent(held) = self {
+            *self = Self::Mixed(std::mem::take(held));
+        }
+    }
+}
+
+/// Whether an event changes the client's conversation.
+fn says_something(event: &RunEvent) -> bool {
+    matches!(
+        event,
+        RunEvent::TextStarted { .. }
+            | RunEvent::ReasoningStarted { .. }
+            | RunEvent::CallStarted { .. }
+            | RunEvent::CallResult { .. }
+    )
+}
+
+/// "Text messages can be developer, system, assistant, or user (not tool)".
+fn text_role(role: run::Role) -> &'static str {
+    match role {
+        run::Role::User => "user",
+        run::Role::System => "system",
+        run::Role::Developer => "developer",
+        run::Role::Assistant | run::Role::Tool | run::Role::Reasoning => "assistant",
+    }
+}
+
+fn token_usage(usage: &run::Usage) -> TokenUsage<'_> {
+    /// Numbers are JavaScript's: what it cannot hold exactly is not told.
+    const MAX_SAFE_INTEGER: u64 = (1 << 53) - 1;
+    let safe = |number: Option<u64>| number.filter(|number| *number <= MAX_SAFE_INTEGER);
+    TokenUsage {
+        provider: usage.provider.as_deref(),
+        model: usage.model.as_deref(),
+        input_tokens: safe(usage.input),
+        output_tokens: safe(usage.output),
+        total_tokens: safe(usage.total),
+        reasoning_tokens: safe(usage.reasoning),
+        cached_input_tokens: safe(usage.cache_read),
+        cache_write_input_tokens: safe(usage.cache_write),
+    }
+}
+
+/// One interrupt of LangGraph's is one of AG-UI's, but for an approval, which is one per call.
+fn project_interrupt(interrupt: &run::Interrupt) -> Vec<Interrupt<'_>> {
+    match &interrupt.ask {
+        Ask::Approval(actions) if actions.len() == 1 => {
+            actions.iter().map(|action| project_action(&interrupt.id, action)).collect()
+        }
+        Ask::Approval(actions) => actions
+            .iter()
+            .enumerate()
+            .map(|(at, action)| project_action(&format!("{}:{at}", interrupt.id), action))
+            .collect(),
+        Ask::Answer { value, schema } => {
+            vec![project_answer(&interrupt.id, value, schema.as_ref())]
+        }
+        Ask::Breakpoint => vec![Interrupt {
+            id: interrupt.id.to_string(),
+            reason: Cow::Borrowed("langgraph:breakpoint"),
+            message: None,
+            tool_call_id: None,
+            response_schema: None,
+            expires_at: None,
+            metadata: None,
+        }],
+    }
+}
+
+fn project_action<'a>(id: &str, action: &'a run::Action) -> Interrupt<'a> {
+    let decisions: Vec<_> = action.decisions.iter().map(|decision| &**decision).collect();
+    Interrupt {
+        id: id.to_owned(),
+        reason: Cow::Borrowed(if action.call_id.is_some() { "tool_call" } else { "confirmation" }),
+        message: action.description.clone(),
+        tool_call_id: action.call_id.as_deref().map(Cow::Borrowed),
+        response_schema: Some(decision_schema(&decisions)),
+        expires_at: None,
+        metadata: Some(action_metadata(action, &decisions)),
+    }
+}
+
+/// What answers an approval: LangChain's decision, of the kinds that are allowed.
+fn decision_schema(decisions: &[&str]) -> Json {
+    #[derive(serde::Serialize)]
+    struct Schema<'a> {
+        r#type: &'static str,
+        properties: Properties<'a>,
+        required: [&'static str; 1],
+    }
+    #[derive(serde::Serialize)]
+    struct Properties<'a> {
+        r#type: Kind<'a>,
+        message: Property,
+        edited_action: Property,
+    }
+    #[derive(serde::Serialize)]
+    struct Kind<'a> {
+        r#enum: &'a [&'a str],
+    }
+    #[derive(serde::Serialize)]
+    struct Property {
+        r#type: &'static str,
+    }
+    written(&Schema {
+        r#type: "object",
+        properties: Properties {
+            r#type: Kind { r#enum: decisions },
+            message: Property { r#type: "string" },
+            edited_action: Property { r#type: "object" },
+        },
+        required: ["type"],
+    })
+}
+
+fn action_metadata(action: &run::Action, decisions: &[&str]) -> Json {
+    #[derive(serde::Serialize)]
+    struct Outer<'a> {
+        langgraph: Inner<'a>,
+    }
+    #[derive(serde::Serialize)]
+    struct Inner<'a> {
+        action: &'a Text,
+        args: &'a Json,
+        allowed_decisions: &'a [&'a str],
+    }
+    let inner = Inner { action: &action.name, args: &action.args, allowed_decisions: decisions };
+    written(&Outer { langgraph: inner })
+}
+
+/// Graphs may spell what AG-UI has fields for; the whole value travels in the metadata.
+fn project_answer<'a>(id: &str, value: &'a Json, schema: Option<&Json>) -> Interrupt<'a> {
+    #[derive(serde::Serialize)]
+    struct Outer<'a> {
+        langgraph: Inner<'a>,
+    }
+    #[derive(serde::Serialize)]
+    struct Inner<'a> {
+        value: &'a Json,
+    }
+    let members = json::members(value).unwrap_or_default();
+    let string = |name, other| members.string(name).or_else(|| members.string(other));
+    let schema_member = || members.get("responseSchema").or_else(|| members.get("response_schema"));
+    let is_object = |schema: &Json| schema.get().starts_with('{');
+    Interrupt {
+        id: id.to_owned(),
+        reason: members.string("reason").unwrap_or(Cow::Borrowed("langgraph:interrupt")),
+        message: Text::from_raw(value)
+            .or_else(|| members.text("message"))
+            .or_else(|| members.text("question")),
+        tool_call_id: string("toolCallId", "tool_call_id"),
+        response_schema: schema.cloned().or_else(|| schema_member().map(Json::from)).filter(is_object),
+        expires_at: string("expiresAt", "expires_at"),
+        metadata: Some(written(&Outer { langgraph: Inner { value } })),
+    }
+}
+
+fn written(value: &impl serde::Serialize) -> Json {
+    json::raw(serde_json::to_string(value).unwrap_or_default())
+}

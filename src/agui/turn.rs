@@ -1,0 +1,328 @@
+//! From a client's request to a run of LangGraph's: only what is new goes up.
+
+use serde_json::value::RawValue;
+
+use super::input::{Input, InputMessage, Resume, ResumeStatus};
+use crate::json::{self, Json, Text};
+use crate::langgraph::{self, Kind, RunRequest, Start, ThreadState};
+use crate::run::{self, Role};
+
+/// A run to start for a client.
+#[derive(Debug)]
+pub struct Turn {
+    /// What it begins with.
+    pub start: Start,
+    /// The message that the client has changed or wants answered again: the run begins at the
+    /// thread's last checkpoint that does not hold it.
+    pub fork_before: Option<String>,
+    /// The configuration for the run.
+    pub config: Option<Json>,
+}
+
+/// Why a request cannot become a run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TurnError {
+    /// Some of the actions of an approval are answered, and some are not.
+    #[error(
+        "`resume` answers {answered} of the {expected} actions of interrupt {id}; answer all of \
+         them in one request"
+    )]
+    HalfAnswered {
+        /// LangGraph's interrupt.
+        id: String,
+        /// How many answers there are.
+        answered: usize,
+        /// How many it takes.
+        expected: usize,
+    },
+}
+
+// === impl Turn ===
+
+impl Turn {
+    /// What a request asks of a thread, given its state; `None` for a thread that has none.
+    pub fn plan(input: &Input, thread: Option<&ThreadState<'_>>) -> Result<Self, TurnError> {
+        let config = input.forwarded_props.as_deref().and_then(allowed_config);
+        let resume = match input.resume.as_slice() {
+            [] => input.forwarded_props.as_deref().and_then(legacy_resume),
+            entries => Some(answers(entries, thread)?),
+        };
+        if let Some(start) = resume {
+            return Ok(Self { start, fork_before: None, config });
+        }
+        let known = thread.and_then(|thread| thread.values.as_ref());
+        let (new, fork_before) = new_messages(&input.messages, known);
+        let state = known.and_then(|values| values.state.as_deref()).unwrap_or_default();
+        let start = Start::Input(input_json(input, state, &new));
+        Ok(Self { start, fork_before, config })
+    }
+
+    /// The run, at the checkpoint that the fork begins at.
+    pub fn request(self, assistant: &str, run_id: &str, checkpoint: Option<String>) -> RunRequest {
+        RunRequest::new(assistant, run_id, self.start)
+            .at_checkpoint(checkpoint)
+            .with_config(self.config)
+    }
+}
+
+/// The messages that LangGraph does not know, and the known one to fork before.
+///
+/// A user message that is known with other content was edited; one that is the client's last,
+/// with more behind it in the thread, is to be answered again. Both begin a fork, and go up anew.
+fn new_messages<'a>(
+    sent: &'a [InputMessage],
+    known: Option<&langgraph::Values<'_>>,
+) -> (Vec<&'a InputMessage>, Option<String>) {
+    let held: Vec<_> = known
+        .and_then(|values| values.messages.as_deref())
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|raw| langgraph::Message::parse(raw))
+        .filter_map(|message| Some((message.id()?.into_owned(), message)))
+        .collect();
+    let find = |id: &str| held.iter().position(|(known, _)| known == id);
+    let goes_up = |message: &&InputMessage| match message.message.role {
+        // "Assistant messages that LangGraph does not know are never sent up."
+        Role::Assistant | Role::Reasoning => false,
+        Role::User | Role::Tool | Role::System | Role::Developer => true,
+    };
+    let is_edited = |message: &&InputMessage| {
+        message.message.role == Role::User
+            && find(&message.message.id)
+                .and_then(|at| held.get(at))
+                .is_some_and(|(_, known)| !says_the_same(message, known))
+    };
+    if let Some(at) = sent.iter().position(|message| is_edited(&message)) {
+        let behind = sent.get(at..).unwrap_or_default();
+        let fork = behind.first().map(|message| message.message.id.to_string());
+        return (behind.iter().filter(goes_up).collect(), fork);
+    }
+    let new: Vec<_> = sent
+        .iter()
+        .filter(goes_up)
+        .filter(|message| find(&message.message.id).is_none())
+        .collect();
+    if new.is_empty()
+        && let Some(last) = sent.last().filter(|message| message.message.role == Role::User)
+        && find(&last.message.id).is_some_and(|at| at + 1 < held.len())
+    {
+        return (vec![last], Some(last.message.id.to_string()));
+    }
+    (new, None)
+}
+
+fn says_the_same(sent: &InputMessage, known: &langgraph::Message<'_>) -> bool {
+    if known.kind() != Kind::Human {
+        return true;
+    }
+    let known = run::Message::of_langchain(known, &sent.message.id);
+    known.last().is_none_or(|known| known.content.says_the_same(&sent.message.content))
+}
+
+/// The graph's input: the state's changed keys, and the new messages.
+fn input_json(
+    input: &Input,
+    known: &[(json::Str<'_>, &RawValue)],
+    new: &[&InputMessage],
+) -> Json {
+    let mut text = String::from("{");
+    for (key, value) in input.state.as_deref().and_then(json::members).unwrap_or_default().0 {
+        // "A value equal to the thread's is an echo, and a key with an accumulating reducer would
+        // double on every turn." A client's numbers are doubles.
+        let is_echo = known
+            .iter()
+            .any(|(name, known)| name == &key && json::same_in_doubles(known.get(), value.get()));
+        if &*key != "messages" && !is_echo {
+            push_member(&mut text, Text::new(&key).escaped(), value.get());
+        }
+    }
+    let mut messages = String::from("[");
+    for (at, message) in new.iter().enumerate() {
+        if at > 0 {
+            messages.push(',');
+        }
+        push_message(&mut messages, message, &input.messages);
+    }
+    messages.push(']');
+    push_member(&mut text, "messages", &messages);
+    text.push('}');
+    json::raw(text)
+}
+
+fn push_message(out: &mut String, sent: &InputMessage, all: &[InputMessage]) {
+    let message = &sent.message;
+    let (kind, extra) = match message.role {
+        Role::User | Role::Assistant | Role::Reasoning => ("human", ""),
+        Role::Tool => ("tool", ""),
+        Role::System => ("system", ""),
+        // LangChain's way to keep OpenAI's role.
+        Role::Developer => ("system", "{\"__openai_role__\":\"developer\"}"),
+    };
+    let mut text = String::from("{");
+    push_member(&mut text, "type", &format!("\"{kind}\""));
+    push_member(&mut text, "id", &format!("\"{}\"", Text::new(&message.id).escaped()));
+    push_member(&mut text, "content", sent.content.get());
+    if let Some(name) = &message.name {
+        push_member(&mut text, "name", &format!("\"{}\"", name.escaped()));
+    }
+    if !extra.is_empty() {
+        push_member(&mut text, "additional_kwargs", extra);
+    }
+    if let Some(call) = &message.call_id {
+        let makes_calls = |id: &str| all.iter().any(|sent| *sent.message.id == *id);
+        let call = Text::new(run::langgraph_call_id(call, makes_calls));
+        push_member(&mut text, "tool_call_id", &format!("\"{}\"", call.escaped()));
+        let status = if message.error.is_some() { "\"error\"" } else { "\"success\"" };
+        push_member(&mut text, "status", status);
+    }
+    text.push('}');
+    out.push_str(&text);
+}
+
+fn push_member(out: &mut String, escaped_key: &str, value: &str) {
+    out.push_str(if out.ends_with('{') { "\"" } else { ",\"" });
+    out.push_str(escaped_key);
+    out.push_str("\":");
+    out.push_str(value);
+}
+
+/// The answers in LangGraph's native form, `{interrupt id: answer}`, which also answers some of
+/// several. A static breakpoint takes no answer: the run goes on.
+fn answers(entries: &[Resume], thread: Option<&ThreadState<'_>>) -> Result<Start, TurnError> {
+    let open = thread.map(|thread| thread.interrupts.as_slice()).unwrap_or_default();
+    let open: Vec<_> = open.iter().map(run::Interrupt::of_langgraph).collect();
+    let mut text = String::from("{");
+    let mut done: Vec<&str> = Vec::new();
+    for entry in entries {
+        let (id, _) = split_action(&entry.interrupt_id, &open);
+        if entry.interrupt_id.ends_with(":breakpoint") {
+            return Ok(Start::Continue);
+        }
+        if done.contains(&id) {
+            continue;
+        }
+        done.push(id);
+        let interrupt = open.iter().find(|interrupt| *interrupt.id == *id);
+        let answer = match interrupt.map(|interrupt| &interrupt.ask) {
+            Some(run::Ask::Approval(actions)) => decisions(id, actions, entries, &open)?,
+            Some(run::Ask::Answer { .. } | run::Ask::Breakpoint) | None => answer(entry),
+        };
+        push_member(&mut text, Text::new(id).escaped(), answer.get());
+    }
+    text.push('}');
+    Ok(Start::Resume(json::raw(text)))
+}
+
+/// LangGraph's interrupt of an entry, and which of its actions the entry answers.
+fn split_action<'a>(id: &'a str, open: &[run::Interrupt]) -> (&'a str, usize) {
+    let is_open = |id: &str| open.iter().any(|interrupt| *interrupt.id == *id);
+    match id.rsplit_once(':').map(|(whole, action)| (whole, action.parse())) {
+        Some((whole, Ok(action))) if !is_open(id) => (whole, action),
+        _ => (id, 0),
+    }
+}
+
+/// "cancelled = abandoned, no payload": the graph gets null, which it can tell from an answer.
+fn answer(entry: &Resume) -> Json {
+    let payload = entry.payload.clone().filter(|_| entry.status == ResumeStatus::Resolved);
+    payload.unwrap_or_else(|| Json::from(RawValue::NULL))
+}
+
+/// The decisions on all actions of an approval, in their order.
+fn decisions(
+    id: &str,
+    actions: &[run::Action],
+    entries: &[Resume],
+    open: &[run::Interrupt],
+) -> Result<Json, TurnError> {
+    let of = |at: usize| entries.iter().find(|e| split_action(&e.interrupt_id, open) == (id, at));
+    let expected = actions.len();
+    let found: Vec<_> = (0..expected).filter_map(of).collect();
+    // The middleware's own form answers all actions at once.
+    if let Some(whole) = found.first().and_then(|entry| entry.payload.as_deref())
+        && json::members(whole).is_some_and(|members| members.get("decisions").is_some())
+    {
+        return Ok(Json::from(whole));
+    }
+    if found.len() < expected {
+        let (id, answered) = (id.to_owned(), found.len());
+        return Err(TurnError::HalfAnswered { id, answered, expected });
+    }
+    let decisions: Vec<_> =
+        found.into_iter().zip(actions).map(|(entry, action)| decision(entry, action)).collect();
+    Ok(json::raw(format!("{{\"decisions\":[{}]}}", decisions.join(","))))
+}
+
+/// A decision: LangChain's own form, or AG-UI's `{approved, editedArgs?, reason?}`.
+fn decision(entry: &Resume, action: &run::Action) -> String {
+    let reject = |message: Option<Text>| match message {
+        Some(message) => {
+            format!("{{\"type\":\"reject\",\"message\":\"{}\"}}", message.escaped())
+        }
+        None => "{\"type\":\"reject\"}".to_owned(),
+    };
+    if entry.status == ResumeStatus::Cancelled {
+        return reject(None);
+    }
+    let Some(payload) = &entry.payload else { return "{\"type\":\"approve\"}".to_owned() };
+    let members = json::members(payload).unwrap_or_default();
+    if members.get("type").is_some() {
+        return payload.get().to_owned();
+    }
+    let is = |value: &str| {
+        payload.get() == value
+            || members.get("approved").is_some_and(|approved| approved.get() == value)
+    };
+    if is("false") {
+        return reject(members.text("message").or_else(|| members.text("reason")));
+    }
+    // "Approve-with-edits: full replacement."
+    if let Some(args) = members.get("editedArgs").filter(|args| args.get() != "null") {
+        let (name, args) = (action.name.escaped(), args.get());
+        return format!(
+            "{{\"type\":\"edit\",\"edited_action\":{{\"name\":\"{name}\",\"args\":{args}}}}}"
+        );
+    }
+    "{\"type\":\"approve\"}".to_owned()
+}
+
+/// `forwardedProps.command.resume`, as CopilotKit's older hook sends it.
+fn legacy_resume(forwarded: &RawValue) -> Option<Start> {
+    let command = json::members(json::members(forwarded)?.get("command")?)?;
+    let resume = command.get("resume").filter(|resume| resume.get() != "null")?;
+    // A string may hold JSON: the hook's callers print what they answer with.
+    let inner = json::string(resume).filter(|s| s.starts_with(['{', '[']));
+    let parsed = inner.and_then(|s| serde_json::from_str::<&RawValue>(&s).map(Json::from).ok());
+    Some(Start::Resume(parsed.unwrap_or_else(|| Json::from(resume))))
+}
+
+/// The part of `forwardedProps.config` that a client may set.
+///
+/// The rest of the props is left out, not spread into the run: a browser that can name a webhook
+/// makes the server call it.
+fn allowed_config(forwarded: &RawValue) -> Option<Json> {
+    let config = json::members(json::members(forwarded)?.get("config")?)?;
+    let mut text = String::from("{");
+    if let Some(limit) = config.number("recursion_limit").or_else(|| config.number("recursionLimit")) {
+        push_member(&mut text, "recursion_limit", &limit.to_string());
+    }
+    if let Some(configurable) = config.get("configurable").and_then(json::members) {
+        let mut allowed = String::from("{");
+        for (key, value) in configurable.0.iter().filter(|(key, _)| is_allowed(key)) {
+            push_member(&mut allowed, Text::new(key).escaped(), value.get());
+        }
+        allowed.push('}');
+        push_member(&mut text, "configurable", &allowed);
+    }
+    text.push('}');
+    (text != "{}").then(|| json::raw(text))
+}
+
+/// Keys that LangGraph itself acts on: another thread, another checkpoint, another user.
+fn is_allowed(key: &str) -> bool {
+    !matches!(key, "thread_id" | "run_id" | "user_id" | "graph_id" | "assistant_id")
+        && !key.starts_with("checkpoint")
+        && !key.starts_with("langgraph_")
+        && !key.starts_with("__")
+}
+

@@ -1,0 +1,472 @@
+//! One part of a LangGraph stream, typed by its SSE event name.
+//!
+//! A part borrows from its frame; opaque payloads stay raw.
+//! Both servers are understood (`langgraph-api` 0.16 for Python, 2.0 for JavaScript), and the
+//! newer streaming protocol's envelope where a join delivers it under a legacy name.
+
+mod block;
+mod event;
+mod message;
+mod origin;
+mod request;
+mod thread;
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+pub use block::{Block, Media, Reasoning, Source};
+pub use event::{ModelEvent, ProtocolEvent};
+pub use message::{CallChunk, Kind, Message, WholeCall};
+pub use origin::Origin;
+pub use request::{RunRequest, Start};
+pub use thread::ThreadState;
+
+use crate::json::{self, Str};
+use crate::sse::Frame;
+
+/// One part of a run's stream.
+#[derive(Debug)]
+pub struct Part<'a> {
+    /// The server's id of this part, to resume after. Absent on a run that is not resumable.
+    pub cursor: Option<&'a str>,
+    /// The subgraph that this part comes from: `node:task|node:task`, empty for the root.
+    pub namespace: Cow<'a, str>,
+    /// What it says.
+    pub body: Body<'a>,
+}
+
+/// What a part says, by the stream mode that made it.
+#[derive(Debug)]
+pub enum Body<'a> {
+    /// `metadata`: which run this is, and the how-manieth attempt at it.
+    Metadata {
+        /// LangGraph's run id.
+        run_id: Cow<'a, str>,
+        /// 1 for the first; also 1 again after a graceful restart of the server.
+        attempt: u64,
+    },
+    /// `values`: the whole state after a superstep.
+    Values(Values<'a>),
+    /// `updates`: what each finished node returned.
+    Updates(Updates<'a>),
+    /// `messages`: a token, or a whole message, with the metadata of the call that made it.
+    Message {
+        /// The chunk or message.
+        message: Box<Message<'a>>,
+        /// Its metadata, not yet parsed: it is the same on every token of a call.
+        metadata: &'a str,
+    },
+    /// `messages/partial`: messages as accumulated so far.
+    Partial(Vec<Message<'a>>),
+    /// `messages/complete`: messages that did not stream.
+    Complete(Vec<Message<'a>>),
+    /// `messages/metadata`: by message id, the metadata of the call that makes it.
+    MessageMetadata(Vec<(Str<'a>, &'a RawValue)>),
+    /// `events`: a record of LangChain's event stream.
+    Event(Box<ModelEvent<'a>>),
+    /// A message event of the newer streaming protocol.
+    Protocol(Box<ProtocolEvent<'a>>),
+    /// `custom`: what a node wrote to the stream.
+    Custom(&'a RawValue),
+    /// `tasks`: a node starts or ends.
+    Task(Task<'a>),
+    /// A subgraph begins or ends (the newer protocol's `lifecycle`).
+    Lifecycle(Lifecycle<'a>),
+    /// An interrupt that came by itself (the newer protocol's `input.requested`).
+    Interrupts(Vec<Interrupt<'a>>),
+    /// `error`: the run failed. The Python server does not store this part for replay.
+    Error(RunError),
+    /// `checkpoints`, `debug` and the like: understood, and nothing to a client. They hold the
+    /// server's request internals.
+    Silent,
+    /// A mode that this version does not know.
+    Unknown,
+    /// A known mode whose payload has not its form.
+    Malformed(&'static str),
+}
+
+/// The state after a superstep, opened one level.
+#[derive(Debug)]
+pub struct Values<'a> {
+    /// The whole payload.
+    pub raw: &'a RawValue,
+    /// The state's keys less `messages` and `__interrupt__`; `None` where the state is no object.
+    pub state: Option<Vec<(Str<'a>, &'a RawValue)>>,
+    /// The conversation, if the state holds one.
+    pub messages: Option<Vec<&'a RawValue>>,
+    /// `__interrupt__`, if it is there. An empty list is a static breakpoint.
+    pub interrupts: Option<Vec<Interrupt<'a>>>,
+}
+
+/// What each finished node returned.
+#[derive(Debug)]
+pub struct Updates<'a> {
+    /// One entry per node; parallel tasks of one node come in parts of their own.
+    pub nodes: Vec<NodeUpdate<'a>>,
+    /// `__interrupt__`, if it is there. An empty list is a static breakpoint.
+    pub interrupts: Option<Vec<Interrupt<'a>>>,
+}
+
+/// What one finished node returned.
+#[derive(Debug)]
+pub struct NodeUpdate<'a> {
+    /// The node.
+    pub node: Str<'a>,
+    /// The messages that it returned.
+    pub messages: Vec<Message<'a>>,
+}
+
+/// A question that the graph asks before it goes on.
+#[derive(Clone, Debug)]
+pub struct Interrupt<'a> {
+    /// 32 hexadecimal digits; the same over resumes.
+    pub id: Cow<'a, str>,
+    /// What the graph passed to `interrupt()`.
+    pub value: Option<&'a RawValue>,
+    /// The schema of the answer, where the graph gives one.
+    pub response_schema: Option<&'a RawValue>,
+}
+
+/// A node starts (no result, no error) or ends.
+#[derive(Debug, Deserialize)]
+pub struct Task<'a> {
+    /// The task: one execution of a node.
+    #[serde(borrow)]
+    pub id: Str<'a>,
+    /// The node.
+    #[serde(borrow)]
+    pub name: Str<'a>,
+    #[serde(borrow)]
+    input: Option<&'a RawValue>,
+    #[serde(borrow)]
+    triggers: Option<&'a RawValue>,
+    #[serde(borrow)]
+    interrupts: Option<&'a RawValue>,
+    #[serde(borrow)]
+    metadata: Option<&'a RawValue>,
+}
+
+/// A subgraph begins or ends, as the newer protocol tells it.
+#[derive(Debug)]
+pub struct Lifecycle<'a> {
+    /// Whether it begins.
+    pub is_start: bool,
+    /// The name of the agent.
+    pub agent: Option<Cow<'a, str>>,
+    /// The tool call that started it.
+    pub tool_call: Option<Cow<'a, str>>,
+}
+
+/// Why a run failed, in the server's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunError {
+    /// The exception's name.
+    pub code: String,
+    /// Its message. The Python server hides that of exceptions it does not know.
+    pub message: String,
+}
+
+// === impl Part ===
+
+impl<'a> Part<'a> {
+    /// Types a frame.
+    ///
+    /// The JavaScript server prints its JSON over many lines; `scratch` takes the compact form.
+    pub fn parse(frame: &'a Frame<'_>, scratch: &'a mut String) -> Self {
+        let event = frame.event.as_deref().unwrap_or_default();
+        let (mode, namespace) = event.split_once('|').unwrap_or((event, ""));
+        let data = frame.data.as_deref().unwrap_or_default();
+        let data = if data.contains('\n') {
+            json::compact(data, scratch);
+            scratch.as_str()
+        } else {
+            data
+        };
+        let cursor = frame.id.as_deref();
+        match envelope(data) {
+            Some(envelope) => {
+                let namespace = Cow::Owned(envelope.namespace());
+                let body = envelope.body();
+                Self { cursor, namespace, body }
+            }
+            None => Self { cursor, namespace: Cow::Borrowed(namespace), body: body(mode, data) },
+        }
+    }
+}
+
+fn body<'a>(mode: &str, data: &'a str) -> Body<'a> {
+    match mode {
+        "messages" => message_tuple(data).unwrap_or(Body::Malformed("messages")),
+        "values" => with(data, Values::open, Body::Values, "values"),
+        "updates" => with(data, Updates::open, Body::Updates, "updates"),
+        "events" => typed(data, |event| Body::Event(Box::new(event)), "events"),
+        "custom" => with(data, Some, Body::Custom, "custom"),
+        "tasks" => typed(data, Body::Task, "tasks"),
+        "messages/partial" => typed(data, Body::Partial, "messages/partial"),
+        "messages/complete" => typed(data, Body::Complete, "messages/complete"),
+        "messages/metadata" => {
+            typed(data, |m: json::Members<'a>| Body::MessageMetadata(m.0), "messages/metadata")
+        }
+        "metadata" => run_metadata(data).unwrap_or(Body::Malformed("metadata")),
+        "error" => Body::Error(RunError::parse(data)),
+        "checkpoints" | "debug" | "tools" | "lifecycle" | "feedback" | "end" => Body::Silent,
+        _ => Body::Unknown,
+    }
+}
+
+fn with<'a, T>(
+    data: &'a str,
+    open: impl FnOnce(&'a RawValue) -> Option<T>,
+    wrap: impl FnOnce(T) -> Body<'a>,
+    mode: &'static str,
+) -> Body<'a> {
+    let value = serde_json::from_str::<&RawValue>(data).ok();
+    value.and_then(open).map_or(Body::Malformed(mode), wrap)
+}
+
+fn typed<'a, T: Deserialize<'a>>(
+    data: &'a str,
+    wrap: impl FnOnce(T) -> Body<'a>,
+    mode: &'static str,
+) -> Body<'a> {
+    serde_json::from_str(data).map_or(Body::Malformed(mode), wrap)
+}
+
+fn run_metadata(data: &str) -> Option<Body<'_>> {
+    let members: json::Members<'_> = serde_json::from_str(data).ok()?;
+    // The thread stream's end mark has a status and no attempt.
+    match members.get("status") {
+        Some(_) => Some(Body::Silent),
+        None => Some(Body::Metadata {
+            run_id: members.string("run_id")?,
+            attempt: members.number("attempt").unwrap_or(1),
+        }),
+    }
+}
+
+/// `[message, metadata]`, with the metadata left unread.
+///
+/// Two thirds of a token's bytes are metadata that repeats the previous token's. They are sliced
+/// off behind the message, so that the translator can compare them instead of parsing them.
+fn message_tuple(data: &str) -> Option<Body<'_>> {
+    let inside = data.trim_start().strip_prefix('[')?;
+    let mut stream = serde_json::Deserializer::from_str(inside).into_iter::<Message<'_>>();
+    let message = stream.next()?.ok()?;
+    let rest = inside.get(stream.byte_offset()..)?;
+    let metadata = rest.trim_start().strip_prefix(',')?.trim_end().strip_suffix(']')?.trim();
+    Some(Body::Message { message: Box::new(message), metadata })
+}
+
+// === impl Values ===
+
+impl<'a> Values<'a> {
+    /// Opens a state.
+    pub fn open(raw: &'a RawValue) -> Option<Self> {
+        let Some(members) = json::members(raw) else {
+            return Some(Self { raw, state: None, messages: None, interrupts: None });
+        };
+        let mut messages = None;
+        let mut interrupts = None;
+        let mut state = members.0;
+        state.retain(|(key, value)| match &**key {
+            "messages" => {
+                messages = conversation(value);
+                messages.is_none()
+            }
+            "__interrupt__" => {
+                interrupts = Interrupt::list(value);
+                false
+            }
+            _ => true,
+        });
+        Some(Self { raw, state: Some(state), messages, interrupts })
+    }
+
+    /// Whether this carries interrupts only: the JavaScript server then sends no state with them.
+    pub fn is_only_interrupts(&self) -> bool {
+        self.interrupts.is_some()
+            && self.messages.is_none()
+            && self.state.as_ref().is_some_and(Vec::is_empty)
+    }
+}
+
+/// The elements of `messages`, if each looks like a message; a list of other things is state.
+fn conversation(value: &RawValue) -> Option<Vec<&RawValue>> {
+    let items = json::items(value)?;
+    items.iter().all(|item| Message::is_message(item)).then_some(items)
+}
+
+// === impl Updates ===
+
+impl<'a> Updates<'a> {
+    fn open(raw: &'a RawValue) -> Option<Self> {
+        let mut updates = Self { nodes: Vec::new(), interrupts: None };
+        for (node, delta) in json::members(raw)?.0 {
+            match &*node {
+                "__interrupt__" => updates.interrupts = Interrupt::list(delta),
+                // `{"cached": true}`: beside a node whose result was kept over a resume.
+                "__metadata__" => {}
+                _ => updates.nodes.push(NodeUpdate { node, messages: messages_of(delta) }),
+            }
+        }
+        Some(updates)
+    }
+}
+
+/// The messages that a node returned: `{"messages": [..]}`, one message, or several writes.
+fn messages_of(delta: &RawValue) -> Vec<Message<'_>> {
+    if let Some(writes) = json::items(delta) {
+        return writes.into_iter().filter_map(json::members).flat_map(written_messages).collect();
+    }
+    json::members(delta).map(written_messages).unwrap_or_default()
+}
+
+fn written_messages(delta: json::Members<'_>) -> Vec<Message<'_>> {
+    // A `Command` among the writes, as the event stream prints it.
+    let delta = delta.get("update").and_then(json::members).unwrap_or(delta);
+    let Some(messages) = delta.get("messages") else { return Vec::new() };
+    match json::items(messages) {
+        Some(items) => items.into_iter().filter_map(Message::parse).collect(),
+        None => Message::parse(messages).into_iter().collect(),
+    }
+}
+
+// === impl Interrupt ===
+
+impl<'a> Interrupt<'a> {
+    /// A list of interrupts. One without an id gets its place in the list.
+    pub fn list(value: &'a RawValue) -> Option<Vec<Self>> {
+        let items = json::items(value)?;
+        Some(items.into_iter().enumerate().filter_map(|(at, item)| Self::parse(at, item)).collect())
+    }
+
+    fn parse(at: usize, item: &'a RawValue) -> Option<Self> {
+        let members = json::members(item)?;
+        Some(Self {
+            id: members.string("id").unwrap_or_else(|| Cow::Owned(format!("interrupt-{at}"))),
+            value: members.get("value"),
+            response_schema: members.get("response_schema").filter(|s| s.get() != "null"),
+        })
+    }
+}
+
+// === impl Task ===
+
+impl<'a> Task<'a> {
+    /// Whether this is the start of the task, not its result.
+    pub fn is_start(&self) -> bool {
+        self.triggers.is_some()
+    }
+
+    /// What it asked before it stopped.
+    pub fn interrupts(&self) -> Vec<Interrupt<'a>> {
+        self.interrupts.and_then(Interrupt::list).unwrap_or_default()
+    }
+
+    /// The name of the agent that the node belongs to.
+    pub fn agent(&self) -> Option<Cow<'a, str>> {
+        json::members(self.metadata?)?.string("lc_agent_name")
+    }
+
+    /// The one tool call that this task executes: `create_agent` starts a task per call.
+    pub fn tool_call(&self) -> Option<Cow<'a, str>> {
+        match json::items(self.input?)?.as_slice() {
+            [call] => json::members(call)?.string("id"),
+            _ => None,
+        }
+    }
+}
+
+// === impl RunError ===
+
+impl RunError {
+    /// `{"error": name, "message": text}`, or a bare string as the JavaScript server sends it.
+    pub fn parse(data: &str) -> Self {
+        let Ok(value) = serde_json::from_str::<&RawValue>(data) else {
+            return Self { code: "Error".to_owned(), message: data.to_owned() };
+        };
+        if let Some(message) = json::string(value) {
+            return Self { code: "Error".to_owned(), message: message.into_owned() };
+        }
+        let members = json::members(value).unwrap_or_default();
+        let field = |name| members.string(name).map(Cow::into_owned);
+        let code = field("error").unwrap_or_else(|| "Error".to_owned());
+        let message = field("message").unwrap_or_else(|| code.clone());
+        Self { code, message }
+    }
+}
+
+// === impl Lifecycle ===
+
+impl<'a> Lifecycle<'a> {
+    /// The server tells a failure of the run here too, and then in the run's record.
+    fn body(data: &'a RawValue) -> Body<'a> {
+        let members = json::members(data).unwrap_or_default();
+        let is_start = match members.string("event").as_deref() {
+            Some("started") => true,
+            Some("completed" | "failed" | "interrupted") => false,
+            _ => return Body::Silent,
+        };
+        let cause = members.get("cause").and_then(json::members).unwrap_or_default();
+        Body::Lifecycle(Self {
+            is_start,
+            agent: members.string("graph_name"),
+            tool_call: cause.string("tool_call_id"),
+        })
+    }
+}
+
+// === the newer protocol's envelope ===
+
+/// `{"type": "event", "method": .., "params": {"namespace": [..], "data": ..}}`.
+struct Envelope<'a> {
+    method: Cow<'a, str>,
+    params: json::Members<'a>,
+}
+
+/// A join of a run of the newer protocol delivers this under legacy names.
+fn envelope(data: &str) -> Option<Envelope<'_>> {
+    if !data.starts_with("{\"type\":\"event\"") {
+        return None;
+    }
+    let members: json::Members<'_> = serde_json::from_str(data).ok()?;
+    let params = json::members(members.get("params")?)?;
+    Some(Envelope { method: members.string("method")?, params })
+}
+
+impl<'a> Envelope<'a> {
+    fn namespace(&self) -> String {
+        let segments = self.params.get("namespace").and_then(json::items).unwrap_or_default();
+        segments.into_iter().filter_map(json::string).collect::<Vec<_>>().join("|")
+    }
+
+    fn body(&self) -> Body<'a> {
+        let Some(data) = self.params.get("data") else { return Body::Malformed("event") };
+        match &*self.method {
+            "messages" => ProtocolEvent::parse(data)
+                .map_or(Body::Malformed("messages"), |event| Body::Protocol(Box::new(event))),
+            "input.requested" => self.input_requested(data),
+            "lifecycle" => Lifecycle::body(data),
+            // The newer protocol wraps what a node wrote.
+            "custom" => {
+                let payload = json::members(data).and_then(|m| m.get("payload"));
+                Body::Custom(payload.unwrap_or(data))
+            }
+            method => body(method, data.get()),
+        }
+    }
+
+    fn input_requested(&self, data: &'a RawValue) -> Body<'a> {
+        let members = json::members(data).unwrap_or_default();
+        match members.string("interrupt_id") {
+            Some(id) => Body::Interrupts(vec![Interrupt {
+                id,
+                value: members.get("payload"),
+                response_schema: None,
+            }]),
+            None => Body::Malformed("input.requested"),
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The blocks of a message's content, in every provider's form that LangChain lets through.
+
+use std::borrow::Cow;
+
+use serde_json::value::RawValue;
+
+use crate::json::{self, Text};
+
+/// One block.
+#[derive(Debug)]
+pub enum Block<'a> {
+    /// Text.
+    Text(Text),
+    /// What the model thought, or the sealed form of it.
+    Reasoning(Reasoning<'a>),
+    /// An image, a recording, a document.
+    Media(Media),
+    /// A tool call, which the message holds a second time in a form of its own.
+    Call,
+    /// A block of a kind that we do not know.
+    Other,
+}
+
+/// A piece of reasoning.
+#[derive(Debug, Default)]
+pub struct Reasoning<'a> {
+    /// The provider's own id (`rs_..`).
+    pub id: Option<Cow<'a, str>>,
+    /// Which block of the message, as the provider counts; raw, a number or a string.
+    pub index: Option<&'a str>,
+    /// Which part of the block (a summary has several), as the provider counts.
+    pub part: Option<u64>,
+    /// The text.
+    pub text: Option<Text>,
+    /// The sealed form, or the signature, for the provider to have back.
+    pub sealed: Option<Text>,
+}
+
+/// A block that is no text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Media {
+    /// `image`, `audio`, `video` or `file`.
+    pub kind: &'static str,
+    /// Where the bytes are.
+    pub source: Source,
+    /// The media type.
+    pub mime_type: Option<Text>,
+    /// The name of the file.
+    pub filename: Option<Text>,
+}
+
+/// Where the bytes of a media block are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// In base64.
+    Data(Text),
+    /// At an address.
+    Url(Text),
+    /// With the provider, under an id.
+    File(Text),
+}
+
+// === impl Block ===
+
+impl<'a> Block<'a> {
+    /// Reads a message's content: a string, or a list of strings and blocks.
+    pub(super) fn push_content(content: &'a RawValue, blocks: &mut Vec<Self>) {
+        if let Some(text) = Text::from_raw(content) {
+            if !text.is_empty() {
+                blocks.push(Self::Text(text));
+            }
+            return;
+        }
+        for item in json::items(content).unwrap_or_default() {
+            Self::push_block(item, blocks);
+        }
+    }
+
+    /// Reads the reasoning that some providers keep in `additional_kwargs`.
+    pub(super) fn push_kwargs(kwargs: &'a RawValue, blocks: &mut Vec<Self>) {
+        let members = json::members(kwargs).unwrap_or_default();
+        if let Some(text) = members.text("reasoning_content").filter(|text| !text.is_empty()) {
+            blocks.push(Self::Reasoning(Reasoning { text: Some(text), ..Reasoning::default() }));
+        }
+        if let Some(reasoning) = members.get("reasoning").and_then(json::members) {
+            push_summary(&reasoning, blocks);
+        }
+    }
+
+    fn push_block(item: &'a RawValue, blocks: &mut Vec<Self>) {
+        if let Some(text) = Text::from_raw(item) {
+            blocks.push(Self::Text(text));
+            return;
+        }
+        let Some(members) = json::members(item) else { return blocks.push(Self::Other) };
+        let block = match members.get("type").map_or("", RawValue::get) {
+            "\"text\"" | "\"output_text\"" | "\"text_delta\"" => {
+                members.text("text").map_or(Self::Other, Self::Text)
+            }
+            "\"reasoning\"" if members.get("summary").is_some() => {
+                return push_summary(&members, blocks);
+            }
+            "\"reasoning\"" => reasoning(&members, "reasoning", "encrypted_content"),
+            "\"thinking\"" => reasoning(&members, "thinking", "signature"),
+            "\"redacted_thinking\"" => reasoning(&members, "", "data"),
+            "\"reasoning_content\"" => {
+                let inner = members.get("reasoning_content").and_then(json::members);
+                let mut inner = inner.unwrap_or_default();
+                inner.0.extend(members.0.into_iter().filter(|(key, _)| &**key == "index"));
+                reasoning(&inner, "text", "signature")
+            }
+            "\"tool_use\"" | "\"tool_call\"" | "\"tool_call_chunk\"" | "\"input_json_delta\""
+            | "\"function_call\"" => Self::Call,
+            kind => Media::parse(kind, &members).map_or(Self::Other, Self::Media),
+        };
+        blocks.push(block);
+    }
+}
+
+fn reasoning<'a>(members: &json::Members<'a>, text: &str, sealed: &str) -> Block<'a> {
+    Block::Reasoning(Reasoning {
+        id: members.string("id").filter(|id| !id.is_empty()),
+        index: members.get("index").map(RawValue::get),
+        part: None,
+        text: members.text(text).filter(|text| !text.is_empty()),
+        sealed: members
+            .text(sealed)
+            // LangChain's standard form keeps what it has no field for in `extras`.
+            .or_else(|| members.get("extras").and_then(json::members)?.text("signature"))
+            .filter(|sealed| !sealed.is_empty()),
+    })
+}
+
+/// A block of summary parts, each a piece of its own.
+fn push_summary<'a>(members: &json::Members<'a>, blocks: &mut Vec<Block<'a>>) {
+    let parts = members.get("summary").and_then(json::items).unwrap_or_default();
+    let whole = |part, text, sealed| {
+        Block::Reasoning(Reasoning {
+            id: members.string("id").filter(|id| !id.is_empty()),
+            index: members.get("index").map(RawValue::get),
+            part,
+            text,
+            sealed,
+        })
+    };
+    let sealed = members.text("encrypted_content").filter(|sealed| !sealed.is_empty());
+    if parts.is_empty() || sealed.is_some() {
+        // The carrier of the id, or of the sealed form.
+        blocks.push(whole(None, None, sealed));
+    }
+    for (at, part) in parts.into_iter().filter_map(json::members).enumerate() {
+        let at = part.number("index").or_else(|| u64::try_from(at).ok());
+        blocks.push(whole(at, part.text("text"), None));
+    }
+}
+
+// === impl Media ===
+
+impl Media {
+    fn parse(kind: &str, members: &json::Members<'_>) -> Option<Self> {
+        let (kind, default_mime) = match kind {
+            "\"image\"" | "\"image_url\"" => ("image", None),
+            "\"audio\"" | "\"input_audio\"" => ("audio", None),
+            "\"video\"" => ("video", None),
+            "\"file\"" | "\"document\"" => ("file", Some("application/octet-stream")),
+            _ => return None,
+        };
+        let (source, mime_type) = Self::source(members)?;
+        Some(Self {
+            kind,
+            source,
+            mime_type: mime_type
+                .or_else(|| members.text("mime_type"))
+                .or_else(|| default_mime.map(Text::new)),
+            filename: members.text("filename").or_else(|| {
+                members.get("metadata").and_then(json::members)?.text("filename")
+            }),
+        })
+    }
+
+    /// LangChain's standard forms, old (`source_type`) and new, and OpenAI's `image_url`.
+    fn source(members: &json::Members<'_>) -> Option<(Source, Option<Text>)> {
+        if let Some(url) = members.get("image_url") {
+            let url = Text::from_raw(url).or_else(|| json::members(url)?.text("url"))?;
+            return Some(Self::from_url(&url));
+        }
+        let base64 = || {
+            members.text("base64").or_else(|| {
+                (members.get("source_type")?.get() == "\"base64\"").then(|| members.text("data"))?
+            })
+        };
+        if let Some(data) = base64() {
+            return Some((Source::Data(data), None));
+        }
+        if let Some(url) = members.text("url") {
+            return Some(Self::from_url(&url));
+        }
+        if let Some(inner) = members.get("file").and_then(json::members) {
+            return Self::source(&inner);
+        }
+        let id = members.text("file_id").or_else(|| members.text("id"))?;
+        Some((Source::File(id), None))
+    }
+
+    /// A `data:` address holds the bytes themselves.
+    fn from_url(url: &Text) -> (Source, Option<Text>) {
+        let inline = url.decode();
+        let parts = inline.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,"));
+        match parts {
+            Some((mime, data)) => (Source::Data(Text::new(data)), Some(Text::new(mime))),
+            None => (Source::Url(url.clone()), None),
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! A LangChain message, whole or a chunk of one, with every field left raw until it is asked for.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::block::Block;
+use crate::json::{self, Text};
+
+/// A message as either server writes it. Fields that we do not act on are passed over.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Message<'a> {
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, rename = "type")]
+    kind: Option<&'a RawValue>,
+    #[serde(borrow)]
+    role: Option<&'a RawValue>,
+    #[serde(borrow)]
+    name: Option<&'a RawValue>,
+    #[serde(borrow)]
+    content: Option<&'a RawValue>,
+    #[serde(borrow)]
+    additional_kwargs: Option<&'a RawValue>,
+    #[serde(borrow)]
+    response_metadata: Option<&'a RawValue>,
+    #[serde(borrow)]
+    usage_metadata: Option<&'a RawValue>,
+    #[serde(borrow)]
+    tool_calls: Option<&'a RawValue>,
+    #[serde(borrow)]
+    invalid_tool_calls: Option<&'a RawValue>,
+    #[serde(borrow)]
+    tool_call_chunks: Option<&'a RawValue>,
+    #[serde(borrow)]
+    chunk_position: Option<&'a RawValue>,
+    #[serde(borrow)]
+    tool_call_id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    status: Option<&'a RawValue>,
+}
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// What a person said.
+    Human,
+    /// What a model said, whole.
+    Ai,
+    /// A piece of what a model says.
+    AiChunk,
+    /// What a tool answered.
+    Tool,
+    /// Instructions.
+    System,
+    /// Instructions of the developer.
+    Developer,
+    /// Takes a message out of the conversation.
+    Remove,
+    /// A kind that LangChain has for free use (`chat`, `function`, ..).
+    Other,
+}
+
+/// A fragment of a streamed tool call.
+#[derive(Debug)]
+pub struct CallChunk<'a> {
+    /// Which of the message's calls: the raw index, which some providers leave out.
+    pub index: Option<&'a str>,
+    /// The call's id; on its first fragment.
+    pub id: Option<Cow<'a, str>>,
+    /// The tool's name; on its first fragment.
+    pub name: Option<Cow<'a, str>>,
+    /// The fragment. It may end anywhere, and is never parsed.
+    pub args: Option<Text>,
+}
+
+/// A whole tool call.
+#[derive(Debug)]
+pub struct WholeCall<'a> {
+    /// The call's id.
+    pub id: Cow<'a, str>,
+    /// The tool's name.
+    pub name: Cow<'a, str>,
+    /// The arguments as the text of a JSON object, or as the model spelt them where they are none.
+    pub args: Text,
+}
+
+// === impl Message ===
+
+impl<'a> Message<'a> {
+    /// Reads a message; `None` if the value is no object.
+    pub fn parse(value: &'a RawValue) -> Option<Self> {
+        serde_json::from_str(value.get()).ok()
+    }
+
+    /// Whether a value looks like a message: an object with a type or a role.
+    pub fn is_message(value: &RawValue) -> bool {
+        Message::parse(value).is_some_and(|m| m.kind.or(m.role).and_then(json::string).is_some())
+    }
+
+    /// What it is. The JavaScript server says `ai` for chunks too; they have `tool_call_chunks`.
+    pub fn kind(&self) -> Kind {
+        match self.kind.or(self.role).map_or("", RawValue::get) {
+            "\"AIMessageChunk\"" => Kind::AiChunk,
+            "\"ai\"" if self.tool_call_chunks.is_some() => Kind::AiChunk,
+            "\"ai\"" | "\"assistant\"" => Kind::Ai,
+            "\"human\"" | "\"user\"" | "\"HumanMessageChunk\"" => Kind::Human,
+            "\"tool\"" | "\"ToolMessageChunk\"" => Kind::Tool,
+            "\"system\"" | "\"SystemMessageChunk\"" => Kind::System,
+            "\"developer\"" => Kind::Developer,
+            "\"remove\"" => Kind::Remove,
+            _ => Kind::Other,
+        }
+    }
+
+    /// The id. Some messages of hand-written graphs have none.
+    pub fn id(&self) -> Option<Cow<'a, str>> {
+        self.id.and_then(json::string).filter(|id| !id.is_empty())
+    }
+
+    /// The speaker's name.
+    pub fn name(&self) -> Option<Text> {
+        self.name.and_then(Text::from_raw).filter(|name| !name.is_empty())
+    }
+
+    /// The content, block by block; a plain string is one text block.
+    ///
+    /// Reasoning that a provider keeps beside the content comes first, as the model thought first.
+    pub fn blocks(&self) -> Vec<Block<'a>> {
+        let mut blocks = Vec::new();
+        if let Some(kwargs) = self.additional_kwargs.filter(|kwargs| kwargs.get() != "{}") {
+            Block::push_kwargs(kwargs, &mut blocks);
+        }
+        if let Some(content) = self.content {
+            Block::push_content(content, &mut blocks);
+        }
+        blocks
+    }
+
+    /// The content, raw.
+    pub fn content(&self) -> Option<&'a RawValue> {
+        self.content
+    }
+
+    /// The fragments of tool calls on this chunk.
+    pub fn call_chunks(&self) -> Vec<CallChunk<'a>> {
+        let chunks = self.tool_call_chunks.filter(|chunks| chunks.get() != "[]");
+        let items = chunks.and_then(json::items).unwrap_or_default();
+        items.into_iter().filter_map(json::members).map(|m| CallChunk::from_members(&m)).collect()
+    }
+
+    /// The tool calls of a whole message: those that LangChain could parse, then the others.
+    pub fn calls(&self) -> Vec<WholeCall<'a>> {
+        [self.tool_calls, self.invalid_tool_calls]
+            .into_iter()
+            .flatten()
+            .filter(|calls| calls.get() != "[]")
+            .filter_map(json::items)
+            .flatten()
+            .filter_map(WholeCall::parse)
+            .collect()
+    }
+
+    /// The tool call that a tool message answers.
+    pub fn tool_call_id(&self) -> Option<Cow<'a, str>> {
+        self.tool_call_id.and_then(json::string)
+    }
+
+    /// Whether a tool message tells of a failure.
+    pub fn is_error(&self) -> bool {
+        self.status.is_some_and(|status| status.get() == "\"error\"")
+    }
+
+    /// Whether the model has said that this is its last chunk.
+    ///
+    /// Python says so on the chunk. Elsewhere the provider's reason to stop is the sign; what
+    /// comes on the same chunk or after it still counts.
+    pub fn is_last(&self) -> bool {
+        if self.chunk_position.is_some_and(|position| position.get() == "\"last\"") {
+            return true;
+        }
+        let metadata = self.response_metadata.filter(|m| m.get() != "{}").and_then(json::members);
+        metadata.is_some_and(|m| {
+            ["finish_reason", "stop_reason", "stopReason"]
+                .iter()
+                .any(|reason| m.get(reason).is_some_and(|r| r.get() != "null"))
+        })
+    }
+
+    /// The tokens that the call has cost.
+    pub fn usage(&self) -> Option<json::Members<'a>> {
+        self.usage_metadata.and_then(json::members)
+    }
+
+    /// The provider and the model, as the provider's answer names them.
+    pub fn model(&self) -> (Option<Cow<'a, str>>, Option<Cow<'a, str>>) {
+        let metadata = self.response_metadata.filter(|m| m.get() != "{}").and_then(json::members);
+        let metadata = metadata.unwrap_or_default();
+        let model = metadata.string("model_name").or_else(|| metadata.string("model"));
+        (metadata.string("model_provider"), model)
+    }
+}
+
+// === impl CallChunk ===
+
+impl<'a> CallChunk<'a> {
+    fn from_members(members: &json::Members<'a>) -> Self {
+        Self {
+            index: members.get("index").map(RawValue::get).filter(|index| *index != "null"),
+            id: members.string("id").filter(|id| !id.is_empty()),
+            name: members.string("name").filter(|name| !name.is_empty()),
+            args: members.text("args").filter(|args| !args.is_empty()),
+        }
+    }
+}
+
+// === impl WholeCall ===
+
+impl<'a> WholeCall<'a> {
+    fn parse(call: &'a RawValue) -> Option<Self> {
+        let members = json::members(call)?;
+        let args = members.get("args");
+        Some(Self {
+            id: members.string("id").filter(|id| !id.is_empty())?,
+            name: members.string("name").unwrap_or_default(),
+            args: args
+                .and_then(Text::from_raw)
+                .unwrap_or_else(|| Text::new(args.map_or("{}", RawValue::get))),
+        })
+    }
+}

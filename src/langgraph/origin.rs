@@ -1,0 +1,62 @@
+//! Where a message comes from: what LangGraph's metadata beside it says, as far as we act on it.
+
+use serde_json::value::RawValue;
+
+use crate::json;
+
+/// The metadata of a model or tool call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// The node that speaks.
+    pub node: Option<String>,
+    /// The task path of the speaker: `node:task|node:task`, its own segment last.
+    pub checkpoint_ns: String,
+    /// The provider, as the tracing metadata names it.
+    pub provider: Option<String>,
+    /// The model, as the tracing metadata names it.
+    pub model: Option<String>,
+    /// The name of the agent that the node belongs to.
+    pub agent: Option<String>,
+    /// Whether the text of this call is not to be streamed.
+    pub mutes_text: bool,
+    /// Whether the tool calls of this call are not to be streamed.
+    pub mutes_calls: bool,
+    /// `predict_state`: which tool arguments foretell which state keys; raw.
+    pub predict_state: Option<json::Json>,
+}
+
+// === impl Origin ===
+
+impl Origin {
+    /// Reads the metadata; what is no object says nothing.
+    pub fn parse(metadata: &str) -> Self {
+        let members: json::Members<'_> = serde_json::from_str(metadata).unwrap_or_default();
+        Self::from_members(&members, members.get("tags"))
+    }
+
+    /// Reads opened metadata, with the tags wherever the mode keeps them.
+    pub fn from_members(members: &json::Members<'_>, tags: Option<&RawValue>) -> Self {
+        let string = |name| members.string(name).map(std::borrow::Cow::into_owned);
+        // "nostream" is LangChain's tag for a call that is nobody's answer.
+        let tags = tags.and_then(json::items).unwrap_or_default();
+        let nostream = tags
+            .into_iter()
+            .any(|tag| matches!(tag.get(), "\"nostream\"" | "\"langsmith:nostream\""));
+        let off = |name| members.get(name).is_some_and(|flag| flag.get() == "false");
+        Self {
+            node: string("langgraph_node"),
+            checkpoint_ns: string("langgraph_checkpoint_ns").unwrap_or_default(),
+            provider: string("ls_provider"),
+            model: string("ls_model_name"),
+            agent: string("lc_agent_name"),
+            mutes_text: nostream || off("emit-messages") || off("copilotkit:emit-messages"),
+            mutes_calls: nostream || off("emit-tool-calls") || off("copilotkit:emit-tool-calls"),
+            predict_state: members.get("predict_state").map(json::Json::from),
+        }
+    }
+
+    /// The task that speaks: the last segment of its path.
+    pub fn task(&self) -> Option<&str> {
+        self.checkpoint_ns.rsplit('|').next().filter(|segment| !segment.is_empty())
+    }
+}

@@ -1,0 +1,88 @@
+//! The body of a run that we start.
+
+use serde::Serialize;
+
+use crate::json::Json;
+
+/// What we ask for: see the mapping's "What we ask for when we start a run".
+const STREAM_MODES: [&str; 4] = ["values", "messages-tuple", "updates", "custom"];
+
+/// A run to start: the body of `POST /threads/{id}/runs/stream`.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunRequest {
+    assistant_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    input: Option<Json>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    command: Option<Json>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checkpoint_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    config: Option<Json>,
+    metadata: RunMetadata,
+    stream_mode: [&'static str; 4],
+    stream_subgraphs: bool,
+    stream_resumable: bool,
+    on_disconnect: &'static str,
+    if_not_exists: &'static str,
+}
+
+/// What lets another replica tell the client's name of the run.
+#[derive(Clone, Debug, Serialize)]
+struct RunMetadata {
+    threadway_run_id: String,
+}
+
+/// What a run begins with.
+#[derive(Clone, Debug)]
+pub enum Start {
+    /// New input: the graph begins at its start.
+    Input(Json),
+    /// Answers to interrupts, as `{interrupt id: answer}` or one bare answer.
+    Resume(Json),
+    /// Nothing: the graph goes on from a static breakpoint.
+    Continue,
+}
+
+// === impl RunRequest ===
+
+impl RunRequest {
+    /// A run of an assistant, which the client calls `run_id`.
+    pub fn new(assistant: &str, run_id: &str, start: Start) -> Self {
+        let (input, command) = match start {
+            Start::Input(input) => (Some(input), None),
+            Start::Resume(answers) => {
+                let command = crate::json::raw(format!("{{\"resume\":{}}}", answers.get()));
+                (None, Some(command))
+            }
+            Start::Continue => (None, None),
+        };
+        Self {
+            assistant_id: assistant.to_owned(),
+            input,
+            command,
+            checkpoint_id: None,
+            config: None,
+            metadata: RunMetadata { threadway_run_id: run_id.to_owned() },
+            stream_mode: STREAM_MODES,
+            stream_subgraphs: true,
+            stream_resumable: true,
+            on_disconnect: "continue",
+            if_not_exists: "create",
+        }
+    }
+
+    /// Forks the thread: the run begins at a checkpoint of its past.
+    #[must_use]
+    pub fn at_checkpoint(mut self, checkpoint_id: Option<String>) -> Self {
+        self.checkpoint_id = checkpoint_id;
+        self
+    }
+
+    /// With a configuration, which the server lays over the assistant's.
+    #[must_use]
+    pub fn with_config(mut self, config: Option<Json>) -> Self {
+        self.config = config;
+        self
+    }
+}

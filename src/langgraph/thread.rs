@@ -1,0 +1,59 @@
+//! A thread's state as `GET /threads/{id}/state` tells it.
+
+use std::borrow::Cow;
+
+
+use super::{Interrupt, Values};
+use crate::json;
+
+/// A checkpoint of a thread.
+#[derive(Debug)]
+pub struct ThreadState<'a> {
+    /// The state; `None` for a thread that has none yet.
+    pub values: Option<Values<'a>>,
+    /// The nodes that would run next.
+    pub next: Vec<Cow<'a, str>>,
+    /// The questions that wait for an answer.
+    pub interrupts: Vec<Interrupt<'a>>,
+    /// The run that made this checkpoint.
+    pub run_id: Option<Cow<'a, str>>,
+    /// Why a task failed, as the graph library prints it.
+    pub error: Option<Cow<'a, str>>,
+}
+
+// === impl ThreadState ===
+
+impl<'a> ThreadState<'a> {
+    /// Reads the server's answer. `None` if it is no object.
+    pub fn parse(body: &'a str) -> Option<Self> {
+        let members: json::Members<'a> = serde_json::from_str(body).ok()?;
+        let tasks = members.get("tasks").and_then(json::items).unwrap_or_default();
+        let tasks: Vec<_> = tasks.into_iter().filter_map(json::members).collect();
+        let next = members.get("next").and_then(json::items).unwrap_or_default();
+        Some(Self {
+            // The servers write no state as null, the JavaScript one also as an empty list.
+            values: members
+                .get("values")
+                .filter(|values| values.get().starts_with('{'))
+                .and_then(Values::open),
+            next: next.into_iter().filter_map(json::string).collect(),
+            interrupts: Self::interrupts(&tasks),
+            run_id: members
+                .get("metadata")
+                .and_then(json::members)
+                .and_then(|metadata| metadata.string("run_id")),
+            error: tasks.iter().find_map(|task| task.string("error")),
+        })
+    }
+
+    fn interrupts(tasks: &[json::Members<'a>]) -> Vec<Interrupt<'a>> {
+        let of = |task: &json::Members<'a>| task.get("interrupts").and_then(Interrupt::list);
+        tasks.iter().filter_map(of).flatten().collect()
+    }
+
+    /// Whether the run stopped before it was through: a question, or a static breakpoint.
+    pub fn is_interrupted(&self) -> bool {
+        !self.interrupts.is_empty() || (!self.next.is_empty() && self.error.is_none())
+    }
+}
+

@@ -1,0 +1,50 @@
+//! threadway stands in front of a LangGraph API server and serves its threads and runs to AG-UI
+//! clients.
+//!
+//! A client can attach to a thread at any moment, and ends with exactly the messages and the
+//! state that LangGraph holds.
+//!
+//! # One way
+//!
+//! ```text
+//!  upstream bytes                                                          client bytes
+//!       |                                                                       ^
+//!       v              PURE: no IO, no clock, no randomness                     |
+//!  sse::Decoder -> langgraph::Part -> run::Translator -> run::RunEvent -> agui::Projector -> sse::encode
+//!                                         ^    |
+//!                           run::StreamEnd     +-> run::View
+//! ```
+//!
+//! - [`json`]: values that stay the bytes they came in, text that stays escaped.
+//! - [`sse`]: one block of an event stream, both ways. Nothing of LangGraph is known here.
+//! - [`langgraph`]: one typed part of a stream, by its event name; the bodies that we send.
+//! - [`run`]: what happens in a run, in words of neither wire. The [`run::Translator`] is the
+//!   state machine, the [`run::View`] its fold: what a client holds. It is the one source of
+//!   snapshots.
+//! - [`agui`]: the AG-UI wire: its events, its input, and the projection of a run.
+//! - [`upstream`]: LangGraph's API over HTTP. The only place that knows the HTTP client.
+//! - [`runs`]: a run being read, from upstream's bytes to run events.
+//! - [`server`]: connections, routes, bodies.
+//! - [`config`], [`cli`]: what the operator says.
+//!
+//! A module imports only from lower ranks: json, sse < langgraph < run < agui < upstream < runs <
+//! server < config, cli. Those up to agui are pure. `tests/tidy.rs` holds both.
+//!
+//! # What always holds
+//!
+//! 1. **Convergence.** What a client holds at the end of a run is what LangGraph holds.
+//! 2. **Legality.** Whatever parts come, the stream is one that AG-UI 1.0 accepts: one start
+//!    first, everything opened closed, one terminal event, nothing after it.
+//! 3. **Determinism.** The same parts give the same events with the same ids, in any chunking.
+//! 4. **No duplicate text.** A token is never told twice, whatever modes carry it.
+//! 5. **Exactness.** Opaque JSON passes byte for byte.
+//! 6. **Totality.** Arbitrary bytes never panic, and never take more memory than a named limit.
+//! 7. **Leaving is not stopping.** A client that goes away never cancels a run.
+//!
+//! Each has a test of its own; `docs/decisions.md` tells why things are as they are.
+
+pub mod agui;
+pub mod json;
+pub mod langgraph;
+pub mod run;
+pub mod sse;

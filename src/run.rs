@@ -1,0 +1,209 @@
+//! What happens in a run, in words that belong to neither wire.
+//!
+//! Parts of LangGraph go in, run events come out, and each wire is a projection of those.
+//! Only the [`Translator`] makes run events; the [`View`] is their fold.
+
+mod brackets;
+mod commit;
+mod interrupt;
+mod message;
+mod patch;
+mod speech;
+mod steps;
+mod translator;
+mod usage;
+mod view;
+
+use std::sync::Arc;
+
+pub use commit::{langgraph_call_id, snapshots, snapshots_for_anyone};
+pub use interrupt::{Action, Ask, Interrupt};
+pub use message::{Call, Content, ContentPart, Message, Role};
+pub use patch::{Operation, Patch, State};
+pub use translator::{STREAM_INCOMPLETE, StreamEnd, Translator};
+pub use usage::Usage;
+pub use view::View;
+
+use crate::json::{Json, Text};
+
+/// An id: of a message, a call, a run, a subagent. Derived from LangGraph's, never random.
+pub type Id = Arc<str>;
+
+/// One thing that happens in a run.
+///
+/// ```text
+/// Started ( Step | Text | Reasoning | Call | Result | State | Messages | Subagent | Custom )* Ended
+/// ```
+/// What starts also ends before `Ended`; nothing follows it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RunEvent {
+    /// The run is accepted.
+    Started {
+        /// LangGraph's thread.
+        thread_id: Id,
+        /// LangGraph's run.
+        run_id: Id,
+    },
+    /// A node begins.
+    StepStarted {
+        /// The node's name, made unique among the open steps of its agent.
+        name: Id,
+        /// The subagent it belongs to; `None` for the run's own agent, here and below.
+        agent: Option<Id>,
+    },
+    /// A node is through.
+    StepFinished {
+        /// As it started.
+        name: Id,
+        /// As it started.
+        agent: Option<Id>,
+    },
+    /// A message begins, or a known one goes on.
+    TextStarted {
+        /// LangGraph's message id.
+        message_id: Id,
+        /// Who speaks.
+        role: Role,
+        /// The speaker's name.
+        name: Option<Text>,
+        /// The subagent that speaks.
+        agent: Option<Id>,
+    },
+    /// A piece of a message.
+    TextDelta {
+        /// The message.
+        message_id: Id,
+        /// The piece, never empty.
+        delta: Text,
+    },
+    /// A message rests.
+    TextEnded {
+        /// The message.
+        message_id: Id,
+    },
+    /// A thought begins, or a known one goes on.
+    ReasoningStarted {
+        /// The thought's id, different from its message's.
+        message_id: Id,
+        /// The subagent that thinks.
+        agent: Option<Id>,
+    },
+    /// A piece of a thought.
+    ReasoningDelta {
+        /// The thought.
+        message_id: Id,
+        /// The piece, never empty.
+        delta: Text,
+    },
+    /// A thought rests.
+    ReasoningEnded {
+        /// The thought.
+        message_id: Id,
+    },
+    /// The sealed form of a thought, whole.
+    ReasoningSealed {
+        /// The thought.
+        message_id: Id,
+        /// For the provider to have back.
+        sealed: Text,
+    },
+    /// A tool is called.
+    CallStarted {
+        /// The call's id on our wires.
+        call_id: Id,
+        /// The tool.
+        name: Id,
+        /// The message that calls it.
+        message_id: Id,
+        /// The subagent that calls it.
+        agent: Option<Id>,
+    },
+    /// A piece of a call's arguments.
+    CallArgs {
+        /// The call.
+        call_id: Id,
+        /// The piece, never empty, cut anywhere.
+        delta: Text,
+    },
+    /// A call's arguments are complete.
+    CallEnded {
+        /// The call.
+        call_id: Id,
+    },
+    /// A tool has answered.
+    CallResult {
+        /// The id of the tool message.
+        message_id: Id,
+        /// The call.
+        call_id: Id,
+        /// The answer.
+        content: Content,
+        /// Whether it tells of a failure.
+        is_error: bool,
+        /// The subagent whose call it was.
+        agent: Option<Id>,
+    },
+    /// The state, whole, without its messages.
+    StateSnapshot(Json),
+    /// What changed in the state.
+    StateDelta(Patch),
+    /// The conversation, whole.
+    Messages(Arc<[Message]>),
+    /// A subgraph begins to speak.
+    SubagentStarted(Subagent),
+    /// A subgraph is through.
+    SubagentFinished {
+        /// The subagent.
+        id: Id,
+    },
+    /// What a node wrote to the stream.
+    Custom {
+        /// The kind of the event.
+        name: Id,
+        /// Its payload, untouched.
+        value: Json,
+        /// The subagent that wrote it.
+        agent: Option<Id>,
+    },
+    /// The run is over, or lost to us.
+    Ended {
+        /// How.
+        outcome: Outcome,
+        /// What it has cost, per model.
+        usage: Vec<Usage>,
+    },
+}
+
+/// A subgraph that speaks for itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subagent {
+    /// LangGraph's task id of the node that runs it.
+    pub id: Id,
+    /// The agent's name, else the node's.
+    pub name: Id,
+    /// The subagent it works for.
+    pub parent: Option<Id>,
+    /// The call that started it, where that is known.
+    pub call_id: Option<Id>,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// It did what was asked.
+    Finished {
+        /// Calls that wait for the client to answer them.
+        pending_calls: Vec<Id>,
+    },
+    /// It waits for a person.
+    Interrupted(Vec<Interrupt>),
+    /// Somebody stopped it.
+    Cancelled,
+    /// It failed, or we cannot tell how it goes on.
+    Failed {
+        /// The exception's name, or a stable code of ours.
+        code: String,
+        /// What happened.
+        message: String,
+    },
+}

@@ -1,0 +1,237 @@
+//! Opening and closing: the only place where run events are made, so that what opens also closes.
+//!
+//! Each method takes the view from where it is to where it should be: text for a message that is
+//! not open opens it, an end for one that is closed says nothing. Legality needs no other guard.
+
+use std::sync::Arc;
+
+use super::{Content, Id, Message, Outcome, Patch, Role, RunEvent, Subagent, Usage, View};
+use crate::json::{Json, Text};
+
+/// The view of a run and the events that lead to it.
+#[derive(Debug, Default)]
+pub(super) struct Brackets {
+    view: View,
+    events: Vec<RunEvent>,
+}
+
+// === impl Brackets ===
+
+impl Brackets {
+    pub(super) fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// Hands over the events made since the last time.
+    pub(super) fn drain_into(&mut self, out: &mut Vec<RunEvent>) {
+        out.append(&mut self.events);
+    }
+
+    fn emit(&mut self, event: RunEvent) {
+        self.view.apply(&event);
+        self.events.push(event);
+    }
+
+    pub(super) fn started(&mut self, thread_id: &Id, run_id: &Id) {
+        let (thread_id, run_id) = (Arc::clone(thread_id), Arc::clone(run_id));
+        self.emit(RunEvent::Started { thread_id, run_id });
+    }
+
+    pub(super) fn ended(&mut self, outcome: Outcome, usage: Vec<Usage>) {
+        self.close_all();
+        self.emit(RunEvent::Ended { outcome, usage });
+    }
+
+    // --- text ---
+
+    /// Opens a message, if it is not.
+    pub(super) fn open_text(&mut self, id: &Id, role: Role, name: Option<Text>, agent: Option<&Id>) {
+        if !self.view.open().texts.contains(id) {
+            let agent = self.owner(id, agent);
+            let message_id = Arc::clone(id);
+            self.emit(RunEvent::TextStarted { message_id, role, name, agent });
+        }
+    }
+
+    /// Says something in an open message.
+    pub(super) fn text(&mut self, id: &Id, delta: Text) {
+        if !delta.is_empty() {
+            self.emit(RunEvent::TextDelta { message_id: Arc::clone(id), delta });
+        }
+    }
+
+    pub(super) fn close_text(&mut self, id: &Id) {
+        if self.view.open().texts.contains(id) {
+            self.emit(RunEvent::TextEnded { message_id: Arc::clone(id) });
+        }
+    }
+
+    // --- reasoning ---
+
+    pub(super) fn open_thought(&mut self, id: &Id, agent: Option<&Id>) {
+        if !self.view.open().thoughts.contains(id) {
+            let agent = self.owner(id, agent);
+            self.emit(RunEvent::ReasoningStarted { message_id: Arc::clone(id), agent });
+        }
+    }
+
+    pub(super) fn thought(&mut self, id: &Id, delta: Text) {
+        if !delta.is_empty() {
+            self.emit(RunEvent::ReasoningDelta { message_id: Arc::clone(id), delta });
+        }
+    }
+
+    pub(super) fn sealed(&mut self, id: &Id, sealed: Text) {
+        self.emit(RunEvent::ReasoningSealed { message_id: Arc::clone(id), sealed });
+    }
+
+    pub(super) fn close_thought(&mut self, id: &Id) {
+        if self.view.open().thoughts.contains(id) {
+            self.emit(RunEvent::ReasoningEnded { message_id: Arc::clone(id) });
+        }
+    }
+
+    // --- tool calls ---
+
+    /// Opens a call, if it is not.
+    ///
+    /// "A tool call belongs to the message that carries it": it takes the owner of its message.
+    pub(super) fn open_call(&mut self, id: &Id, name: &Id, message_id: &Id, agent: Option<&Id>) {
+        if !self.view.open().calls.contains(id) {
+            let agent = self.owner(message_id, agent);
+            let (call_id, name) = (Arc::clone(id), Arc::clone(name));
+            let message_id = Arc::clone(message_id);
+            self.emit(RunEvent::CallStarted { call_id, name, message_id, agent });
+        }
+    }
+
+    pub(super) fn call_args(&mut self, id: &Id, delta: Text) {
+        if !delta.is_empty() {
+            self.emit(RunEvent::CallArgs { call_id: Arc::clone(id), delta });
+        }
+    }
+
+    pub(super) fn close_call(&mut self, id: &Id) {
+        if self.view.open().calls.contains(id) {
+            self.emit(RunEvent::CallEnded { call_id: Arc::clone(id) });
+        }
+    }
+
+    /// A tool's answer; its call is complete with it.
+    pub(super) fn result(
+        &mut self,
+        message_id: &Id,
+        call_id: &Id,
+        content: Content,
+        is_error: bool,
+        agent: Option<&Id>,
+    ) {
+        self.close_call(call_id);
+        let (message_id, call_id) = (Arc::clone(message_id), Arc::clone(call_id));
+        let agent = agent.cloned();
+        self.emit(RunEvent::CallResult { message_id, call_id, content, is_error, agent });
+    }
+
+    // --- steps and subagents ---
+
+    /// Starts a step; gives it a name that no open step of the agent has.
+    pub(super) fn start_step(&mut self, node: &str, agent: Option<&Id>) -> Id {
+        let taken = |name: &str| {
+            self.view.open().steps.iter().any(|(n, a)| &**n == name && a.as_ref() == agent)
+        };
+        let mut name = Id::from(node);
+        let mut number = 2_usize;
+        while taken(&name) {
+            name = Id::from(format!("{node} ({number})"));
+            number += 1;
+        }
+        self.emit(RunEvent::StepStarted { name: Arc::clone(&name), agent: agent.cloned() });
+        name
+    }
+
+    pub(super) fn finish_step(&mut self, name: &Id, agent: Option<&Id>) {
+        if self.view.open().steps.iter().any(|(n, a)| n == name && a.as_ref() == agent) {
+            self.emit(RunEvent::StepFinished { name: Arc::clone(name), agent: agent.cloned() });
+        }
+    }
+
+    pub(super) fn start_subagent(&mut self, subagent: Subagent) {
+        self.emit(RunEvent::SubagentStarted(subagent));
+    }
+
+    /// Ends a subagent, and before it what it has open.
+    pub(super) fn finish_subagent(&mut self, id: &Id) {
+        if self.view.open().subagents.iter().any(|subagent| subagent.id == *id) {
+            self.close_of(Some(id));
+            self.emit(RunEvent::SubagentFinished { id: Arc::clone(id) });
+        }
+    }
+
+    // --- snapshots and the rest ---
+
+    pub(super) fn state_snapshot(&mut self, state: Json) {
+        self.emit(RunEvent::StateSnapshot(state));
+    }
+
+    /// Tells a new state as a delta, or whole if that is shorter; nothing if it is the old one.
+    pub(super) fn state(&mut self, state: Json) {
+        match self.view.diff_state(&state) {
+            Some(patch) if patch.is_empty() => {}
+            Some(patch) => self.state_delta(patch),
+            None => self.state_snapshot(state),
+        }
+    }
+
+    fn state_delta(&mut self, patch: Patch) {
+        self.emit(RunEvent::StateDelta(patch));
+    }
+
+    pub(super) fn messages(&mut self, messages: &[Message]) {
+        self.emit(RunEvent::Messages(messages.into()));
+    }
+
+    pub(super) fn custom(&mut self, name: &str, value: Json, agent: Option<&Id>) {
+        self.emit(RunEvent::Custom { name: Id::from(name), value, agent: agent.cloned() });
+    }
+
+    /// Closes all that is open, what came last first.
+    pub(super) fn close_all(&mut self) {
+        let subagents = self.view.open().subagents.clone();
+        for subagent in subagents.iter().rev() {
+            self.finish_subagent(&subagent.id);
+        }
+        self.close_of(None);
+        // What a finished subagent said after its end belongs to no open one.
+        let open = self.view.open().clone();
+        open.thoughts.iter().for_each(|id| self.close_thought(id));
+        open.texts.iter().for_each(|id| self.close_text(id));
+        open.calls.iter().for_each(|id| self.close_call(id));
+        for (name, agent) in open.steps.iter().rev() {
+            self.finish_step(name, agent.as_ref());
+        }
+    }
+
+    /// Closes what one agent has open.
+    fn close_of(&mut self, agent: Option<&Id>) {
+        let open = self.view.open().clone();
+        let says = |id: &Id| self.view.message(id).and_then(|m| m.agent.as_ref()) == agent;
+        let calls = |id: &Id| self.view.call(id).and_then(|(m, _)| m.agent.as_ref()) == agent;
+        let thoughts: Vec<Id> = open.thoughts.iter().filter(|id| says(id)).cloned().collect();
+        let texts: Vec<Id> = open.texts.iter().filter(|id| says(id)).cloned().collect();
+        let calls: Vec<Id> = open.calls.iter().filter(|id| calls(id)).cloned().collect();
+        thoughts.iter().for_each(|id| self.close_thought(id));
+        texts.iter().for_each(|id| self.close_text(id));
+        calls.iter().for_each(|id| self.close_call(id));
+        for (name, owner) in open.steps.iter().rev().filter(|(_, owner)| owner.as_ref() == agent) {
+            self.finish_step(name, owner.as_ref());
+        }
+    }
+
+    /// Who a message belongs to: whoever opened it first, whoever goes on with it.
+    fn owner(&self, id: &str, agent: Option<&Id>) -> Option<Id> {
+        match self.view.message(id) {
+            Some(message) => message.agent.clone(),
+            None => agent.cloned(),
+        }
+    }
+}

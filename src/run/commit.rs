@@ -1,0 +1,182 @@
+//! The conversation as LangGraph has committed it, and how to bring a client to it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use super::{Id, Message, Role, RunEvent, View};
+use crate::json::Json;
+use crate::langgraph;
+
+/// The messages of the thread's last known state, converted once each.
+#[derive(Debug)]
+pub(super) struct Conversation {
+    thread_id: Id,
+    entries: Vec<Entry>,
+}
+
+/// One LangChain message and what it became.
+#[derive(Debug)]
+struct Entry {
+    raw: Json,
+    messages: Vec<Message>,
+}
+
+/// A committed LangChain message that is new or has changed.
+pub(super) struct Committed<'a> {
+    /// The message itself.
+    pub(super) source: langgraph::Message<'a>,
+    /// What it became; its last is the message, before it stand its thoughts.
+    pub(super) messages: Vec<Message>,
+}
+
+// === impl Conversation ===
+
+impl Conversation {
+    pub(super) fn new(thread_id: Id) -> Self {
+        Self { thread_id, entries: Vec::new() }
+    }
+
+    /// Takes the next state's messages; returns those from the first that differs.
+    ///
+    /// What stands before it is compared as bytes and not converted again: every superstep
+    /// repeats the whole conversation.
+    pub(super) fn update<'a>(&mut self, items: &[&'a RawValue]) -> Vec<Committed<'a>> {
+        let same = |(entry, item): &(&Entry, &&RawValue)| entry.raw.get() == item.get();
+        let kept = self.entries.iter().zip(items).take_while(same).count();
+        self.entries.truncate(kept);
+        let mut names = Names::of(self.messages());
+        let mut changed = Vec::with_capacity(items.len() - kept);
+        for (at, item) in items.iter().enumerate().skip(kept) {
+            let source = langgraph::Message::parse(item).unwrap_or_default();
+            let messages = names.convert(&source, at, &self.thread_id);
+            self.entries.push(Entry { raw: Json::from(*item), messages: messages.clone() });
+            changed.push(Committed { source, messages });
+        }
+        changed
+    }
+
+    pub(super) fn messages(&self) -> impl Iterator<Item = &Message> {
+        self.entries.iter().flat_map(|entry| &entry.messages)
+    }
+
+    pub(super) fn to_vec(&self) -> Vec<Message> {
+        self.messages().cloned().collect()
+    }
+}
+
+/// The id of the thought that makes a snapshot own all thoughts.
+const EMPTY_THOUGHT: &str = "threadway:resync";
+
+/// The ids that a conversation has given out.
+#[derive(Default)]
+struct Names {
+    messages: HashMap<Id, ()>,
+    /// By LangGraph's call id: the id on our wires of the last call that has it.
+    calls: HashMap<Id, Id>,
+}
+
+impl Names {
+    fn of<'a>(messages: impl Iterator<Item = &'a Message>) -> Self {
+        let mut names = Self::default();
+        for message in messages {
+            names.messages.insert(Arc::clone(&message.id), ());
+            for call in &message.calls {
+                let own = call_id_of(&call.id, &message.id);
+                names.calls.insert(Id::from(own), Arc::clone(&call.id));
+            }
+        }
+        names
+    }
+
+    /// Converts a message, with ids that no message before it has.
+    fn convert(
+        &mut self,
+        source: &langgraph::Message<'_>,
+        at: usize,
+        thread_id: &Id,
+    ) -> Vec<Message> {
+        let id = source.id().map(|id| Id::from(&*id));
+        let id = id.filter(|id| !self.messages.contains_key(id));
+        let id = id.unwrap_or_else(|| Id::from(format!("{thread_id}:m{at}")));
+        let mut messages = Message::convert(source, &id);
+        messages.retain(|message| self.messages.insert(Arc::clone(&message.id), ()).is_none());
+        for message in &mut messages {
+            if let Some(call) = &message.call_id {
+                message.call_id = Some(self.calls.get(call).unwrap_or(call).clone());
+            }
+            let owner = Arc::clone(&message.id);
+            for call in &mut message.calls {
+                let wire = match self.calls.contains_key(&call.id) {
+                    true => qualified_call_id(&call.id, &owner),
+                    false => Arc::clone(&call.id),
+                };
+                self.calls.insert(std::mem::replace(&mut call.id, Arc::clone(&wire)), wire);
+            }
+        }
+        messages
+    }
+}
+
+/// A call id that another message of the thread owns already: `<id>~<message id>`.
+pub(super) fn qualified_call_id(call_id: &str, message_id: &str) -> Id {
+    Id::from(format!("{call_id}~{message_id}"))
+}
+
+/// LangGraph's id of a call, given the id on our wires and which ids are messages: the way up.
+pub fn langgraph_call_id(wire: &str, is_message: impl Fn(&str) -> bool) -> &str {
+    match wire.split_once('~') {
+        Some((id, message)) if is_message(message) => id,
+        _ => wire,
+    }
+}
+
+/// LangGraph's id of a call, given the id on our wires and the message that makes it.
+fn call_id_of<'a>(wire: &'a str, message_id: &str) -> &'a str {
+    wire.strip_suffix(message_id).and_then(|id| id.strip_suffix('~')).unwrap_or(wire)
+}
+
+/// Whether a client that holds `held` shows the conversation `target`.
+///
+/// Thoughts are the client's own where the conversation has none: a snapshot cannot delete them.
+pub(super) fn shows(held: &[Message], target: &[Message]) -> bool {
+    let has_thoughts = target.iter().any(|message| message.role == Role::Reasoning);
+    let mut held = held.iter().filter(|message| has_thoughts || message.role != Role::Reasoning);
+    target.iter().all(|message| held.next().is_some_and(|held| held.says_the_same(message)))
+        && held.next().is_none()
+}
+
+/// The snapshots that bring a client from `held` to `target`: none, one, or two.
+///
+/// "Position of already-known messages is not changed": a wrong order takes two snapshots, of the
+/// prefix on which both agree and then of the whole. A snapshot without thoughts leaves the
+/// client's where they are, so that a prefix without any carries an empty one, for the whole to
+/// delete again.
+pub fn snapshots(held: &[Message], target: &[Message]) -> Vec<Vec<Message>> {
+    if shows(held, target) {
+        return Vec::new();
+    }
+    let whole = || RunEvent::Messages(target.into());
+    let mut view = View::with(held.to_vec(), None);
+    view.apply(&whole());
+    if shows(view.messages(), target) {
+        return vec![target.to_vec()];
+    }
+    let common = held.iter().zip(target).take_while(|(a, b)| a.id == b.id).count();
+    through(common, target).into()
+}
+
+/// The snapshots that bring any client to `target`, whatever it holds.
+pub fn snapshots_for_anyone(target: &[Message]) -> [Vec<Message>; 2] {
+    through(0, target)
+}
+
+fn through(common: usize, target: &[Message]) -> [Vec<Message>; 2] {
+    let mut prefix: Vec<_> = target.iter().take(common).cloned().collect();
+    let is_thought = |message: &Message| message.role == Role::Reasoning;
+    if target.iter().any(is_thought) && !prefix.iter().any(is_thought) {
+        prefix.push(Message::new(Id::from(EMPTY_THOUGHT), Role::Reasoning));
+    }
+    [prefix, target.to_vec()]
+}

@@ -1,0 +1,387 @@
+//! A message of the conversation as a client holds it, and how LangChain's become these.
+
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use super::Id;
+use crate::json::{self, Json, Text, TextBuf};
+use crate::langgraph::{self, Block, Kind, Media, Reasoning};
+
+/// A message. One of LangChain's may become several: its reasoning is a message of its own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Message {
+    /// LangGraph's id.
+    pub id: Id,
+    /// Who speaks.
+    pub role: Role,
+    /// The speaker's name.
+    pub name: Option<Text>,
+    /// What is said.
+    pub content: Content,
+    /// The tools that an assistant calls.
+    pub calls: Vec<Call>,
+    /// The call that a tool message answers.
+    pub call_id: Option<Id>,
+    /// What a tool message tells of a failure.
+    pub error: Option<Text>,
+    /// The sealed form of a thought.
+    pub sealed: Option<Text>,
+    /// The subagent that speaks.
+    pub agent: Option<Id>,
+}
+
+/// Who speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A person.
+    User,
+    /// The agent.
+    Assistant,
+    /// A tool.
+    Tool,
+    /// Instructions.
+    System,
+    /// Instructions of the developer.
+    Developer,
+    /// The agent to itself.
+    Reasoning,
+}
+
+/// What a message says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Content {
+    /// Nothing: an assistant that only calls tools.
+    Absent,
+    /// Text.
+    Text(TextBuf),
+    /// Text and media.
+    Parts(Arc<[ContentPart]>),
+}
+
+/// A piece of a message's content.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ContentPart {
+    /// Text.
+    Text(Text),
+    /// An image, a recording, a document.
+    Media(Media),
+}
+
+/// A tool call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    /// Its id on our wires.
+    pub id: Id,
+    /// The tool.
+    pub name: Id,
+    /// The arguments, as far as they are known.
+    pub args: TextBuf,
+}
+
+// === impl Message ===
+
+impl Message {
+    /// A message that says nothing yet.
+    pub fn new(id: Id, role: Role) -> Self {
+        Self {
+            id,
+            role,
+            name: None,
+            content: Content::Absent,
+            calls: Vec::new(),
+            call_id: None,
+            error: None,
+            sealed: None,
+            agent: None,
+        }
+    }
+
+    /// Whether a client would show the same: ids, content and calls, whoever is credited.
+    ///
+    /// Arguments compare as JSON: a token stream keeps the model's spelling, a state LangGraph's.
+    pub fn says_the_same(&self, other: &Self) -> bool {
+        let Self { id, role, name, content, calls, call_id, error, sealed, agent: _ } = self;
+        *id == other.id
+            && *role == other.role
+            && *name == other.name
+            && content.says_the_same(&other.content)
+            && calls.len() == other.calls.len()
+            && calls.iter().zip(&other.calls).all(|(a, b)| a.says_the_same(b))
+            && *call_id == other.call_id
+            && *error == other.error
+            && *sealed == other.sealed
+    }
+
+    /// A LangChain message as a client would hold it under the given id: its thoughts, then itself.
+    pub fn of_langchain(message: &langgraph::Message<'_>, id: &Id) -> Vec<Self> {
+        Self::convert(message, id)
+    }
+
+    /// Reads a LangChain message under the given id: its thoughts, then itself.
+    ///
+    /// Calls keep LangGraph's ids here; the conversation makes them unique. A kind that has no
+    /// counterpart becomes an assistant's text: dropping it would lose what it says.
+    pub(super) fn convert(message: &langgraph::Message<'_>, id: &Id) -> Vec<Self> {
+        let role = match message.kind() {
+            Kind::Human => Role::User,
+            Kind::Ai | Kind::AiChunk | Kind::Other => Role::Assistant,
+            Kind::Tool => Role::Tool,
+            Kind::System => Role::System,
+            Kind::Developer => Role::Developer,
+            Kind::Remove => return Vec::new(),
+        };
+        let blocks = message.blocks();
+        let mut messages = Vec::new();
+        if role == Role::Assistant {
+            let mut thoughts = Thoughts::default();
+            for block in &blocks {
+                match block {
+                    Block::Reasoning(piece) => thoughts.add(id, piece, &mut messages),
+                    Block::Text(_) | Block::Media(_) | Block::Call | Block::Other => {
+                        thoughts.interrupt();
+                    }
+                }
+            }
+        }
+        let mut own = Self::new(Arc::clone(id), role);
+        own.name = message.name().filter(|_| role != Role::Tool);
+        own.content = Content::from_blocks(blocks, role, message.content());
+        if role == Role::Assistant {
+            own.calls = message.calls().into_iter().map(Call::from_whole).collect();
+        }
+        if role == Role::Tool {
+            own.call_id = message.tool_call_id().map(|id| Id::from(&*id));
+            own.error = message.is_error().then(|| own.content.text());
+        }
+        messages.push(own);
+        messages
+    }
+}
+
+// === impl Content ===
+
+impl Content {
+    /// Whether a client would show the same. Nothing and no characters look alike.
+    pub fn says_the_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Parts(a), Self::Parts(b)) => a == b,
+            (Self::Parts(_), _) | (_, Self::Parts(_)) => false,
+            (Self::Absent, Self::Absent) => true,
+            (Self::Absent, Self::Text(text)) | (Self::Text(text), Self::Absent) => text.is_empty(),
+            (Self::Text(a), Self::Text(b)) => a.same(&b.to_text()),
+        }
+    }
+
+    /// The text of it, without its media.
+    pub fn text(&self) -> Text {
+        match self {
+            Self::Absent => Text::new(""),
+            Self::Text(text) => text.to_text(),
+            Self::Parts(parts) => {
+                let mut text = TextBuf::default();
+                for part in parts.iter() {
+                    match part {
+                        ContentPart::Text(piece) => text.push(piece),
+                        ContentPart::Media(_) => {}
+                    }
+                }
+                text.to_text()
+            }
+        }
+    }
+
+    /// Text blocks are joined; with media beside them, people and tools keep the parts apart.
+    fn from_blocks(blocks: Vec<Block<'_>>, role: Role, raw: Option<&RawValue>) -> Self {
+        let mut parts = Vec::with_capacity(blocks.len());
+        for block in blocks {
+            match block {
+                Block::Text(text) => parts.push(ContentPart::Text(text)),
+                Block::Media(media) => parts.push(ContentPart::Media(media)),
+                Block::Reasoning(_) | Block::Call | Block::Other => {}
+            }
+        }
+        let has_media = parts.iter().any(|part| matches!(part, ContentPart::Media(_)));
+        if has_media && matches!(role, Role::User | Role::Tool) {
+            return Self::Parts(parts.into());
+        }
+        if parts.is_empty() && matches!(role, Role::Tool) {
+            // A tool may answer with any JSON; its text is shown rather than nothing.
+            return Self::Text(raw.map(json_as_text).unwrap_or_default());
+        }
+        let mut text = TextBuf::default();
+        for part in &parts {
+            match part {
+                ContentPart::Text(piece) => text.push(piece),
+                ContentPart::Media(_) => {}
+            }
+        }
+        Self::Text(text)
+    }
+}
+
+fn json_as_text(raw: &RawValue) -> TextBuf {
+    match raw.get() {
+        "null" | "\"\"" | "[]" => TextBuf::default(),
+        json => TextBuf::from(&Text::new(json)),
+    }
+}
+
+// === impl Call ===
+
+impl Call {
+    fn from_whole(call: langgraph::WholeCall<'_>) -> Self {
+        Self {
+            id: Id::from(&*call.id),
+            name: Id::from(&*call.name),
+            args: TextBuf::from(&call.args),
+        }
+    }
+
+    fn says_the_same(&self, other: &Self) -> bool {
+        self.id == other.id && self.name == other.name && self.has_args(&other.args.to_text())
+    }
+
+    /// Whether the arguments are these, as JSON. No arguments are an empty object.
+    pub fn has_args(&self, args: &Text) -> bool {
+        fn spelled(text: &str) -> &str {
+            if text.is_empty() { "{}" } else { text }
+        }
+        self.args.same(args)
+            || json::same(spelled(&self.args.to_text().decode()), spelled(&args.decode()))
+    }
+}
+
+// === thoughts ===
+
+/// Which thoughts a message has shown so far: how a piece of reasoning finds its message.
+///
+/// Providers tell pieces apart by a block index, by an id of their own that only the first piece
+/// carries, or not at all; a piece without either belongs to the thought before it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Thoughts {
+    known: Vec<Thought>,
+    /// The thought that an unmarked piece goes on with.
+    current: Option<usize>,
+}
+
+#[derive(Clone, Debug)]
+struct Thought {
+    index: Option<String>,
+    provider_id: Option<Id>,
+    /// The id on our wires; given when there is something to show.
+    id: Option<Id>,
+    part: Option<u64>,
+}
+
+/// Where a piece of reasoning belongs.
+pub(super) struct Placed {
+    /// The thought's id on our wires.
+    pub(super) id: Id,
+    /// What to append: the piece, with a line break before it if a new part begins.
+    pub(super) text: Option<Text>,
+}
+
+impl Thoughts {
+    /// Something else was said: an unmarked piece is a new thought from here on.
+    pub(super) fn interrupt(&mut self) {
+        self.current = None;
+    }
+
+    /// Finds the thought of a piece; `None` while there is nothing to show of it.
+    pub(super) fn place(&mut self, message_id: &Id, piece: &Reasoning<'_>) -> Option<Placed> {
+        let at = self.find(piece);
+        self.current = Some(at);
+        let shown = self.known.iter().filter(|thought| thought.id.is_some()).count();
+        let taken = |id: &Id, known: &[Thought]| known.iter().any(|t| t.id.as_ref() == Some(id));
+        let provider_id = self.known.get(at)?.provider_id.clone();
+        let provider_id = provider_id.filter(|id| !taken(id, &self.known));
+        let thought = self.known.get_mut(at)?;
+        if piece.text.is_none() && piece.sealed.is_none() {
+            return None;
+        }
+        let id = thought.id.get_or_insert_with(|| {
+            provider_id.unwrap_or_else(|| Id::from(format!("{message_id}:reasoning:{shown}")))
+        });
+        let id = Arc::clone(id);
+        let text = piece.text.as_ref().map(|text| thought.continue_with(piece.part, text));
+        Some(Placed { id, text })
+    }
+
+    /// Adds a piece to a list of whole messages.
+    fn add(&mut self, message_id: &Id, piece: &Reasoning<'_>, messages: &mut Vec<Message>) {
+        let Some(placed) = self.place(message_id, piece) else { return };
+        let at = messages.iter().position(|message| message.id == placed.id);
+        let at = at.unwrap_or_else(|| {
+            messages.push(Message::new(placed.id, Role::Reasoning));
+            messages.len() - 1
+        });
+        let Some(message) = messages.get_mut(at) else { return };
+        if matches!(message.content, Content::Absent) {
+            message.content = Content::Text(TextBuf::default());
+        }
+        if let (Content::Text(text), Some(piece)) = (&mut message.content, &placed.text) {
+            text.push(piece);
+        }
+        if let Some(sealed) = &piece.sealed {
+            message.sealed = Some(join(message.sealed.as_ref(), sealed));
+        }
+    }
+
+    fn find(&mut self, piece: &Reasoning<'_>) -> usize {
+        let by_id = |id: &str| {
+            self.known.iter().position(|thought| thought.provider_id.as_deref() == Some(id))
+        };
+        let by_index = |index: &str| {
+            self.known.iter().position(|thought| thought.index.as_deref() == Some(index))
+        };
+        let known = match (&piece.id, piece.index) {
+            (Some(id), index) => by_id(id).or_else(|| index.and_then(by_index)),
+            (None, Some(index)) => by_index(index),
+            (None, None) => self.current,
+        };
+        known.unwrap_or_else(|| {
+            self.known.push(Thought {
+                index: piece.index.map(str::to_owned),
+                provider_id: piece.id.as_deref().map(Id::from),
+                id: None,
+                part: None,
+            });
+            self.known.len() - 1
+        })
+    }
+}
+
+impl Thought {
+    /// The parts of a summary are paragraphs of one thought.
+    fn continue_with(&mut self, part: Option<u64>, text: &Text) -> Text {
+        let begins_part = part.is_some() && self.part.is_some() && part != self.part;
+        self.part = part.or(self.part);
+        if begins_part { join(Some(&Text::new("\n")), text) } else { text.clone() }
+    }
+}
+
+/// One text after the other.
+pub(super) fn join(before: Option<&Text>, text: &Text) -> Text {
+    let Some(before) = before else { return text.clone() };
+    let mut joined = TextBuf::from(before);
+    joined.push(text);
+    joined.to_text()
+}
+
+/// The value of `__interrupt__`'s neighbour: a state's keys as one object again.
+pub(super) fn object(members: &[(json::Str<'_>, &RawValue)]) -> Json {
+    let mut text = String::with_capacity(2);
+    text.push('{');
+    for (at, (key, value)) in members.iter().enumerate() {
+        if at > 0 {
+            text.push(',');
+        }
+        text.push('"');
+        text.push_str(Text::new(key).escaped());
+        text.push_str("\":");
+        text.push_str(value.get());
+    }
+    text.push('}');
+    json::raw(text)
+}

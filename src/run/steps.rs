@@ -1,0 +1,235 @@
+//! Which nodes are at work: steps, and the subagents that some of them run.
+//!
+//! A task path (`node:task|node:task`) names every step on the way to a speaker, and every
+//! subgraph between them. What a path names is opened; it closes with its own step.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::brackets::Brackets;
+use super::{Id, Role, Subagent};
+
+/// The open steps of a run and the subagents it has had.
+#[derive(Debug, Default)]
+pub(super) struct Steps {
+    open: Vec<Step>,
+    /// By path. A subagent's id names one invocation: it is never started twice.
+    subagents: HashMap<String, Id>,
+    boundaries: Boundaries,
+    /// By task: the call that it executes, where a part has said so.
+    calls: HashMap<String, Id>,
+}
+
+/// A node at work.
+#[derive(Debug)]
+struct Step {
+    /// The path of the subgraph that it belongs to; empty for the root.
+    namespace: String,
+    /// Its own segment of the path.
+    task: String,
+    node: String,
+    name: Id,
+    agent: Option<Id>,
+}
+
+/// What tells where a step ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Boundaries {
+    /// `updates`, which name the node only.
+    #[default]
+    Updates,
+    /// `tasks` or `events`, which name the task.
+    Tasks,
+}
+
+// === impl Steps ===
+
+impl Steps {
+    /// Opens what a path names: each subgraph's step and subagent, and the speaker's own step.
+    /// Returns the subagent that speaks.
+    pub(super) fn enter(
+        &mut self,
+        path: &str,
+        node: Option<&str>,
+        agent_name: Option<&str>,
+        out: &mut Brackets,
+    ) -> Option<Id> {
+        // The path of the last speaker is open already: the common case, checked first.
+        let (namespace, task) = path.rsplit_once('|').unwrap_or(("", path));
+        if let Some(step) = self.find(namespace, task) {
+            return step.agent.clone();
+        }
+        let agent = self.enter_subgraph(namespace, agent_name, out);
+        if let Some(node) = node.filter(|_| !task.is_empty()) {
+            self.start(namespace, task, node, agent.as_ref(), out);
+        }
+        agent
+    }
+
+    /// Opens the subagent of a subgraph, and the steps that lead to it.
+    pub(super) fn enter_subgraph(
+        &mut self,
+        namespace: &str,
+        agent_name: Option<&str>,
+        out: &mut Brackets,
+    ) -> Option<Id> {
+        if namespace.is_empty() {
+            return None;
+        }
+        if let Some(agent) = self.subagents.get(namespace) {
+            return Some(Arc::clone(agent));
+        }
+        let (outer, task) = namespace.rsplit_once('|').unwrap_or(("", namespace));
+        let parent = self.enter_subgraph(outer, None, out);
+        // A segment without a task counts the subgraphs that one task has called.
+        let (node, id) = task.split_once(':').unwrap_or((task, namespace));
+        if task.contains(':') && self.find(outer, task).is_none() {
+            self.start(outer, task, node, parent.as_ref(), out);
+        }
+        let id = self.unused(id);
+        let call_id = self.calls.get(task).cloned().or_else(|| only_open_call(parent.as_ref(), out));
+        let name = Id::from(agent_name.unwrap_or(node));
+        self.subagents.insert(namespace.to_owned(), Arc::clone(&id));
+        out.start_subagent(Subagent { id: Arc::clone(&id), name, parent, call_id });
+        Some(id)
+    }
+
+    /// A task starts, says a part that knows.
+    pub(super) fn start_task(
+        &mut self,
+        namespace: &str,
+        task: &str,
+        node: &str,
+        agent_name: Option<&str>,
+        out: &mut Brackets,
+    ) {
+        self.boundaries = Boundaries::Tasks;
+        let agent = self.enter_subgraph(namespace, agent_name, out);
+        if self.find(namespace, task).is_none() {
+            self.start(namespace, task, node, agent.as_ref(), out);
+        }
+    }
+
+    /// A part says which call a task executes.
+    pub(super) fn executes(&mut self, task: &str, call: Id) {
+        self.calls.insert(task.to_owned(), call);
+    }
+
+    /// The step of a task that ends, says a part that knows.
+    pub(super) fn of_task(&self, namespace: &str, task: &str) -> Option<usize> {
+        self.open.iter().position(|step| step.namespace == namespace && step.task == task)
+    }
+
+    /// The step of a node that is through, says a part that knows the node only.
+    ///
+    /// Of parallel tasks of one node it is the one that spoke a message of the part; else the
+    /// first.
+    pub(super) fn of_node(
+        &self,
+        namespace: &str,
+        node: &str,
+        spoke: impl Fn(&str) -> bool,
+    ) -> Option<usize> {
+        let is_of_node = |step: &Step| step.namespace == namespace && step.node == node;
+        let speaker = self.open.iter().position(|step| is_of_node(step) && spoke(&step.task));
+        speaker.or_else(|| self.open.iter().position(is_of_node))
+    }
+
+    /// Whether `updates` are what tells where steps end.
+    pub(super) fn end_with_updates(&self) -> bool {
+        self.boundaries == Boundaries::Updates
+    }
+
+    /// A node that never spoke is shown as a step that starts and ends at once.
+    pub(super) fn pass(&mut self, namespace: &str, node: &str, out: &mut Brackets) {
+        let agent = self.enter_subgraph(namespace, None, out);
+        let name = out.start_step(node, agent.as_ref());
+        out.finish_step(&name, agent.as_ref());
+    }
+
+    /// The task of an open step.
+    pub(super) fn task(&self, at: usize) -> Option<&str> {
+        self.open.get(at).map(|step| step.task.as_str())
+    }
+
+    /// A subgraph ends by itself.
+    pub(super) fn leave_subgraph(&self, namespace: &str, out: &mut Brackets) {
+        if let Some(agent) = self.subagents.get(namespace) {
+            out.finish_subagent(agent);
+        }
+    }
+
+    /// Forgets all steps, as a new attempt at the run begins.
+    pub(super) fn clear(&mut self) {
+        self.open.clear();
+    }
+
+    fn find(&self, namespace: &str, task: &str) -> Option<&Step> {
+        self.open.iter().rev().find(|step| step.task == task && step.namespace == namespace)
+    }
+
+    fn start(
+        &mut self,
+        namespace: &str,
+        task: &str,
+        node: &str,
+        agent: Option<&Id>,
+        out: &mut Brackets,
+    ) {
+        self.open.push(Step {
+            namespace: namespace.to_owned(),
+            task: task.to_owned(),
+            node: node.to_owned(),
+            name: out.start_step(node, agent),
+            agent: agent.cloned(),
+        });
+    }
+
+    /// Ends a step, and before it the subagents that it runs, the inner ones first.
+    pub(super) fn finish(&mut self, at: usize, out: &mut Brackets) {
+        if at >= self.open.len() {
+            return;
+        }
+        let step = self.open.remove(at);
+        let path = if step.namespace.is_empty() {
+            step.task.clone()
+        } else {
+            format!("{}|{}", step.namespace, step.task)
+        };
+        let is_inside = |namespace: &str| {
+            namespace.strip_prefix(&path).is_some_and(|rest| rest.is_empty() || rest.starts_with('|'))
+        };
+        let mut inside: Vec<_> = self.subagents.iter().filter(|(ns, _)| is_inside(ns)).collect();
+        // By depth, then by path: a map has no order of its own.
+        inside.sort_by(|(a, _), (b, _)| (b.matches('|').count(), a).cmp(&(a.matches('|').count(), b)));
+        for (_, agent) in inside {
+            out.finish_subagent(agent);
+        }
+        self.open.retain(|step| !is_inside(&step.namespace));
+        out.finish_step(&step.name, step.agent.as_ref());
+    }
+
+    /// An id that no subagent of this run has had.
+    fn unused(&self, id: &str) -> Id {
+        let mut unused = Id::from(id);
+        let mut number = 2_usize;
+        while self.subagents.values().any(|known| *known == unused) {
+            unused = Id::from(format!("{id}~{number}"));
+            number += 1;
+        }
+        unused
+    }
+}
+
+/// The one call of an agent that has no answer yet, if it is the only one.
+fn only_open_call(agent: Option<&Id>, out: &Brackets) -> Option<Id> {
+    let view = out.view();
+    let assistant = view.messages().iter().rev().find(|message| {
+        message.role == Role::Assistant && message.agent.as_ref() == agent
+    })?;
+    let mut open = assistant.calls.iter().filter(|call| !view.is_answered(&call.id));
+    match (open.next(), open.next()) {
+        (Some(call), None) => Some(Arc::clone(&call.id)),
+        _ => None,
+    }
+}

@@ -1,0 +1,128 @@
+//! What a run has cost: tokens per message as they are told, summed per model at the end.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::Id;
+use crate::json::Members;
+use crate::langgraph::{Message, Origin};
+
+/// The tokens that one model has cost in a run. What a provider does not tell is absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// The provider.
+    pub provider: Option<Id>,
+    /// The model.
+    pub model: Option<Id>,
+    /// What went in, cached parts included.
+    pub input: Option<u64>,
+    /// What came out, reasoning included.
+    pub output: Option<u64>,
+    /// Both.
+    pub total: Option<u64>,
+    /// Of the output, what was reasoning.
+    pub reasoning: Option<u64>,
+    /// Of the input, what came from a cache.
+    pub cache_read: Option<u64>,
+    /// Of the input, what went into a cache.
+    pub cache_write: Option<u64>,
+}
+
+/// The cost of each message of a run.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    order: Vec<Id>,
+    by_message: HashMap<Id, Usage>,
+}
+
+// === impl Usage ===
+
+impl Usage {
+    fn read(members: &Members<'_>) -> Self {
+        let inner = |name, key| {
+            members.get(name).and_then(crate::json::members).and_then(|m| m.number(key))
+        };
+        Self {
+            provider: None,
+            model: None,
+            input: members.number("input_tokens"),
+            output: members.number("output_tokens"),
+            total: members.number("total_tokens"),
+            reasoning: inner("output_token_details", "reasoning"),
+            cache_read: inner("input_token_details", "cache_read"),
+            cache_write: inner("input_token_details", "cache_creation"),
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        let add = |a: &mut Option<u64>, b: Option<u64>| {
+            if let Some(b) = b {
+                *a = Some(a.unwrap_or(0).saturating_add(b));
+            }
+        };
+        let Self { provider, model, input, output, total, reasoning, cache_read, cache_write } = self;
+        *provider = provider.take().or_else(|| other.provider.clone());
+        *model = model.take().or_else(|| other.model.clone());
+        add(input, other.input);
+        add(output, other.output);
+        add(total, other.total);
+        add(reasoning, other.reasoning);
+        add(cache_read, other.cache_read);
+        add(cache_write, other.cache_write);
+    }
+}
+
+// === impl Ledger ===
+
+impl Ledger {
+    /// Adds what a chunk tells. Providers may tell the cost in pieces: LangChain sums them.
+    pub(super) fn add_chunk(&mut self, id: &Id, message: &Message<'_>, origin: Option<&Origin>) {
+        let Some(members) = message.usage() else { return };
+        self.entry(id, message, origin).add(&Usage::read(&members));
+    }
+
+    /// Takes what a whole message tells, which is the sum already.
+    pub(super) fn set_whole(&mut self, id: &Id, message: &Message<'_>, origin: Option<&Origin>) {
+        let Some(members) = message.usage() else { return };
+        let entry = self.entry(id, message, origin);
+        let Usage { provider, model, .. } = std::mem::take(entry);
+        *entry = Usage { provider, model, ..Usage::read(&members) };
+    }
+
+    /// Takes what the newer protocol tells at the end of a message.
+    pub(super) fn set_finish(&mut self, id: &Id, usage: &Members<'_>, metadata: &Members<'_>) {
+        let name = |key| metadata.string(key).map(|name| Id::from(&*name));
+        let (provider, model) = (name("model_provider"), name("model_name"));
+        *self.slot(id) = Usage { provider, model, ..Usage::read(usage) };
+    }
+
+    /// The sums per provider and model, in the order in which the models first spoke.
+    pub(super) fn sums(&self) -> Vec<Usage> {
+        let mut sums: Vec<Usage> = Vec::new();
+        for usage in self.order.iter().filter_map(|id| self.by_message.get(id)) {
+            let same = |sum: &&mut Usage| sum.provider == usage.provider && sum.model == usage.model;
+            match sums.iter_mut().find(same) {
+                Some(sum) => sum.add(usage),
+                None => sums.push(usage.clone()),
+            }
+        }
+        sums
+    }
+
+    fn entry(&mut self, id: &Id, message: &Message<'_>, origin: Option<&Origin>) -> &mut Usage {
+        let (provider, model) = message.model();
+        let provider = provider.as_deref().or_else(|| origin?.provider.as_deref()).map(Id::from);
+        let model = model.as_deref().or_else(|| origin?.model.as_deref()).map(Id::from);
+        let slot = self.slot(id);
+        slot.provider = provider.or_else(|| slot.provider.take());
+        slot.model = model.or_else(|| slot.model.take());
+        slot
+    }
+
+    fn slot(&mut self, id: &Id) -> &mut Usage {
+        if !self.by_message.contains_key(id) {
+            self.order.push(Arc::clone(id));
+        }
+        self.by_message.entry(Arc::clone(id)).or_default()
+    }
+}

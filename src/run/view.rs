@@ -1,0 +1,224 @@
+//! What a client holds: the fold of a run's events by the rules of the official reducer.
+//!
+//! The rules are those of `@ag-ui/client` 1.0.0 (`apply/default`): a start on a known id goes on
+//! with it, a result stands behind its call, a snapshot of messages deletes what it omits but
+//! keeps the client's order. Snapshots for late readers are made from here and nowhere else.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use super::{Call, Content, Id, Message, Patch, Role, RunEvent, State, Subagent};
+use crate::json::{Text, TextBuf};
+
+/// Messages, state, and what is open.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    messages: Vec<Message>,
+    state: Option<State>,
+    open: Open,
+}
+
+/// What has started and not ended, in the order of its start.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Open {
+    pub(super) texts: Vec<Id>,
+    pub(super) thoughts: Vec<Id>,
+    pub(super) calls: Vec<Id>,
+    pub(super) steps: Vec<(Id, Option<Id>)>,
+    pub(super) subagents: Vec<Subagent>,
+}
+
+// === impl View ===
+
+impl View {
+    /// A view that begins with what a client brings along.
+    pub fn with(messages: Vec<Message>, state: Option<State>) -> Self {
+        Self { messages, state, open: Open::default() }
+    }
+
+    /// The conversation, half-streamed messages included.
+    pub fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
+    /// The state; `None` before the first snapshot.
+    pub fn state(&self) -> Option<&State> {
+        self.state.as_ref()
+    }
+
+    /// A message by its id.
+    pub fn message(&self, id: &str) -> Option<&Message> {
+        // Ids are unique here, and what is looked up is mostly near the end.
+        self.messages.iter().rfind(|message| &*message.id == id)
+    }
+
+    /// The message that makes a call, and the call.
+    pub fn call(&self, id: &str) -> Option<(&Message, &Call)> {
+        self.messages.iter().rev().find_map(|message| {
+            message.calls.iter().find(|call| &*call.id == id).map(|call| (message, call))
+        })
+    }
+
+    /// Whether a call has its answer.
+    pub fn is_answered(&self, call_id: &str) -> bool {
+        self.messages.iter().rev().any(|message| message.call_id.as_deref() == Some(call_id))
+    }
+
+    pub(super) fn open(&self) -> &Open {
+        &self.open
+    }
+
+    /// What makes the state `new`; `None` where a snapshot is the better way to tell it.
+    pub(super) fn diff_state(&mut self, new: &RawValue) -> Option<Patch> {
+        self.state.as_mut()?.diff(new)
+    }
+
+    /// Folds one event in.
+    pub fn apply(&mut self, event: &RunEvent) {
+        match event {
+            RunEvent::TextDelta { message_id, delta } => self.append(message_id, delta),
+            RunEvent::TextStarted { message_id, role, name, agent } => {
+                self.start(message_id, *role, name.as_ref(), agent.as_ref());
+                self.open.texts.push(Arc::clone(message_id));
+            }
+            RunEvent::TextEnded { message_id } => close(&mut self.open.texts, message_id),
+            RunEvent::ReasoningDelta { message_id, delta } => self.append(message_id, delta),
+            RunEvent::ReasoningStarted { message_id, agent } => {
+                self.start(message_id, Role::Reasoning, None, agent.as_ref());
+                self.open.thoughts.push(Arc::clone(message_id));
+            }
+            RunEvent::ReasoningEnded { message_id } => close(&mut self.open.thoughts, message_id),
+            RunEvent::ReasoningSealed { message_id, sealed } => {
+                if let Some(message) = self.message_mut(message_id) {
+                    message.sealed = Some(sealed.clone());
+                }
+            }
+            RunEvent::CallStarted { call_id, name, message_id, agent } => {
+                self.start_call(call_id, name, message_id, agent.as_ref());
+                self.open.calls.push(Arc::clone(call_id));
+            }
+            RunEvent::CallArgs { call_id, delta } => self.append_args(call_id, delta),
+            RunEvent::CallEnded { call_id } => close(&mut self.open.calls, call_id),
+            RunEvent::CallResult { message_id, call_id, content, is_error: _, agent } => {
+                self.answer(message_id, call_id, content, agent.as_ref());
+            }
+            RunEvent::StateSnapshot(state) => self.state = Some(State::new(state.clone())),
+            RunEvent::StateDelta(patch) => {
+                let state = self.state.get_or_insert_with(State::empty);
+                state.apply(patch);
+            }
+            RunEvent::Messages(messages) => self.replace_messages(messages),
+            RunEvent::StepStarted { name, agent } => {
+                self.open.steps.push((Arc::clone(name), agent.clone()));
+            }
+            RunEvent::StepFinished { name, agent } => {
+                self.open.steps.retain(|(n, a)| n != name || a != agent);
+            }
+            RunEvent::SubagentStarted(subagent) => self.open.subagents.push(subagent.clone()),
+            RunEvent::SubagentFinished { id } => self.open.subagents.retain(|s| s.id != *id),
+            RunEvent::Started { .. } => self.open = Open::default(),
+            RunEvent::Custom { .. } | RunEvent::Ended { .. } => {}
+        }
+    }
+
+    fn message_mut(&mut self, id: &str) -> Option<&mut Message> {
+        self.messages.iter_mut().rfind(|message| &*message.id == id)
+    }
+
+    /// TEXT_MESSAGE_START, REASONING_MESSAGE_START: "if id exists, reuse it".
+    fn start(&mut self, id: &Id, role: Role, name: Option<&Text>, agent: Option<&Id>) {
+        if self.message(id).is_some() {
+            return;
+        }
+        let mut message = Message::new(Arc::clone(id), role);
+        message.name = name.cloned();
+        message.content = Content::Text(TextBuf::default());
+        message.agent = agent.cloned();
+        self.messages.push(message);
+    }
+
+    /// "if existing content is parts it is replaced by the delta".
+    fn append(&mut self, id: &Id, delta: &Text) {
+        let Some(message) = self.message_mut(id) else { return };
+        match &mut message.content {
+            Content::Text(text) => text.push(delta),
+            content @ (Content::Absent | Content::Parts(_)) => {
+                *content = Content::Text(TextBuf::from(delta));
+            }
+        }
+    }
+
+    /// "id already known anywhere: rename only; else attach to the parent's assistant message, or
+    /// create one with id = parent (or the call's id if the parent is no assistant)".
+    fn start_call(&mut self, id: &Id, name: &Id, parent: &Id, agent: Option<&Id>) {
+        let known = self.messages.iter_mut().flat_map(|m| &mut m.calls).find(|c| c.id == *id);
+        if let Some(call) = known {
+            call.name = Arc::clone(name);
+            return;
+        }
+        let call = Call { id: Arc::clone(id), name: Arc::clone(name), args: TextBuf::default() };
+        let created = match self.message_mut(parent) {
+            Some(message) if message.role == Role::Assistant => {
+                message.calls.push(call);
+                return;
+            }
+            Some(_) => Arc::clone(id),
+            None => Arc::clone(parent),
+        };
+        let mut message = Message::new(created, Role::Assistant);
+        message.calls.push(call);
+        message.agent = agent.cloned();
+        self.messages.push(message);
+    }
+
+    fn append_args(&mut self, id: &Id, delta: &Text) {
+        let mut calls = self.messages.iter_mut().rev().flat_map(|m| &mut m.calls);
+        if let Some(call) = calls.find(|call| call.id == *id) {
+            call.args.push(delta);
+        }
+    }
+
+    /// "inserted right after the owning assistant message and its existing tool messages, else
+    /// appended".
+    fn answer(&mut self, id: &Id, call_id: &Id, content: &Content, agent: Option<&Id>) {
+        let mut message = Message::new(Arc::clone(id), Role::Tool);
+        message.call_id = Some(Arc::clone(call_id));
+        message.content = content.clone();
+        message.agent = agent.cloned();
+        let owner = self.messages.iter().rposition(|message| {
+            message.role == Role::Assistant && message.calls.iter().any(|c| c.id == *call_id)
+        });
+        let Some(owner) = owner else { return self.messages.push(message) };
+        let behind = self.messages.iter().skip(owner + 1);
+        let results = behind.take_while(|message| message.role == Role::Tool).count();
+        self.messages.insert(owner + 1 + results, message);
+    }
+
+    /// "filter(local kept if id in snapshot or client-only), replace in place by id, append
+    /// unseen"; reasoning is client-only unless the snapshot contains any.
+    fn replace_messages(&mut self, snapshot: &[Message]) {
+        let owns_reasoning = snapshot.iter().any(|message| message.role == Role::Reasoning);
+        let by_id = |id: &Id| snapshot.iter().find(|message| message.id == *id);
+        let mut kept = Vec::with_capacity(snapshot.len());
+        for message in self.messages.drain(..) {
+            match by_id(&message.id) {
+                Some(new) => kept.push(new.clone()),
+                None if message.role == Role::Reasoning && !owns_reasoning => kept.push(message),
+                None => {}
+            }
+        }
+        let mut seen: HashSet<Id> = kept.iter().map(|message| Arc::clone(&message.id)).collect();
+        for message in snapshot {
+            if seen.insert(Arc::clone(&message.id)) {
+                kept.push(message.clone());
+            }
+        }
+        self.messages = kept;
+    }
+}
+
+fn close(open: &mut Vec<Id>, id: &Id) {
+    open.retain(|other| other != id);
+}

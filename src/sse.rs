@@ -1,0 +1,132 @@
+//! The SSE wire: one block of a stream as a [`Frame`], and the bytes we write.
+//!
+//! Follows the WHATWG HTML standard, section 9.2 "Server-sent events"
+//! (<https://html.spec.whatwg.org/multipage/server-sent-events.html>), with one difference: a
+//! [`Frame`] is the raw block. No id is inherited from earlier blocks, no event name is assumed,
+//! and a block without data is kept, as LangGraph's own client keeps it.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use memchr::memchr2;
+
+mod decode;
+
+pub use decode::{DecodeError, Decoder, Ending, MAX_EVENT_BYTES};
+
+/// One block of an SSE stream; `None` means that the field was absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// The last `event:` of the block.
+    pub event: Option<Cow<'a, str>>,
+    /// The `data:` lines of the block, joined with a line feed.
+    pub data: Option<Cow<'a, str>>,
+    /// The last valid `id:` of the block.
+    pub id: Option<Cow<'a, str>>,
+    /// The last valid `retry:` of the block, in milliseconds.
+    pub retry: Option<u64>,
+}
+
+/// Appends one event: its id if it has one that SSE can carry, then its data.
+///
+/// Only LF is written: AG-UI demands it, and its client splits frames on two line feeds.
+/// A line end in `data` becomes a new `data:` line, which the reader joins with a line feed. A CR
+/// is a line end too, so it arrives as one: SSE cannot carry it, and in JSON it is white space.
+pub fn encode(out: &mut Vec<u8>, id: Option<&str>, data: &[u8]) {
+    if let Some(id) = id
+        && can_carry(id)
+    {
+        write_line(out, b"id: ", id.as_bytes());
+    }
+    write_lines(out, b"data: ", data);
+    out.push(b'\n');
+}
+
+/// Appends a comment, which a client ignores and a proxy sees as life.
+pub fn encode_comment(out: &mut Vec<u8>, text: &str) {
+    write_lines(out, b": ", text.as_bytes());
+    out.push(b'\n');
+}
+
+/// Appends the time that a client is to wait before it reconnects.
+pub fn encode_retry(out: &mut Vec<u8>, retry: Duration) {
+    write_line(out, b"retry: ", retry.as_millis().to_string().as_bytes());
+    out.push(b'\n');
+}
+
+/// WHATWG: "If the field value does not contain U+0000 NULL, then set the last event ID buffer to
+/// the field value. Otherwise, ignore the field." A CR or LF would end the line.
+fn can_carry(id: &str) -> bool {
+    !id.bytes().any(|byte| matches!(byte, b'\0' | b'\r' | b'\n'))
+}
+
+fn write_lines(out: &mut Vec<u8>, prefix: &[u8], mut text: &[u8]) {
+    while let Some(end) = memchr2(b'\n', b'\r', text) {
+        let (line, rest) = text.split_at(end);
+        write_line(out, prefix, line);
+        text = rest.strip_prefix(b"\r\n").or_else(|| rest.get(1..)).unwrap_or_default();
+    }
+    write_line(out, prefix, text);
+}
+
+fn write_line(out: &mut Vec<u8>, prefix: &[u8], line: &[u8]) {
+    out.reserve(prefix.len() + line.len() + 2);
+    out.extend_from_slice(prefix);
+    out.extend_from_slice(line);
+    out.push(b'\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_its_id_then_its_data_with_line_feeds_only() {
+        let cases: [(Option<&str>, &str, &str); 11] = [
+            (None, "{}", "data: {}\n\n"),
+            (Some("7.0"), "{}", "id: 7.0\ndata: {}\n\n"),
+            (Some(""), "{}", "id: \ndata: {}\n\n"),
+            (Some("a b: c"), "{}", "id: a b: c\ndata: {}\n\n"),
+            (Some("a\0"), "{}", "data: {}\n\n"),
+            (Some("a\nevent: x"), "{}", "data: {}\n\n"),
+            (Some("a\rb"), "{}", "data: {}\n\n"),
+            (None, "", "data: \n\n"),
+            (None, "{\n}", "data: {\ndata: }\n\n"),
+            (None, "{\r\n1\r2\n}", "data: {\ndata: 1\ndata: 2\ndata: }\n\n"),
+            (None, "\u{2028}\u{85}\n\r", "data: \u{2028}\u{85}\ndata: \ndata: \n\n"),
+        ];
+        for (id, data, expected) in cases {
+            let mut out = Vec::new();
+            encode(&mut out, id, data.as_bytes());
+            assert_eq!(String::from_utf8(out).unwrap(), expected, "{id:?} {data:?}");
+        }
+    }
+
+    #[test]
+    fn encoding_appends() {
+        let mut out = b"data: 1\n\n".to_vec();
+        encode(&mut out, None, b"2");
+        assert_eq!(out, b"data: 1\n\ndata: 2\n\n");
+    }
+
+    #[test]
+    fn a_comment_cannot_become_a_field() {
+        for (text, expected) in [
+            ("keep-alive", ": keep-alive\n\n"),
+            ("", ": \n\n"),
+            ("a\ndata: x", ": a\n: data: x\n\n"),
+            ("a\r\nb\rc", ": a\n: b\n: c\n\n"),
+        ] {
+            let mut out = Vec::new();
+            encode_comment(&mut out, text);
+            assert_eq!(String::from_utf8(out).unwrap(), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn retry_is_written_in_milliseconds() {
+        let mut out = Vec::new();
+        encode_retry(&mut out, Duration::from_millis(2_500));
+        assert_eq!(out, b"retry: 2500\n\n");
+    }
+}

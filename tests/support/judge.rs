@@ -1,0 +1,106 @@
+//! What a stream must have come to, told from the upstream's bytes without our code.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::capture::Upstream;
+use super::schema::Schema;
+use super::verify::Verifier;
+
+/// Checks that each event is legal where it stands and has its form.
+pub(crate) fn legal(schema: &Schema, events: &[Value]) -> Result<(), String> {
+    let mut verifier = Verifier::new();
+    for (at, event) in events.iter().enumerate() {
+        let place = |why| format!("event {at} {event}: {why}");
+        verifier.check(event).map_err(place)?;
+        schema.check_event(event).map_err(place)?;
+    }
+    verifier.finish()
+}
+
+/// The text that was streamed, by message.
+pub(crate) fn streamed_text(events: &[Value]) -> BTreeMap<String, String> {
+    let mut texts = BTreeMap::new();
+    for event in events.iter().filter(|event| event["type"] == "TEXT_MESSAGE_CONTENT") {
+        let text: &mut String = texts.entry(string(&event["messageId"])).or_default();
+        text.push_str(event["delta"].as_str().unwrap());
+    }
+    texts
+}
+
+/// The tokens that the upstream sent, by message, of the first mode that spoke for it.
+pub(crate) fn tokens(upstream: &[Upstream]) -> BTreeMap<String, String> {
+    let mut modes: BTreeMap<String, (&str, String)> = BTreeMap::new();
+    for part in upstream {
+        let mode = part.event.split('|').next().unwrap();
+        let (mode, chunk) = match mode {
+            "messages" if part.data[0]["content"].is_null() => continue,
+            "messages" => ("messages", &part.data[0]),
+            "messages/partial" => {
+                // The prefix so far takes the place of the one before.
+                let message = &part.data[0];
+                let slot = modes.entry(string(&message["id"])).or_insert(("partial", String::new()));
+                if slot.0 == "partial" {
+                    slot.1 = text_of(&message["content"]);
+                }
+                continue;
+            }
+            "events" if part.data["event"] == "on_chat_model_stream" => {
+                ("events", &part.data["data"]["chunk"])
+            }
+            _ => continue,
+        };
+        let is_chunk = chunk["type"] == "AIMessageChunk" || !chunk["tool_call_chunks"].is_null();
+        if is_chunk {
+            let slot = modes.entry(string(&chunk["id"])).or_insert((mode, String::new()));
+            if slot.0 == mode {
+                slot.1.push_str(&text_of(&chunk["content"]));
+            }
+        }
+    }
+    modes.into_iter().map(|(id, (_, text))| (id, text)).filter(|(_, t)| !t.is_empty()).collect()
+}
+
+/// The last root state that the upstream told: its state keys and its messages.
+pub(crate) fn last_values(upstream: &[Upstream]) -> Option<(Value, Vec<Value>)> {
+    let values = upstream.iter().rev().filter(|part| part.event == "values");
+    let mut values = values.map(|part| part.data.as_object().unwrap());
+    // The JavaScript server sends interrupts without a state.
+    let last = values.find(|values| values.keys().any(|key| key != "__interrupt__"))?;
+    let mut state: Map<_, _> = last.clone();
+    state.remove("__interrupt__");
+    let messages = state.remove("messages").map(|messages| messages.as_array().unwrap().clone());
+    Some((Value::Object(state), messages.unwrap_or_default()))
+}
+
+/// A LangChain message as far as a client shows it: id, role, text, calls, answered call.
+pub(crate) fn shown(message: &Value) -> (String, &'static str, String, Vec<(String, String, Value)>, String) {
+    let role = match message["type"].as_str().unwrap() {
+        "human" => "user",
+        "ai" | "AIMessageChunk" => "assistant",
+        "tool" => "tool",
+        "system" => "system",
+        other => panic!("a message of type {other}"),
+    };
+    let calls = message["tool_calls"].as_array().into_iter().flatten();
+    let calls = calls.map(|c| (string(&c["id"]), string(&c["name"]), c["args"].clone())).collect();
+    let answers = message["tool_call_id"].as_str().unwrap_or_default().to_owned();
+    (string(&message["id"]), role, text_of(&message["content"]), calls, answers)
+}
+
+pub(crate) fn text_of(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Array(blocks) => blocks
+            .iter()
+            .filter(|block| block["type"] == "text")
+            .map(|block| block["text"].as_str().unwrap_or_default())
+            .collect(),
+        _ => String::new(),
+    }
+}
+
+pub(crate) fn string(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}

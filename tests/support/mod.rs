@@ -1,0 +1,8 @@
+//! What the integration tests share: judges that know the wire and nothing of our code.
+
+#![allow(dead_code, reason = "each test binary uses a part of this")]
+
+pub(crate) mod capture;
+pub(crate) mod judge;
+pub(crate) mod schema;
+pub(crate) mod verify;
