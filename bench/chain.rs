@@ -1,2 +1,223 @@
-//! x
-fn main() {}
+//! Nanoseconds per part through the chain and its stages, on recorded parts of each mode, beside
+//! what parsing the same bytes into a tree costs.
+//!
+//! `cargo bench --bench chain`; the figures are the best of several rounds on an idle machine.
+
+#![expect(clippy::print_stdout, reason = "its output is its purpose")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a broken input must stop it")]
+
+use std::borrow::Cow;
+use std::fs;
+use std::hint::black_box;
+use std::path::Path;
+use std::time::Duration;
+
+use threadway::agui::{Client, Projector, Version};
+use threadway::langgraph::Part;
+use threadway::run::{RunEvent, Translator};
+use threadway::sse::{self, Decoder, Frame};
+
+/// How long one round measures.
+const ROUND: Duration = Duration::from_millis(200);
+/// Rounds; the best counts, since noise only adds.
+const ROUNDS: usize = 7;
+
+/// Captures whose parts of one mode are measured.
+const INPUTS: [(&str, &str); 6] = [
+    ("messages", "py-0.16.7/agent-messages-tuple"),
+    ("values", "py-0.16.7/agent-values"),
+    ("updates", "py-0.16.7/agent-updates"),
+    ("events", "py-0.16.7/agent-events"),
+    ("messages", "js-2.0.0/agent-messages-tuple"),
+    ("", "py-0.16.7/agent-combo"),
+];
+
+/// The parts of one mode of a capture, in the forms that the stages take.
+struct Input {
+    name: String,
+    bytes: Vec<u8>,
+    frames: Vec<Frame<'static>>,
+    data_bytes: usize,
+}
+
+fn main() {
+    println!(
+        "{:<38} {:>6} {:>7} {:>8} {:>8} {:>9} {:>8} {:>8} {:>9}",
+        "parts", "count", "bytes", "decode", "parse", "translate", "encode", "chain", "as Value"
+    );
+    for (mode, capture) in INPUTS {
+        let input = Input::read(mode, capture);
+        let decode = input.measure(|input| decode(&input.bytes));
+        let parse = input.measure(|input| parse(&input.frames));
+        let translate = input.measure_translate();
+        let events = input.run_events();
+        let encode = input.measure(|_| encode(&events));
+        let chain = input.measure(|input| chain(&input.bytes));
+        let tree = input.measure(|input| as_values(&input.frames));
+        println!(
+            "{:<38} {:>6} {:>7} {:>8.0} {:>8.0} {:>9.0} {:>8.0} {:>8.0} {:>9.0}",
+            input.name,
+            input.frames.len(),
+            input.data_bytes / input.frames.len(),
+            decode,
+            parse,
+            translate,
+            encode,
+            chain,
+            tree,
+        );
+    }
+    println!("\nns per part; `parse` is the JSON parsing of the chain, `as Value` a tree of the same bytes");
+}
+
+// === impl Input ===
+
+impl Input {
+    fn read(mode: &str, capture: &str) -> Self {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/captures").join(capture);
+        let recorded = fs::read(path.with_extension("sse")).expect("a capture of the tests");
+        let (mut bytes, mut frames) = (Vec::new(), Vec::new());
+        let mut decoder = Decoder::new();
+        decoder.push(&recorded);
+        while let Some(frame) = decoder.next_frame().unwrap() {
+            if mode.is_empty() || frame.event.as_deref() == Some(mode) {
+                bytes.extend_from_slice(b"event: ");
+                bytes.extend_from_slice(frame.event.as_deref().unwrap_or_default().as_bytes());
+                bytes.push(b'\n');
+                let data = frame.data.as_deref().unwrap_or_default();
+                sse::encode(&mut bytes, frame.id.as_deref(), data.as_bytes());
+                frames.push(owned(&frame));
+            }
+        }
+        let data_bytes = frames.iter().map(|frame| frame.data.as_deref().map_or(0, str::len)).sum();
+        let mode = if mode.is_empty() { "all" } else { mode };
+        Self { name: format!("{mode} of {capture}"), bytes, frames, data_bytes }
+    }
+
+    /// Nanoseconds per part of one pass.
+    fn measure<T>(&self, pass: impl Fn(&Self) -> T) -> f64 {
+        best(self.frames.len(), || {
+            black_box(pass(black_box(self)));
+        })
+    }
+
+    fn measure_translate(&self) -> f64 {
+        let mut scratches = vec![String::new(); self.frames.len()];
+        let frames = self.frames.iter().zip(&mut scratches);
+        let parts: Vec<_> = frames.map(|(frame, scratch)| Part::parse(frame, scratch)).collect();
+        let mut out = Vec::new();
+        best(self.frames.len(), || {
+            let mut translator = Translator::new("thread", "run");
+            out.clear();
+            for part in &parts {
+                translator.on_part(black_box(part), &mut out);
+            }
+            black_box(&out);
+        })
+    }
+
+    fn run_events(&self) -> Vec<RunEvent> {
+        let (mut out, mut scratch) = (Vec::new(), String::new());
+        let mut translator = Translator::new("thread", "run");
+        for frame in &self.frames {
+            translator.on_part(&Part::parse(frame, &mut scratch), &mut out);
+        }
+        out
+    }
+}
+
+fn owned(frame: &Frame<'_>) -> Frame<'static> {
+    let own = |text: &Option<Cow<'_, str>>| text.as_ref().map(|t| Cow::Owned(t.to_string()));
+    Frame {
+        event: own(&frame.event),
+        data: own(&frame.data),
+        id: own(&frame.id),
+        retry: frame.retry,
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+fn best(parts: usize, mut pass: impl FnMut()) -> f64 {
+    let mut best = f64::INFINITY;
+    for _ in 0..ROUNDS {
+        let start = std::time::Instant::now();
+        let mut passes = 0_u32;
+        while start.elapsed() < ROUND {
+            pass();
+            passes += 1;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^52 nanoseconds")]
+        let ns = start.elapsed().as_nanos() as f64 / f64::from(passes) / parts as f64;
+        best = best.min(ns);
+    }
+    best
+}
+
+// === the stages ===
+
+fn decode(bytes: &[u8]) -> usize {
+    let (mut decoder, mut frames) = (Decoder::new(), 0);
+    decoder.push(bytes);
+    while let Some(frame) = decoder.next_frame().unwrap() {
+        black_box(&frame);
+        frames += 1;
+    }
+    frames
+}
+
+fn parse(frames: &[Frame<'_>]) {
+    let mut scratch = String::new();
+    for frame in frames {
+        black_box(Part::parse(frame, &mut scratch));
+    }
+}
+
+fn encode(events: &[RunEvent]) -> Vec<u8> {
+    let (mut bytes, mut line) = (Vec::new(), Vec::new());
+    let mut projector = projector();
+    for event in events {
+        project(&mut projector, event, &mut line, &mut bytes);
+    }
+    bytes
+}
+
+fn chain(bytes: &[u8]) -> Vec<u8> {
+    let (mut told, mut line) = (Vec::new(), Vec::new());
+    let (mut events, mut scratch) = (Vec::new(), String::new());
+    let mut translator = Translator::new("thread", "run");
+    let mut projector = projector();
+    let mut decoder = Decoder::new();
+    decoder.push(bytes);
+    while let Some(frame) = decoder.next_frame().unwrap() {
+        translator.on_part(&Part::parse(&frame, &mut scratch), &mut events);
+        for event in events.drain(..) {
+            project(&mut projector, &event, &mut line, &mut told);
+        }
+    }
+    told
+}
+
+fn as_values(frames: &[Frame<'_>]) {
+    for frame in frames {
+        let data = frame.data.as_deref().unwrap_or_default();
+        black_box(serde_json::from_str::<serde_json::Value>(data).unwrap());
+    }
+}
+
+fn project(projector: &mut Projector, event: &RunEvent, line: &mut Vec<u8>, out: &mut Vec<u8>) {
+    projector.project(event, &mut |event| {
+        line.clear();
+        event.write(line);
+        sse::encode(out, None, line);
+    });
+}
+
+fn projector() -> Projector {
+    let client = Client {
+        thread_id: "thread".to_owned(),
+        run_id: Some("run".to_owned()),
+        parent_run_id: None,
+        version: Version::V1,
+    };
+    Projector::new(client, Vec::new())
+}

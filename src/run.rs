@@ -17,6 +17,7 @@ mod view;
 use std::sync::Arc;
 
 pub use commit::{langgraph_call_id, snapshots, snapshots_for_anyone};
+pub use crate::langgraph::RunError;
 pub use interrupt::{Action, Ask, Interrupt};
 pub use message::{Call, Content, ContentPart, Message, Role};
 pub use patch::{Operation, Patch, State};

@@ -19,6 +19,8 @@ pub enum Message<'a> {
         content: Content<'a>,
         #[serde(skip_serializing_if = "Option::is_none")]
         name: Option<&'a Text>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        subagent_run_id: Option<&'a str>,
     },
     Assistant {
         id: &'a str,
@@ -45,12 +47,16 @@ pub enum Message<'a> {
         content: Text,
         #[serde(skip_serializing_if = "Option::is_none")]
         name: Option<&'a Text>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        subagent_run_id: Option<&'a str>,
     },
     Developer {
         id: &'a str,
         content: Text,
         #[serde(skip_serializing_if = "Option::is_none")]
         name: Option<&'a Text>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        subagent_run_id: Option<&'a str>,
     },
     Reasoning {
         id: &'a str,
@@ -162,11 +168,22 @@ impl<'a> Message<'a> {
         let subagent_run_id = message.agent.as_deref();
         match message.role {
             run::Role::User => {
-                Self::User { id, content: Content::of(&message.content, parts), name }
+                Self::User {
+                    id,
+                    content: Content::of(&message.content, parts),
+                    name,
+                    subagent_run_id,
+                }
             }
             run::Role::Assistant => Self::Assistant {
                 id,
-                content: Some(message.content.text()).filter(|text| !text.is_empty()),
+                // Absent is not empty: a client tells them apart.
+                content: match &message.content {
+                    run::Content::Absent => None,
+                    content @ (run::Content::Text(_) | run::Content::Parts(_)) => {
+                        Some(content.text())
+                    }
+                },
                 tool_calls: message.calls.iter().map(ToolCall::of).collect(),
                 name,
                 subagent_run_id,
@@ -178,8 +195,12 @@ impl<'a> Message<'a> {
                 error: message.error.as_ref(),
                 subagent_run_id,
             },
-            run::Role::System => Self::System { id, content: message.content.text(), name },
-            run::Role::Developer => Self::Developer { id, content: message.content.text(), name },
+            run::Role::System => {
+                Self::System { id, content: message.content.text(), name, subagent_run_id }
+            }
+            run::Role::Developer => {
+                Self::Developer { id, content: message.content.text(), name, subagent_run_id }
+            }
             run::Role::Reasoning => Self::Reasoning {
                 id,
                 content: message.content.text(),

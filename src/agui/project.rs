@@ -282,7 +282,11 @@ impl Held {
 
     fn mix(&mut self) {
         if let Self::Sent(held) = self {
-            *self = Self::Mixed(std::mem::take(held));
+            *self = match std::mem::take(held) {
+                // Who brought nothing along holds what the run has shown.
+                held if held.is_empty() => Self::Shown,
+                held => Self::Mixed(held),
+            };
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Each method takes the view from where it is to where it should be: text for a message that is
 //! not open opens it, an end for one that is closed says nothing. Legality needs no other guard.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{Content, Id, Message, Outcome, Patch, Role, RunEvent, Subagent, Usage, View};
@@ -13,6 +14,11 @@ use crate::json::{Json, Text};
 pub(super) struct Brackets {
     view: View,
     events: Vec<RunEvent>,
+    /// Whose each message is, also if a snapshot has deleted it since: an id that comes back
+    /// under another owner is a contradiction to a client.
+    owners: HashMap<Id, Option<Id>>,
+    /// Which message each call belongs to, likewise.
+    callers: HashMap<Id, Id>,
 }
 
 // === impl Brackets ===
@@ -101,6 +107,7 @@ impl Brackets {
             let agent = self.owner(message_id, agent);
             let (call_id, name) = (Arc::clone(id), Arc::clone(name));
             let message_id = Arc::clone(message_id);
+            self.callers.insert(Arc::clone(&call_id), Arc::clone(&message_id));
             self.emit(RunEvent::CallStarted { call_id, name, message_id, agent });
         }
     }
@@ -127,8 +134,8 @@ impl Brackets {
         agent: Option<&Id>,
     ) {
         self.close_call(call_id);
+        let agent = self.owner(message_id, agent);
         let (message_id, call_id) = (Arc::clone(message_id), Arc::clone(call_id));
-        let agent = agent.cloned();
         self.emit(RunEvent::CallResult { message_id, call_id, content, is_error, agent });
     }
 
@@ -187,6 +194,12 @@ impl Brackets {
     }
 
     pub(super) fn messages(&mut self, messages: &[Message]) {
+        for message in messages {
+            self.owners.insert(Arc::clone(&message.id), message.agent.clone());
+            for call in &message.calls {
+                self.callers.insert(Arc::clone(&call.id), Arc::clone(&message.id));
+            }
+        }
         self.emit(RunEvent::Messages(messages.into()));
     }
 
@@ -228,10 +241,12 @@ impl Brackets {
     }
 
     /// Who a message belongs to: whoever opened it first, whoever goes on with it.
-    fn owner(&self, id: &str, agent: Option<&Id>) -> Option<Id> {
-        match self.view.message(id) {
-            Some(message) => message.agent.clone(),
-            None => agent.cloned(),
-        }
+    fn owner(&mut self, id: &Id, agent: Option<&Id>) -> Option<Id> {
+        self.owners.entry(Arc::clone(id)).or_insert_with(|| agent.cloned()).clone()
+    }
+
+    /// The message that a call id belongs to in this run.
+    pub(super) fn caller(&self, call_id: &str) -> Option<&Id> {
+        self.callers.get(call_id)
     }
 }

@@ -289,13 +289,21 @@ impl Thoughts {
     }
 
     /// Finds the thought of a piece; `None` while there is nothing to show of it.
-    pub(super) fn place(&mut self, message_id: &Id, piece: &Reasoning<'_>) -> Option<Placed> {
+    ///
+    /// A provider's id that something else has already is passed over.
+    pub(super) fn place(
+        &mut self,
+        message_id: &Id,
+        piece: &Reasoning<'_>,
+        is_taken: impl Fn(&str) -> bool,
+    ) -> Option<Placed> {
         let at = self.find(piece);
         self.current = Some(at);
         let shown = self.known.iter().filter(|thought| thought.id.is_some()).count();
-        let taken = |id: &Id, known: &[Thought]| known.iter().any(|t| t.id.as_ref() == Some(id));
         let provider_id = self.known.get(at)?.provider_id.clone();
-        let provider_id = provider_id.filter(|id| !taken(id, &self.known));
+        let provider_id = provider_id.filter(|id| {
+            !is_taken(id) && self.known.iter().all(|thought| thought.id.as_ref() != Some(id))
+        });
         let thought = self.known.get_mut(at)?;
         if piece.text.is_none() && piece.sealed.is_none() {
             return None;
@@ -310,7 +318,7 @@ impl Thoughts {
 
     /// Adds a piece to a list of whole messages.
     fn add(&mut self, message_id: &Id, piece: &Reasoning<'_>, messages: &mut Vec<Message>) {
-        let Some(placed) = self.place(message_id, piece) else { return };
+        let Some(placed) = self.place(message_id, piece, |_| false) else { return };
         let at = messages.iter().position(|message| message.id == placed.id);
         let at = at.unwrap_or_else(|| {
             messages.push(Message::new(placed.id, Role::Reasoning));

@@ -534,7 +534,9 @@ impl Translator {
             }
             Block::Reasoning(piece) => {
                 let Some(speech) = self.speeches.get_mut(id) else { return };
-                let Some(placed) = speech.thoughts.place(id, piece) else { return };
+                let view = self.out.view();
+                let is_taken = |id: &str| view.message(id).is_some();
+                let Some(placed) = speech.thoughts.place(id, piece, is_taken) else { return };
                 self.out.close_text(id);
                 if !self.view().open().thoughts.contains(&placed.id) {
                     self.close_thoughts(id);
@@ -590,8 +592,8 @@ impl Translator {
     fn announce(&mut self, id: &Id, raw_id: &Id, name: &Id, agent: Option<&Id>) -> Id {
         self.close_thoughts(id);
         self.out.close_text(id);
-        let wire = match self.view().call(raw_id) {
-            Some((owner, _)) if owner.id != *id => commit::qualified_call_id(raw_id, id),
+        let wire = match self.out.caller(raw_id) {
+            Some(caller) if caller != id => commit::qualified_call_id(raw_id, id),
             _ => Arc::clone(raw_id),
         };
         self.out.open_call(&wire, name, id, agent);
@@ -615,6 +617,9 @@ impl Translator {
     fn on_partial(&mut self, namespace: &str, message: &langgraph::Message<'_>) {
         let Some(id) = message.id().map(|id| self.id(&id)) else { return };
         let origin = self.origin_of(message);
+        if !matches!(message.kind(), Kind::Ai | Kind::AiChunk) {
+            return self.on_message(namespace, message, &origin, Source::Partial);
+        }
         let agent = self.enter(namespace, &origin);
         if !self.claims(&id, Source::Partial, &origin) {
             return;

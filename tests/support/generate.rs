@@ -1,0 +1,421 @@
+//! Generated upstreams: parts in any order and of any sense, and runs as a server would tell them.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+use serde_json::{Map, Value, json};
+
+/// One part of a stream, before it is bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct ScriptPart {
+    pub(crate) event: String,
+    pub(crate) data: String,
+}
+
+/// A run as a server would tell it in all modes, and what it comes to.
+#[derive(Clone, Debug)]
+pub(crate) struct Told {
+    pub(crate) parts: Vec<ScriptPart>,
+    /// The whole text of each message that an agent said.
+    pub(crate) texts: Vec<(String, String)>,
+    /// The state in the end, without its messages.
+    pub(crate) state: Value,
+    /// The ids of the conversation in the end.
+    pub(crate) messages: Vec<String>,
+}
+
+const NODES: [&str; 3] = ["model", "tools", "child"];
+const IDS: [&str; 5] = ["m0", "m1", "m2", "m3", "m4"];
+const CALLS: [&str; 3] = ["c0", "c1", "c2"];
+const NAMESPACES: [&str; 4] = ["", "", "child:t9", "child:t9|tools:t8"];
+
+/// The bytes of parts, as the Python server would send them, or the JavaScript one.
+pub(crate) fn bytes(parts: &[ScriptPart], pretty: bool) -> Vec<u8> {
+    let mut out = String::new();
+    for (at, part) in parts.iter().enumerate() {
+        out.push_str(&format!("event: {}\n", part.event));
+        let parsed: Option<Value> = serde_json::from_str(&part.data).ok();
+        let data = match parsed.filter(|_| pretty) {
+            Some(value) => serde_json::to_string_pretty(&value).unwrap(),
+            None => part.data.clone(),
+        };
+        data.lines().for_each(|line| out.push_str(&format!("data: {line}\n")));
+        out.push_str(&format!("id: {at}-0\n\n"));
+    }
+    out.into_bytes()
+}
+
+// === parts in any order and of any sense ===
+
+/// Any sequence of parts.
+pub(crate) fn any_parts() -> impl Strategy<Value = Vec<ScriptPart>> {
+    vec(any_part(), 0..24)
+}
+
+fn any_part() -> impl Strategy<Value = ScriptPart> {
+    let body = prop_oneof![
+        1 => Just(("metadata", json!({"run_id": "R", "attempt": 1}).to_string())),
+        4 => values().prop_map(|v| ("values", v.to_string())),
+        4 => updates().prop_map(|v| ("updates", v.to_string())),
+        10 => (chunk(), origin()).prop_map(|(m, o)| ("messages", json!([m, o]).to_string())),
+        4 => (whole(), origin()).prop_map(|(m, o)| ("messages", json!([m, o]).to_string())),
+        3 => whole().prop_map(|m| ("messages/partial", json!([m]).to_string())),
+        2 => whole().prop_map(|m| ("messages/complete", json!([m]).to_string())),
+        1 => (select(&IDS[..]), origin())
+            .prop_map(|(id, o)| ("messages/metadata", json!({id: {"metadata": o}}).to_string())),
+        4 => model_event().prop_map(|e| ("events", e.to_string())),
+        1 => any_json(2).prop_map(|v| ("custom", v.to_string())),
+        3 => task().prop_map(|t| ("tasks", t.to_string())),
+        3 => protocol().prop_map(|(name, e)| (name, e.to_string())),
+        1 => Just(("error", json!({"error": "ValueError", "message": "boom"}).to_string())),
+        1 => Just(("checkpoints", "{}".to_owned())),
+        1 => ("[a-z]{0,6}", "[ -~]{0,12}").prop_map(|(_, data)| ("nonsense", data)),
+        1 => (select(&["values", "updates", "messages", "events", "tasks"][..]), "[ -~]{0,16}")
+            .prop_map(|(name, data)| (name, data)),
+    ];
+    (body, select(&NAMESPACES[..])).prop_map(|((name, data), namespace)| {
+        let event =
+            if namespace.is_empty() { name.to_owned() } else { format!("{name}|{namespace}") };
+        ScriptPart { event, data }
+    })
+}
+
+fn origin() -> impl Strategy<Value = Value> {
+    let path = select(
+        &["", "model:t1", "model:t2", "tools:t3", "child:t9|model:t4", "child:t9|tools:t8|model:t5"][..],
+    );
+    (select(&NODES[..]), path, 0_u8..20).prop_map(|(node, path, roll)| {
+        let mut origin = json!({"langgraph_node": node, "langgraph_checkpoint_ns": path});
+        match roll {
+            0 => origin["tags"] = json!(["nostream"]),
+            1 => origin["emit-messages"] = json!(false),
+            2 => origin["emit-tool-calls"] = json!(false),
+            3 => origin["lc_agent_name"] = json!("helper"),
+            4 => origin["predict_state"] = json!([{"tool": "t"}]),
+            _ => {}
+        }
+        origin
+    })
+}
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![4 => "[a-c ]{0,3}", 1 => "[é😀\"\\\\\n\u{2028}]{1,2}"]
+}
+
+fn content() -> impl Strategy<Value = Value> {
+    let block = prop_oneof![
+        text().prop_map(|t| json!({"type": "text", "text": t, "index": 1})),
+        (text(), 0..3).prop_map(|(t, i)| json!({"type": "reasoning", "reasoning": t, "index": i})),
+        text().prop_map(|t| json!({"type": "thinking", "thinking": t})),
+        (text(), text()).prop_map(|(t, s)| json!({"type": "thinking", "thinking": t, "signature": s})),
+        Just(json!({"type": "redacted_thinking", "data": "ENC"})),
+        (text(), 0..2).prop_map(|(t, i)| json!({"type": "reasoning", "id": "rs_1", "index": 0,
+            "summary": [{"type": "summary_text", "text": t, "index": i}]})),
+        Just(json!({"type": "image", "url": "https://x/y.png"})),
+        any_json(1),
+    ];
+    prop_oneof![3 => text().prop_map(Value::from), 2 => vec(block, 0..3).prop_map(Value::from)]
+}
+
+fn chunk() -> impl Strategy<Value = Value> {
+    let call = (
+        prop::option::of(0..2),
+        prop::option::of(select(&CALLS[..])),
+        prop::option::of(select(&["t", "u"][..])),
+        prop::option::of("[{}\":a1]{0,4}"),
+    );
+    let call = call.prop_map(|(index, id, name, args)| {
+        json!({"type": "tool_call_chunk", "index": index, "id": id, "name": name, "args": args})
+    });
+    (prop::option::weighted(0.95, select(&IDS[..])), content(), vec(call, 0..2), 0_u8..12).prop_map(
+        |(id, content, calls, roll)| {
+            let mut chunk = json!({"type": "AIMessageChunk", "id": id, "content": content,
+                "tool_call_chunks": calls});
+            match roll {
+                0 => chunk["chunk_position"] = json!("last"),
+                1 => chunk["response_metadata"] = json!({"finish_reason": "stop"}),
+                2 => chunk["usage_metadata"] = json!({"input_tokens": 1, "output_tokens": 2}),
+                3 => chunk["additional_kwargs"] = json!({"reasoning_content": "hm"}),
+                _ => {}
+            }
+            chunk
+        },
+    )
+}
+
+fn whole() -> impl Strategy<Value = Value> {
+    let kind = select(&["ai", "ai", "ai", "human", "tool", "tool", "system", "remove", "chat"][..]);
+    let call = (select(&CALLS[..]), select(&["t", "u"][..]), any_json(1))
+        .prop_map(|(id, name, args)| json!({"id": id, "name": name, "args": {"a": args}}));
+    let id = prop::option::weighted(0.9, select(&IDS[..]));
+    (kind, id, content(), vec(call, 0..2), select(&CALLS[..]), any::<bool>()).prop_map(
+        |(kind, id, content, calls, answers, failed)| {
+            let mut message = json!({"type": kind, "id": id, "content": content});
+            match kind {
+                "ai" => message["tool_calls"] = json!(calls),
+                "tool" => {
+                    message["tool_call_id"] = json!(answers);
+                    message["status"] = json!(if failed { "error" } else { "success" });
+                }
+                _ => {}
+            }
+            message
+        },
+    )
+}
+
+fn interrupts() -> impl Strategy<Value = Value> {
+    let interrupt = (select(&["i0", "i1"][..]), any_json(1))
+        .prop_map(|(id, value)| json!({"id": id, "value": value}));
+    let approval = Just(json!({"id": "i2", "value": {
+        "action_requests": [{"name": "t", "args": {"a": 1}}, {"name": "u", "args": {}}],
+        "review_configs": [{"action_name": "t", "allowed_decisions": ["approve"]}]}}));
+    vec(prop_oneof![interrupt, approval], 0..3).prop_map(Value::from)
+}
+
+fn values() -> impl Strategy<Value = Value> {
+    (state(), vec(whole(), 0..4), prop::option::weighted(0.2, interrupts()), 0_u8..10).prop_map(
+        |(mut state, messages, interrupts, roll)| {
+            if let Some(interrupts) = interrupts {
+                state["__interrupt__"] = interrupts;
+            }
+            if roll > 1 {
+                state["messages"] = json!(messages);
+            }
+            state
+        },
+    )
+}
+
+/// A small state, of few keys, so that states differ and agree.
+pub(crate) fn state() -> impl Strategy<Value = Value> {
+    let key = select(&["a", "b", "list", "x/y", "m~n", "", "__proto__"][..]);
+    vec((key, any_json(2)), 0..4).prop_map(|members| {
+        Value::Object(members.into_iter().map(|(k, v)| (k.to_owned(), v)).collect())
+    })
+}
+
+/// Any JSON of little depth.
+pub(crate) fn any_json(depth: u32) -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i32>().prop_map(Value::from),
+        select(&[0.5_f64, 1e300, -2.25][..]).prop_map(Value::from),
+        text().prop_map(Value::from),
+    ];
+    leaf.prop_recursive(depth, 12, 3, |inner| {
+        prop_oneof![
+            vec(inner.clone(), 0..3).prop_map(Value::from),
+            vec(("[ab]", inner), 0..3).prop_map(|members| {
+                Value::Object(members.into_iter().collect::<Map<_, _>>())
+            }),
+        ]
+    })
+}
+
+fn updates() -> impl Strategy<Value = Value> {
+    let delta = prop_oneof![
+        vec(whole(), 0..3).prop_map(|messages| json!({"messages": messages})),
+        whole().prop_map(|message| json!([{"messages": message}])),
+        Just(Value::Null),
+        any_json(1),
+    ];
+    (select(&NODES[..]), delta, prop::option::weighted(0.15, interrupts())).prop_map(
+        |(node, delta, interrupts)| match interrupts {
+            Some(interrupts) => json!({"__interrupt__": interrupts}),
+            None => json!({node: delta}),
+        },
+    )
+}
+
+fn model_event() -> impl Strategy<Value = Value> {
+    let event = prop_oneof![
+        4 => chunk().prop_map(|c| ("on_chat_model_stream", "Fake", json!({"chunk": c}))),
+        2 => whole().prop_map(|m| ("on_chat_model_end", "Fake", json!({"output": m}))),
+        1 => whole().prop_map(|m| ("on_tool_end", "t", json!({"output": m}))),
+        1 => whole().prop_map(|m| ("on_tool_end", "t", json!({"output": {"update": {"messages": [m]}}}))),
+        1 => Just(("on_chain_start", "model", json!({}))),
+        1 => whole().prop_map(|m| ("on_chain_end", "model", json!({"output": {"messages": [m]}}))),
+        1 => select(&IDS[..]).prop_map(|id| ("on_custom_event", "manually_emit_message",
+            json!({"message_id": id, "message": "said", "role": "assistant"}))),
+        1 => select(&CALLS[..]).prop_map(|id| ("on_custom_event", "copilotkit_manually_emit_tool_call",
+            json!({"id": id, "name": "t", "args": {"a": 1}}))),
+        1 => state().prop_map(|s| ("on_custom_event", "manually_emit_state", s)),
+    ];
+    (event, origin()).prop_map(|((event, name, data), origin)| {
+        json!({"event": event, "name": name, "data": data, "metadata": origin})
+    })
+}
+
+fn task() -> impl Strategy<Value = Value> {
+    (select(&NODES[..]), select(&["t1", "t2", "t9"][..]), any::<bool>(), interrupts()).prop_map(
+        |(name, id, starts, interrupts)| match starts {
+            true => json!({"id": id, "name": name, "input": [{"id": "c0"}], "triggers": []}),
+            false => json!({"id": id, "name": name, "result": {}, "interrupts": interrupts}),
+        },
+    )
+}
+
+fn protocol() -> impl Strategy<Value = (&'static str, Value)> {
+    let event = prop_oneof![
+        (select(&IDS[..]), select(&["ai", "ai", "tool"][..])).prop_map(|(id, role)| ("messages",
+            json!({"event": "message-start", "role": role, "id": id}))),
+        (text(), 0..2).prop_map(|(t, i)| ("messages", json!({"event": "content-block-delta",
+            "index": i, "delta": {"type": "text-delta", "text": t}}))),
+        (text(), 0..2).prop_map(|(t, i)| ("messages", json!({"event": "content-block-delta",
+            "index": i, "delta": {"type": "reasoning-delta", "reasoning": t}}))),
+        select(&CALLS[..]).prop_map(|id| ("messages", json!({"event": "content-block-start",
+            "index": 2, "content": {"type": "tool_call_chunk", "id": id, "name": "t", "args": "{"}}))),
+        Just(("messages", json!({"event": "message-finish", "usage": {"input_tokens": 3}}))),
+        select(&["i0", "i1"][..]).prop_map(|id| ("input.requested",
+            json!({"interrupt_id": id, "payload": "?"}))),
+        any::<bool>().prop_map(|starts| ("lifecycle",
+            json!({"event": if starts { "started" } else { "completed" }, "graph_name": "helper"}))),
+    ];
+    (event, select(vec![vec![], vec!["child:t9"]])).prop_map(|((method, data), namespace)| {
+        // The server writes `type` first, which the text of a map keeps.
+        let envelope = json!({"type": "event", "method": method,
+            "params": {"namespace": namespace, "data": data}});
+        (method, envelope)
+    })
+}
+
+// === runs as a server would tell them ===
+
+/// What an agent says in one turn.
+#[derive(Clone, Debug)]
+struct Turn {
+    tokens: Vec<String>,
+    thought: Vec<String>,
+    calls: Vec<Vec<String>>,
+    state: (usize, i32),
+}
+
+/// A run, told in a random choice of the modes; `values` is always among them.
+pub(crate) fn told() -> impl Strategy<Value = Told> {
+    let tokens = || vec("[a-d ]{1,3}|[é😀\"\\\\]", 0..4);
+    let args = vec("[a-z0-9]{1,4}", 1..3);
+    let turn = (tokens(), tokens(), vec(args, 0..3), (0..3_usize, any::<i32>()))
+        .prop_map(|(tokens, thought, calls, state)| Turn { tokens, thought, calls, state });
+    let modes = subsequence(vec!["updates", "messages", "partial", "events", "tasks", "custom"], 0..=6);
+    (vec(turn, 1..4), modes).prop_map(|(turns, modes)| tell(&turns, &modes))
+}
+
+fn tell(turns: &[Turn], modes: &[&str]) -> Told {
+    let mut teller = Teller { modes, parts: Vec::new() };
+    let mut state = json!({"k0": 0, "k1": [1], "pad": "................................."});
+    let mut messages = vec![json!({"type": "human", "id": "human-1", "content": "hi"})];
+    let mut texts = Vec::new();
+    teller.always("metadata", &json!({"run_id": "R", "attempt": 1}));
+    teller.values(&state, &messages);
+    for (at, turn) in turns.iter().enumerate() {
+        let id = format!("ai-{at}");
+        let (path, task) = (format!("model:task-{at}"), format!("task-{at}"));
+        teller.when("tasks", "tasks", &json!({"id": task, "name": "model", "input": {}, "triggers": []}));
+        teller.speak(&id, &path, turn);
+        let ai = whole_of(&id, at, turn);
+        texts.push((id.clone(), turn.tokens.concat()));
+        teller.when("updates", "updates", &json!({"model": {"messages": [ai]}}));
+        teller.when("tasks", "tasks", &json!({"id": task, "name": "model", "result": {}, "interrupts": []}));
+        messages.push(ai);
+        state[format!("k{}", turn.state.0)] = json!(turn.state.1);
+        teller.values(&state, &messages);
+        teller.when("custom", "custom", &json!({"progress": at}));
+        for (call, _) in turn.calls.iter().enumerate() {
+            let tool = json!({"type": "tool", "id": format!("tool-{at}-{call}"), "content": "ok",
+                "tool_call_id": format!("call-{at}-{call}"), "status": "success", "name": "t"});
+            let origin = json!({"langgraph_node": "tools", "langgraph_checkpoint_ns": format!("tools:tool-{at}-{call}")});
+            teller.when("messages", "messages", &json!([tool, origin]));
+            teller.when("updates", "updates", &json!({"tools": {"messages": [tool]}}));
+            messages.push(tool);
+        }
+        if !turn.calls.is_empty() {
+            teller.values(&state, &messages);
+        }
+    }
+    let ids = messages.iter().map(|m| m["id"].as_str().unwrap().to_owned()).collect();
+    Told { parts: teller.parts, texts, state, messages: ids }
+}
+
+fn whole_of(id: &str, at: usize, turn: &Turn) -> Value {
+    let mut blocks = Vec::new();
+    if !turn.thought.is_empty() {
+        blocks.push(json!({"type": "reasoning", "reasoning": turn.thought.concat(), "index": 0}));
+    }
+    if !turn.tokens.is_empty() {
+        blocks.push(json!({"type": "text", "text": turn.tokens.concat(), "index": 1}));
+    }
+    let calls = turn.calls.iter().enumerate().map(|(call, args)| {
+        json!({"id": format!("call-{at}-{call}"), "name": "t", "args": {"v": args.concat()}})
+    });
+    json!({"type": "ai", "id": id, "content": blocks, "tool_calls": calls.collect::<Vec<_>>()})
+}
+
+struct Teller<'a> {
+    modes: &'a [&'a str],
+    parts: Vec<ScriptPart>,
+}
+
+impl Teller<'_> {
+    fn always(&mut self, event: &str, data: &Value) {
+        self.parts.push(ScriptPart { event: event.to_owned(), data: data.to_string() });
+    }
+
+    fn when(&mut self, mode: &str, event: &str, data: &Value) {
+        if self.modes.contains(&mode) {
+            self.always(event, data);
+        }
+    }
+
+    fn values(&mut self, state: &Value, messages: &[Value]) {
+        let mut values = state.clone();
+        values["messages"] = json!(messages);
+        self.always("values", &values);
+    }
+
+    /// Tokens in every mode that carries them: the tuple, the prefix, the event, in this order.
+    fn speak(&mut self, id: &str, path: &str, turn: &Turn) {
+        let origin = json!({"langgraph_node": "model", "langgraph_checkpoint_ns": path});
+        let mut blocks: Vec<Value> = Vec::new();
+        let thought = turn.thought.iter().map(|t| json!({"type": "reasoning", "reasoning": t, "index": 0}));
+        let text = turn.tokens.iter().map(|t| json!({"type": "text", "text": t, "index": 1}));
+        for block in thought.chain(text) {
+            let key = if block["type"] == "text" { "text" } else { "reasoning" };
+            match blocks.iter_mut().find(|known| known["type"] == block["type"]) {
+                Some(known) => {
+                    let joined = format!("{}{}", known[key].as_str().unwrap(), block[key].as_str().unwrap());
+                    known[key] = json!(joined);
+                }
+                None => blocks.push(block.clone()),
+            }
+            let chunk = json!({"type": "AIMessageChunk", "id": id, "content": [block], "tool_call_chunks": []});
+            self.token(&chunk, &json!({"type": "ai", "id": id, "content": blocks}), &origin);
+        }
+        for (index, args) in turn.calls.iter().enumerate() {
+            let call = path.trim_start_matches("model:task-");
+            let spelt = format!("{{\"v\": \"{}\"}}", args.concat());
+            let (head, tail) = spelt.split_at(spelt.len() / 2);
+            let call_id = format!("call-{call}-{index}");
+            let fragments = [(Some(call_id), Some("t"), ""), (None, None, head), (None, None, tail)];
+            for (call_id, name, args) in fragments {
+                let fragment = json!({"index": index, "id": call_id, "name": name, "args": args});
+                let chunk = json!({"type": "AIMessageChunk", "id": id, "content": "",
+                    "tool_call_chunks": [fragment]});
+                self.token(&chunk, &json!({"type": "ai", "id": id, "content": blocks}), &origin);
+            }
+        }
+        let last = json!({"type": "AIMessageChunk", "id": id, "content": "", "tool_call_chunks": [],
+            "chunk_position": "last"});
+        self.when("messages", "messages", &json!([last, origin]));
+        self.when("events", "events", &json!({"event": "on_chat_model_stream", "name": "Fake",
+            "data": {"chunk": last}, "metadata": origin}));
+    }
+
+    fn token(&mut self, chunk: &Value, prefix: &Value, origin: &Value) {
+        self.when("messages", "messages", &json!([chunk, origin]));
+        self.when("partial", "messages/partial", &json!([prefix]));
+        self.when("events", "events", &json!({"event": "on_chat_model_stream", "name": "Fake",
+            "data": {"chunk": chunk}, "metadata": origin}));
+    }
+}
