@@ -67,7 +67,9 @@ fn main() {
             tree,
         );
     }
-    println!("\nns per part; `parse` is the JSON parsing of the chain, `as Value` a tree of the same bytes");
+    println!(
+        "\nns per part; `parse` is the JSON parsing of the chain, `as Value` a tree of the same bytes"
+    );
 }
 
 // === impl Input ===

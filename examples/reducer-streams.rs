@@ -3,9 +3,8 @@
 //!
 //! `cargo run --release --example reducer-streams -- --count 1000 --seed 7`
 
-#![expect(clippy::print_stdout, reason = "its output is its purpose")]
 #![expect(clippy::unwrap_used, reason = "a tool for a test fails as a test does")]
-#![expect(clippy::disallowed_methods, reason = "`json!` is how the lines are written")]
+#![expect(clippy::indexing_slicing, reason = "`Value` is indexed by name")]
 
 #[path = "../tests/support/generate.rs"]
 #[expect(dead_code, reason = "shared with the property tests")]
@@ -95,7 +94,8 @@ fn messages(view: &View) -> Value {
         version: Version::V1,
     };
     // A newcomer's first snapshot may be left out only if it is empty.
-    let events = project(&[RunEvent::Messages(view.messages().into())], Projector::new(client, Vec::new()));
+    let events =
+        project(&[RunEvent::Messages(view.messages().into())], Projector::new(client, Vec::new()));
     events.first().map_or(json!([]), |event| event["messages"].clone())
 }
 

@@ -15,8 +15,8 @@ pub use input::{Input, InputError, InputMessage, Resume, ResumeStatus};
 pub use message::{
     Content, ContentPart, FunctionCall, Message, PartMetadata, PartSource, ToolCall,
 };
-pub use turn::{Turn, TurnError};
 pub use project::{Client, Projector, Version};
+pub use turn::{Turn, TurnError};
 
 use crate::json::{Json, Text};
 use crate::run::Operation;
@@ -26,11 +26,7 @@ pub const PROTOCOL_VERSION: &str = "1.0";
 
 /// One event. Borrows from the run event that it projects.
 #[derive(Debug, Serialize)]
-#[serde(
-    tag = "type",
-    rename_all = "SCREAMING_SNAKE_CASE",
-    rename_all_fields = "camelCase"
-)]
+#[serde(tag = "type", rename_all = "SCREAMING_SNAKE_CASE", rename_all_fields = "camelCase")]
 #[expect(missing_docs, reason = "the names are the specification's, which defines them")]
 pub enum Event<'a> {
     RunStarted {

@@ -36,6 +36,10 @@ pub struct TextBuf(String);
 #[derive(Debug, Default)]
 pub struct Members<'a>(pub Vec<(Str<'a>, &'a RawValue)>);
 
+/// Writes an object member by member, from values that are JSON already.
+#[derive(Debug)]
+pub struct ObjectWriter(String);
+
 /// Opens an object one level. `None` if it is not an object.
 pub fn members(value: &RawValue) -> Option<Members<'_>> {
     // The first byte decides cheaply; `RawValue` holds no surrounding white space.
@@ -135,6 +139,12 @@ impl From<&RawValue> for Json {
     }
 }
 
+impl From<Text> for Json {
+    fn from(text: Text) -> Self {
+        Self(text.0)
+    }
+}
+
 impl std::ops::Deref for Json {
     type Target = RawValue;
 
@@ -161,6 +171,74 @@ impl Serialize for Json {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.0.serialize(serializer)
     }
+}
+
+// === impl ObjectWriter ===
+
+impl ObjectWriter {
+    /// An object without members.
+    pub fn new() -> Self {
+        Self("{".to_owned())
+    }
+
+    /// Adds a member; `value` is JSON.
+    #[must_use]
+    pub fn raw(mut self, name: &str, value: &str) -> Self {
+        self.0.push_str(if self.0.len() > 1 { ",\"" } else { "\"" });
+        self.0.push_str(Text::new(name).escaped());
+        self.0.push_str("\":");
+        self.0.push_str(value);
+        self
+    }
+
+    /// Adds a string.
+    #[must_use]
+    pub fn text(self, name: &str, text: &Text) -> Self {
+        self.raw(name, text.0.get())
+    }
+
+    /// Adds a string that is not escaped yet.
+    #[must_use]
+    pub fn string(self, name: &str, string: &str) -> Self {
+        self.text(name, &Text::new(string))
+    }
+
+    /// Adds a string, if there is one.
+    #[must_use]
+    pub fn optional(self, name: &str, text: Option<&Text>) -> Self {
+        match text {
+            Some(text) => self.text(name, text),
+            None => self,
+        }
+    }
+
+    /// Whether nothing was added.
+    pub fn is_empty(&self) -> bool {
+        self.0.len() == 1
+    }
+
+    /// The object.
+    pub fn finish(mut self) -> Json {
+        self.0.push('}');
+        raw(self.0)
+    }
+}
+
+impl Default for ObjectWriter {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// An array of values that are JSON already.
+pub fn array<'a>(values: impl IntoIterator<Item = &'a str>) -> Json {
+    let mut text = String::from("[");
+    for value in values {
+        text.push_str(if text.len() > 1 { "," } else { "" });
+        text.push_str(value);
+    }
+    text.push(']');
+    raw(text)
 }
 
 // === impl Str ===
@@ -363,12 +441,12 @@ fn decode(escaped: &str) -> Cow<'_, str> {
     if let Ok(text) = serde_json::from_str(&quoted) {
         return Cow::Owned(text);
     }
-    // Only a lone surrogate gets here; serde_json gives its bytes in WTF-8, three to a half.
+    // Only a lone surrogate gets here; `serde_json` gives its bytes in WTF-8, three to a half.
     let bytes: Vec<u8> = serde_json::from_str::<WtfBytes>(&quoted).map(|b| b.0).unwrap_or_default();
     Cow::Owned(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The bytes of a string in WTF-8, which serde_json offers where a visitor takes bytes.
+/// The bytes of a string in WTF-8, which `serde_json` offers where a visitor takes bytes.
 struct WtfBytes(Vec<u8>);
 
 impl<'de> Deserialize<'de> for WtfBytes {

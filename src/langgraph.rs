@@ -447,7 +447,7 @@ impl<'a> Envelope<'a> {
         match &*self.method {
             "messages" => ProtocolEvent::parse(data)
                 .map_or(Body::Malformed("messages"), |event| Body::Protocol(Box::new(event))),
-            "input.requested" => self.input_requested(data),
+            "input.requested" => input_requested(data),
             "lifecycle" => Lifecycle::body(data),
             // The newer protocol wraps what a node wrote.
             "custom" => {
@@ -457,16 +457,16 @@ impl<'a> Envelope<'a> {
             method => body(method, data.get()),
         }
     }
+}
 
-    fn input_requested(&self, data: &'a RawValue) -> Body<'a> {
-        let members = json::members(data).unwrap_or_default();
-        match members.string("interrupt_id") {
-            Some(id) => Body::Interrupts(vec![Interrupt {
-                id,
-                value: members.get("payload"),
-                response_schema: None,
-            }]),
-            None => Body::Malformed("input.requested"),
-        }
+fn input_requested(data: &RawValue) -> Body<'_> {
+    let members = json::members(data).unwrap_or_default();
+    match members.string("interrupt_id") {
+        Some(id) => Body::Interrupts(vec![Interrupt {
+            id,
+            value: members.get("payload"),
+            response_schema: None,
+        }]),
+        None => Body::Malformed("input.requested"),
     }
 }

@@ -16,9 +16,9 @@ mod view;
 
 use std::sync::Arc;
 
-pub use commit::{langgraph_call_id, snapshots, snapshots_for_anyone};
 pub use crate::langgraph::RunError;
-pub use interrupt::{Action, Ask, Interrupt};
+pub use commit::{langgraph_call_id, snapshots, snapshots_for_anyone};
+pub use interrupt::{Action, Ask, Interrupt, is_breakpoint};
 pub use message::{Call, Content, ContentPart, Message, Role};
 pub use patch::{Operation, Patch, State};
 pub use translator::{STREAM_INCOMPLETE, StreamEnd, Translator};

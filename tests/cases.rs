@@ -53,15 +53,15 @@ impl Case {
 
     /// The run as a gateway tells it that reads the thread's state once more at the end.
     fn translate(&self) -> Translated {
-        let mut bytes = String::new();
+        let mut blocks = Vec::new();
         for part in self.script["upstream"].as_array().into_iter().flatten() {
-            bytes.push_str(&format!("event: {}\n", part["event"].as_str().unwrap()));
-            bytes.push_str(&format!("data: {}\n\n", part["data"]));
+            let event = part["event"].as_str().unwrap();
+            blocks.push(format!("event: {event}\ndata: {}\n\n", part["data"]));
         }
         let mut translator = Translator::new("T", "R");
         let mut out = Vec::new();
         translator.start(&mut out);
-        capture::feed(&mut translator, bytes.as_bytes(), &mut out);
+        capture::feed(&mut translator, blocks.concat().as_bytes(), &mut out);
         let states = self.states();
         let last = states.get(1).and_then(|state| ThreadState::parse(state));
         let breaks_off = self.name.starts_with("29");
@@ -111,7 +111,8 @@ fn every_case_becomes_the_bytes_that_are_kept_and_is_legal() {
     let schema = Schema::load();
     for case in Case::all() {
         let translated = case.translate();
-        judge::legal(&schema, &translated.events).unwrap_or_else(|why| panic!("{}: {why}", case.name));
+        judge::legal(&schema, &translated.events)
+            .unwrap_or_else(|why| panic!("{}: {why}", case.name));
         let path = capture::root().join("golden/cases").join(format!("{}.sse", case.name));
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -130,7 +131,8 @@ fn every_case_ends_with_the_messages_that_the_thread_holds() {
         let Some(state) = states.get(1).filter(|_| is_judged) else { continue };
         let state: Value = serde_json::from_str(state).unwrap();
         let expected = state["values"]["messages"].as_array().into_iter().flatten();
-        let expected: Vec<_> = expected.map(|m| (judge::string(&m["id"]), judge::text_of(&m["content"]))).collect();
+        let expected: Vec<_> =
+            expected.map(|m| (judge::string(&m["id"]), judge::text_of(&m["content"]))).collect();
         let view = case.translate().view;
         let held = view.messages().iter().filter(|m| m.role != threadway::run::Role::Reasoning);
         let held: Vec<_> =
@@ -158,53 +160,65 @@ fn case_02_a_result_has_the_tool_messages_id() {
 
 #[test]
 fn case_03_parallel_calls_keep_apart_and_are_told_once() {
-    starts_with(&Case::numbered("03").story(), &[
-        "RUN_STARTED",
-        "TOOL_CALL_START call_A",
-        "TOOL_CALL_ARGS call_A {\"q\":\"alpha\"}",
-        "TOOL_CALL_START call_B",
-        "TOOL_CALL_ARGS call_B {\"q\":\"beta\"}",
-        "TOOL_CALL_END call_A",
-        "TOOL_CALL_END call_B",
-        "TOOL_CALL_RESULT call_A ra",
-        "TOOL_CALL_RESULT call_B rb",
-    ]);
+    starts_with(
+        &Case::numbered("03").story(),
+        &[
+            "RUN_STARTED",
+            "TOOL_CALL_START call_A",
+            "TOOL_CALL_ARGS call_A {\"q\":\"alpha\"}",
+            "TOOL_CALL_START call_B",
+            "TOOL_CALL_ARGS call_B {\"q\":\"beta\"}",
+            "TOOL_CALL_END call_A",
+            "TOOL_CALL_END call_B",
+            "TOOL_CALL_RESULT call_A ra",
+            "TOOL_CALL_RESULT call_B rb",
+        ],
+    );
 }
 
 #[test]
 fn case_05_a_call_in_one_chunk_has_its_arguments() {
-    starts_with(&Case::numbered("05").story(), &[
-        "RUN_STARTED",
-        "TOOL_CALL_START call_1",
-        "TOOL_CALL_ARGS call_1 {\"city\":\"Paris\"}",
-        "TOOL_CALL_END call_1",
-        "TOOL_CALL_RESULT call_1 sunny",
-    ]);
+    starts_with(
+        &Case::numbered("05").story(),
+        &[
+            "RUN_STARTED",
+            "TOOL_CALL_START call_1",
+            "TOOL_CALL_ARGS call_1 {\"city\":\"Paris\"}",
+            "TOOL_CALL_END call_1",
+            "TOOL_CALL_RESULT call_1 sunny",
+        ],
+    );
 }
 
 #[test]
 fn case_06_a_call_after_text_ends_the_text_and_begins_on_the_same_chunk() {
-    starts_with(&Case::numbered("06").story(), &[
-        "RUN_STARTED",
-        "TEXT_MESSAGE_START lc_run--m1",
-        "TEXT_MESSAGE_CONTENT lc_run--m1 Let me check.",
-        "TEXT_MESSAGE_END lc_run--m1",
-        "TOOL_CALL_START call_1",
-        "TOOL_CALL_ARGS call_1 {\"city\":\"Paris\"}",
-        "TOOL_CALL_END call_1",
-    ]);
+    starts_with(
+        &Case::numbered("06").story(),
+        &[
+            "RUN_STARTED",
+            "TEXT_MESSAGE_START lc_run--m1",
+            "TEXT_MESSAGE_CONTENT lc_run--m1 Let me check.",
+            "TEXT_MESSAGE_END lc_run--m1",
+            "TOOL_CALL_START call_1",
+            "TOOL_CALL_ARGS call_1 {\"city\":\"Paris\"}",
+            "TOOL_CALL_END call_1",
+        ],
+    );
 }
 
 #[test]
 fn case_07_a_model_that_does_not_stream_is_told_at_its_end() {
     let case = Case::numbered("07");
-    starts_with(&case.story(), &[
-        "RUN_STARTED",
-        "TOOL_CALL_START call_1",
-        "TOOL_CALL_ARGS call_1 {\"city\": \"Paris\"}".replace(": ", ":").as_str(),
-        "TOOL_CALL_END call_1",
-        "TOOL_CALL_RESULT call_1 sunny",
-    ]);
+    starts_with(
+        &case.story(),
+        &[
+            "RUN_STARTED",
+            "TOOL_CALL_START call_1",
+            "TOOL_CALL_ARGS call_1 {\"city\": \"Paris\"}".replace(": ", ":").as_str(),
+            "TOOL_CALL_END call_1",
+            "TOOL_CALL_RESULT call_1 sunny",
+        ],
+    );
     let events = case.translate().events;
     let call = events.iter().find(|event| event["type"] == "TOOL_CALL_START").unwrap();
     assert_eq!(call["parentMessageId"], "lc_run--m1");
@@ -230,7 +244,8 @@ fn cases_12_and_13_interrupts_are_the_outcome() {
         let events = Case::numbered(number).translate().events;
         let outcome = &events.last().unwrap()["outcome"];
         assert_eq!(outcome["type"], "interrupt");
-        let ids: Vec<_> = outcome["interrupts"].as_array().unwrap().iter().map(|i| &i["id"]).collect();
+        let ids: Vec<_> =
+            outcome["interrupts"].as_array().unwrap().iter().map(|i| &i["id"]).collect();
         assert_eq!(ids, ["int-1", "int-2"]);
         assert_eq!(outcome["interrupts"][0]["reason"], "approval");
         assert_eq!(outcome["interrupts"][0]["message"], "Approve?");
@@ -282,20 +297,23 @@ fn case_21_what_arguments_foretell_is_told_before_the_call() {
 
 #[test]
 fn case_23_tuples_alone_tell_two_messages_a_call_and_its_result() {
-    starts_with(&Case::numbered("23").story(), &[
-        "RUN_STARTED",
-        "TEXT_MESSAGE_START lc_run--m1",
-        "TEXT_MESSAGE_CONTENT lc_run--m1 Let me ",
-        "TEXT_MESSAGE_CONTENT lc_run--m1 check",
-        "TEXT_MESSAGE_END lc_run--m1",
-        "TOOL_CALL_START call_1",
-        "TOOL_CALL_ARGS call_1 {\"city\":\"Paris\"}",
-        "TOOL_CALL_END call_1",
-        "TOOL_CALL_RESULT call_1 sunny",
-        "TEXT_MESSAGE_START lc_run--m2",
-        "TEXT_MESSAGE_CONTENT lc_run--m2 Sunny",
-        "TEXT_MESSAGE_END lc_run--m2",
-    ]);
+    starts_with(
+        &Case::numbered("23").story(),
+        &[
+            "RUN_STARTED",
+            "TEXT_MESSAGE_START lc_run--m1",
+            "TEXT_MESSAGE_CONTENT lc_run--m1 Let me ",
+            "TEXT_MESSAGE_CONTENT lc_run--m1 check",
+            "TEXT_MESSAGE_END lc_run--m1",
+            "TOOL_CALL_START call_1",
+            "TOOL_CALL_ARGS call_1 {\"city\":\"Paris\"}",
+            "TOOL_CALL_END call_1",
+            "TOOL_CALL_RESULT call_1 sunny",
+            "TEXT_MESSAGE_START lc_run--m2",
+            "TEXT_MESSAGE_CONTENT lc_run--m2 Sunny",
+            "TEXT_MESSAGE_END lc_run--m2",
+        ],
+    );
 }
 
 #[test]
@@ -334,13 +352,16 @@ fn case_30_media_come_down_as_they_are_and_text_blocks_joined() {
     let [user, assistant, tool] = snapshot["messages"].as_array().unwrap().as_slice() else {
         panic!("{snapshot}")
     };
-    assert_eq!(user["content"], json!([
-        {"type": "text", "text": "look"},
-        {"type": "image", "source": {"type": "data", "value": "AAA", "mimeType": "image/png"}},
-        {"type": "document", "source": {"type": "data", "value": "QQ==", "mimeType": "application/pdf"},
-         "metadata": {"filename": "a.pdf"}},
-        {"type": "image", "source": {"type": "url", "value": "https://x/y.png"}},
-    ]));
+    assert_eq!(
+        user["content"],
+        json!([
+            {"type": "text", "text": "look"},
+            {"type": "image", "source": {"type": "data", "value": "AAA", "mimeType": "image/png"}},
+            {"type": "document", "source": {"type": "data", "value": "QQ==", "mimeType": "application/pdf"},
+             "metadata": {"filename": "a.pdf"}},
+            {"type": "image", "source": {"type": "url", "value": "https://x/y.png"}},
+        ])
+    );
     assert_eq!(assistant["content"], "one two");
     assert_eq!(assistant["toolCalls"][0]["id"], "call_1");
     assert_eq!(tool["content"], "p1p2");
@@ -362,11 +383,14 @@ fn case_30_media_go_up_as_langchains_standard_blocks() {
     let turn = Turn::plan(&input, None).unwrap();
     let sent = serde_json::to_string(&turn.request("agent", "r", None)).unwrap();
     let sent: Value = serde_json::from_str(&sent).unwrap();
-    assert_eq!(sent["input"]["messages"][0]["content"], json!([
-        {"type": "text", "text": "see"},
-        {"type": "image", "base64": "AAA", "mime_type": "image/png"},
-        {"type": "file", "url": "https://x/a.pdf", "filename": "a.pdf"},
-    ]));
+    assert_eq!(
+        sent["input"]["messages"][0]["content"],
+        json!([
+            {"type": "text", "text": "see"},
+            {"type": "image", "base64": "AAA", "mime_type": "image/png"},
+            {"type": "file", "url": "https://x/a.pdf", "filename": "a.pdf"},
+        ])
+    );
 }
 
 #[test]
@@ -378,10 +402,9 @@ fn case_31_only_what_is_allowed_goes_up() {
     }
     assert_eq!(body["metadata"], json!({"threadway_run_id": "client-run-1"}));
     let messages = body["input"]["messages"].as_array().unwrap();
-    let kinds: Vec<_> = messages.iter().map(|m| (m["type"].as_str().unwrap(), &m["id"])).collect();
-    let expected =
-        [("system", "s0"), ("system", "d0"), ("human", "u1"), ("tool", "t1")];
-    assert_eq!(kinds, expected.map(|(kind, id)| (kind, Box::leak(Box::new(json!(id))) as &Value)));
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let kinds: Vec<_> = messages.iter().map(|m| [text(&m["type"]), text(&m["id"])]).collect();
+    assert_eq!(kinds, [["system", "s0"], ["system", "d0"], ["human", "u1"], ["tool", "t1"]]);
     assert_eq!(messages[1]["additional_kwargs"], json!({"__openai_role__": "developer"}));
     assert_eq!(messages[3]["status"], "error");
 }

@@ -46,7 +46,7 @@ fn every_capture_is_legal_and_true() {
             holds_what_langgraph_holds(&upstream, &translated),
             ends_as_the_run_did(&upstream, &translated),
         ];
-        wrong.extend(verdicts.into_iter().filter_map(|v| v.err()).map(|why| (&capture.name, why)));
+        wrong.extend(verdicts.into_iter().filter_map(Result::err).map(|why| (&capture.name, why)));
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
@@ -90,7 +90,9 @@ fn the_worked_out_run_is_told_as_the_mapping_tells_it() {
     tell("TOOL_CALL_START", json!("call_s"));
     let fragments = "wswswswswssssss".chars().map(|c| json!(format!("call_{c}")));
     let fragments: Vec<_> = fragments.collect();
-    fragments.into_iter().for_each(|call| tell("TOOL_CALL_ARGS", call));
+    for call in fragments {
+        tell("TOOL_CALL_ARGS", call);
+    }
     tell("TOOL_CALL_END", json!("call_w"));
     tell("TOOL_CALL_END", json!("call_s"));
     tell("STEP_FINISHED", json!("model"));
@@ -120,7 +122,10 @@ fn says_every_token_once(upstream: &[Upstream], translated: &Translated) -> Resu
     Ok(())
 }
 
-fn holds_what_langgraph_holds(upstream: &[Upstream], translated: &Translated) -> Result<(), String> {
+fn holds_what_langgraph_holds(
+    upstream: &[Upstream],
+    translated: &Translated,
+) -> Result<(), String> {
     let Some((state, messages)) = judge::last_values(upstream) else { return Ok(()) };
     let held = translated.view.state().ok_or("no state was told")?.to_json();
     let held: Value = serde_json::from_str(held.get()).unwrap();
@@ -132,7 +137,8 @@ fn holds_what_langgraph_holds(upstream: &[Upstream], translated: &Translated) ->
         match event["type"].as_str().unwrap() {
             "STATE_SNAPSHOT" => wire = Some(event["snapshot"].clone()),
             "STATE_DELTA" => {
-                let patch: json_patch::Patch = serde_json::from_value(event["delta"].clone()).unwrap();
+                let patch: json_patch::Patch =
+                    serde_json::from_value(event["delta"].clone()).unwrap();
                 json_patch::patch(wire.as_mut().ok_or("a delta of nothing")?, &patch)
                     .map_err(|error| error.to_string())?;
             }
@@ -163,21 +169,23 @@ fn holds_what_langgraph_holds(upstream: &[Upstream], translated: &Translated) ->
             let calls = calls.map(|c| (c.id.to_string(), c.name.to_string(), args(c))).collect();
             let text = message.content.text().decode().into_owned();
             let answers = message.call_id.as_deref().unwrap_or_default().to_owned();
-            (message.id.to_string(), role, text, calls, answers)
+            judge::Shown { id: message.id.to_string(), role, text, calls, answers }
         })
         .collect();
     let messages: Vec<_> = messages.iter().map(judge::shown).collect();
-    match held == messages {
-        true => Ok(()),
-        false => Err(format!("the messages are {messages:#?}, held are {held:#?}")),
+    if held != messages {
+        return Err(format!("the messages are {messages:#?}, held are {held:#?}"));
     }
+    Ok(())
 }
 
 fn ends_as_the_run_did(upstream: &[Upstream], translated: &Translated) -> Result<(), String> {
     let end = translated.events.last().unwrap();
     let is_interrupt = |part: &Upstream| {
-        part.data.get("__interrupt__").is_some() || part.event == "input.requested"
-            || (part.event == "tasks" && part.data["interrupts"].as_array().is_some_and(|i| !i.is_empty()))
+        part.data.get("__interrupt__").is_some()
+            || part.event == "input.requested"
+            || (part.event == "tasks"
+                && part.data["interrupts"].as_array().is_some_and(|i| !i.is_empty()))
     };
     let error = upstream.iter().find(|part| part.event == "error");
     let expected = match error {
@@ -189,7 +197,10 @@ fn ends_as_the_run_did(upstream: &[Upstream], translated: &Translated) -> Result
     };
     let told = match end["type"].as_str().unwrap() {
         "RUN_ERROR" => ("RUN_ERROR", end["code"].clone()),
-        name => (if name == "RUN_FINISHED" { "RUN_FINISHED" } else { "" }, end["outcome"]["type"].clone()),
+        name => (
+            if name == "RUN_FINISHED" { "RUN_FINISHED" } else { "" },
+            end["outcome"]["type"].clone(),
+        ),
     };
     if told == expected { Ok(()) } else { Err(format!("ended {told:?}, not {expected:?}")) }
 }

@@ -25,8 +25,11 @@ use threadway::sse::Decoder;
 const RUNS: u32 = 22_000;
 
 fn config() -> Config {
-    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
-    Config { cases: cases.unwrap_or(RUNS), failure_persistence: None, ..Config::default() }
+    // The default reads the environment; what it says wins.
+    let default = Config::default();
+    let is_chosen = std::env::var_os("PROPTEST_CASES").is_some();
+    let cases = if is_chosen { default.cases } else { RUNS };
+    Config { cases, failure_persistence: None, ..default }
 }
 
 /// How a stream may end.
@@ -215,7 +218,9 @@ fn opaque_json_passes_byte_for_byte() {
 fn told_bytes(events: &[RunEvent]) -> Vec<u8> {
     let mut projector = Projector::new(capture::newcomer(), Vec::new());
     let mut bytes = Vec::new();
-    events.iter().for_each(|event| projector.project(event, &mut |event| event.write(&mut bytes)));
+    for event in events {
+        projector.project(event, &mut |event| event.write(&mut bytes));
+    }
     bytes
 }
 
@@ -237,11 +242,13 @@ fn half_a_surrogate_pair_passes_as_it_is() {
 #[test]
 fn a_client_that_holds_the_base_is_not_told_it_again() {
     let run = |held: Value| {
-        let input = json!({"threadId": "T", "runId": "r", "protocolVersion": "1.0", "messages": held});
+        let input =
+            json!({"threadId": "T", "runId": "r", "protocolVersion": "1.0", "messages": held});
         let input = Input::parse(input.to_string().as_bytes()).unwrap();
         let values = json!({"messages": [{"type": "human", "id": "h", "content": "hi"}]});
         let parts = [ScriptPart { event: "values".to_owned(), data: values.to_string() }];
-        let (_, events) = run_events(&generate::bytes(&parts, false), 64, None, StreamEnd::Succeeded);
+        let (_, events) =
+            run_events(&generate::bytes(&parts, false), 64, None, StreamEnd::Succeeded);
         let told = capture::project(&events, Projector::new(input.client(), input.held()));
         told.events.iter().filter(|event| event["type"] == "MESSAGES_SNAPSHOT").count()
     };

@@ -131,8 +131,8 @@ impl Input {
         let mut messages = Vec::with_capacity(items.len());
         for (at, item) in items.into_iter().enumerate() {
             let path = || format!("messages[{at}]");
-            let members =
-                json::members(item).ok_or_else(|| malformed(path(), "an object with id and role"))?;
+            let members = json::members(item)
+                .ok_or_else(|| malformed(path(), "an object with id and role"))?;
             if members.string("id").is_none() || members.string("role").is_none() {
                 return Err(malformed(path(), "a message with a string `id` and a string `role`"));
             }

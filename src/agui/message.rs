@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::json::{self, Json, Text, TextBuf};
+use crate::json::{self, Json, ObjectWriter, Text, TextBuf};
 use crate::langgraph::{Media, Source};
 use crate::run;
 
@@ -167,14 +167,12 @@ impl<'a> Message<'a> {
         let name = message.name.as_ref();
         let subagent_run_id = message.agent.as_deref();
         match message.role {
-            run::Role::User => {
-                Self::User {
-                    id,
-                    content: Content::of(&message.content, parts),
-                    name,
-                    subagent_run_id,
-                }
-            }
+            run::Role::User => Self::User {
+                id,
+                content: Content::of(&message.content, parts),
+                name,
+                subagent_run_id,
+            },
             run::Role::Assistant => Self::Assistant {
                 id,
                 // Absent is not empty: a client tells them apart.
@@ -252,7 +250,9 @@ impl<'a> ContentPart<'a> {
         let source = match &media.source {
             Source::Data(value) => PartSource::Data {
                 value,
-                mime_type: mime_type.cloned().unwrap_or_else(|| Text::new(default_mime(media.kind))),
+                mime_type: mime_type
+                    .cloned()
+                    .unwrap_or_else(|| Text::new(default_mime(media.kind))),
             },
             Source::Url(value) => PartSource::Url { value, mime_type },
             Source::File(_) if parts == Parts::Legacy => return None,
@@ -375,49 +375,31 @@ fn read_binary(members: &json::Members<'_>) -> Option<run::ContentPart> {
 
 /// A content as LangChain's standard blocks.
 pub(super) fn to_langchain(content: &run::Content) -> Json {
-    let run::Content::Parts(parts) = content else {
-        return json::raw(format!("\"{}\"", content.text().escaped()));
-    };
-    let mut text = String::from("[");
-    for (at, part) in parts.iter().enumerate() {
-        if at > 0 {
-            text.push(',');
-        }
-        match part {
-            run::ContentPart::Text(t) => {
-                text.push_str("{\"type\":\"text\",\"text\":\"");
-                text.push_str(t.escaped());
-                text.push_str("\"}");
-            }
-            run::ContentPart::Media(media) => push_media(media, &mut text),
+    match content {
+        run::Content::Absent | run::Content::Text(_) => content.text().into(),
+        run::Content::Parts(parts) => {
+            let blocks: Vec<_> = parts.iter().map(part_to_langchain).collect();
+            json::array(blocks.iter().map(|block| block.get()))
         }
     }
-    text.push(']');
-    json::raw(text)
 }
 
-fn push_media(media: &Media, out: &mut String) {
+fn part_to_langchain(part: &run::ContentPart) -> Json {
+    let media = match part {
+        run::ContentPart::Text(text) => {
+            return ObjectWriter::new().string("type", "text").text("text", text).finish();
+        }
+        run::ContentPart::Media(media) => media,
+    };
     let (field, value) = match &media.source {
         Source::Data(value) => ("base64", value),
         Source::Url(value) => ("url", value),
         Source::File(value) => ("file_id", value),
     };
-    out.push_str("{\"type\":\"");
-    out.push_str(media.kind);
-    out.push('"');
-    let push = |out: &mut String, name: &str, value: &str| {
-        out.push_str(",\"");
-        out.push_str(name);
-        out.push_str("\":\"");
-        out.push_str(value);
-        out.push('"');
-    };
-    push(out, field, value.escaped());
-    if let Some(mime) = &media.mime_type {
-        push(out, "mime_type", mime.escaped());
-    }
-    if let Some(filename) = &media.filename {
-        push(out, "filename", filename.escaped());
-    }
-    out.push('}');
+    ObjectWriter::new()
+        .string("type", media.kind)
+        .text(field, value)
+        .optional("mime_type", media.mime_type.as_ref())
+        .optional("filename", media.filename.as_ref())
+        .finish()
 }

@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::message::{Content, Parts};
-use super::{Event, Interrupt, LangGraph, Message, Metadata, Outcome, PROTOCOL_VERSION, TokenUsage};
+use super::{
+    Event, Interrupt, LangGraph, Message, Metadata, Outcome, PROTOCOL_VERSION, TokenUsage,
+};
 use crate::json::{self, Json, Text};
 use crate::run::{self, Ask, RunEvent};
 
@@ -88,12 +90,24 @@ impl Projector {
             RunEvent::Messages(messages) => self.messages(messages, emit),
             RunEvent::Started { thread_id, run_id } => self.started(thread_id, run_id, emit),
             RunEvent::Ended { outcome, usage } => self.ended(outcome, usage, emit),
-            event => {
-                if says_something(event) {
-                    self.held.mix();
-                }
+            RunEvent::TextStarted { .. }
+            | RunEvent::ReasoningStarted { .. }
+            | RunEvent::CallStarted { .. }
+            | RunEvent::CallResult { .. } => {
+                self.held.mix();
                 self.other(event, emit);
             }
+            RunEvent::StepStarted { .. }
+            | RunEvent::StepFinished { .. }
+            | RunEvent::TextEnded { .. }
+            | RunEvent::ReasoningEnded { .. }
+            | RunEvent::ReasoningSealed { .. }
+            | RunEvent::CallEnded { .. }
+            | RunEvent::StateSnapshot(_)
+            | RunEvent::StateDelta(_)
+            | RunEvent::SubagentStarted(_)
+            | RunEvent::SubagentFinished { .. }
+            | RunEvent::Custom { .. } => self.other(event, emit),
         }
     }
 
@@ -122,7 +136,9 @@ impl Projector {
                 }
             }
             Held::Mixed(_) => {
-                run::snapshots_for_anyone(messages).iter().for_each(|m| snapshot(m));
+                for messages in run::snapshots_for_anyone(messages) {
+                    snapshot(&messages);
+                }
             }
             Held::Shown => snapshot(messages),
         }
@@ -291,17 +307,6 @@ impl Held {
     }
 }
 
-/// Whether an event changes the client's conversation.
-fn says_something(event: &RunEvent) -> bool {
-    matches!(
-        event,
-        RunEvent::TextStarted { .. }
-            | RunEvent::ReasoningStarted { .. }
-            | RunEvent::CallStarted { .. }
-            | RunEvent::CallResult { .. }
-    )
-}
-
 /// "Text messages can be developer, system, assistant, or user (not tool)".
 fn text_role(role: run::Role) -> &'static str {
     match role {
@@ -436,7 +441,10 @@ fn project_answer<'a>(id: &str, value: &'a Json, schema: Option<&Json>) -> Inter
             .or_else(|| members.text("message"))
             .or_else(|| members.text("question")),
         tool_call_id: string("toolCallId", "tool_call_id"),
-        response_schema: schema.cloned().or_else(|| schema_member().map(Json::from)).filter(is_object),
+        response_schema: schema
+            .cloned()
+            .or_else(|| schema_member().map(Json::from))
+            .filter(is_object),
         expires_at: string("expiresAt", "expires_at"),
         metadata: Some(written(&Outer { langgraph: Inner { value } })),
     }

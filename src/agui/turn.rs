@@ -3,7 +3,7 @@
 use serde_json::value::RawValue;
 
 use super::input::{Input, InputMessage, Resume, ResumeStatus};
-use crate::json::{self, Json, Text};
+use crate::json::{self, Json, ObjectWriter};
 use crate::langgraph::{self, Kind, RunRequest, Start, ThreadState};
 use crate::run::{self, Role};
 
@@ -97,11 +97,8 @@ fn new_messages<'a>(
         let fork = behind.first().map(|message| message.message.id.to_string());
         return (behind.iter().filter(goes_up).collect(), fork);
     }
-    let new: Vec<_> = sent
-        .iter()
-        .filter(goes_up)
-        .filter(|message| find(&message.message.id).is_none())
-        .collect();
+    let new: Vec<_> =
+        sent.iter().filter(goes_up).filter(|message| find(&message.message.id).is_none()).collect();
     if new.is_empty()
         && let Some(last) = sent.last().filter(|message| message.message.role == Role::User)
         && find(&last.message.id).is_some_and(|at| at + 1 < held.len())
@@ -120,70 +117,49 @@ fn says_the_same(sent: &InputMessage, known: &langgraph::Message<'_>) -> bool {
 }
 
 /// The graph's input: the state's changed keys, and the new messages.
-fn input_json(
-    input: &Input,
-    known: &[(json::Str<'_>, &RawValue)],
-    new: &[&InputMessage],
-) -> Json {
-    let mut text = String::from("{");
+fn input_json(input: &Input, known: &[(json::Str<'_>, &RawValue)], new: &[&InputMessage]) -> Json {
+    // "A value equal to the thread's is an echo, and a key with an accumulating reducer would
+    // double on every turn." A client's numbers are doubles.
+    let is_echo = |key: &json::Str<'_>, value: &RawValue| {
+        let mut known = known.iter().filter(|(name, _)| name == key);
+        known.any(|(_, known)| json::same_in_doubles(known.get(), value.get()))
+    };
+    let mut object = ObjectWriter::new();
     for (key, value) in input.state.as_deref().and_then(json::members).unwrap_or_default().0 {
-        // "A value equal to the thread's is an echo, and a key with an accumulating reducer would
-        // double on every turn." A client's numbers are doubles.
-        let is_echo = known
-            .iter()
-            .any(|(name, known)| name == &key && json::same_in_doubles(known.get(), value.get()));
-        if &*key != "messages" && !is_echo {
-            push_member(&mut text, Text::new(&key).escaped(), value.get());
+        if &*key != "messages" && !is_echo(&key, value) {
+            object = object.raw(&key, value.get());
         }
     }
-    let mut messages = String::from("[");
-    for (at, message) in new.iter().enumerate() {
-        if at > 0 {
-            messages.push(',');
-        }
-        push_message(&mut messages, message, &input.messages);
-    }
-    messages.push(']');
-    push_member(&mut text, "messages", &messages);
-    text.push('}');
-    json::raw(text)
+    let messages: Vec<_> =
+        new.iter().map(|message| to_langchain(message, &input.messages)).collect();
+    let messages = json::array(messages.iter().map(|message| message.get()));
+    object.raw("messages", messages.get()).finish()
 }
 
-fn push_message(out: &mut String, sent: &InputMessage, all: &[InputMessage]) {
+fn to_langchain(sent: &InputMessage, all: &[InputMessage]) -> Json {
     let message = &sent.message;
-    let (kind, extra) = match message.role {
-        Role::User | Role::Assistant | Role::Reasoning => ("human", ""),
-        Role::Tool => ("tool", ""),
-        Role::System => ("system", ""),
-        // LangChain's way to keep OpenAI's role.
-        Role::Developer => ("system", "{\"__openai_role__\":\"developer\"}"),
+    let kind = match message.role {
+        Role::User | Role::Assistant | Role::Reasoning => "human",
+        Role::Tool => "tool",
+        Role::System | Role::Developer => "system",
     };
-    let mut text = String::from("{");
-    push_member(&mut text, "type", &format!("\"{kind}\""));
-    push_member(&mut text, "id", &format!("\"{}\"", Text::new(&message.id).escaped()));
-    push_member(&mut text, "content", sent.content.get());
-    if let Some(name) = &message.name {
-        push_member(&mut text, "name", &format!("\"{}\"", name.escaped()));
-    }
-    if !extra.is_empty() {
-        push_member(&mut text, "additional_kwargs", extra);
+    let mut object = ObjectWriter::new()
+        .string("type", kind)
+        .string("id", &message.id)
+        .raw("content", sent.content.get())
+        .optional("name", message.name.as_ref());
+    if message.role == Role::Developer {
+        // LangChain's way to keep OpenAI's role.
+        object = object.raw("additional_kwargs", "{\"__openai_role__\":\"developer\"}");
     }
     if let Some(call) = &message.call_id {
         let makes_calls = |id: &str| all.iter().any(|sent| *sent.message.id == *id);
-        let call = Text::new(run::langgraph_call_id(call, makes_calls));
-        push_member(&mut text, "tool_call_id", &format!("\"{}\"", call.escaped()));
-        let status = if message.error.is_some() { "\"error\"" } else { "\"success\"" };
-        push_member(&mut text, "status", status);
+        let status = if message.error.is_some() { "error" } else { "success" };
+        object = object
+            .string("tool_call_id", run::langgraph_call_id(call, makes_calls))
+            .string("status", status);
     }
-    text.push('}');
-    out.push_str(&text);
-}
-
-fn push_member(out: &mut String, escaped_key: &str, value: &str) {
-    out.push_str(if out.ends_with('{') { "\"" } else { ",\"" });
-    out.push_str(escaped_key);
-    out.push_str("\":");
-    out.push_str(value);
+    object.finish()
 }
 
 /// The answers in LangGraph's native form, `{interrupt id: answer}`, which also answers some of
@@ -191,26 +167,25 @@ fn push_member(out: &mut String, escaped_key: &str, value: &str) {
 fn answers(entries: &[Resume], thread: Option<&ThreadState<'_>>) -> Result<Start, TurnError> {
     let open = thread.map(|thread| thread.interrupts.as_slice()).unwrap_or_default();
     let open: Vec<_> = open.iter().map(run::Interrupt::of_langgraph).collect();
-    let mut text = String::from("{");
-    let mut done: Vec<&str> = Vec::new();
+    let mut answers = ObjectWriter::new();
+    let mut answered: Vec<&str> = Vec::new();
     for entry in entries {
-        let (id, _) = split_action(&entry.interrupt_id, &open);
-        if entry.interrupt_id.ends_with(":breakpoint") {
+        if run::is_breakpoint(&entry.interrupt_id) {
             return Ok(Start::Continue);
         }
-        if done.contains(&id) {
+        let (id, _) = split_action(&entry.interrupt_id, &open);
+        if answered.contains(&id) {
             continue;
         }
-        done.push(id);
+        answered.push(id);
         let interrupt = open.iter().find(|interrupt| *interrupt.id == *id);
         let answer = match interrupt.map(|interrupt| &interrupt.ask) {
             Some(run::Ask::Approval(actions)) => decisions(id, actions, entries, &open)?,
             Some(run::Ask::Answer { .. } | run::Ask::Breakpoint) | None => answer(entry),
         };
-        push_member(&mut text, Text::new(id).escaped(), answer.get());
+        answers = answers.raw(id, answer.get());
     }
-    text.push('}');
-    Ok(Start::Resume(json::raw(text)))
+    Ok(Start::Resume(answers.finish()))
 }
 
 /// LangGraph's interrupt of an entry, and which of its actions the entry answers.
@@ -250,40 +225,33 @@ fn decisions(
     }
     let decisions: Vec<_> =
         found.into_iter().zip(actions).map(|(entry, action)| decision(entry, action)).collect();
-    Ok(json::raw(format!("{{\"decisions\":[{}]}}", decisions.join(","))))
+    let decisions = json::array(decisions.iter().map(|decision| decision.get()));
+    Ok(ObjectWriter::new().raw("decisions", decisions.get()).finish())
 }
 
 /// A decision: LangChain's own form, or AG-UI's `{approved, editedArgs?, reason?}`.
-fn decision(entry: &Resume, action: &run::Action) -> String {
-    let reject = |message: Option<Text>| match message {
-        Some(message) => {
-            format!("{{\"type\":\"reject\",\"message\":\"{}\"}}", message.escaped())
-        }
-        None => "{\"type\":\"reject\"}".to_owned(),
+fn decision(entry: &Resume, action: &run::Action) -> Json {
+    let of = |kind| ObjectWriter::new().string("type", kind);
+    let payload = match (&entry.payload, entry.status) {
+        (_, ResumeStatus::Cancelled) => return of("reject").finish(),
+        (None, ResumeStatus::Resolved) => return of("approve").finish(),
+        (Some(payload), ResumeStatus::Resolved) => payload,
     };
-    if entry.status == ResumeStatus::Cancelled {
-        return reject(None);
-    }
-    let Some(payload) = &entry.payload else { return "{\"type\":\"approve\"}".to_owned() };
     let members = json::members(payload).unwrap_or_default();
     if members.get("type").is_some() {
-        return payload.get().to_owned();
+        return payload.clone();
     }
-    let is = |value: &str| {
-        payload.get() == value
-            || members.get("approved").is_some_and(|approved| approved.get() == value)
-    };
-    if is("false") {
-        return reject(members.text("message").or_else(|| members.text("reason")));
+    let approved = members.get("approved").unwrap_or(payload);
+    if approved.get() == "false" {
+        let reason = members.text("message").or_else(|| members.text("reason"));
+        return of("reject").optional("message", reason.as_ref()).finish();
     }
     // "Approve-with-edits: full replacement."
     if let Some(args) = members.get("editedArgs").filter(|args| args.get() != "null") {
-        let (name, args) = (action.name.escaped(), args.get());
-        return format!(
-            "{{\"type\":\"edit\",\"edited_action\":{{\"name\":\"{name}\",\"args\":{args}}}}}"
-        );
+        let edited = ObjectWriter::new().text("name", &action.name).raw("args", args.get());
+        return of("edit").raw("edited_action", edited.finish().get()).finish();
     }
-    "{\"type\":\"approve\"}".to_owned()
+    of("approve").finish()
 }
 
 /// `forwardedProps.command.resume`, as CopilotKit's older hook sends it.
@@ -302,20 +270,17 @@ fn legacy_resume(forwarded: &RawValue) -> Option<Start> {
 /// makes the server call it.
 fn allowed_config(forwarded: &RawValue) -> Option<Json> {
     let config = json::members(json::members(forwarded)?.get("config")?)?;
-    let mut text = String::from("{");
-    if let Some(limit) = config.number("recursion_limit").or_else(|| config.number("recursionLimit")) {
-        push_member(&mut text, "recursion_limit", &limit.to_string());
+    let mut allowed = ObjectWriter::new();
+    let limit = config.number("recursion_limit").or_else(|| config.number("recursionLimit"));
+    if let Some(limit) = limit {
+        allowed = allowed.raw("recursion_limit", &limit.to_string());
     }
     if let Some(configurable) = config.get("configurable").and_then(json::members) {
-        let mut allowed = String::from("{");
-        for (key, value) in configurable.0.iter().filter(|(key, _)| is_allowed(key)) {
-            push_member(&mut allowed, Text::new(key).escaped(), value.get());
-        }
-        allowed.push('}');
-        push_member(&mut text, "configurable", &allowed);
+        let keys = configurable.0.iter().filter(|(key, _)| is_allowed(key));
+        let keys = keys.fold(ObjectWriter::new(), |w, (key, value)| w.raw(key, value.get()));
+        allowed = allowed.raw("configurable", keys.finish().get());
     }
-    text.push('}');
-    (text != "{}").then(|| json::raw(text))
+    (!allowed.is_empty()).then(|| allowed.finish())
 }
 
 /// Keys that LangGraph itself acts on: another thread, another checkpoint, another user.
@@ -325,4 +290,3 @@ fn is_allowed(key: &str) -> bool {
         && !key.starts_with("langgraph_")
         && !key.starts_with("__")
 }
-

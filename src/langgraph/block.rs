@@ -109,7 +109,10 @@ impl<'a> Block<'a> {
                 inner.0.extend(members.0.into_iter().filter(|(key, _)| &**key == "index"));
                 reasoning(&inner, "text", "signature")
             }
-            "\"tool_use\"" | "\"tool_call\"" | "\"tool_call_chunk\"" | "\"input_json_delta\""
+            "\"tool_use\""
+            | "\"tool_call\""
+            | "\"tool_call_chunk\""
+            | "\"input_json_delta\""
             | "\"function_call\"" => Self::Call,
             kind => Media::parse(kind, &members).map_or(Self::Other, Self::Media),
         };
@@ -172,9 +175,9 @@ impl Media {
             mime_type: mime_type
                 .or_else(|| members.text("mime_type"))
                 .or_else(|| default_mime.map(Text::new)),
-            filename: members.text("filename").or_else(|| {
-                members.get("metadata").and_then(json::members)?.text("filename")
-            }),
+            filename: members
+                .text("filename")
+                .or_else(|| members.get("metadata").and_then(json::members)?.text("filename")),
         })
     }
 

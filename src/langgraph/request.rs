@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::json::Json;
+use crate::json::{Json, ObjectWriter};
 
 /// What we ask for: see the mapping's "What we ask for when we start a run".
 const STREAM_MODES: [&str; 4] = ["values", "messages-tuple", "updates", "custom"];
@@ -52,7 +52,7 @@ impl RunRequest {
         let (input, command) = match start {
             Start::Input(input) => (Some(input), None),
             Start::Resume(answers) => {
-                let command = crate::json::raw(format!("{{\"resume\":{}}}", answers.get()));
+                let command = ObjectWriter::new().raw("resume", answers.get()).finish();
                 (None, Some(command))
             }
             Start::Continue => (None, None),

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-
 use super::{Interrupt, Values};
 use crate::json;
 
@@ -56,4 +55,3 @@ impl<'a> ThreadState<'a> {
         !self.interrupts.is_empty() || (!self.next.is_empty() && self.error.is_none())
     }
 }
-

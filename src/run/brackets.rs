@@ -51,7 +51,13 @@ impl Brackets {
     // --- text ---
 
     /// Opens a message, if it is not.
-    pub(super) fn open_text(&mut self, id: &Id, role: Role, name: Option<Text>, agent: Option<&Id>) {
+    pub(super) fn open_text(
+        &mut self,
+        id: &Id,
+        role: Role,
+        name: Option<Text>,
+        agent: Option<&Id>,
+    ) {
         if !self.view.open().texts.contains(id) {
             let agent = self.owner(id, agent);
             let message_id = Arc::clone(id);
@@ -216,9 +222,15 @@ impl Brackets {
         self.close_of(None);
         // What a finished subagent said after its end belongs to no open one.
         let open = self.view.open().clone();
-        open.thoughts.iter().for_each(|id| self.close_thought(id));
-        open.texts.iter().for_each(|id| self.close_text(id));
-        open.calls.iter().for_each(|id| self.close_call(id));
+        for id in &open.thoughts {
+            self.close_thought(id);
+        }
+        for id in &open.texts {
+            self.close_text(id);
+        }
+        for id in &open.calls {
+            self.close_call(id);
+        }
         for (name, agent) in open.steps.iter().rev() {
             self.finish_step(name, agent.as_ref());
         }
@@ -232,9 +244,15 @@ impl Brackets {
         let thoughts: Vec<Id> = open.thoughts.iter().filter(|id| says(id)).cloned().collect();
         let texts: Vec<Id> = open.texts.iter().filter(|id| says(id)).cloned().collect();
         let calls: Vec<Id> = open.calls.iter().filter(|id| calls(id)).cloned().collect();
-        thoughts.iter().for_each(|id| self.close_thought(id));
-        texts.iter().for_each(|id| self.close_text(id));
-        calls.iter().for_each(|id| self.close_call(id));
+        for id in &thoughts {
+            self.close_thought(id);
+        }
+        for id in &texts {
+            self.close_text(id);
+        }
+        for id in &calls {
+            self.close_call(id);
+        }
         for (name, owner) in open.steps.iter().rev().filter(|(_, owner)| owner.as_ref() == agent) {
             self.finish_step(name, owner.as_ref());
         }

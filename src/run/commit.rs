@@ -1,6 +1,6 @@
 //! The conversation as LangGraph has committed it, and how to bring a client to it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
@@ -72,7 +72,7 @@ const EMPTY_THOUGHT: &str = "threadway:resync";
 /// The ids that a conversation has given out.
 #[derive(Default)]
 struct Names {
-    messages: HashMap<Id, ()>,
+    messages: HashSet<Id>,
     /// By LangGraph's call id: the id on our wires of the last call that has it.
     calls: HashMap<Id, Id>,
 }
@@ -81,7 +81,7 @@ impl Names {
     fn of<'a>(messages: impl Iterator<Item = &'a Message>) -> Self {
         let mut names = Self::default();
         for message in messages {
-            names.messages.insert(Arc::clone(&message.id), ());
+            names.messages.insert(Arc::clone(&message.id));
             for call in &message.calls {
                 let own = call_id_of(&call.id, &message.id);
                 names.calls.insert(Id::from(own), Arc::clone(&call.id));
@@ -98,19 +98,20 @@ impl Names {
         thread_id: &Id,
     ) -> Vec<Message> {
         let id = source.id().map(|id| Id::from(&*id));
-        let id = id.filter(|id| !self.messages.contains_key(id));
+        let id = id.filter(|id| !self.messages.contains(id));
         let id = id.unwrap_or_else(|| Id::from(format!("{thread_id}:m{at}")));
         let mut messages = Message::convert(source, &id);
-        messages.retain(|message| self.messages.insert(Arc::clone(&message.id), ()).is_none());
+        messages.retain(|message| self.messages.insert(Arc::clone(&message.id)));
         for message in &mut messages {
             if let Some(call) = &message.call_id {
-                message.call_id = Some(self.calls.get(call).unwrap_or(call).clone());
+                message.call_id = Some(Arc::clone(self.calls.get(call).unwrap_or(call)));
             }
             let owner = Arc::clone(&message.id);
             for call in &mut message.calls {
-                let wire = match self.calls.contains_key(&call.id) {
-                    true => qualified_call_id(&call.id, &owner),
-                    false => Arc::clone(&call.id),
+                let wire = if self.calls.contains_key(&call.id) {
+                    qualified_call_id(&call.id, &owner)
+                } else {
+                    Arc::clone(&call.id)
                 };
                 self.calls.insert(std::mem::replace(&mut call.id, Arc::clone(&wire)), wire);
             }

@@ -49,12 +49,20 @@ pub struct Action {
     pub call_id: Option<Id>,
 }
 
+/// How the id of a static breakpoint ends: LangGraph gives it none.
+const BREAKPOINT: &str = ":breakpoint";
+
+/// Whether an interrupt's id is that of a static breakpoint.
+pub fn is_breakpoint(id: &str) -> bool {
+    id.ends_with(BREAKPOINT)
+}
+
 // === impl Interrupt ===
 
 impl Interrupt {
     /// The interrupt of a static breakpoint, which has no id of its own.
     pub(super) fn breakpoint(thread_id: &Id) -> Self {
-        Self { id: Id::from(format!("{thread_id}:breakpoint")), ask: Ask::Breakpoint }
+        Self { id: Id::from(format!("{thread_id}{BREAKPOINT}")), ask: Ask::Breakpoint }
     }
 
     /// An interrupt as LangGraph tells it.
@@ -97,9 +105,8 @@ fn approval(value: &RawValue) -> Option<Ask> {
     let configs = members.get("review_configs").and_then(json::items).unwrap_or_default();
     let configs: Vec<_> = configs.into_iter().filter_map(json::members).collect();
     let decisions = |name: &str| {
-        let named = |config: &&json::Members<'_>| {
-            config.string("action_name").is_some_and(|n| n == name)
-        };
+        let named =
+            |config: &&json::Members<'_>| config.string("action_name").is_some_and(|n| n == name);
         let allowed = configs.iter().find(named).and_then(|config| config.get("allowed_decisions"));
         let allowed = allowed.and_then(json::items).unwrap_or_default();
         allowed.into_iter().filter_map(json::string).map(|d| Id::from(&*d)).collect()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::Id;
-use crate::json::{self, Json, Text, TextBuf};
+use crate::json::{self, Json, ObjectWriter, Text, TextBuf};
 use crate::langgraph::{self, Block, Kind, Media, Reasoning};
 
 /// A message. One of LangChain's may become several: its reasoning is a message of its own.
@@ -148,7 +148,7 @@ impl Message {
         own.name = message.name().filter(|_| role != Role::Tool);
         own.content = Content::from_blocks(blocks, role, message.content());
         if role == Role::Assistant {
-            own.calls = message.calls().into_iter().map(Call::from_whole).collect();
+            own.calls = message.calls().iter().map(Call::from_whole).collect();
         }
         if role == Role::Tool {
             own.call_id = message.tool_call_id().map(|id| Id::from(&*id));
@@ -230,7 +230,7 @@ fn json_as_text(raw: &RawValue) -> TextBuf {
 // === impl Call ===
 
 impl Call {
-    fn from_whole(call: langgraph::WholeCall<'_>) -> Self {
+    fn from_whole(call: &langgraph::WholeCall<'_>) -> Self {
         Self {
             id: Id::from(&*call.id),
             name: Id::from(&*call.name),
@@ -377,19 +377,10 @@ pub(super) fn join(before: Option<&Text>, text: &Text) -> Text {
     joined.to_text()
 }
 
-/// The value of `__interrupt__`'s neighbour: a state's keys as one object again.
+/// A state's keys as one object again.
 pub(super) fn object(members: &[(json::Str<'_>, &RawValue)]) -> Json {
-    let mut text = String::with_capacity(2);
-    text.push('{');
-    for (at, (key, value)) in members.iter().enumerate() {
-        if at > 0 {
-            text.push(',');
-        }
-        text.push('"');
-        text.push_str(Text::new(key).escaped());
-        text.push_str("\":");
-        text.push_str(value.get());
-    }
-    text.push('}');
-    json::raw(text)
+    let write = |writer: ObjectWriter, (key, value): &(json::Str<'_>, &RawValue)| {
+        writer.raw(key, value.get())
+    };
+    members.iter().fold(ObjectWriter::new(), write).finish()
 }

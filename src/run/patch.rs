@@ -58,8 +58,8 @@ pub struct State(Node);
 #[derive(Clone, Debug)]
 enum Node {
     Raw(Json),
-    Object(IndexMap<String, Node>),
-    Array(Vec<Node>),
+    Object(IndexMap<String, Self>),
+    Array(Vec<Self>),
 }
 
 /// The difference is not to be told as a patch.
@@ -124,9 +124,11 @@ impl State {
     /// Opens this state where it differs.
     pub fn diff(&mut self, new: &RawValue) -> Option<Patch> {
         let mut patch = Patch::default();
-        let mut path = String::new();
-        self.0.diff(new, &mut path, 0, &mut patch).ok()?;
-        let is_root = patch.0.iter().any(|op| matches!(op, Operation::Replace { path, .. } if path.is_empty()));
+        self.0.diff(new, &mut String::new(), 0, &mut patch).ok()?;
+        let is_root = patch
+            .0
+            .iter()
+            .any(|op| matches!(op, Operation::Replace { path, .. } if path.is_empty()));
         (!is_root && patch.len_on_wire() <= new.get().len().max(2)).then_some(patch)
     }
 
@@ -191,19 +193,19 @@ impl Node {
         new: &RawValue,
         path: &mut String,
         depth: usize,
-        patch: &mut Patch,
+        out: &mut Patch,
     ) -> Result<(), Unpatchable> {
         if matches!(self, Self::Raw(old) if old.get() == new.get()) {
             return Ok(());
         }
-        let before = patch.0.len();
-        let told = if depth < MAX_DEPTH { self.diff_inside(new, path, depth, patch)? } else { false };
-        let inside = patch.0.get(before..).unwrap_or_default();
+        let before = out.0.len();
+        let told = if depth < MAX_DEPTH { self.diff_inside(new, path, depth, out)? } else { false };
+        let inside = out.0.get(before..).unwrap_or_default();
         let cost: usize = inside.iter().map(Operation::len_on_wire).sum();
         let replace = Operation::Replace { path: path.clone(), value: Json::from(new) };
         if !told || cost > replace.len_on_wire() {
-            patch.0.truncate(before);
-            patch.0.push(replace);
+            out.0.truncate(before);
+            out.0.push(replace);
         }
         Ok(())
     }
@@ -214,7 +216,7 @@ impl Node {
         new: &RawValue,
         path: &mut String,
         depth: usize,
-        patch: &mut Patch,
+        out: &mut Patch,
     ) -> Result<bool, Unpatchable> {
         let is_object = new.get().starts_with('{');
         if !is_object && !new.get().starts_with('[') {
@@ -224,12 +226,12 @@ impl Node {
         match self {
             Self::Object(old) if is_object => {
                 let Some(new) = json::members(new) else { return Ok(false) };
-                diff_objects(old, &new, path, depth, patch)?;
+                diff_objects(old, &new, path, depth, out)?;
                 Ok(true)
             }
             Self::Array(old) if !is_object => {
                 let Some(new) = json::items(new) else { return Ok(false) };
-                diff_arrays(old, &new, path, depth, patch)
+                diff_arrays(old, &new, path, depth, out)
             }
             Self::Raw(_) | Self::Object(_) | Self::Array(_) => Ok(false),
         }
@@ -250,18 +252,16 @@ impl Node {
         let key = key.replace("~1", "/").replace("~0", "~");
         self.open();
         match self {
-            Self::Object(members) => {
-                match (members.get_mut(&key), rest, value) {
-                    (Some(_), "", None) => {
-                        members.shift_remove(&key);
-                    }
-                    (Some(member), ..) => member.put(rest, value),
-                    (None, "", Some(value)) => {
-                        members.insert(key, Self::Raw(value.clone()));
-                    }
-                    (None, ..) => {}
+            Self::Object(members) => match (members.get_mut(&key), rest, value) {
+                (Some(_), "", None) => {
+                    members.shift_remove(&key);
                 }
-            }
+                (Some(member), ..) => member.put(rest, value),
+                (None, "", Some(value)) => {
+                    members.insert(key, Self::Raw(value.clone()));
+                }
+                (None, ..) => {}
+            },
             Self::Array(items) => match (key.as_str(), key.parse::<usize>(), rest, value) {
                 ("-", _, "", Some(value)) => items.push(Self::Raw(value.clone())),
                 (_, Ok(at), "", None) if at < items.len() => {
@@ -284,22 +284,23 @@ fn diff_objects(
     new: &json::Members<'_>,
     path: &mut String,
     depth: usize,
-    patch: &mut Patch,
+    out: &mut Patch,
 ) -> Result<(), Unpatchable> {
     let here = path.len();
     // The last of two equal keys is the one that counts.
-    let new: IndexMap<&str, &RawValue> = new.0.iter().map(|(key, value)| (&**key, *value)).collect();
+    let new: IndexMap<&str, &RawValue> =
+        new.0.iter().map(|(key, value)| (&**key, *value)).collect();
     for key in old.keys().filter(|key| !new.contains_key(key.as_str())) {
         push_key(path, key)?;
-        patch.0.push(Operation::Remove { path: path.clone() });
+        out.0.push(Operation::Remove { path: path.clone() });
         path.truncate(here);
     }
     for (key, value) in new {
         push_key(path, key)?;
         match old.get_mut(key) {
-            Some(member) => member.diff(value, path, depth + 1, patch)?,
+            Some(member) => member.diff(value, path, depth + 1, out)?,
             None => {
-                patch.0.push(Operation::Add { path: path.clone(), value: Json::from(value) });
+                out.0.push(Operation::Add { path: path.clone(), value: Json::from(value) });
             }
         }
         path.truncate(here);
@@ -313,29 +314,29 @@ fn diff_arrays(
     new: &[&RawValue],
     path: &mut String,
     depth: usize,
-    patch: &mut Patch,
+    out: &mut Patch,
 ) -> Result<bool, Unpatchable> {
-    let (here, before) = (path.len(), patch.0.len());
-    let push = |path: &mut String, patch: &mut Patch, operation: Operation| {
+    let (here, before) = (path.len(), out.0.len());
+    let push = |path: &mut String, out: &mut Patch, operation: Operation| {
         path.truncate(here);
-        patch.0.push(operation);
+        out.0.push(operation);
     };
     for at in (new.len()..old.len()).rev() {
         push_index(path, at);
         let removed = path.clone();
-        push(path, patch, Operation::Remove { path: removed });
+        push(path, out, Operation::Remove { path: removed });
     }
     for (at, (item, value)) in old.iter_mut().zip(new).enumerate() {
         push_index(path, at);
-        item.diff(value, path, depth + 1, patch)?;
+        item.diff(value, path, depth + 1, out)?;
         path.truncate(here);
-        if patch.0.len() - before > MAX_ARRAY_OPERATIONS {
+        if out.0.len() - before > MAX_ARRAY_OPERATIONS {
             return Ok(false);
         }
     }
     for value in new.iter().skip(old.len()) {
         let added = format!("{path}/-");
-        push(path, patch, Operation::Add { path: added, value: Json::from(*value) });
+        push(path, out, Operation::Add { path: added, value: Json::from(*value) });
     }
     Ok(true)
 }
@@ -382,7 +383,7 @@ mod tests {
             (
                 r#"{"a/b":{"~":1},"pad":"................................................."}"#,
                 r#"{"a/b":{"~":2},"pad":"................................................."}"#,
-                r#"[{"op":"replace","path":"/a~1b","value":{"~":2}}]"#,
+                r#"[{"op":"replace","path":"/a~1b/~0","value":2}]"#,
             ),
             (
                 r#"{"x":1,"pad":"................................................."}"#,
@@ -401,8 +402,10 @@ mod tests {
         for (old, new) in [
             (r#"{"a":1}"#, r#"{"a":2}"#),
             ("[1]", "{}"),
-            (r#"{"__proto__":1,"p":".............................................."}"#,
-             r#"{"__proto__":2,"p":".............................................."}"#),
+            (
+                r#"{"__proto__":1,"p":".............................................."}"#,
+                r#"{"__proto__":2,"p":".............................................."}"#,
+            ),
         ] {
             assert!(State::new(value(old)).diff(&value(new)).is_none(), "{old} -> {new}");
         }

@@ -87,7 +87,8 @@ impl Steps {
             self.start(outer, task, node, parent.as_ref(), out);
         }
         let id = self.unused(id);
-        let call_id = self.calls.get(task).cloned().or_else(|| only_open_call(parent.as_ref(), out));
+        let call_id =
+            self.calls.get(task).cloned().or_else(|| only_open_call(parent.as_ref(), out));
         let name = Id::from(agent_name.unwrap_or(node));
         self.subagents.insert(namespace.to_owned(), Arc::clone(&id));
         out.start_subagent(Subagent { id: Arc::clone(&id), name, parent, call_id });
@@ -197,11 +198,15 @@ impl Steps {
             format!("{}|{}", step.namespace, step.task)
         };
         let is_inside = |namespace: &str| {
-            namespace.strip_prefix(&path).is_some_and(|rest| rest.is_empty() || rest.starts_with('|'))
+            namespace
+                .strip_prefix(&path)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('|'))
         };
         let mut inside: Vec<_> = self.subagents.iter().filter(|(ns, _)| is_inside(ns)).collect();
         // By depth, then by path: a map has no order of its own.
-        inside.sort_by(|(a, _), (b, _)| (b.matches('|').count(), a).cmp(&(a.matches('|').count(), b)));
+        inside.sort_by(|(a, _), (b, _)| {
+            (b.matches('|').count(), a).cmp(&(a.matches('|').count(), b))
+        });
         for (_, agent) in inside {
             out.finish_subagent(agent);
         }
@@ -224,9 +229,11 @@ impl Steps {
 /// The one call of an agent that has no answer yet, if it is the only one.
 fn only_open_call(agent: Option<&Id>, out: &Brackets) -> Option<Id> {
     let view = out.view();
-    let assistant = view.messages().iter().rev().find(|message| {
-        message.role == Role::Assistant && message.agent.as_ref() == agent
-    })?;
+    let assistant = view
+        .messages()
+        .iter()
+        .rev()
+        .find(|message| message.role == Role::Assistant && message.agent.as_ref() == agent)?;
     let mut open = assistant.calls.iter().filter(|call| !view.is_answered(&call.id));
     match (open.next(), open.next()) {
         (Some(call), None) => Some(Arc::clone(&call.id)),

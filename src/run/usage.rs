@@ -60,7 +60,8 @@ impl Usage {
                 *a = Some(a.unwrap_or(0).saturating_add(b));
             }
         };
-        let Self { provider, model, input, output, total, reasoning, cache_read, cache_write } = self;
+        let Self { provider, model, input, output, total, reasoning, cache_read, cache_write } =
+            self;
         *provider = provider.take().or_else(|| other.provider.clone());
         *model = model.take().or_else(|| other.model.clone());
         add(input, other.input);
@@ -90,8 +91,13 @@ impl Ledger {
     }
 
     /// Takes what the newer protocol tells at the end of a message.
-    pub(super) fn set_finish(&mut self, id: &Id, usage: &Members<'_>, metadata: &Members<'_>) {
-        let name = |key| metadata.string(key).map(|name| Id::from(&*name));
+    pub(super) fn set_finish(
+        &mut self,
+        id: &Id,
+        usage: &Members<'_>,
+        metadata: Option<&Members<'_>>,
+    ) {
+        let name = |key| metadata?.string(key).map(|name| Id::from(&*name));
         let (provider, model) = (name("model_provider"), name("model_name"));
         *self.slot(id) = Usage { provider, model, ..Usage::read(usage) };
     }
@@ -100,7 +106,8 @@ impl Ledger {
     pub(super) fn sums(&self) -> Vec<Usage> {
         let mut sums: Vec<Usage> = Vec::new();
         for usage in self.order.iter().filter_map(|id| self.by_message.get(id)) {
-            let same = |sum: &&mut Usage| sum.provider == usage.provider && sum.model == usage.model;
+            let same =
+                |sum: &&mut Usage| sum.provider == usage.provider && sum.model == usage.model;
             match sums.iter_mut().find(same) {
                 Some(sum) => sum.add(usage),
                 None => sums.push(usage.clone()),

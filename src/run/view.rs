@@ -78,13 +78,13 @@ impl View {
     /// Folds one event in.
     pub fn apply(&mut self, event: &RunEvent) {
         match event {
-            RunEvent::TextDelta { message_id, delta } => self.append(message_id, delta),
+            RunEvent::TextDelta { message_id, delta }
+            | RunEvent::ReasoningDelta { message_id, delta } => self.append(message_id, delta),
             RunEvent::TextStarted { message_id, role, name, agent } => {
                 self.start(message_id, *role, name.as_ref(), agent.as_ref());
                 self.open.texts.push(Arc::clone(message_id));
             }
             RunEvent::TextEnded { message_id } => close(&mut self.open.texts, message_id),
-            RunEvent::ReasoningDelta { message_id, delta } => self.append(message_id, delta),
             RunEvent::ReasoningStarted { message_id, agent } => {
                 self.start(message_id, Role::Reasoning, None, agent.as_ref());
                 self.open.thoughts.push(Arc::clone(message_id));
@@ -127,7 +127,7 @@ impl View {
         self.messages.iter_mut().rfind(|message| &*message.id == id)
     }
 
-    /// TEXT_MESSAGE_START, REASONING_MESSAGE_START: "if id exists, reuse it".
+    /// `TEXT_MESSAGE_START`, `REASONING_MESSAGE_START`: "if id exists, reuse it".
     fn start(&mut self, id: &Id, role: Role, name: Option<&Text>, agent: Option<&Id>) {
         if self.message(id).is_some() {
             return;

@@ -73,9 +73,7 @@ impl Capture {
     /// The request of a client that starts this run as `r1` and holds what it sends up.
     pub(crate) fn input(&self) -> Value {
         let messages = self.request.pointer("/input/messages").and_then(Value::as_array);
-        let sent = |message: &Value| {
-            json!({"id": message["id"], "role": "user", "content": message["content"]})
-        };
+        let sent = |message: &Value| json!({"id": message["id"], "role": "user", "content": message["content"]});
         json!({
             "threadId": "T",
             "runId": "r1",
@@ -135,11 +133,7 @@ pub(crate) fn translate(bytes: &[u8], input: &Value) -> Translated {
 }
 
 /// Decodes bytes and feeds the parts in.
-pub(crate) fn feed(
-    translator: &mut Translator,
-    bytes: &[u8],
-    out: &mut Vec<RunEvent>,
-) -> Ending {
+pub(crate) fn feed(translator: &mut Translator, bytes: &[u8], out: &mut Vec<RunEvent>) -> Ending {
     let mut decoder = Decoder::new();
     let mut scratch = String::new();
     decoder.push(bytes);

@@ -31,18 +31,19 @@ const NAMESPACES: [&str; 4] = ["", "", "child:t9", "child:t9|tools:t8"];
 
 /// The bytes of parts, as the Python server would send them, or the JavaScript one.
 pub(crate) fn bytes(parts: &[ScriptPart], pretty: bool) -> Vec<u8> {
-    let mut out = String::new();
+    let mut lines = Vec::new();
     for (at, part) in parts.iter().enumerate() {
-        out.push_str(&format!("event: {}\n", part.event));
+        lines.push(format!("event: {}", part.event));
         let parsed: Option<Value> = serde_json::from_str(&part.data).ok();
         let data = match parsed.filter(|_| pretty) {
             Some(value) => serde_json::to_string_pretty(&value).unwrap(),
             None => part.data.clone(),
         };
-        data.lines().for_each(|line| out.push_str(&format!("data: {line}\n")));
-        out.push_str(&format!("id: {at}-0\n\n"));
+        lines.extend(data.lines().map(|line| format!("data: {line}")));
+        lines.push(format!("id: {at}-0\n"));
     }
-    out.into_bytes()
+    lines.push(String::new());
+    lines.join("\n").into_bytes()
 }
 
 // === parts in any order and of any sense ===
@@ -82,7 +83,14 @@ fn any_part() -> impl Strategy<Value = ScriptPart> {
 
 fn origin() -> impl Strategy<Value = Value> {
     let path = select(
-        &["", "model:t1", "model:t2", "tools:t3", "child:t9|model:t4", "child:t9|tools:t8|model:t5"][..],
+        &[
+            "",
+            "model:t1",
+            "model:t2",
+            "tools:t3",
+            "child:t9|model:t4",
+            "child:t9|tools:t8|model:t5",
+        ][..],
     );
     (select(&NODES[..]), path, 0_u8..20).prop_map(|(node, path, roll)| {
         let mut origin = json!({"langgraph_node": node, "langgraph_checkpoint_ns": path});
@@ -107,7 +115,8 @@ fn content() -> impl Strategy<Value = Value> {
         text().prop_map(|t| json!({"type": "text", "text": t, "index": 1})),
         (text(), 0..3).prop_map(|(t, i)| json!({"type": "reasoning", "reasoning": t, "index": i})),
         text().prop_map(|t| json!({"type": "thinking", "thinking": t})),
-        (text(), text()).prop_map(|(t, s)| json!({"type": "thinking", "thinking": t, "signature": s})),
+        (text(), text())
+            .prop_map(|(t, s)| json!({"type": "thinking", "thinking": t, "signature": s})),
         Just(json!({"type": "redacted_thinking", "data": "ENC"})),
         (text(), 0..2).prop_map(|(t, i)| json!({"type": "reasoning", "id": "rs_1", "index": 0,
             "summary": [{"type": "summary_text", "text": t, "index": i}]})),
@@ -207,9 +216,8 @@ pub(crate) fn any_json(depth: u32) -> impl Strategy<Value = Value> {
     leaf.prop_recursive(depth, 12, 3, |inner| {
         prop_oneof![
             vec(inner.clone(), 0..3).prop_map(Value::from),
-            vec(("[ab]", inner), 0..3).prop_map(|members| {
-                Value::Object(members.into_iter().collect::<Map<_, _>>())
-            }),
+            vec(("[ab]", inner), 0..3)
+                .prop_map(|members| { Value::Object(members.into_iter().collect::<Map<_, _>>()) }),
         ]
     })
 }
@@ -250,28 +258,44 @@ fn model_event() -> impl Strategy<Value = Value> {
 
 fn task() -> impl Strategy<Value = Value> {
     (select(&NODES[..]), select(&["t1", "t2", "t9"][..]), any::<bool>(), interrupts()).prop_map(
-        |(name, id, starts, interrupts)| match starts {
-            true => json!({"id": id, "name": name, "input": [{"id": "c0"}], "triggers": []}),
-            false => json!({"id": id, "name": name, "result": {}, "interrupts": interrupts}),
+        |(name, id, starts, interrupts)| {
+            if starts {
+                json!({"id": id, "name": name, "input": [{"id": "c0"}], "triggers": []})
+            } else {
+                json!({"id": id, "name": name, "result": {}, "interrupts": interrupts})
+            }
         },
     )
 }
 
 fn protocol() -> impl Strategy<Value = (&'static str, Value)> {
     let event = prop_oneof![
-        (select(&IDS[..]), select(&["ai", "ai", "tool"][..])).prop_map(|(id, role)| ("messages",
-            json!({"event": "message-start", "role": role, "id": id}))),
-        (text(), 0..2).prop_map(|(t, i)| ("messages", json!({"event": "content-block-delta",
-            "index": i, "delta": {"type": "text-delta", "text": t}}))),
-        (text(), 0..2).prop_map(|(t, i)| ("messages", json!({"event": "content-block-delta",
-            "index": i, "delta": {"type": "reasoning-delta", "reasoning": t}}))),
-        select(&CALLS[..]).prop_map(|id| ("messages", json!({"event": "content-block-start",
-            "index": 2, "content": {"type": "tool_call_chunk", "id": id, "name": "t", "args": "{"}}))),
+        (select(&IDS[..]), select(&["ai", "ai", "tool"][..])).prop_map(|(id, role)| (
+            "messages",
+            json!({"event": "message-start", "role": role, "id": id})
+        )),
+        (text(), 0..2).prop_map(|(t, i)| (
+            "messages",
+            json!({"event": "content-block-delta",
+            "index": i, "delta": {"type": "text-delta", "text": t}})
+        )),
+        (text(), 0..2).prop_map(|(t, i)| (
+            "messages",
+            json!({"event": "content-block-delta",
+            "index": i, "delta": {"type": "reasoning-delta", "reasoning": t}})
+        )),
+        select(&CALLS[..]).prop_map(|id| (
+            "messages",
+            json!({"event": "content-block-start",
+            "index": 2, "content": {"type": "tool_call_chunk", "id": id, "name": "t", "args": "{"}})
+        )),
         Just(("messages", json!({"event": "message-finish", "usage": {"input_tokens": 3}}))),
-        select(&["i0", "i1"][..]).prop_map(|id| ("input.requested",
-            json!({"interrupt_id": id, "payload": "?"}))),
-        any::<bool>().prop_map(|starts| ("lifecycle",
-            json!({"event": if starts { "started" } else { "completed" }, "graph_name": "helper"}))),
+        select(&["i0", "i1"][..])
+            .prop_map(|id| ("input.requested", json!({"interrupt_id": id, "payload": "?"}))),
+        any::<bool>().prop_map(|starts| (
+            "lifecycle",
+            json!({"event": if starts { "started" } else { "completed" }, "graph_name": "helper"})
+        )),
     ];
     (event, select(vec![vec![], vec!["child:t9"]])).prop_map(|((method, data), namespace)| {
         // The server writes `type` first, which the text of a map keeps.
@@ -298,7 +322,8 @@ pub(crate) fn told() -> impl Strategy<Value = Told> {
     let args = vec("[a-z0-9]{1,4}", 1..3);
     let turn = (tokens(), tokens(), vec(args, 0..3), (0..3_usize, any::<i32>()))
         .prop_map(|(tokens, thought, calls, state)| Turn { tokens, thought, calls, state });
-    let modes = subsequence(vec!["updates", "messages", "partial", "events", "tasks", "custom"], 0..=6);
+    let modes =
+        subsequence(vec!["updates", "messages", "partial", "events", "tasks", "custom"], 0..=6);
     (vec(turn, 1..4), modes).prop_map(|(turns, modes)| tell(&turns, &modes))
 }
 
@@ -312,12 +337,20 @@ fn tell(turns: &[Turn], modes: &[&str]) -> Told {
     for (at, turn) in turns.iter().enumerate() {
         let id = format!("ai-{at}");
         let (path, task) = (format!("model:task-{at}"), format!("task-{at}"));
-        teller.when("tasks", "tasks", &json!({"id": task, "name": "model", "input": {}, "triggers": []}));
+        teller.when(
+            "tasks",
+            "tasks",
+            &json!({"id": task, "name": "model", "input": {}, "triggers": []}),
+        );
         teller.speak(&id, &path, turn);
         let ai = whole_of(&id, at, turn);
         texts.push((id.clone(), turn.tokens.concat()));
         teller.when("updates", "updates", &json!({"model": {"messages": [ai]}}));
-        teller.when("tasks", "tasks", &json!({"id": task, "name": "model", "result": {}, "interrupts": []}));
+        teller.when(
+            "tasks",
+            "tasks",
+            &json!({"id": task, "name": "model", "result": {}, "interrupts": []}),
+        );
         messages.push(ai);
         state[format!("k{}", turn.state.0)] = json!(turn.state.1);
         teller.values(&state, &messages);
@@ -378,13 +411,15 @@ impl Teller<'_> {
     fn speak(&mut self, id: &str, path: &str, turn: &Turn) {
         let origin = json!({"langgraph_node": "model", "langgraph_checkpoint_ns": path});
         let mut blocks: Vec<Value> = Vec::new();
-        let thought = turn.thought.iter().map(|t| json!({"type": "reasoning", "reasoning": t, "index": 0}));
+        let thought =
+            turn.thought.iter().map(|t| json!({"type": "reasoning", "reasoning": t, "index": 0}));
         let text = turn.tokens.iter().map(|t| json!({"type": "text", "text": t, "index": 1}));
         for block in thought.chain(text) {
             let key = if block["type"] == "text" { "text" } else { "reasoning" };
             match blocks.iter_mut().find(|known| known["type"] == block["type"]) {
                 Some(known) => {
-                    let joined = format!("{}{}", known[key].as_str().unwrap(), block[key].as_str().unwrap());
+                    let joined =
+                        format!("{}{}", known[key].as_str().unwrap(), block[key].as_str().unwrap());
                     known[key] = json!(joined);
                 }
                 None => blocks.push(block.clone()),
@@ -397,7 +432,8 @@ impl Teller<'_> {
             let spelt = format!("{{\"v\": \"{}\"}}", args.concat());
             let (head, tail) = spelt.split_at(spelt.len() / 2);
             let call_id = format!("call-{call}-{index}");
-            let fragments = [(Some(call_id), Some("t"), ""), (None, None, head), (None, None, tail)];
+            let fragments =
+                [(Some(call_id), Some("t"), ""), (None, None, head), (None, None, tail)];
             for (call_id, name, args) in fragments {
                 let fragment = json!({"index": index, "id": call_id, "name": name, "args": args});
                 let chunk = json!({"type": "AIMessageChunk", "id": id, "content": "",
@@ -408,14 +444,22 @@ impl Teller<'_> {
         let last = json!({"type": "AIMessageChunk", "id": id, "content": "", "tool_call_chunks": [],
             "chunk_position": "last"});
         self.when("messages", "messages", &json!([last, origin]));
-        self.when("events", "events", &json!({"event": "on_chat_model_stream", "name": "Fake",
-            "data": {"chunk": last}, "metadata": origin}));
+        self.when(
+            "events",
+            "events",
+            &json!({"event": "on_chat_model_stream", "name": "Fake",
+            "data": {"chunk": last}, "metadata": origin}),
+        );
     }
 
     fn token(&mut self, chunk: &Value, prefix: &Value, origin: &Value) {
         self.when("messages", "messages", &json!([chunk, origin]));
         self.when("partial", "messages/partial", &json!([prefix]));
-        self.when("events", "events", &json!({"event": "on_chat_model_stream", "name": "Fake",
-            "data": {"chunk": chunk}, "metadata": origin}));
+        self.when(
+            "events",
+            "events",
+            &json!({"event": "on_chat_model_stream", "name": "Fake",
+            "data": {"chunk": chunk}, "metadata": origin}),
+        );
     }
 }

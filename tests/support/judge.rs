@@ -40,7 +40,8 @@ pub(crate) fn tokens(upstream: &[Upstream]) -> BTreeMap<String, String> {
             "messages/partial" => {
                 // The prefix so far takes the place of the one before.
                 let message = &part.data[0];
-                let slot = modes.entry(string(&message["id"])).or_insert(("partial", String::new()));
+                let slot =
+                    modes.entry(string(&message["id"])).or_insert(("partial", String::new()));
                 if slot.0 == "partial" {
                     slot.1 = text_of(&message["content"]);
                 }
@@ -74,8 +75,19 @@ pub(crate) fn last_values(upstream: &[Upstream]) -> Option<(Value, Vec<Value>)> 
     Some((Value::Object(state), messages.unwrap_or_default()))
 }
 
-/// A LangChain message as far as a client shows it: id, role, text, calls, answered call.
-pub(crate) fn shown(message: &Value) -> (String, &'static str, String, Vec<(String, String, Value)>, String) {
+/// A message as far as a client shows it.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Shown {
+    pub(crate) id: String,
+    pub(crate) role: &'static str,
+    pub(crate) text: String,
+    /// Id, tool, arguments.
+    pub(crate) calls: Vec<(String, String, Value)>,
+    pub(crate) answers: String,
+}
+
+/// How a client shows a LangChain message.
+pub(crate) fn shown(message: &Value) -> Shown {
     let role = match message["type"].as_str().unwrap() {
         "human" => "user",
         "ai" | "AIMessageChunk" => "assistant",
@@ -85,20 +97,17 @@ pub(crate) fn shown(message: &Value) -> (String, &'static str, String, Vec<(Stri
     };
     let calls = message["tool_calls"].as_array().into_iter().flatten();
     let calls = calls.map(|c| (string(&c["id"]), string(&c["name"]), c["args"].clone())).collect();
-    let answers = message["tool_call_id"].as_str().unwrap_or_default().to_owned();
-    (string(&message["id"]), role, text_of(&message["content"]), calls, answers)
+    let (id, answers) = (string(&message["id"]), string(&message["tool_call_id"]));
+    Shown { id, role, text: text_of(&message["content"]), calls, answers }
 }
 
 pub(crate) fn text_of(content: &Value) -> String {
-    match content {
-        Value::String(text) => text.clone(),
-        Value::Array(blocks) => blocks
-            .iter()
-            .filter(|block| block["type"] == "text")
-            .map(|block| block["text"].as_str().unwrap_or_default())
-            .collect(),
-        _ => String::new(),
+    if let Some(text) = content.as_str() {
+        return text.to_owned();
     }
+    let blocks = content.as_array().into_iter().flatten();
+    let texts = blocks.filter(|block| block["type"] == "text");
+    texts.map(|block| block["text"].as_str().unwrap_or_default()).collect()
 }
 
 pub(crate) fn string(value: &Value) -> String {

@@ -4,8 +4,6 @@
 //! members pass and has lost the type of some objects. Here an unknown member is a spelling
 //! mistake, and an optional member is absent or has a value: "absent means absent", never null.
 
-#![expect(clippy::disallowed_methods, reason = "`json!` goes through `to_value`")]
-
 use std::collections::HashMap;
 
 use jsonschema::Validator;

@@ -1,0 +1,232 @@
+//! Messages as they stream: tokens, prefixes, and the origin that the server tells beside them.
+
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use super::Translator;
+use crate::json::{self, Text};
+use crate::langgraph::{self, Block, CallChunk, Kind, Origin};
+use crate::run::message::{self, Message};
+use crate::run::speech::{Source, Speech};
+use crate::run::{Call, Id, Role, commit};
+
+impl Translator {
+    pub(super) fn on_message(
+        &mut self,
+        namespace: &str,
+        message: &langgraph::Message<'_>,
+        origin: &Arc<Origin>,
+        source: Source,
+    ) {
+        match message.kind() {
+            Kind::AiChunk if source != Source::Partial => {
+                self.on_chunk(namespace, message, origin, source);
+            }
+            Kind::Remove => {}
+            Kind::Ai
+            | Kind::AiChunk
+            | Kind::Human
+            | Kind::Tool
+            | Kind::System
+            | Kind::Developer
+            | Kind::Other => {
+                let agent = self.enter(namespace, origin);
+                self.on_whole(message, agent.as_ref(), Some(origin));
+            }
+        }
+    }
+
+    /// A token.
+    pub(super) fn on_chunk(
+        &mut self,
+        namespace: &str,
+        message: &langgraph::Message<'_>,
+        origin: &Arc<Origin>,
+        source: Source,
+    ) {
+        // Without an id it cannot be told whose token this is: it is shown once committed.
+        let Some(id) = message.id().map(|id| self.id(&id)) else { return };
+        let agent = self.enter(namespace, origin);
+        if !self.claims(&id, source, origin) {
+            return;
+        }
+        for block in message.blocks() {
+            self.on_block(&id, &block, agent.as_ref(), origin);
+        }
+        if !origin.mutes_calls {
+            for chunk in message.call_chunks() {
+                self.on_call_chunk(&id, &chunk, agent.as_ref(), origin);
+            }
+        }
+        self.ledger.add_chunk(&id, message, Some(origin));
+        if message.is_last() {
+            self.close_message(&id);
+        }
+    }
+
+    /// Whether a mode speaks for a message: it was the first to, and the client did not hold the
+    /// message before.
+    pub(super) fn claims(&mut self, id: &Id, source: Source, origin: &Origin) -> bool {
+        if let Some(speech) = self.speeches.get(id) {
+            return speech.source == source;
+        }
+        let claim = match self.view().message(id) {
+            Some(_) => Source::Whole,
+            None if origin.mutes_text && origin.mutes_calls => Source::Muted,
+            None => source,
+        };
+        let task = origin.task().map(str::to_owned);
+        self.speeches.insert(Arc::clone(id), Speech::new(claim, task));
+        claim == source
+    }
+
+    pub(super) fn on_block(
+        &mut self,
+        id: &Id,
+        block: &Block<'_>,
+        agent: Option<&Id>,
+        origin: &Origin,
+    ) {
+        if origin.mutes_text {
+            return;
+        }
+        match block {
+            Block::Text(text) if !text.is_empty() => {
+                self.close_thoughts(id);
+                if let Some(speech) = self.speeches.get_mut(id) {
+                    speech.thoughts.interrupt();
+                }
+                if !self.view().open().texts.contains(id) {
+                    let name = origin.agent.as_deref().map(Text::new);
+                    self.out.open_text(id, Role::Assistant, name, agent);
+                }
+                self.out.text(id, text.clone());
+            }
+            Block::Reasoning(piece) => {
+                let Some(speech) = self.speeches.get_mut(id) else { return };
+                let view = self.out.view();
+                let is_taken = |id: &str| view.message(id).is_some();
+                let Some(placed) = speech.thoughts.place(id, piece, is_taken) else { return };
+                self.out.close_text(id);
+                if !self.view().open().thoughts.contains(&placed.id) {
+                    self.close_thoughts(id);
+                }
+                self.open_thought(id, &placed.id, agent);
+                if let Some(text) = placed.text {
+                    self.out.thought(&placed.id, text);
+                }
+                if let Some(sealed) = &piece.sealed {
+                    let before = self.view().message(&placed.id).and_then(|m| m.sealed.as_ref());
+                    let sealed = message::join(before, sealed);
+                    self.out.sealed(&placed.id, sealed);
+                }
+            }
+            Block::Text(_) | Block::Media(_) | Block::Call | Block::Other => {}
+        }
+    }
+
+    pub(super) fn on_call_chunk(
+        &mut self,
+        id: &Id,
+        chunk: &CallChunk<'_>,
+        agent: Option<&Id>,
+        origin: &Origin,
+    ) {
+        let Some(speech) = self.speeches.get_mut(id) else { return };
+        speech.thoughts.interrupt();
+        let is_foretold = std::mem::replace(&mut speech.is_foretold, true);
+        let Some(call) = speech.call(chunk) else { return };
+        if let Some(wire) = &call.wire {
+            let (wire, Some(args)) = (Arc::clone(wire), chunk.args.clone()) else { return };
+            let name = call.name.clone().unwrap_or_else(|| Id::from(""));
+            // Arguments after the call was taken for complete: it goes on.
+            self.out.open_call(&wire, &name, id, agent);
+            return self.out.call_args(&wire, args);
+        }
+        if let Some(args) = &chunk.args {
+            call.early.push(args);
+        }
+        let (Some(raw_id), Some(name)) = (call.id.clone(), call.name.clone()) else { return };
+        let early = call.early.to_text();
+        if let (false, Some(foretold)) = (is_foretold, &origin.predict_state) {
+            self.out.custom("PredictState", foretold.clone(), agent);
+        }
+        let wire = self.announce(id, &raw_id, &name, agent);
+        if let Some(call) = self.speeches.get_mut(id).and_then(|speech| speech.call(chunk)) {
+            call.wire = Some(Arc::clone(&wire));
+        }
+        self.out.call_args(&wire, early);
+    }
+
+    /// Announces a call under an id that no other message's call has.
+    pub(super) fn announce(&mut self, id: &Id, raw_id: &Id, name: &Id, agent: Option<&Id>) -> Id {
+        self.close_thoughts(id);
+        self.out.close_text(id);
+        let wire = match self.out.caller(raw_id) {
+            Some(caller) if caller != id => commit::qualified_call_id(raw_id, id),
+            _ => Arc::clone(raw_id),
+        };
+        self.out.open_call(&wire, name, id, agent);
+        if agent.is_none() && !self.announced.contains(&wire) {
+            self.announced.push(Arc::clone(&wire));
+        }
+        wire
+    }
+
+    /// The id on our wires of the last call that has an id of LangGraph's.
+    pub(super) fn wire_call_id(&self, raw_id: &str) -> Id {
+        let last = self.view().messages().iter().rev().find_map(|message| {
+            let qualified = commit::qualified_call_id(raw_id, &message.id);
+            let known = |call: &&Call| *call.id == *raw_id || call.id == qualified;
+            message.calls.iter().find(known).map(|call| Arc::clone(&call.id))
+        });
+        last.unwrap_or_else(|| Id::from(raw_id))
+    }
+
+    /// A message's prefix so far.
+    pub(super) fn on_partial(&mut self, namespace: &str, message: &langgraph::Message<'_>) {
+        let Some(id) = message.id().map(|id| self.id(&id)) else { return };
+        let origin = self.origin_of(message);
+        if !matches!(message.kind(), Kind::Ai | Kind::AiChunk) {
+            return self.on_message(namespace, message, &origin, Source::Partial);
+        }
+        let agent = self.enter(namespace, &origin);
+        if !self.claims(&id, Source::Partial, &origin) {
+            return;
+        }
+        if message.is_last() {
+            return self.on_whole(message, agent.as_ref(), Some(&origin));
+        }
+        let messages = Message::convert(message, &id);
+        for part in &messages {
+            if part.role == Role::Reasoning {
+                self.top_up_thought(&id, part, agent.as_ref());
+            } else if !part.content.text().is_empty() {
+                self.close_thoughts(&id);
+                self.top_up_text(part, agent.as_ref());
+            }
+        }
+        // The arguments are a guess until the message is complete; the names are not.
+        for call in messages.iter().flat_map(|message| &message.calls) {
+            if !call.name.is_empty() && self.call_of(&id, &call.id).is_none() {
+                self.announce(&id, &call.id, &call.name, agent.as_ref());
+            }
+        }
+    }
+
+    pub(super) fn on_message_metadata(&mut self, by_id: &[(json::Str<'_>, &RawValue)]) {
+        for (id, value) in by_id {
+            let metadata = json::members(value).and_then(|members| members.get("metadata"));
+            if let Some(metadata) = metadata {
+                let origin = self.origin.read(metadata.get(), "");
+                self.origins.insert(Id::from(&**id), origin);
+            }
+        }
+    }
+
+    pub(super) fn origin_of(&self, message: &langgraph::Message<'_>) -> Arc<Origin> {
+        let known = message.id().and_then(|id| self.origins.get(&*id));
+        known.map(Arc::clone).unwrap_or_default()
+    }
+}
