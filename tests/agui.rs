@@ -1,0 +1,381 @@
+//! The AG-UI wire at its edges: the form of every event, what a client may send, what goes up,
+//! and what an older client gets.
+
+#![cfg(test)]
+
+mod support;
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use support::capture;
+use support::schema::Schema;
+use threadway::agui::{
+    Content, Event, Input, InputError, Message, Outcome, Projector, SubagentOutcome, TokenUsage,
+    Turn, TurnError, Version,
+};
+use threadway::json::{self, Text};
+use threadway::langgraph::{Media, Source, ThreadState};
+use threadway::run::{self, ContentPart, Id, Role, RunEvent};
+
+fn written(event: &Event<'_>) -> Value {
+    let mut line = Vec::new();
+    event.write(&mut line);
+    assert!(!line.contains(&b'\n'));
+    serde_json::from_slice(&line).unwrap()
+}
+
+#[test]
+fn every_event_has_the_form_that_the_schema_demands() {
+    let text = Text::new("text");
+    let value = json::raw("{\"a\":1}".to_owned());
+    let (id, name) = ("id", "name");
+    let usage = || {
+        vec![TokenUsage {
+            provider: Some("p"),
+            model: None,
+            input_tokens: Some(1),
+            output_tokens: None,
+            total_tokens: None,
+            reasoning_tokens: None,
+            cached_input_tokens: None,
+            cache_write_input_tokens: None,
+        }]
+    };
+    let subagent_run_id = Some("s");
+    let events = [
+        Event::RunStarted {
+            thread_id: id,
+            run_id: id,
+            protocol_version: "1.0",
+            parent_run_id: Some(id),
+            metadata: None,
+        },
+        Event::RunFinished {
+            thread_id: id,
+            run_id: id,
+            result: Some(&value),
+            outcome: Some(Outcome::Success { pending_tool_call_ids: vec![id] }),
+            usage: usage(),
+        },
+        Event::RunFinished {
+            thread_id: id,
+            run_id: id,
+            result: None,
+            outcome: Some(Outcome::Cancelled),
+            usage: Vec::new(),
+        },
+        Event::RunError { message: "m", code: Some("c"), usage: usage() },
+        Event::StepStarted { step_name: name, subagent_run_id },
+        Event::StepFinished { step_name: name, subagent_run_id },
+        Event::TextMessageStart {
+            message_id: id,
+            role: "user",
+            name: Some(&text),
+            subagent_run_id,
+        },
+        Event::TextMessageContent { message_id: id, delta: &text },
+        Event::TextMessageEnd { message_id: id },
+        Event::TextMessageChunk {
+            message_id: Some(id),
+            role: Some("assistant"),
+            delta: Some(&text),
+        },
+        Event::ToolCallStart {
+            tool_call_id: id,
+            tool_call_name: name,
+            parent_message_id: Some(id),
+            subagent_run_id,
+        },
+        Event::ToolCallArgs { tool_call_id: id, delta: &text },
+        Event::ToolCallEnd { tool_call_id: id },
+        Event::ToolCallChunk {
+            tool_call_id: Some(id),
+            tool_call_name: Some(name),
+            parent_message_id: Some(id),
+            delta: Some(&text),
+        },
+        Event::ToolCallResult {
+            message_id: id,
+            tool_call_id: id,
+            content: Content::Text(text.clone()),
+            role: "tool",
+            subagent_run_id,
+        },
+        Event::StateSnapshot { snapshot: &value },
+        Event::StateDelta { delta: &[] },
+        Event::MessagesSnapshot { messages: Vec::<Message<'_>>::new() },
+        Event::ActivitySnapshot {
+            message_id: id,
+            activity_type: name,
+            content: &value,
+            replace: Some(false),
+        },
+        Event::ActivityDelta { message_id: id, activity_type: name, patch: &[] },
+        Event::Raw { event: &value, source: Some("langgraph") },
+        Event::Custom { name, value: &value, subagent_run_id },
+        Event::ReasoningStart { message_id: id, subagent_run_id },
+        Event::ReasoningMessageStart { message_id: id, role: "reasoning", subagent_run_id },
+        Event::ReasoningMessageContent { message_id: id, delta: &text },
+        Event::ReasoningMessageEnd { message_id: id },
+        Event::ReasoningMessageChunk { message_id: Some(id), delta: Some(&text) },
+        Event::ReasoningEnd { message_id: id },
+        Event::ReasoningEncryptedValue {
+            subtype: "message",
+            entity_id: id,
+            encrypted_value: &text,
+        },
+        Event::SubagentStarted {
+            subagent_run_id: id,
+            name,
+            description: Some(&text),
+            parent_subagent_run_id: Some(id),
+            parent_tool_call_id: Some(id),
+        },
+        Event::SubagentFinished {
+            subagent_run_id: id,
+            outcome: Some(SubagentOutcome::Suspended { interrupt_ids: vec![id] }),
+        },
+        Event::SubagentError { subagent_run_id: id, message: "m", code: Some("c") },
+    ];
+    let schema = Schema::load();
+    let mut names = std::collections::BTreeSet::new();
+    for event in &events {
+        let event = written(event);
+        schema.check_event(&event).unwrap_or_else(|why| panic!("{event}: {why}"));
+        names.insert(event["type"].as_str().unwrap().to_owned());
+    }
+    assert_eq!(names.len(), 31);
+}
+
+#[test]
+fn an_input_is_read_tolerantly_and_refused_with_the_members_name() {
+    let with = |changes: Value| {
+        let mut body = json!({"threadId": "t", "runId": "r", "messages": []});
+        let changes = changes.as_object().unwrap().clone();
+        body.as_object_mut().unwrap().extend(changes);
+        Input::parse(body.to_string().as_bytes())
+    };
+    let accepted = [
+        json!({}),
+        json!({"state": null, "tools": null, "context": null, "forwardedProps": null}),
+        json!({"parentRunId": null, "resume": null, "unknown": {"x": 1}}),
+        json!({"messages": [{"id": "a", "role": "activity", "content": {}}]}),
+        json!({"messages": [{"id": "h", "role": "hologram"}]}),
+        json!({"messages": [{"id": "u", "role": "user", "content":
+            [{"type": "binary", "mimeType": "image/png", "data": "AA"}, {"type": "unknown"}]}]}),
+        json!({"messages": [{"id": "r", "role": "reasoning", "content": "x", "encryptedValue": "e"}]}),
+        json!({"messages": [{"id": "a", "role": "assistant", "content": null, "toolCalls":
+            [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{\"x"}}]}]}),
+        json!({"resume": [{"interruptId": "i", "status": "resolved", "payload": null}]}),
+    ];
+    for changes in accepted {
+        with(changes.clone()).unwrap_or_else(|why| panic!("{changes}: {why}"));
+    }
+    let refused = [
+        (json!({"threadId": 7}), "`threadId` is not a string"),
+        (json!({"runId": null}), "`runId` is missing; a RunAgentInput has one"),
+        (json!({"messages": {}}), "`messages` is not an array"),
+        (json!({"messages": ["hi"]}), "`messages[0]` is not an object with id and role"),
+        (
+            json!({"messages": [{"role": "user"}]}),
+            "`messages[0]` is not a message with a string `id` and a string `role`",
+        ),
+        (
+            json!({"resume": [{"interruptId": "i", "status": "maybe"}]}),
+            "`resume[0]` is not an entry with `status` \"resolved\" or \"cancelled\"",
+        ),
+    ];
+    for (changes, expected) in refused {
+        let why = with(changes.clone()).unwrap_err();
+        assert_eq!(why.to_string(), expected, "{changes}");
+    }
+    assert!(matches!(Input::parse(b"{\"threadId\":"), Err(InputError::NotJson(_))));
+    assert_eq!(Input::parse(b"[]").unwrap_err(), InputError::NotAnObject);
+    assert_eq!(with(json!({"protocolVersion": "1.0"})).unwrap().version, Version::V1);
+    assert_eq!(with(json!({})).unwrap().version, Version::Legacy);
+}
+
+/// The body of the run that a request becomes on a thread with a state.
+fn goes_up(input: &Value, state: &Value) -> Result<(Value, Option<String>), TurnError> {
+    let mut body = json!({"threadId": "t", "runId": "r", "messages": []});
+    body.as_object_mut().unwrap().extend(input.as_object().unwrap().clone());
+    let input = Input::parse(body.to_string().as_bytes()).unwrap();
+    let state = state.to_string();
+    let turn = Turn::plan(&input, ThreadState::parse(&state).as_ref())?;
+    let fork = turn.fork_before.clone();
+    let body = serde_json::to_string(&turn.request("agent", "r", None)).unwrap();
+    Ok((serde_json::from_str(&body).unwrap(), fork))
+}
+
+#[test]
+fn only_what_is_new_goes_up() {
+    let state = json!({"values": {
+        "messages": [
+            {"type": "human", "id": "u1", "content": [{"type": "text", "text": "hi"}]},
+            {"type": "ai", "id": "a1", "content": "yo"},
+        ],
+        "big": 12_345_678_901_234_567_890_u64, "list": [1], "kept": {"x": 1.0},
+    }});
+    let input = json!({
+        "messages": [
+            {"id": "u1", "role": "user", "content": "hi"},
+            {"id": "a1", "role": "assistant", "content": "yo"},
+            {"id": "local", "role": "assistant", "content": "made up by the client"},
+            {"id": "u2", "role": "user", "content": "more", "name": "ann"},
+        ],
+        // As a JavaScript client gives back what it was given.
+        "state": {"big": 12_345_678_901_234_567_000_u64, "list": [1, 2], "kept": {"x": 1}, "new": null},
+    });
+    let (body, fork) = goes_up(&input, &state).unwrap();
+    assert_eq!(fork, None);
+    assert_eq!(
+        body["input"],
+        json!({
+            "list": [1, 2],
+            "new": null,
+            "messages": [{"type": "human", "id": "u2", "content": "more", "name": "ann"}],
+        })
+    );
+    assert!(body.get("command").is_none());
+}
+
+#[test]
+fn a_call_id_that_was_made_unique_goes_up_as_it_was() {
+    let input = json!({"messages": [
+        {"id": "a2", "role": "assistant", "toolCalls":
+            [{"id": "call_0~a2", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
+        {"id": "t2", "role": "tool", "toolCallId": "call_0~a2", "content": "done"},
+        {"id": "t3", "role": "tool", "toolCallId": "natural~tilde", "content": "done"},
+    ]});
+    let (body, _) = goes_up(&input, &json!({})).unwrap();
+    let ids: Vec<_> = body["input"]["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|message| message["tool_call_id"].as_str().unwrap())
+        .collect();
+    assert_eq!(ids, ["call_0", "natural~tilde"]);
+}
+
+#[test]
+fn answers_go_up_in_the_form_that_the_interrupt_takes() {
+    let approval = |actions: &[&str]| {
+        json!({
+            "action_requests": actions.iter().map(|name| json!({"name": name, "args": {}})).collect::<Vec<_>>(),
+            "review_configs": [],
+        })
+    };
+    let state = json!({"values": {}, "next": ["x"], "tasks": [{"interrupts": [
+        {"id": "plain", "value": "sure?"},
+        {"id": "two", "value": approval(&["send", "delete"])},
+        {"id": "one", "value": approval(&["send"])},
+    ]}]});
+    let resume = |entries: Value| goes_up(&json!({"resume": entries}), &state);
+    let entry = |id: &str, payload: Value| json!({"interruptId": id, "status": "resolved", "payload": payload});
+    let cases = [
+        (json!([entry("plain", json!({"any": 1}))]), json!({"plain": {"any": 1}})),
+        (json!([{"interruptId": "plain", "status": "cancelled"}]), json!({"plain": null})),
+        (
+            json!([
+                entry("two:1", json!({"approved": false, "reason": "no"})),
+                entry("two:0", json!({"approved": true}))
+            ]),
+            json!({"two": {"decisions": [{"type": "approve"}, {"type": "reject", "message": "no"}]}}),
+        ),
+        (
+            json!([entry("one", json!({"approved": true, "editedArgs": {"to": "b"}}))]),
+            json!({"one": {"decisions": [{"type": "edit", "edited_action": {"name": "send", "args": {"to": "b"}}}]}}),
+        ),
+        (
+            json!([entry("two:0", json!({"type": "respond", "message": "later"})), {"interruptId": "two:1", "status": "cancelled"}]),
+            json!({"two": {"decisions": [{"type": "respond", "message": "later"}, {"type": "reject"}]}}),
+        ),
+        (
+            json!([entry("two", json!({"decisions": [{"type": "approve"}, {"type": "approve"}]}))]),
+            json!({"two": {"decisions": [{"type": "approve"}, {"type": "approve"}]}}),
+        ),
+    ];
+    for (entries, expected) in cases {
+        let (body, _) = resume(entries.clone()).unwrap();
+        assert_eq!(body["command"]["resume"], expected, "{entries}");
+        assert!(body.get("input").is_none());
+    }
+    let half = resume(json!([entry("two:1", json!(true))])).unwrap_err();
+    assert_eq!(half, TurnError::HalfAnswered { id: "two".to_owned(), answered: 1, expected: 2 });
+    let (body, _) = resume(json!([entry("t:breakpoint", Value::Null)])).unwrap();
+    assert!(body.get("command").is_none() && body.get("input").is_none());
+}
+
+#[test]
+fn the_older_hooks_answer_goes_up_as_it_is() {
+    for (resume, expected) in [
+        (json!("yes"), json!("yes")),
+        (json!("{\"approved\":true}"), json!({"approved": true})),
+        (json!({"x": 1}), json!({"x": 1})),
+    ] {
+        let input = json!({"forwardedProps": {"command": {"resume": resume}}});
+        let (body, _) = goes_up(&input, &json!({})).unwrap();
+        assert_eq!(body["command"]["resume"], expected);
+    }
+}
+
+#[test]
+fn no_client_chooses_another_thread_or_user_by_its_configuration() {
+    let input = json!({"forwardedProps": {"webhook": "http://x", "config": {
+        "recursion_limit": 7, "tags": ["x"], "metadata": {"a": 1},
+        "configurable": {"model": "m", "thread_id": "other", "checkpoint_id": "c", "user_id": "u",
+            "langgraph_auth_user": {}, "__event_streaming_v2": true},
+    }}});
+    let (body, _) = goes_up(&input, &json!({})).unwrap();
+    assert_eq!(body["config"], json!({"recursion_limit": 7, "configurable": {"model": "m"}}));
+}
+
+/// One event for a client of a generation.
+fn projected(event: &RunEvent, version: Version) -> Value {
+    let client = threadway::agui::Client { version, ..capture::newcomer() };
+    let told = capture::project(std::slice::from_ref(event), Projector::new(client, Vec::new()));
+    told.events.into_iter().next().unwrap()
+}
+
+#[test]
+fn an_older_client_gets_what_it_can_take() {
+    let ended = |outcome| RunEvent::Ended { outcome, usage: Vec::new() };
+    let finished = ended(run::Outcome::Finished { pending_calls: vec![Id::from("c")] });
+    let new = projected(&finished, Version::V1);
+    assert_eq!(new["outcome"], json!({"type": "success", "pendingToolCallIds": ["c"]}));
+    assert!(projected(&finished, Version::Legacy).get("outcome").is_none());
+
+    let cancelled = ended(run::Outcome::Cancelled);
+    assert_eq!(projected(&cancelled, Version::V1)["outcome"]["type"], "cancelled");
+    let old = projected(&cancelled, Version::Legacy);
+    assert_eq!((&old["type"], &old["code"]), (&json!("RUN_ERROR"), &json!("abort")));
+
+    let media = |source| Media { kind: "image", source, mime_type: None, filename: None };
+    let parts: Arc<[_]> = [
+        ContentPart::Text(Text::new("see")),
+        ContentPart::Media(media(Source::File(Text::new("f1")))),
+        ContentPart::Media(media(Source::Url(Text::new("https://x")))),
+    ]
+    .into();
+    let result = RunEvent::CallResult {
+        message_id: Id::from("t"),
+        call_id: Id::from("c"),
+        content: run::Content::Parts(Arc::clone(&parts)),
+        is_error: false,
+        agent: None,
+    };
+    assert_eq!(projected(&result, Version::V1)["content"].as_array().unwrap().len(), 3);
+    assert_eq!(projected(&result, Version::Legacy)["content"], "see");
+
+    let mut user = run::Message::new(Id::from("u"), Role::User);
+    user.content = run::Content::Parts(parts);
+    let messages = RunEvent::Messages([user].into());
+    let kinds = |version| {
+        let parts = projected(&messages, version)["messages"][0]["content"].clone();
+        let source = |part: &Value| part["source"]["type"].as_str().unwrap_or("text").to_owned();
+        parts.as_array().unwrap().iter().map(source).collect::<Vec<_>>()
+    };
+    assert_eq!(kinds(Version::V1), ["text", "file", "url"]);
+    assert_eq!(kinds(Version::Legacy), ["text", "url"]);
+}
