@@ -18,11 +18,11 @@ use support::schema::Schema;
 use support::verify::Verifier;
 use threadway::agui::{Input, Projector};
 use threadway::langgraph::{Part, ThreadState};
-use threadway::run::{RunError, RunEvent, StreamEnd, Translator};
+use threadway::run::{RunError, RunEvent, StreamEnd, Translator, View};
 use threadway::sse::Decoder;
 
 /// Runs per property unless `PROPTEST_CASES` says otherwise.
-const RUNS: u32 = 22_000;
+const RUNS: u32 = 18_000;
 
 fn config() -> Config {
     // The default reads the environment; what it says wins.
@@ -32,13 +32,20 @@ fn config() -> Config {
     Config { cases, failure_persistence: None, ..default }
 }
 
-/// How a stream may end.
-fn any_end() -> impl Strategy<Value = StreamEnd> {
+/// How a stream may end whose run's record could be read.
+fn known_end() -> impl Strategy<Value = StreamEnd> {
     prop_oneof![
-        Just(StreamEnd::Complete),
         Just(StreamEnd::Succeeded),
         Just(StreamEnd::Cancelled),
         Just(StreamEnd::Failed(RunError { code: "E".to_owned(), message: "m".to_owned() })),
+    ]
+}
+
+/// How a stream may end.
+fn any_end() -> impl Strategy<Value = StreamEnd> {
+    prop_oneof![
+        known_end(),
+        Just(StreamEnd::Complete),
         Just(StreamEnd::Lost { code: "upstream_lost", message: "gone".to_owned() }),
     ]
 }
@@ -139,6 +146,37 @@ proptest! {
         let snapshots = told.events.iter().filter(|e| e["type"] == "MESSAGES_SNAPSHOT").count();
         prop_assert!(snapshots <= 1, "the stream alone brings a client to the end");
         prop_assert_eq!(told.events.last().unwrap()["type"].as_str(), Some("RUN_FINISHED"));
+    }
+
+    #[test]
+    fn whatever_came_before_a_client_ends_with_the_last_state(
+        parts in generate::any_parts(),
+        last in generate::values(),
+        behind in generate::any_parts(),
+        end in known_end(),
+    ) {
+        let mut last = last;
+        if last.get("messages").is_none() {
+            last["messages"] = json!([]);
+        }
+        let truth = vec![ScriptPart { event: "values".to_owned(), data: last.to_string() }];
+        // What follows may say anything but another state of the run's own.
+        let tells_state = |part: &ScriptPart| {
+            part.event == "values" || part.data.contains("manually_emit_state")
+        };
+        let behind = behind.into_iter().filter(|part| !tells_state(part));
+        let all: Vec<_> = parts.into_iter().chain(truth.clone()).chain(behind).collect();
+        let view = |parts: &[ScriptPart]| {
+            let (translator, _) = run_events(&generate::bytes(parts, false), 4096, None, end.clone());
+            translator.view().clone()
+        };
+        let (held, truth) = (view(&all), view(&truth));
+        let left = threadway::run::snapshots(held.messages(), truth.messages());
+        prop_assert!(left.is_empty(), "held {:#?}, but the truth is {:#?}", held.messages(), truth.messages());
+        let state = |view: &View| -> Value {
+            serde_json::from_str(view.state().unwrap().to_json().get()).unwrap()
+        };
+        prop_assert_eq!(state(&held), state(&truth));
     }
 
     #[test]

@@ -174,17 +174,13 @@ impl Translator {
             return;
         }
         self.phase = Phase::Ended;
-        let outcome = self.outcome(end);
+        let end = self.understand(end);
         self.out.close_all();
-        match &outcome {
-            // What LangGraph holds in the end is not known: what was said stays.
-            Outcome::Failed { .. } if self.error.is_none() => {}
-            Outcome::Finished { .. }
-            | Outcome::Interrupted(_)
-            | Outcome::Cancelled
-            | Outcome::Failed { .. } => self.reconcile(),
+        // Of a run that is lost it is not known what LangGraph holds: what was said stays.
+        if !matches!(end, StreamEnd::Lost { .. }) {
+            self.reconcile();
         }
-        let outcome = self.complete(outcome);
+        let outcome = self.outcome(end);
         self.out.ended(outcome, self.ledger.sums());
         self.out.drain_into(out);
     }
@@ -264,57 +260,61 @@ impl Translator {
         }
     }
 
+    /// Where nobody could be asked, the stream itself has to tell.
+    fn understand(&self, end: StreamEnd) -> StreamEnd {
+        match end {
+            StreamEnd::Complete => match &self.error {
+                Some(error) => StreamEnd::Failed(error.clone()),
+                None if self.is_mid_sentence() && !self.is_interrupted() => StreamEnd::Lost {
+                    code: STREAM_INCOMPLETE,
+                    message: "the stream broke off in the middle of a message".to_owned(),
+                },
+                None => StreamEnd::Succeeded,
+            },
+            // The stream names the exception, which the record may not.
+            StreamEnd::Failed(error) => StreamEnd::Failed(self.error.clone().unwrap_or(error)),
+            end @ (StreamEnd::Succeeded | StreamEnd::Cancelled | StreamEnd::Lost { .. }) => end,
+        }
+    }
+
     fn outcome(&self, end: StreamEnd) -> Outcome {
-        let failed = |error: &RunError| {
-            if is_cancel(error) {
-                return Outcome::Cancelled;
-            }
-            Outcome::Failed { code: error.code.clone(), message: error.message.clone() }
-        };
         match end {
             StreamEnd::Lost { code, message } => Outcome::Failed { code: code.to_owned(), message },
             StreamEnd::Cancelled => Outcome::Cancelled,
-            StreamEnd::Failed(error) => failed(self.error.as_ref().unwrap_or(&error)),
-            StreamEnd::Complete | StreamEnd::Succeeded => match &self.error {
-                Some(error) => failed(error),
-                None if self.is_at_breakpoint || !self.interrupts.is_empty() => {
-                    Outcome::Interrupted(self.interrupts.clone())
-                }
-                None if end == StreamEnd::Complete && self.is_mid_sentence() => Outcome::Failed {
-                    code: STREAM_INCOMPLETE.to_owned(),
-                    message: "the stream broke off in the middle of a message".to_owned(),
-                },
-                None => Outcome::Finished { pending_calls: Vec::new() },
-            },
+            StreamEnd::Failed(error) if is_cancel(&error) => Outcome::Cancelled,
+            StreamEnd::Failed(RunError { code, message }) => Outcome::Failed { code, message },
+            StreamEnd::Complete | StreamEnd::Succeeded if self.is_interrupted() => {
+                Outcome::Interrupted(self.questions())
+            }
+            StreamEnd::Complete | StreamEnd::Succeeded => {
+                let view = self.view();
+                let pending = |id: &&Id| view.call(id).is_some() && !view.is_answered(id);
+                let pending_calls = self.announced.iter().filter(pending).cloned().collect();
+                Outcome::Finished { pending_calls }
+            }
         }
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.is_at_breakpoint || !self.interrupts.is_empty()
+    }
+
+    /// The interrupts of the run, each with the calls that it is about.
+    fn questions(&self) -> Vec<Interrupt> {
+        let mut questions = self.interrupts.clone();
+        if questions.is_empty() {
+            questions.push(Interrupt::breakpoint(&self.thread_id));
+        }
+        for question in &mut questions {
+            question.find_calls(self.view());
+        }
+        questions
     }
 
     /// Whether somebody was still speaking: a step alone may be open for want of an end mark.
     fn is_mid_sentence(&self) -> bool {
         let open = self.view().open();
         !open.texts.is_empty() || !open.thoughts.is_empty() || !open.calls.is_empty()
-    }
-
-    /// Adds what only the reconciled view can tell.
-    fn complete(&self, outcome: Outcome) -> Outcome {
-        match outcome {
-            Outcome::Finished { .. } => {
-                let view = self.view();
-                let pending = |id: &&Id| view.call(id).is_some() && !view.is_answered(id);
-                let pending_calls = self.announced.iter().filter(pending).cloned().collect();
-                Outcome::Finished { pending_calls }
-            }
-            Outcome::Interrupted(mut interrupts) => {
-                if interrupts.is_empty() {
-                    interrupts.push(Interrupt::breakpoint(&self.thread_id));
-                }
-                for interrupt in &mut interrupts {
-                    interrupt.find_calls(self.view());
-                }
-                Outcome::Interrupted(interrupts)
-            }
-            outcome @ (Outcome::Cancelled | Outcome::Failed { .. }) => outcome,
-        }
     }
 
     /// Brings the client's conversation to LangGraph's, where the latter is known.

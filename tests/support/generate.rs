@@ -182,7 +182,8 @@ fn interrupts() -> impl Strategy<Value = Value> {
     vec(prop_oneof![interrupt, approval], 0..3).prop_map(Value::from)
 }
 
-fn values() -> impl Strategy<Value = Value> {
+/// A state as `values` tells it.
+pub(crate) fn values() -> impl Strategy<Value = Value> {
     (state(), vec(whole(), 0..4), prop::option::weighted(0.2, interrupts()), 0_u8..10).prop_map(
         |(mut state, messages, interrupts, roll)| {
             if let Some(interrupts) = interrupts {
