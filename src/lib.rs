@@ -44,7 +44,12 @@
 //! Each has a test of its own; `docs/decisions.md` tells why things are as they are.
 
 pub mod agui;
+pub mod cli;
+pub mod config;
 pub mod json;
 pub mod langgraph;
 pub mod run;
+pub mod runs;
+pub mod server;
 pub mod sse;
+pub mod upstream;

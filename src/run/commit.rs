@@ -165,19 +165,22 @@ pub fn snapshots(held: &[Message], target: &[Message]) -> Vec<Vec<Message>> {
         return vec![target.to_vec()];
     }
     let common = held.iter().zip(target).take_while(|(a, b)| a.id == b.id).count();
-    through(common, target).into()
+    through(common, target)
 }
 
 /// The snapshots that bring any client to `target`, whatever it holds.
-pub fn snapshots_for_anyone(target: &[Message]) -> [Vec<Message>; 2] {
+pub fn snapshots_for_anyone(target: &[Message]) -> Vec<Vec<Message>> {
     through(0, target)
 }
 
-fn through(common: usize, target: &[Message]) -> [Vec<Message>; 2] {
+fn through(common: usize, target: &[Message]) -> Vec<Vec<Message>> {
+    if common == target.len() {
+        return vec![target.to_vec()];
+    }
     let mut prefix: Vec<_> = target.iter().take(common).cloned().collect();
     let is_thought = |message: &Message| message.role == Role::Reasoning;
     if target.iter().any(is_thought) && !prefix.iter().any(is_thought) {
         prefix.push(Message::new(Id::from(EMPTY_THOUGHT), Role::Reasoning));
     }
-    [prefix, target.to_vec()]
+    vec![prefix, target.to_vec()]
 }

@@ -161,7 +161,9 @@ impl Translator {
             if !is_known {
                 self.out.state_snapshot(json);
             }
-            self.base(values.messages.as_deref().unwrap_or_default());
+            if let Some(messages) = &values.messages {
+                self.base(messages);
+            }
         }
         self.out.drain_into(out);
     }

@@ -6,4 +6,5 @@ pub(crate) mod capture;
 pub(crate) mod generate;
 pub(crate) mod judge;
 pub(crate) mod schema;
+pub(crate) mod upstream;
 pub(crate) mod verify;

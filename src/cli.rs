@@ -1,0 +1,83 @@
+//! What may be typed on the command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0   everything was done
+  1   it failed while it ran
+  2   translate: the capture is not whole
+  64  the command line or the configuration is wrong";
+
+/// Serves a LangGraph server's threads and runs to AG-UI clients.
+#[derive(Debug, Parser)]
+#[command(name = "threadway", version, after_help = EXIT_CODES)]
+pub struct Cli {
+    /// What is to be done.
+    #[command(subcommand)]
+    pub command: Command,
+    /// What is logged on stderr, as `info` or `threadway=debug,warn` [default: info].
+    #[arg(
+        long,
+        global = true,
+        env = "THREADWAY_LOG",
+        hide_env_values = true,
+        value_name = "FILTER"
+    )]
+    pub log: Option<String>,
+}
+
+/// What can be done.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve the agents of a LangGraph server.
+    #[command(after_help = EXIT_CODES)]
+    Serve(Serve),
+    /// Translate a recorded LangGraph stream from stdin to stdout.
+    #[command(after_help = EXIT_CODES)]
+    Translate(Translate),
+}
+
+/// How to serve. A flag beats the environment, which beats the config file.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Serve {
+    /// The URL of the LangGraph server, as `http://127.0.0.1:2024`.
+    #[arg(long, env = "THREADWAY_UPSTREAM", hide_env_values = true, value_name = "URL")]
+    pub upstream: Option<String>,
+    /// Where to listen; port 0 picks a free one [default: 127.0.0.1:8484].
+    #[arg(long, env = "THREADWAY_LISTEN", hide_env_values = true, value_name = "ADDR")]
+    pub listen: Option<String>,
+    /// A config file; config.toml.example shows all that it may hold.
+    #[arg(long, env = "THREADWAY_CONFIG", hide_env_values = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// How to translate.
+#[derive(Args, Clone, Debug)]
+pub struct Translate {
+    /// The protocol to translate to.
+    #[arg(long)]
+    pub to: Target,
+    /// Write one JSON document a line instead of SSE.
+    #[arg(long)]
+    pub ndjson: bool,
+    /// LangGraph's thread [default: the run id, or else `thread`].
+    #[arg(long, value_name = "ID")]
+    pub thread_id: Option<String>,
+    /// The run as the client calls it [default: LangGraph's id].
+    #[arg(long, value_name = "ID")]
+    pub run_id: Option<String>,
+    /// A `RunAgentInput` as JSON: its ids, and the messages that its client holds
+    /// [default: a 1.0 client that holds none].
+    #[arg(long, value_name = "FILE")]
+    pub input: Option<PathBuf>,
+}
+
+/// A protocol to translate to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Target {
+    /// AG-UI 1.0.
+    Agui,
+}

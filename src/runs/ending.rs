@@ -1,0 +1,150 @@
+//! What the end of a run's stream means: the run's record knows, the stream does not.
+
+use std::time::Duration;
+
+use super::{Feed, UPSTREAM_LOST};
+use crate::langgraph::{RunError, ThreadState};
+use crate::run::StreamEnd;
+use crate::upstream::{Client, Error, RunStatus};
+
+/// How often the record is read while it says that the run goes on, although its stream has ended
+/// in order. The Python server's is up to date 2 ms after the end; one that writes it to a
+/// database may need a moment.
+pub(super) const RECORD_READS: u32 = 5;
+
+/// The pause before the record is read again; it doubles each time, to 1.5 s in all.
+pub(super) const RECORD_PAUSE: Duration = Duration::from_millis(100);
+
+/// How a stream's body ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum BodyEnd {
+    /// In order. A server that is stopped ends its streams in order too.
+    Clean,
+    /// Otherwise, and why.
+    Cut(String),
+}
+
+/// How a run ended, and what its thread came to.
+#[derive(Debug)]
+pub(super) struct Ending {
+    /// The thread's state as the server sends it, where it was needed and is this run's.
+    pub(super) state: Option<String>,
+    /// The end.
+    pub(super) end: StreamEnd,
+}
+
+/// Asks how the run ended.
+pub(super) async fn ask(upstream: &Client, thread_id: &str, feed: &Feed, end: BodyEnd) -> Ending {
+    let Some(run_id) = feed.run_id() else {
+        return lost(feed, "the stream ended before it named its run".to_owned());
+    };
+    let status = match status(upstream, thread_id, run_id, &end).await {
+        Ok(status) => status,
+        Err(error) => return lost(feed, why(&end, &format!("how it went on is unknown: {error}"))),
+    };
+    match status {
+        RunStatus::Success => succeeded(upstream, thread_id, run_id, feed, end).await,
+        RunStatus::Error => StreamEnd::Failed(failure(upstream, thread_id, feed).await).into(),
+        RunStatus::Timeout => StreamEnd::Failed(RunError {
+            code: "timeout".to_owned(),
+            message: "LangGraph stopped the run at its time limit".to_owned(),
+        })
+        .into(),
+        RunStatus::Interrupted => StreamEnd::Cancelled.into(),
+        RunStatus::Pending | RunStatus::Running => {
+            lost(feed, why(&end, "the run goes on in LangGraph"))
+        }
+        RunStatus::Unknown => lost(feed, why(&end, "the run's record tells no known status")),
+    }
+}
+
+/// The run's status: after an end in order, with some patience for a record that lags behind.
+async fn status(
+    upstream: &Client,
+    thread_id: &str,
+    run_id: &str,
+    end: &BodyEnd,
+) -> Result<RunStatus, Error> {
+    let mut pause = RECORD_PAUSE;
+    let reads = if *end == BodyEnd::Clean { RECORD_READS } else { 1 };
+    for _ in 1..reads {
+        let status = upstream.run(thread_id, run_id).await?.status;
+        if !matches!(status, RunStatus::Pending | RunStatus::Running) {
+            return Ok(status);
+        }
+        tokio::time::sleep(pause).await;
+        pause *= 2;
+    }
+    Ok(upstream.run(thread_id, run_id).await?.status)
+}
+
+/// "Interrupted if the run's own stream, or a state whose `metadata.run_id` is this run, holds
+/// open interrupts": a stream that showed some needs no state, unless its end is missing.
+async fn succeeded(
+    upstream: &Client,
+    thread_id: &str,
+    run_id: &str,
+    feed: &Feed,
+    end: BodyEnd,
+) -> Ending {
+    let is_told = feed.shown().has_interrupt || feed.shown().error.is_some();
+    if is_told && end == BodyEnd::Clean {
+        return StreamEnd::Succeeded.into();
+    }
+    let state = match upstream.thread_state(thread_id).await {
+        Ok(state) => state.filter(|state| is_of(state, run_id)),
+        Err(error) => {
+            tracing::warn!(thread_id, run_id, %error, "the state at a run's end was not read");
+            None
+        }
+    };
+    match (end, &state) {
+        (BodyEnd::Cut(reason), None) => {
+            let then = "the run itself succeeded: load the thread to see its end";
+            lost(feed, why(&BodyEnd::Cut(reason), then))
+        }
+        (BodyEnd::Clean | BodyEnd::Cut(_), _) => Ending { state, end: StreamEnd::Succeeded },
+    }
+}
+
+/// A later run of the thread has a state of its own.
+fn is_of(state: &str, run_id: &str) -> bool {
+    ThreadState::parse(state).is_some_and(|state| state.run_id.as_deref() == Some(run_id))
+}
+
+/// Why the run failed: as its stream says, else as its thread does.
+async fn failure(upstream: &Client, thread_id: &str, feed: &Feed) -> RunError {
+    if let Some(error) = &feed.shown().error {
+        return error.clone();
+    }
+    match upstream.thread_error(thread_id).await {
+        Ok(Some(error)) => error,
+        Ok(None) | Err(_) => RunError {
+            code: "run_failed".to_owned(),
+            message: "the run failed; LangGraph's log tells why".to_owned(),
+        },
+    }
+}
+
+/// A stream that told of its failure has said all there is.
+fn lost(feed: &Feed, message: String) -> Ending {
+    match &feed.shown().error {
+        Some(error) => StreamEnd::Failed(error.clone()).into(),
+        None => StreamEnd::Lost { code: UPSTREAM_LOST, message }.into(),
+    }
+}
+
+fn why(end: &BodyEnd, then: &str) -> String {
+    match end {
+        BodyEnd::Clean => format!("the stream of the run ended early; {then}"),
+        BodyEnd::Cut(reason) => format!("the stream of the run broke off ({reason}); {then}"),
+    }
+}
+
+// === impl Ending ===
+
+impl From<StreamEnd> for Ending {
+    fn from(end: StreamEnd) -> Self {
+        Self { state: None, end }
+    }
+}

@@ -1,0 +1,111 @@
+//! Where a thread forks: the last checkpoint of its past that does not hold a message.
+
+use serde_json::value::RawValue;
+
+use crate::json;
+use crate::langgraph::{Message, ThreadState};
+use crate::upstream::{Client, Error};
+
+/// How many states are read at once: a turn of an agent with tools makes about five, so that the
+/// last few turns come in one page.
+const PAGE_STATES: usize = 20;
+
+/// How many pages are read: 1,000 states, some hundred turns. Who edits a message before that is
+/// told so.
+const MAX_PAGES: usize = 50;
+
+/// Why there is no place to fork a thread at.
+#[derive(Debug, thiserror::Error)]
+pub enum ForkError {
+    /// The history could not be read.
+    #[error(transparent)]
+    Upstream(#[from] Error),
+    /// Every checkpoint on the way back holds the message.
+    #[error(
+        "message {message_id} was changed, but the thread has no checkpoint from before it; \
+         send it under a new id, or begin a new thread"
+    )]
+    NoneBefore {
+        /// The message.
+        message_id: String,
+    },
+    /// The message is too far back.
+    #[error(
+        "message {message_id} was changed, but it is more than {} checkpoints back; send it under \
+         a new id, or begin a new thread",
+        PAGE_STATES * MAX_PAGES
+    )]
+    TooFarBack {
+        /// The message.
+        message_id: String,
+    },
+}
+
+/// A checkpoint of the history, as far as we act on it.
+#[derive(Debug, PartialEq, Eq)]
+struct Checkpoint {
+    id: String,
+    parent: Option<String>,
+    holds_message: bool,
+}
+
+/// The id of the checkpoint to fork at, so that a message and all after it are as never said.
+///
+/// The way back leads from parent to parent. The history also lists the branches that earlier
+/// forks have left, and a state of such a branch may lack the message and still be no past of it.
+pub async fn fork_point(
+    upstream: &Client,
+    thread_id: &str,
+    message_id: &str,
+) -> Result<String, ForkError> {
+    let none_before = || ForkError::NoneBefore { message_id: message_id.to_owned() };
+    let mut wanted: Option<String> = None;
+    let mut before: Option<String> = None;
+    for _ in 0..MAX_PAGES {
+        let page = upstream.history_page(thread_id, before.as_deref(), PAGE_STATES).await?;
+        let page = read_page(&page, message_id);
+        let is_last = page.len() < PAGE_STATES;
+        before = page.last().map(|checkpoint| checkpoint.id.clone());
+        for checkpoint in page {
+            if wanted.as_ref().is_some_and(|wanted| *wanted != checkpoint.id) {
+                continue;
+            }
+            if !checkpoint.holds_message {
+                return Ok(checkpoint.id);
+            }
+            wanted = Some(checkpoint.parent.ok_or_else(none_before)?);
+        }
+        if is_last {
+            return Err(none_before());
+        }
+    }
+    Err(ForkError::TooFarBack { message_id: message_id.to_owned() })
+}
+
+/// The checkpoints of a page. The Python server also names the ids beside these members; the
+/// JavaScript one does not.
+fn read_page(page: &str, message_id: &str) -> Vec<Checkpoint> {
+    let items: Vec<&RawValue> = serde_json::from_str(page).unwrap_or_default();
+    let read = |item: &&RawValue| {
+        let members = json::members(item)?;
+        let id_of = |name| {
+            let checkpoint = members.get(name).and_then(json::members)?;
+            Some(checkpoint.string("checkpoint_id")?.into_owned())
+        };
+        Some(Checkpoint {
+            id: id_of("checkpoint")?,
+            parent: id_of("parent_checkpoint"),
+            holds_message: holds(item.get(), message_id),
+        })
+    };
+    items.iter().filter_map(read).collect()
+}
+
+fn holds(state: &str, message_id: &str) -> bool {
+    let state = ThreadState::parse(state);
+    let messages = state.and_then(|state| state.values).and_then(|values| values.messages);
+    let is_it = |raw: &&RawValue| {
+        Message::parse(raw).and_then(|message| message.id()).is_some_and(|id| id == message_id)
+    };
+    messages.unwrap_or_default().iter().any(is_it)
+}

@@ -1,0 +1,117 @@
+//! The body of a streamed response: pulls a run's events and writes them for one client.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame};
+use tokio::time::{Instant, Sleep};
+use tokio_util::sync::ReusableBoxFuture;
+
+use super::wire::Encoder;
+use crate::run::RunEvent;
+use crate::runs::RunReader;
+
+/// How long a stream may be silent before it gives a sign of life: proxies cut at 30 to 60 s.
+pub const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// How long an `EventSource` is to wait before it reconnects.
+pub const RETRY: Duration = Duration::from_secs(3);
+
+/// The body of one stream.
+///
+/// Nothing runs beside it: the upstream is read when the client's connection asks for more, so a
+/// slow client slows the reading, and one that leaves drops it. A frame of the wire is never cut.
+pub(super) struct RunBody {
+    encoder: Encoder,
+    reading: Reading,
+    /// What is ready to be sent.
+    out: Vec<u8>,
+    silence: Pin<Box<Sleep>>,
+}
+
+/// How far the reading is.
+enum Reading {
+    /// The next events are awaited.
+    Next(ReusableBoxFuture<'static, (Box<RunReader>, Option<Vec<RunEvent>>)>),
+    /// The run's end was written.
+    Over,
+}
+
+async fn next(mut reader: Box<RunReader>) -> (Box<RunReader>, Option<Vec<RunEvent>>) {
+    let events = reader.next().await;
+    (reader, events)
+}
+
+// === impl RunBody ===
+
+impl RunBody {
+    pub(super) fn new(reader: RunReader, encoder: Encoder) -> Self {
+        let mut out = Vec::new();
+        encoder.wire().begin(&mut out, RETRY);
+        Self {
+            encoder,
+            reading: Reading::Next(ReusableBoxFuture::new(next(Box::new(reader)))),
+            out,
+            silence: Box::pin(tokio::time::sleep(KEEP_ALIVE)),
+        }
+    }
+
+    /// Pulls events until some make bytes, or the run is over.
+    fn poll_events(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while let Reading::Next(future) = &mut self.reading {
+            let (reader, events) = ready!(future.poll(cx));
+            let Some(events) = events else {
+                self.reading = Reading::Over;
+                break;
+            };
+            future.set(next(reader));
+            self.encoder.encode(&events, &mut self.out);
+            if !self.out.is_empty() {
+                break;
+            }
+        }
+        Poll::Ready(())
+    }
+
+    fn poll_silence(&mut self, cx: &mut Context<'_>) {
+        while self.silence.as_mut().poll(cx).is_ready() {
+            self.encoder.wire().keep_alive(&mut self.out);
+            self.silence.as_mut().reset(Instant::now() + KEEP_ALIVE);
+        }
+    }
+}
+
+impl Body for RunBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let this = &mut *self;
+        let is_waiting = this.poll_events(cx).is_pending();
+        if is_waiting {
+            this.poll_silence(cx);
+        }
+        match (this.out.is_empty(), is_waiting) {
+            (false, _) => {
+                this.silence.as_mut().reset(Instant::now() + KEEP_ALIVE);
+                let bytes = Bytes::from(std::mem::take(&mut this.out));
+                Poll::Ready(Some(Ok(Frame::data(bytes))))
+            }
+            (true, true) => Poll::Pending,
+            (true, false) => Poll::Ready(None),
+        }
+    }
+}
+
+impl fmt::Debug for RunBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunBody").field("encoder", &self.encoder).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,140 @@
+//! Every refusal as one kind of response: a status, a stable code, and what to do about it.
+
+use axum::response::{IntoResponse, Response};
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Method, StatusCode, Uri};
+use serde::Serialize;
+
+use crate::upstream::Error;
+
+/// A refusal.
+#[derive(Debug)]
+pub(super) struct Reject {
+    status: StatusCode,
+    /// Stable: a program may act on it.
+    code: &'static str,
+    /// For a person: what happened, with which input, what to do.
+    message: String,
+}
+
+#[derive(Serialize)]
+struct RejectBody<'a> {
+    error: &'a str,
+    message: &'a str,
+}
+
+pub(super) async fn unknown_route(uri: Uri) -> Reject {
+    let message = format!(
+        "there is no route {}; runs are started with POST /agui/agent/{{agent}}/run",
+        uri.path()
+    );
+    Reject::new(StatusCode::NOT_FOUND, "unknown_route", message)
+}
+
+pub(super) async fn wrong_method(method: Method, uri: Uri) -> Reject {
+    let message =
+        format!("{} does not take {method}; the `allow` header names what it takes", uri.path());
+    Reject::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", message)
+}
+
+// === impl Reject ===
+
+impl Reject {
+    pub(super) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self { status, code, message: message.into() }
+    }
+
+    /// What is wrong with the request itself.
+    pub(super) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid_request", message)
+    }
+
+    /// A run that the upstream did not start.
+    pub(super) fn not_started(error: &Error, agent: &str) -> Self {
+        match error {
+            // The JavaScript server says 404 of a graph's name too, the Python one 422.
+            Error::Status { code: 404, .. } => Self::unknown_agent(agent),
+            Error::Status { code: 422, detail } if detail.starts_with("Invalid assistant") => {
+                Self::unknown_agent(agent)
+            }
+            Error::Status { .. }
+            | Error::Unreachable { .. }
+            | Error::Timeout { .. }
+            | Error::NotAnEventStream { .. }
+            | Error::TooLarge { .. }
+            | Error::Interrupted { .. } => error.into(),
+        }
+    }
+
+    fn unknown_agent(agent: &str) -> Self {
+        let message = format!(
+            "LangGraph knows no agent `{agent}`; name a graph of the server's langgraph.json or \
+             an assistant's id"
+        );
+        Self::new(StatusCode::NOT_FOUND, "unknown_agent", message)
+    }
+}
+
+impl From<&Error> for Reject {
+    fn from(error: &Error) -> Self {
+        let bad_gateway = |code, what_to_do| {
+            Self::new(StatusCode::BAD_GATEWAY, code, format!("{error}; {what_to_do}"))
+        };
+        match error {
+            Error::Unreachable { .. } => {
+                bad_gateway("upstream_unreachable", "check that it runs, and the upstream's URL")
+            }
+            Error::Timeout { .. } => Self::new(
+                StatusCode::GATEWAY_TIMEOUT,
+                "upstream_timeout",
+                format!("{error}; look at the thread before you try again: it may have acted"),
+            ),
+            Error::Status { code: 401, .. } => {
+                Self::new(StatusCode::UNAUTHORIZED, "unauthorized", error.to_string())
+            }
+            Error::Status { code: 403, .. } => {
+                Self::new(StatusCode::FORBIDDEN, "forbidden", error.to_string())
+            }
+            Error::Status { code: 409, .. } => Self::thread_busy(),
+            // The JavaScript server's way to say the same.
+            Error::Status { code: 422, detail } if detail.contains("already running") => {
+                Self::thread_busy()
+            }
+            Error::Status { .. } => {
+                bad_gateway("upstream_refused", "the server's log may tell more")
+            }
+            Error::NotAnEventStream { .. } => bad_gateway(
+                "not_langgraph",
+                "check that the upstream's URL is that of a LangGraph API server",
+            ),
+            Error::TooLarge { .. } => {
+                bad_gateway("upstream_too_large", "have the graph keep less in its state")
+            }
+            Error::Interrupted { .. } => bad_gateway(
+                "upstream_interrupted",
+                "look at the thread before you try again: it may have acted",
+            ),
+        }
+    }
+}
+
+impl Reject {
+    fn thread_busy() -> Self {
+        let message = "the thread has a run that is not over; wait for its end or stop it, then \
+                       send the request again";
+        Self::new(StatusCode::CONFLICT, "thread_busy", message)
+    }
+}
+
+impl IntoResponse for Reject {
+    fn into_response(self) -> Response {
+        let Self { status, code, message } = self;
+        tracing::debug!(%status, code, reason = message, "request refused");
+        // Two strings always serialise.
+        let mut body =
+            serde_json::to_vec(&RejectBody { error: code, message: &message }).unwrap_or_default();
+        body.push(b'\n');
+        let json = HeaderValue::from_static("application/json");
+        (status, [(CONTENT_TYPE, json)], body).into_response()
+    }
+}

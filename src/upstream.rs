@@ -1,0 +1,420 @@
+//! The LangGraph API over HTTP: the only file that names its HTTP client.
+//!
+//! Nothing is repeated here and no redirect is followed: a second POST would start a second run.
+//! Each answer is bounded in time and size, but for a run's stream, which may be silent for a
+//! while and lasts as long as the run.
+
+mod error;
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use reqwest::header::{CONTENT_LOCATION, CONTENT_TYPE, HeaderMap, LOCATION};
+use reqwest::{Method, RequestBuilder, Response, Url};
+use serde::Serialize;
+
+pub use error::{Error, MAX_DETAIL_CHARS};
+
+use crate::json;
+use crate::langgraph::{RunError, RunRequest};
+use crate::sse;
+
+/// How long the upstream may take to accept a connection: enough for a slow network, and what a
+/// client still waits for.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a run's stream may take to begin. Both servers send the headers as soon as the run is
+/// recorded (9 ms measured), also where the run itself has to wait.
+pub const START_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// How long a run's stream may be silent.
+///
+/// The Python server sends a sign of life every 5 s. The JavaScript one never does, and a tool
+/// that is silent for five minutes is a healthy run there: twice that is taken for a dead
+/// connection.
+pub const SILENCE_TIMEOUT: Duration = Duration::from_mins(10);
+
+/// How long any other answer may take, read to its end.
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a connection is kept for the next request: less than the 5 s after which both servers
+/// close an idle one, so that a POST does not meet a connection that is being closed.
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The largest answer that is read: a state may be as large as the event that carries it.
+pub const MAX_ANSWER_BYTES: usize = sse::MAX_EVENT_BYTES;
+
+/// The largest error body that is read. Both servers' are some hundred bytes; some name every
+/// graph of the server.
+const MAX_ERROR_BYTES: usize = 64 * 1024;
+
+/// A LangGraph API server. Clones share its connections.
+#[derive(Clone, Debug)]
+pub struct Client {
+    http: reqwest::Client,
+    base: BaseUrl,
+}
+
+/// Where a LangGraph API server is: an http or https URL, with or without a path.
+#[derive(Clone, PartialEq, Eq)]
+pub struct BaseUrl(Url);
+
+/// Why a text is no [`BaseUrl`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BaseUrlError {
+    /// It is no URL at all.
+    #[error("an absolute URL, as http://127.0.0.1:2024 ({0})")]
+    NotAUrl(String),
+    /// Its scheme is not one that we speak.
+    #[error("a URL that begins with http:// or https://")]
+    Scheme,
+    /// It says more than where the server is.
+    #[error("a URL without user, password, query and fragment")]
+    Extra,
+}
+
+/// A client could not be set up: the system's certificates or TLS are out of reach.
+#[derive(Debug, thiserror::Error)]
+#[error("the HTTP client could not be set up: {0}")]
+pub struct SetupError(String);
+
+/// A run that was started, and its stream.
+#[derive(Debug)]
+pub struct RunStream {
+    /// LangGraph's id of the run, where the response's headers tell it.
+    pub run_id: Option<String>,
+    /// The stream.
+    pub body: Body,
+}
+
+/// The bytes of a run's stream, as they come. Dropping it closes the connection.
+pub struct Body(Response);
+
+/// What a server tells of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunRecord {
+    /// How far it is.
+    pub status: RunStatus,
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunStatus {
+    /// It waits for its turn.
+    Pending,
+    /// It runs.
+    Running,
+    /// It is through, or stopped to ask a question.
+    Success,
+    /// It failed. The JavaScript server says so of a cancelled run too.
+    Error,
+    /// The server stopped it at its time limit.
+    Timeout,
+    /// Somebody stopped it.
+    Interrupted,
+    /// A status that this version does not know.
+    Unknown,
+}
+
+/// The body of `POST /threads`.
+#[derive(Serialize)]
+struct NewThread<'a> {
+    thread_id: &'a str,
+    if_exists: &'static str,
+    metadata: ThreadMetadata<'a>,
+}
+
+/// What lets another replica tell the client's name of the thread.
+#[derive(Serialize)]
+struct ThreadMetadata<'a> {
+    threadway_thread_id: &'a str,
+}
+
+// === impl Client ===
+
+impl Client {
+    /// A client of the server at this URL. No connection is made yet.
+    pub fn new(base: BaseUrl) -> Result<Self, SetupError> {
+        let http = reqwest::Client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            .retry(reqwest::retry::never())
+            // Only the configuration may name a proxy.
+            .no_proxy()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .read_timeout(SILENCE_TIMEOUT)
+            .pool_idle_timeout(IDLE_TIMEOUT)
+            .tcp_nodelay(true)
+            .build()
+            .map_err(|error| SetupError(causes(&error)))?;
+        Ok(Self { http, base })
+    }
+
+    /// Starts a run. It goes on upstream whatever becomes of the stream.
+    pub async fn start_run(
+        &self,
+        thread_id: &str,
+        request: &RunRequest,
+    ) -> Result<RunStream, Error> {
+        let post = self.request(Method::POST, &["threads", thread_id, "runs", "stream"]);
+        let sent = with_json(post, request).send();
+        let response = match tokio::time::timeout(START_TIMEOUT, sent).await {
+            Ok(response) => successful(response.map_err(|e| failure(&e, START_TIMEOUT))?).await?,
+            Err(_) => return Err(Error::Timeout { waited: START_TIMEOUT }),
+        };
+        let content_type = header(response.headers(), &CONTENT_TYPE).unwrap_or_default();
+        if !content_type.trim_start().to_ascii_lowercase().starts_with("text/event-stream") {
+            return Err(Error::NotAnEventStream { content_type: content_type.to_owned() });
+        }
+        Ok(RunStream { run_id: run_id(response.headers()), body: Body(response) })
+    }
+
+    /// What the server tells of a run.
+    pub async fn run(&self, thread_id: &str, run_id: &str) -> Result<RunRecord, Error> {
+        let body = self.get(&["threads", thread_id, "runs", run_id]).await?;
+        let members: json::Members<'_> = serde_json::from_str(&body).unwrap_or_default();
+        let status = members.string("status").map_or(RunStatus::Unknown, |s| RunStatus::of(&s));
+        Ok(RunRecord { status })
+    }
+
+    /// Why the last run of a thread failed, where the server keeps it: only the Python one does.
+    pub async fn thread_error(&self, thread_id: &str) -> Result<Option<RunError>, Error> {
+        let body = self.get(&["threads", thread_id]).await?;
+        let members: json::Members<'_> = serde_json::from_str(&body).unwrap_or_default();
+        let error = members.get("error").filter(|error| error.get() != "null");
+        Ok(error.map(|error| RunError::parse(error.get())))
+    }
+
+    /// The thread's newest state as the server sends it; `None` for a thread that is not there.
+    pub async fn thread_state(&self, thread_id: &str) -> Result<Option<String>, Error> {
+        match self.get(&["threads", thread_id, "state"]).await {
+            Ok(body) => Ok(Some(body)),
+            Err(Error::Status { code: 404, .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Creates a thread, if it is not there, that remembers the client's name for it.
+    pub async fn create_thread(
+        &self,
+        thread_id: &str,
+        client_thread_id: &str,
+    ) -> Result<(), Error> {
+        let thread = NewThread {
+            thread_id,
+            if_exists: "do_nothing",
+            metadata: ThreadMetadata { threadway_thread_id: client_thread_id },
+        };
+        let request = self.request(Method::POST, &["threads"]);
+        answer(with_json(request, &thread)).await?;
+        Ok(())
+    }
+
+    /// A page of the thread's states as the server sends it, newest first, from the one before
+    /// `before` on.
+    pub async fn history_page(
+        &self,
+        thread_id: &str,
+        before: Option<&str>,
+        limit: usize,
+    ) -> Result<String, Error> {
+        // As a GET: in a POST's body the Python server wants `before` as an object, and the
+        // JavaScript one as a string (langgraph-api 0.16.7 and 2.0.0).
+        let mut url = self.url(&["threads", thread_id, "history"]);
+        url.query_pairs_mut().append_pair("limit", &limit.to_string());
+        if let Some(before) = before {
+            url.query_pairs_mut().append_pair("before", before);
+        }
+        answer(self.http.get(url)).await
+    }
+
+    async fn get(&self, path: &[&str]) -> Result<String, Error> {
+        answer(self.request(Method::GET, path)).await
+    }
+
+    fn request(&self, method: Method, path: &[&str]) -> RequestBuilder {
+        self.http.request(method, self.url(path))
+    }
+
+    /// Each segment is escaped: ids come from outside.
+    fn url(&self, path: &[&str]) -> Url {
+        let mut url = self.base.0.clone();
+        // A URL with http or https always has a path.
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(path);
+        }
+        url
+    }
+}
+
+/// Reads one bounded answer to its end.
+async fn answer(request: RequestBuilder) -> Result<String, Error> {
+    let sent = request.timeout(ANSWER_TIMEOUT).send().await;
+    let mut response = successful(sent.map_err(|e| failure(&e, ANSWER_TIMEOUT))?).await?;
+    let body = read(&mut response, MAX_ANSWER_BYTES).await?;
+    Ok(String::from_utf8(body)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+}
+
+/// The response, if the server does what was asked; else what it says instead.
+async fn successful(mut response: Response) -> Result<Response, Error> {
+    if response.status().is_success() {
+        return Ok(response);
+    }
+    let code = response.status().as_u16();
+    // Half an error text is better than none.
+    let body = read(&mut response, MAX_ERROR_BYTES).await.unwrap_or_default();
+    Err(Error::status(code, &String::from_utf8_lossy(&body)))
+}
+
+async fn read(response: &mut Response, limit: usize) -> Result<Vec<u8>, Error> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|e| failure(&e, ANSWER_TIMEOUT))? {
+        if body.len() + chunk.len() > limit {
+            return Err(Error::TooLarge { limit });
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+fn with_json(request: RequestBuilder, body: &impl Serialize) -> RequestBuilder {
+    // Strings and raw values always serialise; an empty body is refused by the server.
+    let body = serde_json::to_vec(body).unwrap_or_default();
+    request.header(CONTENT_TYPE, "application/json").body(body)
+}
+
+/// The run's id: the Python server sends both headers, the JavaScript one `Content-Location` only.
+fn run_id(headers: &HeaderMap) -> Option<String> {
+    let location = header(headers, &CONTENT_LOCATION).or_else(|| header(headers, &LOCATION))?;
+    let mut segments = location.split(['/', '?']);
+    segments.find(|segment| *segment == "runs")?;
+    segments.next().filter(|id| !id.is_empty()).map(str::to_owned)
+}
+
+fn header<'a>(headers: &'a HeaderMap, name: &reqwest::header::HeaderName) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+fn failure(error: &reqwest::Error, waited: Duration) -> Error {
+    let reason = causes(error);
+    // A connection that times out while it is made is both.
+    if error.is_connect() {
+        Error::Unreachable { reason }
+    } else if error.is_timeout() {
+        Error::Timeout { waited }
+    } else {
+        Error::Interrupted { reason }
+    }
+}
+
+/// The last cause tells most, and names no URL.
+fn causes(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    cause.to_string()
+}
+
+// === impl Body ===
+
+impl Body {
+    /// The next bytes; `None` at the end. May be dropped while it waits.
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
+        self.0.chunk().await.map_err(|error| failure(&error, SILENCE_TIMEOUT))
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Body")
+    }
+}
+
+// === impl RunStatus ===
+
+impl RunStatus {
+    fn of(status: &str) -> Self {
+        match status {
+            "pending" => Self::Pending,
+            "running" => Self::Running,
+            "success" => Self::Success,
+            "error" => Self::Error,
+            "timeout" => Self::Timeout,
+            "interrupted" => Self::Interrupted,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+// === impl BaseUrl ===
+
+impl FromStr for BaseUrl {
+    type Err = BaseUrlError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let url = Url::parse(text).map_err(|error| BaseUrlError::NotAUrl(error.to_string()))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(BaseUrlError::Scheme);
+        }
+        let has_user = !url.username().is_empty() || url.password().is_some();
+        if has_user || url.query().is_some() || url.fragment().is_some() {
+            return Err(BaseUrlError::Extra);
+        }
+        Ok(Self(url))
+    }
+}
+
+impl fmt::Display for BaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.as_str().trim_end_matches('/'))
+    }
+}
+
+impl fmt::Debug for BaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_run_id_is_read_from_either_header() {
+        for (name, value, expected) in [
+            (CONTENT_LOCATION, "/threads/T/runs/R", Some("R")),
+            (LOCATION, "/threads/T/runs/R/stream", Some("R")),
+            (CONTENT_LOCATION, "https://h/prefix/threads/T/runs/R?x=1", Some("R")),
+            (CONTENT_LOCATION, "/runs/R", Some("R")),
+            (CONTENT_LOCATION, "/threads/T/runs/", None),
+            (CONTENT_LOCATION, "/elsewhere", None),
+            (CONTENT_TYPE, "/threads/T/runs/R", None),
+        ] {
+            let headers = HeaderMap::from_iter([(name, value.parse().unwrap())]);
+            assert_eq!(run_id(&headers).as_deref(), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn ids_cannot_leave_their_place_in_the_path() {
+        let client = Client::new("http://h:1/a/".parse().unwrap()).unwrap();
+        let url = |id| client.url(&["threads", id, "state"]).to_string();
+        assert_eq!(url("T"), "http://h:1/a/threads/T/state");
+        assert_eq!(url("../x?y#z"), "http://h:1/a/threads/..%2Fx%3Fy%23z/state");
+    }
+
+    #[test]
+    fn a_base_url_says_where_and_no_more() {
+        for text in ["http://127.0.0.1:2024", "https://h/prefix/", "http://[::1]:1/"] {
+            let url: BaseUrl = text.parse().unwrap();
+            assert_eq!(url.to_string(), text.trim_end_matches('/'));
+        }
+        for text in ["", "localhost:2024", "ftp://h", "http://u:p@h", "http://h?x", "http://h#x"] {
+            assert!(text.parse::<BaseUrl>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Why the upstream did not do what was asked, by what the caller does next.
+
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+
+use crate::json;
+
+/// How much of a server's explanation is kept: enough for both servers' sentences, too little for
+/// a state or a stack trace to leak through it.
+pub const MAX_DETAIL_CHARS: usize = 300;
+
+/// Why the upstream did not do what was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// No connection could be made, so nothing was asked.
+    #[error("the LangGraph server cannot be reached: {reason}")]
+    Unreachable {
+        /// What the system says.
+        reason: String,
+    },
+    /// The server was asked, and took too long; it may have done it.
+    #[error("the LangGraph server did not answer within {} s", waited.as_secs())]
+    Timeout {
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// The server refused.
+    #[error("the LangGraph server answered {code}{}", said(detail))]
+    Status {
+        /// The HTTP status.
+        code: u16,
+        /// Its explanation, bounded; may be empty.
+        detail: String,
+    },
+    /// What answered is no LangGraph server, or a proxy stands in front of it.
+    #[error("the LangGraph server answered with `{content_type}` instead of an event stream")]
+    NotAnEventStream {
+        /// What it sent instead.
+        content_type: String,
+    },
+    /// The answer does not end within the limit.
+    #[error("the LangGraph server's answer is longer than {limit} bytes")]
+    TooLarge {
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// The connection broke after the request had gone out; the server may have done it.
+    #[error("the connection to the LangGraph server broke: {reason}")]
+    Interrupted {
+        /// What the system says.
+        reason: String,
+    },
+}
+
+// === impl Error ===
+
+impl Error {
+    /// A refusal, with the explanation that is in its body.
+    pub(super) fn status(code: u16, body: &str) -> Self {
+        Self::Status { code, detail: bounded(&detail(body)) }
+    }
+}
+
+fn said(detail: &str) -> String {
+    if detail.is_empty() { String::new() } else { format!(": {detail}") }
+}
+
+/// The Python server writes `{"detail": ..}`, the JavaScript one plain text or zod's issues.
+fn detail(body: &str) -> String {
+    let body = body.trim();
+    let Ok(value) = serde_json::from_str::<&RawValue>(body) else {
+        // A proxy's page says nothing that a sentence could hold.
+        return if body.starts_with('<') { String::new() } else { body.to_owned() };
+    };
+    explanation(value).unwrap_or_else(|| value.get().to_owned())
+}
+
+fn explanation(value: &RawValue) -> Option<String> {
+    if let Some(text) = json::string(value) {
+        return Some(text.into_owned());
+    }
+    let members = json::members(value)?;
+    if let Some(detail) = members.get("detail") {
+        return Some(json::string(detail).map_or_else(|| detail.get().to_owned(), Into::into));
+    }
+    if let Some(text) = members.string("message") {
+        return Some(text.into_owned());
+    }
+    let error = members.get("error")?;
+    issues(error).or_else(|| explanation(error))
+}
+
+/// `{"issues": [{"path": [..], "message": ..}], "name": "ZodError"}`.
+fn issues(error: &RawValue) -> Option<String> {
+    let issues = json::items(json::members(error)?.get("issues")?)?;
+    let told: Vec<_> = issues
+        .into_iter()
+        .filter_map(|issue| {
+            let members = json::members(issue)?;
+            let path = members.get("path").and_then(json::items).unwrap_or_default();
+            let path: Vec<_> = path
+                .into_iter()
+                .map(|segment| json::string(segment).unwrap_or_else(|| segment.get().into()))
+                .collect();
+            let message = members.string("message")?;
+            Some(if path.is_empty() {
+                message.into_owned()
+            } else {
+                format!("{}: {message}", path.join("."))
+            })
+        })
+        .collect();
+    (!told.is_empty()).then(|| told.join("; "))
+}
+
+/// On one line, and no longer than the limit.
+fn bounded(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(MAX_DETAIL_CHARS) {
+        Some((at, _)) => format!("{}…", line.get(..at).unwrap_or_default()),
+        None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_servers_explanations_are_read() {
+        for (body, expected) in [
+            (r#"{"detail":"Thread or assistant not found."}"#, "Thread or assistant not found."),
+            (r#"{"detail":[{"loc":["body"]}]}"#, r#"[{"loc":["body"]}]"#),
+            ("Run not found", "Run not found"),
+            (r#""Run not found""#, "Run not found"),
+            (
+                r#"{"success":false,"error":{"issues":[{"path":["input","a",0],"message":"Required"},{"path":[],"message":"Bad"}],"name":"ZodError"}}"#,
+                "input.a.0: Required; Bad",
+            ),
+            (r#"{"success":false,"error":{"name":"ZodError","message":"[1]"}}"#, "[1]"),
+            (r#"{"error":"no"}"#, "no"),
+            (r#"{"other": 1}"#, r#"{"other": 1}"#),
+            ("<html><body>Bad Gateway</body></html>", ""),
+            ("one\r\n  two\n", "one two"),
+            ("", ""),
+        ] {
+            let Error::Status { detail, .. } = Error::status(400, body) else { panic!() };
+            assert_eq!(detail, expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn an_explanation_is_bounded() {
+        let Error::Status { detail, .. } = Error::status(500, &"ß".repeat(10_000)) else {
+            panic!()
+        };
+        assert_eq!(detail.chars().count(), MAX_DETAIL_CHARS + 1);
+        assert_eq!(Error::status(500, "").to_string(), "the LangGraph server answered 500");
+    }
+}

@@ -1,0 +1,120 @@
+//! A scripted LangGraph server on a real socket: a test reads each request and writes the answer.
+
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// The server. Requests wait until the test asks for them.
+pub(crate) struct Upstream {
+    listener: TcpListener,
+}
+
+/// One request, and the connection that waits for its answer.
+pub(crate) struct Exchange {
+    socket: TcpStream,
+    /// `POST /threads/T/runs/stream`
+    pub(crate) line: String,
+    /// The body, as text.
+    pub(crate) body: String,
+}
+
+// === impl Upstream ===
+
+impl Upstream {
+    pub(crate) async fn bind() -> Self {
+        Self { listener: TcpListener::bind("127.0.0.1:0").await.unwrap() }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address())
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.listener.local_addr().unwrap()
+    }
+
+    /// The next request, whatever it is.
+    pub(crate) async fn next(&self) -> Exchange {
+        let (mut socket, _) = self.listener.accept().await.unwrap();
+        let mut bytes = Vec::new();
+        let head_end = loop {
+            if let Some(at) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
+                break at + 4;
+            }
+            assert_ne!(socket.read_buf(&mut bytes).await.unwrap(), 0, "half a request");
+        };
+        let head = String::from_utf8(bytes[..head_end].to_vec()).unwrap();
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        let length: usize = length.map_or(0, |length| length.parse().unwrap());
+        while bytes.len() < head_end + length {
+            assert_ne!(socket.read_buf(&mut bytes).await.unwrap(), 0, "half a body");
+        }
+        let line = head.lines().next().unwrap().strip_suffix(" HTTP/1.1").unwrap().to_owned();
+        Exchange { socket, line, body: String::from_utf8(bytes[head_end..].to_vec()).unwrap() }
+    }
+
+    /// The next request, which must be this one.
+    pub(crate) async fn expect(&self, line: &str) -> Exchange {
+        let exchange = self.next().await;
+        assert_eq!(exchange.line, line);
+        exchange
+    }
+}
+
+// === impl Exchange ===
+
+impl Exchange {
+    /// Answers with a status and a whole body, and closes.
+    pub(crate) async fn answer(mut self, status: u16, content_type: &str, body: &str) {
+        let head = format!(
+            "HTTP/1.1 {status} Status\r\ncontent-type: {content_type}\r\ncontent-length: {}\r\n\
+             connection: close\r\n\r\n",
+            body.len()
+        );
+        self.write(head.as_bytes()).await;
+        self.write(body.as_bytes()).await;
+    }
+
+    pub(crate) async fn json(self, status: u16, body: &str) {
+        self.answer(status, "application/json", body).await;
+    }
+
+    /// Begins a stream, with more header lines of the test's choice.
+    pub(crate) async fn begin(&mut self, headers: &str) {
+        let head = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n{headers}\
+             transfer-encoding: chunked\r\nconnection: close\r\n\r\n"
+        );
+        self.write(head.as_bytes()).await;
+    }
+
+    /// Sends bytes of the stream, as one chunk.
+    pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        let bytes = bytes.as_ref();
+        self.write(format!("{:x}\r\n", bytes.len()).as_bytes()).await;
+        self.write(bytes).await;
+        self.write(b"\r\n").await;
+    }
+
+    /// Ends the stream in order.
+    pub(crate) async fn end(mut self) {
+        self.write(b"0\r\n\r\n").await;
+    }
+
+    /// Cuts the stream: the connection closes without its last chunk.
+    pub(crate) fn cut(self) {
+        drop(self);
+    }
+
+    /// Waits until the other side has closed the connection.
+    pub(crate) async fn closed(mut self) {
+        let mut byte = [0];
+        // A reset closes too.
+        assert_eq!(self.socket.read(&mut byte).await.unwrap_or(0), 0, "another request came");
+    }
+
+    async fn write(&mut self, bytes: &[u8]) {
+        self.socket.write_all(bytes).await.unwrap();
+    }
+}
