@@ -122,6 +122,16 @@ impl Translator {
         self.out.view()
     }
 
+    /// Whether the run has asked a question, or stopped at a static breakpoint.
+    pub fn is_interrupted(&self) -> bool {
+        self.is_at_breakpoint || !self.interrupts.is_empty()
+    }
+
+    /// Why the run failed, as its stream tells it.
+    pub fn error(&self) -> Option<&RunError> {
+        self.error.as_ref()
+    }
+
     /// Begins the run. What comes first begins it too; once is enough.
     pub fn start(&mut self, out: &mut Vec<RunEvent>) {
         if self.phase == Phase::New {
@@ -295,10 +305,6 @@ impl Translator {
                 Outcome::Finished { pending_calls }
             }
         }
-    }
-
-    fn is_interrupted(&self) -> bool {
-        self.is_at_breakpoint || !self.interrupts.is_empty()
     }
 
     /// The interrupts of the run, each with the calls that it is about.

@@ -28,7 +28,7 @@ pub fn translate(
             Ok(0) if feed.finish() != Ending::Clean => {
                 break Some("it ends inside an event".to_owned());
             }
-            Ok(0) if !feed.shown().is_langgraph => {
+            Ok(0) if !feed.is_langgraph() => {
                 break Some("it holds no part of a LangGraph stream".to_owned());
             }
             Ok(0) => break None,

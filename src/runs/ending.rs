@@ -87,7 +87,7 @@ async fn succeeded(
     feed: &Feed,
     end: BodyEnd,
 ) -> Ending {
-    let is_told = feed.shown().has_interrupt || feed.shown().error.is_some();
+    let is_told = feed.is_interrupted() || feed.error().is_some();
     if is_told && end == BodyEnd::Clean {
         return StreamEnd::Succeeded.into();
     }
@@ -114,7 +114,7 @@ fn is_of(state: &str, run_id: &str) -> bool {
 
 /// Why the run failed: as its stream says, else as its thread does.
 async fn failure(upstream: &Client, thread_id: &str, feed: &Feed) -> RunError {
-    if let Some(error) = &feed.shown().error {
+    if let Some(error) = feed.error() {
         return error.clone();
     }
     match upstream.thread_error(thread_id).await {
@@ -128,7 +128,7 @@ async fn failure(upstream: &Client, thread_id: &str, feed: &Feed) -> RunError {
 
 /// A stream that told of its failure has said all there is.
 fn lost(feed: &Feed, message: String) -> Ending {
-    match &feed.shown().error {
+    match feed.error() {
         Some(error) => StreamEnd::Failed(error.clone()).into(),
         None => StreamEnd::Lost { code: UPSTREAM_LOST, message }.into(),
     }

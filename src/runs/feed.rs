@@ -4,7 +4,7 @@ use crate::langgraph::{Body, Part, RunError, ThreadState};
 use crate::run::{RunEvent, StreamEnd, Translator};
 use crate::sse::{self, DecodeError, Decoder};
 
-/// The chain from a run's bytes to its events, and what its stream has shown so far.
+/// The chain from a run's bytes to its events.
 #[derive(Debug)]
 pub struct Feed {
     thread_id: String,
@@ -13,7 +13,9 @@ pub struct Feed {
     decoder: Decoder,
     scratch: String,
     run: Option<Run>,
-    shown: Shown,
+    /// Whether the stream holds anything of LangGraph's.
+    is_langgraph: bool,
+    malformed: u64,
 }
 
 /// The run, once it has a name.
@@ -22,18 +24,6 @@ struct Run {
     /// LangGraph's id, where something has told it.
     id: Option<String>,
     translator: Translator,
-}
-
-/// What the stream has shown.
-#[derive(Debug, Default)]
-pub(super) struct Shown {
-    /// Whether it holds anything of LangGraph's.
-    pub(super) is_langgraph: bool,
-    /// Whether this attempt asked a question or stopped at a breakpoint.
-    pub(super) has_interrupt: bool,
-    /// Why this attempt failed.
-    pub(super) error: Option<RunError>,
-    malformed: u64,
 }
 
 // === impl Feed ===
@@ -48,7 +38,8 @@ impl Feed {
             decoder: Decoder::new(),
             scratch: String::new(),
             run: run_id.map(|run_id| Run::new(thread_id, Some(run_id), fallback_run_id)),
-            shown: Shown::default(),
+            is_langgraph: false,
+            malformed: 0,
         }
     }
 
@@ -64,7 +55,13 @@ impl Feed {
         self.decoder.push(bytes);
         while let Some(frame) = self.decoder.next_frame()? {
             let part = Part::parse(&frame, &mut self.scratch);
-            self.shown.note(&part);
+            self.is_langgraph |= !matches!(part.body, Body::Unknown);
+            if let Body::Malformed(mode) = part.body {
+                self.malformed += 1;
+                if self.malformed == 1 {
+                    tracing::warn!(mode, "a part of a run's stream has not the form of its mode");
+                }
+            }
             let named =
                 if let Body::Metadata { run_id, .. } = &part.body { Some(&**run_id) } else { None };
             let run = self
@@ -96,8 +93,19 @@ impl Feed {
         std::mem::take(&mut self.decoder).finish()
     }
 
-    pub(super) fn shown(&self) -> &Shown {
-        &self.shown
+    /// Whether the stream holds anything of LangGraph's.
+    pub(super) fn is_langgraph(&self) -> bool {
+        self.is_langgraph
+    }
+
+    /// Whether the run has asked a question, or stopped at a static breakpoint.
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.run.as_ref().is_some_and(|run| run.translator.is_interrupted())
+    }
+
+    /// Why the run failed, as its stream tells it.
+    pub(super) fn error(&self) -> Option<&RunError> {
+        self.run.as_ref()?.translator.error()
     }
 }
 
@@ -107,43 +115,5 @@ impl Run {
     fn new(thread_id: &str, id: Option<&str>, fallback: &str) -> Self {
         let translator = Translator::new(thread_id, id.unwrap_or(fallback));
         Self { id: id.map(str::to_owned), translator }
-    }
-}
-
-// === impl Shown ===
-
-impl Shown {
-    fn note(&mut self, part: &Part<'_>) {
-        self.is_langgraph |= !matches!(part.body, Body::Unknown);
-        match &part.body {
-            // A new attempt: what the one before it came to is void.
-            Body::Metadata { .. } => {
-                self.has_interrupt = false;
-                self.error = None;
-            }
-            Body::Interrupts(_) => self.has_interrupt = true,
-            Body::Values(values) => self.has_interrupt |= values.interrupts.is_some(),
-            Body::Updates(updates) => self.has_interrupt |= updates.interrupts.is_some(),
-            Body::Error(error) => self.error = Some(error.clone()),
-            Body::Malformed(mode) => self.warn_once(mode),
-            Body::Message { .. }
-            | Body::Partial(_)
-            | Body::Complete(_)
-            | Body::MessageMetadata(_)
-            | Body::Event(_)
-            | Body::Protocol(_)
-            | Body::Custom(_)
-            | Body::Task(_)
-            | Body::Lifecycle(_)
-            | Body::Silent
-            | Body::Unknown => {}
-        }
-    }
-
-    fn warn_once(&mut self, mode: &str) {
-        if self.malformed == 0 {
-            tracing::warn!(mode, "a part of a run's stream has not the form of its mode");
-        }
-        self.malformed += 1;
     }
 }
