@@ -6,11 +6,12 @@ import { buildResumeArray, verifyEvents } from "@ag-ui/client";
 import { EventSchemas } from "@ag-ui/core/schemas";
 import jsonpatch from "fast-json-patch";
 import { from, lastValueFrom } from "rxjs";
-import { Client } from "./gateway.mjs";
+import { Client, readThread } from "./gateway.mjs";
 import { exact, firstDifference, interruptIds, ofClient, ofThread, stateOf } from "./thread.mjs";
 
 const TERMINAL = ["RUN_FINISHED", "RUN_ERROR"];
 const OPTIONS = { concurrency: 8, timeout: 60_000 };
+const LEFT_RUN_MS = 20_000; // a run of one second, on a busy machine
 
 // The client only warns of material that it strips and of patches that it cannot apply: both are faults of ours.
 const warnings = [];
@@ -303,6 +304,30 @@ describe("a second turn on the same thread", OPTIONS, () => {
     assert.equal(client.state.count, 43);
   });
 
+  test("with a message that was edited: the thread forks before it", async () => {
+    const client = new Client("text");
+    client.say({ tokens: 2 });
+    await run(client, success);
+    const edited = client.say({ tokens: 3 });
+    await run(client, success);
+    const kept = client.messages.slice(0, 2);
+    client.setMessages([...kept, { id: edited, role: "user", content: JSON.stringify({ tokens: 1 }) }]);
+    const done = await run(client, success);
+    same(done.after.state.values.messages.length, 4, "messages of the fork");
+    same(client.messages.at(-1).content, "tok0 ", "the new answer");
+  });
+
+  test("with the last answer taken back: it is given anew", async () => {
+    const client = new Client("text");
+    client.say({ tokens: 2 });
+    await run(client, success);
+    const before = client.messages.at(-1).id;
+    client.setMessages(client.messages.slice(0, 1));
+    const done = await run(client, success);
+    same(done.after.state.values.messages.length, 2, "messages of the thread");
+    assert.notEqual(client.messages.at(-1).id, before);
+  });
+
   test("after one that failed", async () => {
     const client = new Client("failing");
     client.say("go");
@@ -310,6 +335,19 @@ describe("a second turn on the same thread", OPTIONS, () => {
     client.say({ fail_after: 100 });
     await run(client, success);
   });
+});
+
+test("a client that leaves does not stop its run", { timeout: OPTIONS.timeout }, async () => {
+  const client = new Client("slow", { state: { steps: 10, delay: 0.1 } });
+  const leaving = client.runAgent({ runId: "leaves" }, { onStepFinishedEvent: () => client.abortRun() });
+  await leaving.catch(() => {});
+  const end = Date.now() + LEFT_RUN_MS;
+  for (;;) {
+    const { state } = await readThread(client.threadId);
+    if (state.values.i === 10) break;
+    assert.ok(Date.now() < end, `the run stands at step ${state.values.i}`);
+    await new Promise((wake) => setTimeout(wake, 100));
+  }
 });
 
 test("the client warned of nothing", () => {
