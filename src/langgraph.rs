@@ -19,7 +19,7 @@ use serde_json::value::RawValue;
 pub use block::{Block, Media, Reasoning, Source};
 pub use event::{ModelEvent, ProtocolEvent};
 pub use message::{CallChunk, Kind, Message, WholeCall};
-pub use origin::Origin;
+pub use origin::{Mutes, Origin};
 pub use request::{RunRequest, Start};
 pub use thread::ThreadState;
 
@@ -324,8 +324,10 @@ fn messages_of(delta: &RawValue) -> Vec<Message<'_>> {
 }
 
 fn written_messages(delta: json::Members<'_>) -> Vec<Message<'_>> {
-    // A `Command` among the writes, as the event stream prints it.
-    let delta = delta.get("update").and_then(json::members).unwrap_or(delta);
+    // A `Command` among the writes, as the event stream prints it: `{"graph", "update", ..}`.
+    let is_command = delta.get("graph").is_some() || delta.get("goto").is_some();
+    let update = || delta.get("update").filter(|_| is_command).and_then(json::members);
+    let delta = update().unwrap_or(delta);
     let Some(messages) = delta.get("messages") else { return Vec::new() };
     match json::items(messages) {
         Some(items) => items.into_iter().filter_map(Message::parse).collect(),

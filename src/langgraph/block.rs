@@ -76,15 +76,23 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Reads the reasoning that some providers keep in `additional_kwargs`.
-    pub(super) fn push_kwargs(kwargs: &'a RawValue, blocks: &mut Vec<Self>) {
+    /// The reasoning that some providers keep in `additional_kwargs`. It is one thought, whatever
+    /// is said between its pieces: LangChain joins it under one key.
+    pub(super) fn of_kwargs(kwargs: &'a RawValue) -> Vec<Self> {
         let members = json::members(kwargs).unwrap_or_default();
+        let mut blocks = Vec::new();
         if let Some(text) = members.text("reasoning_content").filter(|text| !text.is_empty()) {
             blocks.push(Self::Reasoning(Reasoning { text: Some(text), ..Reasoning::default() }));
         }
         if let Some(reasoning) = members.get("reasoning").and_then(json::members) {
-            push_summary(&reasoning, blocks);
+            push_summary(&reasoning, &mut blocks);
         }
+        for block in &mut blocks {
+            if let Self::Reasoning(piece) = block {
+                piece.index = Some("kwargs");
+            }
+        }
+        blocks
     }
 
     fn push_block(item: &'a RawValue, blocks: &mut Vec<Self>) {
@@ -198,11 +206,13 @@ impl Media {
         if let Some(url) = members.text("url") {
             return Some(Self::from_url(&url));
         }
-        if let Some(inner) = members.get("file").and_then(json::members) {
-            return Self::source(&inner);
+        // OpenAI's form keeps the rest one level down; no form goes deeper.
+        let inner = members.get("file").and_then(json::members).unwrap_or_default();
+        if let Some(data) = inner.text("file_data") {
+            return Some(Self::from_url(&data));
         }
-        let id = members.text("file_id").or_else(|| members.text("id"))?;
-        Some((Source::File(id), None))
+        let id = members.text("file_id").or_else(|| inner.text("file_id"));
+        Some((Source::File(id.or_else(|| members.text("id"))?), None))
     }
 
     /// A `data:` address holds the bytes themselves.

@@ -92,7 +92,8 @@ pub struct WholeCall<'a> {
 impl<'a> Message<'a> {
     /// Reads a message; `None` if the value is no object.
     pub fn parse(value: &'a RawValue) -> Option<Self> {
-        serde_json::from_str(value.get()).ok()
+        // The derived reader would take an array for the list of an object's members.
+        value.get().starts_with('{').then(|| serde_json::from_str(value.get()).ok()).flatten()
     }
 
     /// Whether a value looks like a message: an object with a type or a role.
@@ -130,11 +131,15 @@ impl<'a> Message<'a> {
     /// Reasoning that a provider keeps beside the content comes first, as the model thought first.
     pub fn blocks(&self) -> Vec<Block<'a>> {
         let mut blocks = Vec::new();
-        if let Some(kwargs) = self.additional_kwargs.filter(|kwargs| kwargs.get() != "{}") {
-            Block::push_kwargs(kwargs, &mut blocks);
-        }
         if let Some(content) = self.content {
             Block::push_content(content, &mut blocks);
+        }
+        let kwargs = self.additional_kwargs.filter(|kwargs| kwargs.get() != "{}");
+        // "Only if the content holds none": in LangChain's standard form it is there twice.
+        if let Some(kwargs) = kwargs
+            && !blocks.iter().any(|block| matches!(block, Block::Reasoning(_)))
+        {
+            blocks.splice(0..0, Block::of_kwargs(kwargs));
         }
         blocks
     }
@@ -221,9 +226,12 @@ impl<'a> CallChunk<'a> {
 impl<'a> WholeCall<'a> {
     fn parse(call: &'a RawValue) -> Option<Self> {
         let members = json::members(call)?;
-        let args = members.get("args");
+        let id = members.string("id").filter(|id| !id.is_empty())?;
+        // OpenAI's own form, in states that hold dictionaries.
+        let members = members.get("function").and_then(json::members).unwrap_or(members);
+        let args = members.get("args").or_else(|| members.get("arguments"));
         Some(Self {
-            id: members.string("id").filter(|id| !id.is_empty())?,
+            id,
             name: members.string("name").unwrap_or_default(),
             args: args
                 .and_then(Text::from_raw)

@@ -17,12 +17,19 @@ pub struct Origin {
     pub model: Option<String>,
     /// The name of the agent that the node belongs to.
     pub agent: Option<String>,
-    /// Whether the text of this call is not to be streamed.
-    pub mutes_text: bool,
-    /// Whether the tool calls of this call are not to be streamed.
-    pub mutes_calls: bool,
+    /// What of this call is not to be shown as it comes.
+    pub mutes: Mutes,
     /// `predict_state`: which tool arguments foretell which state keys; raw.
     pub predict_state: Option<json::Json>,
+}
+
+/// What of a model's call the graph asked not to show; a state that holds it shows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mutes {
+    /// Its text and thoughts.
+    pub text: bool,
+    /// Its tool calls.
+    pub calls: bool,
 }
 
 // === impl Origin ===
@@ -49,8 +56,10 @@ impl Origin {
             provider: string("ls_provider"),
             model: string("ls_model_name"),
             agent: string("lc_agent_name"),
-            mutes_text: nostream || off("emit-messages") || off("copilotkit:emit-messages"),
-            mutes_calls: nostream || off("emit-tool-calls") || off("copilotkit:emit-tool-calls"),
+            mutes: Mutes {
+                text: nostream || off("emit-messages") || off("copilotkit:emit-messages"),
+                calls: nostream || off("emit-tool-calls") || off("copilotkit:emit-tool-calls"),
+            },
             predict_state: members.get("predict_state").map(json::Json::from),
         }
     }

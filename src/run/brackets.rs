@@ -153,7 +153,10 @@ impl Brackets {
             self.view.open().steps.iter().any(|(n, a)| &**n == name && a.as_ref() == agent)
         };
         let mut name = Id::from(node);
-        let mut number = 2_usize;
+        // Usually the first free number, since names are given in turn.
+        let is_of_node =
+            |(name, a): &&(Id, Option<Id>)| name.starts_with(node) && a.as_ref() == agent;
+        let mut number = 1 + self.view.open().steps.iter().filter(is_of_node).count();
         while taken(&name) {
             name = Id::from(format!("{node} ({number})"));
             number += 1;

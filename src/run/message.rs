@@ -267,11 +267,14 @@ pub(super) struct Thoughts {
 
 #[derive(Clone, Debug)]
 struct Thought {
-    index: Option<String>,
+    /// The blocks that belong to it: the parts of one provider's item may count as several.
+    indices: Vec<String>,
     provider_id: Option<Id>,
     /// The id on our wires; given when there is something to show.
     id: Option<Id>,
     part: Option<u64>,
+    /// Whether the next text begins another of its blocks.
+    begins_block: bool,
 }
 
 /// Where a piece of reasoning belongs.
@@ -341,22 +344,30 @@ impl Thoughts {
             self.known.iter().position(|thought| thought.provider_id.as_deref() == Some(id))
         };
         let by_index = |index: &str| {
-            self.known.iter().position(|thought| thought.index.as_deref() == Some(index))
+            self.known.iter().position(|thought| thought.indices.iter().any(|i| i == index))
         };
         let known = match (&piece.id, piece.index) {
             (Some(id), index) => by_id(id).or_else(|| index.and_then(by_index)),
             (None, Some(index)) => by_index(index),
             (None, None) => self.current,
         };
-        known.unwrap_or_else(|| {
+        let at = known.unwrap_or_else(|| {
             self.known.push(Thought {
-                index: piece.index.map(str::to_owned),
+                indices: Vec::new(),
                 provider_id: piece.id.as_deref().map(Id::from),
                 id: None,
                 part: None,
+                begins_block: false,
             });
             self.known.len() - 1
-        })
+        });
+        if let (Some(thought), Some(index)) = (self.known.get_mut(at), piece.index)
+            && !thought.indices.iter().any(|known| known == index)
+        {
+            thought.begins_block = !thought.indices.is_empty();
+            thought.indices.push(index.to_owned());
+        }
+        at
     }
 }
 
@@ -365,7 +376,11 @@ impl Thought {
     fn continue_with(&mut self, part: Option<u64>, text: &Text) -> Text {
         let begins_part = part.is_some() && self.part.is_some() && part != self.part;
         self.part = part.or(self.part);
-        if begins_part { join(Some(&Text::new("\n")), text) } else { text.clone() }
+        if std::mem::take(&mut self.begins_block) || begins_part {
+            join(Some(&Text::new("\n")), text)
+        } else {
+            text.clone()
+        }
     }
 }
 

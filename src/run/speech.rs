@@ -3,7 +3,7 @@
 use super::Id;
 use super::message::Thoughts;
 use crate::json::TextBuf;
-use crate::langgraph::CallChunk;
+use crate::langgraph::{CallChunk, Mutes};
 
 /// A message of this run.
 #[derive(Debug)]
@@ -20,6 +20,10 @@ pub(super) struct Speech {
     pub(super) calls: Vec<CallSpeech>,
     /// Whether it was told that its arguments foretell the state.
     pub(super) is_foretold: bool,
+    /// What of it is not to be shown as it comes.
+    pub(super) mutes: Mutes,
+    /// Whether it was through once.
+    pub(super) is_over: bool,
 }
 
 /// Which mode speaks for a message. The first that does keeps it: a second one would double it.
@@ -35,8 +39,6 @@ pub(super) enum Source {
     Protocol,
     /// The message came whole, or the client holds it already: only what is missing is added.
     Whole,
-    /// The graph asked that it be not shown as it comes.
-    Muted,
 }
 
 /// A streamed tool call.
@@ -56,7 +58,7 @@ pub(super) struct CallSpeech {
 // === impl Speech ===
 
 impl Speech {
-    pub(super) fn new(source: Source, task: Option<String>) -> Self {
+    pub(super) fn new(source: Source, task: Option<String>, mutes: Mutes) -> Self {
         Self {
             source,
             task,
@@ -64,6 +66,8 @@ impl Speech {
             thought_ids: Vec::new(),
             calls: Vec::new(),
             is_foretold: false,
+            mutes,
+            is_over: false,
         }
     }
 
@@ -82,10 +86,14 @@ impl Speech {
                 .iter()
                 .rposition(|call| call.index.as_deref() == Some(index))
                 .filter(|at| self.calls.get(*at).is_some_and(|call| !is_other(call))),
-            None => match self.calls.last() {
-                Some(last) if !is_other(last) => Some(self.calls.len() - 1),
-                _ => None,
-            },
+            None => {
+                let same_id = |call: &CallSpeech| {
+                    chunk.id.is_some() && call.id.as_deref() == chunk.id.as_deref()
+                };
+                let last = self.calls.last().filter(|last| !is_other(last));
+                let by_id = self.calls.iter().rposition(same_id);
+                by_id.or_else(|| last.map(|_| self.calls.len() - 1))
+            }
         };
         let at = found.unwrap_or_else(|| {
             let index = chunk.index.map(str::to_owned);

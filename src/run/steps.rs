@@ -3,11 +3,16 @@
 //! A task path (`node:task|node:task`) names every step on the way to a speaker, and every
 //! subgraph between them. What a path names is opened; it closes with its own step.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::brackets::Brackets;
 use super::{Id, Role, Subagent};
+
+/// Subgraphs in subgraphs that are told apart; what is deeper belongs to the last of them.
+///
+/// Bounds the recursion, and the prefixes of a path that are kept. Graphs nest a handful deep.
+const MAX_DEPTH: usize = 32;
 
 /// The open steps of a run and the subagents it has had.
 #[derive(Debug, Default)]
@@ -15,6 +20,8 @@ pub(super) struct Steps {
     open: Vec<Step>,
     /// By path. A subagent's id names one invocation: it is never started twice.
     subagents: HashMap<String, Id>,
+    /// The ids of all subagents that the run has had, those of earlier attempts included.
+    used: HashSet<Id>,
     boundaries: Boundaries,
     /// By task: the call that it executes, where a part has said so.
     calls: HashMap<String, Id>,
@@ -35,8 +42,10 @@ struct Step {
 /// What tells where a step ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Boundaries {
-    /// `updates`, which name the node only.
+    /// Nothing so far: a root `values` ends all steps of its superstep.
     #[default]
+    Unknown,
+    /// `updates`, which name the node only.
     Updates,
     /// `tasks` or `events`, which name the task.
     Tasks,
@@ -55,7 +64,7 @@ impl Steps {
         out: &mut Brackets,
     ) -> Option<Id> {
         // The path of the last speaker is open already: the common case, checked first.
-        let (namespace, task) = path.rsplit_once('|').unwrap_or(("", path));
+        let (namespace, task) = bounded(path).rsplit_once('|').unwrap_or(("", path));
         if let Some(step) = self.find(namespace, task) {
             return step.agent.clone();
         }
@@ -73,6 +82,7 @@ impl Steps {
         agent_name: Option<&str>,
         out: &mut Brackets,
     ) -> Option<Id> {
+        let namespace = bounded(namespace);
         if namespace.is_empty() {
             return None;
         }
@@ -91,6 +101,7 @@ impl Steps {
             self.calls.get(task).cloned().or_else(|| only_open_call(parent.as_ref(), out));
         let name = Id::from(agent_name.unwrap_or(node));
         self.subagents.insert(namespace.to_owned(), Arc::clone(&id));
+        self.used.insert(Arc::clone(&id));
         out.start_subagent(Subagent { id: Arc::clone(&id), name, parent, call_id });
         Some(id)
     }
@@ -163,6 +174,21 @@ impl Steps {
     /// Forgets all steps, as a new attempt at the run begins.
     pub(super) fn clear(&mut self) {
         self.open.clear();
+        self.subagents.clear();
+        self.calls.clear();
+    }
+
+    /// A superstep is over. Where nothing else tells when a step ends, this does.
+    pub(super) fn on_superstep(&mut self) -> Option<usize> {
+        let is_barrier = self.boundaries == Boundaries::Unknown;
+        self.open.iter().position(|step| is_barrier && step.namespace.is_empty())
+    }
+
+    /// A part of the mode that names the nodes which are through.
+    pub(super) fn on_updates(&mut self) {
+        if self.boundaries == Boundaries::Unknown {
+            self.boundaries = Boundaries::Updates;
+        }
     }
 
     fn find(&self, namespace: &str, task: &str) -> Option<&Step> {
@@ -218,11 +244,19 @@ impl Steps {
     fn unused(&self, id: &str) -> Id {
         let mut unused = Id::from(id);
         let mut number = 2_usize;
-        while self.subagents.values().any(|known| *known == unused) {
+        while self.used.contains(&unused) {
             unused = Id::from(format!("{id}~{number}"));
             number += 1;
         }
         unused
+    }
+}
+
+/// A path, cut behind its last allowed segment.
+fn bounded(path: &str) -> &str {
+    match path.match_indices('|').nth(MAX_DEPTH - 1) {
+        Some((end, _)) => path.get(..end).unwrap_or(path),
+        None => path,
     }
 }
 

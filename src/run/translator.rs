@@ -52,17 +52,26 @@ pub struct Translator {
     origin: CachedOrigin,
     /// By message id, from `messages/metadata`.
     origins: HashMap<Id, Arc<Origin>>,
+    /// By a chunk's id: the id of the message that it belongs to, where that is another.
+    aliases: HashMap<Id, Id>,
+    /// By task path: the last id that was a provider's own.
+    first_ids: HashMap<String, Id>,
     /// By namespace: the message that the newer protocol's blocks go to.
     protocol: HashMap<String, Id>,
     /// The calls that this run has announced for its own agent.
     announced: Vec<Id>,
+    /// Whether the conversation was told whole: till then a client may hold what it should not.
+    has_shown_base: bool,
 }
 
 /// How far the run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     New,
-    Running { attempts: u64 },
+    Running {
+        /// Whether a part of this attempt has come.
+        has_parts: bool,
+    },
     Ended,
 }
 
@@ -112,7 +121,10 @@ impl Translator {
             error: None,
             origin: CachedOrigin::default(),
             origins: HashMap::new(),
+            aliases: HashMap::new(),
+            first_ids: HashMap::new(),
             protocol: HashMap::new(),
+            has_shown_base: false,
             announced: Vec::new(),
         }
     }
@@ -135,7 +147,7 @@ impl Translator {
     /// Begins the run. What comes first begins it too; once is enough.
     pub fn start(&mut self, out: &mut Vec<RunEvent>) {
         if self.phase == Phase::New {
-            self.phase = Phase::Running { attempts: 0 };
+            self.phase = Phase::Running { has_parts: false };
             self.out.started(&self.thread_id, &self.run_id);
             self.out.drain_into(out);
         }
@@ -146,12 +158,12 @@ impl Translator {
         self.start(out);
         if self.phase != Phase::Ended {
             self.translate(part);
+            self.phase = Phase::Running { has_parts: true };
             self.out.drain_into(out);
         }
     }
 
-    /// Takes in a state of the thread that was read beside the stream, and that belongs to this
-    /// run: its base before it has said anything, or what it came to at its end.
+    /// Takes in the state that the run came to, read beside its stream after that has ended.
     pub fn on_state(&mut self, state: &ThreadState<'_>, out: &mut Vec<RunEvent>) {
         self.start(out);
         if self.phase == Phase::Ended {
@@ -208,6 +220,9 @@ impl Translator {
             Body::Event(event) => self.on_event(namespace, event),
             Body::Values(values) => self.on_values(namespace, values),
             Body::Updates(updates) => {
+                if namespace.is_empty() {
+                    self.steps.on_updates();
+                }
                 for update in &updates.nodes {
                     self.on_update(namespace, update);
                 }
@@ -238,17 +253,18 @@ impl Translator {
         }
     }
 
-    /// A second `metadata` is a new attempt: what was not committed is void.
+    /// A `metadata` behind other parts is a new attempt: what was not committed is void.
     fn on_metadata(&mut self) {
-        let Phase::Running { attempts } = &mut self.phase else { return };
-        *attempts += 1;
-        if *attempts == 1 {
+        if self.phase == (Phase::Running { has_parts: false }) {
             return;
         }
         self.out.close_all();
         self.steps.clear();
         self.speeches.clear();
+        self.aliases.clear();
+        self.first_ids.clear();
         self.protocol.clear();
+        self.announced.clear();
         self.interrupts.clear();
         self.is_at_breakpoint = false;
         self.error = None;
@@ -329,9 +345,14 @@ impl Translator {
     fn reconcile(&mut self) {
         let Some(conversation) = &self.conversation else { return };
         let target = conversation.to_vec();
-        for snapshot in commit::snapshots(self.view().messages(), &target) {
+        let snapshots = commit::snapshots(self.view().messages(), &target);
+        if snapshots.is_empty() && !self.has_shown_base {
+            self.out.messages(&target);
+        }
+        for snapshot in snapshots {
             self.out.messages(&snapshot);
         }
+        self.has_shown_base = true;
     }
 
     fn on_values(&mut self, namespace: &str, values: &Values<'_>) {
@@ -339,6 +360,9 @@ impl Translator {
         // A subgraph's state is its own; the JavaScript server sends interrupts without a state.
         if !namespace.is_empty() || values.is_only_interrupts() {
             return;
+        }
+        while let Some(step) = self.steps.on_superstep() {
+            self.finish_step(step);
         }
         self.out.state(values_json(values));
         if let Some(messages) = &values.messages {
@@ -377,6 +401,7 @@ impl Translator {
         let Some(conversation) = &self.conversation else { return };
         let messages = conversation.to_vec();
         self.out.messages(&messages);
+        self.has_shown_base = true;
     }
 }
 

@@ -46,7 +46,7 @@ impl Translator {
         source: Source,
     ) {
         // Without an id it cannot be told whose token this is: it is shown once committed.
-        let Some(id) = message.id().map(|id| self.id(&id)) else { return };
+        let Some(id) = message.id().map(|id| self.spoken_id(&id, origin)) else { return };
         let agent = self.enter(namespace, origin);
         if !self.claims(&id, source, origin) {
             return;
@@ -54,7 +54,7 @@ impl Translator {
         for block in message.blocks() {
             self.on_block(&id, &block, agent.as_ref(), origin);
         }
-        if !origin.mutes_calls {
+        if !origin.mutes.calls {
             for chunk in message.call_chunks() {
                 self.on_call_chunk(&id, &chunk, agent.as_ref(), origin);
             }
@@ -62,6 +62,33 @@ impl Translator {
         self.ledger.add_chunk(&id, message, Some(origin));
         if message.is_last() {
             self.close_message(&id);
+        }
+    }
+
+    /// The message that a chunk belongs to.
+    ///
+    /// LangChain names the chunks of a call after its own run, but leaves a provider's id on the
+    /// first chunk that brings one, and gives that id to the whole message.
+    fn spoken_id(&mut self, id: &str, origin: &Origin) -> Id {
+        if let Some(first) = self.aliases.get(id) {
+            return Arc::clone(first);
+        }
+        let id = self.id(id);
+        if origin.checkpoint_ns.is_empty() || self.speeches.contains_key(&id) {
+            return id;
+        }
+        if !id.starts_with("lc_run--") {
+            self.first_ids.insert(origin.checkpoint_ns.clone(), Arc::clone(&id));
+            return id;
+        }
+        let first = self.first_ids.get(&origin.checkpoint_ns);
+        let is_under_way = |first: &&Id| self.speeches.get(*first).is_some_and(|s| !s.is_over);
+        match first.filter(is_under_way).map(Arc::clone) {
+            Some(first) => {
+                self.aliases.insert(id, Arc::clone(&first));
+                first
+            }
+            None => id,
         }
     }
 
@@ -73,11 +100,10 @@ impl Translator {
         }
         let claim = match self.view().message(id) {
             Some(_) => Source::Whole,
-            None if origin.mutes_text && origin.mutes_calls => Source::Muted,
             None => source,
         };
         let task = origin.task().map(str::to_owned);
-        self.speeches.insert(Arc::clone(id), Speech::new(claim, task));
+        self.speeches.insert(Arc::clone(id), Speech::new(claim, task, origin.mutes));
         claim == source
     }
 
@@ -88,7 +114,7 @@ impl Translator {
         agent: Option<&Id>,
         origin: &Origin,
     ) {
-        if origin.mutes_text {
+        if origin.mutes.text {
             return;
         }
         match block {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Translator;
-use crate::langgraph::{self, Origin};
+use crate::langgraph::{self, Mutes, Origin};
 use crate::run::message::Message;
 use crate::run::speech::{Source, Speech};
 use crate::run::{Content, Id, Role, commit};
@@ -33,26 +33,23 @@ impl Translator {
         agent: Option<&Id>,
         origin: Option<&Arc<Origin>>,
     ) {
-        let is_muted = |speech: &Speech| speech.source == Source::Muted;
-        let mutes = origin
-            .is_some_and(|o| o.mutes_text && o.mutes_calls && self.view().message(id).is_none());
         let is_new = !self.speeches.contains_key(id);
-        if mutes || self.speeches.get(id).is_some_and(is_muted) {
-            if is_new {
-                self.speeches.insert(Arc::clone(id), Speech::new(Source::Muted, None));
-            }
-            return;
-        }
         let was_held = is_new && self.view().message(id).is_some();
+        let mutes = match self.speeches.get(id) {
+            Some(speech) => speech.mutes,
+            None if was_held => Mutes::default(),
+            None => origin.map(|origin| origin.mutes).unwrap_or_default(),
+        };
         for part in messages {
             match part.role {
+                Role::Reasoning if mutes.text => {}
                 Role::Reasoning => {
                     self.top_up_thought(id, &part, agent);
                     self.out.close_thought(&part.id);
                 }
                 Role::Tool => self.say_result(&part, agent),
                 Role::User | Role::Assistant | Role::System | Role::Developer => {
-                    self.say_text(&part, agent);
+                    self.say_text(&part, agent, mutes);
                 }
             }
         }
@@ -63,21 +60,23 @@ impl Translator {
         self.close_message(id);
         if is_new && !was_held {
             let task = origin.and_then(|origin| origin.task()).map(str::to_owned);
-            self.speeches.insert(Arc::clone(id), Speech::new(Source::Whole, task));
+            self.speeches.insert(Arc::clone(id), Speech::new(Source::Whole, task, mutes));
         }
     }
 
-    pub(super) fn say_text(&mut self, part: &Message, agent: Option<&Id>) {
+    pub(super) fn say_text(&mut self, part: &Message, agent: Option<&Id>, mutes: Mutes) {
         // Only a snapshot can carry media: the end of the run brings them.
         if matches!(part.content, Content::Parts(_)) {
             return;
         }
         let is_silent = part.content.text().is_empty() && part.calls.is_empty();
-        if is_silent && self.view().message(&part.id).is_none() {
+        if is_silent && !mutes.text && self.view().message(&part.id).is_none() {
             self.out.open_text(&part.id, part.role, part.name.clone(), agent);
         }
-        self.top_up_text(part, agent);
-        for call in &part.calls {
+        if !mutes.text {
+            self.top_up_text(part, agent);
+        }
+        for call in part.calls.iter().filter(|_| !mutes.calls) {
             let wire = match self.call_of(&part.id, &call.id) {
                 Some(wire) => wire,
                 None => self.announce(&part.id, &call.id, &call.name, agent),
@@ -152,6 +151,9 @@ impl Translator {
 
     /// A message is through: closes its thoughts, its text and its calls.
     pub(super) fn close_message(&mut self, id: &Id) {
+        if let Some(speech) = self.speeches.get_mut(id) {
+            speech.is_over = true;
+        }
         self.close_thoughts(id);
         self.out.close_text(id);
         let open: Vec<Id> = match self.view().message(id) {
