@@ -242,6 +242,53 @@ fn only_what_is_new_goes_up() {
 }
 
 #[test]
+fn what_the_thread_has_forgotten_or_never_named_does_not_go_up_again() {
+    let nameless = json!({"values": {"messages": [
+        {"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"},
+    ]}});
+    let input = json!({"messages": [
+        {"id": "T:m0", "role": "user", "content": "hi"},
+        {"id": "T:m1", "role": "assistant", "content": "yo"},
+        {"id": "u2", "role": "user", "content": "more"},
+    ]});
+    let (body, fork) = goes_up(&input, &nameless).unwrap();
+    assert_eq!((body["input"]["messages"].as_array().unwrap().len(), fork), (1, None));
+
+    let summarised = json!({"values": {"messages": [
+        {"type": "system", "id": "sum", "content": "they said hi"},
+        {"type": "ai", "id": "a1", "content": "yo"},
+    ]}});
+    let input = json!({"messages": [
+        {"id": "u1", "role": "user", "content": "hi"},
+        {"id": "a1", "role": "assistant", "content": "yo"},
+        {"id": "u2", "role": "user", "content": "more"},
+    ]});
+    let (body, fork) = goes_up(&input, &summarised).unwrap();
+    assert_eq!(body["input"]["messages"][0]["id"], "u2");
+    assert_eq!((body["input"]["messages"].as_array().unwrap().len(), fork), (1, None));
+}
+
+#[test]
+fn a_message_that_comes_back_as_it_was_shown_is_no_edit() {
+    let state = json!({"values": {"messages": [
+        {"type": "human", "id": "u1", "content": [
+            {"type": "text", "text": "see"}, {"type": "file", "file_id": "file-1"},
+        ]},
+        {"type": "human", "id": "u2", "content": [{"type": "image", "base64": "AAA"}]},
+    ]}});
+    let input = json!({"messages": [
+        // A client that sends no `protocolVersion` was never shown the file.
+        {"id": "u1", "role": "user", "content": "see"},
+        {"id": "u2", "role": "user", "content": [
+            {"type": "image", "source": {"type": "data", "value": "AAA", "mimeType": "image/png"}},
+        ]},
+        {"id": "u3", "role": "user", "content": "more"},
+    ]});
+    let (body, fork) = goes_up(&input, &state).unwrap();
+    assert_eq!((body["input"]["messages"][0]["id"].as_str(), fork), (Some("u3"), None));
+}
+
+#[test]
 fn a_call_id_that_was_made_unique_goes_up_as_it_was() {
     let input = json!({"messages": [
         {"id": "a2", "role": "assistant", "toolCalls":

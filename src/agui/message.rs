@@ -317,14 +317,7 @@ fn read_content(content: &RawValue) -> run::Content {
         return run::Content::Text(TextBuf::from(&text));
     }
     let Some(items) = json::items(content) else { return run::Content::Absent };
-    let parts: Arc<[_]> = items.into_iter().filter_map(read_part).collect();
-    let is_text = |part: &run::ContentPart| matches!(part, run::ContentPart::Text(_));
-    let content = run::Content::Parts(Arc::clone(&parts));
-    // LangGraph's blocks of mere text are shown joined: so are the client's.
-    if parts.iter().all(is_text) {
-        return run::Content::Text(TextBuf::from(&content.text()));
-    }
-    content
+    joined(items.into_iter().filter_map(read_part).collect())
 }
 
 /// "A content part the producer cannot use MUST NOT fail the run: skip it."
@@ -371,6 +364,30 @@ fn read_binary(members: &json::Members<'_>) -> Option<run::ContentPart> {
         .or_else(|| members.text("id").map(Source::File))?;
     let filename = members.text("filename");
     Some(run::ContentPart::Media(Media { kind, source, mime_type: Some(mime_type), filename }))
+}
+
+/// A content as a client has it that was shown it on the wire.
+pub(super) fn as_shown(content: &run::Content, parts: Parts) -> run::Content {
+    let run::Content::Parts(all) = content else { return content.clone() };
+    let shown = all.iter().filter_map(|part| match part {
+        run::ContentPart::Text(_) => Some(part.clone()),
+        run::ContentPart::Media(media) => match &media.source {
+            Source::File(_) if parts == Parts::Legacy => None,
+            Source::Data(_) if media.mime_type.is_none() => {
+                let mime_type = Some(Text::new(default_mime(media.kind)));
+                Some(run::ContentPart::Media(Media { mime_type, ..media.clone() }))
+            }
+            Source::Data(_) | Source::Url(_) | Source::File(_) => Some(part.clone()),
+        },
+    });
+    joined(shown.collect())
+}
+
+/// LangGraph's blocks of mere text are shown joined: so are the client's.
+fn joined(parts: Arc<[run::ContentPart]>) -> run::Content {
+    let is_text = parts.iter().all(|part| matches!(part, run::ContentPart::Text(_)));
+    let content = run::Content::Parts(parts);
+    if is_text { run::Content::Text(TextBuf::from(&content.text())) } else { content }
 }
 
 /// A content as LangChain's standard blocks.

@@ -1,6 +1,7 @@
 //! Run events as AG-UI events, for one client: its ids, its generation, what it holds already.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::message::{Content, Parts};
@@ -46,20 +47,27 @@ pub struct Projector {
 #[derive(Debug)]
 enum Held {
     /// What it sent along, while the run has shown nothing.
-    Sent(Vec<run::Message>),
+    Sent(Vec<run::Message>, HeldIds),
     /// What it sent along, and more since: its order can no longer be told.
-    Mixed(Vec<run::Message>),
+    Mixed(HeldIds),
     /// What the run has shown.
     Shown,
 }
 
-// === impl Client ===
+/// The ids that a client sent along: asked for every token until the run has shown its base.
+#[derive(Debug, Default)]
+struct HeldIds {
+    messages: HashSet<run::Id>,
+    calls: HashSet<run::Id>,
+}
 
-impl Client {
-    fn parts(&self) -> Parts {
-        match self.version {
-            Version::V1 => Parts::All,
-            Version::Legacy => Parts::Legacy,
+// === impl Version ===
+
+impl Version {
+    pub(super) fn parts(self) -> Parts {
+        match self {
+            Self::V1 => Parts::All,
+            Self::Legacy => Parts::Legacy,
         }
     }
 }
@@ -69,7 +77,11 @@ impl Client {
 impl Projector {
     /// For a client that holds these messages.
     pub fn new(client: Client, held: Vec<run::Message>) -> Self {
-        Self { client, run_id: String::new(), held: Held::Sent(held) }
+        let ids = HeldIds {
+            messages: held.iter().map(|message| Arc::clone(&message.id)).collect(),
+            calls: held.iter().flat_map(|m| &m.calls).map(|call| Arc::clone(&call.id)).collect(),
+        };
+        Self { client, run_id: String::new(), held: Held::Sent(held, ids) }
     }
 
     /// Projects one event.
@@ -124,13 +136,13 @@ impl Projector {
 
     /// The first snapshot is left out for a client that holds exactly it.
     fn messages(&mut self, messages: &Arc<[run::Message]>, emit: &mut dyn FnMut(&Event<'_>)) {
-        let parts = self.client.parts();
+        let parts = self.client.version.parts();
         let mut snapshot = |messages: &[run::Message]| {
             let messages = messages.iter().map(|m| Message::of(m, parts)).collect();
             emit(&Event::MessagesSnapshot { messages });
         };
         match std::mem::replace(&mut self.held, Held::Shown) {
-            Held::Sent(held) => {
+            Held::Sent(held, _) => {
                 for messages in run::snapshots(&held, messages) {
                     snapshot(&messages);
                 }
@@ -220,7 +232,7 @@ impl Projector {
                 emit(&Event::ToolCallResult {
                     message_id,
                     tool_call_id: call_id,
-                    content: Content::of_tool(content, self.client.parts()),
+                    content: Content::of_tool(content, self.client.version.parts()),
                     role: "tool",
                     subagent_run_id: agent.as_deref(),
                 });
@@ -266,11 +278,9 @@ impl Held {
     /// it cannot know that, and saying it again would append it.
     fn has(&self, event: &RunEvent) -> bool {
         let held = match self {
-            Self::Sent(held) | Self::Mixed(held) => held,
+            Self::Sent(_, held) | Self::Mixed(held) => held,
             Self::Shown => return false,
         };
-        let message = |id: &run::Id| held.iter().any(|message| message.id == *id);
-        let call = |id: &run::Id| held.iter().flat_map(|m| &m.calls).any(|call| call.id == *id);
         match event {
             RunEvent::TextStarted { message_id, .. }
             | RunEvent::TextDelta { message_id, .. }
@@ -278,10 +288,10 @@ impl Held {
             | RunEvent::ReasoningStarted { message_id, .. }
             | RunEvent::ReasoningDelta { message_id, .. }
             | RunEvent::ReasoningEnded { message_id }
-            | RunEvent::CallResult { message_id, .. } => message(message_id),
+            | RunEvent::CallResult { message_id, .. } => held.messages.contains(message_id),
             RunEvent::CallStarted { call_id, .. }
             | RunEvent::CallArgs { call_id, .. }
-            | RunEvent::CallEnded { call_id } => call(call_id),
+            | RunEvent::CallEnded { call_id } => held.calls.contains(call_id),
             RunEvent::Started { .. }
             | RunEvent::StepStarted { .. }
             | RunEvent::StepFinished { .. }
@@ -297,11 +307,11 @@ impl Held {
     }
 
     fn mix(&mut self) {
-        if let Self::Sent(held) = self {
-            *self = match std::mem::take(held) {
+        if let Self::Sent(_, ids) = self {
+            *self = match std::mem::take(ids) {
                 // Who brought nothing along holds what the run has shown.
-                held if held.is_empty() => Self::Shown,
-                held => Self::Mixed(held),
+                ids if ids.messages.is_empty() => Self::Shown,
+                ids => Self::Mixed(ids),
             };
         }
     }

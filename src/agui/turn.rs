@@ -1,8 +1,12 @@
 //! From a client's request to a run of LangGraph's: only what is new goes up.
 
+use std::collections::HashMap;
+
 use serde_json::value::RawValue;
 
 use super::input::{Input, InputMessage, Resume, ResumeStatus};
+use super::message;
+use super::project::Version;
 use crate::json::{self, Json, ObjectWriter};
 use crate::langgraph::{self, Kind, RunRequest, Start, ThreadState};
 use crate::run::{self, Role};
@@ -51,7 +55,7 @@ impl Turn {
             return Ok(Self { start, fork_before: None, config });
         }
         let known = thread.and_then(|thread| thread.values.as_ref());
-        let (new, fork_before) = new_messages(&input.messages, known);
+        let (new, fork_before) = new_messages(input, known);
         let state = known.and_then(|values| values.state.as_deref()).unwrap_or_default();
         let start = Start::Input(input_json(input, state, &new));
         Ok(Self { start, fork_before, config })
@@ -69,51 +73,85 @@ impl Turn {
 ///
 /// A user message that is known with other content was edited; one that is the client's last,
 /// with more behind it in the thread, is to be answered again. Both begin a fork, and go up anew.
+/// What stands before the last known message is old, also where the thread has forgotten it.
 fn new_messages<'a>(
-    sent: &'a [InputMessage],
+    input: &'a Input,
     known: Option<&langgraph::Values<'_>>,
 ) -> (Vec<&'a InputMessage>, Option<String>) {
-    let held: Vec<_> = known
-        .and_then(|values| values.messages.as_deref())
-        .unwrap_or_default()
-        .iter()
-        .filter_map(|raw| langgraph::Message::parse(raw))
-        .filter_map(|message| Some((message.id()?.into_owned(), message)))
-        .collect();
-    let find = |id: &str| held.iter().position(|(known, _)| known == id);
+    let sent = &input.messages;
+    let known = Known::of(known);
     let goes_up = |message: &&InputMessage| match message.message.role {
         // "Assistant messages that LangGraph does not know are never sent up."
         Role::Assistant | Role::Reasoning => false,
         Role::User | Role::Tool | Role::System | Role::Developer => true,
     };
-    let is_edited = |message: &&InputMessage| {
-        message.message.role == Role::User
-            && find(&message.message.id)
-                .and_then(|at| held.get(at))
-                .is_some_and(|(_, known)| !says_the_same(message, known))
+    let is_edited = |sent: &InputMessage| {
+        sent.message.role == Role::User
+            && known.get(&sent.message.id).is_some_and(|known| !shows(known, sent, input.version))
     };
-    if let Some(at) = sent.iter().position(|message| is_edited(&message)) {
+    if let Some(at) = sent.iter().position(is_edited) {
         let behind = sent.get(at..).unwrap_or_default();
         let fork = behind.first().map(|message| message.message.id.to_string());
         return (behind.iter().filter(goes_up).collect(), fork);
     }
-    let new: Vec<_> =
-        sent.iter().filter(goes_up).filter(|message| find(&message.message.id).is_none()).collect();
+    let is_known = |sent: &InputMessage| known.get(&sent.message.id).is_some();
+    let behind = sent.iter().rposition(is_known).map_or(0, |last| last + 1);
+    let new: Vec<_> = sent.iter().skip(behind).filter(goes_up).collect();
     if new.is_empty()
         && let Some(last) = sent.last().filter(|message| message.message.role == Role::User)
-        && find(&last.message.id).is_some_and(|at| at + 1 < held.len())
+        && known.has_more_behind(&last.message.id)
     {
         return (vec![last], Some(last.message.id.to_string()));
     }
     (new, None)
 }
 
-fn says_the_same(sent: &InputMessage, known: &langgraph::Message<'_>) -> bool {
+/// The messages of a thread, by the ids that a client knows them under.
+#[derive(Default)]
+struct Known<'a> {
+    by_id: HashMap<String, (usize, langgraph::Message<'a>)>,
+    /// Places of messages without an id, which a client knows as `<thread id>:m<place>`.
+    nameless: HashMap<String, (usize, langgraph::Message<'a>)>,
+    count: usize,
+}
+
+impl<'a> Known<'a> {
+    fn of(values: Option<&langgraph::Values<'a>>) -> Self {
+        let mut known = Self::default();
+        let messages = values.and_then(|values| values.messages.as_deref()).unwrap_or_default();
+        known.count = messages.len();
+        for (at, raw) in messages.iter().enumerate() {
+            let Some(message) = langgraph::Message::parse(raw) else { continue };
+            match message.id() {
+                Some(id) => known.by_id.insert(id.into_owned(), (at, message)),
+                None => known.nameless.insert(format!(":m{at}"), (at, message)),
+            };
+        }
+        known
+    }
+
+    fn find(&self, id: &str) -> Option<&(usize, langgraph::Message<'a>)> {
+        let place = || self.nameless.get(id.get(id.rfind(":m")?..)?);
+        self.by_id.get(id).or_else(place)
+    }
+
+    fn get(&self, id: &str) -> Option<&langgraph::Message<'a>> {
+        self.find(id).map(|(_, message)| message)
+    }
+
+    fn has_more_behind(&self, id: &str) -> bool {
+        self.find(id).is_some_and(|(at, _)| at + 1 < self.count)
+    }
+}
+
+/// Whether a client that was shown a known message would send it as it did.
+fn shows(known: &langgraph::Message<'_>, sent: &InputMessage, version: Version) -> bool {
     if known.kind() != Kind::Human {
         return true;
     }
     let known = run::Message::of_langchain(known, &sent.message.id);
-    known.last().is_none_or(|known| known.content.says_the_same(&sent.message.content))
+    let shown = |known: &run::Message| message::as_shown(&known.content, version.parts());
+    known.last().is_none_or(|known| shown(known).says_the_same(&sent.message.content))
 }
 
 /// The graph's input: the state's changed keys, and the new messages.

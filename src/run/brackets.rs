@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Content, Id, Message, Outcome, Patch, Role, RunEvent, Subagent, Usage, View};
+use super::{Content, Id, Message, Outcome, Patch, Role, RunEvent, Subagent, Usage, View, commit};
 use crate::json::{Json, Text};
 
 /// The view of a run and the events that lead to it.
@@ -19,6 +19,8 @@ pub(super) struct Brackets {
     owners: HashMap<Id, Option<Id>>,
     /// Which message each call belongs to, likewise.
     callers: HashMap<Id, Id>,
+    /// By LangGraph's id of a call: the ids on our wires of the calls that have it.
+    wires: HashMap<Id, Vec<Id>>,
 }
 
 // === impl Brackets ===
@@ -113,7 +115,7 @@ impl Brackets {
             let agent = self.owner(message_id, agent);
             let (call_id, name) = (Arc::clone(id), Arc::clone(name));
             let message_id = Arc::clone(message_id);
-            self.callers.insert(Arc::clone(&call_id), Arc::clone(&message_id));
+            self.note_call(&call_id, &message_id);
             self.emit(RunEvent::CallStarted { call_id, name, message_id, agent });
         }
     }
@@ -206,7 +208,7 @@ impl Brackets {
         for message in messages {
             self.owners.insert(Arc::clone(&message.id), message.agent.clone());
             for call in &message.calls {
-                self.callers.insert(Arc::clone(&call.id), Arc::clone(&message.id));
+                self.note_call(&call.id, &message.id);
             }
         }
         self.emit(RunEvent::Messages(messages.into()));
@@ -264,6 +266,21 @@ impl Brackets {
     /// Who a message belongs to: whoever opened it first, whoever goes on with it.
     fn owner(&mut self, id: &Id, agent: Option<&Id>) -> Option<Id> {
         self.owners.entry(Arc::clone(id)).or_insert_with(|| agent.cloned()).clone()
+    }
+
+    fn note_call(&mut self, wire: &Id, message_id: &Id) {
+        if self.callers.insert(Arc::clone(wire), Arc::clone(message_id)).is_none() {
+            let raw_id = Id::from(commit::call_id_of(wire, message_id));
+            self.wires.entry(raw_id).or_default().push(Arc::clone(wire));
+        }
+    }
+
+    /// The id on our wires of the call that an answer with LangGraph's id belongs to: the last
+    /// that waits for one, since providers that count per turn repeat their ids.
+    pub(super) fn wire_call_id(&self, raw_id: &str) -> Id {
+        let wires = self.wires.get(raw_id).map(Vec::as_slice).unwrap_or_default();
+        let waiting = wires.iter().rev().find(|wire| !self.view.is_answered(wire));
+        waiting.or_else(|| wires.last()).map_or_else(|| Id::from(raw_id), Arc::clone)
     }
 
     /// The message that a call id belongs to in this run.

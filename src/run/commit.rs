@@ -100,7 +100,7 @@ impl Names {
         let id = source.id().map(|id| Id::from(&*id));
         let id = id.filter(|id| !self.messages.contains(id));
         let id = id.unwrap_or_else(|| Id::from(format!("{thread_id}:m{at}")));
-        let mut messages = Message::convert(source, &id);
+        let mut messages = Message::of_langchain(source, &id);
         messages.retain(|message| self.messages.insert(Arc::clone(&message.id)));
         for message in &mut messages {
             if let Some(call) = &message.call_id {
@@ -134,7 +134,7 @@ pub fn langgraph_call_id(wire: &str, is_message: impl Fn(&str) -> bool) -> &str 
 }
 
 /// LangGraph's id of a call, given the id on our wires and the message that makes it.
-fn call_id_of<'a>(wire: &'a str, message_id: &str) -> &'a str {
+pub(super) fn call_id_of<'a>(wire: &'a str, message_id: &str) -> &'a str {
     wire.strip_suffix(message_id).and_then(|id| id.strip_suffix('~')).unwrap_or(wire)
 }
 

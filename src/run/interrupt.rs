@@ -67,10 +67,6 @@ impl Interrupt {
 
     /// An interrupt as LangGraph tells it.
     pub fn of_langgraph(interrupt: &langgraph::Interrupt<'_>) -> Self {
-        Self::read(interrupt)
-    }
-
-    pub(super) fn read(interrupt: &langgraph::Interrupt<'_>) -> Self {
         let value = interrupt.value.unwrap_or(RawValue::NULL);
         let ask = approval(value).unwrap_or_else(|| Ask::Answer {
             value: Json::from(value),

@@ -113,16 +113,11 @@ impl Message {
             && *sealed == other.sealed
     }
 
-    /// A LangChain message as a client would hold it under the given id: its thoughts, then itself.
-    pub fn of_langchain(message: &langgraph::Message<'_>, id: &Id) -> Vec<Self> {
-        Self::convert(message, id)
-    }
-
-    /// Reads a LangChain message under the given id: its thoughts, then itself.
+    /// A LangChain message as a client holds it under the given id: its thoughts, then itself.
     ///
     /// Calls keep LangGraph's ids here; the conversation makes them unique. A kind that has no
     /// counterpart becomes an assistant's text: dropping it would lose what it says.
-    pub(super) fn convert(message: &langgraph::Message<'_>, id: &Id) -> Vec<Self> {
+    pub fn of_langchain(message: &langgraph::Message<'_>, id: &Id) -> Vec<Self> {
         let role = match message.kind() {
             Kind::Human => Role::User,
             Kind::Ai | Kind::AiChunk | Kind::Other => Role::Assistant,

@@ -73,28 +73,20 @@ impl Speech {
 
     /// The call that a fragment belongs to.
     ///
-    /// Fragments are told apart by index; a second id under one index is a second call, and a
-    /// fragment without an index goes on with the call of its id, or with the last one.
+    /// Fragments are told apart by index; a second id under one index is a second call. A fragment
+    /// without an index goes on with the call of its id, and without an id with the last one.
     pub(super) fn call(&mut self, chunk: &CallChunk<'_>) -> Option<&mut CallSpeech> {
-        let is_other = |call: &CallSpeech| match (&call.id, &chunk.id) {
-            (Some(known), Some(id)) => **known != **id,
-            _ => false,
+        let may_be = |call: &CallSpeech| match (&call.id, &chunk.id) {
+            (Some(known), Some(id)) => **known == **id,
+            (None, _) | (_, None) => true,
         };
-        let found = match chunk.index {
-            Some(index) => self
-                .calls
-                .iter()
-                .rposition(|call| call.index.as_deref() == Some(index))
-                .filter(|at| self.calls.get(*at).is_some_and(|call| !is_other(call))),
-            None => {
-                let same_id = |call: &CallSpeech| {
-                    chunk.id.is_some() && call.id.as_deref() == chunk.id.as_deref()
-                };
-                let last = self.calls.last().filter(|last| !is_other(last));
-                let by_id = self.calls.iter().rposition(same_id);
-                by_id.or_else(|| last.map(|_| self.calls.len() - 1))
-            }
+        let has_id =
+            |call: &CallSpeech| chunk.id.is_some() && call.id.as_deref() == chunk.id.as_deref();
+        let candidate = match chunk.index {
+            Some(index) => self.calls.iter().rposition(|call| call.index.as_deref() == Some(index)),
+            None => self.calls.iter().rposition(has_id).or(self.calls.len().checked_sub(1)),
         };
+        let found = candidate.filter(|at| self.calls.get(*at).is_some_and(may_be));
         let at = found.unwrap_or_else(|| {
             let index = chunk.index.map(str::to_owned);
             self.calls.push(CallSpeech { index, ..CallSpeech::default() });

@@ -283,7 +283,7 @@ impl Translator {
     fn collect(&mut self, interrupts: &[langgraph::Interrupt<'_>]) {
         for interrupt in interrupts {
             if self.interrupts.iter().all(|known| *known.id != *interrupt.id) {
-                self.interrupts.push(Interrupt::read(interrupt));
+                self.interrupts.push(Interrupt::of_langgraph(interrupt));
             }
         }
     }

@@ -4,7 +4,7 @@
 //! with it, a result stands behind its call, a snapshot of messages deletes what it omits but
 //! keeps the client's order. Snapshots for late readers are made from here and nowhere else.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
@@ -16,8 +16,19 @@ use crate::json::{Text, TextBuf};
 #[derive(Clone, Debug, Default)]
 pub struct View {
     messages: Vec<Message>,
+    places: Places,
     state: Option<State>,
     open: Open,
+}
+
+/// Where things stand in the conversation: every token asks.
+#[derive(Clone, Debug, Default)]
+struct Places {
+    messages: HashMap<Id, usize>,
+    /// By call: its message.
+    calls: HashMap<Id, Id>,
+    /// The calls that have an answer.
+    answered: HashSet<Id>,
 }
 
 /// What has started and not ended, in the order of its start.
@@ -35,7 +46,8 @@ pub(super) struct Open {
 impl View {
     /// A view that begins with what a client brings along.
     pub fn with(messages: Vec<Message>, state: Option<State>) -> Self {
-        Self { messages, state, open: Open::default() }
+        let places = Places::of(&messages);
+        Self { messages, places, state, open: Open::default() }
     }
 
     /// The conversation, half-streamed messages included.
@@ -50,20 +62,18 @@ impl View {
 
     /// A message by its id.
     pub fn message(&self, id: &str) -> Option<&Message> {
-        // Ids are unique here, and what is looked up is mostly near the end.
-        self.messages.iter().rfind(|message| &*message.id == id)
+        self.places.messages.get(id).and_then(|at| self.messages.get(*at))
     }
 
     /// The message that makes a call, and the call.
     pub fn call(&self, id: &str) -> Option<(&Message, &Call)> {
-        self.messages.iter().rev().find_map(|message| {
-            message.calls.iter().find(|call| &*call.id == id).map(|call| (message, call))
-        })
+        let message = self.message(self.places.calls.get(id)?)?;
+        message.calls.iter().find(|call| &*call.id == id).map(|call| (message, call))
     }
 
     /// Whether a call has its answer.
     pub fn is_answered(&self, call_id: &str) -> bool {
-        self.messages.iter().rev().any(|message| message.call_id.as_deref() == Some(call_id))
+        self.places.answered.contains(call_id)
     }
 
     pub(super) fn open(&self) -> &Open {
@@ -124,7 +134,18 @@ impl View {
     }
 
     fn message_mut(&mut self, id: &str) -> Option<&mut Message> {
-        self.messages.iter_mut().rfind(|message| &*message.id == id)
+        self.places.messages.get(id).and_then(|at| self.messages.get_mut(*at))
+    }
+
+    fn push(&mut self, message: Message) {
+        self.insert(self.messages.len(), message);
+    }
+
+    fn insert(&mut self, at: usize, message: Message) {
+        self.messages.insert(at, message);
+        for (at, message) in self.messages.iter().enumerate().skip(at) {
+            self.places.add(at, message);
+        }
     }
 
     /// `TEXT_MESSAGE_START`, `REASONING_MESSAGE_START`: "if id exists, reuse it".
@@ -136,7 +157,7 @@ impl View {
         message.name = name.cloned();
         message.content = Content::Text(TextBuf::default());
         message.agent = agent.cloned();
-        self.messages.push(message);
+        self.push(message);
     }
 
     /// "if existing content is parts it is replaced by the delta".
@@ -153,8 +174,7 @@ impl View {
     /// "id already known anywhere: rename only; else attach to the parent's assistant message, or
     /// create one with id = parent (or the call's id if the parent is no assistant)".
     fn start_call(&mut self, id: &Id, name: &Id, parent: &Id, agent: Option<&Id>) {
-        let known = self.messages.iter_mut().flat_map(|m| &mut m.calls).find(|c| c.id == *id);
-        if let Some(call) = known {
+        if let Some(call) = self.call_mut(id) {
             call.name = Arc::clone(name);
             return;
         }
@@ -162,6 +182,7 @@ impl View {
         let created = match self.message_mut(parent) {
             Some(message) if message.role == Role::Assistant => {
                 message.calls.push(call);
+                self.places.calls.insert(Arc::clone(id), Arc::clone(parent));
                 return;
             }
             Some(_) => Arc::clone(id),
@@ -170,12 +191,16 @@ impl View {
         let mut message = Message::new(created, Role::Assistant);
         message.calls.push(call);
         message.agent = agent.cloned();
-        self.messages.push(message);
+        self.push(message);
+    }
+
+    fn call_mut(&mut self, id: &str) -> Option<&mut Call> {
+        let message = Arc::clone(self.places.calls.get(id)?);
+        self.message_mut(&message)?.calls.iter_mut().find(|call| &*call.id == id)
     }
 
     fn append_args(&mut self, id: &Id, delta: &Text) {
-        let mut calls = self.messages.iter_mut().rev().flat_map(|m| &mut m.calls);
-        if let Some(call) = calls.find(|call| call.id == *id) {
+        if let Some(call) = self.call_mut(id) {
             call.args.push(delta);
         }
     }
@@ -187,24 +212,25 @@ impl View {
         message.call_id = Some(Arc::clone(call_id));
         message.content = content.clone();
         message.agent = agent.cloned();
-        let owner = self.messages.iter().rposition(|message| {
-            message.role == Role::Assistant && message.calls.iter().any(|c| c.id == *call_id)
-        });
-        let Some(owner) = owner else { return self.messages.push(message) };
+        let owner = self.places.calls.get(call_id).and_then(|id| self.places.messages.get(id));
+        let is_assistant = |at: &&usize| {
+            self.messages.get(**at).is_some_and(|message| message.role == Role::Assistant)
+        };
+        let Some(owner) = owner.filter(is_assistant).copied() else { return self.push(message) };
         let behind = self.messages.iter().skip(owner + 1);
         let results = behind.take_while(|message| message.role == Role::Tool).count();
-        self.messages.insert(owner + 1 + results, message);
+        self.insert(owner + 1 + results, message);
     }
 
     /// "filter(local kept if id in snapshot or client-only), replace in place by id, append
     /// unseen"; reasoning is client-only unless the snapshot contains any.
     fn replace_messages(&mut self, snapshot: &[Message]) {
         let owns_reasoning = snapshot.iter().any(|message| message.role == Role::Reasoning);
-        let by_id = |id: &Id| snapshot.iter().find(|message| message.id == *id);
+        let by_id: HashMap<&Id, &Message> = snapshot.iter().map(|m| (&m.id, m)).collect();
         let mut kept = Vec::with_capacity(snapshot.len());
         for message in self.messages.drain(..) {
-            match by_id(&message.id) {
-                Some(new) => kept.push(new.clone()),
+            match by_id.get(&message.id) {
+                Some(new) => kept.push((*new).clone()),
                 None if message.role == Role::Reasoning && !owns_reasoning => kept.push(message),
                 None => {}
             }
@@ -215,7 +241,30 @@ impl View {
                 kept.push(message.clone());
             }
         }
+        self.places = Places::of(&kept);
         self.messages = kept;
+    }
+}
+
+// === impl Places ===
+
+impl Places {
+    fn of(messages: &[Message]) -> Self {
+        let mut places = Self::default();
+        for (at, message) in messages.iter().enumerate() {
+            places.add(at, message);
+        }
+        places
+    }
+
+    fn add(&mut self, at: usize, message: &Message) {
+        self.messages.insert(Arc::clone(&message.id), at);
+        for call in &message.calls {
+            self.calls.insert(Arc::clone(&call.id), Arc::clone(&message.id));
+        }
+        if let Some(call) = &message.call_id {
+            self.answered.insert(Arc::clone(call));
+        }
     }
 }
 

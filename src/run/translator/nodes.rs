@@ -62,7 +62,7 @@ impl Translator {
         let segment = format!("{}:{}", &*task.name, &*task.id);
         if task.is_start() {
             if let Some(call) = task.tool_call() {
-                let call = self.wire_call_id(&call);
+                let call = self.out.wire_call_id(&call);
                 self.steps.executes(&segment, call);
             }
             let agent = task.agent();

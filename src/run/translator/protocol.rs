@@ -41,7 +41,7 @@ impl Translator {
             return self.steps.leave_subgraph(namespace, &mut self.out);
         }
         if let (Some(call), Some(task)) = (&lifecycle.tool_call, namespace.rsplit('|').next()) {
-            let call = self.wire_call_id(call);
+            let call = self.out.wire_call_id(call);
             self.steps.executes(task, call);
         }
         let agent = lifecycle.agent.as_deref();

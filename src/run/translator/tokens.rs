@@ -9,7 +9,7 @@ use crate::json::{self, Text};
 use crate::langgraph::{self, Block, CallChunk, Kind, Origin};
 use crate::run::message::{self, Message};
 use crate::run::speech::{Source, Speech};
-use crate::run::{Call, Id, Role, commit};
+use crate::run::{Id, Role, commit};
 
 impl Translator {
     pub(super) fn on_message(
@@ -200,16 +200,6 @@ impl Translator {
         wire
     }
 
-    /// The id on our wires of the last call that has an id of LangGraph's.
-    pub(super) fn wire_call_id(&self, raw_id: &str) -> Id {
-        let last = self.view().messages().iter().rev().find_map(|message| {
-            let qualified = commit::qualified_call_id(raw_id, &message.id);
-            let known = |call: &&Call| *call.id == *raw_id || call.id == qualified;
-            message.calls.iter().find(known).map(|call| Arc::clone(&call.id))
-        });
-        last.unwrap_or_else(|| Id::from(raw_id))
-    }
-
     /// A message's prefix so far.
     pub(super) fn on_partial(&mut self, namespace: &str, message: &langgraph::Message<'_>) {
         let Some(id) = message.id().map(|id| self.id(&id)) else { return };
@@ -224,7 +214,7 @@ impl Translator {
         if message.is_last() {
             return self.on_whole(message, agent.as_ref(), Some(&origin));
         }
-        let messages = Message::convert(message, &id);
+        let messages = Message::of_langchain(message, &id);
         for part in &messages {
             if part.role == Role::Reasoning {
                 self.top_up_thought(&id, part, agent.as_ref());

@@ -17,10 +17,10 @@ impl Translator {
         origin: Option<&Arc<Origin>>,
     ) {
         let Some(id) = message.id().map(|id| self.id(&id)) else { return };
-        let mut messages = Message::convert(message, &id);
+        let mut messages = Message::of_langchain(message, &id);
         // A state names the calls of its tool messages as it goes; here the view does.
         if let Some(call) = messages.iter_mut().find_map(|message| message.call_id.as_mut()) {
-            *call = self.wire_call_id(call);
+            *call = self.out.wire_call_id(call);
         }
         self.say_whole(&id, message, messages, agent, origin);
     }
