@@ -84,7 +84,10 @@ impl Speech {
             |call: &CallSpeech| chunk.id.is_some() && call.id.as_deref() == chunk.id.as_deref();
         let candidate = match chunk.index {
             Some(index) => self.calls.iter().rposition(|call| call.index.as_deref() == Some(index)),
-            None => self.calls.iter().rposition(has_id).or(self.calls.len().checked_sub(1)),
+            None => {
+                let last = || self.calls.len().checked_sub(1);
+                self.calls.iter().rposition(has_id).or_else(last)
+            }
         };
         let found = candidate.filter(|at| self.calls.get(*at).is_some_and(may_be));
         let at = found.unwrap_or_else(|| {
