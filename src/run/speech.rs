@@ -82,12 +82,10 @@ impl Speech {
         };
         let has_id =
             |call: &CallSpeech| chunk.id.is_some() && call.id.as_deref() == chunk.id.as_deref();
+        let last = || self.calls.len().checked_sub(1);
         let candidate = match chunk.index {
             Some(index) => self.calls.iter().rposition(|call| call.index.as_deref() == Some(index)),
-            None => {
-                let last = || self.calls.len().checked_sub(1);
-                self.calls.iter().rposition(has_id).or_else(last)
-            }
+            None => self.calls.iter().rposition(has_id).or_else(last),
         };
         let found = candidate.filter(|at| self.calls.get(*at).is_some_and(may_be));
         let at = found.unwrap_or_else(|| {
