@@ -107,6 +107,9 @@ pub struct Updates<'a> {
     pub nodes: Vec<NodeUpdate<'a>>,
     /// `__interrupt__`, if it is there. An empty list is a static breakpoint.
     pub interrupts: Option<Vec<Interrupt<'a>>>,
+    /// Whether the nodes were through before this run: a resume tells again what an interrupted
+    /// superstep had kept of them.
+    pub is_cached: bool,
 }
 
 /// What one finished node returned.
@@ -302,12 +305,15 @@ fn conversation(value: &RawValue) -> Option<Vec<&RawValue>> {
 
 impl<'a> Updates<'a> {
     fn open(raw: &'a RawValue) -> Option<Self> {
-        let mut updates = Self { nodes: Vec::new(), interrupts: None };
+        let mut updates = Self { nodes: Vec::new(), interrupts: None, is_cached: false };
         for (node, delta) in json::members(raw)?.0 {
             match &*node {
                 "__interrupt__" => updates.interrupts = Interrupt::list(delta),
-                // `{"cached": true}`: beside a node whose result was kept over a resume.
-                "__metadata__" => {}
+                // `{"cached": true}`
+                "__metadata__" => {
+                    let cached = json::members(delta).and_then(|members| members.get("cached"));
+                    updates.is_cached = cached.is_some_and(|cached| cached.get() == "true");
+                }
                 _ => updates.nodes.push(NodeUpdate { node, messages: messages_of(delta) }),
             }
         }

@@ -38,7 +38,8 @@
 //! 3. **Determinism.** The same parts give the same events with the same ids, in any chunking.
 //! 4. **No duplicate text.** A token is never told twice, whatever modes carry it.
 //! 5. **Exactness.** Opaque JSON passes byte for byte.
-//! 6. **Totality.** Arbitrary bytes never panic, and never take more memory than a named limit.
+//! 6. **Totality.** Arbitrary bytes never panic, and what is buffered of them has a named limit. A
+//!    run's view grows with its messages, as LangGraph's own state does.
 //! 7. **Leaving is not stopping.** A client that goes away never cancels a run.
 //!
 //! Each has a test of its own; `docs/decisions.md` tells why things are as they are.

@@ -200,6 +200,19 @@ fn fragments_without_an_index_find_their_call_by_its_id() {
 }
 
 #[test]
+fn what_a_resume_tells_again_costs_nothing_again() {
+    let said = json!({"type": "ai", "id": "a", "content": "left says",
+        "usage_metadata": {"input_tokens": 5, "output_tokens": 5}});
+    let told = told(&[
+        ("values", json!({"messages": []})),
+        ("updates", json!({"left": {"messages": [said]}, "__metadata__": {"cached": true}})),
+        ("values", json!({"messages": [said]})),
+    ]);
+    assert!(told.events.last().unwrap().get("usage").is_none());
+    assert_eq!(judge::streamed_text(&told.events)["a"], "left says");
+}
+
+#[test]
 fn what_a_client_holds_and_the_thread_does_not_goes_even_if_the_stream_left_nothing_to_do() {
     let held = json!([
         {"id": "stale", "role": "user", "content": "gone"},

@@ -16,8 +16,8 @@ use crate::json::{self, Json, Text};
 /// Bounds the recursion, which upstream's nesting must not choose.
 const MAX_DEPTH: usize = 32;
 
-/// Operations that one array may cost before it is replaced whole: an array that lost its head
-/// differs everywhere, and comparing on would cost more than it saves.
+/// Operations that one array may cost, appends aside, before it is replaced whole: an array that
+/// lost its head differs everywhere, and comparing on would cost more than it saves.
 const MAX_ARRAY_OPERATIONS: usize = 64;
 
 /// A list of operations, applied in order.

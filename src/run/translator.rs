@@ -225,6 +225,9 @@ impl Translator {
                 }
                 for update in &updates.nodes {
                     self.on_update(namespace, update);
+                    if updates.is_cached {
+                        self.settle(update);
+                    }
                 }
                 self.on_interrupts(updates.interrupts.as_deref());
             }

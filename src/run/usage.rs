@@ -1,6 +1,6 @@
 //! What a run has cost: tokens per message as they are told, summed per model at the end.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::Id;
@@ -33,6 +33,8 @@ pub struct Usage {
 pub(super) struct Ledger {
     order: Vec<Id>,
     by_message: HashMap<Id, Usage>,
+    /// Messages that an earlier run has paid for.
+    paid: HashSet<Id>,
 }
 
 // === impl Usage ===
@@ -102,10 +104,16 @@ impl Ledger {
         *self.slot(id) = Usage { provider, model, ..Usage::read(usage) };
     }
 
+    /// Takes a message off the bill, for good.
+    pub(super) fn pay(&mut self, id: &str) {
+        self.paid.insert(Id::from(id));
+    }
+
     /// The sums per provider and model, in the order in which the models first spoke.
     pub(super) fn sums(&self) -> Vec<Usage> {
         let mut sums: Vec<Usage> = Vec::new();
-        for usage in self.order.iter().filter_map(|id| self.by_message.get(id)) {
+        let due = self.order.iter().filter(|id| !self.paid.contains(*id));
+        for usage in due.filter_map(|id| self.by_message.get(id)) {
             let same =
                 |sum: &&mut Usage| sum.provider == usage.provider && sum.model == usage.model;
             match sums.iter_mut().find(same) {

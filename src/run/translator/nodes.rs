@@ -32,6 +32,13 @@ impl Translator {
         }
     }
 
+    /// What a node said before this run was paid for before this run.
+    pub(super) fn settle(&mut self, update: &NodeUpdate<'_>) {
+        for id in update.messages.iter().filter_map(langgraph::Message::id) {
+            self.ledger.pay(&id);
+        }
+    }
+
     /// Ends a step, and before it what its task was saying.
     pub(super) fn finish_step(&mut self, step: usize) {
         let task = self.steps.task(step);
