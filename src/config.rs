@@ -73,9 +73,12 @@ impl Config {
 
 /// What to log, if only the command line can say.
 pub fn log_filter(log: Option<&str>) -> Result<EnvFilter, Mistake> {
-    let given = log.map(|value| Given::new("--log", value));
-    let given = given.unwrap_or_else(|| Given::new("the default", DEFAULT_LOG));
-    given.parse("a log filter, as `info` or `threadway=debug,warn`")
+    check_log(log.map(|value| Given::new("--log (THREADWAY_LOG)", value)))
+}
+
+fn check_log(log: Option<Given>) -> Result<EnvFilter, Mistake> {
+    let log = log.unwrap_or_else(|| Given::new("the default", DEFAULT_LOG));
+    log.parse("a log filter, as `info` or `threadway=debug,warn`")
 }
 
 // === impl RawConfig ===
@@ -148,8 +151,7 @@ impl RawConfig {
         let Self { listen, upstream, log } = self;
         let listen = listen.unwrap_or_else(|| Given::new("the default", DEFAULT_LISTEN));
         let listen = listen.parse("an address and a port, as 127.0.0.1:8484 or [::1]:0");
-        let log = log.unwrap_or_else(|| Given::new("the default", DEFAULT_LOG));
-        let log = log.parse("a log filter, as `info` or `threadway=debug,warn`");
+        let log = check_log(log);
         let upstream = upstream.ok_or_else(missing_upstream).and_then(Given::url);
         let mut noted = |mistake| mistakes.push(mistake);
         let listen = listen.map_err(&mut noted).ok();

@@ -92,14 +92,7 @@ pub struct RunStream {
 /// The bytes of a run's stream, as they come. Dropping it closes the connection.
 pub struct Body(Response);
 
-/// What a server tells of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RunRecord {
-    /// How far it is.
-    pub status: RunStatus,
-}
-
-/// How far a run is.
+/// How far a run is, as its record tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunStatus {
     /// It waits for its turn.
@@ -158,11 +151,14 @@ impl Client {
         request: &RunRequest,
     ) -> Result<RunStream, Error> {
         let post = self.request(Method::POST, &["threads", thread_id, "runs", "stream"]);
-        let sent = with_json(post, request).send();
-        let response = match tokio::time::timeout(START_TIMEOUT, sent).await {
-            Ok(response) => successful(response.map_err(|e| failure(&e, START_TIMEOUT))?).await?,
-            Err(_) => return Err(Error::Timeout { waited: START_TIMEOUT }),
+        // A refusal is read to its end within the same time.
+        let answered = async {
+            let sent = with_json(post, request).send().await;
+            successful(sent.map_err(|e| failure(&e, START_TIMEOUT))?).await
         };
+        let response = tokio::time::timeout(START_TIMEOUT, answered)
+            .await
+            .map_err(|_| Error::Timeout { waited: START_TIMEOUT })??;
         let content_type = header(response.headers(), &CONTENT_TYPE).unwrap_or_default();
         if !content_type.trim_start().to_ascii_lowercase().starts_with("text/event-stream") {
             return Err(Error::NotAnEventStream { content_type: content_type.to_owned() });
@@ -170,12 +166,11 @@ impl Client {
         Ok(RunStream { run_id: run_id(response.headers()), body: Body(response) })
     }
 
-    /// What the server tells of a run.
-    pub async fn run(&self, thread_id: &str, run_id: &str) -> Result<RunRecord, Error> {
+    /// How far a run is.
+    pub async fn run_status(&self, thread_id: &str, run_id: &str) -> Result<RunStatus, Error> {
         let body = self.get(&["threads", thread_id, "runs", run_id]).await?;
         let members: json::Members<'_> = serde_json::from_str(&body).unwrap_or_default();
-        let status = members.string("status").map_or(RunStatus::Unknown, |s| RunStatus::of(&s));
-        Ok(RunRecord { status })
+        Ok(members.string("status").map_or(RunStatus::Unknown, |s| RunStatus::of(&s)))
     }
 
     /// Why the last run of a thread failed, where the server keeps it: only the Python one does.

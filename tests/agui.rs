@@ -351,6 +351,14 @@ fn answers_go_up_in_the_form_that_the_interrupt_takes() {
     }
     let half = resume(json!([entry("two:1", json!(true))])).unwrap_err();
     assert_eq!(half, TurnError::HalfAnswered { id: "two".to_owned(), answered: 1, expected: 2 });
+    let no_decision = || TurnError::NoDecision { id: "one".to_owned() };
+    for payload in ["null", "{}", "\"no\"", "0", "{\"approved\":\"false\"}", "{\"approved\":null}"]
+    {
+        let payload = serde_json::from_str(payload).unwrap();
+        assert_eq!(resume(json!([entry("one", payload)])).unwrap_err(), no_decision());
+    }
+    let bare = json!([{"interruptId": "one", "status": "resolved"}]);
+    assert_eq!(resume(bare).unwrap_err(), no_decision());
     let (body, _) = resume(json!([entry("t:breakpoint", Value::Null)])).unwrap();
     assert!(body.get("command").is_none() && body.get("input").is_none());
 }

@@ -610,6 +610,24 @@ async fn the_way_back_is_as_long_as_it_must_and_then_refused() {
     assert_eq!(refused(&mut response).await, refusal("409 Conflict", "cannot_fork", message));
 }
 
+#[tokio::test]
+async fn a_history_that_cannot_be_read_is_not_taken_for_a_short_one() {
+    for history in ["<html>", "{}", r#"[{"values":{}}]"#] {
+        let gateway = Gateway::start().await;
+        let script = async {
+            gateway.state(Some(json!({"values": values(&["one", "1"])}))).await;
+            let path = format!("GET /threads/{THREAD}/history?limit=20");
+            gateway.upstream.expect(&path).await.json(200, history).await;
+        };
+        let input = input(&["ONE"]);
+        let (mut response, ()) = tokio::join!(gateway.post(&input), script);
+        let message = "the LangGraph server's answer about the thread's history is no list of \
+                       states; check that the upstream's URL is that of a LangGraph API server";
+        let expected = refusal("502 Bad Gateway", "not_langgraph", message);
+        assert_eq!(refused(&mut response).await, expected, "{history}");
+    }
+}
+
 // === refusals ===
 
 #[tokio::test]
@@ -727,10 +745,20 @@ async fn what_the_upstream_refuses_is_refused_in_our_words() {
             refusal(
                 "401 Unauthorized",
                 "unauthorized",
-                "the LangGraph server answered 401: bad key",
+                "the LangGraph server answered 401: bad key; threadway passes no credentials on: \
+                 have the server let it in without",
             ),
         ),
-        (403, "", refusal("403 Forbidden", "forbidden", "the LangGraph server answered 403")),
+        (
+            403,
+            "",
+            refusal(
+                "403 Forbidden",
+                "forbidden",
+                "the LangGraph server answered 403; threadway passes no credentials on: have the \
+                 server let it in without",
+            ),
+        ),
         (
             500,
             "Internal Server Error",

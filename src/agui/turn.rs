@@ -39,6 +39,17 @@ pub enum TurnError {
         /// How many it takes.
         expected: usize,
     },
+    /// An approval is answered with something that is no decision. What acts must not be had by
+    /// an answer that we misread.
+    #[error(
+        "`resume` neither approves nor rejects interrupt {id}; send the payload \
+         `{{\"approved\": true}}` or `{{\"approved\": false}}`, or a decision of LangChain's with its \
+         `type`"
+    )]
+    NoDecision {
+        /// The interrupt, or one action of it, as the client names it.
+        id: String,
+    },
 }
 
 // === impl Turn ===
@@ -261,35 +272,40 @@ fn decisions(
         let (id, answered) = (id.to_owned(), found.len());
         return Err(TurnError::HalfAnswered { id, answered, expected });
     }
-    let decisions: Vec<_> =
-        found.into_iter().zip(actions).map(|(entry, action)| decision(entry, action)).collect();
+    let decisions = found.into_iter().zip(actions).map(|(entry, action)| decision(entry, action));
+    let decisions: Vec<_> = decisions.collect::<Result<_, _>>()?;
     let decisions = json::array(decisions.iter().map(|decision| decision.get()));
     Ok(ObjectWriter::new().raw("decisions", decisions.get()).finish())
 }
 
 /// A decision: LangChain's own form, or AG-UI's `{approved, editedArgs?, reason?}`.
-fn decision(entry: &Resume, action: &run::Action) -> Json {
+fn decision(entry: &Resume, action: &run::Action) -> Result<Json, TurnError> {
     let of = |kind| ObjectWriter::new().string("type", kind);
-    let payload = match (&entry.payload, entry.status) {
-        (_, ResumeStatus::Cancelled) => return of("reject").finish(),
-        (None, ResumeStatus::Resolved) => return of("approve").finish(),
-        (Some(payload), ResumeStatus::Resolved) => payload,
+    let none = || TurnError::NoDecision { id: entry.interrupt_id.clone() };
+    let payload = match entry.status {
+        ResumeStatus::Cancelled => return Ok(of("reject").finish()),
+        ResumeStatus::Resolved => entry.payload.as_ref().ok_or_else(none)?,
     };
     let members = json::members(payload).unwrap_or_default();
     if members.get("type").is_some() {
-        return payload.clone();
+        return Ok(payload.clone());
     }
-    let approved = members.get("approved").unwrap_or(payload);
-    if approved.get() == "false" {
-        let reason = members.text("message").or_else(|| members.text("reason"));
-        return of("reject").optional("message", reason.as_ref()).finish();
-    }
-    // "Approve-with-edits: full replacement."
-    if let Some(args) = members.get("editedArgs").filter(|args| args.get() != "null") {
-        let edited = ObjectWriter::new().text("name", &action.name).raw("args", args.get());
-        return of("edit").raw("edited_action", edited.finish().get()).finish();
-    }
-    of("approve").finish()
+    let decision = match members.get("approved").unwrap_or(payload).get() {
+        "true" => match members.get("editedArgs").filter(|args| args.get() != "null") {
+            // "Approve-with-edits: full replacement."
+            Some(args) => {
+                let edited = ObjectWriter::new().text("name", &action.name).raw("args", args.get());
+                of("edit").raw("edited_action", edited.finish().get())
+            }
+            None => of("approve"),
+        },
+        "false" => {
+            let reason = members.text("message").or_else(|| members.text("reason"));
+            of("reject").optional("message", reason.as_ref())
+        }
+        _ => return Err(none()),
+    };
+    Ok(decision.finish())
 }
 
 /// `forwardedProps.command.resume`, as CopilotKit's older hook sends it.

@@ -44,7 +44,9 @@ pub(super) async fn ask(upstream: &Client, thread_id: &str, feed: &Feed, end: Bo
     };
     match status {
         RunStatus::Success => succeeded(upstream, thread_id, run_id, feed, end).await,
-        RunStatus::Error => StreamEnd::Failed(failure(upstream, thread_id, feed).await).into(),
+        RunStatus::Error => {
+            StreamEnd::Failed(failure(upstream, thread_id, run_id, feed).await).into()
+        }
         RunStatus::Timeout => StreamEnd::Failed(RunError {
             code: "timeout".to_owned(),
             message: "LangGraph stopped the run at its time limit".to_owned(),
@@ -68,14 +70,14 @@ async fn status(
     let mut pause = RECORD_PAUSE;
     let reads = if *end == BodyEnd::Clean { RECORD_READS } else { 1 };
     for _ in 1..reads {
-        let status = upstream.run(thread_id, run_id).await?.status;
+        let status = upstream.run_status(thread_id, run_id).await?;
         if !matches!(status, RunStatus::Pending | RunStatus::Running) {
             return Ok(status);
         }
         tokio::time::sleep(pause).await;
         pause *= 2;
     }
-    Ok(upstream.run(thread_id, run_id).await?.status)
+    upstream.run_status(thread_id, run_id).await
 }
 
 /// "Interrupted if the run's own stream, or a state whose `metadata.run_id` is this run, holds
@@ -98,13 +100,11 @@ async fn succeeded(
             None
         }
     };
-    match (end, &state) {
-        (BodyEnd::Cut(reason), None) => {
-            let then = "the run itself succeeded: load the thread to see its end";
-            lost(feed, why(&BodyEnd::Cut(reason), then))
-        }
-        (BodyEnd::Clean | BodyEnd::Cut(_), _) => Ending { state, end: StreamEnd::Succeeded },
+    if state.is_none() && end != BodyEnd::Clean {
+        let then = "the run itself succeeded: load the thread to see its end";
+        return lost(feed, why(&end, then));
     }
+    Ending { state, end: StreamEnd::Succeeded }
 }
 
 /// A later run of the thread has a state of its own.
@@ -113,17 +113,18 @@ fn is_of(state: &str, run_id: &str) -> bool {
 }
 
 /// Why the run failed: as its stream says, else as its thread does.
-async fn failure(upstream: &Client, thread_id: &str, feed: &Feed) -> RunError {
+async fn failure(upstream: &Client, thread_id: &str, run_id: &str, feed: &Feed) -> RunError {
     if let Some(error) = feed.error() {
         return error.clone();
     }
-    match upstream.thread_error(thread_id).await {
-        Ok(Some(error)) => error,
-        Ok(None) | Err(_) => RunError {
-            code: "run_failed".to_owned(),
-            message: "the run failed; LangGraph's log tells why".to_owned(),
-        },
-    }
+    let told = upstream.thread_error(thread_id).await.unwrap_or_else(|error| {
+        tracing::warn!(thread_id, run_id, %error, "why a run failed was not read");
+        None
+    });
+    told.unwrap_or_else(|| RunError {
+        code: "run_failed".to_owned(),
+        message: "the run failed; LangGraph's log tells why".to_owned(),
+    })
 }
 
 /// A stream that told of its failure has said all there is.

@@ -20,6 +20,9 @@ pub enum ForkError {
     /// The history could not be read.
     #[error(transparent)]
     Upstream(#[from] Error),
+    /// The history came in a form that is not LangGraph's.
+    #[error("the LangGraph server's answer about the thread's history is no list of states")]
+    Unreadable,
     /// Every checkpoint on the way back holds the message.
     #[error(
         "message {message_id} was changed, but the thread has no checkpoint from before it; \
@@ -63,7 +66,7 @@ pub async fn fork_point(
     let mut before: Option<String> = None;
     for _ in 0..MAX_PAGES {
         let page = upstream.history_page(thread_id, before.as_deref(), PAGE_STATES).await?;
-        let page = read_page(&page, message_id);
+        let page = read_page(&page, message_id).ok_or(ForkError::Unreadable)?;
         let is_last = page.len() < PAGE_STATES;
         before = page.last().map(|checkpoint| checkpoint.id.clone());
         for checkpoint in page {
@@ -82,10 +85,10 @@ pub async fn fork_point(
     Err(ForkError::TooFarBack { message_id: message_id.to_owned() })
 }
 
-/// The checkpoints of a page. The Python server also names the ids beside these members; the
+/// The checkpoints of a page; `None` if it is none, or one of them cannot be read. The Python server also names the ids beside these members; the
 /// JavaScript one does not.
-fn read_page(page: &str, message_id: &str) -> Vec<Checkpoint> {
-    let items: Vec<&RawValue> = serde_json::from_str(page).unwrap_or_default();
+fn read_page(page: &str, message_id: &str) -> Option<Vec<Checkpoint>> {
+    let items: Vec<&RawValue> = serde_json::from_str(page).ok()?;
     let read = |item: &&RawValue| {
         let members = json::members(item)?;
         let id_of = |name| {
@@ -98,7 +101,7 @@ fn read_page(page: &str, message_id: &str) -> Vec<Checkpoint> {
             holds_message: holds(item.get(), message_id),
         })
     };
-    items.iter().filter_map(read).collect()
+    items.iter().map(read).collect()
 }
 
 fn holds(state: &str, message_id: &str) -> bool {

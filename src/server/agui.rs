@@ -74,7 +74,9 @@ async fn plan(
     let upstream = &gateway.upstream;
     let body = upstream.thread_state(&thread.id).await.map_err(|error| Reject::from(&error))?;
     let state = match &body {
-        Some(body) => Some(ThreadState::parse(body).ok_or_else(unreadable)?),
+        Some(body) => Some(ThreadState::parse(body).ok_or_else(|| {
+            Reject::not_langgraph("the LangGraph server's answer about the thread is no state")
+        })?),
         None => None,
     };
     if let (None, Some(client_id)) = (&state, thread.client_id) {
@@ -94,15 +96,10 @@ async fn plan(
     Ok(turn.request(agent, &input.run_id, checkpoint))
 }
 
-fn unreadable() -> Reject {
-    let message = "the LangGraph server's answer about the thread is no state; check that the \
-                   upstream's URL is that of a LangGraph API server";
-    Reject::new(StatusCode::BAD_GATEWAY, "not_langgraph", message)
-}
-
 fn cannot_fork(error: &ForkError) -> Reject {
     match error {
         ForkError::Upstream(error) => error.into(),
+        ForkError::Unreadable => Reject::not_langgraph(error),
         ForkError::NoneBefore { .. } | ForkError::TooFarBack { .. } => {
             Reject::new(StatusCode::CONFLICT, "cannot_fork", error.to_string())
         }

@@ -1,5 +1,7 @@
 //! Every refusal as one kind of response: a status, a stable code, and what to do about it.
 
+use std::fmt::Display;
+
 use axum::response::{IntoResponse, Response};
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, StatusCode, Uri};
@@ -90,10 +92,10 @@ impl From<&Error> for Reject {
                 format!("{error}; look at the thread before you try again: it may have acted"),
             ),
             Error::Status { code: 401, .. } => {
-                Self::new(StatusCode::UNAUTHORIZED, "unauthorized", error.to_string())
+                Self::new(StatusCode::UNAUTHORIZED, "unauthorized", no_credentials(error))
             }
             Error::Status { code: 403, .. } => {
-                Self::new(StatusCode::FORBIDDEN, "forbidden", error.to_string())
+                Self::new(StatusCode::FORBIDDEN, "forbidden", no_credentials(error))
             }
             Error::Status { code: 409, .. } => Self::thread_busy(),
             // The JavaScript server's way to say the same.
@@ -103,10 +105,7 @@ impl From<&Error> for Reject {
             Error::Status { .. } => {
                 bad_gateway("upstream_refused", "the server's log may tell more")
             }
-            Error::NotAnEventStream { .. } => bad_gateway(
-                "not_langgraph",
-                "check that the upstream's URL is that of a LangGraph API server",
-            ),
+            Error::NotAnEventStream { .. } => Self::not_langgraph(error),
             Error::TooLarge { .. } => {
                 bad_gateway("upstream_too_large", "have the graph keep less in its state")
             }
@@ -118,7 +117,18 @@ impl From<&Error> for Reject {
     }
 }
 
+fn no_credentials(error: &Error) -> String {
+    format!("{error}; threadway passes no credentials on: have the server let it in without")
+}
+
 impl Reject {
+    /// What answers, answers as no LangGraph server does.
+    pub(super) fn not_langgraph(what: impl Display) -> Self {
+        let message =
+            format!("{what}; check that the upstream's URL is that of a LangGraph API server");
+        Self::new(StatusCode::BAD_GATEWAY, "not_langgraph", message)
+    }
+
     fn thread_busy() -> Self {
         let message = "the thread has a run that is not over; wait for its end or stop it, then \
                        send the request again";
