@@ -247,7 +247,8 @@ impl Client {
 async fn answer(request: RequestBuilder) -> Result<String, Error> {
     let sent = request.timeout(ANSWER_TIMEOUT).send().await;
     let mut response = successful(sent.map_err(|e| failure(&e, ANSWER_TIMEOUT))?).await?;
-    let body = read(&mut response, MAX_ANSWER_BYTES).await?;
+    let mut body = Vec::new();
+    read(&mut response, MAX_ANSWER_BYTES, &mut body).await?;
     Ok(String::from_utf8(body)
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
@@ -258,20 +259,23 @@ async fn successful(mut response: Response) -> Result<Response, Error> {
         return Ok(response);
     }
     let code = response.status().as_u16();
-    // Half an error text is better than none.
-    let body = read(&mut response, MAX_ERROR_BYTES).await.unwrap_or_default();
+    let mut body = Vec::new();
+    if let Err(error) = read(&mut response, MAX_ERROR_BYTES, &mut body).await {
+        // Half an error text is better than none.
+        tracing::debug!(code, %error, "a refusal was not read to its end");
+    }
     Err(Error::status(code, &String::from_utf8_lossy(&body)))
 }
 
-async fn read(response: &mut Response, limit: usize) -> Result<Vec<u8>, Error> {
-    let mut body = Vec::new();
+/// Reads a body to its end. What came before an error stays.
+async fn read(response: &mut Response, limit: usize, body: &mut Vec<u8>) -> Result<(), Error> {
     while let Some(chunk) = response.chunk().await.map_err(|e| failure(&e, ANSWER_TIMEOUT))? {
         if body.len() + chunk.len() > limit {
             return Err(Error::TooLarge { limit });
         }
         body.extend_from_slice(&chunk);
     }
-    Ok(body)
+    Ok(())
 }
 
 fn with_json(request: RequestBuilder, body: &impl Serialize) -> RequestBuilder {

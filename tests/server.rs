@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use support::capture::{self, Capture};
 use support::upstream::{Exchange, Upstream};
 use threadway::server::{self, GRACE, HEADER_TIMEOUT, KEEP_ALIVE, MAX_BODY_BYTES};
-use threadway::upstream::Client;
+use threadway::upstream::{Client, START_TIMEOUT};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -788,6 +788,39 @@ async fn what_the_upstream_refuses_is_refused_in_our_words() {
         let (mut response, ()) = tokio::join!(gateway.post(&input), script);
         assert_eq!(refused(&mut response).await, expected, "{status} {body}");
     }
+}
+
+#[tokio::test]
+async fn half_a_refusal_is_better_than_none_and_not_awaited_for_ever() {
+    let gateway = Gateway::start().await;
+    let script = async {
+        gateway.state(None).await;
+        let mut run = gateway.upstream.next().await;
+        run.begin_answer(500, "text/plain", "half a", 12).await;
+        run.cut();
+    };
+    let hi = input(&["hi"]);
+    let (mut response, ()) = tokio::join!(gateway.post(&hi), script);
+    let message = "the LangGraph server answered 500: half a; the server's log may tell more";
+    let expected = refusal("502 Bad Gateway", "upstream_refused", message);
+    assert_eq!(refused(&mut response).await, expected);
+
+    let script = async {
+        gateway.state(None).await;
+        let mut run = gateway.upstream.next().await;
+        run.begin_answer(500, "text/plain", "half a", 12).await;
+        let clock = HeldClock::pause();
+        clock.advance(START_TIMEOUT).await;
+        (run, clock)
+    };
+    let answered = async {
+        let mut response = gateway.post(&hi).await;
+        refused(&mut response).await
+    };
+    let (told, _open) = tokio::join!(answered, script);
+    let message = "the LangGraph server did not answer within 60 s; look at the thread before you \
+                   try again: it may have acted";
+    assert_eq!(told, refusal("504 Gateway Timeout", "upstream_timeout", message));
 }
 
 // === time, leaving and stopping ===

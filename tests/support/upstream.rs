@@ -67,10 +67,20 @@ impl Upstream {
 impl Exchange {
     /// Answers with a status and a whole body, and closes.
     pub(crate) async fn answer(mut self, status: u16, content_type: &str, body: &str) {
+        self.begin_answer(status, content_type, body, body.len()).await;
+    }
+
+    /// Answers with a status, and with the beginning of a body of some length.
+    pub(crate) async fn begin_answer(
+        &mut self,
+        status: u16,
+        content_type: &str,
+        body: &str,
+        length: usize,
+    ) {
         let head = format!(
-            "HTTP/1.1 {status} Status\r\ncontent-type: {content_type}\r\ncontent-length: {}\r\n\
-             connection: close\r\n\r\n",
-            body.len()
+            "HTTP/1.1 {status} Status\r\ncontent-type: {content_type}\r\n\
+             content-length: {length}\r\nconnection: close\r\n\r\n"
         );
         self.write(head.as_bytes()).await;
         self.write(body.as_bytes()).await;
