@@ -89,37 +89,90 @@ impl Projector {
         if self.held.has(event) {
             return;
         }
+        if begins_a_message(event) {
+            self.held.mix();
+        }
         match event {
+            RunEvent::Started { thread_id, run_id } => self.started(thread_id, run_id, emit),
+            RunEvent::Messages(messages) => self.messages(messages, emit),
+            RunEvent::Ended { outcome, usage } => self.ended(outcome, usage, emit),
+            RunEvent::TextStarted { message_id, role, name, agent } => {
+                emit(&Event::TextMessageStart {
+                    message_id,
+                    role: text_role(*role),
+                    name: name.as_ref(),
+                    subagent_run_id: agent.as_deref(),
+                });
+            }
             RunEvent::TextDelta { message_id, delta } => {
                 emit(&Event::TextMessageContent { message_id, delta });
             }
-            RunEvent::CallArgs { call_id, delta } => {
-                emit(&Event::ToolCallArgs { tool_call_id: call_id, delta });
+            RunEvent::TextEnded { message_id } => emit(&Event::TextMessageEnd { message_id }),
+            RunEvent::ReasoningStarted { message_id, agent } => {
+                let subagent_run_id = agent.as_deref();
+                emit(&Event::ReasoningStart { message_id, subagent_run_id });
+                let role = "reasoning";
+                emit(&Event::ReasoningMessageStart { message_id, role, subagent_run_id });
             }
             RunEvent::ReasoningDelta { message_id, delta } => {
                 emit(&Event::ReasoningMessageContent { message_id, delta });
             }
-            RunEvent::Messages(messages) => self.messages(messages, emit),
-            RunEvent::Started { thread_id, run_id } => self.started(thread_id, run_id, emit),
-            RunEvent::Ended { outcome, usage } => self.ended(outcome, usage, emit),
-            RunEvent::TextStarted { .. }
-            | RunEvent::ReasoningStarted { .. }
-            | RunEvent::CallStarted { .. }
-            | RunEvent::CallResult { .. } => {
-                self.held.mix();
-                self.other(event, emit);
+            RunEvent::ReasoningEnded { message_id } => {
+                emit(&Event::ReasoningMessageEnd { message_id });
+                emit(&Event::ReasoningEnd { message_id });
             }
-            RunEvent::StepStarted { .. }
-            | RunEvent::StepFinished { .. }
-            | RunEvent::TextEnded { .. }
-            | RunEvent::ReasoningEnded { .. }
-            | RunEvent::ReasoningSealed { .. }
-            | RunEvent::CallEnded { .. }
-            | RunEvent::StateSnapshot(_)
-            | RunEvent::StateDelta(_)
-            | RunEvent::SubagentStarted(_)
-            | RunEvent::SubagentFinished { .. }
-            | RunEvent::Custom { .. } => self.other(event, emit),
+            RunEvent::ReasoningSealed { message_id, sealed } => {
+                emit(&Event::ReasoningEncryptedValue {
+                    subtype: "message",
+                    entity_id: message_id,
+                    encrypted_value: sealed,
+                });
+            }
+            RunEvent::CallStarted { call_id, name, message_id, agent } => {
+                emit(&Event::ToolCallStart {
+                    tool_call_id: call_id,
+                    tool_call_name: name,
+                    parent_message_id: Some(message_id),
+                    subagent_run_id: agent.as_deref(),
+                });
+            }
+            RunEvent::CallArgs { call_id, delta } => {
+                emit(&Event::ToolCallArgs { tool_call_id: call_id, delta });
+            }
+            RunEvent::CallEnded { call_id } => emit(&Event::ToolCallEnd { tool_call_id: call_id }),
+            RunEvent::CallResult { message_id, call_id, content, is_error: _, agent } => {
+                emit(&Event::ToolCallResult {
+                    message_id,
+                    tool_call_id: call_id,
+                    content: Content::of_tool(content, self.client.version.parts()),
+                    role: "tool",
+                    subagent_run_id: agent.as_deref(),
+                });
+            }
+            RunEvent::StepStarted { name, agent } => {
+                let subagent_run_id = agent.as_deref();
+                emit(&Event::StepStarted { step_name: name, subagent_run_id });
+            }
+            RunEvent::StepFinished { name, agent } => {
+                let subagent_run_id = agent.as_deref();
+                emit(&Event::StepFinished { step_name: name, subagent_run_id });
+            }
+            RunEvent::StateSnapshot(snapshot) => emit(&Event::StateSnapshot { snapshot }),
+            RunEvent::StateDelta(patch) => emit(&Event::StateDelta { delta: patch.operations() }),
+            RunEvent::SubagentStarted(subagent) => emit(&Event::SubagentStarted {
+                subagent_run_id: &subagent.id,
+                name: &subagent.name,
+                description: None,
+                parent_subagent_run_id: subagent.parent.as_deref(),
+                parent_tool_call_id: subagent.call_id.as_deref(),
+            }),
+            RunEvent::SubagentFinished { id } => {
+                emit(&Event::SubagentFinished { subagent_run_id: id, outcome: None });
+            }
+            RunEvent::Custom { name, value, agent } => {
+                let subagent_run_id = agent.as_deref();
+                emit(&Event::Custom { name, value, subagent_run_id });
+            }
         }
     }
 
@@ -190,85 +243,6 @@ impl Projector {
             usage,
         });
     }
-
-    fn other(&self, event: &RunEvent, emit: &mut dyn FnMut(&Event<'_>)) {
-        match event {
-            RunEvent::TextStarted { message_id, role, name, agent } => {
-                emit(&Event::TextMessageStart {
-                    message_id,
-                    role: text_role(*role),
-                    name: name.as_ref(),
-                    subagent_run_id: agent.as_deref(),
-                });
-            }
-            RunEvent::TextEnded { message_id } => emit(&Event::TextMessageEnd { message_id }),
-            RunEvent::ReasoningStarted { message_id, agent } => {
-                let subagent_run_id = agent.as_deref();
-                emit(&Event::ReasoningStart { message_id, subagent_run_id });
-                let role = "reasoning";
-                emit(&Event::ReasoningMessageStart { message_id, role, subagent_run_id });
-            }
-            RunEvent::ReasoningEnded { message_id } => {
-                emit(&Event::ReasoningMessageEnd { message_id });
-                emit(&Event::ReasoningEnd { message_id });
-            }
-            RunEvent::ReasoningSealed { message_id, sealed } => {
-                emit(&Event::ReasoningEncryptedValue {
-                    subtype: "message",
-                    entity_id: message_id,
-                    encrypted_value: sealed,
-                });
-            }
-            RunEvent::CallStarted { call_id, name, message_id, agent } => {
-                emit(&Event::ToolCallStart {
-                    tool_call_id: call_id,
-                    tool_call_name: name,
-                    parent_message_id: Some(message_id),
-                    subagent_run_id: agent.as_deref(),
-                });
-            }
-            RunEvent::CallEnded { call_id } => emit(&Event::ToolCallEnd { tool_call_id: call_id }),
-            RunEvent::CallResult { message_id, call_id, content, is_error: _, agent } => {
-                emit(&Event::ToolCallResult {
-                    message_id,
-                    tool_call_id: call_id,
-                    content: Content::of_tool(content, self.client.version.parts()),
-                    role: "tool",
-                    subagent_run_id: agent.as_deref(),
-                });
-            }
-            RunEvent::StepStarted { name, agent } => {
-                let subagent_run_id = agent.as_deref();
-                emit(&Event::StepStarted { step_name: name, subagent_run_id });
-            }
-            RunEvent::StepFinished { name, agent } => {
-                let subagent_run_id = agent.as_deref();
-                emit(&Event::StepFinished { step_name: name, subagent_run_id });
-            }
-            RunEvent::StateSnapshot(snapshot) => emit(&Event::StateSnapshot { snapshot }),
-            RunEvent::StateDelta(patch) => emit(&Event::StateDelta { delta: patch.operations() }),
-            RunEvent::SubagentStarted(subagent) => emit(&Event::SubagentStarted {
-                subagent_run_id: &subagent.id,
-                name: &subagent.name,
-                description: None,
-                parent_subagent_run_id: subagent.parent.as_deref(),
-                parent_tool_call_id: subagent.call_id.as_deref(),
-            }),
-            RunEvent::SubagentFinished { id } => {
-                emit(&Event::SubagentFinished { subagent_run_id: id, outcome: None });
-            }
-            RunEvent::Custom { name, value, agent } => {
-                let subagent_run_id = agent.as_deref();
-                emit(&Event::Custom { name, value, subagent_run_id });
-            }
-            RunEvent::TextDelta { .. }
-            | RunEvent::CallArgs { .. }
-            | RunEvent::ReasoningDelta { .. }
-            | RunEvent::Messages(_)
-            | RunEvent::Started { .. }
-            | RunEvent::Ended { .. } => {}
-        }
-    }
 }
 
 // === impl Held ===
@@ -315,6 +289,16 @@ impl Held {
             };
         }
     }
+}
+
+fn begins_a_message(event: &RunEvent) -> bool {
+    matches!(
+        event,
+        RunEvent::TextStarted { .. }
+            | RunEvent::ReasoningStarted { .. }
+            | RunEvent::CallStarted { .. }
+            | RunEvent::CallResult { .. }
+    )
 }
 
 /// "Text messages can be developer, system, assistant, or user (not tool)".
