@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::view::Open;
 use super::{Content, Id, Message, Outcome, Patch, Role, RunEvent, Subagent, Usage, View, commit};
 use crate::json::{Json, Text};
 
@@ -226,7 +227,22 @@ impl Brackets {
         }
         self.close_of(None);
         // What a finished subagent said after its end belongs to no open one.
-        let open = self.view.open().clone();
+        self.close(&self.view.open().clone());
+    }
+
+    /// Closes what one agent has open.
+    fn close_of(&mut self, agent: Option<&Id>) {
+        let mut open = self.view.open().clone();
+        let says = |id: &Id| self.view.message(id).and_then(|m| m.agent.as_ref()) == agent;
+        let calls = |id: &Id| self.view.call(id).and_then(|(m, _)| m.agent.as_ref()) == agent;
+        open.thoughts.retain(&says);
+        open.texts.retain(&says);
+        open.calls.retain(calls);
+        open.steps.retain(|(_, owner)| owner.as_ref() == agent);
+        self.close(&open);
+    }
+
+    fn close(&mut self, open: &Open) {
         for id in &open.thoughts {
             self.close_thought(id);
         }
@@ -238,28 +254,6 @@ impl Brackets {
         }
         for (name, agent) in open.steps.iter().rev() {
             self.finish_step(name, agent.as_ref());
-        }
-    }
-
-    /// Closes what one agent has open.
-    fn close_of(&mut self, agent: Option<&Id>) {
-        let open = self.view.open().clone();
-        let says = |id: &Id| self.view.message(id).and_then(|m| m.agent.as_ref()) == agent;
-        let calls = |id: &Id| self.view.call(id).and_then(|(m, _)| m.agent.as_ref()) == agent;
-        let thoughts: Vec<Id> = open.thoughts.iter().filter(|id| says(id)).cloned().collect();
-        let texts: Vec<Id> = open.texts.iter().filter(|id| says(id)).cloned().collect();
-        let calls: Vec<Id> = open.calls.iter().filter(|id| calls(id)).cloned().collect();
-        for id in &thoughts {
-            self.close_thought(id);
-        }
-        for id in &texts {
-            self.close_text(id);
-        }
-        for id in &calls {
-            self.close_call(id);
-        }
-        for (name, owner) in open.steps.iter().rev().filter(|(_, owner)| owner.as_ref() == agent) {
-            self.finish_step(name, owner.as_ref());
         }
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Translator;
+use crate::json::Text;
 use crate::langgraph::{self, Mutes, Origin};
 use crate::run::message::Message;
 use crate::run::speech::{Source, Speech};
@@ -104,31 +105,31 @@ impl Translator {
         }
     }
 
-    /// Says what is missing of a text. A text that went another way waits for a snapshot.
-    pub(super) fn top_up_text(&mut self, part: &Message, agent: Option<&Id>) {
+    /// What the client lacks of a message's text. A text that went another way waits for a
+    /// snapshot.
+    fn missing_of(&self, part: &Message) -> Option<Text> {
         let whole = part.content.text();
         let missing = match self.view().message(&part.id).map(|held| &held.content) {
             Some(Content::Text(held)) => held.rest_of(&whole),
             Some(Content::Absent) | None => Some(whole),
             Some(Content::Parts(_)) => None,
         };
-        if let Some(missing) = missing.filter(|missing| !missing.is_empty()) {
+        missing.filter(|missing| !missing.is_empty())
+    }
+
+    /// Says what is missing of a text.
+    pub(super) fn top_up_text(&mut self, part: &Message, agent: Option<&Id>) {
+        if let Some(missing) = self.missing_of(part) {
             self.out.open_text(&part.id, part.role, part.name.clone(), agent);
             self.out.text(&part.id, missing);
         }
     }
 
     pub(super) fn top_up_thought(&mut self, id: &Id, part: &Message, agent: Option<&Id>) {
-        let whole = part.content.text();
         let held = self.view().message(&part.id);
         let is_known = held.is_some();
         let sealed = held.and_then(|held| held.sealed.clone());
-        let missing = match held.map(|held| &held.content) {
-            Some(Content::Text(held)) => held.rest_of(&whole),
-            Some(Content::Absent) | None => Some(whole),
-            Some(Content::Parts(_)) => None,
-        };
-        let missing = missing.filter(|missing| !missing.is_empty());
+        let missing = self.missing_of(part);
         if !is_known || missing.is_some() {
             self.open_thought(id, &part.id, agent);
         }
