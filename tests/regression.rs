@@ -236,6 +236,22 @@ fn what_a_client_holds_and_the_thread_does_not_goes_even_if_the_stream_left_noth
 }
 
 #[test]
+fn a_call_comes_back_under_another_owner_by_another_name() {
+    let ai = |calls: Value| json!({"type": "ai", "id": "m", "content": "", "tool_calls": calls});
+    let call = json!([{"id": "c", "name": "t", "args": {"a": 1}}]);
+    // A second attempt takes the subagent's call back, and the agent makes it itself.
+    let told = told(&[
+        ("messages/complete|child:t", json!([ai(call.clone())])),
+        ("values", json!({"messages": [ai(json!([]))]})),
+        ("metadata", json!({"run_id": "R", "attempt": 2})),
+        ("messages", json!([ai(call), model("model:t2")])),
+    ]);
+    let starts = told.events.iter().filter(|event| event["type"] == "TOOL_CALL_START");
+    let ids: Vec<_> = starts.map(|event| event["toolCallId"].clone()).collect();
+    assert_eq!(ids, ["c", "c~m"]);
+}
+
+#[test]
 fn nesting_that_upstream_chooses_exhausts_no_stack() {
     let depth = 60_000;
     let file = format!("{}1{}", "{\"type\":\"file\",\"file\":".repeat(depth), "}".repeat(depth));

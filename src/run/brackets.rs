@@ -18,8 +18,8 @@ pub(super) struct Brackets {
     /// Whose each message is, also if a snapshot has deleted it since: an id that comes back
     /// under another owner is a contradiction to a client.
     owners: HashMap<Id, Option<Id>>,
-    /// Which message each call belongs to, likewise.
-    callers: HashMap<Id, Id>,
+    /// Which message each call belongs to, and whose that was when the call was told, likewise.
+    callers: HashMap<Id, (Id, Option<Id>)>,
     /// By LangGraph's id of a call: the ids on our wires of the calls that have it.
     wires: HashMap<Id, Vec<Id>>,
 }
@@ -116,7 +116,7 @@ impl Brackets {
             let agent = self.owner(message_id, agent);
             let (call_id, name) = (Arc::clone(id), Arc::clone(name));
             let message_id = Arc::clone(message_id);
-            self.note_call(&call_id, &message_id);
+            self.note_call(&call_id, &message_id, agent.as_ref());
             self.emit(RunEvent::CallStarted { call_id, name, message_id, agent });
         }
     }
@@ -209,7 +209,7 @@ impl Brackets {
         for message in messages {
             self.owners.insert(Arc::clone(&message.id), message.agent.clone());
             for call in &message.calls {
-                self.note_call(&call.id, &message.id);
+                self.note_call(&call.id, &message.id, message.agent.as_ref());
             }
         }
         self.emit(RunEvent::Messages(messages.into()));
@@ -262,8 +262,9 @@ impl Brackets {
         self.owners.entry(Arc::clone(id)).or_insert_with(|| agent.cloned()).clone()
     }
 
-    fn note_call(&mut self, wire: &Id, message_id: &Id) {
-        if self.callers.insert(Arc::clone(wire), Arc::clone(message_id)).is_none() {
+    fn note_call(&mut self, wire: &Id, message_id: &Id, agent: Option<&Id>) {
+        let caller = (Arc::clone(message_id), agent.cloned());
+        if self.callers.insert(Arc::clone(wire), caller).is_none() {
             let raw_id = Id::from(commit::call_id_of(wire, message_id));
             self.wires.entry(raw_id).or_default().push(Arc::clone(wire));
         }
@@ -277,8 +278,12 @@ impl Brackets {
         waiting.or_else(|| wires.last()).map_or_else(|| Id::from(raw_id), Arc::clone)
     }
 
-    /// The message that a call id belongs to in this run.
-    pub(super) fn caller(&self, call_id: &str) -> Option<&Id> {
-        self.callers.get(call_id)
+    /// Whether a message may make a call under an id: nobody has, or it has itself, under the
+    /// same owner. A snapshot may have given the message to another, and left the call out.
+    pub(super) fn may_call(&self, call_id: &Id, message_id: &Id, agent: Option<&Id>) -> bool {
+        self.callers.get(call_id).is_none_or(|(caller, told)| {
+            let owner = self.owners.get(message_id).map_or(agent, Option::as_ref);
+            caller == message_id && told.as_ref() == owner
+        })
     }
 }

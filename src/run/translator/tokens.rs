@@ -185,13 +185,14 @@ impl Translator {
         self.out.call_args(&wire, early);
     }
 
-    /// Announces a call under an id that no other message's call has.
+    /// Announces a call under an id that no other message's or owner's call has.
     pub(super) fn announce(&mut self, id: &Id, raw_id: &Id, name: &Id, agent: Option<&Id>) -> Id {
         self.close_thoughts(id);
         self.out.close_text(id);
-        let wire = match self.out.caller(raw_id) {
-            Some(caller) if caller != id => commit::qualified_call_id(raw_id, id),
-            _ => Arc::clone(raw_id),
+        let wire = if self.out.may_call(raw_id, id, agent) {
+            Arc::clone(raw_id)
+        } else {
+            commit::qualified_call_id(raw_id, id)
         };
         self.out.open_call(&wire, name, id, agent);
         if agent.is_none() && !self.announced.contains(&wire) {
