@@ -18,7 +18,7 @@ use support::schema::Schema;
 use support::verify::Verifier;
 use threadway::agui::{Input, Projector};
 use threadway::langgraph::{Part, ThreadState};
-use threadway::run::{RunError, RunEvent, StreamEnd, Translator, View};
+use threadway::run::{self, Open, RunError, RunEvent, StreamEnd, Translator, View};
 use threadway::sse::Decoder;
 
 /// Runs per property unless `PROPTEST_CASES` says otherwise.
@@ -81,6 +81,19 @@ fn told(events: &[RunEvent]) -> Translated {
     capture::project(events, Projector::new(capture::newcomer(), Vec::new()))
 }
 
+/// What a client holds that has applied these events.
+fn fold(events: &[RunEvent]) -> View {
+    let mut view = View::default();
+    events.iter().for_each(|event| view.apply(event));
+    view
+}
+
+fn same_state(a: Option<String>, b: Option<String>) -> bool {
+    let parse =
+        |state: Option<String>| state.map(|state| serde_json::from_str::<Value>(&state).unwrap());
+    parse(a) == parse(b)
+}
+
 fn is_legal(events: &[Value]) -> Result<(), String> {
     let mut verifier = Verifier::new();
     for event in events {
@@ -129,20 +142,20 @@ proptest! {
     }
 
     #[test]
-    fn a_run_is_told_once_and_leaves_what_langgraph_holds(run in generate::told()) {
-        let bytes = generate::bytes(&run.parts, false);
+    fn a_run_is_told_once_and_leaves_what_langgraph_holds(script in generate::told()) {
+        let bytes = generate::bytes(&script.parts, false);
         let (translator, events) = run_events(&bytes, 4096, None, StreamEnd::Succeeded);
         let told = told(&events);
         let streamed = judge::streamed_text(&told.events);
-        for (id, text) in &run.texts {
+        for (id, text) in &script.texts {
             prop_assert_eq!(streamed.get(id).cloned().unwrap_or_default(), text.clone());
         }
         let view = translator.view();
         let state: Value = serde_json::from_str(view.state().unwrap().to_json().get()).unwrap();
-        prop_assert_eq!(state, run.state);
-        let held = view.messages().iter().filter(|m| m.role != threadway::run::Role::Reasoning);
+        prop_assert_eq!(state, script.state);
+        let held = view.messages().iter().filter(|m| m.role != run::Role::Reasoning);
         let held: Vec<_> = held.map(|message| message.id.to_string()).collect();
-        prop_assert_eq!(held, run.messages);
+        prop_assert_eq!(held, script.messages);
         let snapshots = told.events.iter().filter(|e| e["type"] == "MESSAGES_SNAPSHOT").count();
         prop_assert!(snapshots <= 1, "the stream alone brings a client to the end");
         prop_assert_eq!(told.events.last().unwrap()["type"].as_str(), Some("RUN_FINISHED"));
@@ -171,7 +184,7 @@ proptest! {
             translator.view().clone()
         };
         let (held, truth) = (view(&all), view(&truth));
-        let left = threadway::run::snapshots(held.messages(), truth.messages());
+        let left = run::snapshots(held.messages(), truth.messages());
         prop_assert!(left.is_empty(), "held {:#?}, but the truth is {:#?}", held.messages(), truth.messages());
         let state = |view: &View| -> Value {
             serde_json::from_str(view.state().unwrap().to_json().get()).unwrap()
@@ -202,6 +215,35 @@ proptest! {
         prop_assert_eq!(&held, last);
         let viewed = translator.view().state().unwrap().to_json();
         prop_assert_eq!(&serde_json::from_str::<Value>(viewed.get()).unwrap(), last);
+    }
+
+    #[test]
+    fn a_reader_that_missed_some_is_brought_to_where_the_run_is(
+        parts in generate::any_parts(),
+        missed in any::<(prop::sample::Index, prop::sample::Index)>(),
+        end in any_end(),
+    ) {
+        let bytes = generate::bytes(&parts, false);
+        let (_, events) = run_events(&bytes, bytes.len().max(1), None, end);
+        // The last event is the end, which a reader never misses.
+        let (a, b) = (missed.0.index(events.len()), missed.1.index(events.len()));
+        let (from, to) = (a.min(b), a.max(b));
+        let mut open = Open::default();
+        events[..from].iter().for_each(|event| open.apply(event));
+        let view = fold(&events[..to]);
+        let Some(resync) = run::resync(&view, &open) else {
+            prop_assert!(!events[..to].iter().any(|event| matches!(event, RunEvent::Messages(_))));
+            return Ok(());
+        };
+        // A reader that has read nothing is told the start, as all others are.
+        let read = if from == 0 { &events[..1] } else { &events[..from] };
+        let seen: Vec<_> = read.iter().chain(&resync).chain(&events[to.max(1)..]).cloned().collect();
+        prop_assert_eq!(is_legal(&told(&seen).events), Ok(()));
+        let (held, truth) = (fold(&seen), fold(&events));
+        let left = run::snapshots(held.messages(), truth.messages());
+        prop_assert!(left.is_empty(), "held {:#?}, but the truth is {:#?}", held.messages(), truth.messages());
+        let state = |view: &View| view.state().map(|state| state.to_json().get().to_owned());
+        prop_assert!(same_state(state(&held), state(&truth)));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::view::Open;
+use super::open::Open;
 use super::{Content, Id, Message, Outcome, Patch, Role, RunEvent, Subagent, Usage, View, commit};
 use crate::json::{Json, Text};
 
@@ -174,8 +174,11 @@ impl Brackets {
         }
     }
 
+    /// Starts a subagent. Who joined late may never have heard of a parent that is through.
     pub(super) fn start_subagent(&mut self, subagent: Subagent) {
-        self.emit(RunEvent::SubagentStarted(subagent));
+        let is_open = |id: &Id| self.view.open().subagents.iter().any(|other| other.id == *id);
+        let parent = subagent.parent.filter(is_open);
+        self.emit(RunEvent::SubagentStarted(Subagent { parent, ..subagent }));
     }
 
     /// Ends a subagent, and before it what it has open.

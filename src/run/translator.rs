@@ -60,8 +60,6 @@ pub struct Translator {
     protocol: HashMap<String, Id>,
     /// The calls that this run has announced for its own agent.
     announced: Vec<Id>,
-    /// Whether the conversation was told whole: till then a client may hold what it should not.
-    has_shown_base: bool,
 }
 
 /// How far the run is.
@@ -124,7 +122,6 @@ impl Translator {
             aliases: HashMap::new(),
             first_ids: HashMap::new(),
             protocol: HashMap::new(),
-            has_shown_base: false,
             announced: Vec::new(),
         }
     }
@@ -349,13 +346,12 @@ impl Translator {
         let Some(conversation) = &self.conversation else { return };
         let target = conversation.to_vec();
         let snapshots = commit::snapshots(self.view().messages(), &target);
-        if snapshots.is_empty() && !self.has_shown_base {
+        if snapshots.is_empty() && !self.view().is_based() {
             self.out.messages(&target);
         }
         for snapshot in snapshots {
             self.out.messages(&snapshot);
         }
-        self.has_shown_base = true;
     }
 
     fn on_values(&mut self, namespace: &str, values: &Values<'_>) {
@@ -404,7 +400,6 @@ impl Translator {
         let Some(conversation) = &self.conversation else { return };
         let messages = conversation.to_vec();
         self.out.messages(&messages);
-        self.has_shown_base = true;
     }
 }
 

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::{Call, Content, Id, Message, Patch, Role, RunEvent, State, Subagent};
+use super::open::Open;
+use super::{Call, Content, Id, Message, Patch, Role, RunEvent, State};
 use crate::json::{Text, TextBuf};
 
 /// Messages, state, and what is open.
@@ -19,6 +20,7 @@ pub struct View {
     places: Places,
     state: Option<State>,
     open: Open,
+    is_based: bool,
 }
 
 /// Where things stand in the conversation: every token asks.
@@ -31,23 +33,13 @@ struct Places {
     answered: HashSet<Id>,
 }
 
-/// What has started and not ended, in the order of its start.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Open {
-    pub(super) texts: Vec<Id>,
-    pub(super) thoughts: Vec<Id>,
-    pub(super) calls: Vec<Id>,
-    pub(super) steps: Vec<(Id, Option<Id>)>,
-    pub(super) subagents: Vec<Subagent>,
-}
-
 // === impl View ===
 
 impl View {
     /// A view that begins with what a client brings along.
     pub fn with(messages: Vec<Message>, state: Option<State>) -> Self {
         let places = Places::of(&messages);
-        Self { messages, places, state, open: Open::default() }
+        Self { messages, places, state, open: Open::default(), is_based: false }
     }
 
     /// The conversation, half-streamed messages included.
@@ -80,6 +72,11 @@ impl View {
         &self.open
     }
 
+    /// Whether the conversation was told whole: till then a client may hold more than the view.
+    pub fn is_based(&self) -> bool {
+        self.is_based
+    }
+
     /// What makes the state `new`; `None` where a snapshot is the better way to tell it.
     pub(super) fn diff_state(&mut self, new: &RawValue) -> Option<Patch> {
         self.state.as_mut()?.diff(new)
@@ -87,19 +84,16 @@ impl View {
 
     /// Folds one event in.
     pub fn apply(&mut self, event: &RunEvent) {
+        self.open.apply(event);
         match event {
             RunEvent::TextDelta { message_id, delta }
             | RunEvent::ReasoningDelta { message_id, delta } => self.append(message_id, delta),
             RunEvent::TextStarted { message_id, role, name, agent } => {
                 self.start(message_id, *role, name.as_ref(), agent.as_ref());
-                self.open.texts.push(Arc::clone(message_id));
             }
-            RunEvent::TextEnded { message_id } => close(&mut self.open.texts, message_id),
             RunEvent::ReasoningStarted { message_id, agent } => {
                 self.start(message_id, Role::Reasoning, None, agent.as_ref());
-                self.open.thoughts.push(Arc::clone(message_id));
             }
-            RunEvent::ReasoningEnded { message_id } => close(&mut self.open.thoughts, message_id),
             RunEvent::ReasoningSealed { message_id, sealed } => {
                 if let Some(message) = self.message_mut(message_id) {
                     message.sealed = Some(sealed.clone());
@@ -107,10 +101,8 @@ impl View {
             }
             RunEvent::CallStarted { call_id, name, message_id, agent } => {
                 self.start_call(call_id, name, message_id, agent.as_ref());
-                self.open.calls.push(Arc::clone(call_id));
             }
             RunEvent::CallArgs { call_id, delta } => self.append_args(call_id, delta),
-            RunEvent::CallEnded { call_id } => close(&mut self.open.calls, call_id),
             RunEvent::CallResult { message_id, call_id, content, is_error: _, agent } => {
                 self.answer(message_id, call_id, content, agent.as_ref());
             }
@@ -119,17 +111,20 @@ impl View {
                 let state = self.state.get_or_insert_with(State::empty);
                 state.apply(patch);
             }
-            RunEvent::Messages(messages) => self.replace_messages(messages),
-            RunEvent::StepStarted { name, agent } => {
-                self.open.steps.push((Arc::clone(name), agent.clone()));
+            RunEvent::Messages(messages) => {
+                self.replace_messages(messages);
+                self.is_based = true;
             }
-            RunEvent::StepFinished { name, agent } => {
-                self.open.steps.retain(|(n, a)| n != name || a != agent);
-            }
-            RunEvent::SubagentStarted(subagent) => self.open.subagents.push(subagent.clone()),
-            RunEvent::SubagentFinished { id } => self.open.subagents.retain(|s| s.id != *id),
-            RunEvent::Started { .. } => self.open = Open::default(),
-            RunEvent::Custom { .. } | RunEvent::Ended { .. } => {}
+            RunEvent::Started { .. }
+            | RunEvent::TextEnded { .. }
+            | RunEvent::ReasoningEnded { .. }
+            | RunEvent::CallEnded { .. }
+            | RunEvent::StepStarted { .. }
+            | RunEvent::StepFinished { .. }
+            | RunEvent::SubagentStarted(_)
+            | RunEvent::SubagentFinished { .. }
+            | RunEvent::Custom { .. }
+            | RunEvent::Ended { .. } => {}
         }
     }
 
@@ -266,8 +261,4 @@ impl Places {
             self.answered.insert(Arc::clone(call));
         }
     }
-}
-
-fn close(open: &mut Vec<Id>, id: &Id) {
-    open.retain(|other| other != id);
 }

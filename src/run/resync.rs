@@ -1,0 +1,91 @@
+//! What brings a reader that missed some of a run to where the run is.
+//!
+//! "Text is never streamed again from its beginning to someone who may hold it": snapshots of the
+//! view tell it, half-streamed messages included, and what is still being said goes on under its
+//! old id. What the reader has open and the run has not is closed; what the run has open and the
+//! reader has not is opened; the rest stays as it is.
+
+use std::sync::Arc;
+
+use super::commit;
+use super::open::Open;
+use super::{Message, Role, RunEvent, Subagent, View};
+
+/// The events that bring a reader, who has this much open, to the view; `None` for a view that
+/// does not know its conversation, from which no snapshot can be made.
+pub fn resync(view: &View, reader: &Open) -> Option<Vec<RunEvent>> {
+    if !view.is_based() {
+        return None;
+    }
+    let mut out = Vec::new();
+    close_ended(view.open(), reader, &mut out);
+    if let Some(state) = view.state() {
+        out.push(RunEvent::StateSnapshot(state.to_json()));
+    }
+    for messages in commit::snapshots_for_anyone(view.messages()) {
+        out.push(RunEvent::Messages(messages.into()));
+    }
+    open_begun(view, reader, &mut out);
+    Some(out)
+}
+
+/// Closes what has ended meanwhile; a subagent after what it says.
+fn close_ended(now: &Open, reader: &Open, out: &mut Vec<RunEvent>) {
+    let Open { texts, thoughts, calls, steps, subagents } = reader;
+    for id in thoughts.iter().filter(|id| !now.thoughts.contains(id)) {
+        out.push(RunEvent::ReasoningEnded { message_id: Arc::clone(id) });
+    }
+    for id in texts.iter().filter(|id| !now.texts.contains(id)) {
+        out.push(RunEvent::TextEnded { message_id: Arc::clone(id) });
+    }
+    for id in calls.iter().filter(|id| !now.calls.contains(id)) {
+        out.push(RunEvent::CallEnded { call_id: Arc::clone(id) });
+    }
+    for (name, agent) in steps.iter().rev().filter(|step| !now.steps.contains(step)) {
+        out.push(RunEvent::StepFinished { name: Arc::clone(name), agent: agent.clone() });
+    }
+    for subagent in subagents.iter().rev().filter(|s| !is_open(now, s)) {
+        out.push(RunEvent::SubagentFinished { id: Arc::clone(&subagent.id) });
+    }
+}
+
+/// Opens what has begun meanwhile; a subagent before what it says.
+fn open_begun(view: &View, reader: &Open, out: &mut Vec<RunEvent>) {
+    let Open { texts, thoughts, calls, steps, subagents } = view.open();
+    for subagent in subagents.iter().filter(|s| !is_open(reader, s)) {
+        // The reader may never have heard of a parent that is through.
+        let is_told = |parent: &_| subagents.iter().any(|other| other.id == *parent);
+        let parent = subagent.parent.clone().filter(is_told);
+        out.push(RunEvent::SubagentStarted(Subagent { parent, ..subagent.clone() }));
+    }
+    for (name, agent) in steps.iter().filter(|step| !reader.steps.contains(step)) {
+        out.push(RunEvent::StepStarted { name: Arc::clone(name), agent: agent.clone() });
+    }
+    for id in thoughts.iter().filter(|id| !reader.thoughts.contains(id)) {
+        let agent = view.message(id).and_then(|message| message.agent.clone());
+        out.push(RunEvent::ReasoningStarted { message_id: Arc::clone(id), agent });
+    }
+    for id in texts.iter().filter(|id| !reader.texts.contains(id)) {
+        let message = view.message(id);
+        out.push(RunEvent::TextStarted {
+            message_id: Arc::clone(id),
+            role: message.map_or(Role::Assistant, |message| message.role),
+            name: message.and_then(|message| message.name.clone()),
+            agent: message.and_then(|message| message.agent.clone()),
+        });
+    }
+    for id in calls.iter().filter(|id| !reader.calls.contains(id)) {
+        if let Some((Message { id: message_id, agent, .. }, call)) = view.call(id) {
+            out.push(RunEvent::CallStarted {
+                call_id: Arc::clone(id),
+                name: Arc::clone(&call.name),
+                message_id: Arc::clone(message_id),
+                agent: agent.clone(),
+            });
+        }
+    }
+}
+
+fn is_open(open: &Open, subagent: &Subagent) -> bool {
+    open.subagents.iter().any(|other| other.id == subagent.id)
+}
