@@ -1,5 +1,6 @@
 //! What may be typed on the command line.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -7,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 const EXIT_CODES: &str = "\
 Exit codes:
   0   everything was done
-  1   it failed while it ran
+  1   it failed while it ran; check: something is wrong with an upstream
   2   translate: the capture is not whole
   64  the command line or the configuration is wrong";
 
@@ -34,24 +35,60 @@ pub struct Cli {
 pub enum Command {
     /// Serve the agents of a LangGraph server.
     #[command(after_help = EXIT_CODES)]
-    Serve(Serve),
+    Serve(Options),
+    /// Read the configuration, reach each upstream, and say what is wrong.
+    #[command(after_help = EXIT_CODES)]
+    Check(Options),
     /// Translate a recorded LangGraph stream from stdin to stdout.
     #[command(after_help = EXIT_CODES)]
     Translate(Translate),
 }
 
 /// How to serve. A flag beats the environment, which beats the config file.
-#[derive(Args, Clone, Debug, Default)]
-pub struct Serve {
+#[derive(Args, Clone, Default)]
+pub struct Options {
     /// The URL of the LangGraph server, as `http://127.0.0.1:2024`.
     #[arg(long, env = "THREADWAY_UPSTREAM", hide_env_values = true, value_name = "URL")]
     pub upstream: Option<String>,
+    /// The key that it wants, sent as `x-api-key`. Better by the environment: command lines are
+    /// seen by others.
+    #[arg(long, env = "THREADWAY_UPSTREAM_API_KEY", hide_env_values = true, value_name = "KEY")]
+    pub upstream_api_key: Option<String>,
     /// Where to listen; port 0 picks a free one [default: 127.0.0.1:8484].
     #[arg(long, env = "THREADWAY_LISTEN", hide_env_values = true, value_name = "ADDR")]
     pub listen: Option<String>,
     /// A config file; config.toml.example shows all that it may hold.
     #[arg(long, env = "THREADWAY_CONFIG", hide_env_values = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// What a client may ask at most.
+    #[command(flatten)]
+    pub limits: Limits,
+}
+
+/// What a client may ask at most.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Limits")]
+pub struct Limits {
+    /// The largest request body [default: 10485760].
+    #[arg(long, env = "THREADWAY_LIMIT_BODY_BYTES", hide_env_values = true, value_name = "N")]
+    pub limit_body_bytes: Option<String>,
+    /// The largest request head [default: 65536].
+    #[arg(long, env = "THREADWAY_LIMIT_HEADER_BYTES", hide_env_values = true, value_name = "N")]
+    pub limit_header_bytes: Option<String>,
+    /// How long a request's head may take [default: 10].
+    #[arg(
+        long,
+        env = "THREADWAY_LIMIT_HEADER_TIMEOUT_SECONDS",
+        hide_env_values = true,
+        value_name = "N"
+    )]
+    pub limit_header_timeout_seconds: Option<String>,
+    /// How many connections may be open [default: 10000].
+    #[arg(long, env = "THREADWAY_LIMIT_CONNECTIONS", hide_env_values = true, value_name = "N")]
+    pub limit_connections: Option<String>,
+    /// How much of a run is kept for slow readers [default: 1048576].
+    #[arg(long, env = "THREADWAY_LIMIT_LOG_BYTES", hide_env_values = true, value_name = "N")]
+    pub limit_log_bytes: Option<String>,
 }
 
 /// How to translate.
@@ -80,4 +117,19 @@ pub struct Translate {
 pub enum Target {
     /// AG-UI 1.0.
     Agui,
+}
+
+// === impl Options ===
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { upstream, upstream_api_key, listen, config, limits } = self;
+        f.debug_struct("Options")
+            .field("upstream", upstream)
+            .field("upstream_api_key", &upstream_api_key.as_ref().map(|_| "[redacted]"))
+            .field("listen", listen)
+            .field("config", config)
+            .field("limits", limits)
+            .finish()
+    }
 }

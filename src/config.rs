@@ -3,16 +3,19 @@
 //! A flag beats the environment, which beats the config file, which beats the default. All
 //! mistakes are found before anything is done.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::str::FromStr;
+use std::time::Duration;
 
 use toml::{Table, Value};
 use tracing_subscriber::EnvFilter;
 
 use crate::cli;
-use crate::upstream::{BaseUrl, BaseUrlError};
+use crate::server::{Limits, MIN_HEADER_BYTES};
+use crate::upstream::{ApiKey, BaseUrl, BaseUrlError, NotAKey};
 
 /// Where the gateway listens: only this machine, until someone decides otherwise.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:8484";
@@ -20,87 +23,140 @@ pub const DEFAULT_LISTEN: &str = "127.0.0.1:8484";
 /// What is logged: one line per run, and what went wrong.
 pub const DEFAULT_LOG: &str = "info";
 
+/// The name of an upstream that has none.
+pub const DEFAULT_UPSTREAM: &str = "default";
+
+/// Every key that has one name; `upstreams.NAME.url`, `upstreams.NAME.api_key` and `agents.ALIAS`
+/// are the others.
+const KEYS: [&str; 9] = [
+    "listen",
+    "log",
+    "upstream.url",
+    "upstream.api_key",
+    "limits.body_bytes",
+    "limits.header_bytes",
+    "limits.header_timeout_seconds",
+    "limits.connections",
+    "limits.log_bytes",
+];
+
 /// How the gateway is to serve.
 #[derive(Debug)]
 pub struct Config {
     /// Where to listen.
     pub listen: SocketAddr,
-    /// The LangGraph server.
-    pub upstream: BaseUrl,
+    /// The LangGraph servers, at least one.
+    pub upstreams: Vec<Upstream>,
+    /// Other names for agents: the alias, and the agent's own name.
+    pub aliases: Vec<(String, String)>,
+    /// What a client may ask at most.
+    pub limits: Limits,
     /// What to log.
     pub log: EnvFilter,
 }
 
-/// What was typed, of one place or of several laid over each other.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct RawConfig {
-    listen: Option<Given>,
-    upstream: Option<Given>,
-    log: Option<Given>,
+/// A LangGraph server.
+#[derive(Clone, Debug)]
+pub struct Upstream {
+    /// What its agents' names begin with, where there are several.
+    pub name: String,
+    /// Where it is.
+    pub url: BaseUrl,
+    /// The key that it wants.
+    pub api_key: Option<ApiKey>,
 }
 
+/// What was given, by key, of one place or of several laid over each other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Raw(BTreeMap<String, Given>);
+
 /// A value, and where it was given.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 struct Given {
-    key: String,
+    place: String,
     value: String,
 }
 
 /// One thing that is wrong with the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
-    key: String,
-    /// What was given; `None` if nothing was.
+    place: String,
+    /// What was given; `None` if nothing was, or if it is a secret.
     value: Option<String>,
     expected: String,
 }
 
+/// The mistakes found so far.
+#[derive(Debug, Default)]
+struct Mistakes(Vec<Mistake>);
+
 // === impl Config ===
 
 impl Config {
-    /// Reads the configuration for `threadway serve`; all mistakes at once.
-    pub fn read(serve: &cli::Serve, log: Option<&str>) -> Result<Self, Vec<Mistake>> {
-        let mut mistakes = Vec::new();
-        let typed = RawConfig::typed(serve, log);
-        let filed = match &serve.config {
-            Some(path) => RawConfig::read_file(path, &mut mistakes),
-            None => RawConfig::default(),
+    /// Reads the configuration; all mistakes at once.
+    pub fn read(options: &cli::Options, log: Option<&str>) -> Result<Self, Vec<Mistake>> {
+        let mut mistakes = Mistakes::default();
+        let filed = match &options.config {
+            Some(path) => Raw::read_file(path, &mut mistakes),
+            None => Raw::default(),
         };
-        let config = typed.over(filed).check(&mut mistakes);
-        config.filter(|_| mistakes.is_empty()).ok_or(mistakes)
+        let config = Raw::typed(options, log).over(filed).check(&mut mistakes);
+        match config {
+            Some(config) if mistakes.0.is_empty() => Ok(config),
+            Some(_) | None => Err(mistakes.0),
+        }
     }
 }
 
 /// What to log, if only the command line can say.
 pub fn log_filter(log: Option<&str>) -> Result<EnvFilter, Mistake> {
-    check_log(log.map(|value| Given::new("--log (THREADWAY_LOG)", value)))
+    let default = Given::new("the default", DEFAULT_LOG);
+    log.map_or(default, |value| Given::new("--log (THREADWAY_LOG)", value)).log_filter()
 }
 
-fn check_log(log: Option<Given>) -> Result<EnvFilter, Mistake> {
-    let log = log.unwrap_or_else(|| Given::new("the default", DEFAULT_LOG));
-    log.parse("a log filter, as `info` or `threadway=debug,warn`")
-}
+// === impl Raw ===
 
-// === impl RawConfig ===
-
-impl RawConfig {
+impl Raw {
     /// Each of them may also come from the environment, under the flag's name.
-    fn typed(serve: &cli::Serve, log: Option<&str>) -> Self {
-        let given = |key, value: Option<&str>| value.map(|value| Given::new(key, value));
-        Self {
-            listen: given("--listen (THREADWAY_LISTEN)", serve.listen.as_deref()),
-            upstream: given("--upstream (THREADWAY_UPSTREAM)", serve.upstream.as_deref()),
-            log: given("--log (THREADWAY_LOG)", log),
-        }
+    fn typed(options: &cli::Options, log: Option<&str>) -> Self {
+        let cli::Options { upstream, upstream_api_key, listen, config: _, limits } = options;
+        let cli::Limits {
+            limit_body_bytes,
+            limit_header_bytes,
+            limit_header_timeout_seconds,
+            limit_connections,
+            limit_log_bytes,
+        } = limits;
+        let all = [
+            ("listen", "listen", listen.as_deref()),
+            ("log", "log", log),
+            ("upstream.url", "upstream", upstream.as_deref()),
+            ("upstream.api_key", "upstream-api-key", upstream_api_key.as_deref()),
+            ("limits.body_bytes", "limit-body-bytes", limit_body_bytes.as_deref()),
+            ("limits.header_bytes", "limit-header-bytes", limit_header_bytes.as_deref()),
+            (
+                "limits.header_timeout_seconds",
+                "limit-header-timeout-seconds",
+                limit_header_timeout_seconds.as_deref(),
+            ),
+            ("limits.connections", "limit-connections", limit_connections.as_deref()),
+            ("limits.log_bytes", "limit-log-bytes", limit_log_bytes.as_deref()),
+        ];
+        let given = all.into_iter().filter_map(|(key, flag, value)| {
+            let variable = flag.replace('-', "_").to_uppercase();
+            let place = format!("--{flag} (THREADWAY_{variable})");
+            Some((key.to_owned(), Given { place, value: value?.to_owned() }))
+        });
+        Self(given.collect())
     }
 
-    fn read_file(path: &Path, mistakes: &mut Vec<Mistake>) -> Self {
+    fn read_file(path: &Path, mistakes: &mut Mistakes) -> Self {
         let name = path.display().to_string();
         match std::fs::read_to_string(path) {
             Ok(text) => Self::of_toml(&name, &text, mistakes),
             Err(error) => {
-                mistakes.push(Mistake {
-                    key: "--config (THREADWAY_CONFIG)".to_owned(),
+                mistakes.note(Mistake {
+                    place: "--config (THREADWAY_CONFIG)".to_owned(),
                     value: Some(name),
                     expected: format!("a file that can be read ({error})"),
                 });
@@ -109,66 +165,195 @@ impl RawConfig {
         }
     }
 
-    fn of_toml(name: &str, text: &str, mistakes: &mut Vec<Mistake>) -> Self {
+    fn of_toml(name: &str, text: &str, mistakes: &mut Mistakes) -> Self {
         let table: Table = match text.parse() {
             Ok(table) => table,
             Err(error) => {
                 let expected = format!("TOML ({})", error.to_string().trim_end());
-                mistakes.push(Mistake { key: name.to_owned(), value: None, expected });
+                mistakes.note(Mistake { place: name.to_owned(), value: None, expected });
                 return Self::default();
             }
         };
-        let mut config = Self::default();
+        let mut raw = Self::default();
         for (key, value) in flatten(table, "") {
-            let place = match key.as_str() {
-                "listen" => Ok(&mut config.listen),
-                "log" => Ok(&mut config.log),
-                "upstream.url" => Ok(&mut config.upstream),
-                _ => Err("one of the keys `listen`, `log`, `upstream.url`"),
-            };
-            let key = format!("`{key}` in {name}");
-            match (place, value) {
-                (Ok(place), Value::String(value)) => *place = Some(Given { key, value }),
-                (place, value) => {
-                    let expected = place.err().unwrap_or("a string").to_owned();
-                    mistakes.push(Mistake { key, value: Some(shown(&value)), expected });
-                }
+            let place = format!("`{key}` in {name}");
+            let is_secret = key.ends_with(".api_key");
+            let shown = serde_json::to_string(&value).ok().filter(|_| !is_secret);
+            if !is_known(&key) {
+                let keys = KEYS.map(|key| format!("`{key}`")).join(", ");
+                let expected = format!(
+                    "one of the keys {keys}, `upstreams.NAME.url`, `upstreams.NAME.api_key`, \
+                     `agents.ALIAS`"
+                );
+                mistakes.note(Mistake { place, value: shown, expected });
+                continue;
             }
+            let is_limit = key.starts_with("limits.");
+            let text = match value {
+                Value::String(text) => Some(text),
+                Value::Integer(number) if is_limit => Some(number.to_string()),
+                Value::Integer(_)
+                | Value::Float(_)
+                | Value::Boolean(_)
+                | Value::Datetime(_)
+                | Value::Array(_)
+                | Value::Table(_) => None,
+            };
+            let Some(value) = text else {
+                let expected = if is_limit { "a whole number" } else { "a string" }.to_owned();
+                mistakes.note(Mistake { place, value: shown, expected });
+                continue;
+            };
+            raw.0.insert(key, Given { place, value });
         }
-        config
+        raw
     }
 
     /// What this says, and else what the other does.
-    fn over(self, other: Self) -> Self {
-        Self {
-            listen: self.listen.or(other.listen),
-            upstream: self.upstream.or(other.upstream),
-            log: self.log.or(other.log),
+    ///
+    /// An upstream that is given here takes the place of all of the other's: a key belongs to
+    /// the server that it was given for, and an alias of several to those.
+    fn over(mut self, mut other: Self) -> Self {
+        if self.0.contains_key("upstream.url") {
+            let has_several = other.0.keys().any(|key| key.starts_with("upstreams."));
+            let is_replaced = |key: &str| {
+                key.starts_with("upstream") || (has_several && key.starts_with("agents."))
+            };
+            other.0.retain(|key, _| !is_replaced(key));
         }
+        other.0.append(&mut self.0);
+        other
     }
 
-    fn check(self, mistakes: &mut Vec<Mistake>) -> Option<Config> {
-        let Self { listen, upstream, log } = self;
-        let listen = listen.unwrap_or_else(|| Given::new("the default", DEFAULT_LISTEN));
+    fn check(mut self, mistakes: &mut Mistakes) -> Option<Config> {
+        let listen = self.take("listen").unwrap_or_else(|| Given::new("", DEFAULT_LISTEN));
         let listen = listen.parse("an address and a port, as 127.0.0.1:8484 or [::1]:0");
-        let log = check_log(log);
-        let upstream = upstream.ok_or_else(missing_upstream).and_then(Given::url);
-        let mut noted = |mistake| mistakes.push(mistake);
-        let listen = listen.map_err(&mut noted).ok();
-        let upstream = upstream.map_err(&mut noted).ok();
-        let log = log.map_err(&mut noted).ok();
-        Some(Config { listen: listen?, upstream: upstream?, log: log? })
+        let listen = mistakes.keep(listen);
+        let upstreams = self.upstreams(mistakes);
+        let aliases = self.aliases(&upstreams, mistakes);
+        let limits = self.limits(mistakes);
+        let log = self.take("log").unwrap_or_else(|| Given::new("", DEFAULT_LOG));
+        let log = mistakes.keep(log.log_filter());
+        Some(Config { listen: listen?, upstreams, aliases, limits, log: log? })
+    }
+
+    fn take(&mut self, key: &str) -> Option<Given> {
+        self.0.remove(key)
+    }
+
+    fn upstreams(&mut self, mistakes: &mut Mistakes) -> Vec<Upstream> {
+        let names = self.0.keys().filter_map(|key| upstream_name(key));
+        let mut names: Vec<_> = names.map(str::to_owned).collect();
+        names.dedup();
+        let prefix = |name: &str| format!("upstreams.{name}");
+        let mut prefixes: Vec<_> = names.into_iter().map(|name| (prefix(&name), name)).collect();
+        if self.0.keys().any(|key| key.starts_with("upstream.")) {
+            if let Some((_, name)) = prefixes.first() {
+                mistakes.note(Mistake {
+                    place: format!("`upstreams.{name}`"),
+                    value: None,
+                    expected: "either `upstream` or `upstreams.NAME`, not both".to_owned(),
+                });
+            }
+            prefixes.insert(0, ("upstream".to_owned(), DEFAULT_UPSTREAM.to_owned()));
+        }
+        if prefixes.is_empty() {
+            mistakes.note(missing_upstream());
+        }
+        let read = |(prefix, name): (String, String)| self.upstream(&prefix, name, mistakes);
+        prefixes.into_iter().filter_map(read).collect()
+    }
+
+    fn upstream(
+        &mut self,
+        prefix: &str,
+        name: String,
+        mistakes: &mut Mistakes,
+    ) -> Option<Upstream> {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        if !name.bytes().all(is_plain) {
+            let expected = "a name of letters, digits, `-` and `_`".to_owned();
+            mistakes.note(Mistake { place: format!("`{prefix}`"), value: None, expected });
+        }
+        let url = match self.take(&format!("{prefix}.url")) {
+            Some(url) => mistakes.keep(url.url()),
+            None if prefix == "upstream" => mistakes.keep(Err(missing_upstream())),
+            None => {
+                let place = format!("`{prefix}.url`");
+                let expected = "the URL of the LangGraph server".to_owned();
+                mistakes.keep(Err(Mistake { place, value: None, expected }))
+            }
+        };
+        let api_key = self.take(&format!("{prefix}.api_key")).map(Given::api_key);
+        let api_key = api_key.and_then(|api_key| mistakes.keep(api_key));
+        Some(Upstream { name, url: url?, api_key })
+    }
+
+    fn aliases(
+        &mut self,
+        upstreams: &[Upstream],
+        mistakes: &mut Mistakes,
+    ) -> Vec<(String, String)> {
+        let own_name = |value: &str| match upstreams {
+            [] | [_] => true,
+            several => value
+                .split_once(':')
+                .is_some_and(|(name, _)| several.iter().any(|upstream| upstream.name == name)),
+        };
+        let mut aliases = Vec::new();
+        for (key, given) in &self.0 {
+            let Some(alias) = key.strip_prefix("agents.") else { continue };
+            if alias.is_empty() || alias.contains('/') {
+                let expected = "a name without `/`".to_owned();
+                let place = given.place.clone();
+                mistakes.note(Mistake { place, value: None, expected });
+            } else if own_name(&given.value) {
+                aliases.push((alias.to_owned(), given.value.clone()));
+            } else {
+                let names = upstreams.iter().map(|upstream| format!("`{}:..`", upstream.name));
+                let names = names.collect::<Vec<_>>().join(" or ");
+                mistakes.note(given.clone().mistaken(format!("an agent of an upstream: {names}")));
+            }
+        }
+        aliases
+    }
+
+    fn limits(&mut self, mistakes: &mut Mistakes) -> Limits {
+        let default = Limits::default();
+        let mut number = |key: &str, least: usize, default: usize| {
+            let given = self.take(&format!("limits.{key}"));
+            given.and_then(|given| mistakes.keep(given.at_least(least))).unwrap_or(default)
+        };
+        let timeout = usize::try_from(default.header_timeout.as_secs()).unwrap_or(usize::MAX);
+        let timeout = number("header_timeout_seconds", 1, timeout);
+        Limits {
+            body_bytes: number("body_bytes", 1, default.body_bytes),
+            header_bytes: number("header_bytes", MIN_HEADER_BYTES, default.header_bytes),
+            header_timeout: Duration::from_secs(timeout as u64),
+            connections: number("connections", 1, default.connections),
+            log_bytes: number("log_bytes", 0, default.log_bytes),
+        }
     }
 }
 
 fn missing_upstream() -> Mistake {
     Mistake {
-        key: "--upstream".to_owned(),
+        place: "--upstream".to_owned(),
         value: None,
         expected: "the URL of the LangGraph server, as --upstream http://127.0.0.1:2024 (or \
                    THREADWAY_UPSTREAM, or `upstream.url` in the config file)"
             .to_owned(),
     }
+}
+
+fn is_known(key: &str) -> bool {
+    KEYS.contains(&key) || key.starts_with("agents.") || upstream_name(key).is_some()
+}
+
+/// The name in `upstreams.NAME.url` and `upstreams.NAME.api_key`.
+fn upstream_name(key: &str) -> Option<&str> {
+    let rest = key.strip_prefix("upstreams.")?;
+    rest.strip_suffix(".url").or_else(|| rest.strip_suffix(".api_key"))
 }
 
 /// The values of a table and of those in it, by dotted key.
@@ -184,15 +369,11 @@ fn flatten(table: Table, prefix: &str) -> Vec<(String, Value)> {
     table.into_iter().flat_map(flat).collect()
 }
 
-fn shown(value: &Value) -> String {
-    serde_json::to_string(value).unwrap_or_default()
-}
-
 // === impl Given ===
 
 impl Given {
-    fn new(key: &str, value: &str) -> Self {
-        Self { key: key.to_owned(), value: value.to_owned() }
+    fn new(place: &str, value: &str) -> Self {
+        Self { place: place.to_owned(), value: value.to_owned() }
     }
 
     fn parse<T: FromStr>(self, expected: &str) -> Result<T, Mistake> {
@@ -203,8 +384,48 @@ impl Given {
         self.value.parse().map_err(|error: BaseUrlError| self.mistaken(error.to_string()))
     }
 
+    fn log_filter(self) -> Result<EnvFilter, Mistake> {
+        self.parse("a log filter, as `info` or `threadway=debug,warn`")
+    }
+
+    fn at_least(self, least: usize) -> Result<usize, Mistake> {
+        match self.value.parse() {
+            Ok(value) if value >= least => Ok(value),
+            Ok(_) | Err(_) => Err(self.mistaken(format!("a whole number, at least {least}"))),
+        }
+    }
+
+    fn api_key(self) -> Result<ApiKey, Mistake> {
+        let Self { place, value } = self;
+        value.parse().map_err(|error: NotAKey| Mistake {
+            place,
+            value: None,
+            expected: error.to_string(),
+        })
+    }
+
     fn mistaken(self, expected: String) -> Mistake {
-        Mistake { key: self.key, value: Some(self.value), expected }
+        Mistake { place: self.place, value: Some(self.value), expected }
+    }
+}
+
+impl fmt::Debug for Given {
+    /// The value may be a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { place, value: _ } = self;
+        f.debug_struct("Given").field("place", place).finish_non_exhaustive()
+    }
+}
+
+// === impl Mistakes ===
+
+impl Mistakes {
+    fn note(&mut self, mistake: Mistake) {
+        self.0.push(mistake);
+    }
+
+    fn keep<T>(&mut self, read: Result<T, Mistake>) -> Option<T> {
+        read.map_err(|mistake| self.note(mistake)).ok()
     }
 }
 
@@ -212,88 +433,13 @@ impl Given {
 
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { key, value, expected } = self;
+        let Self { place, value, expected } = self;
         match value {
-            Some(value) => write!(f, "{key} is {value}; expected {expected}"),
-            None => write!(f, "{key}: expected {expected}"),
+            Some(value) => write!(f, "{place} is {value}; expected {expected}"),
+            None => write!(f, "{place}: expected {expected}"),
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const EXAMPLE: &str = include_str!("../config.toml.example");
-
-    fn of_toml(text: &str) -> (RawConfig, Vec<String>) {
-        let mut mistakes = Vec::new();
-        let raw = RawConfig::of_toml("f.toml", text, &mut mistakes);
-        (raw, mistakes.iter().map(ToString::to_string).collect())
-    }
-
-    #[test]
-    fn the_example_holds_every_key_with_its_default() {
-        let (raw, mistakes) = of_toml(EXAMPLE);
-        assert_eq!(mistakes, [""; 0]);
-        let RawConfig { listen, upstream, log } = raw.clone();
-        assert_eq!(listen.unwrap().value, DEFAULT_LISTEN);
-        assert_eq!(log.unwrap().value, DEFAULT_LOG);
-        // It has no default; this is where `langgraph dev` listens.
-        assert_eq!(upstream.unwrap().value, "http://127.0.0.1:2024");
-        raw.check(&mut Vec::new()).unwrap();
-    }
-
-    #[test]
-    fn a_flag_beats_the_file_and_the_file_beats_the_default() {
-        let (file, _) = of_toml("listen = \"1.1.1.1:1\"\nupstream.url = \"http://file\"");
-        let serve = cli::Serve { listen: Some("2.2.2.2:2".to_owned()), ..Default::default() };
-        let config = RawConfig::typed(&serve, None).over(file).check(&mut Vec::new()).unwrap();
-        assert_eq!(config.listen.to_string(), "2.2.2.2:2");
-        assert_eq!(config.upstream.to_string(), "http://file");
-        assert_eq!(config.log.to_string(), "info");
-    }
-
-    #[test]
-    fn all_mistakes_are_told_at_once_each_with_its_key_value_and_what_was_expected() {
-        let text = "listen = 8484\nlisten_on = \"x\"\n[upstream]\nurl = \"localhost\"\nkey = [1]\n";
-        let (file, mut told) = of_toml(text);
-        let mut mistakes = Vec::new();
-        let serve = cli::Serve { listen: Some("here".to_owned()), ..Default::default() };
-        let checked = RawConfig::typed(&serve, Some("a=b=c")).over(file).check(&mut mistakes);
-        assert!(checked.is_none());
-        told.extend(mistakes.iter().map(ToString::to_string));
-        assert_eq!(
-            told,
-            [
-                "`listen` in f.toml is 8484; expected a string",
-                "`listen_on` in f.toml is \"x\"; expected one of the keys `listen`, `log`, \
-                 `upstream.url`",
-                "`upstream.key` in f.toml is [1]; expected one of the keys `listen`, `log`, \
-                 `upstream.url`",
-                "--listen (THREADWAY_LISTEN) is here; expected an address and a port, as \
-                 127.0.0.1:8484 or [::1]:0",
-                "`upstream.url` in f.toml is localhost; expected an absolute URL, as \
-                 http://127.0.0.1:2024 (relative URL without a base)",
-                "--log (THREADWAY_LOG) is a=b=c; expected a log filter, as `info` or \
-                 `threadway=debug,warn`",
-            ]
-        );
-    }
-
-    #[test]
-    fn what_is_no_toml_is_told_with_its_place() {
-        let (raw, mistakes) = of_toml("listen = \"x");
-        assert_eq!(raw, RawConfig::default());
-        assert_eq!(mistakes.len(), 1);
-        assert!(mistakes[0].starts_with("f.toml: expected TOML (TOML parse error at line 1"));
-    }
-
-    #[test]
-    fn an_upstream_must_come_from_somewhere() {
-        let mistakes = Config::read(&cli::Serve::default(), None).unwrap_err();
-        let told = mistakes[0].to_string();
-        assert_eq!(mistakes.len(), 1);
-        assert!(told.starts_with("--upstream: expected the URL of the LangGraph server"), "{told}");
-    }
-}
+mod tests;

@@ -8,6 +8,7 @@ mod block;
 mod event;
 mod message;
 mod origin;
+mod record;
 mod request;
 mod thread;
 
@@ -20,6 +21,7 @@ pub use block::{Block, Media, Reasoning, Source};
 pub use event::{ModelEvent, ProtocolEvent};
 pub use message::{CallChunk, Kind, Message, WholeCall};
 pub use origin::{Mutes, Origin};
+pub use record::{Assistant, InputKeys, RunRecord, RunStatus};
 pub use request::{RunRequest, Start};
 pub use thread::ThreadState;
 

@@ -23,12 +23,13 @@
 //!   snapshots.
 //! - [`agui`]: the AG-UI wire: its events, its input, and the projection of a run.
 //! - [`upstream`]: LangGraph's API over HTTP. The only place that knows the HTTP client.
-//! - [`runs`]: a run being read, from upstream's bytes to run events.
+//! - [`agents`]: who can be run, under which names.
+//! - [`runs`]: the runs being read, from upstream's bytes to the events that each reader pulls.
 //! - [`server`]: connections, routes, bodies.
-//! - [`config`], [`cli`]: what the operator says.
+//! - [`config`], [`cli`]: what the operator says. [`check`]: whether it will work.
 //!
-//! A module imports only from lower ranks: json, sse < langgraph < run < agui < upstream < runs <
-//! server < config, cli. Those up to agui are pure. `tests/tidy.rs` holds both.
+//! A module imports only from lower ranks: json, sse < langgraph < run < agui < upstream < agents,
+//! runs < server < config, cli, check. Those up to agui are pure. `tests/tidy.rs` holds both.
 //!
 //! # What always holds
 //!
@@ -44,7 +45,9 @@
 //!
 //! Each has a test of its own; `docs/decisions.md` tells why things are as they are.
 
+pub mod agents;
 pub mod agui;
+pub mod check;
 pub mod cli;
 pub mod config;
 pub mod json;

@@ -7,13 +7,17 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use clap::Parser;
+use threadway::agents::{self, Agents, Listed, Listing};
 use threadway::agui::{Client, Input, Projector, Version};
+use threadway::check::{self, Finding};
 use threadway::cli::{self, Cli, Command, Target};
 use threadway::config::{self, Config};
 use threadway::runs::{self, Feed};
 use threadway::server::{self, Encoder, Wire};
 use threadway::upstream;
 use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
 /// It failed while it ran.
@@ -33,8 +37,11 @@ const UNNAMED_RUN: &str = "run";
 
 fn main() -> ExitCode {
     let done = match Cli::try_parse() {
-        Ok(Cli { command: Command::Serve(args), log }) => serve(&args, log.as_deref()),
-        Ok(Cli { command: Command::Translate(args), log }) => translate(&args, log.as_deref()),
+        Ok(Cli { command, log }) => match command {
+            Command::Serve(options) => serve(&options, log.as_deref()),
+            Command::Check(options) => check(&options, log.as_deref()),
+            Command::Translate(args) => translate(&args, log.as_deref()),
+        },
         Err(error) => Err(told(&error)),
     };
     done.map_or_else(ExitCode::from, |()| ExitCode::SUCCESS)
@@ -50,29 +57,92 @@ fn told(error: &clap::Error) -> u8 {
     }
 }
 
-fn serve(args: &cli::Serve, log: Option<&str>) -> Result<(), u8> {
-    let config = Config::read(args, log).map_err(|mistakes| {
-        mistakes.iter().for_each(say);
-        USAGE
-    })?;
-    let Config { listen, upstream, log } = config;
+fn serve(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
+    let config = read_config(options, log)?;
+    let agents = agents(&config)?;
+    let Config { listen, upstreams, aliases: _, limits, log } = config;
     log_to_stderr(log);
-    let runtime = tokio::runtime::Runtime::new().map_err(failed)?;
-    runtime.block_on(listen_and_serve(listen, upstream))
+    runtime()?.block_on(async {
+        let listener = bind(listen).await?;
+        let address = listener.local_addr().map_err(failed)?;
+        // Before the address is told: who reads it may stop us at once.
+        let signal = stop_signal().map_err(failed)?;
+        let shutdown = CancellationToken::new();
+        let bases = upstreams.iter().map(|upstream| upstream.url.to_string());
+        let bases = bases.collect::<Vec<_>>().join(", ");
+        say(format!("listening on http://{address} in front of {bases}"));
+        tokio::join!(
+            server::run(listener, agents.clone(), limits, shutdown.clone()),
+            shutdown.run_until_cancelled(announce(&agents, address)),
+            cancel_after(signal, &shutdown)
+        );
+        Ok(())
+    })
 }
 
-async fn listen_and_serve(listen: SocketAddr, base: upstream::BaseUrl) -> Result<(), u8> {
-    let upstream = upstream::Client::new(base.clone()).map_err(failed)?;
-    let listener = TcpListener::bind(listen).await.map_err(|error| {
+fn check(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
+    let config = read_config(options, log)?;
+    let agents = agents(&config)?;
+    log_to_stderr(config.log);
+    let findings = runtime()?.block_on(check::check(&agents));
+    let mut stdout = io::stdout().lock();
+    for finding in &findings {
+        writeln!(stdout, "{finding}").map_err(failed)?;
+    }
+    if findings.iter().all(Finding::is_good) { Ok(()) } else { Err(FAILED) }
+}
+
+fn read_config(options: &cli::Options, log: Option<&str>) -> Result<Config, u8> {
+    Config::read(options, log).map_err(|mistakes| {
+        mistakes.iter().for_each(say);
+        USAGE
+    })
+}
+
+fn agents(config: &Config) -> Result<Agents, u8> {
+    let client = |upstream: &config::Upstream| {
+        let config::Upstream { name, url, api_key } = upstream.clone();
+        let client = upstream::Client::new(url, api_key).map_err(failed)?;
+        Ok(agents::Upstream { name, client })
+    };
+    let upstreams = config.upstreams.iter().map(client).collect::<Result<_, u8>>()?;
+    Ok(Agents::new(upstreams, config.aliases.clone()))
+}
+
+fn runtime() -> Result<Runtime, u8> {
+    Runtime::new().map_err(failed)
+}
+
+async fn bind(listen: SocketAddr) -> Result<TcpListener, u8> {
+    TcpListener::bind(listen).await.map_err(|error| {
         failed(format!("cannot listen on {listen}: {error}; choose another with --listen"))
-    })?;
-    let address = listener.local_addr().map_err(failed)?;
-    // Before the address is told: who reads it may stop us at once.
-    let stop = stop_signal().map_err(failed)?;
-    say(format!("listening on http://{address} in front of {base}"));
-    say(format!("agents: POST http://{address}/agui/agent/{{agent}}/run"));
-    server::run(listener, upstream, stop).await;
-    Ok(())
+    })
+}
+
+/// Tells which agents there are, and how to run them. A server that is not up yet is served as
+/// soon as it is.
+async fn announce(agents: &Agents, address: SocketAddr) {
+    for Listing { upstream, agents } in agents.list().await {
+        match agents {
+            Ok(agents) if agents.is_empty() => {
+                say(format!("upstream {upstream} has no agents; `threadway check` tells more"));
+            }
+            Ok(agents) => {
+                for Listed { id, .. } in agents {
+                    say(format!("agent {id}: POST http://{address}/agui/agent/{id}/run"));
+                }
+            }
+            Err(error) => {
+                say(format!("upstream {upstream}: {error}; its agents are served once it answers"))
+            }
+        }
+    }
+    say(format!("CopilotKit: runtimeUrl http://{address}/agui"));
+}
+
+async fn cancel_after(signal: impl Future<Output = ()>, shutdown: &CancellationToken) {
+    signal.await;
+    shutdown.cancel();
 }
 
 /// Waits for SIGTERM or ctrl-c. Both are caught from now on.

@@ -15,6 +15,7 @@ mod steps;
 mod translator;
 mod usage;
 mod view;
+mod weight;
 
 use std::sync::Arc;
 

@@ -11,14 +11,16 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use reqwest::header::{CONTENT_LOCATION, CONTENT_TYPE, HeaderMap, LOCATION};
+use reqwest::header::{
+    CONTENT_LOCATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION,
+};
 use reqwest::{Method, RequestBuilder, Response, Url};
 use serde::Serialize;
 
 pub use error::{Error, MAX_DETAIL_CHARS};
 
 use crate::json;
-use crate::langgraph::{RunError, RunRequest};
+use crate::langgraph::{Assistant, InputKeys, RunError, RunRecord, RunRequest};
 use crate::sse;
 
 /// How long the upstream may take to accept a connection: enough for a slow network, and what a
@@ -50,12 +52,25 @@ pub const MAX_ANSWER_BYTES: usize = sse::MAX_EVENT_BYTES;
 /// graph of the server.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
 
+/// How many live runs of a thread are looked at: one runs at a time, the rest wait.
+const MAX_LIVE_RUNS: usize = 100;
+
+/// How many assistants are asked for at once: both servers allow more.
+const ASSISTANT_PAGE: usize = 100;
+
+/// How many pages of assistants are read: 1,000, more than a person would choose from.
+const MAX_ASSISTANT_PAGES: usize = 10;
+
 /// A LangGraph API server. Clones share its connections.
 #[derive(Clone, Debug)]
 pub struct Client {
     http: reqwest::Client,
     base: BaseUrl,
 }
+
+/// The key that opens a LangGraph server. It is never printed.
+#[derive(Clone)]
+pub struct ApiKey(HeaderValue);
 
 /// Where a LangGraph API server is: an http or https URL, with or without a path.
 #[derive(Clone, PartialEq, Eq)]
@@ -75,6 +90,11 @@ pub enum BaseUrlError {
     Extra,
 }
 
+/// A text is no [`ApiKey`]. It is not repeated here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a key: visible ASCII characters, at least one")]
+pub struct NotAKey;
+
 /// A client could not be set up: the system's certificates or TLS are out of reach.
 #[derive(Debug, thiserror::Error)]
 #[error("the HTTP client could not be set up: {0}")]
@@ -92,23 +112,31 @@ pub struct RunStream {
 /// The bytes of a run's stream, as they come. Dropping it closes the connection.
 pub struct Body(Response);
 
-/// How far a run is, as its record tells.
+/// Which runs of a thread are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RunStatus {
-    /// It waits for its turn.
+pub enum RunFilter {
+    /// Those that wait for their turn.
     Pending,
-    /// It runs.
+    /// The one that runs.
     Running,
-    /// It is through, or stopped to ask a question.
-    Success,
-    /// It failed. The JavaScript server says so of a cancelled run too.
-    Error,
-    /// The server stopped it at its time limit.
-    Timeout,
-    /// Somebody stopped it.
-    Interrupted,
-    /// A status that this version does not know.
-    Unknown,
+}
+
+/// What a server says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerInfo {
+    /// Its kind: `Python` or `JavaScript`.
+    pub kind: &'static str,
+    /// Its version.
+    pub version: String,
+}
+
+/// The body of `POST /assistants/search`.
+#[derive(Serialize)]
+struct AssistantSearch<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    graph_id: Option<&'a str>,
+    limit: usize,
+    offset: usize,
 }
 
 /// The body of `POST /threads`.
@@ -128,9 +156,11 @@ struct ThreadMetadata<'a> {
 // === impl Client ===
 
 impl Client {
-    /// A client of the server at this URL. No connection is made yet.
-    pub fn new(base: BaseUrl) -> Result<Self, SetupError> {
+    /// A client of the server at this URL, which may want a key. No connection is made yet.
+    pub fn new(base: BaseUrl, key: Option<ApiKey>) -> Result<Self, SetupError> {
+        let key = key.map(|ApiKey(key)| (HeaderName::from_static("x-api-key"), key));
         let http = reqwest::Client::builder()
+            .default_headers(key.into_iter().collect())
             .redirect(reqwest::redirect::Policy::none())
             .retry(reqwest::retry::never())
             // Only the configuration may name a proxy.
@@ -144,6 +174,11 @@ impl Client {
         Ok(Self { http, base })
     }
 
+    /// Where the server is.
+    pub fn base(&self) -> &BaseUrl {
+        &self.base
+    }
+
     /// Starts a run. It goes on upstream whatever becomes of the stream.
     pub async fn start_run(
         &self,
@@ -151,26 +186,91 @@ impl Client {
         request: &RunRequest,
     ) -> Result<RunStream, Error> {
         let post = self.request(Method::POST, &["threads", thread_id, "runs", "stream"]);
-        // A refusal is read to its end within the same time.
-        let answered = async {
-            let sent = with_json(post, request).send().await;
-            successful(sent.map_err(|e| failure(&e, START_TIMEOUT))?).await
-        };
-        let response = tokio::time::timeout(START_TIMEOUT, answered)
-            .await
-            .map_err(|_| Error::Timeout { waited: START_TIMEOUT })??;
-        let content_type = header(response.headers(), &CONTENT_TYPE).unwrap_or_default();
-        if !content_type.trim_start().to_ascii_lowercase().starts_with("text/event-stream") {
-            return Err(Error::NotAnEventStream { content_type: content_type.to_owned() });
-        }
-        Ok(RunStream { run_id: run_id(response.headers()), body: Body(response) })
+        streamed(with_json(post, request)).await
     }
 
-    /// How far a run is.
-    pub async fn run_status(&self, thread_id: &str, run_id: &str) -> Result<RunStatus, Error> {
+    /// Joins the stream of a run that is under way, from behind an event id; `-1` is the
+    /// beginning.
+    pub async fn join_run(
+        &self,
+        thread_id: &str,
+        run_id: &str,
+        last_event_id: &str,
+    ) -> Result<RunStream, Error> {
+        let get = self.request(Method::GET, &["threads", thread_id, "runs", run_id, "stream"]);
+        let mut stream = streamed(get.header("last-event-id", last_event_id)).await?;
+        // The JavaScript server names it only where it was started.
+        stream.run_id = Some(run_id.to_owned());
+        Ok(stream)
+    }
+
+    /// The record of a run.
+    pub async fn run_record(&self, thread_id: &str, run_id: &str) -> Result<RunRecord, Error> {
         let body = self.get(&["threads", thread_id, "runs", run_id]).await?;
-        let members: json::Members<'_> = serde_json::from_str(&body).unwrap_or_default();
-        Ok(members.string("status").map_or(RunStatus::Unknown, |s| RunStatus::of(&s)))
+        RunRecord::parse(&body).ok_or(Error::NotUnderstood { what: "a run" })
+    }
+
+    /// The newest runs of a thread that have a status, newest first; none for a thread that is
+    /// not there.
+    pub async fn runs(&self, thread_id: &str, status: RunFilter) -> Result<Vec<RunRecord>, Error> {
+        let mut url = self.url(&["threads", thread_id, "runs"]);
+        let limit = MAX_LIVE_RUNS.to_string();
+        url.query_pairs_mut().append_pair("status", status.as_str()).append_pair("limit", &limit);
+        match answer(self.http.get(url)).await {
+            Ok(body) => {
+                RunRecord::parse_list(&body).ok_or(Error::NotUnderstood { what: "a list of runs" })
+            }
+            Err(Error::Status { code: 404, .. }) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Stops a run; whether it was there to be stopped. What it has committed stays.
+    pub async fn cancel_run(&self, thread_id: &str, run_id: &str) -> Result<bool, Error> {
+        // No `wait`: the JavaScript server takes any value of it for yes.
+        let post = self.request(Method::POST, &["threads", thread_id, "runs", run_id, "cancel"]);
+        match answer(post).await {
+            Ok(_) => Ok(true),
+            Err(Error::Status { code: 404, .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// All assistants of the server, or those of one graph.
+    pub async fn assistants(&self, graph_id: Option<&str>) -> Result<Vec<Assistant>, Error> {
+        let mut all = Vec::new();
+        for page in 0..MAX_ASSISTANT_PAGES {
+            let offset = page * ASSISTANT_PAGE;
+            let search = AssistantSearch { graph_id, limit: ASSISTANT_PAGE, offset };
+            let post = self.request(Method::POST, &["assistants", "search"]);
+            let body = answer(with_json(post, &search)).await?;
+            let assistants = Assistant::parse_list(&body)
+                .ok_or(Error::NotUnderstood { what: "a list of assistants" })?;
+            let is_last = assistants.len() < ASSISTANT_PAGE;
+            all.extend(assistants);
+            if is_last {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    /// The keys that an assistant, named by its id, takes as its input.
+    pub async fn input_keys(&self, assistant_id: &str) -> Result<InputKeys, Error> {
+        let body = self.get(&["assistants", assistant_id, "schemas"]).await?;
+        Ok(InputKeys::parse(&body))
+    }
+
+    /// What the server says of itself.
+    pub async fn info(&self) -> Result<ServerInfo, Error> {
+        let body = self.get(&["info"]).await?;
+        ServerInfo::parse(&body).ok_or(Error::NotUnderstood { what: "a LangGraph server's" })
+    }
+
+    /// Whether the server is ready.
+    pub async fn probe(&self) -> Result<(), Error> {
+        self.get(&["ok"]).await?;
+        Ok(())
     }
 
     /// Why the last run of a thread failed, where the server keeps it: only the Python one does.
@@ -243,6 +343,23 @@ impl Client {
     }
 }
 
+/// Begins to read a stream.
+async fn streamed(request: RequestBuilder) -> Result<RunStream, Error> {
+    // A refusal is read to its end within the same time.
+    let answered = async {
+        let sent = request.send().await;
+        successful(sent.map_err(|e| failure(&e, START_TIMEOUT))?).await
+    };
+    let response = tokio::time::timeout(START_TIMEOUT, answered)
+        .await
+        .map_err(|_| Error::Timeout { waited: START_TIMEOUT })??;
+    let content_type = header(response.headers(), &CONTENT_TYPE).unwrap_or_default();
+    if !content_type.trim_start().to_ascii_lowercase().starts_with("text/event-stream") {
+        return Err(Error::NotAnEventStream { content_type: content_type.to_owned() });
+    }
+    Ok(RunStream { run_id: run_id(response.headers()), body: Body(response) })
+}
+
 /// Reads one bounded answer to its end.
 async fn answer(request: RequestBuilder) -> Result<String, Error> {
     let sent = request.timeout(ANSWER_TIMEOUT).send().await;
@@ -292,7 +409,7 @@ fn run_id(headers: &HeaderMap) -> Option<String> {
     segments.next().filter(|id| !id.is_empty()).map(str::to_owned)
 }
 
-fn header<'a>(headers: &'a HeaderMap, name: &reqwest::header::HeaderName) -> Option<&'a str> {
+fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
@@ -332,19 +449,56 @@ impl fmt::Debug for Body {
     }
 }
 
-// === impl RunStatus ===
+// === impl ApiKey ===
 
-impl RunStatus {
-    fn of(status: &str) -> Self {
-        match status {
-            "pending" => Self::Pending,
-            "running" => Self::Running,
-            "success" => Self::Success,
-            "error" => Self::Error,
-            "timeout" => Self::Timeout,
-            "interrupted" => Self::Interrupted,
-            _ => Self::Unknown,
+impl FromStr for ApiKey {
+    type Err = NotAKey;
+
+    fn from_str(text: &str) -> Result<Self, NotAKey> {
+        let mut key = HeaderValue::from_str(text).map_err(|_| NotAKey)?;
+        key.set_sensitive(true);
+        if key.is_empty() { Err(NotAKey) } else { Ok(Self(key)) }
+    }
+}
+
+impl fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[redacted]")
+    }
+}
+
+// === impl RunFilter ===
+
+impl RunFilter {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Running => "running",
         }
+    }
+}
+
+// === impl ServerInfo ===
+
+impl ServerInfo {
+    /// "`context: js` / `langgraph_py_version` identify the flavour."
+    fn parse(body: &str) -> Option<Self> {
+        let members: json::Members<'_> = serde_json::from_str(body).ok()?;
+        let kind = if members.string("langgraph_py_version").is_some() {
+            "Python"
+        } else if members.string("langgraph_js_version").is_some() {
+            "JavaScript"
+        } else {
+            return None;
+        };
+        Some(Self { kind, version: members.string("version")?.into_owned() })
+    }
+}
+
+impl fmt::Display for ServerInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, version } = self;
+        write!(f, "a LangGraph server for {kind}, version {version}")
     }
 }
 
@@ -400,7 +554,7 @@ mod tests {
 
     #[test]
     fn ids_cannot_leave_their_place_in_the_path() {
-        let client = Client::new("http://h:1/a/".parse().unwrap()).unwrap();
+        let client = Client::new("http://h:1/a/".parse().unwrap(), None).unwrap();
         let url = |id| client.url(&["threads", id, "state"]).to_string();
         assert_eq!(url("T"), "http://h:1/a/threads/T/state");
         assert_eq!(url("../x?y#z"), "http://h:1/a/threads/..%2Fx%3Fy%23z/state");

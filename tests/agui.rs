@@ -15,7 +15,7 @@ use threadway::agui::{
     Turn, TurnError, Version,
 };
 use threadway::json::{self, Text};
-use threadway::langgraph::{Media, Source, ThreadState};
+use threadway::langgraph::{InputKeys, Media, Source, ThreadState};
 use threadway::run::{self, ContentPart, Id, Role, RunEvent};
 
 fn written(event: &Event<'_>) -> Value {
@@ -186,6 +186,9 @@ fn an_input_is_read_tolerantly_and_refused_with_the_members_name() {
             json!({"resume": [{"interruptId": "i", "status": "maybe"}]}),
             "`resume[0]` is not an entry with `status` \"resolved\" or \"cancelled\"",
         ),
+        (json!({"tools": {}}), "`tools` is not an array"),
+        (json!({"tools": [{"name": 1}]}), "`tools[0]` is not a tool with a string `name`"),
+        (json!({"context": ["x"]}), "`context[0]` is not an object"),
     ];
     for (changes, expected) in refused {
         let why = with(changes.clone()).unwrap_err();
@@ -199,14 +202,86 @@ fn an_input_is_read_tolerantly_and_refused_with_the_members_name() {
 
 /// The body of the run that a request becomes on a thread with a state.
 fn goes_up(input: &Value, state: &Value) -> Result<(Value, Option<String>), TurnError> {
+    goes_up_to(&InputKeys::Unknown, input, state)
+}
+
+/// The same to a graph that takes these keys.
+fn goes_up_to(
+    keys: &InputKeys,
+    input: &Value,
+    state: &Value,
+) -> Result<(Value, Option<String>), TurnError> {
     let mut body = json!({"threadId": "t", "runId": "r", "messages": []});
     body.as_object_mut().unwrap().extend(input.as_object().unwrap().clone());
     let input = Input::parse(body.to_string().as_bytes()).unwrap();
     let state = state.to_string();
-    let turn = Turn::plan(&input, ThreadState::parse(&state).as_ref())?;
+    let turn = Turn::plan(&input, ThreadState::parse(&state).as_ref(), keys)?;
     let fork = turn.fork_before.clone();
     let body = serde_json::to_string(&turn.request("agent", "r", None)).unwrap();
     Ok((serde_json::from_str(&body).unwrap(), fork))
+}
+
+#[test]
+fn only_keys_that_the_graph_takes_go_up() {
+    let keys = |names: &[&str]| {
+        let properties: Value = names
+            .iter()
+            .map(|name| (*name).to_owned())
+            .map(|n| (n, json!({})))
+            .collect::<serde_json::Map<_, _>>()
+            .into();
+        InputKeys::parse(&json!({"input_schema": {"properties": properties}}).to_string())
+    };
+    let tool = json!({"name": "paint", "description": "Paints.", "parameters": {"type": "object"}});
+    let about = json!({"description": "time", "value": "noon"});
+    let input = json!({
+        "state": {"x": 1, "y": 2, "tools": ["an echo"], "copilotkit": {}},
+        "tools": [tool, {"name": "bare"}],
+        "context": [about],
+    });
+    let sent = |keys: &InputKeys, state: &Value| {
+        goes_up_to(keys, &input, state).unwrap().0["input"].clone()
+    };
+    let function = json!({"type": "function", "name": "paint", "function": tool});
+    let bare = json!({"type": "function", "name": "bare", "function": {"name": "bare"}});
+    // Of a graph that is not known all state goes up, and what we would make does not.
+    assert_eq!(
+        sent(&InputKeys::Unknown, &json!({})),
+        json!({"x": 1, "y": 2, "tools": ["an echo"], "copilotkit": {}, "messages": []})
+    );
+    assert_eq!(sent(&keys(&["messages", "x"]), &json!({})), json!({"x": 1, "messages": []}));
+    let tools = json!([function, bare]);
+    assert_eq!(
+        sent(&keys(&["tools", "ag-ui", "copilotkit"]), &json!({})),
+        json!({
+            "tools": tools,
+            "ag-ui": {"tools": tools, "context": [about]},
+            "copilotkit": {"actions": tools, "context": [about]},
+            "messages": [],
+        })
+    );
+    // What the thread holds already is not sent again, and what is gone is taken back.
+    let held = json!({"values": {"tools": tools}});
+    assert_eq!(sent(&keys(&["tools"]), &held), json!({"messages": []}));
+    let gone = goes_up_to(&keys(&["tools"]), &json!({}), &held).unwrap().0;
+    assert_eq!(gone["input"], json!({"tools": [], "messages": []}));
+}
+
+#[test]
+fn the_graphs_keys_are_asked_for_only_where_they_matter() {
+    let needs = |more: Value, state: &str| {
+        let mut body = json!({"threadId": "t", "runId": "r", "messages": []});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let input = Input::parse(body.to_string().as_bytes()).unwrap();
+        Turn::needs_keys(&input, ThreadState::parse(state).as_ref())
+    };
+    let empty = json!({"state": {"messages": []}, "tools": [], "context": []});
+    assert!(!needs(empty.clone(), "{}"));
+    assert!(!needs(empty.clone(), r#"{"values":{"x":1}}"#));
+    assert!(needs(empty, r#"{"values":{"copilotkit":{}}}"#));
+    assert!(needs(json!({"state": {"x": 1}}), "{}"));
+    assert!(needs(json!({"tools": [{"name": "t"}]}), "{}"));
+    assert!(needs(json!({"context": [{}]}), "{}"));
 }
 
 #[test]

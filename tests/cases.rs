@@ -11,7 +11,7 @@ use support::capture::{self, Translated};
 use support::judge;
 use support::schema::Schema;
 use threadway::agui::{Input, Projector, Turn};
-use threadway::langgraph::ThreadState;
+use threadway::langgraph::{InputKeys, ThreadState};
 use threadway::run::{StreamEnd, Translator};
 
 /// A case as it is recorded.
@@ -95,7 +95,7 @@ impl Case {
         let input = self.input();
         let states = self.states();
         let state = states.first().and_then(|state| ThreadState::parse(state));
-        let turn = Turn::plan(&input, state.as_ref()).unwrap();
+        let turn = Turn::plan(&input, state.as_ref(), &InputKeys::Unknown).unwrap();
         let fork = turn.fork_before.clone();
         let body = serde_json::to_string(&turn.request("agent", &input.run_id, None)).unwrap();
         (serde_json::from_str(&body).unwrap(), fork)
@@ -380,7 +380,7 @@ fn case_30_media_go_up_as_langchains_standard_blocks() {
         ]}],
     });
     let input = Input::parse(body.to_string().as_bytes()).unwrap();
-    let turn = Turn::plan(&input, None).unwrap();
+    let turn = Turn::plan(&input, None, &InputKeys::Unknown).unwrap();
     let sent = serde_json::to_string(&turn.request("agent", "r", None)).unwrap();
     let sent: Value = serde_json::from_str(&sent).unwrap();
     assert_eq!(

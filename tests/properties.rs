@@ -84,7 +84,9 @@ fn told(events: &[RunEvent]) -> Translated {
 /// What a client holds that has applied these events.
 fn fold(events: &[RunEvent]) -> View {
     let mut view = View::default();
-    events.iter().for_each(|event| view.apply(event));
+    for event in events {
+        view.apply(event);
+    }
     view
 }
 
@@ -229,7 +231,9 @@ proptest! {
         let (a, b) = (missed.0.index(events.len()), missed.1.index(events.len()));
         let (from, to) = (a.min(b), a.max(b));
         let mut open = Open::default();
-        events[..from].iter().for_each(|event| open.apply(event));
+        for event in &events[..from] {
+            open.apply(event);
+        }
         let view = fold(&events[..to]);
         let Some(resync) = run::resync(&view, &open) else {
             prop_assert!(!events[..to].iter().any(|event| matches!(event, RunEvent::Messages(_))));

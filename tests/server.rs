@@ -14,7 +14,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use support::capture::{self, Capture};
 use support::upstream::{Exchange, Upstream};
-use threadway::server::{self, GRACE, HEADER_TIMEOUT, KEEP_ALIVE, MAX_BODY_BYTES};
+use threadway::agents::{self, Agents};
+use threadway::server::{self, GRACE, KEEP_ALIVE, Limits};
 use threadway::upstream::{Client, START_TIMEOUT};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -22,6 +23,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 const THREAD: &str = "0f9cfe5e-7d44-4d4f-8aef-a4e7c1d4a2a1";
+const MAX_BODY: usize = 10 * 1024 * 1024;
 const RUN: &str = "01a200b7-5ee6-7592-b13b-546489e59c9e";
 
 /// A gateway that serves, in front of a scripted upstream.
@@ -52,8 +54,12 @@ struct HeldClock {
 
 impl Gateway {
     async fn start() -> Self {
+        Self::with(Limits::default()).await
+    }
+
+    async fn with(limits: Limits) -> Self {
         let upstream = Upstream::bind().await;
-        let (address, stop, serving) = serve(&upstream.url()).await;
+        let (address, stop, serving) = serve(&upstream.url(), limits).await;
         Self { upstream, address, stop, serving }
     }
 
@@ -103,13 +109,15 @@ impl Gateway {
     }
 }
 
-async fn serve(upstream: &str) -> (SocketAddr, CancellationToken, JoinSet<()>) {
-    let client = Client::new(upstream.parse().unwrap()).unwrap();
+async fn serve(upstream: &str, limits: Limits) -> (SocketAddr, CancellationToken, JoinSet<()>) {
+    let client = Client::new(upstream.parse().unwrap(), None).unwrap();
+    let upstream = agents::Upstream { name: "default".to_owned(), client };
+    let agents = Agents::new(vec![upstream], Vec::new());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
     let mut serving = JoinSet::new();
-    serving.spawn(server::run(listener, client, stop.clone().cancelled_owned()));
+    serving.spawn(server::run(listener, agents, limits, stop.clone()));
     (address, stop, serving)
 }
 
@@ -330,7 +338,7 @@ async fn recorded(name: &str, headers: &str) {
         run.send(&capture.bytes).await;
         run.end().await;
         let get = gateway.upstream.expect(&format!("GET /threads/{thread}/runs/R")).await;
-        get.json(200, r#"{"status":"success"}"#).await;
+        get.json(200, r#"{"run_id":"R","status":"success"}"#).await;
         // A later run has changed the thread: its state is none of this run's.
         let get = gateway.upstream.expect(&format!("GET /threads/{thread}/state")).await;
         get.json(200, r#"{"values":{"x":1},"metadata":{"run_id":"other"}}"#).await;
@@ -641,7 +649,8 @@ async fn what_is_no_request_to_run_an_agent_is_refused() {
         format!("POST /agui/agent/a/run HTTP/1.1\r\nhost: h\r\n{headers}\r\n{body}")
     };
     let json = "content-type: application/json\r\n";
-    let route = "there is no route /nowhere; runs are started with POST /agui/agent/{agent}/run";
+    let route = "there is no route /nowhere; runs are started with POST /agui/agent/{agent}/run, \
+                 and GET /agui/info names the agents";
     let method = "/agui/agent/a/run does not take GET; the `allow` header names what it takes";
     let large = "the body is longer than 10485760 bytes; send attachments by URL, or begin a new \
                  thread";
@@ -679,13 +688,13 @@ async fn what_is_no_request_to_run_an_agent_is_refused() {
             ),
         ),
         (
-            run(&format!("{json}content-length: {}\r\n", MAX_BODY_BYTES + 1), ""),
+            run(&format!("{json}content-length: {}\r\n", MAX_BODY + 1), ""),
             refusal("413 Payload Too Large", "too_large", large),
         ),
         (
             run(
                 &format!("{json}transfer-encoding: chunked\r\n"),
-                &format!("{:x}\r\n{}", MAX_BODY_BYTES + 1, " ".repeat(MAX_BODY_BYTES + 1)),
+                &format!("{:x}\r\n{}", MAX_BODY + 1, " ".repeat(MAX_BODY + 1)),
             ),
             refusal("413 Payload Too Large", "too_large", large),
         ),
@@ -714,7 +723,7 @@ async fn it_says_that_it_is_alive() {
 #[tokio::test]
 async fn an_upstream_that_refuses_connections_is_a_bad_gateway() {
     let closed = Upstream::bind().await.url();
-    let (address, _stop, _serving) = serve(&closed).await;
+    let (address, _stop, _serving) = serve(&closed, Limits::default()).await;
     let mut response = post(address, "", &input(&["hi"]).to_string()).await;
     let message = "the LangGraph server cannot be reached: Connection refused (os error 111); \
                    check that it runs, and the upstream's URL";
@@ -859,7 +868,7 @@ async fn a_connection_on_which_nothing_is_said_is_closed_after_10_seconds() {
         let health = b"GET /healthz HTTP/1.1\r\nhost: h\r\n\r\n";
         Response::to(gateway.address, health).await;
         let clock = HeldClock::pause();
-        clock.advance(HEADER_TIMEOUT).await;
+        clock.advance(Limits::default().header_timeout).await;
         assert_eq!(socket.read(&mut [0]).await.unwrap(), 0);
         drop(clock);
         tokio::time::resume();
@@ -941,8 +950,12 @@ fn the_binary_tells_where_it_listens_and_stops_on_sigterm() {
     let first = line();
     let address = first.strip_prefix("threadway: listening on http://").unwrap();
     let address = address.strip_suffix(" in front of http://127.0.0.1:1").unwrap().to_owned();
-    let agents = format!("threadway: agents: POST http://{address}/agui/agent/{{agent}}/run");
-    assert_eq!(line(), agents);
+    assert_eq!(
+        line(),
+        "threadway: upstream default: the LangGraph server cannot be reached: Connection refused \
+         (os error 111); its agents are served once it answers"
+    );
+    assert_eq!(line(), format!("threadway: CopilotKit: runtimeUrl http://{address}/agui"));
     std::net::TcpStream::connect(&address).unwrap();
 
     let id = child.id().to_string();

@@ -22,11 +22,13 @@ const RANKS: &[(&str, u8)] = &[
     ("acp", 3),
     ("upstream", 4),
     ("metrics", 4),
+    ("agents", 5),
     ("runs", 5),
     ("server", 6),
     ("stdio", 6),
     ("config", SHELL),
     ("cli", SHELL),
+    ("check", SHELL),
     ("main", SHELL),
 ];
 

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::message;
 use super::project::{Client, Version};
-use crate::json::{self, Json};
+use crate::json::{self, Json, ObjectWriter};
 use crate::run;
 
 /// A request to run an agent.
@@ -25,6 +25,10 @@ pub struct Input {
     pub state: Option<Json>,
     /// The conversation that the client holds.
     pub messages: Vec<InputMessage>,
+    /// The tools that the client itself runs, in LangChain's form.
+    pub tools: Vec<Json>,
+    /// What the application tells the agent of itself, each `{description, value}`.
+    pub context: Vec<Json>,
     /// Answers to interrupts.
     pub resume: Vec<Resume>,
     /// What the application passes through to the agent.
@@ -105,6 +109,8 @@ impl Input {
             version,
             state: present(&members, "state").map(Json::from),
             messages: Self::messages(&members)?,
+            tools: Self::tools(&members)?,
+            context: Self::context(&members)?,
             resume: Self::resume(&members)?,
             forwarded_props: present(&members, "forwardedProps").map(Json::from),
         })
@@ -142,6 +148,41 @@ impl Input {
             }
         }
         Ok(messages)
+    }
+
+    /// As OpenAI has it, which LangChain binds to any model; the name also stands outside, as the
+    /// official adapters send it.
+    fn tools(members: &json::Members<'_>) -> Result<Vec<Json>, InputError> {
+        let Some(list) = present(members, "tools") else { return Ok(Vec::new()) };
+        let items = json::items(list).ok_or_else(|| malformed("tools", "an array"))?;
+        let read = |(at, item): (usize, &RawValue)| {
+            let wrong = || malformed(format!("tools[{at}]"), "a tool with a string `name`");
+            let members = json::members(item).ok_or_else(wrong)?;
+            let name = members.text("name").ok_or_else(wrong)?;
+            let mut function = ObjectWriter::new()
+                .text("name", &name)
+                .optional("description", members.text("description").as_ref());
+            if let Some(parameters) = present(&members, "parameters") {
+                function = function.raw("parameters", parameters.get());
+            }
+            let function = function.finish();
+            Ok(ObjectWriter::new()
+                .string("type", "function")
+                .text("name", &name)
+                .raw("function", function.get())
+                .finish())
+        };
+        items.into_iter().enumerate().map(read).collect()
+    }
+
+    fn context(members: &json::Members<'_>) -> Result<Vec<Json>, InputError> {
+        let Some(list) = present(members, "context") else { return Ok(Vec::new()) };
+        let items = json::items(list).ok_or_else(|| malformed("context", "an array"))?;
+        let read = |(at, item): (usize, &RawValue)| {
+            let wrong = || malformed(format!("context[{at}]"), "an object");
+            json::members(item).map(|_| Json::from(item)).ok_or_else(wrong)
+        };
+        items.into_iter().enumerate().map(read).collect()
     }
 
     fn resume(members: &json::Members<'_>) -> Result<Vec<Resume>, InputError> {

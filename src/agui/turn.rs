@@ -8,8 +8,12 @@ use super::input::{Input, InputMessage, Resume, ResumeStatus};
 use super::message;
 use super::project::Version;
 use crate::json::{self, Json, ObjectWriter};
-use crate::langgraph::{self, Kind, RunRequest, Start, ThreadState};
+use crate::langgraph::{self, InputKeys, Kind, RunRequest, Start, ThreadState};
 use crate::run::{self, Role};
+
+/// Where a graph may have a place for the tools and the context of its client. All that such a
+/// key holds is replaced with each turn: what the client no longer has, the agent must not call.
+const CLIENT_KEYS: [&str; 3] = ["tools", "ag-ui", "copilotkit"];
 
 /// A run to start for a client.
 #[derive(Debug)]
@@ -55,8 +59,23 @@ pub enum TurnError {
 // === impl Turn ===
 
 impl Turn {
-    /// What a request asks of a thread, given its state; `None` for a thread that has none.
-    pub fn plan(input: &Input, thread: Option<&ThreadState<'_>>) -> Result<Self, TurnError> {
+    /// Whether it matters which keys the graph takes.
+    pub fn needs_keys(input: &Input, thread: Option<&ThreadState<'_>>) -> bool {
+        let sent = input.state.as_deref().and_then(json::members).unwrap_or_default();
+        let held = thread.and_then(|thread| thread.values.as_ref()?.state.as_deref());
+        !input.tools.is_empty()
+            || !input.context.is_empty()
+            || sent.0.iter().any(|(key, _)| &**key != "messages")
+            || held.unwrap_or_default().iter().any(|(key, _)| CLIENT_KEYS.contains(&&**key))
+    }
+
+    /// What a request asks of a thread, given its state and the keys that the graph takes; no
+    /// state for a thread that has none.
+    pub fn plan(
+        input: &Input,
+        thread: Option<&ThreadState<'_>>,
+        keys: &InputKeys,
+    ) -> Result<Self, TurnError> {
         let config = input.forwarded_props.as_deref().and_then(allowed_config);
         let resume = match input.resume.as_slice() {
             [] => input.forwarded_props.as_deref().and_then(legacy_resume),
@@ -68,7 +87,7 @@ impl Turn {
         let known = thread.and_then(|thread| thread.values.as_ref());
         let (new, fork_before) = new_messages(input, known);
         let state = known.and_then(|values| values.state.as_deref()).unwrap_or_default();
-        let start = Start::Input(input_json(input, state, &new));
+        let start = Start::Input(input_json(input, state, keys, &new));
         Ok(Self { start, fork_before, config })
     }
 
@@ -165,24 +184,52 @@ fn shows(known: &langgraph::Message<'_>, sent: &InputMessage, version: Version) 
     known.last().is_none_or(|known| shown(known).says_the_same(&sent.message.content))
 }
 
-/// The graph's input: the state's changed keys, and the new messages.
-fn input_json(input: &Input, known: &[(json::Str<'_>, &RawValue)], new: &[&InputMessage]) -> Json {
+/// The graph's input: the state's changed keys, the client's tools and context, the new messages.
+fn input_json(
+    input: &Input,
+    known: &[(json::Str<'_>, &RawValue)],
+    keys: &InputKeys,
+    new: &[&InputMessage],
+) -> Json {
     // "A value equal to the thread's is an echo, and a key with an accumulating reducer would
     // double on every turn." A client's numbers are doubles.
-    let is_echo = |key: &json::Str<'_>, value: &RawValue| {
-        let mut known = known.iter().filter(|(name, _)| name == key);
+    let is_echo = |key: &str, value: &RawValue| {
+        let mut known = known.iter().filter(|(name, _)| &**name == key);
         known.any(|(_, known)| json::same_in_doubles(known.get(), value.get()))
     };
+    let is_ours = |key: &str| CLIENT_KEYS.contains(&key) && keys.takes(key);
     let mut object = ObjectWriter::new();
     for (key, value) in input.state.as_deref().and_then(json::members).unwrap_or_default().0 {
-        if &*key != "messages" && !is_echo(&key, value) {
+        if &*key != "messages" && keys.may_take(&key) && !is_ours(&key) && !is_echo(&key, value) {
             object = object.raw(&key, value.get());
+        }
+    }
+    for key in CLIENT_KEYS.into_iter().filter(|key| is_ours(key)) {
+        let value = client_value(key, input);
+        if !is_echo(key, &value) {
+            object = object.raw(key, value.get());
         }
     }
     let messages: Vec<_> =
         new.iter().map(|message| to_langchain(message, &input.messages)).collect();
     let messages = json::array(messages.iter().map(|message| message.get()));
     object.raw("messages", messages.get()).finish()
+}
+
+/// The client's tools and context in the form that is read under a key: `tools` is a convention
+/// of agents with client tools, the others are AG-UI's and CopilotKit's own.
+fn client_value(key: &str, input: &Input) -> Json {
+    let tools = json::array(input.tools.iter().map(|tool| tool.get()));
+    let context = json::array(input.context.iter().map(|entry| entry.get()));
+    match key {
+        "ag-ui" => {
+            ObjectWriter::new().raw("tools", tools.get()).raw("context", context.get()).finish()
+        }
+        "copilotkit" => {
+            ObjectWriter::new().raw("actions", tools.get()).raw("context", context.get()).finish()
+        }
+        _ => tools,
+    }
 }
 
 fn to_langchain(sent: &InputMessage, all: &[InputMessage]) -> Json {

@@ -19,7 +19,7 @@ pub struct RunRequest {
     checkpoint_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     config: Option<Json>,
-    metadata: RunMetadata,
+    metadata: Json,
     stream_mode: [&'static str; 4],
     stream_subgraphs: bool,
     stream_resumable: bool,
@@ -27,11 +27,8 @@ pub struct RunRequest {
     if_not_exists: &'static str,
 }
 
-/// What lets another replica tell the client's name of the run.
-#[derive(Clone, Debug, Serialize)]
-struct RunMetadata {
-    threadway_run_id: String,
-}
+/// The key of a run's metadata that lets another replica tell the client's name of the run.
+pub(super) const CLIENT_RUN_ID: &str = "threadway_run_id";
 
 /// What a run begins with.
 #[derive(Clone, Debug)]
@@ -63,7 +60,7 @@ impl RunRequest {
             command,
             checkpoint_id: None,
             config: None,
-            metadata: RunMetadata { threadway_run_id: run_id.to_owned() },
+            metadata: ObjectWriter::new().string(CLIENT_RUN_ID, run_id).finish(),
             stream_mode: STREAM_MODES,
             stream_subgraphs: true,
             stream_resumable: true,

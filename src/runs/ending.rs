@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use super::{Feed, UPSTREAM_LOST};
-use crate::langgraph::{RunError, ThreadState};
+use super::UPSTREAM_LOST;
+use super::feed::Seen;
+use crate::langgraph::{RunError, RunStatus, ThreadState};
 use crate::run::StreamEnd;
-use crate::upstream::{Client, Error, RunStatus};
+use crate::upstream::{Client, Error};
 
 /// How often the record is read while it says that the run goes on, although its stream has ended
 /// in order. The Python server's is up to date 2 ms after the end; one that writes it to a
@@ -34,18 +35,18 @@ pub(super) struct Ending {
 }
 
 /// Asks how the run ended.
-pub(super) async fn ask(upstream: &Client, thread_id: &str, feed: &Feed, end: BodyEnd) -> Ending {
-    let Some(run_id) = feed.run_id() else {
-        return lost(feed, "the stream ended before it named its run".to_owned());
+pub(super) async fn ask(upstream: &Client, thread_id: &str, seen: &Seen, end: BodyEnd) -> Ending {
+    let Some(run_id) = &seen.run_id else {
+        return lost(seen, "the stream ended before it named its run".to_owned());
     };
     let status = match status(upstream, thread_id, run_id, &end).await {
         Ok(status) => status,
-        Err(error) => return lost(feed, why(&end, &format!("how it went on is unknown: {error}"))),
+        Err(error) => return lost(seen, why(&end, &format!("how it went on is unknown: {error}"))),
     };
     match status {
-        RunStatus::Success => succeeded(upstream, thread_id, run_id, feed, end).await,
+        RunStatus::Success => succeeded(upstream, thread_id, run_id, seen, end).await,
         RunStatus::Error => {
-            StreamEnd::Failed(failure(upstream, thread_id, run_id, feed).await).into()
+            StreamEnd::Failed(failure(upstream, thread_id, run_id, seen).await).into()
         }
         RunStatus::Timeout => StreamEnd::Failed(RunError {
             code: "timeout".to_owned(),
@@ -54,9 +55,9 @@ pub(super) async fn ask(upstream: &Client, thread_id: &str, feed: &Feed, end: Bo
         .into(),
         RunStatus::Interrupted => StreamEnd::Cancelled.into(),
         RunStatus::Pending | RunStatus::Running => {
-            lost(feed, why(&end, "the run goes on in LangGraph"))
+            lost(seen, why(&end, "the run goes on in LangGraph"))
         }
-        RunStatus::Unknown => lost(feed, why(&end, "the run's record tells no known status")),
+        RunStatus::Unknown => lost(seen, why(&end, "the run's record tells no known status")),
     }
 }
 
@@ -70,14 +71,14 @@ async fn status(
     let mut pause = RECORD_PAUSE;
     let reads = if *end == BodyEnd::Clean { RECORD_READS } else { 1 };
     for _ in 1..reads {
-        let status = upstream.run_status(thread_id, run_id).await?;
-        if !matches!(status, RunStatus::Pending | RunStatus::Running) {
+        let status = upstream.run_record(thread_id, run_id).await?.status;
+        if !status.is_live() {
             return Ok(status);
         }
         tokio::time::sleep(pause).await;
         pause *= 2;
     }
-    upstream.run_status(thread_id, run_id).await
+    Ok(upstream.run_record(thread_id, run_id).await?.status)
 }
 
 /// "Interrupted if the run's own stream, or a state whose `metadata.run_id` is this run, holds
@@ -86,10 +87,10 @@ async fn succeeded(
     upstream: &Client,
     thread_id: &str,
     run_id: &str,
-    feed: &Feed,
+    seen: &Seen,
     end: BodyEnd,
 ) -> Ending {
-    let is_told = feed.is_interrupted() || feed.error().is_some();
+    let is_told = seen.is_interrupted || seen.error.is_some();
     if is_told && end == BodyEnd::Clean {
         return StreamEnd::Succeeded.into();
     }
@@ -102,7 +103,7 @@ async fn succeeded(
     };
     if state.is_none() && end != BodyEnd::Clean {
         let then = "the run itself succeeded: load the thread to see its end";
-        return lost(feed, why(&end, then));
+        return lost(seen, why(&end, then));
     }
     Ending { state, end: StreamEnd::Succeeded }
 }
@@ -113,8 +114,8 @@ fn is_of(state: &str, run_id: &str) -> bool {
 }
 
 /// Why the run failed: as its stream says, else as its thread does.
-async fn failure(upstream: &Client, thread_id: &str, run_id: &str, feed: &Feed) -> RunError {
-    if let Some(error) = feed.error() {
+async fn failure(upstream: &Client, thread_id: &str, run_id: &str, seen: &Seen) -> RunError {
+    if let Some(error) = &seen.error {
         return error.clone();
     }
     let told = upstream.thread_error(thread_id).await.unwrap_or_else(|error| {
@@ -128,8 +129,8 @@ async fn failure(upstream: &Client, thread_id: &str, run_id: &str, feed: &Feed) 
 }
 
 /// A stream that told of its failure has said all there is.
-fn lost(feed: &Feed, message: String) -> Ending {
-    match feed.error() {
+fn lost(seen: &Seen, message: String) -> Ending {
+    match &seen.error {
         Some(error) => StreamEnd::Failed(error.clone()).into(),
         None => StreamEnd::Lost { code: UPSTREAM_LOST, message }.into(),
     }

@@ -1,7 +1,7 @@
 //! A run's bytes in, its events out: the whole pure chain, for a live stream and a recorded one.
 
 use crate::langgraph::{Body, Part, RunError, ThreadState};
-use crate::run::{RunEvent, StreamEnd, Translator};
+use crate::run::{RunEvent, StreamEnd, Translator, View};
 use crate::sse::{self, DecodeError, Decoder};
 
 /// The chain from a run's bytes to its events.
@@ -16,6 +16,17 @@ pub struct Feed {
     /// Whether the stream holds anything of LangGraph's.
     is_langgraph: bool,
     malformed: u64,
+}
+
+/// What a run's stream has told by the time it is over.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seen {
+    /// LangGraph's id of the run.
+    pub(super) run_id: Option<String>,
+    /// Whether the run has asked a question, or stopped at a static breakpoint.
+    pub(super) is_interrupted: bool,
+    /// Why the run failed.
+    pub(super) error: Option<RunError>,
 }
 
 /// The run, once it has a name.
@@ -98,14 +109,19 @@ impl Feed {
         self.is_langgraph
     }
 
-    /// Whether the run has asked a question, or stopped at a static breakpoint.
-    pub(super) fn is_interrupted(&self) -> bool {
-        self.run.as_ref().is_some_and(|run| run.translator.is_interrupted())
+    /// What the stream has told so far.
+    pub(super) fn seen(&self) -> Seen {
+        let Some(Run { id, translator }) = &self.run else { return Seen::default() };
+        Seen {
+            run_id: id.clone(),
+            is_interrupted: translator.is_interrupted(),
+            error: translator.error().cloned(),
+        }
     }
 
-    /// Why the run failed, as its stream tells it.
-    pub(super) fn error(&self) -> Option<&RunError> {
-        self.run.as_ref()?.translator.error()
+    /// What a client holds that has applied all events so far; `None` before there is any.
+    pub(super) fn view(&self) -> Option<&View> {
+        self.run.as_ref().map(|run| run.translator.view())
     }
 }
 

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -23,9 +24,9 @@ pub const RETRY: Duration = Duration::from_secs(3);
 
 /// The body of one stream.
 ///
-/// Nothing runs beside it: the upstream is read when the client's connection asks for more, so a
-/// slow client slows the reading, and one that leaves drops it. A frame of the wire is never cut.
-pub(super) struct RunBody {
+/// It pulls: events are taken and written when the client's connection asks for more, so that a
+/// slow client holds no more than its place in the run's log. A frame of the wire is never cut.
+pub struct RunBody {
     encoder: Encoder,
     reading: Reading,
     /// What is ready to be sent.
@@ -36,12 +37,15 @@ pub(super) struct RunBody {
 /// How far the reading is.
 enum Reading {
     /// The next events are awaited.
-    Next(ReusableBoxFuture<'static, (Box<RunReader>, Option<Vec<RunEvent>>)>),
+    Next(ReusableBoxFuture<'static, Pulled>),
     /// The run's end was written.
     Over,
 }
 
-async fn next(mut reader: Box<RunReader>) -> (Box<RunReader>, Option<Vec<RunEvent>>) {
+/// A reader, and what it has read.
+type Pulled = (Box<RunReader>, Option<Arc<[RunEvent]>>);
+
+async fn next(mut reader: Box<RunReader>) -> Pulled {
     let events = reader.next().await;
     (reader, events)
 }
@@ -49,7 +53,8 @@ async fn next(mut reader: Box<RunReader>) -> (Box<RunReader>, Option<Vec<RunEven
 // === impl RunBody ===
 
 impl RunBody {
-    pub(super) fn new(reader: RunReader, encoder: Encoder) -> Self {
+    /// A reader's events, as its client takes them.
+    pub fn new(reader: RunReader, encoder: Encoder) -> Self {
         let mut out = Vec::new();
         encoder.wire().begin(&mut out, RETRY);
         Self {

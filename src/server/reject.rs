@@ -1,13 +1,17 @@
 //! Every refusal as one kind of response: a status, a stable code, and what to do about it.
 
 use std::fmt::Display;
+use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
-use http::header::CONTENT_TYPE;
+use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Method, StatusCode, Uri};
 use serde::Serialize;
 
 use crate::upstream::Error;
+
+/// When a client that was turned away may come again: streams end every few seconds.
+const RETRY_AFTER_SECONDS: u16 = 5;
 
 /// A refusal.
 #[derive(Debug)]
@@ -27,7 +31,8 @@ struct RejectBody<'a> {
 
 pub(super) async fn unknown_route(uri: Uri) -> Reject {
     let message = format!(
-        "there is no route {}; runs are started with POST /agui/agent/{{agent}}/run",
+        "there is no route {}; runs are started with POST /agui/agent/{{agent}}/run, and GET \
+         /agui/info names the agents",
         uri.path()
     );
     Reject::new(StatusCode::NOT_FOUND, "unknown_route", message)
@@ -37,6 +42,25 @@ pub(super) async fn wrong_method(method: Method, uri: Uri) -> Reject {
     let message =
         format!("{} does not take {method}; the `allow` header names what it takes", uri.path());
     Reject::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", message)
+}
+
+pub(super) async fn too_many_connections() -> Reject {
+    let message = "the gateway has as many connections as it may have; try again later, or raise \
+                   `limits.connections`";
+    Reject::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_connections", message)
+}
+
+/// The response to a request whose headers did not come in time, for a connection that nothing
+/// else answers.
+pub(super) fn header_timeout(waited: Duration) -> Vec<u8> {
+    let message = format!("the request's headers did not come within {} s", waited.as_secs());
+    let body = Reject::new(StatusCode::REQUEST_TIMEOUT, "header_timeout", message).body();
+    let head = format!(
+        "HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\nconnection: close\r\n\r\n",
+        body.len()
+    );
+    [head.into_bytes(), body].concat()
 }
 
 // === impl Reject ===
@@ -55,25 +79,38 @@ impl Reject {
     pub(super) fn not_started(error: &Error, agent: &str) -> Self {
         match error {
             // The JavaScript server says 404 of a graph's name too, the Python one 422.
-            Error::Status { code: 404, .. } => Self::unknown_agent(agent),
+            Error::Status { code: 404, .. } => Self::unknown_assistant(agent),
             Error::Status { code: 422, detail } if detail.starts_with("Invalid assistant") => {
-                Self::unknown_agent(agent)
+                Self::unknown_assistant(agent)
             }
             Error::Status { .. }
             | Error::Unreachable { .. }
             | Error::Timeout { .. }
             | Error::NotAnEventStream { .. }
+            | Error::NotUnderstood { .. }
             | Error::TooLarge { .. }
             | Error::Interrupted { .. } => error.into(),
         }
     }
 
-    fn unknown_agent(agent: &str) -> Self {
-        let message = format!(
-            "LangGraph knows no agent `{agent}`; name a graph of the server's langgraph.json or \
-             an assistant's id"
-        );
-        Self::new(StatusCode::NOT_FOUND, "unknown_agent", message)
+    fn unknown_assistant(assistant: &str) -> Self {
+        Self::unknown_agent(format_args!(
+            "LangGraph knows no agent `{assistant}`; name a graph of the server's langgraph.json \
+             or an assistant's id"
+        ))
+    }
+
+    /// An agent that no upstream has.
+    pub(super) fn unknown_agent(what: impl Display) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "unknown_agent", what.to_string())
+    }
+
+    fn body(&self) -> Vec<u8> {
+        let body = RejectBody { error: self.code, message: &self.message };
+        // Two strings always serialise.
+        let mut body = serde_json::to_vec(&body).unwrap_or_default();
+        body.push(b'\n');
+        body
     }
 }
 
@@ -105,7 +142,9 @@ impl From<&Error> for Reject {
             Error::Status { .. } => {
                 bad_gateway("upstream_refused", "the server's log may tell more")
             }
-            Error::NotAnEventStream { .. } => Self::not_langgraph(error),
+            Error::NotAnEventStream { .. } | Error::NotUnderstood { .. } => {
+                Self::not_langgraph(error)
+            }
             Error::TooLarge { .. } => {
                 bad_gateway("upstream_too_large", "have the graph keep less in its state")
             }
@@ -138,13 +177,15 @@ impl Reject {
 
 impl IntoResponse for Reject {
     fn into_response(self) -> Response {
+        let body = self.body();
         let Self { status, code, message } = self;
         tracing::debug!(%status, code, reason = message, "request refused");
-        // Two strings always serialise.
-        let mut body =
-            serde_json::to_vec(&RejectBody { error: code, message: &message }).unwrap_or_default();
-        body.push(b'\n');
-        let json = HeaderValue::from_static("application/json");
-        (status, [(CONTENT_TYPE, json)], body).into_response()
+        let mut response = (status, [(CONTENT_TYPE, "application/json")], body).into_response();
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            let headers = response.headers_mut();
+            headers.insert(RETRY_AFTER, HeaderValue::from(RETRY_AFTER_SECONDS));
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
     }
 }

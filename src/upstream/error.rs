@@ -39,6 +39,12 @@ pub enum Error {
         /// What it sent instead.
         content_type: String,
     },
+    /// The answer has not the form of what was asked for.
+    #[error("the LangGraph server's answer is not {what}")]
+    NotUnderstood {
+        /// What was asked for.
+        what: &'static str,
+    },
     /// The answer does not end within the limit.
     #[error("the LangGraph server's answer is longer than {limit} bytes")]
     TooLarge {

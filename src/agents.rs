@@ -1,0 +1,296 @@
+//! Who can be run: the assistants of all upstreams, under the names that clients use.
+//!
+//! With one upstream an agent goes by its own name: that of a graph, or an assistant's id. With
+//! several it goes by `upstream:name`, so that a name means the same whichever of them is up.
+//! The configuration may give any of them an alias.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::task::JoinQueue;
+use uuid::Uuid;
+
+use crate::langgraph::{Assistant, InputKeys};
+use crate::upstream::{Client, Error};
+
+/// How long a graph's input keys are taken for true: a server that is deployed anew has new ones.
+pub const KEYS_AGE: Duration = Duration::from_mins(1);
+
+/// How long a run waits for the input keys of its graph. Without them it goes up as if the graph
+/// took everything.
+pub const KEYS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long an upstream may take to say that it is ready: orchestrators wait a few seconds.
+pub const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How many graphs' input keys are remembered: more than a server's assistants that are listed.
+const MAX_REMEMBERED: usize = 2_000;
+
+/// The agents of all upstreams. Clones share what they remember.
+#[derive(Clone, Debug)]
+pub struct Agents(Arc<Directory>);
+
+#[derive(Debug)]
+struct Directory {
+    upstreams: Vec<Upstream>,
+    /// By alias: the agent's name.
+    aliases: Vec<(String, String)>,
+    keys: Mutex<HashMap<(usize, String), Remembered>>,
+}
+
+/// A LangGraph server, as the configuration calls it.
+#[derive(Clone, Debug)]
+pub struct Upstream {
+    /// Its name.
+    pub name: String,
+    /// The server.
+    pub client: Client,
+}
+
+#[derive(Clone, Debug)]
+struct Remembered {
+    keys: Arc<InputKeys>,
+    until: Instant,
+}
+
+/// An agent that a client has named. Whether its server has it is not known yet.
+#[derive(Clone, Debug)]
+pub struct Agent {
+    /// Where it is.
+    pub upstream: Client,
+    /// What its server calls it: a graph, or an assistant's id.
+    pub assistant: String,
+    /// The place of its upstream.
+    at: usize,
+}
+
+/// An agent as it is told to clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The name to run it by.
+    pub id: String,
+    /// What people call it.
+    pub name: String,
+    /// What it is for.
+    pub description: Option<String>,
+    /// The graph that it runs.
+    pub graph_id: String,
+}
+
+/// What one upstream has answered.
+#[derive(Debug)]
+pub struct Listing {
+    /// The upstream's name.
+    pub upstream: String,
+    /// Its agents, or why it did not tell them.
+    pub agents: Result<Vec<Listed>, Error>,
+}
+
+/// Whether an upstream is ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Probed {
+    /// The upstream's name.
+    pub upstream: String,
+    /// Why it is not; `None` if it is.
+    pub fault: Option<String>,
+}
+
+/// A name that no upstream can have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownAgent {
+    name: String,
+    upstreams: Vec<String>,
+}
+
+// === impl Agents ===
+
+impl Agents {
+    /// The agents of these upstreams, and other names for some of them.
+    pub fn new(upstreams: Vec<Upstream>, aliases: Vec<(String, String)>) -> Self {
+        Self(Arc::new(Directory { upstreams, aliases, keys: Mutex::default() }))
+    }
+
+    /// The upstreams.
+    pub fn upstreams(&self) -> &[Upstream] {
+        &self.0.upstreams
+    }
+
+    /// The agent that goes by a name.
+    pub fn find(&self, name: &str) -> Result<Agent, UnknownAgent> {
+        let Directory { upstreams, aliases, keys: _ } = &*self.0;
+        let alias = aliases.iter().find(|(alias, _)| alias == name);
+        let own_name = alias.map_or(name, |(_, own_name)| own_name);
+        let found = match upstreams.as_slice() {
+            [only] => Some((0, only, own_name)),
+            several => own_name.split_once(':').and_then(|(upstream, assistant)| {
+                let at = several.iter().position(|other| other.name == upstream)?;
+                Some((at, several.get(at)?, assistant))
+            }),
+        };
+        let (at, upstream, assistant) = found.ok_or_else(|| UnknownAgent {
+            name: name.to_owned(),
+            upstreams: upstreams.iter().map(|upstream| upstream.name.clone()).collect(),
+        })?;
+        Ok(Agent { upstream: upstream.client.clone(), assistant: assistant.to_owned(), at })
+    }
+
+    /// Asks every upstream for its agents, all at once, in the configuration's order.
+    pub async fn list(&self) -> Vec<Listing> {
+        let listings = self.ask_all(Upstream::list).await;
+        listings.into_iter().map(|listing| self.rename(listing)).collect()
+    }
+
+    /// Asks every upstream whether it is ready, all at once, in the configuration's order.
+    pub async fn probe(&self) -> Vec<Probed> {
+        self.ask_all(Upstream::probe).await
+    }
+
+    async fn ask_all<T, F>(&self, ask: impl Fn(Upstream) -> F) -> Vec<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let mut asked = JoinQueue::new();
+        for upstream in &self.0.upstreams {
+            asked.spawn(ask(upstream.clone()));
+        }
+        let mut answers = Vec::new();
+        while let Some(answer) = asked.join_next().await {
+            match answer {
+                Ok(answer) => answers.push(answer),
+                Err(error) => {
+                    tracing::error!(%error, "an upstream's task failed; please report this");
+                }
+            }
+        }
+        answers
+    }
+
+    /// Gives the agents of an upstream the names that they are run by, and lists their aliases.
+    fn rename(&self, mut listing: Listing) -> Listing {
+        let Directory { upstreams, aliases, keys: _ } = &*self.0;
+        let Listing { upstream, agents: Ok(agents) } = &mut listing else { return listing };
+        if upstreams.len() > 1 {
+            for agent in &mut *agents {
+                agent.id = format!("{upstream}:{}", agent.id);
+            }
+        }
+        let named = aliases.iter().filter_map(|(alias, own_name)| {
+            let agent = agents.iter().find(|agent| agent.id == *own_name)?;
+            Some(Listed { id: alias.clone(), ..agent.clone() })
+        });
+        let named: Vec<_> = named.collect();
+        agents.splice(0..0, named);
+        listing
+    }
+
+    /// The keys that an agent takes as its input: unknown ones, if they cannot be had in time.
+    pub async fn input_keys(&self, agent: &Agent) -> Arc<InputKeys> {
+        let place = (agent.at, agent.assistant.clone());
+        if let Some(keys) = self.remembered(&place) {
+            return keys;
+        }
+        let read = tokio::time::timeout(KEYS_TIMEOUT, agent.read_input_keys()).await;
+        let keys = match read {
+            Ok(Ok(keys)) => keys,
+            Ok(Err(error)) => {
+                let agent = &agent.assistant;
+                tracing::warn!(agent, %error, "the input keys of an agent were not read");
+                InputKeys::Unknown
+            }
+            Err(_) => {
+                let agent = &agent.assistant;
+                tracing::warn!(agent, "the input keys of an agent were not read in time");
+                InputKeys::Unknown
+            }
+        };
+        let keys = Arc::new(keys);
+        self.remember(place, Arc::clone(&keys));
+        keys
+    }
+
+    fn remembered(&self, place: &(usize, String)) -> Option<Arc<InputKeys>> {
+        let all = self.0.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let Remembered { keys, until } = all.get(place)?;
+        (*until > Instant::now()).then(|| Arc::clone(keys))
+    }
+
+    fn remember(&self, place: (usize, String), keys: Arc<InputKeys>) {
+        let now = Instant::now();
+        let mut all = self.0.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= MAX_REMEMBERED {
+            // Names that do not exist are remembered too, and anyone may make some up.
+            all.clear();
+        }
+        all.insert(place, Remembered { keys, until: now + KEYS_AGE });
+    }
+}
+
+/// Agents under the names that their own server takes.
+fn own_names(assistants: Vec<Assistant>) -> Vec<Listed> {
+    let mut listed: Vec<_> = assistants
+        .into_iter()
+        .map(|assistant| {
+            let Assistant { id, graph_id, name, description, is_of_graph } = assistant;
+            let id = if is_of_graph { graph_id.clone() } else { id };
+            Listed { id, name, description, graph_id }
+        })
+        .collect();
+    // The servers list them by age, which at their start is chance.
+    listed.sort_by(|a, b| (&a.graph_id, &a.name, &a.id).cmp(&(&b.graph_id, &b.name, &b.id)));
+    listed
+}
+
+// === impl Upstream ===
+
+impl Upstream {
+    async fn list(self) -> Listing {
+        let Self { name, client } = self;
+        Listing { upstream: name, agents: client.assistants(None).await.map(own_names) }
+    }
+
+    async fn probe(self) -> Probed {
+        let Self { name, client } = self;
+        let fault = match tokio::time::timeout(PROBE_TIMEOUT, client.probe()).await {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some(format!("no answer within {} s", PROBE_TIMEOUT.as_secs())),
+        };
+        Probed { upstream: name, fault }
+    }
+}
+
+// === impl Agent ===
+
+impl Agent {
+    /// The Python server wants an assistant's id here, and no graph's name.
+    async fn read_input_keys(&self) -> Result<InputKeys, Error> {
+        let Self { upstream, assistant, at: _ } = self;
+        if Uuid::try_parse(assistant).is_ok() {
+            return upstream.input_keys(assistant).await;
+        }
+        let all = upstream.assistants(Some(assistant)).await?;
+        match all.iter().find(|found| found.is_of_graph).or_else(|| all.first()) {
+            Some(found) => upstream.input_keys(&found.id).await,
+            // The run itself will be refused.
+            None => Ok(InputKeys::Unknown),
+        }
+    }
+}
+
+// === impl UnknownAgent ===
+
+impl fmt::Display for UnknownAgent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, upstreams } = self;
+        write!(
+            f,
+            "there is no agent `{name}`; with several upstreams an agent's name begins with its \
+             upstream's and a colon: {}",
+            upstreams.iter().map(|name| format!("`{name}:..`")).collect::<Vec<_>>().join(", ")
+        )
+    }
+}

@@ -1,0 +1,113 @@
+//! `threadway check`: reaches each upstream, and says in plain words what is wrong.
+
+use std::fmt;
+
+use crate::agents::{Agents, Listing, Upstream};
+use crate::upstream::{Client, Error, ServerInfo};
+
+/// What was found out about one upstream.
+#[derive(Debug)]
+pub struct Finding {
+    upstream: String,
+    url: String,
+    verdict: Verdict,
+}
+
+/// What an upstream is.
+#[derive(Debug)]
+enum Verdict {
+    /// A LangGraph server that has agents.
+    Serves { server: ServerInfo, agents: Vec<String> },
+    /// A LangGraph server that has none.
+    NoAgents(ServerInfo),
+    /// Nothing is there, or it does not answer.
+    Away(Error),
+    /// Something is there that is no LangGraph server.
+    NotLangGraph(Error),
+    /// It does not let us in.
+    KeyRefused(Error),
+    /// A LangGraph server that does not tell its agents.
+    Refuses(Error),
+}
+
+/// Looks at every upstream, one after the other.
+pub async fn check(agents: &Agents) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (Upstream { name, client }, listing) in agents.upstreams().iter().zip(agents.list().await) {
+        let verdict = judge(client, listing).await;
+        findings.push(Finding { upstream: name.clone(), url: client.base().to_string(), verdict });
+    }
+    findings
+}
+
+async fn judge(client: &Client, listing: Listing) -> Verdict {
+    let server = match client.info().await {
+        Ok(server) => server,
+        Err(error) => return Verdict::of(error, Verdict::NotLangGraph),
+    };
+    match listing.agents {
+        Ok(agents) if agents.is_empty() => Verdict::NoAgents(server),
+        Ok(agents) => {
+            Verdict::Serves { server, agents: agents.into_iter().map(|agent| agent.id).collect() }
+        }
+        Err(error) => Verdict::of(error, Verdict::Refuses),
+    }
+}
+
+// === impl Verdict ===
+
+impl Verdict {
+    /// What an error means that any server may answer with; `else` it is this.
+    fn of(error: Error, other: impl FnOnce(Error) -> Self) -> Self {
+        match error {
+            Error::Unreachable { .. } | Error::Timeout { .. } | Error::Interrupted { .. } => {
+                Self::Away(error)
+            }
+            Error::Status { code: 401 | 403, .. } => Self::KeyRefused(error),
+            Error::Status { .. }
+            | Error::NotAnEventStream { .. }
+            | Error::NotUnderstood { .. }
+            | Error::TooLarge { .. } => other(error),
+        }
+    }
+}
+
+// === impl Finding ===
+
+impl Finding {
+    /// Whether the upstream can be served.
+    pub fn is_good(&self) -> bool {
+        matches!(self.verdict, Verdict::Serves { .. })
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { upstream, url, verdict } = self;
+        write!(f, "upstream {upstream} ({url}): ")?;
+        match verdict {
+            Verdict::Serves { server, agents } => {
+                let count = agents.len();
+                write!(f, "{server}, {count} agents: {}", agents.join(", "))
+            }
+            Verdict::NoAgents(server) => {
+                write!(f, "{server}, but it has no agents; name graphs in its langgraph.json")
+            }
+            Verdict::Away(error) => {
+                write!(f, "{error}; check that it runs, and that this is its URL")
+            }
+            Verdict::NotLangGraph(error) => write!(
+                f,
+                "what answers there is no LangGraph server ({error}); check the URL, and its path"
+            ),
+            Verdict::KeyRefused(error) => write!(
+                f,
+                "it does not let threadway in ({error}); set `upstream.api_key` or \
+                 THREADWAY_UPSTREAM_API_KEY to a key that it takes"
+            ),
+            Verdict::Refuses(error) => {
+                write!(f, "it does not tell its agents ({error}); its log may tell more")
+            }
+        }
+    }
+}

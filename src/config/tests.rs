@@ -1,0 +1,166 @@
+//! The configuration's layers, and every mistake that it can hold.
+
+use super::*;
+
+const EXAMPLE: &str = include_str!("../../config.toml.example");
+
+fn of_toml(text: &str) -> (Raw, Vec<String>) {
+    let mut mistakes = Mistakes::default();
+    let raw = Raw::of_toml("f.toml", text, &mut mistakes);
+    (raw, told(&mistakes.0))
+}
+
+/// What a file means with nothing on the command line.
+fn checked(text: &str) -> Result<Config, Vec<String>> {
+    over(&cli::Options::default(), text)
+}
+
+fn over(options: &cli::Options, text: &str) -> Result<Config, Vec<String>> {
+    let mut mistakes = Mistakes::default();
+    let raw = Raw::of_toml("f.toml", text, &mut mistakes);
+    let config = Raw::typed(options, None).over(raw).check(&mut mistakes);
+    match config {
+        Some(config) if mistakes.0.is_empty() => Ok(config),
+        Some(_) | None => Err(told(&mistakes.0)),
+    }
+}
+
+fn told(mistakes: &[Mistake]) -> Vec<String> {
+    mistakes.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn the_example_holds_every_key_with_its_default() {
+    let (raw, mistakes) = of_toml(EXAMPLE);
+    assert_eq!(mistakes, [""; 0]);
+    // It has no default; this is where `langgraph dev` listens.
+    assert_eq!(raw.0["upstream.url"].value, "http://127.0.0.1:2024");
+    let config = checked(EXAMPLE).unwrap();
+    assert_eq!(config.listen.to_string(), DEFAULT_LISTEN);
+    assert_eq!(config.log.to_string(), DEFAULT_LOG);
+    assert_eq!(config.limits, Limits::default());
+    // What has no default stands in a comment.
+    let (all, mistakes) = of_toml(&EXAMPLE.replace("#: ", ""));
+    assert_eq!(mistakes, [""; 0]);
+    for key in KEYS {
+        assert!(all.0.contains_key(key), "{key}");
+    }
+    for key in ["upstreams.local.url", "upstreams.cloud.api_key", "agents.support"] {
+        assert!(all.0.contains_key(key), "{key}");
+    }
+}
+
+#[test]
+fn a_flag_beats_the_file_and_the_file_beats_the_default() {
+    let options = cli::Options {
+        listen: Some("2.2.2.2:2".to_owned()),
+        limits: cli::Limits { limit_log_bytes: Some("7".to_owned()), ..Default::default() },
+        ..Default::default()
+    };
+    let file = "listen = \"1.1.1.1:1\"\nupstream.url = \"http://file\"\n\
+                limits.log_bytes = 1\nlimits.connections = 2";
+    let config = over(&options, file).unwrap();
+    assert_eq!(config.listen.to_string(), "2.2.2.2:2");
+    assert_eq!(config.upstreams[0].url.to_string(), "http://file");
+    assert_eq!(config.log.to_string(), "info");
+    let limits = Limits { log_bytes: 7, connections: 2, ..Limits::default() };
+    assert_eq!(config.limits, limits);
+}
+
+#[test]
+fn an_upstream_on_the_command_line_takes_the_place_of_the_files() {
+    let options = cli::Options { upstream: Some("http://typed".to_owned()), ..Default::default() };
+    let one = "upstream = {url = \"http://file\", api_key = \"secret\"}\nagents.a = \"agent\"";
+    let config = over(&options, one).unwrap();
+    assert_eq!(config.upstreams.len(), 1);
+    assert_eq!(config.upstreams[0].url.to_string(), "http://typed");
+    // A key goes only to the server that it was given for.
+    assert!(config.upstreams[0].api_key.is_none());
+    assert_eq!(config.aliases, [("a".to_owned(), "agent".to_owned())]);
+
+    let several = "upstreams.x.url = \"http://x\"\nagents.a = \"x:agent\"";
+    let config = over(&options, several).unwrap();
+    assert_eq!(config.upstreams[0].url.to_string(), "http://typed");
+    assert_eq!(config.aliases, []);
+}
+
+#[test]
+fn several_upstreams_have_names_and_their_agents_aliases() {
+    let file = "[upstreams.cloud]\nurl = \"https://c\"\napi_key = \"k\"\n\
+                [upstreams.local]\nurl = \"http://l\"\n[agents]\nhelp = \"cloud:agent\"\n";
+    let config = checked(file).unwrap();
+    let upstreams = config.upstreams.iter().map(|u| (&*u.name, u.api_key.is_some()));
+    assert_eq!(upstreams.collect::<Vec<_>>(), [("cloud", true), ("local", false)]);
+    assert_eq!(config.aliases, [("help".to_owned(), "cloud:agent".to_owned())]);
+    assert_eq!(
+        checked(
+            "upstreams.a.url = \"http://a\"\nupstreams.b.url = \"http://b\"\nagents.x = \"c:d\""
+        )
+        .unwrap_err(),
+        ["`agents.x` in f.toml is c:d; expected an agent of an upstream: `a:..` or `b:..`"]
+    );
+}
+
+#[test]
+fn all_mistakes_are_told_at_once_each_with_its_key_value_and_what_was_expected() {
+    let text = "listen = 8484\nlisten_on = \"x\"\n[upstream]\nurl = \"localhost\"\napi_key = 1\n\
+                [upstreams.\"a b\"]\napi_key = \"\\n\"\n[agents]\n\"a/b\" = \"c\"\n\
+                [limits]\nheader_bytes = 100\nconnections = \"none\"\nbody_bytes = 1.5\n";
+    let options = cli::Options {
+        limits: cli::Limits {
+            limit_header_timeout_seconds: Some("0".to_owned()),
+            ..Default::default()
+        },
+        ..Default::default()
+    };
+    assert_eq!(
+        over(&options, text).unwrap_err(),
+        [
+            "`limits.body_bytes` in f.toml is 1.5; expected a whole number",
+            "`listen` in f.toml is 8484; expected a string",
+            "`listen_on` in f.toml is \"x\"; expected one of the keys `listen`, `log`, \
+             `upstream.url`, `upstream.api_key`, `limits.body_bytes`, `limits.header_bytes`, \
+             `limits.header_timeout_seconds`, `limits.connections`, `limits.log_bytes`, \
+             `upstreams.NAME.url`, `upstreams.NAME.api_key`, `agents.ALIAS`",
+            "`upstream.api_key` in f.toml: expected a string",
+            "`upstreams.a b`: expected either `upstream` or `upstreams.NAME`, not both",
+            "`upstream.url` in f.toml is localhost; expected an absolute URL, as \
+             http://127.0.0.1:2024 (relative URL without a base)",
+            "`upstreams.a b`: expected a name of letters, digits, `-` and `_`",
+            "`upstreams.a b.url`: expected the URL of the LangGraph server",
+            "`upstreams.a b.api_key` in f.toml: expected a key: visible ASCII characters, at \
+             least one",
+            "`agents.a/b` in f.toml: expected a name without `/`",
+            "--limit-header-timeout-seconds (THREADWAY_LIMIT_HEADER_TIMEOUT_SECONDS) is 0; \
+             expected a whole number, at least 1",
+            "`limits.header_bytes` in f.toml is 100; expected a whole number, at least 8192",
+            "`limits.connections` in f.toml is none; expected a whole number, at least 1",
+        ]
+    );
+}
+
+#[test]
+fn what_is_no_toml_is_told_with_its_place() {
+    let (raw, mistakes) = of_toml("listen = \"x");
+    assert_eq!(raw, Raw::default());
+    assert_eq!(mistakes.len(), 1);
+    assert!(mistakes[0].starts_with("f.toml: expected TOML (TOML parse error at line 1"));
+}
+
+#[test]
+fn an_upstream_must_come_from_somewhere() {
+    let mistakes = Config::read(&cli::Options::default(), None).unwrap_err();
+    let told = mistakes[0].to_string();
+    assert_eq!(mistakes.len(), 1);
+    assert!(told.starts_with("--upstream: expected the URL of the LangGraph server"), "{told}");
+}
+
+#[test]
+fn a_key_is_never_printed() {
+    let options =
+        cli::Options { upstream_api_key: Some("s3cret".to_owned()), ..Default::default() };
+    let config = over(&options, "upstream.url = \"http://u\"").unwrap();
+    assert!(config.upstreams[0].api_key.is_some());
+    let raw = Raw::typed(&options, None);
+    assert!(!format!("{raw:?} {config:?} {options:?}").contains("s3cret"));
+}

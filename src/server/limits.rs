@@ -1,0 +1,38 @@
+//! What a client may ask of the server at most.
+
+use std::time::Duration;
+
+use crate::runs;
+
+/// What a client may ask of the server at most.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The largest request body that is read, in bytes: a long conversation with some pictures.
+    pub body_bytes: usize,
+    /// The largest request head that is read, in bytes: what proxies let pass, with some cookies
+    /// and a token. Also what is buffered for a client that does not read; at least 8 KiB.
+    pub header_bytes: usize,
+    /// How long a client may take to send a request's head, the pause before it included.
+    pub header_timeout: Duration,
+    /// How many connections may be open. Each stream takes one here and one to the upstream.
+    pub connections: usize,
+    /// How much of a run's events is kept for readers that are slower than it, in bytes.
+    pub log_bytes: usize,
+}
+
+/// The smallest head limit that the HTTP library can be given.
+pub const MIN_HEADER_BYTES: usize = 8 * 1024;
+
+// === impl Limits ===
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body_bytes: 10 * 1024 * 1024,
+            header_bytes: 64 * 1024,
+            header_timeout: Duration::from_secs(10),
+            connections: 10_000,
+            log_bytes: runs::DEFAULT_LOG_BYTES,
+        }
+    }
+}

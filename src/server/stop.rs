@@ -1,0 +1,107 @@
+//! `POST /agui/agent/{agent}/stop/{thread}`: stops a thread's live run, and nothing else.
+//!
+//! The run is looked for upstream: another replica may read it, or nobody. Its stream ends by
+//! itself, for all who watch it.
+
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use http::header::CONTENT_TYPE;
+use serde_json::value::RawValue;
+
+use super::Gateway;
+use super::reject::Reject;
+use super::request::{InPath, Thread, read_body};
+use crate::json::{self, ObjectWriter};
+use crate::langgraph::RunRecord;
+use crate::upstream::{Client, Error, RunFilter};
+
+/// The largest body that is read: it holds one id.
+const MAX_BODY_BYTES: usize = 4 * 1024;
+
+pub(super) async fn stop(
+    State(gateway): State<Gateway>,
+    InPath((name, client_thread)): InPath<(String, String)>,
+    request: Request,
+) -> Result<Response, Reject> {
+    let (parts, body) = request.into_parts();
+    let body = read_body(&parts.headers, body, MAX_BODY_BYTES).await?;
+    let wanted = wanted_run(&body)?;
+    let agent = gateway.agents.find(&name).map_err(|error| Reject::unknown_agent(&error))?;
+    let thread = Thread::of(&client_thread);
+    let stopped = stop_run(&agent.upstream, &thread.id, wanted.as_deref()).await;
+    let answer = if let Some(run_id) = stopped.map_err(|error| Reject::from(&error))? {
+        tracing::info!(agent = name, thread_id = thread.id, run_id, "run stopped");
+        // What CopilotKit's client shows of it.
+        let interrupt = ObjectWriter::new()
+            .string("type", "RUN_ERROR")
+            .string("message", "Run stopped by user")
+            .string("code", "STOPPED");
+        ObjectWriter::new().raw("stopped", "true").raw("interrupt", interrupt.finish().get())
+    } else {
+        let which = wanted.map_or_else(String::new, |run| format!(" {run}"));
+        let message = format!("the thread has no live run{which}");
+        ObjectWriter::new().raw("stopped", "false").string("message", &message)
+    };
+    let body = format!("{}\n", answer.finish().get());
+    Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
+}
+
+/// The run that the body names: nothing, `{}` or `{"runId": ".."}`.
+fn wanted_run(body: &[u8]) -> Result<Option<String>, Reject> {
+    let form = || Reject::invalid("the body of a stop is empty, `{}` or `{\"runId\": \"..\"}`");
+    if body.is_empty() {
+        return Ok(None);
+    }
+    let body: &RawValue = serde_json::from_slice(body).map_err(|_| form())?;
+    let members = json::members(body).ok_or_else(form)?;
+    match members.0.as_slice() {
+        [] => Ok(None),
+        [(name, value)] if &**name == "runId" => {
+            json::string(value).map(|id| Some(id.into_owned())).ok_or_else(form)
+        }
+        _ => Err(form()),
+    }
+}
+
+/// Stops the run that is wanted, else the one that runs, else the one that would run next; the id
+/// of what was stopped.
+async fn stop_run(
+    upstream: &Client,
+    thread_id: &str,
+    wanted: Option<&str>,
+) -> Result<Option<String>, Error> {
+    let (running, pending) = tokio::join!(
+        upstream.runs(thread_id, RunFilter::Running),
+        upstream.runs(thread_id, RunFilter::Pending)
+    );
+    // Newest first, so that the last one is next.
+    let mut live = pending?;
+    live.extend(running?);
+    let is_wanted = |run: &RunRecord| {
+        wanted.is_none_or(|wanted| run.id == wanted || run.client_id.as_deref() == Some(wanted))
+    };
+    let Some(run) = live.into_iter().rfind(is_wanted) else { return Ok(None) };
+    Ok(upstream.cancel_run(thread_id, &run.id).await?.then_some(run.id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stop_names_one_run_or_none() {
+        for (body, expected) in [
+            ("", Some(None)),
+            ("{}", Some(None)),
+            (r#" {"runId":"r"} "#, Some(Some("r"))),
+            (r#"{"runId":1}"#, None),
+            (r#"{"runId":"r","x":1}"#, None),
+            (r#"{"x":1}"#, None),
+            ("[]", None),
+            ("{", None),
+        ] {
+            let wanted = wanted_run(body.as_bytes()).ok();
+            assert_eq!(wanted.as_ref().map(|run| run.as_deref()), expected, "{body}");
+        }
+    }
+}
