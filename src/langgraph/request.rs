@@ -5,7 +5,11 @@ use serde::Serialize;
 use crate::json::{Json, ObjectWriter};
 
 /// What we ask for: see the mapping's "What we ask for when we start a run".
-const STREAM_MODES: [&str; 4] = ["values", "messages-tuple", "updates", "custom"];
+///
+/// `checkpoints` is for the JavaScript server alone, and nothing is made of it: asked for subgraphs
+/// and `values` without it, that server fails every run with a `TypeError` before its first node,
+/// over a part of its own that it takes for a checkpoint (langgraph-api 2.0.0 with langgraph 1.7.3).
+const STREAM_MODES: [&str; 5] = ["values", "messages-tuple", "updates", "custom", "checkpoints"];
 
 /// A run to start: the body of `POST /threads/{id}/runs/stream`.
 #[derive(Clone, Debug, Serialize)]
@@ -20,7 +24,7 @@ pub struct RunRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     config: Option<Json>,
     metadata: Json,
-    stream_mode: [&'static str; 4],
+    stream_mode: [&'static str; 5],
     stream_subgraphs: bool,
     stream_resumable: bool,
     on_disconnect: &'static str,
