@@ -252,6 +252,26 @@ fn a_call_comes_back_under_another_owner_by_another_name() {
 }
 
 #[test]
+fn an_approval_of_the_javascript_middleware_asks_for_each_call() {
+    let call = |id: &str, name: &str| json!({"id": id, "name": name, "args": {"a": 1}});
+    let ai = json!({"type": "ai", "id": "m", "content": "", "tool_calls": [call("c1", "t"), call("c2", "u")]});
+    let action = |name: &str| json!({"name": name, "args": {"a": 1}, "description": "May it?"});
+    let allows = |name: &str| json!({"actionName": name, "allowedDecisions": ["approve", "edit"]});
+    let asked = json!({"actionRequests": [action("t"), action("u")], "reviewConfigs": [allows("t"), allows("u")]});
+    let told = told(&[
+        ("values", json!({"messages": [ai]})),
+        ("values", json!({"__interrupt__": [{"id": "i", "value": asked}]})),
+    ]);
+    let interrupts = &told.events.last().unwrap()["outcome"]["interrupts"];
+    let of = |key: &str| [&interrupts[0][key], &interrupts[1][key]];
+    assert_eq!(of("id"), ["i:0", "i:1"]);
+    assert_eq!(of("toolCallId"), ["c1", "c2"]);
+    let properties = &interrupts[0]["responseSchema"]["properties"];
+    assert_eq!(properties["type"]["enum"], json!(["approve", "edit"]));
+    assert_eq!(properties["editedAction"]["type"], "object");
+}
+
+#[test]
 fn nesting_that_upstream_chooses_exhausts_no_stack() {
     let depth = 60_000;
     let file = format!("{}1{}", "{\"type\":\"file\",\"file\":".repeat(depth), "}".repeat(depth));

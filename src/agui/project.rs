@@ -8,7 +8,7 @@ use super::message::{Content, Parts};
 use super::{
     Event, Interrupt, LangGraph, Message, Metadata, Outcome, PROTOCOL_VERSION, TokenUsage,
 };
-use crate::json::{self, Json, Text};
+use crate::json::{self, Json, ObjectWriter, Text};
 use crate::run::{self, Ask, RunEvent};
 
 /// The client that a stream is for.
@@ -360,43 +360,26 @@ fn project_action<'a>(id: &str, action: &'a run::Action) -> Interrupt<'a> {
         reason: Cow::Borrowed(if action.call_id.is_some() { "tool_call" } else { "confirmation" }),
         message: action.description.clone(),
         tool_call_id: action.call_id.as_deref().map(Cow::Borrowed),
-        response_schema: Some(decision_schema(&decisions)),
+        response_schema: Some(decision_schema(&decisions, action.edit)),
         expires_at: None,
         metadata: Some(action_metadata(action, &decisions)),
     }
 }
 
 /// What answers an approval: LangChain's decision, of the kinds that are allowed.
-fn decision_schema(decisions: &[&str]) -> Json {
-    #[derive(serde::Serialize)]
-    struct Schema<'a> {
-        r#type: &'static str,
-        properties: Properties<'a>,
-        required: [&'static str; 1],
-    }
-    #[derive(serde::Serialize)]
-    struct Properties<'a> {
-        r#type: Kind<'a>,
-        message: Property,
-        edited_action: Property,
-    }
-    #[derive(serde::Serialize)]
-    struct Kind<'a> {
-        r#enum: &'a [&'a str],
-    }
-    #[derive(serde::Serialize)]
-    struct Property {
-        r#type: &'static str,
-    }
-    written(&Schema {
-        r#type: "object",
-        properties: Properties {
-            r#type: Kind { r#enum: decisions },
-            message: Property { r#type: "string" },
-            edited_action: Property { r#type: "object" },
-        },
-        required: ["type"],
-    })
+fn decision_schema(decisions: &[&str], edit: &str) -> Json {
+    let of = |kind| ObjectWriter::new().string("type", kind).finish();
+    let kinds = ObjectWriter::new().raw("enum", written(&decisions).get()).finish();
+    let properties = ObjectWriter::new()
+        .raw("type", kinds.get())
+        .raw("message", of("string").get())
+        .raw(edit, of("object").get())
+        .finish();
+    ObjectWriter::new()
+        .string("type", "object")
+        .raw("properties", properties.get())
+        .raw("required", "[\"type\"]")
+        .finish()
 }
 
 fn action_metadata(action: &run::Action, decisions: &[&str]) -> Json {

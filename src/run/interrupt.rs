@@ -47,6 +47,8 @@ pub struct Action {
     pub decisions: Vec<Id>,
     /// The call, where it could be told which it is.
     pub call_id: Option<Id>,
+    /// The member of an `edit` decision that holds the edited call.
+    pub edit: &'static str,
 }
 
 /// How the id of a static breakpoint ends: LangGraph gives it none.
@@ -93,17 +95,48 @@ impl Interrupt {
     }
 }
 
+/// How the human-in-the-loop middleware spells its form, and the edit of a call in its answer.
+struct Spelling {
+    requests: &'static str,
+    configs: &'static str,
+    name: &'static str,
+    decisions: &'static str,
+    edit: &'static str,
+}
+
+/// LangChain's for Python, and the one for JavaScript (langchain 1.4.7 and 1.5.14).
+const SPELLINGS: [Spelling; 2] = [
+    Spelling {
+        requests: "action_requests",
+        configs: "review_configs",
+        name: "action_name",
+        decisions: "allowed_decisions",
+        edit: "edited_action",
+    },
+    Spelling {
+        requests: "actionRequests",
+        configs: "reviewConfigs",
+        name: "actionName",
+        decisions: "allowedDecisions",
+        edit: "editedAction",
+    },
+];
+
 /// `{"action_requests": [{name, args, description}], "review_configs": [{action_name,
 /// allowed_decisions}]}`, the configs in the order of the requests or by name.
 fn approval(value: &RawValue) -> Option<Ask> {
     let members = json::members(value)?;
-    let requests = json::items(members.get("action_requests")?)?;
-    let configs = members.get("review_configs").and_then(json::items).unwrap_or_default();
+    SPELLINGS.iter().find_map(|spelling| spelled_approval(&members, spelling))
+}
+
+fn spelled_approval(members: &json::Members<'_>, spelling: &Spelling) -> Option<Ask> {
+    let requests = json::items(members.get(spelling.requests)?)?;
+    let configs = members.get(spelling.configs).and_then(json::items).unwrap_or_default();
     let configs: Vec<_> = configs.into_iter().filter_map(json::members).collect();
     let decisions = |name: &str| {
         let named =
-            |config: &&json::Members<'_>| config.string("action_name").is_some_and(|n| n == name);
-        let allowed = configs.iter().find(named).and_then(|config| config.get("allowed_decisions"));
+            |config: &&json::Members<'_>| config.string(spelling.name).is_some_and(|n| n == name);
+        let allowed = configs.iter().find(named).and_then(|config| config.get(spelling.decisions));
         let allowed = allowed.and_then(json::items).unwrap_or_default();
         allowed.into_iter().filter_map(json::string).map(|d| Id::from(&*d)).collect()
     };
@@ -117,6 +150,7 @@ fn approval(value: &RawValue) -> Option<Ask> {
             args: args.map_or_else(|| json::raw("{}".to_owned()), Json::from),
             description: members.text("description"),
             call_id: None,
+            edit: spelling.edit,
         })
     };
     let actions: Option<Vec<_>> = requests.into_iter().map(action).collect();
