@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Installs what the integration tests need, runs one command between a started and a stopped LangGraph server and threadway.
+"""Installs what the integration tests need, starts real LangGraph servers and a threadway before each, runs one command, stops them.
 
-usage: servers.py [--upstream-only] COMMAND [ARG...]
+usage: servers.py [--python | --js] [--upstream-only] COMMAND [ARG...]
 
-COMMAND finds the servers in LANGGRAPH_URL and THREADWAY_URL. THREADWAY_BIN names a built binary; without it
-`cargo build --release` makes one. Everything installed or written lies in integration/.cache.
+There are two LangGraph servers, one in Python and one in JavaScript; --python and --js start only that one.
+COMMAND finds them in LANGGRAPH_URL and THREADWAY_URL, LANGGRAPH_JS_URL and THREADWAY_JS_URL, and the Python with
+ag-ui-validate in VALIDATE_PYTHON. THREADWAY_BIN names a built binary; without it `cargo build --release` makes one.
+Everything installed or written lies in integration/.cache.
 """
 
 import contextlib
@@ -24,8 +26,10 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 CACHE = HERE / ".cache"
 LOGS = CACHE / "logs"
-UPSTREAM = HERE / "upstream" / "python"
+PYTHON = HERE / "upstream" / "python"
+JS = HERE / "upstream" / "js"
 CLIENT = HERE / "client"
+VALIDATE = HERE / "validate"
 
 LANGGRAPH_READY_SECONDS = 60.0  # 3 s on an idle machine, 24 s seen on a busy one
 THREADWAY_READY_SECONDS = 10.0
@@ -39,6 +43,7 @@ LANGGRAPH_ENVIRONMENT = {
     "LANGSMITH_API_KEY": "",
     "LANGCHAIN_API_KEY": "",
     "LANGGRAPH_CLI_NO_ANALYTICS": "1",
+    "NO_UPDATE_NOTIFIER": "1",
     "LOG_COLOR": "false",
     "NO_COLOR": "1",
     "PYTHONUNBUFFERED": "1",
@@ -72,29 +77,34 @@ def install(name: str, lock: Path, directory: Path, commands: list[list[str]], b
     stamp.write_text(digest)
 
 
-def install_langgraph() -> Path:
-    venv = CACHE / "python"
-    lock = UPSTREAM / "requirements.lock.txt"
-    install("langgraph", lock, venv, [
+def install_venv(name: str, lock: Path, directory: Path) -> None:
+    install(name, lock, directory, [
         [sys.executable, "-m", "venv", "."],
         # The lock file is the whole closure: nothing is left to resolve.
         ["bin/python", "-m", "pip", "install", "--disable-pip-version-check", "--no-deps", "-r", str(lock)],
     ])
-    return venv / "bin" / "langgraph"
+
+
+def install_node_modules(name: str, package: Path, directory: Path, options: tuple[str, ...] = ()) -> None:
+    def copy() -> None:
+        for file in ("package.json", "package-lock.json"):
+            shutil.copy(package / file, directory)
+
+    install(name, package / "package-lock.json", directory,
+            [["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", *options]], before=copy)
 
 
 def install_client() -> None:
-    directory = CACHE / "client"
-
-    def copy() -> None:
-        for name in ("package.json", "package-lock.json"):
-            shutil.copy(CLIENT / name, directory)
-
-    install("client", CLIENT / "package-lock.json", directory,
-            [["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]], before=copy)
+    install_node_modules("client", CLIENT, CACHE / "client")
     link = CLIENT / "node_modules"
     if not link.is_symlink():
         link.symlink_to(Path("..") / ".cache" / "client" / "node_modules")
+
+
+def install_validate() -> Path:
+    venv = CACHE / "validate"
+    install_venv("validate", VALIDATE / "requirements.lock.txt", venv)
+    return venv / "bin" / "python"
 
 
 def build_threadway() -> Path:
@@ -161,37 +171,63 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def start_langgraph(processes: Processes, langgraph: Path) -> str:
-    # The server keeps its threads in `.langgraph_api` where it runs, and would go on with the runs it finds
-    # there; so it runs in a fresh copy of the project.
-    project = CACHE / "upstream" / "python"
+def fresh_project(source: Path, name: str) -> Path:
+    """A copy to run in: both servers keep their threads in `.langgraph_api` there, and would go on with the runs they find."""
+    project = CACHE / "upstream" / name
     shutil.rmtree(project, ignore_errors=True)
-    shutil.copytree(UPSTREAM, project, ignore=shutil.ignore_patterns(".*", "__pycache__"))
-    log = LOGS / "langgraph.log"
+    shutil.copytree(source, project, ignore=shutil.ignore_patterns(".*", "__pycache__", "node_modules"))
+    return project
+
+
+def start_langgraph(processes: Processes, name: str, command: list, project: Path) -> str:
+    log = LOGS / f"langgraph-{name}.log"
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    with step("start langgraph"), log.open("w") as out:
-        process = processes.start(
-            [langgraph, "dev", "--no-browser", "--no-reload", "--host", "127.0.0.1", "--port", port,
-             "--n-jobs-per-worker", 10, "--server-log-level", "WARNING"],
-            cwd=project, env=os.environ | LANGGRAPH_ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
-        wait_for("langgraph", process, LANGGRAPH_READY_SECONDS, log, lambda: answers(f"{url}/ok"))
+    with step(f"start langgraph-{name}"), log.open("w") as out:
+        process = processes.start([*command, "--no-browser", "--host", "127.0.0.1", "--port", port],
+                                  cwd=project, env=os.environ | LANGGRAPH_ENVIRONMENT,
+                                  stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+        wait_for(f"langgraph-{name}", process, LANGGRAPH_READY_SECONDS, log, lambda: answers(f"{url}/ok"))
     return url
 
 
-def start_threadway(processes: Processes, binary: Path, upstream: str) -> str:
-    log = LOGS / "threadway.log"
+def start_python(processes: Processes) -> str:
+    venv = CACHE / "python"
+    install_venv("langgraph-python", PYTHON / "requirements.lock.txt", venv)
+    return start_langgraph(processes, "python", [
+        venv / "bin" / "langgraph", "dev", "--no-reload", "--n-jobs-per-worker", 10, "--server-log-level", "WARNING",
+    ], fresh_project(PYTHON, "python"))
+
+
+def start_js(processes: Processes) -> str:
+    directory = CACHE / "js"
+    # The server's packages ask for an SDK that the graph's package excludes; they run together all the same.
+    install_node_modules("langgraph-js", JS, directory, ("--legacy-peer-deps",))
+    project = fresh_project(JS, "js")
+    (project / "node_modules").symlink_to(directory / "node_modules")
+    return start_langgraph(processes, "js", [directory / "node_modules" / ".bin" / "langgraphjs", "dev"], project)
+
+
+# Each server's place in the command's environment, and how it is started.
+UPSTREAMS = {
+    "python": ("LANGGRAPH_URL", "THREADWAY_URL", start_python),
+    "js": ("LANGGRAPH_JS_URL", "THREADWAY_JS_URL", start_js),
+}
+
+
+def start_threadway(processes: Processes, name: str, binary: Path, upstream: str) -> str:
+    log = LOGS / f"threadway-{name}.log"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("THREADWAY_")}
 
     def bound_address() -> str | None:
         found = re.search(r"listening on .*?(http://[\d.]+:\d+)", log.read_text(errors="replace"))
         return found and found[1]
 
-    with step("start threadway"), log.open("w") as out:
+    with step(f"start threadway-{name}"), log.open("w") as out:
         process = processes.start(
             [binary, "serve", "--upstream", upstream, "--listen", "127.0.0.1:0"], stop_seconds=THREADWAY_STOP_SECONDS,
             env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
-        return wait_for("threadway", process, THREADWAY_READY_SECONDS, log, bound_address)
+        return wait_for(f"threadway-{name}", process, THREADWAY_READY_SECONDS, log, bound_address)
 
 
 # ---------------------------------------------------------------- main
@@ -210,9 +246,13 @@ def show(log: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    upstream_only = arguments[:1] == ["--upstream-only"]
-    command = arguments[upstream_only:]
-    if not command:
+    options, names = {"--python", "--js", "--upstream-only"}, list(UPSTREAMS)
+    chosen = set()
+    while arguments and arguments[0] in options:
+        chosen.add(arguments.pop(0))
+    if {"--python", "--js"} & chosen:
+        names = [name for name in UPSTREAMS if f"--{name}" in chosen]
+    if not arguments:
         print(__doc__, file=sys.stderr)
         return 2
     if sys.version_info < (3, 11):
@@ -227,17 +267,19 @@ def main(arguments: list[str]) -> int:
         try:
             for log in LOGS.iterdir():
                 log.unlink()
-            langgraph = install_langgraph()
             install_client()
-            binary = None if upstream_only else build_threadway()
             environment = dict(os.environ)
-            environment["LANGGRAPH_URL"] = start_langgraph(processes, langgraph)
-            if binary:
-                environment["THREADWAY_URL"] = start_threadway(processes, binary, environment["LANGGRAPH_URL"])
-            status = processes.start(command, env=environment).wait()
+            binary = None if "--upstream-only" in chosen else build_threadway()
+            for name in names:
+                langgraph_url, threadway_url, start = UPSTREAMS[name]
+                environment[langgraph_url] = start(processes)
+                if binary:
+                    environment[threadway_url] = start_threadway(processes, name, binary, environment[langgraph_url])
+            status = processes.start(arguments, env=environment).wait()
             if status != 0:
-                for name in ("langgraph", "threadway"):
-                    show(LOGS / f"{name}.log")
+                for log in sorted(LOGS.glob("*-*.log")):
+                    if not log.name.startswith("install-"):
+                        show(log)
             return abs(status)
         except (Failed, OSError) as failure:
             print(f"# {failure}", file=sys.stderr)

@@ -1,44 +1,67 @@
 // Runs agents of the gateway through the official client, records every byte and event, and reads threads straight from LangGraph.
 
 import { randomUUID } from "node:crypto";
-import { HttpAgent } from "@ag-ui/client";
+import * as client1 from "@ag-ui/client";
+import * as schemas1 from "@ag-ui/core/schemas";
+import * as client0 from "ag-ui-client-0";
 
-const { LANGGRAPH_URL, THREADWAY_URL } = process.env;
-if (!LANGGRAPH_URL || !THREADWAY_URL) throw new Error("LANGGRAPH_URL and THREADWAY_URL are not set: start this with integration/run");
+/** The LangGraph servers that were started, each with the threadway before it. */
+export const SERVERS = [
+  { name: "Python", langgraph: process.env.LANGGRAPH_URL, threadway: process.env.THREADWAY_URL },
+  { name: "JavaScript", langgraph: process.env.LANGGRAPH_JS_URL, threadway: process.env.THREADWAY_JS_URL },
+].filter(({ langgraph, threadway }) => langgraph && threadway);
+if (SERVERS.length === 0) throw new Error("LANGGRAPH_URL and THREADWAY_URL are not set: start this with integration/run");
 
-/** A client of one thread, which keeps the body of its last response. */
-export class Client extends HttpAgent {
-  constructor(graph, { threadId = randomUUID(), state } = {}) {
-    super({
-      url: `${THREADWAY_URL}/agui/agent/${graph}/run`,
-      threadId,
-      initialState: state,
-      fetch: async (url, init) => {
-        const response = await fetch(url, init);
-        this.response = response;
-        this.body = response.clone().text();
-        this.body.catch(() => {}); // a client that leaves has no whole body
-        return response;
-      },
-    });
-  }
+const { HttpAgent, verifyEvents, buildResumeArray } = client1;
 
-  say(content) {
-    const message = { id: randomUUID(), role: "user", content: typeof content === "string" ? content : JSON.stringify(content) };
-    this.addMessage(message);
-    return message.id;
-  }
+/** The generations of the official client: the first says in its requests that it speaks AG-UI 1.0, the second says nothing. */
+export const GENERATIONS = [
+  { version: "1.0.0", HttpAgent, verifyEvents, buildResumeArray, EventSchemas: schemas1.EventSchemas },
+  { version: "0.0.59", ...client0 },
+];
 
-  /** Run once: what the client held before, what was on the wire, what subscribers saw, why the client refused it if it did. */
-  async record({ runId = randomUUID(), resume } = {}) {
-    const sent = { messages: structuredClone(this.messages), state: structuredClone(this.state) };
-    const before = await readThread(this.threadId);
-    const events = [];
-    const seen = ({ event }) => void events.push(structuredClone(event));
-    const refused = await this.runAgent({ runId, resume }, { onEvent: seen }).then(() => undefined, (error) => error);
-    const body = (await this.body) ?? "";
-    return { runId, sent, before, events, refused, body, wire: frames(body), after: await readThread(this.threadId) };
-  }
+/** Every body that a client was sent, by what it was sent for. */
+export const bodies = [];
+
+/** The class of the clients of one generation that run the agents of one server. */
+export function clientOf(server, generation) {
+  /** A client of one thread, which keeps the body of its last response. */
+  return class Client extends generation.HttpAgent {
+    constructor(graph, { threadId = randomUUID(), state } = {}) {
+      super({
+        url: `${server.threadway}/agui/agent/${graph}/run`,
+        threadId,
+        initialState: state,
+        fetch: async (url, init) => {
+          const response = await fetch(url, init);
+          this.response = response;
+          this.body = response.clone().text();
+          this.body.catch(() => {}); // a client that leaves has no whole body
+          return response;
+        },
+      });
+      Object.assign(this, { graph, server, generation });
+    }
+
+    say(content) {
+      const message = { id: randomUUID(), role: "user", content: typeof content === "string" ? content : JSON.stringify(content) };
+      this.addMessage(message);
+      return message.id;
+    }
+
+    /** Run once: what the client held before, what was on the wire, what subscribers saw, why the client refused it if it did. */
+    async record({ runId = randomUUID(), resume } = {}) {
+      const sent = { messages: structuredClone(this.messages), state: structuredClone(this.state) };
+      const before = await readThread(server, this.threadId);
+      const events = [];
+      const seen = ({ event }) => void events.push(structuredClone(event));
+      const refused = await this.runAgent({ runId, resume }, { onEvent: seen }).then(() => undefined, (error) => error);
+      const body = (await this.body) ?? "";
+      bodies.push({ name: `${server.name}, ${this.graph}, ${generation.version}`, body });
+      const after = await readThread(server, this.threadId);
+      return { runId, sent, before, events, refused, body, wire: frames(body), after };
+    }
+  };
 }
 
 /** The `data` of each frame of an SSE body, as text. */
@@ -51,13 +74,13 @@ function frames(body) {
 }
 
 /** A thread and its state, also as text; a thread that does not exist has no values. */
-export async function readThread(threadId) {
-  const [thread, state] = await Promise.all([get(`/threads/${threadId}`), get(`/threads/${threadId}/state`)]);
+export async function readThread(server, threadId) {
+  const [thread, state] = await Promise.all([get(server, `/threads/${threadId}`), get(server, `/threads/${threadId}/state`)]);
   return { thread: JSON.parse(thread), state: JSON.parse(state), text: state };
 }
 
-async function get(path) {
-  const response = await fetch(LANGGRAPH_URL + path);
+async function get(server, path) {
+  const response = await fetch(server.langgraph + path);
   if (response.status === 404) return '{"values":{},"tasks":[]}';
   if (!response.ok) throw new Error(`GET ${path}: ${response.status} ${await response.text()}`);
   return response.text();

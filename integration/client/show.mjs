@@ -8,7 +8,7 @@ import { HttpAgent } from "@ag-ui/client";
 const LINE = 120;
 const [graph = "agent", words = "What is the weather in Paris?"] = process.argv.slice(2);
 const agent = new HttpAgent({
-  url: `${process.env.THREADWAY_URL}/agui/agent/${graph}/run`,
+  url: `${process.env.THREADWAY_URL ?? process.env.THREADWAY_JS_URL}/agui/agent/${graph}/run`,
   threadId: randomUUID(),
   initialMessages: [{ id: randomUUID(), role: "user", content: words }],
 });

@@ -65,7 +65,7 @@ export function ofClient(messages) {
 export function interruptIds(threadState) {
   const interrupts = threadState.tasks.flatMap((task) => task.interrupts);
   return interrupts.flatMap(({ id, value }) => {
-    const actions = value?.action_requests ?? [];
+    const actions = value?.action_requests ?? value?.actionRequests ?? [];
     return actions.length > 1 ? actions.map((_, n) => `${id}:${n}`) : [id];
   });
 }

@@ -316,6 +316,34 @@ _ct.add_sequence([("begin", _begin), ("speak", _speak), ("adjust", _adjust), ("f
 _ct.add_edge(START, "begin")
 counter = _ct.compile()
 
+# ---------------------------------------------------------------- 400 KB of state
+ROWS = 2800
+NOTE = ("An entry of some length, as a document or a table holds them by the thousand; "
+        "nothing in it changes but its number. ")
+
+
+class BState(MessagesState, total=False):
+    rows: list[dict[str, Any]]
+    index: dict[str, Any]
+
+
+def _touched(state: BState, n: int):
+    rows = list(state["rows"])
+    rows[n * 100] = {**rows[n * 100], "seen": rows[n * 100].get("seen", 0) + 1}
+    return {"rows": rows, "index": {"last": n}}
+
+
+_b = StateGraph(BState)
+_b.add_sequence([
+    ("fill", lambda s: {"rows": s.get("rows") or [{"id": f"row-{n}", "note": f"{NOTE}{n}"} for n in range(ROWS)]}),
+    ("first", lambda s: _touched(s, 1)),
+    ("model", _call_model),
+    ("second", lambda s: _touched(s, 2)),
+    ("third", lambda s: _touched({**s, "rows": [*s["rows"], {"id": f"row-{len(s['rows'])}", "note": ""}]}, 3)),
+])
+_b.add_edge(START, "fill")
+big = _b.compile()
+
 # ---------------------------------------------------------------- subgraphs
 
 _gc = StateGraph(MessagesState)
