@@ -272,6 +272,20 @@ fn an_approval_of_the_javascript_middleware_asks_for_each_call() {
 }
 
 #[test]
+fn a_name_that_only_the_commit_tells_costs_no_snapshot() {
+    let mut chunk = chunk("m", &json!("Hello"));
+    chunk["type"] = json!("ai");
+    let whole = json!({"type": "ai", "id": "m", "content": "Hello", "name": "model"});
+    let told = told(&[
+        ("values", json!({"messages": []})),
+        ("messages", json!([chunk, model("t1")])),
+        ("updates", json!({"model": [{"messages": [whole]}]})),
+        ("values", json!({"messages": [whole]})),
+    ]);
+    assert_eq!(names(&told, "MESSAGES"), [""; 0]);
+}
+
+#[test]
 fn nesting_that_upstream_chooses_exhausts_no_stack() {
     let depth = 60_000;
     let file = format!("{}1{}", "{\"type\":\"file\",\"file\":".repeat(depth), "}".repeat(depth));
