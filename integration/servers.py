@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Installs what the integration tests need, starts real LangGraph servers and a threadway before each, runs one command, stops them.
 
-usage: servers.py [--python | --js] [--upstream-only] COMMAND [ARG...]
+usage: servers.py [--python | --js] [--upstream-only] [--validate] COMMAND [ARG...]
 
 There are two LangGraph servers, one in Python and one in JavaScript; --python and --js start only that one.
-COMMAND finds them in LANGGRAPH_URL and THREADWAY_URL, LANGGRAPH_JS_URL and THREADWAY_JS_URL, and the Python with
-ag-ui-validate in VALIDATE_PYTHON. THREADWAY_BIN names a built binary; without it `cargo build --release` makes one.
-Everything installed or written lies in integration/.cache.
+COMMAND finds them in LANGGRAPH_URL and THREADWAY_URL, LANGGRAPH_JS_URL and THREADWAY_JS_URL, and with --validate a
+Python that has ag-ui-validate in VALIDATE_PYTHON. THREADWAY_BIN names a built binary; without it
+`cargo build --release` makes one. Everything installed or written lies in integration/.cache.
 """
 
 import contextlib
@@ -246,7 +246,7 @@ def show(log: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    options, names = {"--python", "--js", "--upstream-only"}, list(UPSTREAMS)
+    options, names = {"--python", "--js", "--upstream-only", "--validate"}, list(UPSTREAMS)
     chosen = set()
     while arguments and arguments[0] in options:
         chosen.add(arguments.pop(0))
@@ -269,6 +269,8 @@ def main(arguments: list[str]) -> int:
                 log.unlink()
             install_client()
             environment = dict(os.environ)
+            if "--validate" in chosen:
+                environment["VALIDATE_PYTHON"] = str(install_validate())
             binary = None if "--upstream-only" in chosen else build_threadway()
             for name in names:
                 langgraph_url, threadway_url, start = UPSTREAMS[name]

@@ -2,15 +2,19 @@
 // and compares with LangGraph's thread.
 
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
 import { describe, test } from "node:test";
+import { text as textOf } from "node:stream/consumers";
+import { fileURLToPath } from "node:url";
 import jsonpatch from "fast-json-patch";
 import { from, lastValueFrom } from "rxjs";
-import { clientOf, GENERATIONS, readThread, SERVERS } from "./gateway.mjs";
+import { bodies, clientOf, GENERATIONS, readThread, SERVERS } from "./gateway.mjs";
 import { exact, firstDifference, interruptIds, ofClient, ofThread, stateOf } from "./thread.mjs";
 
 const TERMINAL = ["RUN_FINISHED", "RUN_ERROR"];
 const OPTIONS = { concurrency: 8, timeout: 60_000 };
 const PATCHES_BYTES = 10_000; // of a run that changes a few rows of a big state
+const VALIDATE_MS = 120_000; // some 200 streams
 const LEFT_RUN_MS = 20_000; // a run of one second, on a busy machine
 
 /** Where the two servers differ. */
@@ -216,8 +220,9 @@ function oneTurn({ server, Client }) {
   test("todos in the state", async () => {
     const client = new Client("todos");
     client.say("go");
-    await run(client, success);
+    const done = await run(client, success);
     assert.equal(client.state.todos.length, 2);
+    assert.equal(count(done, "MESSAGES_SNAPSHOT"), 0, "what was streamed in its order needs no repetition");
   });
 
   test("state of every shape, changed node by node", async () => {
@@ -426,4 +431,14 @@ describe("agents", { concurrency: SERVERS.length }, () => {
 
 test("the clients warned of nothing", () => {
   assert.deepEqual(warnings, []);
+});
+
+test("ag-ui-validate finds nothing in what was recorded, or live, that is not explained", { timeout: VALIDATE_MS }, async () => {
+  const script = fileURLToPath(new URL("../validate/validate.py", import.meta.url));
+  const live = SERVERS.map(({ threadway }) => `${threadway}/agui/agent/agent/run`);
+  const validate = spawn(process.env.VALIDATE_PYTHON, [script, ...live], { stdio: ["pipe", "pipe", "inherit"] });
+  const exit = new Promise((resolve, reject) => validate.once("exit", resolve).once("error", reject));
+  validate.stdin.end(bodies.map((recorded) => `${JSON.stringify(recorded)}\n`).join(""));
+  const [found, status] = await Promise.all([textOf(validate.stdout), exit]);
+  assert.equal(status, 0, found);
 });

@@ -57,7 +57,7 @@ export function clientOf(server, generation) {
       const seen = ({ event }) => void events.push(structuredClone(event));
       const refused = await this.runAgent({ runId, resume }, { onEvent: seen }).then(() => undefined, (error) => error);
       const body = (await this.body) ?? "";
-      bodies.push({ name: `${server.name}, ${this.graph}, ${generation.version}`, body });
+      bodies.push({ name: `${server.name}, ${this.graph}, ${generation.version}`, agent: this.graph, body });
       const after = await readThread(server, this.threadId);
       return { runId, sent, before, events, refused, body, wire: frames(body), after };
     }

@@ -1,0 +1,64 @@
+"""Runs ag-ui-validate over recorded bodies and live runs; what it finds must be explained in findings.json.
+
+usage: validate.py [URL...] < BODIES
+
+BODIES has one JSON object per line, {"name", "agent", "body"}: an SSE body, and what it was sent for. Each URL is run
+once with the validator's own input, which also checks what only a live connection shows. An explanation holds for a rule
+at a type of event, of some agents or of all. Ends with status 1 if a finding has none, or an explanation explains nothing.
+"""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+from ag_ui_validate import ValidatorOptions
+from ag_ui_validate.transport import TransportOptions, validate_body, validate_endpoint
+
+FINDINGS = json.loads((Path(__file__).parent / "findings.json").read_text())
+LIVE_RUN_MS = 60_000
+
+
+def options(recorded: bool) -> TransportOptions:
+    return TransportOptions(validator=ValidatorOptions(features=["shared-state"]), recorded=recorded, timeout_ms=LIVE_RUN_MS)
+
+
+async def chunks(body: str):
+    yield body.encode()
+
+
+async def reports(urls: list[str]):
+    for line in sys.stdin:
+        recorded = json.loads(line)
+        result = await validate_body(chunks(recorded["body"]), "text/event-stream", options(recorded=True))
+        yield recorded["name"], recorded["agent"], result
+    for url in urls:
+        yield url, None, await validate_endpoint(url, options(recorded=False))
+
+
+def explains(finding: dict, diagnostic, agent: str | None) -> bool:
+    is_of = finding["agents"] is None or agent in finding["agents"]
+    return is_of and finding["rule"] == diagnostic.rule and finding["event"] == diagnostic.event_type
+
+
+async def main(urls: list[str]) -> int:
+    streams, unexplained, needed = 0, [], set()
+    async for name, agent, result in reports(urls):
+        streams += 1
+        if result.transport_error or result.report.internal_errors:
+            unexplained.append(f"{name}: {result.transport_error or result.report.internal_errors}")
+        for diagnostic in result.report.diagnostics:
+            reasons = [n for n, finding in enumerate(FINDINGS) if explains(finding, diagnostic, agent)]
+            needed.update(reasons)
+            if not reasons:
+                unexplained.append(f"{name}: {diagnostic.rule} {diagnostic.severity} at event {diagnostic.event_index} "
+                                   f"({diagnostic.event_type}): {diagnostic.message}")
+    for n, finding in enumerate(FINDINGS):
+        if n not in needed:
+            unexplained.append(f"findings.json explains {finding['rule']} at {finding['event']}, which was not found: take it out")
+    print(f"of {streams} streams:", *unexplained, sep="\n")
+    return 1 if unexplained else 0
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main(sys.argv[1:])))
