@@ -9,6 +9,7 @@ use support::capture::{self, Translated};
 use support::generate::{self, ScriptPart};
 use support::judge;
 use threadway::agui::{Input, Projector};
+use threadway::langgraph::ThreadState;
 use threadway::run::{StreamEnd, Translator};
 
 /// What becomes of parts whose run succeeded, for a client that holds messages.
@@ -283,6 +284,15 @@ fn a_name_that_only_the_commit_tells_costs_no_snapshot() {
         ("values", json!({"messages": [whole]})),
     ]);
     assert_eq!(names(&told, "MESSAGES"), [""; 0]);
+}
+
+#[test]
+fn a_task_with_a_result_waits_for_no_answer() {
+    let task = |id: &str, result: Value| json!({"id": id, "name": "ask", "error": null, "interrupts": [{"id": id, "value": "?"}], "result": result});
+    let state = json!({"values": {}, "next": ["ask"], "tasks": [task("left", json!({"a": 1})), task("right", json!(null))]});
+    let state = state.to_string();
+    let interrupts = ThreadState::parse(&state).unwrap().interrupts;
+    assert_eq!(interrupts.iter().map(|i| &*i.id).collect::<Vec<_>>(), ["right"]);
 }
 
 #[test]

@@ -292,6 +292,17 @@ function interrupts({ server, generation, Client }) {
     assert.equal(client.state.answers.length, 3);
   });
 
+  test("two nodes ask at once and are answered one after the other", async () => {
+    const client = new Client("interrupt_parallel");
+    client.say("go");
+    await run(client, interrupt);
+    client.pendingInterrupts = client.pendingInterrupts.slice(0, 1); // of its own the client would answer all or none
+    await run(client, interrupt, answer(client, () => 1));
+    assert.equal(client.pendingInterrupts.length, 1);
+    await run(client, success, answer(client, () => 2));
+    assert.equal(client.state.answers.length, 3);
+  });
+
   test("two tool calls wait for approval; both are approved", async () => {
     const client = new Client("hitl");
     client.say("go");

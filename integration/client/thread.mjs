@@ -61,9 +61,12 @@ export function ofClient(messages) {
   return comparable;
 }
 
-/** The ids under which a client must see a thread's open interrupts: a batched approval has one for each action. */
+/**
+ * The ids under which a client must see a thread's open interrupts: a batched approval has one for each action.
+ * The JavaScript server keeps a question beside the result of its task while other tasks of the step wait.
+ */
 export function interruptIds(threadState) {
-  const interrupts = threadState.tasks.flatMap((task) => task.interrupts);
+  const interrupts = threadState.tasks.filter(({ result }) => !result).flatMap((task) => task.interrupts);
   return interrupts.flatMap(({ id, value }) => {
     const actions = value?.action_requests ?? value?.actionRequests ?? [];
     return actions.length > 1 ? actions.map((_, n) => `${id}:${n}`) : [id];

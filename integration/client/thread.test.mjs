@@ -76,7 +76,8 @@ test("the state is the values without messages and interrupts", () => {
 test("a batched approval has an interrupt for each action", () => {
   const interrupt = (id, actions) => ({ interrupts: [{ id, value: { action_requests: actions } }] });
   const ofJavaScript = { interrupts: [{ id: "d", value: { actionRequests: [{}, {}] } }] };
-  const tasks = [interrupt("a", [{}, {}]), interrupt("b", [{}]), { interrupts: [{ id: "c", value: "why?" }] }, { interrupts: [] }, ofJavaScript];
+  const answered = { ...interrupt("e", []), result: { answers: [] } };
+  const tasks = [interrupt("a", [{}, {}]), interrupt("b", [{}]), { interrupts: [{ id: "c", value: "why?" }] }, { interrupts: [] }, ofJavaScript, answered];
   assert.deepEqual(interruptIds({ tasks }), ["a:0", "a:1", "b", "c", "d:0", "d:1"]);
 });
 

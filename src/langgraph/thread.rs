@@ -45,9 +45,14 @@ impl<'a> ThreadState<'a> {
         })
     }
 
+    /// A task with a result has its answer: the JavaScript server keeps the question beside it
+    /// while other tasks of the step still wait (langgraph-api 2.0.0).
     fn interrupts(tasks: &[json::Members<'a>]) -> Vec<Interrupt<'a>> {
+        let waits = |task: &&json::Members<'a>| {
+            task.get("result").is_none_or(|result| result.get() == "null")
+        };
         let of = |task: &json::Members<'a>| task.get("interrupts").and_then(Interrupt::list);
-        tasks.iter().filter_map(of).flatten().collect()
+        tasks.iter().filter(waits).filter_map(of).flatten().collect()
     }
 
     /// Whether the run stopped before it was through: a question, or a static breakpoint.
