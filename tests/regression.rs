@@ -296,6 +296,14 @@ fn a_task_with_a_result_waits_for_no_answer() {
 }
 
 #[test]
+fn a_developers_message_stays_one() {
+    let held = json!([{"id": "d", "role": "developer", "content": "be brief"}]);
+    let committed = json!({"type": "system", "id": "d", "content": "be brief", "additional_kwargs": {"__openai_role__": "developer"}});
+    let told = told_to(&held, &[("values", json!({"messages": [committed]}))]);
+    assert_eq!(names(&told, "MESSAGES"), [""; 0]);
+}
+
+#[test]
 fn nesting_that_upstream_chooses_exhausts_no_stack() {
     let depth = 60_000;
     let file = format!("{}1{}", "{\"type\":\"file\",\"file\":".repeat(depth), "}".repeat(depth));

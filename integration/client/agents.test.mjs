@@ -164,6 +164,15 @@ function oneTurn({ server, Client }) {
     assert.doesNotMatch(done.body, /\r/);
   });
 
+  test("the instructions of a developer and of a system stay what they are", async () => {
+    const client = new Client("text");
+    client.addMessage({ id: "s", role: "system", content: "be brief" });
+    client.addMessage({ id: "d", role: "developer", content: "be kind" });
+    client.say("go");
+    const done = await run(client, success);
+    assert.equal(count(done, "MESSAGES_SNAPSHOT"), 0);
+  });
+
   test("plain words are answered too", async () => {
     const client = new Client("text");
     client.say("What is the weather in Zürich? 🌦\u2028");

@@ -14,7 +14,8 @@ export function ofThread(values, threadId) {
   const reasoning = {};
   for (const [index, message] of (values?.messages ?? []).entries()) {
     const id = message.id ?? `${threadId}:m${index}`;
-    const role = ROLES[message.type ?? message.role];
+    const isOfDeveloper = message.additional_kwargs?.__openai_role__ === "developer"; // whom LangChain calls a system
+    const role = isOfDeveloper ? "developer" : ROLES[message.type ?? message.role];
     if (!role) throw new Error(`message ${id} has the unknown type ${message.type ?? message.role}`);
     if (role === "assistant") {
       const toolCalls = (message.tool_calls ?? []).map((call) => {

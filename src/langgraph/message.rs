@@ -109,11 +109,19 @@ impl<'a> Message<'a> {
             "\"ai\"" | "\"assistant\"" => Kind::Ai,
             "\"human\"" | "\"user\"" | "\"HumanMessageChunk\"" => Kind::Human,
             "\"tool\"" | "\"ToolMessageChunk\"" => Kind::Tool,
+            "\"system\"" if self.is_of_developer() => Kind::Developer,
             "\"system\"" | "\"SystemMessageChunk\"" => Kind::System,
             "\"developer\"" => Kind::Developer,
             "\"remove\"" => Kind::Remove,
             _ => Kind::Other,
         }
+    }
+
+    /// LangChain's way to keep OpenAI's role: both servers call such a message a system's.
+    fn is_of_developer(&self) -> bool {
+        let kwargs = self.additional_kwargs.and_then(json::members);
+        let role = kwargs.as_ref().and_then(|kwargs| kwargs.string("__openai_role__"));
+        role.is_some_and(|role| role == "developer")
     }
 
     /// The id. Some messages of hand-written graphs have none.
