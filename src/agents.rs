@@ -6,28 +6,30 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::task::JoinQueue;
 use uuid::Uuid;
 
-use crate::langgraph::{Assistant, InputKeys};
+use crate::langgraph::{Assistant, InputKeys, ServerKind};
 use crate::upstream::{Client, Error};
 
-/// How long a graph's input keys are taken for true: a server that is deployed anew has new ones.
-pub const KEYS_AGE: Duration = Duration::from_mins(1);
+/// How long what a server has told of itself is taken for true: it may be deployed anew.
+pub const FACTS_AGE: Duration = Duration::from_mins(1);
 
-/// How long a run waits for the input keys of its graph. Without them it goes up as if the graph
-/// took everything.
-pub const KEYS_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a run waits for what its server tells of itself. Without that it goes up as if
+/// nothing were known: with all that its client sent.
+pub const FACTS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long an upstream may take to say that it is ready: orchestrators wait a few seconds.
 pub const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How many graphs' input keys are remembered: more than a server's assistants that are listed.
-const MAX_REMEMBERED: usize = 2_000;
+/// How many facts of a kind are remembered: more than the assistants of a server that are listed.
+/// Names that do not exist are remembered too, and anyone may make some up.
+const MAX_FACTS: usize = 2_000;
 
 /// The agents of all upstreams. Clones share what they remember.
 #[derive(Clone, Debug)]
@@ -38,8 +40,15 @@ struct Directory {
     upstreams: Vec<Upstream>,
     /// By alias: the agent's name.
     aliases: Vec<(String, String)>,
-    keys: Mutex<HashMap<(usize, String), Remembered>>,
+    /// By upstream and assistant.
+    keys: Facts<(usize, String), Arc<InputKeys>>,
+    /// By upstream.
+    kinds: Facts<usize, Option<ServerKind>>,
 }
+
+/// What servers have told of themselves, for a while.
+#[derive(Debug)]
+struct Facts<K, V>(Mutex<HashMap<K, (V, Instant)>>);
 
 /// A LangGraph server, as the configuration calls it.
 #[derive(Clone, Debug)]
@@ -48,12 +57,6 @@ pub struct Upstream {
     pub name: String,
     /// The server.
     pub client: Client,
-}
-
-#[derive(Clone, Debug)]
-struct Remembered {
-    keys: Arc<InputKeys>,
-    until: Instant,
 }
 
 /// An agent that a client has named. Whether its server has it is not known yet.
@@ -110,7 +113,8 @@ pub struct UnknownAgent {
 impl Agents {
     /// The agents of these upstreams, and other names for some of them.
     pub fn new(upstreams: Vec<Upstream>, aliases: Vec<(String, String)>) -> Self {
-        Self(Arc::new(Directory { upstreams, aliases, keys: Mutex::default() }))
+        let (keys, kinds) = (Facts::default(), Facts::default());
+        Self(Arc::new(Directory { upstreams, aliases, keys, kinds }))
     }
 
     /// The upstreams.
@@ -120,7 +124,7 @@ impl Agents {
 
     /// The agent that goes by a name.
     pub fn find(&self, name: &str) -> Result<Agent, UnknownAgent> {
-        let Directory { upstreams, aliases, keys: _ } = &*self.0;
+        let Directory { upstreams, aliases, keys: _, kinds: _ } = &*self.0;
         let alias = aliases.iter().find(|(alias, _)| alias == name);
         let own_name = alias.map_or(name, |(_, own_name)| own_name);
         let found = match upstreams.as_slice() {
@@ -171,7 +175,7 @@ impl Agents {
 
     /// Gives the agents of an upstream the names that they are run by, and lists their aliases.
     fn rename(&self, mut listing: Listing) -> Listing {
-        let Directory { upstreams, aliases, keys: _ } = &*self.0;
+        let Directory { upstreams, aliases, keys: _, kinds: _ } = &*self.0;
         let Listing { upstream, agents: Ok(agents) } = &mut listing else { return listing };
         if upstreams.len() > 1 {
             for agent in &mut *agents {
@@ -190,42 +194,38 @@ impl Agents {
     /// The keys that an agent takes as its input: unknown ones, if they cannot be had in time.
     pub async fn input_keys(&self, agent: &Agent) -> Arc<InputKeys> {
         let place = (agent.at, agent.assistant.clone());
-        if let Some(keys) = self.remembered(&place) {
+        if let Some(keys) = self.0.keys.get(&place) {
             return keys;
         }
-        let read = tokio::time::timeout(KEYS_TIMEOUT, agent.read_input_keys()).await;
-        let keys = match read {
-            Ok(Ok(keys)) => keys,
-            Ok(Err(error)) => {
-                let agent = &agent.assistant;
-                tracing::warn!(agent, %error, "the input keys of an agent were not read");
-                InputKeys::Unknown
-            }
-            Err(_) => {
-                let agent = &agent.assistant;
-                tracing::warn!(agent, "the input keys of an agent were not read in time");
-                InputKeys::Unknown
-            }
-        };
-        let keys = Arc::new(keys);
-        self.remember(place, Arc::clone(&keys));
-        keys
+        let read = told_in_time(agent.read_input_keys()).await;
+        let keys = read.unwrap_or_else(|why| {
+            tracing::warn!(agent = agent.assistant, why, "an agent's input keys were not read");
+            InputKeys::Unknown
+        });
+        self.0.keys.put(place, Arc::new(keys))
     }
 
-    fn remembered(&self, place: &(usize, String)) -> Option<Arc<InputKeys>> {
-        let all = self.0.keys.lock().unwrap_or_else(PoisonError::into_inner);
-        let Remembered { keys, until } = all.get(place)?;
-        (*until > Instant::now()).then(|| Arc::clone(keys))
-    }
-
-    fn remember(&self, place: (usize, String), keys: Arc<InputKeys>) {
-        let now = Instant::now();
-        let mut all = self.0.keys.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() >= MAX_REMEMBERED {
-            // Names that do not exist are remembered too, and anyone may make some up.
-            all.clear();
+    /// The kind of an agent's server; `None` if it cannot be had in time.
+    pub async fn server_kind(&self, agent: &Agent) -> Option<ServerKind> {
+        if let Some(kind) = self.0.kinds.get(&agent.at) {
+            return kind;
         }
-        all.insert(place, Remembered { keys, until: now + KEYS_AGE });
+        let read = told_in_time(agent.upstream.info()).await;
+        let kind = read.map(|info| info.kind).inspect_err(|why| {
+            tracing::warn!(
+                agent = agent.assistant,
+                why,
+                "the kind of an agent's server was not read"
+            );
+        });
+        self.0.kinds.put(agent.at, kind.ok())
+    }
+}
+
+async fn told_in_time<T>(told: impl Future<Output = Result<T, Error>>) -> Result<T, String> {
+    match tokio::time::timeout(FACTS_TIMEOUT, told).await {
+        Ok(told) => told.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("no answer within {} s", FACTS_TIMEOUT.as_secs())),
     }
 }
 
@@ -242,6 +242,36 @@ fn own_names(assistants: Vec<Assistant>) -> Vec<Listed> {
     // The servers list them by age, which at their start is chance.
     listed.sort_by(|a, b| (&a.graph_id, &a.name, &a.id).cmp(&(&b.graph_id, &b.name, &b.id)));
     listed
+}
+
+// === impl Facts ===
+
+impl<K: Eq + Hash, V: Clone> Facts<K, V> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<K, (V, Instant)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, key: &K) -> Option<V> {
+        let facts = self.lock();
+        let (fact, until) = facts.get(key)?;
+        (*until > Instant::now()).then(|| fact.clone())
+    }
+
+    fn put(&self, key: K, fact: V) -> V {
+        let until = Instant::now() + FACTS_AGE;
+        let mut facts = self.lock();
+        if facts.len() >= MAX_FACTS {
+            facts.clear();
+        }
+        facts.insert(key, (fact.clone(), until));
+        fact
+    }
+}
+
+impl<K, V> Default for Facts<K, V> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
 }
 
 // === impl Upstream ===

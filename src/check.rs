@@ -3,7 +3,8 @@
 use std::fmt;
 
 use crate::agents::{Agents, Listing, Upstream};
-use crate::upstream::{Client, Error, ServerInfo};
+use crate::langgraph::ServerInfo;
+use crate::upstream::{Client, Error};
 
 /// What was found out about one upstream.
 #[derive(Debug)]

@@ -21,7 +21,7 @@ pub use block::{Block, Media, Reasoning, Source};
 pub use event::{ModelEvent, ProtocolEvent};
 pub use message::{CallChunk, Kind, Message, WholeCall};
 pub use origin::{Mutes, Origin};
-pub use record::{Assistant, InputKeys, RunRecord, RunStatus};
+pub use record::{Assistant, InputKeys, RunRecord, RunStatus, ServerInfo, ServerKind};
 pub use request::{RunRequest, Start};
 pub use thread::ThreadState;
 

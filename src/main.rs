@@ -133,7 +133,7 @@ async fn announce(agents: &Agents, address: SocketAddr) {
                 }
             }
             Err(error) => {
-                say(format!("upstream {upstream}: {error}; its agents are served once it answers"))
+                say(format!("upstream {upstream}: {error}; its agents are served once it answers"));
             }
         }
     }

@@ -20,7 +20,7 @@ use serde::Serialize;
 pub use error::{Error, MAX_DETAIL_CHARS};
 
 use crate::json;
-use crate::langgraph::{Assistant, InputKeys, RunError, RunRecord, RunRequest};
+use crate::langgraph::{Assistant, InputKeys, RunError, RunRecord, RunRequest, ServerInfo};
 use crate::sse;
 
 /// How long the upstream may take to accept a connection: enough for a slow network, and what a
@@ -119,15 +119,6 @@ pub enum RunFilter {
     Pending,
     /// The one that runs.
     Running,
-}
-
-/// What a server says of itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServerInfo {
-    /// Its kind: `Python` or `JavaScript`.
-    pub kind: &'static str,
-    /// Its version.
-    pub version: String,
 }
 
 /// The body of `POST /assistants/search`.
@@ -475,30 +466,6 @@ impl RunFilter {
             Self::Pending => "pending",
             Self::Running => "running",
         }
-    }
-}
-
-// === impl ServerInfo ===
-
-impl ServerInfo {
-    /// "`context: js` / `langgraph_py_version` identify the flavour."
-    fn parse(body: &str) -> Option<Self> {
-        let members: json::Members<'_> = serde_json::from_str(body).ok()?;
-        let kind = if members.string("langgraph_py_version").is_some() {
-            "Python"
-        } else if members.string("langgraph_js_version").is_some() {
-            "JavaScript"
-        } else {
-            return None;
-        };
-        Some(Self { kind, version: members.string("version")?.into_owned() })
-    }
-}
-
-impl fmt::Display for ServerInfo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, version } = self;
-        write!(f, "a LangGraph server for {kind}, version {version}")
     }
 }
 

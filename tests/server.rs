@@ -332,7 +332,7 @@ async fn recorded(name: &str, headers: &str) {
         let mut run = gateway.upstream.expect(&format!("POST /threads/{thread}/runs/stream")).await;
         assert_eq!(
             run.body,
-            r#"{"assistant_id":"agent","input":{"messages":[{"type":"human","id":"human-1","content":"hi"}]},"metadata":{"threadway_run_id":"r1"},"stream_mode":["values","messages-tuple","updates","custom","checkpoints"],"stream_subgraphs":true,"stream_resumable":true,"on_disconnect":"continue","if_not_exists":"create"}"#
+            r#"{"assistant_id":"agent","input":{"messages":[{"type":"human","id":"human-1","content":"hi"}]},"metadata":{"threadway_run_id":"r1"},"stream_mode":["values","messages-tuple","updates","custom"],"stream_subgraphs":true,"stream_resumable":true,"on_disconnect":"continue","if_not_exists":"create"}"#
         );
         run.begin(headers).await;
         run.send(&capture.bytes).await;

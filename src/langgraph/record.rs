@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::fmt;
 
 use serde_json::value::RawValue;
 
@@ -50,6 +51,24 @@ pub struct Assistant {
     pub description: Option<String>,
     /// Whether the server made it for its graph, which then is its name too.
     pub is_of_graph: bool,
+}
+
+/// What a server says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerInfo {
+    /// Its kind.
+    pub kind: ServerKind,
+    /// Its version.
+    pub version: String,
+}
+
+/// Which of the LangGraph servers a server is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerKind {
+    /// `langgraph-api` for Python.
+    Python,
+    /// `@langchain/langgraph-api` for JavaScript.
+    JavaScript,
 }
 
 /// The keys that a graph takes as its input.
@@ -131,6 +150,32 @@ impl Assistant {
     }
 }
 
+// === impl ServerInfo ===
+
+impl ServerInfo {
+    /// Reads the answer of `GET /info`. `None` if no LangGraph server says so.
+    pub fn parse(body: &str) -> Option<Self> {
+        let members: json::Members<'_> = serde_json::from_str(body).ok()?;
+        let kind = if members.string("langgraph_py_version").is_some() {
+            ServerKind::Python
+        } else {
+            members.string("langgraph_js_version").map(|_| ServerKind::JavaScript)?
+        };
+        Some(Self { kind, version: members.string("version")?.into_owned() })
+    }
+}
+
+impl fmt::Display for ServerInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, version } = self;
+        let kind = match kind {
+            ServerKind::Python => "Python",
+            ServerKind::JavaScript => "JavaScript",
+        };
+        write!(f, "a LangGraph server for {kind}, version {version}")
+    }
+}
+
 // === impl InputKeys ===
 
 impl InputKeys {
@@ -194,6 +239,22 @@ mod tests {
         assert_eq!(told, [("agent", true), ("Tuned", false), ("agent", false)]);
         assert_eq!(read[1].description.as_deref(), Some("of mine"));
         assert_eq!(Assistant::parse_list("{}"), None);
+    }
+
+    #[test]
+    fn a_server_tells_its_kind() {
+        let told = |body| ServerInfo::parse(body).map(|info| info.to_string());
+        assert_eq!(
+            told(r#"{"version":"0.16.7","langgraph_py_version":"1.2.22","flags":{}}"#).as_deref(),
+            Some("a LangGraph server for Python, version 0.16.7")
+        );
+        assert_eq!(
+            told(r#"{"version":"2.0.0","langgraph_js_version":"1.7.3","context":"js"}"#).as_deref(),
+            Some("a LangGraph server for JavaScript, version 2.0.0")
+        );
+        for other in [r#"{"version":"1"}"#, r#"{"langgraph_js_version":"1"}"#, "<html>", "[]"] {
+            assert_eq!(told(other), None, "{other}");
+        }
     }
 
     #[test]

@@ -2,14 +2,19 @@
 
 use serde::Serialize;
 
+use super::ServerKind;
 use crate::json::{Json, ObjectWriter};
 
 /// What we ask for: see the mapping's "What we ask for when we start a run".
+const STREAM_MODES: [&str; 4] = ["values", "messages-tuple", "updates", "custom"];
+
+/// What we ask of the JavaScript server, and of one whose kind is not known.
 ///
-/// `checkpoints` is for the JavaScript server alone, and nothing is made of it: asked for subgraphs
-/// and `values` without it, that server fails every run with a `TypeError` before its first node,
-/// over a part of its own that it takes for a checkpoint (langgraph-api 2.0.0 with langgraph 1.7.3).
-const STREAM_MODES: [&str; 5] = ["values", "messages-tuple", "updates", "custom", "checkpoints"];
+/// Nothing is made of `checkpoints`. Asked for subgraphs and `values` without it, that server fails
+/// every run with a `TypeError` before its first node, over a part of its own that it takes for a
+/// checkpoint (langgraph-api 2.0.0 with langgraph 1.7.3). Each costs the state once more.
+const STREAM_MODES_OF_ANY: [&str; 5] =
+    ["values", "messages-tuple", "updates", "custom", "checkpoints"];
 
 /// A run to start: the body of `POST /threads/{id}/runs/stream`.
 #[derive(Clone, Debug, Serialize)]
@@ -24,7 +29,7 @@ pub struct RunRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     config: Option<Json>,
     metadata: Json,
-    stream_mode: [&'static str; 5],
+    stream_mode: &'static [&'static str],
     stream_subgraphs: bool,
     stream_resumable: bool,
     on_disconnect: &'static str,
@@ -65,7 +70,7 @@ impl RunRequest {
             checkpoint_id: None,
             config: None,
             metadata: ObjectWriter::new().string(CLIENT_RUN_ID, run_id).finish(),
-            stream_mode: STREAM_MODES,
+            stream_mode: &STREAM_MODES_OF_ANY,
             stream_subgraphs: true,
             stream_resumable: true,
             on_disconnect: "continue",
@@ -77,6 +82,16 @@ impl RunRequest {
     #[must_use]
     pub fn at_checkpoint(mut self, checkpoint_id: Option<String>) -> Self {
         self.checkpoint_id = checkpoint_id;
+        self
+    }
+
+    /// For a server whose kind is known.
+    #[must_use]
+    pub fn on(mut self, server: Option<ServerKind>) -> Self {
+        self.stream_mode = match server {
+            Some(ServerKind::Python) => &STREAM_MODES,
+            Some(ServerKind::JavaScript) | None => &STREAM_MODES_OF_ANY,
+        };
         self
     }
 

@@ -47,7 +47,9 @@ async fn plan(
     thread: &Thread<'_>,
 ) -> Result<RunRequest, Reject> {
     let upstream = &agent.upstream;
-    let body = upstream.thread_state(&thread.id).await.map_err(|error| Reject::from(&error))?;
+    let (body, server) =
+        tokio::join!(upstream.thread_state(&thread.id), gateway.agents.server_kind(agent));
+    let body = body.map_err(|error| Reject::from(&error))?;
     let state = match &body {
         Some(body) => Some(ThreadState::parse(body).ok_or_else(|| {
             Reject::not_langgraph("the LangGraph server's answer about the thread is no state")
@@ -73,7 +75,7 @@ async fn plan(
         ),
         None => None,
     };
-    Ok(turn.request(&agent.assistant, &input.run_id, checkpoint))
+    Ok(turn.request(&agent.assistant, &input.run_id, checkpoint).on(server))
 }
 
 fn cannot_fork(error: &ForkError) -> Reject {

@@ -34,8 +34,19 @@ impl Upstream {
         self.listener.local_addr().unwrap()
     }
 
-    /// The next request, whatever it is.
+    /// The next request, whatever it is. The server tells its kind by itself: the gateway asks
+    /// for it now and then.
     pub(crate) async fn next(&self) -> Exchange {
+        loop {
+            let exchange = self.accept().await;
+            if exchange.line != "GET /info" {
+                return exchange;
+            }
+            exchange.json(200, r#"{"version":"0.16.7","langgraph_py_version":"1.2.22"}"#).await;
+        }
+    }
+
+    async fn accept(&self) -> Exchange {
         let (mut socket, _) = self.listener.accept().await.unwrap();
         let mut bytes = Vec::new();
         let head_end = loop {
