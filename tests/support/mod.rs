@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
 pub(crate) mod capture;
+pub(crate) mod gateway;
 pub(crate) mod generate;
 pub(crate) mod judge;
 pub(crate) mod schema;

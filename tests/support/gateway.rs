@@ -1,0 +1,295 @@
+//! A gateway on a real socket, in front of a scripted LangGraph server, and its client's bytes.
+
+use std::net::SocketAddr;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use threadway::agents::{self, Agents};
+use threadway::server::{self, Limits};
+use threadway::upstream::Client;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::upstream::{Exchange, Upstream};
+
+pub(crate) const THREAD: &str = "0f9cfe5e-7d44-4d4f-8aef-a4e7c1d4a2a1";
+pub(crate) const RUN: &str = "01a200b7-5ee6-7592-b13b-546489e59c9e";
+
+/// A gateway that serves, in front of a scripted upstream.
+pub(crate) struct Gateway {
+    pub(crate) upstream: Upstream,
+    pub(crate) address: SocketAddr,
+    pub(crate) stop: CancellationToken,
+    pub(crate) serving: JoinSet<()>,
+}
+
+/// A response as it comes.
+pub(crate) struct Response {
+    pub(crate) socket: TcpStream,
+    /// The status line and the headers, less the date.
+    pub(crate) head: String,
+    /// What was read behind them and is not yet decoded.
+    pub(crate) raw: Vec<u8>,
+    /// The body's bytes that nobody has asked for yet.
+    pub(crate) decoded: Vec<u8>,
+}
+
+/// Keeps the paused clock where it is: it would move by itself while sockets are waited for.
+pub(crate) struct HeldClock {
+    _release: mpsc::Sender<()>,
+}
+
+// === impl Gateway ===
+
+impl Gateway {
+    pub(crate) async fn start() -> Self {
+        Self::with(Limits::default()).await
+    }
+
+    pub(crate) async fn with(limits: Limits) -> Self {
+        let upstream = Upstream::bind().await;
+        let (address, stop, serving) = serve(&upstream.url(), limits).await;
+        Self { upstream, address, stop, serving }
+    }
+
+    pub(crate) async fn post(&self, body: &Value) -> Response {
+        post(self.address, "", &body.to_string()).await
+    }
+
+    /// Starts a run on a new thread: the client has its first frames, the upstream waits.
+    pub(crate) async fn run(&self) -> (Response, Exchange) {
+        let input = input(&["hi"]);
+        let (response, exchange) = tokio::join!(self.post(&input), async {
+            self.state(None).await;
+            self.stream().await
+        });
+        let mut response = response;
+        assert_eq!(response.frame().await, "retry: 3000\n\n");
+        assert_eq!(response.frame().await, started());
+        (response, exchange)
+    }
+
+    /// Answers the read of the thread's state.
+    pub(crate) async fn state(&self, state: Option<Value>) {
+        let get = self.upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
+        match state {
+            Some(state) => get.json(200, &state.to_string()).await,
+            None => get.json(404, r#"{"detail":"Thread not found"}"#).await,
+        }
+    }
+
+    /// Accepts the run.
+    pub(crate) async fn stream(&self) -> Exchange {
+        let mut post = self.upstream.expect(&format!("POST /threads/{THREAD}/runs/stream")).await;
+        post.begin(&format!("content-location: /threads/{THREAD}/runs/{RUN}\r\n")).await;
+        post
+    }
+
+    /// Answers the read of the run's record.
+    pub(crate) async fn record(&self, status: &str) {
+        let get = self.upstream.expect(&format!("GET /threads/{THREAD}/runs/{RUN}")).await;
+        get.json(200, &json!({"run_id": RUN, "status": status}).to_string()).await;
+    }
+
+    pub(crate) async fn stopped(mut self) {
+        while let Some(ended) = self.serving.join_next().await {
+            ended.unwrap();
+        }
+    }
+}
+
+pub(crate) async fn serve(
+    upstream: &str,
+    limits: Limits,
+) -> (SocketAddr, CancellationToken, JoinSet<()>) {
+    let client = Client::new(upstream.parse().unwrap(), None).unwrap();
+    let upstream = agents::Upstream { name: "default".to_owned(), client };
+    let agents = Agents::new(vec![upstream], Vec::new());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let stop = CancellationToken::new();
+    let mut serving = JoinSet::new();
+    serving.spawn(server::run(listener, agents, limits, stop.clone()));
+    (address, stop, serving)
+}
+
+// === impl Response ===
+
+impl Response {
+    /// Sends a request as it stands, and reads the head of the response.
+    pub(crate) async fn to(address: SocketAddr, request: &[u8]) -> Self {
+        let mut socket = TcpStream::connect(address).await.unwrap();
+        socket.write_all(request).await.unwrap();
+        let mut response = Self { socket, head: String::new(), raw: vec![], decoded: vec![] };
+        let head = response.raw_until(b"\r\n\r\n").await;
+        let head = head.split_inclusive("\r\n").filter(|line| !line.starts_with("date: "));
+        response.head = head.collect();
+        response
+    }
+
+    /// The next SSE frame, or NDJSON line; empty at the end of the body.
+    pub(crate) async fn frame(&mut self) -> String {
+        let end: &[u8] = if self.head.contains("ndjson") { b"\n" } else { b"\n\n" };
+        loop {
+            if let Some(at) = find(&self.decoded, end) {
+                return take(&mut self.decoded, at + end.len());
+            }
+            if !self.chunk().await {
+                assert_eq!(self.decoded, b"", "the body ends inside a frame");
+                return String::new();
+            }
+        }
+    }
+
+    /// The body from here to its end.
+    pub(crate) async fn body(&mut self) -> String {
+        let length = self.head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        if let Some(length) = length {
+            let length = length.parse().unwrap();
+            while self.raw.len() < length {
+                self.read().await;
+            }
+            return take(&mut self.raw, length);
+        }
+        while self.chunk().await {}
+        let length = self.decoded.len();
+        take(&mut self.decoded, length)
+    }
+
+    /// Decodes one chunk; whether there was one before the end.
+    pub(crate) async fn chunk(&mut self) -> bool {
+        let size = self.raw_until(b"\r\n").await;
+        let size = usize::from_str_radix(size.trim_end(), 16).unwrap();
+        while self.raw.len() < size + 2 {
+            self.read().await;
+        }
+        self.decoded.extend(self.raw.drain(..size));
+        assert_eq!(take(&mut self.raw, 2), "\r\n");
+        size > 0
+    }
+
+    pub(crate) async fn raw_until(&mut self, end: &[u8]) -> String {
+        loop {
+            if let Some(at) = find(&self.raw, end) {
+                return take(&mut self.raw, at + end.len());
+            }
+            self.read().await;
+        }
+    }
+
+    pub(crate) async fn read(&mut self) {
+        let count = self.socket.read_buf(&mut self.raw).await.unwrap();
+        assert_ne!(count, 0, "the connection broke off after {:?}", self.head);
+    }
+}
+
+pub(crate) fn find(bytes: &[u8], pattern: &[u8]) -> Option<usize> {
+    bytes.windows(pattern.len()).position(|window| window == pattern)
+}
+
+pub(crate) fn take(bytes: &mut Vec<u8>, count: usize) -> String {
+    String::from_utf8(bytes.drain(..count).collect()).unwrap()
+}
+
+// === impl HeldClock ===
+
+impl HeldClock {
+    pub(crate) fn pause() -> Self {
+        let (release, released) = mpsc::channel::<()>();
+        // The clock does not move by itself while a blocking task runs.
+        tokio::task::spawn_blocking(move || released.recv());
+        tokio::time::pause();
+        Self { _release: release }
+    }
+
+    pub(crate) async fn advance(&self, duration: Duration) {
+        // Timers go off at the next whole millisecond.
+        tokio::time::advance(duration + Duration::from_millis(1)).await;
+    }
+}
+
+// === what is sent and expected ===
+
+pub(crate) async fn post(address: SocketAddr, headers: &str, body: &str) -> Response {
+    let request = format!(
+        "POST /agui/agent/agent/run HTTP/1.1\r\nhost: h\r\ncontent-type: application/json\r\n\
+         {headers}content-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    Response::to(address, request.as_bytes()).await
+}
+
+/// A client that holds these messages: its own, and every second one an answer.
+pub(crate) fn input(messages: &[&str]) -> Value {
+    let message = |(at, text): (usize, &&str)| {
+        let role = if at % 2 == 0 { "user" } else { "assistant" };
+        json!({"id": format!("m{at}"), "role": role, "content": text})
+    };
+    let messages: Vec<_> = messages.iter().enumerate().map(message).collect();
+    json!({"threadId": THREAD, "runId": "r1", "protocolVersion": "1.0", "messages": messages})
+}
+
+/// The same messages as a thread of LangGraph's holds them.
+pub(crate) fn values(messages: &[&str]) -> Value {
+    let message = |(at, text): (usize, &&str)| {
+        let kind = if at % 2 == 0 { "human" } else { "ai" };
+        json!({"id": format!("m{at}"), "type": kind, "content": text})
+    };
+    json!({"messages": messages.iter().enumerate().map(message).collect::<Vec<_>>()})
+}
+
+pub(crate) fn part(event: &str, data: &Value) -> String {
+    format!("event: {event}\r\ndata: {data}\r\n\r\n")
+}
+
+/// A token of a message.
+pub(crate) fn token(id: &str, text: &str) -> String {
+    let chunk = json!({"type": "AIMessageChunk", "id": id, "content": text});
+    part("messages", &json!([chunk, {}]))
+}
+
+pub(crate) fn data(event: &str) -> String {
+    format!("data: {event}\n\n")
+}
+
+pub(crate) fn started() -> String {
+    data(&format!(
+        r#"{{"type":"RUN_STARTED","threadId":"{THREAD}","runId":"r1","protocolVersion":"1.0","metadata":{{"langgraph":{{"thread_id":"{THREAD}","run_id":"{RUN}"}}}}}}"#
+    ))
+}
+
+/// The first token of a message, as the client sees it.
+pub(crate) fn told(id: &str, text: &str) -> String {
+    data(&format!(r#"{{"type":"TEXT_MESSAGE_START","messageId":"{id}","role":"assistant"}}"#))
+        + &data(&format!(
+            r#"{{"type":"TEXT_MESSAGE_CONTENT","messageId":"{id}","delta":"{text}"}}"#
+        ))
+}
+
+pub(crate) fn closed(id: &str) -> String {
+    data(&format!(r#"{{"type":"TEXT_MESSAGE_END","messageId":"{id}"}}"#))
+}
+
+pub(crate) fn failed(message: &str, code: &str) -> String {
+    data(&format!(r#"{{"type":"RUN_ERROR","message":"{message}","code":"{code}"}}"#))
+}
+
+pub(crate) fn finished(outcome: &str) -> String {
+    data(&format!(
+        r#"{{"type":"RUN_FINISHED","threadId":"{THREAD}","runId":"r1","outcome":{{"type":"{outcome}"}}}}"#
+    ))
+}
+
+/// A refusal: its status line, and its body.
+pub(crate) fn refusal(status: &str, error: &str, message: &str) -> (String, String) {
+    let status = format!("HTTP/1.1 {status}");
+    (status, format!("{{\"error\":\"{error}\",\"message\":\"{message}\"}}\n"))
+}
+
+pub(crate) async fn refused(response: &mut Response) -> (String, String) {
+    assert!(response.head.contains("content-type: application/json\r\n"), "{}", response.head);
+    (response.head.lines().next().unwrap().to_owned(), response.body().await)
+}
