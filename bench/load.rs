@@ -1,0 +1,122 @@
+//! The gateway under load, beside a bare pass-through of the same bytes: CPU, latency,
+//! throughput, memory; and whether all that the upstream said has come.
+//!
+//! `cargo bench --bench load`; with `-- --quick` only the last. `bench/README.md` tells more.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "its output is its purpose")]
+#![expect(clippy::expect_used, reason = "a broken input must stop it")]
+
+#[path = "load/client.rs"]
+mod client;
+#[path = "load/floor.rs"]
+mod floor;
+#[path = "load/listen.rs"]
+mod listen;
+#[path = "load/process.rs"]
+mod process;
+#[path = "load/scenario.rs"]
+mod scenario;
+#[path = "load/script.rs"]
+mod script;
+#[path = "load/table.rs"]
+mod table;
+#[path = "load/text.rs"]
+mod text;
+#[path = "load/upstream.rs"]
+mod upstream;
+
+use std::env;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
+
+use client::Fault;
+use scenario::{Bench, Sizes};
+
+/// What the table in `bench/README.md` was made with.
+const FULL: Sizes = Sizes {
+    rounds: 5,
+    streams: 100,
+    window: Duration::from_secs(4),
+    flat_tokens: 1_000,
+    single_tokens: 50_000,
+    idle_runs: 1_000,
+    starts: 50,
+};
+
+/// Enough to see that nothing is lost.
+const QUICK: Sizes = Sizes {
+    rounds: 1,
+    streams: 100,
+    window: Duration::from_secs(1),
+    flat_tokens: 200,
+    single_tokens: 10_000,
+    idle_runs: 200,
+    starts: 5,
+};
+
+/// Gives this process and its children as many file descriptors as it may have: a thousand
+/// viewers need two thousand in the gateway.
+const WITH_DESCRIPTORS: &str = r#"ulimit -n "$(ulimit -Hn)"; exec "$0" "$@""#;
+
+fn main() -> ExitCode {
+    // Cargo adds `--bench`.
+    let arguments: Vec<_> = env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+    let done = match &*arguments {
+        ["upstream"] => block_on(upstream::run()),
+        ["floor", upstream] => match upstream.parse() {
+            Ok(upstream) => block_on(floor::run(upstream)),
+            Err(_) => Err(format!("{upstream} is no address").into()),
+        },
+        ["measure"] => block_on(measure(FULL)),
+        ["measure", "--quick"] => block_on(measure(QUICK)),
+        [] | ["--quick"] => Err(again("measure", &arguments)),
+        _ => Err("expected nothing, or --quick".into()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(fault) => {
+            eprintln!("load: {fault}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Becomes this executable again, in another role. Returns only if that fails.
+fn again(role: &str, arguments: &[&str]) -> Fault {
+    let this = match env::current_exe() {
+        Ok(this) => this,
+        Err(error) => return error.into(),
+    };
+    Command::new("sh")
+        .args(["-c", WITH_DESCRIPTORS])
+        .arg(this)
+        .arg(role)
+        .args(arguments)
+        .exec()
+        .into()
+}
+
+/// A runtime as the gateway's: a thread for each core.
+fn block_on(role: impl Future<Output = Result<(), Fault>>) -> Result<(), Fault> {
+    Runtime::new()?.block_on(role)
+}
+
+/// Measures, and prints the table. However it ends, the processes end with it.
+async fn measure(sizes: Sizes) -> Result<(), Fault> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let bench = Bench::new(sizes)?;
+    let figures = tokio::select! {
+        figures = Box::pin(bench.run()) => figures?,
+        _ = terminate.recv() => return Err("stopped".into()),
+        _ = interrupt.recv() => return Err("stopped".into()),
+    };
+    println!("{figures}");
+    println!("nothing was lost");
+    Ok(())
+}

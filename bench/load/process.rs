@@ -1,0 +1,101 @@
+//! The processes that are measured: started, looked at through `/proc`, and always ended.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::client::Fault;
+
+/// How long a process may take to tell its address.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A process that serves. It ends when this is dropped.
+pub(crate) struct Process {
+    child: Child,
+    address: SocketAddr,
+    /// Passes on what the process has to say.
+    ear: Option<JoinHandle<()>>,
+}
+
+// === impl Process ===
+
+impl Process {
+    /// Starts a process, and waits until it tells where it listens.
+    pub(crate) fn start(
+        name: &'static str,
+        program: impl AsRef<OsStr>,
+        arguments: &[&str],
+    ) -> Result<Self, Fault> {
+        let mut child = Command::new(program)
+            .args(arguments)
+            // The roles of this executable serve until it closes.
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let (told, address) = channel();
+        let stderr = child.stderr.take();
+        let ear = stderr.map(|stderr| thread::spawn(move || listen(name, stderr, &told)));
+        // From here on dropping it ends the process.
+        let mut process = Self { child, address: SocketAddr::from(([0; 4], 0)), ear };
+        process.address = address
+            .recv_timeout(START_TIMEOUT)
+            .map_err(|_| format!("{name} did not tell where it listens"))?;
+        Ok(process)
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How long its threads have run. Those that have ended do not count: a runtime's stay.
+    pub(crate) fn cpu(&self) -> Result<Duration, Fault> {
+        let mut nanoseconds = 0;
+        for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+            // "Time spent on the cpu (in nanoseconds)", unlike `stat`, which counts in 10 ms.
+            let schedstat = fs::read_to_string(task?.path().join("schedstat"))?;
+            let on_cpu = schedstat.split(' ').next().unwrap_or_default();
+            nanoseconds += on_cpu.parse::<u64>()?;
+        }
+        Ok(Duration::from_nanos(nanoseconds))
+    }
+
+    /// How many bytes of memory it holds.
+    pub(crate) fn resident(&self) -> Result<u64, Fault> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
+        Ok(kib.ok_or("the process has no VmRSS")?.parse::<u64>()? * 1024)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself, which is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if let Some(ear) = self.ear.take() {
+            let _ = ear.join();
+        }
+    }
+}
+
+/// Tells the address that the process announces, and passes every other line on.
+fn listen(name: &str, stderr: ChildStderr, told: &Sender<SocketAddr>) {
+    for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+        let announced = line.split_once("listening on http://").map(|(_, rest)| rest);
+        let address = announced.and_then(|rest| rest.split(' ').next()?.parse().ok());
+        match address {
+            // Nobody waits for it any more if it comes too late.
+            Some(address) => drop(told.send(address)),
+            // With stderr closed there is nobody to tell.
+            None => drop(writeln!(io::stderr(), "{name}: {line}")),
+        }
+    }
+}

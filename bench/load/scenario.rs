@@ -1,0 +1,314 @@
+//! What is measured: each scenario sends the same runs along each path, checks what came, and
+//! adds its figures.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use crate::client::{self, Fault, Heard, Progress, Target, Wire};
+use crate::process::Process;
+use crate::script::Script;
+use crate::table::{Figures, Metric, Path, float, percentile};
+use crate::upstream::END_IDLE;
+
+/// How much is measured.
+#[derive(Clone, Copy)]
+pub(crate) struct Sizes {
+    pub(crate) rounds: usize,
+    /// How many streams run at a time, and how long their pace is measured.
+    pub(crate) streams: u64,
+    pub(crate) window: Duration,
+    /// Tokens of each of them, and of a single stream, flat out.
+    pub(crate) flat_tokens: u64,
+    pub(crate) single_tokens: u64,
+    pub(crate) idle_runs: usize,
+    /// Runs of one token, one after the other.
+    pub(crate) starts: u64,
+}
+
+/// The processes, and what they have shown so far.
+pub(crate) struct Bench {
+    sizes: Sizes,
+    upstream: Process,
+    figures: Figures,
+    /// Each run has a thread of its own.
+    threads: u64,
+}
+
+/// A path to the upstream, and the process on it.
+#[derive(Clone, Copy)]
+struct Way<'a> {
+    path: Path,
+    target: Target,
+    gateway: Option<&'a Process>,
+}
+
+/// Runs that are read at the same time.
+struct Crowd {
+    runs: JoinSet<Result<Heard, Fault>>,
+    progress: Arc<Progress>,
+    heard: Vec<Heard>,
+}
+
+/// A token of each stream every 20 ms: 50 tokens/s, what a fast model says.
+const INTERVAL: Duration = Duration::from_millis(20);
+/// What the streams say beyond the time that is measured, so that all speak while it lasts.
+const MARGIN_TOKENS: u64 = 75;
+/// The first tokens of a stream are not counted: other streams are still being started.
+const FIRST_TOKENS: usize = 25;
+/// How many idle runs are started at a time, as a crowd of users would.
+const WAVE: usize = 25;
+/// How long idle runs are left alone before memory is read.
+const SETTLE: Duration = Duration::from_secs(1);
+/// From the upstream's headers to its first part, so that who waits for it is found out.
+const FIRST_PART_PAUSE: Duration = Duration::from_millis(20);
+/// How often it is looked whether all streams are where they should be.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Flat out, one token, at once: what the other scripts differ from.
+const SHORT: Script = Script { tokens: 1, interval_us: 0, pause_us: 0, is_idle: false, lost: None };
+
+// === impl Bench ===
+
+impl Bench {
+    /// A benchmark of this size, with an upstream of its own.
+    pub(crate) fn new(sizes: Sizes) -> Result<Self, Fault> {
+        let upstream = Process::start("upstream", std::env::current_exe()?, &["upstream"])?;
+        Ok(Self { sizes, upstream, figures: Figures::default(), threads: 0 })
+    }
+
+    /// Runs every scenario, and returns what was measured.
+    pub(crate) async fn run(mut self) -> Result<Figures, Fault> {
+        let [floor, gateway] = [self.floor()?, self.gateway()?];
+        let ways = [
+            self.direct(),
+            Way::through(Path::Floor, Wire::LangGraph, &floor),
+            Way::through(Path::Gateway, Wire::Agui, &gateway),
+        ];
+        for way in ways {
+            self.loss_is_seen(way).await?;
+        }
+        for _ in 0..self.sizes.rounds {
+            for way in ways {
+                self.paced(way).await?;
+            }
+            for way in ways {
+                self.flat(way).await?;
+            }
+            for way in ways {
+                self.single(way).await?;
+            }
+            for way in ways {
+                self.starts(way).await?;
+            }
+            // Memory that was freed may stay with a process: these are new.
+            let floor = self.floor()?;
+            self.idle(Way::through(Path::Floor, Wire::LangGraph, &floor)).await?;
+            drop(floor);
+            let gateway = self.gateway()?;
+            self.idle(Way::through(Path::Gateway, Wire::Agui, &gateway)).await?;
+        }
+        Ok(self.figures)
+    }
+
+    /// A client that overlooks a lost token would make every other result worthless.
+    async fn loss_is_seen(&mut self, way: Way<'_>) -> Result<(), Fault> {
+        let script = Script { tokens: 20, lost: Some(10), ..SHORT };
+        let lossy = self.crowd(way, [script]).finish().await;
+        let whole = self.crowd(way, [Script { lost: None, ..script }]).finish().await;
+        match (lossy, whole) {
+            (Err(_), Ok(_)) => Ok(()),
+            (Ok(_), _) => Err("a token was lost, and the client did not see it".into()),
+            (Err(_), Err(fault)) => Err(fault),
+        }
+    }
+
+    /// Many streams at the pace of a model: CPU per token, latency.
+    async fn paced(&mut self, way: Way<'_>) -> Result<(), Fault> {
+        let Sizes { streams, window, .. } = self.sizes;
+        let interval_us = micros(INTERVAL);
+        let tokens = micros(window) / interval_us + MARGIN_TOKENS;
+        // Their tokens are spread over the interval, as those of unrelated runs are.
+        let pause = |stream| interval_us * stream / streams;
+        let script = |stream| Script { tokens, interval_us, pause_us: pause(stream), ..SHORT };
+        let mut crowd = self.crowd(way, (0..streams).map(script));
+        crowd.until(|progress| progress.speaking.load(Ordering::Relaxed) as u64 == streams).await?;
+        let (cpu, before) = (way.cpu()?, crowd.progress.tokens.load(Ordering::Relaxed));
+        sleep(window).await;
+        let (cpu, after) =
+            (way.cpu()?.saturating_sub(cpu), crowd.progress.tokens.load(Ordering::Relaxed));
+        let heard = crowd.finish().await?;
+
+        self.add_cpu(Metric::PacedCpu, way, cpu, after - before);
+        let latencies = heard.iter().flat_map(|heard| heard.latencies.iter().skip(FIRST_TOKENS));
+        let mut latencies: Vec<_> = latencies.copied().collect();
+        let p99 = percentile(&mut latencies, 0.99) / 1e3;
+        self.figures.add(Metric::PacedMedian, way.path, percentile(&mut latencies, 0.5) / 1e3);
+        self.figures.add(Metric::PacedP99, way.path, p99);
+        let direct = self.figures.last(Metric::PacedP99, Path::Direct);
+        if let Some(direct) = direct.filter(|_| way.path != Path::Direct) {
+            self.figures.add(Metric::AddedP99, way.path, p99 - direct);
+        }
+        Ok(())
+    }
+
+    /// Many streams as fast as they go: CPU per token with all that belongs to a run.
+    async fn flat(&mut self, way: Way<'_>) -> Result<(), Fault> {
+        let Sizes { streams, flat_tokens, .. } = self.sizes;
+        let script = Script { tokens: flat_tokens, ..SHORT };
+        let (cpu, begin) = (way.cpu()?, Instant::now());
+        self.crowd(way, (0..streams).map(|_| script)).finish().await?;
+        let (cpu, lasted) = (way.cpu()?.saturating_sub(cpu), begin.elapsed());
+
+        let tokens = streams * flat_tokens;
+        self.add_cpu(Metric::FlatCpu, way, cpu, tokens);
+        self.figures.add(Metric::FlatRate, way.path, float(tokens) / lasted.as_secs_f64());
+        Ok(())
+    }
+
+    /// One stream as fast as it goes.
+    async fn single(&mut self, way: Way<'_>) -> Result<(), Fault> {
+        let tokens = self.sizes.single_tokens;
+        let begin = Instant::now();
+        self.crowd(way, [Script { tokens, ..SHORT }]).finish().await?;
+        let rate = float(tokens) / begin.elapsed().as_secs_f64();
+        self.figures.add(Metric::SingleRate, way.path, rate);
+        Ok(())
+    }
+
+    /// One short run after the other: how soon each starts, and what it costs.
+    async fn starts(&mut self, way: Way<'_>) -> Result<(), Fault> {
+        let runs = self.sizes.starts;
+        let script = Script { pause_us: micros(FIRST_PART_PAUSE), ..SHORT };
+        let cpu = way.cpu()?;
+        let mut starts = Vec::new();
+        for _ in 0..runs {
+            let heard = self.crowd(way, [script]).finish().await?;
+            starts.extend(heard.iter().map(|heard| heard.start));
+        }
+        self.add_cpu(Metric::RunCpu, way, way.cpu()?.saturating_sub(cpu), runs);
+        self.figures.add(Metric::StartMedian, way.path, percentile(&mut starts, 0.5) / 1e6);
+        self.figures.add(Metric::StartP99, way.path, percentile(&mut starts, 0.99) / 1e6);
+        Ok(())
+    }
+
+    /// Many runs that say nothing, each with one viewer: what they weigh.
+    async fn idle(&mut self, way: Way<'_>) -> Result<(), Fault> {
+        // What a process sets up for its first run is not a run's weight.
+        self.crowd(way, [SHORT]).finish().await?;
+        let before = way.resident()?;
+        let script = Script { is_idle: true, ..SHORT };
+        let mut crowd = Crowd::default();
+        for wave in 1..=self.sizes.idle_runs.div_ceil(WAVE) {
+            self.join(&mut crowd, way, std::iter::repeat_n(script, WAVE));
+            crowd.until(|progress| progress.started.load(Ordering::Relaxed) == wave * WAVE).await?;
+        }
+        sleep(SETTLE).await;
+        let after = way.resident()?;
+        let ended = client::post(self.upstream.address(), END_IDLE, String::new()).await?;
+        ended.into_body().collect().await?;
+        let runs = crowd.finish().await?.len() as u64;
+
+        let grown = float(after.saturating_sub(before)) / 1024.0;
+        self.figures.add(Metric::IdleRun, way.path, grown / float(runs));
+        self.figures.add(Metric::IdleWhole, way.path, float(after) / 1024.0 / 1024.0);
+        Ok(())
+    }
+
+    fn add_cpu(&mut self, metric: Metric, way: Way<'_>, cpu: Duration, count: u64) {
+        if way.gateway.is_some() {
+            self.figures.add(metric, way.path, cpu.as_secs_f64() * 1e6 / float(count));
+        }
+    }
+
+    fn crowd(&mut self, way: Way<'_>, scripts: impl IntoIterator<Item = Script>) -> Crowd {
+        let mut crowd = Crowd::default();
+        self.join(&mut crowd, way, scripts);
+        crowd
+    }
+
+    fn join(&mut self, crowd: &mut Crowd, way: Way<'_>, scripts: impl IntoIterator<Item = Script>) {
+        for script in scripts {
+            self.threads += 1;
+            let (thread, progress) = (self.threads, Arc::clone(&crowd.progress));
+            crowd
+                .runs
+                .spawn(async move { client::run(way.target, script, thread, &progress).await });
+        }
+    }
+
+    fn direct(&self) -> Way<'static> {
+        let target = Target { address: self.upstream.address(), wire: Wire::LangGraph };
+        Way { path: Path::Direct, target, gateway: None }
+    }
+
+    fn floor(&self) -> Result<Process, Fault> {
+        let upstream = self.upstream.address().to_string();
+        Process::start("floor", std::env::current_exe()?, &["floor", &upstream])
+    }
+
+    fn gateway(&self) -> Result<Process, Fault> {
+        let upstream = format!("http://{}", self.upstream.address());
+        let arguments =
+            ["serve", "--upstream", &upstream, "--listen", "127.0.0.1:0", "--log", "warn"];
+        Process::start("threadway", env!("CARGO_BIN_EXE_threadway"), &arguments)
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+// === impl Way ===
+
+impl<'a> Way<'a> {
+    fn through(path: Path, wire: Wire, gateway: &'a Process) -> Self {
+        let target = Target { address: gateway.address(), wire };
+        Self { path, target, gateway: Some(gateway) }
+    }
+
+    /// The gateway's CPU time so far; none where there is no gateway.
+    fn cpu(&self) -> Result<Duration, Fault> {
+        self.gateway.map_or(Ok(Duration::ZERO), Process::cpu)
+    }
+
+    fn resident(&self) -> Result<u64, Fault> {
+        self.gateway.map_or(Ok(0), Process::resident)
+    }
+}
+
+// === impl Crowd ===
+
+impl Crowd {
+    /// Waits until the runs are so far.
+    async fn until(&mut self, is_so_far: impl Fn(&Progress) -> bool) -> Result<(), Fault> {
+        while !is_so_far(&self.progress) {
+            tokio::select! {
+                ended = self.runs.join_next() => match ended {
+                    Some(heard) => self.heard.push(heard??),
+                    None => return Err("all runs ended too soon".into()),
+                },
+                () = sleep(LOOK) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// What all runs have brought, if that was everything.
+    async fn finish(mut self) -> Result<Vec<Heard>, Fault> {
+        while let Some(heard) = self.runs.join_next().await {
+            self.heard.push(heard??);
+        }
+        Ok(self.heard)
+    }
+}
+
+impl Default for Crowd {
+    fn default() -> Self {
+        Self { runs: JoinSet::new(), progress: Arc::default(), heard: Vec::new() }
+    }
+}

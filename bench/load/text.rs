@@ -1,0 +1,136 @@
+//! The text of a run: each token names its place and when it was sent, and the last one sums up
+//! all before it. Who hears the text can tell what is missing, doubled or out of order, and how
+//! long each token was on its way.
+
+use std::time::UNIX_EPOCH;
+
+use crate::client::Fault;
+
+/// The text as the upstream says it.
+#[derive(Default)]
+pub(crate) struct Speech {
+    tokens: u64,
+    sum: Sum,
+    text: String,
+}
+
+/// The text as a client hears it, in any pieces.
+#[derive(Default)]
+pub(crate) struct Hearing {
+    tokens: u64,
+    sum: Sum,
+    /// The beginning of a token whose end has not come.
+    half: String,
+    is_whole: bool,
+    latencies: Vec<u64>,
+}
+
+/// FNV-1a, 64 bits: enough to tell two texts apart that nobody made alike on purpose.
+#[derive(Clone, Copy)]
+struct Sum(u64);
+
+/// Nanoseconds on the clock that all processes of the machine share.
+#[expect(clippy::disallowed_methods, reason = "`Instant` has no value to hand to another process")]
+pub(crate) fn now() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+// === impl Speech ===
+
+impl Speech {
+    /// Appends the next token to `out`.
+    pub(crate) fn token(&mut self, now: u64, out: &mut Vec<u8>) {
+        self.say(&format!("{}@{now} ", self.tokens), out);
+        self.tokens += 1;
+    }
+
+    /// Appends the token that ends the text to `out`.
+    pub(crate) fn last(&mut self, out: &mut Vec<u8>) {
+        self.say(&format!("{}#{} ", self.tokens, self.sum.0), out);
+    }
+
+    /// How many tokens were said, not counting the last.
+    pub(crate) fn tokens(&self) -> u64 {
+        self.tokens
+    }
+
+    /// All that was said.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    fn say(&mut self, token: &str, out: &mut Vec<u8>) {
+        self.sum.add(token);
+        self.text.push_str(token);
+        out.extend_from_slice(token.as_bytes());
+    }
+}
+
+// === impl Hearing ===
+
+impl Hearing {
+    /// Takes in the next piece of the text, and returns how many tokens it completes.
+    pub(crate) fn hear(&mut self, piece: &str, now: u64) -> Result<u64, Fault> {
+        let before = self.tokens;
+        for piece in piece.split_inclusive(' ') {
+            self.half.push_str(piece);
+            if self.half.ends_with(' ') {
+                let token = std::mem::take(&mut self.half);
+                self.token(&token, now)?;
+                self.half = token;
+                self.half.clear();
+            }
+        }
+        Ok(self.tokens - before)
+    }
+
+    /// How many tokens were heard, not counting the last.
+    pub(crate) fn tokens(&self) -> u64 {
+        self.tokens
+    }
+
+    /// How long each token was on its way, if all were heard, and nothing else.
+    pub(crate) fn finish(self, tokens: u64) -> Result<Vec<u64>, Fault> {
+        let Self { tokens: heard, sum: _, half, is_whole, latencies } = self;
+        if heard == tokens && is_whole && half.is_empty() {
+            return Ok(latencies);
+        }
+        let end = if is_whole { "with" } else { "without" };
+        Err(format!("{heard} of {tokens} tokens came, {end} the last, then {half:?}").into())
+    }
+
+    fn token(&mut self, token: &str, now: u64) -> Result<(), Fault> {
+        let (tokens, sum) = (self.tokens, self.sum);
+        self.sum.add(token);
+        let sent = token.split_once('@').and_then(|(place, sent)| {
+            let is_next = place.parse() == Ok(tokens) && !self.is_whole;
+            sent.trim_end().parse::<u64>().ok().filter(|_| is_next)
+        });
+        if let Some(sent) = sent {
+            self.tokens += 1;
+            self.latencies.push(now.saturating_sub(sent));
+        } else if !self.is_whole && token == format!("{tokens}#{} ", sum.0) {
+            self.is_whole = true;
+        } else {
+            return Err(format!("{token:?} came where token {tokens} was to come").into());
+        }
+        Ok(())
+    }
+}
+
+// === impl Sum ===
+
+impl Sum {
+    fn add(&mut self, text: &str) {
+        for byte in text.bytes() {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
+
+impl Default for Sum {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}

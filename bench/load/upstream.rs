@@ -1,0 +1,258 @@
+//! The scripted upstream: as much of a LangGraph server as a gateway asks for, and runs that say
+//! what their human message tells them to.
+
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_LOCATION, CONTENT_TYPE, LOCATION};
+use http::{Method, Request, Response, StatusCode};
+use http_body::{Body, Frame};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::{Instant, Sleep, sleep};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use uuid::Uuid;
+
+use crate::client::Fault;
+use crate::listen::serve;
+use crate::script::{Parts, Script};
+use crate::text::{Speech, now};
+
+/// Tells all idle runs to end. No LangGraph server has it.
+pub(crate) const END_IDLE: &str = "/idle/end";
+
+/// The Python server's sign of life.
+const HEARTBEAT: &[u8] = b": heartbeat\r\n\r\n";
+/// How often it comes while a run is silent.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
+
+/// What all requests share.
+struct Server {
+    parts: Parts,
+    runs: AtomicU64,
+    /// The ids of the runs that are being said.
+    running: Mutex<HashSet<String>>,
+    /// Cancelled when the idle runs of now are to end.
+    idle: Mutex<CancellationToken>,
+}
+
+/// The body of `POST /threads/{id}/runs/stream`.
+#[derive(Deserialize)]
+struct RunRequest {
+    input: Input,
+}
+
+#[derive(Deserialize)]
+struct Input {
+    messages: Vec<Message>,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    id: String,
+    content: String,
+}
+
+/// A run's stream.
+struct RunBody {
+    server: Arc<Server>,
+    run_id: String,
+    script: Script,
+    parts: Parts,
+    speech: Speech,
+    next: Next,
+    /// When the next part may be said, or the next sign of life given.
+    wait: Pin<Box<Sleep>>,
+    end_of_idle: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+}
+
+/// What is to be said next.
+enum Next {
+    Metadata,
+    FirstValues,
+    Token,
+    LastChunk,
+    Updates,
+    Values,
+    Nothing,
+}
+
+/// Serves until stdin is closed.
+pub(crate) async fn run() -> Result<(), Fault> {
+    let server = Arc::new(Server {
+        parts: Parts::read(),
+        runs: AtomicU64::new(0),
+        running: Mutex::default(),
+        idle: Mutex::default(),
+    });
+    serve(move |request| Arc::clone(&server).answer(request)).await
+}
+
+fn json_answer(status: StatusCode, body: &Value) -> Response<BoxBody<Bytes, Infallible>> {
+    let mut response = Response::new(Full::from(body.to_string()).boxed());
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, "application/json".parse().expect("a media type"));
+    response
+}
+
+// === impl Server ===
+
+impl Server {
+    async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+    ) -> Result<Response<BoxBody<Bytes, Infallible>>, Fault> {
+        let (head, body) = request.into_parts();
+        let body = body.collect().await?.to_bytes();
+        let path: Vec<_> = head.uri.path().split('/').skip(1).collect();
+        let not_found = json!({ "detail": "Not Found" });
+        let (status, answer) = match (&head.method, &*path) {
+            (&Method::POST, ["threads", thread, "runs", "stream"]) => {
+                return self.stream(thread, &body);
+            }
+            (&Method::POST, ["threads"]) => (StatusCode::OK, json!({ "status": "idle" })),
+            (&Method::GET, ["threads", thread, "runs", run]) => {
+                let is_running = lock(&self.running).contains(*run);
+                let status = if is_running { "running" } else { "success" };
+                let run = json!({ "run_id": run, "thread_id": thread, "status": status });
+                (StatusCode::OK, run)
+            }
+            (&Method::POST, ["assistants", "search"]) => (StatusCode::OK, json!([])),
+            (&Method::GET, ["info"]) => (StatusCode::OK, json!({ "version": "0.16.7" })),
+            (&Method::GET, ["ok"]) => (StatusCode::OK, json!({ "ok": true })),
+            (&Method::POST, ["idle", "end"]) => {
+                std::mem::take(&mut *lock(&self.idle)).cancel();
+                (StatusCode::OK, Value::Null)
+            }
+            _ => (StatusCode::NOT_FOUND, not_found),
+        };
+        Ok(json_answer(status, &answer))
+    }
+
+    fn stream(
+        self: Arc<Self>,
+        thread: &str,
+        body: &[u8],
+    ) -> Result<Response<BoxBody<Bytes, Infallible>>, Fault> {
+        let request: RunRequest = serde_json::from_slice(body)?;
+        let Some(Message { id, content }) = request.input.messages.first() else {
+            let detail = json!({ "detail": "no message tells what to say" });
+            return Ok(json_answer(StatusCode::UNPROCESSABLE_ENTITY, &detail));
+        };
+        let script: Script = serde_json::from_str(content)?;
+        // The run's id tells when its headers were sent.
+        let count = u128::from(self.runs.fetch_add(1, Ordering::Relaxed));
+        let run_id = Uuid::from_u128(count << 64 | u128::from(now())).to_string();
+        let [id, content] = [id, content].map(|text| Value::from(&**text).to_string());
+        let parts = self.parts.of_run(thread, &run_id, &id, &content);
+        lock(&self.running).insert(run_id.clone());
+
+        let location = format!("/threads/{thread}/runs/{run_id}");
+        let end_of_idle = lock(&self.idle).clone();
+        let body = RunBody {
+            server: self,
+            run_id,
+            script,
+            parts,
+            speech: Speech::default(),
+            next: Next::Metadata,
+            wait: Box::pin(sleep(Duration::from_micros(script.pause_us))),
+            end_of_idle: script.is_idle.then(|| Box::pin(end_of_idle.cancelled_owned())),
+        };
+        Ok(Response::builder()
+            .header(LOCATION, format!("{location}/stream"))
+            .header(CONTENT_LOCATION, location)
+            .header(CACHE_CONTROL, "no-store")
+            .header("x-accel-buffering", "no")
+            .header(CONTENT_TYPE, "text/event-stream; charset=utf-8")
+            .body(body.boxed())?)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+// === impl RunBody ===
+
+impl RunBody {
+    /// The next bytes; `None` at the end.
+    fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let (part, next) = match self.next {
+            Next::Metadata => {
+                ready!(self.wait.as_mut().poll(cx));
+                (self.parts.metadata(), Next::FirstValues)
+            }
+            Next::FirstValues => {
+                let first =
+                    if self.end_of_idle.is_some() { HEARTBEAT_INTERVAL } else { Duration::ZERO };
+                self.wait.as_mut().reset(Instant::now() + first);
+                (self.parts.first_values(), Next::Token)
+            }
+            Next::Token => return self.poll_token(cx).map(Some),
+            Next::LastChunk => (self.parts.last_chunk(), Next::Updates),
+            Next::Updates => (self.parts.updates(self.speech.text()), Next::Values),
+            Next::Values => {
+                // The record is up to date when the stream ends.
+                lock(&self.server.running).remove(&self.run_id);
+                (self.parts.values(self.speech.text()), Next::Nothing)
+            }
+            Next::Nothing => return Poll::Ready(None),
+        };
+        self.next = next;
+        Poll::Ready(Some(part))
+    }
+
+    fn poll_token(&mut self, cx: &mut Context<'_>) -> Poll<Bytes> {
+        if let Some(end) = &mut self.end_of_idle {
+            if end.as_mut().poll(cx).is_pending() {
+                ready!(self.wait.as_mut().poll(cx));
+                self.wait.as_mut().reset(Instant::now() + HEARTBEAT_INTERVAL);
+                return Poll::Ready(Bytes::from_static(HEARTBEAT));
+            }
+            self.end_of_idle = None;
+            self.wait.as_mut().reset(Instant::now());
+        }
+        if self.script.lost == Some(self.speech.tokens()) {
+            drop(self.parts.token(&mut self.speech, now()));
+        }
+        if self.speech.tokens() == self.script.tokens {
+            self.next = Next::LastChunk;
+            return Poll::Ready(self.parts.last_token(&mut self.speech));
+        }
+        if let Some(interval) = self.script.interval() {
+            ready!(self.wait.as_mut().poll(cx));
+            // By the plan, not by the clock: a late token delays no other.
+            let planned = self.wait.deadline();
+            self.wait.as_mut().reset(planned + interval);
+        }
+        Poll::Ready(self.parts.token(&mut self.speech, now()))
+    }
+}
+
+impl Body for RunBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.poll_part(cx).map(|part| part.map(|part| Ok(Frame::data(part))))
+    }
+}
+
+impl Drop for RunBody {
+    fn drop(&mut self) {
+        lock(&self.server.running).remove(&self.run_id);
+    }
+}
