@@ -103,20 +103,30 @@ pub(crate) async fn run(
     thread: u64,
     progress: &Progress,
 ) -> Result<Heard, Fault> {
-    let mut reader = Reader::new(target.wire, progress);
     let read = async {
-        let mut response = start(target, script, thread).await?;
-        reader.headers(response.headers())?;
-        while let Some(frame) = response.body_mut().frame().await {
-            if let Ok(bytes) = frame?.into_data() {
-                reader.bytes(&bytes, now())?;
-            }
-        }
-        Ok::<(), Fault>(())
+        let response = start(target, script, thread).await?;
+        read(response, target.wire, script.tokens, progress).await
     };
-    let done = tokio::time::timeout(PATIENCE, read).await.unwrap_or_else(|late| Err(late.into()));
-    done.and_then(|()| reader.finish(script))
-        .map_err(|fault| format!("run {thread}: {fault}").into())
+    let read = tokio::time::timeout(PATIENCE, read).await;
+    let read = read.unwrap_or_else(|late| Err(late.into()));
+    read.map_err(|fault| format!("run {thread}: {fault}").into())
+}
+
+/// Reads a stream to its end: a whole one, with so many tokens.
+async fn read(
+    mut response: Response<Incoming>,
+    wire: Wire,
+    tokens: u64,
+    progress: &Progress,
+) -> Result<Heard, Fault> {
+    let mut reader = Reader::new(wire, progress);
+    reader.headers(response.headers())?;
+    while let Some(frame) = response.body_mut().frame().await {
+        if let Ok(bytes) = frame?.into_data() {
+            reader.bytes(&bytes, now())?;
+        }
+    }
+    reader.finish(tokens)
 }
 
 /// Sends a request without waiting for more than the response's headers.
@@ -282,11 +292,11 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn finish(self, script: Script) -> Result<Heard, Fault> {
+    fn finish(self, tokens: u64) -> Result<Heard, Fault> {
         if self.state != State::Ended || !self.half.is_empty() {
             return Err(format!("the stream ended when {:?}", self.state).into());
         }
         let start = self.start.ok_or("nothing told when the run started")?;
-        Ok(Heard { start, latencies: self.hearing.finish(script.tokens)? })
+        Ok(Heard { start, latencies: self.hearing.finish(tokens)? })
     }
 }

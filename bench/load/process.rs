@@ -86,16 +86,20 @@ impl Drop for Process {
     }
 }
 
-/// Tells the address that the process announces, and passes every other line on.
+/// Tells the address that the process announces, and passes on what else it has to say.
 fn listen(name: &str, stderr: ChildStderr, told: &Sender<SocketAddr>) {
+    let mut address = None;
     for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-        let announced = line.split_once("listening on http://").map(|(_, rest)| rest);
-        let address = announced.and_then(|rest| rest.split(' ').next()?.parse().ok());
-        match address {
+        if address.is_none() {
+            let rest = line.split_once("listening on http://").map(|(_, rest)| rest);
+            address = rest.and_then(|rest| rest.split(' ').next()?.parse().ok());
             // Nobody waits for it any more if it comes too late.
-            Some(address) => drop(told.send(address)),
+            address.map(|address| told.send(address));
+        }
+        // More about where it listens is no news.
+        if !address.is_some_and(|address: SocketAddr| line.contains(&address.to_string())) {
             // With stderr closed there is nobody to tell.
-            None => drop(writeln!(io::stderr(), "{name}: {line}")),
+            let _ = writeln!(io::stderr(), "{name}: {line}");
         }
     }
 }

@@ -10,6 +10,7 @@ pub(crate) enum Metric {
     FlatCpu,
     PacedMedian,
     PacedP99,
+    /// What the path adds to [`PacedP99`](Self::PacedP99) of the direct one.
     AddedP99,
     FlatRate,
     SingleRate,
@@ -116,17 +117,24 @@ impl Figures {
         self.0.entry((metric, path)).or_default().push(figure);
     }
 
-    /// The last round's figure.
-    pub(crate) fn last(&self, metric: Metric, path: Path) -> Option<f64> {
-        self.0.get(&(metric, path))?.last().copied()
-    }
-
     /// The median of all rounds.
     fn median(&self, metric: Metric, path: Path) -> Option<f64> {
         let mut figures = self.0.get(&(metric, path))?.clone();
         figures.sort_unstable_by(f64::total_cmp);
         let (low, high) = (figures.get((figures.len() - 1) / 2)?, figures.get(figures.len() / 2)?);
         Some(f64::midpoint(*low, *high))
+    }
+
+    /// What a row shows for a path.
+    fn shown(&self, metric: Metric, path: Path) -> Option<f64> {
+        match (metric, path) {
+            (Metric::AddedP99, Path::Direct) => None,
+            (Metric::AddedP99, path) => {
+                let direct = self.median(Metric::PacedP99, Path::Direct)?;
+                Some(self.median(Metric::PacedP99, path)? - direct)
+            }
+            (metric, path) => self.median(metric, path),
+        }
     }
 }
 
@@ -136,7 +144,7 @@ impl fmt::Display for Figures {
         writeln!(f, "|---|---|--:|--:|--:|--:|---|---|")?;
         for Row { metric, what, unit, target } in ROWS {
             let [direct, floor, gateway] =
-                [Path::Direct, Path::Floor, Path::Gateway].map(|path| self.median(*metric, path));
+                [Path::Direct, Path::Floor, Path::Gateway].map(|path| self.shown(*metric, path));
             // Below the noise there is nothing to divide by.
             let ratio = floor.filter(|floor| *floor > 0.0).zip(gateway).map(|(f, g)| g / f);
             let verdict = target.is_met(gateway, ratio);
