@@ -95,7 +95,7 @@ function checkEnd(client, { events, runId, after }, end) {
   // A client that says nothing of AG-UI 1.0 knows no other outcome than an interrupt.
   const outcome = client.generation.version === "0.0.59" && end.outcome === "success" ? undefined : end.outcome;
   assert.equal(last.outcome?.type, outcome, "outcome");
-  const open = end.outcome === "interrupt" ? interruptIds(after.state) : [];
+  const open = end.outcome === "interrupt" ? (end.ids ?? interruptIds(after.state)) : [];
   same((last.outcome?.interrupts ?? []).map(({ id }) => id).sort(), open.sort(), "interrupt ids");
   same(client.pendingInterrupts.map(({ id }) => id).sort(), open, "the client's pending interrupts");
 }
@@ -178,6 +178,16 @@ function oneTurn({ server, Client }) {
     client.say("What is the weather in Zürich? 🌦\u2028");
     await run(client, success);
   });
+
+  // A Python string holds whole characters only.
+  if (server.name === "JavaScript") {
+    test("a character that is cut in two by its tokens is whole in the end", async () => {
+      const client = new Client("text");
+      client.say({ words: ["a\ud83d", "\ude00b", "\ud83d", "\ude00", "\n\u0000\u2028"] });
+      await run(client, success);
+      assert.equal(client.messages.at(-1).content, "a😀b😀\n\u0000\u2028");
+    });
+  }
 
   for (const flavour of ["v1", "anthropic", "reasoning_content", "string"]) {
     test(`parallel tool calls, ${flavour} content`, async () => {
@@ -290,6 +300,23 @@ function interrupts({ server, generation, Client }) {
     assert.equal(client.pendingInterrupts.length, 1);
     await run(client, success, answer(client, () => "yes"));
     assert.deepEqual(client.state.answers, ["prep", { ask: "yes" }, "fin"]);
+  });
+
+  test("a node of a subgraph asks", async () => {
+    const client = new Client("interrupt_child");
+    client.say({ tokens: 3 });
+    await run(client, interrupt);
+    const done = await run(client, success, answer(client, () => "yes"));
+    assert.deepEqual(client.state.answers, ["prep", "child"]);
+    assert.equal(done.after.state.values.messages.length, 2);
+  });
+
+  test("a static breakpoint is passed by any answer", async () => {
+    const client = new Client("breakpoint");
+    client.say("go");
+    await run(client, { ...interrupt, ids: [`${client.threadId}:breakpoint`] });
+    await run(client, success, answer(client, () => null));
+    assert.deepEqual(client.state.answers, ["prep", "fin"]);
   });
 
   test("two nodes ask at once", async () => {

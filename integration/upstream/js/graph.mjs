@@ -16,6 +16,7 @@ import { z } from "zod";
 const DEFAULTS = {
   delay: 0.01, // seconds between chunks
   tokens: 8, // text tokens of the final answer
+  words: undefined, // the tokens themselves
   flavour: "v1", // v1 | anthropic | reasoning_content | string
   tools: true, // make tool calls in round 0
   tool_sleep: 0.05,
@@ -132,9 +133,10 @@ class ScriptedModel extends BaseChatModel {
       yield* toolCalls(asked, [["call_t2", "write_todos", { todos: todoList("completed", "completed") }]]);
       yield usage(13, 5);
     } else {
-      for (let i = 0; i < tokens; i++) {
+      const words = asked.words ?? Array.from({ length: tokens }, (_, i) => `tok${i} `);
+      for (const [i, word] of words.entries()) {
         if (role === "failing" && i === asked.fail_after) throw new ERRORS[asked.error](`boom after ${i} tokens`);
-        yield token(flavour, `tok${i} `);
+        yield token(flavour, word);
       }
       yield usage(17, tokens);
     }
@@ -248,6 +250,13 @@ export const interruptParallel = new StateGraph(Asking)
   .addEdge("right", "fin")
   .compile();
 
+export const breakpoint = new StateGraph(Asking)
+  .addNode("prep", () => ({ answers: ["prep"] }))
+  .addNode("fin", () => ({ answers: ["fin"] }))
+  .addEdge(START, "prep")
+  .addEdge("prep", "fin")
+  .compile({ interruptBefore: ["fin"] });
+
 // ---------------------------------------------------------------- text, and a model that fails
 export const text = new StateGraph(MessagesAnnotation).addNode("model", modelNode("plain")).addEdge(START, "model").compile();
 
@@ -331,6 +340,22 @@ export const subgraphs = new StateGraph(MessagesAnnotation)
   .addNode("child", child)
   .addEdge(START, "parent_pre")
   .addEdge("parent_pre", "child")
+  .compile();
+
+const AskingChild = Annotation.Root({ ...MessagesAnnotation.spec, answers: appended });
+
+const askingChild = new StateGraph(AskingChild)
+  .addNode("model", modelNode("plain"))
+  .addNode("ask", ask("ask"))
+  .addEdge(START, "model")
+  .addEdge("model", "ask")
+  .compile();
+
+export const interruptChild = new StateGraph(AskingChild)
+  .addNode("prep", () => ({ answers: ["prep"] }))
+  .addNode("child", async (state) => ({ messages: (await askingChild.invoke({ messages: state.messages })).messages, answers: ["child"] }))
+  .addEdge(START, "prep")
+  .addEdge("prep", "child")
   .compile();
 
 // ---------------------------------------------------------------- slow, flood

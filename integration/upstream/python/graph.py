@@ -25,6 +25,7 @@ from typing_extensions import TypedDict
 DEFAULTS: dict[str, Any] = {
     "delay": 0.01,        # seconds between chunks
     "tokens": 8,          # text tokens of the final answer
+    "words": None,        # the tokens themselves
     "flavour": "v1",      # v1 | anthropic | reasoning_content | string
     "tools": True,        # make tool calls in round 0
     "tool_sleep": 0.05,
@@ -137,13 +138,14 @@ class FakeStreamingModel(BaseChatModel):
                 {"content": "step one", "status": "completed"}, {"content": "step two", "status": "completed"}]})])
             usage(13, 5)
         else:
-            for i in range(int(p["tokens"])):
+            words = p["words"] or [f"tok{i} " for i in range(int(p["tokens"]))]
+            for i, word in enumerate(words):
                 if s == "failing" and i == int(p["fail_after"]):
                     e = p["error"]
                     out.append({"ValueError": ValueError, "RuntimeError": RuntimeError, "CustomBoom": CustomBoom,
                                 "TimeoutError": TimeoutError, "ConnectionError": ConnectionError}[e](f"boom after {i} tokens"))
                     return out
-                out.append(text_chunk(f, f"tok{i} "))
+                out.append(text_chunk(f, word))
             usage(17, int(p["tokens"]))
         out[-1].chunk_position = "last"
         return out
@@ -267,6 +269,12 @@ _g.add_node("fin", lambda s: {"answers": ["fin"]})
 _g.add_edge(START, "left"); _g.add_edge(START, "right"); _g.add_edge("left", "fin"); _g.add_edge("right", "fin")
 interrupt_parallel = _g.compile()
 
+_g = StateGraph(IState)
+_g.add_node("prep", lambda s: {"answers": ["prep"]})
+_g.add_node("fin", lambda s: {"answers": ["fin"]})
+_g.add_edge(START, "prep"); _g.add_edge("prep", "fin")
+breakpoint_graph = _g.compile(interrupt_before=["fin"])
+
 # ---------------------------------------------------------------- text
 _model = FakeStreamingModel(script="plain")
 
@@ -360,6 +368,25 @@ _p.add_node("parent_pre", lambda s: {"messages": [HumanMessage(s["messages"][-1]
 _p.add_node("child", child)
 _p.add_edge(START, "parent_pre"); _p.add_edge("parent_pre", "child")
 subgraphs = _p.compile()
+
+class AState(MessagesState, total=False):
+    answers: Annotated[list[Any], operator.add]
+
+
+_ac = StateGraph(AState)
+_ac.add_sequence([("model", _call_model), ("ask", _ask("ask"))])
+_ac.add_edge(START, "model")
+_asking_child = _ac.compile()
+
+
+async def _call_child(state: AState):
+    return {"messages": (await _asking_child.ainvoke({"messages": state["messages"]}))["messages"], "answers": ["child"]}
+
+
+_ap = StateGraph(AState)
+_ap.add_sequence([("prep", lambda s: {"answers": ["prep"]}), ("child", _call_child)])
+_ap.add_edge(START, "prep")
+interrupt_child = _ap.compile()
 
 # ---------------------------------------------------------------- failing
 _fm = FakeStreamingModel(script="failing")
