@@ -8,7 +8,7 @@ import { text as textOf } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
 import jsonpatch from "fast-json-patch";
 import { from, lastValueFrom } from "rxjs";
-import { bodies, clientOf, GENERATIONS, readThread, SERVERS } from "./gateway.mjs";
+import { bodies, cancel, clientOf, GENERATIONS, readThread, SERVERS } from "./gateway.mjs";
 import { exact, firstDifference, interruptIds, ofClient, ofThread, stateOf } from "./thread.mjs";
 
 const TERMINAL = ["RUN_FINISHED", "RUN_ERROR"];
@@ -30,6 +30,7 @@ const EXPECTED = {
     },
     big: ["12345678901234567891", "12345678901234567892"],
     halfDenied: { call_e: false, call_d: true },
+    cancelled: "interrupted",
   },
   JavaScript: {
     failures: {
@@ -42,6 +43,8 @@ const EXPECTED = {
     big: ["12345678901234571000", "12345678901234575000"],
     // Its middleware strikes the approved call from the message where another one is denied.
     halfDenied: { call_d: true },
+    // It has no other word for it.
+    cancelled: "error",
   },
 };
 
@@ -91,9 +94,14 @@ function checkEnd(client, { events, runId, after }, end) {
     same(pick(last, ["type", "code", "message"]), { type: "RUN_ERROR", code, message }, "the terminal event");
     return;
   }
-  same(pick(last, ["type", "threadId", "runId"]), { type: "RUN_FINISHED", threadId, runId }, "the terminal event");
   // A client that says nothing of AG-UI 1.0 knows no other outcome than an interrupt.
-  const outcome = client.generation.version === "0.0.59" && end.outcome === "success" ? undefined : end.outcome;
+  const isOld = client.generation.version === "0.0.59";
+  if (isOld && end.outcome === "cancelled") {
+    same(pick(last, ["type", "code"]), { type: "RUN_ERROR", code: "abort" }, "the terminal event");
+    return;
+  }
+  same(pick(last, ["type", "threadId", "runId"]), { type: "RUN_FINISHED", threadId, runId }, "the terminal event");
+  const outcome = isOld && end.outcome === "success" ? undefined : end.outcome;
   assert.equal(last.outcome?.type, outcome, "outcome");
   const open = end.outcome === "interrupt" ? (end.ids ?? interruptIds(after.state)) : [];
   same((last.outcome?.interrupts ?? []).map(({ id }) => id).sort(), open.sort(), "interrupt ids");
@@ -148,6 +156,7 @@ function count({ events }, type) {
 
 const success = { outcome: "success" };
 const interrupt = { outcome: "interrupt" };
+const cancelled = { outcome: "cancelled" };
 
 // ---------------------------------------------------------------- the runs
 function oneTurn({ server, Client }) {
@@ -433,6 +442,21 @@ function secondTurn({ server, Client }) {
     const done = await run(client, success);
     same(done.after.state.values.messages.length, 2, "messages of the thread");
     assert.notEqual(client.messages.at(-1).id, before);
+  });
+
+  test("after one that was cancelled", async () => {
+    const client = new Client("slow", { state: { steps: 100, delay: 0.5 } });
+    let started, stopped;
+    const onEvent = ({ type, metadata }) => {
+      if (type === "RUN_STARTED") started = metadata.langgraph;
+      // A step has just ended and the next one sleeps: nothing is committed while the cancel is on its way.
+      if (type === "STATE_DELTA") stopped ??= cancel(server, started.thread_id, started.run_id);
+    };
+    const done = await run(client, cancelled, { onEvent });
+    await stopped;
+    assert.equal(done.after.thread.status, EXPECTED[server.name].cancelled);
+    client.setState({ ...client.state, steps: 1 });
+    await run(client, success);
   });
 
   test("after one that failed", async () => {

@@ -50,11 +50,14 @@ export function clientOf(server, generation) {
     }
 
     /** Run once: what the client held before, what was on the wire, what subscribers saw, why the client refused it if it did. */
-    async record({ runId = randomUUID(), resume } = {}) {
+    async record({ runId = randomUUID(), resume, onEvent } = {}) {
       const sent = { messages: structuredClone(this.messages), state: structuredClone(this.state) };
       const before = await readThread(server, this.threadId);
       const events = [];
-      const seen = ({ event }) => void events.push(structuredClone(event));
+      const seen = ({ event }) => {
+        events.push(structuredClone(event));
+        onEvent?.(event);
+      };
       const refused = await this.runAgent({ runId, resume }, { onEvent: seen }).then(() => undefined, (error) => error);
       const body = (await this.body) ?? "";
       bodies.push({ name: `${server.name}, ${this.graph}, ${generation.version}`, agent: this.graph, body });
@@ -62,6 +65,12 @@ export function clientOf(server, generation) {
       return { runId, sent, before, events, refused, body, wire: frames(body), after };
     }
   };
+}
+
+/** Have LangGraph cancel a run. */
+export async function cancel(server, threadId, runId) {
+  const response = await fetch(`${server.langgraph}/threads/${threadId}/runs/${runId}/cancel`, { method: "POST" });
+  if (!response.ok) throw new Error(`POST cancel: ${response.status} ${await response.text()}`);
 }
 
 /** The `data` of each frame of an SSE body, as text. */
