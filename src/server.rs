@@ -15,7 +15,6 @@ mod info;
 mod limits;
 mod reject;
 mod request;
-mod socket;
 mod stop;
 mod wire;
 

@@ -11,6 +11,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http_body_util::BodyExt;
 use reqwest::header::{
     CONTENT_LOCATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION,
 };
@@ -110,7 +111,9 @@ pub struct RunStream {
 }
 
 /// The bytes of a run's stream, as they come. Dropping it closes the connection.
-pub struct Body(Response);
+///
+/// Not the response: its headers would keep the connection's first read buffer, 8 KiB a run.
+pub struct Body(reqwest::Body);
 
 /// Which runs of a thread are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -348,7 +351,7 @@ async fn streamed(request: RequestBuilder) -> Result<RunStream, Error> {
     if !content_type.trim_start().to_ascii_lowercase().starts_with("text/event-stream") {
         return Err(Error::NotAnEventStream { content_type: content_type.to_owned() });
     }
-    Ok(RunStream { run_id: run_id(response.headers()), body: Body(response) })
+    Ok(RunStream { run_id: run_id(response.headers()), body: Body(response.into()) })
 }
 
 /// Reads one bounded answer to its end.
@@ -430,7 +433,13 @@ fn causes(error: &reqwest::Error) -> String {
 impl Body {
     /// The next bytes; `None` at the end. May be dropped while it waits.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
-        self.0.chunk().await.map_err(|error| failure(&error, SILENCE_TIMEOUT))
+        while let Some(frame) = self.0.frame().await {
+            let frame = frame.map_err(|error| failure(&error, SILENCE_TIMEOUT))?;
+            if let Ok(bytes) = frame.into_data() {
+                return Ok(Some(bytes));
+            }
+        }
+        Ok(None)
     }
 }
 
