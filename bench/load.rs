@@ -24,8 +24,11 @@ mod table;
 mod text;
 #[path = "load/upstream.rs"]
 mod upstream;
+#[path = "load/watched.rs"]
+mod watched;
 
 use std::env;
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
@@ -44,6 +47,7 @@ const FULL: Sizes = Sizes {
     flat_tokens: 1_000,
     single_tokens: 50_000,
     idle_runs: 1_000,
+    viewers: 1_000,
     starts: 50,
 };
 
@@ -55,6 +59,7 @@ const QUICK: Sizes = Sizes {
     flat_tokens: 200,
     single_tokens: 10_000,
     idle_runs: 200,
+    viewers: 200,
     starts: 5,
 };
 
@@ -68,10 +73,8 @@ fn main() -> ExitCode {
     let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
     let done = match &*arguments {
         ["upstream"] => block_on(upstream::run()),
-        ["floor", upstream] => match upstream.parse() {
-            Ok(upstream) => block_on(floor::run(upstream)),
-            Err(_) => Err(format!("{upstream} is no address").into()),
-        },
+        ["floor", upstream] => at(upstream, floor::run),
+        ["watched", upstream] => at(upstream, watched::run),
         ["measure"] => block_on(measure(FULL)),
         ["measure", "--quick"] => block_on(measure(QUICK)),
         [] | ["--quick"] => Err(again("measure", &arguments)),
@@ -99,6 +102,17 @@ fn again(role: &str, arguments: &[&str]) -> Fault {
         .args(arguments)
         .exec()
         .into()
+}
+
+/// Runs a role in front of the upstream at an address.
+fn at<F>(upstream: &str, role: impl FnOnce(SocketAddr) -> F) -> Result<(), Fault>
+where
+    F: Future<Output = Result<(), Fault>>,
+{
+    match upstream.parse() {
+        Ok(upstream) => block_on(role(upstream)),
+        Err(_) => Err(format!("{upstream} is no address").into()),
+    }
 }
 
 /// A runtime as the gateway's: a thread for each core.

@@ -112,6 +112,20 @@ pub(crate) async fn run(
     read.map_err(|fault| format!("run {thread}: {fault}").into())
 }
 
+/// Joins a run that is under way, at a path of the target, and reads it to its end.
+pub(crate) async fn view(
+    target: Target,
+    path: &'static str,
+    tokens: u64,
+    progress: &Progress,
+) -> Result<Heard, Fault> {
+    let read = async {
+        let response = post(target.address, path, String::new()).await?;
+        read(response, target.wire, tokens, progress).await
+    };
+    tokio::time::timeout(PATIENCE, read).await.unwrap_or_else(|late| Err(late.into()))
+}
+
 /// Reads a stream to its end: a whole one, with so many tokens.
 async fn read(
     mut response: Response<Incoming>,

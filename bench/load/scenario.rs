@@ -14,6 +14,7 @@ use crate::process::Process;
 use crate::script::Script;
 use crate::table::{Figures, Metric, Path, float, percentile};
 use crate::upstream::END_IDLE;
+use crate::watched::VIEW;
 
 /// How much is measured.
 #[derive(Clone, Copy)]
@@ -26,6 +27,8 @@ pub(crate) struct Sizes {
     pub(crate) flat_tokens: u64,
     pub(crate) single_tokens: u64,
     pub(crate) idle_runs: usize,
+    /// Of one idle run.
+    pub(crate) viewers: usize,
     /// Runs of one token, one after the other.
     pub(crate) starts: u64,
 }
@@ -119,6 +122,9 @@ impl Bench {
             drop(floor);
             let gateway = self.gateway()?;
             self.idle(Way::through(Path::Gateway, Wire::Agui, &gateway)).await?;
+            drop(gateway);
+            let watched = self.watched()?;
+            self.viewers(Way::through(Path::Gateway, Wire::Agui, &watched)).await?;
         }
         let Self { sizes: _, upstream: _, figures, runs, tokens } = self;
         Ok(Outcome { figures, runs, tokens })
@@ -205,7 +211,7 @@ impl Bench {
         // What a process sets up for its first run is not a run's weight.
         self.crowd(way, [SHORT]).finish().await?;
         let before = way.resident()?;
-        let script = Script { is_idle: true, ..SHORT };
+        let script = Script::idle();
         let mut crowd = Crowd::default();
         for wave in 1..=self.sizes.idle_runs.div_ceil(WAVE) {
             self.join(&mut crowd, way, std::iter::repeat_n(script, WAVE));
@@ -213,13 +219,56 @@ impl Bench {
         }
         sleep(SETTLE).await;
         let after = way.resident()?;
-        let ended = client::post(self.upstream.address(), END_IDLE, String::new()).await?;
-        ended.into_body().collect().await?;
+        self.end_idle().await?;
         let runs = crowd.finish().await?.len() as u64;
 
         let grown = float(after.saturating_sub(before)) / 1024.0;
         self.figures.add(Metric::IdleRun, way.path, grown / float(runs));
         self.figures.add(Metric::IdleWhole, way.path, float(after) / 1024.0 / 1024.0);
+        Ok(())
+    }
+
+    /// Many viewers of one run that says nothing: what each of them weighs.
+    async fn viewers(&mut self, way: Way<'_>) -> Result<(), Fault> {
+        // The run was started by the process itself.
+        self.runs += 1;
+        let mut crowd = Crowd::default();
+        // What a process sets up for its first viewers is not a viewer's weight.
+        self.look_on(&mut crowd, way, WAVE).await?;
+        let before = way.resident()?;
+        for _ in 0..self.sizes.viewers.div_ceil(WAVE) {
+            self.look_on(&mut crowd, way, WAVE).await?;
+        }
+        sleep(SETTLE).await;
+        let after = way.resident()?;
+        let viewers = crowd.runs.len() - WAVE;
+        self.end_idle().await?;
+        crowd.finish().await?;
+        let grown = float(after.saturating_sub(before)) / 1024.0;
+        self.figures.add(Metric::Viewer, way.path, grown / float(viewers as u64));
+        Ok(())
+    }
+
+    async fn look_on(
+        &mut self,
+        crowd: &mut Crowd,
+        way: Way<'_>,
+        viewers: usize,
+    ) -> Result<(), Fault> {
+        for _ in 0..viewers {
+            let progress = Arc::clone(&crowd.progress);
+            let tokens = Script::idle().tokens;
+            self.tokens += tokens;
+            let view = async move { client::view(way.target, VIEW, tokens, &progress).await };
+            crowd.runs.spawn(view);
+        }
+        let all = crowd.runs.len();
+        crowd.until(|progress| progress.started.load(Ordering::Relaxed) == all).await
+    }
+
+    async fn end_idle(&self) -> Result<(), Fault> {
+        let ended = client::post(self.upstream.address(), END_IDLE, String::new()).await?;
+        ended.into_body().collect().await?;
         Ok(())
     }
 
@@ -254,6 +303,11 @@ impl Bench {
     fn floor(&self) -> Result<Process, Fault> {
         let upstream = self.upstream.address().to_string();
         Process::start("floor", std::env::current_exe()?, &["floor", &upstream])
+    }
+
+    fn watched(&self) -> Result<Process, Fault> {
+        let upstream = self.upstream.address().to_string();
+        Process::start("watched", std::env::current_exe()?, &["watched", &upstream])
     }
 
     fn gateway(&self) -> Result<Process, Fault> {

@@ -54,6 +54,11 @@ struct Around(String, String);
 // === impl Script ===
 
 impl Script {
+    /// A run that says nothing till it is told to end, and then one token.
+    pub(crate) const fn idle() -> Self {
+        Self { tokens: 1, interval_us: 0, pause_us: 0, is_idle: true, lost: None }
+    }
+
     /// From one token to the next, if they are to be paced.
     pub(crate) fn interval(&self) -> Option<Duration> {
         (self.interval_us > 0).then(|| Duration::from_micros(self.interval_us))

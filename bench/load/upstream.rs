@@ -126,8 +126,13 @@ impl Server {
                 let run = json!({ "run_id": run, "thread_id": thread, "status": status });
                 (StatusCode::OK, run)
             }
-            (&Method::POST, ["assistants", "search"]) => (StatusCode::OK, json!([])),
-            (&Method::GET, ["info"]) => (StatusCode::OK, json!({ "version": "0.16.7" })),
+            (&Method::POST, ["assistants", "search"]) => {
+                (StatusCode::OK, json!([{ "assistant_id": "a", "graph_id": "agent" }]))
+            }
+            (&Method::GET, ["info"]) => {
+                let info = json!({ "version": "0.16.7", "langgraph_py_version": "1.2.22" });
+                (StatusCode::OK, info)
+            }
             (&Method::GET, ["ok"]) => (StatusCode::OK, json!({ "ok": true })),
             (&Method::POST, ["idle", "end"]) => {
                 std::mem::take(&mut *lock(&self.idle)).cancel();
