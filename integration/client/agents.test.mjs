@@ -12,9 +12,9 @@ import { bodies, cancel, clientOf, GENERATIONS, readThread, SERVERS } from "./ga
 import { exact, firstDifference, interruptIds, ofClient, ofThread, stateOf } from "./thread.mjs";
 
 const TERMINAL = ["RUN_FINISHED", "RUN_ERROR"];
-const OPTIONS = { concurrency: 8, timeout: 60_000 };
+const OPTIONS = { concurrency: 8, timeout: 120_000 }; // of a suite and of each test: a suite takes 8 s, on a busy machine 20
 const PATCHES_BYTES = 10_000; // of a run that changes a few rows of a big state
-const VALIDATE_MS = 120_000; // some 200 streams
+const VALIDATE_MS = 120_000; // of 230 streams, which take 3 s
 const LEFT_RUN_MS = 20_000; // a run of one second, on a busy machine
 
 /** Where the two servers differ. */
