@@ -26,10 +26,13 @@
 //! - [`agents`]: who can be run, under which names.
 //! - [`runs`]: the runs being read, from upstream's bytes to the events that each reader pulls.
 //! - [`server`]: connections, routes, bodies.
+//! - [`demo`]: a scripted LangGraph server. It is the other side of the wire, and shares no
+//!   understanding of LangGraph with the rest.
 //! - [`config`], [`cli`]: what the operator says. [`check`]: whether it will work.
 //!
-//! A module imports only from lower ranks: json, sse < langgraph < run < agui < upstream < agents,
-//! runs < server < config, cli, check. Those up to agui are pure. `tests/tidy.rs` holds both.
+//! A module imports only from lower ranks: json, sse < langgraph < run < agui < upstream, demo <
+//! agents, runs < server < config, cli, check. Those up to agui are pure. `tests/tidy.rs` holds
+//! both.
 //!
 //! # What always holds
 //!
@@ -50,6 +53,7 @@ pub mod agui;
 pub mod check;
 pub mod cli;
 pub mod config;
+pub mod demo;
 pub mod json;
 pub mod langgraph;
 pub mod run;

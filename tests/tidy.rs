@@ -20,6 +20,7 @@ const RANKS: &[(&str, u8)] = &[
     ("run", 2),
     ("agui", 3),
     ("acp", 3),
+    ("demo", 4),
     ("upstream", 4),
     ("metrics", 4),
     ("agents", 5),

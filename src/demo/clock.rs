@@ -1,0 +1,126 @@
+//! The demo's time and ids: the wall clock is read once, everything else is counted from there.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::time::Instant;
+use uuid::Uuid;
+
+/// The time and the ids of one demo.
+///
+/// Records carry wall time, but it is read only when the demo begins: from there tokio's clock
+/// goes on, which tests hold. Ids are told apart by a count under that beginning, not by chance:
+/// nothing in a demo is secret, and a crate for randomness would serve nothing else.
+#[derive(Debug)]
+pub(super) struct Clock {
+    /// Since the Unix epoch.
+    began: Duration,
+    since: Instant,
+    count: AtomicU64,
+}
+
+/// A moment of wall time, in microseconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Moment(u64);
+
+// === impl Clock ===
+
+impl Clock {
+    pub(super) fn new() -> Self {
+        #[expect(clippy::disallowed_methods, reason = "records of a server carry wall time")]
+        let now = SystemTime::now();
+        // A clock from before 1970 counts from there.
+        let began = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { began, since: Instant::now(), count: AtomicU64::new(0) }
+    }
+
+    pub(super) fn now(&self) -> Moment {
+        let now = self.began + self.since.elapsed();
+        Moment(u64::try_from(now.as_micros()).unwrap_or(u64::MAX))
+    }
+
+    /// A new id in the form of a `UUIDv7`: ids sort by the time they were made at, as the Python
+    /// server's do.
+    pub(super) fn id(&self) -> Uuid {
+        let count = self.count.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{}:{count}", self.began.as_nanos());
+        let hash = Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes());
+        let mut rest = [0; 10];
+        for (byte, hashed) in rest.iter_mut().zip(hash.as_bytes()) {
+            *byte = *hashed;
+        }
+        // The first twelve bits behind the time tell ids of one millisecond apart, in order.
+        let [high, low, ..] = &mut rest;
+        [.., *high, *low] = count.to_be_bytes();
+        uuid::Builder::from_unix_timestamp_millis(self.now().millis(), &rest).into_uuid()
+    }
+}
+
+// === impl Moment ===
+
+impl Moment {
+    pub(super) fn millis(self) -> u64 {
+        self.0 / 1_000
+    }
+}
+
+/// As Python prints a time in UTC: `2026-11-22T05:06:24.668430+00:00`.
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0 / 1_000_000;
+        let (days, second) = (seconds / 86_400, seconds % 86_400);
+        let (year, month, day) = date(days);
+        let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+        let micros = self.0 % 1_000_000;
+        write!(
+            f,
+            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}+00:00"
+        )
+    }
+}
+
+/// The Gregorian date of a day since 1970-01-01. Years begin in March here, so that a leap day is
+/// the last day of one; eras have 400 of them.
+fn date(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, carry) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    (era * 400 + year + carry, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn a_moment_is_printed_as_python_does() {
+        for (seconds, expected) in [
+            (0, "1970-01-01T00:00:00.000007+00:00"),
+            (951_782_399, "2000-02-28T23:59:59.000007+00:00"),
+            (951_782_400, "2000-02-29T00:00:00.000007+00:00"),
+            (1_795_323_984, "2026-11-22T05:06:24.000007+00:00"),
+            (4_107_542_400, "2100-03-01T00:00:00.000007+00:00"),
+        ] {
+            assert_eq!(Moment(seconds * 1_000_000 + 7).to_string(), expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn ids_are_unique_and_sort_by_time() {
+        tokio::time::pause();
+        let clock = Clock::new();
+        let mut ids: Vec<_> = (0..1_000).map(|_| clock.id()).collect();
+        tokio::time::advance(Duration::from_millis(1)).await;
+        ids.push(clock.id());
+        assert!(ids.iter().all(|id| id.get_version_num() == 7));
+        assert!(ids.is_sorted());
+        assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len());
+    }
+}

@@ -1,0 +1,77 @@
+//! Everything that the demo remembers: its threads, and which runs can still be replayed.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::clock::Clock;
+use super::run::Run;
+use super::state::Values;
+use super::thread::Thread;
+use super::wire::Refusal;
+use super::{MAX_REPLAYS, MAX_THREADS, WATCHED_ID};
+
+/// The threads by id.
+#[derive(Debug, Default)]
+pub(super) struct Store {
+    threads: HashMap<Uuid, Thread>,
+    /// Runs that are over and still hold what they said, oldest first.
+    replays: VecDeque<Arc<Run>>,
+}
+
+// === impl Store ===
+
+impl Store {
+    pub(super) fn thread(&self, id: Uuid) -> Result<&Thread, Refusal> {
+        self.threads.get(&id).ok_or_else(|| Refusal::no_thread(id))
+    }
+
+    pub(super) fn thread_mut(&mut self, id: Uuid) -> Result<&mut Thread, Refusal> {
+        self.threads.get_mut(&id).ok_or_else(|| Refusal::no_thread(id))
+    }
+
+    pub(super) fn has(&self, id: Uuid) -> bool {
+        self.threads.contains_key(&id)
+    }
+
+    /// Makes a thread, in place of the one that has been idle for longest if there are too many.
+    pub(super) fn create(
+        &mut self,
+        id: Uuid,
+        metadata: Values,
+        clock: &Clock,
+    ) -> Result<&mut Thread, Refusal> {
+        if self.threads.len() >= MAX_THREADS {
+            let idle = self.threads.values().filter(|t| t.id != WATCHED_ID && !t.is_busy());
+            let Some(oldest) = idle.min_by_key(|thread| thread.updated_at).map(|t| t.id) else {
+                let detail = format!("the demo has {MAX_THREADS} threads and all are busy");
+                return Err(Refusal::full(detail));
+            };
+            self.threads.remove(&oldest);
+        }
+        Ok(self.threads.entry(id).or_insert_with(|| Thread::new(id, metadata, clock)))
+    }
+
+    pub(super) fn remove(&mut self, id: Uuid) -> Result<Thread, Refusal> {
+        self.threads.remove(&id).ok_or_else(|| Refusal::no_thread(id))
+    }
+
+    pub(super) fn threads(&self) -> impl Iterator<Item = &Thread> {
+        self.threads.values()
+    }
+
+    pub(super) fn live_runs(&self) -> usize {
+        self.threads.values().map(Thread::live_runs).sum()
+    }
+
+    /// A run is over: it can be replayed until too many others are.
+    pub(super) fn keep_replay(&mut self, run: &Arc<Run>) {
+        self.replays.push_back(Arc::clone(run));
+        if self.replays.len() > MAX_REPLAYS
+            && let Some(oldest) = self.replays.pop_front()
+        {
+            oldest.forget();
+        }
+    }
+}
