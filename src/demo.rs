@@ -23,6 +23,8 @@
 //!   with 503, a state too large fails its run.
 //! - The middleware of a real `approval` keeps a private key in the state for edited calls; here
 //!   the edited call is kept with the task. A resume that finds nothing to resume ends the run.
+//! - Records show what a client sent and what tells things apart, not the server's own internals
+//!   (`langgraph_request_id`, `__request_start_time_ms__` and the like).
 //! - The join of a run that is over tells that run's last state, not the thread's.
 //! - Schemas are short, and the detail of a 422 about a body's form has other words.
 

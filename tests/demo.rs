@@ -951,7 +951,9 @@ async fn each_superstep_is_a_checkpoint_and_a_run_can_begin_at_any() {
 
     let at = judge::string(&first["checkpoint_id"]);
     assert_eq!(all[7]["checkpoint_id"], at);
-    assert_eq!(served.get(&format!("/threads/{THREAD}/state/{at}")).await, first);
+    let there = served.get(&format!("/threads/{THREAD}/state/{at}")).await;
+    assert_eq!(there["values"], first["values"]);
+    assert_eq!(there["checkpoint"], json!({"checkpoint_id": at, "thread_id": THREAD}));
     let asked = json!({"checkpoint": {"checkpoint_id": at}});
     assert_eq!(served.post(&format!("/threads/{THREAD}/state/checkpoint"), asked).await, first);
     let nowhere = served.get(&format!("/threads/{THREAD}/state/{NOBODY}")).await;

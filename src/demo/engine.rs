@@ -7,7 +7,7 @@ use super::request::{Begin, Mode};
 use super::run::Run;
 use super::script::{Act, Due, End, Line, Stage, Word};
 use super::state::{self, Exception, Values};
-use super::thread::{Checkpoint, Draft, Interrupt, Task};
+use super::thread::{Checkpoint, Draft, Interrupt, Task, Thread};
 use super::{MAX_STATE_BYTES, Server};
 
 /// A run that is being played.
@@ -72,30 +72,49 @@ impl Play<'_> {
             None => thread.newest(),
         };
         let base = base.cloned();
-        let (started, input) = match (&self.run.order.begin, base) {
+        match (&self.run.order.begin, base) {
             (Begin::Input(input), base) => {
-                let step = base.as_ref().map_or(-1, |base| base.step + 1);
-                let (parent, values) = match base {
-                    Some(base) => (Some(base.id), base.values),
-                    None => (None, empty()),
-                };
-                let run = Some(self.run);
-                let due = vec![Due::pull("__start__")];
-                let source = "input";
-                let kept = values.clone();
-                let draft = Draft { parent, values: kept, due, source, step, run };
-                let (checkpoint, tasks) = thread.add_checkpoint(draft, &self.server.clock);
-                (Position { checkpoint, values, tasks, step }, input.clone())
+                let started = self.enter(thread, base);
+                self.take_in(thread, started, input.clone())
             }
             (Begin::Resume(_) | Begin::Continue, None) => {
                 let message = "Received no input for __start__".to_owned();
-                return Err(Exception { kind: "EmptyInputError", message });
+                Err(Exception { kind: "EmptyInputError", message })
             }
             (Begin::Resume(_) | Begin::Continue, Some(base)) => match starting(&base) {
-                Some(input) => (Position::at(base), input),
-                None => return Ok(Position::at(base)),
+                Some(input) => self.take_in(thread, Position::at(base), input),
+                None => Ok(Position::at(base)),
             },
+        }
+    }
+
+    /// Makes the checkpoint that is about to take the input.
+    fn enter(self, thread: &mut Thread, base: Option<Checkpoint>) -> Position {
+        let step = base.as_ref().map_or(-1, |base| base.step + 1);
+        let (parent, values) = match base {
+            Some(base) => (Some(base.id), base.values),
+            None => (None, empty()),
         };
+        let draft = Draft {
+            parent,
+            values: values.clone(),
+            due: vec![Due::pull("__start__")],
+            source: "input",
+            step,
+            run: Some(self.run),
+        };
+        let (checkpoint, tasks) = thread.add_checkpoint(draft, &self.server.clock);
+        Position { checkpoint, values, tasks, step }
+    }
+
+    /// Lays the input over the state.
+    fn take_in(
+        self,
+        thread: &mut Thread,
+        started: Position,
+        input: Value,
+    ) -> Result<Position, Exception> {
+        let (graph, clock) = (self.run.order.graph, &self.server.clock);
         for task in &started.tasks {
             thread.note(started.checkpoint, task.id, |task| task.result = input.clone());
         }
@@ -103,20 +122,19 @@ impl Play<'_> {
             let message = format!("Expected dict, got {input}");
             return Err(Exception { kind: "InvalidUpdateError", message });
         };
-        let mut values = started.values;
-        let channels = self.run.order.graph.channels();
-        state::apply(&mut values, channels, &update, &self.server.clock)?;
+        let (mut values, step) = (started.values, started.step + 1);
+        state::apply(&mut values, graph.channels(), &update, clock)?;
         fit(&values)?;
         let draft = Draft {
             parent: Some(started.checkpoint),
             values: values.clone(),
-            due: vec![self.run.order.graph.entry()],
+            due: vec![graph.entry()],
             source: "loop",
-            step: started.step + 1,
+            step,
             run: Some(self.run),
         };
-        let (checkpoint, tasks) = thread.add_checkpoint(draft, &self.server.clock);
-        Ok(Position { checkpoint, values, tasks, step: started.step + 1 })
+        let (checkpoint, tasks) = thread.add_checkpoint(draft, clock);
+        Ok(Position { checkpoint, values, tasks, step })
     }
 
     /// Lets all that is due act, at once; `None` if the run stops there to ask.

@@ -23,7 +23,7 @@ struct Query(HashMap<String, String>);
 
 pub(super) fn all(server: &Arc<Server>) -> Router {
     Router::new()
-        .route("/ok", get(async || answer(&json!({"ok": true}))))
+        .route("/ok", get(async || answer(&json!({"ok": true, "services": {}}))))
         .route("/info", get(async || info()))
         .route("/assistants/search", post(assistants::search))
         .route("/assistants/count", post(assistants::count))

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::request::{IfNotExists, Multitask, RunBody};
 use super::run::{Action, Run, Status, Stop};
 use super::script::{Graph, watched_request};
-use super::state::{Exception, Values, messages};
+use super::state::{Exception, Values, merged, messages};
 use super::thread::{Error, Rest, Thread};
 use super::wire::Refusal;
 use super::{MAX_LIVE_RUNS, Server, WATCHED_ID, engine};
@@ -41,7 +41,7 @@ impl Server {
         let thread = store.thread_mut(id)?;
         self.make_room(thread, order.multitask)?;
         let graph = order.graph;
-        thread.config = json!({"configurable": order.configurable()});
+        thread.config = merged(Value::Object(order.config.clone()), json!({"configurable": {}}));
         let mut metadata = Values::from_iter([("created_by".to_owned(), json!("system"))]);
         metadata.extend(thread.metadata.clone());
         for (name, value) in [

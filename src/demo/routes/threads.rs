@@ -170,7 +170,10 @@ pub(super) async fn state_at(
     State(server): State<Arc<Server>>,
     Path((thread, checkpoint)): Path<(String, String)>,
 ) -> Result<Response, Refusal> {
-    state_there(&server, &thread, &checkpoint)
+    let state = state_there(&server, &thread, &checkpoint)?;
+    // Asked this way, the real server names no namespace in the checkpoint.
+    let place = json!({"checkpoint_id": state.get("checkpoint_id"), "thread_id": thread});
+    Ok(answer(&merged(state, json!({"checkpoint": place}))))
 }
 
 pub(super) async fn state_of(
@@ -179,21 +182,17 @@ pub(super) async fn state_of(
     request: Request,
 ) -> Result<Response, Refusal> {
     let asked: StateOf = wire::read(request).await?;
-    state_there(&server, &thread, &asked.checkpoint.checkpoint_id.unwrap_or_default())
+    let checkpoint = asked.checkpoint.checkpoint_id.unwrap_or_default();
+    Ok(answer(&state_there(&server, &thread, &checkpoint)?))
 }
 
-fn state_there(server: &Server, thread: &str, checkpoint: &str) -> Result<Response, Refusal> {
+/// The state at a checkpoint. One that is not there has nothing in it but its name.
+fn state_there(server: &Server, thread: &str, checkpoint: &str) -> Result<Value, Refusal> {
     let (id, checkpoint) = (uuid("thread", thread)?, uuid("checkpoint", checkpoint)?);
     let store = server.store();
     let thread = store.thread(id)?;
-    if let Some(checkpoint) = thread.checkpoint(checkpoint) {
-        return Ok(answer(&thread.state(Some(checkpoint))));
-    }
-    // One that is not there is shown as asked for, with nothing in it.
-    let (id, checkpoint) = (id.to_string(), checkpoint.to_string());
-    let place = json!({"checkpoint_id": checkpoint, "thread_id": id});
-    let asked = json!({"checkpoint": place, "checkpoint_id": checkpoint});
-    Ok(answer(&merged(thread.state(None), asked)))
+    let name = json!({"checkpoint_id": checkpoint.to_string()});
+    Ok(merged(thread.state(thread.checkpoint(checkpoint)), name))
 }
 
 pub(super) async fn update(
