@@ -45,6 +45,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
@@ -69,12 +70,16 @@ pub const GRAPHS: [(&str, &str); 4] = {
     [a.told(), b.told(), c.told(), d.told()]
 };
 
-/// The largest request that is read. The gateway takes ten times as much, for attachments; a demo
-/// has no use for them.
-const MAX_BODY_BYTES: usize = 1024 * 1024;
+/// The largest request that is read: a message with a small picture. The gateway takes twenty
+/// times as much; a script has no use for it.
+const MAX_BODY_BYTES: usize = 512 * 1024;
 
 /// The largest state of a thread: every superstep tells and keeps it whole.
-const MAX_STATE_BYTES: usize = 1024 * 1024;
+const MAX_STATE_BYTES: usize = 512 * 1024;
+
+/// How many bytes threads may hold together: states, and what runs were asked for. It is some
+/// thousand turns; the thread that is idle for longest makes room.
+const MAX_STORE_BYTES: usize = 32 * 1024 * 1024;
 
 /// How many threads are kept. The one that is idle for longest makes room.
 const MAX_THREADS: usize = 100;
@@ -82,22 +87,22 @@ const MAX_THREADS: usize = 100;
 /// How many checkpoints of a thread are kept: some twenty turns, or forty background runs.
 const MAX_CHECKPOINTS: usize = 160;
 
-/// How many bytes the states of a thread's checkpoints may have together: a hundred full threads
-/// stay below half a gigabyte.
+/// How many bytes the checkpoints of a thread may have together: one thread alone is not to fill
+/// the store.
 const MAX_CHECKPOINT_BYTES: usize = 4 * 1024 * 1024;
 
-/// How many run records of a thread are kept.
+/// How many run records of a thread are kept: several pages of a list.
 const MAX_RUNS_KEPT: usize = 50;
 
-/// How many runs wait or run at once, on all threads: each is a task that does little but sleep.
-const MAX_LIVE_RUNS: usize = 100;
+/// How many runs wait or run at once, on all threads: more than anybody watches.
+const MAX_LIVE_RUNS: usize = 50;
 
-/// How many finished runs can be replayed.
+/// How many finished runs can be replayed: what a viewer may have missed.
 const MAX_REPLAYS: usize = 32;
 
 /// How many bytes a run's log holds: the states of seven supersteps, and the tokens. Older parts
 /// than that cannot be replayed.
-const MAX_LOG_BYTES: usize = 8 * 1024 * 1024;
+const MAX_LOG_BYTES: usize = 4 * 1024 * 1024;
 
 /// The versions that the demo imitates.
 const API_VERSION: &str = "0.16.7";
@@ -151,6 +156,8 @@ impl Demo {
     /// demo goes down. Without it the demo only answers.
     pub async fn run_background(&self) {
         let mut ticks = tokio::time::interval(BACKGROUND_PERIOD);
+        // A machine that slept has nothing to catch up on.
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
             tokio::select! {
                 () = self.0.shutdown.cancelled() => return,

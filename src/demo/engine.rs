@@ -310,7 +310,7 @@ fn starting(base: &Checkpoint) -> Option<Value> {
 }
 
 fn fit(values: &Values) -> Result<(), Exception> {
-    let bytes = json!(values).to_string().len();
+    let bytes = state::size(values);
     if bytes <= MAX_STATE_BYTES {
         return Ok(());
     }

@@ -222,6 +222,10 @@ impl Order {
         own.cloned().unwrap_or_default()
     }
 
+    pub(super) fn size(&self) -> usize {
+        self.kwargs(Values::new(), &self.metadata).to_string().len()
+    }
+
     pub(super) fn tokens(&self) -> Tokens {
         if self.modes.has(Mode::Messages) { Tokens::Asked } else { Tokens::Unasked }
     }

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::MAX_LOG_BYTES;
 use super::clock::{Clock, Moment};
 use super::request::{Mode, Order};
-use super::state::{Exception, Values};
+use super::state::{Exception, Values, size};
 use super::wire;
 
 /// A run.
@@ -29,6 +29,8 @@ pub(super) struct Run {
     pub(super) order: Order,
     /// The thread's, the graph's and the client's, merged.
     pub(super) metadata: Values,
+    /// What the run was asked for, with its metadata.
+    pub(super) bytes: usize,
     created_at: Moment,
     /// A std mutex: it is held for some lines, never across an await.
     progress: Mutex<Progress>,
@@ -122,6 +124,7 @@ impl Run {
         Self {
             id,
             thread_id,
+            bytes: size(&metadata) + order.size(),
             order,
             metadata,
             created_at: now,

@@ -144,6 +144,12 @@ pub(super) fn merged(mut base: Value, more: Value) -> Value {
     base
 }
 
+/// How large values are, as they would be told.
+pub(super) fn size(values: &Values) -> usize {
+    // Values always serialise.
+    serde_json::to_string(values).map_or(0, |text| text.len())
+}
+
 /// The messages of a thread.
 pub(super) fn messages(values: &Values) -> &[Value] {
     values.get("messages").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()

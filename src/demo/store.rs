@@ -10,7 +10,7 @@ use super::run::Run;
 use super::state::Values;
 use super::thread::Thread;
 use super::wire::Refusal;
-use super::{MAX_REPLAYS, MAX_THREADS, WATCHED_ID};
+use super::{MAX_REPLAYS, MAX_STORE_BYTES, MAX_THREADS, WATCHED_ID};
 
 /// The threads by id.
 #[derive(Debug, Default)]
@@ -35,22 +35,39 @@ impl Store {
         self.threads.contains_key(&id)
     }
 
-    /// Makes a thread, in place of the one that has been idle for longest if there are too many.
+    /// Makes a thread.
     pub(super) fn create(
         &mut self,
         id: Uuid,
         metadata: Values,
         clock: &Clock,
     ) -> Result<&mut Thread, Refusal> {
-        if self.threads.len() >= MAX_THREADS {
-            let idle = self.threads.values().filter(|t| t.id != WATCHED_ID && !t.is_busy());
-            let Some(oldest) = idle.min_by_key(|thread| thread.updated_at).map(|t| t.id) else {
-                let detail = format!("the demo has {MAX_THREADS} threads and all are busy");
-                return Err(Refusal::full(detail));
+        self.make_room(MAX_THREADS - 1, None)?;
+        Ok(self.threads.entry(id).or_insert_with(|| Thread::new(id, metadata, clock)))
+    }
+
+    /// Makes room for what a thread's run will bring.
+    pub(super) fn make_room_for(&mut self, thread: Uuid) -> Result<(), Refusal> {
+        self.make_room(MAX_THREADS, Some(thread))
+    }
+
+    /// Drops the threads that have been idle for longest, until there are few and small enough.
+    fn make_room(&mut self, threads: usize, needed: Option<Uuid>) -> Result<(), Refusal> {
+        while self.threads.len() > threads || self.bytes() > MAX_STORE_BYTES {
+            let is_spare = |thread: &&Thread| {
+                thread.id != WATCHED_ID && Some(thread.id) != needed && !thread.is_busy()
+            };
+            let spare = self.threads.values().filter(is_spare);
+            let Some(oldest) = spare.min_by_key(|thread| thread.updated_at).map(|t| t.id) else {
+                return Err(Refusal::full("the demo is full, and all its threads are busy"));
             };
             self.threads.remove(&oldest);
         }
-        Ok(self.threads.entry(id).or_insert_with(|| Thread::new(id, metadata, clock)))
+        Ok(())
+    }
+
+    fn bytes(&self) -> usize {
+        self.threads.values().map(Thread::bytes).sum()
     }
 
     pub(super) fn remove(&mut self, id: Uuid) -> Result<Thread, Refusal> {

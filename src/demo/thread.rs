@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::clock::{Clock, Moment};
 use super::run::{Run, Status};
 use super::script::{Due, Graph};
-use super::state::{self, Exception, Values, merged};
+use super::state::{self, Exception, Values, merged, size};
 use super::wire::Refusal;
 use super::{MAX_CHECKPOINT_BYTES, MAX_CHECKPOINTS, MAX_RUNS_KEPT};
 
@@ -245,6 +245,13 @@ impl Thread {
         })
     }
 
+    /// What the thread holds: its states, and what its runs were asked for.
+    pub(super) fn bytes(&self) -> usize {
+        let states: usize = self.checkpoints.iter().map(|checkpoint| checkpoint.bytes).sum();
+        let runs: usize = self.runs.iter().map(|run| run.bytes).sum();
+        states + runs + size(&self.metadata)
+    }
+
     /// How many runs wait or run.
     pub(super) fn live_runs(&self) -> usize {
         let is_live = |run: &&Arc<Run>| matches!(run.status(), Status::Pending | Status::Running);
@@ -276,8 +283,7 @@ impl Checkpoint {
             id,
             parent,
             run_id: run.map(|run| run.id),
-            // What was measured is what would be told.
-            bytes: Value::Object(values.clone()).to_string().len(),
+            bytes: size(&values) + size(&metadata),
             values,
             tasks: due.into_iter().enumerate().map(task).collect(),
             step,

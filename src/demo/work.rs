@@ -38,6 +38,7 @@ impl Server {
             }
             store.create(id, Values::new(), &self.clock)?;
         }
+        store.make_room_for(id)?;
         let thread = store.thread_mut(id)?;
         self.make_room(thread, order.multitask)?;
         let graph = order.graph;

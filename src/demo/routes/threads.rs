@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::{Query, contains};
-use crate::demo::Server;
 use crate::demo::request::CheckpointBody;
-use crate::demo::state::{Values, merged};
+use crate::demo::state::{Values, merged, size};
 use crate::demo::thread::Thread;
 use crate::demo::wire::{self, Refusal, answer, page, uuid};
+use crate::demo::{MAX_BODY_BYTES, Server};
 
 #[derive(Debug, Deserialize)]
 struct New {
@@ -143,7 +143,11 @@ pub(super) async fn change(
     let now = server.clock.now();
     let mut store = server.store();
     let thread = store.thread_mut(id)?;
-    thread.metadata.extend(change.metadata.unwrap_or_default());
+    let added = change.metadata.unwrap_or_default();
+    if size(&thread.metadata) + size(&added) > MAX_BODY_BYTES {
+        return Err(Refusal::invalid(format!("metadata of more than {MAX_BODY_BYTES} bytes")));
+    }
+    thread.metadata.extend(added);
     thread.updated_at = now;
     Ok(answer(&thread.record()))
 }
