@@ -278,7 +278,7 @@ impl Client {
     /// The thread's newest state as the server sends it; `None` for a thread that is not there.
     pub async fn thread_state(&self, thread_id: &str) -> Result<Option<String>, Error> {
         match self.get(&["threads", thread_id, "state"]).await {
-            Ok(body) => Ok(Some(body)),
+            Ok(body) => Ok(Some(one_line(body))),
             Err(Error::Status { code: 404, .. }) => Ok(None),
             Err(error) => Err(error),
         }
@@ -362,6 +362,17 @@ async fn answer(request: RequestBuilder) -> Result<String, Error> {
     read(&mut response, MAX_ANSWER_BYTES, &mut body).await?;
     Ok(String::from_utf8(body)
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+}
+
+/// The JavaScript server prints over many lines, and what is kept of a state goes out in frames
+/// and documents of one line.
+fn one_line(body: String) -> String {
+    if !body.contains('\n') {
+        return body;
+    }
+    let mut line = String::with_capacity(body.len());
+    json::compact(&body, &mut line);
+    line
 }
 
 /// The response, if the server does what was asked; else what it says instead.
@@ -526,6 +537,13 @@ mod tests {
             let headers = HeaderMap::from_iter([(name, value.parse().unwrap())]);
             assert_eq!(run_id(&headers).as_deref(), expected, "{value}");
         }
+    }
+
+    #[test]
+    fn a_state_that_is_printed_over_many_lines_becomes_one() {
+        let printed = "{\n  \"a\": [\n    1,\n    \"b \\n c\"\n  ]\n}";
+        assert_eq!(one_line(printed.to_owned()), r#"{"a":[1,"b \n c"]}"#);
+        assert_eq!(one_line("{\"a\": 1}".to_owned()), "{\"a\": 1}");
     }
 
     #[test]

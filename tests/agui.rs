@@ -393,6 +393,7 @@ fn answers_go_up_in_the_form_that_the_interrupt_takes() {
         {"id": "plain", "value": "sure?"},
         {"id": "two", "value": approval(&["send", "delete"])},
         {"id": "one", "value": approval(&["send"])},
+        {"id": "js", "value": {"actionRequests": [{"name": "send", "args": {}}], "reviewConfigs": []}},
     ]}]});
     let resume = |entries: Value| goes_up(&json!({"resume": entries}), &state);
     let entry = |id: &str, payload: Value| json!({"interruptId": id, "status": "resolved", "payload": payload});
@@ -409,6 +410,10 @@ fn answers_go_up_in_the_form_that_the_interrupt_takes() {
         (
             json!([entry("one", json!({"approved": true, "editedArgs": {"to": "b"}}))]),
             json!({"one": {"decisions": [{"type": "edit", "edited_action": {"name": "send", "args": {"to": "b"}}}]}}),
+        ),
+        (
+            json!([entry("js", json!({"approved": true, "editedArgs": {"to": "b"}}))]),
+            json!({"js": {"decisions": [{"type": "edit", "editedAction": {"name": "send", "args": {"to": "b"}}}]}}),
         ),
         (
             json!([entry("two:0", json!({"type": "respond", "message": "later"})), {"interruptId": "two:1", "status": "cancelled"}]),

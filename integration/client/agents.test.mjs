@@ -356,6 +356,17 @@ function interrupts({ server, generation, Client }) {
     assert.deepEqual(results(done), { call_e: false, call_d: false });
   });
 
+  test("two tool calls wait for approval; one is approved with other arguments", async () => {
+    const client = new Client("hitl");
+    client.say("go");
+    await run(client, interrupt);
+    const editedArgs = { to: "b@example.com", body: "edited" };
+    const decide = ({ toolCallId }) => (toolCallId === "call_e" ? { approved: true, editedArgs } : { approved: true });
+    const done = await run(client, success, answer(client, decide));
+    assert.deepEqual(results(done), { call_e: false, call_d: false });
+    assert.match(client.messages.find(({ toolCallId }) => toolCallId === "call_e").content, /sent to b@example\.com$/);
+  });
+
   test("two tool calls wait for approval; one is approved, one denied", async () => {
     const client = new Client("hitl");
     client.say("go");

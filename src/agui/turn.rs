@@ -342,7 +342,7 @@ fn decision(entry: &Resume, action: &run::Action) -> Result<Json, TurnError> {
             // "Approve-with-edits: full replacement."
             Some(args) => {
                 let edited = ObjectWriter::new().text("name", &action.name).raw("args", args.get());
-                of("edit").raw("edited_action", edited.finish().get())
+                of("edit").raw(action.edit, edited.finish().get())
             }
             None => of("approve"),
         },
