@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Installs what the integration tests need, starts real LangGraph servers and a threadway before each, runs one command, stops them.
 
-usage: servers.py [--python | --js] [--upstream-only] [--validate] COMMAND [ARG...]
+usage: servers.py [--python | --js | --demo] [--upstream-only] [--validate] COMMAND [ARG...]
 
-There are two LangGraph servers, one in Python and one in JavaScript; --python and --js start only that one.
-COMMAND finds them in LANGGRAPH_URL and THREADWAY_URL, LANGGRAPH_JS_URL and THREADWAY_JS_URL, and with --validate a
-Python that has ag-ui-validate in VALIDATE_PYTHON. THREADWAY_BIN names a built binary; without it
+There are two LangGraph servers, one in Python and one in JavaScript; --python and --js start only that one, and --demo
+only the scripted one of `threadway demo`.
+COMMAND finds them in LANGGRAPH_URL and THREADWAY_URL, LANGGRAPH_JS_URL and THREADWAY_JS_URL, or DEMO_URL, with --demo
+a Python that has langgraph-sdk in LANGGRAPH_PYTHON, and with --validate one that has ag-ui-validate in VALIDATE_PYTHON.
+THREADWAY_BIN names a built binary; without it
 `cargo build --release` makes one. Everything installed or written lies in integration/.cache.
 """
 
@@ -191,9 +193,14 @@ def start_langgraph(processes: Processes, name: str, command: list, project: Pat
     return url
 
 
-def start_python(processes: Processes) -> str:
+def install_langgraph() -> Path:
     venv = CACHE / "python"
     install_venv("langgraph-python", PYTHON / "requirements.lock.txt", venv)
+    return venv
+
+
+def start_python(processes: Processes) -> str:
+    venv = install_langgraph()
     return start_langgraph(processes, "python", [
         venv / "bin" / "langgraph", "dev", "--no-reload", "--n-jobs-per-worker", 10, "--server-log-level", "WARNING",
     ], fresh_project(PYTHON, "python"))
@@ -216,18 +223,28 @@ UPSTREAMS = {
 
 
 def start_threadway(processes: Processes, name: str, binary: Path, upstream: str) -> str:
-    log = LOGS / f"threadway-{name}.log"
+    command = [binary, "serve", "--upstream", upstream, "--listen", "127.0.0.1:0"]
+    return start_binary(processes, f"threadway-{name}", command, r"listening on .*?(http://[\d.]+:\d+)")
+
+
+def start_demo(processes: Processes, binary: Path) -> str:
+    """The scripted LangGraph server's own URL."""
+    command = [binary, "demo", "--listen", "127.0.0.1:0"]
+    return start_binary(processes, "threadway-demo", command, r"LangGraph's own API is at (http://[\d.]+:\d+)")
+
+
+def start_binary(processes: Processes, name: str, command: list, told: str) -> str:
+    log = LOGS / f"{name}.log"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("THREADWAY_")}
 
     def bound_address() -> str | None:
-        found = re.search(r"listening on .*?(http://[\d.]+:\d+)", log.read_text(errors="replace"))
+        found = re.search(told, log.read_text(errors="replace"))
         return found and found[1]
 
-    with step(f"start threadway-{name}"), log.open("w") as out:
-        process = processes.start(
-            [binary, "serve", "--upstream", upstream, "--listen", "127.0.0.1:0"], stop_seconds=THREADWAY_STOP_SECONDS,
-            env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
-        return wait_for(f"threadway-{name}", process, THREADWAY_READY_SECONDS, log, bound_address)
+    with step(f"start {name}"), log.open("w") as out:
+        process = processes.start(command, stop_seconds=THREADWAY_STOP_SECONDS, env=environment,
+                                  stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+        return wait_for(name, process, THREADWAY_READY_SECONDS, log, bound_address)
 
 
 # ---------------------------------------------------------------- main
@@ -246,11 +263,11 @@ def show(log: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    options, names = {"--python", "--js", "--upstream-only", "--validate"}, list(UPSTREAMS)
+    options, names = {"--python", "--js", "--demo", "--upstream-only", "--validate"}, list(UPSTREAMS)
     chosen = set()
     while arguments and arguments[0] in options:
         chosen.add(arguments.pop(0))
-    if {"--python", "--js"} & chosen:
+    if {"--python", "--js", "--demo"} & chosen:
         names = [name for name in UPSTREAMS if f"--{name}" in chosen]
     if not arguments:
         print(__doc__, file=sys.stderr)
@@ -272,6 +289,9 @@ def main(arguments: list[str]) -> int:
             if "--validate" in chosen:
                 environment["VALIDATE_PYTHON"] = str(install_validate())
             binary = None if "--upstream-only" in chosen else build_threadway()
+            if "--demo" in chosen:
+                environment["LANGGRAPH_PYTHON"] = str(install_langgraph() / "bin" / "python")
+                environment["DEMO_URL"] = start_demo(processes, binary)
             for name in names:
                 langgraph_url, threadway_url, start = UPSTREAMS[name]
                 environment[langgraph_url] = start(processes)

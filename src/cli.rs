@@ -36,6 +36,9 @@ pub enum Command {
     /// Serve the agents of a LangGraph server.
     #[command(after_help = EXIT_CODES)]
     Serve(Options),
+    /// Serve the agents of a scripted LangGraph server inside this process: nothing else is needed.
+    #[command(after_help = EXIT_CODES)]
+    Demo(Demo),
     /// Read the configuration, reach each upstream, and say what is wrong.
     #[command(after_help = EXIT_CODES)]
     Check(Options),
@@ -89,6 +92,17 @@ pub struct Limits {
     /// How much of a run is kept for slow readers [default: 1048576].
     #[arg(long, env = "THREADWAY_LIMIT_LOG_BYTES", hide_env_values = true, value_name = "N")]
     pub limit_log_bytes: Option<String>,
+}
+
+/// How to show what threadway does.
+#[derive(Args, Clone, Debug)]
+pub struct Demo {
+    /// Where to listen; port 0 picks a free one [default: 127.0.0.1:8484].
+    #[arg(long, env = "THREADWAY_LISTEN", hide_env_values = true, value_name = "ADDR")]
+    pub listen: Option<String>,
+    /// Where the scripted LangGraph server listens [default: 127.0.0.1:0].
+    #[arg(long, value_name = "ADDR")]
+    pub langgraph_listen: Option<String>,
 }
 
 /// How to translate.

@@ -227,8 +227,7 @@ impl Raw {
 
     fn check(mut self, mistakes: &mut Mistakes) -> Option<Config> {
         let listen = self.take("listen").unwrap_or_else(|| Given::new("", DEFAULT_LISTEN));
-        let listen = listen.parse("an address and a port, as 127.0.0.1:8484 or [::1]:0");
-        let listen = mistakes.keep(listen);
+        let listen = mistakes.keep(listen.address());
         let upstreams = self.upstreams(mistakes);
         let aliases = self.aliases(&upstreams, mistakes);
         let limits = self.limits(mistakes);
@@ -336,6 +335,11 @@ impl Raw {
     }
 }
 
+/// An address that only the command line can say.
+pub fn address(place: &str, value: &str) -> Result<SocketAddr, Mistake> {
+    Given::new(place, value).address()
+}
+
 fn missing_upstream() -> Mistake {
     Mistake {
         place: "--upstream".to_owned(),
@@ -378,6 +382,10 @@ impl Given {
 
     fn parse<T: FromStr>(self, expected: &str) -> Result<T, Mistake> {
         self.value.parse().map_err(|_| self.mistaken(expected.to_owned()))
+    }
+
+    fn address(self) -> Result<SocketAddr, Mistake> {
+        self.parse("an address and a port, as 127.0.0.1:8484 or [::1]:0")
     }
 
     fn url(self) -> Result<BaseUrl, Mistake> {

@@ -11,9 +11,10 @@ use threadway::agents::{self, Agents, Listed, Listing};
 use threadway::agui::{Client, Input, Projector, Version};
 use threadway::check::{self, Finding};
 use threadway::cli::{self, Cli, Command, Target};
-use threadway::config::{self, Config};
+use threadway::config::{self, Config, Upstream};
+use threadway::demo::{self, Demo, Pace};
 use threadway::runs::{self, Feed};
-use threadway::server::{self, Encoder, Wire};
+use threadway::server::{self, Encoder, Limits, Wire};
 use threadway::upstream;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -35,10 +36,14 @@ const UNNAMED_THREAD: &str = "thread";
 /// The name of a run that nobody has named.
 const UNNAMED_RUN: &str = "run";
 
+/// What the demo suggests to ask an agent.
+const DEMO_INPUT: &str = r#"{"threadId":"demo-GRAPH","runId":"1","protocolVersion":"1.0","messages":[{"id":"1","role":"user","content":"Where is it warm?"}]}"#;
+
 fn main() -> ExitCode {
     let done = match Cli::try_parse() {
         Ok(Cli { command, log }) => match command {
             Command::Serve(options) => serve(&options, log.as_deref()),
+            Command::Demo(args) => demo(&args, log.as_deref()),
             Command::Check(options) => check(&options, log.as_deref()),
             Command::Translate(args) => translate(&args, log.as_deref()),
         },
@@ -59,30 +64,92 @@ fn told(error: &clap::Error) -> u8 {
 
 fn serve(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
     let config = read_config(options, log)?;
-    let agents = agents(&config)?;
-    let Config { listen, upstreams, aliases: _, limits, log } = config;
-    log_to_stderr(log);
+    let agents = agents(&config.upstreams, config.aliases)?;
+    log_to_stderr(config.log);
+    runtime()?.block_on(async {
+        let listener = bind(config.listen).await?;
+        let shutdown = CancellationToken::new();
+        let address = listener.local_addr().map_err(failed)?;
+        let announced = announce(&agents, address);
+        serve_agents(listener, &agents, config.limits, &shutdown, announced).await
+    })
+}
+
+/// Serves until a signal comes, which `shutdown` tells to what else there is.
+async fn serve_agents(
+    listener: TcpListener,
+    agents: &Agents,
+    limits: Limits,
+    shutdown: &CancellationToken,
+    announced: impl Future<Output = ()>,
+) -> Result<(), u8> {
+    let address = listener.local_addr().map_err(failed)?;
+    // Before the address is told: who reads it may stop us at once.
+    let signal = stop_signal().map_err(failed)?;
+    let bases = agents.upstreams().iter().map(|upstream| upstream.client.base().to_string());
+    let bases = bases.collect::<Vec<_>>().join(", ");
+    say(format!("listening on http://{address} in front of {bases}"));
+    tokio::join!(
+        server::run(listener, agents.clone(), limits, shutdown.clone()),
+        shutdown.run_until_cancelled(announced),
+        cancel_after(signal, shutdown)
+    );
+    Ok(())
+}
+
+fn demo(args: &cli::Demo, log: Option<&str>) -> Result<(), u8> {
+    let listen = args.listen.as_deref().unwrap_or(config::DEFAULT_LISTEN);
+    let listen = config::address("--listen (THREADWAY_LISTEN)", listen).map_err(misused)?;
+    let langgraph = args.langgraph_listen.as_deref().unwrap_or("127.0.0.1:0");
+    let langgraph = config::address("--langgraph-listen", langgraph).map_err(misused)?;
+    log_to_stderr(config::log_filter(log).map_err(misused)?);
     runtime()?.block_on(async {
         let listener = bind(listen).await?;
-        let address = listener.local_addr().map_err(failed)?;
-        // Before the address is told: who reads it may stop us at once.
-        let signal = stop_signal().map_err(failed)?;
+        let scripted = bind(langgraph).await?;
+        let url = format!("http://{}", scripted.local_addr().map_err(failed)?);
+        let url = url.parse().map_err(failed)?;
         let shutdown = CancellationToken::new();
-        let bases = upstreams.iter().map(|upstream| upstream.url.to_string());
-        let bases = bases.collect::<Vec<_>>().join(", ");
-        say(format!("listening on http://{address} in front of {bases}"));
-        tokio::join!(
-            server::run(listener, agents.clone(), limits, shutdown.clone()),
-            shutdown.run_until_cancelled(announce(&agents, address)),
-            cancel_after(signal, &shutdown)
+        let demo = Demo::new(Pace::HUMAN, shutdown.clone());
+        let announced = announce_demo(listener.local_addr().map_err(failed)?, &url);
+        let upstream = Upstream { name: config::DEFAULT_UPSTREAM.to_owned(), url, api_key: None };
+        let agents = agents(&[upstream], Vec::new())?;
+        let limits = Limits::default();
+        let (served, (), ()) = tokio::join!(
+            serve_agents(listener, &agents, limits.clone(), &shutdown, announced),
+            server::serve(scripted, demo.routes(), &limits, shutdown.clone()),
+            demo.run_background()
         );
-        Ok(())
+        demo.drain().await;
+        served
     })
+}
+
+/// Tells a line for each agent that can be pasted into a shell.
+fn announce_demo(
+    address: SocketAddr,
+    langgraph: &upstream::BaseUrl,
+) -> impl Future<Output = ()> + use<> {
+    let told = format!(
+        "LangGraph's own API is at {langgraph}; a run starts by itself every {} s on its thread {}",
+        demo::BACKGROUND_PERIOD.as_secs(),
+        demo::WATCHED_THREAD
+    );
+    async move {
+        for (graph, what) in demo::GRAPHS {
+            let input = DEMO_INPUT.replace("GRAPH", graph);
+            say(format!("{graph}: {what}"));
+            say(format!(
+                "  curl -N http://{address}/agui/agent/{graph}/run -H 'content-type: \
+                 application/json' -d '{input}'"
+            ));
+        }
+        say(told);
+    }
 }
 
 fn check(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
     let config = read_config(options, log)?;
-    let agents = agents(&config)?;
+    let agents = agents(&config.upstreams, config.aliases)?;
     log_to_stderr(config.log);
     let findings = runtime()?.block_on(check::check(&agents));
     let mut stdout = io::stdout().lock();
@@ -99,14 +166,14 @@ fn read_config(options: &cli::Options, log: Option<&str>) -> Result<Config, u8> 
     })
 }
 
-fn agents(config: &Config) -> Result<Agents, u8> {
-    let client = |upstream: &config::Upstream| {
-        let config::Upstream { name, url, api_key } = upstream.clone();
+fn agents(upstreams: &[Upstream], aliases: Vec<(String, String)>) -> Result<Agents, u8> {
+    let client = |upstream: &Upstream| {
+        let Upstream { name, url, api_key } = upstream.clone();
         let client = upstream::Client::new(url, api_key).map_err(failed)?;
         Ok(agents::Upstream { name, client })
     };
-    let upstreams = config.upstreams.iter().map(client).collect::<Result<_, u8>>()?;
-    Ok(Agents::new(upstreams, config.aliases.clone()))
+    let upstreams = upstreams.iter().map(client).collect::<Result<_, u8>>()?;
+    Ok(Agents::new(upstreams, aliases))
 }
 
 fn runtime() -> Result<Runtime, u8> {
@@ -169,12 +236,8 @@ fn stop_signal() -> io::Result<impl Future<Output = ()>> {
 }
 
 fn translate(args: &cli::Translate, log: Option<&str>) -> Result<(), u8> {
-    let wrong = |error: &dyn Display| {
-        say(error);
-        USAGE
-    };
-    log_to_stderr(config::log_filter(log).map_err(|mistake| wrong(&mistake))?);
-    let input = read_input(args).map_err(|error| wrong(&error))?;
+    log_to_stderr(config::log_filter(log).map_err(misused)?);
+    let input = read_input(args).map_err(misused)?;
     let run_id = args.run_id.as_deref();
     let client = input.as_ref().map_or_else(|| client_of(args), Input::client);
     let client = Client { run_id: args.run_id.clone().or(client.run_id), ..client };
@@ -230,6 +293,11 @@ fn log_to_stderr(filter: EnvFilter) {
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
         .init();
+}
+
+fn misused(error: impl Display) -> u8 {
+    say(error);
+    USAGE
 }
 
 fn failed(error: impl Display) -> u8 {

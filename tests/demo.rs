@@ -8,10 +8,6 @@ use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use axum::Router;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
-use hyper_util::service::TowerToHyperService;
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 use support::capture::Capture;
@@ -19,6 +15,7 @@ use support::judge::{self, Shown};
 use support::schema::Schema;
 use threadway::demo::{BACKGROUND_PERIOD, BEAT, Demo, GRAPHS, Pace, WATCHED_THREAD};
 use threadway::run::{Role, View};
+use threadway::server::{self, Limits};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -67,8 +64,13 @@ impl Served {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut serving = JoinSet::new();
-        serving.spawn(serve(listener, demo.routes()));
-        Self { demo, address, stop, http: reqwest::Client::new(), serving }
+        let (routes, on_stop) = (demo.routes(), stop.clone());
+        serving.spawn(async move {
+            server::serve(listener, routes, &Limits::default(), on_stop).await;
+        });
+        // The clock may jump past the time after which an idle connection is closed.
+        let http = reqwest::Client::builder().pool_max_idle_per_host(0).build().unwrap();
+        Self { demo, address, stop, http, serving }
     }
 
     /// With a thread, at full speed.
@@ -133,20 +135,6 @@ impl Served {
         let state = self.get(&format!("/threads/{THREAD}/state")).await;
         judged(&stream.told, &parts, &state);
         (parts, state)
-    }
-}
-
-async fn serve(listener: TcpListener, routes: Router) {
-    let service = TowerToHyperService::new(routes);
-    let mut connections = JoinSet::new();
-    loop {
-        let (socket, _) = listener.accept().await.unwrap();
-        let service = service.clone();
-        connections.spawn(async move {
-            let builder = auto::Builder::new(TokioExecutor::new());
-            // Clients come and go as they like.
-            let _ended = builder.serve_connection(TokioIo::new(socket), service).await;
-        });
     }
 }
 
