@@ -154,7 +154,7 @@ impl Play<'_> {
         let mut outcome = Outcome::default();
         let mut beat = 0;
         for (due, index, cue) in cues {
-            self.server.pace.wait(due - beat).await;
+            self.server.pace.wait(due.saturating_sub(beat)).await;
             beat = due;
             let Some(task) = at.tasks.get(index) else { continue };
             match cue {
