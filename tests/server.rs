@@ -145,6 +145,7 @@ async fn a_failed_run_tells_why() {
     run.send(part("error", &json!({"error": "ValueError", "message": "boom"}))).await;
     run.end().await;
     gateway.record("error").await;
+    gateway.state(None).await;
     assert_eq!(response.body().await, failed("boom", "ValueError"));
 
     // In the thread, or nowhere.
@@ -158,7 +159,26 @@ async fn a_failed_run_tells_why() {
         gateway.record("error").await;
         let get = gateway.upstream.expect(&format!("GET /threads/{THREAD}")).await;
         get.json(200, &thread.to_string()).await;
+        gateway.state(None).await;
         assert_eq!(response.body().await, expected);
+    }
+}
+
+#[tokio::test]
+async fn what_a_stopped_run_has_committed_behind_its_stream_is_told() {
+    for (run_id, is_told) in [(RUN, true), ("another run, which began meanwhile", false)] {
+        let gateway = Gateway::start().await;
+        let (mut response, mut run) = gateway.run().await;
+        run.send(part("values", &json!({"messages": [], "step": 2}))).await;
+        run.end().await;
+        gateway.status("interrupted").await;
+        let values = json!({"messages": [], "step": 3});
+        let state = json!({"values": values, "next": ["n"], "metadata": {"run_id": run_id}});
+        gateway.state(Some(state)).await;
+        let body = response.body().await;
+        let step = data(r#"{"type":"STATE_SNAPSHOT","snapshot":{"step":3}}"#);
+        assert_eq!(body.contains(&step), is_told, "{body}");
+        assert!(body.ends_with(&finished("cancelled")), "{body}");
     }
 }
 

@@ -46,14 +46,19 @@ pub(super) async fn ask(upstream: &Client, thread_id: &str, seen: &Seen, end: Bo
     match status {
         RunStatus::Success => succeeded(upstream, thread_id, run_id, seen, end).await,
         RunStatus::Error => {
-            StreamEnd::Failed(failure(upstream, thread_id, run_id, seen).await).into()
+            let error = failure(upstream, thread_id, run_id, seen).await;
+            broken_off(upstream, thread_id, run_id, StreamEnd::Failed(error)).await
         }
-        RunStatus::Timeout => StreamEnd::Failed(RunError {
-            code: "timeout".to_owned(),
-            message: "LangGraph stopped the run at its time limit".to_owned(),
-        })
-        .into(),
-        RunStatus::Interrupted => StreamEnd::Cancelled.into(),
+        RunStatus::Timeout => {
+            let error = RunError {
+                code: "timeout".to_owned(),
+                message: "LangGraph stopped the run at its time limit".to_owned(),
+            };
+            broken_off(upstream, thread_id, run_id, StreamEnd::Failed(error)).await
+        }
+        RunStatus::Interrupted => {
+            broken_off(upstream, thread_id, run_id, StreamEnd::Cancelled).await
+        }
         RunStatus::Pending | RunStatus::Running => {
             lost(seen, why(&end, "the run goes on in LangGraph"))
         }
@@ -94,18 +99,28 @@ async fn succeeded(
     if is_told && end == BodyEnd::Clean {
         return StreamEnd::Succeeded.into();
     }
-    let state = match upstream.thread_state(thread_id).await {
-        Ok(state) => state.filter(|state| is_of(state, run_id)),
-        Err(error) => {
-            tracing::warn!(thread_id, run_id, %error, "the state at a run's end was not read");
-            None
-        }
-    };
+    let state = state_of(upstream, thread_id, run_id).await;
     if state.is_none() && end != BodyEnd::Clean {
         let then = "the run itself succeeded: load the thread to see its end";
         return lost(seen, why(&end, then));
     }
     Ending { state, end: StreamEnd::Succeeded }
+}
+
+/// A run that is stopped may commit a step that its stream does not tell any more.
+async fn broken_off(upstream: &Client, thread_id: &str, run_id: &str, end: StreamEnd) -> Ending {
+    Ending { state: state_of(upstream, thread_id, run_id).await, end }
+}
+
+/// The thread's state, if it is this run's and can be read.
+async fn state_of(upstream: &Client, thread_id: &str, run_id: &str) -> Option<String> {
+    match upstream.thread_state(thread_id).await {
+        Ok(state) => state.filter(|state| is_of(state, run_id)),
+        Err(error) => {
+            tracing::warn!(thread_id, run_id, %error, "the state at a run's end was not read");
+            None
+        }
+    }
 }
 
 /// A later run of the thread has a state of its own.

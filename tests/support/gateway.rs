@@ -88,8 +88,16 @@ impl Gateway {
         post
     }
 
-    /// Answers the read of the run's record.
+    /// Answers the read of the run's record, and of the state of a run that broke off.
     pub(crate) async fn record(&self, status: &str) {
+        self.status(status).await;
+        if matches!(status, "interrupted" | "timeout") {
+            self.state(None).await;
+        }
+    }
+
+    /// Answers the read of the run's record.
+    pub(crate) async fn status(&self, status: &str) {
         let get = self.upstream.expect(&format!("GET /threads/{THREAD}/runs/{RUN}")).await;
         get.json(200, &json!({"run_id": RUN, "status": status}).to_string()).await;
     }
