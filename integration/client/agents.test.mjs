@@ -2,6 +2,7 @@
 // and compares with LangGraph's thread.
 
 import assert from "node:assert/strict";
+import { randomUUID } from "node:crypto";
 import { spawn } from "node:child_process";
 import { describe, test } from "node:test";
 import { text as textOf } from "node:stream/consumers";
@@ -480,6 +481,54 @@ function secondTurn({ server, Client }) {
   });
 }
 
+/** What only the gateway's other routes do, and what goes up beside messages and state. */
+function gateway({ server, Client }) {
+  test("a run that is stopped ends as cancelled, and as LangGraph holds it", async () => {
+    const client = new Client("slow", { state: { steps: 100, delay: 0.5 } });
+    let stopped, began, ended;
+    const stop = async () => {
+      began = performance.now();
+      const response = await fetch(`${server.threadway}/agui/agent/slow/stop/${client.threadId}`, { method: "POST" });
+      return response.json();
+    };
+    const onEvent = ({ type }) => {
+      if (type === "STATE_DELTA") stopped ??= stop();
+      if (TERMINAL.includes(type)) ended = performance.now();
+    };
+    await run(client, cancelled, { onEvent });
+    assert.equal((await stopped).stopped, true);
+    console.log(`# stopped on the ${server.name} server after ${(ended - began).toFixed(0)} ms`);
+    const again = await fetch(`${server.threadway}/agui/agent/slow/stop/${client.threadId}`, { method: "POST", body: "{}" });
+    assert.deepEqual(await again.json(), { stopped: false, message: "the thread has no live run" });
+  });
+
+  test("the agents are listed as CopilotKit's client reads them", async () => {
+    const info = await (await fetch(`${server.threadway}/agui/info`)).json();
+    assert.equal(info.mode, "sse");
+    for (const graph of ["agent", "failing", "slow"]) assert.equal(info.agents[graph].name, graph);
+  });
+
+  // The JavaScript server cannot tell the schema of a graph whose state is an `Annotation`.
+  if (server.name === "Python") {
+    test("the client's own tools and context are offered to the graph, and taken back", async () => {
+      const client = new Client("client_tools");
+      client.say("paint");
+      const tools = [{ name: "paint", description: "Paints.", parameters: { type: "object", properties: {} } }];
+      const context = [{ description: "time", value: "noon" }];
+      await run(client, success, { tools, context });
+      const [call] = client.messages.at(-1).toolCalls;
+      assert.equal(call.function.name, "paint");
+      assert.deepEqual(JSON.parse(call.function.arguments), { about: "noon" });
+      client.addMessage({ id: randomUUID(), role: "tool", toolCallId: call.id, content: "a tree" });
+      await run(client, success, { tools, context });
+      assert.equal(client.messages.at(-1).content, "The client says: a tree");
+      client.say("paint again");
+      await run(client, success);
+      assert.equal(client.messages.at(-1).content, "There is no tool.");
+    });
+  }
+}
+
 function leaving({ server, Client }) {
   test("a client that leaves does not stop its run", async () => {
     const client = new Client("slow", { state: { steps: 10, delay: 0.1 } });
@@ -504,6 +553,7 @@ describe("agents", { concurrency: SERVERS.length }, () => {
           describe("one turn", OPTIONS, () => oneTurn(at));
           describe("interrupts", OPTIONS, () => interrupts(at));
           describe("a second turn on the same thread", OPTIONS, () => secondTurn(at));
+          describe("the gateway", OPTIONS, () => gateway(at));
           leaving(at);
         });
       }

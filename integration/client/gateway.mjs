@@ -50,7 +50,7 @@ export function clientOf(server, generation) {
     }
 
     /** Run once: what the client held before, what was on the wire, what subscribers saw, why the client refused it if it did. */
-    async record({ runId = randomUUID(), resume, onEvent } = {}) {
+    async record({ runId = randomUUID(), onEvent, ...parameters } = {}) {
       const sent = { messages: structuredClone(this.messages), state: structuredClone(this.state) };
       const before = await readThread(server, this.threadId);
       const events = [];
@@ -58,7 +58,7 @@ export function clientOf(server, generation) {
         events.push(structuredClone(event));
         onEvent?.(event);
       };
-      const refused = await this.runAgent({ runId, resume }, { onEvent: seen }).then(() => undefined, (error) => error);
+      const refused = await this.runAgent({ runId, ...parameters }, { onEvent: seen }).then(() => undefined, (error) => error);
       const body = (await this.body) ?? "";
       bodies.push({ name: `${server.name}, ${this.graph}, ${generation.version}`, agent: this.graph, body });
       const after = await readThread(server, this.threadId);

@@ -19,6 +19,7 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_core.tools import tool
 from langgraph.config import get_stream_writer
 from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.graph.message import add_messages
 from langgraph.types import interrupt
 from typing_extensions import TypedDict
 
@@ -288,6 +289,28 @@ _t.add_node("model", _call_model)
 _t.add_edge(START, "model")
 text = _t.compile()
 
+
+# ---------------------------------------------------------------- the client's own tools and context
+# One key has a dash, which a class cannot have.
+TState = TypedDict("TState", {"messages": Annotated[list, add_messages], "tools": list, "ag-ui": dict, "copilotkit": dict}, total=False)
+
+
+def _use(state):
+    last = state["messages"][-1]
+    if last.type == "tool":
+        return {"messages": [AIMessage(f"The client says: {last.content}")]}
+    tools = state.get("tools")
+    if not tools:
+        return {"messages": [AIMessage("There is no tool.")]}
+    about = state["copilotkit"]["context"][0]["value"]
+    call = {"name": tools[0]["function"]["name"], "args": {"about": about}, "id": f"call_{last.id}"}
+    return {"messages": [AIMessage("", tool_calls=[call])]}
+
+
+_ct = StateGraph(TState)
+_ct.add_node("use", _use)
+_ct.add_edge(START, "use")
+client_tools = _ct.compile()
 
 # ---------------------------------------------------------------- counter
 class CState(MessagesState, total=False):
