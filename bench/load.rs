@@ -1,13 +1,16 @@
 //! The gateway under load, beside a bare pass-through of the same bytes: CPU, latency,
 //! throughput, memory; and whether all that the upstream said has come.
 //!
-//! `cargo bench --bench load`; with `-- --quick` only the last. `bench/README.md` tells more.
+//! `cargo bench --bench load`; with `-- --quick` only the last, with `-- --endure` what is left
+//! after many runs. `bench/README.md` tells more.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "its output is its purpose")]
 #![expect(clippy::expect_used, reason = "a broken input must stop it")]
 
 #[path = "load/client.rs"]
 mod client;
+#[path = "load/endure.rs"]
+mod endure;
 #[path = "load/floor.rs"]
 mod floor;
 #[path = "load/listen.rs"]
@@ -75,10 +78,12 @@ fn main() -> ExitCode {
         ["upstream"] => block_on(upstream::run()),
         ["floor", upstream] => at(upstream, floor::run),
         ["watched", upstream] => at(upstream, watched::run),
+        ["endure"] => block_on(endure::run()),
         ["measure"] => block_on(measure(FULL)),
         ["measure", "--quick"] => block_on(measure(QUICK)),
         [] | ["--quick"] => Err(again("measure", &arguments)),
-        _ => Err("expected nothing, or --quick".into()),
+        ["--endure"] => Err(again("endure", &[])),
+        _ => Err("expected nothing, --quick or --endure".into()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -162,7 +162,12 @@ pub(crate) async fn post(
     Err(format!("POST {path}: {status}, {}", String::from_utf8_lossy(&body)).into())
 }
 
-async fn start(target: Target, script: Script, thread: u64) -> Result<Response<Incoming>, Fault> {
+/// Starts the run that `script` asks for, on a thread of its own.
+pub(crate) async fn start(
+    target: Target,
+    script: Script,
+    thread: u64,
+) -> Result<Response<Incoming>, Fault> {
     let thread_id = Uuid::from_u128(u128::from(thread)).to_string();
     let text = serde_json::to_string(&script)?;
     let (path, body) = match target.wire {

@@ -4,15 +4,22 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::SocketAddr;
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::client::Fault;
 
 /// How long a process may take to tell its address.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How long a process may take to stop: the gateway's grace, and some.
+const STOP_TIMEOUT: Duration = Duration::from_secs(15);
+/// How often it is looked whether it has.
+const STOP_LOOK: Duration = Duration::from_millis(5);
 
 /// A process that serves. It ends when this is dropped.
 pub(crate) struct Process {
@@ -64,6 +71,27 @@ impl Process {
             nanoseconds += on_cpu.parse::<u64>()?;
         }
         Ok(Duration::from_nanos(nanoseconds))
+    }
+
+    /// How many file descriptors it has open.
+    pub(crate) fn descriptors(&self) -> Result<usize, Fault> {
+        Ok(fs::read_dir(format!("/proc/{}/fd", self.child.id()))?.count())
+    }
+
+    /// Sends SIGTERM, and waits for the end.
+    pub(crate) fn terminate(mut self) -> Result<ExitStatus, Fault> {
+        let id = self.child.id().to_string();
+        if !Command::new("kill").args(["-TERM", &id]).status()?.success() {
+            return Err("the process could not be told to stop".into());
+        }
+        let end = Instant::now() + STOP_TIMEOUT;
+        while Instant::now() < end {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            thread::sleep(STOP_LOOK);
+        }
+        Err("the process did not stop in time".into())
     }
 
     /// How many bytes of memory it holds.
