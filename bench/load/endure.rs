@@ -11,8 +11,9 @@ use crate::client::{self, Fault, Progress, Target, Wire};
 use crate::process::Process;
 use crate::script::Script;
 
-/// How many runs are made.
+/// How many runs are made, and between how many looks.
 const RUNS: u64 = 10_000;
+const LOOKS: u64 = 4;
 /// How many are made at a time.
 const AT_A_TIME: u64 = 100;
 /// How many are made before the first look: what is set up for the first ones stays.
@@ -20,8 +21,8 @@ const FIRST_RUNS: u64 = 1_000;
 /// How many streams are live when the gateway is told to stop.
 const LIVE: u64 = 200;
 /// How long connections may take to be closed on both sides: the gateway keeps those to its
-/// upstream for 3 s.
-const SETTLE: Duration = Duration::from_secs(5);
+/// upstream for 3 s, and looks after them as often.
+const SETTLE: Duration = Duration::from_secs(8);
 
 /// What a process holds.
 struct Holding {
@@ -40,11 +41,14 @@ pub(crate) async fn run() -> Result<(), Fault> {
     many(target, 0..FIRST_RUNS).await?;
     let before = Holding::of(&gateway).await?;
     println!("after {FIRST_RUNS} runs: {before}");
-    many(target, FIRST_RUNS..FIRST_RUNS + RUNS).await?;
-    let after = Holding::of(&gateway).await?;
-    println!("after {RUNS} more: {after}");
-    if after.descriptors > before.descriptors {
-        return Err("file descriptors were left open".into());
+    for look in 1..=LOOKS {
+        let end = FIRST_RUNS + RUNS * look / LOOKS;
+        many(target, end - RUNS / LOOKS..end).await?;
+        let after = Holding::of(&gateway).await?;
+        println!("after {end} runs: {after}");
+        if after.descriptors > before.descriptors {
+            return Err("file descriptors were left open".into());
+        }
     }
 
     let mut live = JoinSet::new();
