@@ -5,23 +5,16 @@
 mod support;
 
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::capture::{self, Capture};
 use support::gateway::{
-    Gateway, HeldClock, RUN, Response, THREAD, closed, data, failed, finished, input, part, post,
-    refusal, refused, serve, started, token, told, values,
+    Gateway, HeldClock, RUN, THREAD, closed, data, failed, finished, input, part, post, refusal,
+    refused, started, token, told, values,
 };
-use support::upstream::Upstream;
-use threadway::server::{GRACE, KEEP_ALIVE, Limits};
-use threadway::upstream::START_TIMEOUT;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-
-const MAX_BODY: usize = 10 * 1024 * 1024;
+use threadway::server::KEEP_ALIVE;
 
 // === runs ===
 
@@ -193,58 +186,6 @@ async fn a_record_that_lags_behind_its_stream_is_read_again() {
 }
 
 #[tokio::test]
-async fn a_run_whose_stream_ends_in_order_while_it_goes_on_is_lost() {
-    let gateway = Gateway::start().await;
-    let (mut response, run) = gateway.run().await;
-    run.end().await;
-    for _ in 0..5 {
-        gateway.record("pending").await;
-    }
-    let message = "the stream of the run ended early; the run goes on in LangGraph";
-    assert_eq!(response.body().await, failed(message, "upstream_lost"));
-}
-
-#[tokio::test]
-async fn a_run_whose_stream_is_cut_while_it_goes_on_is_lost_with_everything_closed() {
-    let gateway = Gateway::start().await;
-    let (mut response, mut run) = gateway.run().await;
-    run.send(token("a", "one")).await;
-    assert_eq!(response.frame().await + &response.frame().await, told("a", "one"));
-    run.cut();
-    gateway.record("running").await;
-    let end = response.body().await;
-    let (first, last) = end.split_once("\n\n").unwrap();
-    assert_eq!(format!("{first}\n\n"), closed("a"));
-    assert!(
-        last.starts_with(
-            r#"data: {"type":"RUN_ERROR","message":"the stream of the run broke off ("#
-        )
-    );
-    assert!(last.ends_with("); the run goes on in LangGraph\",\"code\":\"upstream_lost\"}\n\n"));
-}
-
-#[tokio::test]
-async fn a_stream_without_its_end_is_made_up_for_by_the_state_of_its_run() {
-    let gateway = Gateway::start().await;
-    for (run_id, is_made_up_for) in [(RUN, true), ("other", false)] {
-        let (mut response, mut run) = gateway.run().await;
-        run.send("event: values\r\ndata: {\"half").await;
-        run.cut();
-        gateway.record("success").await;
-        let state = json!({"values": values(&["hi", "you"]), "metadata": {"run_id": run_id}});
-        gateway.state(Some(state)).await;
-        let body = response.body().await;
-        if is_made_up_for {
-            assert!(body.contains(r#"{"role":"assistant","id":"m1","content":"you"}"#), "{body}");
-            assert!(body.ends_with(&finished("success")), "{body}");
-        } else {
-            assert!(body.contains("the run itself succeeded: load the thread"), "{body}");
-            assert!(body.ends_with("\"code\":\"upstream_lost\"}\n\n"), "{body}");
-        }
-    }
-}
-
-#[tokio::test]
 async fn a_run_that_the_headers_do_not_name_is_named_by_its_stream() {
     let gateway = Gateway::start().await;
     let script = async {
@@ -380,203 +321,7 @@ async fn a_history_that_cannot_be_read_is_not_taken_for_a_short_one() {
     }
 }
 
-// === refusals ===
-
-#[tokio::test]
-async fn what_is_no_request_to_run_an_agent_is_refused() {
-    let gateway = Gateway::start().await;
-    let send = async |request: String| {
-        let mut response = Response::to(gateway.address, request.as_bytes()).await;
-        refused(&mut response).await
-    };
-    let run = |headers: &str, body: &str| {
-        format!("POST /agui/agent/a/run HTTP/1.1\r\nhost: h\r\n{headers}\r\n{body}")
-    };
-    let json = "content-type: application/json\r\n";
-    let route = "there is no route /nowhere; runs are started with POST /agui/agent/{agent}/run, \
-                 and GET /agui/info names the agents";
-    let method = "/agui/agent/a/run does not take GET; the `allow` header names what it takes";
-    let large = "the body is longer than 10485760 bytes; send attachments by URL, or begin a new \
-                 thread";
-    for (request, expected) in [
-        (
-            "GET /nowhere HTTP/1.1\r\nhost: h\r\n\r\n".to_owned(),
-            refusal("404 Not Found", "unknown_route", route),
-        ),
-        (
-            "GET /agui/agent/a/run HTTP/1.1\r\nhost: h\r\n\r\n".to_owned(),
-            refusal("405 Method Not Allowed", "wrong_method", method),
-        ),
-        (
-            run("content-type: text/plain\r\ncontent-length: 2\r\n", "{}"),
-            refusal(
-                "415 Unsupported Media Type",
-                "not_json",
-                "the content-type is `text/plain`; send application/json",
-            ),
-        ),
-        (
-            run(&format!("{json}content-length: 2\r\n"), "{}"),
-            refusal(
-                "400 Bad Request",
-                "invalid_request",
-                "`threadId` is missing; a RunAgentInput has one",
-            ),
-        ),
-        (
-            run(&format!("{json}content-length: 5\r\n"), "\u{1}[{]}"),
-            refusal(
-                "400 Bad Request",
-                "invalid_request",
-                "the body is not JSON: expected value at line 1 column 1",
-            ),
-        ),
-        (
-            run(&format!("{json}content-length: {}\r\n", MAX_BODY + 1), ""),
-            refusal("413 Payload Too Large", "too_large", large),
-        ),
-        (
-            run(
-                &format!("{json}transfer-encoding: chunked\r\n"),
-                &format!("{:x}\r\n{}", MAX_BODY + 1, " ".repeat(MAX_BODY + 1)),
-            ),
-            refusal("413 Payload Too Large", "too_large", large),
-        ),
-    ] {
-        assert_eq!(send(request).await, expected);
-    }
-}
-
-#[tokio::test]
-async fn a_wrong_method_is_told_the_right_one() {
-    let gateway = Gateway::start().await;
-    let request = b"PUT /agui/agent/a/run HTTP/1.1\r\nhost: h\r\n\r\n";
-    let response = Response::to(gateway.address, request).await;
-    assert!(response.head.contains("\r\nallow: POST\r\n"), "{}", response.head);
-}
-
-#[tokio::test]
-async fn it_says_that_it_is_alive() {
-    let gateway = Gateway::start().await;
-    let request = b"GET /healthz HTTP/1.1\r\nhost: h\r\n\r\n";
-    let mut response = Response::to(gateway.address, request).await;
-    assert!(response.head.starts_with("HTTP/1.1 200 OK\r\n"), "{}", response.head);
-    assert_eq!(response.body().await, "ok\n");
-}
-
-#[tokio::test]
-async fn an_upstream_that_refuses_connections_is_a_bad_gateway() {
-    let closed = Upstream::bind().await.url();
-    let (address, _stop, _serving) = serve(&closed, Limits::default()).await;
-    let mut response = post(address, "", &input(&["hi"]).to_string()).await;
-    let message = "the LangGraph server cannot be reached: Connection refused (os error 111); \
-                   check that it runs, and the upstream's URL";
-    let expected = refusal("502 Bad Gateway", "upstream_unreachable", message);
-    assert_eq!(refused(&mut response).await, expected);
-}
-
-#[tokio::test]
-async fn what_the_upstream_refuses_is_refused_in_our_words() {
-    let gateway = Gateway::start().await;
-    let unknown = "LangGraph knows no agent `agent`; name a graph of the server's langgraph.json \
-                   or an assistant's id";
-    let unknown = || refusal("404 Not Found", "unknown_agent", unknown);
-    let busy = "the thread has a run that is not over; wait for its end or stop it, then send the \
-                request again";
-    let busy = || refusal("409 Conflict", "thread_busy", busy);
-    let html = "the LangGraph server answered with `text/html` instead of an event stream; check \
-                that the upstream's URL is that of a LangGraph API server";
-    for (status, body, expected) in [
-        (404, r#"{"detail":"Thread or assistant not found."}"#, unknown()),
-        (404, "Assistant not found", unknown()),
-        (422, r#"{"detail":"Invalid assistant: 'agent'. Must be either:\n- ..."}"#, unknown()),
-        (409, r#"{"detail":"Thread is already running a task. Wait"}"#, busy()),
-        (422, "Thread is already running a task. Wait", busy()),
-        (
-            401,
-            r#"{"detail":"bad key"}"#,
-            refusal(
-                "401 Unauthorized",
-                "unauthorized",
-                "the LangGraph server answered 401: bad key; threadway passes no credentials on: \
-                 have the server let it in without",
-            ),
-        ),
-        (
-            403,
-            "",
-            refusal(
-                "403 Forbidden",
-                "forbidden",
-                "the LangGraph server answered 403; threadway passes no credentials on: have the \
-                 server let it in without",
-            ),
-        ),
-        (
-            500,
-            "Internal Server Error",
-            refusal(
-                "502 Bad Gateway",
-                "upstream_refused",
-                "the LangGraph server answered 500: Internal Server Error; the server's log may \
-                 tell more",
-            ),
-        ),
-        (
-            307,
-            "",
-            refusal(
-                "502 Bad Gateway",
-                "upstream_refused",
-                "the LangGraph server answered 307; the server's log may tell more",
-            ),
-        ),
-        (200, "<html>", refusal("502 Bad Gateway", "not_langgraph", html)),
-    ] {
-        let script = async {
-            gateway.state(None).await;
-            gateway.upstream.next().await.answer(status, "text/html", body).await;
-        };
-        let input = input(&["hi"]);
-        let (mut response, ()) = tokio::join!(gateway.post(&input), script);
-        assert_eq!(refused(&mut response).await, expected, "{status} {body}");
-    }
-}
-
-#[tokio::test]
-async fn half_a_refusal_is_better_than_none_and_not_awaited_for_ever() {
-    let gateway = Gateway::start().await;
-    let script = async {
-        gateway.state(None).await;
-        let mut run = gateway.upstream.next().await;
-        run.begin_answer(500, "text/plain", "half a", 12).await;
-        run.cut();
-    };
-    let hi = input(&["hi"]);
-    let (mut response, ()) = tokio::join!(gateway.post(&hi), script);
-    let message = "the LangGraph server answered 500: half a; the server's log may tell more";
-    let expected = refusal("502 Bad Gateway", "upstream_refused", message);
-    assert_eq!(refused(&mut response).await, expected);
-
-    let script = async {
-        gateway.state(None).await;
-        let mut run = gateway.upstream.next().await;
-        run.begin_answer(500, "text/plain", "half a", 12).await;
-        let clock = HeldClock::pause();
-        clock.advance(START_TIMEOUT).await;
-        (run, clock)
-    };
-    let answered = async {
-        let mut response = gateway.post(&hi).await;
-        refused(&mut response).await
-    };
-    let (told, _open) = tokio::join!(answered, script);
-    let message = "the LangGraph server did not answer within 60 s; look at the thread before you \
-                   try again: it may have acted";
-    assert_eq!(told, refusal("504 Gateway Timeout", "upstream_timeout", message));
-}
-
-// === time, leaving and stopping ===
+// === time and leaving ===
 
 #[tokio::test]
 async fn a_silent_stream_gives_a_sign_of_life_every_15_seconds() {
@@ -602,25 +347,6 @@ async fn a_silent_stream_gives_a_sign_of_life_every_15_seconds() {
 }
 
 #[tokio::test]
-async fn a_connection_on_which_nothing_is_said_is_closed_after_10_seconds() {
-    let gateway = Gateway::start().await;
-    // The second could still become HTTP/2.
-    for bytes in ["", "PRI * HTTP"] {
-        let mut socket = TcpStream::connect(gateway.address).await.unwrap();
-        socket.write_all(bytes.as_bytes()).await.unwrap();
-        // An answered request on another connection: the first was accepted before it.
-        let health = b"GET /healthz HTTP/1.1\r\nhost: h\r\n\r\n";
-        Response::to(gateway.address, health).await;
-        let clock = HeldClock::pause();
-        clock.advance(Limits::default().header_timeout).await;
-        // A reset closes too.
-        assert_eq!(socket.read(&mut [0]).await.unwrap_or(0), 0);
-        drop(clock);
-        tokio::time::resume();
-    }
-}
-
-#[tokio::test]
 async fn a_client_that_leaves_is_not_read_for_and_cancels_nothing() {
     let gateway = Gateway::start().await;
     let (response, run) = gateway.run().await;
@@ -628,88 +354,6 @@ async fn a_client_that_leaves_is_not_read_for_and_cancels_nothing() {
     run.closed().await;
     // The next thing that the upstream hears of is another client's request.
     gateway.run().await;
-}
-
-#[tokio::test]
-async fn a_stop_ends_every_stream_with_a_reason_and_closes_what_is_open() {
-    let gateway = Gateway::start().await;
-    let (mut silent, first) = gateway.run().await;
-    let (mut speaking, mut second) = gateway.run().await;
-    second.send(token("a", "one")).await;
-    assert_eq!(speaking.frame().await + &speaking.frame().await, told("a", "one"));
-    gateway.stop.cancel();
-    let reason = "the gateway is shutting down; the run goes on in LangGraph";
-    let end = failed(reason, "gateway_shutdown");
-    assert_eq!(silent.body().await, end);
-    assert_eq!(speaking.body().await, closed("a") + &end);
-    first.closed().await;
-    second.closed().await;
-    let address = gateway.address;
-    gateway.stopped().await;
-    assert!(TcpStream::connect(address).await.is_err());
-}
-
-#[tokio::test]
-async fn a_stop_also_ends_a_stream_whose_run_is_asked_for() {
-    let gateway = Gateway::start().await;
-    let (mut response, run) = gateway.run().await;
-    run.end().await;
-    let record = gateway.upstream.expect(&format!("GET /threads/{THREAD}/runs/{RUN}")).await;
-    gateway.stop.cancel();
-    assert!(response.body().await.contains("gateway_shutdown"));
-    record.closed().await;
-    gateway.stopped().await;
-}
-
-#[tokio::test]
-async fn a_stop_does_not_wait_for_ever_for_a_client_that_does_not_go_on() {
-    let gateway = Gateway::start().await;
-    let mut socket = TcpStream::connect(gateway.address).await.unwrap();
-    let request = b"POST /agui/agent/a/run HTTP/1.1\r\nhost: h\r\ncontent-length: 9\r\n\
-                    content-type: application/json\r\nexpect: 100-continue\r\n\r\n";
-    socket.write_all(request).await.unwrap();
-    let mut answer = [0; 25];
-    socket.read_exact(&mut answer).await.unwrap();
-    assert_eq!(&answer, b"HTTP/1.1 100 Continue\r\n\r\n");
-    // It now waits for a body that does not come.
-    let clock = HeldClock::pause();
-    gateway.stop.cancel();
-    while TcpStream::connect(gateway.address).await.is_ok() {}
-    clock.advance(GRACE).await;
-    gateway.stopped().await;
-    assert_eq!(socket.read(&mut answer).await.unwrap_or(0), 0);
-}
-
-#[cfg(unix)]
-#[test]
-fn the_binary_tells_where_it_listens_and_stops_on_sigterm() {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_threadway"))
-        .args(["serve", "--upstream", "http://127.0.0.1:1", "--listen", "127.0.0.1:0"])
-        .env_clear()
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    let mut line = || lines.next().unwrap().unwrap();
-    let first = line();
-    let address = first.strip_prefix("threadway: listening on http://").unwrap();
-    let address = address.strip_suffix(" in front of http://127.0.0.1:1").unwrap().to_owned();
-    assert_eq!(
-        line(),
-        "threadway: upstream default: the LangGraph server cannot be reached: Connection refused \
-         (os error 111); its agents are served once it answers"
-    );
-    assert_eq!(line(), format!("threadway: CopilotKit: runtimeUrl http://{address}/agui"));
-    std::net::TcpStream::connect(&address).unwrap();
-
-    let id = child.id().to_string();
-    assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(0));
-    assert_eq!(output.stdout, b"");
-    let log: Vec<_> = lines.map(Result::unwrap).collect();
-    assert!(log.last().unwrap().ends_with("stopped: all connections have ended"), "{log:?}");
 }
 
 #[test]

@@ -51,22 +51,22 @@ impl Gateway {
 
     pub(crate) async fn with(limits: Limits) -> Self {
         let upstream = Upstream::bind().await;
-        let (address, stop, serving) = serve(&upstream.url(), limits).await;
+        let agents = agents(&[("default", &upstream.url())], &[]);
+        let (address, stop, serving) = serve(agents, limits).await;
         Self { upstream, address, stop, serving }
     }
 
     pub(crate) async fn post(&self, body: &Value) -> Response {
-        post(self.address, "", &body.to_string()).await
+        self.post_raw(&body.to_string()).await
+    }
+
+    pub(crate) async fn post_raw(&self, body: &str) -> Response {
+        post(self.address, "", body).await
     }
 
     /// Starts a run on a new thread: the client has its first frames, the upstream waits.
     pub(crate) async fn run(&self) -> (Response, Exchange) {
-        let input = input(&["hi"]);
-        let (response, exchange) = tokio::join!(self.post(&input), async {
-            self.state(None).await;
-            self.stream().await
-        });
-        let mut response = response;
+        let (mut response, exchange) = self.unread_run().await;
         assert_eq!(response.frame().await, "retry: 3000\n\n");
         assert_eq!(response.frame().await, started());
         (response, exchange)
@@ -79,6 +79,15 @@ impl Gateway {
             Some(state) => get.json(200, &state.to_string()).await,
             None => get.json(404, r#"{"detail":"Thread not found"}"#).await,
         }
+    }
+
+    /// Starts a run, of which the client reads nothing yet.
+    pub(crate) async fn unread_run(&self) -> (Response, Exchange) {
+        let input = input(&["hi"]);
+        tokio::join!(self.post(&input), async {
+            self.state(None).await;
+            self.stream().await
+        })
     }
 
     /// Accepts the run.
@@ -109,13 +118,20 @@ impl Gateway {
     }
 }
 
+/// The agents of upstreams, each a name and a URL, and their aliases.
+pub(crate) fn agents(upstreams: &[(&str, &str)], aliases: &[(&str, &str)]) -> Agents {
+    let upstream = |(name, url): &(&str, &str)| {
+        let client = Client::new(url.parse().unwrap(), None).unwrap();
+        agents::Upstream { name: (*name).to_owned(), client }
+    };
+    let alias = |(alias, name): &(&str, &str)| ((*alias).to_owned(), (*name).to_owned());
+    Agents::new(upstreams.iter().map(upstream).collect(), aliases.iter().map(alias).collect())
+}
+
 pub(crate) async fn serve(
-    upstream: &str,
+    agents: Agents,
     limits: Limits,
 ) -> (SocketAddr, CancellationToken, JoinSet<()>) {
-    let client = Client::new(upstream.parse().unwrap(), None).unwrap();
-    let upstream = agents::Upstream { name: "default".to_owned(), client };
-    let agents = Agents::new(vec![upstream], Vec::new());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
@@ -131,10 +147,13 @@ impl Response {
     pub(crate) async fn to(address: SocketAddr, request: &[u8]) -> Self {
         let mut socket = TcpStream::connect(address).await.unwrap();
         socket.write_all(request).await.unwrap();
+        Self::on(socket).await
+    }
+
+    /// Reads the head of the response that comes on a connection.
+    pub(crate) async fn on(socket: TcpStream) -> Self {
         let mut response = Self { socket, head: String::new(), raw: vec![], decoded: vec![] };
-        let head = response.raw_until(b"\r\n\r\n").await;
-        let head = head.split_inclusive("\r\n").filter(|line| !line.starts_with("date: "));
-        response.head = head.collect();
+        response.read_head().await;
         response
     }
 
@@ -186,6 +205,24 @@ impl Response {
             }
             self.read().await;
         }
+    }
+
+    /// Sends another request on the same connection, and reads the head of its response.
+    pub(crate) async fn again(&mut self, request: &[u8]) {
+        self.socket.write_all(request).await.unwrap();
+        self.read_head().await;
+    }
+
+    async fn read_head(&mut self) {
+        let head = self.raw_until(b"\r\n\r\n").await;
+        let head = head.split_inclusive("\r\n").filter(|line| !line.starts_with("date: "));
+        self.head = head.collect();
+    }
+
+    /// Waits until the other side has closed the connection, and says nothing more.
+    pub(crate) async fn closed(mut self) {
+        assert_eq!(self.raw, b"", "more came behind the response");
+        assert_eq!(self.socket.read(&mut [0]).await.unwrap(), 0, "more came behind the response");
     }
 
     pub(crate) async fn read(&mut self) {
@@ -289,6 +326,13 @@ pub(crate) fn finished(outcome: &str) -> String {
     data(&format!(
         r#"{{"type":"RUN_FINISHED","threadId":"{THREAD}","runId":"r1","outcome":{{"type":"{outcome}"}}}}"#
     ))
+}
+
+/// The events of an SSE body, each in a frame of one line.
+pub(crate) fn events(body: &str) -> Vec<Value> {
+    let frames = body.strip_suffix("\n\n").expect("the body ends with a frame").split("\n\n");
+    let data = frames.filter_map(|frame| frame.strip_prefix("data: "));
+    data.map(|data| serde_json::from_str(data).unwrap()).collect()
 }
 
 /// A refusal: its status line, and its body.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::capture::Upstream;
 use super::schema::Schema;
@@ -17,6 +17,26 @@ pub(crate) fn legal(schema: &Schema, events: &[Value]) -> Result<(), String> {
         schema.check_event(event).map_err(place)?;
     }
     verifier.finish()
+}
+
+/// Checks besides that everything opened was closed before the one terminal event. By the rules a
+/// run that fails may leave things open; ours never does.
+pub(crate) fn closed(schema: &Schema, events: &[Value]) -> Result<(), String> {
+    legal(schema, events)?;
+    let is_terminal =
+        |event: &&Value| event["type"] == "RUN_ERROR" || event["type"] == "RUN_FINISHED";
+    let terminal = events.iter().filter(is_terminal).count();
+    if terminal != 1 {
+        return Err(format!("{terminal} terminal events"));
+    }
+    let [first, between @ .., _] = events else { return Err("no run".to_owned()) };
+    let mut verifier = Verifier::new();
+    for event in [first].into_iter().chain(between) {
+        verifier.check(event)?;
+    }
+    verifier.check(&json!({
+        "type": "RUN_FINISHED", "threadId": first["threadId"], "runId": first["runId"]
+    }))
 }
 
 /// The text that was streamed, by message.

@@ -46,7 +46,15 @@ impl Upstream {
         }
     }
 
-    async fn accept(&self) -> Exchange {
+    /// Makes sure that nothing was asked of it: what the test itself asks now comes first.
+    pub(crate) async fn is_untouched(&self) {
+        let mut socket = TcpStream::connect(self.address()).await.unwrap();
+        socket.write_all(b"GET /anything-before-this HTTP/1.1\r\n\r\n").await.unwrap();
+        assert_eq!(self.accept().await.line, "GET /anything-before-this");
+    }
+
+    /// The next request, also one for the server's kind.
+    pub(crate) async fn accept(&self) -> Exchange {
         let (mut socket, _) = self.listener.accept().await.unwrap();
         let mut bytes = Vec::new();
         let head_end = loop {
@@ -126,6 +134,16 @@ impl Exchange {
     /// Cuts the stream: the connection closes without its last chunk.
     pub(crate) fn cut(self) {
         drop(self);
+    }
+
+    /// Resets the connection.
+    pub(crate) fn reset(self) {
+        self.socket.set_zero_linger().unwrap();
+    }
+
+    /// Sends bytes as they stand.
+    pub(crate) async fn raw(&mut self, bytes: impl AsRef<[u8]>) {
+        self.write(bytes.as_ref()).await;
     }
 
     /// Waits until the other side has closed the connection.
