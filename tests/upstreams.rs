@@ -4,14 +4,19 @@
 
 mod support;
 
-use serde_json::json;
+use std::time::Duration;
+
+use serde_json::{Value, json};
 use support::gateway::{
-    Gateway, HeldClock, RUN, agents, closed, failed, finished, input, post, refusal, refused,
-    serve, token, told, values,
+    Gateway, HeldClock, RUN, Response, THREAD, agents, closed, events, failed, finished, input,
+    part, post, refusal, refused, serve, started, token, told, values,
 };
-use support::upstream::Upstream;
+use support::judge;
+use support::schema::Schema;
+use support::upstream::{Exchange, Upstream};
 use threadway::server::Limits;
-use threadway::upstream::START_TIMEOUT;
+use threadway::sse::MAX_EVENT_BYTES;
+use threadway::upstream::{ANSWER_TIMEOUT, SILENCE_TIMEOUT, START_TIMEOUT};
 
 // === before the stream ===
 
@@ -83,6 +88,44 @@ async fn what_the_upstream_refuses_is_refused_in_our_words() {
                 "the LangGraph server answered 307; the server's log may tell more",
             ),
         ),
+        (
+            422,
+            r#"{"detail":"Invalid thread ID: must be a UUID"}"#,
+            refusal(
+                "502 Bad Gateway",
+                "upstream_refused",
+                "the LangGraph server answered 422: Invalid thread ID: must be a UUID; the \
+                 server's log may tell more",
+            ),
+        ),
+        (
+            400,
+            r#"{"success":false,"error":{"issues":[{"path":["input"],"message":"Bad"}],"name":"ZodError"}}"#,
+            refusal(
+                "502 Bad Gateway",
+                "upstream_refused",
+                "the LangGraph server answered 400: input: Bad; the server's log may tell more",
+            ),
+        ),
+        (
+            429,
+            r#"{"detail":"Too many requests"}"#,
+            refusal(
+                "502 Bad Gateway",
+                "upstream_refused",
+                "the LangGraph server answered 429: Too many requests; the server's log may tell \
+                 more",
+            ),
+        ),
+        (
+            503,
+            "<html><body>Service Unavailable</body></html>",
+            refusal(
+                "502 Bad Gateway",
+                "upstream_refused",
+                "the LangGraph server answered 503; the server's log may tell more",
+            ),
+        ),
         (200, "<html>", refusal("502 Bad Gateway", "not_langgraph", html)),
     ] {
         let script = async {
@@ -126,6 +169,122 @@ async fn half_a_refusal_is_better_than_none_and_not_awaited_for_ever() {
     let message = "the LangGraph server did not answer within 60 s; look at the thread before you \
                    try again: it may have acted";
     assert_eq!(told, refusal("504 Gateway Timeout", "upstream_timeout", message));
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_before_the_stream_may_have_started_the_run() {
+    let gateway = Gateway::start().await;
+    let script = async |fault: fn(Exchange)| {
+        gateway.state(None).await;
+        fault(gateway.upstream.next().await);
+    };
+    for (fault, reason) in [
+        (Exchange::reset as fn(_), "Connection reset by peer (os error 104)"),
+        (Exchange::cut, "connection closed before message completed"),
+    ] {
+        let input = input(&["hi"]);
+        let (mut response, ()) = tokio::join!(gateway.post(&input), script(fault));
+        let message = format!(
+            "the connection to the LangGraph server broke: {reason}; look at the thread before \
+             you try again: it may have acted"
+        );
+        let expected = refusal("502 Bad Gateway", "upstream_interrupted", &message);
+        assert_eq!(refused(&mut response).await, expected);
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_does_not_begin_in_a_minute_is_not_awaited() {
+    let gateway = Gateway::start().await;
+    let script = async {
+        gateway.state(None).await;
+        let run = gateway.upstream.next().await;
+        let clock = HeldClock::pause();
+        clock.advance(START_TIMEOUT).await;
+        run.closed().await;
+        clock
+    };
+    let input = input(&["hi"]);
+    let (mut response, _clock) = tokio::join!(gateway.post(&input), script);
+    let message = "the LangGraph server did not answer within 60 s; look at the thread before you \
+                   try again: it may have acted";
+    let expected = refusal("504 Gateway Timeout", "upstream_timeout", message);
+    assert_eq!(refused(&mut response).await, expected);
+}
+
+#[tokio::test]
+async fn a_thread_that_cannot_be_read_starts_no_run() {
+    let gateway = Gateway::acquainted().await;
+    let no_state = "the LangGraph server's answer about the thread is no state; check that the \
+                    upstream's URL is that of a LangGraph API server";
+    for (status, body, expected) in [
+        (200, "<html>", refusal("502 Bad Gateway", "not_langgraph", no_state)),
+        (200, "[]", refusal("502 Bad Gateway", "not_langgraph", no_state)),
+        (
+            500,
+            r#"{"detail":"boom"}"#,
+            refusal(
+                "502 Bad Gateway",
+                "upstream_refused",
+                "the LangGraph server answered 500: boom; the server's log may tell more",
+            ),
+        ),
+        (
+            401,
+            r#"{"detail":"bad key"}"#,
+            refusal(
+                "401 Unauthorized",
+                "unauthorized",
+                "the LangGraph server answered 401: bad key; threadway passes no credentials on: \
+                 have the server let it in without",
+            ),
+        ),
+    ] {
+        let script = async {
+            let get = gateway.upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
+            get.answer(status, "application/json", body).await;
+        };
+        let input = input(&["hi"]);
+        let (mut response, ()) = tokio::join!(gateway.post(&input), script);
+        assert_eq!(refused(&mut response).await, expected, "{status} {body}");
+    }
+    gateway.upstream.is_untouched().await;
+}
+
+#[tokio::test]
+async fn a_thread_that_does_not_answer_starts_no_run() {
+    let gateway = Gateway::acquainted().await;
+    let script = async {
+        let get = gateway.upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
+        let clock = HeldClock::pause();
+        clock.advance(ANSWER_TIMEOUT).await;
+        get.closed().await;
+        clock
+    };
+    let input = input(&["hi"]);
+    let (mut response, _clock) = tokio::join!(gateway.post(&input), script);
+    let message = "the LangGraph server did not answer within 30 s; look at the thread before you \
+                   try again: it may have acted";
+    let expected = refusal("504 Gateway Timeout", "upstream_timeout", message);
+    assert_eq!(refused(&mut response).await, expected);
+    gateway.upstream.is_untouched().await;
+}
+
+#[tokio::test]
+async fn a_thread_that_cannot_be_created_starts_no_run() {
+    let gateway = Gateway::start().await;
+    let script = async {
+        gateway.upstream.next().await.json(404, "{}").await;
+        let create = gateway.upstream.expect("POST /threads").await;
+        create.json(500, r#"{"detail":"no room"}"#).await;
+    };
+    let mut input = input(&["hi"]);
+    input["threadId"] = json!("my thread");
+    let (mut response, ()) = tokio::join!(gateway.post(&input), script);
+    let message = "the LangGraph server answered 500: no room; the server's log may tell more";
+    let expected = refusal("502 Bad Gateway", "upstream_refused", message);
+    assert_eq!(refused(&mut response).await, expected);
+    gateway.upstream.is_untouched().await;
 }
 
 // === in the stream ===
@@ -180,4 +339,243 @@ async fn a_stream_without_its_end_is_made_up_for_by_the_state_of_its_run() {
             assert!(body.ends_with("\"code\":\"upstream_lost\"}\n\n"), "{body}");
         }
     }
+}
+
+// === in the stream, with everything open ===
+
+/// Opens all that can be open at once: a thought, a text and a call, each with its step, and a
+/// subagent that speaks. Returns what the client has got.
+async fn open_everything(gateway: &Gateway) -> (Response, Exchange, String) {
+    let (mut response, mut run) = gateway.run().await;
+    let thought = json!([{"type": "thinking", "thinking": "hm", "index": 0}]);
+    let call = json!([{"name": "search", "args": "{\"q\":", "id": "call", "index": 0}]);
+    for (id, content, calls, path) in [
+        ("m1", thought, json!([]), "think:t1"),
+        ("m2", json!("Half a"), json!([]), "say:t2"),
+        ("m3", json!(""), call, "act:t3"),
+        ("m4", json!("Half an"), json!([]), "sub:t4|model:t5"),
+    ] {
+        let (node, _) = path.rsplit('|').next().unwrap().split_once(':').unwrap();
+        let chunk = json!({
+            "type": "AIMessageChunk", "id": id, "content": content, "tool_call_chunks": calls
+        });
+        let origin = json!({"langgraph_node": node, "langgraph_checkpoint_ns": path});
+        run.send(part("messages", &json!([chunk, origin]))).await;
+    }
+    let mut seen = started();
+    while !seen.contains("Half an\"") {
+        seen += &response.frame().await;
+    }
+    (response, run, seen)
+}
+
+/// What a client is told last of a run that had everything open, of which the script says what the
+/// upstream does. Everything else that it is told then is that things close.
+async fn last_word(script: impl AsyncFnOnce(&Gateway, Exchange)) -> Value {
+    let gateway = Gateway::start().await;
+    let (mut response, run, seen) = open_everything(&gateway).await;
+    let count = events(&seen).len();
+    let (rest, ()) = tokio::join!(response.body(), script(&gateway, run));
+    let events = events(&(seen + &rest));
+    judge::closed(&Schema::load(), &events).unwrap();
+    let [closings @ .., last] = &events[count..] else { panic!("nothing was told") };
+    for event in closings {
+        let kind = event["type"].as_str().unwrap();
+        assert!(kind.ends_with("_END") || kind.ends_with("_FINISHED"), "{event}");
+    }
+    last.clone()
+}
+
+fn error(message: &str, code: &str) -> Value {
+    json!({"type": "RUN_ERROR", "message": message, "code": code})
+}
+
+fn broke_off(reason: &str, then: &str) -> Value {
+    let message = format!("the stream of the run broke off ({reason}); {then}");
+    error(&message, "upstream_lost")
+}
+
+const GOES_ON: &str = "the run goes on in LangGraph";
+
+#[tokio::test]
+async fn a_stream_that_breaks_off_says_how_and_what_became_of_the_run() {
+    let broke = "the connection to the LangGraph server broke";
+    let told = last_word(async |gateway, run| {
+        run.cut();
+        gateway.record("running").await;
+    });
+    let reason = format!("{broke}: unexpected EOF during chunk size line");
+    assert_eq!(told.await, broke_off(&reason, GOES_ON));
+
+    let told = last_word(async |gateway, run| {
+        run.reset();
+        gateway.record("pending").await;
+    });
+    let reason = format!("{broke}: Connection reset by peer (os error 104)");
+    assert_eq!(told.await, broke_off(&reason, GOES_ON));
+
+    let told = last_word(async |gateway, mut run| {
+        run.raw("no length of a chunk\r\n").await;
+        gateway.record("running").await;
+        run.closed().await;
+    });
+    let reason = format!("{broke}: Invalid chunk size line: missing size digit");
+    assert_eq!(told.await, broke_off(&reason, GOES_ON));
+
+    let told = last_word(async |gateway, mut run| {
+        run.send("event: values\r\ndata: {\"messages\":[]}\r\n").await;
+        run.end().await;
+        gateway.record("running").await;
+    });
+    assert_eq!(told.await, broke_off("the stream ends inside an event", GOES_ON));
+}
+
+#[tokio::test]
+async fn a_stream_that_falls_silent_for_ten_minutes_is_lost() {
+    let told = last_word(async |gateway, run| {
+        let clock = HeldClock::pause();
+        clock.advance(SILENCE_TIMEOUT).await;
+        run.closed().await;
+        gateway.record("running").await;
+    });
+    let reason = "the LangGraph server did not answer within 600 s";
+    assert_eq!(told.await, broke_off(reason, GOES_ON));
+}
+
+#[tokio::test]
+async fn a_sign_of_life_in_time_keeps_a_silent_stream() {
+    let told = last_word(async |gateway, mut run| {
+        let clock = HeldClock::pause();
+        for _ in 0..3 {
+            clock.advance(SILENCE_TIMEOUT - Duration::from_secs(1)).await;
+            run.send(": heartbeat\r\n\r\n").await;
+            // What is answered on another connection shows that this was read.
+            gateway.upstream.is_untouched().await;
+        }
+        run.end().await;
+        gateway.record("interrupted").await;
+    });
+    assert_eq!(told.await["outcome"], json!({"type": "cancelled"}));
+}
+
+#[tokio::test]
+async fn a_line_without_an_end_is_given_up() {
+    const CHUNK: usize = 4 * 1024 * 1024;
+    let told = last_word(async |gateway, mut run| {
+        run.send("event: values\r\ndata: ").await;
+        let chunk = vec![b'1'; CHUNK];
+        for _ in 0..MAX_EVENT_BYTES / CHUNK {
+            run.send(&chunk).await;
+        }
+        run.closed().await;
+        gateway.record("running").await;
+    });
+    let reason = "an SSE event is longer than 67108864 bytes; raise the limit, or have the graph \
+                  send less in one event (smaller state, fewer stream modes)";
+    assert_eq!(told.await, broke_off(reason, GOES_ON));
+}
+
+#[tokio::test]
+async fn a_run_whose_record_cannot_be_read_is_lost() {
+    let early = "the stream of the run ended early; how it went on is unknown";
+    for (status, body, why) in [
+        (404, "Run not found", "the LangGraph server answered 404: Run not found"),
+        (500, r#"{"detail":"boom"}"#, "the LangGraph server answered 500: boom"),
+        (200, "<html>", "the LangGraph server's answer is not a run"),
+        (200, r#"{"status":"success"}"#, "the LangGraph server's answer is not a run"),
+    ] {
+        let told = last_word(async |gateway, run| {
+            run.end().await;
+            gateway.upstream.next().await.json(status, body).await;
+        });
+        assert_eq!(told.await, error(&format!("{early}: {why}"), "upstream_lost"));
+    }
+    let told = last_word(async |gateway, run| {
+        run.end().await;
+        gateway.record("paused").await;
+    });
+    let message = "the stream of the run ended early; the run's record tells no known status";
+    assert_eq!(told.await, error(message, "upstream_lost"));
+
+    let told = last_word(async |gateway, run| {
+        run.cut();
+        let record = gateway.upstream.next().await;
+        let clock = HeldClock::pause();
+        clock.advance(ANSWER_TIMEOUT).await;
+        record.closed().await;
+    });
+    let reason = "the connection to the LangGraph server broke: unexpected EOF during chunk size \
+                  line";
+    let then = "how it went on is unknown: the LangGraph server did not answer within 30 s";
+    assert_eq!(told.await, broke_off(reason, then));
+}
+
+#[tokio::test]
+async fn a_server_that_goes_away_in_the_middle_of_a_run_loses_it() {
+    let mut gateway = Gateway::start().await;
+    let (mut response, run, seen) = open_everything(&gateway).await;
+    // Nobody listens there any more.
+    gateway.upstream = Upstream::bind().await;
+    run.cut();
+    let events = events(&(seen + &response.body().await));
+    judge::closed(&Schema::load(), &events).unwrap();
+    let reason = "the connection to the LangGraph server broke: unexpected EOF during chunk size \
+                  line";
+    let then = "how it went on is unknown: the LangGraph server cannot be reached: Connection \
+                refused (os error 111)";
+    assert_eq!(*events.last().unwrap(), broke_off(reason, then));
+}
+
+#[tokio::test]
+async fn an_error_in_the_stream_is_the_runs_end_whatever_follows() {
+    let python = json!({"error": "ValueError", "message": "boom after 3 tokens"});
+    let javascript = json!("Run not found");
+    for (data, expected) in [
+        (python, error("boom after 3 tokens", "ValueError")),
+        (javascript, error("Run not found", "Error")),
+    ] {
+        let error = part("error", &data);
+        let told = last_word(async |gateway, mut run| {
+            run.send(&error).await;
+            run.end().await;
+            gateway.record("error").await;
+        });
+        assert_eq!(told.await, expected);
+        // A run that was rolled back has no record.
+        let told = last_word(async |gateway, mut run| {
+            run.send(&error).await;
+            run.end().await;
+            gateway.upstream.next().await.json(404, r#"{"detail":"Not Found"}"#).await;
+        });
+        assert_eq!(told.await, expected);
+        let told = last_word(async |gateway, mut run| {
+            run.send(&error).await;
+            run.cut();
+            gateway.record("running").await;
+        });
+        assert_eq!(told.await, expected);
+    }
+}
+
+#[tokio::test]
+async fn a_part_that_does_not_parse_is_passed_over() {
+    let told = last_word(async |gateway, mut run| {
+        for mode in ["values", "messages", "updates", "custom", "metadata", "tasks", "no mode"] {
+            for data in ["", "{", "[1", "nul", "\u{0}"] {
+                run.send(format!("event: {mode}\r\ndata: {data}\r\n\r\n")).await;
+            }
+            // A state and a custom event may be anything.
+            for data in [json!(null), json!(1), json!([])] {
+                if !matches!(mode, "values" | "custom") {
+                    run.send(part(mode, &data)).await;
+                }
+            }
+        }
+        run.send(part("metadata", &json!({"run_id": 1}))).await;
+        run.send([&b"event: values\r\ndata: \xFF\xFE\r\n\r\n"[..], &[0; 100], b"\n\n"].concat())
+            .await;
+        run.end().await;
+        gateway.record("interrupted").await;
+    });
+    assert_eq!(told.await["outcome"], json!({"type": "cancelled"}));
 }

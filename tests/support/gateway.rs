@@ -56,6 +56,15 @@ impl Gateway {
         Self { upstream, address, stop, serving }
     }
 
+    /// A gateway that has had a run, and so knows what the server tells of itself.
+    pub(crate) async fn acquainted() -> Self {
+        let gateway = Self::start().await;
+        let (response, run) = gateway.run().await;
+        drop(response);
+        run.closed().await;
+        gateway
+    }
+
     pub(crate) async fn post(&self, body: &Value) -> Response {
         self.post_raw(&body.to_string()).await
     }
