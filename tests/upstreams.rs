@@ -470,8 +470,8 @@ async fn a_line_without_an_end_is_given_up() {
         run.closed().await;
         gateway.record("running").await;
     });
-    let reason = "an SSE event is longer than 67108864 bytes; raise the limit, or have the graph \
-                  send less in one event (smaller state, fewer stream modes)";
+    let reason = "an SSE event is longer than 67108864 bytes; have the graph keep less in its \
+                  state";
     assert_eq!(told.await, broke_off(reason, GOES_ON));
 }
 

@@ -59,10 +59,7 @@ pub enum Ending {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum DecodeError {
     /// A block is larger than the decoder's limit.
-    #[error(
-        "an SSE event is longer than {limit} bytes; raise the limit, or have the graph send less \
-         in one event (smaller state, fewer stream modes)"
-    )]
+    #[error("an SSE event is longer than {limit} bytes; have the graph keep less in its state")]
     EventTooLong {
         /// The limit in bytes.
         limit: usize,
