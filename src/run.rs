@@ -25,7 +25,7 @@ pub use interrupt::{Action, Ask, Interrupt, is_breakpoint};
 pub use message::{Call, Content, ContentPart, Message, Role};
 pub use open::Open;
 pub use patch::{Operation, Patch, State};
-pub use resync::resync;
+pub use resync::{closings, resync};
 pub use translator::{STREAM_INCOMPLETE, StreamEnd, Translator};
 pub use usage::Usage;
 pub use view::View;

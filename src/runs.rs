@@ -30,7 +30,7 @@ pub use feed::Feed;
 pub use fork::{ForkError, fork_point};
 pub use reader::{INTERNAL_ERROR, READER_TOO_SLOW, RunReader};
 
-use crate::run::{self, Open, RunEvent};
+use crate::run::{self, Open, Outcome, RunEvent};
 use crate::upstream::{Client, RunStream};
 use driver::Driver;
 use log::RunLog;
@@ -187,5 +187,13 @@ impl Books {
         events.extend(run::resync(self.feed.view()?, open.unwrap_or(&nothing))?);
         events.extend(self.end.clone());
         Some(events.into())
+    }
+
+    /// What ends the stream of a reader, who has this much open, before the run is over.
+    fn failed(&self, open: Option<&Open>, code: &str, message: &str) -> Arc<[RunEvent]> {
+        let mut events = open.map_or_else(|| self.start.iter().cloned().collect(), run::closings);
+        let outcome = Outcome::Failed { code: code.to_owned(), message: message.to_owned() };
+        events.push(RunEvent::Ended { outcome, usage: Vec::new() });
+        events.into()
     }
 }

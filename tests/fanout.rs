@@ -314,3 +314,32 @@ async fn one_who_falls_behind_is_brought_to_the_run_as_it_stands() {
     assert_eq!(first.messages(), slow.messages());
     assert_eq!(slow.streamed(), texts(&[("a", "one "), ("b", "five")]));
 }
+
+#[tokio::test]
+async fn one_who_falls_behind_before_the_conversation_is_known_is_told_so_with_everything_closed() {
+    let replica = Replica::with(1).await;
+    let (mut first, mut run) = replica.run().await;
+    let mut slow = replica.attach();
+    for viewer in [&mut first, &mut slow] {
+        viewer.next().await;
+    }
+    let chunk = json!({"type": "AIMessageChunk", "id": "a", "content": "one "});
+    let origin = json!({"langgraph_node": "model", "langgraph_checkpoint_ns": "sub:t1|model:t2"});
+    run.send(part("messages", &json!([chunk, origin]))).await;
+    for viewer in [&mut first, &mut slow] {
+        viewer.next().await;
+    }
+    for text in ["two", "three"] {
+        run.send(token("a", text)).await;
+        first.next().await;
+    }
+    let message = "the stream was read too slowly; load the thread to see the run";
+    let expected = json!({"type": "RUN_ERROR", "message": message, "code": "reader_too_slow"});
+    assert_eq!(slow.end().await, expected);
+    // Nor can it be told to one who comes now.
+    assert_eq!(replica.attach().end().await, expected);
+    // The others are none the worse for it.
+    run.end().await;
+    replica.record("interrupted").await;
+    assert_eq!(first.end().await["outcome"], json!({"type": "cancelled"}));
+}

@@ -29,6 +29,13 @@ pub fn resync(view: &View, reader: &Open) -> Option<Vec<RunEvent>> {
     Some(out)
 }
 
+/// The events that close all that a reader has open.
+pub fn closings(reader: &Open) -> Vec<RunEvent> {
+    let mut out = Vec::new();
+    close_ended(&Open::default(), reader, &mut out);
+    out
+}
+
 /// Closes what has ended meanwhile; a subagent after what it says.
 fn close_ended(now: &Open, reader: &Open, out: &mut Vec<RunEvent>) {
     let Open { texts, thoughts, calls, steps, subagents } = reader;

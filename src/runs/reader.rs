@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use super::Run;
 use super::log::Found;
-use crate::run::{Open, Outcome, RunEvent};
+use crate::run::{Open, RunEvent};
 
 /// The code of a stream whose reader fell behind before the run had told its conversation.
 pub const READER_TOO_SLOW: &str = "reader_too_slow";
@@ -53,7 +53,8 @@ impl RunReader {
             if self.bell.changed().await.is_err() {
                 // The driver is gone, and the end may be the last thing that it wrote.
                 break self.read().unwrap_or_else(|| {
-                    failed(INTERNAL_ERROR, "threadway failed to read this run; please report it")
+                    let message = "threadway failed to read this run; please report it";
+                    self.run.books().failed(self.open.as_ref(), INTERNAL_ERROR, message)
                 });
             }
         };
@@ -87,19 +88,15 @@ impl RunReader {
                         Some(events)
                     }
                     (None, Found::Nothing) => None,
-                    (Some(_), _) | (None, Found::Gone) => Some(failed(
-                        READER_TOO_SLOW,
-                        "the stream was read too slowly; load the thread to see the run",
-                    )),
+                    (Some(_), _) | (None, Found::Gone) => {
+                        let message =
+                            "the stream was read too slowly; load the thread to see the run";
+                        Some(books.failed(self.open.as_ref(), READER_TOO_SLOW, message))
+                    }
                 }
             }
         }
     }
-}
-
-fn failed(code: &str, message: &str) -> Arc<[RunEvent]> {
-    let outcome = Outcome::Failed { code: code.to_owned(), message: message.to_owned() };
-    [RunEvent::Ended { outcome, usage: Vec::new() }].into()
 }
 
 impl fmt::Debug for RunReader {
