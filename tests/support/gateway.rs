@@ -9,7 +9,7 @@ use threadway::agents::{self, Agents};
 use threadway::server::{self, Limits};
 use threadway::upstream::Client;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -75,7 +75,11 @@ impl Gateway {
 
     /// Starts a run on a new thread: the client has its first frames, the upstream waits.
     pub(crate) async fn run(&self) -> (Response, Exchange) {
-        let (mut response, exchange) = self.unread_run().await;
+        let input = input(&["hi"]);
+        let (mut response, exchange) = tokio::join!(self.post(&input), async {
+            self.state(None).await;
+            self.stream().await
+        });
         assert_eq!(response.frame().await, "retry: 3000\n\n");
         assert_eq!(response.frame().await, started());
         (response, exchange)
@@ -90,10 +94,15 @@ impl Gateway {
         }
     }
 
-    /// Starts a run, of which the client reads nothing yet.
+    /// Starts a run whose client reads the response's head and no more. Little of what it does not
+    /// read fits its socket.
     pub(crate) async fn unread_run(&self) -> (Response, Exchange) {
-        let input = input(&["hi"]);
-        tokio::join!(self.post(&input), async {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(16 * 1024).unwrap();
+        let mut socket = socket.connect(self.address).await.unwrap();
+        let request = run_request("", &input(&["hi"]).to_string());
+        socket.write_all(request.as_bytes()).await.unwrap();
+        tokio::join!(Response::on(socket), async {
             self.state(None).await;
             self.stream().await
         })
@@ -268,12 +277,16 @@ impl HeldClock {
 // === what is sent and expected ===
 
 pub(crate) async fn post(address: SocketAddr, headers: &str, body: &str) -> Response {
-    let request = format!(
+    Response::to(address, run_request(headers, body).as_bytes()).await
+}
+
+/// A request to run the agent.
+fn run_request(headers: &str, body: &str) -> String {
+    format!(
         "POST /agui/agent/agent/run HTTP/1.1\r\nhost: h\r\ncontent-type: application/json\r\n\
          {headers}content-length: {}\r\n\r\n{body}",
         body.len()
-    );
-    Response::to(address, request.as_bytes()).await
+    )
 }
 
 /// A client that holds these messages: its own, and every second one an answer.
