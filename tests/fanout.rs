@@ -60,9 +60,16 @@ impl Replica {
         Viewer { reader: self.runs.attach(RUN).unwrap(), told: Vec::new() }
     }
 
-    async fn record(&self, status: &str) {
-        let get = self.upstream.expect(&format!("GET /threads/{THREAD}/runs/{RUN}")).await;
-        get.json(200, &json!({"run_id": RUN, "status": status}).to_string()).await;
+    /// The run was stopped, and has left nothing behind.
+    async fn stopped(&self) {
+        let record = self.upstream.expect(&format!("GET /threads/{THREAD}/runs/{RUN}")).await;
+        self.answer_stopped(record).await;
+    }
+
+    async fn answer_stopped(&self, record: Exchange) {
+        record.json(200, &json!({"run_id": RUN, "status": "interrupted"}).to_string()).await;
+        let state = self.upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
+        state.json(404, "{}").await;
     }
 }
 
@@ -144,7 +151,7 @@ async fn all_readers_come_to_the_same_end_whenever_they_came() {
     run.end().await;
     let record = replica.upstream.expect(&format!("GET /threads/{THREAD}/runs/{RUN}")).await;
     viewers.push(replica.attach());
-    record.json(200, &json!({"run_id": RUN, "status": "interrupted"}).to_string()).await;
+    replica.answer_stopped(record).await;
 
     viewers.push(first);
     for viewer in &mut viewers {
@@ -188,7 +195,7 @@ async fn one_who_comes_in_the_middle_of_a_message_gets_the_half_at_once_and_then
     assert_eq!(json!(first.next().await), rest);
     run.send(committed("one two three")).await;
     run.end().await;
-    replica.record("interrupted").await;
+    replica.stopped().await;
     for viewer in [&mut first, &mut late] {
         viewer.end().await;
         assert_eq!(viewer.messages(), texts(&[("m0", "hi"), ("a", "one two three")]));
@@ -206,7 +213,7 @@ async fn one_who_comes_before_the_conversation_is_known_gets_the_run_from_its_be
     let mut late = replica.attach();
     run.send(token("a", "two")).await;
     run.end().await;
-    replica.record("interrupted").await;
+    replica.stopped().await;
     assert_eq!(first.end().await, late.end().await);
     assert_eq!(first.wire(), late.wire());
 }
@@ -242,7 +249,7 @@ async fn there_is_no_reading_a_run_that_is_unknown_or_over() {
     assert!(replica.runs.attach("another").is_none());
     assert_eq!(replica.runs.count(), 1);
     run.end().await;
-    replica.record("interrupted").await;
+    replica.stopped().await;
     first.end().await;
     assert!(replica.runs.attach(RUN).is_none());
     assert_eq!(replica.runs.count(), 0);
@@ -265,7 +272,7 @@ async fn a_run_that_only_its_stream_names_can_be_read_from_then_on() {
     first.next().await;
     let mut late = replica.attach();
     run.end().await;
-    replica.record("interrupted").await;
+    replica.stopped().await;
     assert_eq!(first.end().await, late.end().await);
     assert_eq!(first.wire(), late.wire());
 }
@@ -309,7 +316,7 @@ async fn one_who_falls_behind_is_brought_to_the_run_as_it_stands() {
     assert_eq!(json!(first.next().await), rest);
     assert_eq!(json!(slow.next().await), rest);
     run.end().await;
-    replica.record("interrupted").await;
+    replica.stopped().await;
     assert_eq!(first.end().await, slow.end().await);
     assert_eq!(first.messages(), slow.messages());
     assert_eq!(slow.streamed(), texts(&[("a", "one "), ("b", "five")]));
@@ -340,6 +347,6 @@ async fn one_who_falls_behind_before_the_conversation_is_known_is_told_so_with_e
     assert_eq!(replica.attach().end().await, expected);
     // The others are none the worse for it.
     run.end().await;
-    replica.record("interrupted").await;
+    replica.stopped().await;
     assert_eq!(first.end().await["outcome"], json!({"type": "cancelled"}));
 }

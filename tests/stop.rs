@@ -199,6 +199,9 @@ async fn the_stream_of_a_stopped_run_ends_as_cancelled_on_both_servers() {
             }
             stream.end().await;
             gateway.record(status).await;
+            if status == "error" {
+                gateway.state(None).await;
+            }
         };
         let (answer, ()) = tokio::join!(stop(&gateway, r#"{"runId":"r1"}"#), script);
         assert_eq!(answer, stopped());

@@ -33,6 +33,7 @@ async fn an_upstream_that_refuses_connections_is_a_bad_gateway() {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 async fn what_the_upstream_refuses_is_refused_in_our_words() {
     let gateway = Gateway::start().await;
     let unknown = "LangGraph knows no agent `agent`; name a graph of the server's langgraph.json \
@@ -447,7 +448,7 @@ async fn a_sign_of_life_in_time_keeps_a_silent_stream() {
     let told = last_word(async |gateway, mut run| {
         let clock = HeldClock::pause();
         for _ in 0..3 {
-            clock.advance(SILENCE_TIMEOUT - Duration::from_secs(1)).await;
+            clock.advance(SILENCE_TIMEOUT.saturating_sub(Duration::from_secs(1))).await;
             run.send(": heartbeat\r\n\r\n").await;
             // What is answered on another connection shows that this was read.
             gateway.upstream.is_untouched().await;
@@ -539,6 +540,7 @@ async fn an_error_in_the_stream_is_the_runs_end_whatever_follows() {
             run.send(&error).await;
             run.end().await;
             gateway.record("error").await;
+            gateway.state(None).await;
         });
         assert_eq!(told.await, expected);
         // A run that was rolled back has no record.
