@@ -100,7 +100,7 @@ impl Gateway {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(16 * 1024).unwrap();
         let mut socket = socket.connect(self.address).await.unwrap();
-        let request = run_request("", &input(&["hi"]).to_string());
+        let request = run_request("agent", "", &input(&["hi"]).to_string());
         socket.write_all(request.as_bytes()).await.unwrap();
         tokio::join!(Response::on(socket), async {
             self.state(None).await;
@@ -277,13 +277,17 @@ impl HeldClock {
 // === what is sent and expected ===
 
 pub(crate) async fn post(address: SocketAddr, headers: &str, body: &str) -> Response {
-    Response::to(address, run_request(headers, body).as_bytes()).await
+    Response::to(address, run_request("agent", headers, body).as_bytes()).await
 }
 
-/// A request to run the agent.
-fn run_request(headers: &str, body: &str) -> String {
+/// Asks to run an agent.
+pub(crate) async fn run_agent(address: SocketAddr, agent: &str, body: &Value) -> Response {
+    Response::to(address, run_request(agent, "", &body.to_string()).as_bytes()).await
+}
+
+fn run_request(agent: &str, headers: &str, body: &str) -> String {
     format!(
-        "POST /agui/agent/agent/run HTTP/1.1\r\nhost: h\r\ncontent-type: application/json\r\n\
+        "POST /agui/agent/{agent}/run HTTP/1.1\r\nhost: h\r\ncontent-type: application/json\r\n\
          {headers}content-length: {}\r\n\r\n{body}",
         body.len()
     )
