@@ -27,6 +27,13 @@ pub const FACTS_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an upstream may take to say that it is ready: orchestrators wait a few seconds.
 pub const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// How long an upstream may take to tell its agents: a person waits for the list, and the agents
+/// of the other upstreams with it.
+pub const LIST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The longest name that is looked for, in bytes: assistants go by UUIDs, graphs by words.
+const MAX_NAME_BYTES: usize = 256;
+
 /// How many facts of a kind are remembered: more than the assistants of a server that are listed.
 /// Names that do not exist are remembered too, and anyone may make some up.
 const MAX_FACTS: usize = 2_000;
@@ -125,6 +132,7 @@ impl Agents {
     /// The agent that goes by a name.
     pub fn find(&self, name: &str) -> Result<Agent, UnknownAgent> {
         let Directory { upstreams, aliases, keys: _, kinds: _ } = &*self.0;
+        let is_short = name.len() <= MAX_NAME_BYTES;
         let alias = aliases.iter().find(|(alias, _)| alias == name);
         let own_name = alias.map_or(name, |(_, own_name)| own_name);
         let found = match upstreams.as_slice() {
@@ -134,7 +142,7 @@ impl Agents {
                 Some((at, several.get(at)?, assistant))
             }),
         };
-        let (at, upstream, assistant) = found.ok_or_else(|| UnknownAgent {
+        let (at, upstream, assistant) = found.filter(|_| is_short).ok_or_else(|| UnknownAgent {
             name: name.to_owned(),
             upstreams: upstreams.iter().map(|upstream| upstream.name.clone()).collect(),
         })?;
@@ -145,6 +153,16 @@ impl Agents {
     pub async fn list(&self) -> Vec<Listing> {
         let listings = self.ask_all(Upstream::list).await;
         listings.into_iter().map(|listing| self.rename(listing)).collect()
+    }
+
+    /// Asks one upstream for its agents.
+    pub async fn list_of(&self, upstream: &Upstream) -> Listing {
+        self.rename(upstream.clone().list().await)
+    }
+
+    /// The other names of agents: each alias, and the agent's own name.
+    pub fn aliases(&self) -> &[(String, String)] {
+        &self.0.aliases
     }
 
     /// Asks every upstream whether it is ready, all at once, in the configuration's order.
@@ -187,6 +205,8 @@ impl Agents {
             Some(Listed { id: alias.clone(), ..agent.clone() })
         });
         let named: Vec<_> = named.collect();
+        // An alias that is also an agent's name hides the agent.
+        agents.retain(|agent| aliases.iter().all(|(alias, _)| *alias != agent.id));
         agents.splice(0..0, named);
         listing
     }
@@ -279,7 +299,9 @@ impl<K, V> Default for Facts<K, V> {
 impl Upstream {
     async fn list(self) -> Listing {
         let Self { name, client } = self;
-        Listing { upstream: name, agents: client.assistants(None).await.map(own_names) }
+        let told = tokio::time::timeout(LIST_TIMEOUT, client.assistants(None)).await;
+        let agents = told.unwrap_or(Err(Error::Timeout { waited: LIST_TIMEOUT }));
+        Listing { upstream: name, agents: agents.map(own_names) }
     }
 
     async fn probe(self) -> Probed {
@@ -316,11 +338,62 @@ impl Agent {
 impl fmt::Display for UnknownAgent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, upstreams } = self;
+        if name.len() > MAX_NAME_BYTES {
+            return write!(f, "no agent has a name of more than {MAX_NAME_BYTES} bytes");
+        }
         write!(
             f,
             "there is no agent `{name}`; with several upstreams an agent's name begins with its \
              upstream's and a colon: {}",
             upstreams.iter().map(|name| format!("`{name}:..`")).collect::<Vec<_>>().join(", ")
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn agents(upstreams: &[&str], aliases: &[(&str, &str)]) -> Agents {
+        let upstream = |name: &&str| {
+            let client = Client::new("http://127.0.0.1:1".parse().unwrap(), None).unwrap();
+            Upstream { name: (*name).to_owned(), client }
+        };
+        let pair = |(alias, name): &(&str, &str)| ((*alias).to_owned(), (*name).to_owned());
+        Agents::new(upstreams.iter().map(upstream).collect(), aliases.iter().map(pair).collect())
+    }
+
+    fn listing(upstream: &str, ids: &[&str]) -> Listing {
+        let listed = |id: &&str| Listed {
+            id: (*id).to_owned(),
+            name: format!("{id}'s name"),
+            description: None,
+            graph_id: (*id).to_owned(),
+        };
+        Listing { upstream: upstream.to_owned(), agents: Ok(ids.iter().map(listed).collect()) }
+    }
+
+    fn told(listing: Listing) -> Vec<(String, String)> {
+        let told = listing.agents.unwrap().into_iter().map(|agent| (agent.id, agent.name));
+        told.collect()
+    }
+
+    #[test]
+    fn an_alias_hides_the_agent_whose_name_it_takes() {
+        let agents = agents(&["only"], &[("a", "b"), ("c", "nobody")]);
+        let pair = |id: &str, name: &str| (id.to_owned(), name.to_owned());
+        assert_eq!(
+            told(agents.rename(listing("only", &["a", "b"]))),
+            [pair("a", "b's name"), pair("b", "b's name")]
+        );
+        assert_eq!(agents.find("a").unwrap().assistant, "b");
+    }
+
+    #[test]
+    fn a_name_that_is_too_long_is_nobodys() {
+        let agents = agents(&["only"], &[]);
+        assert!(agents.find(&"x".repeat(MAX_NAME_BYTES)).is_ok());
+        let unknown = agents.find(&"x".repeat(MAX_NAME_BYTES + 1)).unwrap_err();
+        assert!(unknown.to_string().starts_with("no agent has a name"), "{unknown}");
     }
 }

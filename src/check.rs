@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use crate::agents::{Agents, Listing, Upstream};
+use crate::agents::{Agents, Upstream};
 use crate::langgraph::ServerInfo;
-use crate::upstream::{Client, Error};
+use crate::upstream::Error;
 
 /// What was found out about one upstream.
 #[derive(Debug)]
@@ -34,19 +34,30 @@ enum Verdict {
 /// Looks at every upstream, one after the other.
 pub async fn check(agents: &Agents) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (Upstream { name, client }, listing) in agents.upstreams().iter().zip(agents.list().await) {
-        let verdict = judge(client, listing).await;
-        findings.push(Finding { upstream: name.clone(), url: client.base().to_string(), verdict });
+    for upstream in agents.upstreams() {
+        let verdict = judge(agents, upstream).await;
+        let Upstream { name, client } = upstream.clone();
+        findings.push(Finding { upstream: name, url: client.base().to_string(), verdict });
     }
     findings
 }
 
-async fn judge(client: &Client, listing: Listing) -> Verdict {
-    let server = match client.info().await {
+/// The aliases of agents that no upstream has: each alias, and the name that it stands for.
+/// Of upstreams that did not tell their agents nothing is known.
+pub fn idle_aliases<'a>(agents: &'a Agents, findings: &[Finding]) -> Vec<&'a (String, String)> {
+    if !findings.iter().all(Finding::is_good) {
+        return Vec::new();
+    }
+    let is_listed = |alias: &str| findings.iter().any(|finding| finding.lists(alias));
+    agents.aliases().iter().filter(|(alias, _)| !is_listed(alias)).collect()
+}
+
+async fn judge(agents: &Agents, upstream: &Upstream) -> Verdict {
+    let server = match upstream.client.info().await {
         Ok(server) => server,
         Err(error) => return Verdict::of(error, Verdict::NotLangGraph),
     };
-    match listing.agents {
+    match agents.list_of(upstream).await.agents {
         Ok(agents) if agents.is_empty() => Verdict::NoAgents(server),
         Ok(agents) => {
             Verdict::Serves { server, agents: agents.into_iter().map(|agent| agent.id).collect() }
@@ -79,6 +90,10 @@ impl Finding {
     /// Whether the upstream can be served.
     pub fn is_good(&self) -> bool {
         matches!(self.verdict, Verdict::Serves { .. })
+    }
+
+    fn lists(&self, id: &str) -> bool {
+        matches!(&self.verdict, Verdict::Serves { agents, .. } if agents.iter().any(|a| a == id))
     }
 }
 

@@ -26,6 +26,15 @@ pub const DEFAULT_LOG: &str = "info";
 /// The name of an upstream that has none.
 pub const DEFAULT_UPSTREAM: &str = "default";
 
+/// The most that a limit in bytes may be: beyond it the limit would be none.
+const MOST_BYTES: usize = 1024 * 1024 * 1024;
+
+/// The most that a limit in seconds may be.
+const MOST_SECONDS: usize = 3_600;
+
+/// The most connections that may be allowed: more than a system's ports and file descriptors.
+const MOST_CONNECTIONS: usize = 1_000_000;
+
 /// Every key that has one name; `upstreams.NAME.url`, `upstreams.NAME.api_key` and `agents.ALIAS`
 /// are the others.
 const KEYS: [&str; 9] = [
@@ -100,6 +109,10 @@ impl Config {
             Some(path) => Raw::read_file(path, &mut mistakes),
             None => Raw::default(),
         };
+        if !mistakes.0.is_empty() && filed == Raw::default() {
+            // Without the file nothing can be said of what is missing.
+            return Err(mistakes.0);
+        }
         let config = Raw::typed(options, log).over(filed).check(&mut mistakes);
         match config {
             Some(config) if mistakes.0.is_empty() => Ok(config),
@@ -145,7 +158,9 @@ impl Raw {
         let given = all.into_iter().filter_map(|(key, flag, value)| {
             let variable = flag.replace('-', "_").to_uppercase();
             let place = format!("--{flag} (THREADWAY_{variable})");
-            Some((key.to_owned(), Given { place, value: value?.to_owned() }))
+            // An empty variable is how compose files leave one out.
+            let value = value.filter(|value| !value.is_empty())?;
+            Some((key.to_owned(), Given { place, value: value.to_owned() }))
         });
         Self(given.collect())
     }
@@ -169,7 +184,10 @@ impl Raw {
         let table: Table = match text.parse() {
             Ok(table) => table,
             Err(error) => {
-                let expected = format!("TOML ({})", error.to_string().trim_end());
+                // Not the error's own text, which quotes the line: it may hold a secret.
+                let before = error.span().and_then(|span| text.get(..span.start));
+                let line = before.map_or(1, |before| before.lines().count().max(1));
+                let expected = format!("TOML ({}, at line {line})", error.message().trim_end());
                 mistakes.note(Mistake { place: name.to_owned(), value: None, expected });
                 return Self::default();
             }
@@ -177,8 +195,9 @@ impl Raw {
         let mut raw = Self::default();
         for (key, value) in flatten(table, "") {
             let place = format!("`{key}` in {name}");
-            let is_secret = key.ends_with(".api_key");
-            let shown = serde_json::to_string(&value).ok().filter(|_| !is_secret);
+            // What stands under a key that is not known may be a secret with a slip in its name.
+            let is_open = is_known(&key) && !key.ends_with(".api_key");
+            let shown = serde_json::to_string(&value).ok().filter(|_| is_open);
             if !is_known(&key) {
                 let keys = KEYS.map(|key| format!("`{key}`")).join(", ");
                 let expected = format!(
@@ -319,18 +338,23 @@ impl Raw {
 
     fn limits(&mut self, mistakes: &mut Mistakes) -> Limits {
         let default = Limits::default();
-        let mut number = |key: &str, least: usize, default: usize| {
+        let mut number = |key: &str, least: usize, most: usize, default: usize| {
             let given = self.take(&format!("limits.{key}"));
-            given.and_then(|given| mistakes.keep(given.at_least(least))).unwrap_or(default)
+            given.and_then(|given| mistakes.keep(given.between(least, most))).unwrap_or(default)
         };
         let timeout = usize::try_from(default.header_timeout.as_secs()).unwrap_or(usize::MAX);
-        let timeout = number("header_timeout_seconds", 1, timeout);
+        let timeout = number("header_timeout_seconds", 1, MOST_SECONDS, timeout);
         Limits {
-            body_bytes: number("body_bytes", 1, default.body_bytes),
-            header_bytes: number("header_bytes", MIN_HEADER_BYTES, default.header_bytes),
+            body_bytes: number("body_bytes", 1, MOST_BYTES, default.body_bytes),
+            header_bytes: number(
+                "header_bytes",
+                MIN_HEADER_BYTES,
+                MOST_BYTES,
+                default.header_bytes,
+            ),
             header_timeout: Duration::from_secs(timeout as u64),
-            connections: number("connections", 1, default.connections),
-            log_bytes: number("log_bytes", 0, default.log_bytes),
+            connections: number("connections", 1, MOST_CONNECTIONS, default.connections),
+            log_bytes: number("log_bytes", 0, MOST_BYTES, default.log_bytes),
         }
     }
 }
@@ -389,17 +413,25 @@ impl Given {
     }
 
     fn url(self) -> Result<BaseUrl, Mistake> {
-        self.value.parse().map_err(|error: BaseUrlError| self.mistaken(error.to_string()))
+        self.value.parse().map_err(|error: BaseUrlError| match error {
+            // What is too much in it may be a password.
+            BaseUrlError::Extra => {
+                Mistake { place: self.place, value: None, expected: error.to_string() }
+            }
+            BaseUrlError::NotAUrl(_) | BaseUrlError::Scheme => self.mistaken(error.to_string()),
+        })
     }
 
     fn log_filter(self) -> Result<EnvFilter, Mistake> {
         self.parse("a log filter, as `info` or `threadway=debug,warn`")
     }
 
-    fn at_least(self, least: usize) -> Result<usize, Mistake> {
+    fn between(self, least: usize, most: usize) -> Result<usize, Mistake> {
         match self.value.parse() {
-            Ok(value) if value >= least => Ok(value),
-            Ok(_) | Err(_) => Err(self.mistaken(format!("a whole number, at least {least}"))),
+            Ok(value) if (least..=most).contains(&value) => Ok(value),
+            Ok(_) | Err(_) => {
+                Err(self.mistaken(format!("a whole number between {least} and {most}")))
+            }
         }
     }
 

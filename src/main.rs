@@ -156,7 +156,11 @@ fn check(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
     for finding in &findings {
         writeln!(stdout, "{finding}").map_err(failed)?;
     }
-    if findings.iter().all(Finding::is_good) { Ok(()) } else { Err(FAILED) }
+    let idle = check::idle_aliases(&agents, &findings);
+    for (alias, own_name) in &idle {
+        writeln!(stdout, "alias {alias}: there is no agent `{own_name}`").map_err(failed)?;
+    }
+    if idle.is_empty() && findings.iter().all(Finding::is_good) { Ok(()) } else { Err(FAILED) }
 }
 
 fn read_config(options: &cli::Options, log: Option<&str>) -> Result<Config, u8> {

@@ -30,7 +30,7 @@ pub use feed::Feed;
 pub use fork::{ForkError, fork_point};
 pub use reader::{INTERNAL_ERROR, READER_TOO_SLOW, RunReader};
 
-use crate::run::{self, Open, Outcome, RunEvent};
+use crate::run::{self, Open, Outcome, RunEvent, View};
 use crate::upstream::{Client, RunStream};
 use driver::Driver;
 use log::RunLog;
@@ -187,6 +187,11 @@ impl Books {
         events.extend(run::resync(self.feed.view()?, open.unwrap_or(&nothing))?);
         events.extend(self.end.clone());
         Some(events.into())
+    }
+
+    /// Whether the run's conversation was told.
+    fn is_based(&self) -> bool {
+        self.feed.view().is_some_and(View::is_based)
     }
 
     /// What ends the stream of a reader, who has this much open, before the run is over.

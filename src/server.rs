@@ -24,7 +24,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 pub use body::{KEEP_ALIVE, RETRY, RunBody};
-pub use connections::{GRACE, SPARE_CONNECTIONS, serve};
+pub use connections::{GRACE, SPARE_CONNECTIONS, WRITE_TIMEOUT, serve};
 pub use health::PROBE_AGE;
 pub use limits::{Limits, MIN_HEADER_BYTES};
 pub use request::BODY_TIMEOUT;

@@ -159,6 +159,9 @@ impl Client {
             .retry(reqwest::retry::never())
             // Only the configuration may name a proxy.
             .no_proxy()
+            // A run holds its connection: over HTTP/2 all would share one, and its limit of
+            // streams.
+            .http1_only()
             .connect_timeout(CONNECT_TIMEOUT)
             .read_timeout(SILENCE_TIMEOUT)
             .pool_idle_timeout(IDLE_TIMEOUT)

@@ -33,8 +33,8 @@ impl Two {
         let (a, b) = (Upstream::bind().await, Upstream::bind().await);
         let aliases = [("helper", "b:agent"), ("ghost", "b:nobody")];
         let agents = agents(&[("a", &a.url()), ("b", &b.url())], &aliases);
-        let (address, _stop, _serving) = serve(agents, Limits::default()).await;
-        Self { a, b, address, _stop, _serving }
+        let (address, stop, serving) = serve(agents, Limits::default()).await;
+        Self { a, b, address, _stop: stop, _serving: serving }
     }
 }
 
@@ -136,7 +136,7 @@ async fn the_upstream_is_asked_once_in_5_seconds_however_many_ask() {
     let (first, second, ()) = tokio::join!(ask(), ask(), script);
     assert_eq!([first, second], [ready.clone(), ready.clone()]);
 
-    clock.advance(PROBE_AGE - Duration::from_millis(10)).await;
+    clock.advance(PROBE_AGE.saturating_sub(Duration::from_millis(10))).await;
     assert_eq!(ask().await, ready);
     gateway.upstream.is_untouched().await;
 
@@ -370,7 +370,7 @@ async fn the_keys_are_asked_for_once_a_minute_and_only_if_they_matter() {
         tokio::join!(gateway.post(&with_tools), asked(json!({"messages": {}, "tools": {}})));
     assert_eq!(body["input"]["tools"][0]["name"], "paint");
     // They are known.
-    clock.advance(FACTS_AGE - Duration::from_millis(10)).await;
+    clock.advance(FACTS_AGE.saturating_sub(Duration::from_millis(10))).await;
     let (_response, body) = tokio::join!(gateway.post(&with_tools), begins(&gateway.upstream));
     assert_eq!(body["input"]["tools"][0]["name"], "paint");
     // They may have changed.
@@ -387,7 +387,7 @@ async fn keys_that_do_not_come_hold_a_run_for_5_seconds_and_the_next_one_not_at_
         let state = format!("GET /threads/{THREAD}/state");
         gateway.upstream.expect(&state).await.json(404, "{}").await;
         let hanging = schema(&gateway.upstream).await;
-        clock.advance(FACTS_TIMEOUT - Duration::from_millis(10)).await;
+        clock.advance(FACTS_TIMEOUT.saturating_sub(Duration::from_millis(10))).await;
         gateway.upstream.is_untouched().await;
         clock.advance(Duration::from_millis(10)).await;
         hanging.closed().await;

@@ -350,3 +350,24 @@ async fn one_who_falls_behind_before_the_conversation_is_known_is_told_so_with_e
     replica.stopped().await;
     assert_eq!(first.end().await["outcome"], json!({"type": "cancelled"}));
 }
+
+#[tokio::test]
+async fn one_who_falls_behind_a_graph_without_messages_is_brought_to_its_state() {
+    let replica = Replica::with(1).await;
+    let (mut first, mut run) = replica.run().await;
+    let mut slow = replica.attach();
+    for viewer in [&mut first, &mut slow] {
+        viewer.next().await;
+    }
+    for count in 1..=3 {
+        run.send(part("values", &json!({"count": count}))).await;
+        first.next().await;
+    }
+    let state = json!([{"type": "STATE_SNAPSHOT", "snapshot": {"count": 3}}]);
+    assert_eq!(json!(slow.next().await), state);
+    run.end().await;
+    replica.stopped().await;
+    for viewer in [&mut first, &mut slow] {
+        assert_eq!(viewer.end().await["outcome"], json!({"type": "cancelled"}));
+    }
+}

@@ -236,6 +236,7 @@ proptest! {
         }
         let view = fold(&events[..to]);
         let Some(resync) = run::resync(&view, &open) else {
+            prop_assert!(!view.messages().is_empty());
             prop_assert!(!events[..to].iter().any(|event| matches!(event, RunEvent::Messages(_))));
             return Ok(());
         };

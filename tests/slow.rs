@@ -12,7 +12,7 @@ use support::gateway::{
 use support::judge;
 use support::schema::Schema;
 use support::upstream::Exchange;
-use threadway::server::{GRACE, Limits};
+use threadway::server::{GRACE, Limits, WRITE_TIMEOUT};
 use tokio::net::TcpStream;
 
 /// More than the sockets hold between a gateway and a client that does not read.
@@ -120,5 +120,25 @@ async fn when_it_leaves_its_run_is_let_go_of() {
     flood(&mut run, "a", FLOOD).await;
     drop(slow);
     run.closed().await;
+    gateway.upstream.is_untouched().await;
+}
+
+#[tokio::test]
+async fn after_two_minutes_without_a_byte_taken_it_is_let_go_of() {
+    let gateway = Gateway::with(limits()).await;
+    let (_slow, mut run) = gateway.unread_run().await;
+    run.send(part("values", &values(&["hi"]))).await;
+    flood(&mut run, "a", FLOOD).await;
+    let clock = HeldClock::pause();
+    // When the first write found no room is not seen from here: time passes until it is too long.
+    let passing = async {
+        for _ in 0..1_000 {
+            clock.advance(WRITE_TIMEOUT).await;
+        }
+    };
+    tokio::select! {
+        () = run.closed() => {}
+        () = passing => panic!("the run is still read"),
+    }
     gateway.upstream.is_untouched().await;
 }

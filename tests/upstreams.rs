@@ -54,20 +54,20 @@ async fn what_the_upstream_refuses_is_refused_in_our_words() {
             401,
             r#"{"detail":"bad key"}"#,
             refusal(
-                "401 Unauthorized",
-                "unauthorized",
-                "the LangGraph server answered 401: bad key; threadway passes no credentials on: \
-                 have the server let it in without",
+                "502 Bad Gateway",
+                "upstream_unauthorized",
+                "the LangGraph server answered 401: bad key; the gateway's operator must set \
+                 `upstream.api_key` to a key that it takes",
             ),
         ),
         (
             403,
             "",
             refusal(
-                "403 Forbidden",
-                "forbidden",
-                "the LangGraph server answered 403; threadway passes no credentials on: have the \
-                 server let it in without",
+                "502 Bad Gateway",
+                "upstream_unauthorized",
+                "the LangGraph server answered 403; the gateway's operator must set \
+                 `upstream.api_key` to a key that it takes",
             ),
         ),
         (
@@ -234,10 +234,10 @@ async fn a_thread_that_cannot_be_read_starts_no_run() {
             401,
             r#"{"detail":"bad key"}"#,
             refusal(
-                "401 Unauthorized",
-                "unauthorized",
-                "the LangGraph server answered 401: bad key; threadway passes no credentials on: \
-                 have the server let it in without",
+                "502 Bad Gateway",
+                "upstream_unauthorized",
+                "the LangGraph server answered 401: bad key; the gateway's operator must set \
+                 `upstream.api_key` to a key that it takes",
             ),
         ),
     ] {

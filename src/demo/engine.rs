@@ -309,7 +309,8 @@ fn starting(base: &Checkpoint) -> Option<Value> {
     Some(start.result.clone())
 }
 
-fn fit(values: &Values) -> Result<(), Exception> {
+/// Whether a thread may hold this much.
+pub(super) fn fit(values: &Values) -> Result<(), Exception> {
     let bytes = state::size(values);
     if bytes <= MAX_STATE_BYTES {
         return Ok(());

@@ -54,9 +54,9 @@ pub(super) fn answer(value: &Value) -> Response {
 
 /// A page of a search, with the headers that tell how much more there is.
 pub(super) fn page(items: Vec<Value>, offset: usize, limit: usize) -> Response {
-    let seen = items.len().min(offset + limit + 1);
+    let seen = items.len().min(offset.saturating_add(limit).saturating_add(1));
     let page: Vec<_> = items.into_iter().skip(offset).take(limit).collect();
-    let next = offset + page.len();
+    let next = offset.saturating_add(page.len());
     let mut response = answer(&Value::Array(page));
     let headers = response.headers_mut();
     // The Python server looks one further than the page, and calls that the total.

@@ -11,10 +11,11 @@ use super::commit;
 use super::open::Open;
 use super::{Message, Role, RunEvent, Subagent, View};
 
-/// The events that bring a reader, who has this much open, to the view; `None` for a view that
-/// does not know its conversation, from which no snapshot can be made.
+/// The events that bring a reader, who has this much open, to the view; `None` for a view that has
+/// messages but does not know its conversation, of which no snapshot can be made. Where nothing
+/// was ever said, as by a graph without messages, the reader keeps what it holds.
 pub fn resync(view: &View, reader: &Open) -> Option<Vec<RunEvent>> {
-    if !view.is_based() {
+    if !view.is_based() && !view.messages().is_empty() {
         return None;
     }
     let mut out = Vec::new();
@@ -22,8 +23,10 @@ pub fn resync(view: &View, reader: &Open) -> Option<Vec<RunEvent>> {
     if let Some(state) = view.state() {
         out.push(RunEvent::StateSnapshot(state.to_json()));
     }
-    for messages in commit::snapshots_for_anyone(view.messages()) {
-        out.push(RunEvent::Messages(messages.into()));
+    if view.is_based() {
+        for messages in commit::snapshots_for_anyone(view.messages()) {
+            out.push(RunEvent::Messages(messages.into()));
+        }
     }
     open_begun(view, reader, &mut out);
     Some(out)

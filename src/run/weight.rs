@@ -1,6 +1,6 @@
 //! What a run event weighs: about how many bytes of memory it keeps.
 
-use super::{Content, ContentPart, Message, Operation, RunEvent};
+use super::{Ask, Content, ContentPart, Interrupt, Message, Operation, Outcome, RunEvent};
 use crate::langgraph::Source;
 
 /// What an event or a message takes besides its texts: itself, its ids, the allocator's share.
@@ -9,7 +9,7 @@ const FRAME_BYTES: usize = 256;
 // === impl RunEvent ===
 
 impl RunEvent {
-    /// About how many bytes of memory the event keeps; never less than the texts in it.
+    /// About how many bytes of memory the event keeps; never less than what is said in it.
     pub fn weight(&self) -> usize {
         FRAME_BYTES + self.texts()
     }
@@ -24,9 +24,9 @@ impl RunEvent {
             Self::StateSnapshot(state) => state.get().len(),
             Self::StateDelta(patch) => patch.operations().iter().map(Operation::weight).sum(),
             Self::Messages(messages) => messages.iter().map(Message::weight).sum(),
-            Self::Custom { value, .. } => value.get().len(),
-            // Their texts are names, ids, and one sentence at most. The questions of an
-            // interrupted run are in its state too.
+            Self::Custom { name, value, .. } => name.len() + value.get().len(),
+            Self::Ended { outcome, .. } => outcome.weight(),
+            // Their texts are names and ids.
             Self::Started { .. }
             | Self::StepStarted { .. }
             | Self::StepFinished { .. }
@@ -37,9 +37,36 @@ impl RunEvent {
             | Self::CallStarted { .. }
             | Self::CallEnded { .. }
             | Self::SubagentStarted(_)
-            | Self::SubagentFinished { .. }
-            | Self::Ended { .. } => 0,
+            | Self::SubagentFinished { .. } => 0,
         }
+    }
+}
+
+// === impl Outcome ===
+
+impl Outcome {
+    fn weight(&self) -> usize {
+        match self {
+            Self::Finished { pending_calls } => pending_calls.len() * FRAME_BYTES,
+            Self::Interrupted(questions) => questions.iter().map(Interrupt::weight).sum(),
+            Self::Cancelled => 0,
+            Self::Failed { code, message } => code.len() + message.len(),
+        }
+    }
+}
+
+// === impl Interrupt ===
+
+impl Interrupt {
+    fn weight(&self) -> usize {
+        FRAME_BYTES
+            + match &self.ask {
+                Ask::Approval(actions) => {
+                    actions.iter().map(|action| FRAME_BYTES + action.args.get().len()).sum()
+                }
+                Ask::Answer { value, .. } => value.get().len(),
+                Ask::Breakpoint => 0,
+            }
     }
 }
 

@@ -19,11 +19,20 @@ pub const INTERNAL_ERROR: &str = "internal_error";
 pub struct RunReader {
     run: Arc<Run>,
     bell: watch::Receiver<()>,
-    /// The position in the log; `None` for a reader that is to begin with the run as it stands.
-    at: Option<u64>,
+    place: Place,
     /// What its client has open; `None` if it was told nothing yet.
     open: Option<Open>,
-    is_over: bool,
+}
+
+/// How far a reader is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// It is to begin with the run as it stands.
+    Joining,
+    /// At a position of the log.
+    At(u64),
+    /// It was told the end.
+    Over,
 }
 
 // === impl RunReader ===
@@ -31,19 +40,19 @@ pub struct RunReader {
 impl RunReader {
     /// A reader that begins with the oldest events.
     pub(super) fn from_the_start(run: Arc<Run>, bell: watch::Receiver<()>) -> Self {
-        Self { run, bell, at: Some(0), open: None, is_over: false }
+        Self { run, bell, place: Place::At(0), open: None }
     }
 
     /// A reader that begins with the run as it stands.
     pub(super) fn from_here(run: Arc<Run>, bell: watch::Receiver<()>) -> Self {
-        Self { run, bell, at: None, open: None, is_over: false }
+        Self { run, bell, place: Place::Joining, open: None }
     }
 
     /// The next events, never an empty list; `None` after the run's end was told.
     ///
     /// May be dropped while it waits: the next call goes on from there.
     pub async fn next(&mut self) -> Option<Arc<[RunEvent]>> {
-        if self.is_over {
+        if self.place == Place::Over {
             return None;
         }
         let events = loop {
@@ -62,46 +71,43 @@ impl RunReader {
         for event in &*events {
             open.apply(event);
         }
-        self.is_over = matches!(events.last(), Some(RunEvent::Ended { .. }));
+        if let Some(RunEvent::Ended { .. }) = events.last() {
+            self.place = Place::Over;
+        }
         Some(events)
     }
 
     /// What stands in the books for this reader.
     fn read(&mut self) -> Option<Arc<[RunEvent]>> {
         let books = self.run.books();
-        let found = self.at.map_or(Found::Gone, |at| books.log.at(at));
-        match found {
-            Found::Batch(events) => {
-                self.at = self.at.map(|at| at + 1);
-                Some(events)
-            }
-            Found::Nothing => None,
-            Found::Gone => {
-                if let Some(events) = books.resync(self.open.as_ref()) {
-                    self.at = Some(books.log.end());
-                    return Some(events);
-                }
-                // Before its conversation is known a run is told from its beginning, or not.
-                match (self.at.replace(0), books.log.at(0)) {
-                    (None, Found::Batch(events)) => {
-                        self.at = Some(1);
-                        Some(events)
-                    }
-                    (None, Found::Nothing) => None,
-                    (Some(_), _) | (None, Found::Gone) => {
-                        let message =
-                            "the stream was read too slowly; load the thread to see the run";
-                        Some(books.failed(self.open.as_ref(), READER_TOO_SLOW, message))
-                    }
-                }
-            }
+        if self.place == Place::Joining && !books.is_based() {
+            // Before its conversation is known a run is told from its beginning.
+            self.place = Place::At(0);
         }
+        let (found, next) = match self.place {
+            Place::Over => return None,
+            Place::Joining => (Found::Gone, books.log.end()),
+            Place::At(at) => match books.log.at(at) {
+                Found::Gone => (Found::Gone, books.log.end()),
+                found @ (Found::Batch(_) | Found::Nothing) => (found, at + 1),
+            },
+        };
+        let events = match found {
+            Found::Nothing => return None,
+            Found::Batch(events) => events,
+            Found::Gone => books.resync(self.open.as_ref()).unwrap_or_else(|| {
+                let message = "the stream was read too slowly; load the thread to see the run";
+                books.failed(self.open.as_ref(), READER_TOO_SLOW, message)
+            }),
+        };
+        self.place = Place::At(next);
+        Some(events)
     }
 }
 
 impl fmt::Debug for RunReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { run, bell: _, at, open: _, is_over: _ } = self;
-        f.debug_struct("RunReader").field("run", run).field("at", at).finish_non_exhaustive()
+        let Self { run, bell: _, place, open: _ } = self;
+        f.debug_struct("RunReader").field("run", run).field("place", place).finish_non_exhaustive()
     }
 }

@@ -30,6 +30,9 @@ pub(super) async fn run(
     let agent = gateway.agents.find(&name).map_err(|error| Reject::unknown_agent(&error))?;
     let thread = Thread::of(&input.thread_id);
     let request = Box::pin(plan(&gateway, &agent, &input, &thread)).await?;
+    if gateway.shutdown.is_cancelled() {
+        return Err(Reject::shutting_down());
+    }
     let stream = agent.upstream.start_run(&thread.id, &request).await;
     let stream = stream.map_err(|error| Reject::not_started(&error, &agent.assistant))?;
     tracing::info!(agent = name, thread_id = thread.id, run_id = stream.run_id, "run started");

@@ -25,7 +25,7 @@ pub const RETRY: Duration = Duration::from_secs(3);
 /// The body of one stream.
 ///
 /// It pulls: events are taken and written when the client's connection asks for more, so that a
-/// slow client holds no more than its place in the run's log. A frame of the wire is never cut.
+/// slow client holds no more than its place in the run's log and what was encoded last. A frame of the wire is never cut.
 pub struct RunBody {
     encoder: Encoder,
     reading: Reading,

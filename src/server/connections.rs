@@ -1,19 +1,17 @@
 //! The connections: how many there may be, how long a request may take to come, how they end.
 
-use std::io;
 use std::net::SocketAddr;
-use std::pin::{self, pin};
+use std::pin::{self, Pin};
 use std::time::Duration;
 
 use axum::Router;
-use hyper::body::Incoming;
-use hyper::server::conn::{http1, http2};
-use hyper::service::{Service, service_fn};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinError, JoinSet};
+use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
 use super::Limits;
@@ -26,18 +24,12 @@ pub const GRACE: Duration = Duration::from_secs(10);
 /// How many connections beyond the limit are told so. Those behind them wait to be accepted.
 pub const SPARE_CONNECTIONS: usize = 64;
 
-/// How many requests one HTTP/2 connection may have open: a browser has some streams and calls.
-const MAX_HTTP2_STREAMS: u32 = 100;
+/// How long a client may take to take the next byte that is written to it. A page in the
+/// background still reads; who does not is gone, and its place in a run is let go of.
+pub const WRITE_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// The pause after a failed accept: without file descriptors the next one fails at once too.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// How an HTTP/2 connection begins (RFC 9113, section 3.4).
-const HTTP2_PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-
-/// The pause before the beginning of a connection is looked at again: who sends the preface of
-/// HTTP/2 in pieces is hardly ever met.
-const PREFACE_PAUSE: Duration = Duration::from_millis(10);
 
 /// How long the last word of a connection may take: it is short, and fits any socket's buffer.
 const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(1);
@@ -46,18 +38,14 @@ const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 struct Connections {
     http1: http1::Builder,
-    http2: http2::Builder<TokioExecutor>,
     header_timeout: Duration,
     shutdown: CancellationToken,
 }
 
-/// What a connection speaks.
-enum Protocol {
-    Http1,
-    Http2,
-}
-
 type Routes = TowerToHyperService<Router>;
+
+/// A client's socket, which is given up when nothing can be written to it for too long.
+type Socket = Pin<Box<TimeoutStream<TcpStream>>>;
 
 /// Serves until `shutdown` is cancelled, then lets what is open come to its end.
 pub async fn serve(
@@ -74,7 +62,7 @@ pub async fn serve(
         tokio::select! {
             () = shutdown.cancelled() => break,
             Some(ended) = open.join_next() => log_panic(ended),
-            accepted = listener.accept(), if open.len() < limits.connections + SPARE_CONNECTIONS => {
+            accepted = listener.accept(), if open.len() < limits.connections.saturating_add(SPARE_CONNECTIONS) => {
                 match accepted {
                     Ok((socket, peer)) => {
                         let is_full = open.len() >= limits.connections;
@@ -118,27 +106,8 @@ fn log_panic(ended: Result<(), JoinError>) {
     }
 }
 
-/// Prepares a connection, and looks at how it begins; nothing of it is taken.
-async fn protocol(socket: &TcpStream) -> io::Result<Protocol> {
-    // Each token would wait for the last one's acknowledgement.
-    socket.set_nodelay(true)?;
-    let mut begin = [0; HTTP2_PREFACE.len()];
-    loop {
-        let count = socket.peek(&mut begin).await?;
-        let seen = begin.get(..count).unwrap_or_default();
-        if seen.is_empty() {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        } else if seen == HTTP2_PREFACE {
-            return Ok(Protocol::Http2);
-        } else if !HTTP2_PREFACE.starts_with(seen) {
-            return Ok(Protocol::Http1);
-        }
-        tokio::time::sleep(PREFACE_PAUSE).await;
-    }
-}
-
 /// Sends a whole response, and closes.
-async fn say(socket: &mut TcpStream, response: &[u8]) {
+async fn say(mut socket: Socket, response: &[u8]) {
     let said = async {
         socket.write_all(response).await?;
         socket.shutdown().await
@@ -159,40 +128,24 @@ impl Connections {
             .max_header_size(limits.header_bytes)
             // Also what is buffered of a stream for a client that does not read.
             .max_buf_size(limits.header_bytes);
-        let mut http2 = http2::Builder::new(TokioExecutor::new());
-        http2
-            .timer(TokioTimer::new())
-            .max_concurrent_streams(MAX_HTTP2_STREAMS)
-            .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
-            .max_send_buf_size(limits.header_bytes);
-        Self { http1, http2, header_timeout: limits.header_timeout, shutdown }
+        Self { http1, header_timeout: limits.header_timeout, shutdown }
     }
 
     async fn serve(self, routes: Routes, socket: TcpStream, peer: SocketAddr) {
-        let began = tokio::select! {
-            began = tokio::time::timeout(self.header_timeout, protocol(&socket)) => began,
-            // Nothing was asked yet.
-            () = self.shutdown.cancelled() => return,
-        };
-        let ended = match began {
-            Ok(Ok(Protocol::Http1)) => self.serve_http1(routes, socket).await,
-            Ok(Ok(Protocol::Http2)) => self.serve_http2(routes, socket).await,
-            Ok(Err(error)) => {
-                tracing::debug!(%peer, %error, "a connection ended before it began");
-                return;
-            }
-            Err(_) => {
-                tracing::debug!(%peer, "a connection was closed on which nothing came");
-                return;
-            }
+        // Without it each token would wait for the last one's acknowledgement.
+        let ended = match socket.set_nodelay(true) {
+            Ok(()) => self.serve_http1(routes, socket).await.map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
         };
         if let Err(error) = ended {
             // Clients come and go as they like.
-            tracing::debug!(%peer, %error, "a connection broke");
+            tracing::debug!(%peer, error, "a connection broke");
         }
     }
 
     async fn serve_http1(&self, routes: Routes, socket: TcpStream) -> hyper::Result<()> {
+        let mut socket = Box::pin(TimeoutStream::new(socket));
+        socket.as_mut().set_write_timeout_pinned(Some(WRITE_TIMEOUT));
         let mut connection = self.http1.serve_connection(TokioIo::new(socket), routes);
         let ended = tokio::select! {
             ended = &mut connection => ended,
@@ -206,36 +159,9 @@ impl Connections {
         if ended.as_ref().is_err_and(hyper::Error::is_timeout) {
             let http1::Parts { io, read_buf, .. } = connection.into_parts();
             if !read_buf.is_empty() {
-                say(&mut io.into_inner(), &reject::header_timeout(self.header_timeout)).await;
+                say(io.into_inner(), &reject::header_timeout(self.header_timeout)).await;
             }
         }
         ended
-    }
-
-    async fn serve_http2(&self, routes: Routes, socket: TcpStream) -> hyper::Result<()> {
-        let asked = CancellationToken::new();
-        let service = service_fn({
-            let asked = asked.clone();
-            move |request: hyper::Request<Incoming>| {
-                asked.cancel();
-                routes.call(request)
-            }
-        });
-        let mut connection = pin!(self.http2.serve_connection(TokioIo::new(socket), service));
-        tokio::select! {
-            ended = connection.as_mut() => ended,
-            () = is_silent(&asked, self.header_timeout) => Ok(()),
-            () = self.shutdown.cancelled() => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
-            }
-        }
-    }
-}
-
-/// Waits until it is clear that a connection asks for nothing.
-async fn is_silent(asked: &CancellationToken, timeout: Duration) {
-    if tokio::time::timeout(timeout, asked.cancelled()).await.is_ok() {
-        std::future::pending::<()>().await;
     }
 }

@@ -10,7 +10,8 @@ pub struct Limits {
     /// The largest request body that is read, in bytes: a long conversation with some pictures.
     pub body_bytes: usize,
     /// The largest request head that is read, in bytes: what proxies let pass, with some cookies
-    /// and a token. Also what is buffered for a client that does not read; at least 8 KiB.
+    /// and a token. Also what is buffered for a client that does not read, besides one whole
+    /// frame; at least 8 KiB.
     pub header_bytes: usize,
     /// How long a client may take to send a request's head, the pause before it included.
     pub header_timeout: Duration,

@@ -105,6 +105,12 @@ impl Reject {
         Self::new(StatusCode::NOT_FOUND, "unknown_agent", what.to_string())
     }
 
+    /// A request that came too late.
+    pub(super) fn shutting_down() -> Self {
+        let message = "the gateway is shutting down; send the request again";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "gateway_shutdown", message)
+    }
+
     fn body(&self) -> Vec<u8> {
         let body = RejectBody { error: self.code, message: &self.message };
         // Two strings always serialise.
@@ -128,12 +134,10 @@ impl From<&Error> for Reject {
                 "upstream_timeout",
                 format!("{error}; look at the thread before you try again: it may have acted"),
             ),
-            Error::Status { code: 401, .. } => {
-                Self::new(StatusCode::UNAUTHORIZED, "unauthorized", no_credentials(error))
-            }
-            Error::Status { code: 403, .. } => {
-                Self::new(StatusCode::FORBIDDEN, "forbidden", no_credentials(error))
-            }
+            Error::Status { code: 401 | 403, .. } => bad_gateway(
+                "upstream_unauthorized",
+                "the gateway's operator must set `upstream.api_key` to a key that it takes",
+            ),
             Error::Status { code: 409, .. } => Self::thread_busy(),
             // The JavaScript server's way to say the same.
             Error::Status { code: 422, detail } if detail.contains("already running") => {
@@ -154,10 +158,6 @@ impl From<&Error> for Reject {
             ),
         }
     }
-}
-
-fn no_credentials(error: &Error) -> String {
-    format!("{error}; threadway passes no credentials on: have the server let it in without")
 }
 
 impl Reject {

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequestParts, Path};
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
@@ -41,13 +40,8 @@ where
     type Rejection = Reject;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Reject> {
-        match Path::from_request_parts(parts, state).await {
-            Ok(Path(value)) => Ok(Self(value)),
-            Err(PathRejection::FailedToDeserializePathParams(error)) => {
-                Err(Reject::invalid(error.body_text()))
-            }
-            Err(error) => Err(Reject::invalid(error.body_text())),
-        }
+        let path = Path::from_request_parts(parts, state).await;
+        path.map(|Path(value)| Self(value)).map_err(|error| Reject::invalid(error.body_text()))
     }
 }
 
@@ -69,7 +63,10 @@ fn expect_json(headers: &HeaderMap) -> Result<(), Reject> {
     if media.eq_ignore_ascii_case("application/json") {
         return Ok(());
     }
-    let message = format!("the content-type is `{media}`; send application/json");
+    let message = match media {
+        "" => "there is no content-type; send application/json".to_owned(),
+        media => format!("the content-type is `{media}`; send application/json"),
+    };
     Err(Reject::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json", message))
 }
 

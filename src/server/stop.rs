@@ -70,13 +70,10 @@ async fn stop_run(
     thread_id: &str,
     wanted: Option<&str>,
 ) -> Result<Option<String>, Error> {
-    let (running, pending) = tokio::join!(
-        upstream.runs(thread_id, RunFilter::Running),
-        upstream.runs(thread_id, RunFilter::Pending)
-    );
-    // Newest first, so that the last one is next.
-    let mut live = pending?;
-    live.extend(running?);
+    // In this order: a run that gets its turn meanwhile is in the second list. Each is newest
+    // first, so that the last one runs, or would run next.
+    let mut live = upstream.runs(thread_id, RunFilter::Pending).await?;
+    live.extend(upstream.runs(thread_id, RunFilter::Running).await?);
     let is_wanted = |run: &RunRecord| {
         wanted.is_none_or(|wanted| run.id == wanted || run.client_id.as_deref() == Some(wanted))
     };
