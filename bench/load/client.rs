@@ -52,6 +52,8 @@ pub(crate) struct Progress {
     pub(crate) speaking: AtomicUsize,
     /// How many tokens came.
     pub(crate) tokens: AtomicU64,
+    /// How often a stream that had fallen behind was told all so far.
+    pub(crate) resyncs: AtomicU64,
 }
 
 /// What a whole run has brought; times are nanoseconds.
@@ -94,6 +96,15 @@ struct Event<'a> {
     outcome: Value,
     #[serde(default)]
     metadata: Value,
+    #[serde(default)]
+    messages: Vec<Message>,
+}
+
+/// What is looked at in a message of a snapshot.
+#[derive(Deserialize)]
+struct Message {
+    role: String,
+    content: Option<String>,
 }
 
 /// Starts the run that `script` asks for, on a thread of its own, and reads it to its end.
@@ -286,10 +297,18 @@ impl<'a> Reader<'a> {
             {
                 self.state = State::Ended;
             }
+            (State::Started, "MESSAGES_SNAPSHOT") => {
+                let mut said = event.messages.iter().filter(|message| message.role == "assistant");
+                if let Some(text) = said.next_back().and_then(|message| message.content.as_ref()) {
+                    let tokens = self.hearing.catch_up(text)?;
+                    self.progress.tokens.fetch_add(tokens, Ordering::Relaxed);
+                    self.progress.resyncs.fetch_add(1, Ordering::Relaxed);
+                }
+            }
             (
                 State::Started,
-                "STATE_SNAPSHOT" | "STATE_DELTA" | "MESSAGES_SNAPSHOT" | "STEP_STARTED"
-                | "STEP_FINISHED" | "TEXT_MESSAGE_START" | "TEXT_MESSAGE_END",
+                "STATE_SNAPSHOT" | "STATE_DELTA" | "STEP_STARTED" | "STEP_FINISHED"
+                | "TEXT_MESSAGE_START" | "TEXT_MESSAGE_END",
             ) => {}
             (state, _) => return Err(format!("when {state:?} came {data}").into()),
         }

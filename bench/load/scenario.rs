@@ -362,6 +362,10 @@ impl Crowd {
         while let Some(heard) = self.runs.join_next().await {
             self.heard.push(heard??);
         }
+        let resyncs = self.progress.resyncs.load(Ordering::Relaxed);
+        if resyncs > 0 {
+            eprintln!("{resyncs} times a reader had fallen behind and was told all so far");
+        }
         Ok(self.heard)
     }
 }

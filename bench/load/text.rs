@@ -85,6 +85,17 @@ impl Hearing {
         Ok(self.tokens - before)
     }
 
+    /// Takes in all that was said so far, as it is told to a reader that fell behind, and returns
+    /// how many tokens are new in it. How long those were on their way is not known.
+    pub(crate) fn catch_up(&mut self, text: &str) -> Result<u64, Fault> {
+        let mut heard = Self::default();
+        heard.hear(text, 0)?;
+        let new = heard.tokens.checked_sub(self.tokens).ok_or("a text that was heard is gone")?;
+        heard.latencies = std::mem::take(&mut self.latencies);
+        *self = heard;
+        Ok(new)
+    }
+
     /// How many tokens were heard, not counting the last.
     pub(crate) fn tokens(&self) -> u64 {
         self.tokens
