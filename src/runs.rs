@@ -171,11 +171,12 @@ impl fmt::Debug for Run {
 
 impl Books {
     fn write(&mut self, events: Vec<RunEvent>) {
-        self.start = self.start.take().or_else(|| events.first().cloned());
-        self.end = events.last().filter(|last| matches!(last, RunEvent::Ended { .. })).cloned();
-        if !events.is_empty() {
-            self.log.push(events);
+        let (Some(first), Some(last)) = (events.first(), events.last()) else { return };
+        self.start.get_or_insert_with(|| first.clone());
+        if let RunEvent::Ended { .. } = last {
+            self.end = Some(last.clone());
         }
+        self.log.push(events);
     }
 
     /// What brings a reader, who has this much open, to the run as it stands; `open` is `None`

@@ -116,10 +116,13 @@ impl Driver {
         let mut events = Vec::new();
         let mut books = self.run.books();
         books.feed.end(state, end, &mut events);
-        log(&self.run.thread_id, books.feed.run_id().unwrap_or_default(), &events);
         books.write(events);
+        let end = books.end.clone();
         drop(books);
         self.bell.send_replace(());
+        if let Some(RunEvent::Ended { outcome, .. }) = end {
+            log(&self.run.thread_id, self.listed.as_deref().unwrap_or_default(), &outcome);
+        }
     }
 
     /// Lists the run, once its id is known.
@@ -154,8 +157,7 @@ impl Drop for Driver {
 }
 
 /// One line per run.
-fn log(thread_id: &str, run_id: &str, events: &[RunEvent]) {
-    let Some(RunEvent::Ended { outcome, .. }) = events.last() else { return };
+fn log(thread_id: &str, run_id: &str, outcome: &Outcome) {
     match outcome {
         Outcome::Finished { .. } => tracing::info!(thread_id, run_id, "run finished"),
         Outcome::Interrupted(_) => tracing::info!(thread_id, run_id, "run interrupted"),

@@ -1,7 +1,7 @@
 //! The connections: how many there may be, how long a request may take to come, how they end.
 
 use std::net::SocketAddr;
-use std::pin::{self, Pin};
+use std::pin::Pin;
 use std::time::Duration;
 
 use axum::Router;
@@ -150,7 +150,7 @@ impl Connections {
         let ended = tokio::select! {
             ended = &mut connection => ended,
             () = self.shutdown.cancelled() => {
-                pin::Pin::new(&mut connection).graceful_shutdown();
+                Pin::new(&mut connection).graceful_shutdown();
                 (&mut connection).await
             }
         };
