@@ -351,6 +351,7 @@ impl Printer {
     /// The whole text of a message, as a snapshot tells it.
     fn whole(&mut self, id: &str, kind: Kind, label: String, text: &Text, out: &mut String) {
         let said = self.said(id, kind, label);
+        said.half.clear();
         let whole = decoded(text, &mut said.half);
         if whole.starts_with(&*said.text) {
             let (at, label) = (said.text.len(), said.label.clone());
@@ -462,11 +463,14 @@ impl Printer {
 
     fn label(&self, speaker: &Speaker) -> String {
         let Speaker { role, name, subagent } = speaker;
-        let role = match name {
-            Some(name) => format!("{} ({})", one_line(role), one_line(name)),
-            None => one_line(role).into_owned(),
-        };
-        self.credited(&role, subagent.as_deref())
+        let subagent = subagent.as_deref();
+        match name {
+            // LangGraph names a subagent's messages by it.
+            Some(name) if subagent.and_then(|id| self.subagents.get(id)) != Some(name) => {
+                self.credited(&format!("{} ({})", one_line(role), one_line(name)), subagent)
+            }
+            Some(_) | None => self.credited(&one_line(role), subagent),
+        }
     }
 
     /// A label with the subagent's name, if it is one's.

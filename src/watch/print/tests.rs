@@ -1,5 +1,8 @@
 //! What is printed of a stream, of one that starts over, and of one that takes something back.
 
+use proptest::collection::vec;
+use proptest::prelude::*;
+
 use super::*;
 
 /// What a printer makes of events, given as one JSON document a line.
@@ -281,7 +284,7 @@ fn a_run_whose_end_was_missed_is_told_so() {
 fn subagents_and_names_are_credited() {
     let out = print_run(
         r#"{"type":"SUBAGENT_STARTED","subagentRunId":"s","name":"helper"}
-        {"type":"TEXT_MESSAGE_START","messageId":"a","role":"assistant","subagentRunId":"s"}
+        {"type":"TEXT_MESSAGE_START","messageId":"a","role":"assistant","name":"helper","subagentRunId":"s"}
         {"type":"TEXT_MESSAGE_CONTENT","messageId":"a","delta":"Hi"}
         {"type":"TEXT_MESSAGE_START","messageId":"b","role":"assistant","name":"Bo"}
         {"type":"TEXT_MESSAGE_CONTENT","messageId":"b","delta":"Ho"}
@@ -299,6 +302,8 @@ fn a_surrogate_pair_that_is_cut_is_printed_whole() {
     for tokens in [
         token("a", r"x\ud83d") + &token("a", r"\ude00y"),
         snapshot(&[&message("a", "assistant", r"x\ud83d")]) + &token("a", r"\ude00y"),
+        token("a", r"x\ud83d") + &snapshot(&[&message("a", "assistant", r"x\ud83d\ude00y")]),
+        token("a", r"x\ud83d") + &snapshot(&[]) + &token("a", r"x\ud83d") + &token("a", r"\ude00y"),
     ] {
         assert_eq!(print(&mut Printer::default(), &tokens), "assistant: x😀y");
     }
@@ -364,4 +369,110 @@ fn the_names_of_subagents_are_bounded() {
         printer.print(&Event::SubagentStarted { id, name }, &mut out);
     }
     assert_eq!(printer.subagents.len(), MAX_SUBAGENTS);
+}
+
+/// What happens to a stream of messages that are named by their places.
+#[derive(Clone, Debug)]
+enum Step {
+    /// A message says its next token.
+    Speak(usize),
+    /// The stream starts over; a snapshot holds the messages that are marked, as far as they are
+    /// said, and the others come again whole before they go on.
+    StartOver(Vec<bool>),
+    /// A snapshot in between, of everything.
+    Snapshot,
+}
+
+/// How many messages speak.
+const SPEAKERS: usize = 3;
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        8 => (0..SPEAKERS).prop_map(Step::Speak),
+        2 => vec(any::<bool>(), SPEAKERS).prop_map(Step::StartOver),
+        1 => Just(Step::Snapshot),
+    ];
+    vec(step, 0..40)
+}
+
+/// The text of each speaker in what was printed, whose lines begin with its label.
+fn texts(printed: &str) -> Vec<String> {
+    let text = |speaker: usize| {
+        let label = format!("assistant (s{speaker}): ");
+        let lines = printed.lines().filter_map(|line| line.strip_prefix(&label));
+        lines.map(|text| text.strip_prefix("..").unwrap_or(text)).collect()
+    };
+    (0..SPEAKERS).map(text).collect()
+}
+
+proptest! {
+    #[test]
+    fn each_token_is_printed_once_however_often_the_stream_starts_over(steps in steps()) {
+        let mut printer = Printer::default();
+        let mut said = vec![String::new(); SPEAKERS];
+        // Whether the gateway still owes the beginning of a message.
+        let mut is_owed = vec![false; SPEAKERS];
+        let name = |at: usize| format!("s{at}");
+        let messages = |said: &[String], is_held: &[bool]| {
+            let held = (0..SPEAKERS).filter(|at| is_held[*at] && !said[*at].is_empty());
+            let message = |at: usize| {
+                let (name, text) = (name(at), &said[at]);
+                format!(r#"{{"id":"{at}","role":"assistant","name":"{name}","content":"{text}"}}"#)
+            };
+            let messages: Vec<_> = held.map(message).collect();
+            snapshot(&messages.iter().map(String::as_str).collect::<Vec<_>>())
+        };
+        let mut out = print(&mut printer, &started("R"));
+        for (at, step) in steps.iter().enumerate() {
+            let events = match step {
+                Step::Speak(speaker) => {
+                    let word = format!("w{at} ");
+                    said[*speaker] += &word;
+                    let is_new = said[*speaker] == word;
+                    let name = name(*speaker);
+                    let start = format!(
+                        r#"{{"type":"TEXT_MESSAGE_START","messageId":"{speaker}","role":"assistant","name":"{name}"}}"#
+                    );
+                    let is_whole = std::mem::take(&mut is_owed[*speaker]);
+                    let delta = if is_whole { &said[*speaker] } else { &word };
+                    let start = if is_new || is_whole { start + "\n" } else { String::new() };
+                    start + &token(&speaker.to_string(), delta)
+                }
+                Step::StartOver(is_held) => {
+                    for (owed, is_held) in is_owed.iter_mut().zip(is_held) {
+                        *owed = !is_held;
+                    }
+                    started("R") + &messages(&said, is_held)
+                }
+                Step::Snapshot => {
+                    is_owed = vec![false; SPEAKERS];
+                    messages(&said, &[true; SPEAKERS])
+                }
+            };
+            out += &print(&mut printer, &events);
+        }
+        let end = messages(&said, &[true; SPEAKERS]) + &finished("R");
+        out += &print(&mut printer, &end);
+        prop_assert_eq!(texts(&out), said);
+        prop_assert!(!out.contains('~'), "{}", out);
+        prop_assert!(out.ends_with("--- run R finished\n"));
+    }
+
+    #[test]
+    fn whatever_comes_is_printed_without_a_panic(
+        events in vec(("[A-Z_]{0,24}|TEXT_MESSAGE_CONTENT|MESSAGES_SNAPSHOT|STATE_DELTA", "[a-c]", any::<String>()), 0..20)
+    ) {
+        let mut printer = Printer::new(true);
+        let mut out = String::new();
+        for (kind, id, text) in events {
+            let text = Text::new(&text);
+            let text = text.escaped();
+            let event = format!(
+                r#"{{"type":"{kind}","messageId":"{id}","delta":"{text}","messages":[{{"id":"{id}","content":"{text}"}}]}}"#
+            );
+            printer.print(&Event::read(&event).unwrap(), &mut out);
+        }
+        let is_harmless = |c: char| matches!(c, '\n' | '\t' | '\u{1b}') || !c.is_control();
+        prop_assert!(out.chars().all(is_harmless), "{:?}", out);
+    }
 }
