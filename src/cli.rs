@@ -123,7 +123,7 @@ pub struct Watch {
     /// Print the events as they come, one JSON document a line.
     #[arg(long)]
     pub json: bool,
-    /// No colours, whatever the value. Without it they are shown on a terminal.
+    /// No colours; without it a terminal gets some.
     #[arg(
         long,
         env = "NO_COLOR",

@@ -6,6 +6,8 @@
 
 mod text;
 
+use std::collections::HashSet;
+
 use indexmap::IndexMap;
 
 use super::event::{Event, Failure, Interrupt, Message, Operation, Outcome, Speaker};
@@ -156,8 +158,9 @@ impl Printer {
                 self.state.apply(operations);
                 for Operation { op, path, value } in operations {
                     let value = value.as_ref().map(|value| value.get());
-                    let sign = if op == "add" && path.ends_with("/-") { "+" } else { "=" };
-                    self.print_state(path.trim_end_matches("/-"), sign, value, out);
+                    let list = path.strip_suffix("/-").filter(|_| op == "add");
+                    let sign = if list.is_some() { "+" } else { "=" };
+                    self.print_state(list.unwrap_or(path), sign, value, out);
                 }
             }
             Event::Messages(messages) => self.replace(messages, out),
@@ -188,8 +191,10 @@ impl Printer {
             return;
         }
         let is_first = self.run.is_none() && self.ended.is_none();
+        self.subagents.clear();
         if let Some(lost) = self.run.take()
             && self.heading.take().is_none()
+            && !lost.starts_with(REST)
         {
             self.line(Style::Bold, &format!("--- {}: its end was not seen", heading(&lost)), out);
         }
@@ -236,6 +241,9 @@ impl Printer {
     fn fail_run(&mut self, failure: &Failure, out: &mut String) {
         self.settle(out);
         let run_id = self.run.clone().unwrap_or_default();
+        if self.failed.as_ref() != Some(failure) {
+            self.begin_line(out);
+        }
         self.end_run(Style::Red, &format!("failed: {}", told(failure)), &run_id, out);
         self.asked.clear();
         self.failed = Some(failure.clone());
@@ -314,8 +322,7 @@ impl Printer {
             call.is_missing = true;
             call.args = TextBuf::default();
         }
-        let is_answered =
-            |id: &str| messages.iter().any(|message| message.call_id.as_deref() == Some(id));
+        let answered: HashSet<_> = messages.iter().filter_map(|m| m.call_id.as_deref()).collect();
         for message in messages {
             let Message { id, speaker, content, calls, call_id } = message;
             let empty = Text::new("");
@@ -341,7 +348,7 @@ impl Printer {
                 let known = self.call(&call.id, &call.name, label);
                 known.args = TextBuf::from(&call.args);
                 // One that is still being made has half an object, and its end will be told.
-                if is_answered(&call.id) || is_json(&call.args.decode()) {
+                if answered.contains(&*call.id) || is_json(&call.args.decode()) {
                     self.print_call(&call.id, out);
                 }
             }

@@ -281,6 +281,18 @@ fn a_run_whose_end_was_missed_is_told_so() {
 }
 
 #[test]
+fn a_failure_of_a_thread_at_rest_is_told_once() {
+    let mut printer = Printer::default();
+    let failing =
+        started("connect-1") + r#"{"type":"RUN_ERROR","message":"away","code":"upstream_lost"}"#;
+    let told = "--- at rest, connect-1 failed: upstream_lost: away\n";
+    assert_eq!(print(&mut printer, &failing), format!("--- at rest, connect-1\n{told}"));
+    assert_eq!(print(&mut printer, &failing), "");
+    assert_eq!(print(&mut printer, &(started("connect-1") + &finished("connect-1"))), "");
+    assert_eq!(print(&mut printer, &failing), format!("--- at rest, connect-1\n{told}"));
+}
+
+#[test]
 fn subagents_and_names_are_credited() {
     let out = print_run(
         r#"{"type":"SUBAGENT_STARTED","subagentRunId":"s","name":"helper"}
