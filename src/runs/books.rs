@@ -113,7 +113,6 @@ impl Run {
 
     /// Whether who was told this run to its end holds what another tells, questions included.
     pub(super) fn tells_as_much_as(&self, other: &Self) -> bool {
-        // A thread that stays at rest is told by the same run again, whose books are locked once.
         if std::ptr::eq(self, other) {
             return true;
         }
