@@ -46,6 +46,8 @@ impl Transport {
             // As towards the upstream: no proxy that nobody has asked for.
             .no_proxy()
             .http1_only()
+            // A stream takes its connection along; one that was kept could be closed just then.
+            .pool_max_idle_per_host(0)
             .connect_timeout(CONNECT_TIMEOUT)
             .read_timeout(SILENCE_TIMEOUT)
             .tcp_nodelay(true)
