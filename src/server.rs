@@ -5,11 +5,13 @@
 //! | `POST /agui/agent/{agent}/run` | start a run and stream it |
 //! | `POST /agui/agent/{agent}/stop/{thread}` | stop a thread's live run |
 //! | `GET /agui/info` | the agents, as CopilotKit's client reads them |
+//! | `POST /agui` | all of these, told apart by `method`, as CopilotKit's client asks on a single route |
 //! | `GET /healthz`, `GET /readyz` | alive; ready |
 
 mod agui;
 mod body;
 mod connections;
+mod envelope;
 mod health;
 mod info;
 mod limits;
@@ -69,6 +71,8 @@ fn routes(gateway: Gateway) -> Router {
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/agui/info", get(info::info))
+        .route("/agui", post(envelope::envelope))
+        .route("/agui/", post(envelope::envelope))
         .route("/agui/agent/{agent}/run", post(agui::run))
         .route("/agui/agent/{agent}/stop/{thread}", post(stop::stop))
         .method_not_allowed_fallback(reject::wrong_method)

@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::Gateway;
 use super::body::RunBody;
@@ -23,13 +23,23 @@ pub(super) async fn run(
 ) -> Result<Response, Reject> {
     let (parts, body) = request.into_parts();
     let body = read_json(&parts.headers, body, gateway.limits.body_bytes).await?;
-    let input = Input::parse(&body).map_err(|error| Reject::invalid(error.to_string()))?;
-    let accept = parts.headers.get(ACCEPT).and_then(|value| value.to_str().ok());
+    start(&gateway, &name, &parts.headers, &body).await
+}
+
+/// Starts the run that an input asks for.
+pub(super) async fn start(
+    gateway: &Gateway,
+    name: &str,
+    headers: &HeaderMap,
+    input: &[u8],
+) -> Result<Response, Reject> {
+    let input = Input::parse(input).map_err(|error| Reject::invalid(error.to_string()))?;
+    let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
     let wire = accept.map_or(Wire::Sse, Wire::accepted);
 
-    let agent = gateway.agents.find(&name).map_err(|error| Reject::unknown_agent(&error))?;
+    let agent = gateway.agents.find(name).map_err(|error| Reject::unknown_agent(&error))?;
     let thread = Thread::of(&input.thread_id);
-    let request = Box::pin(plan(&gateway, &agent, &input, &thread)).await?;
+    let request = Box::pin(plan(gateway, &agent, &input, &thread)).await?;
     if gateway.shutdown.is_cancelled() {
         return Err(Reject::shutting_down());
     }
