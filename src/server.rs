@@ -3,12 +3,15 @@
 //! | route | for |
 //! |---|---|
 //! | `POST /agui/agent/{agent}/run` | start a run and stream it |
+//! | `POST /agui/agent/{agent}/connect` | see a thread, and its live run to its end |
+//! | `GET /agui/agent/{agent}/threads/{thread}/events` | the same for an `EventSource`, and later runs |
 //! | `POST /agui/agent/{agent}/stop/{thread}` | stop a thread's live run |
 //! | `GET /agui/info` | the agents, as CopilotKit's client reads them |
 //! | `POST /agui` | all of these, told apart by `method`, as CopilotKit's client asks on a single route |
 //! | `GET /healthz`, `GET /readyz` | alive; ready |
 
 mod agui;
+mod attach;
 mod body;
 mod connections;
 mod envelope;
@@ -54,7 +57,7 @@ pub async fn run(
     limits: Limits,
     shutdown: CancellationToken,
 ) {
-    let runs = Runs::new(limits.log_bytes, shutdown.clone());
+    let runs = Runs::new(limits.log_bytes, limits.owners, shutdown.clone());
     let gateway = Gateway {
         readiness: Readiness::new(agents.clone()),
         agents,
@@ -74,6 +77,8 @@ fn routes(gateway: Gateway) -> Router {
         .route("/agui", post(envelope::envelope))
         .route("/agui/", post(envelope::envelope))
         .route("/agui/agent/{agent}/run", post(agui::run))
+        .route("/agui/agent/{agent}/connect", post(attach::connect))
+        .route("/agui/agent/{agent}/threads/{thread}/events", get(attach::events))
         .route("/agui/agent/{agent}/stop/{thread}", post(stop::stop))
         .method_not_allowed_fallback(reject::wrong_method)
         .fallback(reject::unknown_route)

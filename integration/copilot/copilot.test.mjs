@@ -337,7 +337,9 @@ function onTransport(transport) {
       const stopper = who.startsWith("the page") ? first : second;
       stopper.page.core.stopAgent({ agent: stopper.agent });
       await Promise.all([first, second, third].map(({ done }) => done));
-      const { sent, body } = stopper.page.requests.find(({ line, sent }) => line.includes("/stop/") || sent?.method === "agent/stop");
+      const stop = () => stopper.page.requests.find(({ line, sent }) => line.includes("/stop/") || sent?.method === "agent/stop");
+      await until(stop, ANSWER_MS, "the answer to the stop");
+      const { sent, body } = stop();
       const scope = transport === "single" ? sent.body : sent;
       assert.deepEqual(scope, stopper === first ? { runId: first.agent.events[0].runId } : undefined);
       assert.equal(JSON.parse(await body).stopped, true);

@@ -3,6 +3,7 @@
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
+use bytes::Bytes;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
@@ -26,17 +27,14 @@ pub(super) async fn run(
     start(&gateway, &name, &parts.headers, &body).await
 }
 
-/// Starts the run that an input asks for.
+/// Starts the run that a request asks for.
 pub(super) async fn start(
     gateway: &Gateway,
     name: &str,
     headers: &HeaderMap,
-    input: &[u8],
+    body: &Bytes,
 ) -> Result<Response, Reject> {
-    let input = Input::parse(input).map_err(|error| Reject::invalid(error.to_string()))?;
-    let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
-    let wire = accept.map_or(Wire::Sse, Wire::accepted);
-
+    let input = parse(body)?;
     let agent = gateway.agents.find(name).map_err(|error| Reject::unknown_agent(&error))?;
     let thread = Thread::of(&input.thread_id);
     let request = Box::pin(plan(gateway, &agent, &input, &thread)).await?;
@@ -48,8 +46,19 @@ pub(super) async fn start(
     tracing::info!(agent = name, thread_id = thread.id, run_id = stream.run_id, "run started");
 
     let reader = gateway.runs.start(agent.upstream, &thread.id, &input.run_id, stream);
+    let wire = accepted(headers);
     let encoder = Encoder::new(wire, Projector::new(input.client(), input.held()));
     Ok(streamed(wire, RunBody::new(reader, encoder)))
+}
+
+pub(super) fn parse(body: &[u8]) -> Result<Input, Reject> {
+    Input::parse(body).map_err(|error| Reject::invalid(error.to_string()))
+}
+
+/// The framing that a request asks for.
+pub(super) fn accepted(headers: &HeaderMap) -> Wire {
+    let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
+    accept.map_or(Wire::Sse, Wire::accepted)
 }
 
 /// The run that a request asks for, given what its thread holds.
@@ -102,7 +111,7 @@ fn cannot_fork(error: &ForkError) -> Reject {
 }
 
 /// A response that no proxy may hold back, keep or change.
-fn streamed(wire: Wire, body: RunBody) -> Response {
+pub(super) fn streamed(wire: Wire, body: RunBody) -> Response {
     let mut response = Response::new(Body::new(body));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, wire.content_type());

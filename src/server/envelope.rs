@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use super::reject::Reject;
 use super::request::read_json;
-use super::{Gateway, agui, info, stop};
+use super::{Gateway, agui, attach, info, stop};
 use crate::json::{self, Members};
 
 /// What an envelope asks for.
@@ -19,6 +19,7 @@ use crate::json::{self, Members};
 enum Call<'a> {
     Info,
     Run { agent: Cow<'a, str>, input: &'a str },
+    Connect { agent: Cow<'a, str>, input: &'a str },
     Stop { agent: Cow<'a, str>, thread: Cow<'a, str>, body: &'a str },
 }
 
@@ -31,7 +32,12 @@ pub(super) async fn envelope(
     match Call::parse(&body)? {
         Call::Info => info::info(State(gateway)).await,
         Call::Run { agent, input } => {
-            agui::start(&gateway, &agent, &parts.headers, input.as_bytes()).await
+            let input = body.slice_ref(input.as_bytes());
+            agui::start(&gateway, &agent, &parts.headers, &input).await
+        }
+        Call::Connect { agent, input } => {
+            let input = body.slice_ref(input.as_bytes());
+            attach::connect_to(&gateway, &agent, &parts.headers, &input).await
         }
         Call::Stop { agent, thread, body } => {
             stop::stop_thread(&gateway, &agent, &thread, body.as_bytes()).await
@@ -53,6 +59,7 @@ impl<'a> Call<'a> {
         match &*method {
             "info" => Ok(Self::Info),
             "agent/run" => Ok(Self::Run { agent: agent()?, input: input(body)? }),
+            "agent/connect" => Ok(Self::Connect { agent: agent()?, input: input(body)? }),
             "agent/stop" => {
                 let body = body.unwrap_or_default();
                 Ok(Self::Stop { agent: agent()?, thread: param(&members, "threadId")?, body })
