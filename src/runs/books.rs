@@ -157,6 +157,12 @@ impl Books {
             || (self.standing == Standing::Live && self.feed.view().is_some_and(is_known))
     }
 
+    /// Whether a newcomer gets the run from its beginning, which is all there is: the run speaks,
+    /// and has not told its conversation yet.
+    pub(super) fn must_be_told_from_the_start(&self) -> bool {
+        self.standing == Standing::Live && !self.can_be_told() && self.log.is_whole()
+    }
+
     /// What brings a reader to the run as it stands. `None` while the conversation is not known.
     pub(super) fn resync(&self, reader: Holds<'_>) -> Option<Vec<RunEvent>> {
         let mut events = run::resync(self.feed.view()?, reader)?;
