@@ -6,6 +6,7 @@ import { randomUUID } from "node:crypto";
 import { describe, test } from "node:test";
 import { buildResumeArray, EventSchemas } from "@ag-ui/client";
 import { CopilotKitCore, ProxiedCopilotRuntimeAgent } from "@copilotkit/core";
+import { z } from "zod";
 import { readThread, SERVERS } from "../client/gateway.mjs";
 import { firstDifference, interruptIds, ofClient, ofThread, stateOf } from "../client/thread.mjs";
 
@@ -14,6 +15,7 @@ const OPTIONS = { concurrency: 6, timeout: 120_000 }; // of a suite and of each 
 const CONNECT_MS = 10_000; // an `info`, which takes some milliseconds
 const ANSWER_MS = 20_000; // a run of some milliseconds, on a busy machine
 const JSON_BODY = { "content-type": "application/json" };
+const PAINT = { name: "paint", description: "Paints.", parameters: z.object({ about: z.string() }) };
 const TERMINAL = ["RUN_FINISHED", "RUN_ERROR"];
 const LONG = { tokens: 40, delay: 0.05 }; // a run of two seconds: time to leave in the middle and to come back
 
@@ -214,7 +216,7 @@ function onTransport(transport) {
   test("executes its own tool, and goes on", async () => {
     const page = await load();
     page.core.addContext({ description: "time", value: "noon" });
-    page.core.addTool({ name: "paint", description: "Paints.", handler: async ({ about }) => `a tree at ${about}` });
+    page.core.addTool({ ...PAINT, handler: async ({ about }) => `a tree at ${about}` });
     const agent = page.agent("client_tools");
     await page.run(agent, "paint");
     await check(page, agent);
@@ -387,7 +389,7 @@ function onTransport(transport) {
     const first = await load();
     first.core.addContext(context);
     // Nobody has answered there.
-    first.core.addTool({ name: "paint", description: "Paints.", type: "human-in-the-loop", handler: () => new Promise(() => {}) });
+    first.core.addTool({ ...PAINT, type: "human-in-the-loop", handler: () => new Promise(() => {}) });
     const painter = first.agent("client_tools");
     const forever = first.run(painter, "paint");
     await reaches(painter, forever, isEnd);
@@ -395,7 +397,7 @@ function onTransport(transport) {
     const page = await load();
     page.core.addContext(context);
     const agent = page.agent("client_tools", painter.threadId);
-    page.core.addTool({ name: "paint", description: "Paints.", type: "human-in-the-loop", handler: async () => "a tree" });
+    page.core.addTool({ ...PAINT, type: "human-in-the-loop", handler: async () => "a tree" });
     await page.core.connectAgent({ agent });
     await until(() => !agent.isRunning && agent.messages.length === 4, ANSWER_MS, "the tool's answer and the agent's");
     await check(page, agent);
