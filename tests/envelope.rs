@@ -6,8 +6,8 @@ mod support;
 
 use serde_json::{Value, json};
 use support::gateway::{
-    Gateway, RUN, Response, THREAD, closed, finished, input, refusal, refused, run_agent, started,
-    token, told,
+    Gateway, RUN, Response, THREAD, closed, events, finished, input, refusal, refused, run_agent,
+    started, token, told, values,
 };
 
 fn post(path: &str, headers: &str, body: &str) -> Vec<u8> {
@@ -55,6 +55,35 @@ async fn a_run_is_started_and_streamed_as_on_its_own_route() {
         let expected = ["retry: 3000\n\n".to_owned(), started(), told("a", "hi"), closed("a")];
         assert_eq!(body, expected.concat() + &finished("success"));
     }
+}
+
+#[tokio::test]
+async fn a_thread_is_connected_to_as_on_its_own_route() {
+    let gateway = Gateway::start().await;
+    let input = json!({
+        "threadId": THREAD, "runId": "r1", "protocolVersion": "1.0", "messages": [], "state": {},
+        "tools": [], "context": [], "forwardedProps": {},
+    });
+    let rests = async || {
+        for status in ["running", "pending", "running"] {
+            let line = format!("GET /threads/{THREAD}/runs?limit=100&status={status}");
+            gateway.upstream.expect(&line).await.json(200, "[]").await;
+        }
+        gateway.state(Some(json!({"values": values(&["hi", "ho"]), "next": []}))).await;
+    };
+    let plain = post("/agui/agent/agent/connect", "", &input.to_string());
+    let (mut plain, ()) = tokio::join!(Response::to(gateway.address, &plain), rests());
+    let plain_body = plain.body().await;
+
+    let envelope =
+        json!({"method": "agent/connect", "params": {"agentId": "agent"}, "body": input});
+    let (mut response, ()) = tokio::join!(call(&gateway, &envelope), rests());
+    assert_eq!(response.head, plain.head);
+    let body = response.body().await;
+    assert_eq!(body, plain_body);
+    let types = events(body.strip_prefix("retry: 3000\n\n").unwrap());
+    let types: Vec<_> = types.iter().map(|event| event["type"].as_str().unwrap()).collect();
+    assert_eq!(types, ["RUN_STARTED", "STATE_SNAPSHOT", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]);
 }
 
 #[tokio::test]
@@ -121,7 +150,7 @@ async fn a_run_is_stopped_as_on_its_own_route() {
         let script = async {
             let run = json!([{"run_id": RUN, "status": "running", "metadata": {"threadway_run_id": "r1"}}]);
             for (status, runs) in [("pending", json!([])), ("running", run)] {
-                let line = format!("GET /threads/{thread}/runs?status={status}&limit=100");
+                let line = format!("GET /threads/{thread}/runs?limit=100&status={status}");
                 gateway.upstream.expect(&line).await.json(200, &runs.to_string()).await;
             }
             if expected == stopped {
@@ -159,6 +188,8 @@ async fn what_is_no_envelope_is_refused_in_the_runtimes_words() {
         (json!({"method": "agent/run", "params": {"agentId": " "}}).to_string(), no_agent),
         (json!({"method": "agent/run", "params": {"agentId": 1}}).to_string(), no_agent),
         (json!({"method": "agent/run", "params": agent}).to_string(), no_body),
+        (r#"{"method":"agent/connect"}"#.to_owned(), no_agent),
+        (json!({"method": "agent/connect", "params": agent}).to_string(), no_body),
         (json!({"method": "agent/run", "params": agent, "body": null}).to_string(), no_body),
         (json!({"method": "agent/run", "params": agent, "body": {}}).to_string(), no_thread_id),
         (stop(agent.clone(), json!({})), no_thread),
