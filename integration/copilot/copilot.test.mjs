@@ -149,12 +149,18 @@ async function runsOf(threadId) {
   return (await response.json()).reverse();
 }
 
+/** The input of a run that is asked in a human's words. */
+function asked(words) {
+  return { messages: [{ type: "human", id: "h", content: JSON.stringify(words) }] };
+}
+
 /** Have LangGraph itself run an agent in the background: a run that no gateway has started. */
-async function background(graph, input, threadId = randomUUID()) {
+async function background(graph, input, options) {
+  const threadId = randomUUID();
   const post = (path, body) =>
     fetch(server.langgraph + path, { method: "POST", headers: JSON_BODY, body: JSON.stringify(body) });
   await post("/threads", { thread_id: threadId, if_exists: "do_nothing" });
-  const response = await post(`/threads/${threadId}/runs`, { assistant_id: graph, input, stream_mode: ["values"], stream_resumable: true });
+  const response = await post(`/threads/${threadId}/runs`, { assistant_id: graph, input, stream_mode: ["values"], stream_resumable: true, ...options });
   assert.equal(response.status, 200, await response.clone().text());
   return { threadId, runId: (await response.json()).run_id };
 }
@@ -162,6 +168,12 @@ async function background(graph, input, threadId = randomUUID()) {
 // ---------------------------------------------------------------- the pages
 function onTransport(transport) {
   const load = () => Page.load(transport);
+
+  /** The input of the last request of a page. */
+  const sentLast = ({ requests }) => {
+    const { sent } = requests.at(-1);
+    return transport === "single" ? sent.body : sent;
+  };
 
   /** A page with a run that is under way: it has seen what it is told to wait for. */
   const underWay = async (graph, content, isSo) => {
@@ -266,6 +278,28 @@ function onTransport(transport) {
     });
   }
 
+  for (const [what, content, isSo] of [
+    ["a thought", { delay: 0.1 }, isReasoning],
+    ["a tool call's arguments", { delay: 0.1 }, isArguments],
+    ["its text", { tools: false, tokens: 20, delay: 0.1 }, isText],
+  ]) {
+    test(`connects again in the middle of ${what}, and holds half of it`, async () => {
+      // It keeps what it holds of a thread that it has connected to before.
+      const { page, agent, done: connected } = await open("agent", randomUUID());
+      await connected;
+      const done = page.run(agent, content);
+      await reaches(agent, done, isSo);
+      const held = structuredClone(agent.messages);
+      await page.core.connectAgent({ agent });
+      await done;
+      const wire = await check(page, agent);
+      const input = sentLast(page);
+      assert.deepEqual(input.messages.map(({ id }) => id), held.map(({ id }) => id));
+      assert.ok(held.length > 1, "it holds half a message");
+      assert.ok(wire.some(isText), "it was followed while it went on");
+    });
+  }
+
   test("watches a run that another page has started, both to the end", async () => {
     const first = await underWay("agent", { delay: 0.05 }, isText);
     const second = await open("agent", first.agent.threadId);
@@ -276,12 +310,34 @@ function onTransport(transport) {
   });
 
   test("watches a run that no gateway has started", async () => {
-    const { threadId, runId } = await background("text", { messages: [{ type: "human", id: "h", content: JSON.stringify(LONG) }] });
+    const { threadId, runId } = await background("text", asked(LONG));
     const { page, agent, done } = await open("text", threadId);
     await done;
     const wire = await check(page, agent);
     assert.equal(wire[0].runId, runId);
     assert.equal(agent.messages.length, 2);
+  });
+
+  test("waits with a run that has not had its turn", async () => {
+    const { threadId, runId } = await background("text", asked({ tokens: 4 }), { after_seconds: 2 });
+    const { page, agent, done } = await open("text", threadId);
+    await reaches(agent, done, ({ type, messages }) => type === "MESSAGES_SNAPSHOT" && messages[0]?.id === "h");
+    assert.deepEqual((await runsOf(threadId)).map(({ status }) => status), ["pending"]);
+    await done;
+    const wire = await check(page, agent);
+    assert.equal(wire[0].runId, runId);
+    assert.ok(wire.some(isText), "it was followed while it went on");
+  });
+
+  test("stops a run that has not had its turn", async () => {
+    const { threadId } = await background("text", asked({ tokens: 4 }), { after_seconds: 60 });
+    const { page, agent, done } = await open("text", threadId);
+    await reaches(agent, done, ({ type }) => type === "MESSAGES_SNAPSHOT");
+    page.core.stopAgent({ agent });
+    await done;
+    const wire = await check(page, agent);
+    assert.deepEqual(ends(wire).map(({ type, code }) => [type, code]), [["RUN_ERROR", "abort"]]);
+    assert.deepEqual(agent.messages, [], "what was asked has not come to the thread");
   });
 
   test("opens a thread that rests, twice", async () => {
@@ -291,8 +347,7 @@ function onTransport(transport) {
     const { page, agent, done } = await open("agent", threadId);
     await done;
     const wire = await check(page, agent);
-    const [asked] = page.requests.slice(-1);
-    const input = transport === "single" ? asked.sent.body : asked.sent;
+    const input = sentLast(page);
     assert.equal(wire[0].runId, input.runId);
     assert.deepEqual(types(ends(wire)), ["RUN_FINISHED"]);
 
