@@ -12,7 +12,7 @@ use std::hint::black_box;
 use std::path::Path;
 use std::time::Duration;
 
-use threadway::agui::{Client, Projector, Version};
+use threadway::agui::{Client, Projector, RunId, Version};
 use threadway::langgraph::Part;
 use threadway::run::{RunEvent, Translator};
 use threadway::sse::{self, Decoder, Frame};
@@ -217,7 +217,7 @@ fn project(projector: &mut Projector, event: &RunEvent, line: &mut Vec<u8>, out:
 fn projector() -> Projector {
     let client = Client {
         thread_id: "thread".to_owned(),
-        run_id: Some("run".to_owned()),
+        run_id: RunId::Own("run".to_owned()),
         parent_run_id: None,
         version: Version::V1,
     };

@@ -16,7 +16,7 @@ use clap::Parser;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use serde_json::{Value, json};
-use threadway::agui::{Client, Input, Projector, Version};
+use threadway::agui::{Client, Input, Projector, RunId, Version};
 use threadway::langgraph::Part;
 use threadway::run::{RunEvent, StreamEnd, Translator, View};
 use threadway::sse::Decoder;
@@ -89,7 +89,7 @@ fn project(run_events: &[RunEvent], mut projector: Projector) -> Vec<Value> {
 fn messages(view: &View) -> Value {
     let client = Client {
         thread_id: String::new(),
-        run_id: None,
+        run_id: RunId::Unnamed,
         parent_run_id: None,
         version: Version::V1,
     };

@@ -15,7 +15,7 @@ pub use input::{Input, InputError, InputMessage, Resume, ResumeStatus};
 pub use message::{
     Content, ContentPart, FunctionCall, Message, PartMetadata, PartSource, ToolCall,
 };
-pub use project::{Client, Projector, Version};
+pub use project::{Client, Projector, RunId, Version};
 pub use turn::{Turn, TurnError};
 
 use crate::json::{Json, Text};
@@ -47,6 +47,8 @@ pub enum Event<'a> {
         outcome: Option<Outcome<'a>>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         usage: Vec<TokenUsage<'a>>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        metadata: Option<Metadata<'a>>,
     },
     RunError {
         message: &'a str,
@@ -215,13 +217,28 @@ pub struct Metadata<'a> {
     pub langgraph: LangGraph<'a>,
 }
 
-/// LangGraph's ids of a run.
+/// LangGraph's ids of a run, and what a thread at rest has to tell.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct LangGraph<'a> {
     /// The thread, which is not the client's where that is no UUID.
-    pub thread_id: &'a str,
-    /// The run.
-    pub run_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<&'a str>,
+    /// The run; a thread at rest has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<&'a str>,
+    /// Why the thread's last run failed. Not a `RUN_ERROR`: released clients lose the whole thread
+    /// on one that comes as they connect.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<LastError<'a>>,
+}
+
+/// Why a run failed.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct LastError<'a> {
+    /// The exception's name.
+    pub code: &'a str,
+    /// What it says.
+    pub message: &'a str,
 }
 
 /// How a run ended.

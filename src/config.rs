@@ -14,6 +14,7 @@ use toml::{Table, Value};
 use tracing_subscriber::EnvFilter;
 
 use crate::cli;
+use crate::runs::OwnerPolicy;
 use crate::server::{Limits, MIN_HEADER_BYTES};
 use crate::upstream::{ApiKey, BaseUrl, BaseUrlError, NotAKey};
 
@@ -32,14 +33,19 @@ const MOST_BYTES: usize = 1024 * 1024 * 1024;
 /// The most that a limit in seconds may be.
 const MOST_SECONDS: usize = 3_600;
 
+/// How long the owner of a run may be gone: a page reloads in seconds, a phone that changes its
+/// network takes some more.
+const DEFAULT_OWNER_GRACE_SECONDS: usize = 30;
+
 /// The most connections that may be allowed: more than a system's ports and file descriptors.
 const MOST_CONNECTIONS: usize = 1_000_000;
 
 /// Every key that has one name; `upstreams.NAME.url`, `upstreams.NAME.api_key` and `agents.ALIAS`
 /// are the others.
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 11] = [
     "listen",
     "log",
+    "on_owner_disconnect",
     "upstream.url",
     "upstream.api_key",
     "limits.body_bytes",
@@ -47,6 +53,7 @@ const KEYS: [&str; 9] = [
     "limits.header_timeout_seconds",
     "limits.connections",
     "limits.log_bytes",
+    "limits.owner_grace_seconds",
 ];
 
 /// How the gateway is to serve.
@@ -338,6 +345,8 @@ impl Raw {
 
     fn limits(&mut self, mistakes: &mut Mistakes) -> Limits {
         let default = Limits::default();
+        let cancels = self.take("on_owner_disconnect").map(Given::cancels);
+        let cancels = cancels.and_then(|cancels| mistakes.keep(cancels)).unwrap_or(false);
         let mut number = |key: &str, least: usize, most: usize, default: usize| {
             let given = self.take(&format!("limits.{key}"));
             given.and_then(|given| mistakes.keep(given.between(least, most))).unwrap_or(default)
@@ -355,6 +364,12 @@ impl Raw {
             header_timeout: Duration::from_secs(timeout as u64),
             connections: number("connections", 1, MOST_CONNECTIONS, default.connections),
             log_bytes: number("log_bytes", 0, MOST_BYTES, default.log_bytes),
+            owners: {
+                let seconds =
+                    number("owner_grace_seconds", 0, MOST_SECONDS, DEFAULT_OWNER_GRACE_SECONDS);
+                let grace = Duration::from_secs(seconds as u64);
+                if cancels { OwnerPolicy::Cancel { grace } } else { OwnerPolicy::Continue }
+            },
         }
     }
 }
@@ -424,6 +439,15 @@ impl Given {
 
     fn log_filter(self) -> Result<EnvFilter, Mistake> {
         self.parse("a log filter, as `info` or `threadway=debug,warn`")
+    }
+
+    /// Whether a run is cancelled that its owner has left.
+    fn cancels(self) -> Result<bool, Mistake> {
+        match &*self.value {
+            "continue" => Ok(false),
+            "cancel" => Ok(true),
+            _ => Err(self.mistaken("`continue` or `cancel`".to_owned())),
+        }
     }
 
     fn between(self, least: usize, most: usize) -> Result<usize, Mistake> {

@@ -9,6 +9,7 @@ mod event;
 mod message;
 mod origin;
 mod record;
+mod replay;
 mod request;
 mod thread;
 
@@ -22,6 +23,7 @@ pub use event::{ModelEvent, ProtocolEvent};
 pub use message::{CallChunk, Kind, Message, WholeCall};
 pub use origin::{Mutes, Origin};
 pub use record::{Assistant, InputKeys, RunRecord, RunStatus, ServerInfo, ServerKind};
+pub use replay::{Novelty, Replay};
 pub use request::{RunRequest, Start};
 pub use thread::ThreadState;
 
@@ -392,7 +394,8 @@ impl<'a> Task<'a> {
 // === impl RunError ===
 
 impl RunError {
-    /// `{"error": name, "message": text}`, or a bare string as the JavaScript server sends it.
+    /// `{"error": name, "message": text}`; or, from the JavaScript server, a bare string, and with a
+    /// task `{"name": name, "message": text}`.
     pub fn parse(data: &str) -> Self {
         let Ok(value) = serde_json::from_str::<&RawValue>(data) else {
             return Self { code: "Error".to_owned(), message: data.to_owned() };
@@ -402,9 +405,17 @@ impl RunError {
         }
         let members = json::members(value).unwrap_or_default();
         let field = |name| members.string(name).map(Cow::into_owned);
-        let code = field("error").unwrap_or_else(|| "Error".to_owned());
+        let code = field("error").or_else(|| field("name")).unwrap_or_else(|| "Error".to_owned());
         let message = field("message").unwrap_or_else(|| code.clone());
         Self { code, message }
+    }
+
+    /// What is said of a failure that no server tells more of.
+    pub fn untold() -> Self {
+        Self {
+            code: "run_failed".to_owned(),
+            message: "the run failed; LangGraph's log tells why".to_owned(),
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use threadway::agents::{self, Agents, Listed, Listing};
-use threadway::agui::{Client, Input, Projector, Version};
+use threadway::agui::{Client, Input, Projector, RunId, Version};
 use threadway::check::{self, Finding};
 use threadway::cli::{self, Cli, Command, Target};
 use threadway::config::{self, Config, Upstream};
@@ -32,9 +32,6 @@ const USAGE: u8 = 64;
 
 /// The name of a thread that nobody has named.
 const UNNAMED_THREAD: &str = "thread";
-
-/// The name of a run that nobody has named.
-const UNNAMED_RUN: &str = "run";
 
 /// What the demo suggests to ask an agent.
 const DEMO_INPUT: &str = r#"{"threadId":"demo-GRAPH","runId":"1","protocolVersion":"1.0","messages":[{"id":"1","role":"user","content":"Where is it warm?"}]}"#;
@@ -242,15 +239,16 @@ fn stop_signal() -> io::Result<impl Future<Output = ()>> {
 fn translate(args: &cli::Translate, log: Option<&str>) -> Result<(), u8> {
     log_to_stderr(config::log_filter(log).map_err(misused)?);
     let input = read_input(args).map_err(misused)?;
-    let run_id = args.run_id.as_deref();
-    let client = input.as_ref().map_or_else(|| client_of(args), Input::client);
-    let client = Client { run_id: args.run_id.clone().or(client.run_id), ..client };
+    let mut client = input.as_ref().map_or_else(|| client_of(args), Input::client);
+    if let Some(run_id) = &args.run_id {
+        client.run_id = RunId::Own(run_id.clone());
+    }
     let held = input.as_ref().map(Input::held).unwrap_or_default();
 
     let Target::Agui = args.to;
     let wire = if args.ndjson { Wire::Ndjson } else { Wire::Sse };
     let thread_id = args.thread_id.as_deref().unwrap_or(&client.thread_id);
-    let feed = Feed::new(thread_id, None, run_id.unwrap_or(UNNAMED_RUN));
+    let feed = Feed::new(thread_id, None, args.run_id.as_deref());
     let mut encoder = Encoder::new(wire, Projector::new(client.clone(), held));
     let mut stdout = io::stdout().lock();
     let mut out = Vec::new();
@@ -277,7 +275,7 @@ fn client_of(args: &cli::Translate) -> Client {
     let thread_id = args.thread_id.as_deref().or(args.run_id.as_deref()).unwrap_or(UNNAMED_THREAD);
     Client {
         thread_id: thread_id.to_owned(),
-        run_id: None,
+        run_id: RunId::Unnamed,
         parent_run_id: None,
         version: Version::V1,
     }

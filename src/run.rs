@@ -25,7 +25,7 @@ pub use interrupt::{Action, Ask, Interrupt, is_breakpoint};
 pub use message::{Call, Content, ContentPart, Message, Role};
 pub use open::Open;
 pub use patch::{Operation, Patch, State};
-pub use resync::{closings, resync};
+pub use resync::{Holds, closings, resync};
 pub use translator::{STREAM_INCOMPLETE, StreamEnd, Translator};
 pub use usage::Usage;
 pub use view::View;
@@ -47,8 +47,10 @@ pub enum RunEvent {
     Started {
         /// LangGraph's thread.
         thread_id: Id,
-        /// LangGraph's run.
-        run_id: Id,
+        /// LangGraph's run; `None` for a thread at rest, which is told as a run of snapshots.
+        run_id: Option<Id>,
+        /// What it is called: as by the client that started it, else LangGraph's id.
+        name: Id,
     },
     /// A node begins.
     StepStarted {
@@ -205,6 +207,11 @@ pub enum Outcome {
     Interrupted(Vec<Interrupt>),
     /// Somebody stopped it.
     Cancelled,
+    /// Nothing ran: what the thread holds was told.
+    AtRest {
+        /// Why the thread's last run failed, if it did.
+        error: Option<RunError>,
+    },
     /// It failed, or we cannot tell how it goes on.
     Failed {
         /// The exception's name, or a stable code of ours.

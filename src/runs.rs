@@ -1,5 +1,5 @@
 //! The runs that this replica reads: one task and one upstream connection each, any number of
-//! readers.
+//! readers; and the threads that it follows, one task each.
 //!
 //! ```text
 //!  upstream::Body --> driver (Feed: decode, translate) --> books { view, log } --> RunReader, ..
@@ -7,33 +7,40 @@
 //!                        +-- ends with its run, at shutdown, or when the last reader leaves
 //! ```
 //! The driver never waits for a reader. The log is bounded in bytes; a reader that falls off it
-//! is brought back from the view, which is the one that the translator keeps.
+//! is brought back from the view, which is the one that the translator keeps. Who joins late is
+//! told the view too, never the history.
 
+mod attach;
+mod books;
 mod capture;
 mod driver;
 mod ending;
 mod feed;
+mod follow;
 mod fork;
 mod log;
 mod reader;
 
 use std::collections::HashMap;
-use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use attach::{AtShutdown, FollowError, ThreadReader};
 pub use capture::{Fault, translate};
 pub use feed::Feed;
 pub use fork::{ForkError, fork_point};
 pub use reader::{INTERNAL_ERROR, READER_TOO_SLOW, RunReader};
 
-use crate::run::{self, Open, Outcome, RunEvent, View};
+use crate::langgraph::RunRecord;
 use crate::upstream::{Client, RunStream};
-use driver::Driver;
-use log::RunLog;
+use books::{Run, Standing};
+use driver::{Driver, Source};
+use follow::Following;
+use reader::Told;
 
 /// The code of a run that we lost sight of.
 pub const UPSTREAM_LOST: &str = "upstream_lost";
@@ -49,76 +56,82 @@ pub const DEFAULT_LOG_BYTES: usize = 1024 * 1024;
 #[derive(Clone, Debug)]
 pub struct Runs(Arc<Shared>);
 
+/// What becomes of a run when the connection that started it is lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OwnerPolicy {
+    /// It goes on: leaving is not stopping.
+    #[default]
+    Continue,
+    /// It is stopped, unless somebody reads it here when this time is over.
+    Cancel {
+        /// How long a page takes to reload, and a phone to find its network again.
+        grace: Duration,
+    },
+}
+
 #[derive(Debug)]
 struct Shared {
     live: Live,
+    threads: Mutex<HashMap<ThreadKey, Arc<Following>>>,
     tasks: TaskTracker,
     log_bytes: usize,
+    owners: OwnerPolicy,
     /// Cancelled when the runs are to be let go of.
     shutdown: CancellationToken,
+}
+
+/// A thread of one upstream.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ThreadKey {
+    upstream: String,
+    thread_id: String,
 }
 
 /// The runs being read, by LangGraph's run id.
 #[derive(Debug, Default)]
 struct Live(Mutex<HashMap<String, Arc<Run>>>);
 
-/// One run being read.
-struct Run {
-    thread_id: String,
-    books: Mutex<Books>,
-    /// Rings when the books change. Only the driver holds it: without the driver it is silent for
-    /// ever, and the readers hear that.
-    bell: Weak<watch::Sender<()>>,
-}
-
-/// What is known of a run.
-#[derive(Debug)]
-struct Books {
-    feed: Feed,
-    log: RunLog,
-    /// How it started, once it has.
-    start: Option<RunEvent>,
-    /// How it ended.
-    end: Option<RunEvent>,
-}
-
 // === impl Runs ===
 
 impl Runs {
     /// No runs yet. Each will keep `log_bytes` of its events for slow readers; a cancelled
     /// `shutdown` ends the reading of all.
-    pub fn new(log_bytes: usize, shutdown: CancellationToken) -> Self {
-        let (live, tasks) = (Live::default(), TaskTracker::new());
-        Self(Arc::new(Shared { live, tasks, log_bytes, shutdown }))
+    pub fn new(log_bytes: usize, owners: OwnerPolicy, shutdown: CancellationToken) -> Self {
+        Self(Arc::new(Shared {
+            live: Live::default(),
+            threads: Mutex::default(),
+            tasks: TaskTracker::new(),
+            log_bytes,
+            owners,
+            shutdown,
+        }))
     }
 
-    /// Reads a run that was just started on a thread.
+    /// Reads a run that was just started on a thread, by a client that calls it `name`.
     ///
-    /// Without a run id in the response the one in the stream counts; `client_run_id` takes its
-    /// place in a stream that has none either. The run is read until it ends or its last reader
-    /// is dropped; upstream it goes on either way.
+    /// Without a run id in the response the one in the stream counts. The run is read until it
+    /// ends or its last reader is dropped; upstream it goes on either way, unless the policy for
+    /// owners says otherwise.
     pub fn start(
         &self,
         upstream: Client,
         thread_id: &str,
-        client_run_id: &str,
+        name: &str,
         stream: RunStream,
     ) -> RunReader {
         let RunStream { run_id, body } = stream;
-        let mut feed = Feed::new(thread_id, run_id.as_deref(), client_run_id);
-        let mut events = Vec::new();
-        feed.start(&mut events);
-        let mut books = Books { feed, log: RunLog::new(self.0.log_bytes), start: None, end: None };
-        books.write(events);
-        let bell = Arc::new(watch::Sender::new(()));
-        let run = Arc::new(Run {
-            thread_id: thread_id.to_owned(),
-            books: Mutex::new(books),
-            bell: Arc::downgrade(&bell),
-        });
-        let reader = RunReader::from_the_start(Arc::clone(&run), bell.subscribe());
-        let driver = Driver::new(upstream, run, bell, Arc::clone(&self.0));
-        self.0.tasks.spawn(driver.drive(body));
+        let feed = Feed::new(thread_id, run_id.as_deref(), Some(name));
+        let (run, bell) = self.0.open(thread_id, feed, Standing::Live);
+        let (owner, left) = match self.0.owners {
+            OwnerPolicy::Continue => (None, None),
+            OwnerPolicy::Cancel { grace } => {
+                let (owner, left) = oneshot::channel();
+                (Some(owner), Some((left, grace)))
+            }
+        };
+        let reader = RunReader::of_owner(Arc::clone(&run), owner);
+        let driver = Driver::new(upstream, run, bell, Arc::clone(&self.0)).owned(left);
+        self.0.tasks.spawn(driver.drive(Source::Started(body)));
         reader
     }
 
@@ -126,12 +139,18 @@ impl Runs {
     pub fn attach(&self, run_id: &str) -> Option<RunReader> {
         // Under the lock no driver decides that nobody reads its run.
         let live = self.0.live.lock();
-        let run = live.get(run_id)?;
-        let bell = run.bell.upgrade()?.subscribe();
-        Some(RunReader::from_here(Arc::clone(run), bell))
+        let run = live.get(run_id).filter(|run| run.is_driven())?;
+        Some(RunReader::from_here(Arc::clone(run), Told::Nothing))
     }
 
-    /// How many runs are being read.
+    /// A run is being stopped through us: it ends as cancelled, whatever its record says.
+    pub fn is_stopping(&self, run_id: &str) {
+        if let Some(run) = self.0.live.lock().get(run_id) {
+            run.books().is_stopped = true;
+        }
+    }
+
+    /// How many runs are being read, and threads followed.
     pub fn count(&self) -> usize {
         self.0.tasks.len()
     }
@@ -143,63 +162,54 @@ impl Runs {
     }
 }
 
+// === impl Shared ===
+
+impl Shared {
+    fn open(
+        &self,
+        thread_id: &str,
+        feed: Feed,
+        standing: Standing,
+    ) -> (Arc<Run>, Arc<watch::Sender<()>>) {
+        let bell = Arc::new(watch::Sender::new(()));
+        let run = Run::new(thread_id, feed, self.log_bytes, standing, Arc::downgrade(&bell));
+        (Arc::new(run), bell)
+    }
+
+    /// A run of others as it is being read, by a new task if nobody reads it yet: "one upstream
+    /// join per run and replica, however many watch". With it comes a receiver of its bell, for the
+    /// task to know that it is wanted.
+    fn watch(
+        self: &Arc<Self>,
+        upstream: &Client,
+        thread_id: &str,
+        record: RunRecord,
+        source: fn(RunRecord) -> Source,
+    ) -> (Arc<Run>, watch::Receiver<()>) {
+        let mut live = self.live.lock();
+        if let Some(run) = live.get(&record.id).filter(|run| run.is_driven()) {
+            return (Arc::clone(run), run.bell());
+        }
+        let feed = Feed::joined(thread_id, &record);
+        let (run, bell) = self.open(thread_id, feed, Standing::CatchingUp);
+        live.insert(record.id.clone(), Arc::clone(&run));
+        drop(live);
+        let listener = bell.subscribe();
+        let shared = Arc::clone(self);
+        let driver = Driver::new(upstream.clone(), Arc::clone(&run), bell, shared);
+        self.tasks.spawn(driver.drive(source(record)));
+        (run, listener)
+    }
+
+    fn threads(&self) -> MutexGuard<'_, HashMap<ThreadKey, Arc<Following>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 // === impl Live ===
 
 impl Live {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Run>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-// === impl Run ===
-
-impl Run {
-    /// A driver that panics leaves its books as they are: what is in the log stays true.
-    fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl fmt::Debug for Run {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { thread_id, books: _, bell: _ } = self;
-        f.debug_struct("Run").field("thread_id", thread_id).finish_non_exhaustive()
-    }
-}
-
-// === impl Books ===
-
-impl Books {
-    fn write(&mut self, events: Vec<RunEvent>) {
-        let (Some(first), Some(last)) = (events.first(), events.last()) else { return };
-        self.start.get_or_insert_with(|| first.clone());
-        if let RunEvent::Ended { .. } = last {
-            self.end = Some(last.clone());
-        }
-        self.log.push(events);
-    }
-
-    /// What brings a reader, who has this much open, to the run as it stands; `open` is `None`
-    /// for one that was told nothing. `None` while the conversation is not known.
-    fn resync(&self, open: Option<&Open>) -> Option<Arc<[RunEvent]>> {
-        let mut events: Vec<_> =
-            if open.is_none() { self.start.iter().cloned().collect() } else { Vec::new() };
-        let nothing = Open::default();
-        events.extend(run::resync(self.feed.view()?, open.unwrap_or(&nothing))?);
-        events.extend(self.end.clone());
-        Some(events.into())
-    }
-
-    /// Whether the run's conversation was told.
-    fn is_based(&self) -> bool {
-        self.feed.view().is_some_and(View::is_based)
-    }
-
-    /// What ends the stream of a reader, who has this much open, before the run is over.
-    fn failed(&self, open: Option<&Open>, code: &str, message: &str) -> Arc<[RunEvent]> {
-        let mut events = open.map_or_else(|| self.start.iter().cloned().collect(), run::closings);
-        let outcome = Outcome::Failed { code: code.to_owned(), message: message.to_owned() };
-        events.push(RunEvent::Ended { outcome, usage: Vec::new() });
-        events.into()
     }
 }

@@ -3,11 +3,14 @@
 //! | route | for |
 //! |---|---|
 //! | `POST /agui/agent/{agent}/run` | start a run and stream it |
+//! | `POST /agui/agent/{agent}/connect` | see a thread, and its live run to its end |
+//! | `GET /agui/agent/{agent}/threads/{thread}/events` | the same for an `EventSource`, and later runs |
 //! | `POST /agui/agent/{agent}/stop/{thread}` | stop a thread's live run |
 //! | `GET /agui/info` | the agents, as CopilotKit's client reads them |
 //! | `GET /healthz`, `GET /readyz` | alive; ready |
 
 mod agui;
+mod attach;
 mod body;
 mod connections;
 mod health;
@@ -52,7 +55,7 @@ pub async fn run(
     limits: Limits,
     shutdown: CancellationToken,
 ) {
-    let runs = Runs::new(limits.log_bytes, shutdown.clone());
+    let runs = Runs::new(limits.log_bytes, limits.owners, shutdown.clone());
     let gateway = Gateway {
         readiness: Readiness::new(agents.clone()),
         agents,
@@ -70,6 +73,8 @@ fn routes(gateway: Gateway) -> Router {
         .route("/readyz", get(health::readyz))
         .route("/agui/info", get(info::info))
         .route("/agui/agent/{agent}/run", post(agui::run))
+        .route("/agui/agent/{agent}/connect", post(attach::connect))
+        .route("/agui/agent/{agent}/threads/{thread}/events", get(attach::events))
         .route("/agui/agent/{agent}/stop/{thread}", post(stop::stop))
         .method_not_allowed_fallback(reject::wrong_method)
         .fallback(reject::unknown_route)

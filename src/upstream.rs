@@ -17,6 +17,7 @@ use reqwest::header::{
 };
 use reqwest::{Method, RequestBuilder, Response, Url};
 use serde::Serialize;
+use serde_json::value::RawValue;
 
 pub use error::{Error, MAX_DETAIL_CHARS};
 
@@ -122,6 +123,11 @@ pub enum RunFilter {
     Pending,
     /// The one that runs.
     Running,
+    /// All.
+    Any {
+        /// How many at most.
+        limit: usize,
+    },
 }
 
 /// The body of `POST /assistants/search`.
@@ -131,6 +137,18 @@ struct AssistantSearch<'a> {
     graph_id: Option<&'a str>,
     limit: usize,
     offset: usize,
+}
+
+/// The body of `POST /threads/{id}/history`.
+#[derive(Serialize)]
+struct HistorySearch<'a> {
+    limit: usize,
+    metadata: RunMetadata<'a>,
+}
+
+#[derive(Serialize)]
+struct RunMetadata<'a> {
+    run_id: &'a str,
 }
 
 /// The body of `POST /threads`.
@@ -207,17 +225,38 @@ impl Client {
         RunRecord::parse(&body).ok_or(Error::NotUnderstood { what: "a run" })
     }
 
-    /// The newest runs of a thread that have a status, newest first; none for a thread that is
-    /// not there.
-    pub async fn runs(&self, thread_id: &str, status: RunFilter) -> Result<Vec<RunRecord>, Error> {
+    /// The newest runs of a thread, newest first; none for a thread that is not there.
+    ///
+    /// The JavaScript server gives the oldest first (langgraph-api 2.0.0): there, the newest of a
+    /// thread with more runs than are asked for are not among them, unless they are still to end.
+    pub async fn runs(&self, thread_id: &str, filter: RunFilter) -> Result<Vec<RunRecord>, Error> {
         let mut url = self.url(&["threads", thread_id, "runs"]);
-        let limit = MAX_LIVE_RUNS.to_string();
-        url.query_pairs_mut().append_pair("status", status.as_str()).append_pair("limit", &limit);
+        let (status, limit) = match filter {
+            RunFilter::Pending => (Some("pending"), MAX_LIVE_RUNS),
+            RunFilter::Running => (Some("running"), MAX_LIVE_RUNS),
+            RunFilter::Any { limit } => (None, limit),
+        };
+        url.query_pairs_mut().append_pair("limit", &limit.to_string());
+        if let Some(status) = status {
+            url.query_pairs_mut().append_pair("status", status);
+        }
         match answer(self.http.get(url)).await {
             Ok(body) => {
                 RunRecord::parse_list(&body).ok_or(Error::NotUnderstood { what: "a list of runs" })
             }
             Err(Error::Status { code: 404, .. }) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Listens for the runs of a thread that begin and end; `None` where the server has no such
+    /// stream, as the JavaScript one.
+    pub async fn thread_lifecycle(&self, thread_id: &str) -> Result<Option<Body>, Error> {
+        let mut url = self.url(&["threads", thread_id, "stream"]);
+        url.query_pairs_mut().append_pair("stream_modes", "lifecycle");
+        match streamed(self.http.get(url)).await {
+            Ok(stream) => Ok(Some(stream.body)),
+            Err(Error::Status { code: 404, .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -285,6 +324,20 @@ impl Client {
             Err(Error::Status { code: 404, .. }) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// The last state that a run has made, as the server sends it.
+    pub async fn last_state_of(
+        &self,
+        thread_id: &str,
+        run_id: &str,
+    ) -> Result<Option<String>, Error> {
+        let search = HistorySearch { limit: 1, metadata: RunMetadata { run_id } };
+        let post = self.request(Method::POST, &["threads", thread_id, "history"]);
+        let body = answer(with_json(post, &search)).await?;
+        let states: Vec<&RawValue> = serde_json::from_str(&body)
+            .map_err(|_| Error::NotUnderstood { what: "a list of states" })?;
+        Ok(states.first().map(|state| one_line(state.get().to_owned())))
     }
 
     /// Creates a thread, if it is not there, that remembers the client's name for it.
@@ -478,17 +531,6 @@ impl FromStr for ApiKey {
 impl fmt::Debug for ApiKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("[redacted]")
-    }
-}
-
-// === impl RunFilter ===
-
-impl RunFilter {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Running => "running",
-        }
     }
 }
 

@@ -58,6 +58,7 @@ fn every_event_has_the_form_that_the_schema_demands() {
             result: Some(&value),
             outcome: Some(Outcome::Success { pending_tool_call_ids: vec![id] }),
             usage: usage(),
+            metadata: None,
         },
         Event::RunFinished {
             thread_id: id,
@@ -65,6 +66,7 @@ fn every_event_has_the_form_that_the_schema_demands() {
             result: None,
             outcome: Some(Outcome::Cancelled),
             usage: Vec::new(),
+            metadata: None,
         },
         Event::RunError { message: "m", code: Some("c"), usage: usage() },
         Event::StepStarted { step_name: name, subagent_run_id },

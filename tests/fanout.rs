@@ -14,7 +14,7 @@ use support::schema::Schema;
 use support::upstream::{Exchange, Upstream};
 use threadway::agui::Projector;
 use threadway::run::{RunEvent, View};
-use threadway::runs::{DEFAULT_LOG_BYTES, RunReader, Runs};
+use threadway::runs::{DEFAULT_LOG_BYTES, OwnerPolicy, RunReader, Runs};
 use threadway::upstream::Client;
 use tokio_util::sync::CancellationToken;
 
@@ -41,7 +41,11 @@ impl Replica {
     async fn with(log_bytes: usize) -> Self {
         let upstream = Upstream::bind().await;
         let client = Client::new(upstream.url().parse().unwrap(), None).unwrap();
-        Self { upstream, client, runs: Runs::new(log_bytes, CancellationToken::new()) }
+        Self {
+            upstream,
+            client,
+            runs: Runs::new(log_bytes, OwnerPolicy::Continue, CancellationToken::new()),
+        }
     }
 
     /// A run that has begun, and its first viewer.

@@ -18,7 +18,7 @@ use support::schema::Schema;
 use support::verify::Verifier;
 use threadway::agui::{Input, Projector};
 use threadway::langgraph::{Part, ThreadState};
-use threadway::run::{self, Open, RunError, RunEvent, StreamEnd, Translator, View};
+use threadway::run::{self, Holds, Open, RunError, RunEvent, StreamEnd, Translator, View};
 use threadway::sse::Decoder;
 
 /// Runs per property unless `PROPTEST_CASES` says otherwise.
@@ -235,7 +235,7 @@ proptest! {
             open.apply(event);
         }
         let view = fold(&events[..to]);
-        let Some(resync) = run::resync(&view, &open) else {
+        let Some(resync) = run::resync(&view, Holds::Some(&open)) else {
             prop_assert!(!view.messages().is_empty());
             prop_assert!(!events[..to].iter().any(|event| matches!(event, RunEvent::Messages(_))));
             return Ok(());
@@ -249,6 +249,40 @@ proptest! {
         prop_assert!(left.is_empty(), "held {:#?}, but the truth is {:#?}", held.messages(), truth.messages());
         let state = |view: &View| view.state().map(|state| state.to_json().get().to_owned());
         prop_assert!(same_state(state(&held), state(&truth)));
+    }
+
+    #[test]
+    fn who_comes_late_holds_in_the_end_what_all_others_do(
+        parts in generate::any_parts(),
+        at in any::<(prop::sample::Index, prop::sample::Index)>(),
+        end in any_end(),
+    ) {
+        let bytes = generate::bytes(&parts, false);
+        let (_, events) = run_events(&bytes, bytes.len().max(1), None, end);
+        let (a, b) = (at.0.index(events.len()), at.1.index(events.len()));
+        let (earlier, now) = (a.min(b), a.max(b));
+        let (view, truth) = (fold(&events[..now]), fold(&events));
+        // One that was told nothing, and one that was told the thread as it stood some time ago.
+        let before = fold(&events[..earlier]);
+        let before = View::with(before.messages().to_vec(), before.state().cloned());
+        for (holds, mut held) in
+            [(Holds::Nothing, View::default()), (Holds::This(&before), before.clone())]
+        {
+            let Some(resync) = run::resync(&view, holds) else { continue };
+            let mut seen = vec![events[0].clone()];
+            seen.extend(resync);
+            seen.extend(events[now.max(1)..].iter().cloned());
+            prop_assert_eq!(is_legal(&told(&seen).events), Ok(()));
+            seen.iter().for_each(|event| held.apply(event));
+            if truth.is_based() {
+                let left = run::snapshots(held.messages(), truth.messages());
+                prop_assert!(left.is_empty(), "held {:#?}, but the truth is {:#?}", held.messages(), truth.messages());
+            }
+            if truth.state().is_some() {
+                let state = |view: &View| view.state().map(|state| state.to_json().get().to_owned());
+                prop_assert!(same_state(state(&held), state(&truth)));
+            }
+        }
     }
 
     #[test]

@@ -10,10 +10,10 @@ use axum::response::Response;
 use axum::routing::post;
 use http::StatusCode;
 use serde_json::json;
-use threadway::agui::{Client, Projector, Version};
+use threadway::agui::{Client, Projector, RunId, Version};
 use threadway::langgraph::{RunRequest, Start};
 use threadway::run::RunEvent;
-use threadway::runs::{DEFAULT_LOG_BYTES, Runs};
+use threadway::runs::{DEFAULT_LOG_BYTES, OwnerPolicy, Runs};
 use threadway::server::{self, Encoder, Limits, RunBody, Wire};
 use threadway::{json, upstream};
 use tokio::io::AsyncReadExt;
@@ -38,7 +38,7 @@ pub(crate) async fn run(upstream: SocketAddr) -> Result<(), Fault> {
     let run_id = stream.run_id.clone().ok_or("the upstream named no run")?;
 
     let stop = CancellationToken::new();
-    let runs = Runs::new(DEFAULT_LOG_BYTES, stop.clone());
+    let runs = Runs::new(DEFAULT_LOG_BYTES, OwnerPolicy::Continue, stop.clone());
     let mut first = runs.start(client, &thread, "r1", stream);
     // Viewers come to a run whose conversation is known.
     let tells_base = |event: &RunEvent| matches!(event, RunEvent::Messages(_));
@@ -49,8 +49,12 @@ pub(crate) async fn run(upstream: SocketAddr) -> Result<(), Fault> {
         async move || {
             let Some(reader) = runs.attach(&run_id) else { return Err(StatusCode::GONE) };
             let version = Version::V1;
-            let client =
-                Client { thread_id: thread.clone(), run_id: None, parent_run_id: None, version };
+            let client = Client {
+                thread_id: thread.clone(),
+                run_id: RunId::Unnamed,
+                parent_run_id: None,
+                version,
+            };
             let encoder = Encoder::new(Wire::Sse, Projector::new(client, Vec::new()));
             Ok(Response::new(Body::new(RunBody::new(reader, encoder))))
         }

@@ -6,7 +6,7 @@
 use serde_json::value::RawValue;
 
 use super::message;
-use super::project::{Client, Version};
+use super::project::{Client, RunId, Version};
 use crate::json::{self, Json, ObjectWriter};
 use crate::run;
 
@@ -116,11 +116,21 @@ impl Input {
         })
     }
 
-    /// The client that the answer is for.
+    /// The client that starts the run.
     pub fn client(&self) -> Client {
+        self.client_of(RunId::Own(self.run_id.clone()))
+    }
+
+    /// The client that watches what runs.
+    pub fn viewer(&self) -> Client {
+        let run_id = RunId::Watched(self.run_id.clone());
+        Client { parent_run_id: None, ..self.client_of(run_id) }
+    }
+
+    fn client_of(&self, run_id: RunId) -> Client {
         Client {
             thread_id: self.thread_id.clone(),
-            run_id: Some(self.run_id.clone()),
+            run_id,
             parent_run_id: self.parent_run_id.clone(),
             version: self.version,
         }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::message::{Content, Parts};
 use super::{
-    Event, Interrupt, LangGraph, Message, Metadata, Outcome, PROTOCOL_VERSION, TokenUsage,
+    Event, Interrupt, LangGraph, LastError, Message, Metadata, Outcome, PROTOCOL_VERSION,
+    TokenUsage,
 };
 use crate::json::{self, Json, ObjectWriter, Text};
 use crate::run::{self, Ask, RunEvent};
@@ -16,12 +17,24 @@ use crate::run::{self, Ask, RunEvent};
 pub struct Client {
     /// The thread's id, as the client calls it.
     pub thread_id: String,
-    /// The run's id, as the client calls it; `None` for a run that it did not start.
-    pub run_id: Option<String>,
+    /// What it calls the run.
+    pub run_id: RunId,
     /// The run that this one goes on from, if the client named one.
     pub parent_run_id: Option<String>,
     /// Its generation.
     pub version: Version,
+}
+
+/// What a client calls a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunId {
+    /// The run is its own, and goes by this id.
+    Own(String),
+    /// It watches what others have started, under the names that those go by; a thread at rest is
+    /// told under this one.
+    Watched(String),
+    /// It watches, and has no name for anything.
+    Unnamed,
 }
 
 /// A generation of clients.
@@ -38,7 +51,7 @@ pub enum Version {
 #[derive(Debug)]
 pub struct Projector {
     client: Client,
-    /// LangGraph's run id, which the client sees where it has none of its own.
+    /// The id under which the client sees the run.
     run_id: String,
     held: Held,
 }
@@ -50,6 +63,8 @@ enum Held {
     Sent(Vec<run::Message>, HeldIds),
     /// What it sent along, and more since: its order can no longer be told.
     Mixed(HeldIds),
+    /// Nobody knows.
+    Unknown,
     /// What the run has shown.
     Shown,
 }
@@ -84,6 +99,12 @@ impl Projector {
         Self { client, run_id: String::new(), held: Held::Sent(held, ids) }
     }
 
+    /// For a client of which it is not known what it holds: an `EventSource` tells nothing, and may
+    /// have been here before.
+    pub fn for_anyone(client: Client) -> Self {
+        Self { client, run_id: String::new(), held: Held::Unknown }
+    }
+
     /// Projects one event.
     pub fn project(&mut self, event: &RunEvent, emit: &mut dyn FnMut(&Event<'_>)) {
         if self.held.has(event) {
@@ -93,7 +114,9 @@ impl Projector {
             self.held.mix();
         }
         match event {
-            RunEvent::Started { thread_id, run_id } => self.started(thread_id, run_id, emit),
+            RunEvent::Started { thread_id, run_id, name } => {
+                self.started(thread_id, run_id.as_deref(), name, emit);
+            }
             RunEvent::Messages(messages) => self.messages(messages, emit),
             RunEvent::Ended { outcome, usage } => self.ended(outcome, usage, emit),
             RunEvent::TextStarted { message_id, role, name, agent } => {
@@ -176,14 +199,25 @@ impl Projector {
         }
     }
 
-    fn started(&mut self, thread_id: &str, run_id: &str, emit: &mut dyn FnMut(&Event<'_>)) {
-        run_id.clone_into(&mut self.run_id);
+    fn started(
+        &mut self,
+        thread_id: &str,
+        run_id: Option<&str>,
+        name: &str,
+        emit: &mut dyn FnMut(&Event<'_>),
+    ) {
+        let name = match (&self.client.run_id, run_id) {
+            (RunId::Own(own), _) | (RunId::Watched(own), None) => own,
+            (RunId::Watched(_) | RunId::Unnamed, _) => name,
+        };
+        name.clone_into(&mut self.run_id);
+        let langgraph = LangGraph { thread_id: Some(thread_id), run_id, error: None };
         emit(&Event::RunStarted {
             thread_id: &self.client.thread_id,
-            run_id: self.client.run_id.as_deref().unwrap_or(run_id),
+            run_id: &self.run_id,
             protocol_version: PROTOCOL_VERSION,
             parent_run_id: self.client.parent_run_id.as_deref(),
-            metadata: Some(Metadata { langgraph: LangGraph { thread_id, run_id } }),
+            metadata: Some(Metadata { langgraph }),
         });
     }
 
@@ -200,7 +234,7 @@ impl Projector {
                     snapshot(&messages);
                 }
             }
-            Held::Mixed(_) => {
+            Held::Mixed(_) | Held::Unknown => {
                 for messages in run::snapshots_for_anyone(messages) {
                     snapshot(&messages);
                 }
@@ -216,6 +250,12 @@ impl Projector {
         emit: &mut dyn FnMut(&Event<'_>),
     ) {
         let usage = usage.iter().map(token_usage).collect();
+        let mut metadata = None;
+        if let run::Outcome::AtRest { error: Some(error) } = outcome {
+            let error = LastError { code: &error.code, message: &error.message };
+            let langgraph = LangGraph { thread_id: None, run_id: None, error: Some(error) };
+            metadata = Some(Metadata { langgraph });
+        }
         let outcome = match (outcome, self.client.version) {
             (run::Outcome::Failed { code, message }, _) => {
                 return emit(&Event::RunError { message, code: Some(code), usage });
@@ -227,7 +267,10 @@ impl Projector {
                 return emit(&Event::RunError { message, code: Some("abort"), usage });
             }
             (run::Outcome::Cancelled, Version::V1) => Some(Outcome::Cancelled),
-            (run::Outcome::Finished { .. }, Version::Legacy) => None,
+            (run::Outcome::Finished { .. } | run::Outcome::AtRest { .. }, Version::Legacy) => None,
+            (run::Outcome::AtRest { .. }, Version::V1) => {
+                Some(Outcome::Success { pending_tool_call_ids: Vec::new() })
+            }
             (run::Outcome::Finished { pending_calls }, Version::V1) => Some(Outcome::Success {
                 pending_tool_call_ids: pending_calls.iter().map(|id| &**id).collect(),
             }),
@@ -237,10 +280,11 @@ impl Projector {
         };
         emit(&Event::RunFinished {
             thread_id: &self.client.thread_id,
-            run_id: self.client.run_id.as_deref().unwrap_or(&self.run_id),
+            run_id: &self.run_id,
             result: None,
             outcome,
             usage,
+            metadata,
         });
     }
 }
@@ -253,7 +297,7 @@ impl Held {
     fn has(&self, event: &RunEvent) -> bool {
         let held = match self {
             Self::Sent(_, held) | Self::Mixed(held) => held,
-            Self::Shown => return false,
+            Self::Unknown | Self::Shown => return false,
         };
         match event {
             RunEvent::TextStarted { message_id, .. }

@@ -11,6 +11,8 @@ pub struct Origin {
     pub node: Option<String>,
     /// The task path of the speaker: `node:task|node:task`, its own segment last.
     pub checkpoint_ns: String,
+    /// The superstep of the graph that the node belongs to.
+    pub step: Option<u64>,
     /// The provider, as the tracing metadata names it.
     pub provider: Option<String>,
     /// The model, as the tracing metadata names it.
@@ -53,6 +55,7 @@ impl Origin {
         Self {
             node: string("langgraph_node"),
             checkpoint_ns: string("langgraph_checkpoint_ns").unwrap_or_default(),
+            step: members.number("langgraph_step"),
             provider: string("ls_provider"),
             model: string("ls_model_name"),
             agent: string("lc_agent_name"),

@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde_json::value::RawValue;
 
-use crate::json;
+use crate::json::{self, Json};
 
 /// A run, as `GET /threads/{id}/runs/{id}` tells of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +17,15 @@ pub struct RunRecord {
     pub status: RunStatus,
     /// The client's name of it, if a gateway started it.
     pub client_id: Option<String>,
+    /// When it was asked for; of one server's, the later compares greater. The Python server dates
+    /// a delayed run to when it is due.
+    pub created_at: String,
+    /// Whether the server keeps its stream for replay.
+    pub is_resumable: bool,
+    /// Whether its stream carries the state.
+    pub has_values: bool,
+    /// What it begins with, if that is new input.
+    pub input: Option<Json>,
 }
 
 /// How far a run is.
@@ -89,18 +98,32 @@ impl RunRecord {
         Self::read(&serde_json::from_str(body).ok()?)
     }
 
-    /// Reads a list of records. `None` if it is none.
+    /// Reads a list of records, and puts the newest first. `None` if it is none.
     pub fn parse_list(body: &str) -> Option<Vec<Self>> {
         let items: Vec<&RawValue> = serde_json::from_str(body).ok()?;
-        items.into_iter().map(|item| Self::read(&json::members(item)?)).collect()
+        let records: Option<Vec<_>> =
+            items.into_iter().map(|item| Self::read(&json::members(item)?)).collect();
+        let mut records = records?;
+        // The JavaScript server lists the oldest first (langgraph-api 2.0.0).
+        records.sort_by(|a, b| b.created_at.cmp(&a.created_at));
+        Some(records)
     }
 
     fn read(members: &json::Members<'_>) -> Option<Self> {
-        let metadata = members.get("metadata").and_then(json::members).unwrap_or_default();
+        let opened = |name| members.get(name).and_then(json::members).unwrap_or_default();
+        let (metadata, kwargs) = (opened("metadata"), opened("kwargs"));
+        let modes = kwargs
+            .get("stream_mode")
+            .map(|modes| json::items(modes).unwrap_or_else(|| vec![modes]));
         Some(Self {
             id: members.string("run_id")?.into_owned(),
             status: RunStatus::of(&members.string("status")?),
             client_id: metadata.string(super::request::CLIENT_RUN_ID).map(Cow::into_owned),
+            created_at: members.string("created_at").unwrap_or_default().into_owned(),
+            is_resumable: kwargs.get("resumable").is_some_and(|flag| flag.get() == "true"),
+            // "Default values."
+            has_values: modes.is_none_or(|modes| modes.iter().any(|m| m.get() == "\"values\"")),
+            input: kwargs.get("input").filter(|input| input.get() != "null").map(Json::from),
         })
     }
 }
@@ -216,17 +239,41 @@ mod tests {
     fn a_run_of_ours_is_known_by_its_metadata() {
         let list = r#"[{"run_id":"R","status":"running","metadata":{"threadway_run_id":"r1"}},
             {"run_id":"S","status":"new one","metadata":null}]"#;
-        let run = |id: &str, status, client_id: Option<&str>| RunRecord {
-            id: id.to_owned(),
-            status,
-            client_id: client_id.map(str::to_owned),
-        };
-        assert_eq!(
-            RunRecord::parse_list(list).unwrap(),
-            [run("R", RunStatus::Running, Some("r1")), run("S", RunStatus::Unknown, None)]
-        );
+        let runs = RunRecord::parse_list(list).unwrap();
+        let told: Vec<_> =
+            runs.iter().map(|run| (&*run.id, run.status, run.client_id.as_deref())).collect();
+        assert_eq!(told, [("R", RunStatus::Running, Some("r1")), ("S", RunStatus::Unknown, None)]);
         assert_eq!(RunRecord::parse_list(r#"[{"status":"running"}]"#), None);
         assert_eq!(RunRecord::parse("<html>"), None);
+    }
+
+    #[test]
+    fn the_newest_run_comes_first_whatever_order_the_server_keeps() {
+        let run = |id, at| format!(r#"{{"run_id":"{id}","status":"pending","created_at":"{at}"}}"#);
+        let list = format!(
+            "[{},{},{}]",
+            run("b", "2026-11-22T08:11:26.906Z"),
+            run("c", "2026-11-22T08:11:26.915Z"),
+            run("a", "2026-11-22T08:11:25Z")
+        );
+        let ids = RunRecord::parse_list(&list).unwrap().into_iter().map(|run| run.id);
+        assert_eq!(ids.collect::<Vec<_>>(), ["c", "b", "a"]);
+    }
+
+    #[test]
+    fn a_record_tells_how_its_run_can_be_joined() {
+        let read = |kwargs: &str| {
+            let record = format!(r#"{{"run_id":"R","status":"running","kwargs":{kwargs}}}"#);
+            let run = RunRecord::parse(&record).unwrap();
+            (run.is_resumable, run.has_values, run.input.map(|input| input.get().to_owned()))
+        };
+        assert_eq!(read("{}"), (false, true, None));
+        let asked =
+            r#"{"stream_mode":["messages-tuple","values"],"resumable":true,"input":{"a":1}}"#;
+        assert_eq!(read(asked), (true, true, Some(r#"{"a":1}"#.to_owned())));
+        let asked = r#"{"stream_mode":["updates"],"resumable":false,"input":null}"#;
+        assert_eq!(read(asked), (false, false, None));
+        assert_eq!(read(r#"{"stream_mode":"events"}"#), (false, false, None));
     }
 
     #[test]

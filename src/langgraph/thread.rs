@@ -16,6 +16,8 @@ pub struct ThreadState<'a> {
     pub interrupts: Vec<Interrupt<'a>>,
     /// The run that made this checkpoint.
     pub run_id: Option<Cow<'a, str>>,
+    /// The checkpoint; `None` for a thread that has none yet.
+    pub checkpoint_id: Option<Cow<'a, str>>,
     /// Why a task failed, as the graph library prints it.
     pub error: Option<Cow<'a, str>>,
 }
@@ -41,6 +43,10 @@ impl<'a> ThreadState<'a> {
                 .get("metadata")
                 .and_then(json::members)
                 .and_then(|metadata| metadata.string("run_id")),
+            checkpoint_id: members
+                .get("checkpoint")
+                .and_then(json::members)
+                .and_then(|checkpoint| checkpoint.string("checkpoint_id")),
             error: tasks.iter().find_map(|task| task.string("error")),
         })
     }

@@ -41,9 +41,9 @@ impl Brackets {
         self.events.push(event);
     }
 
-    pub(super) fn started(&mut self, thread_id: &Id, run_id: &Id) {
-        let (thread_id, run_id) = (Arc::clone(thread_id), Arc::clone(run_id));
-        self.emit(RunEvent::Started { thread_id, run_id });
+    pub(super) fn started(&mut self, thread_id: &Id, run_id: Option<&Id>, name: &Id) {
+        let (thread_id, name) = (Arc::clone(thread_id), Arc::clone(name));
+        self.emit(RunEvent::Started { thread_id, run_id: run_id.cloned(), name });
     }
 
     pub(super) fn ended(&mut self, outcome: Outcome, usage: Vec<Usage>) {

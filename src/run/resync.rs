@@ -11,25 +11,56 @@ use super::commit;
 use super::open::Open;
 use super::{Message, Role, RunEvent, Subagent, View};
 
-/// The events that bring a reader, who has this much open, to the view; `None` for a view that has
-/// messages but does not know its conversation, of which no snapshot can be made. Where nothing
-/// was ever said, as by a graph without messages, the reader keeps what it holds.
-pub fn resync(view: &View, reader: &Open) -> Option<Vec<RunEvent>> {
+/// What a reader holds of the conversation and the state.
+#[derive(Clone, Copy, Debug)]
+pub enum Holds<'a> {
+    /// It was told nothing by us: what it brings along is its projector's affair.
+    Nothing,
+    /// It was told exactly this.
+    This(&'a View),
+    /// It was told this run, and has missed some of it.
+    Some(&'a Open),
+}
+
+/// The events that bring a reader to the view; `None` for a view that has messages but does not
+/// know its conversation, of which no snapshot can be made. Where nothing was ever said, as by a
+/// graph without messages, the reader keeps what it holds.
+pub fn resync(view: &View, reader: Holds<'_>) -> Option<Vec<RunEvent>> {
     if !view.is_based() && !view.messages().is_empty() {
         return None;
     }
+    let nothing = Open::default();
+    let open = match reader {
+        Holds::Nothing | Holds::This(_) => &nothing,
+        Holds::Some(open) => open,
+    };
     let mut out = Vec::new();
-    close_ended(view.open(), reader, &mut out);
-    if let Some(state) = view.state() {
-        out.push(RunEvent::StateSnapshot(state.to_json()));
-    }
+    close_ended(view.open(), open, &mut out);
+    out.extend(state(view, reader));
     if view.is_based() {
-        for messages in commit::snapshots_for_anyone(view.messages()) {
-            out.push(RunEvent::Messages(messages.into()));
-        }
+        let snapshots = match reader {
+            Holds::Nothing => vec![view.messages().to_vec()],
+            Holds::This(held) => commit::snapshots(held.messages(), view.messages()),
+            Holds::Some(_) => commit::snapshots_for_anyone(view.messages()),
+        };
+        out.extend(snapshots.into_iter().map(|messages| RunEvent::Messages(messages.into())));
     }
-    open_begun(view, reader, &mut out);
+    open_begun(view, open, &mut out);
     Some(out)
+}
+
+/// The state, unless the reader holds it; what differs, where that is shorter.
+fn state(view: &View, reader: Holds<'_>) -> Option<RunEvent> {
+    let state = view.state()?.to_json();
+    let held = match reader {
+        Holds::This(held) => held.state(),
+        Holds::Nothing | Holds::Some(_) => None,
+    };
+    match held.and_then(|held| held.clone().diff(&state)) {
+        Some(patch) if patch.is_empty() => None,
+        Some(patch) => Some(RunEvent::StateDelta(patch)),
+        None => Some(RunEvent::StateSnapshot(state)),
+    }
 }
 
 /// The events that close all that a reader has open.

@@ -38,8 +38,10 @@ pub const STREAM_INCOMPLETE: &str = "stream_incomplete";
 #[derive(Debug)]
 pub struct Translator {
     thread_id: Id,
-    run_id: Id,
+    run_id: Option<Id>,
+    name: Id,
     phase: Phase,
+    beginning: Beginning,
     out: Brackets,
     speeches: HashMap<Id, Speech>,
     conversation: Option<Conversation>,
@@ -73,6 +75,23 @@ enum Phase {
     Ended,
 }
 
+/// Whether the stream is told from the run's beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Beginning {
+    Heard,
+    /// The run was joined; a stream that begins with `metadata` is whole.
+    Unsure {
+        /// Whether it carries the state.
+        has_values: bool,
+    },
+    /// Who speaks may have begun before we listened.
+    Missed {
+        has_values: bool,
+        /// The superstep that was the first to speak.
+        step: Option<u64>,
+    },
+}
+
 /// How the stream of a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamEnd {
@@ -84,6 +103,11 @@ pub enum StreamEnd {
     Failed(RunError),
     /// The body ended, and the run's record says that it was stopped.
     Cancelled,
+    /// There was no run: the thread is at rest.
+    AtRest {
+        /// Why its last run failed, if it did.
+        error: Option<RunError>,
+    },
     /// The run goes on without us, or its record is out of reach.
     Lost {
         /// A stable code.
@@ -105,10 +129,17 @@ struct CachedOrigin {
 impl Translator {
     /// A translator for a run of a thread, both under LangGraph's ids.
     pub fn new(thread_id: &str, run_id: &str) -> Self {
+        Self::named(thread_id, Some(run_id), run_id)
+    }
+
+    /// A translator for a run that has a name of its own, or for a thread at rest.
+    pub fn named(thread_id: &str, run_id: Option<&str>, name: &str) -> Self {
         Self {
             thread_id: Id::from(thread_id),
-            run_id: Id::from(run_id),
+            run_id: run_id.map(Id::from),
+            name: Id::from(name),
             phase: Phase::New,
+            beginning: Beginning::Heard,
             out: Brackets::default(),
             speeches: HashMap::new(),
             conversation: None,
@@ -141,11 +172,27 @@ impl Translator {
         self.error.as_ref()
     }
 
+    /// The stream was joined, and carries the state or not. It may be that it does not tell the
+    /// run from its beginning: its first part shows.
+    ///
+    /// "A message whose beginning we may have missed is withheld until it is committed, then sent
+    /// whole."
+    #[must_use]
+    pub fn joined(mut self, has_values: bool) -> Self {
+        self.beginning = Beginning::Unsure { has_values };
+        self
+    }
+
+    /// Whether the stream has begun in the middle of its run.
+    pub fn has_missed_its_beginning(&self) -> bool {
+        matches!(self.beginning, Beginning::Missed { .. })
+    }
+
     /// Begins the run. What comes first begins it too; once is enough.
     pub fn start(&mut self, out: &mut Vec<RunEvent>) {
         if self.phase == Phase::New {
             self.phase = Phase::Running { has_parts: false };
-            self.out.started(&self.thread_id, &self.run_id);
+            self.out.started(&self.thread_id, self.run_id.as_ref(), &self.name);
             self.out.drain_into(out);
         }
     }
@@ -154,35 +201,79 @@ impl Translator {
     pub fn on_part(&mut self, part: &Part<'_>, out: &mut Vec<RunEvent>) {
         self.start(out);
         if self.phase != Phase::Ended {
+            self.note_beginning(&part.body);
             self.translate(part);
+            self.note_boundary(part);
             self.phase = Phase::Running { has_parts: true };
             self.out.drain_into(out);
         }
     }
 
-    /// Takes in the state that the run came to, read beside its stream after that has ended.
-    pub fn on_state(&mut self, state: &ThreadState<'_>, out: &mut Vec<RunEvent>) {
+    /// Takes in a state that was read beside the stream, of which it may lack some, or all: what
+    /// the thread holds. Whether its questions are this run's is not known.
+    pub fn on_base(&mut self, values: &Values<'_>, out: &mut Vec<RunEvent>) {
         self.start(out);
         if self.phase == Phase::Ended {
             return;
         }
-        self.collect(&state.interrupts);
-        if state.is_interrupted() && state.interrupts.is_empty() {
-            self.is_at_breakpoint = true;
+        let json = values_json(values);
+        let is_known =
+            self.view().state().is_some_and(|held| json::same(held.to_json().get(), json.get()));
+        // When this was read is chance: a snapshot, never a delta.
+        if !is_known {
+            self.out.state_snapshot(json);
         }
-        if let Some(values) = &state.values {
-            let json = values_json(values);
-            let is_known = self
-                .view()
-                .state()
-                .is_some_and(|held| json::same(held.to_json().get(), json.get()));
-            // When this was read is chance: a snapshot, never a delta.
-            if !is_known {
-                self.out.state_snapshot(json);
+        if let Some(messages) = &values.messages {
+            self.base(messages);
+        }
+        self.out.drain_into(out);
+    }
+
+    /// Takes in a state that was read instead of a stream, and shows what has changed.
+    pub fn on_checkpoint(&mut self, values: &Values<'_>, out: &mut Vec<RunEvent>) {
+        self.on_base(values, out);
+        if self.phase != Phase::Ended {
+            self.reconcile();
+        }
+        self.out.drain_into(out);
+    }
+
+    /// Takes in the state that the run came to, read beside its stream after that has ended.
+    pub fn on_state(&mut self, state: &ThreadState<'_>, out: &mut Vec<RunEvent>) {
+        if self.phase != Phase::Ended {
+            self.collect(&state.interrupts);
+            if state.is_interrupted() && state.interrupts.is_empty() {
+                self.is_at_breakpoint = true;
             }
-            if let Some(messages) = &values.messages {
-                self.base(messages);
+        }
+        match &state.values {
+            Some(values) => self.on_base(values, out),
+            None => self.start(out),
+        }
+    }
+
+    /// Shows, behind what the thread holds, what a run that waits for its turn will begin with.
+    ///
+    /// LangGraph names a message without an id when it takes it in; till then we do.
+    pub fn on_input(&mut self, input: &RawValue, out: &mut Vec<RunEvent>) {
+        self.start(out);
+        let messages = json::members(input).and_then(|members| members.get("messages"));
+        let items = messages.map(|items| json::items(items).unwrap_or_else(|| vec![items]));
+        let mut all = self.view().messages().to_vec();
+        for (at, item) in items.unwrap_or_default().into_iter().enumerate() {
+            let message = langgraph::Message::parse(item);
+            let Some(message) = message.filter(|_| langgraph::Message::is_message(item)) else {
+                continue;
+            };
+            let id = message
+                .id()
+                .map_or_else(|| Id::from(format!("{}:input:{at}", self.name)), |id| Id::from(&*id));
+            if self.view().message(&id).is_none() {
+                all.extend(message::Message::of_langchain(&message, &id));
             }
+        }
+        if all.len() > self.view().messages().len() {
+            self.out.messages(&all);
         }
         self.out.drain_into(out);
     }
@@ -301,7 +392,10 @@ impl Translator {
             },
             // The stream names the exception, which the record may not.
             StreamEnd::Failed(error) => StreamEnd::Failed(self.error.clone().unwrap_or(error)),
-            end @ (StreamEnd::Succeeded | StreamEnd::Cancelled | StreamEnd::Lost { .. }) => end,
+            end @ (StreamEnd::Succeeded
+            | StreamEnd::Cancelled
+            | StreamEnd::AtRest { .. }
+            | StreamEnd::Lost { .. }) => end,
         }
     }
 
@@ -311,9 +405,12 @@ impl Translator {
             StreamEnd::Cancelled => Outcome::Cancelled,
             StreamEnd::Failed(error) if is_cancel(&error) => Outcome::Cancelled,
             StreamEnd::Failed(RunError { code, message }) => Outcome::Failed { code, message },
-            StreamEnd::Complete | StreamEnd::Succeeded if self.is_interrupted() => {
+            StreamEnd::Complete | StreamEnd::Succeeded | StreamEnd::AtRest { .. }
+                if self.is_interrupted() =>
+            {
                 Outcome::Interrupted(self.questions())
             }
+            StreamEnd::AtRest { error } => Outcome::AtRest { error },
             StreamEnd::Complete | StreamEnd::Succeeded => {
                 let view = self.view();
                 let pending = |id: &&Id| view.call(id).is_some() && !view.is_answered(id);
@@ -374,8 +471,9 @@ impl Translator {
         let thread_id = Arc::clone(&self.thread_id);
         let conversation = self.conversation.get_or_insert_with(|| Conversation::new(thread_id));
         conversation.update(items);
-        if self.view().messages().is_empty() {
-            self.show_base();
+        // Also if it is empty: a client may hold what LangGraph does not.
+        if !self.view().is_based() {
+            self.reconcile();
         }
     }
 
@@ -395,11 +493,41 @@ impl Translator {
         }
     }
 
-    /// Shows the base even if it is empty: a client may hold what LangGraph does not.
-    fn show_base(&mut self) {
-        let Some(conversation) = &self.conversation else { return };
-        let messages = conversation.to_vec();
-        self.out.messages(&messages);
+    fn note_beginning(&mut self, first: &Body<'_>) {
+        if let Beginning::Unsure { has_values } = self.beginning {
+            self.beginning = if matches!(first, Body::Metadata { .. }) {
+                Beginning::Heard
+            } else {
+                Beginning::Missed { has_values, step: None }
+            };
+        }
+    }
+
+    /// "It speaks before the first root `values` or `updates` after the join": behind a superstep
+    /// who speaks begins. Of parallel nodes the updates tell only one, and are used for want of
+    /// the state.
+    fn note_boundary(&mut self, part: &Part<'_>) {
+        let Beginning::Missed { has_values, .. } = self.beginning else { return };
+        let is_boundary = matches!(part.body, Body::Values(_))
+            || (matches!(part.body, Body::Updates(_)) && !has_values);
+        if is_boundary && part.namespace.is_empty() {
+            self.beginning = Beginning::Heard;
+        }
+    }
+
+    /// Whether the beginning of what a speaker says may have been missed. Who speaks in a later
+    /// superstep than the first that was heard has begun since.
+    fn may_have_missed(&mut self, origin: &Origin) -> bool {
+        let Beginning::Missed { step, .. } = &mut self.beginning else { return false };
+        let of_root = origin.step.filter(|_| !origin.checkpoint_ns.contains('|'));
+        if let (Some(first), Some(now)) = (*step, of_root)
+            && now > first
+        {
+            self.beginning = Beginning::Heard;
+            return false;
+        }
+        *step = step.or(of_root);
+        true
     }
 }
 

@@ -49,7 +49,8 @@ impl Outcome {
         match self {
             Self::Finished { pending_calls } => pending_calls.len() * FRAME_BYTES,
             Self::Interrupted(questions) => questions.iter().map(Interrupt::weight).sum(),
-            Self::Cancelled => 0,
+            Self::Cancelled | Self::AtRest { error: None } => 0,
+            Self::AtRest { error: Some(error) } => error.code.len() + error.message.len(),
             Self::Failed { code, message } => code.len() + message.len(),
         }
     }

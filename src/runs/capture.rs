@@ -36,7 +36,7 @@ pub fn translate(
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };
-        let pushed = feed.push(buffer.get(..count).unwrap_or_default(), &mut events);
+        let pushed = feed.read(buffer.get(..count).unwrap_or_default(), &mut events);
         each(&events)?;
         events.clear();
         if let Err(error) = pushed {

@@ -1,15 +1,35 @@
 //! The task of one run: reads the upstream's bytes into the run's books until the run is over.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
+use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
 
+use super::books::{Run, Standing};
 use super::ending::{self, BodyEnd, Ending};
-use super::{GATEWAY_SHUTDOWN, Run, Shared};
+use super::feed::Progress;
+use super::{GATEWAY_SHUTDOWN, Shared};
+use crate::langgraph::{RunRecord, RunStatus, ServerKind};
 use crate::run::{Outcome, RunEvent, StreamEnd};
 use crate::sse;
 use crate::upstream::{Body, Client};
+
+/// After how long a silence a replay is over. It comes as fast as the server can send it, so that
+/// its frames are closer together; a run whose tokens are has no silence, and for that there is
+/// the next limit. A replay that was taken for over too early costs bytes, nothing else.
+pub(super) const QUIET: Duration = Duration::from_millis(10);
+
+/// How long a replay may take before its readers are told what there is: they look at an empty
+/// page till then.
+pub(super) const CATCH_UP: Duration = Duration::from_secs(2);
+
+/// How often a run that must not be joined is asked for its status, and its thread for its state.
+pub(super) const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How often in a row that may fail before the run is given up.
+pub(super) const MAX_STATUS_FAILURES: u32 = 5;
 
 /// Drives one run.
 pub(super) struct Driver {
@@ -19,6 +39,43 @@ pub(super) struct Driver {
     shared: Arc<Shared>,
     /// The id under which the run is listed.
     listed: Option<String>,
+    owner: Owner,
+}
+
+/// Where a run is read from.
+pub(super) enum Source {
+    /// The response that started it.
+    Started(Body),
+    /// Its stream, joined from the beginning as far as that is kept.
+    Stream(RunRecord),
+    /// Its record and its thread's state: the JavaScript server gives each part of a stream that
+    /// is not kept to one reader only, and a join would rob the one who started the run.
+    Record(RunRecord),
+}
+
+impl Source {
+    /// How a live run of others is to be read.
+    pub(super) fn of(record: &RunRecord, server: Option<ServerKind>) -> fn(RunRecord) -> Self {
+        if record.is_resumable || server == Some(ServerKind::Python) {
+            Self::Stream
+        } else {
+            Self::Record
+        }
+    }
+}
+
+/// Whoever started the run, where the run is to be stopped without it.
+enum Owner {
+    /// The run goes on without one.
+    None,
+    Present {
+        left: oneshot::Receiver<()>,
+        grace: Duration,
+    },
+    /// It has left, and may come back till then.
+    Gone {
+        until: Instant,
+    },
 }
 
 /// Why the reading stopped.
@@ -26,7 +83,8 @@ enum Stop {
     Body(BodyEnd),
     /// The last reader has left.
     Unread,
-    Shutdown,
+    /// So has the owner, and the run is to be stopped.
+    Deserted,
 }
 
 // === impl Driver ===
@@ -38,46 +96,121 @@ impl Driver {
         bell: Arc<watch::Sender<()>>,
         shared: Arc<Shared>,
     ) -> Self {
-        let mut driver = Self { upstream, run, bell, shared, listed: None };
+        let mut driver = Self { upstream, run, bell, shared, listed: None, owner: Owner::None };
         driver.list();
         driver
     }
 
+    /// For a run that is to be stopped this long after its owner has left.
+    pub(super) fn owned(mut self, owner: Option<(oneshot::Receiver<()>, Duration)>) -> Self {
+        if let Some((left, grace)) = owner {
+            self.owner = Owner::Present { left, grace };
+        }
+        self
+    }
+
     /// Reads the run to its end.
-    pub(super) async fn drive(mut self, body: Body) {
+    pub(super) async fn drive(mut self, source: Source) {
         let shutdown = self.shared.shutdown.clone();
-        let stop = match self.read(body, &shutdown).await {
-            // The connection is of no more use, and the record may take a while.
-            Stop::Body(end) => self.ask(end, &shutdown).await,
-            stop @ (Stop::Unread | Stop::Shutdown) => Err(stop),
+        let ending = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => {
+                let message = "the gateway is shutting down; the run goes on in LangGraph";
+                let end = StreamEnd::Lost { code: GATEWAY_SHUTDOWN, message: message.to_owned() };
+                Some(end.into())
+            }
+            ending = self.follow(source) => ending,
+        };
+        let Some(Ending { state, end }) = ending else {
+            return tracing::debug!(
+                thread_id = self.run.thread_id,
+                "nobody reads the run any more"
+            );
+        };
+        self.end(state.as_deref(), end);
+    }
+
+    /// Reads the run from where it is to be read; how it ended, unless it is not wanted any more.
+    async fn follow(&mut self, source: Source) -> Option<Ending> {
+        let stop = match source {
+            Source::Started(body) => self.read(body, None).await,
+            Source::Stream(record) => self.join(record).await,
+            Source::Record(record) => self.poll(record).await,
         };
         match stop {
-            Ok(Ending { state, end }) => self.end(state.as_deref(), end),
-            Err(Stop::Shutdown) => {
-                let message = "the gateway is shutting down; the run goes on in LangGraph";
-                let code = GATEWAY_SHUTDOWN;
-                self.end(None, StreamEnd::Lost { code, message: message.to_owned() });
+            // The connection is of no more use, and the record may take a while.
+            Stop::Body(end) => {
+                let (seen, is_stopped) = {
+                    let books = self.run.books();
+                    (books.feed.seen(), books.is_stopped)
+                };
+                let thread_id = &self.run.thread_id;
+                Some(ending::ask(&self.upstream, thread_id, &seen, end, is_stopped).await)
             }
-            Err(Stop::Unread | Stop::Body(_)) => {
-                tracing::debug!(thread_id = self.run.thread_id, "nobody reads the run any more");
+            Stop::Unread => None,
+            Stop::Deserted => {
+                self.cancel().await;
+                None
             }
         }
     }
 
+    async fn join(&mut self, record: RunRecord) -> Stop {
+        let joined = self.upstream.join_run(&self.run.thread_id, &record.id, "-1").await;
+        let body = match joined {
+            Ok(stream) => stream.body,
+            Err(error) => return Stop::Body(BodyEnd::Cut(error.to_string())),
+        };
+        // "Join first, then read the thread's state": nothing falls between the two.
+        if record.status == RunStatus::Running && !(record.is_resumable && record.has_values) {
+            self.base().await;
+            if !record.is_resumable {
+                self.caught_up();
+            }
+        }
+        self.read(body, Some(&record)).await
+    }
+
     /// Reads the body until there is no more reason to.
-    async fn read(&mut self, mut body: Body, shutdown: &CancellationToken) -> Stop {
+    async fn read(&mut self, mut body: Body, joined: Option<&RunRecord>) -> Stop {
+        let end_of_replay = Instant::now() + CATCH_UP;
+        let mut quiet = pin!(tokio::time::sleep_until(end_of_replay));
+        let mut is_catching_up = self.run.books().standing == Standing::CatchingUp;
         let end = loop {
             tokio::select! {
                 biased;
-                () = shutdown.cancelled() => return Stop::Shutdown,
-                () = self.bell.closed() => if self.is_unread() { return Stop::Unread },
+                stop = wanted(&self.bell, &mut self.owner) => {
+                    if self.is_unread() {
+                        return stop;
+                    }
+                }
                 chunk = body.chunk() => match chunk {
-                    Ok(Some(bytes)) => if let Err(error) = self.push(&bytes) {
-                        break BodyEnd::Cut(error.to_string());
-                    },
+                    Ok(Some(bytes)) => {
+                        if let Err(error) = self.push(&bytes).await {
+                            break BodyEnd::Cut(error.to_string());
+                        }
+                        if is_catching_up {
+                            let now = Instant::now();
+                            quiet.as_mut().reset(end_of_replay.min(now + QUIET));
+                        }
+                    }
                     Ok(None) => break BodyEnd::Clean,
                     Err(error) => break BodyEnd::Cut(error.to_string()),
                 },
+                () = &mut quiet, if is_catching_up => {
+                    let has_begun = self.run.books().feed.has_begun();
+                    let is_pending = joined.is_some_and(|run| run.status == RunStatus::Pending);
+                    if has_begun || !is_pending {
+                        if !has_begun {
+                            self.base().await;
+                        }
+                        self.caught_up();
+                        is_catching_up = false;
+                    } else {
+                        // Whoever waits for the run's turn was told what there is.
+                        quiet.as_mut().reset(Instant::now() + CATCH_UP);
+                    }
+                }
             }
         };
         let ended_inside = self.run.books().feed.finish();
@@ -89,39 +222,113 @@ impl Driver {
         })
     }
 
-    /// The body is over: the run's record tells what that means.
-    async fn ask(&self, end: BodyEnd, shutdown: &CancellationToken) -> Result<Ending, Stop> {
-        let seen = self.run.books().feed.seen();
-        tokio::select! {
-            biased;
-            () = shutdown.cancelled() => Err(Stop::Shutdown),
-            ending = ending::ask(&self.upstream, &self.run.thread_id, &seen, end) => Ok(ending),
+    /// Asks for the run's status, and for what it has committed, until it is over.
+    async fn poll(&mut self, mut record: RunRecord) -> Stop {
+        let mut failures = 0;
+        loop {
+            if !record.status.is_live() {
+                return Stop::Body(BodyEnd::Clean);
+            }
+            if record.status == RunStatus::Running {
+                self.checkpoint().await;
+            }
+            let next_look = Instant::now() + STATUS_INTERVAL;
+            let mut pause = pin!(tokio::time::sleep_until(next_look));
+            loop {
+                tokio::select! {
+                    biased;
+                    stop = wanted(&self.bell, &mut self.owner) => {
+                        if self.is_unread() {
+                            return stop;
+                        }
+                    }
+                    () = &mut pause => break,
+                }
+            }
+            match self.upstream.run_record(&self.run.thread_id, &record.id).await {
+                Ok(now) => (record, failures) = (now, 0),
+                Err(error) if failures + 1 == MAX_STATUS_FAILURES => {
+                    return Stop::Body(BodyEnd::Cut(error.to_string()));
+                }
+                Err(error) => {
+                    failures += 1;
+                    tracing::debug!(run_id = record.id, %error, "a run's status was not read");
+                }
+            }
         }
     }
 
-    fn push(&mut self, bytes: &[u8]) -> Result<(), sse::DecodeError> {
+    /// Reads the thread's state beside the stream.
+    async fn base(&self) {
+        let state = self.state().await;
+        self.write(|feed, events| feed.base(state.as_deref().unwrap_or("{}"), events));
+    }
+
+    async fn checkpoint(&self) {
+        if let Some(state) = self.state().await {
+            self.write(|feed, events| feed.checkpoint(&state, events));
+            self.caught_up();
+        }
+    }
+
+    async fn state(&self) -> Option<String> {
+        let thread_id = &self.run.thread_id;
+        self.upstream.thread_state(thread_id).await.unwrap_or_else(|error| {
+            tracing::warn!(thread_id, %error, "the state beside a run was not read");
+            None
+        })
+    }
+
+    async fn push(&mut self, bytes: &[u8]) -> Result<(), sse::DecodeError> {
+        self.run.books().feed.push(bytes);
+        loop {
+            let progress = self.write(super::Feed::advance)?;
+            self.list();
+            match progress {
+                Progress::Done => return Ok(()),
+                Progress::BaseWanted => self.base().await,
+            }
+        }
+    }
+
+    /// Writes what becomes of the feed.
+    fn write<T>(&self, act: impl FnOnce(&mut super::Feed, &mut Vec<RunEvent>) -> T) -> T {
         let mut events = Vec::new();
         let mut books = self.run.books();
-        let pushed = books.feed.push(bytes, &mut events);
+        let result = act(&mut books.feed, &mut events);
         if !events.is_empty() {
             books.write(events);
             drop(books);
             self.bell.send_replace(());
-            self.list();
         }
-        pushed
+        result
+    }
+
+    fn caught_up(&self) {
+        let mut books = self.run.books();
+        books.feed.caught_up();
+        books.standing = Standing::Live;
+        drop(books);
+        self.bell.send_replace(());
     }
 
     fn end(&self, state: Option<&str>, end: StreamEnd) {
-        let mut events = Vec::new();
-        let mut books = self.run.books();
-        books.feed.end(state, end, &mut events);
-        books.write(events);
-        let end = books.end.clone();
-        drop(books);
-        self.bell.send_replace(());
+        self.write(|feed, events| feed.end(state, end, events));
+        let end = self.run.books().end.clone();
         if let Some(RunEvent::Ended { outcome, .. }) = end {
             log(&self.run.thread_id, self.listed.as_deref().unwrap_or_default(), &outcome);
+        }
+    }
+
+    /// Stops the run, which nobody watches and nobody is to pay for.
+    async fn cancel(&self) {
+        let thread_id = &self.run.thread_id;
+        let Some(run_id) = self.run.books().feed.run_id().map(str::to_owned) else { return };
+        match self.upstream.cancel_run(thread_id, &run_id).await {
+            Ok(_) => tracing::info!(thread_id, run_id, "run cancelled: its owner has left"),
+            Err(error) => {
+                tracing::warn!(thread_id, run_id, %error, "a run without its owner goes on");
+            }
         }
     }
 
@@ -137,21 +344,52 @@ impl Driver {
 
     /// Whether there is no reader left. If so the run is unlisted: none can come any more.
     fn is_unread(&mut self) -> bool {
-        let mut live = self.shared.live.lock();
+        let shared = Arc::clone(&self.shared);
+        let mut live = shared.live.lock();
         if self.bell.receiver_count() > 0 {
             return false;
         }
-        if let Some(id) = self.listed.take() {
+        self.unlist(&mut live);
+        true
+    }
+
+    /// Another reading of the same run may be listed by now.
+    fn unlist(&mut self, live: &mut std::collections::HashMap<String, Arc<Run>>) {
+        if let Some(id) = self.listed.take()
+            && live.get(&id).is_some_and(|run| Arc::ptr_eq(run, &self.run))
+        {
             live.remove(&id);
         }
-        true
     }
 }
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        if let Some(id) = self.listed.take() {
-            self.shared.live.lock().remove(&id);
+        let shared = Arc::clone(&self.shared);
+        self.unlist(&mut shared.live.lock());
+    }
+}
+
+/// Waits until the run seems not to be wanted any more. An owner that has left may come back.
+async fn wanted(bell: &watch::Sender<()>, owner: &mut Owner) -> Stop {
+    loop {
+        match owner {
+            Owner::None => {
+                bell.closed().await;
+                return Stop::Unread;
+            }
+            Owner::Present { left, grace } => {
+                // It is never sent anything: it is dropped.
+                let _ = left.await;
+                *owner = Owner::Gone { until: Instant::now() + *grace };
+            }
+            Owner::Gone { until } => {
+                tokio::time::sleep_until(*until).await;
+                *owner = Owner::None;
+                if bell.receiver_count() == 0 {
+                    return Stop::Deserted;
+                }
+            }
         }
     }
 }
@@ -159,7 +397,9 @@ impl Drop for Driver {
 /// One line per run.
 fn log(thread_id: &str, run_id: &str, outcome: &Outcome) {
     match outcome {
-        Outcome::Finished { .. } => tracing::info!(thread_id, run_id, "run finished"),
+        Outcome::Finished { .. } | Outcome::AtRest { .. } => {
+            tracing::info!(thread_id, run_id, "run finished");
+        }
         Outcome::Interrupted(_) => tracing::info!(thread_id, run_id, "run interrupted"),
         Outcome::Cancelled => tracing::info!(thread_id, run_id, "run cancelled"),
         Outcome::Failed { code, message: reason } => {

@@ -34,8 +34,15 @@ pub(super) struct Ending {
     pub(super) end: StreamEnd,
 }
 
-/// Asks how the run ended.
-pub(super) async fn ask(upstream: &Client, thread_id: &str, seen: &Seen, end: BodyEnd) -> Ending {
+/// Asks how the run ended. One that was stopped through us ended by that, also where the server
+/// says no more than that it failed.
+pub(super) async fn ask(
+    upstream: &Client,
+    thread_id: &str,
+    seen: &Seen,
+    end: BodyEnd,
+    is_stopped: bool,
+) -> Ending {
     let Some(run_id) = &seen.run_id else {
         return lost(seen, "the stream ended before it named its run".to_owned());
     };
@@ -45,10 +52,10 @@ pub(super) async fn ask(upstream: &Client, thread_id: &str, seen: &Seen, end: Bo
     };
     match status {
         RunStatus::Success => succeeded(upstream, thread_id, run_id, seen, end).await,
-        RunStatus::Error => {
-            let error = failure(upstream, thread_id, run_id, seen).await;
-            broken_off(upstream, thread_id, run_id, StreamEnd::Failed(error)).await
+        RunStatus::Error if is_stopped && seen.error.is_none() => {
+            broken_off(upstream, thread_id, run_id, StreamEnd::Cancelled).await
         }
+        RunStatus::Error => failed(upstream, thread_id, run_id, seen).await,
         RunStatus::Timeout => {
             let error = RunError {
                 code: "timeout".to_owned(),
@@ -96,7 +103,7 @@ async fn succeeded(
     end: BodyEnd,
 ) -> Ending {
     let is_told = seen.is_interrupted || seen.error.is_some();
-    if is_told && end == BodyEnd::Clean {
+    if is_told && seen.is_whole && end == BodyEnd::Clean {
         return StreamEnd::Succeeded.into();
     }
     let state = state_of(upstream, thread_id, run_id).await;
@@ -112,15 +119,20 @@ async fn broken_off(upstream: &Client, thread_id: &str, run_id: &str, end: Strea
     Ending { state: state_of(upstream, thread_id, run_id).await, end }
 }
 
-/// The thread's state, if it is this run's and can be read.
+/// The state that the run came to, if it can be read: the thread's, else, where a later run has
+/// changed that, the newest of the run's own in the history.
 async fn state_of(upstream: &Client, thread_id: &str, run_id: &str) -> Option<String> {
-    match upstream.thread_state(thread_id).await {
-        Ok(state) => state.filter(|state| is_of(state, run_id)),
-        Err(error) => {
-            tracing::warn!(thread_id, run_id, %error, "the state at a run's end was not read");
-            None
+    let read = async {
+        match upstream.thread_state(thread_id).await? {
+            Some(state) if is_of(&state, run_id) => Ok(Some(state)),
+            Some(_) => upstream.last_state_of(thread_id, run_id).await,
+            None => Ok(None),
         }
-    }
+    };
+    read.await.unwrap_or_else(|error| {
+        tracing::warn!(thread_id, run_id, %error, "the state at a run's end was not read");
+        None
+    })
 }
 
 /// A later run of the thread has a state of its own.
@@ -128,19 +140,34 @@ fn is_of(state: &str, run_id: &str) -> bool {
     ThreadState::parse(state).is_some_and(|state| state.run_id.as_deref() == Some(run_id))
 }
 
-/// Why the run failed: as its stream says, else as its thread does.
-async fn failure(upstream: &Client, thread_id: &str, run_id: &str, seen: &Seen) -> RunError {
-    if let Some(error) = &seen.error {
-        return error.clone();
-    }
+/// The run failed, for the reason that its stream tells, else its thread, else its task. Where
+/// none tells of a failure, the JavaScript server means a run that was stopped.
+async fn failed(upstream: &Client, thread_id: &str, run_id: &str, seen: &Seen) -> Ending {
+    let state = state_of(upstream, thread_id, run_id).await;
+    let error = match &seen.error {
+        Some(error) => Some(error.clone()),
+        None => last_error(upstream, thread_id, state.as_deref()).await,
+    };
+    let end = match error {
+        Some(error) => StreamEnd::Failed(error),
+        None if state.is_some() => StreamEnd::Cancelled,
+        None => StreamEnd::Failed(RunError::untold()),
+    };
+    Ending { state, end }
+}
+
+/// Why the thread's last run failed: the Python server keeps it with the thread, the JavaScript
+/// one with the task.
+pub(super) async fn last_error(
+    upstream: &Client,
+    thread_id: &str,
+    state: Option<&str>,
+) -> Option<RunError> {
     let told = upstream.thread_error(thread_id).await.unwrap_or_else(|error| {
-        tracing::warn!(thread_id, run_id, %error, "why a run failed was not read");
+        tracing::warn!(thread_id, %error, "why a run failed was not read");
         None
     });
-    told.unwrap_or_else(|| RunError {
-        code: "run_failed".to_owned(),
-        message: "the run failed; LangGraph's log tells why".to_owned(),
-    })
+    told.or_else(|| Some(RunError::parse(&ThreadState::parse(state?)?.error?)))
 }
 
 /// A stream that told of its failure has said all there is.

@@ -1,16 +1,29 @@
 //! A run's bytes in, its events out: the whole pure chain, for a live stream and a recorded one.
 
-use crate::langgraph::{Body, Part, RunError, ThreadState};
+use std::borrow::Cow;
+
+use crate::json::Json;
+use crate::langgraph::{Body, Novelty, Part, Replay, RunError, RunRecord, ThreadState, Values};
 use crate::run::{RunEvent, StreamEnd, Translator, View};
-use crate::sse::{self, DecodeError, Decoder};
+use crate::sse::{self, DecodeError, Decoder, Frame};
+
+/// What a run is called that nothing has named.
+const UNNAMED: &str = "run";
 
 /// The chain from a run's bytes to its events.
 #[derive(Debug)]
 pub struct Feed {
-    thread_id: String,
-    /// The run's id where nothing in the stream tells one.
-    fallback_run_id: String,
     decoder: Decoder,
+    join: Option<Join>,
+    parts: Parts,
+}
+
+/// The chain behind the frames.
+#[derive(Debug)]
+struct Parts {
+    thread_id: String,
+    /// What the client that started the run calls it, if that is known.
+    name: Option<String>,
     scratch: String,
     run: Option<Run>,
     /// Whether the stream holds anything of LangGraph's.
@@ -25,8 +38,19 @@ pub(super) struct Seen {
     pub(super) run_id: Option<String>,
     /// Whether the run has asked a question, or stopped at a static breakpoint.
     pub(super) is_interrupted: bool,
+    /// Whether the run was told from its beginning, its state included.
+    pub(super) is_whole: bool,
     /// Why the run failed.
     pub(super) error: Option<RunError>,
+}
+
+/// How far the bytes at hand were read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// To their end.
+    Done,
+    /// To where the stream of a joined run begins, which lacks what came before.
+    BaseWanted,
 }
 
 /// The run, once it has a name.
@@ -37,66 +61,163 @@ struct Run {
     translator: Translator,
 }
 
+/// What is particular to a stream that was joined.
+#[derive(Debug)]
+struct Join {
+    has_values: bool,
+    /// Whether a part has come.
+    has_begun: bool,
+    /// Whether the thread's state was read beside it.
+    has_base: bool,
+    replay: Replay,
+    /// A frame of which only what comes next can tell whether it is a repeat.
+    doubtful: Option<Frame<'static>>,
+}
+
 // === impl Feed ===
 
 impl Feed {
-    /// For a run of a thread. Without a run id the stream's first `metadata` names the run; in a
-    /// stream that begins otherwise it is called `fallback_run_id`.
-    pub fn new(thread_id: &str, run_id: Option<&str>, fallback_run_id: &str) -> Self {
-        Self {
+    /// For a run of a thread, which the client that starts it calls `name`. Without a run id the
+    /// stream's first `metadata` tells it.
+    pub fn new(thread_id: &str, run_id: Option<&str>, name: Option<&str>) -> Self {
+        let parts = Parts {
             thread_id: thread_id.to_owned(),
-            fallback_run_id: fallback_run_id.to_owned(),
-            decoder: Decoder::new(),
+            name: name.map(str::to_owned),
             scratch: String::new(),
-            run: run_id.map(|run_id| Run::new(thread_id, Some(run_id), fallback_run_id)),
+            run: run_id.map(|run_id| Run::new(thread_id, Some(run_id), name)),
             is_langgraph: false,
             malformed: 0,
-        }
+        };
+        Self { decoder: Decoder::new(), join: None, parts }
+    }
+
+    /// For a run that others have started.
+    pub(super) fn joined(thread_id: &str, record: &RunRecord) -> Self {
+        let mut feed = Self::new(thread_id, Some(&record.id), record.client_id.as_deref());
+        feed.parts.run = feed
+            .parts
+            .run
+            .map(|run| Run { translator: run.translator.joined(record.has_values), ..run });
+        feed.join = Some(Join {
+            has_values: record.has_values,
+            has_begun: false,
+            has_base: false,
+            replay: Replay::default(),
+            doubtful: None,
+        });
+        feed
+    }
+
+    /// For a thread at rest, as a run of snapshots with a name of our own.
+    pub(super) fn at_rest(thread_id: &str, name: &str) -> Self {
+        let mut feed = Self::new(thread_id, None, Some(name));
+        let translator = Translator::named(thread_id, None, name);
+        feed.parts.run = Some(Run { id: None, translator });
+        feed
     }
 
     /// Announces the run, if its id is known.
     pub fn start(&mut self, out: &mut Vec<RunEvent>) {
-        if let Some(run) = &mut self.run {
+        if let Some(run) = &mut self.parts.run {
             run.translator.start(out);
         }
     }
 
-    /// Takes in the stream's next bytes. After an error there is only [`end`](Self::end).
-    pub fn push(&mut self, bytes: &[u8], out: &mut Vec<RunEvent>) -> Result<(), DecodeError> {
-        self.decoder.push(bytes);
-        while let Some(frame) = self.decoder.next_frame()? {
-            let part = Part::parse(&frame, &mut self.scratch);
-            self.is_langgraph |= !matches!(part.body, Body::Unknown);
-            if let Body::Malformed(mode) = part.body {
-                self.malformed += 1;
-                if self.malformed == 1 {
-                    tracing::warn!(mode, "a part of a run's stream has not the form of its mode");
-                }
-            }
-            let named =
-                if let Body::Metadata { run_id, .. } = &part.body { Some(&**run_id) } else { None };
-            let run = self
-                .run
-                .get_or_insert_with(|| Run::new(&self.thread_id, named, &self.fallback_run_id));
-            run.id = run.id.take().or_else(|| named.map(str::to_owned));
-            run.translator.on_part(&part, out);
-        }
+    /// Takes in and reads the stream's next bytes, with no state at hand. After an error there is
+    /// only [`end`](Self::end).
+    pub fn read(&mut self, bytes: &[u8], out: &mut Vec<RunEvent>) -> Result<(), DecodeError> {
+        self.push(bytes);
+        while self.advance(out)? == Progress::BaseWanted {}
         Ok(())
+    }
+
+    /// Takes in the stream's next bytes; [`advance`](Self::advance) reads them.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.decoder.push(bytes);
+    }
+
+    /// Reads the bytes that were taken in. After an error there is only [`end`](Self::end).
+    pub(super) fn advance(&mut self, out: &mut Vec<RunEvent>) -> Result<Progress, DecodeError> {
+        let Self { decoder, join, parts } = self;
+        while let Some(frame) = decoder.next_frame()? {
+            let Some(join) = join else {
+                parts.translate(&frame, out);
+                continue;
+            };
+            if let Some(pair) = join.doubtful.take() {
+                parts.translate(&pair, out);
+            }
+            match join.replay.novelty(&frame) {
+                Novelty::New => parts.translate(&frame, out),
+                Novelty::Repeat => continue,
+                Novelty::Doubtful => join.doubtful = Some(owned(frame)),
+            }
+            if !std::mem::replace(&mut join.has_begun, true) && parts.lacks_base(join) {
+                return Ok(Progress::BaseWanted);
+            }
+        }
+        Ok(Progress::Done)
+    }
+
+    /// The replay is over: "in doubt lose rather than double".
+    pub(super) fn caught_up(&mut self) {
+        if let Some(join) = &mut self.join {
+            join.doubtful = None;
+        }
+    }
+
+    /// Whether a part of a joined run has come.
+    pub(super) fn has_begun(&self) -> bool {
+        self.join.as_ref().is_none_or(|join| join.has_begun)
+    }
+
+    /// Takes in the state that the thread has while the run goes on.
+    pub(super) fn base(&mut self, state: &str, out: &mut Vec<RunEvent>) {
+        if let Some(join) = &mut self.join {
+            join.has_base = true;
+        }
+        if let (Some(run), Some(values)) = (&mut self.parts.run, values(state)) {
+            run.translator.on_base(&values, out);
+        }
+    }
+
+    /// Takes in a state that was read instead of the stream.
+    pub(super) fn checkpoint(&mut self, state: &str, out: &mut Vec<RunEvent>) {
+        if let (Some(run), Some(values)) = (&mut self.parts.run, values(state)) {
+            run.translator.on_checkpoint(&values, out);
+        }
+    }
+
+    /// Takes in what a run that waits for its turn will begin with.
+    pub(super) fn input(&mut self, input: &Json, out: &mut Vec<RunEvent>) {
+        if let Some(run) = &mut self.parts.run {
+            run.translator.on_input(input, out);
+        }
     }
 
     /// Ends the run, with its thread's state where that was read and belongs to it.
     pub fn end(&mut self, state: Option<&str>, end: StreamEnd, out: &mut Vec<RunEvent>) {
-        let run =
-            self.run.get_or_insert_with(|| Run::new(&self.thread_id, None, &self.fallback_run_id));
-        if let Some(state) = state.and_then(ThreadState::parse) {
-            run.translator.on_state(&state, out);
+        self.finish_with(state.and_then(ThreadState::parse).as_ref(), end, out);
+    }
+
+    /// Ends the run with a state.
+    pub(super) fn finish_with(
+        &mut self,
+        state: Option<&ThreadState<'_>>,
+        end: StreamEnd,
+        out: &mut Vec<RunEvent>,
+    ) {
+        let Parts { thread_id, name, run, .. } = &mut self.parts;
+        let run = run.get_or_insert_with(|| Run::new(thread_id, None, name.as_deref()));
+        if let Some(state) = state {
+            run.translator.on_state(state, out);
         }
         run.translator.on_end(end, out);
     }
 
     /// LangGraph's id of the run, once it is known.
     pub fn run_id(&self) -> Option<&str> {
-        self.run.as_ref()?.id.as_deref()
+        self.parts.run.as_ref()?.id.as_deref()
     }
 
     /// Ends the bytes, and tells whether they ended inside an event.
@@ -106,30 +227,73 @@ impl Feed {
 
     /// Whether the stream holds anything of LangGraph's.
     pub(super) fn is_langgraph(&self) -> bool {
-        self.is_langgraph
+        self.parts.is_langgraph
     }
 
     /// What the stream has told so far.
     pub(super) fn seen(&self) -> Seen {
-        let Some(Run { id, translator }) = &self.run else { return Seen::default() };
+        let Some(Run { id, translator }) = &self.parts.run else { return Seen::default() };
+        let is_joined_whole = |join: &Join| {
+            join.has_begun && join.has_values && !translator.has_missed_its_beginning()
+        };
         Seen {
             run_id: id.clone(),
             is_interrupted: translator.is_interrupted(),
+            is_whole: self.join.as_ref().is_none_or(is_joined_whole),
             error: translator.error().cloned(),
         }
     }
 
     /// What a client holds that has applied all events so far; `None` before there is any.
     pub(super) fn view(&self) -> Option<&View> {
-        self.run.as_ref().map(|run| run.translator.view())
+        self.parts.run.as_ref().map(|run| run.translator.view())
+    }
+}
+
+fn values(state: &str) -> Option<Values<'_>> {
+    ThreadState::parse(state)?.values
+}
+
+fn owned(frame: Frame<'_>) -> Frame<'static> {
+    let Frame { event, data, id, retry } = frame;
+    let own = |field: Option<Cow<'_, str>>| field.map(|field| Cow::Owned(field.into_owned()));
+    Frame { event: own(event), data: own(data), id: own(id), retry }
+}
+
+// === impl Parts ===
+
+impl Parts {
+    fn translate(&mut self, frame: &Frame<'_>, out: &mut Vec<RunEvent>) {
+        let part = Part::parse(frame, &mut self.scratch);
+        self.is_langgraph |= !matches!(part.body, Body::Unknown);
+        if let Body::Malformed(mode) = part.body {
+            self.malformed += 1;
+            if self.malformed == 1 {
+                tracing::warn!(mode, "a part of a run's stream has not the form of its mode");
+            }
+        }
+        let id =
+            if let Body::Metadata { run_id, .. } = &part.body { Some(&**run_id) } else { None };
+        let name = self.name.as_deref();
+        let run = self.run.get_or_insert_with(|| Run::new(&self.thread_id, id, name));
+        run.id = run.id.take().or_else(|| id.map(str::to_owned));
+        run.translator.on_part(&part, out);
+    }
+
+    /// Whether a joined stream, of which the first part has come, lacks what came before it.
+    fn lacks_base(&self, join: &Join) -> bool {
+        let is_late =
+            self.run.as_ref().is_some_and(|run| run.translator.has_missed_its_beginning());
+        (is_late || !join.has_values) && !join.has_base
     }
 }
 
 // === impl Run ===
 
 impl Run {
-    fn new(thread_id: &str, id: Option<&str>, fallback: &str) -> Self {
-        let translator = Translator::new(thread_id, id.unwrap_or(fallback));
+    fn new(thread_id: &str, id: Option<&str>, name: Option<&str>) -> Self {
+        let run_id = id.or(name).unwrap_or(UNNAMED);
+        let translator = Translator::named(thread_id, Some(run_id), name.unwrap_or(run_id));
         Self { id: id.map(str::to_owned), translator }
     }
 }

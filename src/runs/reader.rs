@@ -3,11 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
-use super::Run;
+use super::books::{Books, Run};
 use super::log::Found;
-use crate::run::{Open, RunEvent};
+use crate::run::{Holds, Open, RunEvent, View};
 
 /// The code of a stream whose reader fell behind before the run had told its conversation.
 pub const READER_TOO_SLOW: &str = "reader_too_slow";
@@ -20,8 +20,12 @@ pub struct RunReader {
     run: Arc<Run>,
     bell: watch::Receiver<()>,
     place: Place,
-    /// What its client has open; `None` if it was told nothing yet.
+    /// What its client was told before this run.
+    told: Told,
+    /// What its client has open; `None` if it was told nothing of this run yet.
     open: Option<Open>,
+    /// Dropped with the reader of whoever started the run.
+    _owner: Option<oneshot::Sender<()>>,
 }
 
 /// How far a reader is.
@@ -29,23 +33,47 @@ pub struct RunReader {
 enum Place {
     /// It is to begin with the run as it stands.
     Joining,
+    /// It knows of the run, and waits for what there is to tell.
+    Waiting,
     /// At a position of the log.
     At(u64),
     /// It was told the end.
     Over,
 }
 
+/// What a reader's client was told before its run.
+pub(super) enum Told {
+    Nothing,
+    /// Another run of the thread, to its end.
+    Run(Arc<Run>),
+    /// What stood before a run that waits for its turn.
+    Prelude(Prelude),
+}
+
+/// What stands before a run that waits for its turn: what the thread holds, and the run's input.
+pub(super) struct Prelude {
+    pub(super) events: Vec<RunEvent>,
+    pub(super) view: Box<View>,
+}
+
 // === impl RunReader ===
 
 impl RunReader {
-    /// A reader that begins with the oldest events.
-    pub(super) fn from_the_start(run: Arc<Run>, bell: watch::Receiver<()>) -> Self {
-        Self { run, bell, place: Place::At(0), open: None }
+    /// The reader of whoever started the run: it begins with the oldest events.
+    pub(super) fn of_owner(run: Arc<Run>, owner: Option<oneshot::Sender<()>>) -> Self {
+        Self { place: Place::At(0), _owner: owner, ..Self::from_here(run, Told::Nothing) }
     }
 
     /// A reader that begins with the run as it stands.
-    pub(super) fn from_here(run: Arc<Run>, bell: watch::Receiver<()>) -> Self {
-        Self { run, bell, place: Place::Joining, open: None }
+    pub(super) fn from_here(run: Arc<Run>, told: Told) -> Self {
+        let bell = run.bell();
+        Self { run, bell, place: Place::Joining, told, open: None, _owner: None }
+    }
+
+    /// Goes on with the next run of the thread, for the same client.
+    pub(super) fn go_on_with(&mut self, next: Arc<Run>) {
+        let run = Arc::clone(&self.run);
+        *self = Self::from_here(next, Told::Run(run));
     }
 
     /// The next events, never an empty list; `None` after the run's end was told.
@@ -63,7 +91,8 @@ impl RunReader {
                 // The driver is gone, and the end may be the last thing that it wrote.
                 break self.read().unwrap_or_else(|| {
                     let message = "threadway failed to read this run; please report it";
-                    self.run.books().failed(self.open.as_ref(), INTERNAL_ERROR, message)
+                    let books = self.run.books();
+                    books.failed(self.open.as_ref(), INTERNAL_ERROR, message).into()
                 });
             }
         };
@@ -80,34 +109,87 @@ impl RunReader {
     /// What stands in the books for this reader.
     fn read(&mut self) -> Option<Arc<[RunEvent]>> {
         let books = self.run.books();
-        if self.place == Place::Joining && !books.is_based() {
-            // Before its conversation is known a run is told from its beginning.
-            self.place = Place::At(0);
-        }
-        let (found, next) = match self.place {
-            Place::Over => return None,
-            Place::Joining => (Found::Gone, books.log.end()),
+        match self.place {
+            Place::Over => None,
+            Place::Joining => {
+                let mut events = vec![books.start()?.clone()];
+                if let Told::Prelude(prelude) = &mut self.told {
+                    events.append(&mut prelude.events);
+                }
+                self.place = Place::Waiting;
+                if books.can_be_told() {
+                    events.extend(self.told.take_up_to(&books));
+                    self.place = Place::At(books.log.end());
+                }
+                Some(events.into())
+            }
+            Place::Waiting => {
+                if !books.can_be_told() {
+                    return None;
+                }
+                self.place = Place::At(books.log.end());
+                // It may hold all of it.
+                let events = self.told.take_up_to(&books);
+                (!events.is_empty()).then(|| events.into())
+            }
             Place::At(at) => match books.log.at(at) {
-                Found::Gone => (Found::Gone, books.log.end()),
-                found @ (Found::Batch(_) | Found::Nothing) => (found, at + 1),
+                Found::Nothing => None,
+                Found::Batch(events) => {
+                    self.place = Place::At(at + 1);
+                    Some(events)
+                }
+                Found::Gone => {
+                    self.place = Place::At(books.log.end());
+                    let mut events = Vec::new();
+                    if self.open.is_none() {
+                        events.extend(books.start().cloned());
+                    }
+                    let nothing = Open::default();
+                    let open = self.open.as_ref().unwrap_or(&nothing);
+                    events.extend(brought_back(&books, Holds::Some(open)));
+                    Some(events.into())
+                }
             },
-        };
-        let events = match found {
-            Found::Nothing => return None,
-            Found::Batch(events) => events,
-            Found::Gone => books.resync(self.open.as_ref()).unwrap_or_else(|| {
-                let message = "the stream was read too slowly; load the thread to see the run";
-                books.failed(self.open.as_ref(), READER_TOO_SLOW, message)
-            }),
-        };
-        self.place = Place::At(next);
-        Some(events)
+        }
     }
+}
+
+/// What brings a reader to the run as it stands.
+fn brought_back(books: &Books, reader: Holds<'_>) -> Vec<RunEvent> {
+    books.resync(reader).unwrap_or_else(|| {
+        let nothing = Open::default();
+        let open = match reader {
+            Holds::Nothing | Holds::This(_) => &nothing,
+            Holds::Some(open) => open,
+        };
+        let message = "the stream was read too slowly; load the thread to see the run";
+        books.failed(Some(open), READER_TOO_SLOW, message)
+    })
 }
 
 impl fmt::Debug for RunReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { run, bell: _, place, open: _ } = self;
+        let Self { run, bell: _, place, told: _, open: _, _owner: _ } = self;
         f.debug_struct("RunReader").field("run", run).field("place", place).finish_non_exhaustive()
+    }
+}
+
+// === impl Told ===
+
+impl Told {
+    /// What brings the client to the run as it stands; of what came before it nothing is needed
+    /// any more.
+    fn take_up_to(&mut self, books: &Books) -> Vec<RunEvent> {
+        match std::mem::replace(self, Self::Nothing) {
+            Self::Nothing => brought_back(books, Holds::Nothing),
+            Self::Prelude(prelude) => brought_back(books, Holds::This(&prelude.view)),
+            Self::Run(run) => {
+                let before = run.books();
+                match before.feed.view() {
+                    Some(view) => brought_back(books, Holds::This(view)),
+                    None => brought_back(books, Holds::Nothing),
+                }
+            }
+        }
     }
 }

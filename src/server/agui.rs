@@ -3,8 +3,9 @@
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
+use bytes::Bytes;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::Gateway;
 use super::body::RunBody;
@@ -23,13 +24,20 @@ pub(super) async fn run(
 ) -> Result<Response, Reject> {
     let (parts, body) = request.into_parts();
     let body = read_json(&parts.headers, body, gateway.limits.body_bytes).await?;
-    let input = Input::parse(&body).map_err(|error| Reject::invalid(error.to_string()))?;
-    let accept = parts.headers.get(ACCEPT).and_then(|value| value.to_str().ok());
-    let wire = accept.map_or(Wire::Sse, Wire::accepted);
+    start(&gateway, &name, &parts.headers, &body).await
+}
 
-    let agent = gateway.agents.find(&name).map_err(|error| Reject::unknown_agent(&error))?;
+/// Starts the run that a request asks for.
+pub(super) async fn start(
+    gateway: &Gateway,
+    name: &str,
+    headers: &HeaderMap,
+    body: &Bytes,
+) -> Result<Response, Reject> {
+    let input = parse(body)?;
+    let agent = gateway.agents.find(name).map_err(|error| Reject::unknown_agent(&error))?;
     let thread = Thread::of(&input.thread_id);
-    let request = Box::pin(plan(&gateway, &agent, &input, &thread)).await?;
+    let request = Box::pin(plan(gateway, &agent, &input, &thread)).await?;
     if gateway.shutdown.is_cancelled() {
         return Err(Reject::shutting_down());
     }
@@ -38,8 +46,19 @@ pub(super) async fn run(
     tracing::info!(agent = name, thread_id = thread.id, run_id = stream.run_id, "run started");
 
     let reader = gateway.runs.start(agent.upstream, &thread.id, &input.run_id, stream);
+    let wire = accepted(headers);
     let encoder = Encoder::new(wire, Projector::new(input.client(), input.held()));
     Ok(streamed(wire, RunBody::new(reader, encoder)))
+}
+
+pub(super) fn parse(body: &[u8]) -> Result<Input, Reject> {
+    Input::parse(body).map_err(|error| Reject::invalid(error.to_string()))
+}
+
+/// The framing that a request asks for.
+pub(super) fn accepted(headers: &HeaderMap) -> Wire {
+    let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
+    accept.map_or(Wire::Sse, Wire::accepted)
 }
 
 /// The run that a request asks for, given what its thread holds.
@@ -92,7 +111,7 @@ fn cannot_fork(error: &ForkError) -> Reject {
 }
 
 /// A response that no proxy may hold back, keep or change.
-fn streamed(wire: Wire, body: RunBody) -> Response {
+pub(super) fn streamed(wire: Wire, body: RunBody) -> Response {
     let mut response = Response::new(Body::new(body));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, wire.content_type());

@@ -14,7 +14,7 @@ use tokio_util::sync::ReusableBoxFuture;
 
 use super::wire::Encoder;
 use crate::run::RunEvent;
-use crate::runs::RunReader;
+use crate::runs::ThreadReader;
 
 /// How long a stream may be silent before it gives a sign of life: proxies cut at 30 to 60 s.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -43,9 +43,9 @@ enum Reading {
 }
 
 /// A reader, and what it has read.
-type Pulled = (Box<RunReader>, Option<Arc<[RunEvent]>>);
+type Pulled = (Box<ThreadReader>, Option<Arc<[RunEvent]>>);
 
-async fn next(mut reader: Box<RunReader>) -> Pulled {
+async fn next(mut reader: Box<ThreadReader>) -> Pulled {
     let events = reader.next().await;
     (reader, events)
 }
@@ -54,12 +54,13 @@ async fn next(mut reader: Box<RunReader>) -> Pulled {
 
 impl RunBody {
     /// A reader's events, as its client takes them.
-    pub fn new(reader: RunReader, encoder: Encoder) -> Self {
+    pub fn new(reader: impl Into<ThreadReader>, encoder: Encoder) -> Self {
+        let reader = Box::new(reader.into());
         let mut out = Vec::new();
         encoder.wire().begin(&mut out, RETRY);
         Self {
             encoder,
-            reading: Reading::Next(ReusableBoxFuture::new(next(Box::new(reader)))),
+            reading: Reading::Next(ReusableBoxFuture::new(next(reader))),
             out,
             silence: Box::pin(tokio::time::sleep(KEEP_ALIVE)),
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::runs;
+use crate::runs::{self, OwnerPolicy};
 
 /// What a client may ask of the server at most.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub struct Limits {
     pub connections: usize,
     /// How much of a run's events is kept for readers that are slower than it, in bytes.
     pub log_bytes: usize,
+    /// What becomes of a run when the connection that started it is lost.
+    pub owners: OwnerPolicy,
 }
 
 /// The smallest head limit that the HTTP library can be given.
@@ -34,6 +36,7 @@ impl Default for Limits {
             header_timeout: Duration::from_secs(10),
             connections: 10_000,
             log_bytes: runs::DEFAULT_LOG_BYTES,
+            owners: OwnerPolicy::default(),
         }
     }
 }

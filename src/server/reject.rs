@@ -8,6 +8,7 @@ use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Method, StatusCode, Uri};
 use serde::Serialize;
 
+use crate::runs::FollowError;
 use crate::upstream::Error;
 
 /// When a client that was turned away may come again: streams end every few seconds.
@@ -61,6 +62,15 @@ pub(super) fn header_timeout(waited: Duration) -> Vec<u8> {
         body.len()
     );
     [head.into_bytes(), body].concat()
+}
+
+impl From<&FollowError> for Reject {
+    fn from(error: &FollowError) -> Self {
+        match error {
+            FollowError::Upstream(error) => Self::from(&**error),
+            FollowError::ShuttingDown => Self::shutting_down(),
+        }
+    }
 }
 
 // === impl Reject ===

@@ -28,7 +28,7 @@ pub(super) async fn stop(
     let wanted = wanted_run(&body)?;
     let agent = gateway.agents.find(&name).map_err(|error| Reject::unknown_agent(&error))?;
     let thread = Thread::of(&client_thread);
-    let stopped = stop_run(&agent.upstream, &thread.id, wanted.as_deref()).await;
+    let stopped = stop_run(&gateway, &agent.upstream, &thread.id, wanted.as_deref()).await;
     let answer = if let Some(run_id) = stopped.map_err(|error| Reject::from(&error))? {
         tracing::info!(agent = name, thread_id = thread.id, run_id, "run stopped");
         // What CopilotKit's client shows of it.
@@ -66,6 +66,7 @@ fn wanted_run(body: &[u8]) -> Result<Option<String>, Reject> {
 /// Stops the run that is wanted, else the one that runs, else the one that would run next; the id
 /// of what was stopped.
 async fn stop_run(
+    gateway: &Gateway,
     upstream: &Client,
     thread_id: &str,
     wanted: Option<&str>,
@@ -78,6 +79,7 @@ async fn stop_run(
         wanted.is_none_or(|wanted| run.id == wanted || run.client_id.as_deref() == Some(wanted))
     };
     let Some(run) = live.into_iter().rfind(is_wanted) else { return Ok(None) };
+    gateway.runs.is_stopping(&run.id);
     Ok(upstream.cancel_run(thread_id, &run.id).await?.then_some(run.id))
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use threadway::agui::{Client, Input, Projector, Version};
+use threadway::agui::{Client, Input, Projector, RunId, Version};
 use threadway::langgraph::Part;
 use threadway::run::{RunEvent, STREAM_INCOMPLETE, StreamEnd, Translator, View};
 use threadway::sse::{self, Decoder, Ending};
@@ -162,7 +162,7 @@ pub(crate) fn project(run_events: &[RunEvent], mut projector: Projector) -> Tran
 pub(crate) fn newcomer() -> Client {
     Client {
         thread_id: "T".to_owned(),
-        run_id: Some("r1".to_owned()),
+        run_id: RunId::Own("r1".to_owned()),
         parent_run_id: None,
         version: Version::V1,
     }

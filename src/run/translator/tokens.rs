@@ -98,10 +98,11 @@ impl Translator {
         if let Some(speech) = self.speeches.get(id) {
             return speech.source == source;
         }
-        let claim = match self.view().message(id) {
-            Some(_) => Source::Whole,
-            None => source,
-        };
+        // A prefix tells its message from the beginning, and so does the newer protocol.
+        let is_withheld =
+            matches!(source, Source::Tuple | Source::Events) && self.may_have_missed(origin);
+        let is_held = self.view().message(id).is_some();
+        let claim = if is_withheld || is_held { Source::Whole } else { source };
         let task = origin.task().map(str::to_owned);
         self.speeches.insert(Arc::clone(id), Speech::new(claim, task, origin.mutes));
         claim == source

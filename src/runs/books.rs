@@ -1,0 +1,179 @@
+//! What is known of one run: its view, the log of its events, how it began and how it ended.
+
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::sync::watch;
+
+use super::UPSTREAM_LOST;
+use super::feed::Feed;
+use super::log::RunLog;
+use crate::run::{self, Holds, Open, Outcome, RunEvent, View};
+
+/// One run being read, or a thread at rest.
+pub(super) struct Run {
+    pub(super) thread_id: String,
+    books: Mutex<Books>,
+    /// Rings when the books change. Only the driver holds it: without the driver it is silent for
+    /// ever, and the readers hear that.
+    bell: Weak<watch::Sender<()>>,
+}
+
+/// What is known of a run.
+#[derive(Debug)]
+pub(super) struct Books {
+    pub(super) feed: Feed,
+    pub(super) log: RunLog,
+    pub(super) standing: Standing,
+    /// Whether somebody stopped it through us: not all servers record that.
+    pub(super) is_stopped: bool,
+    /// How it started, once it has.
+    start: Option<RunEvent>,
+    /// How it ended.
+    pub(super) end: Option<RunEvent>,
+}
+
+/// How the books stand to the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// What has passed is still being replayed.
+    CatchingUp,
+    /// They say what the run says.
+    Live,
+}
+
+// === impl Run ===
+
+impl Run {
+    pub(super) fn new(
+        thread_id: &str,
+        feed: Feed,
+        log_bytes: usize,
+        standing: Standing,
+        bell: Weak<watch::Sender<()>>,
+    ) -> Self {
+        let mut books = Books {
+            feed,
+            log: RunLog::new(log_bytes),
+            standing,
+            is_stopped: false,
+            start: None,
+            end: None,
+        };
+        let mut events = Vec::new();
+        books.feed.start(&mut events);
+        books.write(events);
+        Self { thread_id: thread_id.to_owned(), books: Mutex::new(books), bell }
+    }
+
+    /// What is over before anybody reads it.
+    pub(super) fn over(
+        thread_id: &str,
+        feed: Feed,
+        end: impl FnOnce(&mut Feed, &mut Vec<RunEvent>),
+    ) -> Self {
+        let run = Self::new(thread_id, feed, 0, Standing::Live, Weak::new());
+        {
+            let mut books = run.books();
+            let mut events = Vec::new();
+            end(&mut books.feed, &mut events);
+            books.write(events);
+        }
+        run
+    }
+
+    /// Whether we lost sight of it before its end.
+    pub(super) fn is_lost(&self) -> bool {
+        match &self.books().end {
+            Some(RunEvent::Ended { outcome: Outcome::Failed { code, .. }, .. }) => {
+                code == UPSTREAM_LOST
+            }
+            Some(_) => false,
+            None => true,
+        }
+    }
+
+    /// A driver that panics leaves its books as they are: what is in the log stays true.
+    pub(super) fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What rings when the books change; silent where nothing will change them.
+    pub(super) fn bell(&self) -> watch::Receiver<()> {
+        match self.bell.upgrade() {
+            Some(bell) => bell.subscribe(),
+            None => watch::Sender::new(()).subscribe(),
+        }
+    }
+
+    /// Whether it is still being read.
+    pub(super) fn is_driven(&self) -> bool {
+        self.bell.strong_count() > 0
+    }
+
+    /// Whether who was told this run to its end holds what another tells, questions included.
+    pub(super) fn tells_as_much_as(&self, other: &Self) -> bool {
+        let (books, other) = (self.books(), other.books());
+        let (Some(view), Some(held)) = (books.feed.view(), other.feed.view()) else { return false };
+        run::resync(view, Holds::This(held)).is_some_and(|events| events.is_empty())
+            && books.questions() == other.questions()
+    }
+}
+
+impl fmt::Debug for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { thread_id, books: _, bell: _ } = self;
+        f.debug_struct("Run").field("thread_id", thread_id).finish_non_exhaustive()
+    }
+}
+
+// === impl Books ===
+
+impl Books {
+    pub(super) fn write(&mut self, events: Vec<RunEvent>) {
+        let (Some(first), Some(last)) = (events.first(), events.last()) else { return };
+        self.start.get_or_insert_with(|| first.clone());
+        if let RunEvent::Ended { .. } = last {
+            self.end = Some(last.clone());
+        }
+        self.log.push(events);
+    }
+
+    /// How the run started, once it has.
+    pub(super) fn start(&self) -> Option<&RunEvent> {
+        self.start.as_ref()
+    }
+
+    /// Whether a newcomer can be told the run as it stands. Before its conversation is known a run
+    /// has nothing to show; where no conversation comes, as of a graph without messages, its state
+    /// is enough.
+    pub(super) fn can_be_told(&self) -> bool {
+        let is_known =
+            |view: &View| view.is_based() || (view.state().is_some() && view.messages().is_empty());
+        self.end.is_some()
+            || (self.standing == Standing::Live && self.feed.view().is_some_and(is_known))
+    }
+
+    /// What brings a reader to the run as it stands. `None` while the conversation is not known.
+    pub(super) fn resync(&self, reader: Holds<'_>) -> Option<Vec<RunEvent>> {
+        let mut events = run::resync(self.feed.view()?, reader)?;
+        events.extend(self.end.clone());
+        Some(events)
+    }
+
+    /// What ends the stream of a reader, who has this much open, before the run is over.
+    pub(super) fn failed(&self, open: Option<&Open>, code: &str, message: &str) -> Vec<RunEvent> {
+        let mut events = open.map_or_else(|| self.start.iter().cloned().collect(), run::closings);
+        let outcome = Outcome::Failed { code: code.to_owned(), message: message.to_owned() };
+        events.push(RunEvent::Ended { outcome, usage: Vec::new() });
+        events
+    }
+
+    /// The questions that the run has left open.
+    fn questions(&self) -> &[run::Interrupt] {
+        match &self.end {
+            Some(RunEvent::Ended { outcome: Outcome::Interrupted(questions), .. }) => questions,
+            _ => &[],
+        }
+    }
+}

@@ -1,0 +1,434 @@
+//! What happens on a thread after its present run: one task for each thread that is followed,
+//! however many follow it.
+//!
+//! ```text
+//!            a run runs                          its end
+//!   looking -----------> showing that run ----------------------+
+//!      ^  |  nothing runs, the state differs from what was told  |
+//!      |  +----------> showing the thread at rest                |
+//!      +-- the bell rings, somebody comes, or time has passed <--+
+//! ```
+
+use std::collections::{HashSet, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use super::attach::{FollowError, at_rest};
+use super::books::Run;
+use super::driver::Source;
+use super::{Shared, ThreadKey};
+use crate::langgraph::{RunRecord, RunStatus, ServerKind, ThreadState};
+use crate::sse::Decoder;
+use crate::upstream::{Body, Client, Error, RunFilter};
+
+/// How often a followed thread is looked at: its runs, for a server that does not tell when one
+/// begins, and its state, which may change without a run.
+pub(super) const FOLLOW_INTERVAL: Duration = Duration::from_secs(2);
+
+/// How much of a state is read per second at most: one of 10 MB is looked at every 10 s.
+const FOLLOW_BYTES_PER_SECOND: u64 = 1_000_000;
+
+/// How many of the newest runs are looked at, for those that began and ended between two looks.
+pub(super) const RECENT_RUNS: usize = 20;
+
+/// The same for the JavaScript server, which lists the oldest first: in a thread with more runs
+/// than these, one that was missed is told as a change of the state.
+const RECENT_RUNS_OF_MANY: usize = 100;
+
+/// How many runs are kept for followers that still read one before them. Who is further behind
+/// misses some runs, and none of what they came to.
+const MAX_KEPT_RUNS: usize = 4;
+
+/// A thread that is followed.
+#[derive(Debug)]
+pub(super) struct Following {
+    sequence: Mutex<Sequence>,
+    /// Rings when the sequence changes. Only the watcher holds it.
+    bell: Weak<watch::Sender<()>>,
+    /// Somebody has come, and wants to know how the thread stands now.
+    asked: Notify,
+}
+
+/// What was shown of the thread, in order.
+#[derive(Debug, Default)]
+struct Sequence {
+    runs: VecDeque<Arc<Run>>,
+    /// The position of the first run that is kept.
+    first: u64,
+    present: Present,
+    /// How many looks have begun.
+    looks: u64,
+}
+
+/// How the thread stood at the last look.
+#[derive(Clone, Debug, Default)]
+enum Present {
+    #[default]
+    Unknown,
+    /// A run is being shown: the last one of the sequence.
+    Running,
+    /// Nothing runs. The look has this number.
+    AtRest(u64, Arc<Run>),
+    /// It could not be told. The look has this number.
+    OutOfSight(u64, Arc<Error>),
+}
+
+/// One who follows a thread.
+#[derive(Debug)]
+pub(super) struct Follower {
+    following: Arc<Following>,
+    bell: watch::Receiver<()>,
+    /// The position of the next run.
+    at: u64,
+}
+
+/// The task of a thread.
+struct Watcher {
+    shared: Arc<Shared>,
+    key: ThreadKey,
+    upstream: Client,
+    server: Option<ServerKind>,
+    following: Arc<Following>,
+    bell: Arc<watch::Sender<()>>,
+    /// The runs that are over, and were shown or were over before anybody followed.
+    past: Option<HashSet<String>>,
+    /// The thread at rest as it was read last, and a digest of what was read: a checkpoint may get
+    /// its questions after its id.
+    rest: Option<(u64, Arc<Run>)>,
+    /// When the state is to be read again.
+    state_due: Instant,
+    lifecycle: Lifecycle,
+}
+
+/// The server's own bell.
+#[derive(Default)]
+struct Lifecycle {
+    stream: Option<(Body, Decoder)>,
+}
+
+/// Comes to a thread: what there is to see first, and the way to what comes later.
+pub(super) async fn join(
+    shared: &Arc<Shared>,
+    upstream: &Client,
+    server: Option<ServerKind>,
+    thread_id: &str,
+) -> Result<(Arc<Run>, Follower), FollowError> {
+    let key = ThreadKey { upstream: upstream.base().to_string(), thread_id: thread_id.to_owned() };
+    let mut follower = follower(shared, key, upstream, server);
+    let looks = follower.following.sequence().looks;
+    follower.following.asked.notify_one();
+    loop {
+        {
+            let sequence = follower.following.sequence();
+            let end = sequence.end();
+            match (&sequence.present, sequence.runs.back()) {
+                (Present::Running, Some(run)) if run.is_driven() => {
+                    let run = Arc::clone(run);
+                    drop(sequence);
+                    follower.at = end;
+                    return Ok((run, follower));
+                }
+                (Present::AtRest(look, run), _) if *look > looks => {
+                    let run = Arc::clone(run);
+                    drop(sequence);
+                    follower.at = end;
+                    return Ok((run, follower));
+                }
+                (Present::OutOfSight(look, error), _) if *look > looks => {
+                    return Err(FollowError::Upstream(Arc::clone(error)));
+                }
+                _ => {}
+            }
+        }
+        if follower.bell.changed().await.is_err() {
+            return Err(FollowError::ShuttingDown);
+        }
+    }
+}
+
+/// A follower of a thread, which is watched from now on if it was not.
+fn follower(
+    shared: &Arc<Shared>,
+    key: ThreadKey,
+    upstream: &Client,
+    server: Option<ServerKind>,
+) -> Follower {
+    // Under the lock no watcher decides that nobody follows its thread.
+    let mut threads = shared.threads();
+    if let Some(following) = threads.get(&key)
+        && let Some(bell) = following.bell.upgrade()
+    {
+        let following = Arc::clone(following);
+        return Follower { following, bell: bell.subscribe(), at: 0 };
+    }
+    let bell = Arc::new(watch::Sender::new(()));
+    let following = Arc::new(Following {
+        sequence: Mutex::default(),
+        bell: Arc::downgrade(&bell),
+        asked: Notify::new(),
+    });
+    threads.insert(key.clone(), Arc::clone(&following));
+    drop(threads);
+    let listener = bell.subscribe();
+    let watcher = Watcher {
+        shared: Arc::clone(shared),
+        key,
+        upstream: upstream.clone(),
+        server,
+        following: Arc::clone(&following),
+        bell,
+        past: None,
+        rest: None,
+        state_due: Instant::now(),
+        lifecycle: Lifecycle::default(),
+    };
+    let shutdown = shared.shutdown.clone();
+    shared.tasks.spawn(async move {
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => {}
+            () = watcher.watch() => {}
+        }
+    });
+    Follower { following, bell: listener, at: 0 }
+}
+
+// === impl Following ===
+
+impl Following {
+    fn sequence(&self) -> MutexGuard<'_, Sequence> {
+        self.sequence.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Sequence ===
+
+impl Sequence {
+    /// The position behind the newest run.
+    fn end(&self) -> u64 {
+        self.first + self.runs.len() as u64
+    }
+
+    fn push(&mut self, run: Arc<Run>) {
+        self.runs.push_back(run);
+        if self.runs.len() > MAX_KEPT_RUNS {
+            self.runs.pop_front();
+            self.first += 1;
+        }
+    }
+}
+
+// === impl Follower ===
+
+impl Follower {
+    /// The next run of the thread; `None` when it is followed no more.
+    pub(super) async fn next(&mut self) -> Option<Arc<Run>> {
+        loop {
+            {
+                let sequence = self.following.sequence();
+                self.at = self.at.max(sequence.first);
+                let index = usize::try_from(self.at - sequence.first).unwrap_or(usize::MAX);
+                if let Some(run) = sequence.runs.get(index) {
+                    self.at += 1;
+                    return Some(Arc::clone(run));
+                }
+            }
+            self.bell.changed().await.ok()?;
+        }
+    }
+}
+
+// === impl Watcher ===
+
+impl Watcher {
+    /// Shows what happens on the thread until nobody follows it.
+    async fn watch(mut self) {
+        let bell = Arc::clone(&self.bell);
+        loop {
+            tokio::select! {
+                biased;
+                () = bell.closed() => {
+                    if self.is_unfollowed() {
+                        return;
+                    }
+                }
+                () = self.go_on() => {}
+            }
+        }
+    }
+
+    /// Looks, and shows what there is to see; else waits for a reason to look again.
+    async fn go_on(&mut self) {
+        let look = {
+            let mut sequence = self.following.sequence();
+            sequence.looks += 1;
+            sequence.looks
+        };
+        match self.look(look).await {
+            Ok(Some(run)) => {
+                if self.show(&run).await {
+                    return;
+                }
+            }
+            Ok(None) => {}
+            Err(error) => {
+                tracing::debug!(thread_id = self.key.thread_id, %error, "a thread is out of sight");
+                self.stands(Present::OutOfSight(look, Arc::new(error)));
+            }
+        }
+        let following = Arc::clone(&self.following);
+        tokio::select! {
+            () = tokio::time::sleep(FOLLOW_INTERVAL) => {}
+            () = following.asked.notified() => self.state_due = Instant::now(),
+            () = self.lifecycle.rings() => {}
+        }
+    }
+
+    /// The next run to show, if there is one; else the thread at rest is brought up to date.
+    async fn look(&mut self, look: u64) -> Result<Option<RunRecord>, Error> {
+        self.lifecycle.open(&self.upstream, self.server, &self.key.thread_id).await;
+        if let Some(run) = self.next_run().await? {
+            return Ok(Some(run));
+        }
+        let is_due = Instant::now() >= self.state_due;
+        if let Some((_, rest)) = self.rest.as_ref().filter(|_| !is_due) {
+            let rest = Arc::clone(rest);
+            self.stands(Present::AtRest(look, rest));
+            return Ok(None);
+        }
+        let body = self.upstream.thread_state(&self.key.thread_id).await?;
+        let state = body.as_deref().and_then(ThreadState::parse);
+        let made_by = state.as_ref().and_then(|state| state.run_id.as_deref());
+        // A run has ended since the list was read: it is shown before what it came to.
+        if made_by.is_some_and(|id| self.past.as_ref().is_some_and(|past| !past.contains(id)))
+            && let Some(run) = self.next_run().await?
+        {
+            return Ok(Some(run));
+        }
+        let bytes = body.as_deref().map_or(0, str::len) as u64;
+        let pause = Duration::from_millis(bytes * 1000 / FOLLOW_BYTES_PER_SECOND);
+        self.state_due = Instant::now() + pause.max(FOLLOW_INTERVAL);
+        let digest = digest(body.as_deref());
+        let rest = match self.rest.take() {
+            Some((known, rest)) if known == digest => rest,
+            _ => at_rest(&self.upstream, &self.key.thread_id, body.as_deref()).await?,
+        };
+        self.rest = Some((digest, Arc::clone(&rest)));
+        {
+            let mut sequence = self.following.sequence();
+            let is_news = sequence.runs.back().is_none_or(|last| !rest.tells_as_much_as(last));
+            if is_news {
+                sequence.push(Arc::clone(&rest));
+            }
+        }
+        self.stands(Present::AtRest(look, rest));
+        Ok(None)
+    }
+
+    /// The oldest run that is over and was not shown, else the one that runs.
+    async fn next_run(&mut self) -> Result<Option<RunRecord>, Error> {
+        let limit = match self.server {
+            Some(ServerKind::Python) => RECENT_RUNS,
+            Some(ServerKind::JavaScript) | None => RECENT_RUNS_OF_MANY,
+        };
+        let thread_id = &self.key.thread_id;
+        let recent = self.upstream.runs(thread_id, RunFilter::Any { limit }).await?;
+        let is_all = recent.len() < limit;
+        let over = || recent.iter().filter(|run| !run.status.is_live());
+        match &mut self.past {
+            None => self.past = Some(over().map(|run| run.id.clone()).collect()),
+            Some(past) => {
+                if let Some(missed) = over().rfind(|run| !past.contains(&run.id)) {
+                    return Ok(Some(missed.clone()));
+                }
+                past.retain(|id| recent.iter().any(|run| run.id == *id));
+            }
+        }
+        let running = recent.into_iter().find(|run| run.status == RunStatus::Running);
+        if running.is_some() || is_all {
+            return Ok(running);
+        }
+        // One that was delayed for long is not among the newest.
+        Ok(self.upstream.runs(thread_id, RunFilter::Running).await?.pop())
+    }
+
+    /// Shows a run to its end; whether that was the run's own, so that what comes next may be
+    /// looked for at once.
+    async fn show(&mut self, record: &RunRecord) -> bool {
+        let source =
+            if record.status.is_live() { Source::of(record, self.server) } else { Source::Record };
+        let (thread_id, id) = (&self.key.thread_id, record.id.clone());
+        let (run, mut wanted) =
+            self.shared.watch(&self.upstream, thread_id, record.clone(), source);
+        {
+            let mut sequence = self.following.sequence();
+            if !sequence.runs.back().is_some_and(|last| Arc::ptr_eq(last, &run)) {
+                sequence.push(Arc::clone(&run));
+            }
+        }
+        self.stands(Present::Running);
+        while wanted.changed().await.is_ok() {}
+        // What the run came to is compared at once.
+        self.state_due = Instant::now();
+        let is_over = !run.is_lost();
+        if let Some(past) = self.past.as_mut().filter(|_| is_over) {
+            past.insert(id);
+        }
+        is_over
+    }
+
+    fn stands(&self, present: Present) {
+        self.following.sequence().present = present;
+        self.bell.send_replace(());
+    }
+
+    /// Whether there is no follower left. If so the thread is unlisted: none can come any more.
+    fn is_unfollowed(&self) -> bool {
+        let mut threads = self.shared.threads();
+        if self.bell.receiver_count() > 0 {
+            return false;
+        }
+        threads.remove(&self.key);
+        true
+    }
+}
+
+fn digest(body: Option<&str>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    body.hash(&mut hasher);
+    hasher.finish()
+}
+
+// === impl Lifecycle ===
+
+impl Lifecycle {
+    /// Opens the bell where the server has one.
+    async fn open(&mut self, upstream: &Client, server: Option<ServerKind>, thread_id: &str) {
+        if self.stream.is_some() || server != Some(ServerKind::Python) {
+            return;
+        }
+        match upstream.thread_lifecycle(thread_id).await {
+            Ok(body) => self.stream = body.map(|body| (body, Decoder::new())),
+            Err(error) => tracing::debug!(thread_id, %error, "a thread's bell is out of reach"),
+        }
+    }
+
+    /// Waits until a run begins or ends, or the bell is lost; for ever without a bell.
+    async fn rings(&mut self) {
+        let Some((body, decoder)) = &mut self.stream else { return std::future::pending().await };
+        loop {
+            let Ok(Some(bytes)) = body.chunk().await else { break };
+            decoder.push(&bytes);
+            match decoder.next_frame() {
+                Ok(Some(_)) => return,
+                Ok(None) => {}
+                Err(_) => break,
+            }
+        }
+        self.stream = None;
+    }
+}
