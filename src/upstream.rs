@@ -236,10 +236,10 @@ impl Client {
             RunFilter::Running => (Some("running"), MAX_LIVE_RUNS),
             RunFilter::Any { limit } => (None, limit),
         };
-        url.query_pairs_mut().append_pair("limit", &limit.to_string());
         if let Some(status) = status {
             url.query_pairs_mut().append_pair("status", status);
         }
+        url.query_pairs_mut().append_pair("limit", &limit.to_string());
         match answer(self.http.get(url)).await {
             Ok(body) => {
                 RunRecord::parse_list(&body).ok_or(Error::NotUnderstood { what: "a list of runs" })

@@ -59,6 +59,9 @@ async fn recorded(name: &str, headers: &str) {
         // A later run has changed the thread: its state is none of this run's.
         let get = gateway.upstream.expect(&format!("GET /threads/{thread}/state")).await;
         get.json(200, r#"{"values":{"x":1},"metadata":{"run_id":"other"}}"#).await;
+        let post = gateway.upstream.expect(&format!("POST /threads/{thread}/history")).await;
+        assert_eq!(post.body, r#"{"limit":1,"metadata":{"run_id":"R"}}"#);
+        post.json(200, "[]").await;
     };
     let client = async {
         let mut response = gateway.post(&capture.input()).await;

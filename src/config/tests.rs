@@ -118,9 +118,10 @@ fn all_mistakes_are_told_at_once_each_with_its_key_value_and_what_was_expected()
         [
             "`limits.body_bytes` in f.toml is 1.5; expected a whole number",
             "`listen` in f.toml is 8484; expected a string",
-            "`listen_on` in f.toml: expected one of the keys `listen`, `log`, \
+            "`listen_on` in f.toml: expected one of the keys `listen`, `log`, `on_owner_disconnect`, \
              `upstream.url`, `upstream.api_key`, `limits.body_bytes`, `limits.header_bytes`, \
              `limits.header_timeout_seconds`, `limits.connections`, `limits.log_bytes`, \
+             `limits.owner_grace_seconds`, \
              `upstreams.NAME.url`, `upstreams.NAME.api_key`, `agents.ALIAS`",
             "`upstream.api_key` in f.toml: expected a string",
             "`upstreams.a b`: expected either `upstream` or `upstreams.NAME`, not both",

@@ -213,26 +213,20 @@ impl Translator {
     /// the thread holds. Whether its questions are this run's is not known.
     pub fn on_base(&mut self, values: &Values<'_>, out: &mut Vec<RunEvent>) {
         self.start(out);
-        if self.phase == Phase::Ended {
-            return;
-        }
-        let json = values_json(values);
-        let is_known =
-            self.view().state().is_some_and(|held| json::same(held.to_json().get(), json.get()));
-        // When this was read is chance: a snapshot, never a delta.
-        if !is_known {
-            self.out.state_snapshot(json);
-        }
-        if let Some(messages) = &values.messages {
-            self.base(messages);
+        if self.phase != Phase::Ended {
+            self.take_in(values);
+            if !self.view().is_based() {
+                self.reconcile();
+            }
         }
         self.out.drain_into(out);
     }
 
     /// Takes in a state that was read instead of a stream, and shows what has changed.
     pub fn on_checkpoint(&mut self, values: &Values<'_>, out: &mut Vec<RunEvent>) {
-        self.on_base(values, out);
+        self.start(out);
         if self.phase != Phase::Ended {
+            self.take_in(values);
             self.reconcile();
         }
         self.out.drain_into(out);
@@ -240,16 +234,18 @@ impl Translator {
 
     /// Takes in the state that the run came to, read beside its stream after that has ended.
     pub fn on_state(&mut self, state: &ThreadState<'_>, out: &mut Vec<RunEvent>) {
-        if self.phase != Phase::Ended {
-            self.collect(&state.interrupts);
-            if state.is_interrupted() && state.interrupts.is_empty() {
-                self.is_at_breakpoint = true;
-            }
+        self.start(out);
+        if self.phase == Phase::Ended {
+            return;
         }
-        match &state.values {
-            Some(values) => self.on_base(values, out),
-            None => self.start(out),
+        self.collect(&state.interrupts);
+        if state.is_interrupted() && state.interrupts.is_empty() {
+            self.is_at_breakpoint = true;
         }
+        if let Some(values) = &state.values {
+            self.take_in(values);
+        }
+        self.out.drain_into(out);
     }
 
     /// Shows, behind what the thread holds, what a run that waits for its turn will begin with.
@@ -295,6 +291,19 @@ impl Translator {
         let outcome = self.outcome(end);
         self.out.ended(outcome, self.ledger.sums());
         self.out.drain_into(out);
+    }
+
+    /// A state whose time is chance: told as a snapshot, never a delta.
+    fn take_in(&mut self, values: &Values<'_>) {
+        let json = values_json(values);
+        let is_known =
+            self.view().state().is_some_and(|held| json::same(held.to_json().get(), json.get()));
+        if !is_known {
+            self.out.state_snapshot(json);
+        }
+        if let Some(messages) = &values.messages {
+            self.base(messages);
+        }
     }
 
     fn translate(&mut self, part: &Part<'_>) {
@@ -471,10 +480,16 @@ impl Translator {
         let thread_id = Arc::clone(&self.thread_id);
         let conversation = self.conversation.get_or_insert_with(|| Conversation::new(thread_id));
         conversation.update(items);
-        // Also if it is empty: a client may hold what LangGraph does not.
-        if !self.view().is_based() {
-            self.reconcile();
+        if self.view().messages().is_empty() {
+            self.show_base();
         }
+    }
+
+    /// Shows the base even if it is empty: a client may hold what LangGraph does not.
+    fn show_base(&mut self) {
+        let Some(conversation) = &self.conversation else { return };
+        let messages = conversation.to_vec();
+        self.out.messages(&messages);
     }
 
     /// Takes in the conversation of a superstep: adds what no token mode has carried.

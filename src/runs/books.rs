@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::UPSTREAM_LOST;
 use super::feed::Feed;
 use super::log::RunLog;
-use crate::run::{self, Holds, Open, Outcome, RunEvent, View};
+use crate::run::{self, Holds, Open, Outcome, RunEvent};
 
 /// One run being read, or a thread at rest.
 pub(super) struct Run {
@@ -144,14 +144,23 @@ impl Books {
         self.start.as_ref()
     }
 
-    /// Whether a newcomer can be told the run as it stands. Before its conversation is known a run
-    /// has nothing to show; where no conversation comes, as of a graph without messages, its state
-    /// is enough.
+    /// Whether a newcomer can be told the run as it stands.
     pub(super) fn can_be_told(&self) -> bool {
-        let is_known =
-            |view: &View| view.is_based() || (view.state().is_some() && view.messages().is_empty());
-        self.end.is_some()
-            || (self.standing == Standing::Live && self.feed.view().is_some_and(is_known))
+        self.end.is_some() || (self.standing == Standing::Live && self.is_known())
+    }
+
+    /// Whether a newcomer gets the run from its beginning, which is all there is: the run speaks,
+    /// and has not told its conversation yet.
+    pub(super) fn must_be_told_from_the_start(&self) -> bool {
+        self.standing == Standing::Live && !self.is_known() && self.log.is_whole()
+    }
+
+    /// Whether the run's conversation is known; where none comes, as of a graph without messages,
+    /// its state is enough.
+    fn is_known(&self) -> bool {
+        self.feed.view().is_some_and(|view| {
+            view.is_based() || (view.state().is_some() && view.messages().is_empty())
+        })
     }
 
     /// What brings a reader to the run as it stands. `None` while the conversation is not known.

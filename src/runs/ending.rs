@@ -143,12 +143,12 @@ fn is_of(state: &str, run_id: &str) -> bool {
 /// The run failed, for the reason that its stream tells, else its thread, else its task. Where
 /// none tells of a failure, the JavaScript server means a run that was stopped.
 async fn failed(upstream: &Client, thread_id: &str, run_id: &str, seen: &Seen) -> Ending {
-    let state = state_of(upstream, thread_id, run_id).await;
     let error = match &seen.error {
         Some(error) => Some(error.clone()),
-        None => last_error(upstream, thread_id, state.as_deref()).await,
+        None => error_of_thread(upstream, thread_id).await,
     };
-    let end = match error {
+    let state = state_of(upstream, thread_id, run_id).await;
+    let end = match error.or_else(|| error_of_task(state.as_deref()?)) {
         Some(error) => StreamEnd::Failed(error),
         None if state.is_some() => StreamEnd::Cancelled,
         None => StreamEnd::Failed(RunError::untold()),
@@ -163,11 +163,19 @@ pub(super) async fn last_error(
     thread_id: &str,
     state: Option<&str>,
 ) -> Option<RunError> {
-    let told = upstream.thread_error(thread_id).await.unwrap_or_else(|error| {
+    let told = error_of_thread(upstream, thread_id).await;
+    told.or_else(|| error_of_task(state?))
+}
+
+async fn error_of_thread(upstream: &Client, thread_id: &str) -> Option<RunError> {
+    upstream.thread_error(thread_id).await.unwrap_or_else(|error| {
         tracing::warn!(thread_id, %error, "why a run failed was not read");
         None
-    });
-    told.or_else(|| Some(RunError::parse(&ThreadState::parse(state?)?.error?)))
+    })
+}
+
+fn error_of_task(state: &str) -> Option<RunError> {
+    Some(RunError::parse(&ThreadState::parse(state)?.error?))
 }
 
 /// A stream that told of its failure has said all there is.

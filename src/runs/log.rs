@@ -65,6 +65,11 @@ impl RunLog {
             .map_or(Found::Nothing, |batch| Found::Batch(Arc::clone(&batch.events)))
     }
 
+    /// Whether nothing was forgotten yet.
+    pub(super) fn is_whole(&self) -> bool {
+        self.first == 0
+    }
+
     /// The position behind the newest batch.
     pub(super) fn end(&self) -> u64 {
         self.first + self.batches.len() as u64

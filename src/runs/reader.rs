@@ -112,6 +112,11 @@ impl RunReader {
         match self.place {
             Place::Over => None,
             Place::Joining => {
+                if matches!(self.told, Told::Nothing) && books.must_be_told_from_the_start() {
+                    self.place = Place::At(0);
+                    drop(books);
+                    return self.read();
+                }
                 let mut events = vec![books.start()?.clone()];
                 if let Told::Prelude(prelude) = &mut self.told {
                     events.append(&mut prelude.events);
