@@ -113,6 +113,9 @@ impl Run {
 
     /// Whether who was told this run to its end holds what another tells, questions included.
     pub(super) fn tells_as_much_as(&self, other: &Self) -> bool {
+        if std::ptr::eq(self, other) {
+            return true;
+        }
         let (books, other) = (self.books(), other.books());
         let (Some(view), Some(held)) = (books.feed.view(), other.feed.view()) else { return false };
         run::resync(view, Holds::This(held)).is_some_and(|events| events.is_empty())
