@@ -159,14 +159,22 @@ async function combination(at, { situation, resumable, modes }) {
   await judgeAll(viewers, facts, texts);
   const isJoined = resumable || server.name === "Python";
   for (const run of runs) {
-    const { total } = proxy.joins(run.runId);
-    assert.ok(total <= (isJoined ? 1 : 0), `run ${run.runId} was joined ${total} times`);
+    checkJoins(proxy, run.runId, isJoined ? 1 : 0, viewers);
   }
   // Who was there from the beginning has seen the models speak, not only what they had said.
   if (isJoined && situation === "running" && SAYS_TOKENS.includes(modes) && (graph !== "subgraphs" || withSubgraphs || modes === "events")) {
     const tokens = viewers[0].frames.filter(({ event }) => event.type === "TEXT_MESSAGE_CONTENT");
     assert.ok(tokens.length > 0, "the follower saw no token");
   }
+}
+
+/** A run is joined once, however many watch, and not at all where that would rob its owner. */
+function checkJoins(proxy, runId, most, viewers) {
+  const joins = proxy.joins(runId);
+  if (joins.length <= most) return;
+  const times = joins.map(({ began, ended }) => `${began.toFixed(0)} to ${ended.toFixed(0)}`).join(", ");
+  const watched = viewers.filter(sees(runId)).map(({ kind, frames, left }) => `${kind} ${frames[0].at.toFixed(0)} to ${(left ?? frames.at(-1).at).toFixed(0)}`);
+  assert.fail(`run ${runId} was joined ${joins.length} times: ${times}; it was watched by ${watched.join(", ")}`);
 }
 
 const SHOWN_MS = 20_000; // until all have been shown how it ended, on a busy machine
@@ -449,7 +457,7 @@ function named(at) {
       assert.equal(audience.viewers.length, VIEWERS);
       for (const viewer of audience.viewers) assert.deepEqual(shownRuns(viewer), [runId]);
       assert.deepEqual(names, undisturbed);
-      assert.equal(at.proxy.joins(runId).total, 0);
+      checkJoins(at.proxy, runId, 0, audience.viewers);
     });
   }
 
@@ -478,7 +486,7 @@ function named(at) {
       await Promise.all(coming);
       await at.langgraph.ended(threadId, runId);
       await audience.leaveAndJudge(await Facts.gather(at.langgraph, threadId, [{ runId, end: success }]), texts);
-      assert.ok(at.proxy.joins(runId).total <= 1);
+      checkJoins(at.proxy, runId, 1, audience.viewers);
     });
   }
 }

@@ -205,8 +205,8 @@ function checkSpoken({ frames, sent }, facts, texts) {
   const allowed = [...texts, PRELUDE, ...facts.texts];
   let held = new Map(sent.messages.map((message) => [message.id, copy(message)]));
   const beginsWell = ({ id, role, content }) => {
-    const whole = role === "reasoning" ? [THOUGHT] : allowed;
-    assert.ok(whole.some((text) => text.startsWith(content)), `message ${id} (${role}) says ${JSON.stringify(content)}`);
+    const whole = { assistant: allowed, reasoning: [THOUGHT] }[role];
+    assert.ok(!whole || whole.some((text) => text.startsWith(content)), `message ${id} (${role}) says ${JSON.stringify(content)}`);
   };
   const isSaidOnce = () => {
     for (const text of texts) {
@@ -232,7 +232,7 @@ function checkSpoken({ frames, sent }, facts, texts) {
       const keepsThoughts = !event.messages.some(({ role }) => role === "reasoning");
       const thoughts = [...held].filter(([, { role }]) => keepsThoughts && role === "reasoning");
       held = new Map([...event.messages.map((message) => [message.id, copy(message)]), ...thoughts]);
-      for (const message of held.values()) if (["assistant", "reasoning"].includes(message.role)) beginsWell(message);
+      for (const message of held.values()) beginsWell(message);
       isSaidOnce();
     }
     if (type === "TOOL_CALL_START" && !callOf(event.toolCallId)) {

@@ -66,6 +66,7 @@ export class Viewer {
   /** Go away in the middle. */
   leave() {
     this.hasLeft = true;
+    this.left = performance.now();
     this.client.abortRun();
   }
 
