@@ -5,6 +5,7 @@
 
 import assert from "node:assert/strict";
 import { createHash, randomUUID } from "node:crypto";
+import { writeFileSync } from "node:fs";
 import { after, before, describe, test } from "node:test";
 import { clientOf, GENERATIONS, SERVERS } from "./gateway.mjs";
 import { cancelled, Facts, failed, interrupt, judge, showsNow, success } from "./judge.mjs";
@@ -19,6 +20,7 @@ const CONCURRENCY = 6; // runs at a time on each server
 const OPTIONS = { concurrency: CONCURRENCY, timeout: 400_000 }; // of all on one server
 const TEST = { timeout: 90_000 }; // a run of two seconds, its viewers, on a busy machine
 const CRON_MS = 20_000; // a cron of every fifth second, which fires up to three seconds late
+const LOGS = new URL("../.cache/logs/", import.meta.url);
 console.log(`# SEED=${SEED}`);
 
 // The client only warns of material that it strips and of patches that it cannot apply: both are faults of ours.
@@ -57,7 +59,7 @@ function scriptOf(graph, { quick = false } = {}) {
   const say = (count) => Array.from({ length: count }, (_, i) => `${nonce}.${i} `);
   const [words, delay] = {
     agent: [say(8), 0.05],
-    hitl: [say(3), 0.08],
+    hitl: [say(20), 0.08],
     text: [say(20), 0.09],
     counter: [say(20), 0.09],
     subgraphs: [say(20), 0.09],
@@ -148,7 +150,7 @@ async function combination(at, { situation, resumable, modes }) {
     await langgraph.cancel(threadId, runId);
   }
   const { last: lastAlive } = await langgraph.ended(threadId, runId);
-  const facts = await Facts.gather(langgraph, threadId, runs, { answered, lastAlive, over: now() });
+  const facts = await Facts.gather(langgraph, threadId, runs, { answered, lastAlive });
   if (situation === "finished") attachAll();
 
   const isOver = () => viewers.length === VIEWERS && viewers.every((viewer) => viewer.hasLeft || !viewer.isFollower || showsNow(viewer, facts));
@@ -156,7 +158,7 @@ async function combination(at, { situation, resumable, modes }) {
   for (const viewer of viewers) if (viewer.isFollower) viewer.finish();
   await Promise.all(watching);
 
-  await judgeAll(viewers, facts, texts);
+  await judgeAll(at, viewers, facts, texts);
   const isJoined = resumable || server.name === "Python";
   for (const run of runs) {
     checkJoins(proxy, run.runId, isJoined ? 1 : 0, viewers);
@@ -190,7 +192,7 @@ function checkJoins(proxy, runId, most, viewers) {
 }
 
 const LEAVING_MS = 500; // until threadway and the proxy know of it, on a busy machine
-const SHOWN_MS = 20_000; // until all have been shown how it ended, on a busy machine
+const SHOWN_MS = 10_000; // until all have been shown how it ended, on a busy machine
 
 async function untilShown(isOver, viewers, facts) {
   const end = now() + SHOWN_MS;
@@ -204,10 +206,14 @@ async function untilShown(isOver, viewers, facts) {
   }
 }
 
-async function judgeAll(viewers, facts, texts) {
+async function judgeAll({ proxy }, viewers, facts, texts) {
   const failures = [];
   for (const viewer of viewers) await judge(viewer, facts, texts).catch((failure) => failures.push(failure));
   if (failures.length === 0) return;
+  // What threadway was told, beside what its viewers were.
+  for (const { runId } of facts.runs) {
+    for (const [n, { chunks }] of proxy.joins(runId).entries()) writeFileSync(new URL(`foreign-${facts.threadId}-${runId}-${n}.sse`, LOGS), Buffer.concat(chunks));
+  }
   throw new Error(`${failures.length} of ${viewers.length} viewers; the first: ${failures[0].message}`, { cause: failures[0].cause });
 }
 
@@ -228,12 +234,12 @@ class Audience {
   viewers = [];
   #watching = [];
 
-  constructor({ server, langgraph }, graph, threadId) {
-    Object.assign(this, { server, langgraph, graph, threadId });
+  constructor(at, graph, threadId) {
+    Object.assign(this, { at, graph, threadId });
   }
 
   /** One viewer of each kind, or of the kinds named; a further threadway may serve them. */
-  attach(kinds = Object.keys(KINDS), { threadway = this.server.threadway, held, onEvent } = {}) {
+  attach(kinds = Object.keys(KINDS), { threadway = this.at.server.threadway, held, onEvent } = {}) {
     const viewers = kinds.map((kind) => new Viewer(threadway, this.graph, this.threadId, kind, held));
     for (const viewer of viewers) {
       this.viewers.push(viewer);
@@ -248,7 +254,7 @@ class Audience {
     await untilShown(isOver, this.viewers, facts);
     for (const viewer of this.viewers) if (viewer.isFollower) viewer.finish();
     await Promise.all(this.#watching);
-    await judgeAll(this.viewers, facts, texts);
+    await judgeAll(this.at, this.viewers, facts, texts);
   }
 }
 
@@ -311,11 +317,11 @@ function named(at) {
     const options = { stream_resumable: resumable };
 
     /** Start two runs, one behind the other; see them end; judge all who saw them. */
-    const queue = async (graph, ends, { between = async () => {}, secondStrategy = "enqueue", waits = true } = {}) => {
+    const queue = async (graph, ends, { between = async () => {}, secondStrategy = "enqueue", waits = true, delay = 0.09 } = {}) => {
       const threadId = await at.langgraph.thread(graph, { said: saidBefore() });
       const audience = new Audience(at, graph, threadId);
       const [follower] = audience.attach(["follow"]);
-      const first = await startForeign(at, threadId, graph, options);
+      const first = await startForeign(at, threadId, graph, options, { delay });
       if (!waits) await at.langgraph.started(threadId, first.runId);
       const early = audience.attach(["connect", "connect 0.0.59", "events", "follow"]).slice(0, 3);
       for (const viewer of early) await viewer.until("the first run", sees(first.runId));
@@ -334,10 +340,10 @@ function named(at) {
 
     test(`a run queued behind another${how}`, TEST, () => queue("text", [success, success]));
     test(`a run that asks a question while the next is queued${how}`, TEST, () => queue("hitl", [interrupt, success]));
-    test(`a run interrupted by the next${how}`, TEST, () => queue("text", [cancelled, success], { secondStrategy: "interrupt", waits: false }));
+    test(`a run interrupted by the next${how}`, TEST, () => queue("text", [cancelled, success], { secondStrategy: "interrupt", waits: false, delay: 0.5 }));
     test(`a run cancelled while the next is queued${how}`, TEST, () => {
       const cancel = (threadId, runId) => at.langgraph.cancel(threadId, runId);
-      return queue("text", [cancelled, success], { between: cancel, waits: false });
+      return queue("text", [cancelled, success], { between: cancel, waits: false, delay: 0.5 });
     });
 
     test(`a run that is cancelled while it waits${how}`, TEST, async () => {

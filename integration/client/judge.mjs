@@ -1,10 +1,12 @@
 // Whether a viewer was told the truth: judged by LangGraph's checkpoints and records, independently of threadway.
 
 import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
 import jsonpatch from "fast-json-patch";
 import { from, lastValueFrom } from "rxjs";
 import { exact, firstDifference, interruptIds, ofClient, ofThread, stateOf } from "./thread.mjs";
 
+const LOGS = new URL("../.cache/logs/", import.meta.url);
 const TERMINAL = ["RUN_FINISHED", "RUN_ERROR"];
 const THOUGHT = "Let me think.";
 const PRELUDE = "Looking up.";
@@ -22,9 +24,10 @@ export class Facts {
    * `runs`: the thread's runs in their order, `{ runId, end, shownId }`. One of them was alive at every moment from
    * `answered` to `lastAlive`, and none after `over`.
    */
-  static async gather(langgraph, threadId, runs, times = { answered: Infinity, lastAlive: -Infinity, over: performance.now() }) {
+  static async gather(langgraph, threadId, runs, { answered = Infinity, lastAlive = -Infinity } = {}) {
+    await langgraph.settled(threadId);
     const facts = new Facts();
-    Object.assign(facts, { threadId, ...times });
+    Object.assign(facts, { threadId, answered, lastAlive, over: performance.now() });
     facts.history = await langgraph.history(threadId);
     facts.texts = facts.history.flatMap(({ values }) => assistantTexts(values, threadId));
     facts.runs = [];
@@ -62,7 +65,7 @@ export class Facts {
   }
 }
 
-/** Judge all that a viewer was told; `texts` are what the models of its thread say. */
+/** Judge all that a viewer was told; `texts` are what the models of its thread say. What was wrong is kept beside the logs. */
 export async function judge(viewer, facts, texts) {
   try {
     if (!viewer.hasLeft) assert.equal(viewer.refused, undefined, `the client refused the stream: ${viewer.refused}`);
@@ -75,11 +78,17 @@ export async function judge(viewer, facts, texts) {
       `${viewer.kind}, asked at ${viewer.asked.toFixed(0)}: ${failure.message}`,
       `the runs were started at ${facts.answered.toFixed(0)}, last seen alive at ${facts.lastAlive.toFixed(0)}, seen over at ${facts.over.toFixed(0)}`,
       `thread ${facts.threadId}, runs ${facts.runs.map(({ runId, end }) => `${runId} (${end.outcome})`).join(", ")}`,
-      `the last ${shown.length} of ${viewer.frames.length} events:`,
+      `the last ${shown.length} of ${viewer.frames.length} events, which are whole in ${keep(viewer)}:`,
       ...shown,
     ];
     throw new Error(told.join("\n"), { cause: failure });
   }
+}
+
+function keep({ kind, threadId, runId, frames }) {
+  const name = `foreign-${threadId}-${kind.replaceAll(" ", "-")}-${runId.slice(0, 8)}.ndjson`;
+  writeFileSync(new URL(name, LOGS), frames.map(({ text }) => `${text}\n`).join(""));
+  return name;
 }
 
 /** The stream is legal by the rules of the client's own generation. */
@@ -266,13 +275,13 @@ function checkpointId(checkpoint) {
 }
 
 /** Whether the last thing that a follower was shown is how the thread is now. */
-export function showsNow(viewer, facts) {
+export function showsNow(viewer, { newest, threadId }) {
   const last = viewer.runs.at(-1)?.map(({ event }) => event);
-  if (!last || !TERMINAL.includes(last.at(-1).type)) return false;
-  const { metadata } = facts.newest;
-  if (firstDifference(interruptsOf(last.at(-1)).sort(), interruptIds(facts.newest).sort())) return false;
-  if (last[0].runId === `connect-${checkpointId(facts.newest)}`) return true;
-  return metadata.run_id !== undefined && last[0].metadata?.langgraph?.run_id === metadata.run_id;
+  if (!last || !TERMINAL.includes(last.at(-1).type) || viewer.held.length < viewer.runs.length) return false;
+  if (firstDifference(interruptsOf(last.at(-1)).sort(), interruptIds(newest).sort())) return false;
+  const runId = last[0].metadata?.langgraph?.run_id;
+  const isOfNow = runId ? runId === newest.metadata.run_id : last[0].runId === `connect-${checkpointId(newest)}`;
+  return isOfNow && !firstDifference(ofClient(viewer.held.at(-1).messages), ofThread(newest.values, threadId));
 }
 
 export function same(actual, expected, what) {

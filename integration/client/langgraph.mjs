@@ -87,6 +87,15 @@ export class Langgraph {
     return this.past(threadId, runId, ALIVE);
   }
 
+  /** Wait until nothing works on a thread: a cancelled run goes on for a moment after its record says that it is over. */
+  async settled(threadId) {
+    const end = performance.now() + RUN_MS;
+    while ((await this.get(`/threads/${threadId}`)).status === "busy") {
+      if (performance.now() > end) throw new Error(`thread ${threadId} is still busy`);
+      await new Promise((wake) => setTimeout(wake, POLL_MS));
+    }
+  }
+
   /** All checkpoints of a thread, the newest first, each also with its numbers as they are written. */
   async history(threadId) {
     const text = await this.send("GET", `/threads/${threadId}/history?limit=1000`);

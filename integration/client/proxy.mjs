@@ -6,7 +6,7 @@ const JOIN = /^\/threads\/[^/]+\/runs\/([^/]+)\/stream(\?|$)/;
 
 /** Forwards everything to `target`, byte by byte as it comes. */
 export class Proxy {
-  /** All exchanges so far, `{ method, path, response, began, ended }`; destroying a `response` cuts its exchange. */
+  /** All exchanges so far, `{ method, path, response, began, ended, chunks }`; destroying a `response` cuts its exchange. */
   exchanges = [];
   // A connection is used once: one that the server closes while a request is on its way would look like a fault.
   #agent = new Agent({ keepAlive: false });
@@ -21,7 +21,7 @@ export class Proxy {
     return proxy;
   }
 
-  /** The joins of a run's stream, `{ began, ended }`. */
+  /** The joins of a run's stream: exchanges of which also the bytes that came are kept. */
   joins(runId) {
     return this.exchanges.filter(({ method, path }) => method === "GET" && JOIN.exec(path)?.[1] === runId);
   }
@@ -34,12 +34,13 @@ export class Proxy {
 
   #forward(asked, response) {
     const { method, url: path, headers } = asked;
-    const exchange = { method, path, response, began: performance.now(), ended: Infinity };
+    const exchange = { method, path, response, began: performance.now(), ended: Infinity, chunks: [] };
     this.exchanges.push(exchange);
     const { hostname, port } = this.target;
     const forwarded = request({ hostname, port, method, path, headers, agent: this.#agent }, (answer) => {
       response.writeHead(answer.statusCode, answer.headers);
       response.flushHeaders();
+      if (method === "GET" && JOIN.test(path)) answer.on("data", (chunk) => exchange.chunks.push(chunk));
       answer.pipe(response);
       answer.once("error", () => response.destroy()); // a cut stays a cut
     });
