@@ -8,7 +8,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use super::books::{Run, Standing};
-use super::ending::{self, BodyEnd, Ending};
+use super::ending::{self, BodyEnd, Ending, State};
 use super::feed::Progress;
 use super::{GATEWAY_SHUTDOWN, Shared};
 use crate::langgraph::{RunRecord, RunStatus, ServerKind};
@@ -127,7 +127,7 @@ impl Driver {
                 "nobody reads the run any more"
             );
         };
-        self.end(state.as_deref(), end);
+        self.end(state, end);
     }
 
     /// Reads the run from where it is to be read; how it ended, unless it is not wanted any more.
@@ -312,8 +312,18 @@ impl Driver {
         self.bell.send_replace(());
     }
 
-    fn end(&self, state: Option<&str>, end: StreamEnd) {
-        self.write(|feed, events| feed.end(state, end, events));
+    fn end(&self, state: Option<State>, end: StreamEnd) {
+        self.write(|feed, events| {
+            let own = match state {
+                Some(State::OfRun(state)) => Some(state),
+                Some(State::OfThread(state)) => {
+                    feed.base(&state, events);
+                    None
+                }
+                None => None,
+            };
+            feed.end(own.as_deref(), end, events);
+        });
         let end = self.run.books().end.clone();
         if let Some(RunEvent::Ended { outcome, .. }) = end {
             log(&self.run.thread_id, self.listed.as_deref().unwrap_or_default(), &outcome);

@@ -40,6 +40,8 @@ pub(super) struct Seen {
     pub(super) is_interrupted: bool,
     /// Whether the run was told from its beginning, its state included.
     pub(super) is_whole: bool,
+    /// Whether it has told anything.
+    pub(super) has_begun: bool,
     /// Why the run failed.
     pub(super) error: Option<RunError>,
 }
@@ -240,6 +242,7 @@ impl Feed {
             run_id: id.clone(),
             is_interrupted: translator.is_interrupted(),
             is_whole: self.join.as_ref().is_none_or(is_joined_whole),
+            has_begun: self.has_begun(),
             error: translator.error().cloned(),
         }
     }
