@@ -154,7 +154,7 @@ async function combination(at, { situation, resumable, modes }) {
   if (situation === "finished") attachAll();
 
   const isOver = () => viewers.length === VIEWERS && viewers.every((viewer) => viewer.hasLeft || !viewer.isFollower || showsNow(viewer, facts));
-  await untilShown(isOver, viewers, facts);
+  await untilShown(isOver, viewers, facts, texts);
   for (const viewer of viewers) if (viewer.isFollower) viewer.finish();
   await Promise.all(watching);
 
@@ -194,12 +194,12 @@ function checkJoins(proxy, runId, most, viewers) {
 const LEAVING_MS = 500; // until threadway and the proxy know of it, on a busy machine
 const SHOWN_MS = 10_000; // until all have been shown how it ended, on a busy machine
 
-async function untilShown(isOver, viewers, facts) {
+async function untilShown(isOver, viewers, facts, texts) {
   const end = now() + SHOWN_MS;
   while (!isOver()) {
     if (now() > end) {
       const late = viewers.filter((viewer) => !viewer.hasLeft && viewer.isFollower && !showsNow(viewer, facts));
-      if (late[0]) await judge(late[0], facts, []);
+      if (late[0]) await judge(late[0], facts, texts);
       assert.fail(`${late.length} followers were not shown how the thread is now`);
     }
     await seconds(0.05);
@@ -251,7 +251,7 @@ class Audience {
   /** Let all see the end, and judge each. */
   async leaveAndJudge(facts, texts) {
     const isOver = () => this.viewers.every((viewer) => viewer.hasLeft || !viewer.isFollower || showsNow(viewer, facts));
-    await untilShown(isOver, this.viewers, facts);
+    await untilShown(isOver, this.viewers, facts, texts);
     for (const viewer of this.viewers) if (viewer.isFollower) viewer.finish();
     await Promise.all(this.#watching);
     await judgeAll(this.at, this.viewers, facts, texts);
@@ -293,7 +293,7 @@ function named(at) {
     const followers = audience.attach().filter((viewer) => viewer.isFollower);
     const shown = async () => {
       const facts = await Facts.gather(at.langgraph, threadId, []);
-      await untilShown(() => followers.every((viewer) => showsNow(viewer, facts)), followers, facts);
+      await untilShown(() => followers.every((viewer) => showsNow(viewer, facts)), followers, facts, []);
       audience.attach(["connect", "connect 0.0.59", "events"]);
     };
     await shown();
@@ -411,7 +411,6 @@ function named(at) {
       if (company !== "alone") audience.attach(["follow"]);
       const slow = { flavour, delay: 0.2, words: undefined, tokens: 2 };
       const { runId } = await startForeign(at, threadId, "agent", { stream_mode: ["values", "messages-tuple"] }, slow);
-      await at.langgraph.started(threadId, runId);
       const onEvent = (event, viewer) => void (event.type === type && !viewer.hasLeft && viewer.leave());
       const first = audience.attach(["connect", "connect 0.0.59"], { onEvent });
       for (const viewer of first) await viewer.until(`a ${where}`, ({ hasLeft }) => hasLeft);
