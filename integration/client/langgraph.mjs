@@ -96,11 +96,19 @@ export class Langgraph {
     }
   }
 
-  /** All checkpoints of a thread, the newest first, each also with its numbers as they are written. */
+  /**
+   * All checkpoints of a thread, the newest first, each also with its numbers as they are written. The newest is the
+   * thread's state: what tasks have written that were done when their run was cancelled is in that alone.
+   */
   async history(threadId) {
-    const text = await this.send("GET", `/threads/${threadId}/history?limit=1000`);
-    const literal = exact(text);
-    return JSON.parse(text).map((checkpoint, at) => ({ ...checkpoint, literal: literal[at].values }));
+    const read = async (path) => {
+      const text = await this.send("GET", `/threads/${threadId}${path}`);
+      return [JSON.parse(text), exact(text)];
+    };
+    const [[history, literals], [state, literal]] = await Promise.all([read("/history?limit=1000"), read("/state")]);
+    const checkpoints = history.map((checkpoint, at) => ({ ...checkpoint, literal: literals[at].values }));
+    if (checkpoints.length > 0) Object.assign(checkpoints[0], { values: state.values, literal: literal.values });
+    return checkpoints;
   }
 }
 
