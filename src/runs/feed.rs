@@ -161,10 +161,17 @@ impl Feed {
         Ok(Progress::Done)
     }
 
-    /// The replay is over: "in doubt lose rather than double".
-    pub(super) fn caught_up(&mut self) {
-        if let Some(join) = &mut self.join {
-            join.doubtful = None;
+    /// Whether the last frame may have been a repeat.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.join.as_ref().is_some_and(|join| join.doubtful.is_some())
+    }
+
+    /// Nothing came right behind it: "in doubt lose rather than double".
+    pub(super) fn settle(&mut self) {
+        if let Some(join) = &mut self.join
+            && join.doubtful.take().is_some()
+        {
+            join.replay.was_repeat();
         }
     }
 
