@@ -64,23 +64,35 @@ async fn a_thread_is_connected_to_as_on_its_own_route() {
         "threadId": THREAD, "runId": "r1", "protocolVersion": "1.0", "messages": [], "state": {},
         "tools": [], "context": [], "forwardedProps": {},
     });
+    // Nothing runs on the thread.
     let rests = async || {
-        for status in ["running", "pending", "running"] {
-            let line = format!("GET /threads/{THREAD}/runs?limit=100&status={status}");
-            gateway.upstream.expect(&line).await.json(200, "[]").await;
+        loop {
+            let exchange = gateway.upstream.next().await;
+            match exchange.line.strip_prefix(&format!("GET /threads/{THREAD}")) {
+                Some("/state") => {
+                    let state = json!({"values": values(&["hi", "ho"]), "next": []});
+                    exchange.json(200, &state.to_string()).await;
+                }
+                Some(runs) if runs.starts_with("/runs?") => exchange.json(200, "[]").await,
+                _ => panic!("{}", exchange.line),
+            }
         }
-        gateway.state(Some(json!({"values": values(&["hi", "ho"]), "next": []}))).await;
+    };
+    let answer = async |request: Vec<u8>| {
+        let answer = async {
+            let mut response = Response::to(gateway.address, &request).await;
+            (response.head.clone(), response.body().await)
+        };
+        tokio::select! {
+            answer = answer => answer,
+            () = rests() => unreachable!("it goes on for ever"),
+        }
     };
     let plain = post("/agui/agent/agent/connect", "", &input.to_string());
-    let (mut plain, ()) = tokio::join!(Response::to(gateway.address, &plain), rests());
-    let plain_body = plain.body().await;
-
     let envelope =
         json!({"method": "agent/connect", "params": {"agentId": "agent"}, "body": input});
-    let (mut response, ()) = tokio::join!(call(&gateway, &envelope), rests());
-    assert_eq!(response.head, plain.head);
-    let body = response.body().await;
-    assert_eq!(body, plain_body);
+    let (head, body) = answer(post("/agui", "", &envelope.to_string())).await;
+    assert_eq!((head, body.clone()), answer(plain).await);
     let types = events(body.strip_prefix("retry: 3000\n\n").unwrap());
     let types: Vec<_> = types.iter().map(|event| event["type"].as_str().unwrap()).collect();
     assert_eq!(types, ["RUN_STARTED", "STATE_SNAPSHOT", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]);
@@ -150,7 +162,7 @@ async fn a_run_is_stopped_as_on_its_own_route() {
         let script = async {
             let run = json!([{"run_id": RUN, "status": "running", "metadata": {"threadway_run_id": "r1"}}]);
             for (status, runs) in [("pending", json!([])), ("running", run)] {
-                let line = format!("GET /threads/{thread}/runs?limit=100&status={status}");
+                let line = format!("GET /threads/{thread}/runs?status={status}&limit=100");
                 gateway.upstream.expect(&line).await.json(200, &runs.to_string()).await;
             }
             if expected == stopped {

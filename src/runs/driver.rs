@@ -327,7 +327,7 @@ impl Driver {
             let own = match state {
                 Some(State::OfRun(state)) => Some(state),
                 Some(State::OfThread(state)) => {
-                    feed.base(&state, events);
+                    feed.untouched(&state, events);
                     None
                 }
                 None => None,

@@ -190,6 +190,13 @@ impl Feed {
         }
     }
 
+    /// Takes in the state of the thread whose run has never begun. Before its first checkpoint a
+    /// thread has no messages, and its state does not say so.
+    pub(super) fn untouched(&mut self, state: &str, out: &mut Vec<RunEvent>) {
+        let is_new = ThreadState::parse(state).is_some_and(|state| state.checkpoint_id.is_none());
+        self.base(if is_new { r#"{"values":{"messages":[]}}"# } else { state }, out);
+    }
+
     /// Takes in a state that was read instead of the stream.
     pub(super) fn checkpoint(&mut self, state: &str, out: &mut Vec<RunEvent>) {
         if let (Some(run), Some(values)) = (&mut self.parts.run, values(state)) {
