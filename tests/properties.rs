@@ -288,6 +288,60 @@ proptest! {
     }
 
     #[test]
+    fn who_joins_in_the_middle_ends_with_the_last_state_and_is_told_each_text_once(
+        script in generate::told(),
+        at in any::<(prop::sample::Index, prop::sample::Index)>(),
+        has_values in any::<bool>(),
+    ) {
+        // The state is read after the join, and before anything that came behind it.
+        let (joined, read) = (at.0.index(script.parts.len()), at.1.index(script.parts.len()));
+        let (joined, read) = (joined.min(read), joined.max(read));
+        let state = |parts: &[ScriptPart]| {
+            let values = parts.iter().rev().find(|part| part.event == "values");
+            let values = values.map_or("{}", |values| &values.data);
+            format!(r#"{{"values":{values},"next":[],"tasks":[]}}"#)
+        };
+        let base = state(&script.parts[..=read]);
+        let heard = script.parts[joined..].iter();
+        let heard: Vec<_> =
+            heard.filter(|part| has_values || part.event != "values").cloned().collect();
+
+        let mut translator = Translator::named("T", Some("R"), "r1").joined(has_values);
+        let mut events = Vec::new();
+        let based = ThreadState::parse(&base).unwrap();
+        translator.on_base(based.values.as_ref().unwrap(), &mut events);
+        let (bytes, mut scratch, mut decoder) =
+            (generate::bytes(&heard, false), String::new(), Decoder::new());
+        decoder.push(&bytes);
+        while let Some(frame) = decoder.next_frame().unwrap() {
+            translator.on_part(&Part::parse(&frame, &mut scratch), &mut events);
+        }
+        let last = state(&script.parts);
+        translator.on_state(&ThreadState::parse(&last).unwrap(), &mut events);
+        translator.on_end(StreamEnd::Succeeded, &mut events);
+
+        let told = told(&events);
+        prop_assert_eq!(is_legal(&told.events), Ok(()));
+        let streamed = judge::streamed_text(&told.events);
+        for (id, text) in &script.texts {
+            let streamed = streamed.get(id).map_or("", |text| text);
+            prop_assert!(streamed.is_empty() || streamed == text, "{id}: {streamed:?} of {text:?}");
+        }
+        let view = fold(&events);
+        let held = view.messages().iter().filter(|m| m.role != run::Role::Reasoning);
+        let held: Vec<_> = held.map(|message| (message.id.to_string(), message)).collect();
+        let ids: Vec<_> = held.iter().map(|(id, _)| id.clone()).collect();
+        prop_assert_eq!(ids, script.messages);
+        for (id, text) in &script.texts {
+            let message = held.iter().find(|(held, _)| held == id).unwrap().1;
+            let content = message.content.text();
+            prop_assert_eq!(&*content.decode(), text);
+        }
+        let state: Value = serde_json::from_str(view.state().unwrap().to_json().get()).unwrap();
+        prop_assert_eq!(state, script.state);
+    }
+
+    #[test]
     fn garbage_never_panics_and_its_stream_is_legal(
         bytes in prop::collection::vec(any::<u8>(), 0..200),
         capture in 0..CAPTURES.len(),

@@ -28,10 +28,19 @@ pub(super) enum BodyEnd {
 /// How a run ended, and what its thread came to.
 #[derive(Debug)]
 pub(super) struct Ending {
-    /// The thread's state as the server sends it, where it was needed and is this run's.
-    pub(super) state: Option<String>,
+    /// What there is to be told of it, where that was needed.
+    pub(super) state: Option<State>,
     /// The end.
     pub(super) end: StreamEnd,
+}
+
+/// A state as the server sends it.
+#[derive(Debug)]
+pub(super) enum State {
+    /// What the run came to.
+    OfRun(String),
+    /// What the thread holds, of a run that has never begun.
+    OfThread(String),
 }
 
 /// Asks how the run ended. One that was stopped through us ended by that, also where the server
@@ -53,7 +62,7 @@ pub(super) async fn ask(
     match status {
         RunStatus::Success => succeeded(upstream, thread_id, run_id, seen, end).await,
         RunStatus::Error if is_stopped && seen.error.is_none() => {
-            broken_off(upstream, thread_id, run_id, StreamEnd::Cancelled).await
+            broken_off(upstream, thread_id, run_id, seen, StreamEnd::Cancelled).await
         }
         RunStatus::Error => failed(upstream, thread_id, run_id, seen).await,
         RunStatus::Timeout => {
@@ -61,10 +70,10 @@ pub(super) async fn ask(
                 code: "timeout".to_owned(),
                 message: "LangGraph stopped the run at its time limit".to_owned(),
             };
-            broken_off(upstream, thread_id, run_id, StreamEnd::Failed(error)).await
+            broken_off(upstream, thread_id, run_id, seen, StreamEnd::Failed(error)).await
         }
         RunStatus::Interrupted => {
-            broken_off(upstream, thread_id, run_id, StreamEnd::Cancelled).await
+            broken_off(upstream, thread_id, run_id, seen, StreamEnd::Cancelled).await
         }
         RunStatus::Pending | RunStatus::Running => {
             lost(seen, why(&end, "the run goes on in LangGraph"))
@@ -106,7 +115,7 @@ async fn succeeded(
     if is_told && seen.is_whole && end == BodyEnd::Clean {
         return StreamEnd::Succeeded.into();
     }
-    let state = state_of(upstream, thread_id, run_id).await;
+    let state = state_of(upstream, thread_id, run_id, seen).await;
     if state.is_none() && end != BodyEnd::Clean {
         let then = "the run itself succeeded: load the thread to see its end";
         return lost(seen, why(&end, then));
@@ -115,21 +124,28 @@ async fn succeeded(
 }
 
 /// A run that is stopped may commit a step that its stream does not tell any more.
-async fn broken_off(upstream: &Client, thread_id: &str, run_id: &str, end: StreamEnd) -> Ending {
-    Ending { state: state_of(upstream, thread_id, run_id).await, end }
+async fn broken_off(
+    upstream: &Client,
+    thread_id: &str,
+    run_id: &str,
+    seen: &Seen,
+    end: StreamEnd,
+) -> Ending {
+    Ending { state: state_of(upstream, thread_id, run_id, seen).await, end }
 }
 
 /// The state that the run came to, if it can be read: the thread's, else, where a later run has
 /// changed that, the newest of the run's own in the history.
-async fn state_of(upstream: &Client, thread_id: &str, run_id: &str) -> Option<String> {
+async fn state_of(upstream: &Client, thread_id: &str, run_id: &str, seen: &Seen) -> Option<State> {
     let read = async {
-        match upstream.thread_state(thread_id).await? {
-            Some(state) if is_of(&state, run_id) => Ok(Some(state)),
-            Some(_) => upstream.last_state_of(thread_id, run_id).await,
-            None => Ok(None),
+        let Some(state) = upstream.thread_state(thread_id).await? else { return Ok(None) };
+        if is_of(&state, run_id) {
+            return Ok(Some(State::OfRun(state)));
         }
+        let own = upstream.last_state_of(thread_id, run_id).await?.map(State::OfRun);
+        Ok(own.or_else(|| (!seen.has_begun).then_some(State::OfThread(state))))
     };
-    read.await.unwrap_or_else(|error| {
+    read.await.unwrap_or_else(|error: Error| {
         tracing::warn!(thread_id, run_id, %error, "the state at a run's end was not read");
         None
     })
@@ -147,10 +163,14 @@ async fn failed(upstream: &Client, thread_id: &str, run_id: &str, seen: &Seen) -
         Some(error) => Some(error.clone()),
         None => error_of_thread(upstream, thread_id).await,
     };
-    let state = state_of(upstream, thread_id, run_id).await;
-    let end = match error.or_else(|| error_of_task(state.as_deref()?)) {
+    let state = state_of(upstream, thread_id, run_id, seen).await;
+    let own = match &state {
+        Some(State::OfRun(state)) => Some(&**state),
+        Some(State::OfThread(_)) | None => None,
+    };
+    let end = match error.or_else(|| error_of_task(own?)) {
         Some(error) => StreamEnd::Failed(error),
-        None if state.is_some() => StreamEnd::Cancelled,
+        None if own.is_some() => StreamEnd::Cancelled,
         None => StreamEnd::Failed(RunError::untold()),
     };
     Ending { state, end }

@@ -40,6 +40,8 @@ pub(super) struct Seen {
     pub(super) is_interrupted: bool,
     /// Whether the run was told from its beginning, its state included.
     pub(super) is_whole: bool,
+    /// Whether it has told anything.
+    pub(super) has_begun: bool,
     /// Why the run failed.
     pub(super) error: Option<RunError>,
 }
@@ -159,10 +161,17 @@ impl Feed {
         Ok(Progress::Done)
     }
 
-    /// The replay is over: "in doubt lose rather than double".
-    pub(super) fn caught_up(&mut self) {
-        if let Some(join) = &mut self.join {
-            join.doubtful = None;
+    /// Whether the last frame may have been a repeat.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.join.as_ref().is_some_and(|join| join.doubtful.is_some())
+    }
+
+    /// Nothing came right behind it: "in doubt lose rather than double".
+    pub(super) fn settle(&mut self) {
+        if let Some(join) = &mut self.join
+            && join.doubtful.take().is_some()
+        {
+            join.replay.was_repeat();
         }
     }
 
@@ -240,6 +249,7 @@ impl Feed {
             run_id: id.clone(),
             is_interrupted: translator.is_interrupted(),
             is_whole: self.join.as_ref().is_none_or(is_joined_whole),
+            has_begun: self.has_begun(),
             error: translator.error().cloned(),
         }
     }
