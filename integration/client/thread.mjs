@@ -44,7 +44,8 @@ export function ofClient(messages) {
     const content = textOf(message.content);
     if (role === "reasoning") {
       const owner = /^(.*):reasoning:\d+$/s.exec(id)?.[1] ?? messages.slice(index).find((next) => next.role === "assistant")?.id;
-      comparable.reasoning[owner] = (comparable.reasoning[owner] ?? "") + content;
+      // A snapshot cannot delete the last thought of a conversation: it is emptied.
+      if (content) comparable.reasoning[owner] = (comparable.reasoning[owner] ?? "") + content;
     } else if (role === "assistant") {
       const toolCalls = (message.toolCalls ?? []).map((call) => ({
         id: call.id,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::{Id, Message, Role, RunEvent, View};
-use crate::json::Json;
+use super::{Content, Id, Message, Role, RunEvent, View};
+use crate::json::{Json, TextBuf};
 use crate::langgraph;
 
 /// The messages of the thread's last known state, converted once each.
@@ -143,12 +143,30 @@ pub(super) fn call_id_of<'a>(wire: &'a str, message_id: &str) -> &'a str {
 /// Thoughts are the client's own where the conversation has none: a snapshot cannot delete them.
 pub(super) fn shows(held: &[Message], target: &[Message]) -> bool {
     let has_thoughts = target.iter().any(|message| message.role == Role::Reasoning);
+    if !has_thoughts && stray_thoughts(held, target).any(|stray| !stray.content.is_empty()) {
+        return false;
+    }
     let mut held = held.iter().filter(|message| has_thoughts || message.role != Role::Reasoning);
     target.iter().all(|message| held.next().is_some_and(|held| held.says_the_same(message)))
         && held.next().is_none()
 }
 
+/// The thoughts of messages that a conversation without thoughts does not hold, or not yet.
+fn stray_thoughts<'a>(
+    held: &'a [Message],
+    target: &'a [Message],
+) -> impl Iterator<Item = &'a Message> {
+    let is_there = |id: &str| target.iter().any(|message| *message.id == *id);
+    held.iter().filter(move |thought| {
+        let owner = thought.id.rsplit_once(":reasoning:").map(|(owner, _)| owner);
+        thought.role == Role::Reasoning && owner.is_some_and(|owner| !is_there(owner))
+    })
+}
+
 /// The snapshots that bring a client from `held` to `target`: none, one, or two.
+///
+/// A thought that no snapshot can delete, of a message that is not there, is emptied: the run may
+/// tell it yet, from its beginning, and otherwise nobody has thought it.
 ///
 /// "Position of already-known messages is not changed": a wrong order takes two snapshots, of the
 /// prefix on which both agree and then of the whole. A snapshot without thoughts leaves the
@@ -158,14 +176,21 @@ pub fn snapshots(held: &[Message], target: &[Message]) -> Vec<Vec<Message>> {
     if shows(held, target) {
         return Vec::new();
     }
-    let whole = || RunEvent::Messages(target.into());
-    let mut view = View::with(held.to_vec(), None);
-    view.apply(&whole());
-    if shows(view.messages(), target) {
-        return vec![target.to_vec()];
+    let mut whole = target.to_vec();
+    if !target.iter().any(|message| message.role == Role::Reasoning) {
+        whole.extend(stray_thoughts(held, target).map(|stray| {
+            let mut emptied = Message::new(Arc::clone(&stray.id), Role::Reasoning);
+            emptied.content = Content::Text(TextBuf::default());
+            emptied
+        }));
     }
-    let common = held.iter().zip(target).take_while(|(a, b)| a.id == b.id).count();
-    through(common, target)
+    let mut view = View::with(held.to_vec(), None);
+    view.apply(&RunEvent::Messages(whole.as_slice().into()));
+    if shows(view.messages(), target) {
+        return vec![whole];
+    }
+    let common = held.iter().zip(&whole).take_while(|(a, b)| a.id == b.id).count();
+    through(common, &whole)
 }
 
 /// The snapshots that bring any client to `target`, whatever it holds.

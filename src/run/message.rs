@@ -169,6 +169,15 @@ impl Content {
         }
     }
 
+    /// Whether it says nothing.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Absent => true,
+            Self::Text(text) => text.is_empty(),
+            Self::Parts(parts) => parts.is_empty(),
+        }
+    }
+
     /// The text of it, without its media.
     pub fn text(&self) -> Text {
         match self {
