@@ -42,6 +42,9 @@ pub enum Command {
     /// Read the configuration, reach each upstream, and say what is wrong.
     #[command(after_help = EXIT_CODES)]
     Check(Options),
+    /// Follow a thread in the terminal, through a gateway, until ctrl-c.
+    #[command(after_help = EXIT_CODES)]
+    Watch(Watch),
     /// Translate a recorded LangGraph stream from stdin to stdout.
     #[command(after_help = EXIT_CODES)]
     Translate(Translate),
@@ -103,6 +106,34 @@ pub struct Demo {
     /// Where the scripted LangGraph server listens [default: 127.0.0.1:0].
     #[arg(long, value_name = "ADDR")]
     pub langgraph_listen: Option<String>,
+}
+
+/// What to follow.
+#[derive(Args, Clone, Debug)]
+pub struct Watch {
+    /// The thread.
+    #[arg(value_name = "THREAD")]
+    pub thread_id: String,
+    /// The URL of the gateway [default: `http://127.0.0.1:8484`].
+    #[arg(long, env = "THREADWAY_GATEWAY", hide_env_values = true, value_name = "URL")]
+    pub gateway: Option<String>,
+    /// An agent of the thread's LangGraph server [default: the first that the gateway lists].
+    #[arg(long, value_name = "NAME")]
+    pub agent: Option<String>,
+    /// Print the events as they come, one JSON document a line.
+    #[arg(long)]
+    pub json: bool,
+    /// No colours; without it a terminal gets some.
+    #[arg(
+        long,
+        env = "NO_COLOR",
+        hide_env_values = true,
+        value_name = "VALUE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "1"
+    )]
+    pub no_color: Option<String>,
 }
 
 /// How to translate.

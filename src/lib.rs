@@ -22,16 +22,18 @@
 //!   state machine, the [`run::View`] its fold: what a client holds. It is the one source of
 //!   snapshots.
 //! - [`agui`]: the AG-UI wire: its events, its input, and the projection of a run.
-//! - [`upstream`]: LangGraph's API over HTTP. The only place that knows the HTTP client.
+//! - [`upstream`]: LangGraph's API over HTTP. The only place of the gateway that knows the HTTP
+//!   client.
 //! - [`agents`]: who can be run, under which names.
 //! - [`runs`]: the runs being read, from upstream's bytes to the events that each reader pulls.
 //! - [`server`]: connections, routes, bodies.
 //! - [`demo`]: a scripted LangGraph server. It is the other side of the wire, and shares no
 //!   understanding of LangGraph with the rest.
 //! - [`config`], [`cli`]: what the operator says. [`check`]: whether it will work.
+//! - [`watch`]: a client in the terminal. It too is the other side of the wire, AG-UI's.
 //!
 //! A module imports only from lower ranks: json, sse < langgraph < run < agui < upstream, demo <
-//! agents, runs < server < config, cli, check. Those up to agui are pure. `tests/tidy.rs` holds
+//! agents, runs < server < config, cli, check, watch. Those up to agui are pure. `tests/tidy.rs` holds
 //! both.
 //!
 //! # What always holds
@@ -61,3 +63,4 @@ pub mod runs;
 pub mod server;
 pub mod sse;
 pub mod upstream;
+pub mod watch;

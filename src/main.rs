@@ -16,6 +16,7 @@ use threadway::demo::{self, Demo, Pace};
 use threadway::runs::{self, Feed};
 use threadway::server::{self, Encoder, Limits, Wire};
 use threadway::upstream;
+use threadway::watch::{self, Format, Watch};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
             Command::Serve(options) => serve(&options, log.as_deref()),
             Command::Demo(args) => demo(&args, log.as_deref()),
             Command::Check(options) => check(&options, log.as_deref()),
+            Command::Watch(args) => watch(args, log.as_deref()),
             Command::Translate(args) => translate(&args, log.as_deref()),
         },
         Err(error) => Err(told(&error)),
@@ -234,6 +236,37 @@ fn stop_signal() -> io::Result<impl Future<Output = ()>> {
     Ok(async move {
         interrupt.recv().await;
     })
+}
+
+fn watch(args: cli::Watch, log: Option<&str>) -> Result<(), u8> {
+    let cli::Watch { thread_id, gateway, agent, json, no_color } = args;
+    let url = gateway.as_deref().unwrap_or(watch::DEFAULT_GATEWAY);
+    let gateway = url.parse().map_err(|expected: upstream::BaseUrlError| {
+        misused(format!("--gateway (THREADWAY_GATEWAY): `{url}` is not {expected}"))
+    })?;
+    for (place, name) in [("THREAD", Some(&thread_id)), ("--agent", agent.as_ref())] {
+        if name.is_some_and(|name| !watch::is_segment(name)) {
+            return Err(misused(format!("{place}: this is not a name")));
+        }
+    }
+    log_to_stderr(config::log_filter(log).map_err(misused)?);
+    let is_plain = no_color.is_some_and(|value| !value.is_empty());
+    let has_colours = !is_plain && io::stdout().is_terminal();
+    let format = if json { Format::Json } else { Format::Text { has_colours } };
+    let watch = Watch { gateway, agent, thread_id, format };
+    let runtime = runtime()?;
+    let watched = runtime.block_on(async {
+        let signal = stop_signal().map_err(failed)?;
+        tokio::select! {
+            () = signal => Ok(()),
+            watched = watch::watch(&watch, tokio::io::stdout(), |line| say(line)) => {
+                watched.map_err(failed)
+            }
+        }
+    });
+    // A write to who does not read may never end.
+    runtime.shutdown_background();
+    watched
 }
 
 fn translate(args: &cli::Translate, log: Option<&str>) -> Result<(), u8> {

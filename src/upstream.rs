@@ -1,4 +1,4 @@
-//! The LangGraph API over HTTP: the only file that names its HTTP client.
+//! The LangGraph API over HTTP: the only file of the gateway that names its HTTP client.
 //!
 //! Nothing is repeated here and no redirect is followed: a second POST would start a second run.
 //! Each answer is bounded in time and size, but for a run's stream, which may be silent for a

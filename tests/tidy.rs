@@ -30,6 +30,7 @@ const RANKS: &[(&str, u8)] = &[
     ("config", SHELL),
     ("cli", SHELL),
     ("check", SHELL),
+    ("watch", SHELL),
     ("main", SHELL),
 ];
 

@@ -51,10 +51,13 @@ impl Runs {
         server: Option<ServerKind>,
         thread_id: &str,
     ) -> Result<ThreadReader, Error> {
-        let Some(record) = live_run(upstream, thread_id).await? else {
-            let state = upstream.thread_state(thread_id).await?;
-            let run = at_rest(upstream, thread_id, state.as_deref()).await?;
-            return Ok(RunReader::from_here(run, Told::Nothing).into());
+        let record = match look(upstream, server, thread_id).await? {
+            Present::Live(record) => record,
+            Present::AtRest { last } => {
+                let state = upstream.thread_state(thread_id).await?;
+                let run = at_rest(upstream, thread_id, state.as_deref(), last.as_ref()).await?;
+                return Ok(RunReader::from_here(run, Told::Nothing).into());
+            }
         };
         let told = if record.status == RunStatus::Pending {
             Told::Prelude(prelude(upstream, thread_id, &record).await?)
@@ -80,16 +83,34 @@ impl Runs {
     }
 }
 
-/// The run that a client comes to see: the one that runs, else the next to have its turn.
-///
-/// A run that gets its turn between the first two lists is in neither.
-async fn live_run(upstream: &Client, thread_id: &str) -> Result<Option<RunRecord>, Error> {
-    for filter in [RunFilter::Running, RunFilter::Pending, RunFilter::Running] {
-        if let Some(oldest) = upstream.runs(thread_id, filter).await?.pop() {
-            return Ok(Some(oldest));
+/// What a client comes to see.
+enum Present {
+    /// The run that runs, else the next to have its turn.
+    Live(RunRecord),
+    AtRest {
+        /// The newest run that is over.
+        last: Option<RunRecord>,
+    },
+}
+
+/// Asks for what runs, then for what waits, then for all: a run that gets its turn between the
+/// first two is in neither.
+async fn look(
+    upstream: &Client,
+    server: Option<ServerKind>,
+    thread_id: &str,
+) -> Result<Present, Error> {
+    let any = RunFilter::Any { limit: follow::recent_runs(server) };
+    let mut last = None;
+    for filter in [RunFilter::Running, RunFilter::Pending, any] {
+        let runs = upstream.runs(thread_id, filter).await?;
+        let (live, over): (Vec<_>, Vec<_>) = runs.into_iter().partition(|r| r.status.is_live());
+        if let Some(oldest) = live.into_iter().next_back() {
+            return Ok(Present::Live(oldest));
         }
+        last = over.into_iter().next();
     }
-    Ok(None)
+    Ok(Present::AtRest { last })
 }
 
 /// What stands before a run that waits for its turn.
@@ -107,11 +128,12 @@ async fn prelude(upstream: &Client, thread_id: &str, record: &RunRecord) -> Resu
     Ok(Prelude { events, view: Box::new(view) })
 }
 
-/// A thread at rest, as a run that is over: "snapshot and finish".
+/// A thread at rest, after its last run, as a run that is over: "snapshot and finish".
 pub(super) async fn at_rest(
     upstream: &Client,
     thread_id: &str,
     body: Option<&str>,
+    last: Option<&RunRecord>,
 ) -> Result<Arc<Run>, Error> {
     let mut state = match body {
         Some(body) => Some(
@@ -120,12 +142,8 @@ pub(super) async fn at_rest(
         None => None,
     };
     let mut error = None;
-    // A run that was stopped or failed leaves its next nodes, as a static breakpoint does.
-    if let Some(state) = &mut state
-        && state.interrupts.is_empty()
-        && !state.next.is_empty()
-        && let Some(last) = last_run(upstream, thread_id).await?
-    {
+    if let (Some(state), Some(last)) = (&mut state, last) {
+        // A run that was stopped or failed leaves its next nodes, as a static breakpoint does.
         match last.status {
             RunStatus::Error | RunStatus::Timeout => {
                 error = ending::last_error(upstream, thread_id, body).await;
@@ -142,12 +160,6 @@ pub(super) async fn at_rest(
         feed.finish_with(state.as_ref(), StreamEnd::AtRest { error }, events);
     });
     Ok(Arc::new(run))
-}
-
-/// The thread's last run that is over.
-async fn last_run(upstream: &Client, thread_id: &str) -> Result<Option<RunRecord>, Error> {
-    let runs = upstream.runs(thread_id, RunFilter::Any { limit: follow::RECENT_RUNS }).await?;
-    Ok(runs.into_iter().find(|run| !run.status.is_live()))
 }
 
 // === impl ThreadReader ===

@@ -189,8 +189,11 @@ impl Driver {
                         if let Err(error) = self.push(&bytes).await {
                             break BodyEnd::Cut(error.to_string());
                         }
-                        if is_catching_up {
-                            let now = Instant::now();
+                        let now = Instant::now();
+                        if is_catching_up && now >= end_of_replay {
+                            self.caught_up();
+                            is_catching_up = false;
+                        } else if is_catching_up {
                             quiet.as_mut().reset(end_of_replay.min(now + QUIET));
                         }
                     }

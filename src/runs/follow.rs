@@ -33,7 +33,7 @@ pub(super) const FOLLOW_INTERVAL: Duration = Duration::from_secs(2);
 const FOLLOW_BYTES_PER_SECOND: u64 = 1_000_000;
 
 /// How many of the newest runs are looked at, for those that began and ended between two looks.
-pub(super) const RECENT_RUNS: usize = 20;
+const RECENT_RUNS: usize = 20;
 
 /// The same for the JavaScript server, which lists the oldest first: in a thread with more runs
 /// than these, one that was missed is told as a change of the state.
@@ -99,6 +99,8 @@ struct Watcher {
     /// The thread at rest as it was read last, and a digest of what was read: a checkpoint may get
     /// its questions after its id.
     rest: Option<(u64, Arc<Run>)>,
+    /// The newest run that is over.
+    last: Option<RunRecord>,
     /// When the state is to be read again.
     state_due: Instant,
     lifecycle: Lifecycle,
@@ -187,6 +189,7 @@ fn follower(
         bell,
         past: None,
         rest: None,
+        last: None,
         state_due: Instant::now(),
         lifecycle: Lifecycle::default(),
     };
@@ -316,10 +319,11 @@ impl Watcher {
         let bytes = body.as_deref().map_or(0, str::len) as u64;
         let pause = Duration::from_millis(bytes * 1000 / FOLLOW_BYTES_PER_SECOND);
         self.state_due = Instant::now() + pause.max(FOLLOW_INTERVAL);
-        let digest = digest(body.as_deref());
+        let last = self.last.as_ref();
+        let digest = digest(body.as_deref(), last);
         let rest = match self.rest.take() {
             Some((known, rest)) if known == digest => rest,
-            _ => at_rest(&self.upstream, &self.key.thread_id, body.as_deref()).await?,
+            _ => at_rest(&self.upstream, &self.key.thread_id, body.as_deref(), last).await?,
         };
         self.rest = Some((digest, Arc::clone(&rest)));
         {
@@ -335,14 +339,12 @@ impl Watcher {
 
     /// The oldest run that is over and was not shown, else the one that runs.
     async fn next_run(&mut self) -> Result<Option<RunRecord>, Error> {
-        let limit = match self.server {
-            Some(ServerKind::Python) => RECENT_RUNS,
-            Some(ServerKind::JavaScript) | None => RECENT_RUNS_OF_MANY,
-        };
+        let limit = recent_runs(self.server);
         let thread_id = &self.key.thread_id;
         let recent = self.upstream.runs(thread_id, RunFilter::Any { limit }).await?;
         let is_all = recent.len() < limit;
         let over = || recent.iter().filter(|run| !run.status.is_live());
+        self.last = over().next().cloned();
         match &mut self.past {
             None => self.past = Some(over().map(|run| run.id.clone()).collect()),
             Some(past) => {
@@ -401,9 +403,17 @@ impl Watcher {
     }
 }
 
-fn digest(body: Option<&str>) -> u64 {
+/// How many runs are to be asked for, so that the newest are among them.
+pub(super) fn recent_runs(server: Option<ServerKind>) -> usize {
+    match server {
+        Some(ServerKind::Python) => RECENT_RUNS,
+        Some(ServerKind::JavaScript) | None => RECENT_RUNS_OF_MANY,
+    }
+}
+
+fn digest(body: Option<&str>, last: Option<&RunRecord>) -> u64 {
     let mut hasher = DefaultHasher::new();
-    body.hash(&mut hasher);
+    (body, last.map(|run| &run.id)).hash(&mut hasher);
     hasher.finish()
 }
 

@@ -1,0 +1,76 @@
+//! Text from anywhere as a terminal may show it.
+
+use std::borrow::Cow;
+
+use crate::json::Text;
+
+/// How much of a value goes on a line.
+const LINE_CHARS: usize = 200;
+
+/// How much of a text is quoted.
+const QUOTE_CHARS: usize = 40;
+
+/// Decodes text behind the half of a surrogate pair that came before, and keeps back a half at
+/// its end.
+pub(super) fn decoded(text: &Text, half: &mut String) -> String {
+    let escaped = format!("{half}{}", text.escaped());
+    let whole = escaped.len() - cut_pair(&escaped);
+    let (whole, cut) = escaped.split_at_checked(whole).unwrap_or((&escaped, ""));
+    cut.clone_into(half);
+    Text::from_escaped(whole).decode().into_owned()
+}
+
+/// How long the first half of a surrogate pair at the end of escaped text is.
+fn cut_pair(escaped: &str) -> usize {
+    const LENGTH: usize = r"\ud83d".len();
+    let Some((before, tail)) =
+        escaped.len().checked_sub(LENGTH).and_then(|at| escaped.split_at_checked(at))
+    else {
+        return 0;
+    };
+    let unit = tail.strip_prefix("\\u").and_then(|hex| u16::from_str_radix(hex, 16).ok());
+    let is_half = unit.is_some_and(|unit| (0xD800..0xDC00).contains(&unit));
+    // A backslash that is escaped itself begins no escape.
+    let slashes = before.bytes().rev().take_while(|byte| *byte == b'\\').count();
+    if is_half && slashes % 2 == 0 { LENGTH } else { 0 }
+}
+
+/// Text without what would move the cursor, colour the terminal or ask it something: only line
+/// feeds and tabs stay.
+pub(super) fn harmless(text: &str) -> Cow<'_, str> {
+    let is_harmful = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    if !text.contains(is_harmful) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        if is_harmful(character) {
+            shown.extend(character.escape_default());
+        } else {
+            shown.push(character);
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// A value on one line, cut where it is long.
+pub(super) fn one_line(text: &str) -> Cow<'_, str> {
+    clipped(text, LINE_CHARS)
+}
+
+pub(super) fn quote(text: &str) -> String {
+    format!("\"{}\"", clipped(text.trim(), QUOTE_CHARS))
+}
+
+fn clipped(text: &str, limit: usize) -> Cow<'_, str> {
+    let end = text.char_indices().nth(limit).map(|(end, _)| end);
+    if end.is_none() && !text.contains(['\n', '\r']) {
+        return Cow::Borrowed(text);
+    }
+    let (kept, rest) = end.and_then(|end| text.split_at_checked(end)).unwrap_or((text, ""));
+    let mut line = kept.replace('\r', "\\r").replace('\n', "\\n");
+    if !rest.is_empty() {
+        line.extend([".. (", &rest.chars().count().to_string(), " more)"]);
+    }
+    Cow::Owned(line)
+}
