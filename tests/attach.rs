@@ -162,9 +162,14 @@ impl Gateway {
     }
 
     /// What a client is told of the thread at rest.
-    async fn at_rest(&self, input: &Value, script: impl AsyncFnOnce(&Self)) -> Vec<Value> {
+    async fn at_rest(
+        &self,
+        input: &Value,
+        last: Value,
+        script: impl AsyncFnOnce(&Self),
+    ) -> Vec<Value> {
         let script = async {
-            self.no_live_runs().await;
+            self.no_live_runs(last).await;
             script(self).await;
         };
         let (mut response, ()) = tokio::join!(self.connect(input), script);
@@ -192,8 +197,8 @@ async fn a_thread_at_rest_is_shown_to_those_who_do_not_hold_it_and_is_over() {
         // A client keeps the order that it has.
         (reversed, vec![messages(&[]), whole()]),
     ] {
-        let told =
-            gateway.at_rest(&input, async |gateway| gateway.state(Some(thread())).await).await;
+        let last = record("success", true, &[]);
+        let told = gateway.at_rest(&input, last, async |g| g.state(Some(thread())).await).await;
         let mut expected = vec![started("r1", None), state(&json!({"count": 1}))];
         expected.extend(shown);
         expected.push(finished("r1", "success"));
@@ -211,7 +216,7 @@ async fn nobody_knows_what_an_event_source_holds() {
         let mut thread = state_of(RUN, &counted(&["hi", "you"], 1));
         thread["checkpoint"] = checkpoint;
         let script = async {
-            gateway.no_live_runs().await;
+            gateway.no_live_runs(json!([])).await;
             gateway.state(Some(thread)).await;
         };
         let (mut response, ()) = tokio::join!(gateway.events(""), script);
@@ -242,7 +247,7 @@ async fn a_thread_that_is_not_there_is_told_as_nothing_and_not_made() {
     assert_eq!(response.rest().await, [started("r1", None), finished("r1", "success")]);
 
     let script = async {
-        gateway.no_live_runs().await;
+        gateway.no_live_runs(json!([])).await;
         gateway.state(None).await;
     };
     let (mut response, ()) = tokio::join!(gateway.events(""), script);
@@ -257,8 +262,8 @@ async fn the_questions_that_a_thread_waits_for_are_told_at_rest() {
     let mut thread = state_of(RUN, &counted(&["hi"], 1));
     thread["next"] = json!(["ask"]);
     thread["tasks"] = json!([{"id": "t", "interrupts": [{"id": "i", "value": "sure?"}]}]);
-    let told =
-        gateway.at_rest(&input(&["hi"]), async |gateway| gateway.state(Some(thread)).await).await;
+    let (input, last) = (input(&["hi"]), record("success", true, &[]));
+    let told = gateway.at_rest(&input, last, async |g| g.state(Some(thread)).await).await;
     let question = json!({"id": "i", "reason": "langgraph:interrupt", "message": "sure?",
                           "metadata": {"langgraph": {"value": "sure?"}}});
     assert_eq!(told[2]["outcome"], json!({"type": "interrupt", "interrupts": [question]}));
@@ -271,14 +276,26 @@ async fn nodes_that_would_run_next_are_a_breakpoint_unless_the_last_run_broke_of
         {"id": format!("{THREAD}:breakpoint"), "reason": "langgraph:breakpoint"}
     ]});
     let success = json!({"type": "success"});
-    for (status, outcome) in [("success", &breakpoint), ("interrupted", &success)] {
-        let gateway = Gateway::start().await;
-        let mut thread = state_of(RUN, &counted(&["hi"], 1));
-        thread["next"] = json!(["model"]);
+    let mut thread = state_of(RUN, &counted(&["hi"], 1));
+    thread["next"] = json!(["model"]);
+    let (python, javascript) = (Gateway::start().await, Gateway::javascript().await);
+    for (gateway, status, outcome) in [
+        (&python, "success", &breakpoint),
+        (&python, "interrupted", &success),
+        (&javascript, "success", &breakpoint),
+        // The JavaScript server's word for a run that was stopped.
+        (&javascript, "error", &success),
+    ] {
+        let mut runs = record(status, true, &[]);
+        // Who failed before that is of no account.
+        let earlier = json!({"run_id": "earlier", "status": "error", "created_at": "2026-11-21"});
+        runs.as_array_mut().unwrap().push(earlier);
         let input = input(&["hi"]);
-        let told = gateway.at_rest(&input, async |gateway| {
-            gateway.state(Some(thread)).await;
-            gateway.runs("limit=20", record(status, true, &[])).await;
+        let told = gateway.at_rest(&input, runs, async |gateway| {
+            gateway.state(Some(thread.clone())).await;
+            if status == "error" {
+                gateway.thread(json!({"status": "error"})).await;
+            }
         });
         let told = told.await;
         assert_eq!(told[2]["outcome"], *outcome, "{status}");
@@ -289,32 +306,26 @@ async fn nodes_that_would_run_next_are_a_breakpoint_unless_the_last_run_broke_of
 
 #[tokio::test]
 async fn why_the_last_run_failed_is_told_on_both_servers() {
-    let mut thread = state_of(RUN, &counted(&["hi"], 1));
-    thread["next"] = json!(["model"]);
-    let input = input(&["hi"]);
-    let boom = json!({"langgraph": {"error": {"code": "ValueError", "message": "boom"}}});
-
-    let python = Gateway::start().await;
-    let told = python.at_rest(&input, async |gateway| {
-        gateway.state(Some(thread.clone())).await;
-        gateway.runs("limit=20", record("error", true, &[])).await;
-        gateway.thread(json!({"error": {"error": "ValueError", "message": "boom"}})).await;
-    });
-    let told = told.await;
-    assert_eq!(told[2]["metadata"], boom);
-    assert_eq!(told[2]["outcome"], json!({"type": "success"}));
-
-    // With the task, as the graph library prints it.
-    thread["tasks"] = json!([{"id": "t", "error": r#"{"name":"ValueError","message":"boom"}"#}]);
-    let javascript = Gateway::javascript().await;
-    let told = javascript.at_rest(&input, async |gateway| {
-        gateway.state(Some(thread.clone())).await;
-        gateway.runs("limit=20", record("error", true, &[])).await;
-        gateway.thread(json!({"status": "error"})).await;
-    });
-    let told = told.await;
-    assert_eq!(told[2]["metadata"], boom);
-    assert_eq!(told[2]["outcome"], json!({"type": "success"}));
+    let (python, javascript) = (Gateway::start().await, Gateway::javascript().await);
+    let in_thread = json!({"error": {"error": "ValueError", "message": "boom"}});
+    // As the graph library prints it.
+    let in_task = json!([{"id": "t", "error": r#"{"name":"ValueError","message":"boom"}"#}]);
+    for (gateway, thread, tasks) in
+        [(&python, in_thread, json!([])), (&javascript, json!({"status": "error"}), in_task)]
+    {
+        let mut state = state_of(RUN, &counted(&["hi"], 1));
+        state["next"] = json!(["model"]);
+        state["tasks"] = tasks;
+        let (input, last) = (input(&["hi"]), record("error", true, &[]));
+        let told = gateway.at_rest(&input, last, async |gateway| {
+            gateway.state(Some(state)).await;
+            gateway.thread(thread).await;
+        });
+        let told = told.await;
+        let boom = json!({"langgraph": {"error": {"code": "ValueError", "message": "boom"}}});
+        assert_eq!(told[2]["metadata"], boom);
+        assert_eq!(told[2]["outcome"], json!({"type": "success"}));
+    }
 }
 
 // === a live run that is kept for replay ===
@@ -701,7 +712,7 @@ async fn a_run_that_gets_its_turn_between_two_lists_is_found() {
     let script = async {
         gateway.runs("status=running&limit=100", json!([])).await;
         gateway.runs("status=pending&limit=100", json!([])).await;
-        gateway.runs("status=running&limit=100", replayable()).await;
+        gateway.runs("limit=20", replayable()).await;
         gateway.join().await
     };
     let (mut response, _join) = tokio::join!(gateway.connect(&input), script);
@@ -818,7 +829,7 @@ async fn a_thread_that_cannot_be_looked_at_is_refused() {
         assert_eq!(refused(&mut response).await, expected);
     }
     let script = async {
-        gateway.no_live_runs().await;
+        gateway.no_live_runs(json!([])).await;
         gateway.upstream.next().await.answer(200, "text/plain", "<html>").await;
     };
     let (mut response, ()) = tokio::join!(gateway.connect(&input), script);
@@ -853,7 +864,7 @@ async fn scripts_get_a_line_for_each_event() {
         (events_request(accept, ""), "connect-C", 2),
     ] {
         let script = async {
-            gateway.no_live_runs().await;
+            gateway.no_live_runs(json!([])).await;
             gateway.state(Some(state_of(RUN, &counted(&["hi"], 1)))).await;
         };
         let (mut response, ()) =

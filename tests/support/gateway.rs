@@ -153,11 +153,12 @@ impl Gateway {
         get.json(200, &runs.to_string()).await;
     }
 
-    /// Answers what is asked for the thread's live runs: there are none.
-    pub(crate) async fn no_live_runs(&self) {
-        for status in ["running", "pending", "running"] {
+    /// Answers what is asked for the thread's runs by one who connects: none is live.
+    pub(crate) async fn no_live_runs(&self, over: Value) {
+        for status in ["running", "pending"] {
             self.runs(&format!("status={status}&limit=100"), json!([])).await;
         }
+        self.runs(&format!("limit={}", self.upstream.recent_runs()), over).await;
     }
 
     /// Waits until the gateway has seen all that was sent or closed so far: what is answered on

@@ -39,6 +39,12 @@ impl Upstream {
         Self { listener: TcpListener::bind("127.0.0.1:0").await.unwrap(), info }
     }
 
+    /// How many runs it is asked for, so that the newest are among them: a server for JavaScript
+    /// begins with the oldest.
+    pub(crate) fn recent_runs(&self) -> usize {
+        if self.info.contains("langgraph_js_version") { 100 } else { 20 }
+    }
+
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address())
     }
