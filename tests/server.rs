@@ -171,6 +171,9 @@ async fn what_a_stopped_run_has_committed_behind_its_stream_is_told() {
         let values = json!({"messages": [], "step": 3});
         let state = json!({"values": values, "next": ["n"], "metadata": {"run_id": run_id}});
         gateway.state(Some(state)).await;
+        if run_id != RUN {
+            gateway.history(json!([])).await;
+        }
         let body = response.body().await;
         let step = data(r#"{"type":"STATE_SNAPSHOT","snapshot":{"step":3}}"#);
         assert_eq!(body.contains(&step), is_told, "{body}");

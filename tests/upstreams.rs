@@ -331,6 +331,9 @@ async fn a_stream_without_its_end_is_made_up_for_by_the_state_of_its_run() {
         gateway.record("success").await;
         let state = json!({"values": values(&["hi", "you"]), "metadata": {"run_id": run_id}});
         gateway.state(Some(state)).await;
+        if !is_made_up_for {
+            gateway.history(json!([])).await;
+        }
         let body = response.body().await;
         if is_made_up_for {
             assert!(body.contains(r#"{"role":"assistant","id":"m1","content":"you"}"#), "{body}");

@@ -116,6 +116,13 @@ impl Gateway {
         })
     }
 
+    /// Answers the search for the states that the run has made.
+    pub(crate) async fn history(&self, states: Value) {
+        let post = self.upstream.expect(&format!("POST /threads/{THREAD}/history")).await;
+        assert_eq!(post.body, format!(r#"{{"limit":1,"metadata":{{"run_id":"{RUN}"}}}}"#));
+        post.json(200, &states.to_string()).await;
+    }
+
     /// Accepts the run.
     pub(crate) async fn stream(&self) -> Exchange {
         let mut post = self.upstream.expect(&format!("POST /threads/{THREAD}/runs/stream")).await;
