@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Installs what the integration tests need, starts real LangGraph servers and a threadway before each, runs one command, stops them.
 
-usage: servers.py [--python | --js | --demo] [--upstream-only] [--validate] COMMAND [ARG...]
+usage: servers.py [--python | --js | --demo] [--upstream-only] [--validate] [--copilot] [--chromium] COMMAND [ARG...]
 
 There are two LangGraph servers, one in Python and one in JavaScript; --python and --js start only that one, and --demo
 only the scripted one of `threadway demo`.
 COMMAND finds them in LANGGRAPH_URL and THREADWAY_URL, LANGGRAPH_JS_URL and THREADWAY_JS_URL, or DEMO_URL, with --demo
 a Python that has langgraph-sdk in LANGGRAPH_PYTHON, and with --validate one that has ag-ui-validate in VALIDATE_PYTHON.
+--copilot installs CopilotKit's client for it, --chromium a browser, whose path is in CHROMIUM.
 THREADWAY_BIN names a built binary; without it
 `cargo build --release` makes one. Everything installed or written lies in integration/.cache.
 """
@@ -31,6 +32,7 @@ LOGS = CACHE / "logs"
 PYTHON = HERE / "upstream" / "python"
 JS = HERE / "upstream" / "js"
 CLIENT = HERE / "client"
+COPILOT = HERE / "copilot"
 VALIDATE = HERE / "validate"
 
 LANGGRAPH_READY_SECONDS = 60.0  # 3 s on an idle machine, 24 s seen on a busy one
@@ -96,11 +98,31 @@ def install_node_modules(name: str, package: Path, directory: Path, options: tup
             [["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", *options]], before=copy)
 
 
-def install_client() -> None:
-    install_node_modules("client", CLIENT, CACHE / "client")
-    link = CLIENT / "node_modules"
+def install_client(package: Path) -> None:
+    name = package.name
+    install_node_modules(name, package, CACHE / name)
+    link = package / "node_modules"
     if not link.is_symlink():
-        link.symlink_to(Path("..") / ".cache" / "client" / "node_modules")
+        link.symlink_to(Path("..") / ".cache" / name / "node_modules")
+
+
+def install_chromium() -> str:
+    """The browser's path: the one that is named, else the one that is there, else Debian's."""
+    names = [os.environ["CHROMIUM"]] if "CHROMIUM" in os.environ else ["chromium", "chromium-browser", "google-chrome"]
+    if found := next(filter(None, map(shutil.which, names)), None):
+        return found
+    missing = f"there is no {' or '.join(names)}"
+    if "CHROMIUM" in os.environ or os.geteuid() != 0 or not shutil.which("apt-get"):
+        raise Failed(f"{missing}: install Chromium, or name one in CHROMIUM (with apt-get, and as root, this does it itself)")
+    log = LOGS / "install-chromium.log"
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    with step("install chromium"), log.open("w") as out:
+        for command in (["apt-get", "update"], ["apt-get", "install", "--yes", "--no-install-recommends", "chromium"]):
+            if subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out).returncode != 0:
+                raise Failed(f"{missing}, and `{' '.join(command[:2])}` failed", log)
+    if found := shutil.which("chromium"):
+        return found
+    raise Failed(f"{missing}, and Debian's package has none either", log)
 
 
 def install_validate() -> Path:
@@ -263,7 +285,7 @@ def show(log: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    options, names = {"--python", "--js", "--demo", "--upstream-only", "--validate"}, list(UPSTREAMS)
+    options, names = {"--python", "--js", "--demo", "--upstream-only", "--validate", "--copilot", "--chromium"}, list(UPSTREAMS)
     chosen = set()
     while arguments and arguments[0] in options:
         chosen.add(arguments.pop(0))
@@ -284,10 +306,14 @@ def main(arguments: list[str]) -> int:
         try:
             for log in LOGS.iterdir():
                 log.unlink()
-            install_client()
+            install_client(CLIENT)
             environment = dict(os.environ)
             if "--validate" in chosen:
                 environment["VALIDATE_PYTHON"] = str(install_validate())
+            if "--copilot" in chosen:
+                install_client(COPILOT)
+            if "--chromium" in chosen:
+                environment["CHROMIUM"] = install_chromium()
             binary = None if "--upstream-only" in chosen else build_threadway()
             if "--demo" in chosen:
                 environment["LANGGRAPH_PYTHON"] = str(install_langgraph() / "bin" / "python")

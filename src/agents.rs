@@ -28,8 +28,8 @@ pub const FACTS_TIMEOUT: Duration = Duration::from_secs(5);
 pub const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long an upstream may take to tell its agents: a person waits for the list, and the agents
-/// of the other upstreams with it.
-pub const LIST_TIMEOUT: Duration = Duration::from_secs(5);
+/// of the other upstreams with it. CopilotKit's client gives up on all of them after 5 s.
+pub const LIST_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The longest name that is looked for, in bytes: assistants go by UUIDs, graphs by words.
 const MAX_NAME_BYTES: usize = 256;

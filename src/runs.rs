@@ -121,7 +121,7 @@ impl Runs {
     ) -> RunReader {
         let RunStream { run_id, body } = stream;
         let feed = Feed::new(thread_id, run_id.as_deref(), Some(name));
-        let (run, bell) = self.0.open(thread_id, feed, Standing::Live);
+        let (run, bell) = self.0.open(thread_id, feed, Standing::Complete);
         let (owner, left) = match self.0.owners {
             OwnerPolicy::Continue => (None, None),
             OwnerPolicy::Cancel { grace } => {

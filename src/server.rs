@@ -7,12 +7,14 @@
 //! | `GET /agui/agent/{agent}/threads/{thread}/events` | the same for an `EventSource`, and later runs |
 //! | `POST /agui/agent/{agent}/stop/{thread}` | stop a thread's live run |
 //! | `GET /agui/info` | the agents, as CopilotKit's client reads them |
+//! | `POST /agui` | all of these, told apart by `method`, as CopilotKit's client asks on a single route |
 //! | `GET /healthz`, `GET /readyz` | alive; ready |
 
 mod agui;
 mod attach;
 mod body;
 mod connections;
+mod envelope;
 mod health;
 mod info;
 mod limits;
@@ -72,6 +74,8 @@ fn routes(gateway: Gateway) -> Router {
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/agui/info", get(info::info))
+        .route("/agui", post(envelope::envelope))
+        .route("/agui/", post(envelope::envelope))
         .route("/agui/agent/{agent}/run", post(agui::run))
         .route("/agui/agent/{agent}/connect", post(attach::connect))
         .route("/agui/agent/{agent}/threads/{thread}/events", get(attach::events))

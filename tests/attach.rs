@@ -478,7 +478,7 @@ async fn what_was_half_said_before_a_run_was_joined_is_shown_once_it_is_whole() 
     assert_eq!(told[1..], whole);
     assert_eq!(told[0], state(&json!({"count": 2})));
     // Who speaks now has begun since.
-    join.send(token_of(3, "m2", "four ")).await;
+    join.send(token_of(1, "m2", "four ")).await;
     assert_eq!(response.next(2).await, [start("m2"), says("m2", "four ")]);
 
     join.end().await;

@@ -423,8 +423,16 @@ async fn the_python_server_rings_and_is_looked_at_at_once() {
     followed.bell.send(part("lifecycle", &json!({"event": "running"}))).await;
     // The clock stands still.
     looked(&followed.gateway, json!([run("R1", "running"), run("R0", "success")]), None).await;
-    let _stream = join(&followed.gateway, "R1").await;
-    followed.is_told(&[begun("r1")]).await;
+    let mut stream = join(&followed.gateway, "R1").await;
+    stream.send([metadata("R1"), part("values", &held(2))].concat()).await;
+    stream.end().await;
+    record(&followed.gateway, "R1", "success").await;
+    followed.gateway.state(Some(at("C2", "R1", &held(2)))).await;
+    followed.is_told(&[begun("r1"), counts(2), over("r1")]).await;
+    // What it came to is compared at once, although the state was read just before.
+    let runs = json!([run("R1", "success"), run("R0", "success")]);
+    looked(&followed.gateway, runs, Some(&at("C2", "R1", &held(2)))).await;
+    followed.is_quiet().await;
 }
 
 #[tokio::test]

@@ -162,7 +162,10 @@ async fn a_failed_run_tells_why() {
 
 #[tokio::test]
 async fn what_a_stopped_run_has_committed_behind_its_stream_is_told() {
-    for (run_id, is_told) in [(RUN, true), ("another run, which began meanwhile", false)] {
+    // By the thread's state, else, where another run has changed that, by the history.
+    for (run_id, history, is_told) in
+        [(RUN, None, true), ("another", Some(true), true), ("another", Some(false), false)]
+    {
         let gateway = Gateway::start().await;
         let (mut response, mut run) = gateway.run().await;
         run.send(part("values", &json!({"messages": [], "step": 2}))).await;
@@ -171,8 +174,9 @@ async fn what_a_stopped_run_has_committed_behind_its_stream_is_told() {
         let values = json!({"messages": [], "step": 3});
         let state = json!({"values": values, "next": ["n"], "metadata": {"run_id": run_id}});
         gateway.state(Some(state)).await;
-        if run_id != RUN {
-            gateway.history(json!([])).await;
+        if let Some(is_kept) = history {
+            let own = json!({"values": values, "next": ["n"], "metadata": {"run_id": RUN}});
+            gateway.history(if is_kept { json!([own]) } else { json!([]) }).await;
         }
         let body = response.body().await;
         let step = data(r#"{"type":"STATE_SNAPSHOT","snapshot":{"step":3}}"#);

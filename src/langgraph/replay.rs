@@ -16,8 +16,19 @@ pub struct Replay {
     highest: Option<Cursor>,
     /// The frames that have the highest id.
     at_highest: Vec<u64>,
-    /// Of these, the ones that the block of repeats has not brought yet; `None` outside of it.
-    awaited: Option<Vec<u64>>,
+    block: Block,
+}
+
+/// Where the stream stands to the block of repeats, of which there is one at most.
+#[derive(Debug, Default)]
+enum Block {
+    /// It may come.
+    #[default]
+    Before,
+    /// It is there. Of the frames with the highest id these are still to come again.
+    Inside(Vec<u64>),
+    /// It was there.
+    Behind,
 }
 
 /// What a frame of a joined stream is.
@@ -28,7 +39,7 @@ pub enum Novelty {
     /// It came before.
     Repeat,
     /// It equals the one right before it, id included: a true pair of one millisecond, or a block
-    /// of repeats that is a single frame. If the store goes on behind it, it was a pair.
+    /// of repeats that is a single frame. If more comes right behind it, it was a pair.
     Doubtful,
 }
 
@@ -42,25 +53,40 @@ impl Replay {
     pub fn novelty(&mut self, frame: &Frame<'_>) -> Novelty {
         let Some(cursor) = frame.id.as_deref().and_then(cursor) else { return Novelty::New };
         if self.highest > Some(cursor) {
-            self.awaited.get_or_insert_with(|| self.at_highest.clone());
+            if matches!(self.block, Block::Before) {
+                self.block = Block::Inside(self.at_highest.clone());
+            }
             return Novelty::Repeat;
         }
         let digest = digest(frame);
         if self.highest < Some(cursor) {
             self.highest = Some(cursor);
             self.at_highest.clear();
-            self.awaited = None;
-        } else if let Some(awaited) = &mut self.awaited {
-            if let Some(at) = awaited.iter().position(|other| *other == digest) {
-                awaited.swap_remove(at);
-                return Novelty::Repeat;
+            if matches!(self.block, Block::Inside(_)) {
+                self.block = Block::Behind;
             }
-        } else if self.at_highest.last() == Some(&digest) {
-            self.at_highest.push(digest);
-            return Novelty::Doubtful;
+        }
+        let is_pair = self.at_highest.last() == Some(&digest);
+        match &mut self.block {
+            Block::Inside(awaited) => {
+                if let Some(at) = awaited.iter().position(|other| *other == digest) {
+                    awaited.swap_remove(at);
+                    return Novelty::Repeat;
+                }
+            }
+            Block::Before if is_pair => {
+                self.at_highest.push(digest);
+                return Novelty::Doubtful;
+            }
+            Block::Before | Block::Behind => {}
         }
         self.at_highest.push(digest);
         Novelty::New
+    }
+
+    /// A doubtful frame was the block.
+    pub fn was_repeat(&mut self) {
+        self.block = Block::Behind;
     }
 }
 
@@ -121,6 +147,13 @@ mod tests {
     fn equal_tokens_of_one_millisecond_are_real_elsewhere() {
         assert_eq!(novelties(&[("7-0", "a"), ("7-0", "b"), ("7-0", "a"), ("8-0", "a")]), "nnnn");
         assert_eq!(novelties(&[("7-0", "a"), ("7-0", "a"), ("8-0", "a")]), "ndn");
+    }
+
+    #[test]
+    fn there_is_one_block_of_repeats_and_no_doubt_behind_it() {
+        let frames =
+            [("7-0", "a"), ("8-0", "b"), ("7-0", "a"), ("8-0", "b"), ("9-0", "c"), ("9-0", "c")];
+        assert_eq!(novelties(&frames), "nnrrnn");
     }
 
     #[test]

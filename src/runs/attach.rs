@@ -12,6 +12,10 @@ use crate::langgraph::{RunRecord, RunStatus, ServerKind, ThreadState};
 use crate::run::{Outcome, RunEvent, StreamEnd};
 use crate::upstream::{Client, Error, RunFilter};
 
+/// How often a thread is looked at whose state was made by no run that is listed: one that began
+/// meanwhile is listed next time, one too old to be listed never is.
+const MAX_LOOKS: u32 = 2;
+
 /// Reads a thread: a run, or a thread at rest; and then, if it follows, all that comes.
 #[derive(Debug)]
 pub struct ThreadReader {
@@ -53,8 +57,7 @@ impl Runs {
     ) -> Result<ThreadReader, Error> {
         let record = match look(upstream, server, thread_id).await? {
             Present::Live(record) => record,
-            Present::AtRest { last } => {
-                let state = upstream.thread_state(thread_id).await?;
+            Present::AtRest { state, last } => {
                 let run = at_rest(upstream, thread_id, state.as_deref(), last.as_ref()).await?;
                 return Ok(RunReader::from_here(run, Told::Nothing).into());
             }
@@ -88,29 +91,40 @@ enum Present {
     /// The run that runs, else the next to have its turn.
     Live(RunRecord),
     AtRest {
+        state: Option<String>,
         /// The newest run that is over.
         last: Option<RunRecord>,
     },
 }
 
-/// Asks for what runs, then for what waits, then for all: a run that gets its turn between the
-/// first two is in neither.
+/// Looks at a thread: at what runs, then at what waits, then at all, since a run that gets its turn
+/// between the first two is in neither; and then at its state, which a run may have made that is
+/// younger than all of these.
 async fn look(
     upstream: &Client,
     server: Option<ServerKind>,
     thread_id: &str,
 ) -> Result<Present, Error> {
     let any = RunFilter::Any { limit: follow::recent_runs(server) };
-    let mut last = None;
-    for filter in [RunFilter::Running, RunFilter::Pending, any] {
-        let runs = upstream.runs(thread_id, filter).await?;
-        let (live, over): (Vec<_>, Vec<_>) = runs.into_iter().partition(|r| r.status.is_live());
-        if let Some(oldest) = live.into_iter().next_back() {
-            return Ok(Present::Live(oldest));
+    let mut seen = (None, Vec::new());
+    for _ in 0..MAX_LOOKS {
+        for filter in [RunFilter::Running, RunFilter::Pending, any] {
+            let runs = upstream.runs(thread_id, filter).await?;
+            let (live, over): (Vec<_>, Vec<_>) = runs.into_iter().partition(|r| r.status.is_live());
+            if let Some(oldest) = live.into_iter().next_back() {
+                return Ok(Present::Live(oldest));
+            }
+            seen.1 = over;
         }
-        last = over.into_iter().next();
+        seen.0 = upstream.thread_state(thread_id).await?;
+        let state = seen.0.as_deref().and_then(ThreadState::parse);
+        let made_by = state.and_then(|state| state.run_id);
+        if made_by.is_none_or(|id| seen.1.iter().any(|run| run.id == *id)) {
+            break;
+        }
     }
-    Ok(Present::AtRest { last })
+    let (state, over) = seen;
+    Ok(Present::AtRest { state, last: over.into_iter().next() })
 }
 
 /// What stands before a run that waits for its turn.

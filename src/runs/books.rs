@@ -36,6 +36,8 @@ pub(super) struct Books {
 /// How the books stand to the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
+    /// They have been kept from the run's beginning.
+    Complete,
     /// What has passed is still being replayed.
     CatchingUp,
     /// They say what the run says.
@@ -72,7 +74,7 @@ impl Run {
         feed: Feed,
         end: impl FnOnce(&mut Feed, &mut Vec<RunEvent>),
     ) -> Self {
-        let run = Self::new(thread_id, feed, 0, Standing::Live, Weak::new());
+        let run = Self::new(thread_id, feed, 0, Standing::Complete, Weak::new());
         {
             let mut books = run.books();
             let mut events = Vec::new();
@@ -149,13 +151,13 @@ impl Books {
 
     /// Whether a newcomer can be told the run as it stands.
     pub(super) fn can_be_told(&self) -> bool {
-        self.end.is_some() || (self.standing == Standing::Live && self.is_known())
+        self.end.is_some() || (self.standing != Standing::CatchingUp && self.is_known())
     }
 
     /// Whether a newcomer gets the run from its beginning, which is all there is: the run speaks,
     /// and has not told its conversation yet.
     pub(super) fn must_be_told_from_the_start(&self) -> bool {
-        self.standing == Standing::Live && !self.is_known() && self.log.is_whole()
+        self.standing == Standing::Complete && !self.is_known() && self.log.is_whole()
     }
 
     /// Whether the run's conversation is known; where none comes, as of a graph without messages,

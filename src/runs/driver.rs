@@ -176,6 +176,7 @@ impl Driver {
         let end_of_replay = Instant::now() + CATCH_UP;
         let mut quiet = pin!(tokio::time::sleep_until(end_of_replay));
         let mut is_catching_up = self.run.books().standing == Standing::CatchingUp;
+        let mut is_in_doubt = false;
         let end = loop {
             tokio::select! {
                 biased;
@@ -193,24 +194,20 @@ impl Driver {
                         if is_catching_up && now >= end_of_replay {
                             self.caught_up();
                             is_catching_up = false;
-                        } else if is_catching_up {
-                            quiet.as_mut().reset(end_of_replay.min(now + QUIET));
+                        }
+                        is_in_doubt = self.run.books().feed.is_in_doubt();
+                        if is_catching_up || is_in_doubt {
+                            quiet.as_mut().reset(now + QUIET);
                         }
                     }
                     Ok(None) => break BodyEnd::Clean,
                     Err(error) => break BodyEnd::Cut(error.to_string()),
                 },
-                () = &mut quiet, if is_catching_up => {
-                    let has_begun = self.run.books().feed.has_begun();
-                    let is_pending = joined.is_some_and(|run| run.status == RunStatus::Pending);
-                    if has_begun || !is_pending {
-                        if !has_begun {
-                            self.base().await;
-                        }
-                        self.caught_up();
-                        is_catching_up = false;
-                    } else {
-                        // Whoever waits for the run's turn was told what there is.
+                () = &mut quiet, if is_catching_up || is_in_doubt => {
+                    self.run.books().feed.settle();
+                    is_in_doubt = false;
+                    if is_catching_up {
+                        is_catching_up = !self.has_caught_up(joined).await;
                         quiet.as_mut().reset(Instant::now() + CATCH_UP);
                     }
                 }
@@ -223,6 +220,19 @@ impl Driver {
             }
             (end, _) => end,
         })
+    }
+
+    /// After a silence the run's readers can be told what there is, unless the run has yet to have
+    /// its turn: who waits for that was told what stands before it.
+    async fn has_caught_up(&self, joined: Option<&RunRecord>) -> bool {
+        if !self.run.books().feed.has_begun() {
+            if joined.is_some_and(|run| run.status == RunStatus::Pending) {
+                return false;
+            }
+            self.base().await;
+        }
+        self.caught_up();
+        true
     }
 
     /// Asks for the run's status, and for what it has committed, until it is over.
@@ -308,10 +318,7 @@ impl Driver {
     }
 
     fn caught_up(&self) {
-        let mut books = self.run.books();
-        books.feed.caught_up();
-        books.standing = Standing::Live;
-        drop(books);
+        self.run.books().standing = Standing::Live;
         self.bell.send_replace(());
     }
 
@@ -320,7 +327,7 @@ impl Driver {
             let own = match state {
                 Some(State::OfRun(state)) => Some(state),
                 Some(State::OfThread(state)) => {
-                    feed.base(&state, events);
+                    feed.untouched(&state, events);
                     None
                 }
                 None => None,

@@ -161,10 +161,17 @@ impl Feed {
         Ok(Progress::Done)
     }
 
-    /// The replay is over: "in doubt lose rather than double".
-    pub(super) fn caught_up(&mut self) {
-        if let Some(join) = &mut self.join {
-            join.doubtful = None;
+    /// Whether the last frame may have been a repeat.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.join.as_ref().is_some_and(|join| join.doubtful.is_some())
+    }
+
+    /// Nothing came right behind it: "in doubt lose rather than double".
+    pub(super) fn settle(&mut self) {
+        if let Some(join) = &mut self.join
+            && join.doubtful.take().is_some()
+        {
+            join.replay.was_repeat();
         }
     }
 
@@ -181,6 +188,13 @@ impl Feed {
         if let (Some(run), Some(values)) = (&mut self.parts.run, values(state)) {
             run.translator.on_base(&values, out);
         }
+    }
+
+    /// Takes in the state of the thread whose run has never begun. Before its first checkpoint a
+    /// thread has no messages, and its state does not say so.
+    pub(super) fn untouched(&mut self, state: &str, out: &mut Vec<RunEvent>) {
+        let is_new = ThreadState::parse(state).is_some_and(|state| state.checkpoint_id.is_none());
+        self.base(if is_new { r#"{"values":{"messages":[]}}"# } else { state }, out);
     }
 
     /// Takes in a state that was read instead of the stream.

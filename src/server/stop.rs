@@ -25,10 +25,20 @@ pub(super) async fn stop(
 ) -> Result<Response, Reject> {
     let (parts, body) = request.into_parts();
     let body = read_body(&parts.headers, body, MAX_BODY_BYTES).await?;
-    let wanted = wanted_run(&body)?;
-    let agent = gateway.agents.find(&name).map_err(|error| Reject::unknown_agent(&error))?;
-    let thread = Thread::of(&client_thread);
-    let stopped = stop_run(&gateway, &agent.upstream, &thread.id, wanted.as_deref()).await;
+    stop_thread(&gateway, &name, &client_thread, &body).await
+}
+
+/// Stops the live run of a thread that the client calls so.
+pub(super) async fn stop_thread(
+    gateway: &Gateway,
+    name: &str,
+    client_thread: &str,
+    body: &[u8],
+) -> Result<Response, Reject> {
+    let wanted = wanted_run(body)?;
+    let agent = gateway.agents.find(name).map_err(|error| Reject::unknown_agent(&error))?;
+    let thread = Thread::of(client_thread);
+    let stopped = stop_run(gateway, &agent.upstream, &thread.id, wanted.as_deref()).await;
     let answer = if let Some(run_id) = stopped.map_err(|error| Reject::from(&error))? {
         tracing::info!(agent = name, thread_id = thread.id, run_id, "run stopped");
         // What CopilotKit's client shows of it.

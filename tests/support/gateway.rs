@@ -116,10 +116,10 @@ impl Gateway {
         })
     }
 
-    /// Answers the search for the states that the run has made.
+    /// Answers the search for the last state of the run.
     pub(crate) async fn history(&self, states: Value) {
         let post = self.upstream.expect(&format!("POST /threads/{THREAD}/history")).await;
-        assert_eq!(post.body, format!(r#"{{"limit":1,"metadata":{{"run_id":"{RUN}"}}}}"#));
+        assert_eq!(post.body, json!({"limit": 1, "metadata": {"run_id": RUN}}).to_string());
         post.json(200, &states.to_string()).await;
     }
 
