@@ -216,7 +216,7 @@ async fn nobody_knows_what_an_event_source_holds() {
         let mut thread = state_of(RUN, &counted(&["hi", "you"], 1));
         thread["checkpoint"] = checkpoint;
         let script = async {
-            gateway.no_live_runs(json!([])).await;
+            gateway.no_live_runs(record("success", true, &[])).await;
             gateway.state(Some(thread)).await;
         };
         let (mut response, ()) = tokio::join!(gateway.events(""), script);
@@ -721,6 +721,34 @@ async fn a_run_that_gets_its_turn_between_two_lists_is_found() {
     assert_eq!(response.next(1).await, [started("r9", Some(RUN))]);
 }
 
+#[tokio::test]
+async fn a_run_that_has_changed_the_state_and_is_not_listed_is_looked_for_once_more() {
+    let gateway = Gateway::start().await;
+    let input = input(&[]);
+    let thread = || state_of(RUN, &counted(&["hi"], 1));
+    // It began behind the lists.
+    let script = async {
+        gateway.no_live_runs(json!([])).await;
+        gateway.state(Some(thread())).await;
+        gateway.runs("status=running&limit=100", replayable()).await;
+        gateway.join().await
+    };
+    let (mut response, _join) = tokio::join!(gateway.connect(&input), script);
+    assert_eq!(response.next(1).await, [started("r9", Some(RUN))]);
+    // It is too old to be listed, or of another thread.
+    let script = async {
+        for _ in 0..2 {
+            gateway.no_live_runs(json!([])).await;
+            gateway.state(Some(thread())).await;
+        }
+    };
+    let (mut response, ()) = tokio::join!(gateway.connect(&input), script);
+    let whole = messages(&[("m0", "hi")]);
+    let expected =
+        [started("r1", None), state(&json!({"count": 1})), whole, finished("r1", "success")];
+    assert_eq!(response.rest().await, expected);
+}
+
 // === how a run ends ===
 
 #[tokio::test]
@@ -864,7 +892,7 @@ async fn scripts_get_a_line_for_each_event() {
         (events_request(accept, ""), "connect-C", 2),
     ] {
         let script = async {
-            gateway.no_live_runs(json!([])).await;
+            gateway.no_live_runs(record("success", true, &[])).await;
             gateway.state(Some(state_of(RUN, &counted(&["hi"], 1)))).await;
         };
         let (mut response, ()) =
