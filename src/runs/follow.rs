@@ -445,6 +445,6 @@ impl Lifecycle {
             }
         }
         self.stream = None;
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
