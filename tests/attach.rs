@@ -20,6 +20,9 @@ use threadway::server::Limits;
 /// After how long a silence a replay is taken for over.
 const QUIET: Duration = Duration::from_millis(10);
 
+/// How long a replay may take before its readers are told what there is.
+const CATCH_UP: Duration = Duration::from_secs(2);
+
 /// How often a run is asked for its status that is not joined.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -454,6 +457,51 @@ async fn an_equal_pair_is_taken_for_a_repeat_only_where_the_replay_ends_with_it(
         assert_eq!(response.next(3).await[1..], present);
         join.send(kept("11-0", &token("m1", "!"))).await;
         assert_eq!(response.next(1).await, [says("m1", "!")]);
+    }
+}
+
+#[tokio::test]
+async fn of_equal_pairs_one_at_most_is_taken_for_the_block_of_repeats() {
+    let gateway = Gateway::start().await;
+    let clock = HeldClock::pause();
+    let (mut response, mut join) = gateway.joined(replayable()).await;
+    let values = kept("8-0", &part("values", &values(&["hi"])));
+    join.send([kept("7-0", &metadata()), values, kept("9-0", &token("m1", "x"))].concat()).await;
+    gateway.settled().await;
+    clock.advance(QUIET).await;
+    response.next(3).await;
+    // A server may be late with a block that is a single frame.
+    join.send(kept("10-0", &token("m1", "y")).repeat(2)).await;
+    assert_eq!(response.next(1).await, [says("m1", "y")]);
+    gateway.settled().await;
+    clock.advance(QUIET).await;
+    join.send(kept("11-0", &token("m1", "z")).repeat(2)).await;
+    assert_eq!(response.next(2).await, [says("m1", "z"), says("m1", "z")]);
+}
+
+#[tokio::test]
+async fn a_run_that_never_falls_silent_is_told_after_two_seconds() {
+    let gateway = Gateway::start().await;
+    let clock = HeldClock::pause();
+    let (mut response, mut join) = gateway.joined(replayable()).await;
+    join.send([metadata(), part("values", &values(&["hi"]))].concat()).await;
+    let mut passed = Duration::ZERO;
+    let mut text = String::new();
+    while passed <= CATCH_UP {
+        join.send(token("m1", "x")).await;
+        text.push('x');
+        gateway.settled().await;
+        clock.advance(QUIET / 2).await;
+        passed += QUIET / 2;
+    }
+    let told = response.next(3).await;
+    assert_eq!(told[2], start("m1"));
+    // The clock is a little ahead of what was added up.
+    let shown = told[1]["messages"][1]["content"].as_str().unwrap();
+    let rest = text.strip_prefix(shown).unwrap();
+    assert!(rest.len() < text.len() / 4, "{} of {}", rest.len(), text.len());
+    for _ in rest.chars() {
+        assert_eq!(response.next(1).await, [says("m1", "x")]);
     }
 }
 
