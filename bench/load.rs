@@ -1,8 +1,8 @@
 //! The gateway under load, beside a bare pass-through of the same bytes: CPU, latency,
 //! throughput, memory; and whether all that the upstream said has come.
 //!
-//! `cargo bench --bench load`; with `-- --quick` only the last, with `-- --endure` what is left
-//! after many runs. `bench/README.md` tells more.
+//! `cargo bench --bench load`; with `-- --quick` only the last, with `-- --join` who joins runs of
+//! others, with `-- --endure` what is left after many runs. `bench/README.md` tells more.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "its output is its purpose")]
 #![expect(clippy::expect_used, reason = "a broken input must stop it")]
@@ -13,6 +13,10 @@ mod client;
 mod endure;
 #[path = "load/floor.rs"]
 mod floor;
+#[path = "load/join.rs"]
+mod join;
+#[path = "load/kept.rs"]
+mod kept;
 #[path = "load/listen.rs"]
 mod listen;
 #[path = "load/process.rs"]
@@ -27,8 +31,6 @@ mod table;
 mod text;
 #[path = "load/upstream.rs"]
 mod upstream;
-#[path = "load/watched.rs"]
-mod watched;
 
 use std::env;
 use std::net::SocketAddr;
@@ -52,6 +54,7 @@ const FULL: Sizes = Sizes {
     idle_runs: 1_000,
     viewers: 1_000,
     starts: 50,
+    joins: None,
 };
 
 /// Enough to see that nothing is lost.
@@ -64,7 +67,13 @@ const QUICK: Sizes = Sizes {
     idle_runs: 200,
     viewers: 200,
     starts: 5,
+    joins: Some(join::Sizes { joiners: 100, late_tokens: 5_000, rest: Duration::ZERO }),
 };
+
+/// How often it is measured who joins, and with what.
+const JOIN_ROUNDS: usize = 5;
+const JOINS: join::Sizes =
+    join::Sizes { joiners: 1_000, late_tokens: 100_000, rest: Duration::from_secs(8) };
 
 /// Gives this process and its children as many file descriptors as it may have: a thousand
 /// viewers need two thousand in the gateway.
@@ -77,13 +86,13 @@ fn main() -> ExitCode {
     let done = match &*arguments {
         ["upstream"] => block_on(upstream::run()),
         ["floor", upstream] => at(upstream, floor::run),
-        ["watched", upstream] => at(upstream, watched::run),
         ["endure"] => block_on(endure::run()),
-        ["measure"] => block_on(measure(FULL)),
-        ["measure", "--quick"] => block_on(measure(QUICK)),
-        [] | ["--quick"] => Err(again("measure", &arguments)),
+        ["measure"] => block_on(measure(|bench| bench.run(FULL))),
+        ["measure", "--quick"] => block_on(quick()),
+        ["measure", "--join"] => block_on(measure(|bench| bench.run_joins(JOIN_ROUNDS, JOINS))),
+        [] | ["--quick" | "--join"] => Err(again("measure", &arguments)),
         ["--endure"] => Err(again("endure", &[])),
-        _ => Err("expected nothing, --quick or --endure".into()),
+        _ => Err("expected nothing, --quick, --join or --endure".into()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -125,21 +134,29 @@ fn block_on(role: impl Future<Output = Result<(), Fault>>) -> Result<(), Fault> 
     Runtime::new()?.block_on(role)
 }
 
+/// Only looks whether all comes.
+async fn quick() -> Result<(), Fault> {
+    measure(|bench| bench.run(QUICK)).await?;
+    println!("One short round: the figures are no measurement.");
+    Ok(())
+}
+
 /// Measures, and prints the table. However it ends, the processes end with it.
-async fn measure(sizes: Sizes) -> Result<(), Fault> {
+async fn measure<F>(scenarios: impl FnOnce(Bench) -> F) -> Result<(), Fault>
+where
+    F: Future<Output = Result<Outcome, Fault>>,
+{
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let bench = Bench::new(sizes)?;
     let outcome = tokio::select! {
-        outcome = Box::pin(bench.run()) => outcome?,
+        outcome = Box::pin(scenarios(Bench::new()?)) => outcome?,
         _ = terminate.recv() => return Err("stopped".into()),
         _ = interrupt.recv() => return Err("stopped".into()),
     };
-    let Outcome { figures, runs, tokens } = outcome;
+    let Outcome { figures, runs, joins, tokens } = outcome;
     println!("{figures}");
-    println!("{runs} runs with {tokens} tokens: each came once, in order and to its end.");
-    if sizes.rounds == 1 {
-        println!("One short round: the figures are no measurement.");
-    }
+    println!(
+        "{runs} runs, {joins} joins, {tokens} tokens: each came once, in order and to its end."
+    );
     Ok(())
 }

@@ -8,8 +8,7 @@ only the scripted one of `threadway demo`.
 COMMAND finds them in LANGGRAPH_URL and THREADWAY_URL, LANGGRAPH_JS_URL and THREADWAY_JS_URL, or DEMO_URL, with --demo
 a Python that has langgraph-sdk in LANGGRAPH_PYTHON, and with --validate one that has ag-ui-validate in VALIDATE_PYTHON.
 --copilot installs CopilotKit's client for it, --chromium a browser, whose path is in CHROMIUM.
-THREADWAY_BIN names a built binary; without it
-`cargo build --release` makes one. Everything installed or written lies in integration/.cache.
+THREADWAY_BIN names a built binary; without it `cargo build --release` makes one, and COMMAND finds it there. Everything installed or written lies in integration/.cache.
 """
 
 import contextlib
@@ -315,6 +314,8 @@ def main(arguments: list[str]) -> int:
             if "--chromium" in chosen:
                 environment["CHROMIUM"] = install_chromium()
             binary = None if "--upstream-only" in chosen else build_threadway()
+            if binary:
+                environment["THREADWAY_BIN"] = str(binary)
             if "--demo" in chosen:
                 environment["LANGGRAPH_PYTHON"] = str(install_langgraph() / "bin" / "python")
                 environment["DEMO_URL"] = start_demo(processes, binary)

@@ -23,7 +23,7 @@ pub use event::{ModelEvent, ProtocolEvent};
 pub use message::{CallChunk, Kind, Message, WholeCall};
 pub use origin::{Mutes, Origin};
 pub use record::{Assistant, InputKeys, RunRecord, RunStatus, ServerInfo, ServerKind};
-pub use replay::{Novelty, Replay};
+pub use replay::Replay;
 pub use request::{RunRequest, Start};
 pub use thread::ThreadState;
 

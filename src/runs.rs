@@ -119,7 +119,7 @@ impl Runs {
         name: &str,
         stream: RunStream,
     ) -> RunReader {
-        let RunStream { run_id, body } = stream;
+        let RunStream { run_id, date: _, body } = stream;
         let feed = Feed::new(thread_id, run_id.as_deref(), Some(name));
         let (run, bell) = self.0.open(thread_id, feed, Standing::Complete);
         let (owner, left) = match self.0.owners {

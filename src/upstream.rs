@@ -8,12 +8,12 @@ mod error;
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use reqwest::header::{
-    CONTENT_LOCATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION,
+    CONTENT_LOCATION, CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, LOCATION,
 };
 use reqwest::{Method, RequestBuilder, Response, Url};
 use serde::Serialize;
@@ -107,6 +107,8 @@ pub struct SetupError(String);
 pub struct RunStream {
     /// LangGraph's id of the run, where the response's headers tell it.
     pub run_id: Option<String>,
+    /// When the server answered, in milliseconds of its clock, to the second.
+    pub date: Option<u64>,
     /// The stream.
     pub body: Body,
 }
@@ -407,7 +409,8 @@ async fn streamed(request: RequestBuilder) -> Result<RunStream, Error> {
     if !content_type.trim_start().to_ascii_lowercase().starts_with("text/event-stream") {
         return Err(Error::NotAnEventStream { content_type: content_type.to_owned() });
     }
-    Ok(RunStream { run_id: run_id(response.headers()), body: Body(response.into()) })
+    let (run_id, date) = (run_id(response.headers()), date(response.headers()));
+    Ok(RunStream { run_id, date, body: Body(response.into()) })
 }
 
 /// Reads one bounded answer to its end.
@@ -468,6 +471,11 @@ fn run_id(headers: &HeaderMap) -> Option<String> {
     let mut segments = location.split(['/', '?']);
     segments.find(|segment| *segment == "runs")?;
     segments.next().filter(|id| !id.is_empty()).map(str::to_owned)
+}
+
+fn date(headers: &HeaderMap) -> Option<u64> {
+    let date = httpdate::parse_http_date(header(headers, &DATE)?).ok()?;
+    u64::try_from(date.duration_since(UNIX_EPOCH).ok()?.as_millis()).ok()
 }
 
 fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_LOCATION, CONTENT_TYPE, HOST};
-use http::{HeaderMap, Request, StatusCode};
+use http::{HeaderMap, Request, StatusCode, request};
 use http_body_util::{BodyExt, Full};
 use hyper::Response;
 use hyper::body::Incoming;
@@ -50,6 +50,8 @@ pub(crate) struct Progress {
     pub(crate) started: AtomicUsize,
     /// How many have brought a token.
     pub(crate) speaking: AtomicUsize,
+    /// How many of those that joined a run are where it is.
+    pub(crate) live: AtomicUsize,
     /// How many tokens came.
     pub(crate) tokens: AtomicU64,
     /// How often a stream that had fallen behind was told all so far.
@@ -64,6 +66,39 @@ pub(crate) struct Heard {
     pub(crate) latencies: Vec<u64>,
 }
 
+/// A run to join.
+#[derive(Clone)]
+pub(crate) struct Live {
+    pub(crate) thread: u64,
+    pub(crate) run_id: String,
+    /// How many tokens it has said: who was told as many, and anything at all, is live.
+    pub(crate) said: u64,
+}
+
+/// How long one reads who joins a run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Until {
+    Live,
+    /// To the run's end, which is to tell so many tokens, if that is known.
+    End(Option<u64>),
+}
+
+/// When what came to one who has joined a run, on the clock of all processes.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Joined {
+    /// When it was asked for.
+    pub(crate) asked: u64,
+    /// The body's first byte.
+    pub(crate) first: u64,
+    /// `RUN_STARTED`, or its like.
+    pub(crate) started: u64,
+    /// What made it live.
+    pub(crate) live: u64,
+    /// How many bytes of the body came till then, and how many the text has that they tell.
+    pub(crate) bytes: u64,
+    pub(crate) messages: u64,
+}
+
 /// One stream being read.
 struct Reader<'a> {
     wire: Wire,
@@ -75,6 +110,15 @@ struct Reader<'a> {
     start: Option<u64>,
     hearing: Hearing,
     state: State,
+    joining: Option<Joining>,
+}
+
+/// What a reader has that joins a run, till it is live and beyond.
+#[derive(Default)]
+struct Joining {
+    said: u64,
+    joined: Joined,
+    is_live: bool,
 }
 
 /// How far a stream is.
@@ -123,18 +167,56 @@ pub(crate) async fn run(
     read.map_err(|fault| format!("run {thread}: {fault}").into())
 }
 
-/// Joins a run that is under way, at a path of the target, and reads it to its end.
-pub(crate) async fn view(
+/// Joins a run that is under way, and reads it.
+pub(crate) async fn join(
     target: Target,
-    path: &'static str,
-    tokens: u64,
+    run: &Live,
+    until: Until,
     progress: &Progress,
-) -> Result<Heard, Fault> {
+) -> Result<Joined, Fault> {
     let read = async {
-        let response = post(target.address, path, String::new()).await?;
-        read(response, target.wire, tokens, progress).await
+        let asked = now();
+        let mut response = ask_to_join(target, run).await?;
+        let mut reader = Reader::new(target.wire, progress);
+        let joined = Joined { asked, ..Joined::default() };
+        reader.joining = Some(Joining { said: run.said, joined, is_live: false });
+        reader.headers(response.headers())?;
+        let mut is_live = false;
+        while until != Until::Live || !is_live {
+            let Some(frame) = response.body_mut().frame().await else { break };
+            if let Ok(bytes) = frame?.into_data() {
+                reader.bytes(&bytes, now())?;
+            }
+            is_live = reader.joining.as_ref().is_some_and(|joining| joining.is_live);
+        }
+        let joining = reader.joining.take().filter(|joining| joining.is_live);
+        let joined = joining.ok_or("the run was over before its joiner was live")?.joined;
+        if let Until::End(tokens) = until {
+            reader.finish(tokens)?;
+        }
+        Ok(joined)
     };
-    tokio::time::timeout(PATIENCE, read).await.unwrap_or_else(|late| Err(late.into()))
+    let read = tokio::time::timeout(PATIENCE, read).await;
+    let read = read.unwrap_or_else(|late| Err(late.into()));
+    read.map_err(|fault: Fault| format!("a joiner of run {}: {fault}", run.thread).into())
+}
+
+async fn ask_to_join(target: Target, run: &Live) -> Result<Response<Incoming>, Fault> {
+    let thread_id = thread_id(run.thread);
+    match target.wire {
+        Wire::LangGraph => {
+            let path = format!("/threads/{thread_id}/runs/{}/stream", run.run_id);
+            send(target.address, Request::get(path).header("last-event-id", "-1"), String::new())
+                .await
+        }
+        Wire::Agui => {
+            let input = json!({
+                "protocolVersion": "1.0", "threadId": thread_id, "runId": "joiner",
+                "messages": [], "state": {}, "tools": [], "context": [], "forwardedProps": {},
+            });
+            post(target.address, "/agui/agent/agent/connect", input.to_string()).await
+        }
+    }
 }
 
 /// Reads a stream to its end: a whole one, with so many tokens.
@@ -151,26 +233,39 @@ async fn read(
             reader.bytes(&bytes, now())?;
         }
     }
-    reader.finish(tokens)
+    reader.finish(Some(tokens))
 }
 
-/// Sends a request without waiting for more than the response's headers.
+/// Sends a POST without waiting for more than the response's headers.
 pub(crate) async fn post(
     address: SocketAddr,
     path: &str,
     body: String,
 ) -> Result<Response<Incoming>, Fault> {
-    let request = Request::post(path)
+    send(address, Request::post(path), body).await
+}
+
+async fn send(
+    address: SocketAddr,
+    request: request::Builder,
+    body: String,
+) -> Result<Response<Incoming>, Fault> {
+    let request = request
         .header(HOST, address.to_string())
         .header(CONTENT_TYPE, "application/json")
         .body(Full::<Bytes>::from(body))?;
+    let asked = format!("{} {}", request.method(), request.uri());
     let response = connect(address).await?.send_request(request).await?;
     if response.status() == StatusCode::OK {
         return Ok(response);
     }
     let status = response.status();
     let body = response.into_body().collect().await?.to_bytes();
-    Err(format!("POST {path}: {status}, {}", String::from_utf8_lossy(&body)).into())
+    Err(format!("{asked}: {status}, {}", String::from_utf8_lossy(&body)).into())
+}
+
+fn thread_id(thread: u64) -> String {
+    Uuid::from_u128(u128::from(thread)).to_string()
 }
 
 /// Starts the run that `script` asks for, on a thread of its own.
@@ -179,7 +274,7 @@ pub(crate) async fn start(
     script: Script,
     thread: u64,
 ) -> Result<Response<Incoming>, Fault> {
-    let thread_id = Uuid::from_u128(u128::from(thread)).to_string();
+    let thread_id = thread_id(thread);
     let text = serde_json::to_string(&script)?;
     let (path, body) = match target.wire {
         Wire::LangGraph => {
@@ -200,6 +295,12 @@ pub(crate) async fn start(
     post(target.address, &path, body.to_string()).await
 }
 
+/// The run that the headers of its stream name.
+pub(crate) fn named(headers: &HeaderMap) -> Result<String, Fault> {
+    let location = headers.get(CONTENT_LOCATION).ok_or("no content-location came")?;
+    Ok(location.to_str()?.rsplit('/').next().unwrap_or_default().to_owned())
+}
+
 /// How long ago the upstream made this run's id, which it does when it sends its headers.
 fn since_headers(run_id: &str) -> Result<u64, Fault> {
     let (_, sent) = Uuid::try_parse(run_id)?.as_u64_pair();
@@ -218,20 +319,24 @@ impl<'a> Reader<'a> {
             start: None,
             hearing: Hearing::default(),
             state: State::Begun,
+            joining: None,
         }
     }
 
     /// On LangGraph's wire the headers name the run.
     fn headers(&mut self, headers: &HeaderMap) -> Result<(), Fault> {
         if self.wire == Wire::LangGraph {
-            let location = headers.get(CONTENT_LOCATION).ok_or("no content-location came")?;
-            let run_id = location.to_str()?.rsplit('/').next().unwrap_or_default();
-            self.start = Some(since_headers(run_id)?);
+            self.start = Some(since_headers(&named(headers)?)?);
         }
         Ok(())
     }
 
     fn bytes(&mut self, mut bytes: &[u8], now: u64) -> Result<(), Fault> {
+        if let Some(Joining { joined, .. }) = &mut self.joining
+            && joined.first == 0
+        {
+            joined.first = now;
+        }
         while let Some(end) = memchr(b'\n', bytes) {
             let (line, rest) = bytes.split_at(end + 1);
             if self.half.is_empty() {
@@ -250,6 +355,9 @@ impl<'a> Reader<'a> {
     }
 
     fn line(&mut self, line: &[u8], now: u64) -> Result<(), Fault> {
+        if let Some(Joining { joined, is_live: false, .. }) = &mut self.joining {
+            joined.bytes += line.len() as u64;
+        }
         let line = std::str::from_utf8(line)?.trim_end_matches(['\r', '\n']);
         if let Some(event) = line.strip_prefix("event: ") {
             event.clone_into(&mut self.event);
@@ -266,7 +374,7 @@ impl<'a> Reader<'a> {
     /// floor look slow.
     fn part(&mut self, data: &str, now: u64) -> Result<(), Fault> {
         match (self.state, &*self.event) {
-            (State::Begun, "metadata") => self.started(),
+            (State::Begun, "metadata") => self.started(now),
             (State::Started | State::Ended, "values") => self.state = State::Ended,
             (State::Started | State::Ended, "messages") => {
                 self.state = State::Started;
@@ -286,7 +394,7 @@ impl<'a> Reader<'a> {
             (State::Begun, "RUN_STARTED") => {
                 let run_id = event.metadata.pointer("/langgraph/run_id").and_then(Value::as_str);
                 self.start = Some(since_headers(run_id.unwrap_or_default())?);
-                self.started();
+                self.started(now);
             }
             (State::Started, "TEXT_MESSAGE_CONTENT") => {
                 let delta = event.delta.as_ref().and_then(Value::as_str);
@@ -302,8 +410,12 @@ impl<'a> Reader<'a> {
                 if let Some(text) = said.next_back().and_then(|message| message.content.as_ref()) {
                     let tokens = self.hearing.catch_up(text)?;
                     self.progress.tokens.fetch_add(tokens, Ordering::Relaxed);
-                    self.progress.resyncs.fetch_add(1, Ordering::Relaxed);
+                    // Who joins begins with one.
+                    if self.joining.as_ref().is_none_or(|joining| joining.is_live) {
+                        self.progress.resyncs.fetch_add(1, Ordering::Relaxed);
+                    }
                 }
+                self.told(now);
             }
             (
                 State::Started,
@@ -315,7 +427,10 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn started(&mut self) {
+    fn started(&mut self, now: u64) {
+        if let Some(Joining { joined, .. }) = &mut self.joining {
+            joined.started = now;
+        }
         self.state = State::Started;
         self.progress.started.fetch_add(1, Ordering::Relaxed);
     }
@@ -327,10 +442,23 @@ impl<'a> Reader<'a> {
         if is_first && tokens > 0 {
             self.progress.speaking.fetch_add(1, Ordering::Relaxed);
         }
+        self.told(now);
         Ok(())
     }
 
-    fn finish(self, tokens: u64) -> Result<Heard, Fault> {
+    /// Something of the conversation has come.
+    fn told(&mut self, now: u64) {
+        if let Some(Joining { said, joined, is_live: is_live @ false }) = &mut self.joining
+            && self.hearing.tokens() >= *said
+        {
+            joined.live = now;
+            joined.messages = self.hearing.bytes();
+            *is_live = true;
+            self.progress.live.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn finish(self, tokens: Option<u64>) -> Result<Heard, Fault> {
         if self.state != State::Ended || !self.half.is_empty() {
             return Err(format!("the stream ended when {:?}", self.state).into());
         }

@@ -87,7 +87,7 @@ pub(crate) async fn run() -> Result<(), Fault> {
 }
 
 async fn many(target: Target, threads: std::ops::Range<u64>) -> Result<(), Fault> {
-    let script = Script { tokens: 20, is_idle: false, ..Script::idle() };
+    let script = Script { tokens: 20, ..Script::SHORT };
     let progress = Arc::new(Progress::default());
     let mut runs = JoinSet::new();
     for thread in threads {

@@ -9,12 +9,12 @@ use http_body_util::BodyExt;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::client::{self, Fault, Heard, Progress, Target, Wire};
+use crate::client::{self, Fault, Heard, Joined, Live, Progress, Target, Until, Wire};
+use crate::join;
 use crate::process::Process;
 use crate::script::Script;
 use crate::table::{Figures, Metric, Path, float, percentile};
-use crate::upstream::END_IDLE;
-use crate::watched::VIEW;
+use crate::upstream::END;
 
 /// How much is measured.
 #[derive(Clone, Copy)]
@@ -31,42 +31,46 @@ pub(crate) struct Sizes {
     pub(crate) viewers: usize,
     /// Runs of one token, one after the other.
     pub(crate) starts: u64,
+    /// Who joins late, or with many.
+    pub(crate) joins: Option<join::Sizes>,
 }
 
 /// The processes, and what they have shown so far.
 pub(crate) struct Bench {
-    sizes: Sizes,
     upstream: Process,
-    figures: Figures,
-    /// How many runs were started, each on a thread of its own, and what they were to say.
-    runs: u64,
-    tokens: u64,
+    pub(crate) figures: Figures,
+    /// How many runs were started, each on a thread of its own, how many joined one, and how many
+    /// tokens all of them were to hear.
+    pub(crate) runs: u64,
+    pub(crate) joins: u64,
+    pub(crate) tokens: u64,
 }
 
 /// What a whole benchmark has shown.
 pub(crate) struct Outcome {
     pub(crate) figures: Figures,
     pub(crate) runs: u64,
+    pub(crate) joins: u64,
     pub(crate) tokens: u64,
 }
 
 /// A path to the upstream, and the process on it.
 #[derive(Clone, Copy)]
-struct Way<'a> {
-    path: Path,
-    target: Target,
+pub(crate) struct Way<'a> {
+    pub(crate) path: Path,
+    pub(crate) target: Target,
     gateway: Option<&'a Process>,
 }
 
 /// Runs that are read at the same time.
-struct Crowd {
-    runs: JoinSet<Result<Heard, Fault>>,
-    progress: Arc<Progress>,
-    heard: Vec<Heard>,
+pub(crate) struct Crowd<T> {
+    pub(crate) runs: JoinSet<Result<T, Fault>>,
+    pub(crate) progress: Arc<Progress>,
+    heard: Vec<T>,
 }
 
 /// A token of each stream every 20 ms: 50 tokens/s, what a fast model says.
-const INTERVAL: Duration = Duration::from_millis(20);
+pub(crate) const INTERVAL: Duration = Duration::from_millis(20);
 /// What the streams say beyond the time that is measured, so that all speak while it lasts.
 const MARGIN_TOKENS: u64 = 75;
 /// The first tokens of a stream are not counted: other streams are still being started.
@@ -74,26 +78,23 @@ const FIRST_TOKENS: usize = 25;
 /// How many idle runs are started at a time, as a crowd of users would.
 const WAVE: usize = 25;
 /// How long idle runs are left alone before memory is read.
-const SETTLE: Duration = Duration::from_secs(1);
+pub(crate) const SETTLE: Duration = Duration::from_secs(1);
 /// From the upstream's headers to its first part, so that who waits for it is found out.
 const FIRST_PART_PAUSE: Duration = Duration::from_millis(20);
 /// How often it is looked whether all streams are where they should be.
-const LOOK: Duration = Duration::from_millis(5);
-
-/// Flat out, one token, at once: what the other scripts differ from.
-const SHORT: Script = Script { tokens: 1, interval_us: 0, pause_us: 0, is_idle: false, lost: None };
+pub(crate) const LOOK: Duration = Duration::from_millis(5);
 
 // === impl Bench ===
 
 impl Bench {
-    /// A benchmark of this size, with an upstream of its own.
-    pub(crate) fn new(sizes: Sizes) -> Result<Self, Fault> {
-        let upstream = Process::start("upstream", std::env::current_exe()?, &["upstream"])?;
-        Ok(Self { sizes, upstream, figures: Figures::default(), runs: 0, tokens: 0 })
+    /// A benchmark with an upstream of its own.
+    pub(crate) fn new() -> Result<Self, Fault> {
+        let upstream = upstream()?;
+        Ok(Self { upstream, figures: Figures::default(), runs: 0, joins: 0, tokens: 0 })
     }
 
     /// Runs every scenario. Returns nothing but the fault if anything was lost.
-    pub(crate) async fn run(mut self) -> Result<Outcome, Fault> {
+    pub(crate) async fn run(mut self, sizes: Sizes) -> Result<Outcome, Fault> {
         let [floor, gateway] = [self.floor()?, self.gateway()?];
         let ways = [
             self.direct(),
@@ -103,36 +104,55 @@ impl Bench {
         for way in ways {
             self.loss_is_seen(way).await?;
         }
-        for _ in 0..self.sizes.rounds {
+        for _ in 0..sizes.rounds {
             for way in ways {
-                self.paced(way).await?;
+                self.paced(way, sizes).await?;
             }
             for way in ways {
-                self.flat(way).await?;
+                self.flat(way, sizes).await?;
             }
             for way in ways {
-                self.single(way).await?;
+                self.single(way, sizes).await?;
             }
             for way in ways {
-                self.starts(way).await?;
+                self.starts(way, sizes).await?;
             }
             // Memory that was freed may stay with a process: these are new.
             let floor = self.floor()?;
-            self.idle(Way::through(Path::Floor, Wire::LangGraph, &floor)).await?;
+            self.idle(Way::through(Path::Floor, Wire::LangGraph, &floor), sizes).await?;
             drop(floor);
             let gateway = self.gateway()?;
-            self.idle(Way::through(Path::Gateway, Wire::Agui, &gateway)).await?;
+            self.idle(Way::through(Path::Gateway, Wire::Agui, &gateway), sizes).await?;
             drop(gateway);
-            let watched = self.watched()?;
-            self.viewers(Way::through(Path::Gateway, Wire::Agui, &watched)).await?;
+            let gateway = self.gateway()?;
+            self.viewers(Way::through(Path::Gateway, Wire::Agui, &gateway), sizes).await?;
         }
-        let Self { sizes: _, upstream: _, figures, runs, tokens } = self;
-        Ok(Outcome { figures, runs, tokens })
+        if let Some(joins) = sizes.joins {
+            self.joins(joins).await?;
+        }
+        Ok(self.outcome())
+    }
+
+    /// Runs only those of who joins.
+    pub(crate) async fn run_joins(
+        mut self,
+        rounds: usize,
+        sizes: join::Sizes,
+    ) -> Result<Outcome, Fault> {
+        for _ in 0..rounds {
+            self.joins(sizes).await?;
+        }
+        Ok(self.outcome())
+    }
+
+    fn outcome(self) -> Outcome {
+        let Self { upstream: _, figures, runs, joins, tokens } = self;
+        Outcome { figures, runs, joins, tokens }
     }
 
     /// A client that overlooks a lost token would make every other result worthless.
     async fn loss_is_seen(&mut self, way: Way<'_>) -> Result<(), Fault> {
-        let script = Script { tokens: 20, lost: Some(10), ..SHORT };
+        let script = Script { tokens: 20, lost: Some(10), ..Script::SHORT };
         let lossy = self.crowd(way, [script]).finish().await;
         let whole = self.crowd(way, [Script { lost: None, ..script }]).finish().await;
         match (lossy, whole) {
@@ -143,13 +163,14 @@ impl Bench {
     }
 
     /// Many streams at the pace of a model: CPU per token, latency.
-    async fn paced(&mut self, way: Way<'_>) -> Result<(), Fault> {
-        let Sizes { streams, window, .. } = self.sizes;
+    async fn paced(&mut self, way: Way<'_>, sizes: Sizes) -> Result<(), Fault> {
+        let Sizes { streams, window, .. } = sizes;
         let interval_us = micros(INTERVAL);
         let tokens = micros(window) / interval_us + MARGIN_TOKENS;
         // Their tokens are spread over the interval, as those of unrelated runs are.
         let pause = |stream| interval_us * stream / streams;
-        let script = |stream| Script { tokens, interval_us, pause_us: pause(stream), ..SHORT };
+        let script =
+            |stream| Script { tokens, interval_us, pause_us: pause(stream), ..Script::SHORT };
         let mut crowd = self.crowd(way, (0..streams).map(script));
         crowd.until(|progress| progress.speaking.load(Ordering::Relaxed) as u64 == streams).await?;
         let (cpu, before) = (way.cpu()?, crowd.progress.tokens.load(Ordering::Relaxed));
@@ -167,9 +188,9 @@ impl Bench {
     }
 
     /// Many streams as fast as they go: CPU per token with all that belongs to a run.
-    async fn flat(&mut self, way: Way<'_>) -> Result<(), Fault> {
-        let Sizes { streams, flat_tokens, .. } = self.sizes;
-        let script = Script { tokens: flat_tokens, ..SHORT };
+    async fn flat(&mut self, way: Way<'_>, sizes: Sizes) -> Result<(), Fault> {
+        let Sizes { streams, flat_tokens, .. } = sizes;
+        let script = Script { tokens: flat_tokens, ..Script::SHORT };
         let (cpu, begin) = (way.cpu()?, Instant::now());
         self.crowd(way, (0..streams).map(|_| script)).finish().await?;
         let (cpu, lasted) = (way.cpu()?.saturating_sub(cpu), begin.elapsed());
@@ -181,19 +202,19 @@ impl Bench {
     }
 
     /// One stream as fast as it goes.
-    async fn single(&mut self, way: Way<'_>) -> Result<(), Fault> {
-        let tokens = self.sizes.single_tokens;
+    async fn single(&mut self, way: Way<'_>, sizes: Sizes) -> Result<(), Fault> {
+        let tokens = sizes.single_tokens;
         let begin = Instant::now();
-        self.crowd(way, [Script { tokens, ..SHORT }]).finish().await?;
+        self.crowd(way, [Script { tokens, ..Script::SHORT }]).finish().await?;
         let rate = float(tokens) / begin.elapsed().as_secs_f64();
         self.figures.add(Metric::SingleRate, way.path, rate);
         Ok(())
     }
 
     /// One short run after the other: how soon each starts, and what it costs.
-    async fn starts(&mut self, way: Way<'_>) -> Result<(), Fault> {
-        let runs = self.sizes.starts;
-        let script = Script { pause_us: micros(FIRST_PART_PAUSE), ..SHORT };
+    async fn starts(&mut self, way: Way<'_>, sizes: Sizes) -> Result<(), Fault> {
+        let runs = sizes.starts;
+        let script = Script { pause_us: micros(FIRST_PART_PAUSE), ..Script::SHORT };
         let cpu = way.cpu()?;
         let mut starts = Vec::new();
         for _ in 0..runs {
@@ -207,19 +228,19 @@ impl Bench {
     }
 
     /// Many runs that say nothing, each with one viewer: what they weigh.
-    async fn idle(&mut self, way: Way<'_>) -> Result<(), Fault> {
+    async fn idle(&mut self, way: Way<'_>, sizes: Sizes) -> Result<(), Fault> {
         // What a process sets up for its first run is not a run's weight.
-        self.crowd(way, [SHORT]).finish().await?;
+        self.crowd(way, [Script::SHORT]).finish().await?;
         let before = way.resident()?;
         let script = Script::idle();
         let mut crowd = Crowd::default();
-        for wave in 1..=self.sizes.idle_runs.div_ceil(WAVE) {
+        for wave in 1..=sizes.idle_runs.div_ceil(WAVE) {
             self.join(&mut crowd, way, std::iter::repeat_n(script, WAVE));
             crowd.until(|progress| progress.started.load(Ordering::Relaxed) == wave * WAVE).await?;
         }
         sleep(SETTLE).await;
         let after = way.resident()?;
-        self.end_idle().await?;
+        self.end().await?;
         let runs = crowd.finish().await?.len() as u64;
 
         let grown = float(after.saturating_sub(before)) / 1024.0;
@@ -229,20 +250,19 @@ impl Bench {
     }
 
     /// Many viewers of one run that says nothing: what each of them weighs.
-    async fn viewers(&mut self, way: Way<'_>) -> Result<(), Fault> {
-        // The run was started by the process itself.
-        self.runs += 1;
+    async fn viewers(&mut self, way: Way<'_>, sizes: Sizes) -> Result<(), Fault> {
+        let run = self.live(Script::idle()).await?;
         let mut crowd = Crowd::default();
         // What a process sets up for its first viewers is not a viewer's weight.
-        self.look_on(&mut crowd, way, WAVE).await?;
+        self.look_on(&mut crowd, way, &run, WAVE).await?;
         let before = way.resident()?;
-        for _ in 0..self.sizes.viewers.div_ceil(WAVE) {
-            self.look_on(&mut crowd, way, WAVE).await?;
+        for _ in 0..sizes.viewers.div_ceil(WAVE) {
+            self.look_on(&mut crowd, way, &run, WAVE).await?;
         }
         sleep(SETTLE).await;
         let after = way.resident()?;
         let viewers = crowd.runs.len() - WAVE;
-        self.end_idle().await?;
+        self.end().await?;
         crowd.finish().await?;
         let grown = float(after.saturating_sub(before)) / 1024.0;
         self.figures.add(Metric::Viewer, way.path, grown / float(viewers as u64));
@@ -251,23 +271,27 @@ impl Bench {
 
     async fn look_on(
         &mut self,
-        crowd: &mut Crowd,
+        crowd: &mut Crowd<Joined>,
         way: Way<'_>,
+        run: &Live,
         viewers: usize,
     ) -> Result<(), Fault> {
         for _ in 0..viewers {
-            let progress = Arc::clone(&crowd.progress);
             let tokens = Script::idle().tokens;
+            self.joins += 1;
             self.tokens += tokens;
-            let view = async move { client::view(way.target, VIEW, tokens, &progress).await };
-            crowd.runs.spawn(view);
+            let (target, run, progress) = (way.target, run.clone(), Arc::clone(&crowd.progress));
+            crowd.runs.spawn(async move {
+                client::join(target, &run, Until::End(Some(tokens)), &progress).await
+            });
         }
         let all = crowd.runs.len();
-        crowd.until(|progress| progress.started.load(Ordering::Relaxed) == all).await
+        crowd.until(|progress| progress.live.load(Ordering::Relaxed) == all).await
     }
 
-    async fn end_idle(&self) -> Result<(), Fault> {
-        let ended = client::post(self.upstream.address(), END_IDLE, String::new()).await?;
+    /// Ends all runs that wait for that.
+    pub(crate) async fn end(&self) -> Result<(), Fault> {
+        let ended = client::post(self.upstream.address(), END, String::new()).await?;
         ended.into_body().collect().await?;
         Ok(())
     }
@@ -278,13 +302,22 @@ impl Bench {
         }
     }
 
-    fn crowd(&mut self, way: Way<'_>, scripts: impl IntoIterator<Item = Script>) -> Crowd {
+    pub(crate) fn crowd(
+        &mut self,
+        way: Way<'_>,
+        scripts: impl IntoIterator<Item = Script>,
+    ) -> Crowd<Heard> {
         let mut crowd = Crowd::default();
         self.join(&mut crowd, way, scripts);
         crowd
     }
 
-    fn join(&mut self, crowd: &mut Crowd, way: Way<'_>, scripts: impl IntoIterator<Item = Script>) {
+    fn join(
+        &mut self,
+        crowd: &mut Crowd<Heard>,
+        way: Way<'_>,
+        scripts: impl IntoIterator<Item = Script>,
+    ) {
         for script in scripts {
             self.runs += 1;
             self.tokens += script.tokens;
@@ -295,22 +328,23 @@ impl Bench {
         }
     }
 
-    fn direct(&self) -> Way<'static> {
+    /// Goes on with an upstream that knows of no run.
+    pub(crate) fn renew_upstream(&mut self) -> Result<(), Fault> {
+        self.upstream = upstream()?;
+        Ok(())
+    }
+
+    pub(crate) fn direct(&self) -> Way<'static> {
         let target = Target { address: self.upstream.address(), wire: Wire::LangGraph };
         Way { path: Path::Direct, target, gateway: None }
     }
 
-    fn floor(&self) -> Result<Process, Fault> {
+    pub(crate) fn floor(&self) -> Result<Process, Fault> {
         let upstream = self.upstream.address().to_string();
         Process::start("floor", std::env::current_exe()?, &["floor", &upstream])
     }
 
-    fn watched(&self) -> Result<Process, Fault> {
-        let upstream = self.upstream.address().to_string();
-        Process::start("watched", std::env::current_exe()?, &["watched", &upstream])
-    }
-
-    fn gateway(&self) -> Result<Process, Fault> {
+    pub(crate) fn gateway(&self) -> Result<Process, Fault> {
         let upstream = format!("http://{}", self.upstream.address());
         let arguments =
             ["serve", "--upstream", &upstream, "--listen", "127.0.0.1:0", "--log", "warn"];
@@ -318,14 +352,18 @@ impl Bench {
     }
 }
 
-fn micros(duration: Duration) -> u64 {
+fn upstream() -> Result<Process, Fault> {
+    Process::start("upstream", std::env::current_exe()?, &["upstream"])
+}
+
+pub(crate) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 // === impl Way ===
 
 impl<'a> Way<'a> {
-    fn through(path: Path, wire: Wire, gateway: &'a Process) -> Self {
+    pub(crate) fn through(path: Path, wire: Wire, gateway: &'a Process) -> Self {
         let target = Target { address: gateway.address(), wire };
         Self { path, target, gateway: Some(gateway) }
     }
@@ -335,16 +373,19 @@ impl<'a> Way<'a> {
         self.gateway.map_or(Ok(Duration::ZERO), Process::cpu)
     }
 
-    fn resident(&self) -> Result<u64, Fault> {
+    pub(crate) fn resident(&self) -> Result<u64, Fault> {
         self.gateway.map_or(Ok(0), Process::resident)
     }
 }
 
 // === impl Crowd ===
 
-impl Crowd {
+impl<T: 'static> Crowd<T> {
     /// Waits until the runs are so far.
-    async fn until(&mut self, is_so_far: impl Fn(&Progress) -> bool) -> Result<(), Fault> {
+    pub(crate) async fn until(
+        &mut self,
+        is_so_far: impl Fn(&Progress) -> bool,
+    ) -> Result<(), Fault> {
         while !is_so_far(&self.progress) {
             tokio::select! {
                 ended = self.runs.join_next() => match ended {
@@ -358,7 +399,7 @@ impl Crowd {
     }
 
     /// What all runs have brought, if that was everything.
-    async fn finish(mut self) -> Result<Vec<Heard>, Fault> {
+    pub(crate) async fn finish(mut self) -> Result<Vec<T>, Fault> {
         while let Some(heard) = self.runs.join_next().await {
             self.heard.push(heard??);
         }
@@ -370,7 +411,7 @@ impl Crowd {
     }
 }
 
-impl Default for Crowd {
+impl<T> Default for Crowd<T> {
     fn default() -> Self {
         Self { runs: JoinSet::new(), progress: Arc::default(), heard: Vec::new() }
     }

@@ -24,14 +24,18 @@ const HUMAN_TEXT: &str = "\"hi\"";
 /// hears the same through any gateway.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Script {
-    /// How many tokens it says.
+    /// How many tokens it says; one that goes on says them at once.
     pub(crate) tokens: u64,
     /// From one token to the next; 0 says them as fast as they are taken.
     pub(crate) interval_us: u64,
     /// From the response's headers to its first part.
     pub(crate) pause_us: u64,
-    /// Whether it says no token before all idle runs are told to end.
+    /// Whether it says no token before it is told to end.
     pub(crate) is_idle: bool,
+    /// Whether it says more tokens, at its pace, until it is told to end.
+    pub(crate) goes_on: bool,
+    /// Whether others can join it.
+    pub(crate) is_kept: bool,
     /// A token that it keeps to itself.
     pub(crate) lost: Option<u64>,
 }
@@ -54,9 +58,25 @@ struct Around(String, String);
 // === impl Script ===
 
 impl Script {
+    /// One token, at once.
+    pub(crate) const SHORT: Self = Self {
+        tokens: 1,
+        interval_us: 0,
+        pause_us: 0,
+        is_idle: false,
+        goes_on: false,
+        is_kept: false,
+        lost: None,
+    };
+
     /// A run that says nothing till it is told to end, and then one token.
     pub(crate) const fn idle() -> Self {
-        Self { tokens: 1, interval_us: 0, pause_us: 0, is_idle: true, lost: None }
+        Self { is_idle: true, ..Self::SHORT }
+    }
+
+    /// Whether it has to be told to end.
+    pub(crate) fn waits_for_end(&self) -> bool {
+        self.is_idle || self.goes_on
     }
 
     /// From one token to the next, if they are to be paced.

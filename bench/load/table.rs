@@ -20,6 +20,25 @@ pub(crate) enum Metric {
     StartMedian,
     StartP99,
     RunCpu,
+    RushUpstream,
+    RushStartMedian,
+    RushStartP99,
+    RushLiveMedian,
+    RushLiveP99,
+    RushBefore,
+    RushWithAll,
+    RushAfter,
+    ColdFirst,
+    ColdStart,
+    ColdLive,
+    ColdLag,
+    LateMessages,
+    ColdBytes,
+    ColdShare,
+    WarmFirst,
+    WarmLive,
+    WarmBytes,
+    WarmShare,
 }
 
 /// Which way a run went.
@@ -86,6 +105,30 @@ const ROWS: &[Row] = &[
     row(Metric::StartMedian, "upstream's headers to `RUN_STARTED`, p50", "ms", Target::Scale),
     row(Metric::StartP99, "upstream's headers to `RUN_STARTED`, p99", "ms", Target::AtMost(5.0)),
     row(Metric::RunCpu, "CPU per run of one token", "µs", Target::Scale),
+    row(Metric::RushUpstream, "upstream's joins for all joiners", "", Target::AtMost(1.0)),
+    row(Metric::RushStartMedian, "joiner to `RUN_STARTED`, p50", "ms", Target::Scale),
+    row(Metric::RushStartP99, "joiner to `RUN_STARTED`, p99", "ms", Target::Scale),
+    row(Metric::RushLiveMedian, "joiner to live, p50", "ms", Target::Scale),
+    row(Metric::RushLiveP99, "joiner to live, p99", "ms", Target::Scale),
+    row(Metric::RushBefore, "memory of the process before all joined", "MiB", Target::Scale),
+    row(Metric::RushWithAll, "with all of them", "MiB", Target::Scale),
+    row(Metric::RushAfter, "after the run's end, without them", "MiB", Target::Scale),
+    row(Metric::LateMessages, "late joiner: text of the run's messages", "KiB", Target::Scale),
+    row(
+        Metric::ColdFirst,
+        "cold: replay's first part to the first byte",
+        "ms",
+        Target::AtMost(50.0),
+    ),
+    row(Metric::ColdStart, "cold: to `RUN_STARTED`", "ms", Target::Scale),
+    row(Metric::ColdLive, "cold: to live", "ms", Target::Scale),
+    row(Metric::ColdLag, "cold: replay's last part to live", "ms", Target::Scale),
+    row(Metric::ColdBytes, "cold: bytes until live", "KiB", Target::Scale),
+    row(Metric::ColdShare, "less 4 KiB, through those of the text", "", Target::AtMost(1.2)),
+    row(Metric::WarmFirst, "warm: to the first byte", "ms", Target::Scale),
+    row(Metric::WarmLive, "warm: to live", "ms", Target::Scale),
+    row(Metric::WarmBytes, "warm: bytes until live", "KiB", Target::Scale),
+    row(Metric::WarmShare, "less 4 KiB, through those of the text", "", Target::AtMost(1.2)),
 ];
 
 const fn row(metric: Metric, what: &'static str, unit: &'static str, target: Target) -> Row {
@@ -147,6 +190,9 @@ impl fmt::Display for Figures {
         for Row { metric, what, unit, target } in ROWS {
             let [direct, floor, gateway] =
                 [Path::Direct, Path::Floor, Path::Gateway].map(|path| self.shown(*metric, path));
+            if gateway.is_none() {
+                continue;
+            }
             // Below the noise there is nothing to divide by.
             let ratio = floor.filter(|floor| *floor > 0.0).zip(gateway).map(|(f, g)| g / f);
             let verdict = target.is_met(gateway, ratio);

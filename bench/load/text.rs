@@ -18,6 +18,7 @@ pub(crate) struct Speech {
 #[derive(Default)]
 pub(crate) struct Hearing {
     tokens: u64,
+    bytes: u64,
     sum: Sum,
     /// The beginning of a token whose end has not come.
     half: String,
@@ -101,9 +102,16 @@ impl Hearing {
         self.tokens
     }
 
-    /// How long each token was on its way, if all were heard, and nothing else.
-    pub(crate) fn finish(self, tokens: u64) -> Result<Vec<u64>, Fault> {
-        let Self { tokens: heard, sum: _, half, is_whole, latencies } = self;
+    /// How many bytes these were.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// How long each token was on its way, if all were heard, and nothing else. The last token
+    /// tells how many there are, where nothing else does.
+    pub(crate) fn finish(self, tokens: Option<u64>) -> Result<Vec<u64>, Fault> {
+        let Self { tokens: heard, bytes: _, sum: _, half, is_whole, latencies } = self;
+        let tokens = tokens.unwrap_or(heard);
         if heard == tokens && is_whole && half.is_empty() {
             return Ok(latencies);
         }
@@ -113,6 +121,7 @@ impl Hearing {
 
     fn token(&mut self, token: &str, now: u64) -> Result<(), Fault> {
         let (tokens, sum) = (self.tokens, self.sum);
+        self.bytes += token.len() as u64;
         self.sum.add(token);
         let sent = token.split_once('@').and_then(|(place, sent)| {
             let is_next = place.parse() == Ok(tokens) && !self.is_whole;

@@ -1,37 +1,42 @@
 //! The scripted upstream: as much of a LangGraph server as a gateway asks for, and runs that say
-//! what their human message tells them to.
+//! what their human message tells them to. Who asks for it can join them.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_LOCATION, CONTENT_TYPE, LOCATION};
-use http::{Method, Request, Response, StatusCode};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::{Body, Frame};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use uuid::Uuid;
 
 use crate::client::Fault;
+use crate::kept::Kept;
 use crate::listen::serve;
 use crate::script::{Parts, Script};
 use crate::text::{Speech, now};
 
-/// Tells all idle runs to end. No LangGraph server has it.
-pub(crate) const END_IDLE: &str = "/idle/end";
+/// Tells all runs to end that go on till then. No LangGraph server has it.
+pub(crate) const END: &str = "/end";
+
+/// Followed by the id of a run that is kept, tells how far it is and who has joined it. Nor this.
+pub(crate) const ACCOUNT: &str = "/account/";
 
 /// The Python server's sign of life.
-const HEARTBEAT: &[u8] = b": heartbeat\r\n\r\n";
+pub(crate) const HEARTBEAT: &[u8] = b": heartbeat\r\n\r\n";
 /// How often it comes while a run is silent.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -41,8 +46,12 @@ struct Server {
     runs: AtomicU64,
     /// The ids of the runs that are being said.
     running: Mutex<HashSet<String>>,
-    /// Cancelled when the idle runs of now are to end.
-    idle: Mutex<CancellationToken>,
+    /// By their ids.
+    kept: Mutex<HashMap<String, Arc<Kept>>>,
+    /// Say the runs that are kept.
+    tellers: Mutex<JoinSet<()>>,
+    /// Cancelled when the runs of now are to end that go on till then.
+    end: Mutex<CancellationToken>,
 }
 
 /// The body of `POST /threads/{id}/runs/stream`.
@@ -63,7 +72,7 @@ struct Message {
 }
 
 /// A run's stream.
-struct RunBody {
+pub(crate) struct RunBody {
     server: Arc<Server>,
     run_id: String,
     script: Script,
@@ -72,7 +81,7 @@ struct RunBody {
     next: Next,
     /// When the next part may be said, or the next sign of life given.
     wait: Pin<Box<Sleep>>,
-    end_of_idle: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    end: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
 /// What is to be said next.
@@ -92,7 +101,9 @@ pub(crate) async fn run() -> Result<(), Fault> {
         parts: Parts::read(),
         runs: AtomicU64::new(0),
         running: Mutex::default(),
-        idle: Mutex::default(),
+        kept: Mutex::default(),
+        tellers: Mutex::default(),
+        end: Mutex::default(),
     });
     serve(move |request| Arc::clone(&server).answer(request)).await
 }
@@ -121,11 +132,41 @@ impl Server {
             }
             (&Method::POST, ["threads"]) => (StatusCode::OK, json!({ "status": "idle" })),
             (&Method::GET, ["threads", thread, "runs", run]) => {
-                let is_running = lock(&self.running).contains(*run);
-                let status = if is_running { "running" } else { "success" };
-                let run = json!({ "run_id": run, "thread_id": thread, "status": status });
+                let run = json!({ "run_id": run, "thread_id": thread, "status": self.status(run) });
                 (StatusCode::OK, run)
             }
+            (&Method::GET, ["threads", thread, "runs"]) => {
+                let query = head.uri.query().unwrap_or_default();
+                let mut asked = query.split('&').filter_map(|pair| pair.strip_prefix("status="));
+                let asked = asked.next();
+                let runs = lock(&self.kept);
+                let runs = runs.values().filter(|run| run.thread == *thread).filter_map(|run| {
+                    let status = self.status(&run.run_id);
+                    asked.is_none_or(|asked| asked == status).then(|| run.record(status))
+                });
+                (StatusCode::OK, runs.collect())
+            }
+            (&Method::GET, ["threads", thread, "state"]) => {
+                let run = lock(&self.kept).values().find(|run| run.thread == *thread).cloned();
+                match run {
+                    Some(run) => (StatusCode::OK, run.state()),
+                    None => (StatusCode::NOT_FOUND, not_found),
+                }
+            }
+            (&Method::GET, ["threads", _, "runs", run, "stream"]) => {
+                let kept = lock(&self.kept).get(*run).cloned();
+                let from = head.headers.get("last-event-id").map(HeaderValue::as_bytes);
+                match kept.filter(|_| from == Some(b"-1")) {
+                    Some(run) => {
+                        return streamed(&run.thread.clone(), &run.run_id.clone(), run.join());
+                    }
+                    None => (StatusCode::NOT_FOUND, not_found),
+                }
+            }
+            (&Method::POST, ["account", run]) => match lock(&self.kept).get(*run) {
+                Some(run) => (StatusCode::OK, serde_json::to_value(run.account())?),
+                None => (StatusCode::NOT_FOUND, not_found),
+            },
             (&Method::POST, ["assistants", "search"]) => {
                 (StatusCode::OK, json!([{ "assistant_id": "a", "graph_id": "agent" }]))
             }
@@ -134,8 +175,8 @@ impl Server {
                 (StatusCode::OK, info)
             }
             (&Method::GET, ["ok"]) => (StatusCode::OK, json!({ "ok": true })),
-            (&Method::POST, ["idle", "end"]) => {
-                std::mem::take(&mut *lock(&self.idle)).cancel();
+            (&Method::POST, ["end"]) => {
+                std::mem::take(&mut *lock(&self.end)).cancel();
                 (StatusCode::OK, Value::Null)
             }
             _ => (StatusCode::NOT_FOUND, not_found),
@@ -161,29 +202,49 @@ impl Server {
         let parts = self.parts.of_run(thread, &run_id, &id, &content);
         lock(&self.running).insert(run_id.clone());
 
-        let location = format!("/threads/{thread}/runs/{run_id}");
-        let end_of_idle = lock(&self.idle).clone();
+        let end = lock(&self.end).clone();
+        let server = Arc::clone(&self);
         let body = RunBody {
             server: self,
-            run_id,
+            run_id: run_id.clone(),
             script,
             parts,
             speech: Speech::default(),
             next: Next::Metadata,
             wait: Box::pin(sleep(Duration::from_micros(script.pause_us))),
-            end_of_idle: script.is_idle.then(|| Box::pin(end_of_idle.cancelled_owned())),
+            end: script.waits_for_end().then(|| Box::pin(end.cancelled_owned())),
         };
-        Ok(Response::builder()
-            .header(LOCATION, format!("{location}/stream"))
-            .header(CONTENT_LOCATION, location)
-            .header(CACHE_CONTROL, "no-store")
-            .header("x-accel-buffering", "no")
-            .header(CONTENT_TYPE, "text/event-stream; charset=utf-8")
-            .body(body.boxed())?)
+        if !script.is_kept {
+            return streamed(thread, &run_id, body);
+        }
+        let kept = Arc::new(Kept::new(thread, &run_id));
+        lock(&server.kept).insert(run_id.clone(), Arc::clone(&kept));
+        lock(&server.tellers).spawn(Arc::clone(&kept).tell(body));
+        streamed(thread, &run_id, kept.from_start())
+    }
+
+    fn status(&self, run: &str) -> &'static str {
+        if lock(&self.running).contains(run) { "running" } else { "success" }
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+/// The response whose body is a run's stream.
+fn streamed(
+    thread: &str,
+    run_id: &str,
+    body: impl Body<Data = Bytes, Error = Infallible> + Send + Sync + 'static,
+) -> Result<Response<BoxBody<Bytes, Infallible>>, Fault> {
+    let location = format!("/threads/{thread}/runs/{run_id}");
+    Ok(Response::builder()
+        .header(LOCATION, format!("{location}/stream"))
+        .header(CONTENT_LOCATION, location)
+        .header(CACHE_CONTROL, "no-store")
+        .header("x-accel-buffering", "no")
+        .header(CONTENT_TYPE, "text/event-stream; charset=utf-8")
+        .body(body.boxed())?)
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -191,15 +252,14 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 impl RunBody {
     /// The next bytes; `None` at the end.
-    fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+    pub(crate) fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let (part, next) = match self.next {
             Next::Metadata => {
                 ready!(self.wait.as_mut().poll(cx));
                 (self.parts.metadata(), Next::FirstValues)
             }
             Next::FirstValues => {
-                let first =
-                    if self.end_of_idle.is_some() { HEARTBEAT_INTERVAL } else { Duration::ZERO };
+                let first = if self.script.is_idle { HEARTBEAT_INTERVAL } else { Duration::ZERO };
                 self.wait.as_mut().reset(Instant::now() + first);
                 (self.parts.first_values(), Next::Token)
             }
@@ -218,23 +278,27 @@ impl RunBody {
     }
 
     fn poll_token(&mut self, cx: &mut Context<'_>) -> Poll<Bytes> {
-        if let Some(end) = &mut self.end_of_idle {
-            if end.as_mut().poll(cx).is_pending() {
+        if let Some(end) = &mut self.end {
+            if end.as_mut().poll(cx).is_ready() {
+                self.end = None;
+                self.wait.as_mut().reset(Instant::now());
+            } else if self.script.is_idle {
                 ready!(self.wait.as_mut().poll(cx));
                 self.wait.as_mut().reset(Instant::now() + HEARTBEAT_INTERVAL);
                 return Poll::Ready(Bytes::from_static(HEARTBEAT));
             }
-            self.end_of_idle = None;
-            self.wait.as_mut().reset(Instant::now());
         }
         if self.script.lost == Some(self.speech.tokens()) {
             drop(self.parts.token(&mut self.speech, now()));
         }
-        if self.speech.tokens() == self.script.tokens {
+        let is_behind = self.speech.tokens() < self.script.tokens;
+        let is_through = if self.script.goes_on { self.end.is_none() } else { !is_behind };
+        if is_through {
             self.next = Next::LastChunk;
             return Poll::Ready(self.parts.last_token(&mut self.speech));
         }
-        if let Some(interval) = self.script.interval() {
+        let is_at_once = self.script.goes_on && is_behind;
+        if let Some(interval) = self.script.interval().filter(|_| !is_at_once) {
             ready!(self.wait.as_mut().poll(cx));
             // By the plan, not by the clock: a late token delays no other.
             let planned = self.wait.deadline();

@@ -9,7 +9,7 @@ use super::{
     Event, Interrupt, LangGraph, LastError, Message, Metadata, Outcome, PROTOCOL_VERSION,
     TokenUsage,
 };
-use crate::json::{self, Json, ObjectWriter, Text};
+use crate::json::{self, Json, ObjectWriter, Text, TextBuf};
 use crate::run::{self, Ask, RunEvent};
 
 /// The client that a stream is for.
@@ -230,7 +230,8 @@ impl Projector {
         };
         match std::mem::replace(&mut self.held, Held::Shown) {
             Held::Sent(held, _) => {
-                for messages in run::snapshots(&held, messages) {
+                let messages = with_unfinished_thoughts(&held, messages);
+                for messages in run::snapshots(&held, &messages) {
                     snapshot(&messages);
                 }
             }
@@ -343,6 +344,25 @@ fn begins_a_message(event: &RunEvent) -> bool {
             | RunEvent::CallStarted { .. }
             | RunEvent::CallResult { .. }
     )
+}
+
+/// What is to be shown to a client that holds the thoughts of messages which are not there, or not
+/// yet. A snapshot deletes no thought, and the run may tell it from its beginning: it goes on with
+/// what is held, so that this must be nothing.
+fn with_unfinished_thoughts(held: &[run::Message], shown: &[run::Message]) -> Vec<run::Message> {
+    let is_shown = |id: &str| shown.iter().any(|message| *message.id == *id);
+    let is_unfinished = |thought: &&run::Message| {
+        let owner = thought.id.rsplit_once(":reasoning:").map(|(owner, _)| owner);
+        thought.role == run::Role::Reasoning
+            && !is_shown(&thought.id)
+            && owner.is_some_and(|owner| !is_shown(owner))
+    };
+    let emptied = held.iter().filter(is_unfinished).map(|thought| {
+        let mut empty = run::Message::new(Arc::clone(&thought.id), run::Role::Reasoning);
+        empty.content = run::Content::Text(TextBuf::default());
+        empty
+    });
+    shown.iter().cloned().chain(emptied).collect()
 }
 
 /// "Text messages can be developer, system, assistant, or user (not tool)".

@@ -1,18 +1,26 @@
-//! Which frames of a joined stream repeat what the replay has brought already.
+//! Which frames of a joined stream repeat what the replay has brought already, and where it ends.
 //!
 //! Asked to replay, the Python server sends what it has stored, then one block of repeats, since it
 //! listens before it reads its store, then what is new (langgraph-api 0.16.7). Ids are times in
 //! milliseconds, and several frames may have one: "drop what is lower than the highest id seen, and
 //! of those equal to it, once the order has stepped back, as many byte-equal parts as were already
-//! seen". First occurrences are always in order. The JavaScript server repeats nothing.
+//! seen". First occurrences are always in order. The JavaScript server repeats nothing, and counts.
+//!
+//! What was published after the join, or in the second of it, is not history any more; and only
+//! that can be repeated.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::sse::Frame;
 
+/// Ids above this are times: the year 2001, in milliseconds.
+const FIRST_TIME: u64 = 1_000_000_000_000;
+
 /// Tells the repeats from what is new.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Replay {
+    /// When the stream was joined, in milliseconds of the server's clock, to the second.
+    joined_at: Option<u64>,
     highest: Option<Cursor>,
     /// The frames that have the highest id.
     at_highest: Vec<u64>,
@@ -20,27 +28,14 @@ pub struct Replay {
 }
 
 /// Where the stream stands to the block of repeats, of which there is one at most.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 enum Block {
     /// It may come.
-    #[default]
     Before,
     /// It is there. Of the frames with the highest id these are still to come again.
     Inside(Vec<u64>),
     /// It was there.
     Behind,
-}
-
-/// What a frame of a joined stream is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Novelty {
-    /// It comes for the first time.
-    New,
-    /// It came before.
-    Repeat,
-    /// It equals the one right before it, id included: a true pair of one millisecond, or a block
-    /// of repeats that is a single frame. If more comes right behind it, it was a pair.
-    Doubtful,
 }
 
 /// `<milliseconds>-<count>`, or a plain count.
@@ -49,14 +44,23 @@ type Cursor = (u64, u64);
 // === impl Replay ===
 
 impl Replay {
-    /// Takes the next frame in. A frame without an id that can be ordered is new.
-    pub fn novelty(&mut self, frame: &Frame<'_>) -> Novelty {
-        let Some(cursor) = frame.id.as_deref().and_then(cursor) else { return Novelty::New };
+    /// For a stream that was joined then, by the clock of the server that answered.
+    pub fn new(joined_at: Option<u64>) -> Self {
+        Self { joined_at, highest: None, at_highest: Vec::new(), block: Block::Before }
+    }
+
+    /// Takes the next frame in; whether it comes for the first time. A frame without an id that can
+    /// be ordered does.
+    ///
+    /// A block that is a single frame makes no step back, and looks like two equal frames of one
+    /// millisecond: "in doubt lose rather than double", once, and only around the join.
+    pub fn is_new(&mut self, frame: &Frame<'_>) -> bool {
+        let Some(cursor) = frame.id.as_deref().and_then(cursor) else { return true };
         if self.highest > Some(cursor) {
             if matches!(self.block, Block::Before) {
                 self.block = Block::Inside(self.at_highest.clone());
             }
-            return Novelty::Repeat;
+            return false;
         }
         let digest = digest(frame);
         if self.highest < Some(cursor) {
@@ -67,26 +71,30 @@ impl Replay {
             }
         }
         let is_pair = self.at_highest.last() == Some(&digest);
+        let is_history = self.joined_at.is_some_and(|joined_at| cursor.0 < joined_at);
         match &mut self.block {
             Block::Inside(awaited) => {
                 if let Some(at) = awaited.iter().position(|other| *other == digest) {
                     awaited.swap_remove(at);
-                    return Novelty::Repeat;
+                    return false;
                 }
             }
-            Block::Before if is_pair => {
-                self.at_highest.push(digest);
-                return Novelty::Doubtful;
+            Block::Before if is_pair && !is_history => {
+                self.block = Block::Behind;
+                return false;
             }
             Block::Before | Block::Behind => {}
         }
         self.at_highest.push(digest);
-        Novelty::New
+        true
     }
 
-    /// A doubtful frame was the block.
-    pub fn was_repeat(&mut self) {
-        self.block = Block::Behind;
+    /// Whether the history is over: what comes now came after the join. Not known of a server that
+    /// counts, or whose clock is not.
+    pub fn is_over(&self) -> Option<bool> {
+        let (time, _) = self.highest?;
+        let joined_at = self.joined_at.filter(|_| time > FIRST_TIME)?;
+        Some(time >= joined_at || !matches!(self.block, Block::Before))
     }
 }
 
@@ -105,23 +113,19 @@ fn digest(frame: &Frame<'_>) -> u64 {
 mod tests {
     use super::*;
 
-    /// What becomes of frames, each an id and its data.
-    fn novelties(frames: &[(&str, &str)]) -> String {
-        let mut replay = Replay::default();
-        let told = frames.iter().map(|(id, data)| {
-            let frame = Frame {
-                event: Some("custom".into()),
-                id: Some((*id).into()),
-                data: Some((*data).into()),
-                retry: None,
-            };
-            match replay.novelty(&frame) {
-                Novelty::New => 'n',
-                Novelty::Repeat => 'r',
-                Novelty::Doubtful => 'd',
-            }
-        });
-        told.collect()
+    fn is_new(replay: &mut Replay, (id, data): (&str, &str)) -> bool {
+        replay.is_new(&Frame {
+            event: Some("custom".into()),
+            id: Some(id.into()),
+            data: Some(data.into()),
+            retry: None,
+        })
+    }
+
+    /// Which of these frames are new, each an id and its data: `n`, or `r` for a repeat.
+    fn novelties(joined_at: Option<u64>, frames: &[(&str, &str)]) -> String {
+        let mut replay = Replay::new(joined_at);
+        frames.iter().map(|frame| if is_new(&mut replay, *frame) { 'n' } else { 'r' }).collect()
     }
 
     #[test]
@@ -140,25 +144,45 @@ mod tests {
             ("9-0", "d"),
             ("10-0", "f"),
         ];
-        assert_eq!(novelties(&frames), "nnnnnrrrnn");
+        assert_eq!(novelties(Some(8), &frames), "nnnnnrrrnn");
+        assert_eq!(novelties(None, &frames), "nnnnnrrrnn");
     }
 
     #[test]
-    fn equal_tokens_of_one_millisecond_are_real_elsewhere() {
-        assert_eq!(novelties(&[("7-0", "a"), ("7-0", "b"), ("7-0", "a"), ("8-0", "a")]), "nnnn");
-        assert_eq!(novelties(&[("7-0", "a"), ("7-0", "a"), ("8-0", "a")]), "ndn");
-    }
-
-    #[test]
-    fn there_is_one_block_of_repeats_and_no_doubt_behind_it() {
-        let frames =
-            [("7-0", "a"), ("8-0", "b"), ("7-0", "a"), ("8-0", "b"), ("9-0", "c"), ("9-0", "c")];
-        assert_eq!(novelties(&frames), "nnrrnn");
+    fn a_block_of_one_frame_is_dropped_once_and_only_around_the_join() {
+        let frames = [("7-0", "a"), ("7-0", "a"), ("9-0", "b"), ("9-0", "b"), ("9-0", "b")];
+        assert_eq!(novelties(Some(8), &frames), "nnnrn");
+        assert_eq!(novelties(None, &frames), "nrnnn");
+        let behind =
+            [("7-0", "a"), ("9-0", "b"), ("7-0", "a"), ("9-0", "b"), ("10-0", "c"), ("10-0", "c")];
+        assert_eq!(novelties(Some(8), &behind), "nnrrnn");
+        assert_eq!(novelties(Some(8), &[("9-0", "a"), ("9-0", "b"), ("9-0", "a")]), "nnn");
     }
 
     #[test]
     fn the_ids_of_the_javascript_server_are_counted() {
-        assert_eq!(novelties(&[("9", "a"), ("10", "a"), ("11", "a")]), "nnn");
-        assert_eq!(novelties(&[("x", "a"), ("x", "a"), ("", "a")]), "nnn");
+        let mut replay = Replay::new(Some(1_795_338_987_000));
+        for frame in [("9", "a"), ("10", "a"), ("11", "a"), ("x", "a"), ("x", "a"), ("", "a")] {
+            assert!(is_new(&mut replay, frame), "{frame:?}");
+        }
+        assert_eq!(replay.is_over(), None);
+    }
+
+    #[test]
+    fn the_history_is_over_with_what_came_after_the_join() {
+        let mut replay = Replay::new(Some(1_795_338_987_000));
+        assert_eq!(replay.is_over(), None);
+        for (id, is_over) in [("1795338980000-0", false), ("1795338987149-0", true)] {
+            is_new(&mut replay, (id, "a"));
+            assert_eq!(replay.is_over(), Some(is_over), "{id}");
+        }
+        // Or with the block of repeats, where the clocks differ.
+        let mut replay = Replay::new(Some(1_795_338_999_000));
+        for (id, is_over) in
+            [("1795338980000-0", false), ("1795338981000-0", false), ("1795338980000-0", true)]
+        {
+            is_new(&mut replay, (id, "a"));
+            assert_eq!(replay.is_over(), Some(is_over), "{id}");
+        }
     }
 }

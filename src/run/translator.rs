@@ -252,19 +252,33 @@ impl Translator {
     ///
     /// LangGraph names a message without an id when it takes it in; till then we do.
     pub fn on_input(&mut self, input: &RawValue, out: &mut Vec<RunEvent>) {
+        let name = Arc::clone(&self.name);
+        self.show_input(input, |at| Some(Id::from(format!("{name}:input:{at}"))), out);
+    }
+
+    /// Shows what a run has begun with, as far as LangGraph will call it so too.
+    pub fn on_named_input(&mut self, input: &RawValue, out: &mut Vec<RunEvent>) {
+        self.show_input(input, |_| None, out);
+    }
+
+    fn show_input(
+        &mut self,
+        input: &RawValue,
+        name: impl Fn(usize) -> Option<Id>,
+        out: &mut Vec<RunEvent>,
+    ) {
         self.start(out);
         let messages = json::members(input).and_then(|members| members.get("messages"));
         let items = messages.map(|items| json::items(items).unwrap_or_else(|| vec![items]));
         let mut all = self.view().messages().to_vec();
         for (at, item) in items.unwrap_or_default().into_iter().enumerate() {
             let message = langgraph::Message::parse(item);
-            let Some(message) = message.filter(|_| langgraph::Message::is_message(item)) else {
-                continue;
-            };
-            let id = message
-                .id()
-                .map_or_else(|| Id::from(format!("{}:input:{at}", self.name)), |id| Id::from(&*id));
-            if self.view().message(&id).is_none() {
+            let message = message.filter(|_| langgraph::Message::is_message(item));
+            let id = message.as_ref().and_then(langgraph::Message::id);
+            let id = id.map(|id| Id::from(&*id)).or_else(|| name(at));
+            if let (Some(message), Some(id)) = (message, id)
+                && self.view().message(&id).is_none()
+            {
                 all.extend(message::Message::of_langchain(&message, &id));
             }
         }

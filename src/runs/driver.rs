@@ -16,14 +16,22 @@ use crate::run::{Outcome, RunEvent, StreamEnd};
 use crate::sse;
 use crate::upstream::{Body, Client};
 
-/// After how long a silence a replay is over. It comes as fast as the server can send it, so that
-/// its frames are closer together; a run whose tokens are has no silence, and for that there is
-/// the next limit. A replay that was taken for over too early costs bytes, nothing else.
+/// After how long a silence a replay is over, where its ids do not tell. It comes as fast as the
+/// server can send it, so that its frames are closer together; a run whose tokens are has no
+/// silence, and for that there is the next limit. A replay that was taken for over too early is
+/// told from its middle on.
 pub(super) const QUIET: Duration = Duration::from_millis(10);
 
-/// How long a replay may take before its readers are told what there is: they look at an empty
-/// page till then.
+/// How long such a replay may take before its readers are told what there is: they look at an
+/// empty page till then.
 pub(super) const CATCH_UP: Duration = Duration::from_secs(2);
+
+/// After how long a silence a replay is over whose ids are times, and end before the join: a run
+/// that is silent itself. A busy Python server sends its store with gaps of 50 ms.
+pub(super) const TIMED_QUIET: Duration = Duration::from_millis(250);
+
+/// How long such a replay may take: 100,000 parts take a busy Python server 9 s.
+pub(super) const TIMED_CATCH_UP: Duration = Duration::from_secs(30);
 
 /// How often a run that must not be joined is asked for its status, and its thread for its state.
 pub(super) const STATUS_INTERVAL: Duration = Duration::from_secs(1);
@@ -158,7 +166,10 @@ impl Driver {
     async fn join(&mut self, record: RunRecord) -> Stop {
         let joined = self.upstream.join_run(&self.run.thread_id, &record.id, "-1").await;
         let body = match joined {
-            Ok(stream) => stream.body,
+            Ok(stream) => {
+                self.run.books().feed.joined_at(stream.date);
+                stream.body
+            }
             Err(error) => return Stop::Body(BodyEnd::Cut(error.to_string())),
         };
         // "Join first, then read the thread's state": nothing falls between the two.
@@ -173,10 +184,9 @@ impl Driver {
 
     /// Reads the body until there is no more reason to.
     async fn read(&mut self, mut body: Body, joined: Option<&RunRecord>) -> Stop {
-        let end_of_replay = Instant::now() + CATCH_UP;
-        let mut quiet = pin!(tokio::time::sleep_until(end_of_replay));
+        let joined_at = Instant::now();
+        let mut quiet = pin!(tokio::time::sleep_until(joined_at + CATCH_UP));
         let mut is_catching_up = self.run.books().standing == Standing::CatchingUp;
-        let mut is_in_doubt = false;
         let end = loop {
             tokio::select! {
                 biased;
@@ -190,26 +200,26 @@ impl Driver {
                         if let Err(error) = self.push(&bytes).await {
                             break BodyEnd::Cut(error.to_string());
                         }
-                        let now = Instant::now();
-                        if is_catching_up && now >= end_of_replay {
-                            self.caught_up();
-                            is_catching_up = false;
-                        }
-                        is_in_doubt = self.run.books().feed.is_in_doubt();
-                        if is_catching_up || is_in_doubt {
-                            quiet.as_mut().reset(now + QUIET);
+                        if is_catching_up {
+                            let is_over = self.run.books().feed.is_history_over();
+                            let (pause, longest) = match is_over {
+                                None => (QUIET, CATCH_UP),
+                                Some(_) => (TIMED_QUIET, TIMED_CATCH_UP),
+                            };
+                            let now = Instant::now();
+                            if is_over == Some(true) || now >= joined_at + longest {
+                                self.caught_up();
+                                is_catching_up = false;
+                            }
+                            quiet.as_mut().reset(now + pause);
                         }
                     }
                     Ok(None) => break BodyEnd::Clean,
                     Err(error) => break BodyEnd::Cut(error.to_string()),
                 },
-                () = &mut quiet, if is_catching_up || is_in_doubt => {
-                    self.run.books().feed.settle();
-                    is_in_doubt = false;
-                    if is_catching_up {
-                        is_catching_up = !self.has_caught_up(joined).await;
-                        quiet.as_mut().reset(Instant::now() + CATCH_UP);
-                    }
+                () = &mut quiet, if is_catching_up => {
+                    is_catching_up = !self.has_caught_up(joined).await;
+                    quiet.as_mut().reset(Instant::now() + CATCH_UP);
                 }
             }
         };

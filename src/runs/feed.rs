@@ -1,9 +1,7 @@
 //! A run's bytes in, its events out: the whole pure chain, for a live stream and a recorded one.
 
-use std::borrow::Cow;
-
 use crate::json::Json;
-use crate::langgraph::{Body, Novelty, Part, Replay, RunError, RunRecord, ThreadState, Values};
+use crate::langgraph::{Body, Part, Replay, RunError, RunRecord, ThreadState, Values};
 use crate::run::{RunEvent, StreamEnd, Translator, View};
 use crate::sse::{self, DecodeError, Decoder, Frame};
 
@@ -71,9 +69,9 @@ struct Join {
     has_begun: bool,
     /// Whether the thread's state was read beside it.
     has_base: bool,
+    /// The input of a run that waits for its turn and will not tell it as a state.
+    input: Option<Json>,
     replay: Replay,
-    /// A frame of which only what comes next can tell whether it is a repeat.
-    doubtful: Option<Frame<'static>>,
 }
 
 // === impl Feed ===
@@ -104,8 +102,8 @@ impl Feed {
             has_values: record.has_values,
             has_begun: false,
             has_base: false,
-            replay: Replay::default(),
-            doubtful: None,
+            input: record.input.clone().filter(|_| !record.has_values),
+            replay: Replay::new(None),
         });
         feed
     }
@@ -146,14 +144,10 @@ impl Feed {
                 parts.translate(&frame, out);
                 continue;
             };
-            if let Some(pair) = join.doubtful.take() {
-                parts.translate(&pair, out);
+            if !join.replay.is_new(&frame) {
+                continue;
             }
-            match join.replay.novelty(&frame) {
-                Novelty::New => parts.translate(&frame, out),
-                Novelty::Repeat => continue,
-                Novelty::Doubtful => join.doubtful = Some(owned(frame)),
-            }
+            parts.translate(&frame, out);
             if !std::mem::replace(&mut join.has_begun, true) && parts.lacks_base(join) {
                 return Ok(Progress::BaseWanted);
             }
@@ -161,18 +155,16 @@ impl Feed {
         Ok(Progress::Done)
     }
 
-    /// Whether the last frame may have been a repeat.
-    pub(super) fn is_in_doubt(&self) -> bool {
-        self.join.as_ref().is_some_and(|join| join.doubtful.is_some())
+    /// The stream was joined then, in milliseconds of the server's clock.
+    pub(super) fn joined_at(&mut self, time: Option<u64>) {
+        if let Some(join) = &mut self.join {
+            join.replay = Replay::new(time);
+        }
     }
 
-    /// Nothing came right behind it: "in doubt lose rather than double".
-    pub(super) fn settle(&mut self) {
-        if let Some(join) = &mut self.join
-            && join.doubtful.take().is_some()
-        {
-            join.replay.was_repeat();
-        }
+    /// Whether the history of a joined run is over, where that can be told.
+    pub(super) fn is_history_over(&self) -> Option<bool> {
+        self.join.as_ref()?.replay.is_over()
     }
 
     /// Whether a part of a joined run has come.
@@ -180,13 +172,18 @@ impl Feed {
         self.join.as_ref().is_none_or(|join| join.has_begun)
     }
 
-    /// Takes in the state that the thread has while the run goes on.
+    /// Takes in the state that the thread has while the run goes on. A run that has its own input
+    /// in a state tells it there.
     pub(super) fn base(&mut self, state: &str, out: &mut Vec<RunEvent>) {
+        let Some(run) = &mut self.parts.run else { return };
+        if let Some(values) = values(state) {
+            run.translator.on_base(&values, out);
+        }
         if let Some(join) = &mut self.join {
             join.has_base = true;
-        }
-        if let (Some(run), Some(values)) = (&mut self.parts.run, values(state)) {
-            run.translator.on_base(&values, out);
+            if let Some(input) = join.input.take() {
+                run.translator.on_named_input(&input, out);
+            }
         }
     }
 
@@ -269,12 +266,6 @@ impl Feed {
 
 fn values(state: &str) -> Option<Values<'_>> {
     ThreadState::parse(state)?.values
-}
-
-fn owned(frame: Frame<'_>) -> Frame<'static> {
-    let Frame { event, data, id, retry } = frame;
-    let own = |field: Option<Cow<'_, str>>| field.map(|field| Cow::Owned(field.into_owned()));
-    Frame { event: own(event), data: own(data), id: own(id), retry }
 }
 
 // === impl Parts ===

@@ -325,6 +325,21 @@ export const big = new StateGraph(Big)
   .addEdge("second", "third")
   .compile();
 
+// ---------------------------------------------------------------- two models at once
+/** Say one's own half of the words, `pace` times as slowly; a step commits in the order of its nodes, not of their ends. */
+const speakAt = (name, pace) => async ({ messages }) => {
+  const { words, delay, flavour } = script(messages);
+  const own = { words: [`${name}: `, ...(words ?? ["tok0 ", "tok1 "])], delay: delay * pace, flavour };
+  return { messages: [await new ScriptedModel("plain").invoke([new HumanMessage(JSON.stringify(own))])] };
+};
+
+export const parallel = new StateGraph(MessagesAnnotation)
+  .addNode("left", speakAt("left", 2))
+  .addNode("right", speakAt("right", 1))
+  .addEdge(START, "left")
+  .addEdge(START, "right")
+  .compile();
+
 // ---------------------------------------------------------------- subgraphs
 const grandchild = new StateGraph(MessagesAnnotation).addNode("gc_model", modelNode("plain")).addEdge(START, "gc_model").compile();
 

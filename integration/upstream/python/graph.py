@@ -16,6 +16,7 @@ from langchain_core.callbacks.manager import adispatch_custom_event
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
 from langgraph.config import get_stream_writer
 from langgraph.graph import END, START, MessagesState, StateGraph
@@ -374,6 +375,23 @@ _b.add_sequence([
 ])
 _b.add_edge(START, "fill")
 big = _b.compile()
+
+# ---------------------------------------------------------------- two models at once
+def _speak_at(pace: float):
+    """Say one's own half of the words, `pace` times as slowly; a step commits in the order of its nodes, not of their ends."""
+    async def node(state: MessagesState, config: RunnableConfig):
+        p, _ = params(state["messages"])
+        own = [f"{config['metadata']['langgraph_node']}: ", *(p["words"] or ["tok0 ", "tok1 "])]
+        script = json.dumps({"words": own, "delay": p["delay"] * pace, "flavour": p["flavour"]})
+        return {"messages": [await _model.ainvoke([HumanMessage(script)])]}
+    return node
+
+
+_pl = StateGraph(MessagesState)
+_pl.add_node("left", _speak_at(2))
+_pl.add_node("right", _speak_at(1))
+_pl.add_edge(START, "left"); _pl.add_edge(START, "right")
+parallel = _pl.compile()
 
 # ---------------------------------------------------------------- subgraphs
 

@@ -1,0 +1,201 @@
+//! A run whose stream is kept, for whoever joins it: the Python server's, as far as a gateway
+//! sees of it.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::time::{Sleep, sleep};
+
+use crate::text::now;
+use crate::upstream::{HEARTBEAT, RunBody, lock};
+
+/// How many parts the server says twice where the replay ends: it listens before it reads its
+/// store (24 to 26 at a pace of 20 ms).
+const REPEATS: usize = 25;
+
+/// After how many parts its replay has a gap, where its other work has its turn, and how long. A
+/// busy server of two cores replays 100,000 parts in some 7 s.
+const GAP_AFTER: usize = 1_000;
+const GAP: Duration = Duration::from_millis(20);
+
+/// A run, said by a task of its own whether anybody listens or not.
+pub(crate) struct Kept {
+    pub(crate) thread: String,
+    pub(crate) run_id: String,
+    told: Mutex<Told>,
+}
+
+#[derive(Default)]
+struct Told {
+    parts: Vec<Bytes>,
+    is_over: bool,
+    waiting: Vec<Waker>,
+    joins: Vec<Replayed>,
+}
+
+/// When the first part of a join's replay was sent, and when the last; 0 before.
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
+pub(crate) struct Replayed {
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+}
+
+/// What the upstream tells of a run that it keeps.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Account {
+    pub(crate) parts: usize,
+    pub(crate) joins: Vec<Replayed>,
+}
+
+/// The stream of one who listens.
+pub(crate) struct KeptBody {
+    run: Arc<Kept>,
+    at: usize,
+    replay: Option<Replay>,
+}
+
+/// What is particular to who has joined.
+struct Replay {
+    join: usize,
+    end: usize,
+    gap: Pin<Box<Sleep>>,
+}
+
+// === impl Kept ===
+
+impl Kept {
+    pub(crate) fn new(thread: &str, run_id: &str) -> Self {
+        Self { thread: thread.to_owned(), run_id: run_id.to_owned(), told: Mutex::default() }
+    }
+
+    /// Says the run to its end.
+    pub(crate) async fn tell(self: Arc<Self>, mut run: RunBody) {
+        let mut id = 0;
+        while let Some(part) = poll_fn(|cx| run.poll_part(cx)).await {
+            // A sign of life is no part.
+            if part == HEARTBEAT {
+                continue;
+            }
+            // Ids are milliseconds. Those of a run that has spoken for a while differ, also where
+            // this one says at once what took that while.
+            id = (id + 1).max(now() / 1_000_000);
+            self.add(stamped(&part, id));
+        }
+        let mut told = lock(&self.told);
+        told.is_over = true;
+        told.waiting.drain(..).for_each(Waker::wake);
+    }
+
+    fn add(&self, part: Bytes) {
+        let mut told = lock(&self.told);
+        told.parts.push(part);
+        told.waiting.drain(..).for_each(Waker::wake);
+    }
+
+    /// For the one who has started it.
+    pub(crate) fn from_start(self: Arc<Self>) -> KeptBody {
+        KeptBody { run: self, at: 0, replay: None }
+    }
+
+    /// For one who comes later: all that was said, and then what will be.
+    pub(crate) fn join(self: Arc<Self>) -> KeptBody {
+        let replay = {
+            let mut told = lock(&self.told);
+            told.joins.push(Replayed::default());
+            Replay {
+                join: told.joins.len() - 1,
+                end: told.parts.len(),
+                gap: Box::pin(sleep(Duration::ZERO)),
+            }
+        };
+        KeptBody { run: self, at: 0, replay: Some(replay) }
+    }
+
+    /// Its record, but for whether it still runs.
+    pub(crate) fn record(&self, status: &str) -> Value {
+        let modes = ["values", "messages-tuple", "updates", "custom"];
+        json!({
+            "run_id": self.run_id, "thread_id": self.thread, "status": status,
+            "created_at": "2026-11-22T08:00:00.000000+00:00", "metadata": {},
+            "kwargs": { "resumable": true, "stream_mode": modes },
+        })
+    }
+
+    /// The state of its thread.
+    pub(crate) fn state(&self) -> Value {
+        let told = lock(&self.told);
+        let values = told.parts.iter().rev().find_map(|part| {
+            let part = std::str::from_utf8(part).ok()?.strip_prefix("event: values\r\ndata: ")?;
+            serde_json::from_str::<Value>(part.lines().next()?).ok()
+        });
+        let next: &[&str] = if told.is_over { &[] } else { &["model"] };
+        json!({
+            "values": values, "next": next, "tasks": [],
+            "metadata": { "run_id": self.run_id },
+            "checkpoint": { "checkpoint_id": format!("{}-{}", self.run_id, told.is_over) },
+        })
+    }
+
+    pub(crate) fn account(&self) -> Account {
+        let told = lock(&self.told);
+        Account { parts: told.parts.len(), joins: told.joins.clone() }
+    }
+}
+
+/// A part with another id.
+fn stamped(part: &[u8], id: u64) -> Bytes {
+    let before = memchr::memmem::rfind(part, b"\r\nid: ").expect("each part has an id");
+    let (before, _) = part.split_at(before);
+    [before, format!("\r\nid: {id}-0\r\n\r\n").as_bytes()].concat().into()
+}
+
+// === impl KeptBody ===
+
+impl Body for KeptBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let Self { run, at, replay } = self.get_mut();
+        if let Some(replay) = replay {
+            ready!(replay.gap.as_mut().poll(cx));
+        }
+        let mut told = lock(&run.told);
+        let Some(part) = told.parts.get(*at).cloned() else {
+            if told.is_over {
+                return Poll::Ready(None);
+            }
+            told.waiting.push(cx.waker().clone());
+            return Poll::Pending;
+        };
+        let is_first = *at == 0;
+        *at += 1;
+        if let Some(Replay { join, end, gap }) = replay
+            && let Some(times) = told.joins.get_mut(*join)
+        {
+            if is_first {
+                times.first = now();
+            }
+            if *at % GAP_AFTER == 0 {
+                gap.set(sleep(GAP));
+            }
+            if *at == *end {
+                times.last = now();
+                *at = at.saturating_sub(REPEATS);
+                *replay = None;
+            }
+        }
+        Poll::Ready(Some(Ok(Frame::data(part))))
+    }
+}

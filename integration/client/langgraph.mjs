@@ -1,0 +1,119 @@
+// LangGraph's own API, as somebody uses it who knows nothing of a gateway.
+
+import { randomUUID } from "node:crypto";
+import { exact } from "./thread.mjs";
+
+const POLL_MS = 60;
+const RUN_MS = 40_000; // a run of four seconds behind another one, on a busy machine
+const ALIVE = ["pending", "running"];
+
+/** The nodes after which nothing of a graph is left to do, if a state is written in their name. */
+const LAST_NODES = {
+  Python: { agent: "model", hitl: "HumanInTheLoopMiddleware.after_model" },
+  JavaScript: { agent: "model_request", hitl: "HumanInTheLoopMiddleware.after_model" },
+};
+const LAST_NODE = { text: "model", counter: "finish", failing: "model", subgraphs: "child", interrupt_child: "child", parallel: "left" };
+
+export class Langgraph {
+  constructor(server) {
+    this.name = server.name;
+    this.url = server.langgraph;
+  }
+
+  async send(method, path, body) {
+    const headers = body === undefined ? {} : { "content-type": "application/json" };
+    const response = await fetch(this.url + path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
+    const text = await response.text();
+    if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text}`);
+    return text;
+  }
+
+  async get(path) {
+    return JSON.parse(await this.send("GET", path));
+  }
+
+  async post(path, body) {
+    const text = await this.send("POST", path, body);
+    return text && JSON.parse(text);
+  }
+
+  /** A new thread; `said` is what a scheduler of the graph's own has put there before any run. */
+  async thread(graph, { said } = {}) {
+    const threadId = randomUUID();
+    const [assistant] = await this.post("/assistants/search", { graph_id: graph, limit: 1 });
+    const metadata = { graph_id: graph, assistant_id: assistant.assistant_id }; // a state is read with the reducers of its graph
+    await this.post("/threads", { thread_id: threadId, metadata });
+    if (said) await this.update(threadId, graph, { messages: said });
+    return threadId;
+  }
+
+  /** Change a thread's state without a run. */
+  update(threadId, graph, values) {
+    const node = LAST_NODES[this.name][graph] ?? LAST_NODE[graph];
+    return this.post(`/threads/${threadId}/state`, { values, as_node: node });
+  }
+
+  /** Start a run in the background, behind the thread's others. */
+  run(threadId, graph, script, options) {
+    return this.post(`/threads/${threadId}/runs`, { ...runOf(graph, script), multitask_strategy: "enqueue", ...options });
+  }
+
+  record(threadId, runId) {
+    return this.get(`/threads/${threadId}/runs/${runId}`);
+  }
+
+  cancel(threadId, runId) {
+    return this.post(`/threads/${threadId}/runs/${runId}/cancel`, {});
+  }
+
+  /** Wait until a run has another status than before: the moment at which it was last seen with one of them, and its record. */
+  async past(threadId, runId, statuses) {
+    const end = performance.now() + RUN_MS;
+    for (let last = performance.now(); ; ) {
+      const asked = performance.now();
+      const record = await this.record(threadId, runId);
+      if (!statuses.includes(record.status)) return { last, record };
+      if (asked > end) throw new Error(`run ${runId} is still ${record.status}`);
+      last = asked;
+      await new Promise((wake) => setTimeout(wake, POLL_MS));
+    }
+  }
+
+  started(threadId, runId) {
+    return this.past(threadId, runId, ["pending"]);
+  }
+
+  ended(threadId, runId) {
+    return this.past(threadId, runId, ALIVE);
+  }
+
+  /** Wait until nothing works on a thread: a cancelled run goes on for a moment after its record says that it is over. */
+  async settled(threadId) {
+    const end = performance.now() + RUN_MS;
+    while ((await this.get(`/threads/${threadId}`)).status === "busy") {
+      if (performance.now() > end) throw new Error(`thread ${threadId} is still busy`);
+      await new Promise((wake) => setTimeout(wake, POLL_MS));
+    }
+  }
+
+  /**
+   * All checkpoints of a thread, the newest first, each also with its numbers as they are written. The newest is the
+   * thread's state: what tasks have written that were done when their run was cancelled is in that alone.
+   */
+  async history(threadId) {
+    const read = async (path) => {
+      const text = await this.send("GET", `/threads/${threadId}${path}`);
+      return [JSON.parse(text), exact(text)];
+    };
+    const [[history, literals], [state, literal]] = await Promise.all([read("/history?limit=1000"), read("/state")]);
+    const checkpoints = history.map((checkpoint, at) => ({ ...checkpoint, literal: literals[at].values }));
+    if (checkpoints.length > 0) Object.assign(checkpoints[0], { values: state.values, literal: literal.values });
+    return checkpoints;
+  }
+}
+
+/** The body of a run whose model follows `script`. */
+export function runOf(graph, script) {
+  const message = { role: "user", id: randomUUID(), content: JSON.stringify(script) };
+  return { assistant_id: graph, input: { messages: [message] } };
+}

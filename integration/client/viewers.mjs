@@ -1,0 +1,123 @@
+// Clients that attach to threads which others work on, and what each of them was told and held.
+
+import { randomUUID } from "node:crypto";
+import { GENERATIONS } from "./gateway.mjs";
+
+const FOLLOWER_MS = 20_000; // until a follower has been shown what has happened, on a busy machine
+const POLL_MS = 50;
+
+/** The routes by which a client attaches, and the generation of the client that is judged as one of it. */
+export const KINDS = {
+  connect: { generation: GENERATIONS[0] },
+  "connect 0.0.59": { generation: GENERATIONS[1] },
+  events: { generation: GENERATIONS[0], query: "" },
+  follow: { generation: GENERATIONS[0], query: "?follow=thread" },
+};
+
+/** A client of the official package that attaches by one of the routes. */
+function viewerClass(generation) {
+  return class Viewer extends generation.HttpAgent {
+    constructor(config, isGet) {
+      super(config);
+      this.isGet = isGet;
+    }
+
+    requestInit(input) {
+      if (!this.isGet) return super.requestInit(input);
+      return { method: "GET", headers: { accept: "text/event-stream" }, signal: this.abortController.signal };
+    }
+  };
+}
+const CLASSES = new Map(GENERATIONS.map((generation) => [generation, viewerClass(generation)]));
+
+/** One client that attaches to one thread. */
+export class Viewer {
+  /** The events that came, `{ at, text, event }`. */
+  frames = [];
+  /** What the client held at the end of each run that it was shown; one who leaves is told of an end that nobody sent. */
+  held = [];
+  hasLeft = false;
+
+  constructor(threadway, graph, threadId, kind, { messages = [], state = {} } = {}) {
+    const { generation, query } = KINDS[kind];
+    const base = `${threadway}/agui/agent/${graph}`;
+    const url = query === undefined ? `${base}/connect` : `${base}/threads/${threadId}/events${query}`;
+    Object.assign(this, { kind, threadId, generation, runId: randomUUID(), sent: structuredClone({ messages, state }) });
+    const config = { url, threadId, initialMessages: messages, initialState: state, fetch: (...asked) => this.#fetch(...asked) };
+    this.client = new (CLASSES.get(generation))(config, query !== undefined);
+  }
+
+  get isFollower() {
+    return this.kind === "follow";
+  }
+
+  /** Attach, and stay until the stream ends. */
+  async watch({ onEvent } = {}) {
+    this.asked = performance.now();
+    const ended = ({ messages, state }) => {
+      this.held.push(structuredClone({ messages, state }));
+    };
+    const subscriber = { onRunFinishedEvent: ended, onRunErrorEvent: ended };
+    if (onEvent) subscriber.onEvent = ({ event }) => void onEvent(event, this);
+    this.refused = await this.client.runAgent({ runId: this.runId }, subscriber).then(() => undefined, (error) => error);
+    return this;
+  }
+
+  /** Go away in the middle. */
+  leave() {
+    this.hasLeft = true;
+    this.left = performance.now();
+    this.client.abortRun();
+  }
+
+  /** The stream ends here as if the gateway had ended it: no error, and nothing that came is lost. */
+  finish() {
+    this.tap?.terminate();
+  }
+
+  /** The events, run by run. */
+  get runs() {
+    const runs = [];
+    for (const frame of this.frames) {
+      if (frame.event.type === "RUN_STARTED" || runs.length === 0) runs.push([]);
+      runs.at(-1).push(frame);
+    }
+    return runs;
+  }
+
+  /** Wait until the events so far are enough. */
+  async until(what, isEnough) {
+    const end = performance.now() + FOLLOWER_MS;
+    while (!isEnough(this)) {
+      if (performance.now() > end) throw new Error(`${this.kind} was not shown ${what} in ${FOLLOWER_MS} ms`);
+      await new Promise((wake) => setTimeout(wake, POLL_MS));
+    }
+  }
+
+  async #fetch(url, init) {
+    const response = await fetch(url, init);
+    if (!response.ok) return response;
+    const decoder = new TextDecoder();
+    let rest = "";
+    const take = (text) => {
+      const blocks = (rest + text).split("\n\n");
+      rest = blocks.pop();
+      for (const block of blocks) {
+        const lines = block.split("\n").filter((line) => line.startsWith("data:"));
+        if (lines.length === 0) continue;
+        const data = lines.map((line) => line.slice(5).replace(/^ /, "")).join("\n");
+        this.frames.push({ at: performance.now(), text: data, event: JSON.parse(data) });
+      }
+    };
+    const tap = new TransformStream({
+      start: (controller) => {
+        this.tap = controller;
+      },
+      transform: (chunk, controller) => {
+        take(decoder.decode(chunk, { stream: true }));
+        controller.enqueue(chunk);
+      },
+    });
+    return new Response(response.body.pipeThrough(tap), { status: response.status, headers: response.headers });
+  }
+}
