@@ -347,11 +347,13 @@ async fn one_who_falls_behind_before_the_conversation_is_known_is_told_so_with_e
     let message = "the stream was read too slowly; load the thread to see the run";
     let expected = json!({"type": "RUN_ERROR", "message": message, "code": "reader_too_slow"});
     assert_eq!(slow.end().await, expected);
-    // Nor can it be told to one who comes now.
-    assert_eq!(replica.attach().end().await, expected);
+    // One who comes now waits for the conversation, which is never told.
+    let mut late = replica.attach();
+    assert_eq!(late.next().await[0]["type"], "RUN_STARTED");
     // The others are none the worse for it.
     run.end().await;
     replica.stopped().await;
+    assert_eq!(late.end().await, expected);
     assert_eq!(first.end().await["outcome"], json!({"type": "cancelled"}));
 }
 

@@ -120,9 +120,8 @@ pub(super) async fn join(
     thread_id: &str,
 ) -> Result<(Arc<Run>, Follower), FollowError> {
     let key = ThreadKey { upstream: upstream.base().to_string(), thread_id: thread_id.to_owned() };
-    let mut follower = follower(shared, key, upstream, server);
+    let (mut follower, mut is_looked_for) = follower(shared, key, upstream, server);
     let looks = follower.following.sequence().looks;
-    follower.following.asked.notify_one();
     loop {
         {
             let sequence = follower.following.sequence();
@@ -146,26 +145,31 @@ pub(super) async fn join(
                 _ => {}
             }
         }
+        // Once is enough: what is asked for during a look is kept for the next.
+        if !std::mem::replace(&mut is_looked_for, true) {
+            follower.following.asked.notify_one();
+        }
         if follower.bell.changed().await.is_err() {
             return Err(FollowError::ShuttingDown);
         }
     }
 }
 
-/// A follower of a thread, which is watched from now on if it was not.
+/// A follower of a thread, which is watched from now on if it was not; and whether that begins
+/// with a look for it.
 fn follower(
     shared: &Arc<Shared>,
     key: ThreadKey,
     upstream: &Client,
     server: Option<ServerKind>,
-) -> Follower {
+) -> (Follower, bool) {
     // Under the lock no watcher decides that nobody follows its thread.
     let mut threads = shared.threads();
     if let Some(following) = threads.get(&key)
         && let Some(bell) = following.bell.upgrade()
     {
         let following = Arc::clone(following);
-        return Follower { following, bell: bell.subscribe(), at: 0 };
+        return (Follower { following, bell: bell.subscribe(), at: 0 }, false);
     }
     let bell = Arc::new(watch::Sender::new(()));
     let following = Arc::new(Following {
@@ -197,7 +201,7 @@ fn follower(
             () = watcher.watch() => {}
         }
     });
-    Follower { following, bell: listener, at: 0 }
+    (Follower { following, bell: listener, at: 0 }, true)
 }
 
 // === impl Following ===
@@ -427,7 +431,8 @@ impl Lifecycle {
         }
     }
 
-    /// Waits until a run begins or ends, or the bell is lost; for ever without a bell.
+    /// Waits until a run begins or ends; for ever without a bell. One that is lost is opened again
+    /// at the next look, which is not to come the sooner for it: a server may end each at once.
     async fn rings(&mut self) {
         let Some((body, decoder)) = &mut self.stream else { return std::future::pending().await };
         loop {
@@ -440,5 +445,6 @@ impl Lifecycle {
             }
         }
         self.stream = None;
+        std::future::pending::<()>().await;
     }
 }

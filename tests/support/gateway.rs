@@ -50,7 +50,15 @@ impl Gateway {
     }
 
     pub(crate) async fn with(limits: Limits) -> Self {
-        let upstream = Upstream::bind().await;
+        Self::of(Upstream::bind().await, limits).await
+    }
+
+    /// In front of a server for JavaScript.
+    pub(crate) async fn javascript() -> Self {
+        Self::of(Upstream::javascript().await, Limits::default()).await
+    }
+
+    async fn of(upstream: Upstream, limits: Limits) -> Self {
         let agents = agents(&[("default", &upstream.url())], &[]);
         let (address, stop, serving) = serve(agents, limits).await;
         Self { upstream, address, stop, serving }
@@ -136,6 +144,40 @@ impl Gateway {
         get.json(200, &json!({"run_id": RUN, "status": status}).to_string()).await;
     }
 
+    /// Asks for the thread and its live run, as `input` is the client's.
+    pub(crate) async fn connect(&self, input: &Value) -> Response {
+        Response::to(self.address, connect_request("", input).as_bytes()).await
+    }
+
+    /// Asks for the thread as an `EventSource` does.
+    pub(crate) async fn events(&self, query: &str) -> Response {
+        Response::to(self.address, events_request("", query).as_bytes()).await
+    }
+
+    /// Answers what is asked for the thread's runs.
+    pub(crate) async fn runs(&self, query: &str, runs: Value) {
+        let get = self.upstream.expect(&format!("GET /threads/{THREAD}/runs?{query}")).await;
+        get.json(200, &runs.to_string()).await;
+    }
+
+    /// Answers what is asked for the thread's runs by one who connects: none is live.
+    pub(crate) async fn no_live_runs(&self, over: Value) {
+        for status in ["running", "pending"] {
+            self.runs(&format!("status={status}&limit=100"), json!([])).await;
+        }
+        self.runs(&format!("limit={}", self.upstream.recent_runs()), over).await;
+    }
+
+    /// Waits until the gateway has seen all that was sent or closed so far: what is answered on
+    /// another connection, after that was accepted, shows it.
+    pub(crate) async fn settled(&self) {
+        for _ in 0..3 {
+            let request = b"GET /healthz HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n";
+            let mut response = Response::to(self.address, request).await;
+            assert_eq!(response.body().await, "ok\n");
+        }
+    }
+
     pub(crate) async fn stopped(mut self) {
         while let Some(ended) = self.serving.join_next().await {
             ended.unwrap();
@@ -194,6 +236,26 @@ impl Response {
                 return String::new();
             }
         }
+    }
+
+    /// The next events, each in a frame of its own.
+    pub(crate) async fn next(&mut self, count: usize) -> Vec<Value> {
+        let mut events = Vec::new();
+        while events.len() < count {
+            let frame = self.frame().await;
+            assert_ne!(frame, "", "the stream ended after {events:#?}");
+            let data = frame.strip_prefix("data: ").unwrap_or(&frame);
+            // What an SSE stream begins with, and its signs of life, are none.
+            if data.starts_with('{') {
+                events.push(serde_json::from_str(data).unwrap());
+            }
+        }
+        events
+    }
+
+    /// The events from here to the end.
+    pub(crate) async fn rest(&mut self) -> Vec<Value> {
+        events(&self.body().await)
     }
 
     /// The body from here to its end.
@@ -292,6 +354,21 @@ pub(crate) async fn run_agent(address: SocketAddr, agent: &str, body: &Value) ->
     Response::to(address, run_request(agent, "", &body.to_string()).as_bytes()).await
 }
 
+pub(crate) fn connect_request(headers: &str, input: &Value) -> String {
+    let body = input.to_string();
+    format!(
+        "POST /agui/agent/agent/connect HTTP/1.1\r\nhost: h\r\ncontent-type: application/json\r\n\
+         {headers}content-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+pub(crate) fn events_request(headers: &str, query: &str) -> String {
+    format!(
+        "GET /agui/agent/agent/threads/{THREAD}/events{query} HTTP/1.1\r\nhost: h\r\n{headers}\r\n"
+    )
+}
+
 fn run_request(agent: &str, headers: &str, body: &str) -> String {
     format!(
         "POST /agui/agent/{agent}/run HTTP/1.1\r\nhost: h\r\ncontent-type: application/json\r\n\
@@ -363,6 +440,9 @@ pub(crate) fn finished(outcome: &str) -> String {
 
 /// The events of an SSE body, each in a frame of one line.
 pub(crate) fn events(body: &str) -> Vec<Value> {
+    if body.is_empty() {
+        return Vec::new();
+    }
     let frames = body.strip_suffix("\n\n").expect("the body ends with a frame").split("\n\n");
     let data = frames.filter_map(|frame| frame.strip_prefix("data: "));
     data.map(|data| serde_json::from_str(data).unwrap()).collect()

@@ -8,6 +8,8 @@ use tokio::net::{TcpListener, TcpStream};
 /// The server. Requests wait until the test asks for them.
 pub(crate) struct Upstream {
     listener: TcpListener,
+    /// What it tells of itself.
+    info: &'static str,
 }
 
 /// One request, and the connection that waits for its answer.
@@ -15,6 +17,8 @@ pub(crate) struct Exchange {
     socket: TcpStream,
     /// `POST /threads/T/runs/stream`
     pub(crate) line: String,
+    /// The request line and the headers.
+    pub(crate) head: String,
     /// The body, as text.
     pub(crate) body: String,
 }
@@ -22,8 +26,23 @@ pub(crate) struct Exchange {
 // === impl Upstream ===
 
 impl Upstream {
+    /// A server for Python.
     pub(crate) async fn bind() -> Self {
-        Self { listener: TcpListener::bind("127.0.0.1:0").await.unwrap() }
+        Self::telling(r#"{"version":"0.16.7","langgraph_py_version":"1.2.22"}"#).await
+    }
+
+    pub(crate) async fn javascript() -> Self {
+        Self::telling(r#"{"version":"2.0.0","langgraph_js_version":"1.7.3"}"#).await
+    }
+
+    async fn telling(info: &'static str) -> Self {
+        Self { listener: TcpListener::bind("127.0.0.1:0").await.unwrap(), info }
+    }
+
+    /// How many runs it is asked for, so that the newest are among them: a server for JavaScript
+    /// begins with the oldest.
+    pub(crate) fn recent_runs(&self) -> usize {
+        if self.info.contains("langgraph_js_version") { 100 } else { 20 }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -42,7 +61,7 @@ impl Upstream {
             if exchange.line != "GET /info" {
                 return exchange;
             }
-            exchange.json(200, r#"{"version":"0.16.7","langgraph_py_version":"1.2.22"}"#).await;
+            exchange.json(200, self.info).await;
         }
     }
 
@@ -70,7 +89,8 @@ impl Upstream {
             assert_ne!(socket.read_buf(&mut bytes).await.unwrap(), 0, "half a body");
         }
         let line = head.lines().next().unwrap().strip_suffix(" HTTP/1.1").unwrap().to_owned();
-        Exchange { socket, line, body: String::from_utf8(bytes[head_end..].to_vec()).unwrap() }
+        let body = String::from_utf8(bytes[head_end..].to_vec()).unwrap();
+        Exchange { socket, line, head, body }
     }
 
     /// The next request, which must be this one.
