@@ -31,7 +31,10 @@ pub struct Replay {
 #[derive(Debug)]
 enum Block {
     /// It may come.
-    Before,
+    Before {
+        /// Whether a single frame was taken for it.
+        is_guessed: bool,
+    },
     /// It is there. Of the frames with the highest id these are still to come again.
     Inside(Vec<u64>),
     /// It was there.
@@ -46,7 +49,12 @@ type Cursor = (u64, u64);
 impl Replay {
     /// For a stream that was joined then, by the clock of the server that answered.
     pub fn new(joined_at: Option<u64>) -> Self {
-        Self { joined_at, highest: None, at_highest: Vec::new(), block: Block::Before }
+        Self {
+            joined_at,
+            highest: None,
+            at_highest: Vec::new(),
+            block: Block::Before { is_guessed: false },
+        }
     }
 
     /// Takes the next frame in; whether it comes for the first time. A frame without an id that can
@@ -57,7 +65,7 @@ impl Replay {
     pub fn is_new(&mut self, frame: &Frame<'_>) -> bool {
         let Some(cursor) = frame.id.as_deref().and_then(cursor) else { return true };
         if self.highest > Some(cursor) {
-            if matches!(self.block, Block::Before) {
+            if matches!(self.block, Block::Before { .. }) {
                 self.block = Block::Inside(self.at_highest.clone());
             }
             return false;
@@ -79,11 +87,12 @@ impl Replay {
                     return false;
                 }
             }
-            Block::Before if is_pair && !is_history => {
-                self.block = Block::Behind;
+            Block::Before { is_guessed } if is_pair && !is_history && !*is_guessed => {
+                *is_guessed = true;
+                self.at_highest.push(digest);
                 return false;
             }
-            Block::Before | Block::Behind => {}
+            Block::Before { .. } | Block::Behind => {}
         }
         self.at_highest.push(digest);
         true
@@ -94,7 +103,7 @@ impl Replay {
     pub fn is_over(&self) -> Option<bool> {
         let (time, _) = self.highest?;
         let joined_at = self.joined_at.filter(|_| time > FIRST_TIME)?;
-        Some(time >= joined_at || !matches!(self.block, Block::Before))
+        Some(time >= joined_at || !matches!(self.block, Block::Before { .. }))
     }
 }
 
@@ -157,6 +166,13 @@ mod tests {
             [("7-0", "a"), ("9-0", "b"), ("7-0", "a"), ("9-0", "b"), ("10-0", "c"), ("10-0", "c")];
         assert_eq!(novelties(Some(8), &behind), "nnrrnn");
         assert_eq!(novelties(Some(8), &[("9-0", "a"), ("9-0", "b"), ("9-0", "a")]), "nnn");
+    }
+
+    #[test]
+    fn a_pair_that_was_taken_for_the_block_does_not_hide_the_block() {
+        let frames = [("8-0", "v"), ("9-0", "x"), ("9-0", "x"), ("9-0", "y")];
+        let block = [("8-0", "v"), ("9-0", "x"), ("9-0", "x"), ("9-0", "y"), ("10-0", "z")];
+        assert_eq!(novelties(Some(8), &[&frames[..], &block[..]].concat()), "nnrnrrrrn");
     }
 
     #[test]
