@@ -29,6 +29,9 @@ use crate::upstream::{Body, Client, Error, RunFilter};
 /// begins, and its state, which may change without a run.
 pub(super) const FOLLOW_INTERVAL: Duration = Duration::from_secs(2);
 
+/// How long the server's bell may take to answer: a look waits for it.
+const BELL_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// How much of a state is read per second at most: one of 10 MB is looked at every 10 s.
 const FOLLOW_BYTES_PER_SECOND: u64 = 1_000_000;
 
@@ -425,9 +428,10 @@ impl Lifecycle {
         if self.stream.is_some() || server != Some(ServerKind::Python) {
             return;
         }
-        match upstream.thread_lifecycle(thread_id).await {
-            Ok(body) => self.stream = body.map(|body| (body, Decoder::new())),
-            Err(error) => tracing::debug!(thread_id, %error, "a thread's bell is out of reach"),
+        match tokio::time::timeout(BELL_TIMEOUT, upstream.thread_lifecycle(thread_id)).await {
+            Ok(Ok(body)) => self.stream = body.map(|body| (body, Decoder::new())),
+            Ok(Err(error)) => tracing::debug!(thread_id, %error, "a thread has no bell"),
+            Err(_) => tracing::debug!(thread_id, "a thread's bell does not answer"),
         }
     }
 
