@@ -78,15 +78,19 @@ impl Kept {
 
     /// Says the run to its end.
     pub(crate) async fn tell(self: Arc<Self>, mut run: RunBody) {
-        let mut id = 0;
+        // Ids are milliseconds. What is said at once was said over a while, a millisecond a part.
+        let (mut past, mut id) = (run.said_at_once(), now() / 1_000_000);
+        id = id.saturating_sub(past);
         while let Some(part) = poll_fn(|cx| run.poll_part(cx)).await {
             // A sign of life is no part.
             if part == HEARTBEAT {
                 continue;
             }
-            // Ids are milliseconds. Those of a run that has spoken for a while differ, also where
-            // this one says at once what took that while.
-            id = (id + 1).max(now() / 1_000_000);
+            id += 1;
+            if past == 0 {
+                id = id.max(now() / 1_000_000);
+            }
+            past = past.saturating_sub(1);
             self.add(stamped(&part, id));
         }
         let mut told = lock(&self.told);

@@ -251,6 +251,11 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 // === impl RunBody ===
 
 impl RunBody {
+    /// How many tokens it says before it goes at its pace.
+    pub(crate) fn said_at_once(&self) -> u64 {
+        if self.script.goes_on { self.script.tokens } else { 0 }
+    }
+
     /// The next bytes; `None` at the end.
     pub(crate) fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let (part, next) = match self.next {
