@@ -143,10 +143,11 @@ impl Runs {
         Some(RunReader::from_here(Arc::clone(run), Told::Nothing))
     }
 
-    /// A run is being stopped through us: it ends as cancelled, whatever its record says.
-    pub fn is_stopping(&self, run_id: &str) {
+    /// Notes whether a run is being stopped through us: it then ends as cancelled, also where its
+    /// record says no more than that it failed.
+    pub fn note_stop(&self, run_id: &str, is_stopped: bool) {
         if let Some(run) = self.0.live.lock().get(run_id) {
-            run.books().is_stopped = true;
+            run.books().is_stopped = is_stopped;
         }
     }
 

@@ -203,3 +203,25 @@ async fn the_stream_of_a_stopped_run_ends_as_cancelled_on_both_servers() {
         assert_eq!(response.body().await, end, "{status}");
     }
 }
+
+#[tokio::test]
+async fn a_run_that_could_not_be_stopped_and_then_fails_has_failed() {
+    let gateway = Gateway::start().await;
+    let (mut response, stream) = gateway.run().await;
+    let script = async {
+        live(&gateway.upstream, THREAD, json!([run(RUN, "running", "r1")]), json!([])).await;
+        let path = format!("POST /threads/{THREAD}/runs/{RUN}/cancel");
+        gateway.upstream.expect(&path).await.json(500, r#"{"detail":"no"}"#).await;
+    };
+    let (answer, ()) = tokio::join!(stop(&gateway, ""), script);
+    assert_eq!(answer.0, "HTTP/1.1 502 Bad Gateway");
+    let script = async {
+        stream.end().await;
+        gateway.status("error").await;
+        let get = gateway.upstream.expect(&format!("GET /threads/{THREAD}")).await;
+        get.json(200, r#"{"error":{"error":"ValueError","message":"boom"}}"#).await;
+        gateway.state(None).await;
+    };
+    let (body, ()) = tokio::join!(response.body(), script);
+    assert!(body.ends_with("\"message\":\"boom\",\"code\":\"ValueError\"}\n\n"), "{body}");
+}

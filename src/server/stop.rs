@@ -89,8 +89,13 @@ async fn stop_run(
         wanted.is_none_or(|wanted| run.id == wanted || run.client_id.as_deref() == Some(wanted))
     };
     let Some(run) = live.into_iter().rfind(is_wanted) else { return Ok(None) };
-    gateway.runs.is_stopping(&run.id);
-    Ok(upstream.cancel_run(thread_id, &run.id).await?.then_some(run.id))
+    // Before the answer: the run may end, and be asked how, ahead of it.
+    gateway.runs.note_stop(&run.id, true);
+    let stopped = upstream.cancel_run(thread_id, &run.id).await;
+    if !matches!(stopped, Ok(true)) {
+        gateway.runs.note_stop(&run.id, false);
+    }
+    Ok(stopped?.then_some(run.id))
 }
 
 #[cfg(test)]
