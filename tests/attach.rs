@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::gateway::{
-    Gateway, HeldClock, RUN, Response, THREAD, connect_request, events_request, input, part,
-    refusal, refused, token, values,
+    Gateway, HeldClock, RUN, Response, THREAD, connect_request, end, events_request, input, part,
+    refusal, refused, says, start, token, values,
 };
 use support::judge;
 use support::schema::Schema;
@@ -107,18 +107,6 @@ fn messages(messages: &[(&str, &str)]) -> Value {
     };
     let messages: Vec<_> = messages.iter().enumerate().map(message).collect();
     json!({"type": "MESSAGES_SNAPSHOT", "messages": messages})
-}
-
-fn start(id: &str) -> Value {
-    json!({"type": "TEXT_MESSAGE_START", "messageId": id, "role": "assistant"})
-}
-
-fn says(id: &str, text: &str) -> Value {
-    json!({"type": "TEXT_MESSAGE_CONTENT", "messageId": id, "delta": text})
-}
-
-fn end(id: &str) -> Value {
-    json!({"type": "TEXT_MESSAGE_END", "messageId": id})
 }
 
 fn error(message: &str, code: &str) -> Value {

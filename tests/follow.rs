@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::gateway::{
-    Gateway, HeldClock, Response, THREAD, part, refusal, refused, token, values,
+    Gateway, HeldClock, Response, THREAD, end, part, refusal, refused, says, start, token, values,
 };
 use support::upstream::{Exchange, Upstream};
 use threadway::json::Text;
@@ -197,18 +197,6 @@ fn over(name: &str) -> Value {
 fn counts(count: u64) -> Value {
     json!({"type": "STATE_DELTA",
            "delta": [{"op": "replace", "path": "/count", "value": count}]})
-}
-
-fn start(id: &str) -> Value {
-    json!({"type": "TEXT_MESSAGE_START", "messageId": id, "role": "assistant"})
-}
-
-fn says(id: &str, text: &str) -> Value {
-    json!({"type": "TEXT_MESSAGE_CONTENT", "messageId": id, "delta": text})
-}
-
-fn end(id: &str) -> Value {
-    json!({"type": "TEXT_MESSAGE_END", "messageId": id})
 }
 
 // === what is told ===

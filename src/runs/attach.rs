@@ -106,24 +106,22 @@ async fn look(
     thread_id: &str,
 ) -> Result<Present, Error> {
     let any = RunFilter::Any { limit: follow::recent_runs(server) };
-    let mut seen = (None, Vec::new());
+    let (mut state, mut over) = (None, Vec::new());
     for _ in 0..MAX_LOOKS {
         for filter in [RunFilter::Running, RunFilter::Pending, any] {
             let runs = upstream.runs(thread_id, filter).await?;
-            let (live, over): (Vec<_>, Vec<_>) = runs.into_iter().partition(|r| r.status.is_live());
+            let live;
+            (live, over) = runs.into_iter().partition::<Vec<_>, _>(|run| run.status.is_live());
             if let Some(oldest) = live.into_iter().next_back() {
                 return Ok(Present::Live(oldest));
             }
-            seen.1 = over;
         }
-        seen.0 = upstream.thread_state(thread_id).await?;
-        let state = seen.0.as_deref().and_then(ThreadState::parse);
-        let made_by = state.and_then(|state| state.run_id);
-        if made_by.is_none_or(|id| seen.1.iter().any(|run| run.id == *id)) {
+        state = upstream.thread_state(thread_id).await?;
+        let made_by = state.as_deref().and_then(ThreadState::parse).and_then(|s| s.run_id);
+        if made_by.is_none_or(|id| over.iter().any(|run| run.id == *id)) {
             break;
         }
     }
-    let (state, over) = seen;
     Ok(Present::AtRest { state, last: over.into_iter().next() })
 }
 

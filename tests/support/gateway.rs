@@ -458,3 +458,17 @@ pub(crate) async fn refused(response: &mut Response) -> (String, String) {
     assert!(response.head.contains("content-type: application/json\r\n"), "{}", response.head);
     (response.head.lines().next().unwrap().to_owned(), response.body().await)
 }
+
+// === the events of a text ===
+
+pub(crate) fn start(id: &str) -> Value {
+    json!({"type": "TEXT_MESSAGE_START", "messageId": id, "role": "assistant"})
+}
+
+pub(crate) fn says(id: &str, text: &str) -> Value {
+    json!({"type": "TEXT_MESSAGE_CONTENT", "messageId": id, "delta": text})
+}
+
+pub(crate) fn end(id: &str) -> Value {
+    json!({"type": "TEXT_MESSAGE_END", "messageId": id})
+}
