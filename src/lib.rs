@@ -50,6 +50,7 @@
 //!
 //! Each has a test of its own; `docs/decisions.md` tells why things are as they are.
 
+pub mod acp;
 pub mod agents;
 pub mod agui;
 pub mod check;
