@@ -3,9 +3,11 @@
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
 pub(crate) mod capture;
+pub(crate) mod editor;
 pub(crate) mod gateway;
 pub(crate) mod generate;
 pub(crate) mod judge;
+pub(crate) mod langgraph;
 pub(crate) mod schema;
 pub(crate) mod upstream;
 pub(crate) mod verify;

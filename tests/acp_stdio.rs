@@ -1,0 +1,531 @@
+//! The ACP connection on scripted upstreams: what a client asks wrongly, in the wrong moment and
+//! all at once, and what it is told then.
+
+#![cfg(test)]
+
+mod support;
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use support::editor::{CWD, Editor, Setup, open, open_with};
+use support::langgraph::LangGraph;
+use threadway::acp::choice::Mode;
+use threadway::acp::permission::{Rule, Rules};
+use threadway::runs::OwnerPolicy;
+use threadway::sessions::{MAX_REQUESTS, Settings};
+
+// === what is not understood ===
+
+#[tokio::test]
+async fn a_line_that_is_no_message_is_refused_and_the_next_one_is_read() {
+    let (server, mut editor) = open().await;
+    let none = Value::Null;
+    for (line, id, code, message) in [
+        ("nonsense", &none, -32700, "the line is not JSON (byte 2)"),
+        ("{\"jsonrpc\":\"2.0\",\"id\":1,", &none, -32700, "the line is not JSON (byte 24)"),
+        ("[]", &none, -32600, "batches are no part of ACP; send one message a line"),
+        (
+            r#"[{"jsonrpc":"2.0","id":1,"method":"session/list"}]"#,
+            &none,
+            -32600,
+            "batches are no part of ACP; send one message a line",
+        ),
+        ("7", &none, -32600, "the message is no object"),
+        ("null", &none, -32600, "the message is no object"),
+        (
+            r#"{"jsonrpc":"2.0","id":1.5,"method":"session/list"}"#,
+            &none,
+            -32600,
+            "`id` is no whole number, string or null",
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":{"a":1},"method":"session/list"}"#,
+            &none,
+            -32600,
+            "`id` is no whole number, string or null",
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":[],"method":"session/list"}"#,
+            &none,
+            -32600,
+            "`id` is no whole number, string or null",
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":true,"method":"session/list"}"#,
+            &none,
+            -32600,
+            "`id` is no whole number, string or null",
+        ),
+        (r#"{"id":4,"method":"session/list"}"#, &json!(4), -32600, "`jsonrpc` is not \"2.0\""),
+        (
+            r#"{"jsonrpc":"1.0","id":4,"method":"session/list"}"#,
+            &json!(4),
+            -32600,
+            "`jsonrpc` is not \"2.0\"",
+        ),
+        (r#"{"jsonrpc":"2.0","id":"x","method":5}"#, &json!("x"), -32600, "`method` is no string"),
+        (r#"{"jsonrpc":"2.0","id":4}"#, &json!(4), -32600, "a message without method and result"),
+        (r#"{"jsonrpc":"2.0"}"#, &none, -32600, "a message without `method` and `id`"),
+        ("{}", &none, -32600, "`jsonrpc` is not \"2.0\""),
+    ] {
+        let refused = editor.refused_line(line).await;
+        assert_eq!(refused, (id.clone(), code, message.to_owned()), "{line}");
+        editor.is_alive().await;
+    }
+    // Bytes that are no text.
+    editor.raw(b"\xff\xfe\n").await;
+    assert_eq!(editor.next().await["error"]["code"], -32700);
+    editor.raw(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\xff\"}\n").await;
+    assert_eq!(editor.next().await["error"]["code"], -32700);
+    // A nesting that would exhaust the stack of a parser.
+    editor.raw(vec![b'['; 1_000_000]).await;
+    editor.raw(b"\n").await;
+    assert_eq!(editor.next().await["error"]["code"], -32700);
+    editor.is_alive().await;
+    assert!(!server.asked("POST /assistants").is_empty());
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn blank_lines_and_carriage_returns_are_nothing() {
+    let (_server, mut editor) = open().await;
+    editor.raw("\n\r\n  \n\t\r\n").await;
+    editor.is_alive().await;
+    let message = json!({"jsonrpc": "2.0", "id": "a", "method": "session/list", "params": {}});
+    editor.raw(format!("  {message}\r\n")).await;
+    let line = editor.line().await;
+    assert_eq!(line, "{\"jsonrpc\":\"2.0\",\"id\":\"a\",\"result\":{\"sessions\":[]}}\n");
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn a_line_without_its_end_is_none() {
+    let (_server, mut editor) = open().await;
+    editor.raw(r#"{"jsonrpc":"2.0","id":9,"method":"session/list","params":{}}"#).await;
+    editor.hang_up().await;
+    assert_eq!(editor.line().await, "");
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn a_line_that_is_too_long_is_passed_over() {
+    let (_server, mut editor) = open().await;
+    let piece = vec![b'x'; 1024 * 1024];
+    editor.raw(b"{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"").await;
+    for _ in 0..100 {
+        editor.raw(&piece).await;
+    }
+    editor.raw(b"\"}\n").await;
+    let frame = editor.next().await;
+    let message = "a line is longer than 33554432 bytes; it was passed over";
+    assert_eq!(frame["id"], Value::Null);
+    assert_eq!(frame["error"], json!({"code": -32600, "message": message}));
+    editor.is_alive().await;
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn a_long_line_that_is_allowed_is_read() {
+    let (mut server, mut editor) = open().await;
+    let session = editor.session().await;
+    let text = "long ".repeat(1_600_000);
+    let prompt = editor.prompt(&session, &text).await;
+    let run = server.run().await;
+    assert_eq!(run.said()["content"].as_str().unwrap(), text);
+    run.ends("success", None).await;
+    assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn what_nobody_knows_is_refused_or_passed_over() {
+    let (_server, mut editor) = open().await;
+    for method in ["session/fork", "_threadway/x", "", "session/update", "fs/\u{e9}"] {
+        let refused = editor.refused(method, json!({})).await;
+        assert_eq!(refused, (-32601, format!("there is no method `{method}`")));
+    }
+    for method in ["session/fork", "_threadway/x", "initialized", "session/prompt", ""] {
+        editor.raw(format!("{}\n", json!({"jsonrpc": "2.0", "method": method}))).await;
+    }
+    // Answers to what was never asked.
+    for id in [json!(1), json!("x"), json!(null), json!(u64::MAX)] {
+        let answer = json!({"jsonrpc": "2.0", "id": id, "result": {}});
+        if id.as_u64() == Some(u64::MAX) {
+            let (_, code, _) = editor.refused_line(&answer.to_string()).await;
+            assert_eq!(code, -32600);
+        } else {
+            editor.raw(format!("{answer}\n")).await;
+        }
+    }
+    let answer = json!({"jsonrpc": "2.0", "id": 1, "error": "not even an object"});
+    editor.raw(format!("{answer}\n")).await;
+    for method in ["session/cancel", "$/cancel_request"] {
+        for params in [json!({}), json!([]), json!({"sessionId": 5}), json!({"requestId": {}})] {
+            let message = json!({"jsonrpc": "2.0", "method": method, "params": params});
+            editor.raw(format!("{message}\n")).await;
+        }
+    }
+    editor.is_alive().await;
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn nothing_is_done_before_the_client_has_introduced_itself() {
+    let server = LangGraph::start().await;
+    let mut editor = Editor::start(&server.url, &Setup::default());
+    for method in ["session/new", "session/list", "authenticate", "logout", "nonsense"] {
+        let refused = editor.refused_line(&request_line(1, method, &json!({}))).await;
+        assert_eq!(refused, (json!(1), -32600, "send `initialize` first".to_owned()));
+    }
+    editor.cancel("nobody").await;
+    // One that is not understood is none.
+    let refused = editor.refused_line(&request_line(2, "initialize", &json!({}))).await;
+    let why = "initialize: missing field `protocolVersion`";
+    assert_eq!(refused, (json!(2), -32602, why.to_owned()));
+    editor.call("initialize", json!({"protocolVersion": 1})).await;
+    let again = editor.refused("initialize", json!({"protocolVersion": 1})).await;
+    assert_eq!(again, (-32600, "the connection is initialized already".to_owned()));
+    editor.is_alive().await;
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn every_version_is_answered_with_ours() {
+    let server = LangGraph::start().await;
+    for version in [json!(0), json!(1), json!(2), json!(65535)] {
+        let mut editor = Editor::start(&server.url, &Setup::default());
+        let told = editor.call("initialize", json!({"protocolVersion": version})).await;
+        assert_eq!(told["protocolVersion"], 1, "{version}");
+        assert_eq!(told["agentInfo"]["name"], "threadway");
+        assert_eq!(told["agentCapabilities"]["loadSession"], true);
+        assert_eq!(told["authMethods"], json!([]));
+        editor.ended().await;
+    }
+    // What is no version is no reason to go, either.
+    for version in [json!(65536), json!(-1), json!(1.5), json!(null), json!({})] {
+        let mut editor = Editor::start(&server.url, &Setup::default());
+        let params = json!({"protocolVersion": version});
+        let (_, code, message) = editor.refused_line(&request_line(1, "initialize", &params)).await;
+        assert_eq!(code, -32602, "{version}: {message}");
+        editor.call("initialize", json!({"protocolVersion": 1})).await;
+        editor.is_alive().await;
+        editor.ended().await;
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_is_not_here_is_told_so_by_every_method() {
+    let (server, mut editor) = open().await;
+    for id in ["nobody", "", "../../etc", "0f9cfe5e-7d44-4d4f-8aef-a4e7c1d4a2a1"] {
+        let why = format!("there is no session `{id}` here; load or resume it, or make a new one");
+        for (method, params) in [
+            ("session/prompt", json!({"prompt": [{"type": "text", "text": "hi"}]})),
+            ("session/set_mode", json!({"modeId": "x"})),
+            ("session/set_config_option", json!({"configId": "x", "value": "y"})),
+        ] {
+            let refused = editor.refused(method, of(id, params)).await;
+            assert_eq!(refused, (-32002, why.clone()), "{method}");
+        }
+        if id.len() == 36 {
+            for method in ["session/load", "session/resume"] {
+                let params = of(id, json!({"cwd": CWD, "mcpServers": []}));
+                assert_eq!(editor.refused(method, params).await, (-32002, why.clone()), "{method}");
+            }
+            // "Closed" and "deleted" it is.
+            for method in ["session/close", "session/delete"] {
+                assert_eq!(editor.call(method, of(id, json!({}))).await, json!({}));
+            }
+        }
+        editor.cancel(id).await;
+    }
+    editor.is_alive().await;
+    assert!(server.cancelled().is_empty());
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn an_id_is_that_of_one_request_at_a_time() {
+    let (mut server, mut editor) = open().await;
+    let session = editor.session().await;
+    let params = of(&session, json!({"prompt": [{"type": "text", "text": "hi"}]}));
+    for id in [json!(7), json!("7"), json!("\u{e9}\n"), json!(null), json!(i64::MIN)] {
+        let line = request_line(id.clone(), "session/prompt", &params);
+        editor.raw(format!("{line}\n")).await;
+        let run = server.run().await;
+        let again = request_line(id.clone(), "session/list", &json!({}));
+        let mut frame = loop {
+            editor.raw(format!("{again}\n")).await;
+            let frame = editor.next_unchecked().await;
+            if frame.get("method").is_none() {
+                break frame;
+            }
+        };
+        let message = format!("id {id} is that of a request which is under way");
+        assert_eq!(frame["id"], id);
+        assert_eq!(frame["error"].take(), json!({"code": -32600, "message": message}));
+        run.ends("success", None).await;
+        let frame = loop {
+            let frame = editor.next_unchecked().await;
+            if frame.get("result").is_some() {
+                break frame;
+            }
+        };
+        assert_eq!((&frame["id"], &frame["result"]), (&id, &json!({"stopReason": "end_turn"})));
+    }
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn more_requests_than_may_be_under_way_are_refused() {
+    let (server, mut editor) = open().await;
+    server.hold("/threads/search");
+    for _ in 0..MAX_REQUESTS {
+        editor.request("session/list", json!({})).await;
+    }
+    let refused = editor.refused("session/list", json!({})).await;
+    let message = format!("{MAX_REQUESTS} requests are under way; wait for some to end");
+    assert_eq!(refused, (-32600, message));
+    editor.hang_up().await;
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn a_session_has_one_prompt_at_a_time() {
+    let (mut server, mut editor) = open().await;
+    let session = editor.session().await;
+    let first = editor.prompt(&session, "one").await;
+    let run = server.run().await;
+    let second = editor.prompt(&session, "two").await;
+    let told = editor.until(second).await;
+    let why = format!(
+        "session {session} is busy with another prompt; wait for its response or cancel it"
+    );
+    assert_eq!(told.error(), (-32600, why));
+    // Nor is it loaded anew meanwhile.
+    let load = of(&session, json!({"cwd": CWD, "mcpServers": []}));
+    let busy = format!("session {session} is busy with a prompt; cancel it first");
+    for method in ["session/load", "session/resume"] {
+        assert_eq!(editor.refused(method, load.clone()).await, (-32600, busy.clone()), "{method}");
+    }
+    run.ends("success", None).await;
+    assert_eq!(editor.until(first).await.stop_reason(), "end_turn");
+    assert_eq!(server.asked(&format!("POST /threads/{session}/runs/stream")).len(), 1);
+    let third = editor.prompt(&session, "three").await;
+    server.run().await.ends("success", None).await;
+    assert_eq!(editor.until(third).await.stop_reason(), "end_turn");
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn a_directory_is_absolute_and_the_sessions_own() {
+    let (server, mut editor) = open().await;
+    for cwd in ["", "app", "./app", "../app", "~"] {
+        let why = (-32602, format!("cwd `{cwd}` is not an absolute path"));
+        let params = json!({"cwd": cwd, "mcpServers": []});
+        assert_eq!(editor.refused("session/new", params.clone()).await, why);
+        for method in ["session/load", "session/resume"] {
+            assert_eq!(editor.refused(method, of("x", params.clone())).await, why, "{method}");
+        }
+        assert_eq!(editor.refused("session/list", json!({"cwd": cwd})).await, why);
+    }
+    let session = editor.session().await;
+    for method in ["session/load", "session/resume"] {
+        let params = of(&session, json!({"cwd": "/other", "mcpServers": []}));
+        let why = format!("session `{session}` is about {CWD}, not /other; load it with that cwd");
+        assert_eq!(editor.refused(method, params).await, (-32602, why), "{method}");
+    }
+    assert_eq!(server.books().threads.len(), 1);
+    editor.is_alive().await;
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn a_cursor_is_one_of_ours() {
+    let (_server, mut editor) = open().await;
+    for cursor in ["", "x", "after:", "after:-1", "after:x", "after:99999999999999999999999"] {
+        let refused = editor.refused("session/list", json!({"cursor": cursor})).await;
+        let why = "`cursor` is none of ours; send the nextCursor of a list, or none";
+        assert_eq!(refused, (-32602, why.to_owned()), "{cursor}");
+    }
+    let far = editor.call("session/list", json!({"cursor": format!("after:{}", u64::MAX)})).await;
+    assert_eq!(far, json!({"sessions": []}));
+    editor.is_alive().await;
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_chosen_is_refused_with_what_can_be() {
+    let server = LangGraph::start().await;
+    server.books().schemas = fields();
+    let setup = Setup { settings: two_modes(), ..Setup::default() };
+    let mut editor = Editor::initialized(&server.url, &setup).await;
+    let session = editor.session().await;
+    let mode = |mode: &str| of(&session, json!({"modeId": mode}));
+    let modes = "there are `ask`, `auto`";
+    let refused = editor.refused("session/set_mode", mode("x")).await;
+    assert_eq!(refused, (-32602, format!("there is no mode `x`; {modes}")));
+    for (option, value, why) in [
+        ("mode", json!({"value": "x"}), format!("there is no mode `x`; {modes}")),
+        ("mode", switch(true), "mode is no switch; send one of its values".to_owned()),
+        ("assistant", json!({"value": "x"}), "there is no agent `x`; there are `agent`".to_owned()),
+        ("x", json!({"value": "x"}), "there is no option `x`".to_owned()),
+        ("config:x", json!({"value": "x"}), "there is no option `config:x`".to_owned()),
+        (
+            "config:model",
+            json!({"value": "x"}),
+            "`model` takes no such value; send one of its options".to_owned(),
+        ),
+        (
+            "config:model",
+            switch(true),
+            "`model` takes no such value; send one of its options".to_owned(),
+        ),
+        (
+            "config:flag",
+            json!({"value": "perhaps"}),
+            "`flag` takes no such value; send one of its options".to_owned(),
+        ),
+    ] {
+        let mut params = of(&session, value);
+        params["configId"] = json!(option);
+        let refused = editor.refused("session/set_config_option", params).await;
+        assert_eq!(refused, (-32602, why), "{option}");
+    }
+    assert!(server.asked("PATCH").is_empty());
+    editor.is_alive().await;
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn a_prompt_holds_what_was_declared_and_something() {
+    let (server, mut editor) = open().await;
+    let session = editor.session().await;
+    let empty = "`prompt` is empty; send at least one content block";
+    let image = json!({"type": "image", "data": "AAAA", "mimeType": "image/png"});
+    let audio = json!({"type": "audio", "data": "AAAA", "mimeType": "audio/wav"});
+    let text = |text: &str| json!({"type": "text", "text": text});
+    for (prompt, why) in [
+        (json!([]), empty.to_owned()),
+        (json!([text("")]), empty.to_owned()),
+        (json!([text(" \n "), text("")]), empty.to_owned()),
+        (json!([text("a"), image]), takes_no(1, "images")),
+        (json!([audio]), takes_no(0, "audio")),
+    ] {
+        let refused =
+            editor.refused("session/prompt", of(&session, json!({"prompt": prompt}))).await;
+        assert_eq!(refused, (-32602, why));
+    }
+    editor.is_alive().await;
+    assert!(server.asked("POST /threads/").is_empty(), "nothing was run");
+    editor.ended().await;
+}
+
+// === the connection ends ===
+
+#[tokio::test]
+async fn a_client_that_goes_leaves_its_run() {
+    let (mut server, mut editor) = open().await;
+    let session = editor.session().await;
+    editor.prompt(&session, "hi").await;
+    let mut run = server.run().await;
+    run.says("m", "one").await;
+    editor.until_said("one").await;
+    editor.ended().await;
+    run.exchange.closed().await;
+    assert!(server.cancelled().is_empty());
+}
+
+#[tokio::test]
+async fn a_run_is_stopped_behind_its_client_where_the_operator_wants_that() {
+    let setup = Setup { owners: OwnerPolicy::Cancel { grace: Duration::ZERO }, ..Setup::default() };
+    let (mut server, mut editor) = open_with(setup).await;
+    let (one, two) = (editor.session().await, editor.session().await);
+    for session in [&one, &two] {
+        editor.prompt(session, "hi").await;
+    }
+    let (mut first, second) = (server.run().await, server.run().await);
+    first.says("m", "one").await;
+    editor.until_said("one").await;
+    editor.ended().await;
+    let mut stopped = server.cancelled();
+    stopped.sort();
+    assert_eq!(stopped, [first.id, second.id]);
+}
+
+#[tokio::test]
+async fn a_client_that_goes_is_asked_nothing_more() {
+    let (mut server, mut editor) = open().await;
+    let session = editor.session().await;
+    editor.prompt(&session, "hi").await;
+    let run = server.run().await;
+    run.asks(&json!([]), &json!([approval("q", &[("write", json!({}))])])).await;
+    editor.until_asked().await;
+    editor.ended().await;
+    assert!(server.cancelled().is_empty());
+    assert_eq!(server.asked(&format!("POST /threads/{session}/runs/stream")).len(), 1);
+}
+
+#[tokio::test]
+async fn what_was_asked_before_the_end_is_answered() {
+    let (_server, mut editor) = open().await;
+    let list = editor.request("session/list", json!({})).await;
+    editor.hang_up().await;
+    assert_eq!(editor.until(list).await.result(), json!({"sessions": []}));
+    assert_eq!(editor.line().await, "");
+    editor.ended().await;
+}
+
+// === helpers ===
+
+fn request_line(id: impl Into<Value>, method: &str, params: &Value) -> String {
+    json!({"jsonrpc": "2.0", "id": id.into(), "method": method, "params": params}).to_string()
+}
+
+/// Params about a session.
+fn of(session: &str, mut params: Value) -> Value {
+    params["sessionId"] = json!(session);
+    params
+}
+
+fn switch(value: bool) -> Value {
+    json!({"type": "boolean", "value": value})
+}
+
+fn takes_no(at: usize, kind: &str) -> String {
+    format!("prompt[{at}]: this agent takes no {kind}; its promptCapabilities say so")
+}
+
+/// The schemas of a graph with a model and a switch to choose.
+fn fields() -> Value {
+    json!({"config_schema": {"properties": {
+        "model": {"default": "fast", "enum": ["fast", "deep"], "title": "Model", "type": "string"},
+        "flag": {"default": true, "title": "Flag", "type": "boolean"},
+    }}})
+}
+
+/// A mode in which writing is asked about, and one in which it is not.
+fn two_modes() -> Settings {
+    let mode = |id: &str, rule| Mode {
+        id: id.to_owned(),
+        name: id.to_owned(),
+        description: None,
+        assistant: None,
+        configurable: None,
+        permissions: Rules(vec![("write*".parse().unwrap(), rule)]),
+    };
+    Settings {
+        modes: vec![mode("ask", Rule::Ask), mode("auto", Rule::Allow)],
+        ..Settings::default()
+    }
+}
+
+/// A question of the middleware's about calls: names and arguments.
+fn approval(id: &str, calls: &[(&str, Value)]) -> Value {
+    let action = |(name, args): &(&str, Value)| json!({"name": name, "args": args});
+    let review = |(name, _): &(&str, Value)| json!({"action_name": name, "allowed_decisions": ["approve", "edit", "reject"]});
+    json!({"id": id, "value": {
+        "action_requests": calls.iter().map(action).collect::<Vec<_>>(),
+        "review_configs": calls.iter().map(review).collect::<Vec<_>>(),
+    }})
+}
