@@ -523,6 +523,20 @@ async fn a_run_is_stopped_behind_its_client_where_the_operator_wants_that() {
 }
 
 #[tokio::test]
+async fn a_run_that_is_being_started_is_stopped_behind_its_client_too() {
+    let setup = Setup { owners: OwnerPolicy::Cancel { grace: Duration::ZERO }, ..Setup::default() };
+    let (mut server, mut editor) = open_with(setup).await;
+    let session = editor.session().await;
+    editor.prompt(&session, "hi").await;
+    let start = server.held("/runs/stream").await;
+    editor.hang_up().await;
+    assert!(editor.rest().await.contains("\"stopReason\":\"cancelled\""));
+    let run = server.begin(start).await;
+    editor.ended().await;
+    assert_eq!(server.cancelled(), [&*run.id]);
+}
+
+#[tokio::test]
 async fn a_client_that_goes_is_asked_nothing_more() {
     let (mut server, mut editor) = open().await;
     let session = editor.session().await;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use agent_client_protocol_schema::v1::PromptRequest;
 use tokio::sync::OwnedMutexGuard;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -21,7 +22,7 @@ use crate::json::{self, Json, ObjectWriter};
 use crate::langgraph::{Interrupt, RunRequest, Start, ThreadState, headline};
 use crate::run::{self, Outcome, RunEvent};
 use crate::runs::{RunReader, ThreadReader};
-use crate::upstream;
+use crate::upstream::{self, RunStream};
 
 /// How long a stopped turn waits for its run to end: its client is told within a second.
 pub const STOP_WAIT: Duration = Duration::from_millis(800);
@@ -60,6 +61,15 @@ enum Started {
     /// Another run of the thread is in the way.
     Busy,
     Stopped,
+}
+
+/// A run that is being started. One that nobody waits for any more is stopped as soon as it has
+/// started, if it is to be.
+struct Starting<'a> {
+    turn: &'a Turn,
+    /// `None` once it has started.
+    asked: Option<JoinHandle<Result<RunStream, upstream::Error>>>,
+    name: &'a str,
 }
 
 impl Connection {
@@ -300,31 +310,18 @@ impl Turn {
         self.stop.run_until_cancelled(settled).await.unwrap_or(Ok(Settled::Stopped))
     }
 
-    /// Starts a run. One that is stopped while it starts is stopped as soon as it has.
+    /// Starts a run, unless the turn is stopped meanwhile.
     async fn start(&self, start: Start) -> Result<Started, Error> {
         let (agent, request, name) = self.request(start).await?;
-        let (connection, thread_id) = (self.connection.clone(), self.session.id.clone());
-        let service = Arc::clone(connection.service());
+        let thread_id = self.session.id.clone();
+        let service = Arc::clone(self.connection.service());
         let asked = service.chores.spawn({
             let (upstream, thread_id) = (agent.upstream.clone(), thread_id.clone());
             async move { upstream.start_run(&thread_id, &request).await }
         });
-        let mut asked = asked;
-        let stream = tokio::select! {
-            biased;
-            () = self.stop.cancelled() => {
-                service.chores.spawn({
-                    let service = Arc::clone(&service);
-                    async move {
-                        if let Ok(Ok(stream)) = asked.await {
-                            drop(stream);
-                            stop_run(&service, &thread_id, &name).await;
-                        }
-                    }
-                });
-                return Ok(Started::Stopped);
-            }
-            stream = &mut asked => stream,
+        let mut starting = Starting { turn: self, asked: Some(asked), name: &name };
+        let Some(stream) = self.stop.run_until_cancelled(starting.started()).await else {
+            return Ok(Started::Stopped);
         };
         match stream {
             Ok(Ok(stream)) => {
@@ -334,7 +331,7 @@ impl Turn {
             }
             Ok(Err(error)) if error.is_thread_busy() => Ok(Started::Busy),
             Ok(Err(error)) => Err(self.not_started(&error, &agent)),
-            Err(error) => Err(Error::internal(format!("the run's task failed: {error}"))),
+            Err(error) => Err(error),
         }
     }
 
@@ -439,6 +436,38 @@ impl Turn {
 
     fn tell_rest(&self, voice: &mut Voice) {
         self.connection.emit(&self.session, |emit| voice.projector.settle(emit));
+    }
+}
+
+// === impl Starting ===
+
+impl Starting<'_> {
+    async fn started(&mut self) -> Result<Result<RunStream, upstream::Error>, Error> {
+        let Some(asked) = &mut self.asked else {
+            return Err(Error::internal("the run was started twice"));
+        };
+        let started = asked.await;
+        self.asked = None;
+        started.map_err(|error| Error::internal(format!("the run's task failed: {error}")))
+    }
+}
+
+impl Drop for Starting<'_> {
+    fn drop(&mut self) {
+        let Self { turn, asked, name } = self;
+        let Some(asked) = asked.take() else { return };
+        if !turn.stop.is_cancelled() && !turn.connection.stops_runs() {
+            return;
+        }
+        let service = Arc::clone(turn.connection.service());
+        let (thread_id, name) = (turn.session.id.clone(), (*name).to_owned());
+        let chores = service.chores.clone();
+        chores.spawn(async move {
+            if let Ok(Ok(stream)) = asked.await {
+                drop(stream);
+                stop_run(&service, &thread_id, &name).await;
+            }
+        });
     }
 }
 
