@@ -5,10 +5,12 @@
 
 mod support;
 
+use std::task::Poll;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use support::editor::{CWD, Editor, Setup, open, open_with};
+use support::editor::{CWD, Editor, Setup, open, open_with, outline, said};
+use support::gateway::HeldClock;
 use support::langgraph::LangGraph;
 use threadway::acp::choice::Mode;
 use threadway::acp::permission::{Rule, Rules};
@@ -611,4 +613,361 @@ fn approval(id: &str, calls: &[(&str, Value)]) -> Value {
         "action_requests": calls.iter().map(action).collect::<Vec<_>>(),
         "review_configs": calls.iter().map(review).collect::<Vec<_>>(),
     }})
+}
+
+// === a turn ===
+
+#[tokio::test]
+async fn all_of_a_turn_is_told_before_its_response() {
+    let (mut server, mut editor) = open().await;
+    let session = editor.session().await;
+    let prompt = editor.prompt(&session, "hi").await;
+    let mut run = server.run().await;
+    assert_eq!(run.said()["content"], "hi");
+    let own = run.said();
+    run.says("m", "one ").await;
+    run.says("m", "two").await;
+    run.calls("m", "c", "look", &json!({"at": "it"})).await;
+    run.says("n", "three").await;
+    let messages = json!([
+        own,
+        {"type": "ai", "id": "m", "content": "one two", "tool_calls": [call("c", "look", &json!({"at": "it"}))]},
+        {"type": "tool", "id": "t", "tool_call_id": "c", "content": "seen", "status": "success"},
+        {"type": "ai", "id": "n", "content": "three and more"},
+        {"type": "ai", "id": "o", "content": "four"},
+    ]);
+    run.ends_with(&messages).await;
+    let told = editor.until(prompt).await;
+    assert_eq!(told.stop_reason(), "end_turn");
+    assert_eq!(
+        told.said(),
+        [("m", "one "), ("m", "two"), ("n", "three"), ("n", " and more"), ("o", "four")]
+            .map(|(id, text)| (id.to_owned(), text.to_owned()))
+    );
+    let outline = outline(&told.of(&session));
+    assert_eq!(
+        outline.iter().filter(|line| line.contains(" c ")).collect::<Vec<_>>(),
+        ["tool_call c -", "tool_call_update c in_progress", "tool_call_update c completed",]
+    );
+    assert_eq!(outline[0], "session_info_update");
+    editor.is_alive().await;
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn requests_that_are_sent_at_once_are_done_in_order() {
+    let server = LangGraph::start().await;
+    let mut editor = Editor::start(&server.url, &Setup::default());
+    let initialize = editor.request("initialize", json!({"protocolVersion": 1})).await;
+    let new = editor.request("session/new", json!({"cwd": CWD, "mcpServers": []})).await;
+    let frames = [editor.next().await, editor.next().await];
+    for id in [initialize, new] {
+        let frame = frames.iter().find(|frame| frame["id"] == id).unwrap();
+        assert!(frame.get("result").is_some(), "{frame}");
+    }
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn a_prompt_that_is_sent_behind_a_choice_runs_with_it() {
+    let mut server = LangGraph::start().await;
+    server.books().schemas = fields();
+    let setup = Setup { settings: two_modes(), ..Setup::default() };
+    let mut editor = Editor::initialized(&server.url, &setup).await;
+    let session = editor.session().await;
+    // The choice takes its time to be kept.
+    server.hold("PATCH");
+    let chosen = json!({"configId": "config:model", "value": "deep"});
+    let choice = editor.request("session/set_config_option", of(&session, chosen)).await;
+    let prompt = editor.prompt(&session, "hi").await;
+    server.held("PATCH").await.json(200, "{}").await;
+    let frame = editor.next().await;
+    assert_eq!(frame["id"], choice);
+    let options = frame["result"]["configOptions"].as_array().unwrap();
+    let model = options.iter().find(|option| option["id"] == "config:model").unwrap();
+    assert_eq!(model["currentValue"], "deep");
+    server.held("PATCH").await.json(200, "{}").await;
+    let run = server.run().await;
+    assert_eq!(run.body["config"], json!({"configurable": {"model": "deep"}}));
+    run.ends("success", None).await;
+    assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
+    // What was chosen is for every process to read.
+    let kept = server.asked("PATCH").pop().unwrap();
+    assert_eq!(kept["metadata"]["acp_config"], json!({"model": "deep"}));
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn two_sessions_at_once_do_not_mix() {
+    let (mut server, mut editor) = open().await;
+    let (one, two) = (editor.session().await, editor.session().await);
+    let first = editor.prompt(&one, "hi").await;
+    let mut run = server.run().await;
+    let second = editor.prompt(&two, "ho").await;
+    let mut other = server.run().await;
+    assert_eq!((&run.thread, &other.thread), (&one, &two));
+    for at in 0..50 {
+        // The same ids: they are of two conversations.
+        run.says("m", &format!("a{at} ")).await;
+        other.says("m", &format!("b{at} ")).await;
+    }
+    other.ends("success", None).await;
+    let told = editor.until(second).await;
+    run.ends("success", None).await;
+    let rest = editor.until(first).await;
+    let text = |session: &str| {
+        let updates = [told.of(session), rest.of(session)].concat();
+        said(&updates).into_iter().map(|(_, text)| text).collect::<String>()
+    };
+    assert_eq!(text(&one), (0..50).map(|at| format!("a{at} ")).collect::<String>());
+    assert_eq!(text(&two), (0..50).map(|at| format!("b{at} ")).collect::<String>());
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn a_request_that_is_taken_back_is_answered_so() {
+    let (mut server, mut editor) = open().await;
+    let session = editor.session().await;
+    let prompt = editor.prompt(&session, "hi").await;
+    let mut run = server.run().await;
+    run.says("m", "one").await;
+    editor.until_said("one").await;
+    editor.notify("$/cancel_request", json!({"requestId": prompt})).await;
+    server.until("the cancel", |server| server.cancelled() == [&*run.id]).await;
+    run.ends("interrupted", None).await;
+    assert_eq!(editor.until(prompt).await.stop_reason(), "cancelled");
+    // Another one.
+    server.hold("/threads/search");
+    let list = editor.request("session/list", json!({})).await;
+    let held = server.held("/threads/search").await;
+    editor.notify("$/cancel_request", json!({"requestId": list})).await;
+    let why = "the request was taken back".to_owned();
+    assert_eq!(editor.until(list).await.error(), (-32800, why));
+    held.closed().await;
+    // What is over, or never was.
+    for id in [json!(list), json!(prompt), json!("x"), json!(null)] {
+        editor.notify("$/cancel_request", json!({"requestId": id})).await;
+    }
+    editor.is_alive().await;
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn a_run_that_fails_says_why() {
+    let (mut server, mut editor) = open().await;
+    let session = editor.session().await;
+    let prompt = editor.prompt(&session, "hi").await;
+    let mut run = server.run().await;
+    run.calls("m", "c", "look", &json!({})).await;
+    run.sends("error", &json!({"error": "ValueError", "message": "no such thing"})).await;
+    run.ends("error", None).await;
+    let told = editor.until(prompt).await;
+    let error = json!({"code": -32603, "message": "the run failed: ValueError",
+        "data": {"details": "no such thing"}});
+    assert_eq!(told.response["error"], error);
+    assert_eq!(outline(&told.of(&session)).last().unwrap(), "tool_call_update c failed");
+    // The upstream does not take the run.
+    server.hold("/runs/stream");
+    let prompt = editor.prompt(&session, "hi").await;
+    server.held("/runs/stream").await.json(500, r#"{"detail":"out of order"}"#).await;
+    let (code, message) = editor.until(prompt).await.error();
+    assert_eq!((code, message.contains("out of order")), (-32603, true), "{message}");
+    // The stream breaks off.
+    let prompt = editor.prompt(&session, "hi").await;
+    let mut run = server.run().await;
+    run.says("n", "one").await;
+    editor.until_said("one").await;
+    run.exchange.cut();
+    assert_eq!(editor.until(prompt).await.error().0, -32603);
+    editor.is_alive().await;
+    editor.ended().await;
+}
+
+// === cancel ===
+
+#[tokio::test]
+async fn a_cancel_in_mid_stream_stops_this_run_and_no_other() {
+    let (mut server, mut editor) = open().await;
+    let (one, two) = (editor.session().await, editor.session().await);
+    let first = editor.prompt(&one, "hi").await;
+    let mut run = server.run().await;
+    let second = editor.prompt(&two, "ho").await;
+    let mut other = server.run().await;
+    run.says("m", "one").await;
+    run.calls("m", "c", "look", &json!({})).await;
+    editor.until_said("one").await;
+    editor.cancel(&one).await;
+    server.until("the cancel", |server| !server.cancelled().is_empty()).await;
+    let id = run.id.clone();
+    run.says("n", "last words").await;
+    run.ends("interrupted", None).await;
+    let told = editor.until(first).await;
+    assert_eq!(told.stop_reason(), "cancelled");
+    let updates = told.of(&one);
+    assert!(outline(&updates).contains(&"agent_message_chunk n last words".to_owned()));
+    assert_eq!(outline(&updates).last().unwrap(), "tool_call_update c failed");
+    // The other goes on.
+    other.says("m", "still here").await;
+    editor.until_said("still here").await;
+    other.ends("success", None).await;
+    assert_eq!(editor.until(second).await.stop_reason(), "end_turn");
+    assert_eq!(server.cancelled(), [id]);
+    // And so does the session.
+    let third = editor.prompt(&one, "again").await;
+    let mut run = server.run().await;
+    run.says("p", "yes").await;
+    run.ends("success", None).await;
+    let told = editor.until(third).await;
+    assert_eq!(told.said(), [("p".to_owned(), "yes".to_owned())]);
+    assert_eq!(told.stop_reason(), "end_turn");
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn a_cancel_is_answered_within_a_second_whatever_the_upstream_does() {
+    let (mut server, mut editor) = open().await;
+    let session = editor.session().await;
+    let prompt = editor.prompt(&session, "hi").await;
+    let mut run = server.run().await;
+    run.calls("m", "c", "look", &json!({})).await;
+    run.says("m", "one").await;
+    editor.until_said("one").await;
+    server.hold("/cancel");
+    let clock = HeldClock::pause();
+    editor.cancel(&session).await;
+    let told = within(&clock, SECOND, editor.until(prompt)).await;
+    assert_eq!(told.stop_reason(), "cancelled");
+    assert_eq!(outline(&told.of(&session)), ["tool_call_update c failed"]);
+    editor.is_alive().await;
+    server.held("/cancel").await.json(202, "").await;
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn a_run_that_starts_after_its_cancel_is_stopped_then() {
+    let (mut server, mut editor) = open().await;
+    let session = editor.session().await;
+    let prompt = editor.prompt(&session, "hi").await;
+    let start = server.held("/runs/stream").await;
+    let clock = HeldClock::pause();
+    editor.cancel(&session).await;
+    let told = within(&clock, SECOND, editor.until(prompt)).await;
+    assert_eq!(told.stop_reason(), "cancelled");
+    assert!(server.cancelled().is_empty());
+    let run = server.begin(start).await;
+    server.until("the cancel", |server| server.cancelled() == [&*run.id]).await;
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn a_cancel_takes_back_what_was_asked() {
+    let (mut server, mut editor) = open().await;
+    let (session, other) = (editor.session().await, editor.session().await);
+    let (first, request) = asked_to_write(&mut server, &mut editor, &session, "one").await;
+    let (second, remains) = asked_to_write(&mut server, &mut editor, &other, "two").await;
+    let clock = HeldClock::pause();
+    editor.cancel(&session).await;
+    let told = within(&clock, SECOND, editor.until(first)).await;
+    assert_eq!(told.stop_reason(), "cancelled");
+    let [taken_back] = &*told.requests else { panic!("{:?}", told.requests) };
+    assert_eq!(taken_back["method"], "$/cancel_request");
+    assert_eq!(taken_back["params"], json!({"requestId": request["id"]}));
+    assert_eq!(outline(&told.of(&session)), ["tool_call_update one failed"]);
+    drop(clock);
+    tokio::time::resume();
+    // As the protocol wants it of the client; nobody waits for it any more.
+    editor.reply(&request, json!({"outcome": {"outcome": "cancelled"}})).await;
+    // The other question stands.
+    editor.reply(&remains, selected("allow")).await;
+    let run = server.run().await;
+    assert_eq!(run.thread, other);
+    run.ends("success", None).await;
+    assert_eq!(editor.until(second).await.stop_reason(), "end_turn");
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn a_person_who_closes_the_question_cancels_the_turn() {
+    let (mut server, mut editor) = open().await;
+    let session = editor.session().await;
+    let (prompt, request) = asked_to_write(&mut server, &mut editor, &session, "one").await;
+    editor.reply(&request, json!({"outcome": {"outcome": "cancelled"}})).await;
+    let told = editor.until(prompt).await;
+    assert_eq!(told.stop_reason(), "cancelled");
+    assert!(told.requests.is_empty());
+    assert_eq!(outline(&told.of(&session)), ["tool_call_update one failed"]);
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn a_cancel_of_nothing_does_nothing() {
+    let (mut server, mut editor) = open().await;
+    let session = editor.session().await;
+    editor.cancel(&session).await;
+    editor.cancel(&session).await;
+    let prompt = editor.prompt(&session, "hi").await;
+    let mut run = server.run().await;
+    run.says("m", "one").await;
+    run.ends("success", None).await;
+    assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
+    editor.cancel(&session).await;
+    editor.is_alive().await;
+    assert!(server.cancelled().is_empty());
+    editor.ended().await;
+}
+
+/// A prompt whose run asks to write: the request, and the question to the person.
+async fn asked_to_write(
+    server: &mut LangGraph,
+    editor: &mut Editor,
+    session: &str,
+    call_id: &str,
+) -> (u64, Value) {
+    let prompt = editor.prompt(session, "write it").await;
+    let request = asks_to_write(server, editor, call_id).await;
+    (prompt, request)
+}
+
+/// A run that asks to write: the question to the person.
+async fn asks_to_write(server: &mut LangGraph, editor: &mut Editor, call_id: &str) -> Value {
+    let mut run = server.run().await;
+    let args = json!({"path": "/work/app/a.txt", "text": "a"});
+    run.calls("m", call_id, "write", &args).await;
+    let messages = json!([
+        {"type": "human", "id": "h", "content": "write it"},
+        {"type": "ai", "id": "m", "content": "", "tool_calls": [call(call_id, "write", &args)]},
+    ]);
+    let question = approval(&format!("q-{call_id}"), &[("write", args)]);
+    run.asks(&messages, &json!([question])).await;
+    editor.until_asked().await.1
+}
+
+fn call(id: &str, name: &str, args: &Value) -> Value {
+    json!({"id": id, "name": name, "args": args, "type": "tool_call"})
+}
+
+fn selected(option: &str) -> Value {
+    json!({"outcome": {"outcome": "selected", "optionId": option}})
+}
+
+/// How long a cancel may take to be answered.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What happens before the clock has moved so far.
+async fn within<T>(clock: &HeldClock, limit: Duration, happens: impl Future<Output = T>) -> T {
+    const STEP: Duration = Duration::from_millis(50);
+    let mut happens = std::pin::pin!(happens);
+    let mut passed = Duration::ZERO;
+    loop {
+        // What is on its way arrives.
+        for _ in 0..2_000 {
+            if let Poll::Ready(happened) = futures_util::poll!(&mut happens) {
+                return happened;
+            }
+            tokio::task::yield_now().await;
+        }
+        assert!(passed + STEP < limit, "nothing happened within {limit:?}");
+        clock.advance(STEP).await;
+        passed += STEP + Duration::from_millis(1);
+    }
 }
