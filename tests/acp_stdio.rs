@@ -860,6 +860,50 @@ async fn a_run_that_starts_after_its_cancel_is_stopped_then() {
 }
 
 #[tokio::test]
+async fn a_cancel_reaches_whatever_a_prompt_waits_for() {
+    let mut settled = 0;
+    for held in ["PATCH", "GET /threads/", "/state", "/runs"] {
+        let (mut server, mut editor) = open().await;
+        let session = editor.session().await;
+        server.hold(held);
+        let prompt = editor.prompt(&session, "hi").await;
+        let exchange = server.held(held).await;
+        let clock = HeldClock::pause();
+        editor.cancel(&session).await;
+        let told = within(&clock, SECOND, editor.until(prompt)).await;
+        assert_eq!(told.stop_reason(), "cancelled", "{held}");
+        drop(clock);
+        tokio::time::resume();
+        server.let_go_of(held);
+        drop(exchange);
+        assert!(server.asked(&format!("POST /threads/{session}/runs")).len() <= 1, "{held}");
+        settled += 1;
+        server.gone().await;
+        editor.hang_up().await;
+        editor.rest().await;
+    }
+    assert_eq!(settled, 4);
+}
+
+#[tokio::test]
+async fn what_was_not_kept_when_a_prompt_was_cancelled_is_kept_with_the_next() {
+    let (mut server, mut editor) = open().await;
+    let session = editor.session().await;
+    server.hold("PATCH");
+    let prompt = editor.prompt(&session, "first words").await;
+    let exchange = server.held("PATCH").await;
+    editor.cancel(&session).await;
+    assert_eq!(editor.until(prompt).await.stop_reason(), "cancelled");
+    exchange.closed().await;
+    server.let_go_of("PATCH");
+    let prompt = editor.prompt(&session, "second words").await;
+    server.run().await.ends("success", None).await;
+    assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
+    assert_eq!(server.books().threads[&session].metadata["title"], "first words");
+    editor.ended().await;
+}
+
+#[tokio::test]
 async fn a_cancel_takes_back_what_was_asked() {
     let (mut server, mut editor) = open().await;
     let (session, other) = (editor.session().await, editor.session().await);

@@ -131,7 +131,13 @@ impl Turn {
                     Settled::Stopped => return Ok(self.stopped(&mut voice)),
                 }
             }
-            None => self.ask_graph(&mut voice, prompt).await,
+            None => {
+                let start = self.ask_graph(&mut voice, prompt);
+                match self.stop.run_until_cancelled(start).await {
+                    Some(start) => start,
+                    None => return Ok(self.stopped(&mut voice)),
+                }
+            }
         };
         self.go_on(&mut voice, start).await
     }
@@ -312,7 +318,10 @@ impl Turn {
 
     /// Starts a run, unless the turn is stopped meanwhile.
     async fn start(&self, start: Start) -> Result<Started, Error> {
-        let (agent, request, name) = self.request(start).await?;
+        let Some(request) = self.stop.run_until_cancelled(self.request(start)).await else {
+            return Ok(Started::Stopped);
+        };
+        let (agent, request, name) = request?;
         let thread_id = self.session.id.clone();
         let service = Arc::clone(self.connection.service());
         let asked = service.chores.spawn({
