@@ -9,13 +9,15 @@ use std::task::Poll;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use support::capture::Capture;
 use support::editor::{CWD, Editor, Setup, open, open_with, outline, said};
-use support::gateway::HeldClock;
-use support::langgraph::LangGraph;
+use support::gateway::{HeldClock, token};
+use support::langgraph::{LangGraph, state};
+use threadway::acp::Glob;
 use threadway::acp::choice::Mode;
 use threadway::acp::permission::{Rule, Rules};
-use threadway::runs::OwnerPolicy;
-use threadway::sessions::{MAX_REQUESTS, Settings};
+use threadway::runs::{DEFAULT_LOG_BYTES, OwnerPolicy};
+use threadway::sessions::{MAX_REQUESTS, MAX_WAITING_BYTES, Settings};
 
 // === what is not understood ===
 
@@ -489,6 +491,37 @@ async fn a_prompt_holds_what_was_declared_and_something() {
     }
     editor.is_alive().await;
     assert!(server.asked("POST /threads/").is_empty(), "nothing was run");
+    editor.ended().await;
+}
+
+// === a client that does not read ===
+
+#[tokio::test]
+async fn a_client_that_reads_late_gets_all_of_it_and_is_not_hoarded_for() {
+    const UPDATES: usize = 200_000;
+    let (mut server, mut editor) = open().await;
+    let session = editor.session().await;
+    let prompt = editor.prompt(&session, "hi").await;
+    let mut run = server.run().await;
+    run.sends("values", &json!({"messages": [run.said()]})).await;
+    let mut expected = String::new();
+    let mut most = 0;
+    for batch in 0..UPDATES / 500 {
+        let texts: Vec<_> = (0..500).map(|at| format!("{batch}.{at} ")).collect();
+        let bytes: String = texts.iter().map(|text| token("m", text)).collect();
+        run.exchange.send(bytes).await;
+        expected.extend(texts);
+        tokio::task::yield_now().await;
+        most = most.max(editor.waiting());
+    }
+    run.ends("success", None).await;
+    // One batch more than the limit: what of the log comes at once.
+    assert!((1..=MAX_WAITING_BYTES + DEFAULT_LOG_BYTES).contains(&most), "{most}");
+    let told = editor.until(prompt).await;
+    assert_eq!(told.stop_reason(), "end_turn");
+    let said: String = told.said().into_iter().map(|(_, text)| text).collect();
+    assert!(said == expected, "{} of {} bytes were told", said.len(), expected.len());
+    editor.is_alive().await;
     editor.ended().await;
 }
 
@@ -1013,5 +1046,372 @@ async fn within<T>(clock: &HeldClock, limit: Duration, happens: impl Future<Outp
         assert!(passed + STEP < limit, "nothing happened within {limit:?}");
         clock.advance(STEP).await;
         passed += STEP + Duration::from_millis(1);
+    }
+}
+
+// === permissions ===
+
+/// The three wire forms, and whether the answers to several questions are apart.
+fn wire_forms() -> [(&'static str, Vec<u8>); 3] {
+    [
+        ("action_requests", Capture::named("py-0.16.7/hitl-combo-subgraphs").bytes),
+        ("actionRequests", Capture::named("js-2.0.0/hitl-gateway").bytes),
+        ("tool_approval", include_bytes!("support/per_call.sse").to_vec()),
+    ]
+}
+
+/// The decisions that a run goes on with, whatever their form.
+fn decisions(body: &Value) -> Vec<Value> {
+    let resume = body["command"]["resume"].as_object().unwrap();
+    let of = |answer: &Value| match answer["decisions"].as_array() {
+        Some(decisions) => decisions.clone(),
+        None => vec![answer.clone()],
+    };
+    resume.values().flat_map(of).collect()
+}
+
+/// The two questions of a recorded run, by tool.
+async fn both_questions(editor: &mut Editor) -> (Value, Value, Vec<Value>) {
+    let (mut updates, first) = editor.until_asked().await;
+    let (more, second) = editor.until_asked().await;
+    updates.extend(more);
+    let is_email = |request: &Value| request["params"]["toolCall"]["rawInput"]["to"].is_string();
+    let (email, delete) = if is_email(&first) { (first, second) } else { (second, first) };
+    assert_eq!(delete["params"]["toolCall"]["rawInput"], json!({"path": "/tmp/x"}));
+    (email, delete, updates)
+}
+
+fn options(request: &Value) -> Vec<&str> {
+    let options = request["params"]["options"].as_array().unwrap();
+    options.iter().map(|option| option["optionId"].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn each_wire_form_is_asked_and_answered_in_its_own() {
+    for (form, bytes) in wire_forms() {
+        let (mut server, mut editor) = open_with(Setup::with_forms()).await;
+        let session = editor.session().await;
+        let prompt = editor.prompt(&session, "hi").await;
+        server.replay(&bytes).await;
+        let (email, delete, updates) = both_questions(&mut editor).await;
+        let yes_no = ["allow", "allow_always", "reject", "reject_always"];
+        let all = ["allow", "allow_always", "edit", "respond", "reject", "reject_always"];
+        // The JavaScript middleware knows no responses.
+        let all = all.iter().filter(|option| form != "actionRequests" || **option != "respond");
+        assert_eq!(options(&email), all.copied().collect::<Vec<_>>(), "{form}");
+        assert_eq!(options(&delete), yes_no, "{form}");
+        // Each is about a call that was announced, and waits.
+        for request in [&email, &delete] {
+            let id = request["params"]["toolCall"]["toolCallId"].as_str().unwrap();
+            assert_eq!(request["params"]["sessionId"], *session);
+            let announced = outline(&updates);
+            assert!(announced.contains(&format!("tool_call {id} -")), "{form}: {announced:?}");
+        }
+        editor.reply(&delete, selected("reject")).await;
+        editor.reply(&email, selected("allow")).await;
+        let run = server.run().await;
+        let told = decisions(&run.body);
+        assert_eq!(told, [json!({"type": "approve"}), json!({"type": "reject"})], "{form}");
+        assert!(run.body.get("input").is_none());
+        run.ends("success", None).await;
+        let told = editor.until(prompt).await;
+        assert_eq!(told.stop_reason(), "end_turn", "{form}");
+        let email = email["params"]["toolCall"]["toolCallId"].as_str().unwrap();
+        let line = format!("tool_call_update {email} in_progress");
+        assert!(outline(&told.of(&session)).contains(&line), "{form}");
+        assert!(server.asked("PATCH").iter().all(|p| p["metadata"]["acp_always"] == json!([])));
+        editor.ended().await;
+    }
+}
+
+#[tokio::test]
+async fn an_edit_and_a_response_are_asked_for_by_forms() {
+    for (form, bytes) in wire_forms() {
+        let edited = if form == "actionRequests" { "editedAction" } else { "edited_action" };
+        let args = json!({"to": "b@example.com", "body": "hi"});
+        for (option, answer, expected) in [
+            (
+                "edit",
+                json!({"action": "accept", "content": args}),
+                json!({"type": "edit", edited: {"name": "send_email", "args": args}}),
+            ),
+            (
+                "respond",
+                json!({"action": "accept", "content": {"answer": "not today"}}),
+                json!({"type": "respond", "message": "not today"}),
+            ),
+            ("edit", json!({"action": "decline"}), json!({"type": "reject"})),
+            ("respond", json!({"action": "decline"}), json!({"type": "reject"})),
+            ("respond", json!({"action": "accept", "content": {}}), json!({"type": "reject"})),
+        ] {
+            if form == "actionRequests" && option == "respond" {
+                continue;
+            }
+            let (mut server, mut editor) = open_with(Setup::with_forms()).await;
+            let session = editor.session().await;
+            let prompt = editor.prompt(&session, "hi").await;
+            server.replay(&bytes).await;
+            let (email, delete, _) = both_questions(&mut editor).await;
+            editor.reply(&delete, selected("allow")).await;
+            editor.reply(&email, selected(option)).await;
+            let (_, request) = editor.until_asked().await;
+            assert_eq!(request["method"], "elicitation/create");
+            let call_id = &email["params"]["toolCall"]["toolCallId"];
+            assert_eq!(request["params"]["toolCallId"], *call_id);
+            editor.reply(&request, answer).await;
+            let run = server.run().await;
+            assert_eq!(decisions(&run.body)[0], expected, "{form} {option}");
+            run.ends("success", None).await;
+            assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
+            editor.ended().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_form_that_is_cancelled_cancels_the_turn() {
+    let (mut server, mut editor) = open_with(Setup::with_forms()).await;
+    let session = editor.session().await;
+    let (prompt, request) = asked_to_write(&mut server, &mut editor, &session, "c").await;
+    editor.reply(&request, selected("edit")).await;
+    let (_, form) = editor.until_asked().await;
+    editor.reply(&form, json!({"action": "cancel"})).await;
+    assert_eq!(editor.until(prompt).await.stop_reason(), "cancelled");
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn what_is_answered_for_good_is_remembered_for_this_call() {
+    for (always, decision) in [("allow_always", "approve"), ("reject_always", "reject")] {
+        let (mut server, mut editor) = open().await;
+        let session = editor.session().await;
+        let (prompt, request) = asked_to_write(&mut server, &mut editor, &session, "c").await;
+        editor.reply(&request, selected(always)).await;
+        let mut run = server.run().await;
+        assert_eq!(decisions(&run.body), [json!({"type": decision})]);
+        let kept = server.books().threads[&session].metadata["acp_always"].clone();
+        assert_eq!(kept[0]["name"], "write");
+        assert_eq!(kept[0]["decision"], always.strip_suffix("_always").unwrap());
+        assert_eq!(kept.as_array().unwrap().len(), 1);
+        // The same call, its arguments in another order, in the same turn.
+        let same = json!({"text": "a", "path": "/work/app/a.txt"});
+        run.calls("n", "d", "write", &same).await;
+        let messages = json!([{"type": "ai", "id": "n", "content": "",
+            "tool_calls": [call("d", "write", &same)]}]);
+        run.asks(&messages, &json!([approval("q-d", &[("write", same)])])).await;
+        // It is not asked.
+        let mut run = server.run().await;
+        assert_eq!(decisions(&run.body), [json!({"type": decision})]);
+        // Another one is.
+        let other = json!({"path": "/work/app/b.txt", "text": "a"});
+        run.calls("o", "e", "write", &other).await;
+        let messages = json!([{"type": "ai", "id": "o", "content": "",
+            "tool_calls": [call("e", "write", &other)]}]);
+        run.asks(&messages, &json!([approval("q-e", &[("write", other)])])).await;
+        let (updates, request) = editor.until_asked().await;
+        assert!(updates.iter().all(|update| update["sessionUpdate"] != "request"));
+        editor.reply(&request, selected("allow")).await;
+        server.run().await.ends("success", None).await;
+        assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
+        editor.ended().await;
+        // Another process knows.
+        let mut editor = Editor::initialized(&server.url, &Setup::default()).await;
+        let resume = of(&session, json!({"cwd": CWD, "mcpServers": []}));
+        editor.call("session/resume", resume).await;
+        let prompt = editor.prompt(&session, "again").await;
+        let mut run = server.run().await;
+        let args = json!({"path": "/work/app/a.txt", "text": "a"});
+        run.calls("p", "f", "write", &args).await;
+        let messages = json!([{"type": "ai", "id": "p", "content": "",
+            "tool_calls": [call("f", "write", &args)]}]);
+        run.asks(&messages, &json!([approval("q-f", &[("write", args)])])).await;
+        let run = server.run().await;
+        assert_eq!(decisions(&run.body), [json!({"type": decision})]);
+        run.ends("success", None).await;
+        let told = editor.until(prompt).await;
+        assert_eq!((told.stop_reason(), told.requests.len()), ("end_turn".to_owned(), 0));
+        editor.ended().await;
+    }
+}
+
+#[tokio::test]
+async fn the_first_rule_that_fits_decides_the_modes_before_the_general() {
+    let rule = |glob: &str, rule| (glob.parse::<Glob>().unwrap(), rule);
+    let general = Rules(vec![
+        rule("write", Rule::Reject),
+        rule("write_*", Rule::Reject),
+        rule("read*", Rule::Allow),
+        rule("*", Rule::Ask),
+    ]);
+    let settings = Settings { permissions: general, ..two_modes() };
+    // By mode and tool: what is decided; `None` is asked.
+    for (mode, tool, expected) in [
+        ("ask", "write", None),
+        ("ask", "read_file", Some("approve")),
+        ("ask", "delete", None),
+        ("auto", "write", Some("approve")),
+        ("auto", "write_file", Some("approve")),
+        ("auto", "read_file", Some("approve")),
+        ("auto", "delete", None),
+    ] {
+        let setup = Setup { settings: settings.clone(), ..Setup::default() };
+        let (mut server, mut editor) = open_with(setup).await;
+        let session = editor.session().await;
+        editor.call("session/set_mode", of(&session, json!({"modeId": mode}))).await;
+        let prompt = editor.prompt(&session, "hi").await;
+        let mut run = server.run().await;
+        run.calls("m", "c", tool, &json!({})).await;
+        let messages = json!([{"type": "ai", "id": "m", "content": "",
+            "tool_calls": [call("c", tool, &json!({}))]}]);
+        run.asks(&messages, &json!([approval("q", &[(tool, json!({}))])])).await;
+        if expected.is_none() {
+            let (_, request) = editor.until_asked().await;
+            editor.reply(&request, selected("reject")).await;
+        }
+        let run = server.run().await;
+        let decision = expected.unwrap_or("reject");
+        assert_eq!(decisions(&run.body), [json!({"type": decision})], "{mode} {tool}");
+        run.ends("success", None).await;
+        let told = editor.until(prompt).await;
+        assert_eq!(told.requests, Vec::<Value>::new(), "{mode} {tool}");
+        editor.ended().await;
+    }
+}
+
+#[tokio::test]
+async fn a_question_of_the_graph_is_asked_by_a_form_where_there_are_some() {
+    let question = json!({"id": "q", "value": {"question": "Which one?"}});
+    let (mut server, mut editor) = open_with(Setup::with_forms()).await;
+    let session = editor.session().await;
+    let prompt = editor.prompt(&session, "hi").await;
+    server.run().await.asks(&json!([]), &json!([question])).await;
+    let (_, request) = editor.until_asked().await;
+    assert_eq!(request["method"], "elicitation/create");
+    assert_eq!(request["params"]["message"], "Which one?");
+    editor.reply(&request, json!({"action": "accept", "content": {"answer": "this"}})).await;
+    let run = server.run().await;
+    assert_eq!(run.body["command"], json!({"resume": {"q": "this"}}));
+    // With a schema of several fields.
+    let schema = json!({"type": "object", "properties": {
+        "how": {"type": "string", "enum": ["fast", "well"]}, "often": {"type": "integer"}}});
+    let question = json!({"id": "r", "value": "How?", "response_schema": schema});
+    run.asks(&json!([]), &json!([question])).await;
+    let (_, request) = editor.until_asked().await;
+    let content = json!({"how": "well", "often": 2});
+    editor.reply(&request, json!({"action": "accept", "content": content})).await;
+    let run = server.run().await;
+    assert_eq!(run.body["command"], json!({"resume": {"r": content}}));
+    // Who does not fill it in is asked by the conversation.
+    run.asks(&json!([]), &json!([{"id": "s", "value": "And now?"}])).await;
+    let (_, request) = editor.until_asked().await;
+    editor.reply(&request, json!({"action": "decline"})).await;
+    let told = editor.until(prompt).await;
+    assert_eq!(told.stop_reason(), "end_turn");
+    assert_eq!(told.said(), [("s".to_owned(), "And now?".to_owned())]);
+    let prompt = editor.prompt(&session, "stop").await;
+    let run = server.run().await;
+    assert_eq!(run.body["command"], json!({"resume": {"s": "stop"}}));
+    assert!(run.body.get("input").is_none());
+    run.ends("success", None).await;
+    assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn a_question_of_the_graph_is_asked_in_words_where_there_are_no_forms() {
+    let (mut server, mut editor) = open().await;
+    let session = editor.session().await;
+    let prompt = editor.prompt(&session, "hi").await;
+    let questions = json!([
+        {"id": "q", "value": {"question": "Which one?"}},
+        {"id": "r", "value": "How many?", "response_schema": {"type": "integer"}},
+    ]);
+    server.run().await.asks(&json!([]), &questions).await;
+    let told = editor.until(prompt).await;
+    assert_eq!(told.stop_reason(), "end_turn");
+    let said = told.said();
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert_eq!(said[0], ("q".to_owned(), "Which one?".to_owned()));
+    // Each prompt answers one.
+    let prompt = editor.prompt(&session, "this").await;
+    let run = server.run().await;
+    assert_eq!(run.body["command"], json!({"resume": {"q": "this"}}));
+    run.asks(&json!([]), &json!([questions[1]])).await;
+    let told = editor.until(prompt).await;
+    assert_eq!(told.said(), [("r".to_owned(), "How many?".to_owned())]);
+    let prompt = editor.prompt(&session, "7").await;
+    let run = server.run().await;
+    assert_eq!(run.body["command"], json!({"resume": {"r": 7}}));
+    run.ends("success", None).await;
+    assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn approvals_and_questions_at_once_are_all_asked() {
+    let (mut server, mut editor) = open().await;
+    let session = editor.session().await;
+    let prompt = editor.prompt(&session, "hi").await;
+    let questions = json!([
+        approval("a", &[("write", json!({"path": "1"})), ("write", json!({"path": "2"}))]),
+        {"id": "q", "value": "Which one?"},
+        approval("b", &[("delete", json!({"path": "3"}))]),
+    ]);
+    server.run().await.asks(&json!([]), &questions).await;
+    let mut requests = Vec::new();
+    for _ in 0..3 {
+        requests.push(editor.until_asked().await.1);
+    }
+    let path = |request: &Value| request["params"]["toolCall"]["rawInput"]["path"].clone();
+    requests.sort_by_key(|request| path(request).to_string());
+    for (request, answer) in requests.iter().zip(["allow", "reject", "allow"]).rev() {
+        editor.reply(request, selected(answer)).await;
+    }
+    // The run goes on with what is answered; the question stays.
+    let run = server.run().await;
+    assert_eq!(
+        run.body["command"]["resume"],
+        json!({
+            "a": {"decisions": [{"type": "approve"}, {"type": "reject"}]},
+            "b": {"decisions": [{"type": "approve"}]},
+        })
+    );
+    run.asks(&json!([]), &json!([questions[1]])).await;
+    let told = editor.until(prompt).await;
+    assert_eq!(told.stop_reason(), "end_turn");
+    assert_eq!(told.said(), [("q".to_owned(), "Which one?".to_owned())]);
+    let prompt = editor.prompt(&session, "this").await;
+    let run = server.run().await;
+    assert_eq!(run.body["command"], json!({"resume": {"q": "this"}}));
+    run.ends("success", None).await;
+    assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn a_breakpoint_is_asked_about() {
+    for (answer, goes_on) in [("allow", true), ("reject", false)] {
+        let (mut server, mut editor) = open().await;
+        let session = editor.session().await;
+        let prompt = editor.prompt(&session, "hi").await;
+        let mut run = server.run().await;
+        let messages = json!([{"type": "human", "id": "h", "content": "hi"}]);
+        run.sends("values", &json!({"messages": messages})).await;
+        run.sends("updates", &json!({"__interrupt__": []})).await;
+        let mut at = state(&run.id, &messages, &json!([]));
+        at["next"] = json!(["tools"]);
+        run.ends("success", Some(at)).await;
+        let (_, request) = editor.until_asked().await;
+        assert_eq!(options(&request), ["allow", "reject"]);
+        editor.reply(&request, selected(answer)).await;
+        if goes_on {
+            let run = server.run().await;
+            assert!(run.body.get("command").is_none() && run.body.get("input").is_none());
+            run.ends("success", Some(json!({"values": {}, "next": []}))).await;
+            assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
+        } else {
+            assert_eq!(editor.until(prompt).await.stop_reason(), "cancelled");
+        }
+        editor.ended().await;
     }
 }

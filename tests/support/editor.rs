@@ -17,8 +17,7 @@ use threadway::sessions::{Connection, Outbox, Service, Settings};
 use threadway::stdio;
 use threadway::upstream::Client;
 use tokio::io::{
-    AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, DuplexStream,
-    ReadHalf, WriteHalf,
+    AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream, ReadHalf, WriteHalf,
 };
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -37,6 +36,7 @@ pub(crate) struct Editor {
     /// `None` after the end.
     pub(crate) writer: Option<WriteHalf<DuplexStream>>,
     pub(crate) service: Arc<Service>,
+    pub(crate) outbox: Outbox,
     serving: JoinSet<std::io::Result<()>>,
     frames: Frames,
     /// The number of the last request.
@@ -127,10 +127,11 @@ impl Editor {
         let (reader, writer) = tokio::io::split(ours);
         let service = setup.service(url);
         let mut serving = JoinSet::new();
-        serving.spawn(serve(Arc::clone(&service), theirs));
+        let outbox = Outbox::new();
+        serving.spawn(serve(Arc::clone(&service), outbox.clone(), theirs));
         let frames = Frames::default();
         let reader = BufReader::new(reader);
-        Self { reader, writer: Some(writer), service, serving, frames, last: 0 }
+        Self { reader, writer: Some(writer), service, outbox, serving, frames, last: 0 }
     }
 
     /// An editor that has been answered.
@@ -275,6 +276,13 @@ impl Editor {
         self.notify("session/cancel", json!({"sessionId": session})).await;
     }
 
+    /// How much waits to be read, beside what the pipe holds.
+    pub(crate) fn waiting(&self) -> usize {
+        let told = format!("{:?}", self.outbox);
+        let number = told.split("waiting: ").nth(1).unwrap();
+        number.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
+    }
+
     /// Makes sure that the connection is alive, and that nothing came that nobody has read.
     pub(crate) async fn is_alive(&mut self) {
         let (code, message) = self.refused("session/cancel_all", json!({})).await;
@@ -297,17 +305,8 @@ impl Editor {
     }
 }
 
-async fn serve(service: Arc<Service>, stream: DuplexStream) -> std::io::Result<()> {
+async fn serve(service: Arc<Service>, outbox: Outbox, stream: DuplexStream) -> std::io::Result<()> {
     let (reader, writer) = tokio::io::split(stream);
-    serve_over(service, reader, writer).await
-}
-
-async fn serve_over(
-    service: Arc<Service>,
-    reader: impl AsyncRead + Unpin,
-    writer: impl AsyncWrite + Unpin,
-) -> std::io::Result<()> {
-    let outbox = Outbox::new();
     let connection = Connection::new(service, outbox.clone());
     stdio::serve(&connection, &outbox, reader, writer, &CancellationToken::new()).await
 }

@@ -124,14 +124,28 @@ impl LangGraph {
         self.begin(exchange).await
     }
 
+    /// The next run that is started, which is the one that was recorded: all of it is sent.
+    pub(crate) async fn replay(&mut self, bytes: &[u8]) {
+        let exchange = self.held("/runs/stream").await;
+        let text = String::from_utf8_lossy(bytes);
+        let id = text.split("run_id").nth(1).unwrap().split('"').nth(2).unwrap().to_owned();
+        let mut run = self.begin_as(exchange, Some(id)).await;
+        run.exchange.send(bytes).await;
+        run.ends("success", None).await;
+    }
+
     /// Begins a run whose start was held.
-    pub(crate) async fn begin(&self, mut exchange: Exchange) -> Run {
+    pub(crate) async fn begin(&self, exchange: Exchange) -> Run {
+        self.begin_as(exchange, None).await
+    }
+
+    async fn begin_as(&self, mut exchange: Exchange, id: Option<String>) -> Run {
         let thread = exchange.line.split('/').nth(2).unwrap().to_owned();
         let body: Value = serde_json::from_str(&exchange.body).unwrap();
         let id = {
             let mut books = self.books();
             books.made += 1;
-            let id = format!("01a200b7-5ee6-7592-b13b-{:012}", books.made);
+            let id = id.unwrap_or_else(|| format!("01a200b7-5ee6-7592-b13b-{:012}", books.made));
             let run = json!({"run_id": id, "thread_id": thread, "status": "running",
                 "created_at": format!("2026-11-22T10:00:00.{:06}+00:00", books.made),
                 "metadata": body["metadata"], "kwargs": {"resumable": true}});
