@@ -1279,6 +1279,42 @@ async fn the_first_rule_that_fits_decides_the_modes_before_the_general() {
 }
 
 #[tokio::test]
+async fn an_answer_that_is_none_fails_the_prompt_and_the_next_one_answers() {
+    let unoffered = "session/request_permission was answered with `edit`, which was not offered";
+    let without = "session/request_permission was answered without an outcome";
+    for (answer, why) in [
+        (json!({"result": selected("edit")}), unoffered),
+        (json!({"result": {}}), without),
+        (json!({"result": null}), without),
+        (json!({"result": [1]}), without),
+        (json!({"result": {"outcome": "selected"}}), without),
+        (json!({"error": {"code": -32601, "message": "no such method"}}), "no such method"),
+        (json!({"error": {"code": -32000, "message": ""}}), ""),
+        (json!({"error": 5}), ""),
+    ] {
+        let (mut server, mut editor) = open().await;
+        let session = editor.session().await;
+        let (prompt, request) = asked_to_write(&mut server, &mut editor, &session, "c").await;
+        let mut message = answer.clone();
+        message["jsonrpc"] = json!("2.0");
+        message["id"] = request["id"].clone();
+        editor.raw(format!("{message}\n")).await;
+        let told = editor.until(prompt).await;
+        let (code, message) = told.error();
+        assert!(code < 0 && message.contains(why), "{answer}: {message}");
+        assert_eq!(outline(&told.of(&session)).last().unwrap(), "tool_call_update c failed");
+        // A prompt in place of the answer says no, for that reason.
+        let prompt = editor.prompt(&session, "rather not").await;
+        let run = server.run().await;
+        let no = json!({"type": "reject", "message": "rather not"});
+        assert_eq!(decisions(&run.body), [no], "{answer}");
+        run.ends("success", None).await;
+        assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
+        editor.ended().await;
+    }
+}
+
+#[tokio::test]
 async fn a_question_of_the_graph_is_asked_by_a_form_where_there_are_some() {
     let question = json!({"id": "q", "value": {"question": "Which one?"}});
     let (mut server, mut editor) = open_with(Setup::with_forms()).await;

@@ -114,7 +114,15 @@ impl Turn {
         let Some(mut voice) = self.stop.run_until_cancelled(voice).await else {
             return Ok(StopReason::Cancelled);
         };
-        let Some(questions) = self.stop.run_until_cancelled(self.catch_up(&mut voice)).await else {
+        let done = self.run_with(&mut voice, prompt).await;
+        if done.is_err() {
+            self.tell_rest(&mut voice);
+        }
+        done
+    }
+
+    async fn run_with(&self, voice: &mut Voice, prompt: &Prompt) -> Result<StopReason, Error> {
+        let Some(questions) = self.stop.run_until_cancelled(self.catch_up(voice)).await else {
             return Ok(StopReason::Cancelled);
         };
         let questions = questions?;
@@ -125,21 +133,21 @@ impl Turn {
                 .iter()
                 .any(|waiting| !matches!(waiting.question.ask, run::Ask::Breakpoint)) =>
             {
-                match self.settle(&mut voice, left).await? {
+                match self.settle(voice, left).await? {
                     Settled::Resume(start) => start,
                     Settled::ByPrompt => return Ok(StopReason::EndTurn),
-                    Settled::Stopped => return Ok(self.stopped(&mut voice)),
+                    Settled::Stopped => return Ok(self.stopped(voice)),
                 }
             }
             None => {
-                let start = self.ask_graph(&mut voice, prompt);
+                let start = self.ask_graph(voice, prompt);
                 match self.stop.run_until_cancelled(start).await {
                     Some(start) => start,
-                    None => return Ok(self.stopped(&mut voice)),
+                    None => return Ok(self.stopped(voice)),
                 }
             }
         };
-        self.go_on(&mut voice, start).await
+        self.go_on(voice, start).await
     }
 
     /// A message of the person's, for the graph to begin with. Its client shows it already.
@@ -268,6 +276,7 @@ impl Turn {
             Err(error) => Err(error),
         };
         if let Err(error) = done {
+            self.tell_rest(&mut voice);
             tracing::warn!(session_id = self.session.id, %error, "a run that was resumed failed");
         }
     }
