@@ -11,11 +11,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use support::capture::Capture;
 use support::editor::{CWD, Editor, Setup, open, open_with, outline, said};
-use support::gateway::{HeldClock, token};
+use support::gateway::{HeldClock, part, token};
 use support::langgraph::{LangGraph, state};
 use threadway::acp::Glob;
 use threadway::acp::choice::Mode;
 use threadway::acp::permission::{Rule, Rules};
+use threadway::credentials::Credentials;
 use threadway::runs::{DEFAULT_LOG_BYTES, OwnerPolicy};
 use threadway::sessions::{MAX_REQUESTS, MAX_WAITING_BYTES, Settings};
 
@@ -1450,4 +1451,365 @@ async fn a_breakpoint_is_asked_about() {
         }
         editor.ended().await;
     }
+}
+
+// === sessions of other processes ===
+
+const LOADED: &str = "11111111-1111-4111-8111-111111111111";
+
+fn kept() -> Value {
+    json!({"acp_session": true, "cwd": CWD, "acp_assistant": "agent", "title": "T"})
+}
+
+fn open_params(session: &str) -> Value {
+    of(session, json!({"cwd": CWD, "mcpServers": []}))
+}
+
+/// A conversation with a call that was answered.
+fn conversation() -> Value {
+    json!([
+        {"type": "human", "id": "h1", "content": "hi"},
+        {"type": "ai", "id": "a1", "content": "let me look",
+            "tool_calls": [call("c1", "look", &json!({"at": "it"}))]},
+        {"type": "tool", "id": "t1", "tool_call_id": "c1", "content": "seen", "status": "success"},
+        {"type": "ai", "id": "a2", "content": "there"},
+    ])
+}
+
+const HISTORY: [&str; 4] = [
+    "user_message_chunk h1 hi",
+    "agent_message_chunk a1 let me look",
+    "tool_call c1 completed",
+    "agent_message_chunk a2 there",
+];
+
+#[tokio::test]
+async fn a_load_tells_the_history_and_then_responds() {
+    let (mut server, mut editor) = open().await;
+    server.thread(LOADED, kept(), Some(state("r", &conversation(), &json!([]))));
+    // As often as one likes: it is all told again, under the same ids.
+    for _ in 0..2 {
+        let load = editor.request("session/load", open_params(LOADED)).await;
+        let told = editor.until(load).await;
+        assert_eq!(outline(&told.of(LOADED)), HISTORY);
+        told.result();
+        editor.is_alive().await;
+    }
+    // What comes now is new.
+    let prompt = editor.prompt(LOADED, "and now?").await;
+    let mut run = server.run().await;
+    let mut messages = conversation();
+    let own = run.said();
+    messages.as_array_mut().unwrap().push(own);
+    run.sends("values", &json!({"messages": messages})).await;
+    run.says("a3", "here").await;
+    messages.as_array_mut().unwrap().push(json!({"type": "ai", "id": "a3", "content": "here"}));
+    run.ends_with(&messages).await;
+    let told = editor.until(prompt).await;
+    assert_eq!(outline(&told.of(LOADED)), ["agent_message_chunk a3 here"]);
+    assert_eq!(told.stop_reason(), "end_turn");
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn a_resume_tells_nothing_and_goes_on() {
+    let (mut server, mut editor) = open().await;
+    server.thread(LOADED, kept(), Some(state("r", &conversation(), &json!([]))));
+    let resume = editor.request("session/resume", open_params(LOADED)).await;
+    let told = editor.until(resume).await;
+    assert_eq!(told.updates, Vec::<Value>::new());
+    told.result();
+    editor.is_alive().await;
+    let prompt = editor.prompt(LOADED, "and now?").await;
+    let mut run = server.run().await;
+    let mut messages = conversation();
+    messages.as_array_mut().unwrap().push(run.said());
+    run.sends("values", &json!({"messages": messages})).await;
+    run.says("a3", "here").await;
+    messages.as_array_mut().unwrap().push(json!({"type": "ai", "id": "a3", "content": "here"}));
+    run.ends_with(&messages).await;
+    let told = editor.until(prompt).await;
+    assert_eq!(outline(&told.of(LOADED)), ["agent_message_chunk a3 here"]);
+    editor.ended().await;
+}
+
+/// A run of others, which is live.
+fn live(server: &LangGraph, id: &str) {
+    let run = json!({"run_id": id, "thread_id": LOADED, "status": "running",
+        "created_at": "2026-11-22T10:00:00.000000+00:00", "metadata": {},
+        "kwargs": {"resumable": true, "stream_mode": ["values", "messages"],
+            "input": {"messages": []}}});
+    server.books().threads.get_mut(LOADED).unwrap().runs.insert(0, run);
+}
+
+#[tokio::test]
+async fn a_live_run_is_shown_behind_the_history_and_a_prompt_waits_for_it() {
+    let (mut server, mut editor) = open().await;
+    server.thread(LOADED, kept(), Some(state("r", &conversation(), &json!([]))));
+    live(&server, "L");
+    let load = editor.request("session/load", open_params(LOADED)).await;
+    let mut run = server.joined().await;
+    run.exchange
+        .send(format!("id: 1-0\r\n{}", part("values", &json!({"messages": conversation()}))))
+        .await;
+    run.says("a3", "live").await;
+    let told = editor.until(load).await;
+    told.result();
+    let mut all = told.of(LOADED);
+    let prompt = editor.prompt(LOADED, "next").await;
+    run.says("a3", "er").await;
+    if !outline(&all).iter().any(|line| line.contains("liveer")) {
+        loop {
+            let frame = editor.next().await;
+            all.push(frame["params"]["update"].clone());
+            let text: String = said(&all).into_iter().map(|(_, text)| text).collect();
+            if text.ends_with("liveer") {
+                break;
+            }
+        }
+    }
+    assert_eq!(outline(&all)[..4], HISTORY);
+    assert!(server.asked(&format!("POST /threads/{LOADED}/runs/stream")).is_empty());
+    let mut messages = conversation();
+    messages.as_array_mut().unwrap().push(json!({"type": "ai", "id": "a3", "content": "liveer"}));
+    run.ends_with(&messages).await;
+    let run = server.run().await;
+    assert_eq!(run.said()["content"], "next");
+    run.ends("success", None).await;
+    let told = editor.until(prompt).await;
+    assert_eq!(told.said(), Vec::new(), "nothing is told twice");
+    assert_eq!(told.stop_reason(), "end_turn");
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn a_cancel_stops_a_live_run_that_is_shown() {
+    let (mut server, mut editor) = open().await;
+    server.thread(LOADED, kept(), Some(state("r", &conversation(), &json!([]))));
+    live(&server, "L");
+    let load = editor.request("session/load", open_params(LOADED)).await;
+    let mut run = server.joined().await;
+    run.exchange
+        .send(format!("id: 1-0\r\n{}", part("values", &json!({"messages": conversation()}))))
+        .await;
+    run.says("a3", "live").await;
+    editor.until(load).await.result();
+    editor.cancel(LOADED).await;
+    server.until("the cancel", |server| server.cancelled() == ["L"]).await;
+    run.ends("interrupted", None).await;
+    editor.ended().await;
+}
+
+/// The conversation, whose last call waits for approval.
+fn waiting() -> (Value, Value) {
+    let args = json!({"path": "/work/app/a.txt", "text": "a"});
+    let mut messages = conversation();
+    messages.as_array_mut().unwrap().push(json!({"type": "ai", "id": "a3", "content": "",
+        "tool_calls": [call("c2", "write", &args)]}));
+    (messages, json!([approval("q", &[("write", args)])]))
+}
+
+#[tokio::test]
+async fn open_questions_are_asked_again_behind_the_response_to_a_load() {
+    let (mut server, mut editor) = open().await;
+    let (messages, questions) = waiting();
+    server.thread(LOADED, kept(), Some(state("r", &messages, &questions)));
+    let load = editor.request("session/load", open_params(LOADED)).await;
+    let told = editor.until(load).await;
+    assert_eq!(told.requests, Vec::<Value>::new(), "the session is not known yet");
+    assert_eq!(outline(&told.of(LOADED))[..4], HISTORY);
+    let (_, request) = editor.until_asked().await;
+    assert_eq!(request["params"]["toolCall"]["toolCallId"], "c2");
+    editor.reply(&request, selected("allow")).await;
+    let mut run = server.run().await;
+    assert_eq!(decisions(&run.body), [json!({"type": "approve"})]);
+    run.says("a4", "done").await;
+    editor.until_said("done").await;
+    run.ends("success", Some(state("r2", &messages, &json!([])))).await;
+    let prompt = editor.prompt(LOADED, "thanks").await;
+    server.run().await.ends("success", None).await;
+    assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn a_prompt_takes_back_what_a_load_has_asked() {
+    let (mut server, mut editor) = open().await;
+    let (messages, questions) = waiting();
+    server.thread(LOADED, kept(), Some(state("r", &messages, &questions)));
+    let load = editor.request("session/load", open_params(LOADED)).await;
+    editor.until(load).await.result();
+    let (_, request) = editor.until_asked().await;
+    let prompt = editor.prompt(LOADED, "no, wait").await;
+    let run = server.run().await;
+    let no = json!({"type": "reject", "message": "no, wait"});
+    assert_eq!(decisions(&run.body), [no]);
+    run.ends("success", None).await;
+    let told = editor.until(prompt).await;
+    let [taken_back] = &*told.requests else { panic!("{:?}", told.requests) };
+    assert_eq!(taken_back["method"], "$/cancel_request");
+    assert_eq!(taken_back["params"]["requestId"], request["id"]);
+    // An answer that crosses it changes nothing.
+    editor.reply(&request, selected("allow")).await;
+    editor.is_alive().await;
+    assert_eq!(server.asked(&format!("POST /threads/{LOADED}/runs/stream")).len(), 1);
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn a_resumed_session_whose_thread_waits_takes_the_prompt_for_an_answer() {
+    let (mut server, mut editor) = open().await;
+    let (messages, questions) = waiting();
+    server.thread(LOADED, kept(), Some(state("r", &messages, &questions)));
+    editor.call("session/resume", open_params(LOADED)).await;
+    let prompt = editor.prompt(LOADED, "no").await;
+    let run = server.run().await;
+    assert_eq!(decisions(&run.body), [json!({"type": "reject", "message": "no"})]);
+    run.ends("success", None).await;
+    let told = editor.until(prompt).await;
+    assert_eq!(told.stop_reason(), "end_turn");
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn a_cancel_takes_back_what_a_load_has_asked() {
+    let (server, mut editor) = open().await;
+    let (messages, questions) = waiting();
+    server.thread(LOADED, kept(), Some(state("r", &messages, &questions)));
+    let load = editor.request("session/load", open_params(LOADED)).await;
+    editor.until(load).await.result();
+    let (_, request) = editor.until_asked().await;
+    editor.cancel(LOADED).await;
+    let frame = loop {
+        let frame = editor.next().await;
+        if frame["method"] == "$/cancel_request" {
+            break frame;
+        }
+    };
+    assert_eq!(frame["params"]["requestId"], request["id"]);
+    editor.ended().await;
+    assert!(server.cancelled().is_empty());
+}
+
+#[tokio::test]
+async fn a_session_that_is_closed_is_stopped_and_gone() {
+    let (mut server, mut editor) = open().await;
+    for method in ["session/close", "session/delete"] {
+        let session = editor.session().await;
+        let prompt = editor.prompt(&session, "hi").await;
+        let mut run = server.run().await;
+        run.says("m", "one").await;
+        editor.until_said("one").await;
+        let close = editor.request(method, of(&session, json!({}))).await;
+        if method == "session/close" {
+            server.until("the cancel", |server| server.cancelled().contains(&run.id)).await;
+            run.record("interrupted", None);
+        } else {
+            // A thread goes with its runs.
+            let is_gone = |server: &LangGraph| !server.books().threads.contains_key(&session);
+            server.until("the end of the thread", is_gone).await;
+        }
+        run.exchange.end().await;
+        let (mut closed, mut stopped) = (None, None);
+        while closed.is_none() || stopped.is_none() {
+            let frame = editor.next().await;
+            if frame["id"] == close {
+                closed = Some(frame["result"].clone());
+            } else if frame["id"] == prompt {
+                stopped = Some(frame["result"]["stopReason"].clone());
+            }
+        }
+        assert_eq!((closed, stopped), (Some(json!({})), Some(json!("cancelled"))), "{method}");
+        let (code, _) = editor.refused("session/prompt", of(&session, json!({"prompt": []}))).await;
+        assert_eq!(code, -32002);
+        assert_eq!(server.books().threads.contains_key(&session), method == "session/close");
+    }
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn sessions_are_listed_by_pages_and_by_directory() {
+    let (server, mut editor) = open().await;
+    for at in 0..120 {
+        let cwd = if at % 2 == 0 { CWD } else { "/work/other" };
+        let metadata = json!({"acp_session": true, "cwd": cwd, "title": format!("T{at}")});
+        server.thread(&format!("11111111-1111-4111-8111-{at:012}"), metadata, None);
+    }
+    server.thread("22222222-2222-4222-8222-222222222222", json!({"cwd": CWD}), None);
+    for (params, expected) in
+        [(json!({}), 120), (json!({"cwd": CWD}), 60), (json!({"cwd": "/x"}), 0)]
+    {
+        let (mut params, mut seen) = (params, std::collections::BTreeSet::new());
+        loop {
+            let page = editor.call("session/list", params.clone()).await;
+            let sessions = page["sessions"].as_array().unwrap();
+            assert!(sessions.len() <= 50);
+            for session in sessions {
+                assert!(seen.insert(session["sessionId"].as_str().unwrap().to_owned()));
+                assert!(session["title"].as_str().unwrap().starts_with('T'));
+                assert!(session["updatedAt"].is_string());
+            }
+            match page.get("nextCursor") {
+                Some(cursor) => params["cursor"] = cursor.clone(),
+                None => break,
+            }
+        }
+        assert_eq!(seen.len(), expected);
+    }
+    editor.ended().await;
+}
+
+// === keys ===
+
+#[tokio::test]
+async fn a_key_is_asked_for_taken_and_forgotten() {
+    let directory = std::env::temp_dir().join(format!("threadway-acp-{}", std::process::id()));
+    let server = LangGraph::start().await;
+    server.books().key = Some("k3y".to_owned());
+    let setup = Setup { directory: Some(directory.clone()), ..Setup::default() };
+    let mut editor = Editor::start(&server.url, &setup);
+    let told = editor.call("initialize", json!({"protocolVersion": 1})).await;
+    assert_eq!(told["authMethods"][0]["id"], "api-key");
+    assert_eq!(told["agentCapabilities"]["auth"], json!({"logout": {}}));
+    let new = json!({"cwd": CWD, "mcpServers": []});
+    let shown = format!("{}/", server.url.trim_end_matches('/'));
+    for (method, params) in [("session/new", new.clone()), ("session/list", json!({}))] {
+        let (code, message) = editor.refused(method, params).await;
+        assert_eq!(code, -32000, "{message}");
+        assert!(message.contains(shown.trim_end_matches('/')) && message.contains("--login"));
+    }
+    let key = json!({"methodId": "api-key"});
+    assert_eq!(editor.refused("authenticate", key.clone()).await.0, -32000);
+    let (code, _) = editor.refused("authenticate", json!({"methodId": "x"})).await;
+    assert_eq!(code, -32602);
+    // The person logs in in a terminal.
+    let credentials = Credentials::new(Some(&directory), editor.service.upstream.client.base());
+    credentials.keep("wrong").unwrap();
+    assert_eq!(editor.refused("authenticate", key.clone()).await.0, -32000);
+    credentials.keep("k3y").unwrap();
+    assert_eq!(editor.call("authenticate", key.clone()).await, json!({}));
+    let session = editor.session().await;
+    assert!(server.books().threads.contains_key(&session));
+    // The next process takes it from there.
+    let mut second = Editor::start(&server.url, &setup);
+    second.call("initialize", json!({"protocolVersion": 1})).await;
+    second.session().await;
+    second.ended().await;
+    assert_eq!(editor.call("logout", json!({})).await, json!({}));
+    assert!(!credentials.has_key());
+    assert_eq!(editor.refused("session/new", new).await.0, -32000);
+    editor.is_alive().await;
+    editor.ended().await;
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_wants_no_key_is_given_none() {
+    let (_server, mut editor) = open().await;
+    let (code, message) = editor.refused("authenticate", json!({"methodId": "api-key"})).await;
+    let why = "there is no way `api-key` to authenticate; initialize names those that there are";
+    assert_eq!((code, &*message), (-32602, why));
+    assert_eq!(editor.call("logout", json!({})).await, json!({}));
+    editor.is_alive().await;
+    editor.ended().await;
 }
