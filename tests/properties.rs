@@ -12,13 +12,13 @@ use proptest::prelude::*;
 use proptest::test_runner::Config;
 use serde_json::{Value, json};
 use support::capture::{self, Capture, Translated};
-use support::generate::{self, ScriptPart};
+use support::generate::{self, ScriptPart, any_end, known_end, run_events};
 use support::judge;
 use support::schema::Schema;
 use support::verify::Verifier;
 use threadway::agui::{Input, Projector};
 use threadway::langgraph::{Part, ThreadState};
-use threadway::run::{self, Holds, Open, RunError, RunEvent, StreamEnd, Translator, View};
+use threadway::run::{self, Holds, Open, RunEvent, StreamEnd, Translator, View};
 use threadway::sse::Decoder;
 
 /// Runs per property unless `PROPTEST_CASES` says otherwise.
@@ -30,51 +30,6 @@ fn config() -> Config {
     let is_chosen = std::env::var_os("PROPTEST_CASES").is_some();
     let cases = if is_chosen { default.cases } else { RUNS };
     Config { cases, failure_persistence: None, ..default }
-}
-
-/// How a stream may end whose run's record could be read.
-fn known_end() -> impl Strategy<Value = StreamEnd> {
-    prop_oneof![
-        Just(StreamEnd::Succeeded),
-        Just(StreamEnd::Cancelled),
-        Just(StreamEnd::Failed(RunError { code: "E".to_owned(), message: "m".to_owned() })),
-    ]
-}
-
-/// How a stream may end.
-fn any_end() -> impl Strategy<Value = StreamEnd> {
-    prop_oneof![
-        known_end(),
-        Just(StreamEnd::Complete),
-        Just(StreamEnd::Lost { code: "upstream_lost", message: "gone".to_owned() }),
-    ]
-}
-
-/// Run events of parts that come in chunks of a size, with a state read after some part.
-fn run_events(
-    bytes: &[u8],
-    chunk: usize,
-    state: Option<(usize, &str)>,
-    end: StreamEnd,
-) -> (Translator, Vec<RunEvent>) {
-    let mut translator = Translator::new("T", "R");
-    let (mut out, mut parts) = (Vec::new(), 0);
-    let mut decoder = Decoder::new();
-    let mut scratch = String::new();
-    translator.start(&mut out);
-    for bytes in bytes.chunks(chunk) {
-        decoder.push(bytes);
-        while let Some(frame) = decoder.next_frame().unwrap() {
-            translator.on_part(&Part::parse(&frame, &mut scratch), &mut out);
-            parts += 1;
-            if let Some(state) = state.filter(|(at, _)| *at == parts) {
-                translator.on_state(&ThreadState::parse(state.1).unwrap(), &mut out);
-            }
-        }
-    }
-    translator.on_end(end.clone(), &mut out);
-    translator.on_end(end, &mut out);
-    (translator, out)
 }
 
 fn told(events: &[RunEvent]) -> Translated {

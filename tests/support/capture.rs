@@ -116,6 +116,14 @@ impl Capture {
 /// Translates bytes for the client that sent the input.
 pub(crate) fn translate(bytes: &[u8], input: &Value) -> Translated {
     let input = Input::parse(input.to_string().as_bytes()).unwrap();
+    let (events, view) = run_events(bytes);
+    let mut translated = project(&events, Projector::new(input.client(), input.held()));
+    translated.view = view;
+    translated
+}
+
+/// The events of a run of which these bytes are all that is known, and what they come to.
+pub(crate) fn run_events(bytes: &[u8]) -> (Vec<RunEvent>, View) {
     let mut translator = Translator::new("T", "R");
     let mut out = Vec::new();
     translator.start(&mut out);
@@ -127,9 +135,8 @@ pub(crate) fn translate(bytes: &[u8], input: &Value) -> Translated {
         },
     };
     translator.on_end(end, &mut out);
-    let mut translated = project(&out, Projector::new(input.client(), input.held()));
-    translated.view = translator.view().clone();
-    translated
+    let view = translator.view().clone();
+    (out, view)
 }
 
 /// Decodes bytes and feeds the parts in.

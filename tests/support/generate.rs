@@ -4,6 +4,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use serde_json::{Map, Value, json};
+use threadway::langgraph::{Part, ThreadState};
+use threadway::run::{RunError, RunEvent, StreamEnd, Translator};
+use threadway::sse::Decoder;
 
 /// One part of a stream, before it is bytes.
 #[derive(Clone, Debug)]
@@ -44,6 +47,53 @@ pub(crate) fn bytes(parts: &[ScriptPart], pretty: bool) -> Vec<u8> {
     }
     lines.push(String::new());
     lines.join("\n").into_bytes()
+}
+
+// === runs ===
+
+/// How a stream may end whose run's record could be read.
+pub(crate) fn known_end() -> impl Strategy<Value = StreamEnd> {
+    prop_oneof![
+        Just(StreamEnd::Succeeded),
+        Just(StreamEnd::Cancelled),
+        Just(StreamEnd::Failed(RunError { code: "E".to_owned(), message: "m".to_owned() })),
+    ]
+}
+
+/// How a stream may end.
+pub(crate) fn any_end() -> impl Strategy<Value = StreamEnd> {
+    prop_oneof![
+        known_end(),
+        Just(StreamEnd::Complete),
+        Just(StreamEnd::Lost { code: "upstream_lost", message: "gone".to_owned() }),
+    ]
+}
+
+/// Run events of parts that come in chunks of a size, with a state read after some part.
+pub(crate) fn run_events(
+    bytes: &[u8],
+    chunk: usize,
+    state: Option<(usize, &str)>,
+    end: StreamEnd,
+) -> (Translator, Vec<RunEvent>) {
+    let mut translator = Translator::new("T", "R");
+    let (mut out, mut parts) = (Vec::new(), 0);
+    let mut decoder = Decoder::new();
+    let mut scratch = String::new();
+    translator.start(&mut out);
+    for bytes in bytes.chunks(chunk) {
+        decoder.push(bytes);
+        while let Some(frame) = decoder.next_frame().unwrap() {
+            translator.on_part(&Part::parse(&frame, &mut scratch), &mut out);
+            parts += 1;
+            if let Some(state) = state.filter(|(at, _)| *at == parts) {
+                translator.on_state(&ThreadState::parse(state.1).unwrap(), &mut out);
+            }
+        }
+    }
+    translator.on_end(end.clone(), &mut out);
+    translator.on_end(end, &mut out);
+    (translator, out)
 }
 
 // === parts in any order and of any sense ===
