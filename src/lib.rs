@@ -1,5 +1,5 @@
 //! threadway stands in front of a LangGraph API server and serves its threads and runs to AG-UI
-//! clients.
+//! and ACP clients.
 //!
 //! A client can attach to a thread at any moment, and ends with exactly the messages and the
 //! state that LangGraph holds.
@@ -22,6 +22,7 @@
 //!   state machine, the [`run::View`] its fold: what a client holds. It is the one source of
 //!   snapshots.
 //! - [`agui`]: the AG-UI wire: its events, its input, and the projection of a run.
+//! - [`acp`]: the ACP wire: its session updates, and the projection of a session's runs.
 //! - [`upstream`]: LangGraph's API over HTTP. The only place of the gateway that knows the HTTP
 //!   client.
 //! - [`agents`]: who can be run, under which names.
@@ -32,9 +33,9 @@
 //! - [`config`], [`cli`]: what the operator says. [`check`]: whether it will work.
 //! - [`watch`]: a client in the terminal. It too is the other side of the wire, AG-UI's.
 //!
-//! A module imports only from lower ranks: json, sse < langgraph < run < agui < upstream, demo <
-//! agents, runs < server < config, cli, check, watch. Those up to agui are pure. `tests/tidy.rs` holds
-//! both.
+//! A module imports only from lower ranks: json, sse < langgraph < run < agui, acp < upstream, demo
+//! < agents, runs < server < config, cli, check, watch. Those up to acp are pure. `tests/tidy.rs`
+//! holds both.
 //!
 //! # What always holds
 //!

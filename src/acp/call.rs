@@ -10,6 +10,8 @@
 //! told all the same.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
 
 use super::content;
 use super::strict;
@@ -57,6 +59,8 @@ struct Call {
     told: Option<TextBuf>,
     /// Whether what was told shows what the call changes.
     has_diff: bool,
+    /// The fingerprint of the result that was told.
+    result: u64,
     /// The last run that told of it.
     run: u32,
     origin: Origin,
@@ -79,7 +83,8 @@ enum Stage {
     /// The turn was over before it had a result.
     GivenUp,
     Answered,
-    /// It was answered, and the conversation does not hold it any more.
+    /// It was answered, and the conversation does not hold that any more: it may be answered
+    /// again.
     TakenBack,
 }
 
@@ -115,7 +120,7 @@ impl Calls {
             Stage::GivenUp | Stage::TakenBack => {
                 call.stage = Stage::Pending;
                 call.args = TextBuf::default();
-                self.open.push(Id::clone(id));
+                self.open.push(Arc::clone(id));
             }
         }
     }
@@ -154,7 +159,7 @@ impl Calls {
             Some(call) => emit(&Update::ToolCallUpdate(call.answered(id, answer, reader))),
             None => {
                 let answer = (answer.content.clone(), answer.is_error);
-                self.early.insert(Id::clone(id), answer);
+                self.early.insert(Arc::clone(id), answer);
             }
         }
     }
@@ -185,17 +190,18 @@ impl Calls {
         known.run = self.run;
         let news = match (known.stage, answer) {
             (Stage::GivenUp, None) => None,
-            (Stage::Answered | Stage::TakenBack, Some(_)) => {
+            (Stage::Answered | Stage::TakenBack, None) => {
+                known.stage = Stage::TakenBack;
+                None
+            }
+            (Stage::Answered | Stage::TakenBack, Some(answer))
+                if known.result == answer.fingerprint() =>
+            {
                 known.stage = Stage::Answered;
                 None
             }
-            // The result was taken back: there will be another.
-            (Stage::Answered | Stage::TakenBack, None) => {
-                known.stage = Stage::InProgress;
-                known.args.clone_from(&call.args);
-                known.told = Some(call.args.clone());
-                self.open.push(Id::clone(id));
-                None
+            (Stage::Answered | Stage::TakenBack, Some(answer)) => {
+                Some(known.answered(id, answer, reader))
             }
             (Stage::Pending | Stage::InProgress | Stage::GivenUp, Some(answer)) => {
                 known.args.clone_from(&call.args);
@@ -240,9 +246,9 @@ impl Calls {
         if action.call_id.is_none() {
             new.origin = Origin::Question;
         }
-        let call = self.known.entry(Id::clone(id)).or_insert(new);
+        let call = self.known.entry(Arc::clone(id)).or_insert(new);
         if is_new || !call.is_open() {
-            self.open.push(Id::clone(id));
+            self.open.push(Arc::clone(id));
         }
         let waited = std::mem::replace(&mut call.stage, Stage::Pending) == Stage::Pending;
         call.args = TextBuf::from(&Text::new(action.args.get()));
@@ -301,12 +307,13 @@ impl Calls {
 
     fn new_call(&self, name: &Id, reader: Reader<'_>) -> Call {
         Call {
-            name: Id::clone(name),
+            name: Arc::clone(name),
             kind: reader.dialect.kind(name),
             stage: Stage::Pending,
             args: TextBuf::default(),
             told: None,
             has_diff: false,
+            result: 0,
             run: self.run,
             origin: Origin::Conversation,
         }
@@ -314,9 +321,21 @@ impl Calls {
 
     fn insert(&mut self, id: &Id, call: Call) {
         if call.is_open() {
-            self.open.push(Id::clone(id));
+            self.open.push(Arc::clone(id));
         }
-        self.known.insert(Id::clone(id), call);
+        self.known.insert(Arc::clone(id), call);
+    }
+}
+
+// === impl Answer ===
+
+impl Answer<'_> {
+    /// A number that tells one answer from another, however it is escaped.
+    fn fingerprint(self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.is_error.hash(&mut hasher);
+        self.content.text().decode().hash(&mut hasher);
+        hasher.finish()
     }
 }
 
@@ -370,6 +389,7 @@ impl Call {
         let told = self.read_rest(reader);
         let news = told.map_or_else(|| ToolCall::of(id), |told| with_args(id, told));
         self.stage = Stage::Answered;
+        self.result = answer.fingerprint();
         self.args = TextBuf::default();
         self.told = None;
         // What an edit has changed says more than that it has.

@@ -138,10 +138,10 @@ impl Session {
                 "tool_call_update" if !announced.contains(id) => {
                     return Err(format!("{id} was not announced: {update}"));
                 }
-                "user_message_chunk" | "agent_message_chunk" | "agent_thought_chunk" => {
-                    if update["content"]["text"] == "" {
-                        return Err(format!("nothing is said: {update}"));
-                    }
+                "user_message_chunk" | "agent_message_chunk" | "agent_thought_chunk"
+                    if update["content"]["text"] == "" =>
+                {
+                    return Err(format!("nothing is said: {update}"));
                 }
                 _ => {}
             }
@@ -250,9 +250,10 @@ fn closed(schema: &Value, definitions: &Value) -> Value {
     let mut own = Map::new();
     for (name, value) in members {
         let value = match (name.as_str(), value) {
-            ("$ref" | "allOf" | "description" | "title" | "discriminator", _) => continue,
             // Numbers have formats that JSON Schema does not know.
-            ("format", _) => continue,
+            ("$ref" | "allOf" | "description" | "title" | "format" | "discriminator", _) => {
+                continue;
+            }
             ("properties", Value::Object(properties)) => {
                 let properties = properties.iter().filter(|(name, _)| *name != "_meta");
                 properties.map(|(name, value)| (name.clone(), closed(value, definitions))).collect()
