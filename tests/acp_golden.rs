@@ -7,8 +7,6 @@
 
 mod support;
 
-use std::fs;
-
 use support::acp::{self, Schema, Session};
 use support::capture::{self, Capture, Upstream};
 use support::judge;
@@ -34,18 +32,7 @@ fn turn(capture: &Capture) -> Turn {
 
 #[test]
 fn every_capture_becomes_the_bytes_that_are_kept() {
-    let mut wrong = Vec::new();
-    for capture in capture::all() {
-        let path = capture::root().join("golden/acp").join(format!("{}.jsonl", capture.name));
-        let bytes = turn(&capture).bytes;
-        if std::env::var_os("UPDATE_GOLDEN").is_some() {
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(&path, &bytes).unwrap();
-        } else if fs::read(&path).unwrap_or_default() != bytes {
-            wrong.push(capture.name);
-        }
-    }
-    assert!(wrong.is_empty(), "these captures translate to other bytes than before: {wrong:#?}");
+    capture::check_kept("acp", "jsonl", |capture| turn(capture).bytes);
 }
 
 #[test]

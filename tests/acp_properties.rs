@@ -11,26 +11,17 @@ mod support;
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use proptest::test_runner::Config;
 use serde_json::{Value, json};
 use support::acp::{self, Schema, Session};
 use support::capture::Capture;
-use support::generate::{self, any_end, known_end, run_events};
-use threadway::run::{self, Holds, Id, Open, Outcome, RunEvent, StreamEnd, View};
+use support::generate::{self, any_end, fold, known_end, run_events};
+use threadway::run::{self, Holds, Id, Message, Outcome, RunEvent, StreamEnd, View};
 
 /// Runs per property unless `PROPTEST_CASES` says otherwise.
-const RUNS: u32 = 12_000;
+const RUNS: u32 = 8_000;
 
 /// One of so many is checked by the schema, which takes its time.
 const SAMPLE: u8 = 20;
-
-fn config() -> Config {
-    // The default reads the environment; what it says wins.
-    let default = Config::default();
-    let is_chosen = std::env::var_os("PROPTEST_CASES").is_some();
-    let cases = if is_chosen { default.cases } else { RUNS };
-    Config { cases, failure_persistence: None, ..default }
-}
 
 thread_local! {
     static SCHEMA: Schema = Schema::load();
@@ -38,14 +29,6 @@ thread_local! {
 
 fn told(events: &[RunEvent]) -> Session {
     acp::project(&mut acp::newcomer(), events)
-}
-
-fn fold(events: &[RunEvent]) -> View {
-    let mut view = View::default();
-    for event in events {
-        view.apply(event);
-    }
-    view
 }
 
 fn is_legal(session: &Session, events: &[RunEvent], roll: u8) -> Result<(), String> {
@@ -86,7 +69,7 @@ fn lasting(session: &Session) -> BTreeMap<String, Vec<Value>> {
 }
 
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(generate::config(RUNS))]
 
     #[test]
     fn any_parts_make_legal_updates(
@@ -162,17 +145,7 @@ proptest! {
     ) {
         let bytes = generate::bytes(&parts, false);
         let (_, events) = run_events(&bytes, bytes.len().max(1), None, end);
-        let (a, b) = (missed.0.index(events.len()), missed.1.index(events.len()));
-        let (from, to) = (a.min(b), a.max(b));
-        let mut open = Open::default();
-        for event in &events[..from] {
-            open.apply(event);
-        }
-        let Some(resync) = run::resync(&fold(&events[..to]), Holds::Some(&open)) else {
-            return Ok(());
-        };
-        let read = if from == 0 { &events[..1] } else { &events[..from] };
-        let seen: Vec<_> = read.iter().chain(&resync).chain(&events[to.max(1)..]).cloned().collect();
+        let Some(seen) = generate::with_a_gap(&events, missed) else { return Ok(()) };
         let session = told(&seen);
         prop_assert_eq!(is_legal(&session, &seen, roll), Ok(()));
         prop_assert_eq!(shows(&session, &fold(&seen)), Ok(()));
@@ -185,17 +158,7 @@ proptest! {
     ) {
         let bytes = generate::bytes(&script.parts, false);
         let (translator, events) = run_events(&bytes, 4096, None, StreamEnd::Succeeded);
-        let (a, b) = (missed.0.index(events.len()), missed.1.index(events.len()));
-        let (from, to) = (a.min(b), a.max(b));
-        let mut open = Open::default();
-        for event in &events[..from] {
-            open.apply(event);
-        }
-        let Some(resync) = run::resync(&fold(&events[..to]), Holds::Some(&open)) else {
-            return Ok(());
-        };
-        let read = if from == 0 { &events[..1] } else { &events[..from] };
-        let seen: Vec<_> = read.iter().chain(&resync).chain(&events[to.max(1)..]).cloned().collect();
+        let Some(seen) = generate::with_a_gap(&events, missed) else { return Ok(()) };
         let session = told(&seen);
         let texts = session.texts();
         prop_assert!(texts.keys().all(|id| !id.ends_with(":2")), "{texts:?}");
@@ -205,6 +168,32 @@ proptest! {
             prop_assert_eq!(whole.get(&id), Some(&text));
         }
         prop_assert_eq!(lasting(&session), lasting(&told(&events)));
+    }
+
+    #[test]
+    fn who_loads_the_thread_in_the_middle_of_a_run_is_shown_all_of_it(
+        parts in generate::any_parts(),
+        at in any::<(prop::sample::Index, prop::sample::Index)>(),
+        end in known_end(),
+        roll in 0..SAMPLE,
+    ) {
+        let bytes = generate::bytes(&parts, false);
+        let (_, events) = run_events(&bytes, bytes.len().max(1), None, end);
+        let (a, b) = (at.0.index(events.len()), at.1.index(events.len()));
+        let (loaded, joined) = (fold(&events[..a.min(b)]), a.max(b));
+        let view = fold(&events[..joined]);
+        // It is told the thread as it stood some time ago, then the run as it stands.
+        let held = View::with(loaded.messages().to_vec(), loaded.state().cloned());
+        for holds in [Holds::Nothing, Holds::This(&held)] {
+            let Some(resync) = run::resync(&view, holds) else { continue };
+            let history = RunEvent::Messages(held.messages().into());
+            let mut seen = vec![history, events[0].clone()];
+            seen.extend(resync);
+            seen.extend(events[joined.max(1)..].iter().cloned());
+            let session = told(&seen);
+            prop_assert_eq!(is_legal(&session, &seen, roll), Ok(()));
+            prop_assert_eq!(shows(&session, &fold(&seen)), Ok(()));
+        }
     }
 
     #[test]
@@ -220,18 +209,23 @@ proptest! {
             projector.hold(&Id::from(held));
         }
         let mut session = Session::default();
-        let mut view = View::default();
+        let mut views = Vec::new();
         for parts in [first, second] {
             let bytes = generate::bytes(&parts, false);
             let (_, events) = run_events(&bytes, bytes.len().max(1), None, end.clone());
             session.extend(acp::project(&mut projector, &events));
             prop_assert_eq!(is_legal(&session, &events, roll), Ok(()));
-            view = fold(&events);
+            views.push(fold(&events));
         }
+        let [before, after] = &views[..] else { panic!("two runs") };
+        // Nobody's message becomes another's, but for generated ones.
+        let is_changed = |message: &Message| {
+            before.message(&message.id).is_some_and(|other| other.role != message.role)
+        };
         if let Some(held) = held {
             prop_assert!(session.text_of(held).is_none());
-        } else {
-            prop_assert_eq!(shows(&session, &view), Ok(()));
+        } else if !after.messages().iter().any(is_changed) {
+            prop_assert_eq!(shows(&session, after), Ok(()));
         }
     }
 

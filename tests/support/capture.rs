@@ -52,6 +52,24 @@ pub(crate) fn all() -> Vec<Capture> {
     captures
 }
 
+/// Checks that every capture becomes the bytes that are kept under a folder of `golden`; with
+/// `UPDATE_GOLDEN` in the environment, keeps those that it becomes now.
+pub(crate) fn check_kept(folder: &str, extension: &str, translate: impl Fn(&Capture) -> Vec<u8>) {
+    let mut wrong = Vec::new();
+    for capture in all() {
+        let path = root().join("golden").join(folder);
+        let path = path.join(format!("{}.{extension}", capture.name));
+        let bytes = translate(&capture);
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, &bytes).unwrap();
+        } else if fs::read(&path).unwrap_or_default() != bytes {
+            wrong.push(capture.name);
+        }
+    }
+    assert!(wrong.is_empty(), "these captures translate to other bytes than before: {wrong:#?}");
+}
+
 // === impl Capture ===
 
 impl Capture {

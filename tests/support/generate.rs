@@ -2,10 +2,11 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::sample::{select, subsequence};
+use proptest::sample::{Index, select, subsequence};
+use proptest::test_runner::Config;
 use serde_json::{Map, Value, json};
 use threadway::langgraph::{Part, ThreadState};
-use threadway::run::{RunError, RunEvent, StreamEnd, Translator};
+use threadway::run::{self, Holds, Open, RunError, RunEvent, StreamEnd, Translator, View};
 use threadway::sse::Decoder;
 
 /// One part of a stream, before it is bytes.
@@ -50,6 +51,45 @@ pub(crate) fn bytes(parts: &[ScriptPart], pretty: bool) -> Vec<u8> {
 }
 
 // === runs ===
+
+/// So many runs a property, unless `PROPTEST_CASES` says otherwise.
+pub(crate) fn config(runs: u32) -> Config {
+    // The default reads the environment; what it says wins.
+    let default = Config::default();
+    let is_chosen = std::env::var_os("PROPTEST_CASES").is_some();
+    let cases = if is_chosen { default.cases } else { runs };
+    Config { cases, failure_persistence: None, ..default }
+}
+
+/// What a client holds that has applied these events.
+pub(crate) fn fold(events: &[RunEvent]) -> View {
+    let mut view = View::default();
+    for event in events {
+        view.apply(event);
+    }
+    view
+}
+
+/// What a reader is told that missed what lies between two places; `None` if nothing can bring it
+/// back.
+pub(crate) fn with_a_gap(events: &[RunEvent], missed: (Index, Index)) -> Option<Vec<RunEvent>> {
+    // The last event is the end, which a reader never misses.
+    let (a, b) = (missed.0.index(events.len()), missed.1.index(events.len()));
+    let (from, to) = (a.min(b), a.max(b));
+    let mut open = Open::default();
+    for event in &events[..from] {
+        open.apply(event);
+    }
+    let view = fold(&events[..to]);
+    let Some(resync) = run::resync(&view, Holds::Some(&open)) else {
+        assert!(!view.messages().is_empty());
+        assert!(!events[..to].iter().any(|event| matches!(event, RunEvent::Messages(_))));
+        return None;
+    };
+    // A reader that has read nothing is told the start, as all others are.
+    let read = if from == 0 { &events[..1] } else { &events[..from] };
+    Some(read.iter().chain(&resync).chain(&events[to.max(1)..]).cloned().collect())
+}
 
 /// How a stream may end whose run's record could be read.
 pub(crate) fn known_end() -> impl Strategy<Value = StreamEnd> {
