@@ -230,9 +230,8 @@ impl Connection {
             ("initialize", Some(_)) => {
                 Some(Error::invalid("the connection is initialized already"))
             }
-            ("initialize", None) => None,
+            ("initialize", None) | (_, Some(_)) => None,
             (_, None) => Some(Error::invalid("send `initialize` first")),
-            (_, Some(_)) => None,
         }
     }
 
@@ -518,7 +517,7 @@ impl Connection {
         let this = self.clone();
         let after = mode.map(|mode| {
             async move {
-                this.update(&session.id, &Update::CurrentModeUpdate { current_mode_id: &mode })
+                this.update(&session.id, &Update::CurrentModeUpdate { current_mode_id: &mode });
             }
             .boxed()
         });
