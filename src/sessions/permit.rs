@@ -365,6 +365,16 @@ impl Connection {
     }
 }
 
+/// What a prompt has answered.
+pub(super) struct PromptAnswer {
+    /// What the run goes on with, if that is all it needs.
+    pub(super) start: Option<Start>,
+    /// What the prompt says nothing about.
+    pub(super) left: Vec<Waiting>,
+    /// Whether it was an answer.
+    pub(super) is_used: bool,
+}
+
 /// The answers to the questions of a run, and those that are still open.
 #[derive(Default)]
 pub(super) struct Answers {
@@ -395,34 +405,36 @@ impl Answers {
         }
     }
 
-    /// Adds a question that a prompt has answered: the first that is open, of those that only
-    /// prompts answer; calls that were to be approved are rejected for that reason. Gives back what
-    /// it says nothing about.
+    /// Takes a prompt for the answer to the first question that nothing but a prompt answers.
     pub(super) fn of_prompt(
         questions: Vec<Waiting>,
         prompt: &str,
-    ) -> (Option<Start>, Vec<Waiting>) {
+        has_forms: bool,
+    ) -> PromptAnswer {
         let mut answers = Self::default();
         let mut is_used = false;
         for mut waiting in questions {
-            let answer = match &waiting.question.ask {
-                Ask::Answer { schema, .. } if !is_used => {
+            let mut answer = None;
+            match &waiting.question.ask {
+                Ask::Answer { schema, .. } if !is_used && !has_forms => {
                     is_used = true;
-                    Some(answer_of_prompt(prompt, schema.as_deref()))
+                    answer = Some(answer_of_prompt(prompt, schema.as_deref()));
                 }
                 Ask::Approval { actions, .. } => {
                     for (action, decided) in actions.iter().zip(&mut waiting.decided) {
-                        if decided.is_none() {
+                        let is_open =
+                            decided.is_none() && permission::offers(action, has_forms).is_empty();
+                        if is_open && !is_used {
+                            is_used = true;
                             *decided = permission::answered_by_prompt(action, prompt);
                         }
                     }
-                    None
                 }
-                Ask::Answer { .. } | Ask::Breakpoint => None,
-            };
+                Ask::Answer { .. } | Ask::Breakpoint => {}
+            }
             answers.add(waiting, answer);
         }
-        (answers.start(), answers.waiting)
+        PromptAnswer { start: answers.start().filter(|_| is_used), left: answers.waiting, is_used }
     }
 
     fn start(&mut self) -> Option<Start> {
