@@ -111,7 +111,7 @@ impl Connection {
 
     /// How each part of a question is to be settled; announces the calls that are asked about.
     async fn slots(&self, session: &Session, voice: &mut Voice, waiting: &Waiting) -> Vec<Slot> {
-        let Waiting { question, decided } = waiting;
+        let Waiting { question, decided, is_in_words: _ } = waiting;
         let has_forms = self.client().has_forms;
         match &question.ask {
             Ask::Approval { actions, .. } => {
@@ -323,6 +323,7 @@ impl Connection {
         }
         self.put_in_words(session, &answers.waiting);
         voice.waiting = answers.waiting;
+        voice.waiting.iter_mut().for_each(|waiting| waiting.is_in_words = true);
         Ok(Settled::ByPrompt)
     }
 
@@ -337,7 +338,7 @@ impl Connection {
 
     /// Asks in the conversation what no form asks.
     fn put_in_words(&self, session: &Session, waiting: &[Waiting]) {
-        for Waiting { question, decided } in waiting {
+        for Waiting { question, decided, is_in_words: _ } in waiting {
             let words = match &question.ask {
                 Ask::Answer { value, .. } => permission::question(value),
                 Ask::Approval { actions, .. } => {
@@ -385,7 +386,7 @@ pub(super) struct Answers {
 impl Answers {
     /// Adds a question that a person has answered, or not.
     fn add(&mut self, waiting: Waiting, answer: Option<Json>) {
-        let Waiting { question, decided } = &waiting;
+        let Waiting { question, decided, is_in_words: _ } = &waiting;
         let answer = answer.or_else(|| match &question.ask {
             Ask::Approval { actions, form } => {
                 let decided: Option<Vec<_>> = decided.iter().map(Option::as_ref).collect();
@@ -416,7 +417,7 @@ impl Answers {
         for mut waiting in questions {
             let mut answer = None;
             match &waiting.question.ask {
-                Ask::Answer { schema, .. } if !is_used && !has_forms => {
+                Ask::Answer { schema, .. } if !is_used && (waiting.is_in_words || !has_forms) => {
                     is_used = true;
                     answer = Some(answer_of_prompt(prompt, schema.as_deref()));
                 }
