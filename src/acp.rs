@@ -3,6 +3,11 @@
 //! The specification is at <https://agentclientprotocol.com/protocol/v1/overview>; the official
 //! JSON schema is what the types are tested against.
 
+pub mod choice;
+pub mod permission;
+pub mod prompt;
+pub mod rpc;
+
 mod call;
 mod content;
 mod dialect;
@@ -19,7 +24,7 @@ use serde::Serialize;
 
 pub use call::Verdict;
 pub use dialect::{Dialect, Paths, UnknownPaths};
-pub use ending::{Details, Failure, StopReason, stop_reason, write_response};
+pub use ending::{StopReason, result_of, stop_reason};
 pub use glob::{Glob, GlobError};
 pub use project::Projector;
 pub use update::{

@@ -6,6 +6,7 @@
 
 mod approval;
 mod block;
+mod config;
 mod event;
 mod message;
 mod origin;
@@ -21,10 +22,14 @@ use serde_json::value::RawValue;
 
 pub use approval::{Approval, ApprovalForm, ApprovalRequest, Decision};
 pub use block::{Block, Media, Reasoning, Source};
+pub use config::{ConfigChoice, ConfigField, ConfigKind};
 pub use event::{ModelEvent, ProtocolEvent};
 pub use message::{CallChunk, Finish, Kind, Message, WholeCall};
 pub use origin::{Mutes, Origin};
-pub use record::{Assistant, InputKeys, RunRecord, RunStatus, ServerInfo, ServerKind};
+pub use record::{
+    Assistant, InputKeys, RunRecord, RunStatus, ServerInfo, ServerKind, ThreadRecord, ThreadStatus,
+    headline,
+};
 pub use replay::Replay;
 pub use request::{RunRequest, Start};
 pub use thread::ThreadState;

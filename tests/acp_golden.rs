@@ -10,6 +10,7 @@ mod support;
 use support::acp::{self, Schema, Session};
 use support::capture::{self, Capture, Upstream};
 use support::judge;
+use threadway::acp::{result_of, rpc, stop_reason};
 use threadway::run::{Outcome, RunEvent, View};
 
 /// A capture as the turn of a session.
@@ -26,7 +27,8 @@ fn turn(capture: &Capture) -> Turn {
     let session = acp::project(&mut acp::newcomer(), &events);
     let Some(RunEvent::Ended { outcome, .. }) = events.last() else { panic!("a run ends") };
     let mut bytes = session.bytes.clone();
-    threadway::acp::write_response(1, &threadway::acp::stop_reason(outcome), &mut bytes);
+    let result = stop_reason(outcome).and_then(result_of);
+    bytes.extend_from_slice(rpc::response(&rpc::Id::number(1), &result).as_bytes());
     Turn { session, bytes, outcome: outcome.clone(), view }
 }
 

@@ -2,14 +2,13 @@
 
 use serde::Serialize;
 
+use super::rpc::{self, Code, Error};
+use crate::json::Json;
 use crate::langgraph::Finish;
 use crate::run::Outcome;
 
 /// The exception of a run that took more supersteps than it may.
 const RECURSION_LIMIT: &str = "GraphRecursionError";
-
-/// "Internal error", JSON-RPC's own code.
-const INTERNAL_ERROR: i32 = -32603;
 
 /// Why a turn is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -23,29 +22,11 @@ pub enum StopReason {
     Cancelled,
 }
 
-/// Why a turn failed, as a JSON-RPC error.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Failure {
-    /// JSON-RPC's code.
-    pub code: i32,
-    /// What kind of failure it is.
-    pub message: String,
-    /// What happened.
-    pub data: Details,
-}
-
-/// What happened. Editors show it where this is the only member of an error's data.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Details {
-    /// In words.
-    pub details: String,
-}
-
 /// How the turn of a run ends that ended so.
 ///
 /// A run that waits for a person has ended its turn: what it asks was asked in other ways. A
 /// thread at rest has no turn; that its last run failed is history.
-pub fn stop_reason(outcome: &Outcome) -> Result<StopReason, Failure> {
+pub fn stop_reason(outcome: &Outcome) -> Result<StopReason, Error> {
     match outcome {
         Outcome::Finished { finish: Finish::Done, .. }
         | Outcome::Interrupted(_)
@@ -54,39 +35,22 @@ pub fn stop_reason(outcome: &Outcome) -> Result<StopReason, Failure> {
         Outcome::Finished { finish: Finish::Refused, .. } => Ok(StopReason::Refusal),
         Outcome::Cancelled => Ok(StopReason::Cancelled),
         Outcome::Failed { code, .. } if code == RECURSION_LIMIT => Ok(StopReason::MaxTurnRequests),
-        Outcome::Failed { code, message } => Err(Failure {
-            code: INTERNAL_ERROR,
+        Outcome::Failed { code, message } => Err(Error {
+            code: Code::Internal,
             message: format!("the run failed: {code}"),
-            data: Details { details: message.clone() },
+            details: Some(message.clone()),
         }),
     }
 }
 
-/// Writes the response to `session/prompt` as one line.
-pub fn write_response(id: u64, end: &Result<StopReason, Failure>, out: &mut Vec<u8>) {
+/// The result of `session/prompt`.
+pub fn result_of(stop_reason: StopReason) -> Result<Json, Error> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
-    struct Answer {
+    struct PromptResponse {
         stop_reason: StopReason,
     }
-    #[derive(Serialize)]
-    #[serde(rename_all = "lowercase")]
-    enum Body<'a> {
-        Result(Answer),
-        Error(&'a Failure),
-    }
-    #[derive(Serialize)]
-    struct Response<'a> {
-        jsonrpc: &'static str,
-        id: u64,
-        #[serde(flatten)]
-        body: Body<'a>,
-    }
-    let body = match end {
-        Ok(stop_reason) => Body::Result(Answer { stop_reason: *stop_reason }),
-        Err(failure) => Body::Error(failure),
-    };
-    super::write_line(&Response { jsonrpc: "2.0", id, body }, out);
+    rpc::result(&PromptResponse { stop_reason })
 }
 
 #[cfg(test)]
@@ -112,10 +76,9 @@ mod tests {
             ),
         ];
         for (outcome, expected) in cases {
-            let mut out = Vec::new();
-            write_response(1, &stop_reason(&outcome), &mut out);
-            let line = format!("{{\"jsonrpc\":\"2.0\",\"id\":1,{expected}}}\n");
-            assert_eq!(String::from_utf8(out).unwrap(), line);
+            let result = stop_reason(&outcome).and_then(result_of);
+            let response = rpc::response(&rpc::Id::number(1), &result);
+            assert_eq!(response, format!("{{\"jsonrpc\":\"2.0\",\"id\":1,{expected}}}\n"));
         }
     }
 }

@@ -1,0 +1,206 @@
+//! The keys of LangGraph servers that a person has typed, in a file that only that person can read.
+//!
+//! A key that the operator has set, by the environment or the configuration, comes first and is
+//! never written here.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use toml::{Table, Value};
+
+use crate::upstream::{ApiKey, BaseUrl};
+
+/// The file's name, in the directory that the system has for configurations.
+const FILE: &str = "credentials.toml";
+
+/// Where the key of one server is kept.
+#[derive(Clone, Debug)]
+pub struct Credentials {
+    /// `None` where the system tells no directory.
+    file: Option<PathBuf>,
+    server: String,
+}
+
+/// A key could not be kept, or not be forgotten.
+#[derive(Debug, thiserror::Error)]
+pub enum KeepError {
+    /// The system tells no directory for it.
+    #[error("there is no directory for it: set XDG_CONFIG_HOME or HOME")]
+    NoDirectory,
+    /// The file cannot be read or written.
+    #[error("{file}: {error}")]
+    Io {
+        /// The file.
+        file: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+}
+
+// === impl Credentials ===
+
+impl Credentials {
+    /// The credentials for a server, in a directory of the person's.
+    pub fn new(directory: Option<&Path>, server: &BaseUrl) -> Self {
+        let file = directory.map(|directory| directory.join("threadway").join(FILE));
+        Self { file, server: server.to_string() }
+    }
+
+    /// The key, if one was typed. A file that cannot be read holds none.
+    pub fn key(&self) -> Option<ApiKey> {
+        let table = read(self.file.as_ref()?).ok()?;
+        table.get(&self.server)?.as_str()?.parse().ok()
+    }
+
+    /// Whether a key was typed.
+    pub fn has_key(&self) -> bool {
+        self.key().is_some()
+    }
+
+    /// Keeps a key, in place of an older one.
+    pub fn keep(&self, key: &str) -> Result<&Path, KeepError> {
+        let key = Value::String(key.to_owned());
+        self.change(|keys| {
+            keys.insert(self.server.clone(), key);
+        })
+    }
+
+    /// Forgets the key.
+    pub fn forget(&self) -> Result<(), KeepError> {
+        if !self.has_key() {
+            return Ok(());
+        }
+        self.change(|keys| {
+            keys.remove(&self.server);
+        })?;
+        Ok(())
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Table)) -> Result<&Path, KeepError> {
+        let file = self.file.as_deref().ok_or(KeepError::NoDirectory)?;
+        let changed = || {
+            let mut keys = read(file)?;
+            change(&mut keys);
+            write(file, &keys)
+        };
+        changed().map_err(|error| KeepError::Io { file: file.to_owned(), error })?;
+        Ok(file)
+    }
+}
+
+/// The directory that the system has for a person's configurations.
+pub fn directory(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    let is_set = |path: &PathBuf| path.is_absolute();
+    if cfg!(windows) {
+        return variable("APPDATA").filter(is_set);
+    }
+    let home = || Some(variable("HOME").filter(is_set)?.join(".config"));
+    variable("XDG_CONFIG_HOME").filter(is_set).or_else(home)
+}
+
+fn read(file: &Path) -> io::Result<Table> {
+    match fs::read_to_string(file) {
+        // The parser's own text quotes the line, which holds a key.
+        Ok(text) => {
+            text.parse().map_err(|_| io::Error::other("this is not TOML; mend or delete it"))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Table::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Beside the old file and then in its place, so that a full disk loses no keys.
+fn write(file: &Path, keys: &Table) -> io::Result<()> {
+    let directory = file.parent().unwrap_or(file);
+    fs::create_dir_all(directory)?;
+    let draft = file.with_extension(format!("{}.new", std::process::id()));
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        options.mode(0o600);
+    }
+    // URLs and keys are visible ASCII: JSON's strings are TOML's.
+    let lines = keys.iter().filter_map(|(server, key)| {
+        let [server, key] = [server, key.as_str()?].map(serde_json::Value::from);
+        Some(format!("{server} = {key}\n"))
+    });
+    let text: String = lines.collect();
+    let written = options.open(&draft).and_then(|mut draft| draft.write_all(text.as_bytes()));
+    written.and_then(|()| fs::rename(&draft, file)).inspect_err(|_| {
+        // Half a draft helps nobody.
+        let _ = fs::remove_file(&draft);
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory of its own for a test.
+    fn scratch(name: &str) -> PathBuf {
+        let directory = format!("threadway-credentials-{}-{name}", std::process::id());
+        let directory = std::env::temp_dir().join(directory);
+        let _ = fs::remove_dir_all(&directory);
+        directory
+    }
+
+    fn of(directory: &Path, server: &str) -> Credentials {
+        Credentials::new(Some(directory), &server.parse().unwrap())
+    }
+
+    #[test]
+    fn each_server_has_its_own_key() {
+        let directory = scratch("each");
+        let (a, b) = (of(&directory, "http://a"), of(&directory, "http://b"));
+        assert!(!a.has_key());
+        a.forget().unwrap();
+        assert!(!directory.exists(), "to forget nothing writes nothing");
+        a.keep("first \"key\"\\").unwrap();
+        let file = b.keep("other").unwrap().to_owned();
+        a.keep("second").unwrap();
+        let kept = fs::read_to_string(&file).unwrap();
+        assert_eq!(kept, "\"http://a\" = \"second\"\n\"http://b\" = \"other\"\n");
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+        a.forget().unwrap();
+        assert!(!a.has_key() && b.has_key());
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_is_none_of_ours_is_left_alone_and_not_quoted() {
+        let directory = scratch("garbage");
+        let ours = of(&directory, "http://a");
+        let file = ours.keep("x").unwrap().to_owned();
+        fs::write(&file, "\"http://a\" = \"secret").unwrap();
+        assert!(!ours.has_key());
+        let error = ours.keep("y").unwrap_err().to_string();
+        assert!(error.contains("not TOML") && !error.contains("secret"), "{error}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "\"http://a\" = \"secret");
+        let nowhere = Credentials::new(None, &"http://a".parse().unwrap());
+        assert!(matches!(nowhere.keep("x"), Err(KeepError::NoDirectory)));
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn a_directory_is_absolute() {
+        let of = |xdg: Option<&str>, home: Option<&str>| {
+            directory(|name| match name {
+                "XDG_CONFIG_HOME" => xdg.map(PathBuf::from),
+                "HOME" => home.map(PathBuf::from),
+                _ => None,
+            })
+        };
+        if cfg!(not(windows)) {
+            assert_eq!(of(Some("/x"), Some("/h")), Some(PathBuf::from("/x")));
+            assert_eq!(of(Some("x"), Some("/h")), Some(PathBuf::from("/h/.config")));
+            assert_eq!(of(None, None), None);
+        }
+    }
+}
