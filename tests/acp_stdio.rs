@@ -1096,7 +1096,7 @@ async fn each_wire_form_is_asked_and_answered_in_its_own() {
         server.replay(&bytes).await;
         let (email, delete, updates) = both_questions(&mut editor).await;
         let yes_no = ["allow", "allow_always", "reject", "reject_always"];
-        let all = ["allow", "allow_always", "edit", "respond", "reject", "reject_always"];
+        let all = ["allow", "allow_always", "edit", "reject", "reject_always", "respond"];
         // The JavaScript middleware knows no responses.
         let all = all.iter().filter(|option| form != "actionRequests" || **option != "respond");
         assert_eq!(options(&email), all.copied().collect::<Vec<_>>(), "{form}");
@@ -1212,7 +1212,7 @@ async fn what_is_answered_for_good_is_remembered_for_this_call() {
         let (updates, request) = editor.until_asked().await;
         assert!(updates.iter().all(|update| update["sessionUpdate"] != "request"));
         editor.reply(&request, selected("allow")).await;
-        server.run().await.ends("success", None).await;
+        server.run().await.ends_with(&json!([])).await;
         assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
         editor.ended().await;
         // Another process knows.
@@ -1304,15 +1304,25 @@ async fn an_answer_that_is_none_fails_the_prompt_and_the_next_one_answers() {
         let (code, message) = told.error();
         assert!(code < 0 && message.contains(why), "{answer}: {message}");
         assert_eq!(outline(&told.of(&session)).last().unwrap(), "tool_call_update c failed");
-        // A prompt in place of the answer says no, for that reason.
-        let prompt = editor.prompt(&session, "rather not").await;
-        let run = server.run().await;
-        let no = json!({"type": "reject", "message": "rather not"});
-        assert_eq!(decisions(&run.body), [no], "{answer}");
-        run.ends("success", None).await;
+        // The next prompt is no answer: it is asked again, and then the prompt has its turn.
+        let prompt = editor.prompt(&session, "and now?").await;
+        asked_first(&mut server, &mut editor, "and now?").await;
         assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
         editor.ended().await;
     }
+}
+
+/// What waits is asked before this prompt, is rejected, and the prompt has its turn.
+async fn asked_first(server: &mut LangGraph, editor: &mut Editor, text: &str) {
+    let (_, request) = editor.until_asked().await;
+    assert_eq!(request["method"], "session/request_permission");
+    editor.reply(&request, selected("reject")).await;
+    let run = server.run().await;
+    assert_eq!(decisions(&run.body), [json!({"type": "reject"})]);
+    run.ends_with(&json!([])).await;
+    let run = server.run().await;
+    assert_eq!(run.said()["content"], text);
+    run.ends("success", None).await;
 }
 
 #[tokio::test]
@@ -1640,32 +1650,30 @@ async fn a_prompt_takes_back_what_a_load_has_asked() {
     let load = editor.request("session/load", open_params(LOADED)).await;
     editor.until(load).await.result();
     let (_, request) = editor.until_asked().await;
-    let prompt = editor.prompt(LOADED, "no, wait").await;
-    let run = server.run().await;
-    let no = json!({"type": "reject", "message": "no, wait"});
-    assert_eq!(decisions(&run.body), [no]);
-    run.ends("success", None).await;
-    let told = editor.until(prompt).await;
-    let [taken_back] = &*told.requests else { panic!("{:?}", told.requests) };
+    let prompt = editor.prompt(LOADED, "wait").await;
+    let taken_back = editor.next().await;
     assert_eq!(taken_back["method"], "$/cancel_request");
     assert_eq!(taken_back["params"]["requestId"], request["id"]);
+    // It is asked again for the prompt, which comes after that.
+    asked_first(&mut server, &mut editor, "wait").await;
+    let told = editor.until(prompt).await;
+    assert_eq!(told.stop_reason(), "end_turn");
+    assert_eq!(told.requests, Vec::<Value>::new());
     // An answer that crosses it changes nothing.
     editor.reply(&request, selected("allow")).await;
     editor.is_alive().await;
-    assert_eq!(server.asked(&format!("POST /threads/{LOADED}/runs/stream")).len(), 1);
+    assert_eq!(server.asked(&format!("POST /threads/{LOADED}/runs/stream")).len(), 2);
     editor.ended().await;
 }
 
 #[tokio::test]
-async fn a_resumed_session_whose_thread_waits_takes_the_prompt_for_an_answer() {
+async fn a_resumed_session_whose_thread_waits_asks_before_the_prompt() {
     let (mut server, mut editor) = open().await;
     let (messages, questions) = waiting();
     server.thread(LOADED, kept(), Some(state("r", &messages, &questions)));
     editor.call("session/resume", open_params(LOADED)).await;
     let prompt = editor.prompt(LOADED, "no").await;
-    let run = server.run().await;
-    assert_eq!(decisions(&run.body), [json!({"type": "reject", "message": "no"})]);
-    run.ends("success", None).await;
+    asked_first(&mut server, &mut editor, "no").await;
     let told = editor.until(prompt).await;
     assert_eq!(told.stop_reason(), "end_turn");
     editor.ended().await;

@@ -8,7 +8,7 @@ use agent_client_protocol_schema::v1::{
     ListSessionsRequest, ListSessionsResponse, LoadSessionRequest, McpServer, NewSessionRequest,
     ResumeSessionRequest, SessionInfo,
 };
-use futures_util::FutureExt;
+use futures_util::{FutureExt, StreamExt, stream};
 use tokio_util::sync::CancellationToken;
 
 use super::connection::{Answer, Connection, Work, absolute, unknown_session};
@@ -20,10 +20,13 @@ use crate::acp::prompt::Command;
 use crate::acp::rpc::{self, Code, Error};
 use crate::json::{self, Json, ObjectWriter};
 use crate::langgraph::{ConfigField, ServerKind, ThreadRecord};
-use crate::upstream::ThreadSearch;
+use crate::upstream::{self, ThreadSearch};
 
 /// How many sessions a page lists: what an editor shows at once.
 const PAGE: usize = 50;
+
+/// How many threads are read at once for the titles of a page.
+const TITLES_AT_ONCE: usize = 8;
 
 /// How a cursor begins; behind it stands how many sessions came before.
 const CURSOR: &str = "after:";
@@ -61,11 +64,12 @@ pub(super) async fn load(
     let kind = connection.server_kind(&session).await;
     let reader = service.runs.connect(&service.upstream.client, kind, &session.id).await;
     let reader = reader.map_err(|error| connection.failed(&error))?;
-    connection.open(Arc::clone(&session))?;
+    // Before a prompt can come: it is told behind the history.
+    let mut voice = Arc::clone(&session.voice).lock_owned().await;
     let stop = CancellationToken::new();
     session.show(&stop);
+    connection.open(Arc::clone(&session))?;
     let turn = Turn::new(connection.clone(), Arc::clone(&session), stop);
-    let mut voice = Arc::clone(&session.voice).lock_owned().await;
     let (reader, outcome) = turn.tell_history(&mut voice, reader, Telling::Aloud).await?;
     let state = connection.state_of(&session).await;
     let introduce = connection.introduce(&session);
@@ -143,17 +147,25 @@ pub(super) async fn list(
     let upstream = &connection.service().upstream.client;
     let threads = upstream.threads(&search).await.map_err(|error| connection.failed(&error))?;
     let is_full = threads.len() >= PAGE;
-    let sessions = threads.into_iter().filter_map(listed).collect();
+    let sessions = stream::iter(threads).map(|thread| listed(upstream, thread));
+    let sessions: Vec<_> = sessions.buffered(TITLES_AT_ONCE).collect().await;
+    let sessions = sessions.into_iter().flatten().collect();
     let next = is_full.then(|| format!("{CURSOR}{}", offset + PAGE));
     rpc::result(&ListSessionsResponse::new(sessions).next_cursor(next))
 }
 
 /// "`cwd` is required": a thread without one was made a session by others.
-fn listed(thread: ThreadRecord) -> Option<SessionInfo> {
+///
+/// A session gets its title with its first prompt here. One of others is read for it; without, it
+/// is listed all the same.
+async fn listed(upstream: &upstream::Client, thread: ThreadRecord) -> Option<SessionInfo> {
     let kept = Kept::read(&thread.metadata);
-    let title = kept.title.or_else(|| thread.title());
-    let info = SessionInfo::new(thread.id, PathBuf::from(kept.cwd?));
-    Some(info.title(title).updated_at(thread.updated_at))
+    let cwd = PathBuf::from(kept.cwd?);
+    let title = match kept.title {
+        Some(title) => Some(title),
+        None => upstream.thread(&thread.id).await.ok().flatten().and_then(|whole| whole.title()),
+    };
+    Some(SessionInfo::new(thread.id, cwd).title(title).updated_at(thread.updated_at))
 }
 
 impl Connection {
@@ -214,9 +226,8 @@ impl Connection {
         for server in servers {
             match server {
                 McpServer::Http(_) | McpServer::Sse(_) => forwarded.push(rpc::result(server)?),
-                other => {
-                    let kind = if matches!(other, McpServer::Stdio(_)) { "stdio" } else { "other" };
-                    tracing::warn!(kind, "an MCP server of this kind cannot reach the graph");
+                McpServer::Stdio(_) | _ => {
+                    tracing::warn!("an MCP server that is no URL cannot be reached by the graph");
                 }
             }
         }

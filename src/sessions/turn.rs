@@ -16,13 +16,13 @@ use super::permit::{Answers, Settled};
 use super::session::{Session, Voice, Waiting};
 use crate::acp::prompt::Prompt;
 use crate::acp::rpc::Error;
-use crate::acp::{StopReason, Update, result_of, stop_reason};
+use crate::acp::{StopReason, ToolCall, ToolStatus, Update, result_of, stop_reason};
 use crate::agents::Agent;
 use crate::json::{self, Json, ObjectWriter};
 use crate::langgraph::{Interrupt, RunRequest, Start, ThreadState, headline};
-use crate::run::{self, Outcome, RunEvent};
+use crate::run::{self, Ask, Outcome, RunEvent};
 use crate::runs::{RunReader, ThreadReader};
-use crate::upstream::{self, RunStream};
+use crate::upstream::{self, RunFilter, RunStream};
 
 /// How long a stopped turn waits for its run to end: its client is told within a second.
 pub const STOP_WAIT: Duration = Duration::from_millis(800);
@@ -45,7 +45,8 @@ pub(super) struct Turn {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Telling {
     Aloud,
-    /// The client holds it: it is only taken note of.
+    /// The client holds it: it is only taken note of. But for calls that wait: what becomes of
+    /// them is told here, and "every update of a call follows the call".
     Silent,
 }
 
@@ -57,7 +58,7 @@ enum Shown {
 
 /// How a run came to be.
 enum Started {
-    Run(RunReader),
+    Run(Box<RunReader>),
     /// Another run of the thread is in the way.
     Busy,
     Stopped,
@@ -85,16 +86,13 @@ impl Connection {
         let _prompting = session.prompt(stop)?;
         let turn = Turn::new(self.clone(), Arc::clone(&session), stop.clone());
         // Without the client there is nobody to answer; its runs go on, or not, as configured.
-        let reason = match self.gone().run_until_cancelled(turn.run(&prompt)).await {
-            Some(reason) => reason?,
-            None => {
-                if self.stops_runs() {
-                    turn.stop_run();
-                }
-                StopReason::Cancelled
-            }
-        };
-        result_of(reason)
+        if let Some(reason) = self.gone().run_until_cancelled(turn.run(&prompt)).await {
+            return result_of(reason?);
+        }
+        if self.stops_runs() {
+            turn.stop_run();
+        }
+        result_of(StopReason::Cancelled)
     }
 }
 
@@ -125,29 +123,34 @@ impl Turn {
         let Some(questions) = self.stop.run_until_cancelled(self.catch_up(voice)).await else {
             return Ok(StopReason::Cancelled);
         };
-        let questions = questions?;
-        let (start, left) = Answers::of_prompt(questions, &prompt.text);
-        let start = match start {
-            Some(start) => start,
-            None if left
-                .iter()
-                .any(|waiting| !matches!(waiting.question.ask, run::Ask::Breakpoint)) =>
-            {
-                match self.settle(voice, left).await? {
+        let mut questions = questions?;
+        // Who goes on from a breakpoint with something new begins anew.
+        questions.retain(|waiting| waiting.question.ask != Ask::Breakpoint);
+        if !questions.is_empty() {
+            let has_forms = self.connection.client().has_forms;
+            let answer = Answers::of_prompt(questions, &prompt.text, has_forms);
+            let start = match answer.start {
+                Some(start) => start,
+                // What waits is asked first, again: a prompt must not be taken for a yes or a no.
+                None => match self.settle(voice, answer.left).await? {
                     Settled::Resume(start) => start,
-                    Settled::ByPrompt => return Ok(StopReason::EndTurn),
+                    Settled::ByPrompt => return Err(asks_first()),
                     Settled::Stopped => return Ok(self.stopped(voice)),
-                }
+                },
+            };
+            let reason = self.go_on(voice, start).await?;
+            if answer.is_used || reason != StopReason::EndTurn {
+                return Ok(reason);
             }
-            None => {
-                let start = self.ask_graph(voice, prompt);
-                match self.stop.run_until_cancelled(start).await {
-                    Some(start) => start,
-                    None => return Ok(self.stopped(voice)),
-                }
+            if !voice.waiting.is_empty() {
+                return Err(asks_first());
             }
-        };
-        self.go_on(voice, start).await
+        }
+        let asked = self.ask_graph(voice, prompt);
+        match self.stop.run_until_cancelled(asked).await {
+            Some(start) => self.go_on(voice, start).await,
+            None => Ok(self.stopped(voice)),
+        }
     }
 
     /// A message of the person's, for the graph to begin with. Its client shows it already.
@@ -183,18 +186,21 @@ impl Turn {
     async fn catch_up(&self, voice: &mut Voice) -> Result<Vec<Waiting>, Error> {
         let upstream = &self.connection.service().upstream.client;
         if voice.is_based {
-            let state = upstream.thread_state(&self.session.id).await;
-            let state = state.map_err(|error| self.connection.failed(&error))?;
+            let (state, running) = tokio::try_join!(
+                upstream.thread_state(&self.session.id),
+                upstream.runs(&self.session.id, RunFilter::Running)
+            )
+            .map_err(|error| self.connection.failed(&error))?;
             let state = state.as_deref().and_then(ThreadState::parse);
             let open = state.as_ref().map(|state| &*state.interrupts).unwrap_or_default();
             let waiting = std::mem::take(&mut voice.waiting);
             let is_open = |waiting: &Waiting| {
                 open.iter().any(|interrupt: &Interrupt<'_>| *interrupt.id == *waiting.question.id)
             };
-            if open.is_empty() {
+            if running.is_empty() && open.is_empty() {
                 return Ok(Vec::new());
             }
-            if !waiting.is_empty() && waiting.iter().all(is_open) {
+            if running.is_empty() && !waiting.is_empty() && waiting.iter().all(is_open) {
                 return Ok(waiting);
             }
         }
@@ -231,7 +237,10 @@ impl Turn {
         while let Some(events) = reader.next().await {
             self.connection.outbox().room().await;
             let outcome = self.project(voice, &events, telling);
-            let is_told = |event: &RunEvent| matches!(event, RunEvent::Messages(_));
+            // A graph without messages tells its state alone.
+            let is_told = |event: &RunEvent| {
+                matches!(event, RunEvent::Messages(_) | RunEvent::StateSnapshot(_))
+            };
             if outcome.is_some() || events.iter().any(is_told) {
                 voice.is_based = true;
                 return Ok((reader, outcome));
@@ -252,7 +261,7 @@ impl Turn {
             Some(outcome) => outcome,
             None => match self.show(&mut voice, &mut reader).await {
                 Shown::Over(outcome) => outcome,
-                Shown::Stopped => return,
+                Shown::Stopped => return self.tell_rest(&mut voice),
             },
         };
         let Outcome::Interrupted(questions) = outcome else {
@@ -286,7 +295,7 @@ impl Turn {
         let mut waits = 0;
         loop {
             let mut run: ThreadReader = match self.start(start.clone()).await? {
-                Started::Run(run) => run.into(),
+                Started::Run(run) => (*run).into(),
                 Started::Stopped => return Ok(self.stopped(voice)),
                 // The JavaScript server does not queue runs.
                 Started::Busy if waits < MAX_WAITS => {
@@ -322,7 +331,9 @@ impl Turn {
     /// Asks what a run asks, until it is answered or the turn is stopped.
     async fn settle(&self, voice: &mut Voice, waiting: Vec<Waiting>) -> Result<Settled, Error> {
         let settled = self.connection.settle(&self.session, voice, waiting);
-        self.stop.run_until_cancelled(settled).await.unwrap_or(Ok(Settled::Stopped))
+        let settled = self.stop.run_until_cancelled(settled).await;
+        // A client that cannot be asked is not asked again in this turn.
+        settled.unwrap_or(Ok(Settled::Stopped)).inspect_err(|_| self.tell_rest(voice))
     }
 
     /// Starts a run, unless the turn is stopped meanwhile.
@@ -345,7 +356,8 @@ impl Turn {
             Ok(Ok(stream)) => {
                 tracing::info!(thread_id, run_id = stream.run_id, "run started");
                 *self.running() = Some(stream.run_id.clone().unwrap_or_else(|| name.clone()));
-                Ok(Started::Run(service.runs.start(agent.upstream, &thread_id, &name, stream)))
+                let reader = service.runs.start(agent.upstream, &thread_id, &name, stream);
+                Ok(Started::Run(Box::new(reader)))
             }
             Ok(Err(error)) if error.is_thread_busy() => Ok(Started::Busy),
             Ok(Err(error)) => Err(self.not_started(&error, &agent)),
@@ -416,11 +428,15 @@ impl Turn {
             *self.running() = Some(run_id.to_string());
         }
         match telling {
-            Telling::Silent => {
+            Telling::Silent => connection.emit(session, |emit| {
                 for event in events {
-                    voice.projector.project(event, &mut |_| {});
+                    voice.projector.project(event, &mut |update| {
+                        if is_open_call(update) {
+                            emit(update);
+                        }
+                    });
                 }
-            }
+            }),
             Telling::Aloud => connection.emit(session, |emit| {
                 for event in events {
                     voice.projector.project(event, emit);
@@ -496,4 +512,17 @@ async fn stop_run(service: &Service, thread_id: &str, run: &str) {
         Ok(None) => tracing::debug!(thread_id, run_id = run, "the run was over already"),
         Err(error) => tracing::warn!(thread_id, run_id = run, %error, "a run was not stopped"),
     }
+}
+
+fn is_open_call(update: &Update<'_>) -> bool {
+    matches!(
+        update,
+        Update::ToolCall(ToolCall { status, .. })
+            if !matches!(status, Some(ToolStatus::Completed | ToolStatus::Failed))
+    )
+}
+
+/// A prompt that must not be lost in an answer to something else.
+fn asks_first() -> Error {
+    Error::internal("the agent asks something first; answer it, and then send this again")
 }
