@@ -439,17 +439,14 @@ impl Frames {
         if let Some(method) = message["method"].as_str() {
             let is_request = has(&["jsonrpc", "id", "method", "params"]);
             assert!(is_request || has(&["jsonrpc", "method", "params"]), "{line}");
-            match method {
-                "session/update" => {
-                    let params = message["params"].as_object().unwrap();
-                    assert!(params.len() == 2 && params["sessionId"].is_string(), "{line}");
-                    check_update(&params["update"]);
-                }
-                _ => {
-                    let known = METHODS.iter().find(|known| known.0 == method).expect(line);
-                    check(known.1, &message["params"]);
-                    assert_eq!(is_request, !known.2.is_empty(), "{line}");
-                }
+            if method == "session/update" {
+                let params = message["params"].as_object().unwrap();
+                assert!(params.len() == 2 && params["sessionId"].is_string(), "{line}");
+                check_update(&params["update"]);
+            } else {
+                let known = METHODS.iter().find(|known| known.0 == method).expect(line);
+                check(known.1, &message["params"]);
+                assert_eq!(is_request, !known.2.is_empty(), "{line}");
             }
             has_no_null(&message["params"], line);
             if is_request {

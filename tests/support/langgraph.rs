@@ -84,11 +84,11 @@ impl LangGraph {
             asked: Vec::new(),
             made: 0,
         }));
-        let (hold, held) = mpsc::unbounded_channel();
+        let (hold, to_answer) = mpsc::unbounded_channel();
         let url = upstream.url();
         let mut serving = JoinSet::new();
         serving.spawn(serve(upstream, Arc::clone(&books), hold));
-        Self { url, books, held, passed: Vec::new(), serving }
+        Self { url, books, held: to_answer, passed: Vec::new(), serving }
     }
 
     pub(crate) fn books(&self) -> MutexGuard<'_, Books> {
@@ -283,7 +283,6 @@ impl Books {
             }
             ("POST", ["threads", "search"]) => Some((200, self.found(&body))),
             (_, ["threads", id, rest @ ..]) => match (self.threads.get_mut(*id), method, rest) {
-                (None, "GET", ["runs"]) => missing(),
                 (None, ..) => missing(),
                 (Some(thread), "GET", []) => Some((200, thread.record(id))),
                 (Some(thread), "PATCH", []) => {
