@@ -85,6 +85,16 @@ impl Outbox {
         }
     }
 
+    /// How many bytes wait.
+    pub fn len(&self) -> usize {
+        self.waiting().len()
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// What was taken is written.
     pub fn wrote(&self) {
         self.0.is_writing.store(false, Ordering::Relaxed);
