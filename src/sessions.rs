@@ -12,8 +12,11 @@
 //! be loaded by any process.
 
 mod asking;
+mod auth;
 mod connection;
+mod desk;
 mod history;
+mod link;
 mod outbox;
 mod permit;
 mod session;
@@ -25,8 +28,10 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use connection::{Connection, MAX_REQUESTS, MAX_SESSIONS, Work};
+pub use connection::{Connection, MAX_REQUESTS};
+pub use link::Work;
 pub use outbox::{MAX_UNREAD_BYTES, MAX_WAITING_BYTES, Outbox};
+pub use session::MAX_SESSIONS;
 pub use turn::STOP_WAIT;
 
 use crate::acp::Dialect;

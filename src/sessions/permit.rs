@@ -4,7 +4,7 @@
 use futures_util::future::try_join_all;
 use serde::Serialize;
 
-use super::connection::Connection;
+use super::link::Link;
 use super::session::{Session, Voice, Waiting};
 use crate::acp::permission::{
     self, Always, Form, Offer, PermissionOption, Remembered, answer_of_prompt,
@@ -84,7 +84,7 @@ struct FormRequest<'a> {
     requested_schema: &'a Json,
 }
 
-impl Connection {
+impl Link {
     /// Settles the questions of a run, all at once.
     pub(super) async fn settle(
         &self,

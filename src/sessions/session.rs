@@ -1,16 +1,24 @@
 //! One session: its thread, what was chosen for it, what its client was told, and who is at it.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
 
 use super::Settings;
+use super::desk::Desk;
 use crate::acp::Projector;
-use crate::acp::choice::{Kept, Menu};
-use crate::acp::rpc::Error;
+use crate::acp::rpc::{Code, Error};
 use crate::json::Json;
 use crate::run::{Ask, Decision, Interrupt};
+
+/// How many sessions may be open here. Each keeps what its client was told of each message.
+pub const MAX_SESSIONS: usize = 256;
+
+/// The sessions that are open here. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sessions(Arc<StdMutex<HashMap<String, Arc<Session>>>>);
 
 /// A session that is open here.
 #[derive(Debug)]
@@ -30,15 +38,6 @@ pub(super) struct Session {
     rested: Notify,
     /// Cancelled when nobody is to be told of it any more.
     left: CancellationToken,
-}
-
-/// What was chosen and kept.
-#[derive(Debug)]
-pub(super) struct Desk {
-    pub(super) kept: Kept,
-    pub(super) menu: Menu,
-    /// Whether the thread's metadata say so too.
-    pub(super) is_kept: bool,
 }
 
 /// What the client was told.
@@ -73,6 +72,49 @@ struct Activity {
 /// A prompt that is at the session; there is none after it was dropped.
 #[derive(Debug)]
 pub(super) struct Prompting<'a>(&'a Session);
+
+// === impl Sessions ===
+
+impl Sessions {
+    /// A session that is open here.
+    pub(super) fn get(&self, id: &str) -> Result<Arc<Session>, Error> {
+        self.lock().get(id).cloned().ok_or_else(|| unknown_session(id))
+    }
+
+    /// Opens a session, in place of one of the same thread that no prompt is at.
+    pub(super) fn open(&self, session: Arc<Session>) -> Result<(), Error> {
+        let mut sessions = self.lock();
+        match sessions.get(&session.id) {
+            Some(open) if open.is_prompted() => {
+                let message =
+                    format!("session {} is busy with a prompt; cancel it first", session.id);
+                return Err(Error::invalid(message));
+            }
+            Some(open) => open.leave(),
+            None if sessions.len() >= MAX_SESSIONS => {
+                let message = format!("{MAX_SESSIONS} sessions are open; close some");
+                return Err(Error::invalid(message));
+            }
+            None => {}
+        }
+        sessions.insert(session.id.clone(), session);
+        Ok(())
+    }
+
+    pub(super) fn remove(&self, id: &str) -> Option<Arc<Session>> {
+        self.lock().remove(id)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Session>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// `-32002`: "resource not found".
+pub(super) fn unknown_session(id: &str) -> Error {
+    let message = format!("there is no session `{id}` here; load or resume it, or make a new one");
+    Error::new(Code::NotFound, message)
+}
 
 // === impl Session ===
 

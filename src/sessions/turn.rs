@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::Service;
-use super::connection::Connection;
+use super::link::Link;
 use super::permit::{Answers, Settled};
 use super::session::{Session, Voice, Waiting};
 use crate::acp::prompt::Prompt;
@@ -33,7 +33,7 @@ const MAX_WAITS: u32 = 8;
 
 /// What is done at a session: a prompt, or a run that is shown without one.
 pub(super) struct Turn {
-    connection: Connection,
+    link: Link,
     session: Arc<Session>,
     /// Stops it, and its run.
     stop: CancellationToken,
@@ -73,36 +73,30 @@ struct Starting<'a> {
     name: &'a str,
 }
 
-impl Connection {
-    /// `session/prompt`.
-    pub(super) async fn prompt(
-        &self,
-        request: &PromptRequest,
-        stop: &CancellationToken,
-    ) -> Result<Json, Error> {
-        let session = self.session(&request.session_id.0)?;
-        let settings = &self.service().settings;
-        let prompt = Prompt::read(&request.prompt, settings.accepts, &settings.commands)?;
-        let _prompting = session.prompt(stop)?;
-        let turn = Turn::new(self.clone(), Arc::clone(&session), stop.clone());
-        // Without the client there is nobody to answer; its runs go on, or not, as configured.
-        if let Some(reason) = self.gone().run_until_cancelled(turn.run(&prompt)).await {
-            return result_of(reason?);
-        }
-        if self.stops_runs() {
-            turn.stop_run();
-        }
-        result_of(StopReason::Cancelled)
+/// `session/prompt`.
+pub(super) async fn prompt(
+    link: &Link,
+    session: Arc<Session>,
+    request: &PromptRequest,
+    stop: &CancellationToken,
+) -> Result<Json, Error> {
+    let settings = &link.service().settings;
+    let prompt = Prompt::read(&request.prompt, settings.accepts, &settings.commands)?;
+    let _prompting = session.prompt(stop)?;
+    let turn = Turn::new(link.clone(), Arc::clone(&session), stop.clone());
+    // Without the client there is nobody to answer; its runs go on, or not, as configured.
+    if let Some(reason) = link.gone().run_until_cancelled(turn.run(&prompt)).await {
+        return result_of(reason?);
     }
+    if link.stops_runs() {
+        turn.stop_run();
+    }
+    result_of(StopReason::Cancelled)
 }
 
 impl Turn {
-    pub(super) fn new(
-        connection: Connection,
-        session: Arc<Session>,
-        stop: CancellationToken,
-    ) -> Self {
-        Self { connection, session, stop, run: Mutex::default() }
+    pub(super) fn new(link: Link, session: Arc<Session>, stop: CancellationToken) -> Self {
+        Self { link, session, stop, run: Mutex::default() }
     }
 
     /// Runs a prompt to its end.
@@ -127,7 +121,7 @@ impl Turn {
         // Who goes on from a breakpoint with something new begins anew.
         questions.retain(|waiting| waiting.question.ask != Ask::Breakpoint);
         if !questions.is_empty() {
-            let has_forms = self.connection.client().has_forms;
+            let has_forms = self.link.client().has_forms;
             let answer = Answers::of_prompt(questions, &prompt.text, has_forms);
             let start = match answer.start {
                 Some(start) => start,
@@ -165,32 +159,32 @@ impl Turn {
 
     /// Gives the session its title, and marks the thread as one, with its first prompt.
     async fn entitle(&self, prompt: &Prompt) {
-        let Self { connection, session, .. } = self;
+        let Self { link, session, .. } = self;
         let mut desk = session.desk.lock().await;
         let is_news = desk.kept.title.is_none();
         if is_news {
             desk.kept.title = headline(&prompt.text);
         }
         if let Some(title) = desk.kept.title.as_deref().filter(|_| is_news) {
-            connection.update(
+            link.update(
                 &session.id,
                 &Update::SessionInfoUpdate { title: Some(title), updated_at: None },
             );
         }
         if is_news || !desk.is_kept {
-            connection.keep(session, &mut desk).await;
+            link.keep(session, &mut desk).await;
         }
     }
 
     /// Brings the client to what the thread holds, and tells what the thread waits for.
     async fn catch_up(&self, voice: &mut Voice) -> Result<Vec<Waiting>, Error> {
-        let upstream = &self.connection.service().upstream.client;
+        let upstream = &self.link.service().upstream.client;
         if voice.is_based {
             let (state, running) = tokio::try_join!(
                 upstream.thread_state(&self.session.id),
                 upstream.runs(&self.session.id, RunFilter::Running)
             )
-            .map_err(|error| self.connection.failed(&error))?;
+            .map_err(|error| self.link.failed(&error))?;
             let state = state.as_deref().and_then(ThreadState::parse);
             let open = state.as_ref().map(|state| &*state.interrupts).unwrap_or_default();
             let waiting = std::mem::take(&mut voice.waiting);
@@ -215,7 +209,7 @@ impl Turn {
     /// Shows what the thread holds, and its live run to the end; the client of a resumed session
     /// holds the former.
     async fn see_thread(&self, voice: &mut Voice) -> Result<Shown, Error> {
-        let reader = self.connection.read(&self.session).await?;
+        let reader = self.link.read(&self.session).await?;
         let telling = if voice.is_based { Telling::Aloud } else { Telling::Silent };
         let (mut reader, outcome) = self.tell_history(voice, reader, telling).await?;
         match outcome {
@@ -232,7 +226,7 @@ impl Turn {
         telling: Telling,
     ) -> Result<(ThreadReader, Option<Outcome>), Error> {
         while let Some(events) = reader.next().await {
-            self.connection.outbox().room().await;
+            self.link.outbox().room().await;
             let outcome = self.project(voice, &events, telling);
             // A graph without messages tells its state alone.
             let is_told = |event: &RunEvent| {
@@ -327,7 +321,7 @@ impl Turn {
 
     /// Asks what a run asks, until it is answered or the turn is stopped.
     async fn settle(&self, voice: &mut Voice, waiting: Vec<Waiting>) -> Result<Settled, Error> {
-        let settled = self.connection.settle(&self.session, voice, waiting);
+        let settled = self.link.settle(&self.session, voice, waiting);
         let settled = self.stop.run_until_cancelled(settled).await;
         // A client that cannot be asked is not asked again in this turn.
         settled.unwrap_or(Ok(Settled::Stopped)).inspect_err(|_| self.tell_rest(voice))
@@ -340,7 +334,7 @@ impl Turn {
         };
         let (agent, request, name) = request?;
         let thread_id = self.session.id.clone();
-        let service = Arc::clone(self.connection.service());
+        let service = Arc::clone(self.link.service());
         let asked = service.chores.spawn({
             let (upstream, thread_id) = (agent.upstream.clone(), thread_id.clone());
             async move { upstream.start_run(&thread_id, &request).await }
@@ -370,12 +364,12 @@ impl Turn {
             );
             return Error::internal(message);
         }
-        self.connection.failed(error)
+        self.link.failed(error)
     }
 
     /// The run to start, and the name that it goes by.
     async fn request(&self, start: Start) -> Result<(Agent, RunRequest, String), Error> {
-        let service = self.connection.service();
+        let service = self.link.service();
         let (agent, chosen) = {
             let desk = self.session.desk.lock().await;
             let choices = &desk.kept.choices;
@@ -408,7 +402,7 @@ impl Turn {
 
     async fn tell(&self, voice: &mut Voice, run: &mut ThreadReader) -> Outcome {
         loop {
-            self.connection.outbox().room().await;
+            self.link.outbox().room().await;
             let Some(events) = run.next().await else {
                 return Outcome::AtRest { error: None };
             };
@@ -416,7 +410,7 @@ impl Turn {
                 None => {}
                 // The run goes on: what was missed of it is told from the thread.
                 Some(outcome) if is_too_slow(&outcome) => {
-                    match Box::pin(self.connection.read(&self.session)).await {
+                    match Box::pin(self.link.read(&self.session)).await {
                         Ok(again) => *run = again,
                         Err(_) => return outcome,
                     }
@@ -428,12 +422,12 @@ impl Turn {
 
     /// Tells a batch of events; the outcome, if they end the run.
     fn project(&self, voice: &mut Voice, events: &[RunEvent], telling: Telling) -> Option<Outcome> {
-        let Self { connection, session, .. } = self;
+        let Self { link, session, .. } = self;
         if let Some(RunEvent::Started { run_id: Some(run_id), .. }) = events.first() {
             *self.running() = Some(run_id.to_string());
         }
         match telling {
-            Telling::Silent => connection.emit(session, |emit| {
+            Telling::Silent => link.emit(session, |emit| {
                 for event in events {
                     voice.projector.project(event, &mut |update| {
                         if is_open_call(update) {
@@ -442,7 +436,7 @@ impl Turn {
                     });
                 }
             }),
-            Telling::Aloud => connection.emit(session, |emit| {
+            Telling::Aloud => link.emit(session, |emit| {
                 for event in events {
                     voice.projector.project(event, emit);
                 }
@@ -457,7 +451,7 @@ impl Turn {
     /// Stops the run upstream, though nobody waits for that.
     fn stop_run(&self) {
         let Some(run) = self.running().clone() else { return };
-        let service = Arc::clone(self.connection.service());
+        let service = Arc::clone(self.link.service());
         let thread_id = self.session.id.clone();
         let chores = service.chores.clone();
         chores.spawn(async move { stop_run(&service, &thread_id, &run).await });
@@ -474,7 +468,7 @@ impl Turn {
     }
 
     fn tell_rest(&self, voice: &mut Voice) {
-        self.connection.emit(&self.session, |emit| voice.projector.settle(emit));
+        self.link.emit(&self.session, |emit| voice.projector.settle(emit));
     }
 }
 
@@ -495,10 +489,10 @@ impl Drop for Starting<'_> {
     fn drop(&mut self) {
         let Self { turn, asked, name } = self;
         let Some(asked) = asked.take() else { return };
-        if !turn.stop.is_cancelled() && !turn.connection.stops_runs() {
+        if !turn.stop.is_cancelled() && !turn.link.stops_runs() {
             return;
         }
-        let service = Arc::clone(turn.connection.service());
+        let service = Arc::clone(turn.link.service());
         let (thread_id, name) = (turn.session.id.clone(), (*name).to_owned());
         let chores = service.chores.clone();
         chores.spawn(async move {

@@ -1,0 +1,71 @@
+//! The upstream's key, where a person has to give it: ACP's `authenticate` and `logout`.
+
+use std::time::Duration;
+
+use agent_client_protocol_schema::v1::{
+    AuthMethod, AuthMethodAgent, AuthMethodTerminal, AuthenticateRequest,
+};
+
+use super::link::Link;
+use crate::acp::rpc::{Code, Error};
+use crate::json::Json;
+
+/// How long the upstream may take to say whether it wants a key: a client waits for `initialize`.
+const KEY_PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The way to authenticate.
+const API_KEY: &str = "api-key";
+
+impl Link {
+    /// How a person can give the key.
+    pub(super) fn auth_methods(&self) -> Vec<AuthMethod> {
+        if !self.wants_key() {
+            return Vec::new();
+        }
+        let name = "LangGraph API key";
+        let server = self.service().upstream.client.base();
+        if self.client().has_terminal_login {
+            let method = AuthMethodTerminal::new(API_KEY, name)
+                .description(format!("Type the key of {server}"))
+                .args(vec!["--login".to_owned()]);
+            return vec![AuthMethod::Terminal(method)];
+        }
+        let method = AuthMethodAgent::new(API_KEY, name).description(format!(
+            "Run `threadway acp --upstream {server} --login` in a terminal once, or set \
+             THREADWAY_UPSTREAM_API_KEY in the editor's settings of this agent"
+        ));
+        vec![AuthMethod::Agent(method)]
+    }
+
+    /// Whether the upstream turns us away; one that does not answer is not known to.
+    pub(super) async fn upstream_wants_key(&self) -> bool {
+        let listed = self.service().upstream.client.assistants(None);
+        match tokio::time::timeout(KEY_PROBE_TIMEOUT, listed).await {
+            Ok(Err(error)) => error.is_unauthorized(),
+            Ok(Ok(_)) => self.service().credentials.has_key(),
+            Err(_) => false,
+        }
+    }
+
+    pub(super) async fn authenticate(&self, request: &AuthenticateRequest) -> Result<Json, Error> {
+        if !self.wants_key() || &*request.method_id.0 != API_KEY {
+            let message = format!(
+                "there is no way `{}` to authenticate; initialize names those that there are",
+                request.method_id.0
+            );
+            return Err(Error::new(Code::InvalidParams, message));
+        }
+        let upstream = &self.service().upstream.client;
+        if let Some(key) = self.service().credentials.key() {
+            upstream.use_key(Some(key));
+        }
+        upstream.assistants(None).await.map_err(|error| self.failed(&error))?;
+        Ok(Json::empty_object())
+    }
+
+    pub(super) fn logout(&self) -> Result<Json, Error> {
+        self.service().credentials.forget().map_err(|error| Error::internal(error.to_string()))?;
+        self.service().upstream.client.use_key(None);
+        Ok(Json::empty_object())
+    }
+}
