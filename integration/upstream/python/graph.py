@@ -34,6 +34,7 @@ DEFAULTS: dict[str, Any] = {
     "tool_index": None,   # index of the first tool_call_chunk; default: 2 with content blocks (Anthropic-like), 0 with string content (OpenAI-like)
     "fail_after": 3,      # failing graph: tokens before the exception
     "error": "ValueError",
+    "message": None,      # of that exception
     "rounds": None,       # editor: what the model does in each round of the turn, see EDIT
     "again": False,       # editor: start over after the last round instead of ending
 }
@@ -90,6 +91,7 @@ class FakeStreamingModel(BaseChatModel):
     """script: which behaviour to play. bound tools are ignored."""
 
     script: str = "agent"
+    prefix: str = ""      # of the editor's call ids, where several models speak in one turn
 
     @property
     def _llm_type(self) -> str:
@@ -131,7 +133,7 @@ class FakeStreamingModel(BaseChatModel):
             out += [reasoning_chunk(f, w, i) for i, w in enumerate(r.get("think", []))]
             out += [text_chunk(f, w) for w in r.get("say", [])]
             if calls := r.get("calls"):
-                tool_calls([(f"call_{len(messages)}_{i}", name, args) for i, (name, args) in enumerate(calls)])
+                tool_calls([(f"{self.prefix}call_{len(messages)}_{i}", name, args) for i, (name, args) in enumerate(calls)])
             usage(11, 22, r.get("finish", "tool_calls" if calls else "stop"))
         elif s in ("agent", "hitl", "todos", "subagent", "tool_error") and rnd == 0 and p["tools"]:
             if f != "string":
@@ -165,7 +167,7 @@ class FakeStreamingModel(BaseChatModel):
                 if s == "failing" and i == int(p["fail_after"]):
                     e = p["error"]
                     out.append({"ValueError": ValueError, "RuntimeError": RuntimeError, "CustomBoom": CustomBoom,
-                                "TimeoutError": TimeoutError, "ConnectionError": ConnectionError}[e](f"boom after {i} tokens"))
+                                "TimeoutError": TimeoutError, "ConnectionError": ConnectionError}[e](p["message"] or f"boom after {i} tokens"))
                     return out
                 out.append(text_chunk(f, word))
             usage(17, int(p["tokens"]))
@@ -279,12 +281,32 @@ async def execute(command: str) -> str:
     return f"$ {command}"
 
 
-_EDITOR = {"tools": [read_file, edit_file, write_file, execute, get_weather, divide], "middleware": [
+@tool
+async def fetch_url(url: str) -> str:
+    """Fetch."""
+    return f"<p>{url}</p>"
+
+
+@tool
+async def ping() -> str:
+    """Take nothing."""
+    return "pong"
+
+
+_EDITOR = {"tools": [read_file, edit_file, write_file, execute, fetch_url, ping], "middleware": [
     TodoListMiddleware(), ToolErrorMiddleware(lambda error, request: f"{type(error).__name__}: {error}")]}
 editor = create_agent(FakeStreamingModel(script="editor"), **_EDITOR)
 endless = create_agent(FakeStreamingModel(script="editor"), **_EDITOR).with_config(recursion_limit=9)
+silent = create_agent(FakeStreamingModel(script="editor", disable_streaming=True), **_EDITOR)
 guarded = create_agent(FakeStreamingModel(script="editor"), tools=_EDITOR["tools"], middleware=[
     HumanInTheLoopMiddleware(interrupt_on={name: True for name in ("edit_file", "write_file", "execute")})])
+
+# Two agents that call their tools at the same time, with the same indexes.
+_g = StateGraph(MessagesState)
+for _side in ("left", "right"):
+    _g.add_node(_side, create_agent(FakeStreamingModel(script="editor", prefix=f"{_side}_"), **_EDITOR))
+    _g.add_edge(START, _side)
+two_editors = _g.compile()
 
 _helper = create_agent(FakeStreamingModel(script="plain"), tools=[], name="helper")
 
