@@ -302,3 +302,9 @@ export async function withEditor(server, options, body) {
 
 /** A cwd that no other test's sessions have. */
 export const ownCwd = () => `/work/${randomUUID()}`;
+
+/** The LangGraph servers that were started. */
+export const SERVERS = [
+  { name: "Python", langgraph: process.env.LANGGRAPH_URL },
+  { name: "JavaScript", langgraph: process.env.LANGGRAPH_JS_URL },
+].filter(({ langgraph }) => langgraph);

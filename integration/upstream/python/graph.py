@@ -194,7 +194,7 @@ class FakeStreamingModel(BaseChatModel):
 
     async def _agenerate(self, messages, stop=None, run_manager=None, **kw) -> ChatResult:
         acc = None
-        async for g in self._astream(messages, stop, run_manager, **kw):
+        async for g in self._astream(messages, stop, None if self.disable_streaming else run_manager, **kw):
             acc = g if acc is None else acc + g
         m = acc.message
         return ChatResult(generations=[ChatGeneration(message=AIMessage(
