@@ -7,12 +7,14 @@ import { mkdtempSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Readable, Writable } from "node:stream";
+import { setTimeout as pause } from "node:timers/promises";
 import { client, methods, ndJsonStream } from "@agentclientprotocol/sdk";
 import { Judge } from "./acp-judge.mjs";
 import { ofThread } from "./thread.mjs";
 
 const STOP_MS = 5_000; // the end of a process whose input has ended
 const WAIT_MS = 20_000; // what a test waits for one update, on a busy machine
+const POLL_MS = 20;
 const LAST_FRAMES = 40; // of a failed test
 const FRAME_CHARACTERS = 400;
 const CONTENT_BLOCKS = ["text", "image", "audio", "resource", "resource_link"];
@@ -157,6 +159,37 @@ export class Editor {
   }
 }
 
+/** A client without a library, which can say what that would not. */
+export class Raw {
+  constructor(wire) {
+    this.wire = wire;
+    this.writer = wire.input.getWriter();
+    wire.output.pipeTo(new WritableStream()).catch(() => {});
+  }
+
+  /** Send some JSON, or some text, as a line. */
+  send(message) {
+    return this.writer.write(Buffer.from(`${typeof message === "string" ? message : JSON.stringify(message)}\n`));
+  }
+
+  /** The answer to a request with an id of one's own. */
+  async request(id, method, params) {
+    await this.send({ jsonrpc: "2.0", id, method, params });
+    return this.next(({ message }) => message.method === undefined && message.id === id);
+  }
+
+  /** The first frame of the agent that fits. */
+  async next(fits) {
+    const end = performance.now() + WAIT_MS;
+    for (;;) {
+      const found = this.wire.judge.frames.find((frame) => frame.from === "agent" && fits(frame));
+      if (found) return found.message;
+      assert.ok(performance.now() < end, `no such frame after ${WAIT_MS} ms`);
+      await pause(POLL_MS);
+    }
+  }
+}
+
 /** One session as a person sees it in an editor. */
 export class Session {
   constructor(editor, id) {
@@ -282,15 +315,21 @@ function file(text) {
 }
 
 /** Runs `body` with an editor, and ends that as editors end. */
-export async function withEditor(server, options, body) {
-  const { capabilities, ...rest } = options;
-  const wire = new Wire(server, rest);
-  try {
+export function withEditor(server, { capabilities, ...options }, body) {
+  return withWire(server, options, async (wire) => {
     const editor = new Editor(wire);
     editor.initialized = await editor.initialize(capabilities);
     const result = await body(editor);
     await editor.stop();
     return result;
+  });
+}
+
+/** Runs `body` with the bare pipes. */
+export async function withWire(server, options, body) {
+  const wire = new Wire(server, options);
+  try {
+    return await body(wire);
   } catch (failure) {
     if (wire.judge.faults.length > 0) failure.message += `\nfaults: ${wire.judge.faults.join("\n")}`;
     failure.message += wire.report();
