@@ -16,7 +16,7 @@
 //! - Left out, and refused with 422: the stream modes `messages`, `events`, `tasks`, `checkpoints`
 //!   and `debug`, static breakpoints, `after_seconds`, webhooks, feedback keys, commands other than
 //!   `resume`. Left out, and 404: stateless runs, thread streams, crons, the store. There are no
-//!   subgraphs, so `stream_subgraphs` changes nothing.
+//!   subgraphs, so `stream_subgraphs` changes nothing, and a search's `extract` extracts nothing.
 //! - Replays are in order and without repeats. The real server repeats parts where a replay meets
 //!   the live stream. Ids have the resolution of a millisecond and may repeat, as there.
 //! - There are limits that the real server has not: see the constants. A run too many is refused

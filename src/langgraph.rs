@@ -4,7 +4,9 @@
 //! Both servers are understood (`langgraph-api` 0.16 for Python, 2.0 for JavaScript), and the
 //! newer streaming protocol's envelope where a join delivers it under a legacy name.
 
+mod approval;
 mod block;
+mod config;
 mod event;
 mod message;
 mod origin;
@@ -18,11 +20,16 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+pub use approval::{Approval, ApprovalForm, ApprovalRequest, Decision};
 pub use block::{Block, Media, Reasoning, Source};
+pub use config::{ConfigChoice, ConfigField, ConfigKind};
 pub use event::{ModelEvent, ProtocolEvent};
-pub use message::{CallChunk, Kind, Message, WholeCall};
+pub use message::{CallChunk, Finish, Kind, Message, WholeCall};
 pub use origin::{Mutes, Origin};
-pub use record::{Assistant, InputKeys, RunRecord, RunStatus, ServerInfo, ServerKind};
+pub use record::{
+    Assistant, InputKeys, RunRecord, RunStatus, ServerInfo, ServerKind, ThreadRecord, ThreadStatus,
+    headline,
+};
 pub use replay::Replay;
 pub use request::{RunRequest, Start};
 pub use thread::ThreadState;

@@ -19,7 +19,7 @@ mod weight;
 
 use std::sync::Arc;
 
-pub use crate::langgraph::RunError;
+pub use crate::langgraph::{ApprovalForm, Decision, Finish, RunError};
 pub use commit::{langgraph_call_id, snapshots, snapshots_for_anyone};
 pub use interrupt::{Action, Ask, Interrupt, is_breakpoint};
 pub use message::{Call, Content, ContentPart, Message, Role};
@@ -157,6 +157,15 @@ pub enum RunEvent {
     StateDelta(Patch),
     /// The conversation, whole.
     Messages(Arc<[Message]>),
+    /// What one call of a model has cost so far.
+    Spent {
+        /// The message that it makes.
+        message_id: Id,
+        /// The cost of this call alone.
+        usage: Usage,
+        /// The subagent whose model it is.
+        agent: Option<Id>,
+    },
     /// A subgraph begins to speak.
     SubagentStarted(Subagent),
     /// A subgraph is through.
@@ -202,6 +211,8 @@ pub enum Outcome {
     Finished {
         /// Calls that wait for the client to answer them.
         pending_calls: Vec<Id>,
+        /// Why its model stopped the last time.
+        finish: Finish,
     },
     /// It waits for a person.
     Interrupted(Vec<Interrupt>),

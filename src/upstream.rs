@@ -5,6 +5,7 @@
 //! while and lasts as long as the run.
 
 mod error;
+mod thread;
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,12 +18,11 @@ use reqwest::header::{
 };
 use reqwest::{Method, RequestBuilder, Response, Url};
 use serde::Serialize;
-use serde_json::value::RawValue;
 
 pub use error::{Error, MAX_DETAIL_CHARS};
+pub use thread::{MAX_THREAD_PAGE, ThreadSearch};
 
-use crate::json;
-use crate::langgraph::{Assistant, InputKeys, RunError, RunRecord, RunRequest, ServerInfo};
+use crate::langgraph::{Assistant, ConfigField, InputKeys, RunRecord, RunRequest, ServerInfo};
 use crate::sse;
 
 /// How long the upstream may take to accept a connection: enough for a slow network, and what a
@@ -139,32 +139,6 @@ struct AssistantSearch<'a> {
     graph_id: Option<&'a str>,
     limit: usize,
     offset: usize,
-}
-
-/// The body of `POST /threads/{id}/history`.
-#[derive(Serialize)]
-struct HistorySearch<'a> {
-    limit: usize,
-    metadata: RunMetadata<'a>,
-}
-
-#[derive(Serialize)]
-struct RunMetadata<'a> {
-    run_id: &'a str,
-}
-
-/// The body of `POST /threads`.
-#[derive(Serialize)]
-struct NewThread<'a> {
-    thread_id: &'a str,
-    if_exists: &'static str,
-    metadata: ThreadMetadata<'a>,
-}
-
-/// What lets another replica tell the client's name of the thread.
-#[derive(Serialize)]
-struct ThreadMetadata<'a> {
-    threadway_thread_id: &'a str,
 }
 
 // === impl Client ===
@@ -299,6 +273,17 @@ impl Client {
         Ok(InputKeys::parse(&body))
     }
 
+    /// What a person can choose of the configuration of an assistant, named by its id.
+    ///
+    /// The JavaScript server fails with 500 for every graph whose schema is no zod object, unless
+    /// the package `typescript` is installed beside it (langgraph-api 2.0.0).
+    pub async fn config_fields(&self, assistant_id: &str) -> Result<Vec<ConfigField>, Error> {
+        let (one, schemas) =
+            (["assistants", assistant_id], ["assistants", assistant_id, "schemas"]);
+        let (assistant, schemas) = tokio::try_join!(self.get(&one), self.get(&schemas))?;
+        Ok(ConfigField::list(&schemas, &assistant))
+    }
+
     /// What the server says of itself.
     pub async fn info(&self) -> Result<ServerInfo, Error> {
         let body = self.get(&["info"]).await?;
@@ -309,71 +294,6 @@ impl Client {
     pub async fn probe(&self) -> Result<(), Error> {
         self.get(&["ok"]).await?;
         Ok(())
-    }
-
-    /// Why the last run of a thread failed, where the server keeps it: only the Python one does.
-    pub async fn thread_error(&self, thread_id: &str) -> Result<Option<RunError>, Error> {
-        let body = self.get(&["threads", thread_id]).await?;
-        let members: json::Members<'_> = serde_json::from_str(&body).unwrap_or_default();
-        let error = members.get("error").filter(|error| error.get() != "null");
-        Ok(error.map(|error| RunError::parse(error.get())))
-    }
-
-    /// The thread's newest state as the server sends it; `None` for a thread that is not there.
-    pub async fn thread_state(&self, thread_id: &str) -> Result<Option<String>, Error> {
-        match self.get(&["threads", thread_id, "state"]).await {
-            Ok(body) => Ok(Some(one_line(body))),
-            Err(Error::Status { code: 404, .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// The last state that a run has made, as the server sends it.
-    pub async fn last_state_of(
-        &self,
-        thread_id: &str,
-        run_id: &str,
-    ) -> Result<Option<String>, Error> {
-        let search = HistorySearch { limit: 1, metadata: RunMetadata { run_id } };
-        let post = self.request(Method::POST, &["threads", thread_id, "history"]);
-        let body = answer(with_json(post, &search)).await?;
-        let states: Vec<&RawValue> = serde_json::from_str(&body)
-            .map_err(|_| Error::NotUnderstood { what: "a list of states" })?;
-        Ok(states.first().map(|state| one_line(state.get().to_owned())))
-    }
-
-    /// Creates a thread, if it is not there, that remembers the client's name for it.
-    pub async fn create_thread(
-        &self,
-        thread_id: &str,
-        client_thread_id: &str,
-    ) -> Result<(), Error> {
-        let thread = NewThread {
-            thread_id,
-            if_exists: "do_nothing",
-            metadata: ThreadMetadata { threadway_thread_id: client_thread_id },
-        };
-        let request = self.request(Method::POST, &["threads"]);
-        answer(with_json(request, &thread)).await?;
-        Ok(())
-    }
-
-    /// A page of the thread's states as the server sends it, newest first, from the one before
-    /// `before` on.
-    pub async fn history_page(
-        &self,
-        thread_id: &str,
-        before: Option<&str>,
-        limit: usize,
-    ) -> Result<String, Error> {
-        // As a GET: in a POST's body the Python server wants `before` as an object, and the
-        // JavaScript one as a string (langgraph-api 0.16.7 and 2.0.0).
-        let mut url = self.url(&["threads", thread_id, "history"]);
-        url.query_pairs_mut().append_pair("limit", &limit.to_string());
-        if let Some(before) = before {
-            url.query_pairs_mut().append_pair("before", before);
-        }
-        answer(self.http.get(url)).await
     }
 
     async fn get(&self, path: &[&str]) -> Result<String, Error> {
@@ -415,23 +335,17 @@ async fn streamed(request: RequestBuilder) -> Result<RunStream, Error> {
 
 /// Reads one bounded answer to its end.
 async fn answer(request: RequestBuilder) -> Result<String, Error> {
-    let sent = request.timeout(ANSWER_TIMEOUT).send().await;
-    let mut response = successful(sent.map_err(|e| failure(&e, ANSWER_TIMEOUT))?).await?;
+    let mut response = answered(request).await?;
     let mut body = Vec::new();
     read(&mut response, MAX_ANSWER_BYTES, &mut body).await?;
     Ok(String::from_utf8(body)
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
-/// The JavaScript server prints over many lines, and what is kept of a state goes out in frames
-/// and documents of one line.
-fn one_line(body: String) -> String {
-    if !body.contains('\n') {
-        return body;
-    }
-    let mut line = String::with_capacity(body.len());
-    json::compact(&body, &mut line);
-    line
+/// The head of an answer, where what was asked is done by then. Dropped, its body is not read.
+async fn answered(request: RequestBuilder) -> Result<Response, Error> {
+    let sent = request.timeout(ANSWER_TIMEOUT).send().await;
+    successful(sent.map_err(|e| failure(&e, ANSWER_TIMEOUT))?).await
 }
 
 /// The response, if the server does what was asked; else what it says instead.
@@ -590,13 +504,6 @@ mod tests {
             let headers = HeaderMap::from_iter([(name, value.parse().unwrap())]);
             assert_eq!(run_id(&headers).as_deref(), expected, "{value}");
         }
-    }
-
-    #[test]
-    fn a_state_that_is_printed_over_many_lines_becomes_one() {
-        let printed = "{\n  \"a\": [\n    1,\n    \"b \\n c\"\n  ]\n}";
-        assert_eq!(one_line(printed.to_owned()), r#"{"a":[1,"b \n c"]}"#);
-        assert_eq!(one_line("{\"a\": 1}".to_owned()), "{\"a\": 1}");
     }
 
     #[test]

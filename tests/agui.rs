@@ -479,7 +479,10 @@ fn projected(event: &RunEvent, version: Version) -> Value {
 #[test]
 fn an_older_client_gets_what_it_can_take() {
     let ended = |outcome| RunEvent::Ended { outcome, usage: Vec::new() };
-    let finished = ended(run::Outcome::Finished { pending_calls: vec![Id::from("c")] });
+    let finished = ended(run::Outcome::Finished {
+        pending_calls: vec![Id::from("c")],
+        finish: run::Finish::Done,
+    });
     let new = projected(&finished, Version::V1);
     assert_eq!(new["outcome"], json!({"type": "success", "pendingToolCallIds": ["c"]}));
     assert!(projected(&finished, Version::Legacy).get("outcome").is_none());

@@ -374,6 +374,18 @@ async fn a_thread_is_made_found_changed_and_deleted() {
     let changed = served.ok(Method::PATCH, &path, &json!({"metadata": {"b": 2}})).await;
     assert_eq!(changed["metadata"], json!({"a": 1, "b": 2}));
     assert_eq!(served.get(&path).await, changed);
+    // What is nested is not merged, and a null is kept.
+    let nested = json!({"metadata": {"a": {"x": 1}, "gone": null}});
+    served.ok(Method::PATCH, &path, &nested).await;
+    let nested = json!({"metadata": {"a": {"y": 2}}});
+    let nested = served.ok(Method::PATCH, &path, &nested).await;
+    assert_eq!(nested["metadata"], json!({"a": {"y": 2}, "b": 2, "gone": null}));
+    let url = format!("http://{}{path}", served.address);
+    let minimal = served.http.patch(url).header("prefer", "return=minimal");
+    let minimal = minimal.body(r#"{"metadata":{"a":1}}"#).send().await.unwrap();
+    assert_eq!(minimal.status(), 204);
+    let changed = served.get(&path).await;
+    assert_eq!(changed["metadata"], json!({"a": 1, "b": 2, "gone": null}));
     assert_eq!(served.get(&format!("{path}/state")).await["values"], json!({}));
     assert_eq!(served.get(&format!("{path}/state")).await["checkpoint"], Value::Null);
     assert_eq!(served.get(&format!("{path}/history")).await, json!([]));
@@ -386,6 +398,13 @@ async fn a_thread_is_made_found_changed_and_deleted() {
         (json!({"ids": [other["thread_id"]]}), json!([other])),
         (json!({"status": "busy"}), json!([])),
         (json!({"limit": 1, "offset": 1}), json!([changed])),
+        (json!({"sort_by": "thread_id", "sort_order": "desc"}), json!([changed, other])),
+        (json!({"sort_by": "updated_at", "sort_order": "asc"}), json!([changed, other])),
+        (json!({"sort_by": "updated_at"}), json!([other, changed])),
+        (
+            json!({"metadata": {"b": 2}, "select": ["thread_id", "metadata", "interrupts"]}),
+            json!([{"thread_id": THREAD, "metadata": {"a": 1, "b": 2, "gone": null}}]),
+        ),
     ] {
         assert_eq!(served.post("/threads/search", search.clone()).await, expected, "{search}");
     }
@@ -402,6 +421,8 @@ async fn a_thread_is_made_found_changed_and_deleted() {
     ] {
         assert_eq!(served.refused(method, path, Value::Null).await, gone, "{path}");
     }
+    let change = served.refused(Method::PATCH, &path, json!({"metadata": {}})).await;
+    assert_eq!(change, (404, "Not Found".to_owned()));
 }
 
 #[tokio::test]
@@ -418,6 +439,11 @@ async fn what_is_wrong_with_a_request_is_told_as_the_real_server_does() {
         ("/threads", json!({"thread_id": THREAD}), 409, "already exists"),
         ("/threads", json!({"thread_id": "x"}), 422, "Invalid thread ID: must be a UUID"),
         ("/threads", json!({"thread_id": 3}), 422, "invalid type"),
+        ("/threads/search", json!({"limit": 0}), 422, "limit"),
+        ("/threads/search", json!({"limit": 1001}), 422, "limit"),
+        ("/threads/search", json!({"offset": -1}), 422, "invalid value"),
+        ("/threads/search", json!({"sort_by": "x"}), 422, "unknown variant"),
+        ("/threads/search", json!({"select": ["x"]}), 422, "unknown variant"),
         ("/threads/x/runs", run(json!({})), 422, "Invalid thread ID: must be a UUID"),
         (&nowhere, run(json!({})), 404, "Thread or assistant not found."),
         (&runs, json!({"input": {}}), 422, "assistant_id"),

@@ -126,10 +126,23 @@ def check_threads() -> None:
         raise AssertionError("a thread was made twice")
     except ConflictError:
         pass
-    client.threads.update(thread_id, metadata={"b": thread_id})
-    assert client.threads.get(thread_id)["metadata"] == {"a": 1, "b": thread_id}
+    client.threads.update(thread_id, metadata={"b": thread_id, "c": {"x": 1}})
+    assert client.threads.update(thread_id, metadata={"c": {"y": None}}, return_minimal=True) is None
+    changed = client.threads.get(thread_id)
+    assert changed["metadata"] == {"a": 1, "b": thread_id, "c": {"y": None}}
+    assert changed["updated_at"] > changed["state_updated_at"]
     [found] = client.threads.search(metadata={"b": thread_id})
     assert found["thread_id"] == thread_id
+    [found] = client.threads.search(metadata={"b": thread_id}, select=["thread_id", "metadata", "interrupts"],
+                                    sort_by="updated_at", sort_order="desc")
+    assert found == {"thread_id": thread_id, "metadata": changed["metadata"]}, found
+    later = client.threads.create(metadata={"b": thread_id})["thread_id"]
+    for asked, expected in (({}, [later, thread_id]), ({"sort_order": "asc"}, [thread_id, later])):
+        found = client.threads.search(metadata={"b": thread_id}, sort_by="updated_at", **asked)
+        assert [thread["thread_id"] for thread in found] == expected
+    client.threads.update(thread_id, metadata={})
+    assert client.threads.search(metadata={"b": thread_id})[0]["thread_id"] == thread_id, "not the last changed first"
+    client.threads.delete(later)
     assert client.threads.get_state(thread_id)["values"] == {}
     assert client.threads.get_history(thread_id) == []
     client.threads.delete(thread_id)

@@ -10,6 +10,7 @@ use super::{
     TokenUsage,
 };
 use crate::json::{self, Json, ObjectWriter, Text};
+use crate::langgraph::ApprovalForm;
 use crate::run::{self, Ask, RunEvent};
 
 /// The client that a stream is for.
@@ -182,6 +183,8 @@ impl Projector {
             }
             RunEvent::StateSnapshot(snapshot) => emit(&Event::StateSnapshot { snapshot }),
             RunEvent::StateDelta(patch) => emit(&Event::StateDelta { delta: patch.operations() }),
+            // The end of the run tells the sums.
+            RunEvent::Spent { .. } => {}
             RunEvent::SubagentStarted(subagent) => emit(&Event::SubagentStarted {
                 subagent_run_id: &subagent.id,
                 name: &subagent.name,
@@ -271,9 +274,11 @@ impl Projector {
             (run::Outcome::AtRest { .. }, Version::V1) => {
                 Some(Outcome::Success { pending_tool_call_ids: Vec::new() })
             }
-            (run::Outcome::Finished { pending_calls }, Version::V1) => Some(Outcome::Success {
-                pending_tool_call_ids: pending_calls.iter().map(|id| &**id).collect(),
-            }),
+            (run::Outcome::Finished { pending_calls, finish: _ }, Version::V1) => {
+                Some(Outcome::Success {
+                    pending_tool_call_ids: pending_calls.iter().map(|id| &**id).collect(),
+                })
+            }
             (run::Outcome::Interrupted(interrupts), _) => Some(Outcome::Interrupt {
                 interrupts: interrupts.iter().flat_map(project_interrupt).collect(),
             }),
@@ -317,6 +322,7 @@ impl Held {
             | RunEvent::StateSnapshot(_)
             | RunEvent::StateDelta(_)
             | RunEvent::Messages(_)
+            | RunEvent::Spent { .. }
             | RunEvent::SubagentStarted(_)
             | RunEvent::SubagentFinished { .. }
             | RunEvent::Custom { .. }
@@ -374,13 +380,13 @@ fn token_usage(usage: &run::Usage) -> TokenUsage<'_> {
 /// One interrupt of LangGraph's is one of AG-UI's, but for an approval, which is one per call.
 fn project_interrupt(interrupt: &run::Interrupt) -> Vec<Interrupt<'_>> {
     match &interrupt.ask {
-        Ask::Approval(actions) if actions.len() == 1 => {
-            actions.iter().map(|action| project_action(&interrupt.id, action)).collect()
+        Ask::Approval { actions, form } if actions.len() == 1 => {
+            actions.iter().map(|action| project_action(&interrupt.id, action, *form)).collect()
         }
-        Ask::Approval(actions) => actions
+        Ask::Approval { actions, form } => actions
             .iter()
             .enumerate()
-            .map(|(at, action)| project_action(&format!("{}:{at}", interrupt.id), action))
+            .map(|(at, action)| project_action(&format!("{}:{at}", interrupt.id), action, *form))
             .collect(),
         Ask::Answer { value, schema } => {
             vec![project_answer(&interrupt.id, value, schema.as_ref())]
@@ -397,14 +403,15 @@ fn project_interrupt(interrupt: &run::Interrupt) -> Vec<Interrupt<'_>> {
     }
 }
 
-fn project_action<'a>(id: &str, action: &'a run::Action) -> Interrupt<'a> {
+fn project_action<'a>(id: &str, action: &'a run::Action, form: ApprovalForm) -> Interrupt<'a> {
     let decisions: Vec<_> = action.decisions.iter().map(|decision| &**decision).collect();
+    let schema = action.schema.clone();
     Interrupt {
         id: id.to_owned(),
         reason: Cow::Borrowed(if action.call_id.is_some() { "tool_call" } else { "confirmation" }),
         message: action.description.clone(),
         tool_call_id: action.call_id.as_deref().map(Cow::Borrowed),
-        response_schema: Some(decision_schema(&decisions, action.edit)),
+        response_schema: schema.or_else(|| Some(decision_schema(&decisions, form.edit_key()))),
         expires_at: None,
         metadata: Some(action_metadata(action, &decisions)),
     }

@@ -8,7 +8,9 @@ use super::input::{Input, InputMessage, Resume, ResumeStatus};
 use super::message;
 use super::project::Version;
 use crate::json::{self, Json, ObjectWriter};
-use crate::langgraph::{self, InputKeys, Kind, RunRequest, Start, ThreadState};
+use crate::langgraph::{
+    self, ApprovalForm, Decision, InputKeys, Kind, RunRequest, Start, ThreadState,
+};
 use crate::run::{self, Role};
 
 /// Where a graph may have a place for the tools and the context of its client. All that such a
@@ -276,7 +278,9 @@ fn answers(entries: &[Resume], thread: Option<&ThreadState<'_>>) -> Result<Start
         answered.push(id);
         let interrupt = open.iter().find(|interrupt| *interrupt.id == *id);
         let answer = match interrupt.map(|interrupt| &interrupt.ask) {
-            Some(run::Ask::Approval(actions)) => decisions(id, actions, entries, &open)?,
+            Some(run::Ask::Approval { actions, form }) => {
+                decisions(id, actions, *form, entries, &open)?
+            }
             Some(run::Ask::Answer { .. } | run::Ask::Breakpoint) | None => answer(entry),
         };
         answers = answers.raw(id, answer.get());
@@ -303,6 +307,7 @@ fn answer(entry: &Resume) -> Json {
 fn decisions(
     id: &str,
     actions: &[run::Action],
+    form: ApprovalForm,
     entries: &[Resume],
     open: &[run::Interrupt],
 ) -> Result<Json, TurnError> {
@@ -319,40 +324,35 @@ fn decisions(
         let (id, answered) = (id.to_owned(), found.len());
         return Err(TurnError::HalfAnswered { id, answered, expected });
     }
-    let decisions = found.into_iter().zip(actions).map(|(entry, action)| decision(entry, action));
-    let decisions: Vec<_> = decisions.collect::<Result<_, _>>()?;
-    let decisions = json::array(decisions.iter().map(|decision| decision.get()));
-    Ok(ObjectWriter::new().raw("decisions", decisions.get()).finish())
+    let found = found.into_iter().zip(actions);
+    let decisions = found.map(|(entry, action)| decision(entry, action, form));
+    Ok(form.answer(&decisions.collect::<Result<Vec<_>, _>>()?))
 }
 
 /// A decision: LangChain's own form, or AG-UI's `{approved, editedArgs?, reason?}`.
-fn decision(entry: &Resume, action: &run::Action) -> Result<Json, TurnError> {
-    let of = |kind| ObjectWriter::new().string("type", kind);
+fn decision(entry: &Resume, action: &run::Action, form: ApprovalForm) -> Result<Json, TurnError> {
+    let of = |decision| form.decision(&action.name, &decision);
     let none = || TurnError::NoDecision { id: entry.interrupt_id.clone() };
     let payload = match entry.status {
-        ResumeStatus::Cancelled => return Ok(of("reject").finish()),
+        ResumeStatus::Cancelled => return Ok(of(Decision::Reject { message: None })),
         ResumeStatus::Resolved => entry.payload.as_ref().ok_or_else(none)?,
     };
     let members = json::members(payload).unwrap_or_default();
     if members.get("type").is_some() {
         return Ok(payload.clone());
     }
-    let decision = match members.get("approved").unwrap_or(payload).get() {
+    match members.get("approved").unwrap_or(payload).get() {
         "true" => match members.get("editedArgs").filter(|args| args.get() != "null") {
             // "Approve-with-edits: full replacement."
-            Some(args) => {
-                let edited = ObjectWriter::new().text("name", &action.name).raw("args", args.get());
-                of("edit").raw(action.edit, edited.finish().get())
-            }
-            None => of("approve"),
+            Some(args) => Ok(of(Decision::Edit { args: Json::from(args) })),
+            None => Ok(of(Decision::Approve)),
         },
         "false" => {
-            let reason = members.text("message").or_else(|| members.text("reason"));
-            of("reject").optional("message", reason.as_ref())
+            let message = members.text("message").or_else(|| members.text("reason"));
+            Ok(of(Decision::Reject { message }))
         }
-        _ => return Err(none()),
-    };
-    Ok(decision.finish())
+        _ => Err(none()),
+    }
 }
 
 /// `forwardedProps.command.resume`, as CopilotKit's older hook sends it.

@@ -42,6 +42,21 @@ pub struct Message<'a> {
     status: Option<&'a RawValue>,
 }
 
+/// Where providers tell why their model stopped.
+const FINISH_REASONS: [&str; 4] = ["finish_reason", "stop_reason", "stopReason", "done_reason"];
+
+/// Why a model stopped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Finish {
+    /// It was through, or calls tools.
+    #[default]
+    Done,
+    /// It came to the limit of its tokens.
+    Length,
+    /// It, or a filter in front of it, would not answer.
+    Refused,
+}
+
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -196,10 +211,14 @@ impl<'a> Message<'a> {
         }
         let metadata = self.response_metadata.filter(|m| m.get() != "{}").and_then(json::members);
         metadata.is_some_and(|m| {
-            ["finish_reason", "stop_reason", "stopReason"]
-                .iter()
-                .any(|reason| m.get(reason).is_some_and(|r| r.get() != "null"))
+            FINISH_REASONS.iter().any(|reason| m.get(reason).is_some_and(|r| r.get() != "null"))
         })
+    }
+
+    /// Why the model stopped, where the provider tells.
+    pub fn finish(&self) -> Option<Finish> {
+        let metadata = self.response_metadata.filter(|m| m.get() != "{}").and_then(json::members);
+        Finish::of(&metadata?)
     }
 
     /// The tokens that the call has cost.
@@ -213,6 +232,32 @@ impl<'a> Message<'a> {
         let metadata = metadata.unwrap_or_default();
         let model = metadata.string("model_name").or_else(|| metadata.string("model"));
         (metadata.string("model_provider"), model)
+    }
+}
+
+// === impl Finish ===
+
+impl Finish {
+    /// Reads a provider's metadata: OpenAI's words, Anthropic's, Google's, Mistral's.
+    pub fn of(metadata: &json::Members<'_>) -> Option<Self> {
+        let reason = FINISH_REASONS.iter().find_map(|name| metadata.string(name))?;
+        Some(match reason.to_ascii_lowercase().as_str() {
+            "length"
+            | "max_tokens"
+            | "max_output_tokens"
+            | "model_length"
+            | "model_context_window_exceeded" => Self::Length,
+            "content_filter"
+            | "refusal"
+            | "safety"
+            | "recitation"
+            | "blocklist"
+            | "prohibited_content"
+            | "spii"
+            | "guardrail_intervened"
+            | "content_filtered" => Self::Refused,
+            _ => Self::Done,
+        })
     }
 }
 

@@ -28,6 +28,8 @@ pub struct RunRequest {
     checkpoint_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     config: Option<Json>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context: Option<Json>,
     metadata: Json,
     stream_mode: &'static [&'static str],
     stream_subgraphs: bool,
@@ -69,6 +71,7 @@ impl RunRequest {
             command,
             checkpoint_id: None,
             config: None,
+            context: None,
             metadata: ObjectWriter::new().string(CLIENT_RUN_ID, run_id).finish(),
             stream_mode: &STREAM_MODES_OF_ANY,
             stream_subgraphs: true,
@@ -100,5 +103,41 @@ impl RunRequest {
     pub fn with_config(mut self, config: Option<Json>) -> Self {
         self.config = config;
         self
+    }
+
+    /// With what a person has chosen of the assistant's configuration: an object of such fields.
+    ///
+    /// The Python server gives a graph each field both as `configurable` and as `context`, and
+    /// refuses a run that names both. The JavaScript one gives it each only as it came, and keeps
+    /// `configurable` for the thread's later runs: what is chosen has to be sent with each run.
+    #[must_use]
+    pub fn with_choices(mut self, chosen: &Json, server: Option<ServerKind>) -> Self {
+        self.config = Some(ObjectWriter::new().raw("configurable", chosen.get()).finish());
+        self.context = match server {
+            Some(ServerKind::JavaScript) => Some(chosen.clone()),
+            Some(ServerKind::Python) | None => None,
+        };
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json;
+
+    #[test]
+    fn what_is_chosen_reaches_the_graph_on_either_server() {
+        let sent = |server| {
+            let chosen = json::raw(r#"{"model":"deep"}"#.to_owned());
+            let request = RunRequest::new("agent", "r", Start::Continue);
+            let body = serde_json::to_value(request.with_choices(&chosen, server)).unwrap();
+            (body["config"].to_string(), body.get("context").map(ToString::to_string))
+        };
+        let config = r#"{"configurable":{"model":"deep"}}"#.to_owned();
+        assert_eq!(sent(None), (config.clone(), None));
+        assert_eq!(sent(Some(ServerKind::Python)), (config.clone(), None));
+        let context = Some(r#"{"model":"deep"}"#.to_owned());
+        assert_eq!(sent(Some(ServerKind::JavaScript)), (config, context));
     }
 }

@@ -148,6 +148,12 @@ impl Brackets {
         self.emit(RunEvent::CallResult { message_id, call_id, content, is_error, agent });
     }
 
+    /// What a model's call has cost so far.
+    pub(super) fn spent(&mut self, message_id: &Id, usage: Usage, agent: Option<&Id>) {
+        let (message_id, agent) = (Arc::clone(message_id), agent.cloned());
+        self.emit(RunEvent::Spent { message_id, usage, agent });
+    }
+
     // --- steps and subagents ---
 
     /// Starts a step; gives it a name that no open step of the agent has.

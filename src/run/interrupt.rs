@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::{Id, Message, View};
-use crate::json::{self, Json, Text, TextBuf};
-use crate::langgraph;
+use super::commit::call_id_of;
+use super::{Call, Id, Message, View};
+use crate::json::{Json, Text, TextBuf};
+use crate::langgraph::{self, Approval, ApprovalForm, ApprovalRequest};
 
 /// A question.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,9 +21,13 @@ pub struct Interrupt {
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// Whether tools may be called: the human-in-the-loop middleware's form, one for all the
-    /// calls of a turn.
-    Approval(Vec<Action>),
+    /// Whether tools may be called, as the human-in-the-loop middleware asks.
+    Approval {
+        /// The calls, at least one.
+        actions: Vec<Action>,
+        /// How the answer is to be spelled.
+        form: ApprovalForm,
+    },
     /// Anything else that a graph passes to `interrupt()`.
     Answer {
         /// What it passes.
@@ -47,8 +52,8 @@ pub struct Action {
     pub decisions: Vec<Id>,
     /// The call, where it could be told which it is.
     pub call_id: Option<Id>,
-    /// The member of an `edit` decision that holds the edited call.
-    pub edit: &'static str,
+    /// The schema of the decision, where the graph gives one.
+    pub schema: Option<Json>,
 }
 
 /// How the id of a static breakpoint ends: LangGraph gives it none.
@@ -69,23 +74,40 @@ impl Interrupt {
 
     /// An interrupt as LangGraph tells it.
     pub fn of_langgraph(interrupt: &langgraph::Interrupt<'_>) -> Self {
-        let value = interrupt.value.unwrap_or(RawValue::NULL);
-        let ask = approval(value).unwrap_or_else(|| Ask::Answer {
-            value: Json::from(value),
-            schema: interrupt.response_schema.map(Json::from),
-        });
+        let ask = match Approval::parse(interrupt) {
+            Some(Approval { requests, form }) => {
+                Ask::Approval { actions: requests.into_iter().map(Action::from).collect(), form }
+            }
+            None => Ask::Answer {
+                value: Json::from(interrupt.value.unwrap_or(RawValue::NULL)),
+                schema: interrupt.response_schema.map(Json::from),
+            },
+        };
         Self { id: Id::from(&*interrupt.id), ask }
     }
 
-    /// Finds the calls that wait for approval: those without an answer, by name and arguments.
+    /// Finds the calls that wait for approval: those without an answer, by name and arguments
+    /// where the graph does not name them.
     pub(super) fn find_calls(&mut self, view: &View) {
-        let Ask::Approval(actions) = &mut self.ask else { return };
+        let Ask::Approval { actions, .. } = &mut self.ask else { return };
+        let named = actions.iter_mut().filter_map(|action| action.call_id.as_mut());
+        for call_id in named {
+            let of_message = |message: &Message| {
+                let is_meant = |call: &&Call| {
+                    call_id_of(&call.id, &message.id) == &**call_id && !view.is_answered(&call.id)
+                };
+                message.calls.iter().find(is_meant).map(|call| Arc::clone(&call.id))
+            };
+            if let Some(wire) = view.messages().iter().rev().find_map(of_message) {
+                *call_id = wire;
+            }
+        }
         let waits = |message: &&Message| {
             message.agent.is_none() && message.calls.iter().any(|c| !view.is_answered(&c.id))
         };
         let Some(message) = view.messages().iter().rev().find(waits) else { return };
         let mut calls: Vec<_> = message.calls.iter().collect();
-        for action in actions {
+        for action in actions.iter_mut().filter(|action| action.call_id.is_none()) {
             let args = Text::new(action.args.get());
             let found = calls.iter().position(|call| {
                 TextBuf::from(&action.name).same(&Text::new(&call.name)) && call.has_args(&args)
@@ -95,64 +117,18 @@ impl Interrupt {
     }
 }
 
-/// How the human-in-the-loop middleware spells its form, and the edit of a call in its answer.
-struct Spelling {
-    requests: &'static str,
-    configs: &'static str,
-    name: &'static str,
-    decisions: &'static str,
-    edit: &'static str,
-}
+// === impl Action ===
 
-/// LangChain's for Python, and the one for JavaScript (langchain 1.4.7 and 1.5.14).
-const SPELLINGS: [Spelling; 2] = [
-    Spelling {
-        requests: "action_requests",
-        configs: "review_configs",
-        name: "action_name",
-        decisions: "allowed_decisions",
-        edit: "edited_action",
-    },
-    Spelling {
-        requests: "actionRequests",
-        configs: "reviewConfigs",
-        name: "actionName",
-        decisions: "allowedDecisions",
-        edit: "editedAction",
-    },
-];
-
-/// `{"action_requests": [{name, args, description}], "review_configs": [{action_name,
-/// allowed_decisions}]}`, the configs in the order of the requests or by name.
-fn approval(value: &RawValue) -> Option<Ask> {
-    let members = json::members(value)?;
-    SPELLINGS.iter().find_map(|spelling| spelled_approval(&members, spelling))
-}
-
-fn spelled_approval(members: &json::Members<'_>, spelling: &Spelling) -> Option<Ask> {
-    let requests = json::items(members.get(spelling.requests)?)?;
-    let configs = members.get(spelling.configs).and_then(json::items).unwrap_or_default();
-    let configs: Vec<_> = configs.into_iter().filter_map(json::members).collect();
-    let decisions = |name: &str| {
-        let named =
-            |config: &&json::Members<'_>| config.string(spelling.name).is_some_and(|n| n == name);
-        let allowed = configs.iter().find(named).and_then(|config| config.get(spelling.decisions));
-        let allowed = allowed.and_then(json::items).unwrap_or_default();
-        allowed.into_iter().filter_map(json::string).map(|d| Id::from(&*d)).collect()
-    };
-    let action = |request: &RawValue| {
-        let members = json::members(request)?;
-        let name = members.text("name").or_else(|| members.text("action"))?;
-        let args = members.get("args").or_else(|| members.get("arguments"));
-        Some(Action {
-            decisions: decisions(&name.decode()),
+impl From<ApprovalRequest> for Action {
+    fn from(request: ApprovalRequest) -> Self {
+        let ApprovalRequest { name, args, description, decisions, call_id, schema } = request;
+        Self {
             name,
-            args: args.map_or_else(|| json::raw("{}".to_owned()), Json::from),
-            description: members.text("description"),
-            call_id: None,
-            edit: spelling.edit,
-        })
-    };
-    let actions: Option<Vec<_>> = requests.into_iter().map(action).collect();
-    actions.filter(|actions| !actions.is_empty()).map(Ask::Approval)
+            args,
+            description,
+            decisions: decisions.iter().map(|decision| Id::from(&**decision)).collect(),
+            call_id: call_id.as_deref().map(Id::from),
+            schema,
+        }
+    }
 }

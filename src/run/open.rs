@@ -29,6 +29,7 @@ impl Open {
             | RunEvent::StateSnapshot(_)
             | RunEvent::StateDelta(_)
             | RunEvent::Messages(_)
+            | RunEvent::Spent { .. }
             | RunEvent::Custom { .. } => {}
             RunEvent::TextStarted { message_id, .. } => self.texts.push(Arc::clone(message_id)),
             RunEvent::TextEnded { message_id } => close(&mut self.texts, message_id),

@@ -27,7 +27,7 @@ use super::message;
 use super::speech::{Source, Speech};
 use super::steps::Steps;
 use super::usage::Ledger;
-use super::{Id, Interrupt, Outcome, RunEvent, View};
+use super::{Finish, Id, Interrupt, Outcome, RunEvent, View};
 use crate::json;
 use crate::langgraph::{self, Body, Origin, Part, RunError, ThreadState, Values};
 
@@ -50,6 +50,8 @@ pub struct Translator {
     interrupts: Vec<Interrupt>,
     is_at_breakpoint: bool,
     error: Option<RunError>,
+    /// Why the run's own model stopped the last time.
+    finish: Finish,
     /// The origin of the last token, and the bytes that it was read from.
     origin: CachedOrigin,
     /// By message id, from `messages/metadata`.
@@ -148,6 +150,7 @@ impl Translator {
             interrupts: Vec::new(),
             is_at_breakpoint: false,
             error: None,
+            finish: Finish::default(),
             origin: CachedOrigin::default(),
             origins: HashMap::new(),
             aliases: HashMap::new(),
@@ -438,8 +441,15 @@ impl Translator {
                 let view = self.view();
                 let pending = |id: &&Id| view.call(id).is_some() && !view.is_answered(id);
                 let pending_calls = self.announced.iter().filter(pending).cloned().collect();
-                Outcome::Finished { pending_calls }
+                Outcome::Finished { pending_calls, finish: self.finish }
             }
+        }
+    }
+
+    /// What a subagent's model does is its caller's affair.
+    fn note_finish(&mut self, finish: Option<Finish>, agent: Option<&Id>) {
+        if let (Some(finish), None) = (finish, agent) {
+            self.finish = finish;
         }
     }
 

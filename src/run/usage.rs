@@ -78,30 +78,47 @@ impl Usage {
 // === impl Ledger ===
 
 impl Ledger {
-    /// Adds what a chunk tells. Providers may tell the cost in pieces: LangChain sums them.
-    pub(super) fn add_chunk(&mut self, id: &Id, message: &Message<'_>, origin: Option<&Origin>) {
-        let Some(members) = message.usage() else { return };
-        self.entry(id, message, origin).add(&Usage::read(&members));
-    }
-
-    /// Takes what a whole message tells, which is the sum already.
-    pub(super) fn set_whole(&mut self, id: &Id, message: &Message<'_>, origin: Option<&Origin>) {
-        let Some(members) = message.usage() else { return };
+    /// Adds what a chunk tells; the message's cost, if it does. Providers may tell the cost in
+    /// pieces: LangChain sums them.
+    pub(super) fn add_chunk(
+        &mut self,
+        id: &Id,
+        message: &Message<'_>,
+        origin: Option<&Origin>,
+    ) -> Option<Usage> {
+        let members = message.usage()?;
         let entry = self.entry(id, message, origin);
-        let Usage { provider, model, .. } = std::mem::take(entry);
-        *entry = Usage { provider, model, ..Usage::read(&members) };
+        entry.add(&Usage::read(&members));
+        Some(entry.clone())
     }
 
-    /// Takes what the newer protocol tells at the end of a message.
+    /// Takes what a whole message tells, which is the sum already; its cost, if that is news.
+    pub(super) fn set_whole(
+        &mut self,
+        id: &Id,
+        message: &Message<'_>,
+        origin: Option<&Origin>,
+    ) -> Option<Usage> {
+        let members = message.usage()?;
+        let entry = self.entry(id, message, origin);
+        let before = std::mem::take(entry);
+        let (provider, model) = (before.provider.clone(), before.model.clone());
+        *entry = Usage { provider, model, ..Usage::read(&members) };
+        (*entry != before).then(|| entry.clone())
+    }
+
+    /// Takes what the newer protocol tells at the end of a message, which is its cost.
     pub(super) fn set_finish(
         &mut self,
         id: &Id,
         usage: &Members<'_>,
         metadata: Option<&Members<'_>>,
-    ) {
+    ) -> Usage {
         let name = |key| metadata?.string(key).map(|name| Id::from(&*name));
         let (provider, model) = (name("model_provider"), name("model_name"));
-        *self.slot(id) = Usage { provider, model, ..Usage::read(usage) };
+        let usage = Usage { provider, model, ..Usage::read(usage) };
+        self.slot(id).clone_from(&usage);
+        usage
     }
 
     /// Takes a message off the bill, for good.

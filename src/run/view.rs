@@ -121,6 +121,7 @@ impl View {
             | RunEvent::CallEnded { .. }
             | RunEvent::StepStarted { .. }
             | RunEvent::StepFinished { .. }
+            | RunEvent::Spent { .. }
             | RunEvent::SubagentStarted(_)
             | RunEvent::SubagentFinished { .. }
             | RunEvent::Custom { .. }

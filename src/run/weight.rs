@@ -36,6 +36,7 @@ impl RunEvent {
             | Self::ReasoningEnded { .. }
             | Self::CallStarted { .. }
             | Self::CallEnded { .. }
+            | Self::Spent { .. }
             | Self::SubagentStarted(_)
             | Self::SubagentFinished { .. } => 0,
         }
@@ -47,7 +48,7 @@ impl RunEvent {
 impl Outcome {
     fn weight(&self) -> usize {
         match self {
-            Self::Finished { pending_calls } => pending_calls.len() * FRAME_BYTES,
+            Self::Finished { pending_calls, finish: _ } => pending_calls.len() * FRAME_BYTES,
             Self::Interrupted(questions) => questions.iter().map(Interrupt::weight).sum(),
             Self::Cancelled | Self::AtRest { error: None } => 0,
             Self::AtRest { error: Some(error) } => error.code.len() + error.message.len(),
@@ -62,7 +63,7 @@ impl Interrupt {
     fn weight(&self) -> usize {
         FRAME_BYTES
             + match &self.ask {
-                Ask::Approval(actions) => {
+                Ask::Approval { actions, .. } => {
                     actions.iter().map(|action| FRAME_BYTES + action.args.get().len()).sum()
                 }
                 Ask::Answer { value, .. } => value.get().len(),

@@ -412,3 +412,18 @@ export const flood = new StateGraph(Flood)
   })
   .addEdge(START, "flood")
   .compile();
+
+// ---------------------------------------------------------------- what a person can choose
+const Configured = z.object({
+  model: z.enum(["fast", "deep"]).default("fast").describe("Which model answers."),
+  verbose: z.boolean().default(false).describe("Whether it says more."),
+  limit: z.number().optional(),
+});
+
+export const configured = new StateGraph(MessagesAnnotation, Configured)
+  .addNode("tell", (_, { context }) => {
+    const { model = "fast", verbose = false } = context ?? {};
+    return { messages: [new AIMessage(`${model}${verbose ? ", verbosely" : ""}`)] };
+  })
+  .addEdge(START, "tell")
+  .compile();

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import operator
-from typing import Annotated, Any, AsyncIterator, Iterator
+from typing import Annotated, Any, AsyncIterator, Iterator, Literal
 
 from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware, TodoListMiddleware, ToolErrorMiddleware
@@ -21,7 +21,9 @@ from langchain_core.tools import tool
 from langgraph.config import get_stream_writer
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.message import add_messages
+from langgraph.runtime import Runtime
 from langgraph.types import interrupt
+from pydantic import Field
 from typing_extensions import TypedDict
 
 DEFAULTS: dict[str, Any] = {
@@ -585,3 +587,21 @@ _fl = StateGraph(FState)
 _fl.add_node("flood", _flood)
 _fl.add_edge(START, "flood")
 flood = _fl.compile()
+
+
+# ---------------------------------------------------------------- what a person can choose
+class Configured(TypedDict, total=False):
+    model: Annotated[Literal["fast", "deep"], Field(default="fast", title="Model", description="Which model answers.")]
+    verbose: Annotated[bool, Field(default=False, description="Whether it says more.")]
+    limit: int
+
+
+def _tell_choice(state: MessagesState, runtime: Runtime[Configured]):
+    chosen = {"model": "fast", "verbose": False, **(runtime.context or {})}
+    return {"messages": [AIMessage(f"{chosen['model']}{', verbosely' if chosen['verbose'] else ''}")]}
+
+
+_cf = StateGraph(MessagesState, context_schema=Configured)
+_cf.add_node("tell", _tell_choice)
+_cf.add_edge(START, "tell")
+configured = _cf.compile()

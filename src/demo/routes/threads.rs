@@ -16,6 +16,9 @@ use crate::demo::thread::Thread;
 use crate::demo::wire::{self, Refusal, answer, page, uuid};
 use crate::demo::{MAX_BODY_BYTES, Server};
 
+/// The largest page of threads.
+const MAX_PAGE: usize = 1_000;
+
 #[derive(Debug, Deserialize)]
 struct New {
     #[serde(default)]
@@ -47,6 +50,46 @@ struct Search {
     limit: Option<usize>,
     #[serde(default)]
     offset: Option<usize>,
+    #[serde(default)]
+    sort_by: Option<SortBy>,
+    #[serde(default)]
+    sort_order: Option<SortOrder>,
+    #[serde(default)]
+    select: Option<Vec<Field>>,
+}
+
+/// What found threads can be sorted by.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum SortBy {
+    ThreadId,
+    Status,
+    CreatedAt,
+    UpdatedAt,
+    StateUpdatedAt,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum SortOrder {
+    Asc,
+    Desc,
+}
+
+/// The members of a record that a search can be limited to. One that its thread has not is left
+/// out.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+enum Field {
+    ThreadId,
+    CreatedAt,
+    UpdatedAt,
+    StateUpdatedAt,
+    Metadata,
+    Config,
+    Status,
+    Values,
+    Interrupts,
 }
 
 #[derive(Debug, Deserialize)]
@@ -114,7 +157,11 @@ pub(super) async fn search(
     request: Request,
 ) -> Result<Response, Refusal> {
     let search: Search = wire::read(request).await?;
-    Ok(page(search.found(&server), search.offset.unwrap_or(0), search.limit.unwrap_or(10)))
+    let limit = search.limit.unwrap_or(10);
+    if !(1..=MAX_PAGE).contains(&limit) {
+        return Err(Refusal::invalid(format!("limit: {limit} is not within 1 and {MAX_PAGE}")));
+    }
+    Ok(page(search.found(&server), search.offset.unwrap_or(0), limit))
 }
 
 pub(super) async fn count(
@@ -139,16 +186,21 @@ pub(super) async fn change(
     request: Request,
 ) -> Result<Response, Refusal> {
     let id = uuid("thread", &thread)?;
+    let is_minimal = request.headers().get("prefer").is_some_and(|value| value == "return=minimal");
     let change: Change = wire::read(request).await?;
     let now = server.clock.now();
     let mut store = server.store();
-    let thread = store.thread_mut(id)?;
+    // The real server says so in fewer words than elsewhere.
+    let thread = store.thread_mut(id).map_err(|_| Refusal::not_found("Not Found"))?;
     let added = change.metadata.unwrap_or_default();
     if size(&thread.metadata) + size(&added) > MAX_BODY_BYTES {
         return Err(Refusal::invalid(format!("metadata of more than {MAX_BODY_BYTES} bytes")));
     }
     thread.metadata.extend(added);
     thread.updated_at = now;
+    if is_minimal {
+        return Ok(wire::empty(StatusCode::NO_CONTENT));
+    }
     Ok(answer(&thread.record()))
 }
 
@@ -274,7 +326,7 @@ fn past(
 // === impl Search ===
 
 impl Search {
-    /// The newest first, as the real server sorts unless it is told otherwise.
+    /// What is found, the last changed first unless it is told otherwise.
     fn found(&self, server: &Server) -> Vec<Value> {
         let store = server.store();
         let is_found = |thread: &&Thread| {
@@ -282,12 +334,52 @@ impl Search {
                 && self.status.as_deref().is_none_or(|status| status == thread.status())
         };
         let mut found: Vec<_> = store.threads().filter(is_found).collect();
-        found.sort_by(|a, b| b.created_at.cmp(&a.created_at).then(b.id.cmp(&a.id)));
+        found.sort_by(|a, b| {
+            let order = match self.sort_by.unwrap_or(SortBy::UpdatedAt) {
+                SortBy::ThreadId => a.id.cmp(&b.id),
+                SortBy::Status => a.status().cmp(b.status()),
+                SortBy::CreatedAt => a.created_at.cmp(&b.created_at),
+                SortBy::UpdatedAt => a.updated_at.cmp(&b.updated_at),
+                SortBy::StateUpdatedAt => a.state_updated_at.cmp(&b.state_updated_at),
+            };
+            match self.sort_order.unwrap_or(SortOrder::Desc) {
+                SortOrder::Asc => order.then(a.id.cmp(&b.id)),
+                SortOrder::Desc => order.reverse().then(b.id.cmp(&a.id)),
+            }
+        });
         let records = found.into_iter().map(Thread::record);
         let has = |record: &Value| {
             contains(&record["metadata"], self.metadata.as_ref())
                 && contains(&record["values"], self.values.as_ref())
         };
-        records.filter(has).collect()
+        records.filter(has).map(|record| self.selected(record)).collect()
+    }
+
+    /// The members of a record that were asked for.
+    fn selected(&self, mut record: Value) -> Value {
+        if let (Some(select), Some(members)) = (&self.select, record.as_object_mut())
+            && !select.is_empty()
+        {
+            members.retain(|name, _| select.iter().any(|field| field.name() == name));
+        }
+        record
+    }
+}
+
+// === impl Field ===
+
+impl Field {
+    fn name(self) -> &'static str {
+        match self {
+            Self::ThreadId => "thread_id",
+            Self::CreatedAt => "created_at",
+            Self::UpdatedAt => "updated_at",
+            Self::StateUpdatedAt => "state_updated_at",
+            Self::Metadata => "metadata",
+            Self::Config => "config",
+            Self::Status => "status",
+            Self::Values => "values",
+            Self::Interrupts => "interrupts",
+        }
     }
 }

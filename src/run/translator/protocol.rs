@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::Translator;
 use crate::langgraph::{self, Origin, ProtocolEvent};
-use crate::run::Id;
 use crate::run::speech::Source;
+use crate::run::{Finish, Id};
 
 impl Translator {
     pub(super) fn on_protocol(&mut self, namespace: &str, event: &ProtocolEvent<'_>) {
@@ -64,8 +64,10 @@ impl Translator {
             ProtocolEvent::Call(chunk) => self.on_call_chunk(id, chunk, agent, origin),
             ProtocolEvent::MessageFinish { usage, metadata } => {
                 if let Some(usage) = usage {
-                    self.ledger.set_finish(id, usage, metadata.as_ref());
+                    let usage = self.ledger.set_finish(id, usage, metadata.as_ref());
+                    self.out.spent(id, usage, agent);
                 }
+                self.note_finish(metadata.as_ref().and_then(Finish::of), agent);
                 self.close_message(id);
             }
             ProtocolEvent::MessageStart { .. } | ProtocolEvent::Repeat => {}

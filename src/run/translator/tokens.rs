@@ -59,7 +59,10 @@ impl Translator {
                 self.on_call_chunk(&id, &chunk, agent.as_ref(), origin);
             }
         }
-        self.ledger.add_chunk(&id, message, Some(origin));
+        if let Some(usage) = self.ledger.add_chunk(&id, message, Some(origin)) {
+            self.out.spent(&id, usage, agent.as_ref());
+        }
+        self.note_finish(message.finish(), agent.as_ref());
         if message.is_last() {
             self.close_message(&id);
         }

@@ -56,7 +56,11 @@ impl Translator {
         }
         // What the client held before this run was paid for before this run.
         if !was_held {
-            self.ledger.set_whole(id, source, origin.map(|origin| &**origin));
+            let usage = self.ledger.set_whole(id, source, origin.map(|origin| &**origin));
+            if let Some(usage) = usage {
+                self.out.spent(id, usage, agent);
+            }
+            self.note_finish(source.finish(), agent);
         }
         self.close_message(id);
         if is_new && !was_held {
