@@ -182,9 +182,8 @@ for (const server of SERVERS) {
           });
           const { acp_always: remembered } = (await read(server, id)).thread.metadata;
           const decision = kind === "allow_always" ? "allow" : "reject";
-          const call = (name, args) => ({ name, args, decision });
-          const byName = (a, b) => (a.name < b.name ? -1 : 1);
-          assert.deepEqual(remembered.sort(byName), [call("delete_file", { path: "/tmp/x" }), call("send_email", { to: "a@example.com", body: "hi" })]);
+          const calls = remembered.map((call) => [call.name, JSON.parse(call.args), call.decision]).sort();
+          assert.deepEqual(calls, [["delete_file", { path: "/tmp/x" }, decision], ["send_email", { to: "a@example.com", body: "hi" }, decision]]);
           await withEditor(server, { agent }, async (editor) => {
             const session = await editor.load(id);
             assert.deepEqual(await session.prompt({}), { stopReason: "end_turn" });
@@ -301,6 +300,17 @@ for (const server of SERVERS) {
         assert.equal(interruptIds(state).length, 1);
       }));
   });
+
+  test(`a breakpoint is a permission to go on, ${server.name}`, { timeout: OPTIONS.timeout }, () =>
+    withEditor(server, { agent: "breakpoint" }, async (editor) => {
+      const [on, off] = [await editor.new(), await editor.new()];
+      on.permit("allow_once");
+      assert.deepEqual(await on.prompt("go"), { stopReason: "end_turn" });
+      assert.deepEqual((await read(server, on.id)).values.answers, ["prep", "fin"]);
+      off.permit("reject_once");
+      assert.deepEqual(await off.prompt("go"), { stopReason: "cancelled" });
+      assert.deepEqual((await read(server, off.id)).values.answers, ["prep"]);
+    }));
 
   // ---------------------------------------------------------------- cancel
   describe(`cancel, ${server.name}`, OPTIONS, () => {
@@ -568,6 +578,31 @@ assistant = "todos"
     });
   });
 
+  test(`the graph's own settings, ${server.name}`, { timeout: OPTIONS.timeout }, async () => {
+    const id = await withEditor(server, { agent: "configured" }, async (editor) => {
+      const session = await editor.new();
+      const option = (options, key) => options.find(({ id }) => id.endsWith(key));
+      const [model, verbose] = ["model", "verbose"].map((key) => option(session.opened.configOptions, key));
+      assert.deepEqual([model.type, model.currentValue, model.options.map(({ value }) => value)], ["select", "fast", ["fast", "deep"]]);
+      assert.deepEqual([verbose.type, verbose.currentValue], ["boolean", false]);
+      await session.prompt("which?");
+      const set = (configId, value) => editor.request("session/set_config_option", { sessionId: session.id, configId, ...value });
+      await set(model.id, { value: "deep" });
+      const { configOptions } = await set(verbose.id, { type: "boolean", value: true });
+      assert.deepEqual([option(configOptions, "model").currentValue, option(configOptions, "verbose").currentValue], ["deep", true]);
+      await session.prompt("which?");
+      assert.equal(session.text(), "fastdeep, verbosely");
+      return session.id;
+    });
+    await withEditor(server, { agent: "configured", capabilities: BARE }, async (editor) => {
+      const session = await editor.resume(id);
+      // A client without switches chooses between two.
+      assert.deepEqual(session.opened.configOptions.filter(({ type }) => type !== "select"), []);
+      await session.prompt("which?");
+      assert.equal(session.text(), "deep, verbosely");
+    });
+  });
+
   // ---------------------------------------------------------------- the server
   describe(`the end of the server, ${server.name}`, OPTIONS, () => {
     test("in mid-turn: an error that says so, and the next turn works when it is back", async () => {
@@ -662,7 +697,7 @@ describe("an editor's tools", { ...OPTIONS, skip: !PYTHON }, () => {
   test("other arguments, by a form", () =>
     withEditor(PYTHON, { agent: "guarded" }, async (editor) => {
       const session = await editor.new();
-      choose(session, /edit/i, { command: "pwd" });
+      choose(session, "edit", { command: "pwd" });
       assert.deepEqual(await session.prompt(calling(["execute", { command: "ls" }])), { stopReason: "end_turn" });
       const { messages } = (await read(PYTHON, session.id)).values;
       assert.deepEqual(messages.filter(({ type }) => type === "tool").map(({ content }) => content), ["$ pwd"]);
@@ -672,7 +707,7 @@ describe("an editor's tools", { ...OPTIONS, skip: !PYTHON }, () => {
   test("other arguments one by one, where calls are asked for one by one", () =>
     withEditor(PYTHON, { agent: "hitl_per_call" }, async (editor) => {
       const session = await editor.new();
-      choose(session, /edit/i, { to: "b@example.com", body: "hi" });
+      choose(session, "edit", { to: "b@example.com", body: "hi" });
       assert.deepEqual(await session.prompt({}), { stopReason: "end_turn" });
       assert.equal(output(session.calls.get("call_e")), "sent to b@example.com");
     }));
@@ -680,7 +715,7 @@ describe("an editor's tools", { ...OPTIONS, skip: !PYTHON }, () => {
   test("an answer in the tool's place, by a form", () =>
     withEditor(PYTHON, { agent: "guarded" }, async (editor) => {
       const session = await editor.new();
-      choose(session, /respond|answer|reply/i, "Do it yourself.");
+      choose(session, "respond", "Do it yourself.");
       assert.deepEqual(await session.prompt(calling(["execute", { command: "ls" }])), { stopReason: "end_turn" });
       const { messages } = (await read(PYTHON, session.id)).values;
       assert.deepEqual(messages.filter(({ type }) => type === "tool").map(({ content }) => content), ["Do it yourself."]);
@@ -691,7 +726,8 @@ describe("an editor's tools", { ...OPTIONS, skip: !PYTHON }, () => {
       const session = await editor.new();
       session.permit("allow_once");
       await session.prompt(calling(["execute", { command: "ls" }]));
-      for (const { name } of session.permissions[0].options) assert.doesNotMatch(name, /edit|respond/i);
+      const ids = session.permissions[0].options.map(({ optionId }) => optionId);
+      assert.deepEqual(ids, ["allow", "allow_always", "reject", "reject_always"]);
     }));
 
   test("a form by the interrupt's own schema", () =>
@@ -715,10 +751,10 @@ describe("an editor's tools", { ...OPTIONS, skip: !PYTHON }, () => {
     }));
 });
 
-/** Answer by the option whose name fits, and with this where a form asks for more. */
-function choose(session, name, answer) {
+/** Answer by this option where it is offered, and with this where a form asks for more. */
+function choose(session, id, answer) {
   session.answers.permissions = ({ options }) => {
-    const option = options.find((option) => name.test(option.name)) ?? options.find(({ kind }) => kind === "allow_once");
+    const option = options.find((option) => option.optionId === id) ?? options.find(({ kind }) => kind === "allow_once");
     return { outcome: { outcome: "selected", optionId: option.optionId } };
   };
   session.answers.elicitations = ({ requestedSchema }) => {
@@ -742,7 +778,7 @@ describe("why a turn ended", { ...OPTIONS, skip: !PYTHON }, () => {
 });
 
 test("usage where the window's size is configured", { skip: !PYTHON, timeout: OPTIONS.timeout }, async () => {
-  const withWindow = await withEditor(PYTHON, { agent: "editor", config: "[acp]\ncontext_window = 4000\n" }, async (editor) => {
+  const withWindow = await withEditor(PYTHON, { agent: "editor", config: '[acp.context_windows]\n"fake-*" = 4000\n' }, async (editor) => {
     const session = await editor.new();
     await turn(PYTHON, session, "please edit");
     return session.of("usage_update").map(({ used, size }) => [used, size]);
