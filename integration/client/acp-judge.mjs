@@ -61,7 +61,7 @@ export class Judge {
   }
 
   #session(id) {
-    if (!this.#sessions.has(id)) this.#sessions.set(id, { isKnown: false, prompts: 0, isShowing: false, calls: new Map(), ids: new Map() });
+    if (!this.#sessions.has(id)) this.#sessions.set(id, { isKnown: false, prompts: 0, isShowing: false, calls: new Map(), withdrawn: new Map(), ids: new Map() });
     return this.#sessions.get(id);
   }
 
@@ -169,19 +169,22 @@ export class Judge {
     ids.set(messageId, kind);
   }
 
-  #toolCall({ calls }, update, message) {
+  #toolCall({ calls, withdrawn }, update, message) {
     const { toolCallId: id, status, locations = [], content = [] } = update;
     const isNew = update.sessionUpdate === "tool_call";
     if (isNew === calls.has(id)) this.#fault("agent", isNew ? "a call that was announced before" : "a call that was not announced", message);
     const before = calls.get(id);
     if (SETTLED.includes(before) && (status ?? before) !== before) this.#fault("agent", `a call that was ${before} before`, message);
-    if (before === "in_progress" && status === "pending") this.#fault("agent", "a call that was in progress before", message);
+    // "Pending: the input is streaming or awaits approval": that a call has to wait shows only when its graph asks.
+    if (before === "in_progress" && status === "pending") withdrawn.set(id, message);
+    else if (withdrawn.has(id)) this.#fault("agent", "a call that was taken back to pending, and not asked about", message);
     calls.set(id, status ?? before ?? "pending");
     const paths = [...(locations ?? []), ...(content ?? []).filter(({ type }) => type === "diff")].map(({ path }) => path);
     for (const path of paths) if (!path.startsWith("/")) this.#fault("agent", "a path that is not absolute", message);
   }
 
-  #permission({ calls }, { toolCall, options }, message) {
+  #permission({ calls, withdrawn }, { toolCall, options }, message) {
+    withdrawn.delete(toolCall.toolCallId);
     if (!calls.has(toolCall.toolCallId)) this.#fault("agent", "a permission for a call that was not announced", message);
     if (SETTLED.includes(calls.get(toolCall.toolCallId))) this.#fault("agent", "a permission for a call that is over", message);
     if (new Set(options.map(({ optionId }) => optionId)).size !== options.length || options.length === 0) this.#fault("agent", "options", message);

@@ -11,7 +11,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import { FULL, output, Raw, SERVERS, withEditor, withWire } from "./acp.mjs";
 import { Langgraph } from "./langgraph.mjs";
 
-const OPTIONS = { concurrency: 4, timeout: 60_000, skip: !SERVERS[0] || SERVERS[0].name !== "Python" };
+const OPTIONS = { concurrency: 8, timeout: 60_000, skip: !SERVERS[0] || SERVERS[0].name !== "Python" };
 const PYTHON = SERVERS[0];
 const CANCEL_MS = 1_000;
 const SHORT_MS = 300;

@@ -80,7 +80,7 @@ export class Wire {
   /** What is said of a test that failed here. */
   report() {
     const lines = this.judge.frames.slice(-LAST_FRAMES).map(({ from, message }) => `  ${from} ${JSON.stringify(message).slice(0, FRAME_CHARACTERS)}`);
-    return `\nthe last frames were:\n${lines.join("\n")}\nstderr was:\n${this.stderr}`;
+    return `\nfaults: ${this.judge.faults.join("\n")}\nthe last frames were:\n${lines.join("\n")}\nstderr was:\n${this.stderr}`;
   }
 }
 
@@ -331,8 +331,7 @@ export async function withWire(server, options, body) {
   try {
     return await body(wire);
   } catch (failure) {
-    if (wire.judge.faults.length > 0) failure.message += `\nfaults: ${wire.judge.faults.join("\n")}`;
-    failure.message += wire.report();
+    failure.stack += wire.report(); // a reporter prints this, and an assertion's message is in it already
     throw failure;
   } finally {
     await wire.kill();

@@ -9,7 +9,7 @@ import { Langgraph } from "./langgraph.mjs";
 import { Proxy } from "./proxy.mjs";
 import { interruptIds } from "./thread.mjs";
 
-const OPTIONS = { concurrency: 4, timeout: 60_000 }; // of a suite and of each test
+const OPTIONS = { concurrency: 8, timeout: 60_000 }; // of a suite and of each test
 const CANCEL_MS = 1_000; // that an editor may wait for the end of a turn that it cancelled
 const LOAD_MS = 3_000; // for a thread of 1,000 messages, on a busy machine
 const LOST_MS = 30_000; // until an editor is told that the server is gone
@@ -221,6 +221,7 @@ for (const server of SERVERS) {
           await session.until("both permissions", ({ permissions }) => permissions.length === 2);
           await session.until("both results", ({ calls }) => [...calls.values()].filter(({ status }) => status === "completed").length === 2);
           await session.until("the answer", (session) => session.text().endsWith("tok7 "));
+          await lg.settled(id);
           await assertSame(server, session);
           assert.deepEqual(await session.prompt({ tools: false }), { stopReason: "end_turn" });
         });
@@ -700,8 +701,9 @@ describe("an editor's tools", { ...OPTIONS, skip: !PYTHON }, () => {
       choose(session, "edit", { command: "pwd" });
       assert.deepEqual(await session.prompt(calling(["execute", { command: "ls" }])), { stopReason: "end_turn" });
       const { messages } = (await read(PYTHON, session.id)).values;
-      assert.deepEqual(messages.filter(({ type }) => type === "tool").map(({ content }) => content), ["$ pwd"]);
-      assert.equal(output([...session.calls.values()][0]), "$ pwd");
+      const [result] = messages.filter(({ type }) => type === "tool");
+      assert.match(result.content, /\$ pwd$/);
+      assert.equal(output([...session.calls.values()][0]), result.content);
     }));
 
   test("other arguments one by one, where calls are asked for one by one", () =>
@@ -709,7 +711,7 @@ describe("an editor's tools", { ...OPTIONS, skip: !PYTHON }, () => {
       const session = await editor.new();
       choose(session, "edit", { to: "b@example.com", body: "hi" });
       assert.deepEqual(await session.prompt({}), { stopReason: "end_turn" });
-      assert.equal(output(session.calls.get("call_e")), "sent to b@example.com");
+      assert.match(output(session.calls.get("call_e")), /sent to b@example\.com$/);
     }));
 
   test("an answer in the tool's place, by a form", () =>
@@ -758,8 +760,9 @@ function choose(session, id, answer) {
     return { outcome: { outcome: "selected", optionId: option.optionId } };
   };
   session.answers.elicitations = ({ requestedSchema }) => {
-    const [field] = Object.keys(requestedSchema.properties);
-    return { action: "accept", content: { [field]: typeof answer === "string" ? answer : JSON.stringify(answer) } };
+    const fields = Object.keys(requestedSchema.properties);
+    const content = fields.length > 1 || fields[0] in Object(answer) ? answer : { [fields[0]]: typeof answer === "string" ? answer : JSON.stringify(answer) };
+    return { action: "accept", content };
   };
 }
 
