@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tokio_util::task::JoinQueue;
 use uuid::Uuid;
 
-use crate::langgraph::{Assistant, InputKeys, ServerKind};
+use crate::langgraph::{Assistant, ConfigField, InputKeys, ServerKind};
 use crate::upstream::{Client, Error};
 
 /// How long what a server has told of itself is taken for true: it may be deployed anew.
@@ -129,6 +129,11 @@ impl Agents {
         &self.0.upstreams
     }
 
+    /// The upstream of an agent.
+    pub fn upstream_of(&self, agent: &Agent) -> Option<&Upstream> {
+        self.0.upstreams.get(agent.at)
+    }
+
     /// The agent that goes by a name.
     pub fn find(&self, name: &str) -> Result<Agent, UnknownAgent> {
         let Directory { upstreams, aliases, keys: _, kinds: _ } = &*self.0;
@@ -225,6 +230,15 @@ impl Agents {
         self.0.keys.put(place, Arc::new(keys))
     }
 
+    /// What can be chosen of an agent's graph; nothing, if it cannot be had in time: the
+    /// JavaScript server fails to tell it of graphs whose state is no zod object.
+    pub async fn config_fields(&self, agent: &Agent) -> Vec<ConfigField> {
+        told_in_time(agent.read_config_fields()).await.unwrap_or_else(|why| {
+            tracing::info!(agent = agent.assistant, why, "an agent's settings were not read");
+            Vec::new()
+        })
+    }
+
     /// The kind of an agent's server; `None` if it cannot be had in time.
     pub async fn server_kind(&self, agent: &Agent) -> Option<ServerKind> {
         if let Some(kind) = self.0.kinds.get(&agent.at) {
@@ -318,18 +332,31 @@ impl Upstream {
 // === impl Agent ===
 
 impl Agent {
-    /// The Python server wants an assistant's id here, and no graph's name.
     async fn read_input_keys(&self) -> Result<InputKeys, Error> {
-        let Self { upstream, assistant, at: _ } = self;
-        if Uuid::try_parse(assistant).is_ok() {
-            return upstream.input_keys(assistant).await;
-        }
-        let all = upstream.assistants(Some(assistant)).await?;
-        match all.iter().find(|found| found.is_of_graph).or_else(|| all.first()) {
-            Some(found) => upstream.input_keys(&found.id).await,
+        match self.assistant_id().await? {
+            Some(id) => self.upstream.input_keys(&id).await,
             // The run itself will be refused.
             None => Ok(InputKeys::Unknown),
         }
+    }
+
+    async fn read_config_fields(&self) -> Result<Vec<ConfigField>, Error> {
+        match self.assistant_id().await? {
+            Some(id) => self.upstream.config_fields(&id).await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// The assistant's id, which the Python server wants where it tells schemas, and no graph's
+    /// name.
+    async fn assistant_id(&self) -> Result<Option<String>, Error> {
+        let Self { upstream, assistant, at: _ } = self;
+        if Uuid::try_parse(assistant).is_ok() {
+            return Ok(Some(assistant.clone()));
+        }
+        let all = upstream.assistants(Some(assistant)).await?;
+        let found = all.iter().find(|found| found.is_of_graph).or_else(|| all.first());
+        Ok(found.map(|found| found.id.clone()))
     }
 }
 

@@ -12,7 +12,7 @@ Exit codes:
   2   translate: the capture is not whole
   64  the command line or the configuration is wrong";
 
-/// Serves a LangGraph server's threads and runs to AG-UI clients.
+/// Serves a LangGraph server's threads and runs to AG-UI clients, and to editors that speak ACP.
 #[derive(Debug, Parser)]
 #[command(name = "threadway", version, after_help = EXIT_CODES)]
 pub struct Cli {
@@ -39,6 +39,9 @@ pub enum Command {
     /// Serve the agents of a scripted LangGraph server inside this process: nothing else is needed.
     #[command(after_help = EXIT_CODES)]
     Demo(Demo),
+    /// Be an ACP agent on stdin and stdout, for an editor.
+    #[command(after_help = EXIT_CODES)]
+    Acp(Acp),
     /// Read the configuration, reach each upstream, and say what is wrong.
     #[command(after_help = EXIT_CODES)]
     Check(Options),
@@ -108,6 +111,42 @@ pub struct Demo {
     pub langgraph_listen: Option<String>,
 }
 
+/// How to serve an editor.
+#[derive(Args, Clone)]
+pub struct Acp {
+    /// The URL of the LangGraph server, as `http://127.0.0.1:2024`.
+    #[arg(long, env = "THREADWAY_UPSTREAM", hide_env_values = true, value_name = "URL")]
+    pub upstream: Option<String>,
+    /// The key that it wants, sent as `x-api-key`. Better by the environment, or by --login.
+    #[arg(long, env = "THREADWAY_UPSTREAM_API_KEY", hide_env_values = true, value_name = "KEY")]
+    pub upstream_api_key: Option<String>,
+    /// A config file; config.toml.example shows all that it may hold.
+    #[arg(long, env = "THREADWAY_CONFIG", hide_env_values = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The agent of a new session [default: the first that the server lists].
+    #[arg(long, env = "THREADWAY_AGENT", hide_env_values = true, value_name = "NAME")]
+    pub agent: Option<String>,
+    /// Print what to paste into an editor's settings, and do nothing else.
+    #[arg(long, value_name = "EDITOR", conflicts_with = "login")]
+    pub print_config: Option<Editor>,
+    /// Ask for the server's key, keep it for the editor, and do nothing else.
+    #[arg(long)]
+    pub login: bool,
+}
+
+/// An editor, or another ACP client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Editor {
+    /// Zed's settings.json.
+    Zed,
+    /// The acp.json of `JetBrains`' editors.
+    Jetbrains,
+    /// Neovim with `CodeCompanion`.
+    Neovim,
+    /// The acpx command line.
+    Acpx,
+}
+
 /// What to follow.
 #[derive(Args, Clone, Debug)]
 pub struct Watch {
@@ -162,6 +201,34 @@ pub struct Translate {
 pub enum Target {
     /// AG-UI 1.0.
     Agui,
+}
+
+// === impl Acp ===
+
+impl Acp {
+    /// What it says of the gateway's options.
+    pub fn options(&self) -> Options {
+        Options {
+            upstream: self.upstream.clone(),
+            upstream_api_key: self.upstream_api_key.clone(),
+            config: self.config.clone(),
+            ..Options::default()
+        }
+    }
+}
+
+impl fmt::Debug for Acp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { upstream, upstream_api_key, config, agent, print_config, login } = self;
+        f.debug_struct("Acp")
+            .field("upstream", upstream)
+            .field("upstream_api_key", &upstream_api_key.as_ref().map(|_| "[redacted]"))
+            .field("config", config)
+            .field("agent", agent)
+            .field("print_config", print_config)
+            .field("login", login)
+            .finish()
+    }
 }
 
 // === impl Options ===

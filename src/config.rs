@@ -3,6 +3,8 @@
 //! A flag beats the environment, which beats the config file, which beats the default. All
 //! mistakes are found before anything is done.
 
+mod acp;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,6 +14,8 @@ use std::time::Duration;
 
 use toml::{Table, Value};
 use tracing_subscriber::EnvFilter;
+
+pub use acp::Acp;
 
 use crate::cli;
 use crate::runs::OwnerPolicy;
@@ -41,7 +45,7 @@ const DEFAULT_OWNER_GRACE_SECONDS: usize = 30;
 const MOST_CONNECTIONS: usize = 1_000_000;
 
 /// Every key that has one name; `upstreams.NAME.url`, `upstreams.NAME.api_key` and `agents.ALIAS`
-/// are the others.
+/// are the others, beside the table `acp`, which has a form of its own.
 const KEYS: [&str; 11] = [
     "listen",
     "log",
@@ -67,6 +71,8 @@ pub struct Config {
     pub aliases: Vec<(String, String)>,
     /// What a client may ask at most.
     pub limits: Limits,
+    /// How ACP shows the agents.
+    pub acp: Acp,
     /// What to log.
     pub log: EnvFilter,
 }
@@ -83,8 +89,12 @@ pub struct Upstream {
 }
 
 /// What was given, by key, of one place or of several laid over each other.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Raw(BTreeMap<String, Given>);
+#[derive(Clone, Debug, Default)]
+struct Raw {
+    given: BTreeMap<String, Given>,
+    /// The table `acp`: only a file has it.
+    acp: Acp,
+}
 
 /// A value, and where it was given.
 #[derive(Clone, PartialEq, Eq)]
@@ -116,7 +126,7 @@ impl Config {
             Some(path) => Raw::read_file(path, &mut mistakes),
             None => Raw::default(),
         };
-        if !mistakes.0.is_empty() && filed == Raw::default() {
+        if !mistakes.0.is_empty() && filed.given.is_empty() {
             // Without the file nothing can be said of what is missing.
             return Err(mistakes.0);
         }
@@ -169,7 +179,7 @@ impl Raw {
             let value = value.filter(|value| !value.is_empty())?;
             Some((key.to_owned(), Given { place, value: value.to_owned() }))
         });
-        Self(given.collect())
+        Self { given: given.collect(), acp: Acp::default() }
     }
 
     fn read_file(path: &Path, mistakes: &mut Mistakes) -> Self {
@@ -188,7 +198,7 @@ impl Raw {
     }
 
     fn of_toml(name: &str, text: &str, mistakes: &mut Mistakes) -> Self {
-        let table: Table = match text.parse() {
+        let mut table: Table = match text.parse() {
             Ok(table) => table,
             Err(error) => {
                 // Not the error's own text, which quotes the line: it may hold a secret.
@@ -200,6 +210,14 @@ impl Raw {
             }
         };
         let mut raw = Self::default();
+        if let Some(acp) = table.remove("acp") {
+            let read = Acp::read(acp).map_err(|expected| Mistake {
+                place: format!("`acp` in {name}"),
+                value: None,
+                expected,
+            });
+            raw.acp = mistakes.keep(read).unwrap_or_default();
+        }
         for (key, value) in flatten(table, "") {
             let place = format!("`{key}` in {name}");
             // What stands under a key that is not known may be a secret with a slip in its name.
@@ -209,7 +227,7 @@ impl Raw {
                 let keys = KEYS.map(|key| format!("`{key}`")).join(", ");
                 let expected = format!(
                     "one of the keys {keys}, `upstreams.NAME.url`, `upstreams.NAME.api_key`, \
-                     `agents.ALIAS`"
+                     `agents.ALIAS`, or in the table `acp`"
                 );
                 mistakes.note(Mistake { place, value: shown, expected });
                 continue;
@@ -230,7 +248,7 @@ impl Raw {
                 mistakes.note(Mistake { place, value: shown, expected });
                 continue;
             };
-            raw.0.insert(key, Given { place, value });
+            raw.given.insert(key, Given { place, value });
         }
         raw
     }
@@ -240,14 +258,14 @@ impl Raw {
     /// An upstream that is given here takes the place of all of the other's: a key belongs to
     /// the server that it was given for, and an alias of several to those.
     fn over(mut self, mut other: Self) -> Self {
-        if self.0.contains_key("upstream.url") {
-            let has_several = other.0.keys().any(|key| key.starts_with("upstreams."));
+        if self.given.contains_key("upstream.url") {
+            let has_several = other.given.keys().any(|key| key.starts_with("upstreams."));
             let is_replaced = |key: &str| {
                 key.starts_with("upstream") || (has_several && key.starts_with("agents."))
             };
-            other.0.retain(|key, _| !is_replaced(key));
+            other.given.retain(|key, _| !is_replaced(key));
         }
-        other.0.append(&mut self.0);
+        other.given.append(&mut self.given);
         other
     }
 
@@ -259,20 +277,21 @@ impl Raw {
         let limits = self.limits(mistakes);
         let log = self.take("log").unwrap_or_else(|| Given::new("", DEFAULT_LOG));
         let log = mistakes.keep(log.log_filter());
-        Some(Config { listen: listen?, upstreams, aliases, limits, log: log? })
+        let acp = self.acp;
+        Some(Config { listen: listen?, upstreams, aliases, limits, acp, log: log? })
     }
 
     fn take(&mut self, key: &str) -> Option<Given> {
-        self.0.remove(key)
+        self.given.remove(key)
     }
 
     fn upstreams(&mut self, mistakes: &mut Mistakes) -> Vec<Upstream> {
-        let names = self.0.keys().filter_map(|key| upstream_name(key));
+        let names = self.given.keys().filter_map(|key| upstream_name(key));
         let mut names: Vec<_> = names.map(str::to_owned).collect();
         names.dedup();
         let prefix = |name: &str| format!("upstreams.{name}");
         let mut prefixes: Vec<_> = names.into_iter().map(|name| (prefix(&name), name)).collect();
-        if self.0.keys().any(|key| key.starts_with("upstream.")) {
+        if self.given.keys().any(|key| key.starts_with("upstream.")) {
             if let Some((_, name)) = prefixes.first() {
                 mistakes.note(Mistake {
                     place: format!("`upstreams.{name}`"),
@@ -326,7 +345,7 @@ impl Raw {
                 .is_some_and(|(name, _)| several.iter().any(|upstream| upstream.name == name)),
         };
         let mut aliases = Vec::new();
-        for (key, given) in &self.0 {
+        for (key, given) in &self.given {
             let Some(alias) = key.strip_prefix("agents.") else { continue };
             if alias.is_empty() || alias.contains('/') {
                 let expected = "a name without `/`".to_owned();

@@ -133,6 +133,13 @@ pub fn raw(text: String) -> Json {
 
 // === impl Json ===
 
+impl Json {
+    /// `{}`.
+    pub fn empty_object() -> Self {
+        raw("{}".to_owned())
+    }
+}
+
 impl From<&RawValue> for Json {
     fn from(value: &RawValue) -> Self {
         Self(value.to_owned())
@@ -210,6 +217,12 @@ impl ObjectWriter {
             Some(text) => self.text(name, text),
             None => self,
         }
+    }
+
+    /// Adds members.
+    #[must_use]
+    pub fn rest<'a>(self, members: impl IntoIterator<Item = (&'a str, Json)>) -> Self {
+        members.into_iter().fold(self, |object, (name, value)| object.raw(name, value.get()))
     }
 
     /// Whether nothing was added.

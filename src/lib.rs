@@ -50,17 +50,22 @@
 //!
 //! Each has a test of its own; `docs/decisions.md` tells why things are as they are.
 
+pub mod acp;
 pub mod agents;
 pub mod agui;
 pub mod check;
 pub mod cli;
 pub mod config;
+pub mod credentials;
 pub mod demo;
+pub mod editors;
 pub mod json;
 pub mod langgraph;
 pub mod run;
 pub mod runs;
 pub mod server;
+pub mod sessions;
 pub mod sse;
+pub mod stdio;
 pub mod upstream;
 pub mod watch;

@@ -4,17 +4,23 @@ use std::fmt::Display;
 use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
 use threadway::agents::{self, Agents, Listed, Listing};
 use threadway::agui::{Client, Input, Projector, RunId, Version};
 use threadway::check::{self, Finding};
-use threadway::cli::{self, Cli, Command, Target};
+use threadway::cli::{self, Cli, Command, Editor, Target};
 use threadway::config::{self, Config, Upstream};
+use threadway::credentials::{self, Credentials};
 use threadway::demo::{self, Demo, Pace};
+use threadway::editors;
 use threadway::runs::{self, Feed};
 use threadway::server::{self, Encoder, Limits, Wire};
+use threadway::sessions::{Connection, Outbox, Service};
+use threadway::stdio;
 use threadway::upstream;
 use threadway::watch::{self, Format, Watch};
 use tokio::net::TcpListener;
@@ -42,6 +48,7 @@ fn main() -> ExitCode {
         Ok(Cli { command, log }) => match command {
             Command::Serve(options) => serve(&options, log.as_deref()),
             Command::Demo(args) => demo(&args, log.as_deref()),
+            Command::Acp(args) => acp(&args, log.as_deref()),
             Command::Check(options) => check(&options, log.as_deref()),
             Command::Watch(args) => watch(args, log.as_deref()),
             Command::Translate(args) => translate(&args, log.as_deref()),
@@ -144,6 +151,90 @@ fn announce_demo(
         }
         say(told);
     }
+}
+
+fn acp(args: &cli::Acp, log: Option<&str>) -> Result<(), u8> {
+    if let Some(editor) = args.print_config {
+        return print_config(args, editor);
+    }
+    let config = read_config(&args.options(), log)?;
+    let agents = agents(&config.upstreams, config.aliases)?;
+    log_to_stderr(config.log);
+    let agent = args.agent.clone().or(config.acp.agent);
+    let upstream = match (agents.upstreams(), &agent) {
+        ([only], _) => Some(only),
+        (_, Some(agent)) => {
+            let agent = agents.find(agent).map_err(misused)?;
+            agents.upstream_of(&agent)
+        }
+        (_, None) => None,
+    };
+    let upstream = upstream.cloned().ok_or_else(|| {
+        misused(
+            "--agent (THREADWAY_AGENT): with several upstreams, name the agent, as `local:agent`; \
+             its upstream's sessions are served",
+        )
+    })?;
+    let directory = credentials::directory(|name| std::env::var_os(name).map(PathBuf::from));
+    let credentials = Credentials::new(directory.as_deref(), upstream.client.base());
+    if args.login {
+        return login(&upstream, &credentials);
+    }
+    if !upstream.client.has_key() {
+        upstream.client.use_key(credentials.key());
+    }
+    let Limits { owners, log_bytes, .. } = config.limits;
+    let settings = config.acp.settings;
+    let service = Service::new(agents, upstream, settings, credentials, owners, log_bytes);
+    let service = Arc::new(service.with_agent(agent));
+    let runtime = runtime()?;
+    let served = runtime.block_on(async {
+        let signal = stop_signal().map_err(failed)?;
+        let shutdown = CancellationToken::new();
+        let outbox = Outbox::new();
+        let connection = Connection::new(Arc::clone(&service), outbox.clone());
+        let (stdin, stdout) = (tokio::io::stdin(), tokio::io::stdout());
+        let served = tokio::select! {
+            served = stdio::serve(&connection, &outbox, stdin, stdout, &shutdown) => served,
+            () = async { cancel_after(signal, &shutdown).await; std::future::pending().await } => Ok(()),
+        };
+        // What it could not do by then it will not do: an editor waits for us to be gone.
+        let _ = tokio::time::timeout(stdio::END_TIMEOUT, service.close()).await;
+        served.map_err(failed)
+    });
+    // Reading stdin may never end.
+    runtime.shutdown_background();
+    served
+}
+
+fn print_config(args: &cli::Acp, editor: Editor) -> Result<(), u8> {
+    let program = std::env::current_exe().map_err(failed)?;
+    let config = args.config.as_ref().map(|file| {
+        // An editor starts us elsewhere.
+        std::path::absolute(file).unwrap_or_else(|_| file.clone()).display().to_string()
+    });
+    let options = [("--upstream", &args.upstream), ("--config", &config), ("--agent", &args.agent)];
+    let options = options
+        .into_iter()
+        .filter_map(|(flag, value)| value.as_ref().map(|value| [flag.to_owned(), value.clone()]));
+    let args = std::iter::once("acp".to_owned()).chain(options.flatten()).collect();
+    let start = editors::Start { program: program.display().to_string(), args };
+    io::stdout().lock().write_all(start.snippet(editor).as_bytes()).map_err(failed)
+}
+
+/// Asks a person for the server's key, and keeps it if the server takes it.
+fn login(upstream: &agents::Upstream, credentials: &Credentials) -> Result<(), u8> {
+    let server = upstream.client.base();
+    let key = rpassword::prompt_password(format!("API key of {server}: ")).map_err(failed)?;
+    let key = key.trim();
+    let checked = key.parse().map_err(|expected| misused(format!("this is not {expected}")))?;
+    upstream.client.use_key(Some(checked));
+    let listed = runtime()?.block_on(upstream.client.assistants(None));
+    listed.map_err(|error| failed(format!("the key was not kept: {error}")))?;
+    let file =
+        credentials.keep(key).map_err(|error| failed(format!("the key was not kept: {error}")))?;
+    say(format!("the key is kept in {}", file.display()));
+    Ok(())
 }
 
 fn check(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {

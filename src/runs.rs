@@ -36,7 +36,7 @@ pub use fork::{ForkError, fork_point};
 pub use reader::{INTERNAL_ERROR, READER_TOO_SLOW, RunReader};
 
 use crate::langgraph::RunRecord;
-use crate::upstream::{Client, RunStream};
+use crate::upstream::{Client, Error, RunFilter, RunStream};
 use books::{Run, Standing};
 use driver::{Driver, Source};
 use follow::Following;
@@ -143,9 +143,37 @@ impl Runs {
         Some(RunReader::from_here(Arc::clone(run), Told::Nothing))
     }
 
+    /// Stops the run of a thread that is wanted, by LangGraph's id or the client's name of it;
+    /// else the one that runs, else the one that would run next. The id of what was stopped.
+    ///
+    /// The run is looked for upstream: another replica may read it, or nobody. Its stream ends by
+    /// itself, for all who watch it.
+    pub async fn stop(
+        &self,
+        upstream: &Client,
+        thread_id: &str,
+        wanted: Option<&str>,
+    ) -> Result<Option<String>, Error> {
+        // In this order: a run that gets its turn meanwhile is in the second list. Each is newest
+        // first, so that the last one runs, or would run next.
+        let mut live = upstream.runs(thread_id, RunFilter::Pending).await?;
+        live.extend(upstream.runs(thread_id, RunFilter::Running).await?);
+        let is_wanted = |run: &RunRecord| {
+            wanted.is_none_or(|wanted| run.id == wanted || run.client_id.as_deref() == Some(wanted))
+        };
+        let Some(run) = live.into_iter().rfind(is_wanted) else { return Ok(None) };
+        // Before the answer: the run may end, and be asked how, ahead of it.
+        self.note_stop(&run.id, true);
+        let stopped = upstream.cancel_run(thread_id, &run.id).await;
+        if !matches!(stopped, Ok(true)) {
+            self.note_stop(&run.id, false);
+        }
+        Ok(stopped?.then_some(run.id))
+    }
+
     /// Notes whether a run is being stopped through us: it then ends as cancelled, also where its
     /// record says no more than that it failed.
-    pub fn note_stop(&self, run_id: &str, is_stopped: bool) {
+    fn note_stop(&self, run_id: &str, is_stopped: bool) {
         if let Some(run) = self.0.live.lock().get(run_id) {
             run.books().is_stopped = is_stopped;
         }

@@ -9,6 +9,7 @@ mod thread;
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -68,6 +69,7 @@ const MAX_ASSISTANT_PAGES: usize = 10;
 pub struct Client {
     http: reqwest::Client,
     base: BaseUrl,
+    key: Arc<RwLock<Option<ApiKey>>>,
 }
 
 /// The key that opens a LangGraph server. It is never printed.
@@ -146,9 +148,7 @@ struct AssistantSearch<'a> {
 impl Client {
     /// A client of the server at this URL, which may want a key. No connection is made yet.
     pub fn new(base: BaseUrl, key: Option<ApiKey>) -> Result<Self, SetupError> {
-        let key = key.map(|ApiKey(key)| (HeaderName::from_static("x-api-key"), key));
         let http = reqwest::Client::builder()
-            .default_headers(key.into_iter().collect())
             .redirect(reqwest::redirect::Policy::none())
             .retry(reqwest::retry::never())
             // Only the configuration may name a proxy.
@@ -162,7 +162,17 @@ impl Client {
             .tcp_nodelay(true)
             .build()
             .map_err(|error| SetupError(causes(&error)))?;
-        Ok(Self { http, base })
+        Ok(Self { http, base, key: Arc::new(RwLock::new(key)) })
+    }
+
+    /// Whether it has a key.
+    pub fn has_key(&self) -> bool {
+        self.key.read().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Takes another key, or none, from now on; clones do too.
+    pub fn use_key(&self, key: Option<ApiKey>) {
+        *self.key.write().unwrap_or_else(PoisonError::into_inner) = key;
     }
 
     /// Where the server is.
@@ -216,7 +226,7 @@ impl Client {
             url.query_pairs_mut().append_pair("status", status);
         }
         url.query_pairs_mut().append_pair("limit", &limit.to_string());
-        match answer(self.http.get(url)).await {
+        match answer(self.request_to(Method::GET, url)).await {
             Ok(body) => {
                 RunRecord::parse_list(&body).ok_or(Error::NotUnderstood { what: "a list of runs" })
             }
@@ -230,7 +240,7 @@ impl Client {
     pub async fn thread_lifecycle(&self, thread_id: &str) -> Result<Option<Body>, Error> {
         let mut url = self.url(&["threads", thread_id, "stream"]);
         url.query_pairs_mut().append_pair("stream_modes", "lifecycle");
-        match streamed(self.http.get(url)).await {
+        match streamed(self.request_to(Method::GET, url)).await {
             Ok(stream) => Ok(Some(stream.body)),
             Err(Error::Status { code: 404, .. }) => Ok(None),
             Err(error) => Err(error),
@@ -301,7 +311,15 @@ impl Client {
     }
 
     fn request(&self, method: Method, path: &[&str]) -> RequestBuilder {
-        self.http.request(method, self.url(path))
+        self.request_to(method, self.url(path))
+    }
+
+    fn request_to(&self, method: Method, url: Url) -> RequestBuilder {
+        let request = self.http.request(method, url);
+        match &*self.key.read().unwrap_or_else(PoisonError::into_inner) {
+            Some(ApiKey(key)) => request.header("x-api-key", key),
+            None => request,
+        }
     }
 
     /// Each segment is escaped: ids come from outside.

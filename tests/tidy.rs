@@ -24,11 +24,14 @@ const RANKS: &[(&str, u8)] = &[
     ("upstream", 4),
     ("metrics", 4),
     ("agents", 5),
+    ("credentials", 5),
     ("runs", 5),
+    ("sessions", 6),
     ("server", 6),
-    ("stdio", 6),
+    ("stdio", 7),
     ("config", SHELL),
     ("cli", SHELL),
+    ("editors", SHELL),
     ("check", SHELL),
     ("watch", SHELL),
     ("main", SHELL),
@@ -38,7 +41,7 @@ const RANKS: &[(&str, u8)] = &[
 const PURITY_LINE: u8 = 3;
 
 /// The rank that ties everything together, and so may import all of it.
-const SHELL: u8 = 7;
+const SHELL: u8 = 8;
 
 /// What a pure file must not name.
 const IMPURE: &[&str] = &[

@@ -84,6 +84,12 @@ impl Patch {
     }
 }
 
+impl FromIterator<Operation> for Patch {
+    fn from_iter<I: IntoIterator<Item = Operation>>(operations: I) -> Self {
+        Self(operations.into_iter().collect())
+    }
+}
+
 // === impl Operation ===
 
 impl Operation {

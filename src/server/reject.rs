@@ -87,26 +87,12 @@ impl Reject {
 
     /// A run that the upstream did not start.
     pub(super) fn not_started(error: &Error, agent: &str) -> Self {
-        match error {
-            // The JavaScript server says 404 of a graph's name too, the Python one 422.
-            Error::Status { code: 404, .. } => Self::unknown_assistant(agent),
-            Error::Status { code: 422, detail } if detail.starts_with("Invalid assistant") => {
-                Self::unknown_assistant(agent)
-            }
-            Error::Status { .. }
-            | Error::Unreachable { .. }
-            | Error::Timeout { .. }
-            | Error::NotAnEventStream { .. }
-            | Error::NotUnderstood { .. }
-            | Error::TooLarge { .. }
-            | Error::Interrupted { .. } => error.into(),
+        if !error.is_unknown_assistant() {
+            return error.into();
         }
-    }
-
-    fn unknown_assistant(assistant: &str) -> Self {
         Self::unknown_agent(format_args!(
-            "LangGraph knows no agent `{assistant}`; name a graph of the server's langgraph.json \
-             or an assistant's id"
+            "LangGraph knows no agent `{agent}`; name a graph of the server's langgraph.json or \
+             an assistant's id"
         ))
     }
 
@@ -144,15 +130,11 @@ impl From<&Error> for Reject {
                 "upstream_timeout",
                 format!("{error}; look at the thread before you try again: it may have acted"),
             ),
-            Error::Status { code: 401 | 403, .. } => bad_gateway(
+            Error::Status { .. } if error.is_unauthorized() => bad_gateway(
                 "upstream_unauthorized",
                 "the gateway's operator must set `upstream.api_key` to a key that it takes",
             ),
-            Error::Status { code: 409, .. } => Self::thread_busy(),
-            // The JavaScript server's way to say the same.
-            Error::Status { code: 422, detail } if detail.contains("already running") => {
-                Self::thread_busy()
-            }
+            Error::Status { .. } if error.is_thread_busy() => Self::thread_busy(),
             Error::Status { .. } => {
                 bad_gateway("upstream_refused", "the server's log may tell more")
             }

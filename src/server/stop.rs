@@ -1,7 +1,4 @@
 //! `POST /agui/agent/{agent}/stop/{thread}`: stops a thread's live run, and nothing else.
-//!
-//! The run is looked for upstream: another replica may read it, or nobody. Its stream ends by
-//! itself, for all who watch it.
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
@@ -12,8 +9,6 @@ use super::Gateway;
 use super::reject::Reject;
 use super::request::{InPath, Thread, read_body};
 use crate::json::{self, ObjectWriter};
-use crate::langgraph::RunRecord;
-use crate::upstream::{Client, Error, RunFilter};
 
 /// The largest body that is read: it holds one id.
 const MAX_BODY_BYTES: usize = 4 * 1024;
@@ -38,7 +33,7 @@ pub(super) async fn stop_thread(
     let wanted = wanted_run(body)?;
     let agent = gateway.agents.find(name).map_err(|error| Reject::unknown_agent(&error))?;
     let thread = Thread::of(client_thread);
-    let stopped = stop_run(gateway, &agent.upstream, &thread.id, wanted.as_deref()).await;
+    let stopped = gateway.runs.stop(&agent.upstream, &thread.id, wanted.as_deref()).await;
     let answer = if let Some(run_id) = stopped.map_err(|error| Reject::from(&error))? {
         tracing::info!(agent = name, thread_id = thread.id, run_id, "run stopped");
         // What CopilotKit's client shows of it.
@@ -71,31 +66,6 @@ fn wanted_run(body: &[u8]) -> Result<Option<String>, Reject> {
         }
         _ => Err(form()),
     }
-}
-
-/// Stops the run that is wanted, else the one that runs, else the one that would run next; the id
-/// of what was stopped.
-async fn stop_run(
-    gateway: &Gateway,
-    upstream: &Client,
-    thread_id: &str,
-    wanted: Option<&str>,
-) -> Result<Option<String>, Error> {
-    // In this order: a run that gets its turn meanwhile is in the second list. Each is newest
-    // first, so that the last one runs, or would run next.
-    let mut live = upstream.runs(thread_id, RunFilter::Pending).await?;
-    live.extend(upstream.runs(thread_id, RunFilter::Running).await?);
-    let is_wanted = |run: &RunRecord| {
-        wanted.is_none_or(|wanted| run.id == wanted || run.client_id.as_deref() == Some(wanted))
-    };
-    let Some(run) = live.into_iter().rfind(is_wanted) else { return Ok(None) };
-    // Before the answer: the run may end, and be asked how, ahead of it.
-    gateway.runs.note_stop(&run.id, true);
-    let stopped = upstream.cancel_run(thread_id, &run.id).await;
-    if !matches!(stopped, Ok(true)) {
-        gateway.runs.note_stop(&run.id, false);
-    }
-    Ok(stopped?.then_some(run.id))
 }
 
 #[cfg(test)]

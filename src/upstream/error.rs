@@ -66,6 +66,43 @@ impl Error {
     pub(super) fn status(code: u16, body: &str) -> Self {
         Self::Status { code, detail: bounded(&detail(body)) }
     }
+
+    /// Whether a run was refused because the thread has another that is not over.
+    pub fn is_thread_busy(&self) -> bool {
+        match self {
+            Self::Status { code: 409, .. } => true,
+            // The JavaScript server's way to say the same.
+            Self::Status { code: 422, detail } => detail.contains("already running"),
+            Self::Status { .. }
+            | Self::Unreachable { .. }
+            | Self::Timeout { .. }
+            | Self::NotAnEventStream { .. }
+            | Self::NotUnderstood { .. }
+            | Self::TooLarge { .. }
+            | Self::Interrupted { .. } => false,
+        }
+    }
+
+    /// Whether a run was refused because there is no such assistant.
+    pub fn is_unknown_assistant(&self) -> bool {
+        match self {
+            // The JavaScript server says 404 of a graph's name too, the Python one 422.
+            Self::Status { code: 404, .. } => true,
+            Self::Status { code: 422, detail } => detail.starts_with("Invalid assistant"),
+            Self::Status { .. }
+            | Self::Unreachable { .. }
+            | Self::Timeout { .. }
+            | Self::NotAnEventStream { .. }
+            | Self::NotUnderstood { .. }
+            | Self::TooLarge { .. }
+            | Self::Interrupted { .. } => false,
+        }
+    }
+
+    /// Whether the server wants a key, or another one.
+    pub fn is_unauthorized(&self) -> bool {
+        matches!(self, Self::Status { code: 401 | 403, .. })
+    }
 }
 
 fn said(detail: &str) -> String {

@@ -130,7 +130,7 @@ impl Client {
         if let Some(before) = before {
             url.query_pairs_mut().append_pair("before", before);
         }
-        answer(self.http.get(url)).await
+        answer(self.request_to(Method::GET, url)).await
     }
 
     /// Creates a thread with this metadata, an object. The server gives it its id.

@@ -1,0 +1,348 @@
+//! What a client was told of the tool calls: each is announced once, and settled in the end.
+//!
+//! ```text
+//!   announced --arguments--> in progress --result--> completed | failed
+//!       |                        |  ^                      ^
+//!       |                   asked|  |allowed               |
+//!       +----asked----------> pending -----result----------+
+//! ```
+//! A call whose run ends without a result is settled as failed. A result that is known later is
+//! told all the same.
+
+use std::collections::{HashMap, HashSet};
+
+use super::content;
+use super::strict;
+use super::tool::{self, Reader, Told};
+use super::update::{ToolCall, ToolContent, ToolKind, ToolStatus, Update};
+use crate::json::{self, Text, TextBuf};
+use crate::run::{self, Action, Content, Id};
+
+/// The calls of a session.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    known: HashMap<Id, Call>,
+    /// Those that wait for a result, and some that have it, in the order of their announcement.
+    open: Vec<Id>,
+}
+
+/// What a person has decided about a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It goes on.
+    Allowed,
+    /// It does not take place.
+    Rejected,
+}
+
+/// What a tool has answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answer<'a> {
+    pub(super) content: &'a Content,
+    pub(super) is_error: bool,
+}
+
+#[derive(Debug)]
+struct Call {
+    name: Id,
+    kind: ToolKind,
+    stage: Stage,
+    /// The arguments, as far as the run has said them.
+    args: TextBuf,
+    /// Those that were told.
+    told: Option<TextBuf>,
+    /// Whether what was told shows what the call changes.
+    has_diff: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// It waits: for its arguments, or for a person.
+    Pending,
+    InProgress,
+    /// The turn was over before it had a result.
+    GivenUp,
+    Answered,
+}
+
+// === impl Calls ===
+
+impl Calls {
+    /// A call begins, or a second attempt makes it again.
+    pub(super) fn start(
+        &mut self,
+        id: &Id,
+        name: &Id,
+        reader: Reader<'_>,
+        emit: &mut dyn FnMut(&Update<'_>),
+    ) {
+        match self.known.get_mut(id) {
+            Some(call) if call.is_open() => {}
+            Some(call) => {
+                call.stage = Stage::Pending;
+                call.args = TextBuf::default();
+                call.told = None;
+                self.open.push(Id::clone(id));
+            }
+            None => {
+                let call = Call::new(name, reader.dialect.kind(name));
+                emit(&Update::ToolCall(call.announcement(id)));
+                self.insert(id, call);
+            }
+        }
+    }
+
+    /// A piece of the arguments.
+    pub(super) fn args(&mut self, id: &Id, delta: &Text) {
+        if let Some(call) = self.known.get_mut(id).filter(|call| call.is_open()) {
+            call.args.push(delta);
+        }
+    }
+
+    /// The arguments are complete. Those that are not whole are told with the result: who reads
+    /// the run may have missed some, and is told them yet.
+    pub(super) fn end(&mut self, id: &Id, reader: Reader<'_>, emit: &mut dyn FnMut(&Update<'_>)) {
+        let Some(call) = self.known.get_mut(id).filter(|call| call.is_open()) else { return };
+        let is_whole = call.args.is_empty() || tool::is_complete(&call.args.to_text().decode());
+        if is_whole && let Some(news) = call.proceed(id, reader) {
+            emit(&Update::ToolCallUpdate(news));
+        }
+    }
+
+    /// A tool has answered. A call that is not known is not told.
+    pub(super) fn answer(
+        &mut self,
+        id: &Id,
+        answer: Answer<'_>,
+        reader: Reader<'_>,
+        emit: &mut dyn FnMut(&Update<'_>),
+    ) {
+        let Some(call) = self.known.get_mut(id) else { return };
+        if call.stage != Stage::Answered {
+            emit(&Update::ToolCallUpdate(call.answered(id, answer, reader)));
+        }
+    }
+
+    /// A call as the conversation has it, with its result if it has one.
+    pub(super) fn show(
+        &mut self,
+        call: &run::Call,
+        answer: Option<Answer<'_>>,
+        reader: Reader<'_>,
+        emit: &mut dyn FnMut(&Update<'_>),
+    ) {
+        let id = &call.id;
+        let is_whole = || tool::is_complete(&call.args.to_text().decode());
+        let Some(known) = self.known.get_mut(id) else {
+            let mut new = Call::new(&call.name, reader.dialect.kind(&call.name));
+            new.args.clone_from(&call.args);
+            let ToolCall { title, name, kind, .. } = new.announcement(id);
+            let shown = match answer {
+                Some(answer) => new.answered(id, answer, reader),
+                None if is_whole() => new.proceed(id, reader).unwrap_or_else(|| ToolCall::of(id)),
+                None => ToolCall::of(id),
+            };
+            let title = shown.title.clone().or(title);
+            emit(&Update::ToolCall(ToolCall { title, name, kind, ..shown }));
+            return self.insert(id, new);
+        };
+        let news = match (known.stage, answer) {
+            (Stage::Answered, _) | (Stage::GivenUp, None) => return,
+            (_, answer) => {
+                known.args.clone_from(&call.args);
+                match answer {
+                    Some(answer) => Some(known.answered(id, answer, reader)),
+                    None if known.told.is_none() && is_whole() => known.proceed(id, reader),
+                    None if known.told.is_none() => None,
+                    // Whoever was asked may have changed what was told.
+                    None => known.read(reader).map(|told| with_args(id, told)),
+                }
+            }
+        };
+        if let Some(news) = news {
+            emit(&Update::ToolCallUpdate(news));
+        }
+    }
+
+    /// The conversation does not hold these calls any more: what they say begins anew.
+    pub(super) fn take_back(&mut self, held: &HashSet<&Id>) {
+        for id in self.open.iter().filter(|id| !held.contains(id)) {
+            if let Some(call) = self.known.get_mut(id).filter(|call| call.is_open()) {
+                call.args = TextBuf::default();
+            }
+        }
+    }
+
+    /// A person is asked about a call: it is known now, and waits. Gives what it is.
+    pub(super) fn ask(
+        &mut self,
+        id: &Id,
+        action: &Action,
+        reader: Reader<'_>,
+        emit: &mut dyn FnMut(&Update<'_>),
+    ) -> ToolCall<'static> {
+        let name = Id::from(&*action.name.decode());
+        let is_new = !self.known.contains_key(id);
+        let new = || Call::new(&name, reader.dialect.kind(&name));
+        let call = self.known.entry(Id::clone(id)).or_insert_with(new);
+        if is_new || !call.is_open() {
+            self.open.push(Id::clone(id));
+        }
+        let waited = std::mem::replace(&mut call.stage, Stage::Pending) == Stage::Pending;
+        call.args = TextBuf::from(&Text::new(action.args.get()));
+        let news = call.read(reader).map(|told| with_args(id, told));
+        if is_new {
+            let ToolCall { title, name, kind, .. } = call.announcement(id);
+            let news = news.unwrap_or_else(|| ToolCall::of(id));
+            let title = news.title.clone().or(title);
+            emit(&Update::ToolCall(ToolCall { title, name, kind, ..news }));
+        } else if news.is_some() || !waited {
+            let news = news.unwrap_or_else(|| ToolCall::of(id));
+            emit(&Update::ToolCallUpdate(ToolCall { status: Some(ToolStatus::Pending), ..news }));
+        }
+        let (kind, status) = (Some(call.kind), Some(ToolStatus::Pending));
+        ToolCall { kind, status, ..with_args(id, call.told_args(reader)) }
+    }
+
+    /// A person has decided about a call that was asked about.
+    pub(super) fn decide(&mut self, id: &str, verdict: Verdict, emit: &mut dyn FnMut(&Update<'_>)) {
+        let Some(call) = self.known.get_mut(id).filter(|call| call.stage == Stage::Pending) else {
+            return;
+        };
+        match verdict {
+            Verdict::Allowed => {
+                call.stage = Stage::InProgress;
+                let status = Some(ToolStatus::InProgress);
+                emit(&Update::ToolCallUpdate(ToolCall { status, ..ToolCall::of(id) }));
+            }
+            // Its result says so.
+            Verdict::Rejected => {}
+        }
+    }
+
+    /// Nobody will answer what is open.
+    pub(super) fn settle(&mut self, reader: Reader<'_>, emit: &mut dyn FnMut(&Update<'_>)) {
+        for id in std::mem::take(&mut self.open) {
+            let Some(call) = self.known.get_mut(&id).filter(|call| call.is_open()) else {
+                continue;
+            };
+            let news = match call.read_rest(reader) {
+                Some(told) => with_args(&id, told),
+                None => ToolCall::of(&id),
+            };
+            emit(&Update::ToolCallUpdate(ToolCall { status: Some(ToolStatus::Failed), ..news }));
+            call.stage = Stage::GivenUp;
+        }
+    }
+
+    /// Forgets which calls were open of those that have their result.
+    pub(super) fn tidy(&mut self) {
+        self.open.retain(|id| self.known.get(id).is_some_and(Call::is_open));
+    }
+
+    fn insert(&mut self, id: &Id, call: Call) {
+        if call.is_open() {
+            self.open.push(Id::clone(id));
+        }
+        self.known.insert(Id::clone(id), call);
+    }
+}
+
+// === impl Call ===
+
+impl Call {
+    fn new(name: &Id, kind: ToolKind) -> Self {
+        Self {
+            name: Id::clone(name),
+            kind,
+            stage: Stage::Pending,
+            args: TextBuf::default(),
+            told: None,
+            has_diff: false,
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        matches!(self.stage, Stage::Pending | Stage::InProgress)
+    }
+
+    fn announcement(&self, id: &str) -> ToolCall<'static> {
+        ToolCall {
+            title: Some(tool::bare_title(&self.name, self.kind)),
+            name: Some(self.name.to_string()),
+            kind: Some(self.kind),
+            ..ToolCall::of(id)
+        }
+    }
+
+    /// The arguments are complete: the tool runs, as far as anybody knows.
+    fn proceed(&mut self, id: &str, reader: Reader<'_>) -> Option<ToolCall<'static>> {
+        let told = self.read(reader)?;
+        self.stage = Stage::InProgress;
+        Some(ToolCall { status: Some(ToolStatus::InProgress), ..with_args(id, told) })
+    }
+
+    /// What the arguments tell.
+    fn told_args(&self, reader: Reader<'_>) -> Told {
+        reader.read(&self.name, self.kind, &self.args.to_text())
+    }
+
+    /// What the arguments tell, if that is news.
+    fn read(&mut self, reader: Reader<'_>) -> Option<Told> {
+        if self.told.as_ref().is_some_and(|told| is_same(told, &self.args)) {
+            return None;
+        }
+        let told = self.told_args(reader);
+        self.has_diff = !told.diffs.is_empty();
+        self.told = Some(self.args.clone());
+        Some(told)
+    }
+
+    /// The same for a call that says no more: of arguments that never came nothing is told.
+    fn read_rest(&mut self, reader: Reader<'_>) -> Option<Told> {
+        if self.args.is_empty() { None } else { self.read(reader) }
+    }
+
+    /// The call with its result, and what was not told of it.
+    fn answered<'a>(&mut self, id: &str, answer: Answer<'a>, reader: Reader<'_>) -> ToolCall<'a> {
+        let Answer { content, is_error } = answer;
+        let told = self.read_rest(reader);
+        let news = told.map_or_else(|| ToolCall::of(id), |told| with_args(id, told));
+        self.stage = Stage::Answered;
+        self.args = TextBuf::default();
+        self.told = None;
+        // What an edit has changed says more than that it has.
+        let shown = if self.has_diff && !is_error {
+            news.content
+        } else {
+            let blocks = content::blocks(content).into_iter();
+            Some(blocks.map(|content| ToolContent::Content { content }).collect())
+        };
+        ToolCall {
+            status: Some(if is_error { ToolStatus::Failed } else { ToolStatus::Completed }),
+            content: shown,
+            raw_output: Some(strict::value_or_string(&content.text())),
+            ..news
+        }
+    }
+}
+
+fn with_args(id: &str, told: Told) -> ToolCall<'static> {
+    let Told { title, locations, diffs, raw_input } = told;
+    ToolCall {
+        title: Some(title),
+        locations: (!locations.is_empty()).then_some(locations),
+        content: (!diffs.is_empty()).then_some(diffs),
+        raw_input: Some(raw_input),
+        ..ToolCall::of(id)
+    }
+}
+
+/// Whether arguments are the same as JSON. None are an empty object.
+fn is_same(a: &TextBuf, b: &TextBuf) -> bool {
+    fn spelled(text: &str) -> &str {
+        if text.is_empty() { "{}" } else { text }
+    }
+    a.escaped() == b.escaped()
+        || json::same(spelled(&a.to_text().decode()), spelled(&b.to_text().decode()))
+}

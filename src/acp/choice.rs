@@ -1,0 +1,375 @@
+//! What a person chooses for a session: its mode, its assistant, the graph's own settings; and how
+//! that is kept with the thread, so that any process can go on with it.
+
+use indexmap::IndexMap;
+use serde_json::value::RawValue;
+
+use super::permission::{Remembered, Rules};
+use super::rpc::{Code, Error};
+use crate::json::{self, Json, ObjectWriter, Text};
+use crate::langgraph::{ConfigField, ConfigKind};
+
+/// A way to work, as the operator has set it up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mode {
+    /// Its id.
+    pub id: String,
+    /// What people call it.
+    pub name: String,
+    /// What it is for.
+    pub description: Option<String>,
+    /// The agent that runs in it, where that is another than the session's.
+    pub assistant: Option<String>,
+    /// What the graph is told in it: members of `config.configurable`.
+    pub configurable: Option<Json>,
+    /// Which calls are asked about in it, before the rules for all modes.
+    pub permissions: Rules,
+}
+
+/// An agent that a session may run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assistant {
+    /// The name to run it by.
+    pub id: String,
+    /// What people call it.
+    pub name: String,
+    /// What it is for.
+    pub description: Option<String>,
+}
+
+/// What there is to choose from.
+#[derive(Clone, Debug, Default)]
+pub struct Menu {
+    /// The modes, the first being that of a new session.
+    pub modes: Vec<Mode>,
+    /// The agents.
+    pub assistants: Vec<Assistant>,
+    /// The settings of the chosen agent's graph.
+    pub fields: Vec<ConfigField>,
+}
+
+/// What is chosen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Choices {
+    /// The mode; `None` where there are none.
+    pub mode: Option<String>,
+    /// The agent.
+    pub assistant: String,
+    /// The graph's settings, as far as they were chosen.
+    pub fields: IndexMap<String, Json>,
+}
+
+/// A value that a client sets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value<'a> {
+    /// One of the values that were offered, by its id.
+    Id(&'a str),
+    /// Yes or no.
+    Switch(bool),
+}
+
+/// What a session keeps in its thread's metadata.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// The directory that it is about; `None` for a thread that no editor has made.
+    pub cwd: Option<String>,
+    /// What is chosen.
+    pub choices: Choices,
+    /// What was answered for good.
+    pub always: Vec<Remembered>,
+    /// Its title.
+    pub title: Option<String>,
+}
+
+/// The option that names the mode; it says the same as the protocol's older `modes`.
+const MODE: &str = "mode";
+
+/// The option that names the agent.
+const ASSISTANT: &str = "assistant";
+
+/// What marks the option of a graph's own setting.
+const FIELD: &str = "config:";
+
+// === impl Menu ===
+
+impl Menu {
+    /// The options in the order of their weight, "every option has a default". A client without
+    /// switches gets a choice of two instead.
+    pub fn options(&self, chosen: &Choices, has_switches: bool) -> Json {
+        let mut options = Vec::new();
+        if let Some(mode) = self.mode(chosen) {
+            let values = self.modes.iter().map(|m| value(&m.id, &m.name, m.description.as_deref()));
+            options.push(select(MODE, "Mode", Some("mode"), &mode.id, values));
+        }
+        if self.assistants.len() > 1 {
+            let values =
+                self.assistants.iter().map(|a| value(&a.id, &a.name, a.description.as_deref()));
+            let category = Some("_assistant");
+            options.push(select(ASSISTANT, "Agent", category, &chosen.assistant, values));
+        }
+        for field in &self.fields {
+            let current = chosen.fields.get(&field.key).unwrap_or(&field.default);
+            let id = format!("{FIELD}{}", field.key);
+            options.push(option_of_field(&id, field, current, has_switches));
+        }
+        json::array(options.iter().map(|option| option.get()))
+    }
+
+    /// `modes`, for clients that know no options; `None` where there are none.
+    pub fn modes(&self, chosen: &Choices) -> Option<Json> {
+        let mode = self.mode(chosen)?;
+        let modes: Vec<_> = self
+            .modes
+            .iter()
+            .map(|mode| {
+                ObjectWriter::new()
+                    .string("id", &mode.id)
+                    .string("name", &mode.name)
+                    .optional("description", mode.description.as_deref().map(Text::new).as_ref())
+                    .finish()
+            })
+            .collect();
+        let all = json::array(modes.iter().map(|mode| mode.get()));
+        let modes = ObjectWriter::new().string("currentModeId", &mode.id);
+        Some(modes.raw("availableModes", all.get()).finish())
+    }
+
+    /// The mode that a session is in: a mode that is no more is the first.
+    pub fn mode(&self, chosen: &Choices) -> Option<&Mode> {
+        let is_chosen = |mode: &&Mode| Some(&mode.id) == chosen.mode.as_ref();
+        self.modes.iter().find(is_chosen).or_else(|| self.modes.first())
+    }
+
+    /// Takes a mode.
+    pub fn choose_mode(&self, chosen: &mut Choices, id: &str) -> Result<(), Error> {
+        let Some(mode) = self.modes.iter().find(|mode| mode.id == id) else {
+            let known = self.modes.iter().map(|mode| &*mode.id);
+            return Err(unknown("mode", id, known));
+        };
+        chosen.mode = Some(mode.id.clone());
+        if let Some(assistant) = &mode.assistant {
+            chosen.assistant.clone_from(assistant);
+        }
+        Ok(())
+    }
+
+    /// Takes the value of an option.
+    pub fn choose(&self, chosen: &mut Choices, id: &str, value: &Value<'_>) -> Result<(), Error> {
+        match (id, value) {
+            (MODE, Value::Id(mode)) => self.choose_mode(chosen, mode),
+            (ASSISTANT, Value::Id(assistant)) => {
+                if !self.assistants.iter().any(|known| known.id == *assistant) {
+                    let known = self.assistants.iter().map(|known| &*known.id);
+                    return Err(unknown("agent", assistant, known));
+                }
+                (*assistant).clone_into(&mut chosen.assistant);
+                Ok(())
+            }
+            (MODE | ASSISTANT, Value::Switch(_)) => Err(Error::new(
+                Code::InvalidParams,
+                format!("{id} is no switch; send one of its values"),
+            )),
+            (id, value) => {
+                let key = id.strip_prefix(FIELD);
+                let field = key.and_then(|key| self.fields.iter().find(|field| field.key == key));
+                let field = field.ok_or_else(|| {
+                    Error::new(Code::InvalidParams, format!("there is no option `{id}`"))
+                })?;
+                let value = value_of_field(field, value)?;
+                chosen.fields.insert(field.key.clone(), value);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn select(
+    id: &str,
+    name: &str,
+    category: Option<&str>,
+    current: &str,
+    values: impl Iterator<Item = Json>,
+) -> Json {
+    let values: Vec<_> = values.collect();
+    let values = json::array(values.iter().map(|value| value.get()));
+    ObjectWriter::new()
+        .string("id", id)
+        .string("name", name)
+        .optional("category", category.map(Text::new).as_ref())
+        .string("type", "select")
+        .string("currentValue", current)
+        .raw("options", values.get())
+        .finish()
+}
+
+fn value(id: &str, name: &str, description: Option<&str>) -> Json {
+    ObjectWriter::new()
+        .string("value", id)
+        .string("name", name)
+        .optional("description", description.map(Text::new).as_ref())
+        .finish()
+}
+
+fn option_of_field(id: &str, field: &ConfigField, current: &Json, has_switches: bool) -> Json {
+    let category = category(&field.key);
+    let option = match &field.kind {
+        ConfigKind::Switch if has_switches => ObjectWriter::new()
+            .string("id", id)
+            .string("name", &field.title)
+            .optional("category", category.map(Text::new).as_ref())
+            .string("type", "boolean")
+            .raw("currentValue", if current.get() == "true" { "true" } else { "false" })
+            .finish(),
+        ConfigKind::Switch => {
+            let values = [("true", "On"), ("false", "Off")];
+            let values = values.into_iter().map(|(id, name)| value(id, name, None));
+            let current = if current.get() == "true" { "true" } else { "false" };
+            select(id, &field.title, category, current, values)
+        }
+        ConfigKind::Choice(choices) => {
+            let values =
+                choices.iter().map(|c| value(&id_of(&c.value), &c.label, c.description.as_deref()));
+            select(id, &field.title, category, &id_of(current), values)
+        }
+    };
+    match &field.description {
+        Some(description) => {
+            let members = json::members(&option).unwrap_or_default().0;
+            let option = members
+                .iter()
+                .fold(ObjectWriter::new(), |option, (name, value)| option.raw(name, value.get()));
+            option.string("description", description).finish()
+        }
+        None => option,
+    }
+}
+
+/// A value of the graph's as an id: a string as it is, anything else as its JSON.
+fn id_of(value: &RawValue) -> String {
+    json::string(value).map_or_else(|| value.get().to_owned(), Into::into)
+}
+
+fn value_of_field(field: &ConfigField, value: &Value<'_>) -> Result<Json, Error> {
+    let refused = || {
+        let message = format!("`{}` takes no such value; send one of its options", field.key);
+        Error::new(Code::InvalidParams, message)
+    };
+    match (&field.kind, value) {
+        (ConfigKind::Switch, Value::Switch(value)) => Ok(json::raw(value.to_string())),
+        (ConfigKind::Switch, Value::Id(id @ ("true" | "false"))) => Ok(json::raw((*id).to_owned())),
+        (ConfigKind::Choice(choices), Value::Id(id)) => choices
+            .iter()
+            .find(|choice| id_of(&choice.value) == *id)
+            .map(|choice| choice.value.clone())
+            .ok_or_else(refused),
+        (ConfigKind::Switch, Value::Id(_)) | (ConfigKind::Choice(_), Value::Switch(_)) => {
+            Err(refused())
+        }
+    }
+}
+
+/// The categories that the protocol knows; clients find the model's by it.
+fn category(key: &str) -> Option<&'static str> {
+    match key {
+        "model" | "model_name" | "model_id" | "llm" | "chat_model" => Some("model"),
+        "thought_level" | "thinking" | "thinking_level" | "reasoning" | "reasoning_effort"
+        | "effort" => Some("thought_level"),
+        "temperature" | "top_p" | "max_tokens" | "verbosity" => Some("model_config"),
+        _ => None,
+    }
+}
+
+fn unknown<'a>(what: &str, id: &str, known: impl Iterator<Item = &'a str>) -> Error {
+    let known = known.map(|id| format!("`{id}`")).collect::<Vec<_>>().join(", ");
+    let known =
+        if known.is_empty() { "there are none".to_owned() } else { format!("there are {known}") };
+    Error::new(Code::InvalidParams, format!("there is no {what} `{id}`; {known}"))
+}
+
+// === impl Choices ===
+
+impl Choices {
+    /// What the graph is told, as one object: the mode's settings, those that were chosen, and the
+    /// tool servers of the client under the operator's key for them.
+    pub fn configurable(
+        &self,
+        mode: Option<&Mode>,
+        servers: Option<(&str, &Json)>,
+    ) -> Option<Json> {
+        let mut all: IndexMap<&str, &RawValue> = IndexMap::new();
+        let members = mode.and_then(|mode| mode.configurable.as_deref()).and_then(json::members);
+        let members = members.unwrap_or_default().0;
+        all.extend(members.iter().map(|(key, value)| (&**key, *value)));
+        all.extend(self.fields.iter().map(|(key, value)| (&**key, &**value)));
+        all.extend(servers.map(|(key, servers)| (key, &**servers)));
+        let object =
+            all.iter().fold(ObjectWriter::new(), |all, (key, value)| all.raw(key, value.get()));
+        (!object.is_empty()).then(|| object.finish())
+    }
+}
+
+// === impl Kept ===
+
+/// The keys of a thread's metadata; the first four are those of `deepagents-acp`.
+mod key {
+    pub(super) const SESSION: &str = "acp_session";
+    pub(super) const CWD: &str = "cwd";
+    pub(super) const MODE: &str = "acp_mode";
+    pub(super) const ASSISTANT: &str = "acp_assistant";
+    pub(super) const CONFIG: &str = "acp_config";
+    pub(super) const ALWAYS: &str = "acp_always";
+    pub(super) const TITLE: &str = "title";
+}
+
+impl Kept {
+    /// Reads a thread's metadata. What is not understood counts as absent: others write there too.
+    pub fn read(metadata: &RawValue) -> Self {
+        let members = json::members(metadata).unwrap_or_default();
+        let string = |name| members.string(name).map(Into::into);
+        let fields = members.get(key::CONFIG).and_then(json::members).unwrap_or_default();
+        let always = members.get(key::ALWAYS);
+        Self {
+            cwd: string(key::CWD),
+            choices: Choices {
+                mode: string(key::MODE),
+                assistant: string(key::ASSISTANT).unwrap_or_default(),
+                fields: fields.0.iter().map(|(k, v)| (k.0.to_string(), Json::from(*v))).collect(),
+            },
+            always: always
+                .and_then(|always| serde_json::from_str(always.get()).ok())
+                .unwrap_or_default(),
+            title: string(key::TITLE),
+        }
+    }
+
+    /// The metadata that makes a thread a session, to look for others by.
+    pub fn mark(cwd: Option<&str>) -> Json {
+        let mark = ObjectWriter::new().raw(key::SESSION, "true");
+        match cwd {
+            Some(cwd) => mark.string(key::CWD, cwd).finish(),
+            None => mark.finish(),
+        }
+    }
+
+    /// All of it, as metadata.
+    pub fn write(&self) -> Json {
+        let Self { cwd, choices, always: _, title } = self;
+        let text = |string: &Option<String>| string.as_deref().map(Text::new);
+        let fields = choices.fields.iter();
+        let fields =
+            fields.fold(ObjectWriter::new(), |all, (key, value)| all.raw(key, value.get()));
+        ObjectWriter::new()
+            .raw(key::SESSION, "true")
+            .optional(key::CWD, text(cwd).as_ref())
+            .optional(key::MODE, text(&choices.mode).as_ref())
+            .string(key::ASSISTANT, &choices.assistant)
+            .raw(key::CONFIG, fields.finish().get())
+            .raw(key::ALWAYS, self.write_always().get())
+            .optional(key::TITLE, text(title).as_ref())
+            .finish()
+    }
+
+    fn write_always(&self) -> Json {
+        json::raw(serde_json::to_string(&self.always).unwrap_or_else(|_| "[]".to_owned()))
+    }
+}

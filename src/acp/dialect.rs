@@ -1,0 +1,151 @@
+//! What the operator says of a graph's tools and models, and what their names say without that.
+
+use std::str::FromStr;
+
+use super::glob::Glob;
+use super::update::ToolKind;
+
+/// What the operator says of a graph's tools and models.
+#[derive(Clone, Debug, Default)]
+pub struct Dialect {
+    /// The kinds of tools by name; the first that matches, before the names that are built in.
+    pub kinds: Vec<(Glob, ToolKind)>,
+    /// Whose the absolute paths in arguments are.
+    pub paths: Paths,
+    /// How many tokens models take, by name; the first that matches.
+    pub windows: Vec<(Glob, u64)>,
+}
+
+/// Whose the absolute paths in a tool's arguments are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Paths {
+    /// The editor's: the tools see its disk.
+    #[default]
+    Host,
+    /// The graph's own, as those of `deepagents`: `/x` is `x` in the session's directory.
+    Virtual,
+}
+
+/// A word that does not say whose paths are.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not `host` or `virtual`")]
+pub struct UnknownPaths(String);
+
+/// The names of tools that many graphs use. A part of a name says nothing: `profile` is no file.
+const KINDS: &[(&str, ToolKind)] = &[
+    ("read_file", ToolKind::Read),
+    ("read", ToolKind::Read),
+    ("read_files", ToolKind::Read),
+    ("read_text_file", ToolKind::Read),
+    ("view_file", ToolKind::Read),
+    ("open_file", ToolKind::Read),
+    ("cat", ToolKind::Read),
+    ("ls", ToolKind::Search),
+    ("glob", ToolKind::Search),
+    ("grep", ToolKind::Search),
+    ("find", ToolKind::Search),
+    ("list_dir", ToolKind::Search),
+    ("list_directory", ToolKind::Search),
+    ("list_files", ToolKind::Search),
+    ("glob_search", ToolKind::Search),
+    ("grep_search", ToolKind::Search),
+    ("file_search", ToolKind::Search),
+    ("search_files", ToolKind::Search),
+    ("codebase_search", ToolKind::Search),
+    ("edit_file", ToolKind::Edit),
+    ("edit", ToolKind::Edit),
+    ("multi_edit", ToolKind::Edit),
+    ("write_file", ToolKind::Edit),
+    ("write", ToolKind::Edit),
+    ("create_file", ToolKind::Edit),
+    ("append_file", ToolKind::Edit),
+    ("insert_edit", ToolKind::Edit),
+    ("str_replace", ToolKind::Edit),
+    ("str_replace_editor", ToolKind::Edit),
+    ("str_replace_based_edit_tool", ToolKind::Edit),
+    ("replace_in_file", ToolKind::Edit),
+    ("search_replace", ToolKind::Edit),
+    ("apply_patch", ToolKind::Edit),
+    ("delete", ToolKind::Delete),
+    ("delete_file", ToolKind::Delete),
+    ("delete_files", ToolKind::Delete),
+    ("delete_directory", ToolKind::Delete),
+    ("remove_file", ToolKind::Delete),
+    ("rm", ToolKind::Delete),
+    ("mv", ToolKind::Move),
+    ("move", ToolKind::Move),
+    ("move_file", ToolKind::Move),
+    ("rename", ToolKind::Move),
+    ("rename_file", ToolKind::Move),
+    ("execute", ToolKind::Execute),
+    ("bash", ToolKind::Execute),
+    ("shell", ToolKind::Execute),
+    ("terminal", ToolKind::Execute),
+    ("run_command", ToolKind::Execute),
+    ("run_shell_command", ToolKind::Execute),
+    ("run_terminal_cmd", ToolKind::Execute),
+    ("execute_command", ToolKind::Execute),
+    ("run_code", ToolKind::Execute),
+    ("execute_code", ToolKind::Execute),
+    ("python", ToolKind::Execute),
+    ("python_repl", ToolKind::Execute),
+    ("fetch", ToolKind::Fetch),
+    ("fetch_url", ToolKind::Fetch),
+    ("web_fetch", ToolKind::Fetch),
+    ("web_search", ToolKind::Fetch),
+    ("internet_search", ToolKind::Fetch),
+    ("http_request", ToolKind::Fetch),
+    ("requests_get", ToolKind::Fetch),
+    ("tavily_search", ToolKind::Fetch),
+    ("tavily_search_results_json", ToolKind::Fetch),
+    ("duckduckgo_search", ToolKind::Fetch),
+    ("think", ToolKind::Think),
+    ("write_todos", ToolKind::Think),
+];
+
+// === impl Dialect ===
+
+impl Dialect {
+    /// The kind of a tool.
+    pub fn kind(&self, name: &str) -> ToolKind {
+        let said = self.kinds.iter().find(|(glob, _)| glob.matches(name)).map(|(_, kind)| *kind);
+        let known = || KINDS.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind);
+        said.or_else(known).unwrap_or(ToolKind::Other)
+    }
+
+    /// How many tokens a model takes, if the operator says.
+    pub fn window(&self, model: &str) -> Option<u64> {
+        self.windows.iter().find(|(glob, _)| glob.matches(model)).map(|(_, window)| *window)
+    }
+}
+
+// === impl Paths ===
+
+impl FromStr for Paths {
+    type Err = UnknownPaths;
+
+    fn from_str(name: &str) -> Result<Self, UnknownPaths> {
+        match name {
+            "host" => Ok(Self::Host),
+            "virtual" => Ok(Self::Virtual),
+            _ => Err(UnknownPaths(name.to_owned())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_goes_by_the_whole_name_and_what_the_operator_says_comes_first() {
+        let glob = |pattern: &str| pattern.parse::<Glob>().unwrap();
+        let kinds = vec![(glob("db_*"), ToolKind::Fetch), (glob("read_file"), ToolKind::Other)];
+        let dialect = Dialect { kinds, ..Dialect::default() };
+        assert_eq!(dialect.kind("db_query"), ToolKind::Fetch);
+        assert_eq!(dialect.kind("read_file"), ToolKind::Other);
+        assert_eq!(dialect.kind("write_file"), ToolKind::Edit);
+        assert_eq!(dialect.kind("user_profile"), ToolKind::Other);
+        assert_eq!(dialect.kind("delete_account"), ToolKind::Other);
+    }
+}

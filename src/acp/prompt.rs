@@ -1,0 +1,308 @@
+//! What a person asks: ACP's content blocks as the content of a LangChain message.
+
+use agent_client_protocol_schema::v1::{ContentBlock, EmbeddedResourceResource};
+
+use super::rpc::{Code, Error};
+use super::update::{self, CommandInput};
+use crate::json::{self, Json, ObjectWriter, Text};
+
+/// Which kinds of content a graph's model takes, besides text and links, which all do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accepts {
+    /// Images.
+    pub image: bool,
+    /// Recordings.
+    pub audio: bool,
+    /// The contents of files, beside their names.
+    pub embedded_context: bool,
+}
+
+/// A command that a client may offer behind a slash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// What is typed behind the slash.
+    pub name: String,
+    /// What it does.
+    pub description: String,
+    /// What to type behind the name.
+    pub hint: Option<String>,
+    /// What the graph is asked, `{args}` standing for what was typed; else the line as it was
+    /// typed.
+    pub prompt: Option<String>,
+}
+
+/// A prompt, as LangGraph gets it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prompt {
+    /// What was typed, without media and the contents of files.
+    pub text: String,
+    /// The content of the message: a string where there is only text, else blocks.
+    pub content: Json,
+}
+
+/// What stands for what was typed in a command's prompt.
+const ARGS: &str = "{args}";
+
+impl Default for Accepts {
+    /// A file's contents are text.
+    fn default() -> Self {
+        Self { image: false, audio: false, embedded_context: true }
+    }
+}
+
+// === impl Command ===
+
+impl Command {
+    /// The command as it is offered.
+    pub fn offered(&self) -> update::Command {
+        let Self { name, description, hint, prompt: _ } = self;
+        let input = hint.clone().map(|hint| CommandInput { hint });
+        update::Command { name: name.clone(), description: description.clone(), input }
+    }
+}
+
+// === impl Prompt ===
+
+impl Prompt {
+    /// Reads the blocks of a prompt.
+    pub fn read(
+        blocks: &[ContentBlock],
+        accepts: Accepts,
+        commands: &[Command],
+    ) -> Result<Self, Error> {
+        let mut typed = String::new();
+        let mut pieces = Pieces::default();
+        let mut files = String::new();
+        for (at, block) in blocks.iter().enumerate() {
+            let refused = |kind| {
+                Error::new(
+                    Code::InvalidParams,
+                    format!(
+                        "prompt[{at}]: this agent takes no {kind}; its promptCapabilities say so"
+                    ),
+                )
+            };
+            match block {
+                ContentBlock::Text(text) => {
+                    typed.push_str(&text.text);
+                    pieces.text(&text.text);
+                }
+                // "All agents MUST support resource links": the graph cannot read them, but its
+                // tools may.
+                ContentBlock::ResourceLink(link) => {
+                    let mention = format!("[{}]({})", link.name, link.uri);
+                    typed.push_str(&mention);
+                    pieces.text(&mention);
+                }
+                ContentBlock::Image(_) if !accepts.image => return Err(refused("images")),
+                ContentBlock::Image(image) => {
+                    pieces.media("image", &image.data, &image.mime_type, None);
+                }
+                ContentBlock::Audio(_) if !accepts.audio => return Err(refused("audio")),
+                ContentBlock::Audio(audio) => {
+                    pieces.media("audio", &audio.data, &audio.mime_type, None);
+                }
+                ContentBlock::Resource(_) if !accepts.embedded_context => {
+                    return Err(refused("embedded resources"));
+                }
+                ContentBlock::Resource(resource) => match &resource.resource {
+                    EmbeddedResourceResource::TextResourceContents(file) => {
+                        let mention = format!("[{}]({})", name_of(&file.uri), file.uri);
+                        typed.push_str(&mention);
+                        pieces.text(&mention);
+                        let uri = Text::new(&file.uri);
+                        files.push_str(&format!(
+                            "\n\n<file uri=\"{}\">\n{}\n</file>",
+                            uri.escaped(),
+                            file.text
+                        ));
+                    }
+                    EmbeddedResourceResource::BlobResourceContents(file) => {
+                        let mime = file.mime_type.as_deref().unwrap_or("application/octet-stream");
+                        let kind = if mime.starts_with("image/") { "image" } else { "file" };
+                        pieces.media(kind, &file.blob, mime, Some(name_of(&file.uri)));
+                    }
+                    _ => return Err(refused("resources of this kind")),
+                },
+                _ => return Err(refused("content of this kind")),
+            }
+        }
+        if let Some(asked) = expanded(&typed, commands) {
+            pieces.replace_text(&asked);
+        }
+        if !files.is_empty() {
+            pieces.text(&files);
+        }
+        if pieces.is_empty() {
+            let message = "`prompt` is empty; send at least one content block";
+            return Err(Error::new(Code::InvalidParams, message));
+        }
+        Ok(Self { text: typed, content: pieces.finish() })
+    }
+
+    /// The message that the graph gets.
+    pub fn message(&self, id: &str) -> Json {
+        ObjectWriter::new()
+            .string("type", "human")
+            .string("id", id)
+            .raw("content", self.content.get())
+            .finish()
+    }
+}
+
+/// What a command asks; `None` where no command of ours was typed.
+fn expanded(typed: &str, commands: &[Command]) -> Option<String> {
+    let line = typed.trim().strip_prefix('/')?;
+    let (name, args) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    let prompt = commands.iter().find(|command| command.name == name)?.prompt.as_ref()?;
+    Some(prompt.replace(ARGS, args.trim()))
+}
+
+fn name_of(uri: &str) -> &str {
+    uri.trim_end_matches('/').rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(uri)
+}
+
+/// The blocks of a message, adjacent texts joined.
+#[derive(Default)]
+struct Pieces {
+    text: String,
+    blocks: Vec<Json>,
+    has_media: bool,
+}
+
+impl Pieces {
+    fn text(&mut self, text: &str) {
+        self.text.push_str(text);
+    }
+
+    fn media(&mut self, kind: &str, base64: &str, mime_type: &str, name: Option<&str>) {
+        self.flush();
+        self.has_media = true;
+        let block = ObjectWriter::new()
+            .string("type", kind)
+            .string("base64", base64)
+            .string("mime_type", mime_type)
+            .optional("filename", name.map(Text::new).as_ref());
+        self.blocks.push(block.finish());
+    }
+
+    /// Media stay behind the text.
+    fn replace_text(&mut self, text: &str) {
+        let is_text =
+            |block: &Json| json::members(block).is_some_and(|b| b.string("text").is_some());
+        self.blocks.retain(|block| !is_text(block));
+        text.clone_into(&mut self.text);
+        let media = std::mem::take(&mut self.blocks);
+        if self.has_media {
+            self.flush();
+            self.blocks.extend(media);
+        }
+    }
+
+    fn flush(&mut self) {
+        if !self.text.is_empty() {
+            let text = std::mem::take(&mut self.text);
+            self.blocks
+                .push(ObjectWriter::new().string("type", "text").string("text", &text).finish());
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.blocks.is_empty() && self.text.trim().is_empty()
+    }
+
+    fn finish(mut self) -> Json {
+        if !self.has_media {
+            return Json::from(Text::new(&self.text));
+        }
+        self.flush();
+        json::array(self.blocks.iter().map(|block| block.get()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: Accepts = Accepts { image: true, audio: true, embedded_context: true };
+
+    fn read(blocks: &str, accepts: Accepts) -> Result<String, Error> {
+        let blocks: Vec<ContentBlock> = serde_json::from_str(blocks).unwrap();
+        let review = Command {
+            name: "review".to_owned(),
+            description: String::new(),
+            hint: None,
+            prompt: Some("Review {args} well.".to_owned()),
+        };
+        let plain = Command { name: "plain".to_owned(), prompt: None, ..review.clone() };
+        let prompt = Prompt::read(&blocks, accepts, &[review, plain])?;
+        Ok(prompt.content.get().to_owned())
+    }
+
+    #[test]
+    fn text_and_links_are_one_string() {
+        let blocks = r#"[{"type":"text","text":"Explain "},
+            {"type":"resource_link","name":"a.rs","uri":"file:///w/a.rs"},{"type":"text","text":", please"}]"#;
+        let read = read(blocks, Accepts::default());
+        assert_eq!(read.unwrap(), r#""Explain [a.rs](file:///w/a.rs), please""#);
+    }
+
+    #[test]
+    fn a_file_is_mentioned_where_it_was_and_told_at_the_end() {
+        let blocks = r#"[{"type":"resource","resource":{"uri":"file:///w/a.rs","text":"fn a() {}"}},
+            {"type":"text","text":" is odd"}]"#;
+        assert_eq!(
+            read(blocks, Accepts::default()).unwrap(),
+            r#""[a.rs](file:///w/a.rs) is odd\n\n<file uri=\"file:///w/a.rs\">\nfn a() {}\n</file>""#
+        );
+    }
+
+    #[test]
+    fn media_become_blocks() {
+        let blocks = r#"[{"type":"text","text":"See "},{"type":"image","data":"AA==","mimeType":"image/png"},
+            {"type":"audio","data":"BB==","mimeType":"audio/wav"},
+            {"type":"resource","resource":{"uri":"file:///w/a.pdf","blob":"CC==","mimeType":"application/pdf"}}]"#;
+        assert_eq!(
+            read(blocks, ALL).unwrap(),
+            concat!(
+                r#"[{"type":"text","text":"See "},{"type":"image","base64":"AA==","mime_type":"image/png"},"#,
+                r#"{"type":"audio","base64":"BB==","mime_type":"audio/wav"},"#,
+                r#"{"type":"file","base64":"CC==","mime_type":"application/pdf","filename":"a.pdf"}]"#
+            )
+        );
+    }
+
+    #[test]
+    fn what_was_not_declared_is_refused() {
+        for (block, kind) in [
+            (r#"{"type":"image","data":"","mimeType":"image/png"}"#, "images"),
+            (r#"{"type":"audio","data":"","mimeType":"audio/wav"}"#, "audio"),
+        ] {
+            let error = read(&format!("[{block}]"), Accepts::default()).unwrap_err();
+            assert_eq!(error.code, Code::InvalidParams);
+            assert!(error.message.contains(kind), "{error}");
+        }
+        assert!(read("[]", ALL).is_err());
+        assert!(read(r#"[{"type":"text","text":" "}]"#, ALL).is_err());
+    }
+
+    #[test]
+    fn a_command_asks_what_it_stands_for() {
+        for (typed, asked) in [
+            ("/review  src/a.rs ", "Review src/a.rs well."),
+            ("/review", "Review  well."),
+            ("/plain x", "/plain x"),
+            ("/other x", "/other x"),
+            ("a /review", "a /review"),
+        ] {
+            let block = ObjectWriter::new().string("type", "text").string("text", typed).finish();
+            let read = read(&format!("[{}]", block.get()), ALL).unwrap();
+            assert_eq!(read, format!("\"{asked}\""));
+        }
+        let blocks = r#"[{"type":"text","text":"/review it"},{"type":"image","data":"AA","mimeType":"image/png"}]"#;
+        assert_eq!(
+            read(blocks, ALL).unwrap(),
+            r#"[{"type":"text","text":"Review it well."},{"type":"image","base64":"AA","mime_type":"image/png"}]"#
+        );
+    }
+}

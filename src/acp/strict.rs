@@ -1,0 +1,130 @@
+//! JSON that every parser takes: no half of a surrogate pair, no line break between tokens.
+//!
+//! LangGraph's servers cut pairs between two tokens. Lenient parsers join the halves again; those
+//! of Rust and Python clients refuse the whole line.
+
+use std::borrow::Cow;
+
+use crate::json::{self, Json, Text};
+
+/// What stands for half a pair whose other half never came.
+const REPLACEMENT: &str = "\\ufffd";
+
+/// How long an escape of a character is: `\ud83d`.
+const ESCAPE_BYTES: usize = 6;
+
+/// Escaped text without its halves. The second is half a pair that the text ends in, if it does:
+/// its other half may come.
+pub(super) fn whole_pairs(escaped: &str) -> (Cow<'_, str>, &str) {
+    if !escaped.contains('\\') {
+        return (Cow::Borrowed(escaped), "");
+    }
+    let mut clean = String::new();
+    let (mut copied, mut at) = (0, 0);
+    let slice = |from: usize, to: usize| escaped.get(from..to).unwrap_or_default();
+    while let Some(found) = slice(at, escaped.len()).find('\\') {
+        at += found;
+        match unit_at(escaped, at) {
+            None => at += 2,
+            Some(0xd800..=0xdbff) => match unit_at(escaped, at + ESCAPE_BYTES) {
+                Some(0xdc00..=0xdfff) => at += 2 * ESCAPE_BYTES,
+                _ if at + ESCAPE_BYTES >= escaped.len() => {
+                    let half = slice(at, escaped.len());
+                    if clean.is_empty() {
+                        return (Cow::Borrowed(slice(copied, at)), half);
+                    }
+                    clean.push_str(slice(copied, at));
+                    return (Cow::Owned(clean), half);
+                }
+                _ => {
+                    clean.push_str(slice(copied, at));
+                    clean.push_str(REPLACEMENT);
+                    at += ESCAPE_BYTES;
+                    copied = at;
+                }
+            },
+            Some(0xdc00..=0xdfff) => {
+                clean.push_str(slice(copied, at));
+                clean.push_str(REPLACEMENT);
+                at += ESCAPE_BYTES;
+                copied = at;
+            }
+            Some(_) => at += ESCAPE_BYTES,
+        }
+    }
+    if copied == 0 {
+        return (Cow::Borrowed(escaped), "");
+    }
+    clean.push_str(slice(copied, escaped.len()));
+    (Cow::Owned(clean), "")
+}
+
+/// The UTF-16 unit whose escape stands at a place.
+fn unit_at(escaped: &str, at: usize) -> Option<u16> {
+    let digits = escaped.get(at..at + ESCAPE_BYTES)?.strip_prefix("\\u")?;
+    u16::from_str_radix(digits, 16).ok()
+}
+
+/// A text that is complete.
+pub(super) fn text(text: &Text) -> Cow<'_, Text> {
+    match whole_pairs(text.escaped()) {
+        (Cow::Borrowed(all), "") if all.len() == text.escaped().len() => Cow::Borrowed(text),
+        (clean, "") => Cow::Owned(Text::from_escaped(&clean)),
+        (clean, _) => Cow::Owned(Text::from_escaped(&format!("{clean}{REPLACEMENT}"))),
+    }
+}
+
+/// Text as one JSON value on one line; `None` if it is not JSON that every parser takes.
+pub(super) fn value(text: &str) -> Option<Json> {
+    // A document cannot end in an escape, so that there is no half at its end.
+    let (clean, _) = whole_pairs(text);
+    // The tree is thrown away: it is the only way to ask for nesting and numbers that have a limit.
+    serde_json::from_str::<serde_json::Value>(&clean).ok()?;
+    let mut line = String::new();
+    json::compact(clean.trim(), &mut line);
+    Some(json::raw(line))
+}
+
+/// Text as JSON if it is that, else as a string.
+pub(super) fn value_or_string(text: &Text) -> Json {
+    value(&text.decode()).unwrap_or_else(|| Json::from(self::text(text).into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_are_replaced_and_the_last_is_held_back() {
+        let cases = [
+            ("plain", "plain", ""),
+            ("\\n\\ud83d\\ude00", "\\n\\ud83d\\ude00", ""),
+            ("a\\ud83d", "a", "\\ud83d"),
+            ("a\\ud83db", "a\\ufffdb", ""),
+            ("\\ude00b", "\\ufffdb", ""),
+            ("\\ude00\\ud83d", "\\ufffd", "\\ud83d"),
+            ("\\ud83d\\ud83d\\ude00", "\\ufffd\\ud83d\\ude00", ""),
+            ("\\\\ud83d", "\\\\ud83d", ""),
+            ("\\\\\\ud83dé", "\\\\\\ufffdé", ""),
+        ];
+        for (escaped, clean, half) in cases {
+            assert_eq!(whole_pairs(escaped), (Cow::Borrowed(clean), half), "{escaped}");
+        }
+    }
+
+    #[test]
+    fn what_some_parser_would_refuse_is_a_string() {
+        let cases = [
+            ("{\"a\": 1.10,\n \"b\": [1]}", r#"{"a":1.10,"b":[1]}"#),
+            (r#"{"a":"\ud83d"}"#, r#"{"a":"\ufffd"}"#),
+            ("1e999", r#""1e999""#),
+            ("{\"a\":", r#""{\"a\":""#),
+            ("sunny", r#""sunny""#),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(value_or_string(&Text::new(text)).get(), expected);
+        }
+        let deep = format!("{}{}", "[".repeat(1000), "]".repeat(1000));
+        assert_eq!(value_or_string(&Text::new(&deep)).get(), format!("\"{deep}\""));
+    }
+}

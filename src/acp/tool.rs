@@ -1,0 +1,360 @@
+//! What a call's arguments tell an editor: a title, the files that it touches, what it changes.
+//!
+//! Read when the arguments are complete, never for a piece of them.
+
+use std::borrow::Cow;
+
+use serde_json::value::RawValue;
+
+use super::dialect::{Dialect, Paths};
+use super::strict;
+use super::update::{Location, ToolContent, ToolKind};
+use crate::json::{self, Json, Members, Text};
+
+/// A title is one line in a list.
+const MAX_TITLE_CHARS: usize = 120;
+
+/// Longer than any path that a system takes: a text that is longer is none.
+const MAX_PATH_BYTES: usize = 4096;
+
+/// Files that one call is said to touch: an editor follows along, and shows no more.
+const MAX_LOCATIONS: usize = 32;
+
+/// The names under which tools take a file.
+const PATH: [&str; 9] = [
+    "file_path",
+    "filePath",
+    "path",
+    "filepath",
+    "target_file",
+    "absolute_path",
+    "dir_path",
+    "directory",
+    "notebook_path",
+];
+
+/// The names under which a tool that moves takes where from, and where to.
+const FROM: [&str; 6] = ["source", "src", "old_path", "oldPath", "from", "source_path"];
+const TO: [&str; 7] =
+    ["destination", "dst", "dest", "new_path", "newPath", "to", "destination_path"];
+
+const PATTERN: [&str; 3] = ["pattern", "query", "regex"];
+const COMMAND: [&str; 4] = ["command", "cmd", "code", "script"];
+const ADDRESS: [&str; 3] = ["url", "uri", "query"];
+
+/// The names of a line, counted from one.
+const LINE: [&str; 4] = ["line", "start_line", "startLine", "line_number"];
+
+const OLD_TEXT: [&str; 5] = ["old_string", "oldString", "old_str", "old_text", "oldText"];
+const NEW_TEXT: [&str; 5] = ["new_string", "newString", "new_str", "new_text", "newText"];
+const FILE_TEXT: [&str; 3] = ["content", "contents", "file_text"];
+
+/// What is told of a call whose arguments are known.
+#[derive(Clone, Debug)]
+pub(super) struct Told {
+    pub(super) title: String,
+    pub(super) locations: Vec<Location>,
+    pub(super) diffs: Vec<ToolContent<'static>>,
+    pub(super) raw_input: Json,
+}
+
+/// A session's view of arguments.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reader<'a> {
+    pub(super) dialect: &'a Dialect,
+    pub(super) cwd: &'a str,
+}
+
+/// Whether arguments are an object that is complete.
+pub(super) fn is_complete(args: &str) -> bool {
+    serde_json::from_str::<&RawValue>(args).is_ok_and(|raw| raw.get().starts_with('{'))
+}
+
+/// The title of a call of which only the name is known.
+pub(super) fn bare_title(name: &str, kind: ToolKind) -> String {
+    title(name, kind, &Members::default())
+}
+
+// === impl Reader ===
+
+impl Reader<'_> {
+    /// Reads arguments, as the model spells them.
+    pub(super) fn read(self, name: &str, kind: ToolKind, args: &Text) -> Told {
+        let spelled = args.decode();
+        let spelled = if spelled.trim().is_empty() { Cow::Borrowed("{}") } else { spelled };
+        let raw_input = strict::value(&spelled);
+        let raw_input = raw_input.unwrap_or_else(|| strict::text(args).into_owned().into());
+        let members = json::members(&raw_input).unwrap_or_default();
+        Told {
+            title: title(name, kind, &members),
+            locations: self.locations(kind, &members),
+            diffs: if kind == ToolKind::Edit { self.diffs(&members) } else { Vec::new() },
+            raw_input: raw_input.clone(),
+        }
+    }
+
+    fn locations(self, kind: ToolKind, args: &Members<'_>) -> Vec<Location> {
+        let names: &[&[&str]] = match kind {
+            ToolKind::Read | ToolKind::Edit | ToolKind::Delete | ToolKind::Search => &[&PATH],
+            ToolKind::Move => &[&PATH, &FROM, &TO],
+            ToolKind::Execute
+            | ToolKind::Think
+            | ToolKind::Fetch
+            | ToolKind::SwitchMode
+            | ToolKind::Other => return Vec::new(),
+        };
+        let one = |names: &&[&str]| {
+            first(args, names)
+                .and_then(|path| self.absolute(&path))
+                .map(|path| Location { path, line: line(args) })
+        };
+        let mut locations: Vec<_> = names.iter().filter_map(one).collect();
+        for list in ["paths", "file_paths"].iter().filter_map(|name| args.get(name)) {
+            let paths = json::items(list).unwrap_or_default().into_iter().take(MAX_LOCATIONS);
+            let paths = paths.filter_map(json::string).filter_map(|path| self.absolute(&path));
+            locations.extend(paths.map(|path| Location { path, line: None }));
+        }
+        locations
+    }
+
+    fn diffs(self, args: &Members<'_>) -> Vec<ToolContent<'static>> {
+        let Some(path) = first(args, &PATH).and_then(|path| self.absolute(&path)) else {
+            return Vec::new();
+        };
+        let edits = args.get("edits").and_then(json::items).unwrap_or_default();
+        let mut diffs: Vec<_> =
+            edits.iter().filter_map(|edit| diff(&path, &json::members(edit)?)).collect();
+        diffs.extend(diff(&path, args));
+        diffs
+    }
+
+    /// A path as the editor knows it; `None` for what is no path.
+    fn absolute(self, path: &str) -> Option<String> {
+        let is_path = !path.is_empty()
+            && path.len() <= MAX_PATH_BYTES
+            && !path.contains("://")
+            && !path.starts_with('~')
+            && !path.contains(|character: char| character.is_control());
+        if !is_path {
+            return None;
+        }
+        let is_windows = |path: &str| {
+            matches!(path.as_bytes(), [b'a'..=b'z' | b'A'..=b'Z', b':', b'/' | b'\\', ..])
+                || path.starts_with("\\\\")
+        };
+        match self.dialect.paths {
+            Paths::Host if path.starts_with('/') || is_windows(path) => Some(path.to_owned()),
+            Paths::Host => Some(join(self.cwd, path, Bounds::None)),
+            // Nothing of the graph's own disk lies outside of the session's directory.
+            Paths::Virtual => Some(join(self.cwd, path, Bounds::Base)),
+        }
+    }
+}
+
+/// How far up `..` leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bounds {
+    None,
+    Base,
+}
+
+/// Joins a path to a directory, and takes `.` and `..` out of it.
+fn join(base: &str, path: &str, bounds: Bounds) -> String {
+    let separator = if base.contains('\\') && !base.contains('/') { '\\' } else { '/' };
+    let mut joined = base.trim_end_matches(separator).to_owned();
+    let floor = if bounds == Bounds::Base { joined.len() } else { 0 };
+    let is_separator = |character| character == '/' || character == separator;
+    for part in path.split(is_separator) {
+        match part {
+            "" | "." => {}
+            ".." => {
+                let parent = joined.rfind(separator).unwrap_or(0);
+                joined.truncate(parent.max(floor));
+            }
+            part => {
+                joined.push(separator);
+                joined.push_str(part);
+            }
+        }
+    }
+    if joined.is_empty() { separator.to_string() } else { joined }
+}
+
+/// What one edit changes. A file that is written whole has no old text: nobody has read it.
+fn diff(path: &str, edit: &Members<'_>) -> Option<ToolContent<'static>> {
+    let old = text(edit, &OLD_TEXT);
+    let new = match &old {
+        Some(_) => text(edit, &NEW_TEXT).unwrap_or_else(|| Text::new("")),
+        None => text(edit, &FILE_TEXT)?,
+    };
+    Some(ToolContent::Diff { path: path.to_owned(), old_text: old, new_text: new })
+}
+
+fn text(args: &Members<'_>, names: &[&str]) -> Option<Text> {
+    names.iter().find_map(|name| args.text(name))
+}
+
+fn first<'a>(args: &Members<'a>, names: &[&str]) -> Option<Cow<'a, str>> {
+    names.iter().find_map(|name| args.string(name).filter(|value| !value.is_empty()))
+}
+
+/// The line that a call begins with, counted from one; an offset counts lines to pass over.
+fn line(args: &Members<'_>) -> Option<u32> {
+    let offset = || args.number("offset").and_then(|offset| offset.checked_add(1));
+    let line = LINE.iter().find_map(|name| args.number(name)).or_else(offset)?;
+    u32::try_from(line).ok().filter(|line| *line > 0)
+}
+
+/// A short line for a person: what is done, and to what.
+fn title(name: &str, kind: ToolKind, args: &Members<'_>) -> String {
+    let path = || first(args, &PATH);
+    let with = |verb: &str, what: Option<Cow<'_, str>>| what.map(|what| format!("{verb} {what}"));
+    let said = match kind {
+        ToolKind::Read => with("Read", path()),
+        ToolKind::Edit if text(args, &OLD_TEXT).is_none() && text(args, &FILE_TEXT).is_some() => {
+            with("Write", path())
+        }
+        ToolKind::Edit => with("Edit", path()),
+        ToolKind::Delete => with("Delete", path()),
+        ToolKind::Move => {
+            let from = first(args, &FROM).or_else(path);
+            match (from, first(args, &TO)) {
+                (Some(from), Some(to)) => Some(format!("Move {from} to {to}")),
+                (Some(from), None) => Some(format!("Move {from}")),
+                (None, _) => None,
+            }
+        }
+        ToolKind::Search => match (first(args, &PATTERN), path()) {
+            (Some(pattern), Some(path)) => Some(format!("Search for {pattern} in {path}")),
+            (Some(pattern), None) => Some(format!("Search for {pattern}")),
+            (None, path) => with("List", path),
+        },
+        ToolKind::Execute => with("Run", first(args, &COMMAND).or_else(|| command(args))),
+        ToolKind::Fetch => with("Fetch", first(args, &ADDRESS)),
+        ToolKind::Think if name == "write_todos" => Some("Update the plan".to_owned()),
+        ToolKind::Think | ToolKind::SwitchMode | ToolKind::Other => None,
+    };
+    one_line(&said.unwrap_or_else(|| name.to_owned()))
+}
+
+/// A command that is a list of words.
+fn command(args: &Members<'_>) -> Option<Cow<'static, str>> {
+    let words = COMMAND.iter().find_map(|name| args.get(name).and_then(json::items))?;
+    let words: Vec<_> = words.into_iter().filter_map(json::string).collect();
+    (!words.is_empty()).then(|| Cow::Owned(words.join(" ")))
+}
+
+fn one_line(text: &str) -> String {
+    // More than enough of it: a command may be a whole program.
+    let start: String = text.chars().take(MAX_TITLE_CHARS * 4).collect();
+    let is_gap = |character: char| character.is_whitespace() || character.is_control();
+    let words = start.split(is_gap).filter(|word| !word.is_empty());
+    let line = words.collect::<Vec<_>>().join(" ");
+    let is_cut = line.chars().count() > MAX_TITLE_CHARS || start.len() < text.len();
+    if !is_cut {
+        return line;
+    }
+    let mut cut: String = line.chars().take(MAX_TITLE_CHARS - 1).collect();
+    cut.push('…');
+    cut
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CWD: &str = "/work/app";
+
+    fn read(paths: Paths, name: &str, args: &str) -> Told {
+        let dialect = Dialect { paths, ..Dialect::default() };
+        let reader = Reader { dialect: &dialect, cwd: CWD };
+        reader.read(name, dialect.kind(name), &Text::new(args))
+    }
+
+    fn paths(told: &Told) -> Vec<(&str, Option<u32>)> {
+        told.locations.iter().map(|location| (&*location.path, location.line)).collect()
+    }
+
+    #[test]
+    fn titles_say_what_is_done_to_what_in_one_line() {
+        let cases = [
+            ("read_file", r#"{"file_path":"src/main.rs"}"#, "Read src/main.rs"),
+            ("edit_file", r#"{"file_path":"a","old_string":"x","new_string":"y"}"#, "Edit a"),
+            ("write_file", r#"{"file_path":"a","content":""}"#, "Write a"),
+            ("execute", r#"{"command":"cargo test \\\n  --all"}"#, "Run cargo test \\ --all"),
+            ("bash", r#"{"command":["ls","-l"]}"#, "Run ls -l"),
+            ("grep", r#"{"pattern":"fn","path":"src"}"#, "Search for fn in src"),
+            ("ls", r#"{"path":"/"}"#, "List /"),
+            ("mv", r#"{"source":"a","destination":"b"}"#, "Move a to b"),
+            ("web_search", r#"{"query":"rust"}"#, "Fetch rust"),
+            ("write_todos", r#"{"todos":[]}"#, "Update the plan"),
+            ("weather", r#"{"path":"/tmp"}"#, "weather"),
+            ("read_file", "", "read_file"),
+            ("read_file", r#"{"file_path":"#, "read_file"),
+        ];
+        for (name, args, expected) in cases {
+            assert_eq!(read(Paths::Host, name, args).title, expected, "{name} {args}");
+        }
+        let long = format!(r#"{{"command":"{}"}}"#, "é ".repeat(100_000));
+        assert_eq!(read(Paths::Host, "bash", &long).title.chars().count(), MAX_TITLE_CHARS);
+    }
+
+    #[test]
+    fn locations_are_absolute_and_only_of_file_tools() {
+        let told = |paths, name, path: &str| {
+            let args = format!(r#"{{"file_path":{path:?},"offset":9}}"#);
+            read(paths, name, &args)
+        };
+        let host = [
+            ("/etc/x", "/etc/x"),
+            ("src/x", "/work/app/src/x"),
+            ("./src/../x", "/work/app/x"),
+            ("../../../../x", "/x"),
+            ("C:\\x", "C:\\x"),
+        ];
+        for (path, expected) in host {
+            assert_eq!(paths(&told(Paths::Host, "read_file", path)), [(expected, Some(10))]);
+        }
+        let own = [("/x", "/work/app/x"), ("/../x", "/work/app/x"), ("/", "/work/app")];
+        for (path, expected) in own {
+            assert_eq!(paths(&told(Paths::Virtual, "read_file", path)), [(expected, Some(10))]);
+        }
+        for path in ["https://x/y", "~/x", "a\nb"] {
+            assert!(paths(&told(Paths::Host, "read_file", path)).is_empty(), "{path}");
+        }
+        assert!(paths(&told(Paths::Host, "weather", "/x")).is_empty());
+        assert!(paths(&told(Paths::Host, "fetch", "/x")).is_empty());
+    }
+
+    #[test]
+    fn an_edit_is_a_diff_and_a_new_file_has_no_old_text() {
+        let of = |name: &str, args: &str| {
+            serde_json::to_string(&read(Paths::Virtual, name, args).diffs).unwrap()
+        };
+        assert_eq!(
+            of("edit_file", r#"{"file_path":"/a","old_string":"x","new_string":"\u00e9"}"#),
+            r#"[{"type":"diff","path":"/work/app/a","oldText":"x","newText":"\u00e9"}]"#
+        );
+        assert_eq!(
+            of("write_file", r#"{"file_path":"/a","content":"x"}"#),
+            r#"[{"type":"diff","path":"/work/app/a","newText":"x"}]"#
+        );
+        assert_eq!(
+            of(
+                "multi_edit",
+                r#"{"path":"a","edits":[{"old_str":"1","new_str":"2"},{"old_str":"3"}]}"#
+            ),
+            r#"[{"type":"diff","path":"/work/app/a","oldText":"1","newText":"2"},{"type":"diff","path":"/work/app/a","oldText":"3","newText":""}]"#
+        );
+        assert_eq!(of("read_file", r#"{"file_path":"/a","content":"x"}"#), "[]");
+        assert_eq!(of("write_file", r#"{"content":"x"}"#), "[]");
+    }
+
+    #[test]
+    fn arguments_that_are_no_json_are_a_string() {
+        let input = |args: &str| read(Paths::Host, "t", args).raw_input.get().to_owned();
+        assert_eq!(input("{ \"a\" : 1.10 }"), r#"{"a":1.10}"#);
+        assert_eq!(input(""), "{}");
+        assert_eq!(input("{\"a\":"), r#""{\"a\":""#);
+    }
+}

@@ -1,0 +1,152 @@
+//! The table `acp` of the config file: how ACP shows the agents.
+
+use std::fmt::Display;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use toml::{Table, Value};
+
+use crate::acp::choice::Mode;
+use crate::acp::permission::{Rule, Rules};
+use crate::acp::prompt::{Accepts, Command};
+use crate::acp::{Dialect, Glob};
+use crate::json::Json;
+use crate::sessions::Settings;
+
+/// How ACP shows the agents.
+#[derive(Clone, Debug, Default)]
+pub struct Acp {
+    /// The agent of a new session; else the first that the upstream lists.
+    pub agent: Option<String>,
+    /// What the operator says of all of them.
+    pub settings: Settings,
+}
+
+/// The table as it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Written {
+    agent: Option<String>,
+    prompt: Option<Vec<Kind>>,
+    paths: Option<String>,
+    context_windows: IndexMap<String, u64>,
+    tool_kinds: IndexMap<String, String>,
+    permissions: IndexMap<String, Rule>,
+    commands: IndexMap<String, WrittenCommand>,
+    modes: IndexMap<String, WrittenMode>,
+    forward_mcp_servers: Option<String>,
+}
+
+/// What a prompt may hold, besides text and links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    Image,
+    Audio,
+    EmbeddedContext,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenCommand {
+    description: String,
+    hint: Option<String>,
+    prompt: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct WrittenMode {
+    name: Option<String>,
+    description: Option<String>,
+    assistant: Option<String>,
+    configurable: Table,
+    permissions: IndexMap<String, Rule>,
+}
+
+// === impl Acp ===
+
+impl Acp {
+    /// Reads the table; else what was expected in its place.
+    pub(super) fn read(table: Value) -> Result<Self, String> {
+        let written: Written = table.try_into().map_err(|error: toml::de::Error| {
+            let told = error.to_string();
+            format!(
+                "a table of the form that config.toml.example shows ({})",
+                told.trim_end().replace('\n', ", ")
+            )
+        })?;
+        let accepts = written.prompt.map_or_else(Accepts::default, |kinds| Accepts {
+            image: kinds.contains(&Kind::Image),
+            audio: kinds.contains(&Kind::Audio),
+            embedded_context: kinds.contains(&Kind::EmbeddedContext),
+        });
+        let paths = written.paths.as_deref().map(|paths| parsed("paths", paths)).transpose()?;
+        let kinds = written.tool_kinds.iter();
+        let kinds = kinds.map(|(tool, kind)| {
+            Ok((glob("tool_kinds", tool)?, parsed(&format!("tool_kinds.\"{tool}\""), kind)?))
+        });
+        let windows = written.context_windows.iter();
+        let windows = windows.map(|(model, size)| Ok((glob("context_windows", model)?, *size)));
+        let dialect = Dialect {
+            kinds: kinds.collect::<Result<_, String>>()?,
+            paths: paths.unwrap_or_default(),
+            windows: windows.collect::<Result<_, String>>()?,
+        };
+        let commands = written.commands.into_iter().map(|(name, command)| {
+            let WrittenCommand { description, hint, prompt } = command;
+            let is_word = !name.is_empty() && !name.contains(char::is_whitespace);
+            let command = Command { name, description, hint, prompt };
+            if is_word {
+                Ok(command)
+            } else {
+                Err(format!("a command's name without spaces, not {:?}", command.name))
+            }
+        });
+        let modes = written.modes.into_iter().map(|(id, mode)| Self::mode(id, mode));
+        let settings = Settings {
+            dialect: Arc::new(dialect),
+            accepts,
+            commands: commands.collect::<Result<_, String>>()?,
+            modes: modes.collect::<Result<_, String>>()?,
+            permissions: rules("permissions", &written.permissions)?,
+            mcp_key: written.forward_mcp_servers,
+        };
+        Ok(Self { agent: written.agent, settings })
+    }
+
+    fn mode(id: String, mode: WrittenMode) -> Result<Mode, String> {
+        let WrittenMode { name, description, assistant, configurable, permissions } = mode;
+        let permissions = rules(&format!("modes.{id}.permissions"), &permissions)?;
+        let configurable = (!configurable.is_empty()).then(|| {
+            let json = serde_json::to_string(&configurable).unwrap_or_default();
+            serde_json::from_str::<&RawValue>(&json).map(Json::from)
+        });
+        let configurable = configurable.transpose().map_err(|error| {
+            format!("`modes.{id}.configurable` that can be written as JSON ({error})")
+        })?;
+        let name = name.unwrap_or_else(|| capitalised(&id));
+        Ok(Mode { id, name, description, assistant, configurable, permissions })
+    }
+}
+
+fn rules(place: &str, rules: &IndexMap<String, Rule>) -> Result<Rules, String> {
+    let rules = rules.iter().map(|(tool, rule)| Ok((glob(place, tool)?, *rule)));
+    Ok(Rules(rules.collect::<Result<_, String>>()?))
+}
+
+fn glob(place: &str, text: &str) -> Result<Glob, String> {
+    parsed(place, text)
+}
+
+fn parsed<T: FromStr<Err: Display>>(place: &str, text: &str) -> Result<T, String> {
+    text.parse().map_err(|expected| format!("`{place}`: {expected}"))
+}
+
+fn capitalised(id: &str) -> String {
+    let mut rest = id.chars();
+    rest.next().map_or_else(String::new, |first| first.to_uppercase().chain(rest).collect())
+}

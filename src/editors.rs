@@ -1,0 +1,118 @@
+//! What to paste into an editor's settings, so that it starts `threadway acp`.
+
+use serde_json::{Value, json};
+
+use crate::cli::Editor;
+
+/// How an editor starts us.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// The program, with its whole path: editors have another `PATH` than shells.
+    pub program: String,
+    /// Its arguments, `acp` first.
+    pub args: Vec<String>,
+}
+
+impl Start {
+    /// The snippet, and above it a line that says where it belongs.
+    pub fn snippet(&self, editor: Editor) -> String {
+        let Self { program, args } = self;
+        match editor {
+            Editor::Zed => {
+                let server = json!({"type": "custom", "command": program, "args": args, "env": {}});
+                let settings = json!({"agent_servers": {"threadway": server}});
+                format!("// Zed: in settings.json (zed: open settings)\n{}", pretty(&settings))
+            }
+            Editor::Jetbrains => {
+                let server = json!({"command": program, "args": args, "env": {}});
+                let settings = json!({"agent_servers": {"threadway": server}});
+                // JSON without comments: the file is read strictly.
+                format!("{}\n", pretty(&settings).trim_end())
+            }
+            Editor::Neovim => {
+                let words = std::iter::once(program).chain(args);
+                let words: Vec<_> = words.map(|word| lua_string(word)).collect();
+                format!(
+                    "-- Neovim: CodeCompanion, in require(\"codecompanion\").setup({{ ... }})\n\
+                     adapters = {{\n  acp = {{\n    threadway = function()\n      \
+                     local helpers = require(\"codecompanion.adapters.acp.helpers\")\n      \
+                     return {{\n        name = \"threadway\",\n        \
+                     formatted_name = \"threadway\",\n        type = \"acp\",\n        \
+                     roles = {{ llm = \"assistant\", user = \"user\" }},\n        \
+                     commands = {{ default = {{ {} }} }},\n        \
+                     defaults = {{ mcpServers = {{}}, timeout = 20000 }},\n        \
+                     parameters = {{\n          protocolVersion = 1,\n          \
+                     clientCapabilities = {{ fs = {{ readTextFile = true, writeTextFile = true }} \
+                     }},\n          clientInfo = {{ name = \"CodeCompanion.nvim\", version = \
+                     \"1.0.0\" }},\n        }},\n        handlers = {{\n          \
+                     setup = function() return true end,\n          \
+                     auth = function() return true end,\n          \
+                     form_messages = function(self, messages, capabilities)\n            \
+                     return helpers.form_messages(self, messages, capabilities)\n          end,\n          \
+                     on_exit = function() end,\n        }},\n      }}\n    end,\n  }},\n}},\n",
+                    words.join(", ")
+                )
+            }
+            Editor::Acpx => {
+                let words = std::iter::once(program).chain(args);
+                let words: Vec<_> = words.map(|word| shell_word(word)).collect();
+                let command = shell_word(&words.join(" "));
+                format!("acpx --agent {command} exec 'Hello'\n")
+            }
+        }
+    }
+}
+
+fn pretty(value: &Value) -> String {
+    // A value of strings always serialises.
+    let mut text = serde_json::to_string_pretty(value).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+fn lua_string(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+fn shell_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn start() -> Start {
+        let args = ["acp", "--upstream", "http://127.0.0.1:2024", "--config", "my file.toml"];
+        Start { program: "/opt/threadway".to_owned(), args: args.map(str::to_owned).to_vec() }
+    }
+
+    #[test]
+    fn what_is_json_can_be_read_as_json() {
+        let snippet = start().snippet(Editor::Jetbrains);
+        let value: Value = serde_json::from_str(&snippet).unwrap();
+        assert_eq!(value["agent_servers"]["threadway"]["args"][4], "my file.toml");
+        let snippet = start().snippet(Editor::Zed);
+        let (comment, rest) = snippet.split_once('\n').unwrap();
+        assert!(comment.starts_with("//"));
+        let value: Value = serde_json::from_str(rest).unwrap();
+        assert_eq!(value["agent_servers"]["threadway"]["command"], "/opt/threadway");
+    }
+
+    #[test]
+    fn a_shell_and_lua_get_their_own_quotes() {
+        let snippet = start().snippet(Editor::Acpx);
+        assert_eq!(
+            snippet,
+            "acpx --agent '/opt/threadway acp --upstream http://127.0.0.1:2024 --config \
+             '\\''my file.toml'\\''' exec 'Hello'\n"
+        );
+        let snippet = start().snippet(Editor::Neovim);
+        assert!(snippet.contains("{ \"/opt/threadway\", \"acp\", "), "{snippet}");
+        assert_eq!(lua_string("a\"b\\"), "\"a\\\"b\\\\\"");
+    }
+}

@@ -1,0 +1,123 @@
+//! The ACP agent: what one client asks over one connection, whatever carries that, and the
+//! sessions that it has open here.
+//!
+//! ```text
+//!  line --> Connection::take --> a future per request --> Outbox --> line
+//!                                  |        ^
+//!                                  v        | answers of a person
+//!                    runs::Runs (events) -> acp::Projector
+//! ```
+//! Nothing runs by itself: the transport polls what `take` gives it, and drops it at the end. Who
+//! tells more than the client reads waits for room. A session is a thread: what is not in here can
+//! be loaded by any process.
+
+mod asking;
+mod connection;
+mod history;
+mod outbox;
+mod permit;
+mod session;
+mod turn;
+
+use std::fmt;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use connection::{Connection, MAX_REQUESTS, MAX_SESSIONS, Work};
+pub use outbox::{MAX_WAITING_BYTES, Outbox};
+pub use turn::STOP_WAIT;
+
+use crate::acp::Dialect;
+use crate::acp::choice::Mode;
+use crate::acp::permission::Rules;
+use crate::acp::prompt::{Accepts, Command};
+use crate::agents::{Agents, Upstream};
+use crate::credentials::Credentials;
+use crate::runs::{OwnerPolicy, Runs};
+
+/// What the operator says of the agents as ACP shows them.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// The graphs' tools and models.
+    pub dialect: Arc<Dialect>,
+    /// What a prompt may hold.
+    pub accepts: Accepts,
+    /// The commands that are offered.
+    pub commands: Vec<Command>,
+    /// The modes that are offered.
+    pub modes: Vec<Mode>,
+    /// Which calls are asked about.
+    pub permissions: Rules,
+    /// Under which key of the configuration a graph gets the client's tool servers.
+    pub mcp_key: Option<String>,
+}
+
+/// What all connections share.
+pub struct Service {
+    /// The agents.
+    pub agents: Agents,
+    /// The upstream whose agents are served.
+    pub upstream: Upstream,
+    /// The agent of a new session; else the first that the upstream lists.
+    pub agent: Option<String>,
+    /// What the operator says.
+    pub settings: Settings,
+    /// Where keys are kept that a person has typed.
+    pub credentials: Credentials,
+    /// What becomes of the runs of a client that goes away.
+    pub owners: OwnerPolicy,
+    runs: Runs,
+    /// What must be done although nobody waits for it any more: stopping a run.
+    chores: TaskTracker,
+    shutdown: CancellationToken,
+}
+
+// === impl Service ===
+
+impl Service {
+    /// Serves an upstream's agents.
+    pub fn new(
+        agents: Agents,
+        upstream: Upstream,
+        settings: Settings,
+        credentials: Credentials,
+        owners: OwnerPolicy,
+        log_bytes: usize,
+    ) -> Self {
+        let shutdown = CancellationToken::new();
+        // A run is stopped by what we do at the end, not by its reader's leaving.
+        let runs = Runs::new(log_bytes, OwnerPolicy::Continue, shutdown.clone());
+        Self {
+            agents,
+            upstream,
+            agent: None,
+            settings,
+            credentials,
+            owners,
+            runs,
+            chores: TaskTracker::new(),
+            shutdown,
+        }
+    }
+
+    /// Makes another agent that of new sessions.
+    #[must_use]
+    pub fn with_agent(self, agent: Option<String>) -> Self {
+        Self { agent, ..self }
+    }
+
+    /// Lets go of the runs, and waits for what must be done.
+    pub async fn close(&self) {
+        self.shutdown.cancel();
+        self.chores.close();
+        tokio::join!(self.chores.wait(), self.runs.drained());
+    }
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").field("upstream", &self.upstream).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,108 @@
+//! What waits to be written to a client: bounded in bytes, with room to be waited for.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+/// How much may wait before who tells more has to wait too: some thousand updates, and what a pipe
+/// and its reader take within a blink.
+pub const MAX_WAITING_BYTES: usize = 256 * 1024;
+
+/// The lines for a client, in their order. Clones share them.
+#[derive(Clone)]
+pub struct Outbox(Arc<Inner>);
+
+struct Inner {
+    waiting: Mutex<Vec<u8>>,
+    /// Whether what was taken is still being written.
+    is_writing: AtomicBool,
+    /// Rings when something waits.
+    filled: Notify,
+    /// Rings when all that waited was taken, and again when it is written.
+    emptied: Notify,
+}
+
+// === impl Outbox ===
+
+impl Outbox {
+    /// Nothing waits.
+    pub fn new() -> Self {
+        Self(Arc::new(Inner {
+            waiting: Mutex::default(),
+            is_writing: AtomicBool::new(false),
+            filled: Notify::new(),
+            emptied: Notify::new(),
+        }))
+    }
+
+    /// Waits until there is room. What is then put in may exceed the limit: by one batch of each
+    /// who tells.
+    pub async fn room(&self) {
+        loop {
+            let mut emptied = std::pin::pin!(self.0.emptied.notified());
+            emptied.as_mut().enable();
+            if self.waiting().len() < MAX_WAITING_BYTES {
+                return;
+            }
+            emptied.await;
+        }
+    }
+
+    /// Puts whole lines in.
+    pub fn put<T>(&self, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+        let written = write(&mut self.waiting());
+        self.0.filled.notify_one();
+        written
+    }
+
+    /// Waits until something waits, and takes all of it in exchange for an empty buffer. For one
+    /// writer.
+    pub async fn take(&self, bytes: &mut Vec<u8>) {
+        bytes.clear();
+        loop {
+            if !self.waiting().is_empty() {
+                std::mem::swap(&mut *self.waiting(), bytes);
+                self.0.is_writing.store(true, Ordering::Relaxed);
+                self.0.emptied.notify_waiters();
+                return;
+            }
+            self.0.filled.notified().await;
+        }
+    }
+
+    /// What was taken is written.
+    pub fn wrote(&self) {
+        self.0.is_writing.store(false, Ordering::Relaxed);
+        self.0.emptied.notify_waiters();
+    }
+
+    /// Waits until all is written.
+    pub async fn emptied(&self) {
+        loop {
+            let mut emptied = std::pin::pin!(self.0.emptied.notified());
+            emptied.as_mut().enable();
+            if self.waiting().is_empty() && !self.0.is_writing.load(Ordering::Relaxed) {
+                return;
+            }
+            emptied.await;
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Outbox {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Outbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outbox").field("waiting", &self.waiting().len()).finish_non_exhaustive()
+    }
+}

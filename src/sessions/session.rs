@@ -1,0 +1,160 @@
+//! One session: its thread, what was chosen for it, what its client was told, and who is at it.
+
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Mutex, Notify};
+use tokio_util::sync::CancellationToken;
+
+use super::Settings;
+use crate::acp::Projector;
+use crate::acp::choice::{Kept, Menu};
+use crate::acp::rpc::Error;
+use crate::json::Json;
+use crate::run::{Ask, Decision, Interrupt};
+
+/// A session that is open here.
+#[derive(Debug)]
+pub(super) struct Session {
+    /// LangGraph's thread.
+    pub(super) id: String,
+    /// The client's tool servers, as it sent them.
+    pub(super) servers: Option<Json>,
+    /// Who sets two things at once sets them in this order; a prompt that follows sees both.
+    pub(super) desk: Mutex<Desk>,
+    /// Who tells the client something, holds it.
+    pub(super) voice: Arc<Mutex<Voice>>,
+    activity: StdMutex<Activity>,
+    /// Rings when a prompt comes, for questions that were asked without one.
+    pub(super) prompted: Notify,
+    /// Cancelled when nobody is to be told of it any more.
+    left: CancellationToken,
+}
+
+/// What was chosen and kept.
+#[derive(Debug)]
+pub(super) struct Desk {
+    pub(super) kept: Kept,
+    pub(super) menu: Menu,
+    /// Whether the thread's metadata say so too.
+    pub(super) is_kept: bool,
+}
+
+/// What the client was told.
+#[derive(Debug)]
+pub(super) struct Voice {
+    pub(super) projector: Projector,
+    /// Whether it is known what the client holds.
+    pub(super) is_based: bool,
+    /// The questions whose answer is the next prompt.
+    pub(super) waiting: Vec<Waiting>,
+}
+
+/// A question that is partly answered, if it is an approval of several calls.
+#[derive(Clone, Debug)]
+pub(super) struct Waiting {
+    pub(super) question: Interrupt,
+    /// What is decided about each call.
+    pub(super) decided: Vec<Option<Decision>>,
+}
+
+/// Who is at the session.
+#[derive(Debug, Default)]
+struct Activity {
+    /// Stops the prompt.
+    prompt: Option<CancellationToken>,
+    /// Stops the run that is shown without a prompt.
+    shown: Option<CancellationToken>,
+}
+
+/// A prompt that is at the session; there is none after it was dropped.
+#[derive(Debug)]
+pub(super) struct Prompting<'a>(&'a Session);
+
+// === impl Session ===
+
+impl Session {
+    pub(super) fn new(
+        id: &str,
+        cwd: &str,
+        servers: Option<Json>,
+        desk: Desk,
+        settings: &Settings,
+    ) -> Self {
+        let projector = Projector::new(Arc::clone(&settings.dialect), cwd);
+        let voice = Voice { projector, is_based: false, waiting: Vec::new() };
+        Self {
+            id: id.to_owned(),
+            servers,
+            desk: Mutex::new(desk),
+            voice: Arc::new(Mutex::new(voice)),
+            activity: StdMutex::default(),
+            prompted: Notify::new(),
+            left: CancellationToken::new(),
+        }
+    }
+
+    /// Tells nobody of it any more; what runs goes on.
+    pub(super) fn leave(&self) {
+        self.left.cancel();
+    }
+
+    pub(super) fn left(&self) -> &CancellationToken {
+        &self.left
+    }
+
+    /// Begins a prompt, which `stop` will stop. There is one at a time.
+    pub(super) fn prompt(&self, stop: &CancellationToken) -> Result<Prompting<'_>, Error> {
+        let mut activity = self.activity();
+        if activity.prompt.is_some() {
+            let message = format!(
+                "session {} is busy with another prompt; wait for its response or cancel it",
+                self.id
+            );
+            return Err(Error::invalid(message));
+        }
+        activity.prompt = Some(stop.clone());
+        drop(activity);
+        self.prompted.notify_waiters();
+        Ok(Prompting(self))
+    }
+
+    /// Whether a prompt is at it, or waits to be.
+    pub(super) fn is_prompted(&self) -> bool {
+        self.activity().prompt.is_some()
+    }
+
+    /// A run is shown without a prompt, which `stop` will stop.
+    pub(super) fn show(&self, stop: &CancellationToken) {
+        self.activity().shown = Some(stop.clone());
+    }
+
+    /// Stops the prompt; without one, the run that is shown.
+    pub(super) fn stop(&self) {
+        let Activity { prompt, shown } = &*self.activity();
+        if let Some(stop) = prompt.as_ref().or(shown.as_ref()) {
+            stop.cancel();
+        }
+    }
+
+    fn activity(&self) -> MutexGuard<'_, Activity> {
+        self.activity.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Prompting<'_> {
+    fn drop(&mut self) {
+        self.0.activity().prompt = None;
+    }
+}
+
+// === impl Waiting ===
+
+impl From<Interrupt> for Waiting {
+    fn from(question: Interrupt) -> Self {
+        let calls = match &question.ask {
+            Ask::Approval { actions, .. } => actions.len(),
+            Ask::Answer { .. } | Ask::Breakpoint => 0,
+        };
+        Self { question, decided: vec![None; calls] }
+    }
+}

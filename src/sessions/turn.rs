@@ -1,0 +1,452 @@
+//! A turn: a prompt becomes a run, its events become updates, its questions are asked, and what
+//! stops it stops the run upstream.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use agent_client_protocol_schema::v1::PromptRequest;
+use tokio::sync::OwnedMutexGuard;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::Service;
+use super::connection::Connection;
+use super::permit::{Answers, Settled};
+use super::session::{Session, Voice, Waiting};
+use crate::acp::prompt::Prompt;
+use crate::acp::rpc::Error;
+use crate::acp::{StopReason, Update, result_of, stop_reason};
+use crate::agents::Agent;
+use crate::json::{self, Json, ObjectWriter};
+use crate::langgraph::{Interrupt, RunRequest, Start, ThreadState, headline};
+use crate::run::{self, Outcome, RunEvent};
+use crate::runs::{RunReader, ThreadReader};
+use crate::upstream;
+
+/// How long a stopped turn waits for its run to end: its client is told within a second.
+pub const STOP_WAIT: Duration = Duration::from_millis(800);
+
+/// How often a turn that another run of the thread is in the way of waits for that run, before it
+/// gives up: somebody starts them faster than they end.
+const MAX_WAITS: u32 = 8;
+
+/// What is done at a session: a prompt, or a run that is shown without one.
+pub(super) struct Turn {
+    connection: Connection,
+    session: Arc<Session>,
+    /// Stops it, and its run.
+    stop: CancellationToken,
+    /// The run that it shows, by LangGraph's id or by our name of it.
+    run: Mutex<Option<String>>,
+}
+
+/// Whether what a reader brings is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Telling {
+    Aloud,
+    /// The client holds it: it is only taken note of.
+    Silent,
+}
+
+/// How the showing of a run ended.
+enum Shown {
+    Over(Outcome),
+    Stopped,
+}
+
+/// How a run came to be.
+enum Started {
+    Run(RunReader),
+    /// Another run of the thread is in the way.
+    Busy,
+    Stopped,
+}
+
+impl Connection {
+    /// `session/prompt`.
+    pub(super) async fn prompt(
+        &self,
+        request: &PromptRequest,
+        stop: &CancellationToken,
+    ) -> Result<Json, Error> {
+        let session = self.session(&request.session_id.0)?;
+        let settings = &self.service().settings;
+        let prompt = Prompt::read(&request.prompt, settings.accepts, &settings.commands)?;
+        let _prompting = session.prompt(stop)?;
+        let turn = Turn::new(self.clone(), Arc::clone(&session), stop.clone());
+        // Without the client there is nobody to answer; its runs go on, or not, as configured.
+        let reason = match self.gone().run_until_cancelled(turn.run(&prompt)).await {
+            Some(reason) => reason?,
+            None => {
+                if self.stops_runs() {
+                    turn.stop_run();
+                }
+                StopReason::Cancelled
+            }
+        };
+        result_of(reason)
+    }
+}
+
+impl Turn {
+    pub(super) fn new(
+        connection: Connection,
+        session: Arc<Session>,
+        stop: CancellationToken,
+    ) -> Self {
+        Self { connection, session, stop, run: Mutex::default() }
+    }
+
+    /// Runs a prompt to its end.
+    async fn run(&self, prompt: &Prompt) -> Result<StopReason, Error> {
+        // A run of others that is being shown is shown to its end.
+        let voice = Arc::clone(&self.session.voice).lock_owned();
+        let Some(mut voice) = self.stop.run_until_cancelled(voice).await else {
+            return Ok(StopReason::Cancelled);
+        };
+        let Some(questions) = self.stop.run_until_cancelled(self.catch_up(&mut voice)).await else {
+            return Ok(StopReason::Cancelled);
+        };
+        let questions = questions?;
+        let (start, left) = Answers::of_prompt(questions, &prompt.text);
+        let start = match start {
+            Some(start) => start,
+            None if left
+                .iter()
+                .any(|waiting| !matches!(waiting.question.ask, run::Ask::Breakpoint)) =>
+            {
+                match self.settle(&mut voice, left).await? {
+                    Settled::Resume(start) => start,
+                    Settled::ByPrompt => return Ok(StopReason::EndTurn),
+                    Settled::Stopped => return Ok(self.stopped(&mut voice)),
+                }
+            }
+            None => self.ask_graph(&mut voice, prompt).await,
+        };
+        self.go_on(&mut voice, start).await
+    }
+
+    /// A message of the person's, for the graph to begin with. Its client shows it already.
+    async fn ask_graph(&self, voice: &mut Voice, prompt: &Prompt) -> Start {
+        let id = Uuid::new_v4().to_string();
+        voice.projector.hold(&run::Id::from(&*id));
+        self.entitle(prompt).await;
+        let message = prompt.message(&id);
+        let messages = json::array([message.get()]);
+        Start::Input(ObjectWriter::new().raw("messages", messages.get()).finish())
+    }
+
+    /// Gives the session its title, and marks the thread as one, with its first prompt.
+    async fn entitle(&self, prompt: &Prompt) {
+        let Self { connection, session, .. } = self;
+        let mut desk = session.desk.lock().await;
+        let is_news = desk.kept.title.is_none();
+        if is_news {
+            desk.kept.title = headline(&prompt.text);
+        }
+        if let Some(title) = desk.kept.title.as_deref().filter(|_| is_news) {
+            connection.update(
+                &session.id,
+                &Update::SessionInfoUpdate { title: Some(title), updated_at: None },
+            );
+        }
+        if is_news || !desk.is_kept {
+            connection.keep(session, &mut desk).await;
+        }
+    }
+
+    /// Brings the client to what the thread holds, and tells what the thread waits for.
+    async fn catch_up(&self, voice: &mut Voice) -> Result<Vec<Waiting>, Error> {
+        let upstream = &self.connection.service().upstream.client;
+        if voice.is_based {
+            let state = upstream.thread_state(&self.session.id).await;
+            let state = state.map_err(|error| self.connection.failed(&error))?;
+            let state = state.as_deref().and_then(ThreadState::parse);
+            let open = state.as_ref().map(|state| &*state.interrupts).unwrap_or_default();
+            let waiting = std::mem::take(&mut voice.waiting);
+            let is_open = |waiting: &Waiting| {
+                open.iter().any(|interrupt: &Interrupt<'_>| *interrupt.id == *waiting.question.id)
+            };
+            if open.is_empty() {
+                return Ok(Vec::new());
+            }
+            if !waiting.is_empty() && waiting.iter().all(is_open) {
+                return Ok(waiting);
+            }
+        }
+        match self.see_thread(voice).await? {
+            Shown::Over(Outcome::Interrupted(questions)) => {
+                Ok(questions.into_iter().map(Waiting::from).collect())
+            }
+            Shown::Over(_) | Shown::Stopped => Ok(Vec::new()),
+        }
+    }
+
+    /// Shows what the thread holds, and its live run to the end; the client of a resumed session
+    /// holds the former.
+    async fn see_thread(&self, voice: &mut Voice) -> Result<Shown, Error> {
+        let service = self.connection.service();
+        let kind = self.connection.server_kind(&self.session).await;
+        let reader = service.runs.connect(&service.upstream.client, kind, &self.session.id).await;
+        let reader = reader.map_err(|error| self.connection.failed(&error))?;
+        let telling = if voice.is_based { Telling::Aloud } else { Telling::Silent };
+        let (mut reader, outcome) = self.tell_history(voice, reader, telling).await?;
+        match outcome {
+            Some(outcome) => Ok(Shown::Over(outcome)),
+            None => Ok(self.show(voice, &mut reader).await),
+        }
+    }
+
+    /// Reads a thread until all that it holds was told; the outcome, if nothing runs.
+    pub(super) async fn tell_history(
+        &self,
+        voice: &mut Voice,
+        mut reader: ThreadReader,
+        telling: Telling,
+    ) -> Result<(ThreadReader, Option<Outcome>), Error> {
+        while let Some(events) = reader.next().await {
+            self.connection.outbox().room().await;
+            let outcome = self.project(voice, &events, telling);
+            let is_told = |event: &RunEvent| matches!(event, RunEvent::Messages(_));
+            if outcome.is_some() || events.iter().any(is_told) {
+                voice.is_based = true;
+                return Ok((reader, outcome));
+            }
+        }
+        voice.is_based = true;
+        Ok((reader, Some(Outcome::AtRest { error: None })))
+    }
+
+    /// Shows a run without a prompt to its end, and asks what it asks, until a prompt comes.
+    pub(super) async fn go_on_alone(
+        &self,
+        mut voice: OwnedMutexGuard<Voice>,
+        mut reader: ThreadReader,
+        outcome: Option<Outcome>,
+    ) {
+        let outcome = match outcome {
+            Some(outcome) => outcome,
+            None => match self.show(&mut voice, &mut reader).await {
+                Shown::Over(outcome) => outcome,
+                Shown::Stopped => return,
+            },
+        };
+        let Outcome::Interrupted(questions) = outcome else {
+            return self.tell_rest(&mut voice);
+        };
+        let prompted = self.session.prompted.notified();
+        let mut prompted = std::pin::pin!(prompted);
+        prompted.as_mut().enable();
+        if self.session.is_prompted() {
+            return;
+        }
+        let waiting = questions.into_iter().map(Waiting::from).collect();
+        let settled = tokio::select! {
+            biased;
+            () = prompted => return,
+            settled = self.settle(&mut voice, waiting) => settled,
+        };
+        let done = match settled {
+            Ok(Settled::Resume(start)) => self.go_on(&mut voice, start).await.map(|_| ()),
+            Ok(Settled::ByPrompt | Settled::Stopped) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = done {
+            tracing::warn!(session_id = self.session.id, %error, "a run that was resumed failed");
+        }
+    }
+
+    /// Starts a run, shows it, asks what it asks, and so on to the end.
+    async fn go_on(&self, voice: &mut Voice, mut start: Start) -> Result<StopReason, Error> {
+        let mut waits = 0;
+        loop {
+            let mut run: ThreadReader = match self.start(start.clone()).await? {
+                Started::Run(run) => run.into(),
+                Started::Stopped => return Ok(self.stopped(voice)),
+                // The JavaScript server does not queue runs.
+                Started::Busy if waits < MAX_WAITS => {
+                    waits += 1;
+                    match self.stop.run_until_cancelled(self.see_thread(voice)).await {
+                        Some(seen) => seen?,
+                        None => return Ok(StopReason::Cancelled),
+                    };
+                    continue;
+                }
+                Started::Busy => {
+                    let message = "the thread has a run that is not over; wait for its end";
+                    return Err(Error::internal(message));
+                }
+            };
+            let questions = match self.show(voice, &mut run).await {
+                Shown::Stopped => return Ok(self.stopped(voice)),
+                Shown::Over(Outcome::Interrupted(questions)) => questions,
+                Shown::Over(outcome) => {
+                    self.tell_rest(voice);
+                    return stop_reason(&outcome);
+                }
+            };
+            let waiting = questions.into_iter().map(Waiting::from).collect();
+            match self.settle(voice, waiting).await? {
+                Settled::Resume(next) => start = next,
+                Settled::ByPrompt => return Ok(StopReason::EndTurn),
+                Settled::Stopped => return Ok(self.stopped(voice)),
+            }
+        }
+    }
+
+    /// Asks what a run asks, until it is answered or the turn is stopped.
+    async fn settle(&self, voice: &mut Voice, waiting: Vec<Waiting>) -> Result<Settled, Error> {
+        let settled = self.connection.settle(&self.session, voice, waiting);
+        self.stop.run_until_cancelled(settled).await.unwrap_or(Ok(Settled::Stopped))
+    }
+
+    /// Starts a run. One that is stopped while it starts is stopped as soon as it has.
+    async fn start(&self, start: Start) -> Result<Started, Error> {
+        let (agent, request, name) = self.request(start).await?;
+        let (connection, thread_id) = (self.connection.clone(), self.session.id.clone());
+        let service = Arc::clone(connection.service());
+        let asked = service.chores.spawn({
+            let (upstream, thread_id) = (agent.upstream.clone(), thread_id.clone());
+            async move { upstream.start_run(&thread_id, &request).await }
+        });
+        let mut asked = asked;
+        let stream = tokio::select! {
+            biased;
+            () = self.stop.cancelled() => {
+                service.chores.spawn({
+                    let service = Arc::clone(&service);
+                    async move {
+                        if let Ok(Ok(stream)) = asked.await {
+                            drop(stream);
+                            stop_run(&service, &thread_id, &name).await;
+                        }
+                    }
+                });
+                return Ok(Started::Stopped);
+            }
+            stream = &mut asked => stream,
+        };
+        match stream {
+            Ok(Ok(stream)) => {
+                tracing::info!(thread_id, run_id = stream.run_id, "run started");
+                *self.running() = Some(stream.run_id.clone().unwrap_or_else(|| name.clone()));
+                Ok(Started::Run(service.runs.start(agent.upstream, &thread_id, &name, stream)))
+            }
+            Ok(Err(error)) if error.is_thread_busy() => Ok(Started::Busy),
+            Ok(Err(error)) => Err(self.not_started(&error, &agent)),
+            Err(error) => Err(Error::internal(format!("the run's task failed: {error}"))),
+        }
+    }
+
+    fn not_started(&self, error: &upstream::Error, agent: &Agent) -> Error {
+        if error.is_unknown_assistant() {
+            let message = format!(
+                "LangGraph knows no agent `{}`, or no thread {}",
+                agent.assistant, self.session.id
+            );
+            return Error::internal(message);
+        }
+        self.connection.failed(error)
+    }
+
+    /// The run to start, and the name that it goes by.
+    async fn request(&self, start: Start) -> Result<(Agent, RunRequest, String), Error> {
+        let service = self.connection.service();
+        let (agent, chosen) = {
+            let desk = self.session.desk.lock().await;
+            let choices = &desk.kept.choices;
+            let agent = service.agents.find(&choices.assistant);
+            let agent = agent.map_err(|error| Error::internal(error.to_string()))?;
+            let servers = service.settings.mcp_key.as_deref().zip(self.session.servers.as_ref());
+            (agent, choices.configurable(desk.menu.mode(choices), servers))
+        };
+        let kind = service.agents.server_kind(&agent).await;
+        let name = Uuid::new_v4().to_string();
+        let request = RunRequest::new(&agent.assistant, &name, start).on(kind);
+        let request = match &chosen {
+            Some(chosen) => request.with_choices(chosen, kind),
+            None => request,
+        };
+        Ok((agent, request, name))
+    }
+
+    /// Shows a run to its end, or to where the turn is stopped.
+    async fn show(&self, voice: &mut Voice, run: &mut ThreadReader) -> Shown {
+        let told = self.stop.run_until_cancelled(self.tell(voice, run)).await;
+        if let Some(outcome) = told {
+            return Shown::Over(outcome);
+        }
+        self.stop_run();
+        // What it still says is told, if it ends soon: its last words, and how its calls ended.
+        let _ = tokio::time::timeout(STOP_WAIT, self.tell(voice, run)).await;
+        Shown::Stopped
+    }
+
+    async fn tell(&self, voice: &mut Voice, run: &mut ThreadReader) -> Outcome {
+        loop {
+            self.connection.outbox().room().await;
+            let Some(events) = run.next().await else {
+                return Outcome::AtRest { error: None };
+            };
+            if let Some(outcome) = self.project(voice, &events, Telling::Aloud) {
+                return outcome;
+            }
+        }
+    }
+
+    /// Tells a batch of events; the outcome, if they end the run.
+    fn project(&self, voice: &mut Voice, events: &[RunEvent], telling: Telling) -> Option<Outcome> {
+        let Self { connection, session, .. } = self;
+        if let Some(RunEvent::Started { run_id: Some(run_id), .. }) = events.first() {
+            *self.running() = Some(run_id.to_string());
+        }
+        match telling {
+            Telling::Silent => {
+                for event in events {
+                    voice.projector.project(event, &mut |_| {});
+                }
+            }
+            Telling::Aloud => connection.emit(session, |emit| {
+                for event in events {
+                    voice.projector.project(event, emit);
+                }
+            }),
+        }
+        match events.last() {
+            Some(RunEvent::Ended { outcome, .. }) => Some(outcome.clone()),
+            _ => None,
+        }
+    }
+
+    /// Stops the run upstream, though nobody waits for that.
+    fn stop_run(&self) {
+        let Some(run) = self.running().clone() else { return };
+        let service = Arc::clone(self.connection.service());
+        let thread_id = self.session.id.clone();
+        let chores = service.chores.clone();
+        chores.spawn(async move { stop_run(&service, &thread_id, &run).await });
+    }
+
+    fn running(&self) -> MutexGuard<'_, Option<String>> {
+        self.run.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The turn was stopped: its calls are settled.
+    fn stopped(&self, voice: &mut Voice) -> StopReason {
+        self.tell_rest(voice);
+        StopReason::Cancelled
+    }
+
+    fn tell_rest(&self, voice: &mut Voice) {
+        self.connection.emit(&self.session, |emit| voice.projector.settle(emit));
+    }
+}
+
+/// Stops a run, by LangGraph's id or by our name of it.
+async fn stop_run(service: &Service, thread_id: &str, run: &str) {
+    match service.runs.stop(&service.upstream.client, thread_id, Some(run)).await {
+        Ok(Some(_)) => tracing::info!(thread_id, run_id = run, "run stopped"),
+        Ok(None) => tracing::debug!(thread_id, run_id = run, "the run was over already"),
+        Err(error) => tracing::warn!(thread_id, run_id = run, %error, "a run was not stopped"),
+    }
+}

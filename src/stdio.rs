@@ -1,0 +1,184 @@
+//! ACP over stdin and stdout: lines in, lines out, and nothing else on either.
+
+use std::io;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio_util::sync::CancellationToken;
+
+use crate::sessions::{Connection, Outbox, Work};
+
+/// The longest line that is read: the official SDK's own limit, some pictures in base64.
+pub const MAX_LINE_BYTES: usize = 32 * 1024 * 1024;
+
+/// How much is read at once.
+const READ_BYTES: usize = 64 * 1024;
+
+/// How long what was asked before the end of stdin may take to be answered.
+pub const END_GRACE: Duration = Duration::from_millis(500);
+
+/// How long what must still be done may take after that: runs that are to be stopped.
+pub const END_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Lines of bounded length.
+struct Lines<R> {
+    reader: R,
+    /// What was read; lines begin at `start`.
+    buffer: Vec<u8>,
+    start: usize,
+    /// Up to where no line ends.
+    searched: usize,
+    is_passing_over: bool,
+}
+
+/// What stands between two line ends.
+#[derive(Debug, PartialEq, Eq)]
+enum Line {
+    /// A line, at this place of the buffer.
+    Whole(std::ops::Range<usize>),
+    /// One that is longer than may be.
+    TooLong,
+}
+
+/// Serves one client until it closes its end, or `shutdown` is cancelled.
+pub async fn serve(
+    connection: &Connection,
+    outbox: &Outbox,
+    reader: impl AsyncRead + Unpin,
+    writer: impl AsyncWrite + Unpin,
+    shutdown: &CancellationToken,
+) -> io::Result<()> {
+    let mut writing = std::pin::pin!(write(outbox, writer));
+    let mut works = FuturesUnordered::<Work>::new();
+    let mut lines = Lines::new(reader);
+    let ended = loop {
+        tokio::select! {
+            biased;
+            // Who does not read any more is gone.
+            ended = &mut writing => return ended,
+            () = shutdown.cancelled() => break Ok(()),
+            Some(()) = works.next() => {}
+            line = lines.next() => match line {
+                Ok(Some(Line::Whole(at))) => {
+                    let line = lines.buffer.get(at).unwrap_or_default();
+                    // "Blank lines are tolerated."
+                    if !line.trim_ascii().is_empty() {
+                        works.extend(connection.take(line));
+                    }
+                }
+                Ok(Some(Line::TooLong)) => connection.refuse_line(MAX_LINE_BYTES),
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            },
+        }
+    };
+    connection.hang_up();
+    let rest = async {
+        while works.next().await.is_some() {}
+        outbox.emptied().await;
+    };
+    // What is not answered by then, nobody waits for.
+    let _ = tokio::time::timeout(END_GRACE, async {
+        tokio::select! {
+            () = rest => {}
+            _ = writing => {}
+        }
+    })
+    .await;
+    ended
+}
+
+async fn write(outbox: &Outbox, mut writer: impl AsyncWrite + Unpin) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    loop {
+        outbox.take(&mut bytes).await;
+        writer.write_all(&bytes).await?;
+        writer.flush().await?;
+        outbox.wrote();
+    }
+}
+
+// === impl Lines ===
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    fn new(reader: R) -> Self {
+        Self { reader, buffer: Vec::new(), start: 0, searched: 0, is_passing_over: false }
+    }
+
+    /// The next line; `None` at the end. Half a line at the end is none. May be dropped while it
+    /// waits.
+    async fn next(&mut self) -> io::Result<Option<Line>> {
+        loop {
+            let unread = self.buffer.get(self.searched..).unwrap_or_default();
+            if let Some(end) = memchr::memchr(b'\n', unread) {
+                let end = self.searched + end;
+                let line = self.start..end;
+                (self.start, self.searched) = (end + 1, end + 1);
+                if std::mem::take(&mut self.is_passing_over) {
+                    continue;
+                }
+                return Ok(Some(Line::Whole(line)));
+            }
+            self.searched = self.buffer.len();
+            if self.is_passing_over || self.buffer.len() - self.start > MAX_LINE_BYTES {
+                self.buffer.clear();
+                self.buffer.shrink_to(READ_BYTES);
+                (self.start, self.searched) = (0, 0);
+                if !std::mem::replace(&mut self.is_passing_over, true) {
+                    return Ok(Some(Line::TooLong));
+                }
+            } else if self.start > 0 {
+                self.buffer.drain(..self.start);
+                self.searched -= self.start;
+                self.start = 0;
+            }
+            self.buffer.reserve(READ_BYTES);
+            if self.reader.read_buf(&mut self.buffer).await? == 0 {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn lines(bytes: &[u8]) -> Vec<Result<String, ()>> {
+        let mut lines = Lines::new(bytes);
+        let mut all = Vec::new();
+        while let Some(line) = lines.next().await.unwrap() {
+            all.push(match line {
+                Line::Whole(at) => Ok(String::from_utf8(lines.buffer[at].to_vec()).unwrap()),
+                Line::TooLong => Err(()),
+            });
+        }
+        all
+    }
+
+    #[tokio::test]
+    async fn lines_are_cut_wherever_they_come_from() {
+        let ok = |text: &str| Ok(text.to_owned());
+        assert_eq!(lines(b"a\n\nbc\r\nhalf").await, [ok("a"), ok(""), ok("bc\r")]);
+        assert_eq!(lines(b"").await, []);
+        let long = [vec![b'x'; 3 * READ_BYTES], b"\ny\n".to_vec()].concat();
+        let read = lines(&long).await;
+        assert_eq!((read[0].as_ref().unwrap().len(), &read[1]), (3 * READ_BYTES, &ok("y")));
+    }
+
+    #[tokio::test]
+    async fn a_line_that_is_too_long_is_passed_over() {
+        let long = vec![b'x'; 3 * MAX_LINE_BYTES];
+        let bytes = [b"a\n", &*long, b"\nb\n"].concat();
+        let mut lines = Lines::new(&*bytes);
+        let mut told = Vec::new();
+        while let Some(line) = lines.next().await.unwrap() {
+            assert!(lines.buffer.capacity() < MAX_LINE_BYTES + 4 * READ_BYTES || told.len() != 1);
+            told.push(line != Line::TooLong);
+        }
+        assert_eq!(told, [true, false, true]);
+        assert!(lines.buffer.capacity() < 4 * READ_BYTES, "{}", lines.buffer.capacity());
+    }
+}
