@@ -212,7 +212,7 @@ for (const server of SERVERS) {
       test("an open permission is asked again after a load, in another process", async () => {
         const lg = new Langgraph(server);
         const id = await lg.thread(agent);
-        const run = await lg.run(id, agent, {}, { stream_mode: MODES, stream_subgraphs: true, stream_resumable: true });
+        const run = await lg.run(id, agent, {}, { stream_mode: MODES, stream_resumable: true });
         await lg.ended(id, run.run_id);
         await withEditor(server, { agent }, async (editor) => {
           const session = editor.session(id);
@@ -393,7 +393,7 @@ for (const server of SERVERS) {
         const lg = new Langgraph(server);
         const script = graph === "text" ? { words: words(60), delay: 0.03 } : { delay: 0.05, tool_sleep: 0.8 };
         const id = await lg.thread(graph, { said: [{ type: "human", id: "h0", content: "hi" }, { type: "ai", id: "a0", content: "hello" }] });
-        const run = await lg.run(id, graph, script, { stream_mode: MODES, stream_subgraphs: true, stream_resumable: true });
+        const run = await lg.run(id, graph, script, { stream_mode: MODES, stream_resumable: true });
         await lg.started(id, run.run_id);
         await pause(600);
         await withEditor(server, { agent: graph }, async (editor) => {

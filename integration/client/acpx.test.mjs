@@ -15,8 +15,8 @@ import { Langgraph } from "./langgraph.mjs";
 const ACPX = fileURLToPath(import.meta.resolve("acpx/dist/cli.js"));
 const TAP = fileURLToPath(new URL("acp-tap.mjs", import.meta.url));
 const COMMAND_MS = 30_000; // of one command, which takes about a second
-const TTL_SECONDS = 2; // that acpx keeps an agent after a prompt
-const OWNER_MS = 15_000; // until it has let go of it
+const TTL_SECONDS = 30; // that acpx keeps an agent after a prompt; the tests end it
+const WAIT_MS = 15_000; // for a process or a run
 const POLL_MS = 100;
 const DENIED = 5; // acpx's status where every permission was denied
 const server = SERVERS.find(({ name }) => name === "Python");
@@ -26,7 +26,7 @@ const home = scratch();
 const report = join(home, "report");
 writeFileSync(report, "");
 const config = join(home, "config.toml");
-writeFileSync(config, '[acp.modes.doing]\nname = "Doing"\nassistant = "editor"\n\n[acp.modes.planning]\nname = "Planning"\nassistant = "todos"\n');
+writeFileSync(config, '[acp.modes.doing]\nname = "Doing"\n\n[acp.modes.planning]\nname = "Planning"\nassistant = "todos"\n');
 
 /** A directory to work in, and acpx there. */
 function workspace(agent) {
@@ -52,7 +52,7 @@ function workspace(agent) {
 const threads = (cwd) => lg.post("/threads/search", { metadata: { acp_session: true, cwd }, limit: 10 });
 const messages = async (id) => (await lg.get(`/threads/${id}/state`)).values.messages;
 
-async function until(what, isTrue, limit = OWNER_MS) {
+async function until(what, isTrue, limit = WAIT_MS) {
   for (const end = performance.now() + limit; !(await isTrue()); await pause(POLL_MS)) {
     assert.ok(performance.now() < end, `${what}: not after ${limit} ms`);
   }
@@ -77,7 +77,7 @@ describe("acpx", { skip: !server, concurrency: 3, timeout: 90_000 }, () => {
     assert.deepEqual(await results(), ["success", "success", "success"]);
 
     const [status, denied] = await start("--deny-all", "exec", "please edit").result;
-    assert.equal(status, DENIED);
+    assert.equal(status, DENIED, denied);
     assert.match(denied, /\[done\] end_turn/);
     assert.deepEqual(await results(), ["success", "error", "error"]);
 
@@ -91,19 +91,22 @@ describe("acpx", { skip: !server, concurrency: 3, timeout: 90_000 }, () => {
     const { cwd, acpx } = workspace("editor");
     const id = (await acpx("sessions", "new", "--name", "one")).trim();
     assert.match(await acpx("prompt", "-s", "one", "hello"), /tok7 \n*\[done\] end_turn/);
-    assert.match(await acpx("set", "-s", "one", "assistant", "text"), /config set: assistant=text/);
     assert.match(await acpx("set-mode", "-s", "one", "planning"), /mode set: planning/);
     assert.match(await acpx("prompt", "-s", "one", "plan it"), /step one/);
+    assert.match(await acpx("set", "-s", "one", "assistant", "tool_error"), /config set: assistant=tool_error/);
+    assert.match(await acpx("prompt", "-s", "one", "divide"), /divide \(failed\)/);
     const listed = await acpx("sessions", "list");
     assert.ok(listed.split("\n").some((line) => line.startsWith(id) && line.includes("hello")), listed);
     assert.equal((await threads(cwd)).length, 1);
     const said = async () => (await messages(id)).filter(({ type }) => type === "human").map(({ content }) => (typeof content === "string" ? content : content[0].text));
-    assert.deepEqual(await said(), ["hello", "plan it"]);
+    assert.deepEqual(await said(), ["hello", "plan it", "divide"]);
 
-    // Its process ends when nobody has used it for a while; the next one resumes the session, with its mode.
+    // The next process resumes the session, with its agent.
+    const [, pid] = /pid: (\d+)\nstatus: running/.exec(await acpx("status", "-s", "one"));
+    process.kill(Number(pid));
     await until("the end of the process", async () => !/status: running/.test(await acpx("status", "-s", "one")));
-    assert.match(await acpx("prompt", "-s", "one", "plan again"), /step one/);
-    assert.deepEqual(await said(), ["hello", "plan it", "plan again"]);
+    assert.match(await acpx("prompt", "-s", "one", "divide again"), /divide \(failed\)/);
+    assert.deepEqual(await said(), ["hello", "plan it", "divide", "divide again"]);
     assert.equal((await threads(cwd)).length, 1, "no other session was made in its place");
     await acpx("sessions", "close", "one");
   });
