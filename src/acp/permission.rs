@@ -123,11 +123,12 @@ pub fn offers(action: &Action, has_forms: bool) -> Vec<Offer> {
     if has_forms && may(action, Allowed::Edit) {
         offers.push(Offer::Edit);
     }
-    if has_forms && may(action, Allowed::Respond) {
-        offers.push(Offer::Respond);
-    }
+    // Who decides by kinds takes the first: that is to be the plain one.
     if may(action, Allowed::Reject) {
         offers.extend([Offer::Reject, Offer::RejectAlways]);
+    }
+    if has_forms && may(action, Allowed::Respond) {
+        offers.push(Offer::Respond);
     }
     offers
 }

@@ -111,11 +111,11 @@ impl Prompt {
                         typed.push_str(&mention);
                         pieces.text(&mention);
                         let uri = Text::new(&file.uri);
-                        files.push_str(&format!(
-                            "\n\n<file uri=\"{}\">\n{}\n</file>",
-                            uri.escaped(),
-                            file.text
-                        ));
+                        for piece in
+                            ["\n\n<file uri=\"", uri.escaped(), "\">\n", &file.text, "\n</file>"]
+                        {
+                            files.push_str(piece);
+                        }
                     }
                     EmbeddedResourceResource::BlobResourceContents(file) => {
                         let mime = file.mime_type.as_deref().unwrap_or("application/octet-stream");

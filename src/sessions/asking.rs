@@ -60,7 +60,9 @@ impl Asking {
         let asked = Asked { asking: self, id };
         let answer = answered.await;
         drop(asked);
-        answer.unwrap_or_else(|_| Err(Error::internal("the request was not answered")))
+        let refused =
+            |error: Error| Error::internal(format!("the client did not answer {method}: {error}"));
+        answer.map_or_else(|_| Err(Error::internal("nobody answers")), |a| a.map_err(refused))
     }
 
     /// Takes an answer in. One to what nobody waits for is passed over: it was taken back.

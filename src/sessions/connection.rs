@@ -230,9 +230,8 @@ impl Connection {
             ("initialize", Some(_)) => {
                 Some(Error::invalid("the connection is initialized already"))
             }
-            ("initialize", None) => None,
+            ("initialize", None) | (_, Some(_)) => None,
             (_, None) => Some(Error::invalid("send `initialize` first")),
-            (_, Some(_)) => None,
         }
     }
 
@@ -295,7 +294,7 @@ impl Connection {
             }
             "session/close" => {
                 let request: CloseSessionRequest = rpc::params(method, params)?;
-                self.close(&request.session_id.0);
+                self.close(&request.session_id.0).await;
                 Ok(Answer::from(Json::empty_object()))
             }
             "session/delete" => {
@@ -469,15 +468,17 @@ impl Connection {
 
     /// "The agent must cancel any ongoing work as if `session/cancel` was called, then free up any
     /// resources". A session that is not open is closed.
-    fn close(&self, id: &str) {
-        if let Some(session) = self.sessions().remove(id) {
+    async fn close(&self, id: &str) {
+        let closed = self.sessions().remove(id);
+        if let Some(session) = closed {
             session.stop();
             session.leave();
+            session.at_rest().await;
         }
     }
 
     async fn delete(&self, id: &str) -> Result<Json, Error> {
-        self.close(id);
+        self.close(id).await;
         let upstream = &self.0.service.upstream.client;
         upstream.delete_thread(id).await.map_err(|error| self.failed(&error))?;
         Ok(Json::empty_object())
@@ -518,7 +519,7 @@ impl Connection {
         let this = self.clone();
         let after = mode.map(|mode| {
             async move {
-                this.update(&session.id, &Update::CurrentModeUpdate { current_mode_id: &mode })
+                this.update(&session.id, &Update::CurrentModeUpdate { current_mode_id: &mode });
             }
             .boxed()
         });

@@ -61,11 +61,12 @@ pub(super) async fn load(
     let kind = connection.server_kind(&session).await;
     let reader = service.runs.connect(&service.upstream.client, kind, &session.id).await;
     let reader = reader.map_err(|error| connection.failed(&error))?;
-    connection.open(Arc::clone(&session))?;
+    // Before a prompt can come: it is told behind the history.
+    let mut voice = Arc::clone(&session.voice).lock_owned().await;
     let stop = CancellationToken::new();
     session.show(&stop);
+    connection.open(Arc::clone(&session))?;
     let turn = Turn::new(connection.clone(), Arc::clone(&session), stop);
-    let mut voice = Arc::clone(&session.voice).lock_owned().await;
     let (reader, outcome) = turn.tell_history(&mut voice, reader, Telling::Aloud).await?;
     let state = connection.state_of(&session).await;
     let introduce = connection.introduce(&session);
@@ -214,9 +215,8 @@ impl Connection {
         for server in servers {
             match server {
                 McpServer::Http(_) | McpServer::Sse(_) => forwarded.push(rpc::result(server)?),
-                other => {
-                    let kind = if matches!(other, McpServer::Stdio(_)) { "stdio" } else { "other" };
-                    tracing::warn!(kind, "an MCP server of this kind cannot reach the graph");
+                McpServer::Stdio(_) | _ => {
+                    tracing::warn!("an MCP server that is no URL cannot be reached by the graph");
                 }
             }
         }

@@ -318,14 +318,12 @@ impl Connection {
         if !always.is_empty() {
             self.remember(session, always).await;
         }
-        Ok(match answers.start() {
-            Some(start) => Settled::Resume(start),
-            None => {
-                self.put_in_words(session, &answers.waiting);
-                voice.waiting = answers.waiting;
-                Settled::ByPrompt
-            }
-        })
+        if let Some(start) = answers.start() {
+            return Ok(Settled::Resume(start));
+        }
+        self.put_in_words(session, &answers.waiting);
+        voice.waiting = answers.waiting;
+        Ok(Settled::ByPrompt)
     }
 
     /// Keeps answers that hold for good with the thread, for any process.

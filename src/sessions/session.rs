@@ -26,6 +26,8 @@ pub(super) struct Session {
     activity: StdMutex<Activity>,
     /// Rings when a prompt comes, for questions that were asked without one.
     pub(super) prompted: Notify,
+    /// Rings when a prompt is over.
+    rested: Notify,
     /// Cancelled when nobody is to be told of it any more.
     left: CancellationToken,
 }
@@ -89,6 +91,7 @@ impl Session {
             voice: Arc::new(Mutex::new(voice)),
             activity: StdMutex::default(),
             prompted: Notify::new(),
+            rested: Notify::new(),
             left: CancellationToken::new(),
         }
     }
@@ -123,6 +126,18 @@ impl Session {
         self.activity().prompt.is_some()
     }
 
+    /// Waits until no prompt is at it.
+    pub(super) async fn at_rest(&self) {
+        loop {
+            let mut rested = std::pin::pin!(self.rested.notified());
+            rested.as_mut().enable();
+            if !self.is_prompted() {
+                return;
+            }
+            rested.await;
+        }
+    }
+
     /// A run is shown without a prompt, which `stop` will stop.
     pub(super) fn show(&self, stop: &CancellationToken) {
         self.activity().shown = Some(stop.clone());
@@ -144,6 +159,7 @@ impl Session {
 impl Drop for Prompting<'_> {
     fn drop(&mut self) {
         self.0.activity().prompt = None;
+        self.0.rested.notify_waiters();
     }
 }
 

@@ -21,7 +21,7 @@ use crate::json::{self, Json, ObjectWriter};
 use crate::langgraph::{Interrupt, RunRequest, Start, ThreadState, headline};
 use crate::run::{self, Outcome, RunEvent};
 use crate::runs::{RunReader, ThreadReader};
-use crate::upstream;
+use crate::upstream::{self, RunFilter};
 
 /// How long a stopped turn waits for its run to end: its client is told within a second.
 pub const STOP_WAIT: Duration = Duration::from_millis(800);
@@ -56,7 +56,7 @@ enum Shown {
 
 /// How a run came to be.
 enum Started {
-    Run(RunReader),
+    Run(Box<RunReader>),
     /// Another run of the thread is in the way.
     Busy,
     Stopped,
@@ -75,16 +75,13 @@ impl Connection {
         let _prompting = session.prompt(stop)?;
         let turn = Turn::new(self.clone(), Arc::clone(&session), stop.clone());
         // Without the client there is nobody to answer; its runs go on, or not, as configured.
-        let reason = match self.gone().run_until_cancelled(turn.run(&prompt)).await {
-            Some(reason) => reason?,
-            None => {
-                if self.stops_runs() {
-                    turn.stop_run();
-                }
-                StopReason::Cancelled
-            }
-        };
-        result_of(reason)
+        if let Some(reason) = self.gone().run_until_cancelled(turn.run(&prompt)).await {
+            return result_of(reason?);
+        }
+        if self.stops_runs() {
+            turn.stop_run();
+        }
+        result_of(StopReason::Cancelled)
     }
 }
 
@@ -121,7 +118,13 @@ impl Turn {
                     Settled::Stopped => return Ok(self.stopped(&mut voice)),
                 }
             }
-            None => self.ask_graph(&mut voice, prompt).await,
+            None => {
+                let asked = self.ask_graph(&mut voice, prompt);
+                let Some(start) = self.stop.run_until_cancelled(asked).await else {
+                    return Ok(StopReason::Cancelled);
+                };
+                start
+            }
         };
         self.go_on(&mut voice, start).await
     }
@@ -159,18 +162,21 @@ impl Turn {
     async fn catch_up(&self, voice: &mut Voice) -> Result<Vec<Waiting>, Error> {
         let upstream = &self.connection.service().upstream.client;
         if voice.is_based {
-            let state = upstream.thread_state(&self.session.id).await;
-            let state = state.map_err(|error| self.connection.failed(&error))?;
+            let (state, running) = tokio::try_join!(
+                upstream.thread_state(&self.session.id),
+                upstream.runs(&self.session.id, RunFilter::Running)
+            )
+            .map_err(|error| self.connection.failed(&error))?;
             let state = state.as_deref().and_then(ThreadState::parse);
             let open = state.as_ref().map(|state| &*state.interrupts).unwrap_or_default();
             let waiting = std::mem::take(&mut voice.waiting);
             let is_open = |waiting: &Waiting| {
                 open.iter().any(|interrupt: &Interrupt<'_>| *interrupt.id == *waiting.question.id)
             };
-            if open.is_empty() {
+            if running.is_empty() && open.is_empty() {
                 return Ok(Vec::new());
             }
-            if !waiting.is_empty() && waiting.iter().all(is_open) {
+            if running.is_empty() && !waiting.is_empty() && waiting.iter().all(is_open) {
                 return Ok(waiting);
             }
         }
@@ -207,7 +213,10 @@ impl Turn {
         while let Some(events) = reader.next().await {
             self.connection.outbox().room().await;
             let outcome = self.project(voice, &events, telling);
-            let is_told = |event: &RunEvent| matches!(event, RunEvent::Messages(_));
+            // A graph without messages tells its state alone.
+            let is_told = |event: &RunEvent| {
+                matches!(event, RunEvent::Messages(_) | RunEvent::StateSnapshot(_))
+            };
             if outcome.is_some() || events.iter().any(is_told) {
                 voice.is_based = true;
                 return Ok((reader, outcome));
@@ -261,7 +270,7 @@ impl Turn {
         let mut waits = 0;
         loop {
             let mut run: ThreadReader = match self.start(start.clone()).await? {
-                Started::Run(run) => run.into(),
+                Started::Run(run) => (*run).into(),
                 Started::Stopped => return Ok(self.stopped(voice)),
                 // The JavaScript server does not queue runs.
                 Started::Busy if waits < MAX_WAITS => {
@@ -302,7 +311,10 @@ impl Turn {
 
     /// Starts a run. One that is stopped while it starts is stopped as soon as it has.
     async fn start(&self, start: Start) -> Result<Started, Error> {
-        let (agent, request, name) = self.request(start).await?;
+        let Some(request) = self.stop.run_until_cancelled(self.request(start)).await else {
+            return Ok(Started::Stopped);
+        };
+        let (agent, request, name) = request?;
         let (connection, thread_id) = (self.connection.clone(), self.session.id.clone());
         let service = Arc::clone(connection.service());
         let asked = service.chores.spawn({
@@ -330,7 +342,8 @@ impl Turn {
             Ok(Ok(stream)) => {
                 tracing::info!(thread_id, run_id = stream.run_id, "run started");
                 *self.running() = Some(stream.run_id.clone().unwrap_or_else(|| name.clone()));
-                Ok(Started::Run(service.runs.start(agent.upstream, &thread_id, &name, stream)))
+                let reader = service.runs.start(agent.upstream, &thread_id, &name, stream);
+                Ok(Started::Run(Box::new(reader)))
             }
             Ok(Err(error)) if error.is_thread_busy() => Ok(Started::Busy),
             Ok(Err(error)) => Err(self.not_started(&error, &agent)),
