@@ -11,7 +11,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import { FULL, output, Raw, SERVERS, withEditor, withWire } from "./acp.mjs";
 import { Langgraph } from "./langgraph.mjs";
 
-const OPTIONS = { concurrency: 8, timeout: 60_000, skip: !SERVERS[0] || SERVERS[0].name !== "Python" };
+const OPTIONS = { concurrency: 6, timeout: 60_000, skip: !SERVERS[0] || SERVERS[0].name !== "Python" };
 const PYTHON = SERVERS[0];
 const CANCEL_MS = 1_000;
 const SHORT_MS = 300;
@@ -216,7 +216,7 @@ describe("deepagents-acp", OPTIONS, () => {
       };
       session.answers.elicitations = ({ requestedSchema }) => ({ action: "accept", content: { [Object.keys(requestedSchema.properties)[0]]: "Rather not." } });
       await session.prompt(calling(["execute", { command: "ls" }]));
-      assert.deepEqual(ids, ["allow", "allow_always", "edit", "respond", "reject", "reject_always"]);
+      assert.deepEqual(ids, ["allow", "allow_always", "edit", "reject", "reject_always", "respond"]);
       const results = (await messagesOf(session.id)).filter(({ type }) => type === "tool").map(({ content }) => content);
       assert.deepEqual(results, ["Rather not."]);
     }));

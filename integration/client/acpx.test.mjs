@@ -38,7 +38,11 @@ function workspace(agent) {
     const options = { cwd, env: { ...bare, HOME: home }, stdio: ["ignore", "pipe", "pipe"], timeout: COMMAND_MS };
     const child = spawn(process.execPath, [ACPX, "--cwd", cwd, "--ttl", TTL_SECONDS, "--agent", command.join(" "), ...args], options);
     const status = new Promise((resolve) => child.once("close", (code, signal) => resolve(code ?? signal)));
-    return { child, result: Promise.all([status, textOf(child.stdout), textOf(child.stderr)]) };
+    const running = { out: "", result: undefined };
+    child.stdout.setEncoding("utf8").on("data", (text) => (running.out += text));
+    const err = textOf(child.stderr);
+    running.result = status.then(async (status) => [status, running.out, await err]);
+    return running;
   };
   const acpx = async (...args) => {
     const [status, out, err] = await start(...args).result;
@@ -95,7 +99,7 @@ describe("acpx", { skip: !server, concurrency: 3, timeout: 90_000 }, () => {
     assert.match(await acpx("prompt", "-s", "one", "plan it"), /step one/);
     assert.match(await acpx("set", "-s", "one", "assistant", "tool_error"), /config set: assistant=tool_error/);
     assert.match(await acpx("prompt", "-s", "one", "divide"), /divide \(failed\)/);
-    const listed = await acpx("sessions", "list");
+    const listed = await acpx("sessions", "list", "--filter-cwd", cwd);
     assert.ok(listed.split("\n").some((line) => line.startsWith(id) && line.includes("hello")), listed);
     assert.equal((await threads(cwd)).length, 1);
     const said = async () => (await messages(id)).filter(({ type }) => type === "human").map(({ content }) => (typeof content === "string" ? content : content[0].text));
@@ -114,12 +118,11 @@ describe("acpx", { skip: !server, concurrency: 3, timeout: 90_000 }, () => {
   test("cancel", async () => {
     const { cwd, acpx, start } = workspace("editor");
     await acpx("sessions", "new", "--name", "one");
-    const slow = start("prompt", "-s", "one", "slowly, please").result;
-    const [{ thread_id: id }] = await threads(cwd);
-    await until("a run", async () => (await lg.get(`/threads/${id}`)).status === "busy");
-    await pause(10 * POLL_MS);
+    const slow = start("prompt", "-s", "one", "slowly, please");
+    await until("some text", () => slow.out.includes("word0 "));
     await acpx("cancel", "-s", "one");
-    const [, out] = await slow;
+    const [, out] = await slow.result;
+    const [{ thread_id: id }] = await threads(cwd);
     assert.match(out, /word0 /);
     assert.match(out, /\[done\] cancelled/);
     const [run] = await lg.get(`/threads/${id}/runs`);
