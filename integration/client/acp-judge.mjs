@@ -45,9 +45,9 @@ export class Judge {
   }
 
   /** Nothing more comes of the agent. */
-  end({ wasKilled = false } = {}) {
+  end({ wasLeft = false } = {}) {
     if (this.#rest.agent.length > 0) this.#fault("agent", "an end without a line's end", this.#rest.agent);
-    if (wasKilled) return;
+    if (wasLeft) return;
     for (const { method, id } of this.#pending.client.values()) this.#fault("agent", `no answer to ${method} ${id}`, "");
   }
 
@@ -75,7 +75,7 @@ export class Judge {
     const frame = { from, message, at: performance.now() };
     this.frames.push(frame);
     // A half of a surrogate pair is no text: parsers of other languages refuse the whole line.
-    if (/\\ud[89a-f]/.test(JSON.stringify(message))) this.#fault(from, "half a character", message);
+    if (!isWhole(message)) this.#fault(from, "half a character", message);
     if (message?.jsonrpc !== "2.0") this.#fault(from, "no JSON-RPC", message);
     if (message?.method === undefined) this.#response(from, message, frame);
     else this.#call(from, message);
@@ -189,6 +189,12 @@ export class Judge {
     if (SETTLED.includes(calls.get(toolCall.toolCallId))) this.#fault("agent", "a permission for a call that is over", message);
     if (new Set(options.map(({ optionId }) => optionId)).size !== options.length || options.length === 0) this.#fault("agent", "options", message);
   }
+}
+
+/** Whether no text of a message has half a surrogate pair. */
+function isWhole(message) {
+  if (typeof message === "string") return message.isWellFormed();
+  return message === null || typeof message !== "object" || Object.values(message).every(isWhole);
 }
 
 /** Whether a definition is one of several forms, each with members of its own. */

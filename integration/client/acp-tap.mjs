@@ -28,7 +28,7 @@ child.stdout.on("data", (chunk) => {
 });
 for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"]) process.on(signal, () => child.kill(signal));
 child.once("close", (code) => {
-  judge.end({ wasKilled: code !== 0 });
+  judge.end({ wasLeft: code !== 0 });
   tell();
   appendFileSync(report, `frames: ${judge.frames.length}\n`);
   process.exit(code ?? 1);

@@ -12,7 +12,7 @@ import { client, methods, ndJsonStream } from "@agentclientprotocol/sdk";
 import { Judge } from "./acp-judge.mjs";
 import { ofThread } from "./thread.mjs";
 
-const STOP_MS = 5_000; // the end of a process whose input has ended
+const STOP_MS = 3_000; // the end of a process whose input has ended
 const WAIT_MS = 20_000; // what a test waits for one update, on a busy machine
 const POLL_MS = 20;
 const LAST_FRAMES = 40; // of a failed test
@@ -31,6 +31,7 @@ export const FULL = {
 export class Wire {
   judge = new Judge();
   stderr = "";
+  isLeft = false; // whether the editor goes without waiting for its answers
 
   constructor(server, { agent, config, args = [], upstream = server.langgraph } = {}) {
     const command = ["acp", "--upstream", upstream, ...(agent ? ["--agent", agent] : []), ...(config ? ["--config", file(config)] : []), ...args];
@@ -66,7 +67,7 @@ export class Wire {
     const late = setTimeout(() => this.child.kill("SIGKILL"), STOP_MS);
     const code = await this.exit;
     clearTimeout(late);
-    this.judge.end();
+    this.judge.end({ wasLeft: this.isLeft });
     assert.equal(code, 0, `the process ended with ${code} after ${Math.round(performance.now() - began)} ms:\n${this.stderr}`);
     assert.deepEqual(this.judge.faults, []);
   }
@@ -74,7 +75,7 @@ export class Wire {
   async kill() {
     this.child.kill("SIGKILL");
     await this.exit;
-    this.judge.end({ wasKilled: true });
+    this.judge.end({ wasLeft: true });
   }
 
   /** What is said of a test that failed here. */

@@ -336,6 +336,13 @@ describe("an editor", { concurrency: SUITES, timeout: 2 * OPTIONS.timeout }, () 
         assert.deepEqual((await read(server, off.id)).values.answers, ["prep"]);
       }));
 
+    test(`halves of characters, ${server.name}`, { timeout: OPTIONS.timeout, skip: isPython && "its models cannot say them" }, () =>
+      withEditor(server, { agent: "text" }, async (editor) => {
+        const session = await editor.new();
+        await session.prompt('{"words": ["a\\ud83d", "\\ude00b", "\\ud83d\\ude00", "c"]}');
+        assert.equal(session.text(), "a😀b😀c");
+      }));
+
     // ---------------------------------------------------------------- cancel
     describe(`cancel, ${server.name}`, OPTIONS, () => {
       for (const by of ["session/cancel", "$/cancel_request"]) {
@@ -444,6 +451,22 @@ describe("an editor", { concurrency: SUITES, timeout: 2 * OPTIONS.timeout }, () 
           }
         }));
 
+      test("of an open question: it is asked again", async () => {
+        const lg = new Langgraph(server);
+        const id = await lg.thread("interrupt_node");
+        const run = await lg.run(id, "interrupt_node", {}, { stream_mode: MODES });
+        await lg.ended(id, run.run_id);
+        await withEditor(server, { agent: "interrupt_node" }, async (editor) => {
+          const session = editor.session(id);
+          session.answers.elicitations = ({ requestedSchema }) => ({ action: "accept", content: { [Object.keys(requestedSchema.properties)[0]]: "blue" } });
+          await editor.load(id);
+          await session.until("the question", ({ elicitations }) => elicitations.length === 1);
+          await lg.settled(id);
+          for (let n = 0; n < 50 && !(await read(server, id)).values.answers.includes("fin"); n++) await pause(SHORT_MS);
+          assert.deepEqual((await read(server, id)).values.answers, ["prep", { ask: "blue" }, "fin"]);
+        });
+      });
+
       test("resume in another process tells nothing, and goes on", async () => {
         const id = await withEditor(server, { agent: "text" }, async (editor) => {
           const session = await editor.new();
@@ -549,6 +572,49 @@ describe("an editor", { concurrency: SUITES, timeout: 2 * OPTIONS.timeout }, () 
           assert.deepEqual(await first, { stopReason: "end_turn" });
           await assertSame(server, session, { isLive: true });
         }));
+
+      test("a prompt behind a run of others shows that too", () =>
+        withEditor(server, { agent: "text" }, async (editor) => {
+          const session = await editor.new();
+          const lg = new Langgraph(server);
+          const run = await lg.run(session.id, "text", { words: words(20, "theirs"), delay: 0.05 }, { stream_mode: MODES, stream_resumable: true });
+          await lg.started(session.id, run.run_id);
+          assert.deepEqual(await session.prompt({ words: words(5, "mine") }), { stopReason: "end_turn" });
+          const { values } = await read(server, session.id);
+          assert.deepEqual(values.messages.map(({ type }) => type), ["human", "ai", "human", "ai"]);
+          const answers = (transcript) => transcript.filter(([role]) => role === "agent");
+          assert.deepEqual(answers(session.transcript()), answers(transcriptOf(values, session.id)));
+        }));
+
+      test("a mode and an option can be set while a prompt is under way", () => {
+        const config = '[acp.modes.one]\n\n[acp.modes.two]\n';
+        return withEditor(server, { agent: "text", config }, async (editor) => {
+          const session = await editor.new();
+          const prompt = session.prompt({ words: words(40), delay: 0.03 });
+          await session.until("text", (session) => session.text().length > 0);
+          assert.deepEqual(await editor.request("session/set_mode", { sessionId: session.id, modeId: "two" }), {});
+          assert.ok(session.text().length < words(40).join("").length, "it was not made to wait");
+          assert.deepEqual(await prompt, { stopReason: "end_turn" });
+          assert.equal((await read(server, session.id)).thread.metadata.acp_mode, "two");
+        });
+      });
+
+      for (const [policy, expected] of [["continue", ["success"]], ["cancel", ["interrupted", "error"]]]) {
+        test(`an editor that is gone in mid-prompt: ${policy}`, async () => {
+          const config = `on_owner_disconnect = "${policy}"\n\n[limits]\nowner_grace_seconds = 1\n`;
+          const id = await withEditor(server, { agent: "text", config }, async (editor) => {
+            const session = await editor.new();
+            session.prompt({ words: words(100), delay: 0.02 }).catch(() => {});
+            await session.until("text", (session) => session.text().length > 20);
+            editor.wire.isLeft = true;
+            return session.id;
+          });
+          const lg = new Langgraph(server);
+          const [run] = await lg.get(`/threads/${id}/runs`);
+          const { record } = await lg.ended(id, run.run_id);
+          assert.ok(expected.includes(record.status), record.status);
+        });
+      }
 
       test("four sessions at once", () =>
         withEditor(server, { agent: "agent" }, async (editor) => {
@@ -700,6 +766,60 @@ describe("an editor", { concurrency: SUITES, timeout: 2 * OPTIONS.timeout }, () 
         await turn(PYTHON, session, "please edit");
         assert.equal(session.permissions.length, 2);
       }));
+
+    test("a mode's own permissions and settings", () => {
+      const config = `
+[acp.modes.reading]
+permissions = { execute = "allow", "*" = "reject" }
+
+[acp.modes.asking]
+permissions = { execute = "ask" }
+
+[acp.permissions]
+"*" = "allow"
+`;
+      return withEditor(PYTHON, { agent: "guarded", config }, async (editor) => {
+        const session = await editor.new();
+        session.permit("reject_once");
+        const calls = ["execute", { command: "ls" }];
+        await session.prompt({ rounds: [{ calls: [calls, ["write_file", { file_path: "a", content: "" }]] }], delay: 0 });
+        assert.deepEqual([...session.calls.values()].map(({ status }) => status), ["completed", "failed"]);
+        assert.equal(session.permissions.length, 0);
+        await editor.request("session/set_mode", { sessionId: session.id, modeId: "asking" });
+        await session.prompt({ rounds: [{ calls: [calls, ["write_file", { file_path: "a", content: "" }]] }], delay: 0 });
+        assert.deepEqual([...session.calls.values()].slice(2).map(({ status }) => status), ["failed", "completed"]);
+        assert.equal(session.permissions.length, 1, "what the mode does not say, the rules for all say");
+      });
+    });
+
+    test("commands of the config", () => {
+      const config = '[acp.commands.read]\ndescription = "Read a file"\nhint = "its name"\nprompt = """{"rounds": [{"calls": [["read_file", {"file_path": "{args}"}]]}]}"""\n';
+      return withEditor(PYTHON, { agent: "editor", config }, async (editor) => {
+        const session = await editor.new();
+        await session.until("the commands", (session) => session.of("available_commands_update").length > 0);
+        const [{ availableCommands }] = session.of("available_commands_update");
+        assert.deepEqual(availableCommands, [{ name: "read", description: "Read a file", input: { hint: "its name" } }]);
+        await session.prompt("/read src/main.rs");
+        assert.deepEqual([...session.calls.values()].map(({ rawInput }) => rawInput), [{ file_path: "src/main.rs" }]);
+        await session.prompt("/unknown thing");
+        assert.equal((await read(PYTHON, session.id)).values.messages.findLast(({ type }) => type === "human").content, "/unknown thing");
+      });
+    });
+
+    for (const agent of ["hitl", "hitl_per_call"]) {
+      test(`a prompt after a resume with open permissions, ${agent}`, async () => {
+        const lg = new Langgraph(PYTHON);
+        const id = await lg.thread(agent);
+        const run = await lg.run(id, agent, { delay: 0 }, { stream_mode: MODES });
+        await lg.ended(id, run.run_id);
+        await withEditor(PYTHON, { agent }, async (editor) => {
+          const session = await editor.resume(id);
+          session.permit("reject_once");
+          assert.deepEqual(await session.prompt("Do something else."), { stopReason: "end_turn" });
+          assert.deepEqual([...session.calls.values()].map(({ name, status }) => [name, status]), [["send_email", "failed"], ["delete_file", "failed"]]);
+        });
+      });
+    }
 
     test("always is for exactly these arguments", () =>
       withEditor(PYTHON, { agent: "guarded" }, async (editor) => {
