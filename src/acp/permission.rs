@@ -133,6 +133,11 @@ pub fn offers(action: &Action, has_forms: bool) -> Vec<Offer> {
     offers
 }
 
+/// A no, where that is allowed.
+pub fn rejected(action: &Action) -> Option<Decision> {
+    may(action, Allowed::Reject).then_some(Decision::Reject { message: None })
+}
+
 /// What a prompt means that came instead of an answer: no, for that reason; or, of a tool that
 /// asks the person, the answer. `None` where neither is allowed.
 pub fn answered_by_prompt(action: &Action, prompt: &str) -> Option<Decision> {

@@ -211,7 +211,7 @@ impl Connection {
                 Decision::Respond { message: message.unwrap_or_else(|| Text::new(answer.get())) }
             }
             // Who closes the form has not said yes.
-            Some(_) | None => reject,
+            Some(_) | None => permission::rejected(action).ok_or(Unasked::Cancelled)?,
         };
         Ok((decision, None))
     }

@@ -237,7 +237,7 @@ impl Turn {
             Some(outcome) => outcome,
             None => match self.show(&mut voice, &mut reader).await {
                 Shown::Over(outcome) => outcome,
-                Shown::Stopped => return,
+                Shown::Stopped => return self.tell_rest(&mut voice),
             },
         };
         let Outcome::Interrupted(questions) = outcome else {
@@ -306,7 +306,9 @@ impl Turn {
     /// Asks what a run asks, until it is answered or the turn is stopped.
     async fn settle(&self, voice: &mut Voice, waiting: Vec<Waiting>) -> Result<Settled, Error> {
         let settled = self.connection.settle(&self.session, voice, waiting);
-        self.stop.run_until_cancelled(settled).await.unwrap_or(Ok(Settled::Stopped))
+        let settled = self.stop.run_until_cancelled(settled).await;
+        // A client that cannot be asked is not asked again in this turn.
+        settled.unwrap_or(Ok(Settled::Stopped)).inspect_err(|_| self.tell_rest(voice))
     }
 
     /// Starts a run. One that is stopped while it starts is stopped as soon as it has.
