@@ -140,6 +140,7 @@ fn announce_demo(
         demo::BACKGROUND_PERIOD.as_secs(),
         demo::WATCHED_THREAD
     );
+    let editors = format!("editors: threadway acp --upstream {langgraph}");
     async move {
         for (graph, what) in demo::GRAPHS {
             let input = DEMO_INPUT.replace("GRAPH", graph);
@@ -150,6 +151,7 @@ fn announce_demo(
             ));
         }
         say(told);
+        say(editors);
     }
 }
 
@@ -250,7 +252,18 @@ fn check(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
     for (alias, own_name) in &idle {
         writeln!(stdout, "alias {alias}: there is no agent `{own_name}`").map_err(failed)?;
     }
-    if idle.is_empty() && findings.iter().all(Finding::is_good) { Ok(()) } else { Err(FAILED) }
+    let acp = config.acp;
+    let modes = acp.settings.modes.iter().filter_map(|mode| {
+        Some((format!("acp.modes.{}.assistant", mode.id), mode.assistant.as_deref()?))
+    });
+    let named = acp.agent.as_deref().map(|agent| ("acp.agent".to_owned(), agent));
+    let unknown = named.into_iter().chain(modes);
+    let unknown: Vec<_> = unknown.filter(|(_, name)| !check::may_exist(name, &findings)).collect();
+    for (place, name) in &unknown {
+        writeln!(stdout, "{place}: there is no agent `{name}`").map_err(failed)?;
+    }
+    let is_good = idle.is_empty() && unknown.is_empty() && findings.iter().all(Finding::is_good);
+    if is_good { Ok(()) } else { Err(FAILED) }
 }
 
 fn read_config(options: &cli::Options, log: Option<&str>) -> Result<Config, u8> {

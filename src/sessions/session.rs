@@ -55,6 +55,8 @@ pub(super) struct Voice {
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {
     pub(super) question: Interrupt,
+    /// Whether it was put in words: then the next prompt answers it.
+    pub(super) is_in_words: bool,
     /// What is decided about each call.
     pub(super) decided: Vec<Option<Decision>>,
 }
@@ -171,6 +173,6 @@ impl From<Interrupt> for Waiting {
             Ask::Approval { actions, .. } => actions.len(),
             Ask::Answer { .. } | Ask::Breakpoint => 0,
         };
-        Self { question, decided: vec![None; calls] }
+        Self { question, is_in_words: false, decided: vec![None; calls] }
     }
 }
