@@ -129,8 +129,9 @@ export class Judge {
 
   #ofClient(method, params) {
     if (method === "session/load" || method === "session/resume") {
+      const before = this.#session(params.sessionId);
       this.#sessions.delete(params.sessionId);
-      Object.assign(this.#session(params.sessionId), { isKnown: true, isShowing: true });
+      Object.assign(this.#session(params.sessionId), { isKnown: true, isShowing: true, before });
     } else if (method === "session/prompt") {
       this.#session(params.sessionId).prompts += 1;
     }
@@ -143,7 +144,10 @@ export class Judge {
       session.prompts -= 1;
       if (session.prompts === 0) session.isShowing = false;
     }
-    if ((method === "session/load" || method === "session/resume") && !result) this.#session(params.sessionId).isShowing = false;
+    if (method === "session/load" || method === "session/resume") {
+      const { before } = this.#session(params.sessionId);
+      if (!result && before) this.#sessions.set(params.sessionId, before); // as if it had not been asked
+    }
     if ((method === "session/close" || method === "session/delete") && result) this.#session(params.sessionId).isKnown = false;
   }
 

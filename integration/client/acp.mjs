@@ -15,7 +15,7 @@ import { ofThread } from "./thread.mjs";
 const STOP_MS = 3_000; // the end of a process whose input has ended
 const WAIT_MS = 20_000; // what a test waits for one update, on a busy machine
 const POLL_MS = 20;
-const LAST_FRAMES = 40; // of a failed test
+const LAST_FRAMES = 60; // of a failed test
 const FRAME_CHARACTERS = 400;
 const CONTENT_BLOCKS = ["text", "image", "audio", "resource", "resource_link"];
 
@@ -33,9 +33,10 @@ export class Wire {
   stderr = "";
   isLeft = false; // whether the editor goes without waiting for its answers
 
-  constructor(server, { agent, config, args = [], upstream = server.langgraph } = {}) {
+  constructor(server, { agent, config, args = [], upstream = server.langgraph, home } = {}) {
     const command = ["acp", "--upstream", upstream, ...(agent ? ["--agent", agent] : []), ...(config ? ["--config", file(config)] : []), ...args];
     const bare = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("THREADWAY_")));
+    if (home) Object.assign(bare, { HOME: home, XDG_CONFIG_HOME: home });
     this.child = spawn(process.env.THREADWAY_BIN, command, { env: bare, stdio: ["pipe", "pipe", "pipe"] });
     this.child.stderr.setEncoding("utf8").on("data", (text) => (this.stderr += text));
     this.child.stdin.on("error", () => {}); // of a process that has ended

@@ -2,11 +2,12 @@
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
+import { createServer, request } from "node:http";
 import { describe, test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
-import { FULL, output, ownCwd, SERVERS, transcriptOf, withEditor } from "./acp.mjs";
+import { FULL, output, ownCwd, scratch, SERVERS, transcriptOf, withEditor } from "./acp.mjs";
 import { Langgraph } from "./langgraph.mjs";
-import { Proxy } from "./proxy.mjs";
+import { Pipe, Proxy } from "./proxy.mjs";
 import { interruptIds } from "./thread.mjs";
 
 const OPTIONS = { concurrency: 6, timeout: 60_000 }; // of a suite and of each test
@@ -314,6 +315,24 @@ describe("an editor", { concurrency: SUITES, timeout: 2 * OPTIONS.timeout }, () 
           assert.deepEqual(answers.map((answer) => JSON.stringify(answer)).sort(), ['"fin"', '{"left":"L"}', '{"right":"R"}']);
         }));
 
+      test("of a subgraph", () =>
+        withEditor(server, { agent: "interrupt_child" }, async (editor) => {
+          const session = await editor.new();
+          session.answers.elicitations = ({ requestedSchema }) => ({ action: "accept", content: { [Object.keys(requestedSchema.properties)[0]]: "blue" } });
+          assert.deepEqual(await session.prompt({ tokens: 2 }), { stopReason: "end_turn" });
+          assert.equal(session.elicitations.length, 1);
+          assert.equal(session.text(), "tok0 tok1 ");
+          assert.ok((await read(server, session.id)).values.answers.includes("child"));
+        }));
+
+      test("that is cancelled ends the turn", () =>
+        withEditor(server, { agent: "interrupt_node" }, async (editor) => {
+          const session = await editor.new();
+          session.answers.elicitations = () => ({ action: "cancel" });
+          assert.deepEqual(await session.prompt("go"), { stopReason: "cancelled" });
+          assert.equal(interruptIds((await read(server, session.id)).state).length, 1);
+        }));
+
       test("that is declined stays open", () =>
         withEditor(server, { agent: "interrupt_node" }, async (editor) => {
           const session = await editor.new();
@@ -586,6 +605,29 @@ describe("an editor", { concurrency: SUITES, timeout: 2 * OPTIONS.timeout }, () 
           assert.deepEqual(answers(session.transcript()), answers(transcriptOf(values, session.id)));
         }));
 
+      test("a prompt of nothing, and one of what nobody knows", () =>
+        withEditor(server, { agent: "text" }, async (editor) => {
+          const session = await editor.new();
+          await refused(editor.request("session/prompt", { sessionId: session.id, prompt: [] }), -32602);
+          await refused(session.prompt([{ type: "image", data: "", mimeType: "image/png" }]), -32602);
+          await refused(editor.session(randomUUID()).prompt("hello"), -32002);
+          await turn(server, session, {});
+        }));
+
+      test("a load in the middle of one's own prompt", () =>
+        withEditor(server, { agent: "text" }, async (editor) => {
+          const session = await editor.new();
+          const prompt = session.prompt({ words: words(60), delay: 0.03 }).catch((error) => error);
+          await session.until("text", (session) => session.text().length > 20);
+          const outcome = await editor.load(session.id).catch((error) => error);
+          const end = await prompt;
+          if (outcome instanceof Error) return void assert.equal(outcome.code, -32600);
+          assert.ok(["end_turn", "cancelled"].includes(end.stopReason), `${end.code} ${end.message}`);
+          await new Langgraph(server).settled(session.id);
+          await pause(SHORT_MS);
+          await assertSame(server, session);
+        }));
+
       test("a mode and an option can be set while a prompt is under way", () => {
         const config = '[acp.modes.one]\n\n[acp.modes.two]\n';
         return withEditor(server, { agent: "text", config }, async (editor) => {
@@ -695,25 +737,31 @@ describe("an editor", { concurrency: SUITES, timeout: 2 * OPTIONS.timeout }, () 
 
     // ---------------------------------------------------------------- the server
     describe(`the end of the server, ${server.name}`, OPTIONS, () => {
-      test("in mid-turn: an error that says so, and the next turn works when it is back", async () => {
-        const proxy = await Proxy.start(server.langgraph);
-        await withEditor(server, { agent: "text", upstream: proxy.url }, async (editor) => {
+      test("in mid-turn: an error that says so, and the session goes on when it is back", async (t) => {
+        const pipes = [await Pipe.start(server.langgraph)];
+        t.after(() => pipes.forEach((pipe) => pipe.close()));
+        await withEditor(server, { agent: "text", upstream: pipes[0].url }, async (editor) => {
           const session = await editor.new();
-          const prompt = session.prompt({ words: words(200), delay: 0.02 });
+          const prompt = session.prompt({ words: words(60), delay: 0.02 });
           await session.until("text", (session) => session.text().length > 20);
-          proxy.close();
+          pipes[0].close();
           const closed = performance.now();
           const error = await refused(prompt, -32603);
           assert.ok(performance.now() - closed < LOST_MS);
           assert.ok(error.data.details, JSON.stringify(error.data));
           await refused(session.prompt("more"), -32603);
           await refused(editor.request("session/new", { cwd: "/work", mcpServers: [] }), -32603);
+          pipes.push(await Pipe.start(server.langgraph, pipes[0].port));
+          await new Langgraph(server).settled(session.id);
+          assert.deepEqual(await session.prompt({ words: ["Here again."] }), { stopReason: "end_turn" });
+          assert.ok(session.text().endsWith("Here again."));
+          await editor.load(session.id);
+          await assertSame(server, session);
         });
       });
     });
   }
 
-  // ---------------------------------------------------------------- what only the Python server has
   describe("an editor's tools", { ...OPTIONS, skip: !PYTHON }, () => {
     test("files: kinds, places and differences", () =>
       withEditor(PYTHON, { agent: "editor" }, async (editor) => {
@@ -815,8 +863,10 @@ permissions = { execute = "ask" }
         await withEditor(PYTHON, { agent }, async (editor) => {
           const session = await editor.resume(id);
           session.permit("reject_once");
-          assert.deepEqual(await session.prompt("Do something else."), { stopReason: "end_turn" });
+          assert.deepEqual(await session.prompt({ tools: false, delay: 0 }), { stopReason: "end_turn" });
           assert.deepEqual([...session.calls.values()].map(({ name, status }) => [name, status]), [["send_email", "failed"], ["delete_file", "failed"]]);
+          const { messages } = (await read(PYTHON, id)).values;
+          assert.deepEqual(messages.map(({ type }) => type), ["human", "ai", "tool", "tool", "ai", "human", "ai"], "the prompt comes after the answers");
         });
       });
     }
@@ -887,6 +937,78 @@ permissions = { execute = "ask" }
         await turn(PYTHON, session, "please edit");
         assert.equal(session.calls.size, 3);
       }));
+  });
+
+  describe("a server in trouble", { ...OPTIONS, skip: !PYTHON }, () => {
+    test("a stream that breaks: an error that says that the run goes on, and a load that shows it", async (t) => {
+      const proxy = await Proxy.start(PYTHON.langgraph);
+      t.after(() => proxy.close());
+      await withEditor(PYTHON, { agent: "text", upstream: proxy.url }, async (editor) => {
+        const session = await editor.new();
+        const prompt = session.prompt({ words: words(60), delay: 0.03 });
+        await session.until("text", (session) => session.text().includes("word5 "));
+        for (const { path, response, ended } of proxy.exchanges) if (path.includes("/stream") && ended === Infinity) response.destroy();
+        const error = await refused(prompt, -32603);
+        assert.match(error.data.details, /the run goes on/);
+        await editor.load(session.id);
+        await session.until("the end", (session) => session.text().endsWith("word59 "));
+        await new Langgraph(PYTHON).settled(session.id);
+        await assertSame(PYTHON, session);
+        assert.deepEqual(await session.prompt({ tokens: 1 }), { stopReason: "end_turn" });
+      });
+    });
+
+    for (const trouble of ["gone", "frozen"]) {
+      test(`a cancel does not wait for a server that is ${trouble}`, async (t) => {
+        const pipe = await Pipe.start(PYTHON.langgraph);
+        t.after(() => pipe.close());
+        await withEditor(PYTHON, { agent: "text", upstream: pipe.url }, async (editor) => {
+          const session = await editor.new();
+          const prompt = session.prompt({ words: words(300), delay: 0.02 });
+          await session.until("text", (session) => session.text().length > 20);
+          if (trouble === "frozen") pipe.freeze();
+          const asked = performance.now();
+          await session.cancel();
+          if (trouble === "gone") pipe.close(); // at once: what is told of the server must not come first
+          assert.deepEqual(await prompt, { stopReason: "cancelled" });
+          const took = performance.now() - asked;
+          assert.ok(took < CANCEL_MS, `after ${took} ms`);
+        });
+      });
+    }
+
+    test("a key that is missing is asked for, and a key that is given is used", async (t) => {
+      const seen = [];
+      const guard = createServer((asked, response) => {
+        seen.push(asked.headers["x-api-key"]);
+        if (asked.headers["x-api-key"] !== "secret") return void response.writeHead(401, { "content-type": "application/json" }).end('{"detail":"Unauthorized"}');
+        const { hostname, port } = new URL(PYTHON.langgraph);
+        const forwarded = request({ hostname, port, method: asked.method, path: asked.url, headers: asked.headers }, (answer) => {
+          response.writeHead(answer.statusCode, answer.headers);
+          answer.pipe(response);
+        });
+        asked.pipe(forwarded);
+      });
+      await new Promise((resolve) => guard.listen(0, "127.0.0.1", resolve));
+      t.after(() => guard.close().closeAllConnections());
+      const upstream = `http://127.0.0.1:${guard.address().port}`;
+      const home = scratch();
+      await withEditor(PYTHON, { agent: "text", upstream, home }, async (editor) => {
+        assert.equal(editor.initialized.authMethods.length, 1);
+        assert.notEqual(editor.initialized.authMethods[0].type, "terminal", "this client runs no terminals for it");
+        const error = await refused(editor.request("session/new", { cwd: "/work", mcpServers: [] }), -32000);
+        assert.ok(error.message);
+        await refused(editor.request("authenticate", { methodId: editor.initialized.authMethods[0].id }), -32000);
+        await refused(editor.request("authenticate", { methodId: "nonsense" }), -32602);
+      });
+      await withEditor(PYTHON, { agent: "text", upstream, home, capabilities: { ...FULL, auth: { terminal: true } } }, async (editor) => {
+        assert.equal(editor.initialized.authMethods[0].type, "terminal");
+      });
+      await withEditor(PYTHON, { agent: "text", upstream, home, args: ["--upstream-api-key", "secret"] }, async (editor) => {
+        await turn(PYTHON, await editor.new(), { delay: 0 });
+      });
+      assert.ok(seen.includes("secret"));
+    });
   });
 
   describe("why a turn ended", { ...OPTIONS, skip: !PYTHON }, () => {
