@@ -178,9 +178,11 @@ export class Judge {
     const isNew = update.sessionUpdate === "tool_call";
     if (isNew === calls.has(id)) this.#fault("agent", isNew ? "a call that was announced before" : "a call that was not announced", message);
     const before = calls.get(id);
-    if (SETTLED.includes(before) && (status ?? before) !== before) this.#fault("agent", `a call that was ${before} before`, message);
-    // "Pending: the input is streaming or awaits approval": that a call has to wait shows only when its graph asks.
-    if (before === "in_progress" && status === "pending") withdrawn.set(id, message);
+    // "Pending: the input is streaming or awaits approval": that a call has to wait shows only when its graph asks, and
+    // one that a cancelled turn has left open is asked about again.
+    const isWithdrawn = ["in_progress", "failed"].includes(before) && status === "pending";
+    if (SETTLED.includes(before) && (status ?? before) !== before && !isWithdrawn) this.#fault("agent", `a call that was ${before} before`, message);
+    if (isWithdrawn) withdrawn.set(id, message);
     else if (withdrawn.has(id)) this.#fault("agent", "a call that was taken back to pending, and not asked about", message);
     calls.set(id, status ?? before ?? "pending");
     const paths = [...(locations ?? []), ...(content ?? []).filter(({ type }) => type === "diff")].map(({ path }) => path);

@@ -10,8 +10,8 @@ import { Langgraph } from "./langgraph.mjs";
 import { Pipe, Proxy } from "./proxy.mjs";
 import { interruptIds } from "./thread.mjs";
 
-const OPTIONS = { concurrency: 6, timeout: 60_000 }; // of a suite and of each test
-const SUITES = 2; // at once
+const OPTIONS = { concurrency: 5, timeout: 60_000 }; // of a suite and of each test
+const SUITES = 3; // at once
 const CANCEL_MS = 1_000; // that an editor may wait for the end of a turn that it cancelled
 const LOAD_MS = 5_000; // for a thread of 1,000 messages, on a busy machine
 const LOST_MS = 30_000; // until an editor is told that the server is gone
