@@ -17,6 +17,7 @@ const LOAD_MS = 5_000; // for a thread of 1,000 messages, on a busy machine
 const LOST_MS = 30_000; // until an editor is told that the server is gone
 const SHORT_MS = 300; // in which nothing more comes
 const PAGED_SESSIONS = 130;
+const PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 const MODES = ["values", "messages-tuple", "updates", "custom"];
 const BARE = { fs: { readTextFile: true, writeTextFile: true }, terminal: true }; // what acpx declares
 const PYTHON = SERVERS.find(({ name }) => name === "Python");
@@ -422,7 +423,7 @@ describe("an editor", { concurrency: SUITES, timeout: 2 * OPTIONS.timeout }, () 
 
     // ---------------------------------------------------------------- load
     describe(`load, ${server.name}`, OPTIONS, () => {
-      test("1,000 messages", async () => {
+      test("1,000 messages", async (t) => {
         const lg = new Langgraph(server);
         const said = Array.from({ length: 1_000 }, (_, n) => ({ type: n % 2 ? "ai" : "human", id: `message-${n}`, content: `This is message ${n}.` }));
         const id = await lg.thread("text", { said });
@@ -431,9 +432,58 @@ describe("an editor", { concurrency: SUITES, timeout: 2 * OPTIONS.timeout }, () 
           const session = await editor.load(id);
           const took = performance.now() - began;
           assert.deepEqual(session.transcript(), said.map(({ type, id, content }) => [type === "ai" ? "agent" : "user", id, content]));
+          t.diagnostic(`in ${Math.round(took)} ms`);
           assert.ok(took < LOAD_MS, `after ${took} ms`);
           await pause(SHORT_MS);
           assert.equal(session.said.size, 1_000);
+        });
+      });
+
+      test("a thread of all that providers put into messages", async () => {
+        const lg = new Langgraph(server);
+        const said = [
+          { type: "system", id: "s1", content: "You are one who helps." },
+          {
+            type: "human",
+            id: "h1",
+            content: [
+              { type: "text", text: "Look" },
+              { type: "image", base64: PIXEL, mime_type: "image/png" },
+              { type: "image_url", image_url: { url: "https://example.com/a.png" } },
+              { type: "file", base64: "JVBERg==", mime_type: "application/pdf" },
+              { type: "audio", base64: "UklGRg==", mime_type: "audio/wav" },
+            ],
+          },
+          {
+            type: "ai",
+            id: "a1",
+            content: [{ type: "thinking", thinking: "hm", signature: "x" }, { type: "redacted_thinking", data: "z" }, { type: "text", text: "I see" }],
+            tool_calls: [
+              { id: "c1", name: "read_file", args: { file_path: "a\nb" } },
+              { id: "c2", name: "edit_file", args: { file_path: "x", old_string: 5, new_string: null } },
+              { id: "", name: "", args: {} },
+            ],
+            invalid_tool_calls: [{ id: "c3", name: "execute", args: '{"comm', error: "cut off" }],
+          },
+          { type: "tool", id: "t1", tool_call_id: "c1", content: [{ type: "text", text: "read" }, { type: "image", base64: PIXEL, mime_type: "image/png" }] },
+          { type: "tool", id: "t2", tool_call_id: "nobody's", content: "Nobody has asked.", name: "ghost" },
+          { type: "ai", id: "a2", content: "" },
+          { type: "ai", id: "a3", content: "x".repeat(1_000_000) },
+          { type: "human", id: "h2", content: "" },
+          { type: "ai", id: "a4", content: [{ type: "text", text: "It is so." }, { type: "server_tool_call", id: "s1", name: "web_search", args: {} }, { type: "non_standard", value: {} }] },
+        ];
+        const id = await lg.thread("text", { said });
+        await withEditor(server, { agent: "text" }, async (editor) => {
+          const session = await editor.load(id);
+          assert.deepEqual(session.of("user_message_chunk").map(({ content }) => content.type), ["text", "image", "resource_link", "resource", "audio"]);
+          assert.equal(session.text("agent_thought"), "hm");
+          assert.equal(session.text(), `I see${"x".repeat(1_000_000)}It is so.`);
+          const { c1, c2 } = Object.fromEntries(session.calls);
+          assert.deepEqual([c1.status, c1.content.map(({ content }) => content.type)], ["completed", ["text", "image"]]);
+          assert.deepEqual([c2.status, c2.rawInput], ["failed", { file_path: "x", old_string: 5, new_string: null }]);
+          await pause(SHORT_MS);
+          assert.deepEqual(await session.prompt({ words: ["Still here."] }), { stopReason: "end_turn" });
+          assert.ok(session.text().endsWith("Still here."));
         });
       });
 
