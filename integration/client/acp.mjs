@@ -10,6 +10,7 @@ import { Readable, Writable } from "node:stream";
 import { setTimeout as pause } from "node:timers/promises";
 import { client, methods, ndJsonStream } from "@agentclientprotocol/sdk";
 import { Judge } from "./acp-judge.mjs";
+import { Langgraph } from "./langgraph.mjs";
 import { ofThread } from "./thread.mjs";
 
 const STOP_MS = 3_000; // the end of a process whose input has ended
@@ -298,6 +299,38 @@ export function transcriptOf(values, threadId, { isLive = false } = {}) {
     const text = content ? [["agent", id, content]] : [];
     return [...thought, ...text, ...toolCalls.map((call) => ["call", call.id, call.name, call.arguments, results.get(call.id) ?? "pending"])];
   });
+}
+
+/** The words that a scripted model says, each a token. */
+export const words = (count, word = "word") => Array.from({ length: count }, (_, i) => `${word}${i} `);
+
+/** The script of some calls, and of another round that says that it is done. */
+export const calling = (...calls) => ({ rounds: [{ calls }, { say: ["Done."] }], delay: 0 });
+
+/** A thread and its state, straight from LangGraph. */
+export async function read(server, id) {
+  const lg = new Langgraph(server);
+  const [thread, state] = await Promise.all([lg.get(`/threads/${id}`), lg.get(`/threads/${id}/state`)]);
+  return { thread, state, values: state.values };
+}
+
+/** What the session shows is what the thread holds, call for call and id for id. */
+export async function assertSame(server, session, { isLive = false } = {}) {
+  const { values } = await read(server, session.id);
+  assert.deepEqual(session.transcript(), transcriptOf(values, session.id, { isLive }));
+}
+
+/** A turn that ends well, and shows what it added to the thread. */
+export async function turn(server, session, said, stopReason = "end_turn") {
+  assert.deepEqual(await session.prompt(said), { stopReason });
+  await assertSame(server, session, { isLive: true });
+}
+
+/** A request that is refused, with one code. */
+export async function refused(promise, code) {
+  const error = await promise.then((result) => assert.fail(`not refused, but ${JSON.stringify(result)}`), (error) => error);
+  assert.equal(error.code, code, `the code of ${JSON.stringify(error)} ${error.message}`);
+  return error;
 }
 
 /** The text of a call's content. */

@@ -5,15 +5,13 @@ import { randomUUID } from "node:crypto";
 import { createServer, request } from "node:http";
 import { describe, test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
-import { FULL, output, ownCwd, scratch, SERVERS, transcriptOf, withEditor } from "./acp.mjs";
+import { assertSame, calling, FULL, output, ownCwd, read, refused, scratch, SERVERS, transcriptOf, turn, withEditor, words } from "./acp.mjs";
 import { Langgraph } from "./langgraph.mjs";
 import { Pipe, Proxy } from "./proxy.mjs";
 import { interruptIds } from "./thread.mjs";
 
 const OPTIONS = { concurrency: 5, timeout: 60_000 }; // of a suite and of each test
 const SUITES = 3; // at once
-const CANCEL_MS = 1_000; // that an editor may wait for the end of a turn that it cancelled
-const LOAD_MS = 5_000; // for a thread of 1,000 messages, on a busy machine
 const LOST_MS = 30_000; // until an editor is told that the server is gone
 const SHORT_MS = 300; // in which nothing more comes
 const PAGED_SESSIONS = 130;
@@ -21,35 +19,6 @@ const PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QD
 const MODES = ["values", "messages-tuple", "updates", "custom"];
 const BARE = { fs: { readTextFile: true, writeTextFile: true }, terminal: true }; // what acpx declares
 const PYTHON = SERVERS.find(({ name }) => name === "Python");
-const words = (count, word = "word") => Array.from({ length: count }, (_, i) => `${word}${i} `);
-/** The script of one call, and of another round that says that it is done. */
-const calling = (...calls) => ({ rounds: [{ calls }, { say: ["Done."] }], delay: 0 });
-
-const read = async (server, id) => {
-  const lg = new Langgraph(server);
-  const [thread, state] = await Promise.all([lg.get(`/threads/${id}`), lg.get(`/threads/${id}/state`)]);
-  return { thread, state, values: state.values };
-};
-
-/** What the session shows is what the thread holds, call for call and id for id. */
-async function assertSame(server, session, { isLive = false } = {}) {
-  const { values } = await read(server, session.id);
-  assert.deepEqual(session.transcript(), transcriptOf(values, session.id, { isLive }));
-}
-
-/** A turn that ends well, and shows what it added to the thread. */
-async function turn(server, session, said, stopReason = "end_turn") {
-  assert.deepEqual(await session.prompt(said), { stopReason });
-  await assertSame(server, session, { isLive: true });
-}
-
-/** A request that is refused, with one code. */
-async function refused(promise, code) {
-  const error = await promise.then((result) => assert.fail(`not refused, but ${JSON.stringify(result)}`), (error) => error);
-  assert.equal(error.code, code, `the code of ${JSON.stringify(error)} ${error.message}`);
-  return error;
-}
-
 /** The calls of a session that was loaded and went on are the thread's. */
 async function assertSameCalls(server, session) {
   const { values } = await read(server, session.id);
@@ -252,25 +221,6 @@ describe("an editor", { concurrency: SUITES, timeout: 2 * OPTIONS.timeout }, () 
           });
         });
 
-        test("cancel while a permission is open", () =>
-          withEditor(server, { agent }, async (editor) => {
-            const session = await editor.new();
-            let cancelled;
-            session.answers.permissions = (_, signal) =>
-              new Promise((resolve) => {
-                const answer = () => resolve({ outcome: { outcome: "cancelled" } });
-                signal.addEventListener("abort", answer);
-                setTimeout(answer, CANCEL_MS / 2);
-                cancelled ??= performance.now();
-                void session.cancel();
-              });
-            assert.deepEqual(await session.prompt({}), { stopReason: "cancelled" });
-            const took = performance.now() - cancelled;
-            assert.ok(took < CANCEL_MS, `after ${took} ms`);
-            for (const { status } of session.calls.values()) assert.equal(status, "failed");
-            session.permit("allow_once");
-            assert.deepEqual(await session.prompt({ tools: false }), { stopReason: "end_turn" });
-          }));
       });
     }
 
@@ -363,82 +313,8 @@ describe("an editor", { concurrency: SUITES, timeout: 2 * OPTIONS.timeout }, () 
         assert.equal(session.text(), "a😀b😀c");
       }));
 
-    // ---------------------------------------------------------------- cancel
-    describe(`cancel, ${server.name}`, OPTIONS, () => {
-      for (const by of ["session/cancel", "$/cancel_request"]) {
-        test(`${by} in mid-stream, while a second session goes on`, () =>
-          withEditor(server, { agent: "text" }, async (editor) => {
-            const [one, two] = [await editor.new(), await editor.new()];
-            const aborted = new AbortController();
-            const first = one.prompt({ words: words(400), delay: 0.02 }, { cancellationSignal: aborted.signal });
-            const second = two.prompt({ words: words(60, "other"), delay: 0.03 });
-            await one.until("text", (session) => session.text().length > 20);
-            await two.until("text", (session) => session.text().length > 20);
-            const asked = performance.now();
-            if (by === "session/cancel") await one.cancel();
-            else aborted.abort();
-            assert.deepEqual(await first, { stopReason: "cancelled" });
-            const took = performance.now() - asked;
-            assert.ok(took < CANCEL_MS, `after ${took} ms`);
-            const told = one.updates.length;
-            const lg = new Langgraph(server);
-            const [run] = await lg.get(`/threads/${one.id}/runs`);
-            await lg.ended(one.id, run.run_id);
-            assert.deepEqual(await second, { stopReason: "end_turn" });
-            await assertSame(server, two, { isLive: true });
-            assert.equal(one.updates.length, told, "nothing came after the turn's end");
-            // And it can be told to do something else at once.
-            assert.deepEqual(await one.prompt({ tokens: 2 }), { stopReason: "end_turn" });
-            assert.ok(one.text().endsWith("tok0 tok1 "));
-          }));
-      }
-
-      test("in the middle of a tool: its call is settled", () =>
-        withEditor(server, { agent: "agent" }, async (editor) => {
-          const session = await editor.new();
-          const prompt = session.prompt({ tool_sleep: 20 });
-          await session.until("a running tool", ({ calls }) => [...calls.values()].some(({ status }) => status === "in_progress"));
-          const asked = performance.now();
-          await session.cancel();
-          assert.deepEqual(await prompt, { stopReason: "cancelled" });
-          assert.ok(performance.now() - asked < CANCEL_MS);
-          assert.deepEqual(editor.wire.judge.openCalls(session.id), []);
-        }));
-
-      test("right after the prompt, before there is a run", () =>
-        withEditor(server, { agent: "text" }, async (editor) => {
-          const session = await editor.new();
-          const prompt = session.prompt({ words: words(400), delay: 0.02 });
-          await session.cancel();
-          assert.deepEqual(await prompt, { stopReason: "cancelled" });
-        }));
-
-      test("of an idle session is harmless", () =>
-        withEditor(server, { agent: "text" }, async (editor) => {
-          const session = await editor.new();
-          await session.cancel();
-          await turn(server, session, {});
-        }));
-    });
-
     // ---------------------------------------------------------------- load
     describe(`load, ${server.name}`, OPTIONS, () => {
-      test("1,000 messages", async (t) => {
-        const lg = new Langgraph(server);
-        const said = Array.from({ length: 1_000 }, (_, n) => ({ type: n % 2 ? "ai" : "human", id: `message-${n}`, content: `This is message ${n}.` }));
-        const id = await lg.thread("text", { said });
-        await withEditor(server, { agent: "text" }, async (editor) => {
-          const began = performance.now();
-          const session = await editor.load(id);
-          const took = performance.now() - began;
-          assert.deepEqual(session.transcript(), said.map(({ type, id, content }) => [type === "ai" ? "agent" : "user", id, content]));
-          t.diagnostic(`in ${Math.round(took)} ms`);
-          assert.ok(took < LOAD_MS, `after ${took} ms`);
-          await pause(SHORT_MS);
-          assert.equal(session.said.size, 1_000);
-        });
-      });
-
       test("a thread of all that providers put into messages", async () => {
         const lg = new Langgraph(server);
         const said = [
@@ -1007,25 +883,6 @@ permissions = { execute = "ask" }
         assert.deepEqual(await session.prompt({ tokens: 1 }), { stopReason: "end_turn" });
       });
     });
-
-    for (const trouble of ["gone", "frozen"]) {
-      test(`a cancel does not wait for a server that is ${trouble}`, async (t) => {
-        const pipe = await Pipe.start(PYTHON.langgraph);
-        t.after(() => pipe.close());
-        await withEditor(PYTHON, { agent: "text", upstream: pipe.url }, async (editor) => {
-          const session = await editor.new();
-          const prompt = session.prompt({ words: words(300), delay: 0.02 });
-          await session.until("text", (session) => session.text().length > 20);
-          if (trouble === "frozen") pipe.freeze();
-          const asked = performance.now();
-          await session.cancel();
-          if (trouble === "gone") pipe.close(); // at once: what is told of the server must not come first
-          assert.deepEqual(await prompt, { stopReason: "cancelled" });
-          const took = performance.now() - asked;
-          assert.ok(took < CANCEL_MS, `after ${took} ms`);
-        });
-      });
-    }
 
     test("a key that is missing is asked for, and a key that is given is used", async (t) => {
       const seen = [];
