@@ -15,7 +15,7 @@ use super::permit::{Answers, Settled};
 use super::session::{Session, Voice, Waiting};
 use crate::acp::prompt::Prompt;
 use crate::acp::rpc::Error;
-use crate::acp::{StopReason, Update, result_of, stop_reason};
+use crate::acp::{StopReason, ToolCall, ToolStatus, Update, result_of, stop_reason};
 use crate::agents::Agent;
 use crate::json::{self, Json, ObjectWriter};
 use crate::langgraph::{Interrupt, RunRequest, Start, ThreadState, headline};
@@ -44,7 +44,8 @@ pub(super) struct Turn {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Telling {
     Aloud,
-    /// The client holds it: it is only taken note of.
+    /// The client holds it: it is only taken note of. But for calls that wait: what becomes of
+    /// them is told here, and "every update of a call follows the call".
     Silent,
 }
 
@@ -421,11 +422,15 @@ impl Turn {
             *self.running() = Some(run_id.to_string());
         }
         match telling {
-            Telling::Silent => {
+            Telling::Silent => connection.emit(session, |emit| {
                 for event in events {
-                    voice.projector.project(event, &mut |_| {});
+                    voice.projector.project(event, &mut |update| {
+                        if is_open_call(update) {
+                            emit(update);
+                        }
+                    });
                 }
-            }
+            }),
             Telling::Aloud => connection.emit(session, |emit| {
                 for event in events {
                     voice.projector.project(event, emit);
@@ -469,6 +474,14 @@ async fn stop_run(service: &Service, thread_id: &str, run: &str) {
         Ok(None) => tracing::debug!(thread_id, run_id = run, "the run was over already"),
         Err(error) => tracing::warn!(thread_id, run_id = run, %error, "a run was not stopped"),
     }
+}
+
+fn is_open_call(update: &Update<'_>) -> bool {
+    matches!(
+        update,
+        Update::ToolCall(ToolCall { status, .. })
+            if !matches!(status, Some(ToolStatus::Completed | ToolStatus::Failed))
+    )
 }
 
 /// A prompt that must not be lost in an answer to something else.
