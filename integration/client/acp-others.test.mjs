@@ -46,32 +46,34 @@ describe("deepagents-acp", OPTIONS, () => {
     }));
 
   for (const config of ["", '[acp]\nprompt = ["image", "audio", "embedded_context"]\n', "[acp]\nprompt = []\n"]) {
-    test(`takes pictures for granted and ends at sound (${config.split("\n")[1] ?? "by default"})`, () => withEditor(PYTHON, { agent: "text", config }, async (editor) => {
-      const { promptCapabilities = {} } = editor.initialized.agentCapabilities;
-      const blocks = {
-        image: { type: "image", data: PIXEL, mimeType: "image/png" },
-        audio: { type: "audio", data: "UklGRg==", mimeType: "audio/wav" },
-        embeddedContext: { type: "resource", resource: { uri: "file:///work/a.txt", mimeType: "text/plain", text: "what it says" } },
-      };
-      for (const [capability, block] of Object.entries(blocks)) {
-        const session = await editor.new();
-        const prompt = session.prompt([{ type: "text", text: "Look at this" }, block]);
-        if (promptCapabilities[capability]) {
-          assert.deepEqual(await prompt, { stopReason: "end_turn" }, capability);
-          const [{ content }] = await messagesOf(session.id);
-          assert.match(JSON.stringify(content), { image: /"image/, audio: /"audio/, embeddedContext: /what it says/ }[capability]);
-          await editor.load(session.id);
-          assert.match(session.text("user_message"), /^Look at this/);
-        } else {
-          assert.equal((await failure(prompt)).code, -32602, capability);
-          assert.deepEqual(await session.prompt("hello"), { stopReason: "end_turn" });
+    const said = config.split("\n")[1] ?? "by default";
+    test(`takes pictures for granted and ends at sound (${said})`, () =>
+      withEditor(PYTHON, { agent: "text", config }, async (editor) => {
+        const { promptCapabilities = {} } = editor.initialized.agentCapabilities;
+        const blocks = {
+          image: { type: "image", data: PIXEL, mimeType: "image/png" },
+          audio: { type: "audio", data: "UklGRg==", mimeType: "audio/wav" },
+          embeddedContext: { type: "resource", resource: { uri: "file:///work/a.txt", mimeType: "text/plain", text: "what it says" } },
+        };
+        for (const [capability, block] of Object.entries(blocks)) {
+          const session = await editor.new();
+          const prompt = session.prompt([{ type: "text", text: "Look at this" }, block]);
+          if (promptCapabilities[capability]) {
+            assert.deepEqual(await prompt, { stopReason: "end_turn" }, capability);
+            const [{ content }] = await messagesOf(session.id);
+            assert.match(JSON.stringify(content), { image: /"image/, audio: /"audio/, embeddedContext: /what it says/ }[capability]);
+            await editor.load(session.id);
+            assert.match(session.text("user_message"), /^Look at this/);
+          } else {
+            assert.equal((await failure(prompt)).code, -32602, capability);
+            assert.deepEqual(await session.prompt("hello"), { stopReason: "end_turn" });
+          }
         }
-      }
-      const session = await editor.new();
-      const link = { type: "resource_link", name: "a.txt", uri: "file:///work/a.txt" };
-      assert.deepEqual(await session.prompt([{ type: "text", text: "Look at this" }, link]), { stopReason: "end_turn" });
-      assert.match(JSON.stringify((await messagesOf(session.id))[0].content), /file:\/\/\/work\/a\.txt/);
-    }));
+        const session = await editor.new();
+        const link = { type: "resource_link", name: "a.txt", uri: "file:///work/a.txt" };
+        assert.deepEqual(await session.prompt([{ type: "text", text: "Look at this" }, link]), { stopReason: "end_turn" });
+        assert.match(JSON.stringify((await messagesOf(session.id))[0].content), /file:\/\/\/work\/a\.txt/);
+      }));
   }
 
   test("has one agent and one cwd for all sessions", () =>
@@ -83,6 +85,15 @@ describe("deepagents-acp", OPTIONS, () => {
         assert.deepEqual(writing.locations.map(({ path }) => path), [`${session.cwd}/docs/new.md`]);
         assert.equal(session.text(), "I read it first.Both files are written.");
       }
+    }));
+
+  test("tells the paths of the graph's own disk as those of the editor's", () =>
+    withEditor(PYTHON, { agent: "editor", config: '[acp]\npaths = "virtual"\n' }, async (editor) => {
+      const session = await editor.new({ cwd: "/work/here" });
+      await session.prompt("please edit");
+      const [reading, editing] = session.calls.values();
+      assert.deepEqual(reading.locations, [{ path: "/work/here/notes.txt" }]);
+      assert.deepEqual(editing.content.filter(({ type }) => type === "diff").map(({ path }) => path), ["/work/here/notes.txt"]);
     }));
 
   test("takes MCP servers and uses none", async () => {

@@ -346,7 +346,11 @@ describe("an editor", { concurrency: SUITES, timeout: 2 * OPTIONS.timeout }, () 
           { type: "ai", id: "a2", content: "" },
           { type: "ai", id: "a3", content: "x".repeat(1_000_000) },
           { type: "human", id: "h2", content: "" },
-          { type: "ai", id: "a4", content: [{ type: "text", text: "It is so." }, { type: "server_tool_call", id: "s1", name: "web_search", args: {} }, { type: "non_standard", value: {} }] },
+          {
+            type: "ai",
+            id: "a4",
+            content: [{ type: "text", text: "It is so." }, { type: "server_tool_call", id: "s1", name: "web_search", args: {} }, { type: "non_standard", value: {} }],
+          },
         ];
         const id = await lg.thread("text", { said });
         await withEditor(server, { agent: "text" }, async (editor) => {
@@ -767,7 +771,12 @@ permissions = { execute = "ask" }
     });
 
     test("commands of the config", () => {
-      const config = '[acp.commands.read]\ndescription = "Read a file"\nhint = "its name"\nprompt = """{"rounds": [{"calls": [["read_file", {"file_path": "{args}"}]]}]}"""\n';
+      const config = `
+[acp.commands.read]
+description = "Read a file"
+hint = "its name"
+prompt = '{"rounds": [{"calls": [["read_file", {"file_path": "{args}"}]]}]}'
+`;
       return withEditor(PYTHON, { agent: "editor", config }, async (editor) => {
         const session = await editor.new();
         await session.until("the commands", (session) => session.of("available_commands_update").length > 0);
