@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use agent_client_protocol_schema::v1::PromptRequest;
 use tokio::sync::OwnedMutexGuard;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -21,7 +22,7 @@ use crate::json::{self, Json, ObjectWriter};
 use crate::langgraph::{Interrupt, RunRequest, Start, ThreadState, headline};
 use crate::run::{self, Ask, Outcome, RunEvent};
 use crate::runs::{RunReader, ThreadReader};
-use crate::upstream::{self, RunFilter};
+use crate::upstream::{self, RunFilter, RunStream};
 
 /// How long a stopped turn waits for its run to end: its client is told within a second.
 pub const STOP_WAIT: Duration = Duration::from_millis(800);
@@ -63,6 +64,15 @@ enum Started {
     Stopped,
 }
 
+/// A run that is being started. One that nobody waits for any more is stopped as soon as it has
+/// started, if it is to be.
+struct Starting<'a> {
+    turn: &'a Turn,
+    /// `None` once it has started.
+    asked: Option<JoinHandle<Result<RunStream, upstream::Error>>>,
+    name: &'a str,
+}
+
 impl Connection {
     /// `session/prompt`.
     pub(super) async fn prompt(
@@ -102,7 +112,15 @@ impl Turn {
         let Some(mut voice) = self.stop.run_until_cancelled(voice).await else {
             return Ok(StopReason::Cancelled);
         };
-        let Some(questions) = self.stop.run_until_cancelled(self.catch_up(&mut voice)).await else {
+        let done = self.run_with(&mut voice, prompt).await;
+        if done.is_err() {
+            self.tell_rest(&mut voice);
+        }
+        done
+    }
+
+    async fn run_with(&self, voice: &mut Voice, prompt: &Prompt) -> Result<StopReason, Error> {
+        let Some(questions) = self.stop.run_until_cancelled(self.catch_up(voice)).await else {
             return Ok(StopReason::Cancelled);
         };
         let mut questions = questions?;
@@ -114,13 +132,13 @@ impl Turn {
             let start = match answer.start {
                 Some(start) => start,
                 // What waits is asked first, again: a prompt must not be taken for a yes or a no.
-                None => match self.settle(&mut voice, answer.left).await? {
+                None => match self.settle(voice, answer.left).await? {
                     Settled::Resume(start) => start,
                     Settled::ByPrompt => return Err(asks_first()),
-                    Settled::Stopped => return Ok(self.stopped(&mut voice)),
+                    Settled::Stopped => return Ok(self.stopped(voice)),
                 },
             };
-            let reason = self.go_on(&mut voice, start).await?;
+            let reason = self.go_on(voice, start).await?;
             if answer.is_used || reason != StopReason::EndTurn {
                 return Ok(reason);
             }
@@ -128,10 +146,10 @@ impl Turn {
                 return Err(asks_first());
             }
         }
-        let asked = self.ask_graph(&mut voice, prompt);
+        let asked = self.ask_graph(voice, prompt);
         match self.stop.run_until_cancelled(asked).await {
-            Some(start) => self.go_on(&mut voice, start).await,
-            None => Ok(StopReason::Cancelled),
+            Some(start) => self.go_on(voice, start).await,
+            None => Ok(self.stopped(voice)),
         }
     }
 
@@ -267,6 +285,7 @@ impl Turn {
             Err(error) => Err(error),
         };
         if let Err(error) = done {
+            self.tell_rest(&mut voice);
             tracing::warn!(session_id = self.session.id, %error, "a run that was resumed failed");
         }
     }
@@ -317,34 +336,21 @@ impl Turn {
         settled.unwrap_or(Ok(Settled::Stopped)).inspect_err(|_| self.tell_rest(voice))
     }
 
-    /// Starts a run. One that is stopped while it starts is stopped as soon as it has.
+    /// Starts a run, unless the turn is stopped meanwhile.
     async fn start(&self, start: Start) -> Result<Started, Error> {
         let Some(request) = self.stop.run_until_cancelled(self.request(start)).await else {
             return Ok(Started::Stopped);
         };
         let (agent, request, name) = request?;
-        let (connection, thread_id) = (self.connection.clone(), self.session.id.clone());
-        let service = Arc::clone(connection.service());
+        let thread_id = self.session.id.clone();
+        let service = Arc::clone(self.connection.service());
         let asked = service.chores.spawn({
             let (upstream, thread_id) = (agent.upstream.clone(), thread_id.clone());
             async move { upstream.start_run(&thread_id, &request).await }
         });
-        let mut asked = asked;
-        let stream = tokio::select! {
-            biased;
-            () = self.stop.cancelled() => {
-                service.chores.spawn({
-                    let service = Arc::clone(&service);
-                    async move {
-                        if let Ok(Ok(stream)) = asked.await {
-                            drop(stream);
-                            stop_run(&service, &thread_id, &name).await;
-                        }
-                    }
-                });
-                return Ok(Started::Stopped);
-            }
-            stream = &mut asked => stream,
+        let mut starting = Starting { turn: self, asked: Some(asked), name: &name };
+        let Some(stream) = self.stop.run_until_cancelled(starting.started()).await else {
+            return Ok(Started::Stopped);
         };
         match stream {
             Ok(Ok(stream)) => {
@@ -355,7 +361,7 @@ impl Turn {
             }
             Ok(Err(error)) if error.is_thread_busy() => Ok(Started::Busy),
             Ok(Err(error)) => Err(self.not_started(&error, &agent)),
-            Err(error) => Err(Error::internal(format!("the run's task failed: {error}"))),
+            Err(error) => Err(error),
         }
     }
 
@@ -464,6 +470,38 @@ impl Turn {
 
     fn tell_rest(&self, voice: &mut Voice) {
         self.connection.emit(&self.session, |emit| voice.projector.settle(emit));
+    }
+}
+
+// === impl Starting ===
+
+impl Starting<'_> {
+    async fn started(&mut self) -> Result<Result<RunStream, upstream::Error>, Error> {
+        let Some(asked) = &mut self.asked else {
+            return Err(Error::internal("the run was started twice"));
+        };
+        let started = asked.await;
+        self.asked = None;
+        started.map_err(|error| Error::internal(format!("the run's task failed: {error}")))
+    }
+}
+
+impl Drop for Starting<'_> {
+    fn drop(&mut self) {
+        let Self { turn, asked, name } = self;
+        let Some(asked) = asked.take() else { return };
+        if !turn.stop.is_cancelled() && !turn.connection.stops_runs() {
+            return;
+        }
+        let service = Arc::clone(turn.connection.service());
+        let (thread_id, name) = (turn.session.id.clone(), (*name).to_owned());
+        let chores = service.chores.clone();
+        chores.spawn(async move {
+            if let Ok(Ok(stream)) = asked.await {
+                drop(stream);
+                stop_run(&service, &thread_id, &name).await;
+            }
+        });
     }
 }
 
