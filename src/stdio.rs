@@ -60,7 +60,7 @@ pub async fn serve(
             ended = &mut writing => return ended,
             () = shutdown.cancelled() => break Ok(()),
             Some(()) = works.next() => {}
-            line = lines.next() => match line {
+            line = next_line(outbox, &mut lines) => match line {
                 Ok(Some(Line::Whole(at))) => {
                     let line = lines.buffer.get(at).unwrap_or_default();
                     // "Blank lines are tolerated."
@@ -88,6 +88,15 @@ pub async fn serve(
     })
     .await;
     ended
+}
+
+/// The next line, from a client that reads what it is answered.
+async fn next_line<R: AsyncRead + Unpin>(
+    outbox: &Outbox,
+    lines: &mut Lines<R>,
+) -> io::Result<Option<Line>> {
+    outbox.read().await;
+    lines.next().await
 }
 
 async fn write(outbox: &Outbox, mut writer: impl AsyncWrite + Unpin) -> io::Result<()> {
@@ -144,7 +153,14 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::agents;
+    use crate::credentials::Credentials;
+    use crate::runs::OwnerPolicy;
+    use crate::sessions::{MAX_UNREAD_BYTES, Service, Settings};
+    use crate::upstream;
 
     async fn lines(bytes: &[u8]) -> Vec<Result<String, ()>> {
         let mut lines = Lines::new(bytes);
@@ -180,5 +196,45 @@ mod tests {
         }
         assert_eq!(told, [true, false, true]);
         assert!(lines.buffer.capacity() < 4 * READ_BYTES, "{}", lines.buffer.capacity());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_does_not_read_its_answers_is_not_read_either() {
+        const LINES: usize = 200_000;
+        let url: upstream::BaseUrl = "http://127.0.0.1:1".parse().unwrap();
+        let client = upstream::Client::new(url.clone(), None).unwrap();
+        let upstream = agents::Upstream { name: "u".to_owned(), client };
+        let agents = agents::Agents::new(vec![upstream.clone()], Vec::new());
+        let credentials = Credentials::new(None, &url);
+        let owners = OwnerPolicy::Continue;
+        let service =
+            Service::new(agents, upstream, Settings::default(), credentials, owners, 1024);
+        let outbox = Outbox::new();
+        let connection = Connection::new(Arc::new(service), outbox.clone());
+        let (theirs, ours) = tokio::io::duplex(READ_BYTES);
+        let (mut answers, mut asked) = tokio::io::split(theirs);
+        let (reader, writer) = tokio::io::split(ours);
+        let shutdown = CancellationToken::new();
+        let client = async {
+            let asks = async {
+                asked.write_all(&b"x\n".repeat(LINES)).await.unwrap();
+                asked.shutdown().await.unwrap();
+            };
+            let reads = async {
+                // By then all stands still.
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                let waiting = outbox.len();
+                assert!(waiting >= MAX_UNREAD_BYTES, "{waiting}");
+                assert!(waiting < MAX_UNREAD_BYTES + READ_BYTES, "{waiting}");
+                let mut all = String::new();
+                answers.read_to_string(&mut all).await.unwrap();
+                assert_eq!(all.lines().count(), LINES);
+            };
+            tokio::join!(asks, reads);
+        };
+        let serves = async {
+            serve(&connection, &outbox, reader, writer, &shutdown).await.unwrap();
+        };
+        tokio::join!(serves, client);
     }
 }

@@ -21,7 +21,7 @@ use crate::agents::Agent;
 use crate::json::{self, Json, ObjectWriter};
 use crate::langgraph::{Interrupt, RunRequest, Start, ThreadState, headline};
 use crate::run::{self, Ask, Outcome, RunEvent};
-use crate::runs::{RunReader, ThreadReader};
+use crate::runs::{READER_TOO_SLOW, RunReader, ThreadReader};
 use crate::upstream::{self, RunFilter, RunStream};
 
 /// How long a stopped turn waits for its run to end: its client is told within a second.
@@ -215,10 +215,7 @@ impl Turn {
     /// Shows what the thread holds, and its live run to the end; the client of a resumed session
     /// holds the former.
     async fn see_thread(&self, voice: &mut Voice) -> Result<Shown, Error> {
-        let service = self.connection.service();
-        let kind = self.connection.server_kind(&self.session).await;
-        let reader = service.runs.connect(&service.upstream.client, kind, &self.session.id).await;
-        let reader = reader.map_err(|error| self.connection.failed(&error))?;
+        let reader = self.connection.read(&self.session).await?;
         let telling = if voice.is_based { Telling::Aloud } else { Telling::Silent };
         let (mut reader, outcome) = self.tell_history(voice, reader, telling).await?;
         match outcome {
@@ -415,8 +412,16 @@ impl Turn {
             let Some(events) = run.next().await else {
                 return Outcome::AtRest { error: None };
             };
-            if let Some(outcome) = self.project(voice, &events, Telling::Aloud) {
-                return outcome;
+            match self.project(voice, &events, Telling::Aloud) {
+                None => {}
+                // The run goes on: what was missed of it is told from the thread.
+                Some(outcome) if is_too_slow(&outcome) => {
+                    match Box::pin(self.connection.read(&self.session)).await {
+                        Ok(again) => *run = again,
+                        Err(_) => return outcome,
+                    }
+                }
+                Some(outcome) => return outcome,
             }
         }
     }
@@ -512,6 +517,10 @@ async fn stop_run(service: &Service, thread_id: &str, run: &str) {
         Ok(None) => tracing::debug!(thread_id, run_id = run, "the run was over already"),
         Err(error) => tracing::warn!(thread_id, run_id = run, %error, "a run was not stopped"),
     }
+}
+
+fn is_too_slow(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Failed { code, .. } if code == READER_TOO_SLOW)
 }
 
 fn is_open_call(update: &Update<'_>) -> bool {
