@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
-import { mkdtempSync, writeFileSync } from "node:fs";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Readable, Writable } from "node:stream";
@@ -19,6 +19,8 @@ const POLL_MS = 20;
 const LAST_FRAMES = 60; // of a failed test
 const FRAME_CHARACTERS = 400;
 const CONTENT_BLOCKS = ["text", "image", "audio", "resource", "resource_link"];
+
+process.setMaxListeners(0); // each process and directory has one for the end
 
 /** What Zed and its like declare, less what is for this agent alone to ask for. */
 export const FULL = {
@@ -338,9 +340,11 @@ export function output(call) {
   return (call.content ?? []).filter(({ type }) => type === "content").map(({ content }) => content.text).join("");
 }
 
-/** A directory of nobody's. */
+/** A directory of nobody's, until the tests end. */
 export function scratch() {
-  return mkdtempSync(join(tmpdir(), "threadway-acp-"));
+  const directory = mkdtempSync(join(tmpdir(), "threadway-acp-"));
+  process.once("exit", () => rmSync(directory, { recursive: true, force: true }));
+  return directory;
 }
 
 function file(text) {
