@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Installs what the integration tests need, starts real LangGraph servers and a threadway before each, runs one command, stops them.
 
-usage: servers.py [--python | --js | --demo] [--upstream-only] [--validate] [--copilot] [--chromium] COMMAND [ARG...]
+usage: servers.py [--python | --js | --demo] [--upstream-only] [--validate] [--copilot] [--chromium] [--acp] COMMAND [ARG...]
 
 There are two LangGraph servers, one in Python and one in JavaScript; --python and --js start only that one, and --demo
 only the scripted one of `threadway demo`.
 COMMAND finds them in LANGGRAPH_URL and THREADWAY_URL, LANGGRAPH_JS_URL and THREADWAY_JS_URL, or DEMO_URL, with --demo
 a Python that has langgraph-sdk in LANGGRAPH_PYTHON, and with --validate one that has ag-ui-validate in VALIDATE_PYTHON.
---copilot installs CopilotKit's client for it, --chromium a browser, whose path is in CHROMIUM.
+--copilot installs CopilotKit's client for it, --chromium a browser, whose path is in CHROMIUM, --acp builds the Rust
+SDK's client, whose path is in ACP_RUST.
 THREADWAY_BIN names a built binary; without it `cargo build --release` makes one, and COMMAND finds it there. Everything installed or written lies in integration/.cache.
 """
 
@@ -32,6 +33,7 @@ PYTHON = HERE / "upstream" / "python"
 JS = HERE / "upstream" / "js"
 CLIENT = HERE / "client"
 COPILOT = HERE / "copilot"
+ACP_RUST = HERE / "acp-rust"
 VALIDATE = HERE / "validate"
 
 LANGGRAPH_READY_SECONDS = 60.0  # 3 s on an idle machine, 24 s seen on a busy one
@@ -137,6 +139,15 @@ def build_threadway() -> Path:
         if subprocess.run(["cargo", "build", "--release"], cwd=HERE.parent).returncode != 0:
             raise Failed("`cargo build --release` failed")
     return HERE.parent / os.environ.get("CARGO_TARGET_DIR", "target") / "release" / "threadway"
+
+
+def build_acp_rust() -> Path:
+    target = CACHE / "acp-rust"
+    with step("build acp-rust"):
+        command = ["cargo", "build", "--locked", "--manifest-path", ACP_RUST / "Cargo.toml", "--target-dir", target]
+        if subprocess.run(command).returncode != 0:
+            raise Failed("`cargo build` of the Rust SDK's client failed")
+    return target / "debug" / "threadway-integration-acp"
 
 
 # ---------------------------------------------------------------- run
@@ -284,7 +295,7 @@ def show(log: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    options, names = {"--python", "--js", "--demo", "--upstream-only", "--validate", "--copilot", "--chromium"}, list(UPSTREAMS)
+    options, names = {"--python", "--js", "--demo", "--upstream-only", "--validate", "--copilot", "--chromium", "--acp"}, list(UPSTREAMS)
     chosen = set()
     while arguments and arguments[0] in options:
         chosen.add(arguments.pop(0))
@@ -313,6 +324,8 @@ def main(arguments: list[str]) -> int:
                 install_client(COPILOT)
             if "--chromium" in chosen:
                 environment["CHROMIUM"] = install_chromium()
+            if "--acp" in chosen:
+                environment["ACP_RUST"] = str(build_acp_rust())
             binary = None if "--upstream-only" in chosen else build_threadway()
             if binary:
                 environment["THREADWAY_BIN"] = str(binary)

@@ -1,6 +1,7 @@
 // A streaming proxy between a threadway and a LangGraph server, which keeps book of every exchange.
 
 import { Agent, createServer, request } from "node:http";
+import { connect, createServer as createTcpServer } from "node:net";
 
 const JOIN = /^\/threads\/[^/]+\/runs\/([^/]+)\/stream(\?|$)/;
 
@@ -51,5 +52,48 @@ export class Proxy {
       forwarded.destroy();
     });
     asked.pipe(forwarded);
+  }
+}
+
+/** Forwards connections, until it is frozen: then they are taken, and nothing goes through any more. */
+export class Pipe {
+  #sockets = new Set();
+  #isFrozen = false;
+  #server = createTcpServer((socket) => this.#forward(socket));
+
+  static async start(target, port = 0) {
+    const pipe = new Pipe();
+    pipe.target = new URL(target);
+    await new Promise((resolve) => pipe.#server.listen(port, "127.0.0.1", resolve));
+    pipe.port = pipe.#server.address().port;
+    pipe.url = `http://127.0.0.1:${pipe.port}`;
+    return pipe;
+  }
+
+  freeze() {
+    this.#isFrozen = true;
+    for (const socket of this.#sockets) socket.unpipe().pause();
+  }
+
+  close() {
+    this.#server.close();
+    for (const socket of this.#sockets) socket.destroy();
+  }
+
+  #forward(socket) {
+    this.#keep(socket);
+    if (this.#isFrozen) return;
+    const other = this.#keep(connect(this.target.port, this.target.hostname));
+    socket.pipe(other).pipe(socket);
+    socket.once("close", () => other.destroy());
+    other.once("close", () => socket.destroy());
+  }
+
+  #keep(socket) {
+    this.#sockets.add(socket);
+    socket.setNoDelay(true);
+    socket.on("error", () => {}); // its close is what counts
+    socket.once("close", () => this.#sockets.delete(socket));
+    return socket;
   }
 }

@@ -36,7 +36,20 @@ DEFAULTS: dict[str, Any] = {
     "tool_index": None,   # index of the first tool_call_chunk; default: 2 with content blocks (Anthropic-like), 0 with string content (OpenAI-like)
     "fail_after": 3,      # failing graph: tokens before the exception
     "error": "ValueError",
+    "message": None,      # of that exception
+    "rounds": None,       # editor: what the model does in each round of the turn, see EDIT
+    "again": False,       # editor: start over after the last round instead of ending
 }
+
+
+# What the editor does when it is told to edit: `calls` are names and arguments, `finish` is the reason of the round's end.
+EDIT = [
+    {"think": ["Let ", "me ", "think."], "say": ["I read ", "it first."], "calls": [["read_file", {"file_path": "/notes.txt"}]]},
+    {"calls": [["edit_file", {"file_path": "/notes.txt", "old_string": "one\ntwo", "new_string": "one\n2"}],
+               ["write_file", {"file_path": "docs/new.md", "content": "# New\n"}]]},
+    {"say": ["Both ", "files ", "are written."]},
+]
+SLOW = [{"say": [f"word{i} " for i in range(400)]}]
 
 
 class CustomBoom(Exception):
@@ -57,7 +70,7 @@ def params(messages: list[BaseMessage]) -> tuple[dict[str, Any], int]:
                 if isinstance(d, dict):
                     p.update(d)
             except ValueError:
-                pass
+                p["rounds"] = EDIT if "edit" in text else SLOW if "slow" in text else None
             break
     return p, rnd
 
@@ -80,6 +93,7 @@ class FakeStreamingModel(BaseChatModel):
     """script: which behaviour to play. bound tools are ignored."""
 
     script: str = "agent"
+    prefix: str = ""      # of the editor's call ids, where several models speak in one turn
 
     @property
     def _llm_type(self) -> str:
@@ -108,14 +122,22 @@ class FakeStreamingModel(BaseChatModel):
                         out.append(AIMessageChunk(content="", tool_call_chunks=[
                             {"name": None, "args": x[i], "id": None, "index": base + idx, "type": "tool_call_chunk"}]))
 
-        def usage(inp: int, outp: int):
+        def usage(inp: int, outp: int, finish: str = "stop"):
             out.append(AIMessageChunk(content="", usage_metadata={
                 "input_tokens": inp, "output_tokens": outp, "total_tokens": inp + outp,
                 "input_token_details": {"cache_read": 1}, "output_token_details": {"reasoning": 3}},
-                response_metadata={"finish_reason": "stop", "model_name": "fake-1", "model_provider": "fake"}))
+                response_metadata={"finish_reason": finish, "model_name": "fake-1", "model_provider": "fake"}))
 
         s = self.script
-        if s in ("agent", "hitl", "todos", "subagent", "tool_error") and rnd == 0 and p["tools"]:
+        rounds = p["rounds"] if s == "editor" else None
+        if rounds and (rnd < len(rounds) or p["again"]):
+            r = rounds[rnd % len(rounds)]
+            out += [reasoning_chunk(f, w, i) for i, w in enumerate(r.get("think", []))]
+            out += [text_chunk(f, w) for w in r.get("say", [])]
+            if calls := r.get("calls"):
+                tool_calls([(f"{self.prefix}call_{len(messages)}_{i}", name, args) for i, (name, args) in enumerate(calls)])
+            usage(11, 22, r.get("finish", "tool_calls" if calls else "stop"))
+        elif s in ("agent", "hitl", "todos", "subagent", "tool_error") and rnd == 0 and p["tools"]:
             if f != "string":
                 for i, w in enumerate(["Let ", "me ", "think."]):
                     out.append(reasoning_chunk(f, w, i))
@@ -147,7 +169,7 @@ class FakeStreamingModel(BaseChatModel):
                 if s == "failing" and i == int(p["fail_after"]):
                     e = p["error"]
                     out.append({"ValueError": ValueError, "RuntimeError": RuntimeError, "CustomBoom": CustomBoom,
-                                "TimeoutError": TimeoutError, "ConnectionError": ConnectionError}[e](f"boom after {i} tokens"))
+                                "TimeoutError": TimeoutError, "ConnectionError": ConnectionError}[e](p["message"] or f"boom after {i} tokens"))
                     return out
                 out.append(text_chunk(f, word))
             usage(17, int(p["tokens"]))
@@ -174,7 +196,7 @@ class FakeStreamingModel(BaseChatModel):
 
     async def _agenerate(self, messages, stop=None, run_manager=None, **kw) -> ChatResult:
         acc = None
-        async for g in self._astream(messages, stop, run_manager, **kw):
+        async for g in self._astream(messages, stop, None if self.disable_streaming else run_manager, **kw):
             acc = g if acc is None else acc + g
         m = acc.message
         return ChatResult(generations=[ChatGeneration(message=AIMessage(
@@ -225,12 +247,68 @@ async def divide(dividend: int, divisor: int) -> str:
 agent = create_agent(FakeStreamingModel(script="agent"), tools=[get_weather, search])
 hitl = create_agent(FakeStreamingModel(script="hitl"), tools=[send_email, delete_file], middleware=[
     HumanInTheLoopMiddleware(interrupt_on={"send_email": True, "delete_file": {"allowed_decisions": ["approve", "reject"]}})])
+hitl_per_call = create_agent(FakeStreamingModel(script="hitl"), tools=[send_email, delete_file], middleware=[HumanInTheLoopMiddleware(
+    interrupt_on={"send_email": True, "delete_file": {"allowed_decisions": ["approve", "reject"]}}, interrupt_mode="per_call")])
 todos = create_agent(FakeStreamingModel(script="todos"), tools=[], middleware=[TodoListMiddleware()])
 
 # create_agent's ToolNode answers only for arguments that do not fit the tool; what a tool raises
 # ends the run unless this middleware makes a ToolMessage with status "error" of it.
 tool_error = create_agent(FakeStreamingModel(script="tool_error"), tools=[divide, get_weather], middleware=[
     ToolErrorMiddleware(lambda error, request: f"{type(error).__name__}: {error}")])
+
+
+@tool
+async def read_file(file_path: str) -> str:
+    """Read."""
+    return "zero\none\ntwo\nthree\n"
+
+
+@tool
+async def edit_file(file_path: str, old_string: str, new_string: str) -> str:
+    """Edit."""
+    if old_string not in "zero\none\ntwo\nthree\n":
+        raise ValueError(f"String not found in {file_path}")
+    return f"Edited {file_path}"
+
+
+@tool
+async def write_file(file_path: str, content: str) -> str:
+    """Write."""
+    return f"Wrote {file_path}"
+
+
+@tool
+async def execute(command: str) -> str:
+    """Run."""
+    return f"$ {command}"
+
+
+@tool
+async def fetch_url(url: str) -> str:
+    """Fetch."""
+    return f"<p>{url}</p>"
+
+
+@tool
+async def ping() -> str:
+    """Take nothing."""
+    return "pong"
+
+
+_EDITOR = {"tools": [read_file, edit_file, write_file, execute, fetch_url, ping], "middleware": [
+    TodoListMiddleware(), ToolErrorMiddleware(lambda error, request: f"{type(error).__name__}: {error}")]}
+editor = create_agent(FakeStreamingModel(script="editor"), **_EDITOR)
+endless = create_agent(FakeStreamingModel(script="editor"), **_EDITOR).with_config(recursion_limit=9)
+silent = create_agent(FakeStreamingModel(script="editor", disable_streaming=True), **_EDITOR)
+guarded = create_agent(FakeStreamingModel(script="editor"), tools=_EDITOR["tools"], middleware=[
+    HumanInTheLoopMiddleware(interrupt_on={name: True for name in ("edit_file", "write_file", "execute")})])
+
+# Two agents that call their tools at the same time, with the same indexes.
+_g = StateGraph(MessagesState)
+for _side in ("left", "right"):
+    _g.add_node(_side, create_agent(FakeStreamingModel(script="editor", prefix=f"{_side}_"), **_EDITOR))
+    _g.add_edge(START, _side)
+two_editors = _g.compile()
 
 _helper = create_agent(FakeStreamingModel(script="plain"), tools=[], name="helper")
 
@@ -265,6 +343,22 @@ _g.add_node("ask", _ask("ask"))
 _g.add_node("fin", lambda s: {"answers": ["fin"]})
 _g.add_edge(START, "prep"); _g.add_edge("prep", "ask"); _g.add_edge("ask", "fin"); _g.add_edge("fin", END)
 interrupt_node = _g.compile()
+
+FORM = {"type": "object", "required": ["level"], "properties": {
+    "level": {"type": "string", "title": "Level", "enum": ["low", "high"]},
+    "count": {"type": "integer", "minimum": 1},
+    "sure": {"type": "boolean", "default": True}}}
+
+
+async def _ask_form(state: MessagesState):
+    answer = interrupt("How shall it be done?", response_schema=FORM)
+    return {"messages": [AIMessage(f"The answer is {json.dumps(answer, sort_keys=True)}")]}
+
+
+_g = StateGraph(MessagesState)
+_g.add_node("ask", _ask_form)
+_g.add_edge(START, "ask")
+interrupt_form = _g.compile()
 
 _g = StateGraph(IState)
 _g.add_node("left", _ask("left"))

@@ -1,0 +1,298 @@
+//! Drives `threadway acp` with the official Rust client: sessions, turns, a permission, a load and a cancel.
+//!
+//! usage: threadway-integration-acp COMMAND [ARG...]     the command that starts the agent, but for `--agent NAME`
+
+use std::collections::BTreeMap;
+use std::process::{ExitCode, Stdio};
+use std::time::Duration;
+
+use agent_client_protocol::schema::ProtocolVersion;
+use agent_client_protocol::v1::ConnectionTo;
+use agent_client_protocol::v1::schema::{
+    CancelNotification, ContentBlock, ErrorCode, InitializeRequest, LoadSessionRequest,
+    NewSessionRequest, PermissionOptionKind, PromptRequest, RequestPermissionOutcome,
+    RequestPermissionRequest, RequestPermissionResponse, SelectedPermissionOutcome, SessionId,
+    SessionNotification, SessionUpdate, StopReason, TextContent, ToolCallStatus,
+};
+use agent_client_protocol::{Agent, ByteStreams, Client, Error};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::time::Instant;
+use tokio_util::compat::{TokioAsyncReadCompatExt, TokioAsyncWriteCompatExt};
+
+/// Of one scenario, of which each takes about a second.
+const SCENARIO_TIMEOUT: Duration = Duration::from_secs(30);
+/// That an editor may wait for the end of a turn that it cancelled.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long an agent may take to end when its input has ended.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Of every session; it need not be there.
+const CWD: &str = "/work/project";
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let command: Vec<String> = std::env::args().skip(1).collect();
+    if command.is_empty() {
+        eprintln!("usage: threadway-integration-acp COMMAND [ARG...]");
+        return ExitCode::from(2);
+    }
+    let mut failed = false;
+    let scenarios = [Scenario::Turn, Scenario::Permission, Scenario::Cancel];
+    for scenario in scenarios {
+        let began = Instant::now();
+        match run(&command, scenario).await {
+            Ok(()) => println!("ok {scenario:?} {} ms", began.elapsed().as_millis()),
+            Err(reason) => {
+                failed = true;
+                println!("FAILED {scenario:?}: {reason}");
+            }
+        }
+    }
+    if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Scenario {
+    /// Text, a load of it, and a session that nobody has.
+    Turn,
+    /// Two calls that wait for a permission each.
+    Permission,
+    /// A turn that is cancelled in mid-stream, and another one.
+    Cancel,
+}
+
+impl Scenario {
+    fn agent(self) -> &'static str {
+        match self {
+            Self::Turn => "agent",
+            Self::Permission => "hitl_per_call",
+            Self::Cancel => "editor",
+        }
+    }
+}
+
+/// Starts an agent, plays the scenario, and waits for the agent's own end.
+async fn run(command: &[String], scenario: Scenario) -> Result<(), String> {
+    let [program, arguments @ ..] = command else {
+        return Err("no command".into());
+    };
+    let mut child = tokio::process::Command::new(program)
+        .args(arguments)
+        .args(["--agent", scenario.agent()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|error| format!("{program} does not start: {error}"))?;
+    let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+        return Err("the agent has no pipes".into());
+    };
+    let transport = ByteStreams::new(input.compat_write(), output.compat());
+    let (told, updates) = unbounded_channel();
+    let connected = Client
+        .v1()
+        .name("threadway-integration")
+        .on_receive_notification(
+            async move |update: SessionNotification, _cx| {
+                told.send(update).map_err(Error::into_internal_error)
+            },
+            agent_client_protocol::on_receive_notification!(),
+        )
+        .on_receive_request(
+            async move |request: RequestPermissionRequest, responder, _cx| {
+                responder.respond(allow(&request)?)
+            },
+            agent_client_protocol::on_receive_request!(),
+        )
+        .connect_with(transport, async move |agent: ConnectionTo<Agent>| {
+            let played = play(scenario, Editor { agent, updates, shown: Shown::default() });
+            Ok(tokio::time::timeout(SCENARIO_TIMEOUT, played).await)
+        })
+        .await;
+    match connected {
+        Ok(Ok(played)) => played?,
+        Ok(Err(_)) => return Err(format!("not over after {SCENARIO_TIMEOUT:?}")),
+        Err(error) => return Err(format!("the connection failed: {error}")),
+    }
+    // The client has closed the pipes.
+    match tokio::time::timeout(EXIT_TIMEOUT, child.wait()).await {
+        Ok(Ok(status)) if status.success() => Ok(()),
+        Ok(ended) => Err(format!("the agent ended with {ended:?}")),
+        Err(_) => Err(format!("the agent was there {EXIT_TIMEOUT:?} after its input's end")),
+    }
+}
+
+async fn play(scenario: Scenario, mut editor: Editor) -> Result<(), String> {
+    editor.initialize().await?;
+    let id = editor.new_session().await?;
+    match scenario {
+        Scenario::Turn => {
+            let reason = editor.prompt(&id, "hello").await?;
+            same("the stop reason", &reason, &StopReason::EndTurn)?;
+            let live = editor.shown.clone();
+            let answer = "Looking up.tok0 tok1 tok2 tok3 tok4 tok5 tok6 tok7 ";
+            same("the text", live.text().as_str(), answer)?;
+            let calls =
+                [("call_s", ToolCallStatus::Completed), ("call_w", ToolCallStatus::Completed)];
+            same("the calls", &live.calls(), &calls.to_vec())?;
+            editor.load(&id).await?;
+            same("the loaded messages", &editor.shown.said, &live.said)?;
+            same("the loaded calls", &editor.shown.calls(), &live.calls())?;
+            match editor.load(&SessionId::new("nobody's")).await {
+                Err(reason) if reason.contains(&format!("{:?}", ErrorCode::ResourceNotFound)) => {
+                    Ok(())
+                }
+                answered => Err(format!("a session of nobody's: {answered:?}")),
+            }
+        }
+        Scenario::Permission => {
+            let reason = editor.prompt(&id, "go").await?;
+            same("the stop reason", &reason, &StopReason::EndTurn)?;
+            let calls =
+                [("call_d", ToolCallStatus::Completed), ("call_e", ToolCallStatus::Completed)];
+            same("the calls", &editor.shown.calls(), &calls.to_vec())
+        }
+        Scenario::Cancel => {
+            let asked =
+                editor.agent.send_request(PromptRequest::new(id.clone(), text("slowly, please")));
+            while editor.shown.text().is_empty() {
+                let update = editor.updates.recv().await.ok_or("the agent has ended")?;
+                editor.shown.apply(update.update);
+            }
+            let began = Instant::now();
+            editor
+                .agent
+                .send_notification(CancelNotification::new(id.clone()))
+                .map_err(|error| format!("session/cancel: {error}"))?;
+            let answer =
+                asked.block_task().await.map_err(|error| describe("session/prompt", &error))?;
+            same("the stop reason", &answer.stop_reason, &StopReason::Cancelled)?;
+            if began.elapsed() > CANCEL_TIMEOUT {
+                return Err(format!("cancelled after {:?}", began.elapsed()));
+            }
+            let reason = editor.prompt(&id, "hello").await?;
+            same("the next stop reason", &reason, &StopReason::EndTurn)
+        }
+    }
+}
+
+/// The client's side of a connection, and what it shows of its one session.
+struct Editor {
+    agent: ConnectionTo<Agent>,
+    updates: UnboundedReceiver<SessionNotification>,
+    shown: Shown,
+}
+
+impl Editor {
+    async fn initialize(&mut self) -> Result<(), String> {
+        let request = InitializeRequest::new(ProtocolVersion::V1);
+        let answer = self.agent.send_request(request).block_task().await;
+        let answer = answer.map_err(|error| describe("initialize", &error))?;
+        same("the version", &answer.protocol_version, &ProtocolVersion::V1)?;
+        let name = answer.agent_info.map(|info| info.name);
+        same("the agent's name", &name.as_deref(), &Some("threadway"))?;
+        same("loadSession", &answer.agent_capabilities.load_session, &true)
+    }
+
+    async fn new_session(&mut self) -> Result<SessionId, String> {
+        let answer = self.agent.send_request(NewSessionRequest::new(CWD)).block_task().await;
+        let answer = answer.map_err(|error| describe("session/new", &error))?;
+        Ok(answer.session_id)
+    }
+
+    async fn prompt(&mut self, id: &SessionId, said: &str) -> Result<StopReason, String> {
+        let request = PromptRequest::new(id.clone(), text(said));
+        let answer = self.agent.send_request(request).block_task().await;
+        self.drain();
+        let answer = answer.map_err(|error| describe("session/prompt", &error))?;
+        Ok(answer.stop_reason)
+    }
+
+    /// Forgets what it shows and has it told again.
+    async fn load(&mut self, id: &SessionId) -> Result<(), String> {
+        self.drain();
+        self.shown = Shown::default();
+        let request = LoadSessionRequest::new(id.clone(), CWD);
+        let answer = self.agent.send_request(request).block_task().await;
+        self.drain();
+        answer.map_err(|error| describe("session/load", &error))?;
+        Ok(())
+    }
+
+    /// Takes what was told before the last answer: the client hands on one message after the other.
+    fn drain(&mut self) {
+        while let Ok(update) = self.updates.try_recv() {
+            self.shown.apply(update.update);
+        }
+    }
+}
+
+/// What an editor shows of a session.
+#[derive(Clone, Debug, Default)]
+struct Shown {
+    /// The texts of the agent, by message id, in their order.
+    said: Vec<(Option<String>, String)>,
+    statuses: BTreeMap<String, ToolCallStatus>,
+}
+
+impl Shown {
+    fn apply(&mut self, update: SessionUpdate) {
+        match update {
+            SessionUpdate::AgentMessageChunk(chunk) => {
+                let ContentBlock::Text(text) = chunk.content else {
+                    return;
+                };
+                let id = chunk.message_id.map(|id| id.to_string());
+                match self.said.last_mut() {
+                    Some((last, said)) if *last == id => said.push_str(&text.text),
+                    _ => self.said.push((id, text.text)),
+                }
+            }
+            SessionUpdate::ToolCall(call) => {
+                self.statuses.insert(call.tool_call_id.to_string(), call.status);
+            }
+            SessionUpdate::ToolCallUpdate(update) => {
+                if let Some(status) = update.fields.status {
+                    self.statuses.insert(update.tool_call_id.to_string(), status);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn text(&self) -> String {
+        self.said.iter().map(|(_, text)| text.as_str()).collect()
+    }
+
+    fn calls(&self) -> Vec<(&str, ToolCallStatus)> {
+        self.statuses.iter().map(|(id, status)| (id.as_str(), *status)).collect()
+    }
+}
+
+fn text(said: &str) -> Vec<ContentBlock> {
+    vec![ContentBlock::Text(TextContent::new(said))]
+}
+
+/// Allows it once.
+fn allow(request: &RequestPermissionRequest) -> Result<RequestPermissionResponse, Error> {
+    let once = |kind: &PermissionOptionKind| *kind == PermissionOptionKind::AllowOnce;
+    let option = request.options.iter().find(|option| once(&option.kind));
+    let option = option.ok_or_else(|| Error::invalid_params().data("no option allows it once"))?;
+    Ok(RequestPermissionResponse::new(RequestPermissionOutcome::Selected(
+        SelectedPermissionOutcome::new(option.option_id.clone()),
+    )))
+}
+
+fn same<T: PartialEq + std::fmt::Debug + ?Sized>(
+    what: &str,
+    actual: &T,
+    expected: &T,
+) -> Result<(), String> {
+    if actual == expected {
+        return Ok(());
+    }
+    Err(format!("{what}: {actual:?} instead of {expected:?}"))
+}
+
+fn describe(method: &str, error: &Error) -> String {
+    format!("{method}: {:?} {} {:?}", error.code, error.message, error.data)
+}

@@ -1,0 +1,27 @@
+// The Rust SDK's client, a program of its own (`../acp-rust`), with threadway as its agent and a judge between them.
+
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import { scratch, SERVERS } from "./acp.mjs";
+
+const TIMEOUT_MS = 60_000; // of three scenarios, which take two seconds each
+const TAP = fileURLToPath(new URL("acp-tap.mjs", import.meta.url));
+const server = SERVERS.find(({ name }) => name === "Python");
+
+test("the Rust SDK's client: a turn, a load, permissions, a cancel", { skip: !server }, async () => {
+  const report = join(scratch(), "report");
+  const agent = [process.execPath, TAP, report, process.env.THREADWAY_BIN, "acp", "--upstream", server.langgraph];
+  const environment = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("THREADWAY_")));
+  const options = { env: environment, timeout: TIMEOUT_MS };
+  const { stdout } = await promisify(execFile)(process.env.ACP_RUST, agent, options).catch((error) =>
+    assert.fail(`${error.message}\n${error.stdout}\n${error.stderr}`),
+  );
+  const lines = existsSync(report) ? readFileSync(report, "utf8").split("\n").filter(Boolean) : [];
+  assert.deepEqual(lines.filter((line) => line.startsWith("fault")), []);
+  assert.equal(stdout.match(/^ok /gm)?.length, 3, stdout);
+});
