@@ -7,21 +7,12 @@ use futures_util::FutureExt;
 use std::sync::Arc;
 
 use super::link::{Answer, Link};
-use super::session::Session;
+use super::session::{Desk, Session};
 use crate::acp::Update;
 use crate::acp::choice::{Assistant, Choices, Kept, Menu, Value};
 use crate::acp::rpc::{Code, Error};
 use crate::json::{Json, ObjectWriter};
 use crate::langgraph::ConfigField;
-
-/// What was chosen and kept.
-#[derive(Debug)]
-pub(super) struct Desk {
-    pub(super) kept: Kept,
-    pub(super) menu: Menu,
-    /// Whether the thread's metadata say so too.
-    pub(super) is_kept: bool,
-}
 
 impl Link {
     /// What a session chooses from, and what is chosen where nothing was, or what is no more.

@@ -7,8 +7,8 @@ use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
 
 use super::Settings;
-use super::desk::Desk;
 use crate::acp::Projector;
+use crate::acp::choice::{Kept, Menu};
 use crate::acp::rpc::{Code, Error};
 use crate::json::Json;
 use crate::run::{Ask, Decision, Interrupt};
@@ -38,6 +38,15 @@ pub(super) struct Session {
     rested: Notify,
     /// Cancelled when nobody is to be told of it any more.
     left: CancellationToken,
+}
+
+/// What was chosen and kept.
+#[derive(Debug)]
+pub(super) struct Desk {
+    pub(super) kept: Kept,
+    pub(super) menu: Menu,
+    /// Whether the thread's metadata say so too.
+    pub(super) is_kept: bool,
 }
 
 /// What the client was told.
