@@ -52,6 +52,12 @@ pub fn idle_aliases<'a>(agents: &'a Agents, findings: &[Finding]) -> Vec<&'a (St
     agents.aliases().iter().filter(|(alias, _)| !is_listed(alias)).collect()
 }
 
+/// Whether there may be an agent of this name: of upstreams that did not tell their agents nothing
+/// is known.
+pub fn may_exist(name: &str, findings: &[Finding]) -> bool {
+    findings.iter().any(|finding| finding.lists(name) || !finding.is_good())
+}
+
 async fn judge(agents: &Agents, upstream: &Upstream) -> Verdict {
     let server = match upstream.client.info().await {
         Ok(server) => server,
@@ -75,7 +81,7 @@ impl Verdict {
             Error::Unreachable { .. } | Error::Timeout { .. } | Error::Interrupted { .. } => {
                 Self::Away(error)
             }
-            Error::Status { code: 401 | 403, .. } => Self::KeyRefused(error),
+            Error::Status { .. } if error.is_unauthorized() => Self::KeyRefused(error),
             Error::Status { .. }
             | Error::NotAnEventStream { .. }
             | Error::NotUnderstood { .. }

@@ -181,7 +181,7 @@ pub struct Translate {
     /// The protocol to translate to.
     #[arg(long)]
     pub to: Target,
-    /// Write one JSON document a line instead of SSE.
+    /// Write one JSON document a line instead of SSE. ACP is never anything else.
     #[arg(long)]
     pub ndjson: bool,
     /// LangGraph's thread [default: the run id, or else `thread`].
@@ -190,10 +190,13 @@ pub struct Translate {
     /// The run as the client calls it [default: LangGraph's id].
     #[arg(long, value_name = "ID")]
     pub run_id: Option<String>,
-    /// A `RunAgentInput` as JSON: its ids, and the messages that its client holds
+    /// A `RunAgentInput` as JSON, for AG-UI: its ids, and the messages that its client holds
     /// [default: a 1.0 client that holds none].
     #[arg(long, value_name = "FILE")]
     pub input: Option<PathBuf>,
+    /// The directory of the session, for ACP: relative paths are in it [default: the current one].
+    #[arg(long, value_name = "DIR")]
+    pub cwd: Option<String>,
 }
 
 /// A protocol to translate to.
@@ -201,6 +204,8 @@ pub struct Translate {
 pub enum Target {
     /// AG-UI 1.0.
     Agui,
+    /// ACP v1: the notifications of a session, and the response to its prompt.
+    Acp,
 }
 
 // === impl Acp ===

@@ -134,3 +134,73 @@ fn write(file: &Path, keys: &Table) -> io::Result<()> {
         let _ = fs::remove_file(&draft);
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory of its own for a test.
+    fn scratch(name: &str) -> PathBuf {
+        let directory = format!("threadway-credentials-{}-{name}", std::process::id());
+        let directory = std::env::temp_dir().join(directory);
+        let _ = fs::remove_dir_all(&directory);
+        directory
+    }
+
+    fn of(directory: &Path, server: &str) -> Credentials {
+        Credentials::new(Some(directory), &server.parse().unwrap())
+    }
+
+    #[test]
+    fn each_server_has_its_own_key() {
+        let directory = scratch("each");
+        let (a, b) = (of(&directory, "http://a"), of(&directory, "http://b"));
+        assert!(!a.has_key());
+        a.forget().unwrap();
+        assert!(!directory.exists(), "to forget nothing writes nothing");
+        a.keep("first \"key\"\\").unwrap();
+        let file = b.keep("other").unwrap().to_owned();
+        a.keep("second").unwrap();
+        let kept = fs::read_to_string(&file).unwrap();
+        assert_eq!(kept, "\"http://a\" = \"second\"\n\"http://b\" = \"other\"\n");
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+        a.forget().unwrap();
+        assert!(!a.has_key() && b.has_key());
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_is_none_of_ours_is_left_alone_and_not_quoted() {
+        let directory = scratch("garbage");
+        let ours = of(&directory, "http://a");
+        let file = ours.keep("x").unwrap().to_owned();
+        fs::write(&file, "\"http://a\" = \"secret").unwrap();
+        assert!(!ours.has_key());
+        let error = ours.keep("y").unwrap_err().to_string();
+        assert!(error.contains("not TOML") && !error.contains("secret"), "{error}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "\"http://a\" = \"secret");
+        let nowhere = Credentials::new(None, &"http://a".parse().unwrap());
+        assert!(matches!(nowhere.keep("x"), Err(KeepError::NoDirectory)));
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn a_directory_is_absolute() {
+        let of = |xdg: Option<&str>, home: Option<&str>| {
+            directory(|name| match name {
+                "XDG_CONFIG_HOME" => xdg.map(PathBuf::from),
+                "HOME" => home.map(PathBuf::from),
+                _ => None,
+            })
+        };
+        if cfg!(not(windows)) {
+            assert_eq!(of(Some("/x"), Some("/h")), Some(PathBuf::from("/x")));
+            assert_eq!(of(Some("x"), Some("/h")), Some(PathBuf::from("/h/.config")));
+            assert_eq!(of(None, None), None);
+        }
+    }
+}

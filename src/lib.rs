@@ -1,5 +1,5 @@
 //! threadway stands in front of a LangGraph API server and serves its threads and runs to AG-UI
-//! clients.
+//! clients, and to editors that speak ACP.
 //!
 //! A client can attach to a thread at any moment, and ends with exactly the messages and the
 //! state that LangGraph holds.
@@ -11,7 +11,7 @@
 //!       |                                                                       ^
 //!       v              PURE: no IO, no clock, no randomness                     |
 //!  sse::Decoder -> langgraph::Part -> run::Translator -> run::RunEvent -> agui::Projector -> sse::encode
-//!                                         ^    |
+//!                                         ^    |                 \-> acp::Projector -> JSON-RPC lines
 //!                           run::StreamEnd     +-> run::View
 //! ```
 //!
@@ -22,18 +22,23 @@
 //!   state machine, the [`run::View`] its fold: what a client holds. It is the one source of
 //!   snapshots.
 //! - [`agui`]: the AG-UI wire: its events, its input, and the projection of a run.
+//! - [`acp`]: the ACP wire: JSON-RPC, prompts, permissions, choices, and the projection of a run.
 //! - [`upstream`]: LangGraph's API over HTTP. The only place of the gateway that knows the HTTP
 //!   client.
 //! - [`agents`]: who can be run, under which names.
 //! - [`runs`]: the runs being read, from upstream's bytes to the events that each reader pulls.
 //! - [`server`]: connections, routes, bodies.
+//! - [`sessions`]: the ACP agent: what one client asks, its sessions and turns. [`stdio`]: its lines.
+//! - [`credentials`]: keys that a person has typed.
 //! - [`demo`]: a scripted LangGraph server. It is the other side of the wire, and shares no
 //!   understanding of LangGraph with the rest.
 //! - [`config`], [`cli`]: what the operator says. [`check`]: whether it will work.
+//! - [`editors`]: what to paste into an editor's settings.
 //! - [`watch`]: a client in the terminal. It too is the other side of the wire, AG-UI's.
 //!
-//! A module imports only from lower ranks: json, sse < langgraph < run < agui < upstream, demo <
-//! agents, runs < server < config, cli, check, watch. Those up to agui are pure. `tests/tidy.rs` holds
+//! A module imports only from lower ranks: json, sse < langgraph < run < agui, acp < upstream,
+//! demo < agents, credentials, runs < server, sessions < stdio < config, cli, check, editors, watch.
+//! Those up to agui and acp are pure. `tests/tidy.rs` holds
 //! both.
 //!
 //! # What always holds

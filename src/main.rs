@@ -1,5 +1,6 @@
 //! The binary: reads what is asked, builds it, runs it, and tells how that went.
 
+use std::env;
 use std::fmt::Display;
 use std::fs;
 use std::io::{self, IsTerminal, Write};
@@ -9,6 +10,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
+use threadway::acp;
 use threadway::agents::{self, Agents, Listed, Listing};
 use threadway::agui::{Client, Input, Projector, RunId, Version};
 use threadway::check::{self, Finding};
@@ -17,6 +19,7 @@ use threadway::config::{self, Config, Upstream};
 use threadway::credentials::{self, Credentials};
 use threadway::demo::{self, Demo, Pace};
 use threadway::editors;
+use threadway::run::RunEvent;
 use threadway::runs::{self, Feed};
 use threadway::server::{self, Encoder, Limits, Wire};
 use threadway::sessions::{Connection, Outbox, Service};
@@ -140,6 +143,7 @@ fn announce_demo(
         demo::BACKGROUND_PERIOD.as_secs(),
         demo::WATCHED_THREAD
     );
+    let editors = format!("editors: threadway acp --upstream {langgraph}");
     async move {
         for (graph, what) in demo::GRAPHS {
             let input = DEMO_INPUT.replace("GRAPH", graph);
@@ -150,6 +154,7 @@ fn announce_demo(
             ));
         }
         say(told);
+        say(editors);
     }
 }
 
@@ -175,7 +180,7 @@ fn acp(args: &cli::Acp, log: Option<&str>) -> Result<(), u8> {
              its upstream's sessions are served",
         )
     })?;
-    let directory = credentials::directory(|name| std::env::var_os(name).map(PathBuf::from));
+    let directory = credentials::directory(|name| env::var_os(name).map(PathBuf::from));
     let credentials = Credentials::new(directory.as_deref(), upstream.client.base());
     if args.login {
         return login(&upstream, &credentials);
@@ -208,7 +213,7 @@ fn acp(args: &cli::Acp, log: Option<&str>) -> Result<(), u8> {
 }
 
 fn print_config(args: &cli::Acp, editor: Editor) -> Result<(), u8> {
-    let program = std::env::current_exe().map_err(failed)?;
+    let program = env::current_exe().map_err(failed)?;
     let config = args.config.as_ref().map(|file| {
         // An editor starts us elsewhere.
         std::path::absolute(file).unwrap_or_else(|_| file.clone()).display().to_string()
@@ -250,7 +255,18 @@ fn check(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
     for (alias, own_name) in &idle {
         writeln!(stdout, "alias {alias}: there is no agent `{own_name}`").map_err(failed)?;
     }
-    if idle.is_empty() && findings.iter().all(Finding::is_good) { Ok(()) } else { Err(FAILED) }
+    let acp = config.acp;
+    let modes = acp.settings.modes.iter().filter_map(|mode| {
+        Some((format!("acp.modes.{}.assistant", mode.id), mode.assistant.as_deref()?))
+    });
+    let named = acp.agent.as_deref().map(|agent| ("acp.agent".to_owned(), agent));
+    let unknown = named.into_iter().chain(modes);
+    let unknown: Vec<_> = unknown.filter(|(_, name)| !check::may_exist(name, &findings)).collect();
+    for (place, name) in &unknown {
+        writeln!(stdout, "{place}: there is no agent `{name}`").map_err(failed)?;
+    }
+    let is_good = idle.is_empty() && unknown.is_empty() && findings.iter().all(Finding::is_good);
+    if is_good { Ok(()) } else { Err(FAILED) }
 }
 
 fn read_config(options: &cli::Options, log: Option<&str>) -> Result<Config, u8> {
@@ -362,22 +378,61 @@ fn watch(args: cli::Watch, log: Option<&str>) -> Result<(), u8> {
 
 fn translate(args: &cli::Translate, log: Option<&str>) -> Result<(), u8> {
     log_to_stderr(config::log_filter(log).map_err(misused)?);
+    match args.to {
+        Target::Agui => translate_to_agui(args),
+        Target::Acp => translate_to_acp(args),
+    }
+}
+
+fn translate_to_agui(args: &cli::Translate) -> Result<(), u8> {
     let input = read_input(args).map_err(misused)?;
     let mut client = input.as_ref().map_or_else(|| client_of(args), Input::client);
     if let Some(run_id) = &args.run_id {
         client.run_id = RunId::Own(run_id.clone());
     }
     let held = input.as_ref().map(Input::held).unwrap_or_default();
-
-    let Target::Agui = args.to;
     let wire = if args.ndjson { Wire::Ndjson } else { Wire::Sse };
     let thread_id = args.thread_id.as_deref().unwrap_or(&client.thread_id);
     let feed = Feed::new(thread_id, None, args.run_id.as_deref());
     let mut encoder = Encoder::new(wire, Projector::new(client.clone(), held));
+    translate_stdin(feed, |events, out| encoder.encode(events, out))
+}
+
+/// The recording is the turn of a session: its updates, then the response to its prompt.
+fn translate_to_acp(args: &cli::Translate) -> Result<(), u8> {
+    /// The id of the prompt that is answered.
+    const PROMPT: u64 = 1;
+    if args.input.is_some() {
+        return Err(misused("--input: ACP has none; expected --to agui with it"));
+    }
+    let session_id = thread_of(args);
+    let cwd = match &args.cwd {
+        Some(cwd) => cwd.clone(),
+        None => env::current_dir().map_err(failed)?.to_string_lossy().into_owned(),
+    };
+    let feed = Feed::new(session_id, None, args.run_id.as_deref());
+    let mut projector = acp::Projector::new(Arc::default(), &cwd);
+    translate_stdin(feed, |events, out| {
+        for event in events {
+            projector.project(event, &mut |update| acp::notification(session_id, update, out));
+            if let RunEvent::Ended { outcome, .. } = event {
+                let result = acp::stop_reason(outcome).and_then(acp::result_of);
+                let response = acp::rpc::response(&acp::rpc::Id::number(PROMPT), &result);
+                out.extend_from_slice(response.as_bytes());
+            }
+        }
+    })
+}
+
+/// Translates what stdin holds, as `encode` writes it.
+fn translate_stdin(
+    feed: Feed,
+    mut encode: impl FnMut(&[RunEvent], &mut Vec<u8>),
+) -> Result<(), u8> {
     let mut stdout = io::stdout().lock();
     let mut out = Vec::new();
     let translated = runs::translate(&mut io::stdin().lock(), feed, &mut |events| {
-        encoder.encode(events, &mut out);
+        encode(events, &mut out);
         stdout.write_all(&out)?;
         out.clear();
         stdout.flush()
@@ -396,13 +451,17 @@ fn translate(args: &cli::Translate, log: Option<&str>) -> Result<(), u8> {
 
 /// The client that is assumed where none is given.
 fn client_of(args: &cli::Translate) -> Client {
-    let thread_id = args.thread_id.as_deref().or(args.run_id.as_deref()).unwrap_or(UNNAMED_THREAD);
     Client {
-        thread_id: thread_id.to_owned(),
+        thread_id: thread_of(args).to_owned(),
         run_id: RunId::Unnamed,
         parent_run_id: None,
         version: Version::V1,
     }
+}
+
+/// The thread that is assumed where none is given.
+fn thread_of(args: &cli::Translate) -> &str {
+    args.thread_id.as_deref().or(args.run_id.as_deref()).unwrap_or(UNNAMED_THREAD)
 }
 
 fn read_input(args: &cli::Translate) -> Result<Option<Input>, String> {

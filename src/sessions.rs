@@ -38,7 +38,7 @@ use crate::credentials::Credentials;
 use crate::runs::{OwnerPolicy, Runs};
 
 /// What the operator says of the agents as ACP shows them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// The graphs' tools and models.
     pub dialect: Arc<Dialect>,

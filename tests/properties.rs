@@ -9,85 +9,22 @@
 mod support;
 
 use proptest::prelude::*;
-use proptest::test_runner::Config;
 use serde_json::{Value, json};
 use support::capture::{self, Capture, Translated};
-use support::generate::{self, ScriptPart};
+use support::generate::{self, ScriptPart, any_end, fold, known_end, run_events};
 use support::judge;
 use support::schema::Schema;
 use support::verify::Verifier;
 use threadway::agui::{Input, Projector};
 use threadway::langgraph::{Part, ThreadState};
-use threadway::run::{self, Holds, Open, RunError, RunEvent, StreamEnd, Translator, View};
+use threadway::run::{self, Holds, RunEvent, StreamEnd, Translator, View};
 use threadway::sse::Decoder;
 
 /// Runs per property unless `PROPTEST_CASES` says otherwise.
 const RUNS: u32 = 18_000;
 
-fn config() -> Config {
-    // The default reads the environment; what it says wins.
-    let default = Config::default();
-    let is_chosen = std::env::var_os("PROPTEST_CASES").is_some();
-    let cases = if is_chosen { default.cases } else { RUNS };
-    Config { cases, failure_persistence: None, ..default }
-}
-
-/// How a stream may end whose run's record could be read.
-fn known_end() -> impl Strategy<Value = StreamEnd> {
-    prop_oneof![
-        Just(StreamEnd::Succeeded),
-        Just(StreamEnd::Cancelled),
-        Just(StreamEnd::Failed(RunError { code: "E".to_owned(), message: "m".to_owned() })),
-    ]
-}
-
-/// How a stream may end.
-fn any_end() -> impl Strategy<Value = StreamEnd> {
-    prop_oneof![
-        known_end(),
-        Just(StreamEnd::Complete),
-        Just(StreamEnd::Lost { code: "upstream_lost", message: "gone".to_owned() }),
-    ]
-}
-
-/// Run events of parts that come in chunks of a size, with a state read after some part.
-fn run_events(
-    bytes: &[u8],
-    chunk: usize,
-    state: Option<(usize, &str)>,
-    end: StreamEnd,
-) -> (Translator, Vec<RunEvent>) {
-    let mut translator = Translator::new("T", "R");
-    let (mut out, mut parts) = (Vec::new(), 0);
-    let mut decoder = Decoder::new();
-    let mut scratch = String::new();
-    translator.start(&mut out);
-    for bytes in bytes.chunks(chunk) {
-        decoder.push(bytes);
-        while let Some(frame) = decoder.next_frame().unwrap() {
-            translator.on_part(&Part::parse(&frame, &mut scratch), &mut out);
-            parts += 1;
-            if let Some(state) = state.filter(|(at, _)| *at == parts) {
-                translator.on_state(&ThreadState::parse(state.1).unwrap(), &mut out);
-            }
-        }
-    }
-    translator.on_end(end.clone(), &mut out);
-    translator.on_end(end, &mut out);
-    (translator, out)
-}
-
 fn told(events: &[RunEvent]) -> Translated {
     capture::project(events, Projector::new(capture::newcomer(), Vec::new()))
-}
-
-/// What a client holds that has applied these events.
-fn fold(events: &[RunEvent]) -> View {
-    let mut view = View::default();
-    for event in events {
-        view.apply(event);
-    }
-    view
 }
 
 fn same_state(a: Option<String>, b: Option<String>) -> bool {
@@ -105,7 +42,7 @@ fn is_legal(events: &[Value]) -> Result<(), String> {
 }
 
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(generate::config(RUNS))]
 
     #[test]
     fn any_parts_make_a_legal_stream(
@@ -227,22 +164,7 @@ proptest! {
     ) {
         let bytes = generate::bytes(&parts, false);
         let (_, events) = run_events(&bytes, bytes.len().max(1), None, end);
-        // The last event is the end, which a reader never misses.
-        let (a, b) = (missed.0.index(events.len()), missed.1.index(events.len()));
-        let (from, to) = (a.min(b), a.max(b));
-        let mut open = Open::default();
-        for event in &events[..from] {
-            open.apply(event);
-        }
-        let view = fold(&events[..to]);
-        let Some(resync) = run::resync(&view, Holds::Some(&open)) else {
-            prop_assert!(!view.messages().is_empty());
-            prop_assert!(!events[..to].iter().any(|event| matches!(event, RunEvent::Messages(_))));
-            return Ok(());
-        };
-        // A reader that has read nothing is told the start, as all others are.
-        let read = if from == 0 { &events[..1] } else { &events[..from] };
-        let seen: Vec<_> = read.iter().chain(&resync).chain(&events[to.max(1)..]).cloned().collect();
+        let Some(seen) = generate::with_a_gap(&events, missed) else { return Ok(()) };
         prop_assert_eq!(is_legal(&told(&seen).events), Ok(()));
         let (held, truth) = (fold(&seen), fold(&events));
         let left = run::snapshots(held.messages(), truth.messages());

@@ -30,7 +30,11 @@ fn spawn(args: &[&str]) -> Child {
 
 /// Translates bytes to the end; also those that the other side may not want.
 fn translate(args: &[&str], bytes: &[u8]) -> Output {
-    let mut child = spawn(&[&["translate", "--to", "agui"], args].concat());
+    translate_to("agui", args, bytes)
+}
+
+fn translate_to(target: &str, args: &[&str], bytes: &[u8]) -> Output {
+    let mut child = spawn(&[&["translate", "--to", target], args].concat());
     let mut stdin = child.stdin.take().unwrap();
     std::thread::scope(|scope| {
         scope.spawn(move || stdin.write_all(bytes).unwrap_or_default());
@@ -105,6 +109,24 @@ fn a_json_document_a_line_holds_the_same_events() {
     let lines = translate(&["--ndjson"], &capture.bytes);
     assert_eq!(text(&lines.stdout), text(&sse.stdout).replace("\n\n", "\n").replace("data: ", ""));
     assert_eq!(code(&lines), 0);
+}
+
+#[test]
+fn a_capture_is_the_turn_of_a_session_to_acp() {
+    let capture = Capture::named(CAPTURE);
+    let golden = capture::root().join("golden/acp").join(format!("{CAPTURE}.jsonl"));
+    let golden = fs::read_to_string(golden).unwrap();
+    for args in [vec!["--thread-id", "T", "--cwd", "/work/app"], vec!["--run-id", "T"]] {
+        let output = translate_to("acp", &args, &capture.bytes);
+        assert_eq!(text(&output.stdout), golden);
+        assert_eq!(text(&output.stderr), "");
+        assert_eq!(code(&output), 0);
+    }
+    let output = translate_to("acp", &[], &capture.bytes[..capture.bytes.len() / 2]);
+    let lines = text(&output.stdout);
+    let response: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
+    assert_eq!((&response["id"], &response["error"]["code"]), (&1.into(), &(-32603).into()));
+    assert_eq!(code(&output), 2);
 }
 
 #[test]
@@ -193,11 +215,12 @@ fn a_wrong_command_line_is_told_and_nothing_is_done() {
         (vec![], "Usage: threadway"),
         (vec!["fly"], "unrecognized subcommand 'fly'"),
         (vec!["translate"], "--to <TO>"),
-        (vec!["translate", "--to", "morse"], "possible values: agui"),
+        (vec!["translate", "--to", "morse"], "possible values: agui, acp"),
         (vec!["translate", "--to", "agui", "--fast"], "unexpected argument '--fast'"),
         (vec!["translate", "--to", "agui", "--log", "a=b=c"], "--log"),
         (vec!["translate", "--to", "agui", "--input", "/nowhere"], "--input /nowhere: "),
         (vec!["translate", "--to", "agui", "--input", &no_input], &missing),
+        (vec!["translate", "--to", "acp", "--input", &no_input], "--input: ACP has none"),
         (vec!["serve"], "--upstream: expected the URL of the LangGraph server"),
         (vec!["serve", "--config", "/nowhere"], "/nowhere; expected a file that can be read"),
     ] {

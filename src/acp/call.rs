@@ -10,6 +10,8 @@
 //! told all the same.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
 
 use super::content;
 use super::strict;
@@ -24,6 +26,10 @@ pub(super) struct Calls {
     known: HashMap<Id, Call>,
     /// Those that wait for a result, and some that have it, in the order of their announcement.
     open: Vec<Id>,
+    /// Results that came before their calls, in this run.
+    early: HashMap<Id, (Content, bool)>,
+    /// Counts the runs.
+    run: u32,
 }
 
 /// What a person has decided about a call.
@@ -53,6 +59,20 @@ struct Call {
     told: Option<TextBuf>,
     /// Whether what was told shows what the call changes.
     has_diff: bool,
+    /// The fingerprint of the result that was told.
+    result: u64,
+    /// The last run that told of it.
+    run: u32,
+    origin: Origin,
+}
+
+/// Where a call comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// The conversation, which will hold its result.
+    Conversation,
+    /// A question about an action: no result will come.
+    Question,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,11 +83,20 @@ enum Stage {
     /// The turn was over before it had a result.
     GivenUp,
     Answered,
+    /// It was answered, and the conversation does not hold that any more: it may be answered
+    /// again.
+    TakenBack,
 }
 
 // === impl Calls ===
 
 impl Calls {
+    /// Another run begins.
+    pub(super) fn begin(&mut self) {
+        self.run += 1;
+        self.early.clear();
+    }
+
     /// A call begins, or a second attempt makes it again.
     pub(super) fn start(
         &mut self,
@@ -76,18 +105,22 @@ impl Calls {
         reader: Reader<'_>,
         emit: &mut dyn FnMut(&Update<'_>),
     ) {
-        match self.known.get_mut(id) {
-            Some(call) if call.is_open() => {}
-            Some(call) => {
+        let run = self.run;
+        let Some(call) = self.known.get_mut(id) else {
+            let call = self.new_call(name, reader);
+            emit(&Update::ToolCall(call.announcement(id)));
+            return self.insert(id, call);
+        };
+        let is_again = std::mem::replace(&mut call.run, run) != run;
+        match call.stage {
+            // A run that is told again from its beginning: nothing of it is news.
+            Stage::Answered => {}
+            Stage::Pending | Stage::InProgress if !is_again => {}
+            Stage::Pending | Stage::InProgress => call.args = TextBuf::default(),
+            Stage::GivenUp | Stage::TakenBack => {
                 call.stage = Stage::Pending;
                 call.args = TextBuf::default();
-                call.told = None;
-                self.open.push(Id::clone(id));
-            }
-            None => {
-                let call = Call::new(name, reader.dialect.kind(name));
-                emit(&Update::ToolCall(call.announcement(id)));
-                self.insert(id, call);
+                self.open.push(Arc::clone(id));
             }
         }
     }
@@ -107,9 +140,13 @@ impl Calls {
         if is_whole && let Some(news) = call.proceed(id, reader) {
             emit(&Update::ToolCallUpdate(news));
         }
+        if let Some((content, is_error)) = self.early.remove(id) {
+            let answer = Answer { content: &content, is_error };
+            emit(&Update::ToolCallUpdate(call.answered(id, answer, reader)));
+        }
     }
 
-    /// A tool has answered. A call that is not known is not told.
+    /// A tool has answered. A call that is not known yet is told with its result.
     pub(super) fn answer(
         &mut self,
         id: &Id,
@@ -117,9 +154,13 @@ impl Calls {
         reader: Reader<'_>,
         emit: &mut dyn FnMut(&Update<'_>),
     ) {
-        let Some(call) = self.known.get_mut(id) else { return };
-        if call.stage != Stage::Answered {
-            emit(&Update::ToolCallUpdate(call.answered(id, answer, reader)));
+        match self.known.get_mut(id) {
+            Some(call) if call.stage == Stage::Answered => {}
+            Some(call) => emit(&Update::ToolCallUpdate(call.answered(id, answer, reader))),
+            None => {
+                let answer = (answer.content.clone(), answer.is_error);
+                self.early.insert(Arc::clone(id), answer);
+            }
         }
     }
 
@@ -134,7 +175,7 @@ impl Calls {
         let id = &call.id;
         let is_whole = || tool::is_complete(&call.args.to_text().decode());
         let Some(known) = self.known.get_mut(id) else {
-            let mut new = Call::new(&call.name, reader.dialect.kind(&call.name));
+            let mut new = self.new_call(&call.name, reader);
             new.args.clone_from(&call.args);
             let ToolCall { title, name, kind, .. } = new.announcement(id);
             let shown = match answer {
@@ -146,16 +187,33 @@ impl Calls {
             emit(&Update::ToolCall(ToolCall { title, name, kind, ..shown }));
             return self.insert(id, new);
         };
+        known.run = self.run;
         let news = match (known.stage, answer) {
-            (Stage::Answered, _) | (Stage::GivenUp, None) => return,
-            (_, answer) => {
+            (Stage::GivenUp, None) => None,
+            (Stage::Answered | Stage::TakenBack, None) => {
+                known.stage = Stage::TakenBack;
+                None
+            }
+            (Stage::Answered | Stage::TakenBack, Some(answer))
+                if known.result == answer.fingerprint() =>
+            {
+                known.stage = Stage::Answered;
+                None
+            }
+            (Stage::Answered | Stage::TakenBack, Some(answer)) => {
+                Some(known.answered(id, answer, reader))
+            }
+            (Stage::Pending | Stage::InProgress | Stage::GivenUp, Some(answer)) => {
                 known.args.clone_from(&call.args);
-                match answer {
-                    Some(answer) => Some(known.answered(id, answer, reader)),
-                    None if known.told.is_none() && is_whole() => known.proceed(id, reader),
-                    None if known.told.is_none() => None,
+                Some(known.answered(id, answer, reader))
+            }
+            (Stage::Pending | Stage::InProgress, None) => {
+                known.args.clone_from(&call.args);
+                match &known.told {
                     // Whoever was asked may have changed what was told.
-                    None => known.read(reader).map(|told| with_args(id, told)),
+                    Some(_) => known.read(reader).map(|told| with_args(id, told)),
+                    None if is_whole() => known.proceed(id, reader),
+                    None => None,
                 }
             }
         };
@@ -166,9 +224,11 @@ impl Calls {
 
     /// The conversation does not hold these calls any more: what they say begins anew.
     pub(super) fn take_back(&mut self, held: &HashSet<&Id>) {
-        for id in self.open.iter().filter(|id| !held.contains(id)) {
-            if let Some(call) = self.known.get_mut(id).filter(|call| call.is_open()) {
-                call.args = TextBuf::default();
+        for (_, call) in self.known.iter_mut().filter(|(id, _)| !held.contains(id)) {
+            match call.stage {
+                Stage::Pending | Stage::InProgress => call.args = TextBuf::default(),
+                Stage::Answered => call.stage = Stage::TakenBack,
+                Stage::GivenUp | Stage::TakenBack => {}
             }
         }
     }
@@ -181,12 +241,14 @@ impl Calls {
         reader: Reader<'_>,
         emit: &mut dyn FnMut(&Update<'_>),
     ) -> ToolCall<'static> {
-        let name = Id::from(&*action.name.decode());
         let is_new = !self.known.contains_key(id);
-        let new = || Call::new(&name, reader.dialect.kind(&name));
-        let call = self.known.entry(Id::clone(id)).or_insert_with(new);
+        let mut new = self.new_call(&Id::from(&*action.name.decode()), reader);
+        if action.call_id.is_none() {
+            new.origin = Origin::Question;
+        }
+        let call = self.known.entry(Arc::clone(id)).or_insert(new);
         if is_new || !call.is_open() {
-            self.open.push(Id::clone(id));
+            self.open.push(Arc::clone(id));
         }
         let waited = std::mem::replace(&mut call.stage, Stage::Pending) == Stage::Pending;
         call.args = TextBuf::from(&Text::new(action.args.get()));
@@ -209,15 +271,18 @@ impl Calls {
         let Some(call) = self.known.get_mut(id).filter(|call| call.stage == Stage::Pending) else {
             return;
         };
-        match verdict {
-            Verdict::Allowed => {
-                call.stage = Stage::InProgress;
-                let status = Some(ToolStatus::InProgress);
-                emit(&Update::ToolCallUpdate(ToolCall { status, ..ToolCall::of(id) }));
-            }
+        let status = match (verdict, call.origin) {
+            (Verdict::Allowed, Origin::Conversation) => ToolStatus::InProgress,
+            (Verdict::Allowed, Origin::Question) => ToolStatus::Completed,
+            (Verdict::Rejected, Origin::Question) => ToolStatus::Failed,
             // Its result says so.
-            Verdict::Rejected => {}
-        }
+            (Verdict::Rejected, Origin::Conversation) => return,
+        };
+        call.stage = match call.origin {
+            Origin::Conversation => Stage::InProgress,
+            Origin::Question => Stage::Answered,
+        };
+        emit(&Update::ToolCallUpdate(ToolCall { status: Some(status), ..ToolCall::of(id) }));
     }
 
     /// Nobody will answer what is open.
@@ -240,28 +305,43 @@ impl Calls {
         self.open.retain(|id| self.known.get(id).is_some_and(Call::is_open));
     }
 
+    fn new_call(&self, name: &Id, reader: Reader<'_>) -> Call {
+        Call {
+            name: Arc::clone(name),
+            kind: reader.dialect.kind(name),
+            stage: Stage::Pending,
+            args: TextBuf::default(),
+            told: None,
+            has_diff: false,
+            result: 0,
+            run: self.run,
+            origin: Origin::Conversation,
+        }
+    }
+
     fn insert(&mut self, id: &Id, call: Call) {
         if call.is_open() {
-            self.open.push(Id::clone(id));
+            self.open.push(Arc::clone(id));
         }
-        self.known.insert(Id::clone(id), call);
+        self.known.insert(Arc::clone(id), call);
+    }
+}
+
+// === impl Answer ===
+
+impl Answer<'_> {
+    /// A number that tells one answer from another, however it is escaped.
+    fn fingerprint(self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.is_error.hash(&mut hasher);
+        self.content.text().decode().hash(&mut hasher);
+        hasher.finish()
     }
 }
 
 // === impl Call ===
 
 impl Call {
-    fn new(name: &Id, kind: ToolKind) -> Self {
-        Self {
-            name: Id::clone(name),
-            kind,
-            stage: Stage::Pending,
-            args: TextBuf::default(),
-            told: None,
-            has_diff: false,
-        }
-    }
-
     fn is_open(&self) -> bool {
         matches!(self.stage, Stage::Pending | Stage::InProgress)
     }
@@ -309,6 +389,7 @@ impl Call {
         let told = self.read_rest(reader);
         let news = told.map_or_else(|| ToolCall::of(id), |told| with_args(id, told));
         self.stage = Stage::Answered;
+        self.result = answer.fingerprint();
         self.args = TextBuf::default();
         self.told = None;
         // What an edit has changed says more than that it has.

@@ -6,7 +6,7 @@ use super::glob::Glob;
 use super::update::ToolKind;
 
 /// What the operator says of a graph's tools and models.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dialect {
     /// The kinds of tools by name; the first that matches, before the names that are built in.
     pub kinds: Vec<(Glob, ToolKind)>,

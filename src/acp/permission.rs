@@ -133,14 +133,16 @@ pub fn offers(action: &Action, has_forms: bool) -> Vec<Offer> {
     offers
 }
 
-/// What a prompt means that came instead of an answer: no, for that reason; or, of a tool that
-/// asks the person, the answer. `None` where neither is allowed.
+/// A no, where that is allowed.
+pub fn rejected(action: &Action) -> Option<Decision> {
+    may(action, Allowed::Reject).then_some(Decision::Reject { message: None })
+}
+
+/// What a prompt means about a call of which nothing could be offered: of a tool that asks the
+/// person, the answer; else the arguments. `None` where neither is allowed.
 pub fn answered_by_prompt(action: &Action, prompt: &str) -> Option<Decision> {
-    let message = Text::new(prompt);
-    if may(action, Allowed::Reject) {
-        Some(Decision::Reject { message: Some(message) })
-    } else if may(action, Allowed::Respond) {
-        Some(Decision::Respond { message })
+    if may(action, Allowed::Respond) {
+        Some(Decision::Respond { message: Text::new(prompt) })
     } else if may(action, Allowed::Edit) {
         let args: &RawValue = serde_json::from_str(prompt).ok()?;
         json::members(args).map(|_| Decision::Edit { args: Json::from(args) })
@@ -535,10 +537,8 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_instead_of_an_answer_is_a_no_with_its_reason() {
+    fn a_prompt_answers_what_nothing_could_be_offered_for() {
         let of = |decisions: &[&str], prompt| answered_by_prompt(&action(decisions, "{}"), prompt);
-        let no = Some(Decision::Reject { message: Some(Text::new("use b")) });
-        assert_eq!(of(&[], "use b"), no);
         let answer = Some(Decision::Respond { message: Text::new("42") });
         assert_eq!(of(&["respond"], "42"), answer);
         assert!(matches!(of(&["edit"], r#"{"a":1}"#), Some(Decision::Edit { .. })));

@@ -35,6 +35,8 @@ pub struct Projector {
     plan: Plan,
     /// What the model's window was last said to hold.
     used: Option<(u64, u64)>,
+    /// Counts the runs.
+    run: u32,
 }
 
 /// A message's text on the wire.
@@ -54,6 +56,8 @@ struct Speech {
     text: Spoken,
     /// The media that were told, by their fingerprints.
     media: Vec<u64>,
+    /// The last run that told of it.
+    run: u32,
 }
 
 /// Who speaks.
@@ -91,6 +95,7 @@ impl Projector {
             strangers: Vec::new(),
             plan: Plan::default(),
             used: None,
+            run: 0,
         }
     }
 
@@ -114,8 +119,12 @@ impl Projector {
             RunEvent::TextEnded { message_id } | RunEvent::ReasoningEnded { message_id } => {
                 self.rest(message_id, emit);
             }
-            RunEvent::CallStarted { call_id, name, message_id: _, agent: _ } => {
+            RunEvent::CallStarted { call_id, name, message_id, agent } => {
                 self.calls.start(call_id, name, reader, emit);
+                // Who calls has begun to speak.
+                if !self.voices.contains_key(message_id) {
+                    self.start(message_id, Role::Assistant, agent.as_ref());
+                }
             }
             RunEvent::CallArgs { call_id, delta } => self.calls.args(call_id, delta),
             RunEvent::CallEnded { call_id } => self.calls.end(call_id, reader, emit),
@@ -139,6 +148,8 @@ impl Projector {
             }
             RunEvent::SubagentStarted(subagent) => self.introduce(subagent, emit),
             RunEvent::Started { .. } => {
+                self.run += 1;
+                self.calls.begin();
                 self.subagents.clear();
                 self.strangers.clear();
             }
@@ -186,8 +197,16 @@ impl Projector {
     fn start(&mut self, id: &Id, role: Role, agent: Option<&Id>) {
         let speaker = speaker(role).filter(|_| self.part(agent) == Some(Part::Outer));
         let voice = self.voices.entry(Arc::clone(id)).or_insert(Voice::Silent);
-        if let (Voice::Silent, Some(speaker)) = (&*voice, speaker) {
-            *voice = Voice::Aloud(Speech::new(speaker, id));
+        match (&mut *voice, speaker) {
+            (Voice::Silent, Some(speaker)) => {
+                *voice = Voice::Aloud(Speech::new(speaker, id, self.run));
+            }
+            // A run that has not shown yet what the conversation holds says it from its beginning.
+            (Voice::Aloud(speech), _) if speech.run != self.run => {
+                speech.run = self.run;
+                speech.text.take_back();
+            }
+            (Voice::Held | Voice::Silent | Voice::Aloud(_), _) => {}
         }
     }
 
@@ -259,9 +278,10 @@ impl Projector {
         }
         let voice = self.voices.entry(Arc::clone(id)).or_insert(Voice::Silent);
         if matches!(voice, Voice::Silent) {
-            *voice = Voice::Aloud(Speech::new(speaker, id));
+            *voice = Voice::Aloud(Speech::new(speaker, id, self.run));
         }
         let Voice::Aloud(speech) = voice else { return };
+        speech.run = self.run;
         speech.show(id, &message.content, emit);
         if speech.text.is_unsettled() {
             self.unsettled.insert(Arc::clone(id));
@@ -334,8 +354,8 @@ fn speaker(role: Role) -> Option<Speaker> {
 // === impl Speech ===
 
 impl Speech {
-    fn new(speaker: Speaker, id: &Id) -> Self {
-        Self { speaker, text: Spoken::new(id), media: Vec::new() }
+    fn new(speaker: Speaker, id: &Id, run: u32) -> Self {
+        Self { speaker, text: Spoken::new(id), media: Vec::new(), run }
     }
 
     /// Tells what of a whole content was not told.

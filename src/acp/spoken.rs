@@ -5,6 +5,7 @@
 //! differs is told whole under another id.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use super::strict;
 use crate::json::{Text, TextBuf};
@@ -39,7 +40,7 @@ pub(super) enum Say<'a> {
 impl Spoken {
     pub(super) fn new(id: &Id) -> Self {
         Self {
-            wire_id: Id::clone(id),
+            wire_id: Arc::clone(id),
             revision: 1,
             told: TextBuf::default(),
             heard: None,
@@ -180,17 +181,17 @@ mod tests {
 
         fn push(&mut self, piece: &str) -> &mut Self {
             let piece = Text::from_escaped(piece);
-            let said = self.spoken.push(&self.id.clone(), &piece);
+            let said = self.spoken.push(&self.id, &piece);
             self.note(&said)
         }
 
         fn set(&mut self, whole: &str) -> &mut Self {
-            let said = self.spoken.set(&self.id.clone(), &Text::from_escaped(whole));
+            let said = self.spoken.set(&self.id, &Text::from_escaped(whole));
             self.note(&said)
         }
 
         fn rest(&mut self) -> &mut Self {
-            let said = self.spoken.rest(&self.id.clone());
+            let said = self.spoken.rest(&self.id);
             self.note(&said)
         }
     }

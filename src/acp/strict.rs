@@ -74,12 +74,16 @@ pub(super) fn text(text: &Text) -> Cow<'_, Text> {
     }
 }
 
-/// Text as one JSON value on one line; `None` if it is not JSON that every parser takes.
+/// Text as one JSON value on one line; `None` if it is not JSON that every parser takes, or is
+/// `null`, which the wire does not tell from nothing.
 pub(super) fn value(text: &str) -> Option<Json> {
     // A document cannot end in an escape, so that there is no half at its end.
     let (clean, _) = whole_pairs(text);
     // The tree is thrown away: it is the only way to ask for nesting and numbers that have a limit.
-    serde_json::from_str::<serde_json::Value>(&clean).ok()?;
+    let tree: serde_json::Value = serde_json::from_str(&clean).ok()?;
+    if tree.is_null() {
+        return None;
+    }
     let mut line = String::new();
     json::compact(clean.trim(), &mut line);
     Some(json::raw(line))
@@ -120,6 +124,7 @@ mod tests {
             ("1e999", r#""1e999""#),
             ("{\"a\":", r#""{\"a\":""#),
             ("sunny", r#""sunny""#),
+            ("null", r#""null""#),
         ];
         for (text, expected) in cases {
             assert_eq!(value_or_string(&Text::new(text)).get(), expected);

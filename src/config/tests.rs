@@ -1,6 +1,9 @@
 //! The configuration's layers, and every mistake that it can hold.
 
 use super::*;
+use crate::acp::ToolKind;
+use crate::acp::permission::Rule;
+use crate::sessions::Settings;
 
 const EXAMPLE: &str = include_str!("../../config.toml.example");
 
@@ -47,6 +50,41 @@ fn the_example_holds_every_key_with_its_default() {
     }
     for key in ["upstreams.local.url", "upstreams.cloud.api_key", "agents.support"] {
         assert!(all.given.contains_key(key), "{key}");
+    }
+    assert_eq!(config.acp.settings, Settings::default());
+    let Acp { agent, settings } = all.acp;
+    assert_eq!(agent.as_deref(), Some("agent"));
+    assert_eq!(settings.mcp_key.as_deref(), Some("mcp_servers"));
+    assert_eq!(settings.dialect.window("claude-opus"), Some(200_000));
+    assert_eq!(settings.dialect.kind("run_all"), ToolKind::Execute);
+    assert_eq!(settings.permissions.of("read_file"), Some(Rule::Allow));
+    assert_eq!(settings.commands[0].prompt.as_deref(), Some("Review {args}."));
+    let modes: Vec<_> = settings.modes.iter().map(|mode| &*mode.id).collect();
+    assert_eq!(modes, ["agentic", "interactive", "readonly", "planning"]);
+}
+
+#[test]
+fn the_table_acp_keeps_its_order_and_names_its_mistakes() {
+    let file = "upstream.url = \"http://u\"\n[acp.permissions]\nz = \"allow\"\na = \"reject\"\n\"*\" = \"ask\"";
+    let rules = checked(file).unwrap().acp.settings.permissions;
+    assert_eq!(rules.of("z"), Some(Rule::Allow));
+    assert_eq!(
+        rules.0.iter().map(|(_, rule)| *rule).collect::<Vec<_>>(),
+        [Rule::Allow, Rule::Reject, Rule::Ask]
+    );
+    for (table, told) in [
+        ("acp = 1", "`acp` in f.toml"),
+        ("[acp]\nx = 1", "unknown field `x`"),
+        ("[acp]\nprompt = [\"video\"]", "unknown variant `video`"),
+        ("[acp]\npaths = \"here\"", "`paths`"),
+        ("[acp.tool_kinds]\na = \"juggle\"", "`juggle` is no kind of tool"),
+        ("[acp.permissions]\na = \"maybe\"", "unknown variant `maybe`"),
+        ("[acp.modes.a]\nconfigurable = 1", "invalid type"),
+        ("[acp.commands.\"a b\"]\ndescription = \"x\"", "name without spaces"),
+        ("[acp.commands.a]\nhint = \"x\"", "missing field `description`"),
+    ] {
+        let mistakes = checked(&format!("upstream.url = \"http://u\"\n{table}")).unwrap_err();
+        assert!(mistakes.len() == 1 && mistakes[0].contains(told), "{table}: {mistakes:?}");
     }
 }
 
@@ -116,14 +154,15 @@ fn all_mistakes_are_told_at_once_each_with_its_key_value_and_what_was_expected()
     assert_eq!(
         over(&options, text).unwrap_err(),
         [
-            "`limits.body_bytes` in f.toml is 1.5; expected a whole number",
             "`listen` in f.toml is 8484; expected a string",
             "`listen_on` in f.toml: expected one of the keys `listen`, `log`, `on_owner_disconnect`, \
              `upstream.url`, `upstream.api_key`, `limits.body_bytes`, `limits.header_bytes`, \
              `limits.header_timeout_seconds`, `limits.connections`, `limits.log_bytes`, \
              `limits.owner_grace_seconds`, \
-             `upstreams.NAME.url`, `upstreams.NAME.api_key`, `agents.ALIAS`",
+             `upstreams.NAME.url`, `upstreams.NAME.api_key`, `agents.ALIAS`, or in the \
+             table `acp`",
             "`upstream.api_key` in f.toml: expected a string",
+            "`limits.body_bytes` in f.toml is 1.5; expected a whole number",
             "`upstreams.a b`: expected either `upstream` or `upstreams.NAME`, not both",
             "`upstream.url` in f.toml is localhost; expected an absolute URL, as \
              http://127.0.0.1:2024 (relative URL without a base)",

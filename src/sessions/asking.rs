@@ -60,9 +60,8 @@ impl Asking {
         let asked = Asked { asking: self, id };
         let answer = answered.await;
         drop(asked);
-        let refused = |error: Error| {
-            Error::internal(format!("the client did not answer {method}: {error}"))
-        };
+        let refused =
+            |error: Error| Error::internal(format!("the client did not answer {method}: {error}"));
         answer.map_or_else(|_| Err(Error::internal("nobody answers")), |a| a.map_err(refused))
     }
 

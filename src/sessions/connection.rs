@@ -294,7 +294,7 @@ impl Connection {
             }
             "session/close" => {
                 let request: CloseSessionRequest = rpc::params(method, params)?;
-                self.close(&request.session_id.0);
+                self.close(&request.session_id.0).await;
                 Ok(Answer::from(Json::empty_object()))
             }
             "session/delete" => {
@@ -468,15 +468,17 @@ impl Connection {
 
     /// "The agent must cancel any ongoing work as if `session/cancel` was called, then free up any
     /// resources". A session that is not open is closed.
-    fn close(&self, id: &str) {
-        if let Some(session) = self.sessions().remove(id) {
+    async fn close(&self, id: &str) {
+        let closed = self.sessions().remove(id);
+        if let Some(session) = closed {
             session.stop();
             session.leave();
+            session.at_rest().await;
         }
     }
 
     async fn delete(&self, id: &str) -> Result<Json, Error> {
-        self.close(id);
+        self.close(id).await;
         let upstream = &self.0.service.upstream.client;
         upstream.delete_thread(id).await.map_err(|error| self.failed(&error))?;
         Ok(Json::empty_object())

@@ -8,7 +8,7 @@ use agent_client_protocol_schema::v1::{
     ListSessionsRequest, ListSessionsResponse, LoadSessionRequest, McpServer, NewSessionRequest,
     ResumeSessionRequest, SessionInfo,
 };
-use futures_util::FutureExt;
+use futures_util::{FutureExt, StreamExt, stream};
 use tokio_util::sync::CancellationToken;
 
 use super::connection::{Answer, Connection, Work, absolute, unknown_session};
@@ -20,10 +20,13 @@ use crate::acp::prompt::Command;
 use crate::acp::rpc::{self, Code, Error};
 use crate::json::{self, Json, ObjectWriter};
 use crate::langgraph::{ConfigField, ServerKind, ThreadRecord};
-use crate::upstream::ThreadSearch;
+use crate::upstream::{self, ThreadSearch};
 
 /// How many sessions a page lists: what an editor shows at once.
 const PAGE: usize = 50;
+
+/// How many threads are read at once for the titles of a page.
+const TITLES_AT_ONCE: usize = 8;
 
 /// How a cursor begins; behind it stands how many sessions came before.
 const CURSOR: &str = "after:";
@@ -144,17 +147,25 @@ pub(super) async fn list(
     let upstream = &connection.service().upstream.client;
     let threads = upstream.threads(&search).await.map_err(|error| connection.failed(&error))?;
     let is_full = threads.len() >= PAGE;
-    let sessions = threads.into_iter().filter_map(listed).collect();
+    let sessions = stream::iter(threads).map(|thread| listed(upstream, thread));
+    let sessions: Vec<_> = sessions.buffered(TITLES_AT_ONCE).collect().await;
+    let sessions = sessions.into_iter().flatten().collect();
     let next = is_full.then(|| format!("{CURSOR}{}", offset + PAGE));
     rpc::result(&ListSessionsResponse::new(sessions).next_cursor(next))
 }
 
 /// "`cwd` is required": a thread without one was made a session by others.
-fn listed(thread: ThreadRecord) -> Option<SessionInfo> {
+///
+/// A session gets its title with its first prompt here. One of others is read for it; without, it
+/// is listed all the same.
+async fn listed(upstream: &upstream::Client, thread: ThreadRecord) -> Option<SessionInfo> {
     let kept = Kept::read(&thread.metadata);
-    let title = kept.title.or_else(|| thread.title());
-    let info = SessionInfo::new(thread.id, PathBuf::from(kept.cwd?));
-    Some(info.title(title).updated_at(thread.updated_at))
+    let cwd = PathBuf::from(kept.cwd?);
+    let title = match kept.title {
+        Some(title) => Some(title),
+        None => upstream.thread(&thread.id).await.ok().flatten().and_then(|whole| whole.title()),
+    };
+    Some(SessionInfo::new(thread.id, cwd).title(title).updated_at(thread.updated_at))
 }
 
 impl Connection {

@@ -111,7 +111,7 @@ impl Connection {
 
     /// How each part of a question is to be settled; announces the calls that are asked about.
     async fn slots(&self, session: &Session, voice: &mut Voice, waiting: &Waiting) -> Vec<Slot> {
-        let Waiting { question, decided } = waiting;
+        let Waiting { question, decided, is_in_words: _ } = waiting;
         let has_forms = self.client().has_forms;
         match &question.ask {
             Ask::Approval { actions, .. } => {
@@ -211,7 +211,7 @@ impl Connection {
                 Decision::Respond { message: message.unwrap_or_else(|| Text::new(answer.get())) }
             }
             // Who closes the form has not said yes.
-            Some(_) | None => reject,
+            Some(_) | None => permission::rejected(action).ok_or(Unasked::Cancelled)?,
         };
         Ok((decision, None))
     }
@@ -323,6 +323,7 @@ impl Connection {
         }
         self.put_in_words(session, &answers.waiting);
         voice.waiting = answers.waiting;
+        voice.waiting.iter_mut().for_each(|waiting| waiting.is_in_words = true);
         Ok(Settled::ByPrompt)
     }
 
@@ -337,7 +338,7 @@ impl Connection {
 
     /// Asks in the conversation what no form asks.
     fn put_in_words(&self, session: &Session, waiting: &[Waiting]) {
-        for Waiting { question, decided } in waiting {
+        for Waiting { question, decided, is_in_words: _ } in waiting {
             let words = match &question.ask {
                 Ask::Answer { value, .. } => permission::question(value),
                 Ask::Approval { actions, .. } => {
@@ -365,6 +366,16 @@ impl Connection {
     }
 }
 
+/// What a prompt has answered.
+pub(super) struct PromptAnswer {
+    /// What the run goes on with, if that is all it needs.
+    pub(super) start: Option<Start>,
+    /// What the prompt says nothing about.
+    pub(super) left: Vec<Waiting>,
+    /// Whether it was an answer.
+    pub(super) is_used: bool,
+}
+
 /// The answers to the questions of a run, and those that are still open.
 #[derive(Default)]
 pub(super) struct Answers {
@@ -375,7 +386,7 @@ pub(super) struct Answers {
 impl Answers {
     /// Adds a question that a person has answered, or not.
     fn add(&mut self, waiting: Waiting, answer: Option<Json>) {
-        let Waiting { question, decided } = &waiting;
+        let Waiting { question, decided, is_in_words: _ } = &waiting;
         let answer = answer.or_else(|| match &question.ask {
             Ask::Approval { actions, form } => {
                 let decided: Option<Vec<_>> = decided.iter().map(Option::as_ref).collect();
@@ -395,34 +406,36 @@ impl Answers {
         }
     }
 
-    /// Adds a question that a prompt has answered: the first that is open, of those that only
-    /// prompts answer; calls that were to be approved are rejected for that reason. Gives back what
-    /// it says nothing about.
+    /// Takes a prompt for the answer to the first question that nothing but a prompt answers.
     pub(super) fn of_prompt(
         questions: Vec<Waiting>,
         prompt: &str,
-    ) -> (Option<Start>, Vec<Waiting>) {
+        has_forms: bool,
+    ) -> PromptAnswer {
         let mut answers = Self::default();
         let mut is_used = false;
         for mut waiting in questions {
-            let answer = match &waiting.question.ask {
-                Ask::Answer { schema, .. } if !is_used => {
+            let mut answer = None;
+            match &waiting.question.ask {
+                Ask::Answer { schema, .. } if !is_used && (waiting.is_in_words || !has_forms) => {
                     is_used = true;
-                    Some(answer_of_prompt(prompt, schema.as_deref()))
+                    answer = Some(answer_of_prompt(prompt, schema.as_deref()));
                 }
                 Ask::Approval { actions, .. } => {
                     for (action, decided) in actions.iter().zip(&mut waiting.decided) {
-                        if decided.is_none() {
+                        let is_open =
+                            decided.is_none() && permission::offers(action, has_forms).is_empty();
+                        if is_open && !is_used {
+                            is_used = true;
                             *decided = permission::answered_by_prompt(action, prompt);
                         }
                     }
-                    None
                 }
-                Ask::Answer { .. } | Ask::Breakpoint => None,
-            };
+                Ask::Answer { .. } | Ask::Breakpoint => {}
+            }
             answers.add(waiting, answer);
         }
-        (answers.start(), answers.waiting)
+        PromptAnswer { start: answers.start().filter(|_| is_used), left: answers.waiting, is_used }
     }
 
     fn start(&mut self) -> Option<Start> {

@@ -26,6 +26,8 @@ pub(super) struct Session {
     activity: StdMutex<Activity>,
     /// Rings when a prompt comes, for questions that were asked without one.
     pub(super) prompted: Notify,
+    /// Rings when a prompt is over.
+    rested: Notify,
     /// Cancelled when nobody is to be told of it any more.
     left: CancellationToken,
 }
@@ -53,6 +55,8 @@ pub(super) struct Voice {
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {
     pub(super) question: Interrupt,
+    /// Whether it was put in words: then the next prompt answers it.
+    pub(super) is_in_words: bool,
     /// What is decided about each call.
     pub(super) decided: Vec<Option<Decision>>,
 }
@@ -89,6 +93,7 @@ impl Session {
             voice: Arc::new(Mutex::new(voice)),
             activity: StdMutex::default(),
             prompted: Notify::new(),
+            rested: Notify::new(),
             left: CancellationToken::new(),
         }
     }
@@ -123,6 +128,18 @@ impl Session {
         self.activity().prompt.is_some()
     }
 
+    /// Waits until no prompt is at it.
+    pub(super) async fn at_rest(&self) {
+        loop {
+            let mut rested = std::pin::pin!(self.rested.notified());
+            rested.as_mut().enable();
+            if !self.is_prompted() {
+                return;
+            }
+            rested.await;
+        }
+    }
+
     /// A run is shown without a prompt, which `stop` will stop.
     pub(super) fn show(&self, stop: &CancellationToken) {
         self.activity().shown = Some(stop.clone());
@@ -144,6 +161,7 @@ impl Session {
 impl Drop for Prompting<'_> {
     fn drop(&mut self) {
         self.0.activity().prompt = None;
+        self.0.rested.notify_waiters();
     }
 }
 
@@ -155,6 +173,6 @@ impl From<Interrupt> for Waiting {
             Ask::Approval { actions, .. } => actions.len(),
             Ask::Answer { .. } | Ask::Breakpoint => 0,
         };
-        Self { question, decided: vec![None; calls] }
+        Self { question, is_in_words: false, decided: vec![None; calls] }
     }
 }

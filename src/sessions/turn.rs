@@ -19,7 +19,7 @@ use crate::acp::{StopReason, Update, result_of, stop_reason};
 use crate::agents::Agent;
 use crate::json::{self, Json, ObjectWriter};
 use crate::langgraph::{Interrupt, RunRequest, Start, ThreadState, headline};
-use crate::run::{self, Outcome, RunEvent};
+use crate::run::{self, Ask, Outcome, RunEvent};
 use crate::runs::{RunReader, ThreadReader};
 use crate::upstream::{self, RunFilter};
 
@@ -104,29 +104,34 @@ impl Turn {
         let Some(questions) = self.stop.run_until_cancelled(self.catch_up(&mut voice)).await else {
             return Ok(StopReason::Cancelled);
         };
-        let questions = questions?;
-        let (start, left) = Answers::of_prompt(questions, &prompt.text);
-        let start = match start {
-            Some(start) => start,
-            None if left
-                .iter()
-                .any(|waiting| !matches!(waiting.question.ask, run::Ask::Breakpoint)) =>
-            {
-                match self.settle(&mut voice, left).await? {
+        let mut questions = questions?;
+        // Who goes on from a breakpoint with something new begins anew.
+        questions.retain(|waiting| waiting.question.ask != Ask::Breakpoint);
+        if !questions.is_empty() {
+            let has_forms = self.connection.client().has_forms;
+            let answer = Answers::of_prompt(questions, &prompt.text, has_forms);
+            let start = match answer.start {
+                Some(start) => start,
+                // What waits is asked first, again: a prompt must not be taken for a yes or a no.
+                None => match self.settle(&mut voice, answer.left).await? {
                     Settled::Resume(start) => start,
-                    Settled::ByPrompt => return Ok(StopReason::EndTurn),
+                    Settled::ByPrompt => return Err(asks_first()),
                     Settled::Stopped => return Ok(self.stopped(&mut voice)),
-                }
+                },
+            };
+            let reason = self.go_on(&mut voice, start).await?;
+            if answer.is_used || reason != StopReason::EndTurn {
+                return Ok(reason);
             }
-            None => {
-                let asked = self.ask_graph(&mut voice, prompt);
-                let Some(start) = self.stop.run_until_cancelled(asked).await else {
-                    return Ok(StopReason::Cancelled);
-                };
-                start
+            if !voice.waiting.is_empty() {
+                return Err(asks_first());
             }
-        };
-        self.go_on(&mut voice, start).await
+        }
+        let asked = self.ask_graph(&mut voice, prompt);
+        match self.stop.run_until_cancelled(asked).await {
+            Some(start) => self.go_on(&mut voice, start).await,
+            None => Ok(StopReason::Cancelled),
+        }
     }
 
     /// A message of the person's, for the graph to begin with. Its client shows it already.
@@ -237,7 +242,7 @@ impl Turn {
             Some(outcome) => outcome,
             None => match self.show(&mut voice, &mut reader).await {
                 Shown::Over(outcome) => outcome,
-                Shown::Stopped => return,
+                Shown::Stopped => return self.tell_rest(&mut voice),
             },
         };
         let Outcome::Interrupted(questions) = outcome else {
@@ -306,7 +311,9 @@ impl Turn {
     /// Asks what a run asks, until it is answered or the turn is stopped.
     async fn settle(&self, voice: &mut Voice, waiting: Vec<Waiting>) -> Result<Settled, Error> {
         let settled = self.connection.settle(&self.session, voice, waiting);
-        self.stop.run_until_cancelled(settled).await.unwrap_or(Ok(Settled::Stopped))
+        let settled = self.stop.run_until_cancelled(settled).await;
+        // A client that cannot be asked is not asked again in this turn.
+        settled.unwrap_or(Ok(Settled::Stopped)).inspect_err(|_| self.tell_rest(voice))
     }
 
     /// Starts a run. One that is stopped while it starts is stopped as soon as it has.
@@ -462,4 +469,9 @@ async fn stop_run(service: &Service, thread_id: &str, run: &str) {
         Ok(None) => tracing::debug!(thread_id, run_id = run, "the run was over already"),
         Err(error) => tracing::warn!(thread_id, run_id = run, %error, "a run was not stopped"),
     }
+}
+
+/// A prompt that must not be lost in an answer to something else.
+fn asks_first() -> Error {
+    Error::internal("the agent asks something first; answer it, and then send this again")
 }

@@ -52,6 +52,24 @@ pub(crate) fn all() -> Vec<Capture> {
     captures
 }
 
+/// Checks that every capture becomes the bytes that are kept under a folder of `golden`; with
+/// `UPDATE_GOLDEN` in the environment, keeps those that it becomes now.
+pub(crate) fn check_kept(folder: &str, extension: &str, translate: impl Fn(&Capture) -> Vec<u8>) {
+    let mut wrong = Vec::new();
+    for capture in all() {
+        let path = root().join("golden").join(folder);
+        let path = path.join(format!("{}.{extension}", capture.name));
+        let bytes = translate(&capture);
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, &bytes).unwrap();
+        } else if fs::read(&path).unwrap_or_default() != bytes {
+            wrong.push(capture.name);
+        }
+    }
+    assert!(wrong.is_empty(), "these captures translate to other bytes than before: {wrong:#?}");
+}
+
 // === impl Capture ===
 
 impl Capture {
@@ -116,6 +134,14 @@ impl Capture {
 /// Translates bytes for the client that sent the input.
 pub(crate) fn translate(bytes: &[u8], input: &Value) -> Translated {
     let input = Input::parse(input.to_string().as_bytes()).unwrap();
+    let (events, view) = run_events(bytes);
+    let mut translated = project(&events, Projector::new(input.client(), input.held()));
+    translated.view = view;
+    translated
+}
+
+/// The events of a run of which these bytes are all that is known, and what they come to.
+pub(crate) fn run_events(bytes: &[u8]) -> (Vec<RunEvent>, View) {
     let mut translator = Translator::new("T", "R");
     let mut out = Vec::new();
     translator.start(&mut out);
@@ -127,9 +153,8 @@ pub(crate) fn translate(bytes: &[u8], input: &Value) -> Translated {
         },
     };
     translator.on_end(end, &mut out);
-    let mut translated = project(&out, Projector::new(input.client(), input.held()));
-    translated.view = translator.view().clone();
-    translated
+    let view = translator.view().clone();
+    (out, view)
 }
 
 /// Decodes bytes and feeds the parts in.

@@ -2,8 +2,12 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::sample::{select, subsequence};
+use proptest::sample::{Index, select, subsequence};
+use proptest::test_runner::Config;
 use serde_json::{Map, Value, json};
+use threadway::langgraph::{Part, ThreadState};
+use threadway::run::{self, Holds, Open, RunError, RunEvent, StreamEnd, Translator, View};
+use threadway::sse::Decoder;
 
 /// One part of a stream, before it is bytes.
 #[derive(Clone, Debug)]
@@ -44,6 +48,92 @@ pub(crate) fn bytes(parts: &[ScriptPart], pretty: bool) -> Vec<u8> {
     }
     lines.push(String::new());
     lines.join("\n").into_bytes()
+}
+
+// === runs ===
+
+/// So many runs a property, unless `PROPTEST_CASES` says otherwise.
+pub(crate) fn config(runs: u32) -> Config {
+    // The default reads the environment; what it says wins.
+    let default = Config::default();
+    let is_chosen = std::env::var_os("PROPTEST_CASES").is_some();
+    let cases = if is_chosen { default.cases } else { runs };
+    Config { cases, failure_persistence: None, ..default }
+}
+
+/// What a client holds that has applied these events.
+pub(crate) fn fold(events: &[RunEvent]) -> View {
+    let mut view = View::default();
+    for event in events {
+        view.apply(event);
+    }
+    view
+}
+
+/// What a reader is told that missed what lies between two places; `None` if nothing can bring it
+/// back.
+pub(crate) fn with_a_gap(events: &[RunEvent], missed: (Index, Index)) -> Option<Vec<RunEvent>> {
+    // The last event is the end, which a reader never misses.
+    let (a, b) = (missed.0.index(events.len()), missed.1.index(events.len()));
+    let (from, to) = (a.min(b), a.max(b));
+    let mut open = Open::default();
+    for event in &events[..from] {
+        open.apply(event);
+    }
+    let view = fold(&events[..to]);
+    let Some(resync) = run::resync(&view, Holds::Some(&open)) else {
+        assert!(!view.messages().is_empty());
+        assert!(!events[..to].iter().any(|event| matches!(event, RunEvent::Messages(_))));
+        return None;
+    };
+    // A reader that has read nothing is told the start, as all others are.
+    let read = if from == 0 { &events[..1] } else { &events[..from] };
+    Some(read.iter().chain(&resync).chain(&events[to.max(1)..]).cloned().collect())
+}
+
+/// How a stream may end whose run's record could be read.
+pub(crate) fn known_end() -> impl Strategy<Value = StreamEnd> {
+    prop_oneof![
+        Just(StreamEnd::Succeeded),
+        Just(StreamEnd::Cancelled),
+        Just(StreamEnd::Failed(RunError { code: "E".to_owned(), message: "m".to_owned() })),
+    ]
+}
+
+/// How a stream may end.
+pub(crate) fn any_end() -> impl Strategy<Value = StreamEnd> {
+    prop_oneof![
+        known_end(),
+        Just(StreamEnd::Complete),
+        Just(StreamEnd::Lost { code: "upstream_lost", message: "gone".to_owned() }),
+    ]
+}
+
+/// Run events of parts that come in chunks of a size, with a state read after some part.
+pub(crate) fn run_events(
+    bytes: &[u8],
+    chunk: usize,
+    state: Option<(usize, &str)>,
+    end: StreamEnd,
+) -> (Translator, Vec<RunEvent>) {
+    let mut translator = Translator::new("T", "R");
+    let (mut out, mut parts) = (Vec::new(), 0);
+    let mut decoder = Decoder::new();
+    let mut scratch = String::new();
+    translator.start(&mut out);
+    for bytes in bytes.chunks(chunk) {
+        decoder.push(bytes);
+        while let Some(frame) = decoder.next_frame().unwrap() {
+            translator.on_part(&Part::parse(&frame, &mut scratch), &mut out);
+            parts += 1;
+            if let Some(state) = state.filter(|(at, _)| *at == parts) {
+                translator.on_state(&ThreadState::parse(state.1).unwrap(), &mut out);
+            }
+        }
+    }
+    translator.on_end(end.clone(), &mut out);
+    translator.on_end(end, &mut out);
+    (translator, out)
 }
 
 // === parts in any order and of any sense ===

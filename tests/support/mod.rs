@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
+pub(crate) mod acp;
 pub(crate) mod capture;
 pub(crate) mod gateway;
 pub(crate) mod generate;

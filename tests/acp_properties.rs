@@ -1,0 +1,255 @@
+//! What must always hold of a session, over generated runs: every update legal where it stands,
+//! each text told once, each call announced once and settled, the same ids live and loaded.
+//!
+//! `PROPTEST_CASES` sets how many runs each property makes. A failure prints the smallest run that
+//! shows it.
+
+#![cfg(test)]
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use support::acp::{self, Schema, Session};
+use support::capture::Capture;
+use support::generate::{self, any_end, fold, known_end, run_events};
+use threadway::run::{self, Holds, Id, Message, Outcome, RunEvent, StreamEnd, View};
+
+/// Runs per property unless `PROPTEST_CASES` says otherwise.
+const RUNS: u32 = 8_000;
+
+/// One of so many is checked by the schema, which takes its time.
+const SAMPLE: u8 = 20;
+
+thread_local! {
+    static SCHEMA: Schema = Schema::load();
+}
+
+fn told(events: &[RunEvent]) -> Session {
+    acp::project(&mut acp::newcomer(), events)
+}
+
+fn is_legal(session: &Session, events: &[RunEvent], roll: u8) -> Result<(), String> {
+    session.check()?;
+    if roll == 0 {
+        SCHEMA.with(|schema| schema.check(session))?;
+    }
+    match events.last() {
+        Some(RunEvent::Ended { outcome: Outcome::Interrupted(_), .. }) | None => Ok(()),
+        Some(_) => session.check_settled(),
+    }
+}
+
+/// Whether the session shows all that the view holds: every text whole, every call with its result.
+fn shows(session: &Session, view: &View) -> Result<(), String> {
+    for (id, text) in acp::to_be_shown(view) {
+        let told = session.text_of(&id);
+        if told.as_ref() != Some(&text) {
+            return Err(format!("{id} is {text:?}, told is {told:?}"));
+        }
+    }
+    let calls = session.calls();
+    for call in view.messages().iter().flat_map(|message| &message.calls) {
+        let Some(told) = calls.get(&*call.id) else { return Err(format!("{call:?} is not told")) };
+        if view.is_answered(&call.id) && !told.is_settled() {
+            return Err(format!("{call:?} has an answer, told is {told:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// The calls of a session without what depends on when they were told.
+fn lasting(session: &Session) -> BTreeMap<String, Vec<Value>> {
+    let names = ["name", "kind", "status", "content", "rawOutput"];
+    let lasting = |call: acp::Shown| names.iter().map(|name| call.get(name).clone()).collect();
+    let settled = session.calls().into_iter().filter(|(_, call)| call.is_settled());
+    settled.map(|(id, call)| (id, lasting(call))).collect()
+}
+
+proptest! {
+    #![proptest_config(generate::config(RUNS))]
+
+    #[test]
+    fn any_parts_make_legal_updates(
+        parts in generate::any_parts(),
+        state in prop::option::of((0..24_usize, generate::state())),
+        end in any_end(),
+        roll in 0..SAMPLE,
+    ) {
+        let bytes = generate::bytes(&parts, false);
+        let state = state.map(|(at, state)| (at, json!({"values": state, "next": []}).to_string()));
+        let state = state.as_ref().map(|(at, state)| (*at, state.as_str()));
+        let (_, events) = run_events(&bytes, bytes.len().max(1), state, end);
+        prop_assert_eq!(is_legal(&told(&events), &events, roll), Ok(()));
+    }
+
+    #[test]
+    fn whatever_comes_the_session_shows_what_the_view_holds(
+        parts in generate::any_parts(),
+        end in known_end(),
+    ) {
+        let bytes = generate::bytes(&parts, false);
+        let (translator, events) = run_events(&bytes, bytes.len().max(1), None, end);
+        let session = told(&events);
+        prop_assert_eq!(shows(&session, translator.view()), Ok(()));
+    }
+
+    #[test]
+    fn a_run_is_told_once(script in generate::told()) {
+        let bytes = generate::bytes(&script.parts, false);
+        let (translator, events) = run_events(&bytes, 4096, None, StreamEnd::Succeeded);
+        let session = told(&events);
+        prop_assert_eq!(is_legal(&session, &events, 1), Ok(()));
+        let texts = session.texts();
+        prop_assert!(texts.keys().all(|id| !id.ends_with(":2")), "{texts:?}");
+        for (id, text) in &script.texts {
+            // A subagent's words are its call's affair.
+            let told = texts.get(id).map_or("", |text| text);
+            prop_assert!(told == text || told.is_empty(), "{id}: {told:?} of {text:?}");
+        }
+        prop_assert_eq!(shows(&session, translator.view()), Ok(()));
+    }
+
+    #[test]
+    fn what_is_loaded_is_what_was_told_live(
+        script in generate::told(),
+    ) {
+        let bytes = generate::bytes(&script.parts, false);
+        let (translator, events) = run_events(&bytes, 4096, None, StreamEnd::Succeeded);
+        let mut projector = acp::newcomer();
+        let live = acp::project(&mut projector, &events);
+        let again = RunEvent::Messages(translator.view().messages().into());
+        prop_assert_eq!(acp::project(&mut projector, [&again]).updates, Vec::<Value>::new());
+        let loaded = acp::load(translator.view());
+        prop_assert_eq!(loaded.check(), Ok(()));
+        let texts = live.texts();
+        for (id, text) in loaded.texts() {
+            prop_assert_eq!(texts.get(&id), Some(&text));
+        }
+        let calls = lasting(&live);
+        for (id, call) in lasting(&loaded) {
+            prop_assert_eq!(calls.get(&id), Some(&call));
+        }
+        let announced = loaded.updates.iter().filter(|u| u["sessionUpdate"] == "tool_call_update");
+        prop_assert_eq!(announced.count(), 0, "a history tells each call at once");
+    }
+
+    #[test]
+    fn a_reader_that_missed_some_is_told_the_same_in_the_end(
+        parts in generate::any_parts(),
+        missed in any::<(prop::sample::Index, prop::sample::Index)>(),
+        end in known_end(),
+        roll in 0..SAMPLE,
+    ) {
+        let bytes = generate::bytes(&parts, false);
+        let (_, events) = run_events(&bytes, bytes.len().max(1), None, end);
+        let Some(seen) = generate::with_a_gap(&events, missed) else { return Ok(()) };
+        let session = told(&seen);
+        prop_assert_eq!(is_legal(&session, &seen, roll), Ok(()));
+        prop_assert_eq!(shows(&session, &fold(&seen)), Ok(()));
+    }
+
+    #[test]
+    fn a_run_that_was_read_with_a_gap_is_told_once(
+        script in generate::told(),
+        missed in any::<(prop::sample::Index, prop::sample::Index)>(),
+    ) {
+        let bytes = generate::bytes(&script.parts, false);
+        let (translator, events) = run_events(&bytes, 4096, None, StreamEnd::Succeeded);
+        let Some(seen) = generate::with_a_gap(&events, missed) else { return Ok(()) };
+        let session = told(&seen);
+        let texts = session.texts();
+        prop_assert!(texts.keys().all(|id| !id.ends_with(":2")), "{texts:?}");
+        let whole = told(&events).texts();
+        for (id, text) in acp::to_be_shown(translator.view()) {
+            prop_assert_eq!(texts.get(&id), Some(&text));
+            prop_assert_eq!(whole.get(&id), Some(&text));
+        }
+        prop_assert_eq!(lasting(&session), lasting(&told(&events)));
+    }
+
+    #[test]
+    fn who_loads_the_thread_in_the_middle_of_a_run_is_shown_all_of_it(
+        parts in generate::any_parts(),
+        at in any::<(prop::sample::Index, prop::sample::Index)>(),
+        end in known_end(),
+        roll in 0..SAMPLE,
+    ) {
+        let bytes = generate::bytes(&parts, false);
+        let (_, events) = run_events(&bytes, bytes.len().max(1), None, end);
+        let (a, b) = (at.0.index(events.len()), at.1.index(events.len()));
+        let (loaded, joined) = (fold(&events[..a.min(b)]), a.max(b));
+        let view = fold(&events[..joined]);
+        // It is told the thread as it stood some time ago, then the run as it stands.
+        let held = View::with(loaded.messages().to_vec(), loaded.state().cloned());
+        for holds in [Holds::Nothing, Holds::This(&held)] {
+            let Some(resync) = run::resync(&view, holds) else { continue };
+            let history = RunEvent::Messages(held.messages().into());
+            let mut seen = vec![history, events[0].clone()];
+            seen.extend(resync);
+            seen.extend(events[joined.max(1)..].iter().cloned());
+            let session = told(&seen);
+            prop_assert_eq!(is_legal(&session, &seen, roll), Ok(()));
+            prop_assert_eq!(shows(&session, &fold(&seen)), Ok(()));
+        }
+    }
+
+    #[test]
+    fn one_session_takes_run_after_run(
+        first in generate::any_parts(),
+        second in generate::any_parts(),
+        end in known_end(),
+        held in prop::option::of(prop::sample::select(&["m0", "m1"][..])),
+        roll in 0..SAMPLE,
+    ) {
+        let mut projector = acp::newcomer();
+        if let Some(held) = held {
+            projector.hold(&Id::from(held));
+        }
+        let mut session = Session::default();
+        let mut views = Vec::new();
+        for parts in [first, second] {
+            let bytes = generate::bytes(&parts, false);
+            let (_, events) = run_events(&bytes, bytes.len().max(1), None, end.clone());
+            session.extend(acp::project(&mut projector, &events));
+            prop_assert_eq!(is_legal(&session, &events, roll), Ok(()));
+            views.push(fold(&events));
+        }
+        let [before, after] = &views[..] else { panic!("two runs") };
+        // Nobody's message becomes another's, but for generated ones.
+        let is_changed = |message: &Message| {
+            before.message(&message.id).is_some_and(|other| other.role != message.role)
+        };
+        if let Some(held) = held {
+            prop_assert!(session.text_of(held).is_none());
+        } else if !after.messages().iter().any(is_changed) {
+            prop_assert_eq!(shows(&session, after), Ok(()));
+        }
+    }
+
+    #[test]
+    fn garbage_never_panics_and_its_updates_are_legal(
+        bytes in prop::collection::vec(any::<u8>(), 0..200),
+        capture in 0..CAPTURES.len(),
+        cut in any::<prop::sample::Index>(),
+        end in any_end(),
+    ) {
+        let mut stream = Capture::named(CAPTURES[capture]).bytes;
+        stream.truncate(20_000);
+        let at = cut.index(stream.len());
+        let rest = stream.split_off(at);
+        stream.extend_from_slice(&bytes);
+        stream.extend_from_slice(&rest);
+        let (_, events) = run_events(&stream, 997, None, end);
+        prop_assert_eq!(is_legal(&told(&events), &events, 1), Ok(()));
+    }
+}
+
+const CAPTURES: [&str; 4] = [
+    "py-0.16.7/agent-updates",
+    "py-0.16.7/hitl-values",
+    "js-2.0.0/agent-messages",
+    "py-0.16.7/subagent-messages-tuple-subgraphs",
+];
