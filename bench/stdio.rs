@@ -139,6 +139,7 @@ fn measure(sizes: &Sizes, sdk: Option<&Path>) -> Result<(), Fault> {
     let url = format!("http://{}", upstream.address());
     let mut tellers = vec![Teller::Threadway];
     tellers.extend(sdk.iter().flat_map(|_| [Teller::SdkStdio, Teller::SdkLines]));
+    loss_is_seen(&url)?;
     let mut figures = Figures::default();
     let mut tokens = 0;
     for _ in 0..sizes.rounds {
@@ -160,6 +161,17 @@ fn measure(sizes: &Sizes, sdk: Option<&Path>) -> Result<(), Fault> {
         println!("One short round: the figures are no measurement.");
     }
     Ok(())
+}
+
+/// A client that overlooks a lost token would make every other result worthless.
+fn loss_is_seen(upstream: &str) -> Result<(), Fault> {
+    let whole = Asked { sessions: 1, tokens: 20, lost: None, pause: Duration::ZERO };
+    let ask = |asked| Agent::start(Teller::Threadway.command(upstream, None))?.prompt(asked);
+    match (ask(Asked { lost: Some(10), ..whole }), ask(whole)) {
+        (Err(_), Ok(_)) => Ok(()),
+        (Ok(_), _) => Err("a token was lost, and the client did not see it".into()),
+        (Err(_), Err(fault)) => Err(fault),
+    }
 }
 
 // === impl Teller ===
@@ -187,7 +199,7 @@ impl Teller {
 impl Scenario {
     fn asked(self, sizes: &Sizes) -> Asked {
         let &Sizes { rounds: _, tokens, pause } = sizes;
-        let one = Asked { sessions: 1, tokens, pause: Duration::ZERO };
+        let one = Asked { sessions: 1, tokens, lost: None, pause: Duration::ZERO };
         match self {
             Self::One => one,
             Self::Many => Asked { sessions: SESSIONS, tokens: tokens / SESSIONS, ..one },

@@ -54,6 +54,8 @@ pub(crate) struct Asked {
     pub(crate) sessions: u64,
     /// What each of them is to say, not counting the last.
     pub(crate) tokens: u64,
+    /// A token that the upstream keeps to itself.
+    pub(crate) lost: Option<u64>,
     /// How long nothing is read when half of all tokens came.
     pub(crate) pause: Duration,
 }
@@ -99,14 +101,14 @@ impl Agent {
 
     /// Prompts it, and hears all that it says.
     pub(crate) fn prompt(&mut self, asked: Asked) -> Result<Told, Fault> {
-        let Asked { sessions, tokens, pause } = asked;
+        let Asked { sessions, tokens, lost, pause } = asked;
         let mut speaking = HashMap::new();
         for _ in 0..sessions {
             let new = self.ask("session/new", &json!({ "cwd": "/work", "mcpServers": [] }))?;
             let id = new.get("sessionId").and_then(Value::as_str).ok_or("no session")?;
             speaking.insert(id.to_owned(), Hearing::default());
         }
-        let script = serde_json::to_string(&Script { tokens, ..Script::SHORT })?;
+        let script = serde_json::to_string(&Script { tokens, lost, ..Script::SHORT })?;
         let cpu_before = self.cpu()?;
         let began = Instant::now();
         let mut prompts = HashMap::new();
