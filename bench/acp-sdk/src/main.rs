@@ -77,6 +77,7 @@ async fn serve(transport: impl ConnectTo<Agent> + 'static) -> Result<()> {
 }
 
 /// What is to be said, all of it in advance: the tokens of `bench/load/text.rs`.
+#[expect(clippy::disallowed_methods, reason = "`Instant` has no value to hand to another process")]
 fn texts(request: &PromptRequest) -> Result<Vec<String>> {
     let Some(ContentBlock::Text(script)) = request.prompt.first() else {
         return Err(Error::invalid_params());
