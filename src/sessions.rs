@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use connection::{Connection, MAX_REQUESTS, MAX_SESSIONS, Work};
-pub use outbox::{MAX_WAITING_BYTES, Outbox};
+pub use outbox::{MAX_UNREAD_BYTES, MAX_WAITING_BYTES, Outbox};
 pub use turn::STOP_WAIT;
 
 use crate::acp::Dialect;

@@ -60,7 +60,7 @@ pub async fn serve(
             ended = &mut writing => return ended,
             () = shutdown.cancelled() => break Ok(()),
             Some(()) = works.next() => {}
-            line = lines.next() => match line {
+            line = next_line(outbox, &mut lines) => match line {
                 Ok(Some(Line::Whole(at))) => {
                     let line = lines.buffer.get(at).unwrap_or_default();
                     // "Blank lines are tolerated."
@@ -88,6 +88,15 @@ pub async fn serve(
     })
     .await;
     ended
+}
+
+/// The next line, from a client that reads what it is answered.
+async fn next_line<R: AsyncRead + Unpin>(
+    outbox: &Outbox,
+    lines: &mut Lines<R>,
+) -> io::Result<Option<Line>> {
+    outbox.read().await;
+    lines.next().await
 }
 
 async fn write(outbox: &Outbox, mut writer: impl AsyncWrite + Unpin) -> io::Result<()> {

@@ -38,7 +38,8 @@ pub fn stop_reason(outcome: &Outcome) -> Result<StopReason, Error> {
         Outcome::Failed { code, message } => Err(Error {
             code: Code::Internal,
             message: format!("the run failed: {code}"),
-            details: Some(message.clone()),
+            // An exception may say nothing.
+            details: Some(if message.is_empty() { code.clone() } else { message.clone() }),
         }),
     }
 }
@@ -73,6 +74,10 @@ mod tests {
             (
                 failed("ValueError"),
                 r#""error":{"code":-32603,"message":"the run failed: ValueError","data":{"details":"m"}}"#,
+            ),
+            (
+                Outcome::Failed { code: "Boom".to_owned(), message: String::new() },
+                r#""error":{"code":-32603,"message":"the run failed: Boom","data":{"details":"Boom"}}"#,
             ),
         ];
         for (outcome, expected) in cases {

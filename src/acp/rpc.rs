@@ -149,9 +149,10 @@ pub fn params<T: DeserializeOwned>(method: &str, params: &RawValue) -> Result<T,
 
 /// An explanation without the values that it quotes, which may be a tool server's secrets.
 fn without_values(why: &str) -> String {
-    // "invalid type: string \"..\", expected ..": what was sent stands between.
-    let why = why.split(" at line ").next().unwrap_or(why);
-    match (why.find('"'), why.rfind(", expected")) {
+    // "invalid type: string \"..\", expected ..", "unknown variant `..`, expected ..": what was
+    // sent stands between.
+    let why = why.rsplit_once(" at line ").map_or(why, |(why, _)| why);
+    match (why.find(['"', '`']), why.rfind(", expected")) {
         (Some(from), Some(to)) if from < to => {
             let (before, after) = (why.get(..from), why.get(to..));
             format!("{}..{}", before.unwrap_or_default(), after.unwrap_or_default())
@@ -397,11 +398,25 @@ mod tests {
             #[expect(dead_code, reason = "only read")]
             key: u8,
         }
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        enum Kind {
+            A,
+            B,
+        }
         let raw = |text: &str| json::raw(text.to_owned());
         let error = params::<Form>("m", &raw(r#"{"key":"sec\"ret, expected"}"#)).unwrap_err();
         assert_eq!(error.code, Code::InvalidParams);
         assert!(!error.message.contains("ret") && error.message.ends_with("u8"), "{error}");
-        let error = params::<Form>("m", &raw("{}")).unwrap_err();
-        assert_eq!(error.message, "m: missing field `key`");
+        for (sent, why) in [
+            (r"{}", "m: missing field `key`"),
+            (r#"{"key":81547}"#, "m: invalid value: integer .., expected u8"),
+            (r#"{"key":" at line 1, expected"}"#, "m: invalid type: string .., expected u8"),
+        ] {
+            let error = params::<Form>("m", &raw(sent)).unwrap_err();
+            assert_eq!(error.message, why, "{sent}");
+        }
+        let error = params::<Kind>("m", &raw(r#""s3cr3t""#)).unwrap_err();
+        assert_eq!(error.message, "m: unknown variant .., expected `a` or `b`");
     }
 }

@@ -102,7 +102,7 @@ impl<'a> Block<'a> {
         }
         let Some(members) = json::members(item) else { return blocks.push(Self::Other) };
         let block = match members.get("type").map_or("", RawValue::get) {
-            "\"text\"" | "\"output_text\"" | "\"text_delta\"" => {
+            "\"text\"" | "\"output_text\"" | "\"text_delta\"" | "\"text-plain\"" => {
                 members.text("text").map_or(Self::Other, Self::Text)
             }
             "\"reasoning\"" if members.get("summary").is_some() => {
@@ -195,6 +195,20 @@ impl Media {
             let url = Text::from_raw(url).or_else(|| json::members(url)?.text("url"))?;
             return Some(Self::from_url(&url));
         }
+        // Anthropic's, and OpenAI's of a recording.
+        if let Some(source) = members.get("source").and_then(json::members) {
+            let is_data = source.string("type").as_deref() == Some("base64");
+            let data = source.text("data").filter(|_| is_data).map(Source::Data);
+            let file = || source.text("file_id").map(Source::File);
+            return match source.text("url") {
+                Some(url) => Some(Self::from_url(&url)),
+                None => Some((data.or_else(file)?, source.text("media_type"))),
+            };
+        }
+        if let Some(audio) = members.get("input_audio").and_then(json::members) {
+            let format = audio.string("format").map(|format| Text::new(&format!("audio/{format}")));
+            return Some((Source::Data(audio.text("data")?), format));
+        }
         let base64 = || {
             members.text("base64").or_else(|| {
                 (members.get("source_type")?.get() == "\"base64\"").then(|| members.text("data"))?
@@ -223,5 +237,59 @@ impl Media {
             Some((mime, data)) => (Source::Data(Text::new(data)), Some(Text::new(mime))),
             None => (Source::Url(url.clone()), None),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn media_are_read_in_every_providers_form() {
+        let png = Some("image/png");
+        for (block, kind, source, mime) in [
+            (
+                r#"{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AA"}}"#,
+                "image",
+                Source::Data(Text::new("AA")),
+                png,
+            ),
+            (
+                r#"{"type":"image","source":{"type":"url","url":"http://h/x"}}"#,
+                "image",
+                Source::Url(Text::new("http://h/x")),
+                None,
+            ),
+            (
+                r#"{"type":"input_audio","input_audio":{"data":"AA","format":"wav"}}"#,
+                "audio",
+                Source::Data(Text::new("AA")),
+                Some("audio/wav"),
+            ),
+            (
+                r#"{"type":"image_url","image_url":{"url":"data:image/png;base64,AA"}}"#,
+                "image",
+                Source::Data(Text::new("AA")),
+                png,
+            ),
+            (
+                r#"{"type":"image","base64":"AA","mime_type":"image/png"}"#,
+                "image",
+                Source::Data(Text::new("AA")),
+                png,
+            ),
+        ] {
+            let content = json::raw(format!("[{block}]"));
+            let mut blocks = Vec::new();
+            Block::push_content(&content, &mut blocks);
+            let [Block::Media(media)] = &*blocks else { panic!("{block}: {blocks:?}") };
+            assert_eq!((media.kind, &media.source), (kind, &source), "{block}");
+            assert_eq!(media.mime_type, mime.map(Text::new), "{block}");
+        }
+        let text = r#"[{"type":"document","source":{"type":"text","data":"words"}}]"#;
+        let content = json::raw(text.to_owned());
+        let mut blocks = Vec::new();
+        Block::push_content(&content, &mut blocks);
+        assert!(matches!(&*blocks, [Block::Other]), "{blocks:?}");
     }
 }

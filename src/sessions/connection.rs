@@ -546,11 +546,12 @@ impl Connection {
     /// for as long as we live, and is tried again with the next.
     pub(super) async fn keep(&self, session: &Session, desk: &mut Desk) {
         let metadata = desk.kept.write();
+        // Who is stopped while it waits has kept nothing.
+        desk.is_kept = false;
         let upstream = &self.0.service.upstream.client;
         match upstream.change_thread(&session.id, &metadata).await {
             Ok(is_there) => desk.is_kept = is_there,
             Err(error) => {
-                desk.is_kept = false;
                 tracing::warn!(session_id = session.id, %error, "a session's metadata were not kept");
             }
         }

@@ -20,6 +20,7 @@ use crate::acp::prompt::Command;
 use crate::acp::rpc::{self, Code, Error};
 use crate::json::{self, Json, ObjectWriter};
 use crate::langgraph::{ConfigField, ServerKind, ThreadRecord};
+use crate::runs::ThreadReader;
 use crate::upstream::{self, ThreadSearch};
 
 /// How many sessions a page lists: what an editor shows at once.
@@ -60,10 +61,7 @@ pub(super) async fn load(
 ) -> Result<Answer, Error> {
     let servers = connection.servers(&request.mcp_servers)?;
     let session = reopen(connection, &request.session_id.0, &request.cwd, servers).await?;
-    let service = connection.service();
-    let kind = connection.server_kind(&session).await;
-    let reader = service.runs.connect(&service.upstream.client, kind, &session.id).await;
-    let reader = reader.map_err(|error| connection.failed(&error))?;
+    let reader = connection.read(&session).await?;
     // Before a prompt can come: it is told behind the history.
     let mut voice = Arc::clone(&session.voice).lock_owned().await;
     let stop = CancellationToken::new();
@@ -150,7 +148,7 @@ pub(super) async fn list(
     let sessions = stream::iter(threads).map(|thread| listed(upstream, thread));
     let sessions: Vec<_> = sessions.buffered(TITLES_AT_ONCE).collect().await;
     let sessions = sessions.into_iter().flatten().collect();
-    let next = is_full.then(|| format!("{CURSOR}{}", offset + PAGE));
+    let next = is_full.then(|| format!("{CURSOR}{}", offset.saturating_add(PAGE)));
     rpc::result(&ListSessionsResponse::new(sessions).next_cursor(next))
 }
 
@@ -209,8 +207,16 @@ impl Connection {
         Ok(agents.config_fields(&agent).await)
     }
 
+    /// Reads a session's thread: its live run, else what it holds.
+    pub(super) async fn read(&self, session: &Session) -> Result<ThreadReader, Error> {
+        let service = self.service();
+        let kind = self.server_kind(session).await;
+        let reader = service.runs.connect(&service.upstream.client, kind, &session.id).await;
+        reader.map_err(|error| self.failed(&error))
+    }
+
     /// The kind of a session's server.
-    pub(super) async fn server_kind(&self, session: &Session) -> Option<ServerKind> {
+    async fn server_kind(&self, session: &Session) -> Option<ServerKind> {
         let agents = &self.service().agents;
         let agent = agents.find(&session.desk.lock().await.kept.choices.assistant).ok()?;
         agents.server_kind(&agent).await

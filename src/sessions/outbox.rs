@@ -10,6 +10,10 @@ use tokio::sync::Notify;
 /// and its reader take within a blink.
 pub const MAX_WAITING_BYTES: usize = 256 * 1024;
 
+/// How much may wait before nothing more is asked of us: answers have no room to wait for, and
+/// cancels are to come through while updates wait.
+pub const MAX_UNREAD_BYTES: usize = 8 * 1024 * 1024;
+
 /// The lines for a client, in their order. Clones share them.
 #[derive(Clone)]
 pub struct Outbox(Arc<Inner>);
@@ -40,10 +44,19 @@ impl Outbox {
     /// Waits until there is room. What is then put in may exceed the limit: by one batch of each
     /// who tells.
     pub async fn room(&self) {
+        self.below(MAX_WAITING_BYTES).await;
+    }
+
+    /// Waits until the client has read enough to be asked what more it wants.
+    pub async fn read(&self) {
+        self.below(MAX_UNREAD_BYTES).await;
+    }
+
+    async fn below(&self, limit: usize) {
         loop {
             let mut emptied = std::pin::pin!(self.0.emptied.notified());
             emptied.as_mut().enable();
-            if self.waiting().len() < MAX_WAITING_BYTES {
+            if self.waiting().len() < limit {
                 return;
             }
             emptied.await;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use agent_client_protocol_schema::v1::PromptRequest;
 use tokio::sync::OwnedMutexGuard;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -15,13 +16,13 @@ use super::permit::{Answers, Settled};
 use super::session::{Session, Voice, Waiting};
 use crate::acp::prompt::Prompt;
 use crate::acp::rpc::Error;
-use crate::acp::{StopReason, Update, result_of, stop_reason};
+use crate::acp::{StopReason, ToolCall, ToolStatus, Update, result_of, stop_reason};
 use crate::agents::Agent;
 use crate::json::{self, Json, ObjectWriter};
 use crate::langgraph::{Interrupt, RunRequest, Start, ThreadState, headline};
 use crate::run::{self, Ask, Outcome, RunEvent};
-use crate::runs::{RunReader, ThreadReader};
-use crate::upstream::{self, RunFilter};
+use crate::runs::{READER_TOO_SLOW, RunReader, ThreadReader};
+use crate::upstream::{self, RunFilter, RunStream};
 
 /// How long a stopped turn waits for its run to end: its client is told within a second.
 pub const STOP_WAIT: Duration = Duration::from_millis(800);
@@ -44,7 +45,8 @@ pub(super) struct Turn {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Telling {
     Aloud,
-    /// The client holds it: it is only taken note of.
+    /// The client holds it: it is only taken note of. But for calls that wait: what becomes of
+    /// them is told here, and "every update of a call follows the call".
     Silent,
 }
 
@@ -60,6 +62,15 @@ enum Started {
     /// Another run of the thread is in the way.
     Busy,
     Stopped,
+}
+
+/// A run that is being started. One that nobody waits for any more is stopped as soon as it has
+/// started, if it is to be.
+struct Starting<'a> {
+    turn: &'a Turn,
+    /// `None` once it has started.
+    asked: Option<JoinHandle<Result<RunStream, upstream::Error>>>,
+    name: &'a str,
 }
 
 impl Connection {
@@ -101,7 +112,15 @@ impl Turn {
         let Some(mut voice) = self.stop.run_until_cancelled(voice).await else {
             return Ok(StopReason::Cancelled);
         };
-        let Some(questions) = self.stop.run_until_cancelled(self.catch_up(&mut voice)).await else {
+        let done = self.run_with(&mut voice, prompt).await;
+        if done.is_err() {
+            self.tell_rest(&mut voice);
+        }
+        done
+    }
+
+    async fn run_with(&self, voice: &mut Voice, prompt: &Prompt) -> Result<StopReason, Error> {
+        let Some(questions) = self.stop.run_until_cancelled(self.catch_up(voice)).await else {
             return Ok(StopReason::Cancelled);
         };
         let mut questions = questions?;
@@ -113,13 +132,13 @@ impl Turn {
             let start = match answer.start {
                 Some(start) => start,
                 // What waits is asked first, again: a prompt must not be taken for a yes or a no.
-                None => match self.settle(&mut voice, answer.left).await? {
+                None => match self.settle(voice, answer.left).await? {
                     Settled::Resume(start) => start,
                     Settled::ByPrompt => return Err(asks_first()),
-                    Settled::Stopped => return Ok(self.stopped(&mut voice)),
+                    Settled::Stopped => return Ok(self.stopped(voice)),
                 },
             };
-            let reason = self.go_on(&mut voice, start).await?;
+            let reason = self.go_on(voice, start).await?;
             if answer.is_used || reason != StopReason::EndTurn {
                 return Ok(reason);
             }
@@ -127,10 +146,10 @@ impl Turn {
                 return Err(asks_first());
             }
         }
-        let asked = self.ask_graph(&mut voice, prompt);
+        let asked = self.ask_graph(voice, prompt);
         match self.stop.run_until_cancelled(asked).await {
-            Some(start) => self.go_on(&mut voice, start).await,
-            None => Ok(StopReason::Cancelled),
+            Some(start) => self.go_on(voice, start).await,
+            None => Ok(self.stopped(voice)),
         }
     }
 
@@ -196,10 +215,7 @@ impl Turn {
     /// Shows what the thread holds, and its live run to the end; the client of a resumed session
     /// holds the former.
     async fn see_thread(&self, voice: &mut Voice) -> Result<Shown, Error> {
-        let service = self.connection.service();
-        let kind = self.connection.server_kind(&self.session).await;
-        let reader = service.runs.connect(&service.upstream.client, kind, &self.session.id).await;
-        let reader = reader.map_err(|error| self.connection.failed(&error))?;
+        let reader = self.connection.read(&self.session).await?;
         let telling = if voice.is_based { Telling::Aloud } else { Telling::Silent };
         let (mut reader, outcome) = self.tell_history(voice, reader, telling).await?;
         match outcome {
@@ -266,6 +282,7 @@ impl Turn {
             Err(error) => Err(error),
         };
         if let Err(error) = done {
+            self.tell_rest(&mut voice);
             tracing::warn!(session_id = self.session.id, %error, "a run that was resumed failed");
         }
     }
@@ -316,34 +333,21 @@ impl Turn {
         settled.unwrap_or(Ok(Settled::Stopped)).inspect_err(|_| self.tell_rest(voice))
     }
 
-    /// Starts a run. One that is stopped while it starts is stopped as soon as it has.
+    /// Starts a run, unless the turn is stopped meanwhile.
     async fn start(&self, start: Start) -> Result<Started, Error> {
         let Some(request) = self.stop.run_until_cancelled(self.request(start)).await else {
             return Ok(Started::Stopped);
         };
         let (agent, request, name) = request?;
-        let (connection, thread_id) = (self.connection.clone(), self.session.id.clone());
-        let service = Arc::clone(connection.service());
+        let thread_id = self.session.id.clone();
+        let service = Arc::clone(self.connection.service());
         let asked = service.chores.spawn({
             let (upstream, thread_id) = (agent.upstream.clone(), thread_id.clone());
             async move { upstream.start_run(&thread_id, &request).await }
         });
-        let mut asked = asked;
-        let stream = tokio::select! {
-            biased;
-            () = self.stop.cancelled() => {
-                service.chores.spawn({
-                    let service = Arc::clone(&service);
-                    async move {
-                        if let Ok(Ok(stream)) = asked.await {
-                            drop(stream);
-                            stop_run(&service, &thread_id, &name).await;
-                        }
-                    }
-                });
-                return Ok(Started::Stopped);
-            }
-            stream = &mut asked => stream,
+        let mut starting = Starting { turn: self, asked: Some(asked), name: &name };
+        let Some(stream) = self.stop.run_until_cancelled(starting.started()).await else {
+            return Ok(Started::Stopped);
         };
         match stream {
             Ok(Ok(stream)) => {
@@ -354,7 +358,7 @@ impl Turn {
             }
             Ok(Err(error)) if error.is_thread_busy() => Ok(Started::Busy),
             Ok(Err(error)) => Err(self.not_started(&error, &agent)),
-            Err(error) => Err(Error::internal(format!("the run's task failed: {error}"))),
+            Err(error) => Err(error),
         }
     }
 
@@ -408,8 +412,16 @@ impl Turn {
             let Some(events) = run.next().await else {
                 return Outcome::AtRest { error: None };
             };
-            if let Some(outcome) = self.project(voice, &events, Telling::Aloud) {
-                return outcome;
+            match self.project(voice, &events, Telling::Aloud) {
+                None => {}
+                // The run goes on: what was missed of it is told from the thread.
+                Some(outcome) if is_too_slow(&outcome) => {
+                    match Box::pin(self.connection.read(&self.session)).await {
+                        Ok(again) => *run = again,
+                        Err(_) => return outcome,
+                    }
+                }
+                Some(outcome) => return outcome,
             }
         }
     }
@@ -421,11 +433,15 @@ impl Turn {
             *self.running() = Some(run_id.to_string());
         }
         match telling {
-            Telling::Silent => {
+            Telling::Silent => connection.emit(session, |emit| {
                 for event in events {
-                    voice.projector.project(event, &mut |_| {});
+                    voice.projector.project(event, &mut |update| {
+                        if is_open_call(update) {
+                            emit(update);
+                        }
+                    });
                 }
-            }
+            }),
             Telling::Aloud => connection.emit(session, |emit| {
                 for event in events {
                     voice.projector.project(event, emit);
@@ -462,6 +478,38 @@ impl Turn {
     }
 }
 
+// === impl Starting ===
+
+impl Starting<'_> {
+    async fn started(&mut self) -> Result<Result<RunStream, upstream::Error>, Error> {
+        let Some(asked) = &mut self.asked else {
+            return Err(Error::internal("the run was started twice"));
+        };
+        let started = asked.await;
+        self.asked = None;
+        started.map_err(|error| Error::internal(format!("the run's task failed: {error}")))
+    }
+}
+
+impl Drop for Starting<'_> {
+    fn drop(&mut self) {
+        let Self { turn, asked, name } = self;
+        let Some(asked) = asked.take() else { return };
+        if !turn.stop.is_cancelled() && !turn.connection.stops_runs() {
+            return;
+        }
+        let service = Arc::clone(turn.connection.service());
+        let (thread_id, name) = (turn.session.id.clone(), (*name).to_owned());
+        let chores = service.chores.clone();
+        chores.spawn(async move {
+            if let Ok(Ok(stream)) = asked.await {
+                drop(stream);
+                stop_run(&service, &thread_id, &name).await;
+            }
+        });
+    }
+}
+
 /// Stops a run, by LangGraph's id or by our name of it.
 async fn stop_run(service: &Service, thread_id: &str, run: &str) {
     match service.runs.stop(&service.upstream.client, thread_id, Some(run)).await {
@@ -469,6 +517,18 @@ async fn stop_run(service: &Service, thread_id: &str, run: &str) {
         Ok(None) => tracing::debug!(thread_id, run_id = run, "the run was over already"),
         Err(error) => tracing::warn!(thread_id, run_id = run, %error, "a run was not stopped"),
     }
+}
+
+fn is_too_slow(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Failed { code, .. } if code == READER_TOO_SLOW)
+}
+
+fn is_open_call(update: &Update<'_>) -> bool {
+    matches!(
+        update,
+        Update::ToolCall(ToolCall { status, .. })
+            if !matches!(status, Some(ToolStatus::Completed | ToolStatus::Failed))
+    )
 }
 
 /// A prompt that must not be lost in an answer to something else.

@@ -4,9 +4,11 @@
 
 pub(crate) mod acp;
 pub(crate) mod capture;
+pub(crate) mod editor;
 pub(crate) mod gateway;
 pub(crate) mod generate;
 pub(crate) mod judge;
+pub(crate) mod langgraph;
 pub(crate) mod schema;
 pub(crate) mod upstream;
 pub(crate) mod verify;

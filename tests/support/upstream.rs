@@ -129,6 +129,17 @@ impl Exchange {
         self.answer(status, "application/json", body).await;
     }
 
+    /// Answers, if the other side still waits.
+    pub(crate) async fn json_if_there(mut self, status: u16, body: &str) {
+        let head = format!(
+            "HTTP/1.1 {status} Status\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\nconnection: close\r\n\r\n",
+            body.len()
+        );
+        let answer = [head.as_bytes(), body.as_bytes()].concat();
+        let _ = self.socket.write_all(&answer).await;
+    }
+
     /// Begins a stream, with more header lines of the test's choice.
     pub(crate) async fn begin(&mut self, headers: &str) {
         let head = format!(

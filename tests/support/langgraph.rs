@@ -1,0 +1,418 @@
+//! A LangGraph server that answers by itself what is asked by the way, and leaves the rest to the
+//! test: the runs, and whatever else the test holds.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::gateway::{part, token};
+use super::upstream::{Exchange, Upstream};
+
+/// How long anything may take: a build machine stalls.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The server.
+pub(crate) struct LangGraph {
+    pub(crate) url: String,
+    books: Arc<Mutex<Books>>,
+    /// What the test is to answer.
+    held: mpsc::UnboundedReceiver<Exchange>,
+    /// What came before what the test has asked for.
+    passed: Vec<Exchange>,
+    serving: JoinSet<()>,
+}
+
+/// What it knows.
+#[derive(Debug)]
+pub(crate) struct Books {
+    pub(crate) threads: BTreeMap<String, Thread>,
+    pub(crate) assistants: Vec<Value>,
+    /// The answer to `GET /assistants/{id}/schemas`.
+    pub(crate) schemas: Value,
+    /// Who comes without it is turned away.
+    pub(crate) key: Option<String>,
+    /// What the test answers itself: parts of a request's line.
+    pub(crate) held: Vec<String>,
+    /// Every request: its line and its body.
+    pub(crate) asked: Vec<(String, String)>,
+    made: usize,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Thread {
+    pub(crate) metadata: Value,
+    /// The answer to `GET /threads/{id}/state`.
+    pub(crate) state: Option<Value>,
+    /// Its runs, the newest first.
+    pub(crate) runs: Vec<Value>,
+}
+
+/// A run that was started, or is joined.
+pub(crate) struct Run {
+    pub(crate) exchange: Exchange,
+    pub(crate) thread: String,
+    pub(crate) id: String,
+    /// What it was started with.
+    pub(crate) body: Value,
+    books: Arc<Mutex<Books>>,
+}
+
+// === impl LangGraph ===
+
+impl LangGraph {
+    /// A server for Python, with an agent.
+    pub(crate) async fn start() -> Self {
+        Self::of(Upstream::bind().await)
+    }
+
+    /// A server for JavaScript, with an agent.
+    pub(crate) async fn javascript() -> Self {
+        Self::of(Upstream::javascript().await)
+    }
+
+    fn of(upstream: Upstream) -> Self {
+        let books = Arc::new(Mutex::new(Books {
+            threads: BTreeMap::new(),
+            assistants: vec![assistant("agent")],
+            schemas: json!({}),
+            key: None,
+            held: Vec::new(),
+            asked: Vec::new(),
+            made: 0,
+        }));
+        let (hold, to_answer) = mpsc::unbounded_channel();
+        let url = upstream.url();
+        let mut serving = JoinSet::new();
+        serving.spawn(serve(upstream, Arc::clone(&books), hold));
+        Self { url, books, held: to_answer, passed: Vec::new(), serving }
+    }
+
+    pub(crate) fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap()
+    }
+
+    /// From now on the test answers requests whose line has this in it.
+    pub(crate) fn hold(&self, what: &str) {
+        self.books().held.push(what.to_owned());
+    }
+
+    pub(crate) fn let_go_of(&self, what: &str) {
+        self.books().held.retain(|held| held != what);
+    }
+
+    /// The next request that the test is to answer and whose line has this in it.
+    pub(crate) async fn held(&mut self, what: &str) -> Exchange {
+        if let Some(at) = self.passed.iter().position(|exchange| exchange.line.contains(what)) {
+            return self.passed.remove(at);
+        }
+        loop {
+            let exchange = soon(what, self.held.recv()).await.expect("the server has gone");
+            if exchange.line.contains(what) {
+                return exchange;
+            }
+            self.passed.push(exchange);
+        }
+    }
+
+    /// The next run that is started; it begins.
+    pub(crate) async fn run(&mut self) -> Run {
+        let exchange = self.held("/runs/stream").await;
+        self.begin(exchange).await
+    }
+
+    /// The next run that is started, which is the one that was recorded: all of it is sent.
+    pub(crate) async fn replay(&mut self, bytes: &[u8]) {
+        let exchange = self.held("/runs/stream").await;
+        let text = String::from_utf8_lossy(bytes);
+        let id = text.split("run_id").nth(1).unwrap().split('"').nth(2).unwrap().to_owned();
+        let mut run = self.begin_as(exchange, Some(id)).await;
+        run.exchange.send(bytes).await;
+        run.ends("success", None).await;
+    }
+
+    /// Begins a run whose start was held.
+    pub(crate) async fn begin(&self, exchange: Exchange) -> Run {
+        self.begin_as(exchange, None).await
+    }
+
+    async fn begin_as(&self, mut exchange: Exchange, id: Option<String>) -> Run {
+        let thread = exchange.line.split('/').nth(2).unwrap().to_owned();
+        let body: Value = serde_json::from_str(&exchange.body).unwrap();
+        let id = {
+            let mut books = self.books();
+            books.made += 1;
+            let id = id.unwrap_or_else(|| format!("01a200b7-5ee6-7592-b13b-{:012}", books.made));
+            let run = json!({"run_id": id, "thread_id": thread, "status": "running",
+                "created_at": format!("2026-11-22T10:00:00.{:06}+00:00", books.made),
+                "metadata": body["metadata"], "kwargs": {"resumable": true}});
+            books.threads.entry(thread.clone()).or_default().runs.insert(0, run);
+            id
+        };
+        exchange.begin(&format!("content-location: /threads/{thread}/runs/{id}\r\n")).await;
+        Run { exchange, thread, id, body, books: Arc::clone(&self.books) }
+    }
+
+    /// Begins the stream of a run that is joined.
+    pub(crate) async fn joined(&mut self) -> Run {
+        let mut exchange = self.held("/stream").await;
+        let parts: Vec<_> = exchange.line.split('/').map(str::to_owned).collect();
+        let [_, _, thread, _, id, _] = &*parts else { panic!("{}", exchange.line) };
+        exchange.begin("").await;
+        let books = Arc::clone(&self.books);
+        let (thread, id) = (thread.clone(), id.clone());
+        Run { exchange, thread, id, body: Value::Null, books }
+    }
+
+    /// The requests so far whose line begins so: their bodies.
+    pub(crate) fn asked(&self, line: &str) -> Vec<Value> {
+        let books = self.books();
+        let asked = books.asked.iter().filter(|(asked, _)| asked.starts_with(line));
+        asked.map(|(_, body)| serde_json::from_str(body).unwrap_or_default()).collect()
+    }
+
+    /// The cancels that were asked for: the runs.
+    pub(crate) fn cancelled(&self) -> Vec<String> {
+        let books = self.books();
+        let cancels = books.asked.iter().filter_map(|(line, _)| line.strip_suffix("/cancel"));
+        cancels.map(|line| line.rsplit('/').next().unwrap().to_owned()).collect()
+    }
+
+    /// Waits until the requests so far are such.
+    pub(crate) async fn until(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
+        soon(what, async {
+            while !is_so(self) {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    }
+
+    /// A thread as another process has left it.
+    pub(crate) fn thread(&self, id: &str, metadata: Value, state: Option<Value>) {
+        let thread = Thread { metadata, state, runs: Vec::new() };
+        self.books().threads.insert(id.to_owned(), thread);
+    }
+
+    /// No more connections are taken.
+    pub(crate) async fn gone(&mut self) {
+        self.serving.shutdown().await;
+    }
+}
+
+/// Something that happens in time.
+pub(crate) async fn soon<T>(what: &str, happens: impl Future<Output = T>) -> T {
+    let happens = tokio::time::timeout(PATIENCE, happens).await;
+    happens.unwrap_or_else(|_| panic!("{what} did not happen"))
+}
+
+pub(crate) fn assistant(graph_id: &str) -> Value {
+    json!({"assistant_id": format!("id-of-{graph_id}"), "graph_id": graph_id, "name": graph_id,
+        "metadata": {"created_by": "system"}})
+}
+
+/// A state with these messages, and these questions of one task.
+pub(crate) fn state(run_id: &str, messages: &Value, interrupts: &Value) -> Value {
+    let is_open = interrupts.as_array().is_some_and(|list| !list.is_empty());
+    let task = json!({"id": "t", "name": "ask", "interrupts": interrupts, "result": null});
+    json!({
+        "values": {"messages": messages},
+        "next": if is_open { vec!["ask"] } else { Vec::new() },
+        "tasks": if is_open { vec![task] } else { Vec::new() },
+        "metadata": {"run_id": run_id},
+        "checkpoint": {"checkpoint_id": format!("after-{run_id}")},
+    })
+}
+
+async fn serve(
+    upstream: Upstream,
+    books: Arc<Mutex<Books>>,
+    hold: mpsc::UnboundedSender<Exchange>,
+) {
+    loop {
+        let exchange = upstream.next().await;
+        let answer = books.lock().unwrap().answer(&exchange);
+        match answer {
+            Some((status, body)) => exchange.json_if_there(status, &body).await,
+            None if hold.send(exchange).is_err() => return,
+            None => {}
+        }
+    }
+}
+
+// === impl Books ===
+
+impl Books {
+    /// The answer to a request; `None` if the test gives it.
+    fn answer(&mut self, exchange: &Exchange) -> Option<(u16, String)> {
+        let Exchange { line, head, body, .. } = exchange;
+        self.asked.push((line.clone(), body.clone()));
+        if self.held.iter().any(|held| line.contains(&**held)) {
+            return None;
+        }
+        let is_allowed = |key: &String| head.contains(&format!("x-api-key: {key}\r\n"));
+        if !self.key.as_ref().is_none_or(is_allowed) {
+            return Some((401, r#"{"detail":"Not authenticated"}"#.to_owned()));
+        }
+        let body: Value = serde_json::from_str(body).unwrap_or_default();
+        let (method, path) = line.split_once(' ').unwrap();
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let segments: Vec<_> = path.trim_start_matches('/').split('/').collect();
+        let missing = || Some((404, json!({"detail": "Thread or assistant not found."})));
+        let answer = match (method, &*segments) {
+            ("POST", ["assistants", "search"]) => Some((200, json!(self.assistants))),
+            ("GET", ["assistants", _, "schemas"]) => Some((200, self.schemas.clone())),
+            ("GET", ["assistants", id]) => {
+                let known = self
+                    .assistants
+                    .iter()
+                    .find(|known| known["graph_id"] == **id || known["assistant_id"] == **id);
+                known.map_or_else(missing, |known| Some((200, known.clone())))
+            }
+            ("POST", ["threads"]) => {
+                self.made += 1;
+                let id = format!("0f9cfe5e-7d44-4d4f-8aef-{:012}", self.made);
+                let metadata = body["metadata"].clone();
+                let thread = Thread { metadata, ..Thread::default() };
+                let answer = thread.record(&id);
+                self.threads.insert(id, thread);
+                Some((200, answer))
+            }
+            ("POST", ["threads", "search"]) => Some((200, self.found(&body))),
+            (_, ["threads", id, rest @ ..]) => match (self.threads.get_mut(*id), method, rest) {
+                (None, ..) => missing(),
+                (Some(thread), "GET", []) => Some((200, thread.record(id))),
+                (Some(thread), "PATCH", []) => {
+                    for (name, value) in body["metadata"].as_object().unwrap() {
+                        thread.metadata[name] = value.clone();
+                    }
+                    Some((200, json!({})))
+                }
+                (Some(_), "DELETE", []) => {
+                    self.threads.remove(*id);
+                    Some((204, Value::Null))
+                }
+                (Some(thread), "GET", ["state"]) => {
+                    let none = json!({"values": {}, "next": [], "tasks": [], "metadata": {}});
+                    Some((200, thread.state.clone().unwrap_or(none)))
+                }
+                (Some(_), "POST", ["history"]) => Some((200, json!([]))),
+                (Some(thread), "GET", ["runs"]) => {
+                    let wanted = query.split('&').find_map(|pair| pair.strip_prefix("status="));
+                    let is_wanted =
+                        |run: &&Value| wanted.is_none_or(|wanted| run["status"] == wanted);
+                    Some((200, thread.runs.iter().filter(is_wanted).cloned().collect()))
+                }
+                (Some(thread), "GET", ["runs", run]) => {
+                    let run = thread.runs.iter().find(|known| known["run_id"] == **run);
+                    run.map_or_else(missing, |run| Some((200, run.clone())))
+                }
+                (Some(thread), "POST", ["runs", run, "cancel"]) => {
+                    let mut runs = thread.runs.iter_mut();
+                    match runs.find(|known| known["run_id"] == **run) {
+                        Some(run) => {
+                            run["status"] = json!("interrupted");
+                            Some((202, Value::Null))
+                        }
+                        None => missing(),
+                    }
+                }
+                _ => None,
+            },
+            _ => panic!("an unknown request: {line}"),
+        };
+        answer.map(|(status, body)| {
+            (status, if body.is_null() { String::new() } else { body.to_string() })
+        })
+    }
+
+    fn found(&self, search: &Value) -> Value {
+        let wanted = search["metadata"].as_object().unwrap();
+        let has = |thread: &Thread| {
+            wanted.iter().all(|(name, value)| thread.metadata.get(name) == Some(value))
+        };
+        let number = |name: &str| usize::try_from(search[name].as_u64().unwrap()).unwrap();
+        let found = self.threads.iter().filter(|(_, thread)| has(thread));
+        let page = found.skip(number("offset")).take(number("limit"));
+        page.map(|(id, thread)| thread.record(id)).collect()
+    }
+}
+
+// === impl Thread ===
+
+impl Thread {
+    fn record(&self, id: &str) -> Value {
+        let values = self.state.as_ref().map_or(Value::Null, |state| state["values"].clone());
+        json!({"thread_id": id, "metadata": self.metadata, "status": "idle",
+            "updated_at": "2026-11-22T10:00:00.000000+00:00", "values": values})
+    }
+}
+
+// === impl Run ===
+
+impl Run {
+    /// Sends a token.
+    pub(crate) async fn says(&mut self, message_id: &str, text: &str) {
+        self.exchange.send(token(message_id, text)).await;
+    }
+
+    /// Sends an event.
+    pub(crate) async fn sends(&mut self, event: &str, data: &Value) {
+        self.exchange.send(part(event, data)).await;
+    }
+
+    /// Sends a call of a tool, name and arguments apart.
+    pub(crate) async fn calls(&mut self, message_id: &str, id: &str, name: &str, args: &Value) {
+        let chunk = |id: &Value, name: &Value, args: &str| {
+            let fragment = json!({"index": 0, "id": id, "name": name, "args": args,
+                "type": "tool_call_chunk"});
+            json!([{"type": "AIMessageChunk", "id": message_id, "content": "",
+                "tool_call_chunks": [fragment]}, {}])
+        };
+        self.sends("messages", &chunk(&json!(id), &json!(name), "")).await;
+        self.sends("messages", &chunk(&Value::Null, &Value::Null, &args.to_string())).await;
+    }
+
+    /// Ends with this status, the thread being in this state.
+    pub(crate) async fn ends(self, status: &str, state: Option<Value>) {
+        self.record(status, state);
+        self.exchange.end().await;
+    }
+
+    /// What the record says from now on.
+    pub(crate) fn record(&self, status: &str, state: Option<Value>) {
+        let mut books = self.books.lock().unwrap();
+        let thread = books.threads.get_mut(&self.thread).unwrap();
+        if let Some(run) = thread.runs.iter_mut().find(|run| run["run_id"] == *self.id) {
+            run["status"] = json!(status);
+        }
+        if let Some(state) = state {
+            thread.state = Some(state);
+        }
+    }
+
+    /// Asks questions, and ends.
+    pub(crate) async fn asks(mut self, messages: &Value, interrupts: &Value) {
+        for interrupt in interrupts.as_array().unwrap() {
+            self.sends("updates", &json!({"__interrupt__": [interrupt]})).await;
+        }
+        self.sends("values", &json!({"messages": messages, "__interrupt__": interrupts})).await;
+        let state = state(&self.id, messages, interrupts);
+        self.ends("success", Some(state)).await;
+    }
+
+    /// Ends in order, the conversation being this.
+    pub(crate) async fn ends_with(mut self, messages: &Value) {
+        self.sends("values", &json!({"messages": messages})).await;
+        let state = state(&self.id, messages, &json!([]));
+        self.ends("success", Some(state)).await;
+    }
+
+    /// What the person has said to begin it with.
+    pub(crate) fn said(&self) -> Value {
+        self.body["input"]["messages"][0].clone()
+    }
+}
