@@ -10,8 +10,10 @@ use std::borrow::Cow;
 use std::fs;
 use std::hint::black_box;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use threadway::acp;
 use threadway::agui::{Client, Projector, RunId, Version};
 use threadway::langgraph::Part;
 use threadway::run::{RunEvent, Translator};
@@ -21,6 +23,9 @@ use threadway::sse::{self, Decoder, Frame};
 const ROUND: Duration = Duration::from_millis(200);
 /// Rounds; the best counts, since noise only adds.
 const ROUNDS: usize = 7;
+
+/// As long as a thread's id.
+const SESSION: &str = "01a200b7-5ee5-70e2-95e8-b76fe45c0278";
 
 /// Captures whose parts of one mode are measured.
 const INPUTS: [(&str, &str); 6] = [
@@ -42,8 +47,17 @@ struct Input {
 
 fn main() {
     println!(
-        "{:<38} {:>6} {:>7} {:>8} {:>8} {:>9} {:>8} {:>8} {:>9}",
-        "parts", "count", "bytes", "decode", "parse", "translate", "encode", "chain", "as Value"
+        "{:<38} {:>6} {:>7} {:>8} {:>8} {:>9} {:>8} {:>8} {:>8} {:>9}",
+        "parts",
+        "count",
+        "bytes",
+        "decode",
+        "parse",
+        "translate",
+        "encode",
+        "as ACP",
+        "chain",
+        "as Value"
     );
     for (mode, capture) in INPUTS {
         let input = Input::read(mode, capture);
@@ -52,10 +66,11 @@ fn main() {
         let translate = input.measure_translate();
         let events = input.run_events();
         let encode = input.measure(|_| encode(&events));
+        let acp = input.measure(|_| encode_acp(&events));
         let chain = input.measure(|input| chain(&input.bytes));
         let tree = input.measure(|input| as_values(&input.frames));
         println!(
-            "{:<38} {:>6} {:>7} {:>8.0} {:>8.0} {:>9.0} {:>8.0} {:>8.0} {:>9.0}",
+            "{:<38} {:>6} {:>7} {:>8.0} {:>8.0} {:>9.0} {:>8.0} {:>8.0} {:>8.0} {:>9.0}",
             input.name,
             input.frames.len(),
             input.data_bytes / input.frames.len(),
@@ -63,12 +78,14 @@ fn main() {
             parse,
             translate,
             encode,
+            acp,
             chain,
             tree,
         );
     }
     println!(
-        "\nns per part; `parse` is the JSON parsing of the chain, `as Value` a tree of the same bytes"
+        "\nns per part; `parse` is the JSON parsing of the chain, `as ACP` stands for `encode`, \
+         `as Value` a tree of the same bytes"
     );
 }
 
@@ -181,6 +198,15 @@ fn encode(events: &[RunEvent]) -> Vec<u8> {
         project(&mut projector, event, &mut line, &mut bytes);
     }
     bytes
+}
+
+fn encode_acp(events: &[RunEvent]) -> Vec<u8> {
+    let mut lines = Vec::new();
+    let mut projector = acp::Projector::new(Arc::default(), "/work");
+    for event in events {
+        projector.project(event, &mut |update| acp::notification(SESSION, update, &mut lines));
+    }
+    lines
 }
 
 fn chain(bytes: &[u8]) -> Vec<u8> {

@@ -28,6 +28,7 @@ use threadway::upstream;
 use threadway::watch::{self, Format, Watch};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
@@ -199,8 +200,14 @@ fn acp(args: &cli::Acp, log: Option<&str>) -> Result<(), u8> {
         let outbox = Outbox::new();
         let connection = Connection::new(Arc::clone(&service), outbox.clone());
         let (stdin, stdout) = (tokio::io::stdin(), tokio::io::stdout());
+        // On a worker, where a run is read too: what it brings is told without waking this thread.
+        let mut serving = JoinSet::new();
+        let stop = shutdown.clone();
+        serving.spawn(async move {
+            stdio::serve(&connection, &outbox, stdin, stdout, &stop).await
+        });
         let served = tokio::select! {
-            served = stdio::serve(&connection, &outbox, stdin, stdout, &shutdown) => served,
+            Some(served) = serving.join_next() => served.unwrap_or_else(|e| Err(e.into())),
             () = async { cancel_after(signal, &shutdown).await; std::future::pending().await } => Ok(()),
         };
         // What it could not do by then it will not do: an editor waits for us to be gone.

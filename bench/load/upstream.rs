@@ -54,6 +54,12 @@ struct Server {
     end: Mutex<CancellationToken>,
 }
 
+/// The body of `POST /threads`.
+#[derive(Deserialize)]
+struct NewThread {
+    thread_id: Option<String>,
+}
+
 /// The body of `POST /threads/{id}/runs/stream`.
 #[derive(Deserialize)]
 struct RunRequest {
@@ -130,7 +136,14 @@ impl Server {
             (&Method::POST, ["threads", thread, "runs", "stream"]) => {
                 return self.stream(thread, &body);
             }
-            (&Method::POST, ["threads"]) => (StatusCode::OK, json!({ "status": "idle" })),
+            (&Method::POST, ["threads"]) => {
+                let asked: NewThread = serde_json::from_slice(&body)?;
+                let id = asked.thread_id.unwrap_or_else(|| Uuid::new_v4().to_string());
+                (StatusCode::OK, json!({ "thread_id": id, "status": "idle", "metadata": {} }))
+            }
+            (&Method::PATCH, ["threads", thread]) => {
+                (StatusCode::OK, json!({ "thread_id": thread }))
+            }
             (&Method::GET, ["threads", thread, "runs", run]) => {
                 let run = json!({ "run_id": run, "thread_id": thread, "status": self.status(run) });
                 (StatusCode::OK, run)
