@@ -53,7 +53,8 @@ impl Outbox {
     }
 
     async fn below(&self, limit: usize) {
-        loop {
+        // Every batch of events asks, and mostly there is room.
+        while self.waiting().len() >= limit {
             let mut emptied = std::pin::pin!(self.0.emptied.notified());
             emptied.as_mut().enable();
             if self.waiting().len() < limit {
