@@ -1,10 +1,11 @@
 //! What is chosen for a session, and where it is kept: in its thread's metadata.
 
+use std::sync::Arc;
+
 use agent_client_protocol_schema::v1::{
     SessionConfigOptionValue, SetSessionConfigOptionRequest, SetSessionModeRequest,
 };
 use futures_util::FutureExt;
-use std::sync::Arc;
 
 use super::link::{Answer, Link};
 use super::session::{Desk, Session};
