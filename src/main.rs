@@ -77,7 +77,7 @@ fn serve(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
     let agents = agents(&config.upstreams, config.aliases)?;
     log_to_stderr(config.log);
     runtime()?.block_on(async {
-        let listener = bind(config.listen).await?;
+        let listener = bind("--listen", config.listen).await?;
         let shutdown = CancellationToken::new();
         let address = listener.local_addr().map_err(failed)?;
         let announced = announce(&agents, address);
@@ -114,8 +114,8 @@ fn demo(args: &cli::Demo, log: Option<&str>) -> Result<(), u8> {
     let langgraph = config::address("--langgraph-listen", langgraph).map_err(misused)?;
     log_to_stderr(config::log_filter(log).map_err(misused)?);
     runtime()?.block_on(async {
-        let listener = bind(listen).await?;
-        let scripted = bind(langgraph).await?;
+        let listener = bind("--listen", listen).await?;
+        let scripted = bind("--langgraph-listen", langgraph).await?;
         let url = format!("http://{}", scripted.local_addr().map_err(failed)?);
         let url = url.parse().map_err(failed)?;
         let shutdown = CancellationToken::new();
@@ -297,9 +297,9 @@ fn runtime() -> Result<Runtime, u8> {
     Runtime::new().map_err(failed)
 }
 
-async fn bind(listen: SocketAddr) -> Result<TcpListener, u8> {
+async fn bind(flag: &str, listen: SocketAddr) -> Result<TcpListener, u8> {
     TcpListener::bind(listen).await.map_err(|error| {
-        failed(format!("cannot listen on {listen}: {error}; choose another with --listen"))
+        failed(format!("cannot listen on {listen}: {error}; choose another with {flag}"))
     })
 }
 
