@@ -373,3 +373,140 @@ impl Kept {
         json::raw(serde_json::to_string(&self.always).unwrap_or_else(|_| "[]".to_owned()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::acp::permission::Always;
+    use crate::langgraph::ConfigChoice;
+
+    fn raw(text: &str) -> Json {
+        json::raw(text.to_owned())
+    }
+
+    fn menu() -> Menu {
+        let mode = |id: &str, assistant: Option<&str>, configurable: Option<&str>| Mode {
+            id: id.to_owned(),
+            name: id.to_uppercase(),
+            description: None,
+            assistant: assistant.map(str::to_owned),
+            configurable: configurable.map(raw),
+            permissions: Rules::default(),
+        };
+        let assistant =
+            |id: &str| Assistant { id: id.to_owned(), name: id.to_owned(), description: None };
+        let choice = |value, label: &str| ConfigChoice {
+            value: raw(value),
+            label: label.to_owned(),
+            description: None,
+        };
+        let field = |key: &str, kind, default| ConfigField {
+            key: key.to_owned(),
+            title: key.to_owned(),
+            description: None,
+            kind,
+            default: raw(default),
+        };
+        let models = vec![choice("\"fast\"", "Fast"), choice("2", "Two")];
+        Menu {
+            modes: vec![
+                mode("act", None, None),
+                mode("plan", Some("planner"), Some(r#"{"model":"slow","deep":true}"#)),
+            ],
+            assistants: vec![assistant("agent"), assistant("planner")],
+            fields: vec![
+                field("model", ConfigKind::Choice(models), "\"fast\""),
+                field("verbose", ConfigKind::Switch, "false"),
+            ],
+        }
+    }
+
+    fn chosen() -> Choices {
+        Choices {
+            mode: Some("act".to_owned()),
+            assistant: "agent".to_owned(),
+            fields: IndexMap::new(),
+        }
+    }
+
+    #[test]
+    fn options_come_in_the_order_of_their_weight_each_with_what_is_chosen() {
+        let told = |has_switches| {
+            let options = menu().options(&chosen(), has_switches);
+            let options: Vec<serde_json::Value> = serde_json::from_str(options.get()).unwrap();
+            let member = |option: &serde_json::Value, name: &str| {
+                option.get(name).map_or_else(String::new, ToString::to_string)
+            };
+            let told = options.iter().map(|option| {
+                ["id", "category", "type", "currentValue"]
+                    .map(|name| member(option, name))
+                    .join(" ")
+            });
+            told.collect::<Vec<_>>()
+        };
+        let model = r#""config:model" "model" "select" "fast""#;
+        let first =
+            [r#""mode" "mode" "select" "act""#, r#""assistant" "_assistant" "select" "agent""#];
+        let [mode, assistant] = first;
+        assert_eq!(told(true), [mode, assistant, model, r#""config:verbose"  "boolean" false"#]);
+        assert_eq!(told(false), [mode, assistant, model, r#""config:verbose"  "select" "false""#]);
+        let alone = Menu { assistants: Vec::new(), modes: Vec::new(), ..menu() };
+        assert_eq!(alone.modes(&chosen()), None);
+        let modes = menu().modes(&chosen()).unwrap();
+        assert_eq!(
+            modes.get(),
+            r#"{"currentModeId":"act","availableModes":[{"id":"act","name":"ACT"},{"id":"plan","name":"PLAN"}]}"#
+        );
+    }
+
+    #[test]
+    fn what_is_offered_can_be_chosen_and_nothing_else() {
+        let (menu, mut choices) = (menu(), chosen());
+        for (id, value) in [
+            ("mode", Value::Id("none")),
+            ("mode", Value::Switch(true)),
+            ("assistant", Value::Id("none")),
+            ("config:model", Value::Id("slow")),
+            ("config:model", Value::Switch(true)),
+            ("config:verbose", Value::Id("maybe")),
+            ("config:none", Value::Id("x")),
+            ("none", Value::Id("x")),
+        ] {
+            let error = menu.choose(&mut choices, id, &value).unwrap_err();
+            assert_eq!(error.code, Code::InvalidParams, "{id} {value:?}");
+        }
+        assert_eq!(choices, chosen());
+        for (id, value) in [
+            ("config:model", Value::Id("2")),
+            ("config:verbose", Value::Id("true")),
+            ("config:verbose", Value::Switch(false)),
+            ("mode", Value::Id("plan")),
+        ] {
+            menu.choose(&mut choices, id, &value).unwrap();
+        }
+        // A mode brings its agent along, and what was chosen beats what it sets.
+        assert_eq!(choices.assistant, "planner");
+        let told = choices.configurable(menu.mode(&choices), Some(("mcp", &raw("[]"))));
+        assert_eq!(told.unwrap().get(), r#"{"model":2,"deep":true,"verbose":false,"mcp":[]}"#);
+        assert_eq!(chosen().configurable(menu.mode(&chosen()), None), None);
+    }
+
+    #[test]
+    fn what_is_kept_is_read_again_whatever_else_stands_there() {
+        let mut choices = chosen();
+        choices.fields.insert("model".to_owned(), raw("2"));
+        let always =
+            Remembered { name: "rm".to_owned(), args: "{}".to_owned(), decision: Always::Reject };
+        let kept = Kept {
+            cwd: Some("/w".to_owned()),
+            choices,
+            always: vec![always],
+            title: Some("T".to_owned()),
+        };
+        assert_eq!(Kept::read(&kept.write()), kept);
+        let foreign =
+            raw(r#"{"cwd":1,"acp_mode":[],"acp_config":"x","acp_always":{},"title":null}"#);
+        assert_eq!(Kept::read(&foreign), Kept::default());
+        assert_eq!(Kept::mark(Some("/w")).get(), r#"{"acp_session":true,"cwd":"/w"}"#);
+    }
+}
