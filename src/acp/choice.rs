@@ -452,9 +452,9 @@ mod tests {
         assert_eq!(told(false), [mode, assistant, model, r#""config:verbose"  "select" "false""#]);
         let alone = Menu { assistants: Vec::new(), modes: Vec::new(), ..menu() };
         assert_eq!(alone.modes(&chosen()), None);
-        let modes = menu().modes(&chosen()).unwrap();
+        let state = menu().modes(&chosen()).unwrap();
         assert_eq!(
-            modes.get(),
+            state.get(),
             r#"{"currentModeId":"act","availableModes":[{"id":"act","name":"ACT"},{"id":"plan","name":"PLAN"}]}"#
         );
     }
