@@ -202,7 +202,7 @@ fn encode(events: &[RunEvent]) -> Vec<u8> {
 
 fn encode_acp(events: &[RunEvent]) -> Vec<u8> {
     let mut lines = Vec::new();
-    let mut projector = acp::Projector::new(Arc::default(), "/work");
+    let mut projector = acp::Projector::new(Arc::default(), "/srv");
     for event in events {
         projector.project(event, &mut |update| acp::notification(SESSION, update, &mut lines));
     }

@@ -173,6 +173,9 @@ pub struct Lifecycle<'a> {
     pub tool_call: Option<Cow<'a, str>>,
 }
 
+/// The code of a run that took more supersteps than it may: both servers' exception.
+pub const RECURSION_LIMIT: &str = "GraphRecursionError";
+
 /// Why a run failed, in the server's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunError {

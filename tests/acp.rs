@@ -317,7 +317,7 @@ fn parallel_calls_go_by_their_own_ids_and_a_failure_is_one() {
     let calls = session.calls();
     assert_eq!(calls["a"].get("title"), "Read x");
     assert_eq!(calls["a"].get("kind"), "read");
-    assert_eq!(calls["a"].get("locations"), &json!([{"path": "/work/app/x", "line": 5}]));
+    assert_eq!(calls["a"].get("locations"), &json!([{"path": "/srv/app/x", "line": 5}]));
     assert_eq!(calls["a"].get("rawInput"), &json!({"file_path": "x", "offset": 4}));
     assert_eq!(calls["a"].get("rawOutput"), &json!([1]));
     assert_eq!(
@@ -329,7 +329,7 @@ fn parallel_calls_go_by_their_own_ids_and_a_failure_is_one() {
 #[test]
 fn an_edit_keeps_its_diff_unless_it_failed() {
     let args = json!({"file_path": "/a.rs", "old_string": "x", "new_string": "y"});
-    let diff = json!([{"type": "diff", "path": "/work/app/a.rs", "oldText": "x", "newText": "y"}]);
+    let diff = json!([{"type": "diff", "path": "/srv/app/a.rs", "oldText": "x", "newText": "y"}]);
     let dialect = Arc::new(Dialect { paths: Paths::Virtual, ..Dialect::default() });
     let projector = || Projector::new(Arc::clone(&dialect), acp::CWD);
     let live = |is_error| {

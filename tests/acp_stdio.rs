@@ -1127,7 +1127,7 @@ async fn asked_to_write(
 /// A run that asks to write: the question to the person.
 async fn asks_to_write(server: &mut LangGraph, editor: &mut Editor, call_id: &str) -> Value {
     let mut run = server.run().await;
-    let args = json!({"path": "/work/app/a.txt", "text": "a"});
+    let args = json!({"path": "/srv/app/a.txt", "text": "a"});
     run.calls("m", call_id, "write", &args).await;
     let messages = json!([
         {"type": "human", "id": "h", "content": "write it"},
@@ -1313,7 +1313,7 @@ async fn what_is_answered_for_good_is_remembered_for_this_call() {
         assert_eq!(kept[0]["decision"], always.strip_suffix("_always").unwrap());
         assert_eq!(kept.as_array().unwrap().len(), 1);
         // The same call, its arguments in another order, in the same turn.
-        let same = json!({"text": "a", "path": "/work/app/a.txt"});
+        let same = json!({"text": "a", "path": "/srv/app/a.txt"});
         run.calls("n", "d", "write", &same).await;
         let messages = json!([{"type": "ai", "id": "n", "content": "",
             "tool_calls": [call("d", "write", &same)]}]);
@@ -1322,7 +1322,7 @@ async fn what_is_answered_for_good_is_remembered_for_this_call() {
         let mut run = server.run().await;
         assert_eq!(decisions(&run.body), [json!({"type": decision})]);
         // Another one is.
-        let other = json!({"path": "/work/app/b.txt", "text": "a"});
+        let other = json!({"path": "/srv/app/b.txt", "text": "a"});
         run.calls("o", "e", "write", &other).await;
         let messages = json!([{"type": "ai", "id": "o", "content": "",
             "tool_calls": [call("e", "write", &other)]}]);
@@ -1339,7 +1339,7 @@ async fn what_is_answered_for_good_is_remembered_for_this_call() {
         editor.call("session/resume", resume).await;
         let prompt = editor.prompt(&session, "again").await;
         let mut run = server.run().await;
-        let args = json!({"path": "/work/app/a.txt", "text": "a"});
+        let args = json!({"path": "/srv/app/a.txt", "text": "a"});
         run.calls("p", "f", "write", &args).await;
         let messages = json!([{"type": "ai", "id": "p", "content": "",
             "tool_calls": [call("f", "write", &args)]}]);
@@ -1730,7 +1730,7 @@ async fn a_cancel_stops_a_live_run_that_is_shown() {
 
 /// The conversation, whose last call waits for approval.
 fn waiting() -> (Value, Value) {
-    let args = json!({"path": "/work/app/a.txt", "text": "a"});
+    let args = json!({"path": "/srv/app/a.txt", "text": "a"});
     let mut messages = conversation();
     messages.as_array_mut().unwrap().push(json!({"type": "ai", "id": "a3", "content": "",
         "tool_calls": [call("c2", "write", &args)]}));
@@ -1857,7 +1857,7 @@ async fn a_session_that_is_closed_is_stopped_and_gone() {
 async fn sessions_are_listed_by_pages_and_by_directory() {
     let (server, mut editor) = open().await;
     for at in 0..120 {
-        let cwd = if at % 2 == 0 { CWD } else { "/work/other" };
+        let cwd = if at % 2 == 0 { CWD } else { "/srv/other" };
         let metadata = json!({"acp_session": true, "cwd": cwd, "title": format!("T{at}")});
         server.thread(&format!("11111111-1111-4111-8111-{at:012}"), metadata, None);
     }

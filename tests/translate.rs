@@ -116,7 +116,7 @@ fn a_capture_is_the_turn_of_a_session_to_acp() {
     let capture = Capture::named(CAPTURE);
     let golden = capture::root().join("golden/acp").join(format!("{CAPTURE}.jsonl"));
     let golden = fs::read_to_string(golden).unwrap();
-    for args in [vec!["--thread-id", "T", "--cwd", "/work/app"], vec!["--run-id", "T"]] {
+    for args in [vec!["--thread-id", "T", "--cwd", "/srv/app"], vec!["--run-id", "T"]] {
         let output = translate_to("acp", &args, &capture.bytes);
         assert_eq!(text(&output.stdout), golden);
         assert_eq!(text(&output.stderr), "");

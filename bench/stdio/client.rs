@@ -104,7 +104,7 @@ impl Agent {
         let Asked { sessions, tokens, lost, pause } = asked;
         let mut speaking = HashMap::new();
         for _ in 0..sessions {
-            let new = self.ask("session/new", &json!({ "cwd": "/work", "mcpServers": [] }))?;
+            let new = self.ask("session/new", &json!({ "cwd": "/srv", "mcpServers": [] }))?;
             let id = new.get("sessionId").and_then(Value::as_str).ok_or("no session")?;
             speaking.insert(id.to_owned(), Hearing::default());
         }

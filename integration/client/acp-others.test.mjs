@@ -53,7 +53,7 @@ describe("deepagents-acp", OPTIONS, () => {
         const blocks = {
           image: { type: "image", data: PIXEL, mimeType: "image/png" },
           audio: { type: "audio", data: "UklGRg==", mimeType: "audio/wav" },
-          embeddedContext: { type: "resource", resource: { uri: "file:///work/a.txt", mimeType: "text/plain", text: "what it says" } },
+          embeddedContext: { type: "resource", resource: { uri: "file:///srv/a.txt", mimeType: "text/plain", text: "what it says" } },
         };
         for (const [capability, block] of Object.entries(blocks)) {
           const session = await editor.new();
@@ -70,15 +70,15 @@ describe("deepagents-acp", OPTIONS, () => {
           }
         }
         const session = await editor.new();
-        const link = { type: "resource_link", name: "a.txt", uri: "file:///work/a.txt" };
+        const link = { type: "resource_link", name: "a.txt", uri: "file:///srv/a.txt" };
         assert.deepEqual(await session.prompt([{ type: "text", text: "Look at this" }, link]), { stopReason: "end_turn" });
-        assert.match(JSON.stringify((await messagesOf(session.id))[0].content), /file:\/\/\/work\/a\.txt/);
+        assert.match(JSON.stringify((await messagesOf(session.id))[0].content), /file:\/\/\/srv\/a\.txt/);
       }));
   }
 
   test("has one agent and one cwd for all sessions", () =>
     withEditor(PYTHON, { agent: "editor" }, async (editor) => {
-      const sessions = await Promise.all(["/work/one", "/work/two", "/work/three"].map((cwd) => editor.new({ cwd })));
+      const sessions = await Promise.all(["/srv/one", "/srv/two", "/srv/three"].map((cwd) => editor.new({ cwd })));
       await Promise.all(sessions.map((session) => session.prompt("please edit")));
       for (const session of sessions) {
         const [, , writing] = session.calls.values();
@@ -89,11 +89,11 @@ describe("deepagents-acp", OPTIONS, () => {
 
   test("tells the paths of the graph's own disk as those of the editor's", () =>
     withEditor(PYTHON, { agent: "editor", config: '[acp]\npaths = "virtual"\n' }, async (editor) => {
-      const session = await editor.new({ cwd: "/work/here" });
+      const session = await editor.new({ cwd: "/srv/here" });
       await session.prompt("please edit");
       const [reading, editing] = session.calls.values();
-      assert.deepEqual(reading.locations, [{ path: "/work/here/notes.txt" }]);
-      assert.deepEqual(editing.content.filter(({ type }) => type === "diff").map(({ path }) => path), ["/work/here/notes.txt"]);
+      assert.deepEqual(reading.locations, [{ path: "/srv/here/notes.txt" }]);
+      assert.deepEqual(editing.content.filter(({ type }) => type === "diff").map(({ path }) => path), ["/srv/here/notes.txt"]);
     }));
 
   test("takes MCP servers and uses none", async () => {
@@ -464,11 +464,11 @@ describe("the earlier middleware", OPTIONS, () => {
 
   test("tells addresses and relative paths as places", () =>
     withEditor(PYTHON, { agent: "editor" }, async (editor) => {
-      const session = await editor.new({ cwd: "/work/here" });
+      const session = await editor.new({ cwd: "/srv/here" });
       await session.prompt(calling(["fetch_url", { url: "https://example.com/a" }], ["read_file", { file_path: "src/a.rs" }]));
       const [fetching, reading] = session.calls.values();
       assert.deepEqual(fetching.locations ?? [], []);
-      assert.deepEqual(reading.locations, [{ path: "/work/here/src/a.rs" }]);
+      assert.deepEqual(reading.locations, [{ path: "/srv/here/src/a.rs" }]);
     }));
 
   test("computes message ids and does not send them", () =>

@@ -118,7 +118,7 @@ export class Editor {
     return this.request("initialize", { protocolVersion: 1, clientCapabilities, clientInfo });
   }
 
-  async new({ cwd = "/work/project", ...rest } = {}) {
+  async new({ cwd = "/srv/project", ...rest } = {}) {
     const opened = await this.request("session/new", { cwd, mcpServers: [], ...rest });
     return Object.assign(this.session(opened.sessionId), { cwd, opened });
   }
@@ -131,7 +131,7 @@ export class Editor {
     return this.#again("session/resume", sessionId, options);
   }
 
-  async #again(method, sessionId, { cwd = "/work/project" } = {}) {
+  async #again(method, sessionId, { cwd = "/srv/project" } = {}) {
     const session = this.session(sessionId);
     session.forget();
     session.opened = await this.request(method, { sessionId, cwd, mcpServers: [] });
@@ -378,7 +378,7 @@ export async function withWire(server, options, body) {
 }
 
 /** A cwd that no other test's sessions have. */
-export const ownCwd = () => `/work/${randomUUID()}`;
+export const ownCwd = () => `/srv/${randomUUID()}`;
 
 /** The LangGraph servers that were started. */
 export const SERVERS = [

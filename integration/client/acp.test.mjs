@@ -486,8 +486,8 @@ describe("an editor", { concurrency: SUITES, timeout: 2 * OPTIONS.timeout }, () 
 
       test("cwd is kept, and one that is not absolute is refused", () =>
         withEditor(server, { agent: "text" }, async (editor) => {
-          const session = await editor.new({ cwd: "/work/a" });
-          assert.equal((await read(server, session.id)).thread.metadata.cwd, "/work/a");
+          const session = await editor.new({ cwd: "/srv/a" });
+          assert.equal((await read(server, session.id)).thread.metadata.cwd, "/srv/a");
           await refused(editor.request("session/new", { cwd: "work/a", mcpServers: [] }), -32602);
         }));
 
@@ -680,7 +680,7 @@ describe("an editor", { concurrency: SUITES, timeout: 2 * OPTIONS.timeout }, () 
           assert.ok(performance.now() - closed < LOST_MS);
           assert.ok(error.data.details, JSON.stringify(error.data));
           await refused(session.prompt("more"), -32603);
-          await refused(editor.request("session/new", { cwd: "/work", mcpServers: [] }), -32603);
+          await refused(editor.request("session/new", { cwd: "/srv", mcpServers: [] }), -32603);
           pipes.push(await Pipe.start(server.langgraph, pipes[0].port));
           await new Langgraph(server).settled(session.id);
           assert.deepEqual(await session.prompt({ words: ["Here again."] }), { stopReason: "end_turn" });
@@ -695,16 +695,16 @@ describe("an editor", { concurrency: SUITES, timeout: 2 * OPTIONS.timeout }, () 
   describe("an editor's tools", { ...OPTIONS, skip: !PYTHON }, () => {
     test("files: kinds, places and differences", () =>
       withEditor(PYTHON, { agent: "editor" }, async (editor) => {
-        const session = await editor.new({ cwd: "/work/project" });
+        const session = await editor.new({ cwd: "/srv/project" });
         await turn(PYTHON, session, "please edit");
         const [reading, editing, writing] = session.calls.values();
         const shown = ({ name, kind, locations }) => [name, kind, locations.map(({ path }) => path)];
         assert.deepEqual(shown(reading), ["read_file", "read", ["/notes.txt"]]);
         assert.deepEqual(shown(editing), ["edit_file", "edit", ["/notes.txt"]]);
-        assert.deepEqual(shown(writing), ["write_file", "edit", ["/work/project/docs/new.md"]]);
+        assert.deepEqual(shown(writing), ["write_file", "edit", ["/srv/project/docs/new.md"]]);
         const differences = ({ content }) => content.filter(({ type }) => type === "diff").map(({ path, oldText, newText }) => [path, oldText ?? null, newText]);
         assert.deepEqual(differences(editing), [["/notes.txt", "one\ntwo", "one\n2"]]);
-        assert.deepEqual(differences(writing), [["/work/project/docs/new.md", null, "# New\n"]]);
+        assert.deepEqual(differences(writing), [["/srv/project/docs/new.md", null, "# New\n"]]);
         const live = session.transcript();
         await editor.load(session.id);
         assert.deepEqual(session.transcript().slice(1), live);
@@ -912,7 +912,7 @@ prompt = '{"rounds": [{"calls": [["read_file", {"file_path": "{args}"}]]}]}'
       await withEditor(PYTHON, { agent: "text", upstream, home }, async (editor) => {
         assert.equal(editor.initialized.authMethods.length, 1);
         assert.notEqual(editor.initialized.authMethods[0].type, "terminal", "this client runs no terminals for it");
-        const error = await refused(editor.request("session/new", { cwd: "/work", mcpServers: [] }), -32000);
+        const error = await refused(editor.request("session/new", { cwd: "/srv", mcpServers: [] }), -32000);
         assert.ok(error.message);
         await refused(editor.request("authenticate", { methodId: editor.initialized.authMethods[0].id }), -32000);
         await refused(editor.request("authenticate", { methodId: "nonsense" }), -32602);

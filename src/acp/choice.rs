@@ -327,7 +327,9 @@ impl Kept {
         let members = json::members(metadata).unwrap_or_default();
         let string = |name| members.string(name).map(Into::into);
         let fields = members.get(key::CONFIG).and_then(json::members).unwrap_or_default();
-        let always = members.get(key::ALWAYS);
+        let always = members.get(key::ALWAYS).and_then(json::items).unwrap_or_default();
+        // One that is not understood is no reason to forget the others.
+        let always = always.into_iter().filter_map(|one| serde_json::from_str(one.get()).ok());
         Self {
             cwd: string(key::CWD),
             choices: Choices {
@@ -335,9 +337,7 @@ impl Kept {
                 assistant: string(key::ASSISTANT).unwrap_or_default(),
                 fields: fields.0.iter().map(|(k, v)| (k.0.to_string(), Json::from(*v))).collect(),
             },
-            always: always
-                .and_then(|always| serde_json::from_str(always.get()).ok())
-                .unwrap_or_default(),
+            always: always.collect(),
             title: string(key::TITLE),
         }
     }
@@ -507,6 +507,9 @@ mod tests {
         let foreign =
             raw(r#"{"cwd":1,"acp_mode":[],"acp_config":"x","acp_always":{},"title":null}"#);
         assert_eq!(Kept::read(&foreign), Kept::default());
+        let some =
+            raw(r#"{"acp_always":[1,{"name":"rm","args":"{}","decision":"reject"},{"name":"x"}]}"#);
+        assert_eq!(Kept::read(&some).always, kept.always);
         assert_eq!(Kept::mark(Some("/w")).get(), r#"{"acp_session":true,"cwd":"/w"}"#);
     }
 }

@@ -4,11 +4,8 @@ use serde::Serialize;
 
 use super::rpc::{self, Code, Error};
 use crate::json::Json;
-use crate::langgraph::Finish;
+use crate::langgraph::{Finish, RECURSION_LIMIT};
 use crate::run::Outcome;
-
-/// The exception of a run that took more supersteps than it may.
-const RECURSION_LIMIT: &str = "GraphRecursionError";
 
 /// Why a turn is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -263,7 +263,7 @@ fn one_line(text: &str) -> String {
 mod tests {
     use super::*;
 
-    const CWD: &str = "/work/app";
+    const CWD: &str = "/srv/app";
 
     fn read(paths: Paths, name: &str, args: &str) -> Told {
         let dialect = Dialect { paths, ..Dialect::default() };
@@ -307,15 +307,15 @@ mod tests {
         };
         let host = [
             ("/etc/x", "/etc/x"),
-            ("src/x", "/work/app/src/x"),
-            ("./src/../x", "/work/app/x"),
+            ("src/x", "/srv/app/src/x"),
+            ("./src/../x", "/srv/app/x"),
             ("../../../../x", "/x"),
             ("C:\\x", "C:\\x"),
         ];
         for (path, expected) in host {
             assert_eq!(paths(&told(Paths::Host, "read_file", path)), [(expected, Some(10))]);
         }
-        let own = [("/x", "/work/app/x"), ("/../x", "/work/app/x"), ("/", "/work/app")];
+        let own = [("/x", "/srv/app/x"), ("/../x", "/srv/app/x"), ("/", "/srv/app")];
         for (path, expected) in own {
             assert_eq!(paths(&told(Paths::Virtual, "read_file", path)), [(expected, Some(10))]);
         }
@@ -333,18 +333,18 @@ mod tests {
         };
         assert_eq!(
             of("edit_file", r#"{"file_path":"/a","old_string":"x","new_string":"\u00e9"}"#),
-            r#"[{"type":"diff","path":"/work/app/a","oldText":"x","newText":"\u00e9"}]"#
+            r#"[{"type":"diff","path":"/srv/app/a","oldText":"x","newText":"\u00e9"}]"#
         );
         assert_eq!(
             of("write_file", r#"{"file_path":"/a","content":"x"}"#),
-            r#"[{"type":"diff","path":"/work/app/a","newText":"x"}]"#
+            r#"[{"type":"diff","path":"/srv/app/a","newText":"x"}]"#
         );
         assert_eq!(
             of(
                 "multi_edit",
                 r#"{"path":"a","edits":[{"old_str":"1","new_str":"2"},{"old_str":"3"}]}"#
             ),
-            r#"[{"type":"diff","path":"/work/app/a","oldText":"1","newText":"2"},{"type":"diff","path":"/work/app/a","oldText":"3","newText":""}]"#
+            r#"[{"type":"diff","path":"/srv/app/a","oldText":"1","newText":"2"},{"type":"diff","path":"/srv/app/a","oldText":"3","newText":""}]"#
         );
         assert_eq!(of("read_file", r#"{"file_path":"/a","content":"x"}"#), "[]");
         assert_eq!(of("write_file", r#"{"content":"x"}"#), "[]");

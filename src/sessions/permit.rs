@@ -13,7 +13,7 @@ use crate::acp::rpc::Error;
 use crate::acp::{ContentBlock, ToolCall, Update, Verdict};
 use crate::json::{self, Json, ObjectWriter, Text};
 use crate::langgraph::Start;
-use crate::run::{Action, Ask, Content, Decision, Id, Interrupt, RunEvent};
+use crate::run::{Action, Ask, Decision, Interrupt};
 
 /// What becomes of a run that waits.
 #[derive(Debug)]
@@ -307,7 +307,6 @@ impl Link {
                     Some(decided) => *decided = Some(decision),
                     // A breakpoint: who does not go on has stopped it.
                     None if decision == Decision::Approve => {
-                        self.pass_breakpoint(session, voice, &waiting.question.id);
                         return Ok(Settled::Resume(Start::Continue));
                     }
                     None => return Ok(Settled::Stopped),
@@ -352,17 +351,6 @@ impl Link {
             let update = Update::AgentMessageChunk { content, message_id: Some(&question.id) };
             self.update(&session.id, &update);
         }
-    }
-
-    fn pass_breakpoint(&self, session: &Session, voice: &mut Voice, id: &Id) {
-        let passed = RunEvent::CallResult {
-            message_id: Id::clone(id),
-            call_id: Id::from(format!("{id}:0")),
-            content: Content::Absent,
-            is_error: false,
-            agent: None,
-        };
-        self.emit(session, |emit| voice.projector.project(&passed, emit));
     }
 }
 

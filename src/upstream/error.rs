@@ -69,34 +69,16 @@ impl Error {
 
     /// Whether a run was refused because the thread has another that is not over.
     pub fn is_thread_busy(&self) -> bool {
-        match self {
-            Self::Status { code: 409, .. } => true,
-            // The JavaScript server's way to say the same.
-            Self::Status { code: 422, detail } => detail.contains("already running"),
-            Self::Status { .. }
-            | Self::Unreachable { .. }
-            | Self::Timeout { .. }
-            | Self::NotAnEventStream { .. }
-            | Self::NotUnderstood { .. }
-            | Self::TooLarge { .. }
-            | Self::Interrupted { .. } => false,
-        }
+        // The JavaScript server says 422.
+        matches!(self, Self::Status { code: 409, .. })
+            || matches!(self, Self::Status { code: 422, detail } if detail.contains("already running"))
     }
 
     /// Whether a run was refused because there is no such assistant.
     pub fn is_unknown_assistant(&self) -> bool {
-        match self {
-            // The JavaScript server says 404 of a graph's name too, the Python one 422.
-            Self::Status { code: 404, .. } => true,
-            Self::Status { code: 422, detail } => detail.starts_with("Invalid assistant"),
-            Self::Status { .. }
-            | Self::Unreachable { .. }
-            | Self::Timeout { .. }
-            | Self::NotAnEventStream { .. }
-            | Self::NotUnderstood { .. }
-            | Self::TooLarge { .. }
-            | Self::Interrupted { .. } => false,
-        }
+        // The JavaScript server says 404 of a graph's name too, the Python one 422.
+        matches!(self, Self::Status { code: 404, .. })
+            || matches!(self, Self::Status { code: 422, detail } if detail.starts_with("Invalid assistant"))
     }
 
     /// Whether the server wants a key, or another one.

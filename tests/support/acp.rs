@@ -13,7 +13,7 @@ use threadway::acp::{self, Dialect, Projector};
 use threadway::run::{Role, RunEvent, View};
 
 pub(crate) const SESSION: &str = "T";
-pub(crate) const CWD: &str = "/work/app";
+pub(crate) const CWD: &str = "/srv/app";
 
 /// The schema of each kind of update, and of the rest of what a turn sends.
 #[derive(Debug)]

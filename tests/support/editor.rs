@@ -28,7 +28,7 @@ use super::langgraph::{LangGraph, soon};
 const PIPE_BYTES: usize = 64 * 1024;
 
 /// The directory of every session.
-pub(crate) const CWD: &str = "/work/app";
+pub(crate) const CWD: &str = "/srv/app";
 
 /// The client, and the agent that it has.
 pub(crate) struct Editor {

@@ -26,7 +26,7 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long an agent may take to end when its input has ended.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Of every session; it need not be there.
-const CWD: &str = "/work/project";
+const CWD: &str = "/srv/project";
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
