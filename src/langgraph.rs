@@ -7,6 +7,7 @@
 mod approval;
 mod block;
 mod config;
+mod cursor;
 mod event;
 mod message;
 mod origin;
@@ -23,6 +24,7 @@ use serde_json::value::RawValue;
 pub use approval::{Approval, ApprovalForm, ApprovalRequest, Decision};
 pub use block::{Block, Media, Reasoning, Source};
 pub use config::{ConfigChoice, ConfigField, ConfigKind};
+pub use cursor::{Cursor, NotACursor};
 pub use event::{ModelEvent, ProtocolEvent};
 pub use message::{CallChunk, Finish, Kind, Message, WholeCall};
 pub use origin::{Mutes, Origin};
@@ -30,7 +32,7 @@ pub use record::{
     Assistant, InputKeys, RunRecord, RunStatus, ServerInfo, ServerKind, ThreadRecord, ThreadStatus,
     headline,
 };
-pub use replay::Replay;
+pub use replay::{Novelty, Replay};
 pub use request::{RunRequest, Start};
 pub use thread::ThreadState;
 
@@ -40,8 +42,6 @@ use crate::sse::Frame;
 /// One part of a run's stream.
 #[derive(Debug)]
 pub struct Part<'a> {
-    /// The server's id of this part, to resume after. Absent on a run that is not resumable.
-    pub cursor: Option<&'a str>,
     /// The subgraph that this part comes from: `node:task|node:task`, empty for the root.
     pub namespace: Cow<'a, str>,
     /// What it says.
@@ -201,14 +201,12 @@ impl<'a> Part<'a> {
         } else {
             data
         };
-        let cursor = frame.id.as_deref();
         match envelope(data) {
             Some(envelope) => {
                 let namespace = Cow::Owned(envelope.namespace());
-                let body = envelope.body();
-                Self { cursor, namespace, body }
+                Self { namespace, body: envelope.body() }
             }
-            None => Self { cursor, namespace: Cow::Borrowed(namespace), body: body(mode, data) },
+            None => Self { namespace: Cow::Borrowed(namespace), body: body(mode, data) },
         }
     }
 }
@@ -418,6 +416,17 @@ impl RunError {
         let code = field("error").or_else(|| field("name")).unwrap_or_else(|| "Error".to_owned());
         let message = field("message").unwrap_or_else(|| code.clone());
         Self { code, message }
+    }
+
+    /// Whether a stream says so that there is no such run: both servers answer 200 to a join of one.
+    pub fn is_missing_run(&self) -> bool {
+        match &*self.code {
+            "HTTPException" => {
+                matches!(&*self.message, "404: Run not found" | "404: Thread not found")
+            }
+            "Error" => self.message == "Run not found",
+            _ => false,
+        }
     }
 
     /// What is said of a failure that no server tells more of.

@@ -402,7 +402,7 @@ fn translate_to_agui(args: &cli::Translate) -> Result<(), u8> {
     let thread_id = args.thread_id.as_deref().unwrap_or(&client.thread_id);
     let feed = Feed::new(thread_id, None, args.run_id.as_deref());
     let mut encoder = Encoder::new(wire, Projector::new(client.clone(), held));
-    translate_stdin(feed, |events, out| encoder.encode(events, out))
+    translate_stdin(feed, |events, out| encoder.encode_bare(events, out))
 }
 
 /// The recording is the turn of a session: its updates, then the response to its prompt.

@@ -11,10 +11,12 @@
 //! told the view too, never the history.
 
 mod attach;
+mod batch;
 mod books;
 mod capture;
 mod driver;
 mod ending;
+mod event_id;
 mod feed;
 mod follow;
 mod fork;
@@ -30,20 +32,29 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use attach::{AtShutdown, FollowError, ThreadReader};
+pub use batch::{Batch, Events};
 pub use capture::{Fault, translate};
+pub use driver::{LINGER, UPSTREAM_PATIENCE};
+pub use event_id::{EventId, Mark, NotAnEventId};
 pub use feed::Feed;
 pub use fork::{ForkError, fork_point};
 pub use reader::{INTERNAL_ERROR, READER_TOO_SLOW, RunReader};
 
-use crate::langgraph::RunRecord;
+use crate::langgraph::{RunRecord, ServerKind};
 use crate::upstream::{Client, Error, RunFilter, RunStream};
 use books::{Run, Standing};
 use driver::{Driver, Source};
 use follow::Following;
 use reader::Told;
 
-/// The code of a run that we lost sight of.
+/// The code of a run whose stream or record cannot be understood.
 pub const UPSTREAM_LOST: &str = "upstream_lost";
+
+/// The code of a run that was out of sight for too long.
+pub const UPSTREAM_UNAVAILABLE: &str = "upstream_unavailable";
+
+/// The code of a run that the server has no more, as little as its thread.
+pub const RUN_GONE: &str = "run_gone";
 
 /// The code of a stream that ends because the gateway does.
 pub const GATEWAY_SHUTDOWN: &str = "gateway_shutdown";
@@ -115,6 +126,7 @@ impl Runs {
     pub fn start(
         &self,
         upstream: Client,
+        server: Option<ServerKind>,
         thread_id: &str,
         name: &str,
         stream: RunStream,
@@ -130,7 +142,7 @@ impl Runs {
             }
         };
         let reader = RunReader::of_owner(Arc::clone(&run), owner);
-        let driver = Driver::new(upstream, run, bell, Arc::clone(&self.0)).owned(left);
+        let driver = Driver::new(upstream, server, run, bell, Arc::clone(&self.0)).owned(left);
         self.0.tasks.spawn(driver.drive(Source::Started(body)));
         reader
     }
@@ -205,12 +217,21 @@ impl Shared {
         (Arc::new(run), bell)
     }
 
+    /// A run of a thread that is being read here.
+    fn read_here(&self, thread_id: &str, run_id: &str) -> Option<Arc<Run>> {
+        // Under the lock no driver decides that nobody reads its run.
+        let live = self.live.lock();
+        let run = live.get(run_id).filter(|run| run.is_driven() && run.thread_id == thread_id)?;
+        Some(Arc::clone(run))
+    }
+
     /// A run of others as it is being read, by a new task if nobody reads it yet: "one upstream
     /// join per run and replica, however many watch". With it comes a receiver of its bell, for the
     /// task to know that it is wanted.
     fn watch(
         self: &Arc<Self>,
         upstream: &Client,
+        server: Option<ServerKind>,
         thread_id: &str,
         record: RunRecord,
         source: fn(RunRecord) -> Source,
@@ -225,7 +246,7 @@ impl Shared {
         drop(live);
         let listener = bell.subscribe();
         let shared = Arc::clone(self);
-        let driver = Driver::new(upstream.clone(), Arc::clone(&run), bell, shared);
+        let driver = Driver::new(upstream.clone(), server, Arc::clone(&run), bell, shared);
         self.tasks.spawn(driver.drive(source(record)));
         (run, listener)
     }

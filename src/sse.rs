@@ -6,6 +6,8 @@
 //! and a block without data is kept, as LangGraph's own client keeps it.
 
 use std::borrow::Cow;
+use std::fmt::Display;
+use std::io::Write as _;
 use std::time::Duration;
 
 use memchr::memchr2;
@@ -38,7 +40,24 @@ pub fn encode(out: &mut Vec<u8>, id: Option<&str>, data: &[u8]) {
     {
         write_line(out, b"id: ", id.as_bytes());
     }
+    encode_data(out, data);
+    end_event(out);
+}
+
+/// Appends the data of an event that is then to be ended. An id may stand between.
+pub fn encode_data(out: &mut Vec<u8>, data: &[u8]) {
     write_lines(out, b"data: ", data);
+}
+
+/// Appends the id of an event that has its data. An empty one takes the last one back: a reader
+/// that reconnects then names none.
+pub fn encode_id(out: &mut Vec<u8>, id: impl Display) {
+    // A vector takes all that is written to it.
+    let _ = writeln!(out, "id: {id}");
+}
+
+/// Ends an event.
+pub fn end_event(out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 

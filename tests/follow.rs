@@ -590,11 +590,11 @@ async fn one_who_is_many_runs_behind_misses_some_and_comes_to_the_same() {
         get.json(200, &state.to_string()).await;
     };
     let mut quick = {
-        let (reader, ()) = tokio::join!(runs.follow(&client, None, THREAD), look(1));
+        let (reader, ()) = tokio::join!(runs.follow(&client, None, THREAD, None), look(1));
         reader.unwrap()
     };
     let mut slow = {
-        let (reader, ()) = tokio::join!(runs.follow(&client, None, THREAD), look(1));
+        let (reader, ()) = tokio::join!(runs.follow(&client, None, THREAD, None), look(1));
         reader.unwrap()
     };
     let last = |events: &[RunEvent]| matches!(events.last(), Some(RunEvent::Ended { .. }));

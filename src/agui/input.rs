@@ -3,6 +3,8 @@
 //! "Strip unknown, reject malformed known": null counts as absent, unknown members, roles and
 //! parts are passed over, and what is there must have its form.
 
+use std::borrow::Cow;
+
 use serde_json::value::RawValue;
 
 use super::message;
@@ -134,6 +136,12 @@ impl Input {
             parent_run_id: self.parent_run_id.clone(),
             version: self.version,
         }
+    }
+
+    /// The id of the last event that the client has, where it cannot send that as a header:
+    /// `forwardedProps.lastEventId`.
+    pub fn last_event_id(&self) -> Option<Cow<'_, str>> {
+        json::members(self.forwarded_props.as_deref()?)?.string("lastEventId")
     }
 
     /// The conversation that the client holds.

@@ -1,4 +1,5 @@
-//! Which frames of a joined stream repeat what the replay has brought already, and where it ends.
+//! Which frames of a joined stream repeat what was seen already, on this connection or on one
+//! before it; and behind which id the next connection is to begin.
 //!
 //! Asked to replay, the Python server sends what it has stored, then one block of repeats, since it
 //! listens before it reads its store, then what is new (langgraph-api 0.16.7). Ids are times in
@@ -6,198 +7,449 @@
 //! of those equal to it, once the order has stepped back, as many byte-equal parts as were already
 //! seen". First occurrences are always in order. The JavaScript server repeats nothing, and counts.
 //!
-//! What was published after the join, or in the second of it, is not history any more; and only
-//! that can be repeated.
+//! ```text
+//!   a connection:   what was seen before | what is new in the store | repeats | what is live
+//!                                        ^ the seam
+//! ```
+//! A connection after the first begins below the last id that was seen, so that the frames under
+//! that id come again: that they do shows that nothing is missing, and that they are the same shows
+//! that it is still the same attempt.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
-
-use crate::sse::Frame;
+use super::Cursor;
 
 /// Ids above this are times: the year 2001, in milliseconds.
 const FIRST_TIME: u64 = 1_000_000_000_000;
 
+/// For how long after the server's answer the block of repeats may still come. It was published
+/// while the server read its store, which takes it milliseconds; a busy one needs a second.
+const BLOCK_WINDOW_MS: u64 = 5_000;
+
+/// How often the store is asked whether a frame is a repeat. Some streams have equal frames within
+/// a millisecond all the time: then it is better to lose one, which the next committed state
+/// brings back, than to join for ever.
+const MAX_DOUBTS: u32 = 8;
+
 /// Tells the repeats from what is new.
 #[derive(Debug)]
 pub struct Replay {
+    /// What earlier connections have brought.
+    known: Known,
+    /// What this one has.
+    here: Seen,
     /// When the stream was joined, in milliseconds of the server's clock, to the second.
     joined_at: Option<u64>,
-    highest: Option<Cursor>,
-    /// The frames that have the highest id.
-    at_highest: Vec<u64>,
     block: Block,
+    doubts: u32,
+}
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Novelty {
+    /// It comes for the first time.
+    New,
+    /// It came before.
+    Repeat,
+    /// It may be either: only the store can tell, on a new connection.
+    Doubtful,
+    /// It comes for the first time, and what came right before it, on an earlier connection,
+    /// should have come again and did not: something may be missing between them.
+    BehindAGap,
+    /// It has the id of something else: the run has begun again, and so has the count.
+    OfAnotherAttempt,
+}
+
+/// The end of what was seen.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    /// The highest id.
+    highest: Option<Cursor>,
+    /// The digests of the frames that have it, in order.
+    frames: Vec<u32>,
+    /// The highest id but that one: "ask for the greatest id below the last one received".
+    below: Option<Cursor>,
+}
+
+/// What earlier connections have brought, as it is met again on this one.
+#[derive(Clone, Debug)]
+enum Known {
+    /// Nothing, or all of it was met.
+    Settled {
+        /// The highest id that came before this connection: under it nothing is a repeat any more,
+        /// but for the frames that were met.
+        highest: Option<Cursor>,
+    },
+    /// Of these frames so many were met.
+    Awaited { seen: Seen, met: usize },
+    /// Frames without ids, which nobody can ask for.
+    Uncounted,
 }
 
 /// Where the stream stands to the block of repeats, of which there is one at most.
 #[derive(Debug)]
 enum Block {
+    /// None comes: this is the response that started the run.
+    Never,
     /// It may come.
     Before {
         /// Whether a single frame was taken for it.
         is_guessed: bool,
     },
     /// It is there. Of the frames with the highest id these are still to come again.
-    Inside(Vec<u64>),
+    Inside(Vec<u32>),
     /// It was there.
     Behind,
 }
 
-/// `<milliseconds>-<count>`, or a plain count.
-type Cursor = (u64, u64);
-
 // === impl Replay ===
 
 impl Replay {
-    /// For a stream that was joined then, by the clock of the server that answered.
-    pub fn new(joined_at: Option<u64>) -> Self {
+    /// For the response that started the run.
+    pub fn started() -> Self {
         Self {
-            joined_at,
-            highest: None,
-            at_highest: Vec::new(),
-            block: Block::Before { is_guessed: false },
+            known: Known::Settled { highest: None },
+            here: Seen::default(),
+            joined_at: None,
+            block: Block::Never,
+            doubts: 0,
         }
     }
 
-    /// Takes the next frame in; whether it comes for the first time. A frame without an id that can
-    /// be ordered does.
+    /// For a stream that is joined from its beginning.
+    pub fn joined() -> Self {
+        Self { block: Block::Before { is_guessed: false }, ..Self::started() }
+    }
+
+    /// The connection answered then, by the server's clock.
+    pub fn answered_at(&mut self, time: Option<u64>) {
+        self.joined_at = time;
+    }
+
+    /// Begins a new connection; behind which id it is to be asked for, if not from the beginning.
     ///
-    /// A block that is a single frame makes no step back, and looks like two equal frames of one
-    /// millisecond: "in doubt lose rather than double", once, and only around the join.
-    pub fn is_new(&mut self, frame: &Frame<'_>) -> bool {
-        let Some(cursor) = frame.id.as_deref().and_then(cursor) else { return true };
-        if self.highest > Some(cursor) {
-            if matches!(self.block, Block::Before { .. }) {
-                self.block = Block::Inside(self.at_highest.clone());
-            }
-            return false;
+    /// `has_parts` tells whether anything has come so far.
+    pub fn rejoin(&mut self, has_parts: bool) -> Option<Cursor> {
+        let here = std::mem::take(&mut self.here);
+        if let Known::Settled { .. } = self.known {
+            self.known = match here.highest {
+                Some(_) => Known::Awaited { seen: here, met: 0 },
+                None if has_parts => Known::Uncounted,
+                None => Known::Settled { highest: None },
+            };
         }
-        let digest = digest(frame);
-        if self.highest < Some(cursor) {
-            self.highest = Some(cursor);
-            self.at_highest.clear();
-            if matches!(self.block, Block::Inside(_)) {
+        if let Known::Awaited { seen, met } = &mut self.known {
+            *met = 0;
+            self.here.below = seen.below;
+        }
+        self.block = Block::Before { is_guessed: false };
+        self.joined_at = None;
+        self.here.below
+    }
+
+    /// Forgets all ids: the server has begun to count anew.
+    pub fn forget(&mut self) {
+        *self = Self { doubts: self.doubts, ..Self::joined() };
+    }
+
+    /// Takes the next frame in, of which this is the digest.
+    pub fn take(&mut self, cursor: Option<Cursor>, digest: u32) -> Novelty {
+        let novelty = match cursor {
+            Some(cursor) => self.take_numbered(cursor, digest),
+            None => Novelty::New,
+        };
+        if novelty == Novelty::New && !self.is_settled() {
+            self.settle();
+            return Novelty::BehindAGap;
+        }
+        novelty
+    }
+
+    fn take_numbered(&mut self, cursor: Cursor, digest: u32) -> Novelty {
+        match self.take_here(cursor, digest) {
+            Novelty::New => {}
+            other => return other,
+        }
+        let Known::Awaited { seen, met } = &mut self.known else { return Novelty::New };
+        if seen.highest > Some(cursor) {
+            return Novelty::Repeat;
+        }
+        if seen.highest < Some(cursor) {
+            return Novelty::New;
+        }
+        if seen.frames.get(*met) != Some(&digest) {
+            return Novelty::OfAnotherAttempt;
+        }
+        *met += 1;
+        if *met == seen.frames.len() {
+            self.settle();
+        }
+        Novelty::Repeat
+    }
+
+    /// What the frame is on this connection alone.
+    fn take_here(&mut self, cursor: Cursor, digest: u32) -> Novelty {
+        if self.here.highest > Some(cursor) {
+            match self.block {
+                // The server's clock was set back.
+                Block::Never => return Novelty::New,
+                Block::Before { .. } => self.block = Block::Inside(self.here.frames.clone()),
+                Block::Inside(_) | Block::Behind => {}
+            }
+            return Novelty::Repeat;
+        }
+        if self.here.highest < Some(cursor) {
+            self.here.begin(cursor);
+            if let Block::Inside(_) = self.block {
                 self.block = Block::Behind;
             }
         }
-        let is_pair = self.at_highest.last() == Some(&digest);
-        let is_history = self.joined_at.is_some_and(|joined_at| cursor.0 < joined_at);
+        let is_pair = self.here.frames.contains(&digest);
+        let may_be_repeated = self.may_be_repeated(cursor);
         match &mut self.block {
             Block::Inside(awaited) => {
                 if let Some(at) = awaited.iter().position(|other| *other == digest) {
                     awaited.swap_remove(at);
-                    return false;
+                    return Novelty::Repeat;
                 }
             }
-            Block::Before { is_guessed } if is_pair && !is_history && !*is_guessed => {
+            // A block whose frames all have the highest id makes no step back, and looks like
+            // equal frames of one millisecond.
+            Block::Before { is_guessed } if is_pair && may_be_repeated && !*is_guessed => {
+                if self.doubts < MAX_DOUBTS {
+                    self.doubts += 1;
+                    return Novelty::Doubtful;
+                }
                 *is_guessed = true;
-                self.at_highest.push(digest);
-                return false;
+                return Novelty::Repeat;
             }
-            Block::Before { .. } | Block::Behind => {}
+            Block::Never | Block::Before { .. } | Block::Behind => {}
         }
-        self.at_highest.push(digest);
-        true
+        self.here.frames.push(digest);
+        Novelty::New
+    }
+
+    /// Whether a frame with this id may be in the block: it was published around the join. What
+    /// an earlier connection has brought was published before.
+    fn may_be_repeated(&self, cursor: Cursor) -> bool {
+        let before = match &self.known {
+            Known::Settled { highest } => *highest,
+            Known::Awaited { seen, .. } => seen.highest,
+            Known::Uncounted => None,
+        };
+        let is_around = |at: u64| (at..at + BLOCK_WINDOW_MS).contains(&cursor.number());
+        before < Some(cursor) && self.joined_at.is_none_or(is_around)
+    }
+
+    /// Whether nothing is missing between this connection and the ones before it.
+    pub fn is_settled(&self) -> bool {
+        matches!(self.known, Known::Settled { .. })
+    }
+
+    fn settle(&mut self) {
+        let highest = match &self.known {
+            Known::Awaited { seen, .. } => seen.highest,
+            Known::Settled { .. } | Known::Uncounted => return self.known = Known::nothing(),
+        };
+        self.known = Known::Settled { highest };
     }
 
     /// Whether the history is over: what comes now came after the join. Not known of a server that
     /// counts, or whose clock is not.
     pub fn is_over(&self) -> Option<bool> {
-        let (time, _) = self.highest?;
+        let time = self.here.highest?.number();
         let joined_at = self.joined_at.filter(|_| time > FIRST_TIME)?;
         Some(time >= joined_at || !matches!(self.block, Block::Before { .. }))
     }
 }
 
-fn cursor(id: &str) -> Option<Cursor> {
-    let (time, count) = id.split_once('-').unwrap_or((id, "0"));
-    Some((time.parse().ok()?, count.parse().ok()?))
+// === impl Known ===
+
+impl Known {
+    fn nothing() -> Self {
+        Self::Settled { highest: None }
+    }
 }
 
-fn digest(frame: &Frame<'_>) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (&frame.event, &frame.data).hash(&mut hasher);
-    hasher.finish()
+// === impl Seen ===
+
+impl Seen {
+    /// A higher id comes.
+    fn begin(&mut self, cursor: Cursor) {
+        if let Some(highest) = self.highest {
+            self.below = Some(highest);
+        }
+        self.highest = Some(cursor);
+        self.frames.clear();
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn is_new(replay: &mut Replay, (id, data): (&str, &str)) -> bool {
-        replay.is_new(&Frame {
-            event: Some("custom".into()),
-            id: Some(id.into()),
-            data: Some(data.into()),
-            retry: None,
-        })
+    fn take(replay: &mut Replay, (id, digest): (&str, u32)) -> char {
+        match replay.take(id.parse().ok(), digest) {
+            Novelty::New => 'n',
+            Novelty::Repeat => 'r',
+            Novelty::Doubtful => '?',
+            Novelty::BehindAGap => 'g',
+            Novelty::OfAnotherAttempt => 'x',
+        }
     }
 
-    /// Which of these frames are new, each an id and its data: `n`, or `r` for a repeat.
-    fn novelties(joined_at: Option<u64>, frames: &[(&str, &str)]) -> String {
-        let mut replay = Replay::new(joined_at);
-        frames.iter().map(|frame| if is_new(&mut replay, *frame) { 'n' } else { 'r' }).collect()
+    fn take_all(replay: &mut Replay, frames: &[(&str, u32)]) -> String {
+        frames.iter().map(|frame| take(replay, *frame)).collect()
+    }
+
+    /// What these frames of the first connection are, each an id and a digest.
+    fn novelties(joined_at: Option<u64>, frames: &[(&str, u32)]) -> String {
+        let mut replay = Replay::joined();
+        replay.answered_at(joined_at);
+        take_all(&mut replay, frames)
     }
 
     #[test]
     fn the_block_of_repeats_begins_where_the_ids_step_back() {
         let frames = [
-            ("7-0", "a"),
-            ("8-0", "b"),
-            ("8-0", "c"),
-            ("9-0", "d"),
-            ("9-0", "e"),
+            ("7-0", 1),
+            ("8-0", 2),
+            ("8-0", 3),
+            ("9-0", 4),
+            ("9-0", 5),
             // The block: it steps back, and comes up to the highest again.
-            ("8-0", "c"),
-            ("9-0", "d"),
-            ("9-0", "e"),
+            ("8-0", 3),
+            ("9-0", 4),
+            ("9-0", 5),
             // A third of the same millisecond, then what is new.
-            ("9-0", "d"),
-            ("10-0", "f"),
+            ("9-0", 4),
+            ("10-0", 6),
         ];
         assert_eq!(novelties(Some(8), &frames), "nnnnnrrrnn");
         assert_eq!(novelties(None, &frames), "nnnnnrrrnn");
     }
 
     #[test]
-    fn a_block_of_one_frame_is_dropped_once_and_only_around_the_join() {
-        let frames = [("7-0", "a"), ("7-0", "a"), ("9-0", "b"), ("9-0", "b"), ("9-0", "b")];
-        assert_eq!(novelties(Some(8), &frames), "nnnrn");
-        assert_eq!(novelties(None, &frames), "nrnnn");
-        let behind =
-            [("7-0", "a"), ("9-0", "b"), ("7-0", "a"), ("9-0", "b"), ("10-0", "c"), ("10-0", "c")];
-        assert_eq!(novelties(Some(8), &behind), "nnrrnn");
-        assert_eq!(novelties(Some(8), &[("9-0", "a"), ("9-0", "b"), ("9-0", "a")]), "nnn");
+    fn an_equal_frame_of_one_millisecond_is_doubtful_around_the_join() {
+        let pair = [("7-0", 1), ("9-0", 2), ("9-0", 2)];
+        assert_eq!(novelties(Some(8), &pair), "nn?");
+        assert_eq!(novelties(Some(10), &pair), "nnn", "it is history");
+        let late = [("7-0", 1), ("6000-0", 2), ("6000-0", 2)];
+        assert_eq!(novelties(Some(8), &late), "nnn", "the block would have come by then");
+        // The block may repeat more than one frame without a step back.
+        assert_eq!(novelties(Some(8), &[("9-0", 1), ("9-0", 2), ("9-0", 1)]), "nn?");
+        let behind = [("7-0", 1), ("9-0", 2), ("7-0", 1), ("9-0", 2), ("10-0", 3), ("10-0", 3)];
+        assert_eq!(novelties(Some(8), &behind), "nnrrnn", "the block was there");
+        assert_eq!(take_all(&mut Replay::started(), &pair), "nnn", "who starts a run gets it once");
     }
 
     #[test]
-    fn a_pair_that_was_taken_for_the_block_does_not_hide_the_block() {
-        let frames = [("8-0", "v"), ("9-0", "x"), ("9-0", "x"), ("9-0", "y")];
-        let block = [("8-0", "v"), ("9-0", "x"), ("9-0", "x"), ("9-0", "y"), ("10-0", "z")];
-        assert_eq!(novelties(Some(8), &[&frames[..], &block[..]].concat()), "nnrnrrrrn");
+    fn the_store_tells_whether_an_equal_frame_is_a_repeat() {
+        for (again, told) in [
+            // It was a pair.
+            ([("9-0", 2), ("9-0", 2), ("10-0", 2)], "rnn"),
+            // It was a repeat.
+            ([("9-0", 2), ("10-0", 3), ("10-0", 4)], "rnn"),
+        ] {
+            let mut replay = Replay::joined();
+            replay.answered_at(Some(8));
+            assert_eq!(take_all(&mut replay, &[("7-0", 1), ("9-0", 2), ("9-0", 2)]), "nn?");
+            assert_eq!(replay.rejoin(true).unwrap().to_string(), "7-0");
+            replay.answered_at(Some(9));
+            assert_eq!(take_all(&mut replay, &again), told);
+        }
+    }
+
+    #[test]
+    fn a_doubt_that_never_ends_is_settled_by_a_guess() {
+        let mut replay = Replay::joined();
+        for n in 0..MAX_DOUBTS {
+            let id = format!("{}-0", 10 + n);
+            assert_eq!(take(&mut replay, (&id, 1)), 'n');
+            assert_eq!(take(&mut replay, (&id, 1)), '?');
+            replay.rejoin(true);
+            assert_eq!(take(&mut replay, (&id, 1)), 'r');
+        }
+        assert_eq!(take_all(&mut replay, &[("99-0", 1), ("99-0", 1), ("99-0", 1)]), "nrn");
+    }
+
+    #[test]
+    fn a_new_connection_begins_with_what_was_seen_last() {
+        let mut replay = Replay::started();
+        assert_eq!(take_all(&mut replay, &[("7-0", 1), ("9-0", 2), ("9-0", 3)]), "nnn");
+        assert_eq!(replay.rejoin(true).unwrap().to_string(), "7-0");
+        assert!(!replay.is_settled());
+        assert_eq!(take(&mut replay, ("9-0", 2)), 'r');
+        // Lost again before the seam: nothing is forgotten.
+        assert_eq!(replay.rejoin(true).unwrap().to_string(), "7-0");
+        assert_eq!(take_all(&mut replay, &[("9-0", 2), ("9-0", 3)]), "rr");
+        assert!(replay.is_settled());
+        // What is new, the block of repeats, and what is live.
+        let more = [("9-0", 4), ("11-0", 5), ("9-0", 4), ("11-0", 5), ("12-0", 6)];
+        assert_eq!(take_all(&mut replay, &more), "nnrrn");
+        assert_eq!(replay.rejoin(true).unwrap().to_string(), "11-0");
+    }
+
+    #[test]
+    fn with_one_id_only_the_new_connection_begins_at_the_beginning() {
+        let mut replay = Replay::started();
+        assert_eq!(take(&mut replay, ("7-0", 1)), 'n');
+        assert_eq!(replay.rejoin(true), None);
+        assert_eq!(take_all(&mut replay, &[("7-0", 1), ("8-0", 2)]), "rn");
+        let mut replay = Replay::joined();
+        assert_eq!(replay.rejoin(false), None);
+        assert_eq!(take_all(&mut replay, &[("7-0", 1), ("8-0", 2)]), "nn");
+    }
+
+    #[test]
+    fn what_does_not_come_again_may_be_missing() {
+        let mut replay = Replay::started();
+        take_all(&mut replay, &[("7-0", 1), ("9-0", 2), ("9-0", 3)]);
+        replay.rejoin(true);
+        assert_eq!(take_all(&mut replay, &[("9-0", 2), ("11-0", 5), ("12-0", 6)]), "rgn");
+        // Frames without ids cannot be asked for again.
+        let mut replay = Replay::started();
+        assert_eq!(take_all(&mut replay, &[("", 1), ("", 1)]), "nn");
+        assert_eq!(replay.rejoin(true), None);
+        assert_eq!(take_all(&mut replay, &[("", 1), ("", 1)]), "gn");
+    }
+
+    #[test]
+    fn an_id_that_is_used_for_something_else_is_of_another_attempt() {
+        let mut replay = Replay::started();
+        take_all(&mut replay, &[("7", 1), ("8", 2), ("9", 3)]);
+        assert_eq!(replay.rejoin(true).unwrap().to_string(), "8");
+        assert_eq!(take(&mut replay, ("9", 4)), 'x');
+        replay.forget();
+        assert_eq!(replay.rejoin(true), None);
+        // The first of it says itself that it begins anew.
+        assert_eq!(take_all(&mut replay, &[("0", 1), ("1", 2)]), "gn");
     }
 
     #[test]
     fn the_ids_of_the_javascript_server_are_counted() {
-        let mut replay = Replay::new(Some(1_795_338_987_000));
-        for frame in [("9", "a"), ("10", "a"), ("11", "a"), ("x", "a"), ("x", "a"), ("", "a")] {
-            assert!(is_new(&mut replay, frame), "{frame:?}");
+        let mut replay = Replay::joined();
+        replay.answered_at(Some(1_795_338_987_000));
+        for frame in [("9", 1), ("10", 1), ("11", 1), ("x", 1), ("x", 1), ("", 1)] {
+            assert_eq!(take(&mut replay, frame), 'n', "{frame:?}");
         }
         assert_eq!(replay.is_over(), None);
     }
 
     #[test]
     fn the_history_is_over_with_what_came_after_the_join() {
-        let mut replay = Replay::new(Some(1_795_338_987_000));
+        let mut replay = Replay::joined();
+        replay.answered_at(Some(1_795_338_987_000));
         assert_eq!(replay.is_over(), None);
         for (id, is_over) in [("1795338980000-0", false), ("1795338987149-0", true)] {
-            is_new(&mut replay, (id, "a"));
+            take(&mut replay, (id, 1));
             assert_eq!(replay.is_over(), Some(is_over), "{id}");
         }
         // Or with the block of repeats, where the clocks differ.
-        let mut replay = Replay::new(Some(1_795_338_999_000));
+        let mut replay = Replay::joined();
+        replay.answered_at(Some(1_795_338_999_000));
         for (id, is_over) in
             [("1795338980000-0", false), ("1795338981000-0", false), ("1795338980000-0", true)]
         {
-            is_new(&mut replay, (id, "a"));
+            take(&mut replay, (id, 1));
             assert_eq!(replay.is_over(), Some(is_over), "{id}");
         }
     }

@@ -41,6 +41,8 @@ pub struct Translator {
     run_id: Option<Id>,
     name: Id,
     phase: Phase,
+    /// How often the run has begun, as far as the stream tells.
+    attempt: u32,
     beginning: Beginning,
     out: Brackets,
     speeches: HashMap<Id, Speech>,
@@ -141,6 +143,7 @@ impl Translator {
             run_id: run_id.map(Id::from),
             name: Id::from(name),
             phase: Phase::New,
+            attempt: 1,
             beginning: Beginning::Heard,
             out: Brackets::default(),
             speeches: HashMap::new(),
@@ -163,6 +166,12 @@ impl Translator {
     /// What a client holds that has applied all events so far.
     pub fn view(&self) -> &View {
         self.out.view()
+    }
+
+    /// How often the run has begun, as far as the stream tells: the server starts it again after a
+    /// crash of its own.
+    pub fn attempt(&self) -> u32 {
+        self.attempt
     }
 
     /// Whether the run has asked a question, or stopped at a static breakpoint.
@@ -210,6 +219,16 @@ impl Translator {
             self.phase = Phase::Running { has_parts: true };
             self.out.drain_into(out);
         }
+    }
+
+    /// The stream goes on, and something may be missing between what came and what comes. What is
+    /// still being said cannot be gone on with; who speaks next may have begun in the gap.
+    pub fn on_gap(&mut self, has_values: bool, out: &mut Vec<RunEvent>) {
+        if matches!(self.phase, Phase::Running { .. }) {
+            self.break_off();
+            self.beginning = Beginning::Missed { has_values, step: None };
+        }
+        self.out.drain_into(out);
     }
 
     /// Takes in a state that was read beside the stream, of which it may lack some, or all: what
@@ -375,17 +394,23 @@ impl Translator {
         if self.phase == (Phase::Running { has_parts: false }) {
             return;
         }
+        self.attempt += 1;
+        self.break_off();
+        self.announced.clear();
+        self.interrupts.clear();
+        self.is_at_breakpoint = false;
+        self.error = None;
+        self.reconcile();
+    }
+
+    /// Closes what is open, and forgets who was speaking.
+    fn break_off(&mut self) {
         self.out.close_all();
         self.steps.clear();
         self.speeches.clear();
         self.aliases.clear();
         self.first_ids.clear();
         self.protocol.clear();
-        self.announced.clear();
-        self.interrupts.clear();
-        self.is_at_breakpoint = false;
-        self.error = None;
-        self.reconcile();
     }
 
     fn on_interrupts(&mut self, interrupts: Option<&[langgraph::Interrupt<'_>]>) {

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use super::batch::{Batch, Events};
 use super::books::Run;
 use super::driver::Source;
 use super::ending;
+use super::event_id::EventId;
 use super::follow::{self, Follower};
 use super::reader::{Prelude, RunReader, Told};
 use super::{Feed, GATEWAY_SHUTDOWN, Runs};
@@ -49,27 +51,48 @@ pub enum FollowError {
 impl Runs {
     /// Reads a thread's live run, from where it is, to its end; without one, what the thread
     /// holds. A thread that is not there holds nothing.
+    ///
+    /// A client that has read up to an event of the live run, or of the last one, goes on behind
+    /// it, if it can still be found: in what this replica keeps of the run, else in what the
+    /// upstream does. Otherwise it starts over.
     pub async fn connect(
         &self,
         upstream: &Client,
         server: Option<ServerKind>,
         thread_id: &str,
+        after: Option<&EventId>,
     ) -> Result<ThreadReader, Error> {
+        if let Some(event) = after
+            && let Some(run) = self.0.read_here(thread_id, event.run_id())
+        {
+            return Ok(RunReader::behind(run, event.clone()).into());
+        }
+        let after = |record: &RunRecord| after.filter(|event| event.run_id() == record.id);
         let record = match look(upstream, server, thread_id).await? {
             Present::Live(record) => record,
+            Present::AtRest { last: Some(last), .. }
+                if last.is_resumable && after(&last).is_some() =>
+            {
+                last
+            }
             Present::AtRest { state, last } => {
                 let run = at_rest(upstream, thread_id, state.as_deref(), last.as_ref()).await?;
                 return Ok(RunReader::from_here(run, Told::Nothing).into());
             }
         };
+        let event = after(&record).cloned();
         let told = if record.status == RunStatus::Pending {
             Told::Prelude(prelude(upstream, thread_id, &record).await?)
         } else {
             Told::Nothing
         };
         let source = Source::of(&record, server);
-        let (run, _wanted) = self.0.watch(upstream, thread_id, record, source);
-        Ok(RunReader::from_here(run, told).into())
+        let (run, _wanted) = self.0.watch(upstream, server, thread_id, record, source);
+        Ok(match event {
+            Some(event) => RunReader::behind(run, event),
+            None => RunReader::from_here(run, told),
+        }
+        .into())
     }
 
     /// Reads a thread as [`connect`](Self::connect) does, and then all its later runs, each from
@@ -79,9 +102,14 @@ impl Runs {
         upstream: &Client,
         server: Option<ServerKind>,
         thread_id: &str,
+        after: Option<&EventId>,
     ) -> Result<ThreadReader, FollowError> {
         let (run, later) = follow::join(&self.0, upstream, server, thread_id).await?;
-        let run = RunReader::from_here(run, Told::Nothing);
+        let is_after = |event: &&EventId| run.books().feed.run_id() == Some(event.run_id());
+        let run = match after.filter(is_after).cloned() {
+            Some(event) => RunReader::behind(run, event),
+            None => RunReader::from_here(run, Told::Nothing),
+        };
         Ok(ThreadReader { later: Some(later), ..run.into() })
     }
 }
@@ -129,9 +157,8 @@ async fn look(
 async fn prelude(upstream: &Client, thread_id: &str, record: &RunRecord) -> Result<Prelude, Error> {
     let state = upstream.thread_state(thread_id).await?;
     let mut feed = Feed::joined(thread_id, record);
-    let mut started = Vec::new();
-    feed.start(&mut started);
-    let mut events = Vec::new();
+    feed.start(&mut Events::default());
+    let mut events = Events::default();
     feed.base(state.as_deref().unwrap_or("{}"), &mut events);
     if let Some(input) = &record.input {
         feed.input(input, &mut events);
@@ -186,7 +213,7 @@ impl ThreadReader {
     /// The next events, never an empty list; `None` after all was told.
     ///
     /// May be dropped while it waits: the next call goes on from there.
-    pub async fn next(&mut self) -> Option<Arc<[RunEvent]>> {
+    pub async fn next(&mut self) -> Option<Batch> {
         loop {
             if let Some(events) = self.run.next().await {
                 let is_over = self.at_shutdown == AtShutdown::BreakOff && is_shutdown(&events);

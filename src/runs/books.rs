@@ -5,9 +5,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::watch;
 
-use super::UPSTREAM_LOST;
+use super::batch::Events;
+use super::event_id::Mark;
 use super::feed::Feed;
 use super::log::RunLog;
+use super::{UPSTREAM_LOST, UPSTREAM_UNAVAILABLE};
 use crate::run::{self, Holds, Open, Outcome, RunEvent};
 
 /// One run being read, or a thread at rest.
@@ -31,6 +33,7 @@ pub(super) struct Books {
     start: Option<RunEvent>,
     /// How it ended.
     pub(super) end: Option<RunEvent>,
+    end_mark: Option<Mark>,
 }
 
 /// How the books stand to the run.
@@ -61,8 +64,9 @@ impl Run {
             is_stopped: false,
             start: None,
             end: None,
+            end_mark: None,
         };
-        let mut events = Vec::new();
+        let mut events = Events::default();
         books.feed.start(&mut events);
         books.write(events);
         Self { thread_id: thread_id.to_owned(), books: Mutex::new(books), bell }
@@ -72,12 +76,12 @@ impl Run {
     pub(super) fn over(
         thread_id: &str,
         feed: Feed,
-        end: impl FnOnce(&mut Feed, &mut Vec<RunEvent>),
+        end: impl FnOnce(&mut Feed, &mut Events),
     ) -> Self {
         let run = Self::new(thread_id, feed, 0, Standing::Complete, Weak::new());
         {
             let mut books = run.books();
-            let mut events = Vec::new();
+            let mut events = Events::default();
             end(&mut books.feed, &mut events);
             books.write(events);
         }
@@ -88,7 +92,7 @@ impl Run {
     pub(super) fn is_lost(&self) -> bool {
         match &self.books().end {
             Some(RunEvent::Ended { outcome: Outcome::Failed { code, .. }, .. }) => {
-                code == UPSTREAM_LOST
+                code == UPSTREAM_LOST || code == UPSTREAM_UNAVAILABLE
             }
             Some(_) => false,
             None => true,
@@ -135,11 +139,12 @@ impl fmt::Debug for Run {
 // === impl Books ===
 
 impl Books {
-    pub(super) fn write(&mut self, events: Vec<RunEvent>) {
+    pub(super) fn write(&mut self, events: Events) {
         let (Some(first), Some(last)) = (events.first(), events.last()) else { return };
         self.start.get_or_insert_with(|| first.clone());
         if let RunEvent::Ended { .. } = last {
             self.end = Some(last.clone());
+            self.end_mark = events.last_mark();
         }
         self.log.push(events);
     }
@@ -149,9 +154,14 @@ impl Books {
         self.start.as_ref()
     }
 
+    /// Whether what has passed is still being replayed.
+    pub(super) fn is_catching_up(&self) -> bool {
+        self.end.is_none() && self.standing == Standing::CatchingUp
+    }
+
     /// Whether a newcomer can be told the run as it stands.
     pub(super) fn can_be_told(&self) -> bool {
-        self.end.is_some() || (self.standing != Standing::CatchingUp && self.is_known())
+        self.end.is_some() || (!self.is_catching_up() && self.is_known())
     }
 
     /// Whether a newcomer gets the run from its beginning, which is all there is: the run speaks,
@@ -169,18 +179,20 @@ impl Books {
     }
 
     /// What brings a reader to the run as it stands. `None` while the conversation is not known.
-    pub(super) fn resync(&self, reader: Holds<'_>) -> Option<Vec<RunEvent>> {
-        let mut events = run::resync(self.feed.view()?, reader)?;
-        events.extend(self.end.clone());
+    pub(super) fn resync(&self, reader: Holds<'_>) -> Option<Events> {
+        let mut events = Events::from(run::resync(self.feed.view()?, reader)?);
+        if let Some(end) = &self.end {
+            events.push(end.clone(), self.end_mark);
+        }
         Some(events)
     }
 
     /// What ends the stream of a reader, who has this much open, before the run is over.
-    pub(super) fn failed(&self, open: Option<&Open>, code: &str, message: &str) -> Vec<RunEvent> {
+    pub(super) fn failed(&self, open: Option<&Open>, code: &str, message: &str) -> Events {
         let mut events = open.map_or_else(|| self.start.iter().cloned().collect(), run::closings);
         let outcome = Outcome::Failed { code: code.to_owned(), message: message.to_owned() };
         events.push(RunEvent::Ended { outcome, usage: Vec::new() });
-        events
+        events.into()
     }
 
     /// The questions that the run has left open.

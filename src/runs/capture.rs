@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-use super::Feed;
+use super::{Events, Feed};
 use crate::run::{Outcome, RunEvent, STREAM_INCOMPLETE, StreamEnd};
 use crate::sse::Ending;
 
@@ -21,7 +21,7 @@ pub fn translate(
     each: &mut dyn FnMut(&[RunEvent]) -> io::Result<()>,
 ) -> io::Result<Result<(), Fault>> {
     let mut buffer = vec![0; READ_BYTES];
-    let mut events = Vec::new();
+    let mut events = Events::default();
     feed.start(&mut events);
     let fault = loop {
         let count = match input.read(&mut buffer) {

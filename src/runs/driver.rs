@@ -1,5 +1,13 @@
 //! The task of one run: reads the upstream's bytes into the run's books until the run is over.
+//!
+//! ```text
+//!            its stream ends, is cut, is silent
+//!   reading ----------------------------------> asking its record ---> over
+//!      ^                                              |
+//!      +--- joined again, behind what was seen <------+  for UPSTREAM_PATIENCE
+//! ```
 
+use std::hash::{BuildHasher, RandomState};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,10 +15,11 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
+use super::batch::Events;
 use super::books::{Run, Standing};
-use super::ending::{self, BodyEnd, Ending, State};
+use super::ending::{BodyEnd, Ending, Outlook, Question, State};
 use super::feed::Progress;
-use super::{GATEWAY_SHUTDOWN, Shared};
+use super::{GATEWAY_SHUTDOWN, Shared, UPSTREAM_UNAVAILABLE};
 use crate::langgraph::{RunRecord, RunStatus, ServerKind};
 use crate::run::{Outcome, RunEvent, StreamEnd};
 use crate::sse;
@@ -36,18 +45,47 @@ pub(super) const TIMED_CATCH_UP: Duration = Duration::from_secs(30);
 /// How often a run that must not be joined is asked for its status, and its thread for its state.
 pub(super) const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often in a row that may fail before the run is given up.
-pub(super) const MAX_STATUS_FAILURES: u32 = 5;
+/// How long the Python server's stream may be silent: it gives a sign of life every 5 s.
+const SILENCE: Duration = Duration::from_secs(20);
+
+/// The same for a server that gives none. To ask for the stream again costs little, and shows
+/// whether the connection was dead or the run is slow.
+const SILENCE_WITHOUT_SIGNS: Duration = Duration::from_secs(30);
+
+/// How long a run is kept being read that nobody reads: an `EventSource` comes back after 3 s, a
+/// phone when it has found its network.
+pub const LINGER: Duration = Duration::from_secs(10);
+
+/// How long a server may be out of reach before its runs are given up here: it restarts in half of
+/// that, and who watches was told nothing meanwhile.
+pub const UPSTREAM_PATIENCE: Duration = Duration::from_mins(1);
+
+/// The pause before a stream is joined a second time; it doubles up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+
+/// The longest pause between two attempts to join.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// How long an attempt may take until the response's headers: a server that is busy with 200 joins
+/// has needed that.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A connection that is this old, and brings something, is no failure any more.
+const PROVEN: Duration = Duration::from_secs(1);
 
 /// Drives one run.
 pub(super) struct Driver {
     upstream: Client,
+    server: Option<ServerKind>,
     run: Arc<Run>,
     bell: Arc<watch::Sender<()>>,
     shared: Arc<Shared>,
     /// The id under which the run is listed.
     listed: Option<String>,
     owner: Owner,
+    /// Since when nobody reads it.
+    unread_since: Option<Instant>,
+    retry: Retry,
 }
 
 /// Where a run is read from.
@@ -70,6 +108,14 @@ impl Source {
             Self::Record
         }
     }
+}
+
+/// The attempts to get back to a run.
+#[derive(Debug, Default)]
+struct Retry {
+    failures: u32,
+    /// Since when nothing was heard of the run.
+    lost_at: Option<Instant>,
 }
 
 /// Whoever started the run, where the run is to be stopped without it.
@@ -100,11 +146,22 @@ enum Stop {
 impl Driver {
     pub(super) fn new(
         upstream: Client,
+        server: Option<ServerKind>,
         run: Arc<Run>,
         bell: Arc<watch::Sender<()>>,
         shared: Arc<Shared>,
     ) -> Self {
-        let mut driver = Self { upstream, run, bell, shared, listed: None, owner: Owner::None };
+        let mut driver = Self {
+            upstream,
+            server,
+            run,
+            bell,
+            shared,
+            listed: None,
+            owner: Owner::None,
+            unread_since: None,
+            retry: Retry::default(),
+        };
         driver.list();
         driver
     }
@@ -140,46 +197,122 @@ impl Driver {
 
     /// Reads the run from where it is to be read; how it ended, unless it is not wanted any more.
     async fn follow(&mut self, source: Source) -> Option<Ending> {
-        let stop = match source {
-            Source::Started(body) => self.read(body, None).await,
-            Source::Stream(record) => self.join(record).await,
-            Source::Record(record) => self.poll(record).await,
+        let (mut stop, record) = match source {
+            Source::Started(body) => (self.read(body, None).await, None),
+            Source::Stream(record) => (self.join(Some(&record)).await, Some(record)),
+            Source::Record(record) => return self.follow_record(record).await,
         };
-        match stop {
-            // The connection is of no more use, and the record may take a while.
-            Stop::Body(end) => {
-                let (seen, is_stopped) = {
-                    let books = self.run.books();
-                    (books.feed.seen(), books.is_stopped)
-                };
-                let thread_id = &self.run.thread_id;
-                Some(ending::ask(&self.upstream, thread_id, &seen, end, is_stopped).await)
+        loop {
+            let end = match stop {
+                Stop::Body(end) => end,
+                Stop::Unread => return None,
+                Stop::Deserted => {
+                    self.cancel().await;
+                    return None;
+                }
+            };
+            if let Some(ending) = self.outlook(end).await {
+                return Some(ending);
             }
-            Stop::Unread => None,
-            Stop::Deserted => {
-                self.cancel().await;
-                None
+            stop = match self.pause().await {
+                Some(stop) => stop,
+                None => self.join(record.as_ref()).await,
+            };
+        }
+    }
+
+    /// How the run ended, if it is to be read no more.
+    async fn outlook(&mut self, end: BodyEnd) -> Option<Ending> {
+        let why = match end {
+            // A join brings the rest, also of a run that is over by now.
+            BodyEnd::Cut(why) if self.retry.failures == 0 && self.listed.is_some() => why,
+            end => match self.ask(&end).await {
+                Outlook::Over(ending) => return Some(ending),
+                Outlook::Live => {
+                    self.retry.lost_at = None;
+                    "the run goes on".to_owned()
+                }
+                Outlook::Unknown(why) => why,
+            },
+        };
+        tracing::debug!(
+            thread_id = self.run.thread_id,
+            run_id = self.listed,
+            why,
+            "run out of sight"
+        );
+        let now = Instant::now();
+        let lost_at = *self.retry.lost_at.get_or_insert(now);
+        (now - lost_at >= UPSTREAM_PATIENCE).then(|| {
+            let end = StreamEnd::Lost {
+                code: UPSTREAM_UNAVAILABLE,
+                message: format!("the run is out of sight: {why}; it may go on in LangGraph"),
+            };
+            end.into()
+        })
+    }
+
+    async fn ask(&self, end: &BodyEnd) -> Outlook {
+        let (seen, is_stopped) = {
+            let books = self.run.books();
+            (books.feed.seen(), books.is_stopped)
+        };
+        let (upstream, thread_id) = (&self.upstream, &*self.run.thread_id);
+        Question { upstream, thread_id, seen: &seen, end, is_stopped }.ask().await
+    }
+
+    /// Waits until the next attempt is due; why it is not wanted any more, if so.
+    async fn pause(&mut self) -> Option<Stop> {
+        let pause = self.retry.next_pause();
+        self.wait(Instant::now() + pause).await
+    }
+
+    /// Waits; why that is not wanted any more, if so.
+    async fn wait(&mut self, until: Instant) -> Option<Stop> {
+        let mut over = pin!(tokio::time::sleep_until(until));
+        loop {
+            tokio::select! {
+                biased;
+                stop = wanted(&self.bell, &mut self.owner, &mut self.unread_since) => {
+                    if self.is_unread() {
+                        return Some(stop);
+                    }
+                }
+                () = &mut over => return None,
             }
         }
     }
 
-    async fn join(&mut self, record: RunRecord) -> Stop {
-        let joined = self.upstream.join_run(&self.run.thread_id, &record.id, "-1").await;
-        let body = match joined {
-            Ok(stream) => {
-                self.run.books().feed.joined_at(stream.date);
+    /// Joins the run's stream behind what was seen of it, and reads it.
+    async fn join(&mut self, record: Option<&RunRecord>) -> Stop {
+        let Some(run_id) = self.run.books().feed.run_id().map(str::to_owned) else {
+            return Stop::Body(BodyEnd::Clean);
+        };
+        let is_first = self.run.books().feed.count() == 0;
+        let cursor = self.run.books().feed.rejoin();
+        let joining = self.upstream.join_run(&self.run.thread_id, &run_id, &cursor);
+        let body = match tokio::time::timeout(JOIN_TIMEOUT, joining).await {
+            Ok(Ok(stream)) => {
+                self.run.books().feed.answered_at(stream.date);
                 stream.body
             }
-            Err(error) => return Stop::Body(BodyEnd::Cut(error.to_string())),
+            Ok(Err(error)) => return Stop::Body(BodyEnd::Cut(error.to_string())),
+            Err(_) => {
+                let why = format!("no answer within {} s", JOIN_TIMEOUT.as_secs());
+                return Stop::Body(BodyEnd::Cut(why));
+            }
         };
         // "Join first, then read the thread's state": nothing falls between the two.
-        if record.status == RunStatus::Running && !(record.is_resumable && record.has_values) {
+        if let Some(record) = record.filter(|_| is_first)
+            && record.status == RunStatus::Running
+            && !(record.is_resumable && record.has_values)
+        {
             self.base().await;
             if !record.is_resumable {
                 self.caught_up();
             }
         }
-        self.read(body, Some(&record)).await
+        self.read(body, record).await
     }
 
     /// Reads the body until there is no more reason to.
@@ -187,18 +320,34 @@ impl Driver {
         let joined_at = Instant::now();
         let mut quiet = pin!(tokio::time::sleep_until(joined_at + CATCH_UP));
         let mut is_catching_up = self.run.books().standing == Standing::CatchingUp;
+        let longest_silence = match self.server {
+            Some(ServerKind::Python) => SILENCE,
+            Some(ServerKind::JavaScript) | None => SILENCE_WITHOUT_SIGNS,
+        };
+        let mut heard_at = joined_at;
+        let mut silent = pin!(tokio::time::sleep_until(joined_at + longest_silence));
+        let count = self.run.books().feed.count();
         let end = loop {
             tokio::select! {
                 biased;
-                stop = wanted(&self.bell, &mut self.owner) => {
+                stop = wanted(&self.bell, &mut self.owner, &mut self.unread_since) => {
                     if self.is_unread() {
                         return stop;
                     }
                 }
                 chunk = body.chunk() => match chunk {
                     Ok(Some(bytes)) => {
-                        if let Err(error) = self.push(&bytes).await {
-                            break BodyEnd::Cut(error.to_string());
+                        let now = Instant::now();
+                        heard_at = now;
+                        match self.push(&bytes).await {
+                            Ok(Progress::RejoinWanted) => {
+                                break BodyEnd::Cut("the stream may repeat itself".to_owned());
+                            }
+                            Ok(Progress::Done | Progress::BaseWanted) => {}
+                            Err(error) => break BodyEnd::Unreadable(error.to_string()),
+                        }
+                        if self.retry.lost_at.is_some() && now - joined_at > PROVEN {
+                            self.retry.lost_at = None;
                         }
                         if is_catching_up {
                             let is_over = self.run.books().feed.is_history_over();
@@ -206,7 +355,6 @@ impl Driver {
                                 None => (QUIET, CATCH_UP),
                                 Some(_) => (TIMED_QUIET, TIMED_CATCH_UP),
                             };
-                            let now = Instant::now();
                             if is_over == Some(true) || now >= joined_at + longest {
                                 self.caught_up();
                                 is_catching_up = false;
@@ -221,8 +369,17 @@ impl Driver {
                     is_catching_up = !self.has_caught_up(joined).await;
                     quiet.as_mut().reset(Instant::now() + CATCH_UP);
                 }
+                () = &mut silent => {
+                    if heard_at + longest_silence <= Instant::now() {
+                        break BodyEnd::Cut(format!("silent for {} s", longest_silence.as_secs()));
+                    }
+                    silent.as_mut().reset(heard_at + longest_silence);
+                }
             }
         };
+        if self.run.books().feed.count() > count {
+            self.retry = Retry::default();
+        }
         let ended_inside = self.run.books().feed.finish();
         Stop::Body(match (end, ended_inside) {
             (BodyEnd::Clean, sse::Ending::Partial { .. }) => {
@@ -246,38 +403,37 @@ impl Driver {
     }
 
     /// Asks for the run's status, and for what it has committed, until it is over.
-    async fn poll(&mut self, mut record: RunRecord) -> Stop {
-        let mut failures = 0;
+    async fn follow_record(&mut self, mut record: RunRecord) -> Option<Ending> {
+        let mut end = BodyEnd::Clean;
         loop {
-            if !record.status.is_live() {
-                return Stop::Body(BodyEnd::Clean);
-            }
-            if record.status == RunStatus::Running {
-                self.checkpoint().await;
-            }
-            let next_look = Instant::now() + STATUS_INTERVAL;
-            let mut pause = pin!(tokio::time::sleep_until(next_look));
-            loop {
-                tokio::select! {
-                    biased;
-                    stop = wanted(&self.bell, &mut self.owner) => {
-                        if self.is_unread() {
-                            return stop;
-                        }
-                    }
-                    () = &mut pause => break,
+            if record.status.is_live() {
+                if record.status == RunStatus::Running && end == BodyEnd::Clean {
+                    self.checkpoint().await;
                 }
+            } else if let Some(ending) = self.outlook(end.clone()).await {
+                return Some(ending);
             }
-            match self.upstream.run_record(&self.run.thread_id, &record.id).await {
-                Ok(now) => (record, failures) = (now, 0),
-                Err(error) if failures + 1 == MAX_STATUS_FAILURES => {
-                    return Stop::Body(BodyEnd::Cut(error.to_string()));
+            if let Some(stop) = self.wait(Instant::now() + STATUS_INTERVAL).await {
+                if let Stop::Deserted = stop {
+                    self.cancel().await;
+                }
+                return None;
+            }
+            let read = self.upstream.run_record(&self.run.thread_id, &record.id).await;
+            end = match read {
+                Ok(now) => {
+                    (record, self.retry) = (now, Retry::default());
+                    BodyEnd::Clean
                 }
                 Err(error) => {
-                    failures += 1;
-                    tracing::debug!(run_id = record.id, %error, "a run's status was not read");
+                    self.retry.failures += 1;
+                    let end = BodyEnd::Cut(error.to_string());
+                    if let Some(ending) = self.outlook(end.clone()).await {
+                        return Some(ending);
+                    }
+                    end
                 }
-            }
+            };
         }
     }
 
@@ -302,21 +458,21 @@ impl Driver {
         })
     }
 
-    async fn push(&mut self, bytes: &[u8]) -> Result<(), sse::DecodeError> {
+    async fn push(&mut self, bytes: &[u8]) -> Result<Progress, sse::DecodeError> {
         self.run.books().feed.push(bytes);
         loop {
             let progress = self.write(super::Feed::advance)?;
             self.list();
             match progress {
-                Progress::Done => return Ok(()),
+                Progress::Done | Progress::RejoinWanted => return Ok(progress),
                 Progress::BaseWanted => self.base().await,
             }
         }
     }
 
     /// Writes what becomes of the feed.
-    fn write<T>(&self, act: impl FnOnce(&mut super::Feed, &mut Vec<RunEvent>) -> T) -> T {
-        let mut events = Vec::new();
+    fn write<T>(&self, act: impl FnOnce(&mut super::Feed, &mut Events) -> T) -> T {
+        let mut events = Events::default();
         let mut books = self.run.books();
         let result = act(&mut books.feed, &mut events);
         if !events.is_empty() {
@@ -400,12 +556,22 @@ impl Drop for Driver {
     }
 }
 
-/// Waits until the run seems not to be wanted any more. An owner that has left may come back.
-async fn wanted(bell: &watch::Sender<()>, owner: &mut Owner) -> Stop {
+/// Waits until the run seems not to be wanted any more. Who has left may come back.
+async fn wanted(
+    bell: &watch::Sender<()>,
+    owner: &mut Owner,
+    unread_since: &mut Option<Instant>,
+) -> Stop {
     loop {
         match owner {
             Owner::None => {
+                if bell.receiver_count() > 0 {
+                    *unread_since = None;
+                }
                 bell.closed().await;
+                let since = *unread_since.get_or_insert_with(Instant::now);
+                tokio::time::sleep_until(since + LINGER).await;
+                *unread_since = None;
                 return Stop::Unread;
             }
             Owner::Present { left, grace } => {
@@ -421,6 +587,22 @@ async fn wanted(bell: &watch::Sender<()>, owner: &mut Owner) -> Stop {
                 }
             }
         }
+    }
+}
+
+// === impl Retry ===
+
+impl Retry {
+    /// How long to wait before the next attempt: the first comes at once, the others ever later,
+    /// and not all runs together.
+    fn next_pause(&mut self) -> Duration {
+        let failures = self.failures;
+        self.failures = failures.saturating_add(1);
+        let Some(doublings) = failures.checked_sub(1) else { return Duration::ZERO };
+        let whole = FIRST_PAUSE.saturating_mul(1 << doublings.min(16)).min(LONGEST_PAUSE);
+        // The hasher is keyed at random.
+        let jitter = RandomState::new().hash_one(failures) % 512;
+        whole.mul_f64(1.0 - jitter as f64 / 1024.0)
     }
 }
 

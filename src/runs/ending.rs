@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::UPSTREAM_LOST;
 use super::feed::Seen;
+use super::{RUN_GONE, UPSTREAM_LOST};
 use crate::langgraph::{RunError, RunStatus, ThreadState};
 use crate::run::StreamEnd;
 use crate::upstream::{Client, Error};
@@ -21,8 +21,21 @@ pub(super) const RECORD_PAUSE: Duration = Duration::from_millis(100);
 pub(super) enum BodyEnd {
     /// In order. A server that is stopped ends its streams in order too.
     Clean,
-    /// Otherwise, and why.
+    /// Otherwise, or it never began, and why.
     Cut(String),
+    /// It holds what cannot be read, and would again.
+    Unreadable(String),
+}
+
+/// What is known of a run whose stream has ended.
+#[derive(Debug)]
+pub(super) enum Outlook {
+    /// It is over.
+    Over(Ending),
+    /// It goes on.
+    Live,
+    /// Nobody can tell now, and why.
+    Unknown(String),
 }
 
 /// How a run ended, and what its thread came to.
@@ -43,112 +56,154 @@ pub(super) enum State {
     OfThread(String),
 }
 
-/// Asks how the run ended. One that was stopped through us ended by that, also where the server
-/// says no more than that it failed.
-pub(super) async fn ask(
-    upstream: &Client,
-    thread_id: &str,
-    seen: &Seen,
-    end: BodyEnd,
-    is_stopped: bool,
-) -> Ending {
-    let Some(run_id) = &seen.run_id else {
-        return lost(seen, "the stream ended before it named its run".to_owned());
-    };
-    let status = match status(upstream, thread_id, run_id, &end).await {
-        Ok(status) => status,
-        Err(error) => return lost(seen, why(&end, &format!("how it went on is unknown: {error}"))),
-    };
-    match status {
-        RunStatus::Success => succeeded(upstream, thread_id, run_id, seen, end).await,
-        RunStatus::Error if is_stopped && seen.error.is_none() => {
-            broken_off(upstream, thread_id, run_id, seen, StreamEnd::Cancelled).await
+/// What there is to be found out of a run whose stream has ended.
+pub(super) struct Question<'a> {
+    pub(super) upstream: &'a Client,
+    pub(super) thread_id: &'a str,
+    pub(super) seen: &'a Seen,
+    pub(super) end: &'a BodyEnd,
+    /// Whether it was stopped through us. It then ended by that, also where the server says no
+    /// more than that it failed.
+    pub(super) is_stopped: bool,
+}
+
+// === impl Question ===
+
+impl Question<'_> {
+    /// Asks how the run ended, if it has.
+    pub(super) async fn ask(&self) -> Outlook {
+        let Some(run_id) = &self.seen.run_id else {
+            return self.lost("the stream ended before it named its run".to_owned());
+        };
+        let status = match self.status(run_id).await {
+            Ok(status) => status,
+            Err(_) if self.seen.error.is_some() => return self.lost(String::new()),
+            Err(Error::Status { code: 404, .. }) => return self.gone().await,
+            Err(error) => return Outlook::Unknown(error.to_string()),
+        };
+        match (status, self.end) {
+            (RunStatus::Pending | RunStatus::Running, _) if self.seen.error.is_some() => {
+                self.lost(String::new())
+            }
+            (RunStatus::Pending | RunStatus::Running, BodyEnd::Unreadable(why)) => {
+                self.lost(format!("the stream of the run cannot be read ({why}); the run goes on"))
+            }
+            (RunStatus::Pending | RunStatus::Running, BodyEnd::Clean | BodyEnd::Cut(_)) => {
+                Outlook::Live
+            }
+            (RunStatus::Unknown, _) => {
+                self.lost("the run's record tells no known status".to_owned())
+            }
+            (status, _) => match self.over(run_id, status).await {
+                Ok(ending) => Outlook::Over(ending),
+                Err(error) => Outlook::Unknown(error.to_string()),
+            },
         }
-        RunStatus::Error => failed(upstream, thread_id, run_id, seen).await,
-        RunStatus::Timeout => {
-            let error = RunError {
+    }
+
+    /// The run's status: after an end in order, with some patience for a record that lags behind.
+    async fn status(&self, run_id: &str) -> Result<RunStatus, Error> {
+        let read = async || {
+            let record = self.upstream.run_record(self.thread_id, run_id).await?;
+            Ok::<_, Error>(record.status)
+        };
+        let mut pause = RECORD_PAUSE;
+        let reads = if *self.end == BodyEnd::Clean { RECORD_READS } else { 1 };
+        for _ in 1..reads {
+            let status = read().await?;
+            if !status.is_live() {
+                return Ok(status);
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+        }
+        read().await
+    }
+
+    /// The run has this status, which is its last.
+    async fn over(&self, run_id: &str, status: RunStatus) -> Result<Ending, Error> {
+        let has_failed = status == RunStatus::Error && !self.was_stopped();
+        let error = match &self.seen.error {
+            Some(error) => Some(error.clone()),
+            None if has_failed => error_of_thread(self.upstream, self.thread_id).await,
+            None => None,
+        };
+        let state = self.state(run_id, status).await?;
+        let end = match status {
+            RunStatus::Success => StreamEnd::Succeeded,
+            RunStatus::Error if has_failed => failed(error, state.as_ref()),
+            RunStatus::Timeout => StreamEnd::Failed(RunError {
                 code: "timeout".to_owned(),
                 message: "LangGraph stopped the run at its time limit".to_owned(),
-            };
-            broken_off(upstream, thread_id, run_id, seen, StreamEnd::Failed(error)).await
-        }
-        RunStatus::Interrupted => {
-            broken_off(upstream, thread_id, run_id, seen, StreamEnd::Cancelled).await
-        }
-        RunStatus::Pending | RunStatus::Running => {
-            lost(seen, why(&end, "the run goes on in LangGraph"))
-        }
-        RunStatus::Unknown => lost(seen, why(&end, "the run's record tells no known status")),
+            }),
+            RunStatus::Error
+            | RunStatus::Interrupted
+            | RunStatus::Pending
+            | RunStatus::Running
+            | RunStatus::Unknown => StreamEnd::Cancelled,
+        };
+        Ok(Ending { state, end })
     }
-}
 
-/// The run's status: after an end in order, with some patience for a record that lags behind.
-async fn status(
-    upstream: &Client,
-    thread_id: &str,
-    run_id: &str,
-    end: &BodyEnd,
-) -> Result<RunStatus, Error> {
-    let mut pause = RECORD_PAUSE;
-    let reads = if *end == BodyEnd::Clean { RECORD_READS } else { 1 };
-    for _ in 1..reads {
-        let status = upstream.run_record(thread_id, run_id).await?.status;
-        if !status.is_live() {
-            return Ok(status);
+    fn was_stopped(&self) -> bool {
+        self.is_stopped && self.seen.error.is_none()
+    }
+
+    /// What the run came to, where its stream does not tell all of it: one that is stopped may
+    /// commit a step that its stream does not tell any more, and "interrupted if the run's own
+    /// stream, or a state whose `metadata.run_id` is this run, holds open interrupts": a stream
+    /// that showed some needs no state, unless its end is missing.
+    async fn state(&self, run_id: &str, status: RunStatus) -> Result<Option<State>, Error> {
+        let is_whole = self.seen.is_whole && *self.end == BodyEnd::Clean;
+        let is_told = self.seen.is_interrupted || self.seen.error.is_some();
+        if status == RunStatus::Success && is_told && is_whole {
+            return Ok(None);
         }
-        tokio::time::sleep(pause).await;
-        pause *= 2;
+        match self.state_of(run_id).await {
+            Err(error) if is_whole => {
+                tracing::warn!(self.thread_id, run_id, %error, "the state at a run's end was not read");
+                Ok(None)
+            }
+            state => state,
+        }
     }
-    Ok(upstream.run_record(thread_id, run_id).await?.status)
-}
 
-/// "Interrupted if the run's own stream, or a state whose `metadata.run_id` is this run, holds
-/// open interrupts": a stream that showed some needs no state, unless its end is missing.
-async fn succeeded(
-    upstream: &Client,
-    thread_id: &str,
-    run_id: &str,
-    seen: &Seen,
-    end: BodyEnd,
-) -> Ending {
-    let is_told = seen.is_interrupted || seen.error.is_some();
-    if is_told && seen.is_whole && end == BodyEnd::Clean {
-        return StreamEnd::Succeeded.into();
-    }
-    let state = state_of(upstream, thread_id, run_id, seen).await;
-    if state.is_none() && end != BodyEnd::Clean {
-        let then = "the run itself succeeded: load the thread to see its end";
-        return lost(seen, why(&end, then));
-    }
-    Ending { state, end: StreamEnd::Succeeded }
-}
-
-/// A run that is stopped may commit a step that its stream does not tell any more.
-async fn broken_off(
-    upstream: &Client,
-    thread_id: &str,
-    run_id: &str,
-    seen: &Seen,
-    end: StreamEnd,
-) -> Ending {
-    Ending { state: state_of(upstream, thread_id, run_id, seen).await, end }
-}
-
-/// The state that the run came to, if it can be read: the thread's, else, where a later run has
-/// changed that, the newest of the run's own in the history.
-async fn state_of(upstream: &Client, thread_id: &str, run_id: &str, seen: &Seen) -> Option<State> {
-    let read = async {
+    /// The thread's state if the run made it, else, where a later run has changed that, the newest
+    /// of the run's own in the history.
+    async fn state_of(&self, run_id: &str) -> Result<Option<State>, Error> {
+        let Self { upstream, thread_id, .. } = self;
         let Some(state) = upstream.thread_state(thread_id).await? else { return Ok(None) };
         if is_of(&state, run_id) {
             return Ok(Some(State::OfRun(state)));
         }
         let own = upstream.last_state_of(thread_id, run_id).await?.map(State::OfRun);
-        Ok(own.or_else(|| (!seen.has_begun).then_some(State::OfThread(state))))
-    };
-    read.await.unwrap_or_else(|error: Error| {
-        tracing::warn!(thread_id, run_id, %error, "the state at a run's end was not read");
-        None
-    })
+        Ok(own.or_else(|| (!self.seen.has_begun).then_some(State::OfThread(state))))
+    }
+
+    /// The run was deleted, as by a rollback: what its thread holds is all there is. Or the server
+    /// has lost both.
+    async fn gone(&self) -> Outlook {
+        match self.upstream.thread_state(self.thread_id).await {
+            Ok(Some(state)) => {
+                let state = Some(State::OfRun(state));
+                Outlook::Over(Ending { state, end: StreamEnd::Cancelled })
+            }
+            Ok(None) => {
+                let message = "LangGraph has neither the run nor its thread any more".to_owned();
+                let error = RunError { code: RUN_GONE.to_owned(), message };
+                Outlook::Over(StreamEnd::Failed(error).into())
+            }
+            Err(error) => Outlook::Unknown(error.to_string()),
+        }
+    }
+
+    /// A stream that told of its failure has said all there is.
+    fn lost(&self, message: String) -> Outlook {
+        Outlook::Over(match &self.seen.error {
+            Some(error) => StreamEnd::Failed(error.clone()).into(),
+            None => StreamEnd::Lost { code: UPSTREAM_LOST, message }.into(),
+        })
+    }
 }
 
 /// A later run of the thread has a state of its own.
@@ -158,22 +213,16 @@ fn is_of(state: &str, run_id: &str) -> bool {
 
 /// The run failed, for the reason that its stream tells, else its thread, else its task. Where
 /// none tells of a failure, the JavaScript server means a run that was stopped.
-async fn failed(upstream: &Client, thread_id: &str, run_id: &str, seen: &Seen) -> Ending {
-    let error = match &seen.error {
-        Some(error) => Some(error.clone()),
-        None => error_of_thread(upstream, thread_id).await,
-    };
-    let state = state_of(upstream, thread_id, run_id, seen).await;
-    let own = match &state {
+fn failed(error: Option<RunError>, state: Option<&State>) -> StreamEnd {
+    let own = match state {
         Some(State::OfRun(state)) => Some(&**state),
         Some(State::OfThread(_)) | None => None,
     };
-    let end = match error.or_else(|| error_of_task(own?)) {
+    match error.or_else(|| error_of_task(own?)) {
         Some(error) => StreamEnd::Failed(error),
         None if own.is_some() => StreamEnd::Cancelled,
         None => StreamEnd::Failed(RunError::untold()),
-    };
-    Ending { state, end }
+    }
 }
 
 /// Why the thread's last run failed: the Python server keeps it with the thread, the JavaScript
@@ -196,21 +245,6 @@ async fn error_of_thread(upstream: &Client, thread_id: &str) -> Option<RunError>
 
 fn error_of_task(state: &str) -> Option<RunError> {
     Some(RunError::parse(&ThreadState::parse(state)?.error?))
-}
-
-/// A stream that told of its failure has said all there is.
-fn lost(seen: &Seen, message: String) -> Ending {
-    match &seen.error {
-        Some(error) => StreamEnd::Failed(error.clone()).into(),
-        None => StreamEnd::Lost { code: UPSTREAM_LOST, message }.into(),
-    }
-}
-
-fn why(end: &BodyEnd, then: &str) -> String {
-    match end {
-        BodyEnd::Clean => format!("the stream of the run ended early; {then}"),
-        BodyEnd::Cut(reason) => format!("the stream of the run broke off ({reason}); {then}"),
-    }
 }
 
 // === impl Ending ===

@@ -1,9 +1,16 @@
 //! A run's bytes in, its events out: the whole pure chain, for a live stream and a recorded one.
 
+use super::batch::Events;
+use super::event_id::{Mark, Place};
 use crate::json::Json;
-use crate::langgraph::{Body, Part, Replay, RunError, RunRecord, ThreadState, Values};
+use crate::langgraph::{
+    Body, Cursor, Novelty, Part, Replay, RunError, RunRecord, ThreadState, Values,
+};
 use crate::run::{RunEvent, StreamEnd, Translator, View};
 use crate::sse::{self, DecodeError, Decoder, Frame};
+
+/// The id that a stream has nothing before: both servers send all that they have stored.
+pub(super) const BEGINNING: &str = "-1";
 
 /// What a run is called that nothing has named.
 const UNNAMED: &str = "run";
@@ -12,6 +19,7 @@ const UNNAMED: &str = "run";
 #[derive(Debug)]
 pub struct Feed {
     decoder: Decoder,
+    replay: Replay,
     join: Option<Join>,
     parts: Parts,
 }
@@ -24,9 +32,27 @@ struct Parts {
     name: Option<String>,
     scratch: String,
     run: Option<Run>,
+    marks: Marks,
+    /// Whether something may be missing between two connections, so that the thread's state was
+    /// read.
+    has_gap: bool,
+    /// How many parts have come for the first time.
+    count: u64,
     /// Whether the stream holds anything of LangGraph's.
     is_langgraph: bool,
     malformed: u64,
+}
+
+/// What marks the events of the run.
+///
+/// Another reading of the run marks them the same only where it has the same parts, all of them,
+/// and nothing else: a state that was read beside them says something else each time.
+#[derive(Clone, Copy, Debug)]
+enum Marks {
+    /// So many events were made of the parts with this cursor.
+    Kept { cursor: Option<Cursor>, n: u32 },
+    /// There are none, or none any more.
+    Lost,
 }
 
 /// What a run's stream has told by the time it is over.
@@ -49,8 +75,10 @@ pub(super) struct Seen {
 pub(super) enum Progress {
     /// To their end.
     Done,
-    /// To where the stream of a joined run begins, which lacks what came before.
+    /// To where the stream lacks what came before, at its beginning or behind a gap.
     BaseWanted,
+    /// To where only a new connection can tell what comes.
+    RejoinWanted,
 }
 
 /// The run, once it has a name.
@@ -71,7 +99,6 @@ struct Join {
     has_base: bool,
     /// The input of a run that waits for its turn and will not tell it as a state.
     input: Option<Json>,
-    replay: Replay,
 }
 
 // === impl Feed ===
@@ -85,10 +112,13 @@ impl Feed {
             name: name.map(str::to_owned),
             scratch: String::new(),
             run: run_id.map(|run_id| Run::new(thread_id, Some(run_id), name)),
+            marks: Marks::Kept { cursor: None, n: 0 },
+            has_gap: false,
+            count: 0,
             is_langgraph: false,
             malformed: 0,
         };
-        Self { decoder: Decoder::new(), join: None, parts }
+        Self { decoder: Decoder::new(), replay: Replay::started(), join: None, parts }
     }
 
     /// For a run that others have started.
@@ -98,12 +128,15 @@ impl Feed {
             .parts
             .run
             .map(|run| Run { translator: run.translator.joined(record.has_values), ..run });
+        if !(record.is_resumable && record.has_values) {
+            feed.parts.marks = Marks::Lost;
+        }
+        feed.replay = Replay::joined();
         feed.join = Some(Join {
             has_values: record.has_values,
             has_begun: false,
             has_base: false,
             input: record.input.clone().filter(|_| !record.has_values),
-            replay: Replay::new(None),
         });
         feed
     }
@@ -113,21 +146,26 @@ impl Feed {
         let mut feed = Self::new(thread_id, None, Some(name));
         let translator = Translator::named(thread_id, None, name);
         feed.parts.run = Some(Run { id: None, translator });
+        feed.parts.marks = Marks::Lost;
         feed
     }
 
     /// Announces the run, if its id is known.
-    pub fn start(&mut self, out: &mut Vec<RunEvent>) {
+    pub fn start(&mut self, out: &mut Events) {
         if let Some(run) = &mut self.parts.run {
-            run.translator.start(out);
+            let mark = self.parts.marks.start();
+            out.marked(|out| {
+                run.translator.start(out);
+                move |_| mark
+            });
         }
     }
 
     /// Takes in and reads the stream's next bytes, with no state at hand. After an error there is
     /// only [`end`](Self::end).
-    pub fn read(&mut self, bytes: &[u8], out: &mut Vec<RunEvent>) -> Result<(), DecodeError> {
+    pub fn read(&mut self, bytes: &[u8], out: &mut Events) -> Result<(), DecodeError> {
         self.push(bytes);
-        while self.advance(out)? == Progress::BaseWanted {}
+        while self.advance(out)? != Progress::Done {}
         Ok(())
     }
 
@@ -137,34 +175,66 @@ impl Feed {
     }
 
     /// Reads the bytes that were taken in. After an error there is only [`end`](Self::end).
-    pub(super) fn advance(&mut self, out: &mut Vec<RunEvent>) -> Result<Progress, DecodeError> {
-        let Self { decoder, join, parts } = self;
+    pub(super) fn advance(&mut self, out: &mut Events) -> Result<Progress, DecodeError> {
+        let Self { decoder, replay, join, parts } = self;
         while let Some(frame) = decoder.next_frame()? {
-            let Some(join) = join else {
-                parts.translate(&frame, out);
-                continue;
-            };
-            if !join.replay.is_new(&frame) {
-                continue;
+            let cursor = frame.id.as_deref().and_then(|id| id.parse::<Cursor>().ok());
+            let digest = if cursor.is_some() { digest(&frame) } else { 0 };
+            // An error is the last that is said, and the Python server does not keep it: it has no
+            // place among the parts.
+            let is_error = frame.event.as_deref() == Some("error");
+            let novelty = if is_error { Novelty::New } else { replay.take(cursor, digest) };
+            match novelty {
+                Novelty::New => {}
+                Novelty::Repeat => continue,
+                // What begins anew says so, and knows what it is missing: nothing.
+                Novelty::BehindAGap if frame.event.as_deref() == Some("metadata") => {}
+                Novelty::BehindAGap => parts.on_gap(join.as_ref(), out),
+                Novelty::Doubtful => return Ok(Progress::RejoinWanted),
+                Novelty::OfAnotherAttempt => {
+                    replay.forget();
+                    return Ok(Progress::RejoinWanted);
+                }
             }
-            parts.translate(&frame, out);
-            if !std::mem::replace(&mut join.has_begun, true) && parts.lacks_base(join) {
+            if !is_error {
+                parts.count += 1;
+            }
+            parts.translate(&frame, cursor.filter(|_| !is_error), digest, out);
+            if let Some(join) = join
+                && !std::mem::replace(&mut join.has_begun, true)
+                && parts.lacks_base(join)
+            {
+                return Ok(Progress::BaseWanted);
+            }
+            if novelty == Novelty::BehindAGap && parts.has_gap {
                 return Ok(Progress::BaseWanted);
             }
         }
         Ok(Progress::Done)
     }
 
-    /// The stream was joined then, in milliseconds of the server's clock.
-    pub(super) fn joined_at(&mut self, time: Option<u64>) {
-        if let Some(join) = &mut self.join {
-            join.replay = Replay::new(time);
+    /// The connection answered then, in milliseconds of the server's clock.
+    pub(super) fn answered_at(&mut self, time: Option<u64>) {
+        self.replay.answered_at(time);
+    }
+
+    /// Goes on with a new connection; behind which id it is to begin.
+    pub(super) fn rejoin(&mut self) -> String {
+        self.decoder = Decoder::new();
+        match self.replay.rejoin(self.parts.count > 0) {
+            Some(cursor) => cursor.to_string(),
+            None => BEGINNING.to_owned(),
         }
+    }
+
+    /// How many parts have come.
+    pub(super) fn count(&self) -> u64 {
+        self.parts.count
     }
 
     /// Whether the history of a joined run is over, where that can be told.
     pub(super) fn is_history_over(&self) -> Option<bool> {
-        self.join.as_ref()?.replay.is_over()
+        self.replay.is_over()
     }
 
     /// Whether a part of a joined run has come.
@@ -174,42 +244,50 @@ impl Feed {
 
     /// Takes in the state that the thread has while the run goes on. A run that has its own input
     /// in a state tells it there.
-    pub(super) fn base(&mut self, state: &str, out: &mut Vec<RunEvent>) {
-        let Some(run) = &mut self.parts.run else { return };
-        if let Some(values) = values(state) {
-            run.translator.on_base(&values, out);
-        }
-        if let Some(join) = &mut self.join {
+    pub(super) fn base(&mut self, state: &str, out: &mut Events) {
+        let Parts { run: Some(run), has_gap, marks, .. } = &mut self.parts else { return };
+        *marks = Marks::Lost;
+        let input = self.join.as_mut().and_then(|join| {
             join.has_base = true;
-            if let Some(input) = join.input.take() {
+            join.input.take()
+        });
+        out.unmarked(|out| {
+            if let Some(values) = values(state) {
+                if *has_gap {
+                    run.translator.on_checkpoint(&values, out);
+                } else {
+                    run.translator.on_base(&values, out);
+                }
+            }
+            if let Some(input) = input {
                 run.translator.on_named_input(&input, out);
             }
-        }
+        });
     }
 
     /// Takes in the state of the thread whose run has never begun. Before its first checkpoint a
     /// thread has no messages, and its state does not say so.
-    pub(super) fn untouched(&mut self, state: &str, out: &mut Vec<RunEvent>) {
+    pub(super) fn untouched(&mut self, state: &str, out: &mut Events) {
         let is_new = ThreadState::parse(state).is_some_and(|state| state.checkpoint_id.is_none());
         self.base(if is_new { r#"{"values":{"messages":[]}}"# } else { state }, out);
     }
 
     /// Takes in a state that was read instead of the stream.
-    pub(super) fn checkpoint(&mut self, state: &str, out: &mut Vec<RunEvent>) {
+    pub(super) fn checkpoint(&mut self, state: &str, out: &mut Events) {
         if let (Some(run), Some(values)) = (&mut self.parts.run, values(state)) {
-            run.translator.on_checkpoint(&values, out);
+            out.unmarked(|out| run.translator.on_checkpoint(&values, out));
         }
     }
 
     /// Takes in what a run that waits for its turn will begin with.
-    pub(super) fn input(&mut self, input: &Json, out: &mut Vec<RunEvent>) {
+    pub(super) fn input(&mut self, input: &Json, out: &mut Events) {
         if let Some(run) = &mut self.parts.run {
-            run.translator.on_input(input, out);
+            out.unmarked(|out| run.translator.on_input(input, out));
         }
     }
 
     /// Ends the run, with its thread's state where that was read and belongs to it.
-    pub fn end(&mut self, state: Option<&str>, end: StreamEnd, out: &mut Vec<RunEvent>) {
+    pub fn end(&mut self, state: Option<&str>, end: StreamEnd, out: &mut Events) {
         self.finish_with(state.and_then(ThreadState::parse).as_ref(), end, out);
     }
 
@@ -218,14 +296,32 @@ impl Feed {
         &mut self,
         state: Option<&ThreadState<'_>>,
         end: StreamEnd,
-        out: &mut Vec<RunEvent>,
+        out: &mut Events,
     ) {
-        let Parts { thread_id, name, run, .. } = &mut self.parts;
+        let Parts { thread_id, name, run, marks, .. } = &mut self.parts;
         let run = run.get_or_insert_with(|| Run::new(thread_id, None, name.as_deref()));
         if let Some(state) = state {
-            run.translator.on_state(state, out);
+            out.unmarked(|out| run.translator.on_state(state, out));
         }
-        run.translator.on_end(end, out);
+        let is_lost = matches!(end, StreamEnd::Lost { .. });
+        if is_lost {
+            *marks = Marks::Lost;
+        }
+        out.marked(|out| {
+            run.translator.on_end(end, out);
+            let attempt = run.translator.attempt();
+            let mut closings = 0;
+            move |event| match event {
+                // Who was told it needs nothing more, wherever the run was read.
+                RunEvent::Ended { .. } => (!is_lost).then(|| Mark::at(attempt, Place::End, 0)),
+                // It is made of a state that was read.
+                RunEvent::Messages(_) => None,
+                _ => {
+                    closings += 1;
+                    marks.close(attempt, closings - 1)
+                }
+            }
+        });
     }
 
     /// LangGraph's id of the run, once it is known.
@@ -252,7 +348,9 @@ impl Feed {
         Seen {
             run_id: id.clone(),
             is_interrupted: translator.is_interrupted(),
-            is_whole: self.join.as_ref().is_none_or(is_joined_whole),
+            is_whole: self.replay.is_settled()
+                && !self.parts.has_gap
+                && self.join.as_ref().is_none_or(is_joined_whole),
             has_begun: self.has_begun(),
             error: translator.error().cloned(),
         }
@@ -271,7 +369,13 @@ fn values(state: &str) -> Option<Values<'_>> {
 // === impl Parts ===
 
 impl Parts {
-    fn translate(&mut self, frame: &Frame<'_>, out: &mut Vec<RunEvent>) {
+    fn translate(
+        &mut self,
+        frame: &Frame<'_>,
+        cursor: Option<Cursor>,
+        digest: u32,
+        out: &mut Events,
+    ) {
         let part = Part::parse(frame, &mut self.scratch);
         self.is_langgraph |= !matches!(part.body, Body::Unknown);
         if let Body::Malformed(mode) = part.body {
@@ -280,12 +384,39 @@ impl Parts {
                 tracing::warn!(mode, "a part of a run's stream has not the form of its mode");
             }
         }
+        // What has become of the run is asked when the stream is over.
+        if matches!(&part.body, Body::Error(error) if error.is_missing_run()) {
+            return;
+        }
         let id =
             if let Body::Metadata { run_id, .. } = &part.body { Some(&**run_id) } else { None };
         let name = self.name.as_deref();
         let run = self.run.get_or_insert_with(|| Run::new(&self.thread_id, id, name));
         run.id = run.id.take().or_else(|| id.map(str::to_owned));
-        run.translator.on_part(&part, out);
+        // A failure makes no event.
+        if !matches!(part.body, Body::Error(_)) {
+            self.marks.begin(cursor);
+        }
+        let (Run { translator, .. }, marks) = (run, &mut self.marks);
+        let start = marks.start();
+        out.marked(|out| {
+            translator.start(out);
+            |_| start
+        });
+        out.marked(|out| {
+            translator.on_part(&part, out);
+            let attempt = translator.attempt();
+            move |_| marks.next(attempt, digest)
+        });
+    }
+
+    /// Something may be missing between what came and what comes.
+    fn on_gap(&mut self, join: Option<&Join>, out: &mut Events) {
+        let Some(run) = &mut self.run else { return };
+        self.marks = Marks::Lost;
+        self.has_gap = true;
+        let has_values = join.is_none_or(|join| join.has_values);
+        out.unmarked(|out| run.translator.on_gap(has_values, out));
     }
 
     /// Whether a joined stream, of which the first part has come, lacks what came before it.
@@ -294,6 +425,49 @@ impl Parts {
             self.run.as_ref().is_some_and(|run| run.translator.has_missed_its_beginning());
         (is_late || !join.has_values) && !join.has_base
     }
+}
+
+// === impl Marks ===
+
+impl Marks {
+    fn start(&self) -> Option<Mark> {
+        self.is_kept().then(|| Mark::at(1, Place::Start, 0))
+    }
+
+    fn close(&self, attempt: u32, n: u32) -> Option<Mark> {
+        self.is_kept().then(|| Mark::at(attempt, Place::Close, n))
+    }
+
+    /// The next part comes.
+    fn begin(&mut self, next: Option<Cursor>) {
+        match self {
+            Self::Kept { cursor, .. } if next.is_some() && *cursor == next => {}
+            Self::Kept { .. } if next.is_some() => *self = Self::Kept { cursor: next, n: 0 },
+            Self::Kept { .. } | Self::Lost => *self = Self::Lost,
+        }
+    }
+
+    /// The mark of the next event that the part makes.
+    fn next(&mut self, attempt: u32, digest: u32) -> Option<Mark> {
+        let Self::Kept { cursor: Some(cursor), n } = self else { return None };
+        let mark = Mark::at(attempt, Place::Part(*cursor), *n);
+        *n += 1;
+        let [.., high, low] = digest.to_be_bytes();
+        Some(Mark { check: u16::from_be_bytes([high, low]), ..mark })
+    }
+
+    fn is_kept(&self) -> bool {
+        matches!(self, Self::Kept { .. })
+    }
+}
+
+/// 32 bits of what a frame says: enough to tell the few frames of one millisecond apart.
+fn digest(frame: &Frame<'_>) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(frame.event.as_deref().unwrap_or_default().as_bytes());
+    hasher.update(b"\n");
+    hasher.update(frame.data.as_deref().unwrap_or_default().as_bytes());
+    hasher.finalize()
 }
 
 // === impl Run ===

@@ -372,7 +372,7 @@ impl Watcher {
             if record.status.is_live() { Source::of(record, self.server) } else { Source::Record };
         let (thread_id, id) = (&self.key.thread_id, record.id.clone());
         let (run, mut wanted) =
-            self.shared.watch(&self.upstream, thread_id, record.clone(), source);
+            self.shared.watch(&self.upstream, self.server, thread_id, record.clone(), source);
         {
             let mut sequence = self.following.sequence();
             if !sequence.runs.back().is_some_and(|last| Arc::ptr_eq(last, &run)) {

@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::run::RunEvent;
+use super::batch::Events;
+use super::event_id::Mark;
 
 /// The newest events of a run, in the batches that they were made in.
 #[derive(Debug)]
 pub(super) struct RunLog {
-    batches: VecDeque<Batch>,
+    batches: VecDeque<Entry>,
     /// The position of the first batch that is kept.
     first: u64,
     /// What the batches weigh together.
@@ -18,8 +19,8 @@ pub(super) struct RunLog {
 
 /// The events of one chunk of the upstream's bytes.
 #[derive(Debug)]
-struct Batch {
-    events: Arc<[RunEvent]>,
+struct Entry {
+    events: Arc<Events>,
     bytes: usize,
 }
 
@@ -27,7 +28,7 @@ struct Batch {
 #[derive(Debug, PartialEq)]
 pub(super) enum Found {
     /// The next events.
-    Batch(Arc<[RunEvent]>),
+    Batch(Arc<Events>),
     /// Nothing so far.
     Nothing,
     /// What stood there is no longer kept.
@@ -44,10 +45,10 @@ impl RunLog {
     }
 
     /// Appends events, and forgets the oldest for them.
-    pub(super) fn push(&mut self, events: Vec<RunEvent>) {
-        let bytes = events.iter().map(RunEvent::weight).sum();
+    pub(super) fn push(&mut self, events: Events) {
+        let bytes = events.weight();
         self.bytes += bytes;
-        self.batches.push_back(Batch { events: events.into(), bytes });
+        self.batches.push_back(Entry { events: events.into(), bytes });
         while self.bytes > self.limit && self.batches.len() > 1 {
             if let Some(oldest) = self.batches.pop_front() {
                 self.bytes -= oldest.bytes;
@@ -65,6 +66,15 @@ impl RunLog {
             .map_or(Found::Nothing, |batch| Found::Batch(Arc::clone(&batch.events)))
     }
 
+    /// Where the event with this mark stands: the position of its batch, and its place in that.
+    ///
+    /// The newest are looked at first: who comes back was here a moment ago.
+    pub(super) fn find(&self, mark: Mark) -> Option<(u64, usize)> {
+        let newest_first = self.batches.iter().enumerate().rev();
+        let mut found = newest_first.filter_map(|(at, entry)| Some((at, entry.events.find(mark)?)));
+        found.next().map(|(at, index)| (self.first + at as u64, index))
+    }
+
     /// Whether nothing was forgotten yet.
     pub(super) fn is_whole(&self) -> bool {
         self.first == 0
@@ -80,42 +90,68 @@ impl RunLog {
 mod tests {
     use super::*;
     use crate::json::Json;
+    use crate::run::RunEvent;
+    use crate::runs::event_id::Place;
     use serde_json::value::RawValue;
 
     fn event(text: &str) -> RunEvent {
         RunEvent::StateSnapshot(Json::from(&*RawValue::from_string(text.to_owned()).unwrap()))
     }
 
+    fn events(texts: &[&str]) -> Events {
+        texts.iter().map(|text| event(text)).collect::<Vec<_>>().into()
+    }
+
+    fn weight(texts: &[&str]) -> usize {
+        events(texts).weight()
+    }
+
     #[test]
     fn each_reader_finds_what_it_has_not_read_yet() {
         let mut log = RunLog::new(10_000);
         assert_eq!(log.at(0), Found::Nothing);
-        log.push(vec![event("1"), event("2")]);
-        log.push(vec![event("3")]);
-        assert_eq!(log.at(0), Found::Batch([event("1"), event("2")].into()));
-        assert_eq!(log.at(1), Found::Batch([event("3")].into()));
+        log.push(events(&["1", "2"]));
+        log.push(events(&["3"]));
+        assert_eq!(log.at(0), Found::Batch(events(&["1", "2"]).into()));
+        assert_eq!(log.at(1), Found::Batch(events(&["3"]).into()));
         assert_eq!(log.at(2), Found::Nothing);
         assert_eq!(log.end(), 2);
     }
 
     #[test]
     fn the_oldest_events_make_room_for_the_newest() {
-        let mut log = RunLog::new(2 * event("0").weight());
+        let mut log = RunLog::new(2 * weight(&["0"]));
         for text in ["1", "2", "3"] {
-            log.push(vec![event(text)]);
+            log.push(events(&[text]));
         }
         assert_eq!((log.at(0), log.end()), (Found::Gone, 3));
-        assert_eq!(log.at(1), Found::Batch([event("2")].into()));
-        assert_eq!(log.bytes, 2 * event("0").weight());
+        assert_eq!(log.at(1), Found::Batch(events(&["2"]).into()));
+        assert_eq!(log.bytes, 2 * weight(&["0"]));
     }
 
     #[test]
     fn a_batch_beyond_the_limit_is_kept_till_the_next() {
         let mut log = RunLog::new(0);
-        log.push(vec![event("1")]);
-        assert_eq!(log.at(0), Found::Batch([event("1")].into()));
-        log.push(vec![event("2")]);
+        log.push(events(&["1"]));
+        assert_eq!(log.at(0), Found::Batch(events(&["1"]).into()));
+        log.push(events(&["2"]));
         assert_eq!(log.at(0), Found::Gone);
-        assert_eq!(log.bytes, event("2").weight());
+        assert_eq!(log.bytes, weight(&["2"]));
+    }
+
+    #[test]
+    fn an_event_is_found_by_its_mark_while_it_is_kept() {
+        let mark = |n| Mark::at(1, Place::Close, n);
+        let mut log = RunLog::new(2 * weight(&["1", "2"]));
+        for batch in 0..3 {
+            let mut events = Events::default();
+            events.push(event("1"), Some(mark(2 * batch)));
+            events.push(event("2"), Some(mark(2 * batch + 1)));
+            log.push(events);
+        }
+        assert_eq!(log.find(mark(1)), None);
+        assert_eq!(log.find(mark(2)), Some((1, 0)));
+        assert_eq!(log.find(mark(5)), Some((2, 1)));
+        assert_eq!(log.find(Mark { check: 1, ..mark(5) }), None);
     }
 }

@@ -1,12 +1,15 @@
 //! One reader of a run: takes the events at its own pace, and is brought back if it falls behind.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
 use tokio::sync::{oneshot, watch};
 
+use super::batch::{Batch, Events};
 use super::books::{Books, Run};
-use super::log::Found;
+use super::event_id::EventId;
+use super::log;
 use crate::run::{Holds, Open, RunEvent, View};
 
 /// The code of a stream whose reader fell behind before the run had told its conversation.
@@ -29,16 +32,33 @@ pub struct RunReader {
 }
 
 /// How far a reader is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 enum Place {
     /// It is to begin with the run as it stands.
     Joining,
+    /// It is to go on behind an event, if that is found.
+    Seeking(EventId),
+    /// It goes over what its client has, and knows where that ends.
+    Returning(Return),
     /// It knows of the run, and waits for what there is to tell.
     Waiting,
     /// At a position of the log.
     At(u64),
     /// It was told the end.
     Over,
+}
+
+/// The way of a client that comes back.
+#[derive(Debug, PartialEq)]
+struct Return {
+    /// What it has, as far as that is kept, oldest first; and in the last some that it has not.
+    batches: VecDeque<Arc<Events>>,
+    /// How many events of the last it has.
+    told: usize,
+    /// Of the next one, how many of what it is on the wire.
+    partly: u32,
+    /// The position behind the last.
+    next: u64,
 }
 
 /// What a reader's client was told before its run.
@@ -52,7 +72,7 @@ pub(super) enum Told {
 
 /// What stands before a run that waits for its turn: what the thread holds, and the run's input.
 pub(super) struct Prelude {
-    pub(super) events: Vec<RunEvent>,
+    pub(super) events: Events,
     pub(super) view: Box<View>,
 }
 
@@ -70,6 +90,11 @@ impl RunReader {
         Self { run, bell, place: Place::Joining, told, open: None, _owner: None }
     }
 
+    /// A reader that goes on behind an event; where that is not found, with the run as it stands.
+    pub(super) fn behind(run: Arc<Run>, event: EventId) -> Self {
+        Self { place: Place::Seeking(event), ..Self::from_here(run, Told::Nothing) }
+    }
+
     /// Goes on with the next run of the thread, for the same client.
     pub(super) fn go_on_with(&mut self, next: Arc<Run>) {
         let run = Arc::clone(&self.run);
@@ -79,7 +104,7 @@ impl RunReader {
     /// The next events, never an empty list; `None` after the run's end was told.
     ///
     /// May be dropped while it waits: the next call goes on from there.
-    pub async fn next(&mut self) -> Option<Arc<[RunEvent]>> {
+    pub async fn next(&mut self) -> Option<Batch> {
         if self.place == Place::Over {
             return None;
         }
@@ -107,23 +132,43 @@ impl RunReader {
     }
 
     /// What stands in the books for this reader.
-    fn read(&mut self) -> Option<Arc<[RunEvent]>> {
+    fn read(&mut self) -> Option<Batch> {
         let books = self.run.books();
-        match self.place {
+        match &mut self.place {
             Place::Over => None,
+            Place::Seeking(event) => {
+                match Return::to(&books, event) {
+                    Some(way) => self.place = Place::Returning(way),
+                    // It may still come.
+                    None if books.is_catching_up() => return None,
+                    None => self.place = Place::Joining,
+                }
+                drop(books);
+                self.read()
+            }
+            Place::Returning(way) => {
+                let batch = way.batches.pop_front()?;
+                if !way.batches.is_empty() {
+                    let told = batch.len();
+                    return Some(Batch::told(batch, told, 0));
+                }
+                let (told, partly) = (way.told, way.partly);
+                self.place = Place::At(way.next);
+                Some(Batch::told(batch, told, partly))
+            }
             Place::Joining => {
                 if matches!(self.told, Told::Nothing) && books.must_be_told_from_the_start() {
                     self.place = Place::At(0);
                     drop(books);
                     return self.read();
                 }
-                let mut events = vec![books.start()?.clone()];
+                let mut events = Events::from(vec![books.start()?.clone()]);
                 if let Told::Prelude(prelude) = &mut self.told {
-                    events.append(&mut prelude.events);
+                    events.append(std::mem::take(&mut prelude.events));
                 }
                 self.place = Place::Waiting;
                 if books.can_be_told() {
-                    events.extend(self.told.take_up_to(&books));
+                    events.append(self.told.take_up_to(&books));
                     self.place = Place::At(books.log.end());
                 }
                 Some(events.into())
@@ -137,21 +182,19 @@ impl RunReader {
                 let events = self.told.take_up_to(&books);
                 (!events.is_empty()).then(|| events.into())
             }
-            Place::At(at) => match books.log.at(at) {
-                Found::Nothing => None,
-                Found::Batch(events) => {
-                    self.place = Place::At(at + 1);
-                    Some(events)
+            Place::At(at) => match books.log.at(*at) {
+                log::Found::Nothing => None,
+                log::Found::Batch(events) => {
+                    *at += 1;
+                    Some(events.into())
                 }
-                Found::Gone => {
-                    self.place = Place::At(books.log.end());
-                    let mut events = Vec::new();
-                    if self.open.is_none() {
-                        events.extend(books.start().cloned());
-                    }
+                log::Found::Gone => {
+                    *at = books.log.end();
+                    let start = books.start().filter(|_| self.open.is_none());
+                    let mut events = Events::from(Vec::from_iter(start.cloned()));
                     let nothing = Open::default();
                     let open = self.open.as_ref().unwrap_or(&nothing);
-                    events.extend(brought_back(&books, Holds::Some(open)));
+                    events.append(brought_back(&books, Holds::Some(open)));
                     Some(events.into())
                 }
             },
@@ -160,7 +203,7 @@ impl RunReader {
 }
 
 /// What brings a reader to the run as it stands.
-fn brought_back(books: &Books, reader: Holds<'_>) -> Vec<RunEvent> {
+fn brought_back(books: &Books, reader: Holds<'_>) -> Events {
     books.resync(reader).unwrap_or_else(|| {
         let nothing = Open::default();
         let open = match reader {
@@ -179,12 +222,36 @@ impl fmt::Debug for RunReader {
     }
 }
 
+// === impl Return ===
+
+impl Return {
+    /// The way back to an event, if it is kept.
+    fn to(books: &Books, event: &EventId) -> Option<Self> {
+        let (last, index) = books.log.find(event.mark())?;
+        let mut batches = VecDeque::new();
+        // Without its beginning the log begins in the middle: how the run started is told at least.
+        let mut at = if books.log.is_whole() { 0 } else { last };
+        if !books.log.is_whole() {
+            batches.push_back(Arc::new(Events::from(vec![books.start()?.clone()])));
+        }
+        while at <= last
+            && let log::Found::Batch(events) = books.log.at(at)
+        {
+            batches.push_back(events);
+            at += 1;
+        }
+        let partly = event.partly();
+        let told = if partly == 0 { index + 1 } else { index };
+        Some(Self { batches, told, partly, next: at })
+    }
+}
+
 // === impl Told ===
 
 impl Told {
     /// What brings the client to the run as it stands; of what came before it nothing is needed
     /// any more.
-    fn take_up_to(&mut self, books: &Books) -> Vec<RunEvent> {
+    fn take_up_to(&mut self, books: &Books) -> Events {
         match std::mem::replace(self, Self::Nothing) {
             Self::Nothing => brought_back(books, Holds::Nothing),
             Self::Prelude(prelude) => brought_back(books, Holds::This(&prelude.view)),

@@ -14,7 +14,7 @@ use super::request::{InPath, Thread, read_json};
 use super::wire::{Encoder, Wire};
 use crate::agents::Agent;
 use crate::agui::{Input, Projector, Turn};
-use crate::langgraph::{InputKeys, RunRequest, ThreadState};
+use crate::langgraph::{InputKeys, RunRequest, ServerKind, ThreadState};
 use crate::runs::{self, ForkError};
 
 pub(super) async fn run(
@@ -37,7 +37,7 @@ pub(super) async fn start(
     let input = parse(body)?;
     let agent = gateway.agents.find(name).map_err(|error| Reject::unknown_agent(&error))?;
     let thread = Thread::of(&input.thread_id);
-    let request = Box::pin(plan(gateway, &agent, &input, &thread)).await?;
+    let (request, server) = Box::pin(plan(gateway, &agent, &input, &thread)).await?;
     if gateway.shutdown.is_cancelled() {
         return Err(Reject::shutting_down());
     }
@@ -45,7 +45,8 @@ pub(super) async fn start(
     let stream = stream.map_err(|error| Reject::not_started(&error, &agent.assistant))?;
     tracing::info!(agent = name, thread_id = thread.id, run_id = stream.run_id, "run started");
 
-    let reader = gateway.runs.start(agent.upstream, &thread.id, &input.run_id, stream);
+    let upstream = agent.upstream;
+    let reader = gateway.runs.start(upstream, server, &thread.id, &input.run_id, stream);
     let wire = accepted(headers);
     let encoder = Encoder::new(wire, Projector::new(input.client(), input.held()));
     Ok(streamed(wire, RunBody::new(reader, encoder)))
@@ -61,13 +62,13 @@ pub(super) fn accepted(headers: &HeaderMap) -> Wire {
     accept.map_or(Wire::Sse, Wire::accepted)
 }
 
-/// The run that a request asks for, given what its thread holds.
+/// The run that a request asks for, given what its thread holds, and on what kind of server.
 async fn plan(
     gateway: &Gateway,
     agent: &Agent,
     input: &Input,
     thread: &Thread<'_>,
-) -> Result<RunRequest, Reject> {
+) -> Result<(RunRequest, Option<ServerKind>), Reject> {
     let upstream = &agent.upstream;
     let (body, server) =
         tokio::join!(upstream.thread_state(&thread.id), gateway.agents.server_kind(agent));
@@ -97,7 +98,8 @@ async fn plan(
         ),
         None => None,
     };
-    Ok(turn.request(&agent.assistant, &input.run_id, checkpoint).on(server))
+    let request = turn.request(&agent.assistant, &input.run_id, checkpoint).on(server);
+    Ok((request, server))
 }
 
 fn cannot_fork(error: &ForkError) -> Reject {

@@ -1,10 +1,14 @@
 //! `POST /agui/agent/{agent}/connect` and `GET /agui/agent/{agent}/threads/{thread}/events`: a
 //! thread as it stands, and what happens on it.
+//!
+//! Who comes back with the id of an event goes on behind it, or starts over: the first event is
+//! `RUN_STARTED` then. Behind the end of a run there is nothing, and 204 says so: an `EventSource`
+//! would ask for ever.
 
 use axum::extract::{RawQuery, Request, State};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, StatusCode};
 
 use super::Gateway;
 use super::agui::{accepted, parse, streamed};
@@ -14,7 +18,7 @@ use super::request::{InPath, Thread, read_json};
 use super::wire::Encoder;
 use crate::agents::Agent;
 use crate::agui::{Client, Projector, RunId, Version};
-use crate::runs::{AtShutdown, ThreadReader};
+use crate::runs::{AtShutdown, EventId, ThreadReader};
 
 pub(super) async fn connect(
     State(gateway): State<Gateway>,
@@ -36,9 +40,17 @@ pub(super) async fn connect_to(
     let input = parse(body)?;
     let agent = gateway.agents.find(name).map_err(|error| Reject::unknown_agent(&error))?;
     let thread = Thread::of(&input.thread_id);
-    let reader = attach(gateway, &agent, &thread, Reach::Present).await?;
+    let last = LastEvent::named(input.last_event_id().as_deref());
+    if last.is_end() {
+        return Ok(nothing_more());
+    }
+    let reader = attach(gateway, &agent, &thread, Reach::Present, &last).await?;
     let wire = accepted(headers);
-    let encoder = Encoder::new(wire, Projector::new(input.viewer(), input.held()));
+    let encoder = match last {
+        LastEvent::None => Encoder::new(wire, Projector::new(input.viewer(), input.held())),
+        // What it holds by now is what it was told, and half of a message may be of that.
+        _ => Encoder::new(wire, Projector::for_anyone(input.viewer())).for_returning(),
+    };
     Ok(streamed(wire, RunBody::new(reader, encoder)))
 }
 
@@ -48,10 +60,15 @@ pub(super) async fn events(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Response, Reject> {
-    let reach = Reach::asked(query.as_deref().unwrap_or_default())?;
+    let query = query.unwrap_or_default();
+    let reach = Reach::asked(&query)?;
+    let last = LastEvent::asked(&headers, &query);
     let agent = gateway.agents.find(&name).map_err(|error| Reject::unknown_agent(&error))?;
+    if last.is_end() && reach == Reach::Present {
+        return Ok(nothing_more());
+    }
     let thread = Thread::of(&client_thread);
-    let reader = attach(&gateway, &agent, &thread, reach).await?;
+    let reader = attach(&gateway, &agent, &thread, reach, &last).await?;
     let client = Client {
         thread_id: client_thread.clone(),
         run_id: RunId::Unnamed,
@@ -60,7 +77,21 @@ pub(super) async fn events(
     };
     let wire = accepted(&headers);
     let encoder = Encoder::new(wire, Projector::for_anyone(client));
+    let encoder = if last == LastEvent::None { encoder } else { encoder.for_returning() };
     Ok(streamed(wire, RunBody::new(reader.at_shutdown(AtShutdown::BreakOff), encoder)))
+}
+
+fn nothing_more() -> Response {
+    StatusCode::NO_CONTENT.into_response()
+}
+
+/// What a client names as the last event that it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum LastEvent {
+    None,
+    Known(EventId),
+    /// It is none of ours, or of another version.
+    Unknown,
 }
 
 /// How much of a thread is asked for.
@@ -70,6 +101,39 @@ enum Reach {
     Present,
     /// All that comes, too.
     Future,
+}
+
+// === impl LastEvent ===
+
+impl LastEvent {
+    /// The header, as an `EventSource` sends it when it comes back; else the query's
+    /// `last_event_id`, as one sends it whose page was loaded again.
+    fn asked(headers: &HeaderMap, query: &str) -> Self {
+        if let Some(header) = headers.get("last-event-id") {
+            return Self::named(Some(header.to_str().unwrap_or("?")));
+        }
+        let mut pairs = form_urlencoded::parse(query.as_bytes());
+        let named = pairs.find(|(key, _)| key == "last_event_id");
+        Self::named(named.as_ref().map(|(_, id)| &**id))
+    }
+
+    fn named(id: Option<&str>) -> Self {
+        match id {
+            None | Some("") => Self::None,
+            Some(id) => id.parse().map_or(Self::Unknown, Self::Known),
+        }
+    }
+
+    fn known(&self) -> Option<&EventId> {
+        match self {
+            Self::Known(id) => Some(id),
+            Self::None | Self::Unknown => None,
+        }
+    }
+
+    fn is_end(&self) -> bool {
+        self.known().is_some_and(EventId::is_terminal)
+    }
 }
 
 // === impl Reach ===
@@ -93,20 +157,22 @@ async fn attach(
     agent: &Agent,
     thread: &Thread<'_>,
     reach: Reach,
+    last: &LastEvent,
 ) -> Result<ThreadReader, Reject> {
     if gateway.shutdown.is_cancelled() {
         return Err(Reject::shutting_down());
     }
     let server = gateway.agents.server_kind(agent).await;
     let (runs, upstream, thread_id) = (&gateway.runs, &agent.upstream, &*thread.id);
-    tracing::debug!(thread_id, ?reach, "a client attaches");
+    tracing::debug!(thread_id, ?reach, ?last, "a client attaches");
+    let after = last.known();
     match reach {
         Reach::Present => {
-            let reader = runs.connect(upstream, server, thread_id).await;
+            let reader = runs.connect(upstream, server, thread_id, after).await;
             reader.map_err(|error| Reject::from(&error))
         }
         Reach::Future => {
-            let reader = runs.follow(upstream, server, thread_id).await;
+            let reader = runs.follow(upstream, server, thread_id, after).await;
             reader.map_err(|error| Reject::from(&error))
         }
     }

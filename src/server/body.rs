@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -13,8 +12,7 @@ use tokio::time::{Instant, Sleep};
 use tokio_util::sync::ReusableBoxFuture;
 
 use super::wire::Encoder;
-use crate::run::RunEvent;
-use crate::runs::ThreadReader;
+use crate::runs::{Batch, ThreadReader};
 
 /// How long a stream may be silent before it gives a sign of life: proxies cut at 30 to 60 s.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -43,7 +41,7 @@ enum Reading {
 }
 
 /// A reader, and what it has read.
-type Pulled = (Box<ThreadReader>, Option<Arc<[RunEvent]>>);
+type Pulled = (Box<ThreadReader>, Option<Batch>);
 
 async fn next(mut reader: Box<ThreadReader>) -> Pulled {
     let events = reader.next().await;

@@ -5,7 +5,8 @@ use std::time::Duration;
 use http::HeaderValue;
 
 use crate::agui::Projector;
-use crate::run::RunEvent;
+use crate::run::{Id, RunEvent};
+use crate::runs::{Batch, Mark};
 use crate::sse;
 
 /// How events are framed.
@@ -23,6 +24,10 @@ pub struct Encoder {
     wire: Wire,
     projector: Projector,
     json: Vec<u8>,
+    /// Under which the ids of events name the run.
+    run_id: Option<Id>,
+    /// Whether the client has an id to come back with.
+    has_id: bool,
 }
 
 // === impl Wire ===
@@ -66,13 +71,17 @@ impl Wire {
         }
     }
 
-    fn event(self, out: &mut Vec<u8>, json: &[u8]) {
+    fn data(self, out: &mut Vec<u8>, json: &[u8]) {
         match self {
-            Self::Sse => sse::encode(out, None, json),
-            Self::Ndjson => {
-                out.extend_from_slice(json);
-                out.push(b'\n');
-            }
+            Self::Sse => sse::encode_data(out, json),
+            Self::Ndjson => out.extend_from_slice(json),
+        }
+    }
+
+    fn end_event(self, out: &mut Vec<u8>) {
+        match self {
+            Self::Sse => sse::end_event(out),
+            Self::Ndjson => out.push(b'\n'),
         }
     }
 }
@@ -82,7 +91,13 @@ impl Wire {
 impl Encoder {
     /// For one client.
     pub fn new(wire: Wire, projector: Projector) -> Self {
-        Self { wire, projector, json: Vec::new() }
+        Self { wire, projector, json: Vec::new(), run_id: None, has_id: false }
+    }
+
+    /// For a client that comes back with the id of an event.
+    #[must_use]
+    pub fn for_returning(self) -> Self {
+        Self { has_id: true, ..self }
     }
 
     /// The framing.
@@ -90,15 +105,63 @@ impl Encoder {
         self.wire
     }
 
-    /// Appends the events.
-    pub fn encode(&mut self, events: &[RunEvent], out: &mut Vec<u8>) {
-        let Self { wire, projector, json } = self;
+    /// Appends what the client has not of a batch, each event with its id, if it has one.
+    pub fn encode(&mut self, batch: &Batch, out: &mut Vec<u8>) {
+        let told = batch.told_events();
+        for (at, (event, mark)) in batch.marked().enumerate() {
+            if let RunEvent::Started { run_id, name, .. } = event {
+                self.run_id = Some(run_id.as_ref().unwrap_or(name).clone());
+            }
+            if at < told {
+                // What follows goes on from it.
+                self.projector.project(event, &mut |_| {});
+            } else {
+                let has = if at == told { batch.told_of_next() } else { 0 };
+                self.event(event, mark, has, out);
+            }
+        }
+    }
+
+    /// Appends events without ids.
+    pub fn encode_bare(&mut self, events: &[RunEvent], out: &mut Vec<u8>) {
         for event in events {
-            projector.project(event, &mut |event| {
+            self.event(event, None, 0, out);
+        }
+    }
+
+    /// Appends an event, less the first `has` of what it is on the wire.
+    fn event(&mut self, event: &RunEvent, mark: Option<Mark>, has: u32, out: &mut Vec<u8>) {
+        let Self { wire, projector, json, run_id, has_id } = self;
+        let wire = *wire;
+        let run_id = run_id.as_deref().unwrap_or_default();
+        let mut end_event = |written: u32, out: &mut Vec<u8>| {
+            if wire == Wire::Sse {
+                match mark {
+                    Some(mark) => {
+                        sse::encode_id(out, mark.id_of(run_id, written));
+                        *has_id = true;
+                    }
+                    // Who comes back with the last one would be told this again.
+                    None if std::mem::take(has_id) => sse::encode_id(out, ""),
+                    None => {}
+                }
+            }
+            wire.end_event(out);
+        };
+        let mut written = 0;
+        projector.project(event, &mut |event| {
+            if written > has {
+                end_event(written, out);
+            }
+            written += 1;
+            if written > has {
                 json.clear();
                 event.write(json);
-                wire.event(out, json);
-            });
+                wire.data(out, json);
+            }
+        });
+        if written > has {
+            end_event(0, out);
         }
     }
 }

@@ -171,7 +171,8 @@ impl Link {
     pub(super) async fn read(&self, session: &Session) -> Result<ThreadReader, Error> {
         let service = self.service();
         let kind = self.server_kind(session).await;
-        let reader = service.runs.connect(&service.upstream.client, kind, &session.id).await;
+        let upstream = &service.upstream.client;
+        let reader = service.runs.connect(upstream, kind, &session.id, None).await;
         reader.map_err(|error| self.failed(&error))
     }
 

@@ -19,7 +19,7 @@ use crate::acp::rpc::Error;
 use crate::acp::{StopReason, ToolCall, ToolStatus, Update, result_of, stop_reason};
 use crate::agents::Agent;
 use crate::json::{self, Json, ObjectWriter};
-use crate::langgraph::{Interrupt, RunRequest, Start, ThreadState, headline};
+use crate::langgraph::{Interrupt, RunRequest, ServerKind, Start, ThreadState, headline};
 use crate::run::{self, Ask, Outcome, RunEvent};
 use crate::runs::{READER_TOO_SLOW, RunReader, ThreadReader};
 use crate::upstream::{self, RunFilter, RunStream};
@@ -54,6 +54,14 @@ pub(super) enum Telling {
 enum Shown {
     Over(Outcome),
     Stopped,
+}
+
+/// A run that is to be started.
+struct Due {
+    agent: Agent,
+    kind: Option<ServerKind>,
+    request: RunRequest,
+    name: String,
 }
 
 /// How a run came to be.
@@ -332,7 +340,7 @@ impl Turn {
         let Some(request) = self.stop.run_until_cancelled(self.request(start)).await else {
             return Ok(Started::Stopped);
         };
-        let (agent, request, name) = request?;
+        let Due { agent, kind, request, name } = request?;
         let thread_id = self.session.id.clone();
         let service = Arc::clone(self.link.service());
         let asked = service.chores.spawn({
@@ -347,7 +355,8 @@ impl Turn {
             Ok(Ok(stream)) => {
                 tracing::info!(thread_id, run_id = stream.run_id, "run started");
                 *self.running() = Some(stream.run_id.clone().unwrap_or_else(|| name.clone()));
-                let reader = service.runs.start(agent.upstream, &thread_id, &name, stream);
+                let runs = &service.runs;
+                let reader = runs.start(agent.upstream, kind, &thread_id, &name, stream);
                 Ok(Started::Run(Box::new(reader)))
             }
             Ok(Err(error)) if error.is_thread_busy() => Ok(Started::Busy),
@@ -368,7 +377,7 @@ impl Turn {
     }
 
     /// The run to start, and the name that it goes by.
-    async fn request(&self, start: Start) -> Result<(Agent, RunRequest, String), Error> {
+    async fn request(&self, start: Start) -> Result<Due, Error> {
         let service = self.link.service();
         let (agent, chosen) = {
             let desk = self.session.desk.lock().await;
@@ -385,7 +394,7 @@ impl Turn {
             Some(chosen) => request.with_choices(chosen, kind),
             None => request,
         };
-        Ok((agent, request, name))
+        Ok(Due { agent, kind, request, name })
     }
 
     /// Shows a run to its end, or to where the turn is stopped.

@@ -1,0 +1,73 @@
+//! A part's place in its run's stream, as the server counts.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The server's id of a part, to join the stream behind: `<milliseconds>-<count>` on the Python
+/// server, where several parts may have the same, a count on the JavaScript one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cursor {
+    number: u64,
+    count: Option<u64>,
+}
+
+/// A text is no [`Cursor`]: what it identifies cannot be ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no id of a LangGraph server's stream")]
+pub struct NotACursor;
+
+// === impl Cursor ===
+
+impl Cursor {
+    /// The milliseconds, or the count.
+    pub fn number(self) -> u64 {
+        self.number
+    }
+}
+
+impl FromStr for Cursor {
+    type Err = NotACursor;
+
+    /// Only what is written as it was read: the id is sent back.
+    fn from_str(text: &str) -> Result<Self, NotACursor> {
+        let number = |text: &str| {
+            let is_written_so = text == "0" || !text.starts_with(['0', '+']);
+            text.parse().ok().filter(|_| is_written_so).ok_or(NotACursor)
+        };
+        Ok(match text.split_once('-') {
+            Some((time, count)) => Self { number: number(time)?, count: Some(number(count)?) },
+            None => Self { number: number(text)?, count: None },
+        })
+    }
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.count {
+            Some(count) => write!(f, "{}-{count}", self.number),
+            None => write!(f, "{}", self.number),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_written_as_it_was_read() {
+        for text in ["0", "17", "1795305649395-0", "1795305649395-12"] {
+            assert_eq!(text.parse::<Cursor>().unwrap().to_string(), text);
+        }
+        for text in ["", "-", "-1", "1-", "x", "1-x", "01", "1-01", "+1", "1-2-3", " 1"] {
+            assert_eq!(text.parse::<Cursor>(), Err(NotACursor), "{text}");
+        }
+    }
+
+    #[test]
+    fn cursors_are_ordered_as_the_server_counts() {
+        let ordered = ["9", "10", "11-0", "11-2", "11-10", "12-0"];
+        let cursors = ordered.map(|text| text.parse::<Cursor>().unwrap());
+        assert!(cursors.is_sorted());
+    }
+}

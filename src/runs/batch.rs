@@ -1,0 +1,138 @@
+//! Events of a run, each with its mark.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use super::event_id::Mark;
+use crate::run::RunEvent;
+
+/// Events, and the mark of each that can be resumed behind.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Events {
+    events: Vec<RunEvent>,
+    /// As many as events.
+    marks: Vec<Option<Mark>>,
+}
+
+/// What a reader reads at once.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Batch {
+    events: Arc<Events>,
+    told: usize,
+    partly: u32,
+}
+
+// === impl Events ===
+
+impl Events {
+    /// Lets events be added that nobody can resume behind.
+    pub(super) fn unmarked(&mut self, add: impl FnOnce(&mut Vec<RunEvent>)) {
+        add(&mut self.events);
+        self.marks.resize(self.events.len(), None);
+    }
+
+    /// Lets events be added, and marks each as is told then.
+    pub(super) fn marked<M: FnMut(&RunEvent) -> Option<Mark>>(
+        &mut self,
+        add: impl FnOnce(&mut Vec<RunEvent>) -> M,
+    ) {
+        let mark = add(&mut self.events);
+        self.marks.extend(self.events.iter().skip(self.marks.len()).map(mark));
+    }
+
+    /// Adds one.
+    pub(super) fn push(&mut self, event: RunEvent, mark: Option<Mark>) {
+        self.events.push(event);
+        self.marks.push(mark);
+    }
+
+    /// Adds others behind these.
+    pub(super) fn append(&mut self, others: Self) {
+        self.events.extend(others.events);
+        self.marks.extend(others.marks);
+    }
+
+    /// Removes all.
+    pub fn clear(&mut self) {
+        self.events.clear();
+        self.marks.clear();
+    }
+
+    /// The mark of the last event.
+    pub(super) fn last_mark(&self) -> Option<Mark> {
+        self.marks.last().copied().flatten()
+    }
+
+    /// Where the event with this mark stands.
+    pub(super) fn find(&self, mark: Mark) -> Option<usize> {
+        self.marks.iter().position(|other| *other == Some(mark))
+    }
+
+    /// About how many bytes of memory they keep.
+    pub(super) fn weight(&self) -> usize {
+        let events: usize = self.events.iter().map(RunEvent::weight).sum();
+        events + self.marks.len() * size_of::<Option<Mark>>()
+    }
+}
+
+impl From<Vec<RunEvent>> for Events {
+    /// Events that nobody can resume behind.
+    fn from(events: Vec<RunEvent>) -> Self {
+        let marks = vec![None; events.len()];
+        Self { events, marks }
+    }
+}
+
+impl Deref for Events {
+    type Target = [RunEvent];
+
+    fn deref(&self) -> &[RunEvent] {
+        &self.events
+    }
+}
+
+// === impl Batch ===
+
+impl Batch {
+    /// Events of which the reader's client has the first ones already, and of the one behind them
+    /// so many of what it is on the wire.
+    pub(super) fn told(events: impl Into<Arc<Events>>, told: usize, partly: u32) -> Self {
+        Self { events: events.into(), told, partly }
+    }
+
+    /// Each event, with its mark.
+    pub fn marked(&self) -> impl Iterator<Item = (&RunEvent, Option<Mark>)> {
+        self.events.events.iter().zip(self.events.marks.iter().copied())
+    }
+
+    /// How many of the first events the reader's client has already. They say what the others go
+    /// on from.
+    pub fn told_events(&self) -> usize {
+        self.told
+    }
+
+    /// Of the first event that it has not, how many of what it is on the wire it has.
+    pub fn told_of_next(&self) -> u32 {
+        self.partly
+    }
+}
+
+impl From<Arc<Events>> for Batch {
+    fn from(events: Arc<Events>) -> Self {
+        Self { events, told: 0, partly: 0 }
+    }
+}
+
+impl From<Events> for Batch {
+    fn from(events: Events) -> Self {
+        Arc::new(events).into()
+    }
+}
+
+impl Deref for Batch {
+    type Target = [RunEvent];
+
+    fn deref(&self) -> &[RunEvent] {
+        &self.events
+    }
+}
