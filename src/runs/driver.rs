@@ -60,7 +60,11 @@ pub const LINGER: Duration = Duration::from_secs(10);
 /// that, and who watches was told nothing meanwhile.
 pub const UPSTREAM_PATIENCE: Duration = Duration::from_mins(1);
 
-/// The pause before a stream is joined a second time; it doubles up to the longest.
+/// The pause before a stream is joined again: ids are milliseconds, and what the new connection
+/// repeats must not share one with what the last one brought.
+const NO_PAUSE: Duration = Duration::from_millis(3);
+
+/// The pause before the second attempt; it doubles up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 
 /// The longest pause between two attempts to join.
@@ -225,7 +229,7 @@ impl Driver {
     async fn outlook(&mut self, end: BodyEnd) -> Option<Ending> {
         let why = match end {
             // A join brings the rest, also of a run that is over by now.
-            BodyEnd::Cut(why) if self.retry.failures == 0 && self.listed.is_some() => why,
+            BodyEnd::Cut(why) if self.retry.failures == 0 && self.may_say_more() => why,
             end => match self.ask(&end).await {
                 Outlook::Over(ending) => return Some(ending),
                 Outlook::Live => {
@@ -250,6 +254,12 @@ impl Driver {
             };
             end.into()
         })
+    }
+
+    /// Whether the run can be asked for more of its stream. Behind a failure there is none.
+    fn may_say_more(&self) -> bool {
+        let seen = self.run.books().feed.seen();
+        seen.run_id.is_some() && seen.error.is_none()
     }
 
     async fn ask(&self, end: &BodyEnd) -> Outlook {
@@ -598,7 +608,7 @@ impl Retry {
     fn next_pause(&mut self) -> Duration {
         let failures = self.failures;
         self.failures = failures.saturating_add(1);
-        let Some(doublings) = failures.checked_sub(1) else { return Duration::ZERO };
+        let Some(doublings) = failures.checked_sub(1) else { return NO_PAUSE };
         let whole = FIRST_PAUSE.saturating_mul(1 << doublings.min(16)).min(LONGEST_PAUSE);
         // The hasher is keyed at random.
         let jitter = RandomState::new().hash_one(failures) % 512;

@@ -62,7 +62,7 @@ pub(super) struct Seen {
     pub(super) run_id: Option<String>,
     /// Whether the run has asked a question, or stopped at a static breakpoint.
     pub(super) is_interrupted: bool,
-    /// Whether the run was told from its beginning, its state included.
+    /// Whether the run was told from its beginning and without a gap, its state included.
     pub(super) is_whole: bool,
     /// Whether it has told anything.
     pub(super) has_begun: bool,
@@ -350,6 +350,7 @@ impl Feed {
             is_interrupted: translator.is_interrupted(),
             is_whole: self.replay.is_settled()
                 && !self.parts.has_gap
+                && translator.view().state().is_some()
                 && self.join.as_ref().is_none_or(is_joined_whole),
             has_begun: self.has_begun(),
             error: translator.error().cloned(),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::batch::Events;
 use super::event_id::Mark;
+use crate::run::Open;
 
 /// The newest events of a run, in the batches that they were made in.
 #[derive(Debug)]
@@ -12,6 +13,8 @@ pub(super) struct RunLog {
     batches: VecDeque<Entry>,
     /// The position of the first batch that is kept.
     first: u64,
+    /// What the events before that have left open.
+    open: Open,
     /// What the batches weigh together.
     bytes: usize,
     limit: usize,
@@ -41,7 +44,7 @@ impl RunLog {
     /// A log that keeps up to `limit` bytes of events, and the newest batch whatever it weighs:
     /// the run's view holds as much.
     pub(super) fn new(limit: usize) -> Self {
-        Self { batches: VecDeque::new(), first: 0, bytes: 0, limit }
+        Self { batches: VecDeque::new(), first: 0, open: Open::default(), bytes: 0, limit }
     }
 
     /// Appends events, and forgets the oldest for them.
@@ -53,6 +56,9 @@ impl RunLog {
             if let Some(oldest) = self.batches.pop_front() {
                 self.bytes -= oldest.bytes;
                 self.first += 1;
+                for event in oldest.events.iter() {
+                    self.open.apply(event);
+                }
             }
         }
     }
@@ -73,6 +79,13 @@ impl RunLog {
         let newest_first = self.batches.iter().enumerate().rev();
         let mut found = newest_first.filter_map(|(at, entry)| Some((at, entry.events.find(mark)?)));
         found.next().map(|(at, index)| (self.first + at as u64, index))
+    }
+
+    /// The oldest batches up to a position, and what the events before them have left open.
+    pub(super) fn up_to(&self, position: u64) -> (Open, VecDeque<Arc<Events>>) {
+        let count = usize::try_from(position + 1 - self.first).unwrap_or(usize::MAX);
+        let batches = self.batches.iter().take(count).map(|entry| Arc::clone(&entry.events));
+        (self.open.clone(), batches.collect())
     }
 
     /// Whether nothing was forgotten yet.

@@ -138,7 +138,10 @@ impl RunReader {
             Place::Over => None,
             Place::Seeking(event) => {
                 match Return::to(&books, event) {
-                    Some(way) => self.place = Place::Returning(way),
+                    Some((way, open)) => {
+                        self.place = Place::Returning(way);
+                        self.open = Some(open);
+                    }
                     // It may still come.
                     None if books.is_catching_up() => return None,
                     None => self.place = Place::Joining,
@@ -225,24 +228,17 @@ impl fmt::Debug for RunReader {
 // === impl Return ===
 
 impl Return {
-    /// The way back to an event, if it is kept.
-    fn to(books: &Books, event: &EventId) -> Option<Self> {
+    /// The way back to an event, if that is kept, and what is open where the way begins.
+    fn to(books: &Books, event: &EventId) -> Option<(Self, Open)> {
         let (last, index) = books.log.find(event.mark())?;
-        let mut batches = VecDeque::new();
-        // Without its beginning the log begins in the middle: how the run started is told at least.
-        let mut at = if books.log.is_whole() { 0 } else { last };
+        let (open, mut batches) = books.log.up_to(last);
         if !books.log.is_whole() {
-            batches.push_back(Arc::new(Events::from(vec![books.start()?.clone()])));
-        }
-        while at <= last
-            && let log::Found::Batch(events) = books.log.at(at)
-        {
-            batches.push_back(events);
-            at += 1;
+            // The way begins in the middle: how the run started is told at least.
+            batches.push_front(Arc::new(Events::from(vec![books.start()?.clone()])));
         }
         let partly = event.partly();
         let told = if partly == 0 { index + 1 } else { index };
-        Some(Self { batches, told, partly, next: at })
+        Some((Self { batches, told, partly, next: last + 1 }, open))
     }
 }
 

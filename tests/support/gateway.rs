@@ -224,8 +224,13 @@ impl Response {
         response
     }
 
-    /// The next SSE frame, or NDJSON line; empty at the end of the body.
+    /// The next SSE frame, less its id, or NDJSON line; empty at the end of the body.
     pub(crate) async fn frame(&mut self) -> String {
+        without_ids(&self.whole_frame().await)
+    }
+
+    /// The next frame, with its id.
+    pub(crate) async fn whole_frame(&mut self) -> String {
         let end: &[u8] = if self.head.contains("ndjson") { b"\n" } else { b"\n\n" };
         loop {
             if let Some(at) = find(&self.decoded, end) {
@@ -258,7 +263,7 @@ impl Response {
         events(&self.body().await)
     }
 
-    /// The body from here to its end.
+    /// The body from here to its end, less the ids of its events.
     pub(crate) async fn body(&mut self) -> String {
         let length = self.head.lines().find_map(|line| line.strip_prefix("content-length: "));
         if let Some(length) = length {
@@ -270,7 +275,7 @@ impl Response {
         }
         while self.chunk().await {}
         let length = self.decoded.len();
-        take(&mut self.decoded, length)
+        without_ids(&take(&mut self.decoded, length))
     }
 
     /// Decodes one chunk; whether there was one before the end.
@@ -316,6 +321,10 @@ impl Response {
         let count = self.socket.read_buf(&mut self.raw).await.unwrap();
         assert_ne!(count, 0, "the connection broke off after {:?}", self.head);
     }
+}
+
+fn without_ids(frames: &str) -> String {
+    frames.split_inclusive('\n').filter(|line| !line.starts_with("id: ")).collect()
 }
 
 pub(crate) fn find(bytes: &[u8], pattern: &[u8]) -> Option<usize> {
