@@ -20,7 +20,7 @@ mod weight;
 use std::sync::Arc;
 
 pub use crate::langgraph::{ApprovalForm, Decision, Finish, RunError};
-pub use commit::{langgraph_call_id, snapshots, snapshots_for_anyone};
+pub use commit::{langgraph_call_id, snapshots, snapshots_for_anyone, snapshots_for_returning};
 pub use interrupt::{Action, Ask, Interrupt, is_breakpoint};
 pub use message::{Call, Content, ContentPart, Message, Role};
 pub use open::Open;

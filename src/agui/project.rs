@@ -66,6 +66,8 @@ enum Held {
     Mixed(HeldIds),
     /// Nobody knows.
     Unknown,
+    /// Nobody knows, but that it was here before.
+    Returned,
     /// What the run has shown.
     Shown,
 }
@@ -104,6 +106,19 @@ impl Projector {
     /// have been here before.
     pub fn for_anyone(client: Client) -> Self {
         Self { client, run_id: String::new(), held: Held::Unknown }
+    }
+
+    /// For one that comes back. It may hold what is told again, if it has to start over.
+    pub fn for_returning(client: Client) -> Self {
+        Self { client, run_id: String::new(), held: Held::Returned }
+    }
+
+    /// Takes in an event that the client has: what follows goes on from it.
+    pub fn recall(&mut self, event: &RunEvent) {
+        if let Held::Returned = self.held {
+            self.held = Held::Unknown;
+        }
+        self.project(event, &mut |_| {});
     }
 
     /// Projects one event.
@@ -242,6 +257,11 @@ impl Projector {
                     snapshot(&messages);
                 }
             }
+            Held::Returned => {
+                for messages in run::snapshots_for_returning(messages) {
+                    snapshot(&messages);
+                }
+            }
             Held::Shown => snapshot(messages),
         }
     }
@@ -302,7 +322,7 @@ impl Held {
     fn has(&self, event: &RunEvent) -> bool {
         let held = match self {
             Self::Sent(_, held) | Self::Mixed(held) => held,
-            Self::Unknown | Self::Shown => return false,
+            Self::Unknown | Self::Returned | Self::Shown => return false,
         };
         match event {
             RunEvent::TextStarted { message_id, .. }

@@ -34,7 +34,9 @@ const MAX_DOUBTS: u32 = 8;
 pub struct Replay {
     /// What earlier connections have brought.
     known: Known,
-    /// What this one has.
+    /// Behind which id this one was asked for.
+    asked: Option<Cursor>,
+    /// What it has brought.
     here: Seen,
     /// When the stream was joined, in milliseconds of the server's clock, to the second.
     joined_at: Option<u64>,
@@ -107,6 +109,7 @@ impl Replay {
     pub fn started() -> Self {
         Self {
             known: Known::Settled { highest: None },
+            asked: None,
             here: Seen::default(),
             joined_at: None,
             block: Block::Never,
@@ -142,7 +145,8 @@ impl Replay {
         }
         self.block = Block::Before { is_guessed: false };
         self.joined_at = None;
-        self.here.below
+        self.asked = self.here.below;
+        self.asked
     }
 
     /// Forgets all ids: the server has begun to count anew.
@@ -164,6 +168,10 @@ impl Replay {
     }
 
     fn take_numbered(&mut self, cursor: Cursor, digest: u32) -> Novelty {
+        // A server sends nothing up to the id that it is asked behind.
+        if self.asked >= Some(cursor) {
+            return Novelty::OfAnotherAttempt;
+        }
         match self.take_here(cursor, digest) {
             Novelty::New => {}
             other => return other,
@@ -230,11 +238,7 @@ impl Replay {
     /// Whether a frame with this id may be in the block: it was published around the join. What
     /// an earlier connection has brought was published before.
     fn may_be_repeated(&self, cursor: Cursor) -> bool {
-        let before = match &self.known {
-            Known::Settled { highest } => *highest,
-            Known::Awaited { seen, .. } => seen.highest,
-            Known::Uncounted => None,
-        };
+        let before = self.known.highest();
         let is_around = |at: u64| (at..at + BLOCK_WINDOW_MS).contains(&cursor.number());
         before < Some(cursor) && self.joined_at.is_none_or(is_around)
     }
@@ -244,12 +248,13 @@ impl Replay {
         matches!(self.known, Known::Settled { .. })
     }
 
+    /// The highest id that has come.
+    pub fn highest(&self) -> Option<Cursor> {
+        self.known.highest().max(self.here.highest)
+    }
+
     fn settle(&mut self) {
-        let highest = match &self.known {
-            Known::Awaited { seen, .. } => seen.highest,
-            Known::Settled { .. } | Known::Uncounted => return self.known = Known::nothing(),
-        };
-        self.known = Known::Settled { highest };
+        self.known = Known::Settled { highest: self.known.highest() };
     }
 
     /// Whether the history is over: what comes now came after the join. Not known of a server that
@@ -264,8 +269,12 @@ impl Replay {
 // === impl Known ===
 
 impl Known {
-    fn nothing() -> Self {
-        Self::Settled { highest: None }
+    fn highest(&self) -> Option<Cursor> {
+        match self {
+            Self::Settled { highest } => *highest,
+            Self::Awaited { seen, .. } => seen.highest,
+            Self::Uncounted => None,
+        }
     }
 }
 
@@ -422,6 +431,14 @@ mod tests {
         assert_eq!(replay.rejoin(true), None);
         // The first of it says itself that it begins anew.
         assert_eq!(take_all(&mut replay, &[("0", 1), ("1", 2)]), "gn");
+    }
+
+    #[test]
+    fn what_is_not_behind_the_id_that_was_asked_for_is_of_another_attempt() {
+        let mut replay = Replay::started();
+        take_all(&mut replay, &[("0", 1), ("1", 2), ("2", 3), ("3", 4)]);
+        assert_eq!(replay.rejoin(true).unwrap().to_string(), "2");
+        assert_eq!(take(&mut replay, ("0", 1)), 'x');
     }
 
     #[test]

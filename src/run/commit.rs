@@ -198,6 +198,14 @@ pub fn snapshots_for_anyone(target: &[Message]) -> Vec<Vec<Message>> {
     through(0, target)
 }
 
+/// The snapshots that bring one to `target` who comes back to be told the run as it stands, and may
+/// hold thoughts that are still to be told. No snapshot can delete the last thought: an empty one
+/// may stay.
+pub fn snapshots_for_returning(target: &[Message]) -> Vec<Vec<Message>> {
+    let empty = Message::new(Id::from(EMPTY_THOUGHT), Role::Reasoning);
+    vec![vec![empty], target.to_vec()]
+}
+
 fn through(common: usize, target: &[Message]) -> Vec<Vec<Message>> {
     if common == target.len() {
         return vec![target.to_vec()];

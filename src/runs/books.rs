@@ -159,6 +159,11 @@ impl Books {
         self.end.is_none() && self.standing == Standing::CatchingUp
     }
 
+    /// Whether an event that is not kept may still come.
+    pub(super) fn may_reach(&self, mark: Mark) -> bool {
+        self.end.is_none() && self.feed.may_reach(mark)
+    }
+
     /// Whether a newcomer can be told the run as it stands.
     pub(super) fn can_be_told(&self) -> bool {
         self.end.is_some() || (!self.is_catching_up() && self.is_known())

@@ -220,7 +220,8 @@ impl Driver {
             }
             stop = match self.pause().await {
                 Some(stop) => stop,
-                None => self.join(record.as_ref()).await,
+                None if self.may_say_more() => self.join(record.as_ref()).await,
+                None => Stop::Body(BodyEnd::Clean),
             };
         }
     }
@@ -247,12 +248,13 @@ impl Driver {
         );
         let now = Instant::now();
         let lost_at = *self.retry.lost_at.get_or_insert(now);
-        (now - lost_at >= UPSTREAM_PATIENCE).then(|| {
-            let end = StreamEnd::Lost {
-                code: UPSTREAM_UNAVAILABLE,
-                message: format!("the run is out of sight: {why}; it may go on in LangGraph"),
-            };
-            end.into()
+        (now - lost_at >= UPSTREAM_PATIENCE).then(|| match self.run.books().feed.seen().error {
+            // A stream that told of its failure has said all there is.
+            Some(error) => StreamEnd::Failed(error).into(),
+            None => {
+                let message = format!("the run is out of sight: {why}; it may go on in LangGraph");
+                StreamEnd::Lost { code: UPSTREAM_UNAVAILABLE, message }.into()
+            }
         })
     }
 
@@ -329,7 +331,9 @@ impl Driver {
     async fn read(&mut self, mut body: Body, joined: Option<&RunRecord>) -> Stop {
         let joined_at = Instant::now();
         let mut quiet = pin!(tokio::time::sleep_until(joined_at + CATCH_UP));
-        let mut is_catching_up = self.run.books().standing == Standing::CatchingUp;
+        // Of a run that is over its end tells that all was replayed.
+        let is_live = joined.is_none_or(|record| record.status.is_live());
+        let mut is_catching_up = is_live && self.run.books().standing == Standing::CatchingUp;
         let longest_silence = match self.server {
             Some(ServerKind::Python) => SILENCE,
             Some(ServerKind::JavaScript) | None => SILENCE_WITHOUT_SIGNS,

@@ -77,13 +77,13 @@ impl Question<'_> {
         };
         let status = match self.status(run_id).await {
             Ok(status) => status,
-            Err(_) if self.seen.error.is_some() => return self.lost(String::new()),
             Err(Error::Status { code: 404, .. }) => return self.gone().await,
             Err(error) => return Outlook::Unknown(error.to_string()),
         };
         match (status, self.end) {
+            // It is as good as over, and its state may not be written yet.
             (RunStatus::Pending | RunStatus::Running, _) if self.seen.error.is_some() => {
-                self.lost(String::new())
+                Outlook::Unknown("the run's record does not tell its end yet".to_owned())
             }
             (RunStatus::Pending | RunStatus::Running, BodyEnd::Unreadable(why)) => {
                 self.lost(format!("the stream of the run cannot be read ({why}); the run goes on"))

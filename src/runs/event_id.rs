@@ -10,7 +10,8 @@ use crate::langgraph::Cursor;
 const VERSION: &str = "1";
 
 /// The id of an event: `1.<run id>.<attempt>.<cursor>.<n>.<check>`, where `n` counts the run events
-/// of all parts with that cursor, and `check` is 16 bits of a digest of the part.
+/// of all parts with that cursor, and `check` is 16 bits of a digest of all parts up to that one:
+/// who has read anything else has another.
 ///
 /// A run event may be several on a wire: behind `n` stands `-<k>` with all but the last.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,7 +82,7 @@ impl FromStr for EventId {
         let run_id = field()?.strip_prefix(VERSION).and_then(|rest| rest.strip_prefix('.'));
         let (n, partly) = n.split_once('-').unwrap_or((n, "0"));
         let number = |text: &str| text.parse::<u32>().map_err(|_| NotAnEventId);
-        Ok(Self {
+        let id = Self {
             run_id: run_id.filter(|id| !id.is_empty()).ok_or(NotAnEventId)?.to_owned(),
             mark: Mark {
                 attempt: number(attempt)?,
@@ -95,7 +96,9 @@ impl FromStr for EventId {
                 check: u16::from_str_radix(check, 16).map_err(|_| NotAnEventId)?,
             },
             partly: number(partly)?,
-        })
+        };
+        // Each has one form only.
+        if id.to_string() == text { Ok(id) } else { Err(NotAnEventId) }
     }
 }
 
@@ -173,6 +176,10 @@ mod tests {
             "1.R.1.start.0.zzzz",
             "1.R.1.start.0.10000",
             "1.R.1.start.-1.0000",
+            "1.R.1.start.0-0.0000",
+            "1.R.1.end.0.00000",
+            "1.R.1.end.0.+000",
+            "1.R.01.end.0.0000",
             "1.R.1.1-0-0.0.0000",
         ] {
             assert_eq!(text.parse::<EventId>(), Err(NotAnEventId), "{text}");

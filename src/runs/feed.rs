@@ -49,8 +49,8 @@ struct Parts {
 /// and nothing else: a state that was read beside them says something else each time.
 #[derive(Clone, Copy, Debug)]
 enum Marks {
-    /// So many events were made of the parts with this cursor.
-    Kept { cursor: Option<Cursor>, n: u32 },
+    /// So many events were made of the parts with this cursor. The digest is of all parts so far.
+    Kept { cursor: Option<Cursor>, n: u32, digest: u32 },
     /// There are none, or none any more.
     Lost,
 }
@@ -112,7 +112,7 @@ impl Feed {
             name: name.map(str::to_owned),
             scratch: String::new(),
             run: run_id.map(|run_id| Run::new(thread_id, Some(run_id), name)),
-            marks: Marks::Kept { cursor: None, n: 0 },
+            marks: Marks::Kept { cursor: None, n: 0, digest: 0 },
             has_gap: false,
             count: 0,
             is_langgraph: false,
@@ -225,6 +225,17 @@ impl Feed {
             Some(cursor) => cursor.to_string(),
             None => BEGINNING.to_owned(),
         }
+    }
+
+    /// Whether an event may still be made of what comes next, as far as its place tells.
+    pub(super) fn may_reach(&self, mark: Mark) -> bool {
+        let Some(run) = &self.parts.run else { return true };
+        let is_ahead = match mark.place {
+            Place::Part(cursor) => self.replay.highest() <= Some(cursor),
+            Place::Close => true,
+            Place::Start | Place::End => false,
+        };
+        self.parts.marks.is_kept() && mark.attempt == run.translator.attempt() && is_ahead
     }
 
     /// How many parts have come.
@@ -396,7 +407,7 @@ impl Parts {
         run.id = run.id.take().or_else(|| id.map(str::to_owned));
         // A failure makes no event.
         if !matches!(part.body, Body::Error(_)) {
-            self.marks.begin(cursor);
+            self.marks.begin(cursor, digest);
         }
         let (Run { translator, .. }, marks) = (run, &mut self.marks);
         let start = marks.start();
@@ -407,7 +418,7 @@ impl Parts {
         out.marked(|out| {
             translator.on_part(&part, out);
             let attempt = translator.attempt();
-            move |_| marks.next(attempt, digest)
+            move |_| marks.next(attempt)
         });
     }
 
@@ -436,30 +447,39 @@ impl Marks {
     }
 
     fn close(&self, attempt: u32, n: u32) -> Option<Mark> {
-        self.is_kept().then(|| Mark::at(attempt, Place::Close, n))
+        let Self::Kept { digest, .. } = self else { return None };
+        Some(Mark { check: check(*digest), ..Mark::at(attempt, Place::Close, n) })
     }
 
     /// The next part comes.
-    fn begin(&mut self, next: Option<Cursor>) {
-        match self {
-            Self::Kept { cursor, .. } if next.is_some() && *cursor == next => {}
-            Self::Kept { .. } if next.is_some() => *self = Self::Kept { cursor: next, n: 0 },
-            Self::Kept { .. } | Self::Lost => *self = Self::Lost,
-        }
+    fn begin(&mut self, next: Option<Cursor>, part: u32) {
+        *self = match *self {
+            Self::Kept { cursor, n, digest } if next.is_some() => {
+                let n = if cursor == next { n } else { 0 };
+                let mut hasher = crc32fast::Hasher::new_with_initial(digest);
+                hasher.update(&part.to_be_bytes());
+                Self::Kept { cursor: next, n, digest: hasher.finalize() }
+            }
+            Self::Kept { .. } | Self::Lost => Self::Lost,
+        };
     }
 
     /// The mark of the next event that the part makes.
-    fn next(&mut self, attempt: u32, digest: u32) -> Option<Mark> {
-        let Self::Kept { cursor: Some(cursor), n } = self else { return None };
+    fn next(&mut self, attempt: u32) -> Option<Mark> {
+        let Self::Kept { cursor: Some(cursor), n, digest } = self else { return None };
         let mark = Mark::at(attempt, Place::Part(*cursor), *n);
         *n += 1;
-        let [.., high, low] = digest.to_be_bytes();
-        Some(Mark { check: u16::from_be_bytes([high, low]), ..mark })
+        Some(Mark { check: check(*digest), ..mark })
     }
 
     fn is_kept(&self) -> bool {
         matches!(self, Self::Kept { .. })
     }
+}
+
+fn check(digest: u32) -> u16 {
+    let [.., high, low] = digest.to_be_bytes();
+    u16::from_be_bytes([high, low])
 }
 
 /// 32 bits of what a frame says: enough to tell the few frames of one millisecond apart.

@@ -3,8 +3,10 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
 
 use super::batch::{Batch, Events};
 use super::books::{Books, Run};
@@ -17,6 +19,10 @@ pub const READER_TOO_SLOW: &str = "reader_too_slow";
 
 /// The code of a fault of ours.
 pub const INTERNAL_ERROR: &str = "internal_error";
+
+/// How long one who comes back waits for an event that this replica has not read yet: another,
+/// where it was told, may have been ahead by so much.
+const SEEK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Reads one run.
 pub struct RunReader {
@@ -36,8 +42,9 @@ pub struct RunReader {
 enum Place {
     /// It is to begin with the run as it stands.
     Joining,
-    /// It is to go on behind an event, if that is found.
-    Seeking(EventId),
+    /// It is to go on behind an event, if that is found. Once what has passed was replayed, it
+    /// waits no longer than till then.
+    Seeking(EventId, Option<Instant>),
     /// It goes over what its client has, and knows where that ends.
     Returning(Return),
     /// It knows of the run, and waits for what there is to tell.
@@ -92,7 +99,7 @@ impl RunReader {
 
     /// A reader that goes on behind an event; where that is not found, with the run as it stands.
     pub(super) fn behind(run: Arc<Run>, event: EventId) -> Self {
-        Self { place: Place::Seeking(event), ..Self::from_here(run, Told::Nothing) }
+        Self { place: Place::Seeking(event, None), ..Self::from_here(run, Told::Nothing) }
     }
 
     /// Goes on with the next run of the thread, for the same client.
@@ -112,7 +119,15 @@ impl RunReader {
             if let Some(events) = self.read() {
                 break events;
             }
-            if self.bell.changed().await.is_err() {
+            let rung = match self.place {
+                Place::Seeking(_, Some(until)) => {
+                    let rung = tokio::time::timeout_at(until, self.bell.changed()).await;
+                    // It has waited long enough.
+                    rung.unwrap_or(Ok(()))
+                }
+                _ => self.bell.changed().await,
+            };
+            if rung.is_err() {
                 // The driver is gone, and the end may be the last thing that it wrote.
                 break self.read().unwrap_or_else(|| {
                     let message = "threadway failed to read this run; please report it";
@@ -136,14 +151,20 @@ impl RunReader {
         let books = self.run.books();
         match &mut self.place {
             Place::Over => None,
-            Place::Seeking(event) => {
+            Place::Seeking(event, until) => {
                 match Return::to(&books, event) {
                     Some((way, open)) => {
                         self.place = Place::Returning(way);
                         self.open = Some(open);
                     }
-                    // It may still come.
                     None if books.is_catching_up() => return None,
+                    None if books.may_reach(event.mark()) => {
+                        let now = Instant::now();
+                        if *until.get_or_insert(now + SEEK_PATIENCE) > now {
+                            return None;
+                        }
+                        self.place = Place::Joining;
+                    }
                     None => self.place = Place::Joining,
                 }
                 drop(books);

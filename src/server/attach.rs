@@ -49,7 +49,7 @@ pub(super) async fn connect_to(
     let encoder = match last {
         LastEvent::None => Encoder::new(wire, Projector::new(input.viewer(), input.held())),
         // What it holds by now is what it was told, and half of a message may be of that.
-        _ => Encoder::new(wire, Projector::for_anyone(input.viewer())).for_returning(),
+        _ => Encoder::new(wire, Projector::for_returning(input.viewer())).for_returning(),
     };
     Ok(streamed(wire, RunBody::new(reader, encoder)))
 }
@@ -76,8 +76,10 @@ pub(super) async fn events(
         version: Version::V1,
     };
     let wire = accepted(&headers);
-    let encoder = Encoder::new(wire, Projector::for_anyone(client));
-    let encoder = if last == LastEvent::None { encoder } else { encoder.for_returning() };
+    let encoder = match last {
+        LastEvent::None => Encoder::new(wire, Projector::for_anyone(client)),
+        _ => Encoder::new(wire, Projector::for_returning(client)).for_returning(),
+    };
     Ok(streamed(wire, RunBody::new(reader.at_shutdown(AtShutdown::BreakOff), encoder)))
 }
 

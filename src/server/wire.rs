@@ -113,8 +113,7 @@ impl Encoder {
                 self.run_id = Some(run_id.as_ref().unwrap_or(name).clone());
             }
             if at < told {
-                // What follows goes on from it.
-                self.projector.project(event, &mut |_| {});
+                self.projector.recall(event);
             } else {
                 let has = if at == told { batch.told_of_next() } else { 0 };
                 self.event(event, mark, has, out);
