@@ -172,9 +172,9 @@ impl Replay {
         if self.asked >= Some(cursor) {
             return Novelty::OfAnotherAttempt;
         }
-        match self.take_here(cursor, digest) {
-            Novelty::New => {}
-            other => return other,
+        let here = self.take_here(cursor, digest);
+        if here != Novelty::New {
+            return here;
         }
         let Known::Awaited { seen, met } = &mut self.known else { return Novelty::New };
         if seen.highest > Some(cursor) {

@@ -231,7 +231,8 @@ impl Driver {
         let why = match end {
             // A join brings the rest, also of a run that is over by now.
             BodyEnd::Cut(why) if self.retry.failures == 0 && self.may_say_more() => why,
-            end => match self.ask(&end).await {
+            BodyEnd::Clean | BodyEnd::Cut(_) | BodyEnd::Unreadable(_) => match self.ask(&end).await
+            {
                 Outlook::Over(ending) => return Some(ending),
                 Outlook::Live => {
                     self.retry.lost_at = None;
@@ -248,14 +249,14 @@ impl Driver {
         );
         let now = Instant::now();
         let lost_at = *self.retry.lost_at.get_or_insert(now);
-        (now - lost_at >= UPSTREAM_PATIENCE).then(|| match self.run.books().feed.seen().error {
-            // A stream that told of its failure has said all there is.
-            Some(error) => StreamEnd::Failed(error).into(),
-            None => {
-                let message = format!("the run is out of sight: {why}; it may go on in LangGraph");
-                StreamEnd::Lost { code: UPSTREAM_UNAVAILABLE, message }.into()
-            }
-        })
+        if now - lost_at < UPSTREAM_PATIENCE {
+            return None;
+        }
+        let message = format!("the run is out of sight: {why}; it may go on in LangGraph");
+        let lost = StreamEnd::Lost { code: UPSTREAM_UNAVAILABLE, message };
+        // A stream that told of its failure has said all there is.
+        let error = self.run.books().feed.seen().error;
+        Some(error.map_or(lost, StreamEnd::Failed).into())
     }
 
     /// Whether the run can be asked for more of its stream. Behind a failure there is none.
@@ -615,8 +616,8 @@ impl Retry {
         let Some(doublings) = failures.checked_sub(1) else { return NO_PAUSE };
         let whole = FIRST_PAUSE.saturating_mul(1 << doublings.min(16)).min(LONGEST_PAUSE);
         // The hasher is keyed at random.
-        let jitter = RandomState::new().hash_one(failures) % 512;
-        whole.mul_f64(1.0 - jitter as f64 / 1024.0)
+        let [jitter, ..] = RandomState::new().hash_one(failures).to_be_bytes();
+        whole.mul_f32(1.0 - f32::from(jitter) / 512.0)
     }
 }
 

@@ -322,15 +322,17 @@ impl Feed {
             run.translator.on_end(end, out);
             let attempt = run.translator.attempt();
             let mut closings = 0;
-            move |event| match event {
-                // Who was told it needs nothing more, wherever the run was read.
-                RunEvent::Ended { .. } => (!is_lost).then(|| Mark::at(attempt, Place::End, 0)),
-                // It is made of a state that was read.
-                RunEvent::Messages(_) => None,
-                _ => {
-                    closings += 1;
-                    marks.close(attempt, closings - 1)
+            move |event| {
+                if let RunEvent::Ended { .. } = event {
+                    // Who was told it needs nothing more, wherever the run was read.
+                    return (!is_lost).then(|| Mark::at(attempt, Place::End, 0));
                 }
+                if let RunEvent::Messages(_) = event {
+                    // It is made of a state that was read.
+                    return None;
+                }
+                closings += 1;
+                marks.close(attempt, closings - 1)
             }
         });
     }

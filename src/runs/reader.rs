@@ -119,13 +119,11 @@ impl RunReader {
             if let Some(events) = self.read() {
                 break events;
             }
-            let rung = match self.place {
-                Place::Seeking(_, Some(until)) => {
-                    let rung = tokio::time::timeout_at(until, self.bell.changed()).await;
-                    // It has waited long enough.
-                    rung.unwrap_or(Ok(()))
-                }
-                _ => self.bell.changed().await,
+            let rung = if let Place::Seeking(_, Some(until)) = self.place {
+                // Then it has waited long enough.
+                tokio::time::timeout_at(until, self.bell.changed()).await.unwrap_or(Ok(()))
+            } else {
+                self.bell.changed().await
             };
             if rung.is_err() {
                 // The driver is gone, and the end may be the last thing that it wrote.

@@ -15,7 +15,7 @@ use super::agui::{accepted, parse, streamed};
 use super::body::RunBody;
 use super::reject::Reject;
 use super::request::{InPath, Thread, read_json};
-use super::wire::Encoder;
+use super::wire::{Encoder, Wire};
 use crate::agents::Agent;
 use crate::agui::{Client, Projector, RunId, Version};
 use crate::runs::{AtShutdown, EventId, ThreadReader};
@@ -46,11 +46,8 @@ pub(super) async fn connect_to(
     }
     let reader = attach(gateway, &agent, &thread, Reach::Present, &last).await?;
     let wire = accepted(headers);
-    let encoder = match last {
-        LastEvent::None => Encoder::new(wire, Projector::new(input.viewer(), input.held())),
-        // What it holds by now is what it was told, and half of a message may be of that.
-        _ => Encoder::new(wire, Projector::for_returning(input.viewer())).for_returning(),
-    };
+    let held = |client| Projector::new(client, input.held());
+    let encoder = last.encoder(wire, input.viewer(), held);
     Ok(streamed(wire, RunBody::new(reader, encoder)))
 }
 
@@ -76,10 +73,7 @@ pub(super) async fn events(
         version: Version::V1,
     };
     let wire = accepted(&headers);
-    let encoder = match last {
-        LastEvent::None => Encoder::new(wire, Projector::for_anyone(client)),
-        _ => Encoder::new(wire, Projector::for_returning(client)).for_returning(),
-    };
+    let encoder = last.encoder(wire, client, Projector::for_anyone);
     Ok(streamed(wire, RunBody::new(reader.at_shutdown(AtShutdown::BreakOff), encoder)))
 }
 
@@ -130,6 +124,20 @@ impl LastEvent {
         match self {
             Self::Known(id) => Some(id),
             Self::None | Self::Unknown => None,
+        }
+    }
+
+    /// Writes for the client: for one that comes back, what it holds by now is what it was told,
+    /// and half of a message may be of that.
+    fn encoder(
+        &self,
+        wire: Wire,
+        client: Client,
+        for_new: impl FnOnce(Client) -> Projector,
+    ) -> Encoder {
+        match self {
+            Self::None => Encoder::new(wire, for_new(client)),
+            Self::Known(_) | Self::Unknown => Encoder::returning(wire, client),
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 
-use crate::agui::Projector;
+use crate::agui::{Client, Projector};
 use crate::run::{Id, RunEvent};
 use crate::runs::{Batch, Mark};
 use crate::sse;
@@ -95,9 +95,8 @@ impl Encoder {
     }
 
     /// For a client that comes back with the id of an event.
-    #[must_use]
-    pub fn for_returning(self) -> Self {
-        Self { has_id: true, ..self }
+    pub fn returning(wire: Wire, client: Client) -> Self {
+        Self { has_id: true, ..Self::new(wire, Projector::for_returning(client)) }
     }
 
     /// The framing.
@@ -110,7 +109,7 @@ impl Encoder {
         let told = batch.told_events();
         for (at, (event, mark)) in batch.marked().enumerate() {
             if let RunEvent::Started { run_id, name, .. } = event {
-                self.run_id = Some(run_id.as_ref().unwrap_or(name).clone());
+                self.run_id = Some(Id::clone(run_id.as_ref().unwrap_or(name)));
             }
             if at < told {
                 self.projector.recall(event);
