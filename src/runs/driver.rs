@@ -394,6 +394,9 @@ impl Driver {
         };
         if self.run.books().feed.count() > count {
             self.retry = Retry::default();
+        } else if joined_at.elapsed() >= longest_silence {
+            // It held for as long as one may. Whether the run still lives is asked all the same.
+            self.retry.failures = self.retry.failures.min(1);
         }
         let ended_inside = self.run.books().feed.finish();
         Stop::Body(match (end, ended_inside) {

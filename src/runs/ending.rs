@@ -130,6 +130,11 @@ impl Question<'_> {
         };
         let state = self.state(run_id, status).await?;
         let end = match status {
+            RunStatus::Success if state.is_none() && self.lacks_end() => {
+                let message = "the run succeeded, but neither its stream nor its state can be had \
+                               whole; load the thread to see its end";
+                StreamEnd::Lost { code: UPSTREAM_LOST, message: message.to_owned() }
+            }
             RunStatus::Success => StreamEnd::Succeeded,
             RunStatus::Error if has_failed => failed(error, state.as_ref()),
             RunStatus::Timeout => StreamEnd::Failed(RunError {
@@ -145,6 +150,14 @@ impl Question<'_> {
         Ok(Ending { state, end })
     }
 
+    fn lacks_end(&self) -> bool {
+        self.seen.lacks_end || *self.end != BodyEnd::Clean
+    }
+
+    fn has_heard_all(&self) -> bool {
+        self.seen.is_whole && *self.end == BodyEnd::Clean
+    }
+
     fn was_stopped(&self) -> bool {
         self.is_stopped && self.seen.error.is_none()
     }
@@ -154,7 +167,7 @@ impl Question<'_> {
     /// stream, or a state whose `metadata.run_id` is this run, holds open interrupts": a stream
     /// that showed some needs no state, unless its end is missing.
     async fn state(&self, run_id: &str, status: RunStatus) -> Result<Option<State>, Error> {
-        let is_whole = self.seen.is_whole && *self.end == BodyEnd::Clean;
+        let is_whole = self.has_heard_all();
         let is_told = self.seen.is_interrupted || self.seen.error.is_some();
         if status == RunStatus::Success && is_told && is_whole {
             return Ok(None);
@@ -185,12 +198,15 @@ impl Question<'_> {
     async fn gone(&self) -> Outlook {
         match self.upstream.thread_state(self.thread_id).await {
             Ok(Some(state)) => {
-                let state = Some(State::OfRun(state));
-                Outlook::Over(Ending { state, end: StreamEnd::Cancelled })
+                let error = self.seen.error.clone();
+                let end = error.map_or(StreamEnd::Cancelled, StreamEnd::Failed);
+                Outlook::Over(Ending { state: Some(State::OfRun(state)), end })
             }
             Ok(None) => {
-                let message = "LangGraph has neither the run nor its thread any more".to_owned();
-                let error = RunError { code: RUN_GONE.to_owned(), message };
+                let error = self.seen.error.clone().unwrap_or_else(|| RunError {
+                    code: RUN_GONE.to_owned(),
+                    message: "LangGraph has neither the run nor its thread any more".to_owned(),
+                });
                 Outlook::Over(StreamEnd::Failed(error).into())
             }
             Err(error) => Outlook::Unknown(error.to_string()),

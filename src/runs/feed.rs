@@ -64,6 +64,8 @@ pub(super) struct Seen {
     pub(super) is_interrupted: bool,
     /// Whether the run was told from its beginning and without a gap, its state included.
     pub(super) is_whole: bool,
+    /// Whether what may have come behind a lost connection has not come again.
+    pub(super) lacks_end: bool,
     /// Whether it has told anything.
     pub(super) has_begun: bool,
     /// Why the run failed.
@@ -184,17 +186,20 @@ impl Feed {
             // place among the parts.
             let is_error = frame.event.as_deref() == Some("error");
             let novelty = if is_error { Novelty::New } else { replay.take(cursor, digest) };
+            // What begins anew says so, and nothing is missing before it.
+            let is_beginning = frame.event.as_deref() == Some("metadata");
+            let is_behind_a_gap = novelty == Novelty::BehindAGap && !is_beginning;
             match novelty {
-                Novelty::New => {}
+                Novelty::New | Novelty::BehindAGap => {}
                 Novelty::Repeat => continue,
-                // What begins anew says so, and knows what it is missing: nothing.
-                Novelty::BehindAGap if frame.event.as_deref() == Some("metadata") => {}
-                Novelty::BehindAGap => parts.on_gap(join.as_ref(), out),
                 Novelty::Doubtful => return Ok(Progress::RejoinWanted),
                 Novelty::OfAnotherAttempt => {
                     replay.forget();
                     return Ok(Progress::RejoinWanted);
                 }
+            }
+            if is_behind_a_gap {
+                parts.on_gap(join.as_ref(), out);
             }
             if !is_error {
                 parts.count += 1;
@@ -206,7 +211,7 @@ impl Feed {
             {
                 return Ok(Progress::BaseWanted);
             }
-            if novelty == Novelty::BehindAGap && parts.has_gap {
+            if is_behind_a_gap {
                 return Ok(Progress::BaseWanted);
             }
         }
@@ -365,6 +370,7 @@ impl Feed {
                 && !self.parts.has_gap
                 && translator.view().state().is_some()
                 && self.join.as_ref().is_none_or(is_joined_whole),
+            lacks_end: !self.replay.is_settled(),
             has_begun: self.has_begun(),
             error: translator.error().cloned(),
         }
