@@ -14,7 +14,7 @@ use support::gateway::{
 use support::judge;
 use support::schema::Schema;
 use support::upstream::Exchange;
-use threadway::runs::OwnerPolicy;
+use threadway::runs::{LINGER, OwnerPolicy, UPSTREAM_PATIENCE};
 use threadway::server::Limits;
 
 /// After how long a silence a replay is taken for over.
@@ -22,6 +22,9 @@ const QUIET: Duration = Duration::from_millis(10);
 
 /// How long a replay may take before its readers are told what there is.
 const CATCH_UP: Duration = Duration::from_secs(2);
+
+/// The longest pause before a run is joined again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// How often a run is asked for its status that is not joined.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
@@ -61,6 +64,13 @@ fn state_of(run_id: &str, values: &Value) -> Value {
 fn counted(messages: &[&str], count: u64) -> Value {
     let mut values = values(messages);
     values["count"] = json!(count);
+    values
+}
+
+/// `hi`, and this answer.
+fn values_of(answer: &str) -> Value {
+    let mut values = values(&["hi", ""]);
+    values["messages"][1]["content"] = json!(answer);
     values
 }
 
@@ -130,11 +140,7 @@ impl Gateway {
 
     /// Accepts the join of the run, from its beginning.
     async fn join(&self) -> Exchange {
-        let mut join =
-            self.upstream.expect(&format!("GET /threads/{THREAD}/runs/{RUN}/stream")).await;
-        assert!(join.head.contains("\r\nlast-event-id: -1\r\n"), "{}", join.head);
-        join.begin("").await;
-        join
+        self.joined_behind("-1").await
     }
 
     /// One more client, which comes while the run is read already.
@@ -407,15 +413,23 @@ async fn an_event_source_that_comes_again_is_brought_to_the_run_whatever_it_hold
 #[tokio::test]
 async fn what_a_replay_brings_twice_is_told_once() {
     let gateway = Gateway::start().await;
-    let (mut response, mut join) = gateway.joined(replayable()).await;
+    let input = input(&[]);
+    let script = async {
+        gateway.runs("status=running&limit=100", replayable()).await;
+        let line = format!("GET /threads/{THREAD}/runs/{RUN}/stream");
+        let mut join = gateway.upstream.expect(&line).await;
+        // What was said before that is no repeat.
+        join.begin("date: Thu, 01 Jan 1970 00:00:01 GMT\r\n").await;
+        join
+    };
+    let (mut response, mut join) = tokio::join!(gateway.connect(&input), script);
     let values = kept("8-0", &part("values", &values(&["hi"])));
     let x = kept("9-0", &token("m1", "x"));
     let y = kept("9-0", &token("m1", "y"));
     let replay = [
         kept("7-0", &metadata()),
         values.clone(),
-        // A token may be said twice in a millisecond. So close to the join one of two is taken for
-        // a block of repeats that is a single frame, till the message is committed.
+        // A token may be said twice in a millisecond.
         x.clone(),
         x.clone(),
         y.clone(),
@@ -427,21 +441,26 @@ async fn what_a_replay_brings_twice_is_told_once() {
         kept("10-0", &token("m1", "z")),
     ];
     join.send(replay.concat()).await;
-    let present = [messages(&[("m0", "hi"), ("m1", "xyz")]), start("m1")];
-    assert_eq!(response.next(3).await[1..], present);
+    let present = [messages(&[("m0", "hi"), ("m1", "xxyz")]), start("m1")];
+    assert_eq!(response.next(4).await[2..], present);
     join.send(kept("11-0", &token("m1", "!"))).await;
     assert_eq!(response.next(1).await, [says("m1", "!")]);
 }
 
 #[tokio::test]
-async fn an_equal_pair_that_may_be_the_block_of_repeats_is_taken_for_it() {
-    for (behind, text) in [(None, "x"), (Some(kept("10-0", &token("m1", "y"))), "xy")] {
+async fn of_an_equal_pair_that_may_be_the_block_of_repeats_another_join_tells_what_it_is() {
+    for (is_pair, behind, text) in
+        [(false, None, "x"), (true, None, "xx"), (true, Some("y"), "xxy"), (false, Some("y"), "xy")]
+    {
         let gateway = Gateway::start().await;
         let (mut response, mut join) = gateway.joined(replayable()).await;
         let values = kept("8-0", &part("values", &values(&["hi"])));
         let x = kept("9-0", &token("m1", "x"));
-        let replay = [kept("7-0", &metadata()), values, x.clone(), x, behind.unwrap_or_default()];
-        join.send(replay.concat()).await;
+        join.send([kept("7-0", &metadata()), values, x.clone(), x.clone()].concat()).await;
+        let mut join = gateway.joined_behind("8-0").await;
+        let stored = if is_pair { x.repeat(2) } else { x };
+        let behind = behind.map(|text| kept("10-0", &token("m1", text))).unwrap_or_default();
+        join.send(stored + &behind).await;
         let present = [messages(&[("m0", "hi"), ("m1", text)]), start("m1")];
         assert_eq!(response.next(3).await[1..], present);
         join.send(kept("11-0", &token("m1", "!"))).await;
@@ -450,22 +469,29 @@ async fn an_equal_pair_that_may_be_the_block_of_repeats_is_taken_for_it() {
 }
 
 #[tokio::test]
-async fn of_equal_pairs_one_at_most_is_taken_for_the_block_of_repeats() {
+async fn a_run_of_nothing_but_pairs_is_joined_eight_times_more_and_then_loses_one_token() {
     let gateway = Gateway::start().await;
-    let clock = HeldClock::pause();
     let (mut response, mut join) = gateway.joined(replayable()).await;
     let values = kept("8-0", &part("values", &values(&["hi"])));
-    join.send([kept("7-0", &metadata()), values, kept("9-0", &token("m1", "x"))].concat()).await;
-    gateway.settled().await;
-    clock.advance(QUIET).await;
-    response.next(3).await;
-    // A server may be late with a block that is a single frame.
-    join.send(kept("10-0", &token("m1", "y")).repeat(2)).await;
-    assert_eq!(response.next(1).await, [says("m1", "y")]);
-    gateway.settled().await;
-    clock.advance(QUIET).await;
-    join.send(kept("11-0", &token("m1", "z")).repeat(2)).await;
-    assert_eq!(response.next(2).await, [says("m1", "z"), says("m1", "z")]);
+    join.send([kept("7-0", &metadata()), values].concat()).await;
+    assert_eq!(response.next(2).await[1], messages(&[("m0", "hi")]));
+    let pair = |at: u32| kept(&format!("{at}-0"), &token("m1", "x")).repeat(2);
+    for at in 10..18 {
+        join.send(pair(at)).await;
+        let before = if at == 10 { 8 } else { at - 1 };
+        join = gateway.joined_behind(&format!("{before}-0")).await;
+        join.send(pair(at)).await;
+        let told = response.next(if at == 10 { 3 } else { 2 }).await;
+        assert!(told.ends_with(&[says("m1", "x"), says("m1", "x")]), "{told:#?}");
+    }
+    join.send(pair(18)).await;
+    join.send(pair(19)).await;
+    let told = [says("m1", "x"), says("m1", "x"), says("m1", "x")];
+    assert_eq!(response.next(3).await, told);
+    // The next committed state brings it back.
+    let text = "x".repeat(20);
+    join.send(kept("20-0", &part("values", &values_of(&text)))).await;
+    assert_eq!(response.next(2).await, [says("m1", "x"), end("m1")]);
 }
 
 #[tokio::test]
@@ -631,39 +657,35 @@ async fn the_javascript_server_is_asked_for_the_record_and_the_state_instead() {
 }
 
 #[tokio::test]
-async fn a_record_that_cannot_be_read_five_times_in_a_row_is_given_up() {
+async fn a_record_that_cannot_be_read_for_a_minute_is_given_up() {
     let gateway = Gateway::javascript().await;
     let clock = HeldClock::pause();
     let mut response = followed_by_its_record(&gateway).await;
     let fail = async || {
         clock.advance(STATUS_INTERVAL).await;
-        let get = gateway.upstream.expect(&format!("GET /threads/{THREAD}/runs/{RUN}")).await;
-        get.json(500, r#"{"detail":"boom"}"#).await;
-    };
-    // For all that is known the run goes on, and may commit.
-    let commit = async || {
-        gateway.state(Some(state_of("earlier", &counted(&["hi"], 1)))).await;
+        // As the record, and as what has become of the run.
+        for _ in 0..2 {
+            let get = gateway.upstream.expect(&format!("GET /threads/{THREAD}/runs/{RUN}")).await;
+            get.json(500, r#"{"detail":"boom"}"#).await;
+        }
         gateway.settled().await;
     };
-    for _ in 0..4 {
+    let seconds = UPSTREAM_PATIENCE.as_secs();
+    for _ in 0..seconds {
         fail().await;
-        commit().await;
     }
-    // One success begins the count anew.
+    // One success begins the time anew.
     clock.advance(STATUS_INTERVAL).await;
     status(&gateway, "running").await;
-    commit().await;
-    for _ in 0..4 {
+    gateway.state(Some(state_of("earlier", &counted(&["hi"], 1)))).await;
+    gateway.settled().await;
+    for _ in 0..=seconds {
         fail().await;
-        commit().await;
     }
-    fail().await;
-    let get = gateway.upstream.expect(&format!("GET /threads/{THREAD}/runs/{RUN}")).await;
-    get.json(500, r#"{"detail":"boom"}"#).await;
     let rest = response.rest().await;
     assert_eq!(rest.len(), 1, "{rest:#?}");
     assert_eq!(rest[0]["type"], "RUN_ERROR");
-    assert_eq!(rest[0]["code"], "upstream_lost");
+    assert_eq!(rest[0]["code"], "upstream_unavailable");
     gateway.upstream.is_untouched().await;
 }
 
@@ -725,9 +747,10 @@ async fn one_who_comes_to_a_run_that_waits_sees_what_it_begins_with() {
             messages(&[("m0", "hi"), ("m1", "you"), (shown, "go on")]),
         ];
         assert_eq!(response.next(3).await, expected);
-        // It may wait for long.
+        // It may wait for long. The server gives a sign of life.
         for _ in 0..5 {
             clock.advance(Duration::from_secs(5)).await;
+            join.send(": heartbeat\r\n\r\n").await;
             gateway.settled().await;
         }
         gateway.upstream.is_untouched().await;
@@ -815,59 +838,65 @@ async fn where_a_later_run_has_changed_the_thread_the_history_tells_how_a_run_en
 }
 
 #[tokio::test]
-async fn leaving_stops_nothing_and_one_who_comes_then_joins_anew() {
+async fn leaving_stops_nothing_and_one_who_comes_later_joins_anew() {
     let gateway = Gateway::start().await;
+    let clock = HeldClock::pause();
     let (mut first, mut join) = gateway.joined(replayable()).await;
     let replay = [metadata(), part("values", &values(&["hi"])), token("m1", "one ")].concat();
     join.send(&replay).await;
+    gateway.settled().await;
+    clock.advance(QUIET).await;
     first.next(3).await;
     let second = gateway.another(replayable()).await;
     drop(first);
     gateway.settled().await;
     join.send(token("m1", "two ")).await;
     drop(second);
+    gateway.settled().await;
+    clock.advance(LINGER).await;
     join.closed().await;
     gateway.upstream.is_untouched().await;
 
     let (mut third, mut join) = gateway.joined(replayable()).await;
     join.send(replay + &token("m1", "two ")).await;
+    gateway.settled().await;
+    clock.advance(QUIET).await;
     let present = [messages(&[("m0", "hi"), ("m1", "one two ")]), start("m1")];
     assert_eq!(third.next(3).await[1..], present);
 }
 
 #[tokio::test]
-async fn a_join_that_fails_loses_the_run_and_the_next_one_may_succeed() {
+async fn a_join_that_fails_is_tried_again_till_it_succeeds() {
     let gateway = Gateway::start().await;
-    let lost = "the stream of the run broke off (the LangGraph server answered";
-    for (code, content_type, reason) in [
-        (404, "application/json", " 404: {}"),
-        (500, "application/json", " 500: {}"),
-        (200, "text/html", " with `text/html` instead of an event stream"),
-    ] {
-        let input = input(&[]);
-        let script = async {
-            gateway.runs("status=running&limit=100", replayable()).await;
-            gateway.upstream.next().await.answer(code, content_type, "{}").await;
-            gateway.status("running").await;
-        };
-        let (mut response, ()) = tokio::join!(gateway.connect(&input), script);
-        let message = format!("{lost}{reason}); the run goes on in LangGraph");
-        let expected = [started("r9", Some(RUN)), error(&message, "upstream_lost")];
-        assert_eq!(response.rest().await, expected);
-    }
-    let (mut response, mut join) = gateway.joined(replayable()).await;
+    let clock = HeldClock::pause();
+    let input = input(&[]);
+    let script = async {
+        gateway.runs("status=running&limit=100", replayable()).await;
+        for (at, (code, content_type)) in
+            [(404, "application/json"), (500, "application/json"), (200, "text/html")]
+                .into_iter()
+                .enumerate()
+        {
+            let line = format!("GET /threads/{THREAD}/runs/{RUN}/stream");
+            let join = gateway.upstream.expect(&line).await;
+            assert!(join.head.contains("\r\nlast-event-id: -1\r\n"), "{}", join.head);
+            join.answer(code, content_type, "{}").await;
+            // What has become of the run is asked behind the second failure.
+            if at > 0 {
+                gateway.status("running").await;
+            }
+            gateway.settled().await;
+            clock.advance(LONGEST_PAUSE).await;
+        }
+        gateway.join().await
+    };
+    let (mut response, mut join) = tokio::join!(gateway.connect(&input), script);
     join.send([metadata(), part("values", &values(&["hi"])), token("m1", "one")].concat()).await;
-    response.next(3).await;
-    join.cut();
-    gateway.status("running").await;
-    let rest = response.rest().await;
-    assert_eq!(rest[0], end("m1"));
-    assert_eq!(rest[1]["code"], "upstream_lost");
-    assert_eq!(rest.len(), 2);
-
-    let (mut response, mut join) = gateway.joined(replayable()).await;
-    join.send([metadata(), part("values", &values(&["hi"]))].concat()).await;
-    assert_eq!(response.next(2).await[1], messages(&[("m0", "hi")]));
+    gateway.settled().await;
+    clock.advance(QUIET).await;
+    let present =
+        [started("r9", Some(RUN)), state(&json!({})), messages(&[("m0", "hi"), ("m1", "one")])];
+    assert_eq!(response.next(3).await, present);
 }
 
 #[tokio::test]
@@ -1012,12 +1041,17 @@ async fn a_run_that_somebody_watches_when_the_grace_is_over_goes_on_for_good() {
     let input = input(&["hi"]);
     let script = gateway.runs("status=running&limit=100", replayable());
     let (mut viewer, ()) = tokio::join!(gateway.connect(&input), script);
-    clock.advance(GRACE).await;
+    clock.advance(GRACE / 2).await;
+    run.send(": heartbeat\r\n\r\n").await;
+    gateway.settled().await;
+    clock.advance(GRACE / 2).await;
     run.send(token("m1", " two")).await;
     let told = viewer.next(5).await;
     assert_eq!(told.last(), Some(&says("m1", " two")), "{told:#?}");
     // It is nobody's run any more: leaving is not stopping.
     drop(viewer);
+    gateway.settled().await;
+    clock.advance(LINGER).await;
     run.closed().await;
     gateway.upstream.is_untouched().await;
 }

@@ -14,8 +14,9 @@ use support::schema::Schema;
 use support::upstream::{Exchange, Upstream};
 use threadway::agui::Projector;
 use threadway::run::{RunEvent, View};
-use threadway::runs::{DEFAULT_LOG_BYTES, OwnerPolicy, RunReader, Runs};
+use threadway::runs::{DEFAULT_LOG_BYTES, LINGER, OwnerPolicy, RunReader, Runs};
 use threadway::upstream::Client;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// The runs of one replica, in front of a scripted upstream.
@@ -223,7 +224,7 @@ async fn one_who_comes_before_the_conversation_is_known_gets_the_run_from_its_be
 }
 
 #[tokio::test]
-async fn the_upstream_is_read_until_the_last_one_leaves() {
+async fn the_upstream_is_read_until_the_last_one_has_left_for_a_while() {
     let replica = Replica::start().await;
     let (mut first, mut run) = replica.run().await;
     first.next().await;
@@ -237,8 +238,12 @@ async fn the_upstream_is_read_until_the_last_one_leaves() {
     run.send(token("a", "two")).await;
     let mut third = third;
     assert_eq!(third.next().await[0]["type"], "RUN_STARTED");
+    // From here on time passes where nothing else happens.
+    tokio::time::pause();
+    let left = Instant::now();
     drop(third);
     run.closed().await;
+    assert!(left.elapsed() >= LINGER);
     assert!(replica.runs.attach(RUN).is_none());
     replica.runs.drained().await;
     // Nothing was asked of the run, and nothing done to it.

@@ -15,7 +15,7 @@ use support::gateway::{
 use support::upstream::{Exchange, Upstream};
 use threadway::json::Text;
 use threadway::run::{RunEvent, View};
-use threadway::runs::{DEFAULT_LOG_BYTES, OwnerPolicy, Runs};
+use threadway::runs::{DEFAULT_LOG_BYTES, LINGER, OwnerPolicy, Runs, UPSTREAM_PATIENCE};
 use threadway::upstream::Client;
 use tokio_util::sync::CancellationToken;
 
@@ -349,6 +349,26 @@ async fn a_large_state_is_told_whole_once() {
 // === what is out of sight ===
 
 #[tokio::test]
+async fn who_follows_a_run_that_is_cut_and_joined_again_is_told_nothing_of_that() {
+    let mut followed = Followed::start().await;
+    let mut stream = followed.find("R1").await;
+    followed.is_told(&[begun("r1")]).await;
+    let kept = |id: u32, part: String| format!("id: {id}-0\r\n{part}");
+    let last = kept(9, token("m2", "one "));
+    let parts = [kept(7, metadata("R1")), kept(8, part("values", &held(2))), last.clone()];
+    followed.replayed(&mut stream, &parts).await;
+    assert_eq!(followed.response.next(3).await[2], start("m2"));
+    stream.cut();
+    followed.gateway.settled().await;
+    followed.clock.advance(INTERVAL).await;
+    let mut stream = join(&followed.gateway, "R1").await;
+    assert!(stream.head.contains("\r\nlast-event-id: 8-0\r\n"), "{}", stream.head);
+    stream.send(last + &kept(10, token("m2", "two"))).await;
+    followed.is_told(&[says("m2", "two")]).await;
+    followed.is_quiet().await;
+}
+
+#[tokio::test]
 async fn a_run_that_was_lost_is_shown_again_once_it_is_found() {
     let mut followed = Followed::start().await;
     let mut stream = followed.find("R1").await;
@@ -363,10 +383,10 @@ async fn a_run_that_was_lost_is_shown_again_once_it_is_found() {
     };
     followed.is_told(&[counts(2), present("one "), start("m2")]).await;
     stream.cut();
-    record(&followed.gateway, "R1", "running").await;
+    followed.gateway.refused_for(&followed.clock, UPSTREAM_PATIENCE + INTERVAL * 5).await;
     let told = followed.response.next(2).await;
     assert_eq!(told[0], end("m2"));
-    assert_eq!(told[1]["code"], "upstream_lost");
+    assert_eq!(told[1]["code"], "upstream_unavailable");
     followed.is_quiet().await;
 
     let mut stream = followed.find("R1").await;
@@ -544,8 +564,10 @@ async fn the_last_who_leaves_ends_the_reading_of_a_run_and_does_not_stop_it() {
     followed.is_told(&[begun("r1")]).await;
     let Followed { gateway, clock, bell, response } = followed;
     drop(response);
-    stream.closed().await;
     bell.closed().await;
+    gateway.settled().await;
+    clock.advance(LINGER).await;
+    stream.closed().await;
     clock.advance(INTERVAL).await;
     gateway.settled().await;
     gateway.upstream.is_untouched().await;

@@ -14,6 +14,7 @@ use support::gateway::{
     Gateway, HeldClock, RUN, THREAD, closed, data, failed, finished, input, part, post, refusal,
     refused, started, token, told, values,
 };
+use threadway::runs::LINGER;
 use threadway::server::KEEP_ALIVE;
 
 // === runs ===
@@ -113,10 +114,22 @@ async fn a_stream_that_showed_a_question_needs_no_state() {
     let gateway = Gateway::start().await;
     let (mut response, mut run) = gateway.run().await;
     let interrupt = json!({"__interrupt__": [{"id": "i", "value": "why?"}]});
-    run.send(part("updates", &interrupt)).await;
+    run.send(part("values", &values(&["hi"])) + &part("updates", &interrupt)).await;
     run.end().await;
     gateway.record("success").await;
     let body = response.body().await;
+    assert!(body.contains(r#""outcome":{"type":"interrupt","interrupts":[{"id":"i","#), "{body}");
+
+    // One that told nothing else does: the client would hold nothing.
+    let gateway = Gateway::start().await;
+    let (mut response, mut run) = gateway.run().await;
+    run.send(part("updates", &interrupt)).await;
+    run.end().await;
+    gateway.record("success").await;
+    let state = json!({"values": values(&["hi", "you"]), "metadata": {"run_id": RUN}});
+    gateway.state(Some(state)).await;
+    let body = response.body().await;
+    assert!(body.contains(r#"{"role":"assistant","id":"m1","content":"you"}"#), "{body}");
     assert!(body.contains(r#""outcome":{"type":"interrupt","interrupts":[{"id":"i","#), "{body}");
 }
 
@@ -349,9 +362,10 @@ async fn a_silent_stream_gives_a_sign_of_life_every_15_seconds() {
     for _ in 0..2 {
         clock.advance(KEEP_ALIVE).await;
         assert_eq!(response.frame().await, ": keep-alive\n\n");
+        // What makes no event does not.
+        run.send(": heartbeat\r\n\r\n").await;
+        gateway.settled().await;
     }
-    // What makes no event does not.
-    run.send(": heartbeat\r\n\r\n").await;
     run.send(part("custom", &json!(2))).await;
     assert_eq!(response.frame().await, event(2));
 }
@@ -360,7 +374,11 @@ async fn a_silent_stream_gives_a_sign_of_life_every_15_seconds() {
 async fn a_client_that_leaves_is_not_read_for_and_cancels_nothing() {
     let gateway = Gateway::start().await;
     let (response, run) = gateway.run().await;
+    let clock = HeldClock::pause();
     drop(response);
+    gateway.settled().await;
+    // It may come back for a while.
+    clock.advance(LINGER).await;
     run.closed().await;
     // The next thing that the upstream hears of is another client's request.
     gateway.run().await;

@@ -8,15 +8,22 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::gateway::{
-    Gateway, HeldClock, RUN, Response, THREAD, agents, closed, events, failed, finished, input,
-    part, post, refusal, refused, serve, started, token, told, values,
+    Gateway, HeldClock, RUN, Response, THREAD, agents, data, events, failed, finished, input, part,
+    post, refusal, refused, serve, started, token, told, values,
 };
 use support::judge;
 use support::schema::Schema;
 use support::upstream::{Exchange, Upstream};
+use threadway::runs::UPSTREAM_PATIENCE;
 use threadway::server::Limits;
 use threadway::sse::MAX_EVENT_BYTES;
-use threadway::upstream::{ANSWER_TIMEOUT, SILENCE_TIMEOUT, START_TIMEOUT};
+use threadway::upstream::{ANSWER_TIMEOUT, START_TIMEOUT};
+
+/// How long the Python server may be silent, which gives a sign of life every 5 s.
+const SILENCE: Duration = Duration::from_secs(20);
+
+/// The pause before a stream is joined again.
+const NO_PAUSE: Duration = Duration::from_millis(3);
 
 // === before the stream ===
 
@@ -291,34 +298,30 @@ async fn a_thread_that_cannot_be_created_starts_no_run() {
 // === in the stream ===
 
 #[tokio::test]
-async fn a_run_whose_stream_ends_in_order_while_it_goes_on_is_lost() {
+async fn a_run_whose_stream_ends_in_order_while_it_goes_on_is_joined() {
     let gateway = Gateway::start().await;
     let (mut response, run) = gateway.run().await;
     run.end().await;
     for _ in 0..5 {
         gateway.record("pending").await;
     }
-    let message = "the stream of the run ended early; the run goes on in LangGraph";
-    assert_eq!(response.body().await, failed(message, "upstream_lost"));
+    let mut run = gateway.joined_behind("-1").await;
+    run.send(token("a", "one")).await;
+    assert_eq!(response.frame().await + &response.frame().await, told("a", "one"));
 }
 
 #[tokio::test]
-async fn a_run_whose_stream_is_cut_while_it_goes_on_is_lost_with_everything_closed() {
+async fn a_run_whose_stream_is_cut_is_joined_at_once_and_nothing_is_said_of_that() {
     let gateway = Gateway::start().await;
     let (mut response, mut run) = gateway.run().await;
-    run.send(token("a", "one")).await;
+    let one = format!("id: 7-0\r\n{}", token("a", "one"));
+    run.send(&one).await;
     assert_eq!(response.frame().await + &response.frame().await, told("a", "one"));
     run.cut();
-    gateway.record("running").await;
-    let end = response.body().await;
-    let (first, last) = end.split_once("\n\n").unwrap();
-    assert_eq!(format!("{first}\n\n"), closed("a"));
-    assert!(
-        last.starts_with(
-            r#"data: {"type":"RUN_ERROR","message":"the stream of the run broke off ("#
-        )
-    );
-    assert!(last.ends_with("); the run goes on in LangGraph\",\"code\":\"upstream_lost\"}\n\n"));
+    let mut run = gateway.joined_behind("-1").await;
+    run.send(one + &format!("id: 8-0\r\n{}", token("a", "two"))).await;
+    let two = r#"{"type":"TEXT_MESSAGE_CONTENT","messageId":"a","delta":"two"}"#;
+    assert_eq!(response.frame().await, data(two));
 }
 
 #[tokio::test]
@@ -328,6 +331,8 @@ async fn a_stream_without_its_end_is_made_up_for_by_the_state_of_its_run() {
         let (mut response, mut run) = gateway.run().await;
         run.send("event: values\r\ndata: {\"half").await;
         run.cut();
+        // It is over by now, and nothing of it was kept.
+        gateway.joined_behind("-1").await.end().await;
         gateway.record("success").await;
         let state = json!({"values": values(&["hi", "you"]), "metadata": {"run_id": run_id}});
         gateway.state(Some(state)).await;
@@ -394,56 +399,56 @@ fn error(message: &str, code: &str) -> Value {
     json!({"type": "RUN_ERROR", "message": message, "code": code})
 }
 
-fn broke_off(reason: &str, then: &str) -> Value {
-    let message = format!("the stream of the run broke off ({reason}); {then}");
-    error(&message, "upstream_lost")
+/// The server is joined again, and knows of nothing more but that the run was stopped.
+async fn joined_and_over(gateway: &Gateway) {
+    gateway.joined_behind("-1").await.end().await;
+    gateway.record("interrupted").await;
 }
 
-const GOES_ON: &str = "the run goes on in LangGraph";
-
 #[tokio::test]
-async fn a_stream_that_breaks_off_says_how_and_what_became_of_the_run() {
-    let broke = "the connection to the LangGraph server broke";
+async fn a_stream_that_breaks_off_is_joined_again_however_it_broke() {
+    let cancelled = json!({"type": "cancelled"});
     let told = last_word(async |gateway, run| {
         run.cut();
-        gateway.record("running").await;
+        joined_and_over(gateway).await;
     });
-    let reason = format!("{broke}: unexpected EOF during chunk size line");
-    assert_eq!(told.await, broke_off(&reason, GOES_ON));
+    assert_eq!(told.await["outcome"], cancelled);
 
     let told = last_word(async |gateway, run| {
         run.reset();
-        gateway.record("pending").await;
+        joined_and_over(gateway).await;
     });
-    let reason = format!("{broke}: Connection reset by peer (os error 104)");
-    assert_eq!(told.await, broke_off(&reason, GOES_ON));
+    assert_eq!(told.await["outcome"], cancelled);
 
     let told = last_word(async |gateway, mut run| {
         run.raw("no length of a chunk\r\n").await;
-        gateway.record("running").await;
+        joined_and_over(gateway).await;
         run.closed().await;
     });
-    let reason = format!("{broke}: Invalid chunk size line: missing size digit");
-    assert_eq!(told.await, broke_off(&reason, GOES_ON));
+    assert_eq!(told.await["outcome"], cancelled);
 
     let told = last_word(async |gateway, mut run| {
         run.send("event: values\r\ndata: {\"messages\":[]}\r\n").await;
         run.end().await;
-        gateway.record("running").await;
+        joined_and_over(gateway).await;
     });
-    assert_eq!(told.await, broke_off("the stream ends inside an event", GOES_ON));
+    assert_eq!(told.await["outcome"], cancelled);
 }
 
 #[tokio::test]
-async fn a_stream_that_falls_silent_for_ten_minutes_is_lost() {
+async fn a_stream_that_falls_silent_for_twenty_seconds_is_joined_again() {
     let told = last_word(async |gateway, run| {
         let clock = HeldClock::pause();
-        clock.advance(SILENCE_TIMEOUT).await;
+        clock.advance(SILENCE.saturating_sub(Duration::from_secs(1))).await;
+        gateway.settled().await;
+        gateway.upstream.is_untouched().await;
+        clock.advance(Duration::from_secs(1)).await;
         run.closed().await;
-        gateway.record("running").await;
+        gateway.settled().await;
+        clock.advance(NO_PAUSE).await;
+        joined_and_over(gateway).await;
     });
-    let reason = "the LangGraph server did not answer within 600 s";
-    assert_eq!(told.await, broke_off(reason, GOES_ON));
+    assert_eq!(told.await["outcome"], json!({"type": "cancelled"}));
 }
 
 #[tokio::test]
@@ -451,9 +456,9 @@ async fn a_sign_of_life_in_time_keeps_a_silent_stream() {
     let told = last_word(async |gateway, mut run| {
         let clock = HeldClock::pause();
         for _ in 0..3 {
-            clock.advance(SILENCE_TIMEOUT.saturating_sub(Duration::from_secs(1))).await;
+            clock.advance(SILENCE.saturating_sub(Duration::from_secs(1))).await;
             run.send(": heartbeat\r\n\r\n").await;
-            // What is answered on another connection shows that this was read.
+            gateway.settled().await;
             gateway.upstream.is_untouched().await;
         }
         run.end().await;
@@ -474,60 +479,78 @@ async fn a_line_without_an_end_is_given_up() {
         run.closed().await;
         gateway.record("running").await;
     });
-    let reason = "an SSE event is longer than 67108864 bytes; have the graph keep less in its \
-                  state";
-    assert_eq!(told.await, broke_off(reason, GOES_ON));
+    let message = "the stream of the run cannot be read (an SSE event is longer than 67108864 \
+                   bytes; have the graph keep less in its state); the run goes on";
+    assert_eq!(told.await, error(message, "upstream_lost"));
 }
 
 #[tokio::test]
-async fn a_run_whose_record_cannot_be_read_is_lost() {
-    let early = "the stream of the run ended early; how it went on is unknown";
-    for (status, body, why) in [
-        (404, "Run not found", "the LangGraph server answered 404: Run not found"),
-        (500, r#"{"detail":"boom"}"#, "the LangGraph server answered 500: boom"),
-        (200, "<html>", "the LangGraph server's answer is not a run"),
-        (200, r#"{"status":"success"}"#, "the LangGraph server's answer is not a run"),
-    ] {
+async fn a_run_whose_record_cannot_be_read_is_joined_and_asked_for_again() {
+    for (status, body) in
+        [(500, r#"{"detail":"boom"}"#), (200, "<html>"), (200, r#"{"status":"success"}"#)]
+    {
         let told = last_word(async |gateway, run| {
             run.end().await;
             gateway.upstream.next().await.json(status, body).await;
+            joined_and_over(gateway).await;
         });
-        assert_eq!(told.await, error(&format!("{early}: {why}"), "upstream_lost"));
+        assert_eq!(told.await["outcome"], json!({"type": "cancelled"}), "{status} {body}");
     }
     let told = last_word(async |gateway, run| {
         run.end().await;
-        gateway.record("paused").await;
-    });
-    let message = "the stream of the run ended early; the run's record tells no known status";
-    assert_eq!(told.await, error(message, "upstream_lost"));
-
-    let told = last_word(async |gateway, run| {
-        run.cut();
         let record = gateway.upstream.next().await;
         let clock = HeldClock::pause();
         clock.advance(ANSWER_TIMEOUT).await;
         record.closed().await;
+        gateway.settled().await;
+        clock.advance(NO_PAUSE).await;
+        joined_and_over(gateway).await;
     });
-    let reason = "the connection to the LangGraph server broke: unexpected EOF during chunk size \
-                  line";
-    let then = "how it went on is unknown: the LangGraph server did not answer within 30 s";
-    assert_eq!(told.await, broke_off(reason, then));
+    assert_eq!(told.await["outcome"], json!({"type": "cancelled"}));
 }
 
 #[tokio::test]
-async fn a_server_that_goes_away_in_the_middle_of_a_run_loses_it() {
+async fn a_run_whose_record_tells_no_known_status_is_lost() {
+    let told = last_word(async |gateway, run| {
+        run.end().await;
+        gateway.record("paused").await;
+    });
+    let message = "the run's record tells no known status";
+    assert_eq!(told.await, error(message, "upstream_lost"));
+}
+
+#[tokio::test]
+async fn a_run_that_is_not_there_any_more_was_cancelled_unless_its_thread_is_gone_too() {
+    for (status, body) in [(404, r#"{"detail":"Not Found"}"#), (404, "Run not found")] {
+        let told = last_word(async |gateway, run| {
+            run.end().await;
+            gateway.upstream.next().await.json(status, body).await;
+            gateway.state(None).await;
+        });
+        let message = "LangGraph has neither the run nor its thread any more";
+        assert_eq!(told.await, error(message, "run_gone"));
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_stays_away_for_a_minute_loses_its_runs() {
     let mut gateway = Gateway::start().await;
     let (mut response, run, seen) = open_everything(&gateway).await;
+    let clock = HeldClock::pause();
     // Nobody listens there any more.
     gateway.upstream = Upstream::bind().await;
     run.cut();
-    let events = events(&(seen + &response.body().await));
+    gateway.passes(&clock, UPSTREAM_PATIENCE.saturating_sub(Duration::from_secs(1))).await;
+    let sign = response.whole_frame().await;
+    assert_eq!(sign, ": keep-alive\n\n");
+    gateway.passes(&clock, Duration::from_secs(10)).await;
+    let rest = response.body().await;
+    let rest = rest.replace(": keep-alive\n\n", "");
+    let events = events(&(seen + &rest));
     judge::closed(&Schema::load(), &events).unwrap();
-    let reason = "the connection to the LangGraph server broke: unexpected EOF during chunk size \
-                  line";
-    let then = "how it went on is unknown: the LangGraph server cannot be reached: Connection \
-                refused (os error 111)";
-    assert_eq!(*events.last().unwrap(), broke_off(reason, then));
+    let message = "the run is out of sight: the LangGraph server cannot be reached: Connection \
+                   refused (os error 111); it may go on in LangGraph";
+    assert_eq!(*events.last().unwrap(), error(message, "upstream_unavailable"));
 }
 
 #[tokio::test]

@@ -67,9 +67,10 @@ impl Gateway {
     /// A gateway that has had a run, and so knows what the server tells of itself.
     pub(crate) async fn acquainted() -> Self {
         let gateway = Self::start().await;
-        let (response, run) = gateway.run().await;
-        drop(response);
-        run.closed().await;
+        let (mut response, run) = gateway.run().await;
+        run.end().await;
+        gateway.record("interrupted").await;
+        response.body().await;
         gateway
     }
 
@@ -142,6 +143,44 @@ impl Gateway {
     pub(crate) async fn status(&self, status: &str) {
         let get = self.upstream.expect(&format!("GET /threads/{THREAD}/runs/{RUN}")).await;
         get.json(200, &json!({"run_id": RUN, "status": status}).to_string()).await;
+    }
+
+    /// Accepts the join of the run, which begins behind this id.
+    pub(crate) async fn joined_behind(&self, id: &str) -> Exchange {
+        let line = format!("GET /threads/{THREAD}/runs/{RUN}/stream");
+        let mut join = self.upstream.expect(&line).await;
+        let asked = format!("\r\nlast-event-id: {id}\r\n");
+        assert!(join.head.contains(&asked), "{}", join.head);
+        join.begin("").await;
+        join
+    }
+
+    /// The upstream refuses all that it is asked, while time passes; returns what that was.
+    pub(crate) async fn refused_for(&self, clock: &HeldClock, time: Duration) -> Vec<String> {
+        let mut asked = Vec::new();
+        let refuse = async {
+            loop {
+                let exchange = self.upstream.next().await;
+                asked.push(exchange.line.clone());
+                exchange.json(500, r#"{"detail":"boom"}"#).await;
+            }
+        };
+        tokio::select! {
+            () = refuse => {}
+            () = self.passes(clock, time) => {}
+        }
+        asked
+    }
+
+    /// Time passes, and the gateway does what is due in it.
+    pub(crate) async fn passes(&self, clock: &HeldClock, time: Duration) {
+        const STEP: Duration = Duration::from_millis(100);
+        let over = tokio::time::Instant::now() + time;
+        while tokio::time::Instant::now() < over {
+            self.settled().await;
+            clock.advance(STEP).await;
+        }
+        self.settled().await;
     }
 
     /// Asks for the thread and its live run, as `input` is the client's.

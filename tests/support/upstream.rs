@@ -1,5 +1,6 @@
 //! A scripted LangGraph server on a real socket: a test reads each request and writes the answer.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -155,6 +156,16 @@ impl Exchange {
         self.write(format!("{:x}\r\n", bytes.len()).as_bytes()).await;
         self.write(bytes).await;
         self.write(b"\r\n").await;
+    }
+
+    /// Gives a sign of life, as the Python server does every 5 s; whether somebody still reads.
+    pub(crate) async fn lives(&mut self) -> bool {
+        match self.socket.try_read(&mut [0]) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            _ => return false,
+        }
+        self.send(": heartbeat\r\n\r\n").await;
+        true
     }
 
     /// Ends the stream in order.
