@@ -7,6 +7,7 @@ pub(crate) mod capture;
 pub(crate) mod editor;
 pub(crate) mod gateway;
 pub(crate) mod generate;
+pub(crate) mod hostile;
 pub(crate) mod judge;
 pub(crate) mod langgraph;
 pub(crate) mod schema;
