@@ -22,12 +22,13 @@ use support::gateway::THREAD;
 use support::generate::{self, StreamedText, TextKind};
 use support::hostile::{End, Fault, Hostile, How, Kind, Outage, Restart, Script};
 use support::judge;
+use support::reduce::{Held, framed};
 use support::verify::Verifier;
-use threadway::agui::Projector;
+use threadway::agui::{self, Projector, RunId};
 use threadway::json::Json;
 use threadway::langgraph::{RunRequest, ServerKind, Start};
-use threadway::run::{Message, Outcome, Role, RunEvent, View};
 use threadway::runs::{EventId, OwnerPolicy, RunReader, Runs, ThreadReader};
+use threadway::server::{Encoder, Wire};
 use threadway::upstream::Client;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -78,21 +79,11 @@ struct Cut {
 /// What a client holds and knows.
 struct Reader<'a> {
     texts: &'a [StreamedText],
-    projector: Projector,
     verifier: Verifier,
-    view: View,
-    /// What it held when its stream began.
-    base: View,
-    /// All that it was told since then.
-    heard: Vec<Heard>,
-    /// How much of it stands up to the last id.
-    resumable: usize,
-}
-
-#[derive(Clone)]
-struct Heard {
-    event: RunEvent,
-    id: Option<EventId>,
+    held: Held,
+    /// All that it was told: the events, and the last id by then.
+    heard: Vec<(Value, Option<String>)>,
+    last_id: Option<String>,
 }
 
 enum Stream {
@@ -138,14 +129,30 @@ fn script() -> impl Strategy<Value = Script> {
     ];
     let breaks_off = |end: &End| !matches!(end, End::Succeeded | End::Asked);
     let restarts = vec(restart(), 2);
-    let repeats = vec(prop_oneof![Just(0_usize), 1..3_usize, 0..20_usize], 0..6);
+    let overlaps = vec(prop_oneof![Just(0_u64), 1..3_u64, 0..600_u64], 0..6);
     let lag = prop_oneof![3 => Just(0_u64), 1 => 0..1_500_u64, 1 => 1_500..8_000_u64];
     let faults = vec(option::weighted(0.8, fault()), 0..7);
     let tale = generate::tale(2, end, breaks_off);
-    (kind, tale, vec(pace(), 6..12), faults, repeats, vec(outage(), 0..3), restarts, lag).prop_map(
-        |(kind, (tale, end), paces, faults, repeats, outages, restarts, lag)| {
+    let joins = (overlaps, any::<bool>());
+    (kind, tale, vec(pace(), 6..12), faults, joins, vec(outage(), 0..3), restarts, lag).prop_map(
+        |(kind, (tale, end), paces, faults, joins, outages, restarts, lag)| {
+            let (overlaps, has_dates) = joins;
             let lag = Duration::from_millis(lag);
-            Script { kind, name: None, tale, end, paces, faults, repeats, outages, restarts, lag }
+            let says_nothing = tale.attempts.last().is_some_and(|last| last.steps.len() == 1);
+            let end = if says_nothing && end == End::Asked { End::Succeeded } else { end };
+            Script {
+                kind,
+                name: None,
+                tale,
+                end,
+                paces,
+                faults,
+                overlaps,
+                has_dates,
+                outages,
+                restarts,
+                lag,
+            }
         },
     )
 }
@@ -230,19 +237,19 @@ async fn play(case: &Case) -> Result<(), String> {
     tokio::select! {
         read = read(case, &server, &upstream, &replicas, &mut reader) => read.map_err(place)?,
         () = deadline => {
-            let heard: Vec<_> = reader.heard.iter().map(|heard| &heard.event).collect();
-            return Err(place(format!("it hangs, and was told {heard:#?}")));
+            return Err(place(reader.place("it hangs")));
         }
     }
     server.settled().await;
     for (at, replica) in &case.again {
         let Some(mut reader) = reader.back_to(*at) else { continue };
+        let behind = reader.last_id.clone();
         let resumed = resume(case, &server, &upstream, &replicas[*replica], &mut reader);
         let resumed = timeout(PATIENCE, resumed).await;
         let resumed = resumed.map_err(|_| "a resume at the end hangs".to_owned());
-        resumed.and_then(|resumed| resumed).map_err(|why| {
-            place(format!("resumed at {:?} behind the end: {why}", reader.last_id()))
-        })?;
+        resumed
+            .and_then(|resumed| resumed)
+            .map_err(|why| place(format!("resumed behind {behind:?} when all was over: {why}")))?;
     }
     let complaints = server.complaints();
     if !complaints.is_empty() || server.requests().len() > MAX_REQUESTS {
@@ -276,6 +283,8 @@ async fn read(
             let started = replicas[0].start(upstream, Some(kind), THREAD, NAME, stream);
             first = Some(Stream::Owner(started));
         }
+        // It goes on also where the answer has not come through.
+        server.begin();
     }
     let mut cuts = case.cuts.iter();
     let mut replica = 0;
@@ -291,10 +300,7 @@ async fn read(
         let cut = cuts.next();
         match reader.read(stream, cut).await? {
             Went::Ended => break,
-            Went::Lost => {
-                reader.rewind();
-                sleep(RETRY).await;
-            }
+            Went::Lost => sleep(RETRY).await,
             Went::Cut => {}
         }
         if let Some(cut) = cut {
@@ -317,8 +323,8 @@ async fn resume(
         if let Some(stream) = connect(upstream, runs, server_kind(case), reader).await {
             match reader.read(stream, None).await? {
                 Went::Ended => return reader.judge(case, server),
-                Went::Lost => reader.rewind(),
-                Went::Cut => unreachable!(),
+                Went::Lost => {}
+                Went::Cut => unreachable!("nobody cuts it"),
             }
         }
         sleep(RETRY).await;
@@ -331,7 +337,7 @@ async fn connect(
     kind: ServerKind,
     reader: &Reader<'_>,
 ) -> Option<Stream> {
-    let last = reader.last_id();
+    let last: Option<EventId> = reader.last_id.as_ref().map(|id| id.parse().unwrap());
     let connected = runs.connect(upstream, Some(kind), THREAD, last.as_ref()).await;
     connected.ok().map(Stream::Thread)
 }
@@ -349,141 +355,120 @@ impl<'a> Reader<'a> {
     fn new(texts: &'a [StreamedText]) -> Self {
         Self {
             texts,
-            projector: Projector::for_anyone(capture::newcomer()),
             verifier: Verifier::new(),
-            view: View::default(),
-            base: View::default(),
+            held: Held::default(),
             heard: Vec::new(),
-            resumable: 0,
+            last_id: None,
         }
     }
 
-    /// The id that it would resume behind.
-    fn last_id(&self) -> Option<EventId> {
-        self.heard[..self.resumable].last().and_then(|heard| heard.id.clone())
-    }
-
-    /// Forgets what it was told behind its last id, if it has one.
-    fn rewind(&mut self) {
-        if self.resumable > 0 {
-            *self = self.who_heard(self.resumable);
-        }
-    }
-
-    /// Who has heard as much of this as lies before some id.
+    /// Who has heard as much of this as lies before some id, which is not the end's.
     fn back_to(&self, at: Index) -> Option<Self> {
-        let is_terminal = |heard: &Heard| matches!(heard.event, RunEvent::Ended { .. });
-        let ids = self.heard.iter().enumerate().filter(|(_, h)| h.id.is_some() && !is_terminal(h));
+        let is_terminal = |id: &str| id.parse::<EventId>().unwrap().is_terminal();
+        let has_id =
+            |heard: &(Value, Option<String>)| heard.1.as_deref().is_some_and(|id| !is_terminal(id));
+        let ids = self.heard.iter().enumerate().filter(|(_, heard)| has_id(heard));
         let ids: Vec<_> = ids.map(|(at, _)| at).collect();
-        (!ids.is_empty()).then(|| self.who_heard(ids[at.index(ids.len())] + 1))
-    }
-
-    fn who_heard(&self, count: usize) -> Self {
-        let mut reader = Self::new(self.texts);
-        reader.view = self.base.clone();
-        for Heard { event, id } in &self.heard[..count] {
-            // It was legal before.
-            let _ = reader.hear(event, id.clone());
+        if ids.is_empty() {
+            return None;
         }
-        reader
+        let mut reader = Self::new(self.texts);
+        for (event, id) in &self.heard[..=ids[at.index(ids.len())]] {
+            // It was legal before.
+            let _ = reader.hear(event.clone(), Some(id.clone().unwrap_or_default()));
+        }
+        Some(reader)
     }
 
+    /// Reads a response, as an `EventSource` does.
     async fn read(&mut self, mut stream: Stream, cut: Option<&Cut>) -> Result<Went, String> {
-        self.projector = Projector::for_anyone(capture::newcomer());
-        let resumes = self.last_id().is_some();
+        let client = match &stream {
+            Stream::Owner(_) => capture::newcomer(),
+            Stream::Thread(_) => agui::Client { run_id: RunId::Unnamed, ..capture::newcomer() },
+        };
+        let encoder = Encoder::new(Wire::Sse, Projector::for_anyone(client));
+        let resumes = self.last_id.is_some();
+        let mut encoder = if resumes { encoder.for_returning() } else { encoder };
         let mut left = cut.map_or(usize::MAX, |cut| cut.after);
         let mut is_first = true;
-        loop {
-            if left == 0 {
-                return Ok(Went::Cut);
-            }
+        while left > 0 {
             let batch = match &mut stream {
                 Stream::Owner(reader) => reader.next().await,
                 Stream::Thread(reader) => reader.next().await,
             };
             let Some(batch) = batch else { return Err("a stream without an end".to_owned()) };
-            for (at, event) in batch.iter().enumerate() {
-                if at < batch.told() {
-                    self.projector.project(event, &mut |_| {});
-                    continue;
-                }
-                let starts = matches!(event, RunEvent::Started { .. });
-                if is_first && !starts && !resumes {
-                    return Err(format!("a stream begins with {event:?}"));
+            let mut bytes = Vec::new();
+            encoder.encode(&batch, &mut bytes);
+            for (event, id) in framed(&String::from_utf8(bytes).unwrap()) {
+                if is_first && !resumes && event["type"] != "RUN_STARTED" {
+                    return Err(format!("a stream begins with {event}"));
                 }
                 is_first = false;
-                self.hear(event, batch.ids()[at].clone())?;
-                if let RunEvent::Ended { outcome, .. } = event {
-                    return went(outcome);
+                let went = went(&event);
+                self.hear(event, id)?;
+                if let Some(went) = went? {
+                    return Ok(went);
                 }
                 left -= 1;
                 if left == 0 {
-                    return Ok(Went::Cut);
+                    break;
                 }
             }
             if let Some(cut) = cut.filter(|cut| cut.nap > 0) {
                 sleep(Duration::from_millis(cut.nap)).await;
             }
         }
+        Ok(Went::Cut)
     }
 
-    fn hear(&mut self, event: &RunEvent, id: Option<EventId>) -> Result<(), String> {
-        if matches!(event, RunEvent::Started { .. }) {
+    fn hear(&mut self, event: Value, id: Option<String>) -> Result<(), String> {
+        if event["type"] == "RUN_STARTED" {
             // The stream before may have broken off anywhere: this is another one.
             self.verifier = Verifier::new();
-            self.base = self.view.clone();
-            // It takes back all ids before.
-            self.resumable = 0;
-            self.heard.clear();
         }
-        self.heard.push(Heard { event: event.clone(), id: id.clone() });
-        if id.is_some() {
-            self.resumable = self.heard.len();
+        if let Some(id) = id {
+            self.last_id = Some(id).filter(|id| !id.is_empty());
         }
-        let mut lines: Vec<Value> = Vec::new();
-        self.projector.project(event, &mut |event| {
-            let mut line = Vec::new();
-            event.write(&mut line);
-            lines.push(serde_json::from_slice(&line).unwrap());
-        });
-        let place = |why, heard: &[Heard]| {
-            let heard: Vec<_> = heard.iter().map(|heard| format!("{:?}", heard.event)).collect();
-            format!("{why}\nbehind {heard:#?}")
+        let checked = self.verifier.check(&event).and_then(|()| self.held.apply(&event));
+        self.heard.push((event, self.last_id.clone()));
+        checked.and_then(|()| self.check_texts()).map_err(|why| self.place(&why))
+    }
+
+    fn place(&self, why: &str) -> String {
+        let heard = |(event, id): &(Value, Option<String>)| {
+            format!("{event} {}", id.as_deref().unwrap_or_default())
         };
-        for line in &lines {
-            self.verifier
-                .check(line)
-                .map_err(|why| place(format!("{line}: {why}"), &self.heard))?;
-        }
-        self.view.apply(event);
-        self.check_texts().map_err(|why| place(why, &self.heard))
+        let heard: Vec<_> = self.heard.iter().map(heard).collect();
+        format!("{why}\nbehind {heard:#?}")
     }
 
     /// No text is longer than what was said, nor another one.
     fn check_texts(&self) -> Result<(), String> {
-        let whole = |kind, id: &str| {
+        let whole = |kind, id: &Value| {
+            let id = id.as_str().unwrap();
             let id = id.split(":reasoning").next().unwrap_or(id).to_owned();
             self.texts.iter().filter(move |text| text.kind == kind && text.id == id)
         };
-        for message in self.view.messages() {
-            let kind = match message.role {
-                Role::Assistant => TextKind::Said,
-                Role::Reasoning => TextKind::Thought,
+        for message in &self.held.messages {
+            let kind = match message["role"].as_str() {
+                Some("assistant") => TextKind::Said,
+                Some("reasoning") => TextKind::Thought,
                 _ => continue,
             };
-            let text = message.content.text();
-            let text = text.decode();
-            if !whole(kind, &message.id).any(|whole| whole.text.starts_with(&*text)) {
-                return Err(format!("{kind:?} {}: {text:?}", message.id));
+            let text = judge::text_of(&message["content"]);
+            // One that says nothing tells a client to forget thoughts.
+            if !text.is_empty()
+                && !whole(kind, &message["id"]).any(|whole| whole.text.starts_with(&text))
+            {
+                return Err(format!("{kind:?} {}: {text:?}", message["id"]));
             }
-            for call in &message.calls {
-                let args = call.args.to_text();
-                let args = args.decode();
+            for call in message["toolCalls"].as_array().into_iter().flatten() {
+                let args = call["function"]["arguments"].as_str().unwrap();
                 let is_so = |whole: &StreamedText| {
-                    whole.text.starts_with(&*args) || same_json(&whole.text, &args)
+                    whole.text.starts_with(args) || same_json(&whole.text, args)
                 };
-                if !whole(TextKind::Args, &call.id).any(is_so) {
-                    return Err(format!("the arguments of {}: {args:?}", call.id));
+                if !whole(TextKind::Args, &call["id"]).any(is_so) {
+                    return Err(format!("the arguments of {}: {args:?}", call["id"]));
                 }
             }
         }
@@ -492,76 +477,85 @@ impl<'a> Reader<'a> {
 
     /// What it holds in the end is the truth.
     fn judge(&self, case: &Case, server: &Hostile) -> Result<(), String> {
-        let heard: Vec<_> = self.heard.iter().map(|heard| format!("{:?}", heard.event)).collect();
-        let place = |why: String| format!("{why}\nbehind {heard:#?}");
-        self.verifier.finish().map_err(&place)?;
-        self.check_end(case.script.kind, case.script.end).map_err(&place)?;
+        self.is_right(case, server).map_err(|why| self.place(&why))
+    }
+
+    fn is_right(&self, case: &Case, server: &Hostile) -> Result<(), String> {
+        self.verifier.finish()?;
+        self.check_end(case.script.end)?;
         let Some(truth) = server.truth() else { return Ok(()) };
-        let held: Vec<_> =
-            self.view.messages().iter().filter(|m| m.role != Role::Reasoning).collect();
+        let held = self.held.messages.iter().filter(|message| message["role"] != "reasoning");
+        let held: Vec<_> = held.map(shown).collect();
         let said: Vec<_> = truth.messages.iter().map(judge::shown).collect();
-        let same = held.len() == said.len() && held.iter().zip(&said).all(|(h, s)| shows(h, s));
-        if !same {
-            return Err(place(format!("held {held:#?}, but the truth is {said:#?}")));
+        if held != said {
+            return Err(format!("held {held:#?}, but the truth is {said:#?}"));
         }
-        let state = self.view.state().map(|state| state.to_json());
-        let state: Option<Value> = state.map(|state| serde_json::from_str(state.get()).unwrap());
-        if state.as_ref() != Some(&truth.state) {
-            return Err(place(format!("held {state:?}, but the truth is {}", truth.state)));
+        if self.held.state != truth.state {
+            return Err(format!("held {}, but the truth is {}", self.held.state, truth.state));
         }
         Ok(())
     }
 
     /// The run ended as it did. A thread at rest tells what it holds, and no more.
-    fn check_end(&self, kind: Kind, end: End) -> Result<(), String> {
-        let Some(Heard { event: RunEvent::Ended { outcome, .. }, .. }) = self.heard.last() else {
-            return Err("no end".to_owned());
-        };
-        let is_so = match (outcome, end) {
-            (Outcome::AtRest { .. }, _) => true,
-            (Outcome::Finished { .. }, End::Succeeded) => true,
-            (Outcome::Interrupted(asked), End::Asked) => asked.len() == 1,
-            (Outcome::Failed { code, .. }, End::Failed) => code == "ValueError",
-            (Outcome::Cancelled, End::Cancelled) => kind == Kind::Python,
-            (Outcome::Failed { code, .. }, End::Cancelled) => {
-                kind == Kind::JavaScript && code == "Error"
-            }
-            (Outcome::Cancelled, End::Gone) => true,
-            (Outcome::Failed { code, .. }, End::AllGone) => code == "run_gone",
-            _ => false,
-        };
-        if is_so { Ok(()) } else { Err(format!("{end:?} was told as {outcome:?}")) }
-    }
-}
-
-fn went(outcome: &Outcome) -> Result<Went, String> {
-    let Outcome::Failed { code, message } = outcome else { return Ok(Went::Ended) };
-    match &**code {
-        "upstream_unavailable" | "reader_too_slow" => Ok(Went::Lost),
-        "internal_error" | "upstream_lost" | "gateway_shutdown" => {
-            Err(format!("ended with {code}: {message}"))
+    fn check_end(&self, end: End) -> Result<(), String> {
+        let starts = self.heard.iter().rfind(|(event, _)| event["type"] == "RUN_STARTED");
+        if starts.is_some_and(|(event, _)| event["runId"].as_str().unwrap().starts_with("connect-"))
+        {
+            return Ok(());
         }
-        _ => Ok(Went::Ended),
+        let (last, _) = self.heard.last().ok_or("nothing was told")?;
+        let outcome = last["outcome"]["type"].as_str().unwrap_or_default();
+        let code = last["code"].as_str().unwrap_or_default();
+        let expected = match end {
+            End::Succeeded => ("success", ""),
+            End::Asked => ("interrupt", ""),
+            End::Failed => ("", "ValueError"),
+            End::Cancelled | End::Gone => ("cancelled", ""),
+            End::AllGone => ("", "run_gone"),
+        };
+        if (outcome, code) == expected {
+            Ok(())
+        } else {
+            Err(format!("{end:?} was told as {last}"))
+        }
     }
 }
 
-fn shows(held: &Message, said: &judge::Shown) -> bool {
-    let role = match held.role {
-        Role::User => "user",
-        Role::Assistant => "assistant",
-        Role::Tool => "tool",
+/// How the response went whose last event this may be.
+fn went(event: &Value) -> Result<Option<Went>, String> {
+    match event["type"].as_str().unwrap() {
+        "RUN_FINISHED" => Ok(Some(Went::Ended)),
+        "RUN_ERROR" => match event["code"].as_str().unwrap_or_default() {
+            "upstream_unavailable" | "reader_too_slow" => Ok(Some(Went::Lost)),
+            "internal_error" | "upstream_lost" | "gateway_shutdown" => {
+                Err(format!("ended with {event}"))
+            }
+            _ => Ok(Some(Went::Ended)),
+        },
+        _ => Ok(None),
+    }
+}
+
+/// A client's message, as it shows it.
+fn shown(message: &Value) -> judge::Shown {
+    let role = match message["role"].as_str().unwrap() {
+        "user" => "user",
+        "assistant" => "assistant",
+        "tool" => "tool",
         _ => "another",
     };
-    let calls_agree = held.calls.len() == said.calls.len()
-        && held.calls.iter().zip(&said.calls).all(|(held, (id, name, args))| {
-            let held_args: Option<Value> = serde_json::from_str(&held.args.to_text().decode()).ok();
-            *held.id == **id && *held.name == **name && held_args.as_ref() == Some(args)
-        });
-    *held.id == *said.id
-        && role == said.role
-        && *held.content.text().decode() == *said.text
-        && calls_agree
-        && held.call_id.as_deref().unwrap_or_default() == said.answers
+    let calls = message["toolCalls"].as_array().into_iter().flatten().map(|call| {
+        let function = &call["function"];
+        let args = serde_json::from_str(function["arguments"].as_str().unwrap()).unwrap();
+        (judge::string(&call["id"]), judge::string(&function["name"]), args)
+    });
+    judge::Shown {
+        id: judge::string(&message["id"]),
+        role,
+        text: judge::text_of(&message["content"]),
+        calls: calls.collect(),
+        answers: judge::string(&message["toolCallId"]),
+    }
 }
 
 fn same_json(a: &str, b: &str) -> bool {

@@ -4,11 +4,11 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -46,8 +46,11 @@ pub(crate) struct Script {
     pub(crate) paces: Vec<u64>,
     /// What befalls each stream, in the order in which they are asked for.
     pub(crate) faults: Vec<Option<Fault>>,
-    /// How many parts each join is told twice by a Python server.
-    pub(crate) repeats: Vec<usize>,
+    /// How many milliseconds lie between what a join is told from the store and from when on it is
+    /// told what comes: a Python server tells twice what is said in between.
+    pub(crate) overlaps: Vec<u64>,
+    /// Whether responses are dated.
+    pub(crate) has_dates: bool,
     pub(crate) outages: Vec<Outage>,
     /// What lies between two attempts.
     pub(crate) restarts: Vec<Restart>,
@@ -143,7 +146,7 @@ struct Store {
     /// Counts the times at which all streams are cut.
     cuts: usize,
     faults: VecDeque<Option<Fault>>,
-    repeats: VecDeque<usize>,
+    overlaps: VecDeque<u64>,
     requests: Vec<String>,
     /// What no client of this server may do.
     complaints: Vec<String>,
@@ -163,6 +166,15 @@ struct Wire {
     socket: TcpStream,
     fault: Option<Fault>,
     sent: usize,
+}
+
+/// The place of a stream among what comes.
+struct Subscribed {
+    at: usize,
+    process: usize,
+    cuts: usize,
+    /// How long after that the store is read, if it is.
+    overlap: Option<u64>,
 }
 
 /// What comes next in a stream.
@@ -196,14 +208,15 @@ impl Hostile {
             is_answering: true,
             cuts: 0,
             faults: script.faults.iter().copied().collect(),
-            repeats: script.repeats.iter().copied().collect(),
+            overlaps: script.overlaps.iter().copied().collect(),
             requests: Vec::new(),
             complaints: Vec::new(),
         };
         let address = socket.local_addr().unwrap();
         let (changed, store) = (watch::Sender::new(()), Mutex::new(store));
         let server = Self(Arc::new(Shared { script, address, store, changed }));
-        tokio::spawn(server.clone().listen(socket));
+        let listener = socket.listen(BACKLOG).unwrap();
+        tokio::spawn(server.clone().listen(listener));
         server
     }
 
@@ -277,6 +290,8 @@ impl Hostile {
             for step in &attempt.steps {
                 pause(paces.next().unwrap_or(0)).await;
                 self.tell(&step.part, step.commits.clone(), true);
+                // Whoever comes now comes between two parts of one millisecond.
+                tokio::task::yield_now().await;
             }
         }
         pause(paces.next().unwrap_or(0)).await;
@@ -379,10 +394,9 @@ impl Hostile {
 
     // --- what is asked ---
 
-    async fn listen(self, mut socket: TcpSocket) {
+    async fn listen(self, mut listener: TcpListener) {
         let mut changed = self.0.changed.subscribe();
         loop {
-            let listener = socket.listen(BACKLOG).unwrap();
             while self.store().downs == 0 {
                 tokio::select! {
                     biased;
@@ -399,8 +413,9 @@ impl Hostile {
             }
             drop(listener);
             // Bound, it keeps the port and refuses.
-            socket = bound(self.0.address);
+            let socket = bound(self.0.address);
             self.until(|store| store.downs == 0).await;
+            listener = socket.listen(BACKLOG).unwrap();
         }
     }
 
@@ -487,10 +502,14 @@ impl Hostile {
             }
             wire.fault = wire.fault.map(|fault| Fault { how: How::Reset, ..fault });
         }
-        wire.begin(starts).await?;
-        let (mut at, process, cuts, first) = self.first(starts, leid);
-        for frame in first {
-            wire.send(&frame).await?;
+        let subscribed = self.subscribe(starts, leid);
+        let Subscribed { mut at, process, cuts, overlap } = subscribed;
+        wire.begin(starts, self.date()).await?;
+        if let Some(overlap) = overlap {
+            pause(overlap).await;
+            for frame in self.stored(leid.unwrap_or_default(), &subscribed) {
+                wire.send(&frame).await?;
+            }
         }
         let mut changed = self.0.changed.subscribe();
         loop {
@@ -535,35 +554,49 @@ impl Hostile {
         }
     }
 
-    /// What a stream begins with: what was told, and where it goes on.
-    fn first(&self, starts: bool, leid: Option<&str>) -> (usize, usize, usize, Vec<Vec<u8>>) {
+    /// From where on a stream is told what comes.
+    fn subscribe(&self, starts: bool, leid: Option<&str>) -> Subscribed {
         let mut store = self.store();
         let (process, cuts) = (store.process, store.cuts);
+        if starts {
+            return Subscribed { at: 0, process, cuts, overlap: None };
+        }
+        if leid.is_none() && !self.is_python() {
+            store.complaints.push("joins a JavaScript server without a Last-Event-ID".to_owned());
+        }
+        let overlap = store.overlaps.pop_front().unwrap_or(0);
+        let overlap = if self.is_python() && store.over_at.is_none() { overlap } else { 0 };
+        let is_replayed = leid.is_some() || store.status == "gone";
+        let overlap = is_replayed.then_some(overlap);
+        Subscribed { at: store.parts.len(), process, cuts, overlap }
+    }
+
+    /// What is told from the store.
+    fn stored(&self, leid: &str, subscribed: &Subscribed) -> Vec<Vec<u8>> {
+        let store = self.store();
         if store.status == "gone" {
             let error = if self.is_python() {
                 "event: error\r\ndata: {\"error\":\"HTTPException\",\"message\":\"404: Run not found\"}\r\n\r\n"
             } else {
                 "event: error\ndata: \"Run not found\"\n\n"
             };
-            return (0, process, cuts, vec![error.as_bytes().to_vec()]);
+            return vec![error.as_bytes().to_vec()];
         }
-        if starts {
-            return (0, process, cuts, Vec::new());
+        if store.process != subscribed.process {
+            return Vec::new();
         }
-        if leid.is_none() && !self.is_python() {
-            store.complaints.push("joins a JavaScript server without a Last-Event-ID".to_owned());
-        }
-        let all = store.parts.len();
-        let Some(behind) = leid.map(cursor) else { return (all, process, cuts, Vec::new()) };
-        let repeats = store.repeats.pop_front().unwrap_or(0);
-        let mut first: Vec<_> = store.parts.iter().filter(|part| part.is_kept).collect();
-        first.retain(|part| i128::try_from(part.id).unwrap() > behind);
-        if self.is_python() && store.over_at.is_none() {
-            let block = first.len().saturating_sub(repeats);
-            first.extend_from_within(block..);
-        }
-        let first = first.into_iter().map(|part| part.frame.clone()).collect();
-        (all, process, cuts, first)
+        let behind = cursor(leid);
+        let is_asked = |part: &&Part| part.is_kept && i128::try_from(part.id).unwrap() > behind;
+        store.parts.iter().filter(is_asked).map(|part| part.frame.clone()).collect()
+    }
+
+    /// The header that tells when.
+    fn date(&self) -> String {
+        let begins_at = self.store().begins_at.filter(|_| self.0.script.has_dates);
+        let Some(begins_at) = begins_at else { return String::new() };
+        let millis = u64::try_from(EPOCH).unwrap();
+        let date = UNIX_EPOCH + Duration::from_millis(millis) + begins_at.elapsed();
+        format!("date: {}\r\n", httpdate::fmt_http_date(date))
     }
 }
 
@@ -624,14 +657,14 @@ impl Store {
 // === impl Wire ===
 
 impl Wire {
-    async fn begin(&mut self, starts: bool) -> Result<(), Over> {
+    async fn begin(&mut self, starts: bool, date: String) -> Result<(), Over> {
         let location = if starts {
             format!("content-location: /threads/{THREAD}/runs/{RUN}\r\n")
         } else {
             String::new()
         };
         let head = format!(
-            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n{location}\
+            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n{location}{date}\
              transfer-encoding: chunked\r\nconnection: close\r\n\r\n"
         );
         self.socket.write_all(head.as_bytes()).await.map_err(|_| Over)
