@@ -627,7 +627,6 @@ impl Store {
         let mut values = committed.state.clone();
         values["messages"] = json!(committed.messages);
         let task = |error: Value, interrupts: Value| json!([{"id": "t", "name": "model", "error": error, "interrupts": interrupts}]);
-        let is_js = script.kind == Kind::JavaScript;
         let (next, tasks) = match (self.over_at, script.end) {
             (Some(_), End::Succeeded) => (json!([]), json!([])),
             (Some(_), End::Asked) => {
@@ -635,9 +634,6 @@ impl Store {
             }
             (Some(_), End::Failed) => {
                 (json!(["model"]), task(json!("ValueError('boom')"), json!([])))
-            }
-            (Some(_), End::Cancelled) if is_js => {
-                (json!(["model"]), task(json!("Error: interrupt"), json!([])))
             }
             _ => (json!(["model"]), task(Value::Null, json!([]))),
         };
