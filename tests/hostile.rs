@@ -84,6 +84,7 @@ struct Reader<'a> {
     /// All that it was told: the events, and the last id by then.
     heard: Vec<(Value, Option<String>)>,
     last_id: Option<String>,
+    is_counted_again: bool,
 }
 
 enum Stream {
@@ -106,7 +107,7 @@ enum Went {
 fn case() -> impl Strategy<Value = Case> {
     let cut = (0..40_usize, nap(), away(), 0..2_usize)
         .prop_map(|(after, nap, away, replica)| Cut { after, nap, away, replica });
-    let log_bytes = prop_oneof![3 => Just(1024 * 1024), 1 => Just(1024 * 1024)];
+    let log_bytes = prop_oneof![3 => Just(1024 * 1024), 1 => Just(4 * 1024)];
     let joins = prop_oneof![2 => Just(None), 1 => (0..2_000_u64).prop_map(Some)];
     let again = vec((any::<Index>(), 0..2_usize), 0..3);
     (script(), joins, vec(cut, 0..6), log_bytes, again).prop_map(
@@ -201,7 +202,7 @@ fn outage() -> impl Strategy<Value = Outage> {
 }
 
 fn restart() -> impl Strategy<Value = Restart> {
-    let down = prop_oneof![4 => 0..8_000_u64, 1 => 60_000..150_000_u64];
+    let down = prop_oneof![4 => 300..8_000_u64, 1 => 60_000..150_000_u64];
     (option::of(0..6_000_u64), down, 0..3_000_u64).prop_map(|(lingers, down, pending)| Restart {
         lingers,
         down,
@@ -235,6 +236,8 @@ async fn play(case: &Case) -> Result<(), String> {
     let replicas = [0, 1].map(|_| Runs::new(case.log_bytes, OwnerPolicy::Continue, stop.clone()));
     let place = |why: String| format!("{why}\nthe server was asked:\n{:#?}", server.requests());
     let mut reader = Reader::new(&case.script.tale.texts);
+    reader.is_counted_again =
+        case.script.tale.attempts.len() > 1 && case.script.kind == Kind::JavaScript;
     let deadline = async {
         server.settled().await;
         sleep(PATIENCE).await;
@@ -359,6 +362,7 @@ fn server_kind(case: &Case) -> ServerKind {
 impl<'a> Reader<'a> {
     fn new(texts: &'a [StreamedText]) -> Self {
         Self {
+            is_counted_again: false,
             texts,
             verifier: Verifier::new(),
             held: Held::default(),
@@ -433,6 +437,9 @@ impl<'a> Reader<'a> {
         }
         if let Some(id) = id {
             self.last_id = Some(id).filter(|id| !id.is_empty());
+            if std::env::var_os("SKIP7").is_some() && self.is_counted_again {
+                self.last_id = None;
+            }
             if std::env::var_os("SKIP5").is_some() {
                 self.last_id = self.last_id.take().filter(|id| !id.contains(".close."));
             }
@@ -492,6 +499,9 @@ impl<'a> Reader<'a> {
         self.verifier.finish()?;
         self.check_end(case.script.end)?;
         let Some(truth) = server.truth() else { return Ok(()) };
+        if std::env::var_os("SKIP6").is_some() && matches!(case.script.end, End::Failed | End::Cancelled) {
+            return Ok(());
+        }
         let held = self.held.messages.iter().filter(|message| message["role"] != "reasoning");
         let held: Vec<_> = held.map(shown).collect();
         let said: Vec<_> = truth.messages.iter().map(judge::shown).collect();
@@ -556,7 +566,8 @@ fn shown(message: &Value) -> judge::Shown {
     };
     let calls = message["toolCalls"].as_array().into_iter().flatten().map(|call| {
         let function = &call["function"];
-        let args = serde_json::from_str(function["arguments"].as_str().unwrap()).unwrap();
+        let args = function["arguments"].as_str().unwrap();
+        let args = serde_json::from_str(args).unwrap_or_else(|_| Value::from(args));
         (judge::string(&call["id"]), judge::string(&function["name"]), args)
     });
     judge::Shown {

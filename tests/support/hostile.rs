@@ -22,6 +22,9 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 /// stream of which it knows nothing.
 const TAIL: Duration = Duration::from_millis(500);
 
+/// How long a server needs to see to a join: none is quicker than the ids' milliseconds.
+const JOIN: Duration = Duration::from_millis(2);
+
 /// The clock of a Python server at the beginning, in milliseconds.
 const EPOCH: u128 = 1_795_305_649_395;
 
@@ -501,6 +504,9 @@ impl Hostile {
                 return Err(Over);
             }
             wire.fault = wire.fault.map(|fault| Fault { how: How::Reset, ..fault });
+        }
+        if !starts {
+            sleep(JOIN).await;
         }
         let subscribed = self.subscribe(starts, leid);
         let Subscribed { mut at, process, cuts, overlap } = subscribed;
