@@ -169,6 +169,8 @@ struct Wire {
     socket: TcpStream,
     fault: Option<Fault>,
     sent: usize,
+    /// What was sent, for those who look for a fault.
+    told: Vec<String>,
 }
 
 /// The place of a stream among what comes.
@@ -487,9 +489,13 @@ impl Hostile {
 
     async fn stream(&self, socket: TcpStream, starts: bool, leid: Option<String>) {
         let fault = self.store().faults.pop_front().flatten();
-        let mut wire = Wire { socket, fault, sent: 0 };
+        let mut wire = Wire { socket, fault, sent: 0, told: Vec::new() };
         // A stream that is over needs no more.
         let _ = self.tell_all(&mut wire, starts, leid.as_deref()).await;
+        let mut store = self.store();
+        let at = store.begins_at.map_or(0, |at| at.elapsed().as_millis());
+        let behind = leid.unwrap_or_default();
+        store.requests.push(format!("{at}: behind {behind:?} were told: {}", wire.told.join(", ")));
     }
 
     async fn tell_all(
@@ -689,6 +695,7 @@ impl Wire {
             }
         }
         self.sent += through;
+        self.told.push(name_of(bytes));
         match fault {
             Some(how) => self.fail(how).await,
             None => Ok(()),
@@ -696,6 +703,7 @@ impl Wire {
     }
 
     async fn fail(&mut self, how: How) -> Result<(), Over> {
+        self.told.push(format!("{how:?}"));
         match how {
             How::Orderly => drop(self.end().await),
             How::Silent => self.left().await,
@@ -714,6 +722,13 @@ impl Wire {
         let mut byte = [0];
         while matches!(self.socket.read(&mut byte).await, Ok(1..)) {}
     }
+}
+
+/// A frame's id and event.
+fn name_of(frame: &[u8]) -> String {
+    let text = String::from_utf8_lossy(frame);
+    let field = |name| text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+    format!("{} {}", field("id: "), field("event: "))
 }
 
 /// A socket that keeps its port, and refuses connections until it listens.
