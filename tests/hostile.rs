@@ -12,6 +12,7 @@ mod support;
 
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -29,7 +30,7 @@ use threadway::json::Json;
 use threadway::langgraph::{RunRequest, ServerKind, Start};
 use threadway::runs::{EventId, OwnerPolicy, RunReader, Runs, ThreadReader};
 use threadway::server::{Encoder, Wire};
-use threadway::upstream::Client;
+use threadway::upstream;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -55,12 +56,17 @@ const NAME: &str = "r1";
 #[derive(Clone, Debug)]
 struct Case {
     script: Script,
-    /// How the client comes: it starts the run, or so many milliseconds after its start.
-    joins: Option<u64>,
-    cuts: Vec<Cut>,
+    clients: Vec<Client>,
     log_bytes: usize,
     /// Where it resumes once more when all is over.
     again: Vec<(Index, usize)>,
+}
+
+#[derive(Clone, Debug)]
+struct Client {
+    /// So many milliseconds after the start of the run, which it starts itself if there are none.
+    joins: Option<u64>,
+    cuts: Vec<Cut>,
 }
 
 /// The end of a client's connection, and how it comes again.
@@ -105,18 +111,31 @@ enum Went {
 // === what may be ===
 
 fn case() -> impl Strategy<Value = Case> {
-    let cut = (0..40_usize, nap(), away(), 0..2_usize)
-        .prop_map(|(after, nap, away, replica)| Cut { after, nap, away, replica });
     let log_bytes = prop_oneof![3 => Just(1024 * 1024), 1 => Just(4 * 1024)];
+    let cuts = || vec(cut(), 0..6);
     let joins = prop_oneof![2 => Just(None), 1 => (0..2_000_u64).prop_map(Some)];
+    let first = (joins, cuts()).prop_map(|(joins, cuts)| Client { joins, cuts });
+    let other = (0..2_000_u64, cuts());
+    let other = other.prop_map(|(joins, cuts)| Client { joins: Some(joins), cuts });
     let again = vec((any::<Index>(), 0..2_usize), 0..3);
-    (script(), joins, vec(cut, 0..6), log_bytes, again).prop_map(
-        |(mut script, joins, cuts, log_bytes, again)| {
-            script.name = joins.is_none().then_some(NAME);
-            let log_bytes = if std::env::var_os("SKIP3").is_some() { 1024 * 1024 } else { log_bytes };
-            Case { script, joins, cuts, log_bytes, again }
+    (script(), first, option::weighted(0.2, other), log_bytes, again).prop_map(
+        |(mut script, first, other, log_bytes, again)| {
+            script.name = first.joins.is_none().then_some(NAME);
+            let clients = [first].into_iter().chain(other).collect();
+            let log_bytes =
+                if std::env::var_os("SKIP3").is_some() { 1024 * 1024 } else { log_bytes };
+            Case { script, clients, log_bytes, again }
         },
     )
+}
+
+fn cut() -> impl Strategy<Value = Cut> {
+    (0..40_usize, nap(), away(), 0..2_usize).prop_map(|(after, nap, away, replica)| Cut {
+        after,
+        nap,
+        away,
+        replica,
+    })
 }
 
 fn script() -> impl Strategy<Value = Script> {
@@ -232,26 +251,38 @@ proptest! {
 
 async fn play(case: &Case) -> Result<(), String> {
     let server = Hostile::start(case.script.clone());
-    let upstream = Client::new(server.url().parse().unwrap(), None).unwrap();
+    let upstream = upstream::Client::new(server.url().parse().unwrap(), None).unwrap();
     let stop = CancellationToken::new();
     let replicas = [0, 1].map(|_| Runs::new(case.log_bytes, OwnerPolicy::Continue, stop.clone()));
     let place = |why: String| format!("{why}\nthe server was asked:\n{:#?}", server.requests());
-    let mut reader = Reader::new(&case.script.tale.texts);
-    reader.is_counted_again =
-        case.script.tale.attempts.len() > 1;
+    let mut readers: Vec<_> =
+        case.clients.iter().map(|_| Reader::new(&case.script.tale.texts)).collect();
+    for reader in &mut readers {
+        reader.is_counted_again = case.script.tale.attempts.len() > 1;
+    }
     let deadline = async {
         server.settled().await;
         sleep(PATIENCE).await;
     };
-    tokio::select! {
-        read = read(case, &server, &upstream, &replicas, &mut reader) => read.map_err(place)?,
-        () = deadline => {
-            return Err(place(reader.place("it hangs")));
+    let reading = case
+        .clients
+        .iter()
+        .zip(&mut readers)
+        .map(|(client, reader)| read(case, client, &server, &upstream, &replicas, reader));
+    let outcome = tokio::select! {
+        read = try_join_all(reading) => Some(read),
+        () = deadline => None,
+    };
+    match outcome {
+        Some(read) => drop(read.map_err(place)?),
+        None => {
+            let heard: Vec<_> = readers.iter().map(|reader| reader.place("it hangs")).collect();
+            return Err(place(heard.join("\n")));
         }
     }
     server.settled().await;
     for (at, replica) in &case.again {
-        let Some(mut reader) = reader.back_to(*at) else { continue };
+        let Some(mut reader) = readers[0].back_to(*at) else { continue };
         let behind = reader.last_id.clone();
         let resumed = resume(case, &server, &upstream, &replicas[*replica], &mut reader);
         let resumed = timeout(PATIENCE, resumed).await;
@@ -274,14 +305,15 @@ async fn play(case: &Case) -> Result<(), String> {
 /// One client, from its first request to the run's end.
 async fn read(
     case: &Case,
+    client: &Client,
     server: &Hostile,
-    upstream: &Client,
+    upstream: &upstream::Client,
     replicas: &[Runs; 2],
     reader: &mut Reader<'_>,
 ) -> Result<(), String> {
     let kind = server_kind(case);
     let mut first = None;
-    if let Some(later) = case.joins {
+    if let Some(later) = client.joins {
         server.begin();
         sleep(Duration::from_millis(later)).await;
     } else {
@@ -295,7 +327,7 @@ async fn read(
         // It goes on also where the answer has not come through.
         server.begin();
     }
-    let mut cuts = case.cuts.iter();
+    let mut cuts = client.cuts.iter();
     let mut replica = 0;
     loop {
         let stream = match first.take() {
@@ -324,7 +356,7 @@ async fn read(
 async fn resume(
     case: &Case,
     server: &Hostile,
-    upstream: &Client,
+    upstream: &upstream::Client,
     runs: &Runs,
     reader: &mut Reader<'_>,
 ) -> Result<(), String> {
@@ -341,7 +373,7 @@ async fn resume(
 }
 
 async fn connect(
-    upstream: &Client,
+    upstream: &upstream::Client,
     runs: &Runs,
     kind: ServerKind,
     reader: &Reader<'_>,
@@ -500,13 +532,22 @@ impl<'a> Reader<'a> {
         self.verifier.finish()?;
         self.check_end(case.script.end)?;
         let Some(truth) = server.truth() else { return Ok(()) };
-        if std::env::var_os("SKIP6").is_some() && matches!(case.script.end, End::Failed | End::Cancelled) {
+        if std::env::var_os("SKIP6").is_some()
+            && matches!(case.script.end, End::Failed | End::Cancelled)
+        {
             return Ok(());
         }
         let held = self.held.messages.iter().filter(|message| message["role"] != "reasoning");
         let held: Vec<_> = held.map(shown).collect();
         let said: Vec<_> = truth.messages.iter().map(judge::shown).collect();
-        let held: Vec<_> = held.into_iter().filter(|h| std::env::var_os("SKIP8").is_none() || h.role != "tool" || said.iter().any(|s| s.id == h.id)).collect();
+        let held: Vec<_> = held
+            .into_iter()
+            .filter(|h| {
+                std::env::var_os("SKIP8").is_none()
+                    || h.role != "tool"
+                    || said.iter().any(|s| s.id == h.id)
+            })
+            .collect();
         if held != said {
             return Err(format!("held {held:#?}, but the truth is {said:#?}"));
         }
