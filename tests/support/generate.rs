@@ -1,5 +1,8 @@
 //! Generated upstreams: parts in any order and of any sense, and runs as a server would tell them.
 
+use std::collections::HashMap;
+use std::fmt::Debug;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select, subsequence};
@@ -26,6 +29,12 @@ pub(crate) struct Told {
     pub(crate) state: Value,
     /// The ids of the conversation in the end.
     pub(crate) messages: Vec<String>,
+}
+
+impl ScriptPart {
+    pub(crate) fn new(event: &str, data: &Value) -> Self {
+        Self { event: event.to_owned(), data: data.to_string() }
+    }
 }
 
 const NODES: [&str; 3] = ["model", "tools", "child"];
@@ -410,59 +419,163 @@ struct Turn {
 /// A run, told in a random choice of the modes; `values` is always among them.
 pub(crate) fn told() -> impl Strategy<Value = Told> {
     let tokens = || vec("[a-d ]{1,3}|[é😀\"\\\\]", 0..4);
+    (vec(turn(tokens), 1..4), modes()).prop_map(|(turns, modes)| tell(&turns, &modes))
+}
+
+fn turn<S: Strategy<Value = Vec<String>>>(tokens: impl Fn() -> S) -> impl Strategy<Value = Turn> {
     let args = vec("[a-z0-9]{1,4}", 1..3);
-    let turn = (tokens(), tokens(), vec(args, 0..3), (0..3_usize, any::<i32>()))
-        .prop_map(|(tokens, thought, calls, state)| Turn { tokens, thought, calls, state });
-    let modes =
-        subsequence(vec!["updates", "messages", "partial", "events", "tasks", "custom"], 0..=6);
-    (vec(turn, 1..4), modes).prop_map(|(turns, modes)| tell(&turns, &modes))
+    (tokens(), tokens(), vec(args, 0..3), (0..3_usize, any::<i32>()))
+        .prop_map(|(tokens, thought, calls, state)| Turn { tokens, thought, calls, state })
+}
+
+fn modes() -> impl Strategy<Value = Vec<&'static str>> {
+    subsequence(vec!["updates", "messages", "partial", "events", "tasks", "custom"], 0..=6)
 }
 
 fn tell(turns: &[Turn], modes: &[&str]) -> Told {
-    let mut teller = Teller { modes, parts: Vec::new() };
-    let mut state = json!({"k0": 0, "k1": [1], "pad": "................................."});
-    let mut messages = vec![json!({"type": "human", "id": "human-1", "content": "hi"})];
-    let mut texts = Vec::new();
-    teller.always("metadata", &json!({"run_id": "R", "attempt": 1}));
-    teller.values(&state, &messages);
-    for (at, turn) in turns.iter().enumerate() {
-        let id = format!("ai-{at}");
-        let (path, task) = (format!("model:task-{at}"), format!("task-{at}"));
-        teller.when(
-            "tasks",
-            "tasks",
-            &json!({"id": task, "name": "model", "input": {}, "triggers": []}),
-        );
-        teller.speak(&id, &path, turn);
-        let ai = whole_of(&id, at, turn);
-        texts.push((id.clone(), turn.tokens.concat()));
-        teller.when("updates", "updates", &json!({"model": {"messages": [ai]}}));
-        teller.when(
-            "tasks",
-            "tasks",
-            &json!({"id": task, "name": "model", "result": {}, "interrupts": []}),
-        );
-        messages.push(ai);
-        state[format!("k{}", turn.state.0)] = json!(turn.state.1);
-        teller.values(&state, &messages);
-        teller.when("custom", "custom", &json!({"progress": at}));
-        for (call, _) in turn.calls.iter().enumerate() {
-            let tool = json!({"type": "tool", "id": format!("tool-{at}-{call}"), "content": "ok",
-                "tool_call_id": format!("call-{at}-{call}"), "status": "success", "name": "t"});
-            let origin = json!({"langgraph_node": "tools", "langgraph_checkpoint_ns": format!("tools:tool-{at}-{call}")});
-            teller.when("messages", "messages", &json!([tool, origin]));
-            teller.when("updates", "updates", &json!({"tools": {"messages": [tool]}}));
-            messages.push(tool);
-        }
-        if !turn.calls.is_empty() {
-            teller.values(&state, &messages);
-        }
-    }
+    let mut teller = Teller::new(modes, String::new(), Progress::default());
+    teller.attempt(turns);
+    let texts = teller.texts.into_iter().filter(|text| text.kind == TextKind::Said);
+    let texts = texts.map(|text| (text.id, text.text)).collect();
+    let Progress { state, messages, .. } = teller.progress;
     let ids = messages.iter().map(|m| m["id"].as_str().unwrap().to_owned()).collect();
     Told { parts: teller.parts, texts, state, messages: ids }
 }
 
-fn whole_of(id: &str, at: usize, turn: &Turn) -> Value {
+// === runs that a server begins again ===
+
+/// What a server has committed of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Progress {
+    /// The state, without its messages.
+    pub(crate) state: Value,
+    pub(crate) messages: Vec<Value>,
+    /// The turn that comes next, or whose tools do.
+    turn: usize,
+    awaits_tools: bool,
+}
+
+/// One part, and what is committed with it.
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    pub(crate) part: ScriptPart,
+    pub(crate) commits: Option<Progress>,
+}
+
+/// Something that is streamed, whole.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct StreamedText {
+    pub(crate) kind: TextKind,
+    /// The message's id, or the call's.
+    pub(crate) id: String,
+    pub(crate) text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TextKind {
+    Said,
+    Thought,
+    Args,
+}
+
+/// A run, and how often it is begun again.
+#[derive(Clone, Debug)]
+pub(crate) struct Tale {
+    /// What each attempt tells; all but the last break off, and so may the last.
+    pub(crate) attempts: Vec<Attempt>,
+    /// All that any of them streams.
+    pub(crate) texts: Vec<StreamedText>,
+    /// What is committed in the end.
+    pub(crate) truth: Progress,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Attempt {
+    /// What was committed before it; `None` if the thread holds nothing yet.
+    pub(crate) begins_with: Option<Progress>,
+    pub(crate) steps: Vec<Step>,
+}
+
+/// Where an attempt breaks off, and how much of what was committed is lost with it.
+#[derive(Clone, Debug)]
+pub(crate) struct BreakOff {
+    at: Index,
+    lost_commits: usize,
+    /// The next attempt only says that it is one, and the run is over.
+    loses_the_rest: bool,
+}
+
+/// Runs that are begun again some times, and how they end: broken off or not.
+pub(crate) fn tale<E: Clone + Debug>(
+    restarts: usize,
+    end: impl Strategy<Value = E>,
+    breaks_off: fn(&E) -> bool,
+) -> impl Strategy<Value = (Tale, E)> {
+    // Few different tokens: equal ones stand side by side.
+    let tokens = || vec(select(&["a", "a", "b", "ab ", "é😀\""][..]).prop_map(str::to_owned), 0..6);
+    let lost = prop_oneof![4 => Just(0_usize), 1 => 1..3_usize, 1 => Just(usize::MAX)];
+    let rest = prop::bool::weighted(0.15);
+    let restart = (any::<Index>(), lost, rest).prop_map(|(at, lost_commits, loses_the_rest)| {
+        BreakOff { at, lost_commits, loses_the_rest }
+    });
+    let last = (end, any::<Index>());
+    let keeps_ids = prop::bool::weighted(0.1);
+    (vec(turn(tokens), 1..4), modes(), vec(restart, 0..=restarts), last, keeps_ids).prop_map(
+        move |(turns, modes, restarts, (end, at), keeps_ids)| {
+            let last = breaks_off(&end).then_some(at);
+            (tell_again(&turns, &modes, &restarts, last, keeps_ids), end)
+        },
+    )
+}
+
+fn tell_again(
+    turns: &[Turn],
+    modes: &[&str],
+    restarts: &[BreakOff],
+    last: Option<Index>,
+    keeps_ids: bool,
+) -> Tale {
+    let mut tale = Tale { attempts: Vec::new(), texts: Vec::new(), truth: Progress::default() };
+    let mut commits = vec![Progress::default()];
+    let mut rest_is_lost = false;
+    for attempt in 0..=restarts.len() {
+        let start = commits.last().unwrap().clone();
+        let begins_with = (commits.len() > 1).then(|| start.clone());
+        let tag = if attempt == 0 || keeps_ids { String::new() } else { format!("r{attempt}") };
+        let mut teller = Teller::new(modes, tag, start);
+        if attempt > 0 {
+            teller.opening = format!("again {attempt}: ");
+        }
+        if rest_is_lost {
+            teller.always("metadata", &json!({"run_id": "R", "attempt": 1}));
+            tale.attempts.push(Attempt { begins_with, steps: teller.steps() });
+            break;
+        }
+        teller.attempt(turns);
+        tale.texts.extend(teller.texts.iter().cloned());
+        let mut steps = teller.steps();
+        let restart = restarts.get(attempt);
+        // What a run begins with is always told.
+        let count = steps.len();
+        let keep = |at: &Index| 2 + at.index(count - 1);
+        match (restart, &last) {
+            (Some(restart), _) => steps.truncate(keep(&restart.at)),
+            (None, Some(at)) => steps.truncate(keep(at)),
+            (None, None) => {}
+        }
+        commits.extend(steps.iter().filter_map(|step| step.commits.clone()));
+        tale.attempts.push(Attempt { begins_with, steps });
+        if let Some(restart) = restart {
+            let kept = commits.len().saturating_sub(restart.lost_commits).max(1);
+            commits.truncate(kept);
+            rest_is_lost = restart.loses_the_rest && kept > 1;
+        }
+    }
+    tale.truth = commits.pop().unwrap();
+    tale
+}
+
+fn whole_of(id: &str, at: &str, turn: &Turn) -> Value {
     let mut blocks = Vec::new();
     if !turn.thought.is_empty() {
         blocks.push(json!({"type": "reasoning", "reasoning": turn.thought.concat(), "index": 0}));
@@ -476,12 +589,112 @@ fn whole_of(id: &str, at: usize, turn: &Turn) -> Value {
     json!({"type": "ai", "id": id, "content": blocks, "tool_calls": calls.collect::<Vec<_>>()})
 }
 
-struct Teller<'a> {
-    modes: &'a [&'a str],
-    parts: Vec<ScriptPart>,
+impl Default for Progress {
+    fn default() -> Self {
+        Self {
+            state: json!({"k0": 0, "k1": [1], "pad": "................................."}),
+            messages: vec![json!({"type": "human", "id": "human-1", "content": "hi"})],
+            turn: 0,
+            awaits_tools: false,
+        }
+    }
 }
 
-impl Teller<'_> {
+struct Teller<'a> {
+    modes: &'a [&'a str],
+    /// What the ids of this attempt end with.
+    tag: String,
+    /// What each message of this attempt begins with.
+    opening: String,
+    progress: Progress,
+    parts: Vec<ScriptPart>,
+    /// By part.
+    commits: HashMap<usize, Progress>,
+    texts: Vec<StreamedText>,
+}
+
+impl<'a> Teller<'a> {
+    fn new(modes: &'a [&'a str], tag: String, progress: Progress) -> Self {
+        let (opening, parts) = (String::new(), Vec::new());
+        Self { modes, tag, opening, progress, parts, commits: HashMap::new(), texts: Vec::new() }
+    }
+
+    fn steps(self) -> Vec<Step> {
+        let Self { parts, mut commits, .. } = self;
+        let step = |(at, part)| Step { part, commits: commits.remove(&at) };
+        parts.into_iter().enumerate().map(step).collect()
+    }
+
+    /// Tells what is left of a run.
+    fn attempt(&mut self, turns: &[Turn]) {
+        self.always("metadata", &json!({"run_id": "R", "attempt": 1}));
+        self.commit();
+        while let Some(turn) = turns.get(self.progress.turn) {
+            if self.progress.awaits_tools {
+                self.use_tools();
+            } else {
+                let mut turn = turn.clone();
+                if let Some(token) = turn.tokens.first_mut() {
+                    token.insert_str(0, &self.opening);
+                }
+                self.answer(&turn);
+            }
+        }
+    }
+
+    /// The agent's message.
+    fn answer(&mut self, turn: &Turn) {
+        let at = self.progress.turn;
+        let tag = format!("{at}{}", self.tag);
+        let (id, task) = (format!("ai-{tag}"), format!("task-{tag}"));
+        self.when(
+            "tasks",
+            "tasks",
+            &json!({"id": task, "name": "model", "input": {}, "triggers": []}),
+        );
+        self.speak(&id, &tag, turn);
+        let ai = whole_of(&id, &tag, turn);
+        for (kind, text) in [(TextKind::Said, &turn.tokens), (TextKind::Thought, &turn.thought)] {
+            self.texts.push(StreamedText { kind, id: id.clone(), text: text.concat() });
+        }
+        self.when("updates", "updates", &json!({"model": {"messages": [ai]}}));
+        self.when(
+            "tasks",
+            "tasks",
+            &json!({"id": task, "name": "model", "result": {}, "interrupts": []}),
+        );
+        self.progress.messages.push(ai);
+        self.progress.state[format!("k{}", turn.state.0)] = json!(turn.state.1);
+        self.progress.awaits_tools = !turn.calls.is_empty();
+        self.progress.turn += usize::from(turn.calls.is_empty());
+        self.commit();
+        self.when("custom", "custom", &json!({"progress": at}));
+    }
+
+    /// The answers to the last message's calls.
+    fn use_tools(&mut self) {
+        let calls = self.progress.messages.last().unwrap()["tool_calls"].clone();
+        for call in calls.as_array().unwrap() {
+            let call_id = call["id"].as_str().unwrap();
+            let id = format!("{}{}", call_id.replace("call-", "tool-"), self.tag);
+            let tool = json!({"type": "tool", "id": id, "content": "ok",
+                "tool_call_id": call_id, "status": "success", "name": "t"});
+            let origin = json!({"langgraph_node": "tools", "langgraph_checkpoint_ns": format!("tools:{id}")});
+            self.when("messages", "messages", &json!([tool, origin]));
+            self.when("updates", "updates", &json!({"tools": {"messages": [tool]}}));
+            self.progress.messages.push(tool);
+        }
+        (self.progress.awaits_tools, self.progress.turn) = (false, self.progress.turn + 1);
+        self.commit();
+    }
+
+    fn commit(&mut self) {
+        self.commits.insert(self.parts.len(), self.progress.clone());
+        let mut values = self.progress.state.clone();
+        values["messages"] = json!(self.progress.messages);
+        self.always("values", &values);
+    }
+
     fn always(&mut self, event: &str, data: &Value) {
         self.parts.push(ScriptPart { event: event.to_owned(), data: data.to_string() });
     }
@@ -492,14 +705,9 @@ impl Teller<'_> {
         }
     }
 
-    fn values(&mut self, state: &Value, messages: &[Value]) {
-        let mut values = state.clone();
-        values["messages"] = json!(messages);
-        self.always("values", &values);
-    }
-
     /// Tokens in every mode that carries them: the tuple, the prefix, the event, in this order.
-    fn speak(&mut self, id: &str, path: &str, turn: &Turn) {
+    fn speak(&mut self, id: &str, tag: &str, turn: &Turn) {
+        let path = format!("model:task-{tag}");
         let origin = json!({"langgraph_node": "model", "langgraph_checkpoint_ns": path});
         let mut blocks: Vec<Value> = Vec::new();
         let thought =
@@ -519,10 +727,11 @@ impl Teller<'_> {
             self.token(&chunk, &json!({"type": "ai", "id": id, "content": blocks}), &origin);
         }
         for (index, args) in turn.calls.iter().enumerate() {
-            let call = path.trim_start_matches("model:task-");
             let spelt = format!("{{\"v\": \"{}\"}}", args.concat());
             let (head, tail) = spelt.split_at(spelt.len() / 2);
-            let call_id = format!("call-{call}-{index}");
+            let call_id = format!("call-{tag}-{index}");
+            let kind = TextKind::Args;
+            self.texts.push(StreamedText { kind, id: call_id.clone(), text: spelt.clone() });
             let fragments =
                 [(Some(call_id), Some("t"), ""), (None, None, head), (None, None, tail)];
             for (call_id, name, args) in fragments {

@@ -20,7 +20,7 @@ use serde_json::Value;
 /// ```
 ///
 /// `Finished` too goes back to `Active` on `RUN_STARTED`.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Verifier {
     stage: Stage,
     /// The thread of the stream's first run.
@@ -39,7 +39,7 @@ enum Stage {
 }
 
 /// What is known of the current run. A new run forgets everything.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Run {
     id: String,
     thread_id: String,
