@@ -351,15 +351,18 @@ async function kills(at, name, random, shape) {
           await reader.post(gateway.url, turn, { onEvent: turn.onEvent });
           return;
         }
-        const stopAt = turn.cancelAt ? Infinity : whole(random, 1, shape.events[n] - 1);
+        const stopAt = stopOf(random, turn, shape.events[n]);
         let seen = 0;
-        const onEvent = async (event) => {
-          await turn.onEvent?.(event);
-          if (++seen !== stopAt) return;
+        const kill = () => {
           tally.counts.cuts += 1;
           process.kill(gateway.pid, "SIGKILL");
         };
+        const onEvent = async (event) => {
+          await turn.onEvent?.(event);
+          if (++seen === stopAt) kill();
+        };
         await reader.post(gateway.url, turn, { onEvent });
+        if (seen < stopAt) kill();
         gateway = await startThreadway(log, at.langgraph.url);
         await reader.finish(() => gateway.url, { route: random.one(ROUTES) });
       }).finally(() => gateway.stop());
