@@ -2,17 +2,19 @@
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
+import { writeFileSync } from "node:fs";
 import { GENERATIONS, readThread } from "./gateway.mjs";
 import { checkLegal, checkSpoken, same } from "./judge.mjs";
 import { Proxy } from "./proxy.mjs";
 import { reduce } from "./reducer.mjs";
-import { interruptIds, ofClient, ofThread, stateOf } from "./thread.mjs";
+import { firstDifference, interruptIds, ofClient, ofThread, stateOf } from "./thread.mjs";
 
+const LOGS = new URL("../.cache/logs/", import.meta.url);
 const TERMINAL = ["RUN_FINISHED", "RUN_ERROR"];
 /** The gateway has lost sight of the run, which goes on: whoever has an id comes back with it. */
 const LOST = ["upstream_unavailable", "gateway_shutdown", "reader_too_slow", "internal_error"];
 const RESPONSE_MS = 100_000; // a gateway waits a minute for its upstream
-const RETRIES = 100;
+const FINISH_MS = 150_000; // until a client that comes back again and again has the end
 const RETRY_MS = 100;
 const STREAM = /^\/threads\/([^/]+)\/runs\/([^/]+\/)?stream(\?|$)/;
 export const ROUTES = ["events", "query", "connect"];
@@ -83,10 +85,18 @@ export class Reader {
     return this.#ask(url, { headers: id === "" ? {} : { "last-event-id": id } }, options);
   }
 
+  /** Keep what it was told beside the logs: the file's name. */
+  keep() {
+    const name = `cut-${this.play.threadId}-${randomUUID().slice(0, 4)}.txt`;
+    const told = this.streams.map((frames) => frames.map(({ text }) => text).join("\n\n"));
+    writeFileSync(new URL(name, LOGS), [`${this.play.name}, held before: ${JSON.stringify(this.sent)}`, ...told].join("\n\n-- a new stream\n\n"));
+    return name;
+  }
+
   /** Come back until the run has ended; `baseOf` tells where. */
   async finish(baseOf, options) {
-    for (let tries = 0; !this.isDone; tries++) {
-      if (tries === RETRIES) throw new Error(`the run has no end after ${tries} responses`);
+    for (const end = performance.now() + FINISH_MS; !this.isDone; ) {
+      if (performance.now() > end) throw new Error(`the run has no end after ${FINISH_MS} ms; all of it: ${this.keep()}`);
       const { frames } = await this.attach(baseOf(), options);
       if (frames.length === 0 && !this.isDone) await new Promise((wake) => setTimeout(wake, RETRY_MS));
     }
@@ -171,8 +181,17 @@ export async function truthOf(langgraph, play, { isLeftBusy = false } = {}) {
   return { state, ...ofThread(state.values, play.threadId) };
 }
 
-/** Judge what a client was told of a run that ended as `end`, or in any way if that is not given. */
+/** Judge what a client was told of a run that ended as `end`, or in any way if that is not given: what it holds. */
 export async function judgeReader(reader, truth, end) {
+  try {
+    return await judged(reader, truth, end);
+  } catch (failure) {
+    failure.message += `; all of it: ${reader.keep()}`;
+    throw failure;
+  }
+}
+
+async function judged(reader, truth, end) {
   const { play, streams } = reader;
   assert.ok(streams.length > 0, "nothing was told");
   const held = await reader.hold();
@@ -208,13 +227,21 @@ function checkEnd({ play, streams, isOfRun }, { state }, end) {
   same((terminal.outcome?.interrupts ?? []).map(({ id }) => id).sort(), open.sort(), "interrupt ids");
 }
 
-/** The bytes of a continued response are those of the uncut stream behind the same event; what has no id may be left out. */
+/**
+ * The bytes of a continued response are those of the uncut stream behind the same event; what has no id may be left out.
+ * Whoever starts a run is spared the snapshots of the messages that it has just sent, which others are told: whether that
+ * is all that differs.
+ */
 export function compareTail(lastId, uncut, frames) {
   const at = uncut.findLastIndex(({ id }) => id === lastId);
   const tail = uncut.slice(at + 1);
   const texts = (list) => list.map(({ text }) => text);
-  if (texts(frames).join() === texts(tail).join()) return;
-  same(texts(frames.filter(({ id }) => id)), texts(tail.filter(({ id }) => id)), `the response behind ${lastId}`);
+  if (!firstDifference(texts(frames), texts(tail))) return false;
+  const numbered = (list) => list.filter(({ id }) => id);
+  if (!firstDifference(texts(numbered(frames)), texts(numbered(tail)))) return false;
+  const spared = (list) => numbered(list).filter(({ event }) => event.type !== "MESSAGES_SNAPSHOT");
+  same(texts(spared(frames)), texts(spared(tail)), `the response behind ${lastId}`);
+  return true;
 }
 
 /** A proxy before a LangGraph server that breaks the streams of some threads' runs. */

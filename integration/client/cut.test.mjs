@@ -10,7 +10,6 @@ import { casesOf, Play } from "./cases.mjs";
 import { Breaker, compareTail, judgeReader, Reader, ROUTES, truthOf } from "./cut.mjs";
 import { cancel, SERVERS } from "./gateway.mjs";
 import { Langgraph } from "./langgraph.mjs";
-import { firstDifference } from "./thread.mjs";
 import { SEED, seeded } from "./seeded.mjs";
 import { Spare } from "./spare.mjs";
 import { startThreadway } from "./threadway.mjs";
@@ -35,6 +34,8 @@ const GONE_MS = { Python: 90_000, JavaScript: 5_000 };
 const TIMEOUT = { timeout: IS_FULL ? 3_600_000 : 600_000 };
 const SHOWN = 3; // differences of a part
 
+const KNOWN = SERVERS.flatMap((server) => Object.keys(casesOf(server)));
+for (const name of CHOSEN) assert.ok(KNOWN.includes(name), `there is no case ${name}, but ${[...new Set(KNOWN)].join(", ")}`);
 console.log(`# SEED=${SEED}${IS_FULL ? ", every event" : ", a sample"}`);
 // The client only warns of material that it strips and of patches that it cannot apply: both are faults of ours.
 const warnings = [];
@@ -43,7 +44,7 @@ console.error = () => {}; // what it says here it also throws
 
 /** What became of one part, for its line. */
 class Tally {
-  counts = { runs: 0, cuts: 0, continued: 0, over: 0, ended: 0, lost: 0 };
+  counts = { runs: 0, cuts: 0, continued: 0, over: 0, ended: 0, lost: 0, spared: 0 };
   differences = [];
   notes = [];
 
@@ -67,8 +68,9 @@ class Tally {
 
   /** Its line, and failure if there was a difference. */
   end() {
-    const { runs, cuts, continued, over, ended, lost } = this.counts;
+    const { runs, cuts, continued, over, ended, lost, spared } = this.counts;
     const told = [`${runs} runs`, `${cuts} cuts`, `${continued} continued`, `${over} started over`, `${ended} ended`];
+    if (spared) told.push(`${spared} with snapshots that the starter was spared`);
     if (lost) told.push(`${lost} lost sight`);
     told.push(...this.notes, `${this.differences.length} differences`, `${((performance.now() - this.began) / 1000).toFixed(1)} s`);
     console.log(`# ${this.server.name}, ${this.name}, ${this.part}: ${told.join(", ")}`);
@@ -230,7 +232,7 @@ async function resume(reader, uncut, place, { base, route }, { turn, truth }, ta
   if (lastId === "") assert.equal(how, "over", "the response to one who has no id");
   assert.ok(["continued", "over"].includes(how), `the response was ${how}`);
   if (how === "continued") {
-    compareTail(lastId, uncut, frames);
+    if (compareTail(lastId, uncut, frames)) tally.counts.spared += 1;
     if (frames.length === uncut.length - place) return; // it holds what the uncut one holds
   }
   await judgeReader(reader, truth, turn.end);
@@ -308,7 +310,7 @@ async function resets(at, name, random, shape) {
           const other = reader.cutAt(place);
           const { how, frames } = await other.attach(at.second.url);
           tally.add(other);
-          if (how === "continued") compareTail(id, reader.frames, frames);
+          if (how === "continued" && compareTail(id, reader.frames, frames)) tally.counts.spared += 1;
         });
       }).catch((failure) => {
         throw new Error(`thread ${play.threadId}: ${failure.message}`);
@@ -377,10 +379,11 @@ async function dies(at, names, signal, random) {
   const tally = new Tally(at.server, names.join(" + "), `LangGraph ${signal}`);
   const gateway = await startThreadway(`cut-${at.server.name}-${signal}`, at.spare.url);
   const ends = {};
-  let isKilled = false;
+  const readers = [];
+  const over = new Set(); // readers whose run had ended when the server was killed
   const kill = async () => {
     await pause(random.between(...KILL_MS[signal]));
-    isKilled = true;
+    for (const reader of readers) if (reader.isDone) over.add(reader);
     await at.spare.kill(signal);
     await at.spare.restart();
   };
@@ -407,16 +410,17 @@ async function dies(at, names, signal, random) {
     const turn = actor.enter(play.turns.at(-1));
     const reader = new Reader(play, actor.held);
     await tally.check(`${play.name}, thread ${play.threadId}`, async () => {
-      await reader.post(gateway.url, turn, { onEvent: ({ type }) => type === "RUN_STARTED" && isUnderWay() });
+      const posted = reader.post(gateway.url, turn, { onEvent: ({ type }) => type === "RUN_STARTED" && isUnderWay() });
       tally.counts.runs += 1;
-      const wasOver = reader.isDone && !isKilled;
+      readers.push(reader);
       await killed;
-      if (wasOver) {
+      if (over.has(reader)) {
         ends.over = (ends.over ?? 0) + 1;
         return;
       }
       const runId = reader.frames[0].event.metadata?.langgraph?.run_id;
       const status = await outcome(at, play.threadId, runId);
+      await posted;
       await reader.finish(() => gateway.url);
       tally.add(reader);
       const terminal = reader.frames.at(-1).event;
@@ -462,6 +466,7 @@ describe("cut", { concurrency: SERVERS.length, ...TIMEOUT }, () => {
     const random = seeded(server.name);
     const cases = casesOf(server);
     const names = Object.keys(cases).filter((name) => CHOSEN.length === 0 || CHOSEN.includes(name));
+    if (names.length === 0) continue;
     const at = { server, cases, langgraph: new Langgraph(server) };
     const shuffled = () => names.map((name) => [random.random(), name]).sort(([a], [b]) => a - b).map(([, name]) => name);
     const chosen = Object.fromEntries(["live", "resets", "second", "kills"].map((part) => [part, shuffled().slice(0, PLAN.cases)]));
