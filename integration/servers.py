@@ -1,20 +1,22 @@
 #!/usr/bin/env python3
 """Installs what the integration tests need, starts real LangGraph servers and a threadway before each, runs one command, stops them.
 
-usage: servers.py [--python | --js | --demo] [--upstream-only] [--validate] [--copilot] [--chromium] [--acp] COMMAND [ARG...]
+usage: servers.py [--python | --js | --demo] [--upstream-only] [--validate] [--copilot] [--chromium] [--acp] [--spare] COMMAND [ARG...]
 
 There are two LangGraph servers, one in Python and one in JavaScript; --python and --js start only that one, and --demo
 only the scripted one of `threadway demo`.
 COMMAND finds them in LANGGRAPH_URL and THREADWAY_URL, LANGGRAPH_JS_URL and THREADWAY_JS_URL, or DEMO_URL, with --demo
 a Python that has langgraph-sdk in LANGGRAPH_PYTHON, and with --validate one that has ag-ui-validate in VALIDATE_PYTHON.
 --copilot installs CopilotKit's client for it, --chromium a browser, whose path is in CHROMIUM, --acp builds the Rust
-SDK's client, whose path is in ACP_RUST.
+SDK's client, whose path is in ACP_RUST. --spare tells it in LANGGRAPH_SPARE and LANGGRAPH_JS_SPARE how to start another
+LangGraph server, one that it may kill: the command, less its port, where to run it, and what to add to its environment.
 THREADWAY_BIN names a built binary; without it `cargo build --release` makes one, and COMMAND finds it there. Everything installed or written lies in integration/.cache.
 """
 
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -218,11 +220,13 @@ def start_langgraph(processes: Processes, name: str, command: list, project: Pat
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     with step(f"start langgraph-{name}"), log.open("w") as out:
-        process = processes.start([*command, "--no-browser", "--host", "127.0.0.1", "--port", port],
-                                  cwd=project, env=os.environ | LANGGRAPH_ENVIRONMENT,
+        process = processes.start([*command, "--port", port], cwd=project, env=os.environ | LANGGRAPH_ENVIRONMENT,
                                   stdin=subprocess.DEVNULL, stdout=out, stderr=out)
         wait_for(f"langgraph-{name}", process, LANGGRAPH_READY_SECONDS, log, lambda: answers(f"{url}/ok"))
     return url
+
+
+LOCAL = ["--no-browser", "--host", "127.0.0.1"]
 
 
 def install_langgraph() -> Path:
@@ -231,27 +235,31 @@ def install_langgraph() -> Path:
     return venv
 
 
-def start_python(processes: Processes) -> str:
+def prepare_python(name: str) -> tuple[list, Path]:
+    """The command of a server, less its port, and the project to run it in."""
     venv = install_langgraph()
-    return start_langgraph(processes, "python", [
-        venv / "bin" / "langgraph", "dev", "--no-reload", "--n-jobs-per-worker", 10, "--server-log-level", "WARNING",
-    ], fresh_project(PYTHON, "python"))
+    options = ["--no-reload", "--n-jobs-per-worker", 10, "--server-log-level", "WARNING"]
+    return [venv / "bin" / "langgraph", "dev", *options, *LOCAL], fresh_project(PYTHON, name)
 
 
-def start_js(processes: Processes) -> str:
+def prepare_js(name: str) -> tuple[list, Path]:
     directory = CACHE / "js"
     # The server's packages ask for an SDK that the graph's package excludes; they run together all the same.
     install_node_modules("langgraph-js", JS, directory, ("--legacy-peer-deps",))
-    project = fresh_project(JS, "js")
+    project = fresh_project(JS, name)
     (project / "node_modules").symlink_to(directory / "node_modules")
-    return start_langgraph(processes, "js", [directory / "node_modules" / ".bin" / "langgraphjs", "dev"], project)
+    return [directory / "node_modules" / ".bin" / "langgraphjs", "dev", *LOCAL], project
 
 
-# Each server's place in the command's environment, and how it is started.
+# Each server's place in the command's environment, and how it is prepared.
 UPSTREAMS = {
-    "python": ("LANGGRAPH_URL", "THREADWAY_URL", start_python),
-    "js": ("LANGGRAPH_JS_URL", "THREADWAY_JS_URL", start_js),
+    "python": ("LANGGRAPH", "THREADWAY", prepare_python),
+    "js": ("LANGGRAPH_JS", "THREADWAY_JS", prepare_js),
 }
+
+
+def spare(command: list, project: Path) -> str:
+    return json.dumps({"command": [str(part) for part in command], "cwd": str(project), "env": LANGGRAPH_ENVIRONMENT})
 
 
 def start_threadway(processes: Processes, name: str, binary: Path, upstream: str) -> str:
@@ -295,7 +303,7 @@ def show(log: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    options, names = {"--python", "--js", "--demo", "--upstream-only", "--validate", "--copilot", "--chromium", "--acp"}, list(UPSTREAMS)
+    options, names = {"--python", "--js", "--demo", "--upstream-only", "--validate", "--copilot", "--chromium", "--acp", "--spare"}, list(UPSTREAMS)
     chosen = set()
     while arguments and arguments[0] in options:
         chosen.add(arguments.pop(0))
@@ -333,10 +341,12 @@ def main(arguments: list[str]) -> int:
                 environment["LANGGRAPH_PYTHON"] = str(install_langgraph() / "bin" / "python")
                 environment["DEMO_URL"] = start_demo(processes, binary)
             for name in names:
-                langgraph_url, threadway_url, start = UPSTREAMS[name]
-                environment[langgraph_url] = start(processes)
+                langgraph, threadway, prepare = UPSTREAMS[name]
+                url = environment[f"{langgraph}_URL"] = start_langgraph(processes, name, *prepare(name))
                 if binary:
-                    environment[threadway_url] = start_threadway(processes, name, binary, environment[langgraph_url])
+                    environment[f"{threadway}_URL"] = start_threadway(processes, name, binary, url)
+                if "--spare" in chosen:
+                    environment[f"{langgraph}_SPARE"] = spare(*prepare(f"{name}-spare"))
             status = processes.start(arguments, env=environment).wait()
             if status != 0:
                 for log in sorted(LOGS.glob("*-*.log")):

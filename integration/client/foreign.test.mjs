@@ -4,17 +4,17 @@
 // SEED=... repeats the choices of a run.
 
 import assert from "node:assert/strict";
-import { createHash, randomUUID } from "node:crypto";
+import { randomUUID } from "node:crypto";
 import { writeFileSync } from "node:fs";
 import { after, before, describe, test } from "node:test";
 import { clientOf, GENERATIONS, SERVERS } from "./gateway.mjs";
 import { cancelled, Facts, failed, interrupt, judge, showsNow, success } from "./judge.mjs";
 import { Langgraph, runOf } from "./langgraph.mjs";
 import { Proxy } from "./proxy.mjs";
+import { SEED, seeded } from "./seeded.mjs";
 import { startThreadway } from "./threadway.mjs";
 import { KINDS, Viewer } from "./viewers.mjs";
 
-const SEED = process.env.SEED ?? String(Date.now() % 100_000);
 const VIEWERS = 20;
 const CONCURRENCY = 6; // runs at a time on each server
 const OPTIONS = { concurrency: CONCURRENCY, timeout: 400_000 }; // of all on one server
@@ -27,18 +27,6 @@ console.log(`# SEED=${SEED}`);
 const warnings = [];
 console.warn = (...words) => void warnings.push(words.join(" "));
 console.error = () => {}; // what it says here it also throws
-
-/** Numbers of [0, 1), the same for the same name and SEED. */
-function seeded(name) {
-  let state = createHash("sha256").update(`${SEED} ${name}`).digest().readUInt32LE();
-  const random = () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61)) ^ mixed;
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
-  return { random, between: (least, most) => least + random() * (most - least), one: (list) => list[Math.floor(random() * list.length)] };
-}
 
 const seconds = (count) => new Promise((wake) => setTimeout(wake, count * 1000));
 const now = () => performance.now();

@@ -92,7 +92,7 @@ function keep({ kind, threadId, runId, frames }) {
 }
 
 /** The stream is legal by the rules of the client's own generation. */
-async function checkLegal({ frames, generation: { EventSchemas, verifyEvents } }) {
+export async function checkLegal({ frames, generation: { EventSchemas, verifyEvents } }) {
   for (const { event } of frames) same(EventSchemas.parse(event), event, `schema of ${event.type}`);
   await lastValueFrom(from(frames.map(({ event }) => event)).pipe(verifyEvents(false)), { defaultValue: undefined });
 }
@@ -209,7 +209,7 @@ function applyState(state, text) {
  * At each moment every text is the beginning of what its model says, under one id, and every thought too; arguments that
  * are said to be whole are; no result is told to a client that holds it.
  */
-function checkSpoken({ frames, sent }, facts, texts) {
+export function checkSpoken({ frames, sent }, facts, texts) {
   const isWhole = facts.runs.every(({ end }) => ["success", "interrupt"].includes(end.outcome));
   const allowed = [...texts, PRELUDE, ...facts.texts];
   let held = new Map(sent.messages.map((message) => [message.id, copy(message)]));

@@ -9,6 +9,8 @@ const JOIN = /^\/threads\/[^/]+\/runs\/([^/]+)\/stream(\?|$)/;
 export class Proxy {
   /** All exchanges so far, `{ method, path, response, began, ended, chunks }`; destroying a `response` cuts its exchange. */
   exchanges = [];
+  /** Told of each exchange as it begins. */
+  onExchange = () => {};
   // A connection is used once: one that the server closes while a request is on its way would look like a fault.
   #agent = new Agent({ keepAlive: false });
   #server = createServer((asked, response) => this.#forward(asked, response));
@@ -37,6 +39,7 @@ export class Proxy {
     const { method, url: path, headers } = asked;
     const exchange = { method, path, response, began: performance.now(), ended: Infinity, chunks: [] };
     this.exchanges.push(exchange);
+    this.onExchange(exchange);
     const { hostname, port } = this.target;
     const forwarded = request({ hostname, port, method, path, headers, agent: this.#agent }, (answer) => {
       response.writeHead(answer.statusCode, answer.headers);

@@ -1,0 +1,82 @@
+// The runs that are cut: every kind of agent, its turns, and what its models say.
+
+import { randomUUID } from "node:crypto";
+import { cancelled, failed, interrupt, success } from "./judge.mjs";
+
+const HELPED = Array.from({ length: 8 }, (_, i) => `tok${i} `).join(""); // what the helper of `subagent` says
+const BREAKPOINT = "breakpoint"; // its interrupt has no id of LangGraph's own
+
+const say = (script, end = success) => ({ script, end });
+const answer = (payload, end = success) => ({ answer: payload, end });
+const approve = answer(() => ({ approved: true }));
+
+/**
+ * Each case is a graph and its turns: a turn says something, answers what was asked, or does neither. `words` is how many
+ * the graph's last model says; `texts` are what is said with them, where it is not they alone.
+ */
+const BOTH = {
+  text: { graph: "text", turns: [say({})], words: 12 },
+  "text twice": { graph: "text", turns: [say({}), say({})], words: 6 },
+  agent: { graph: "agent", turns: [say({ flavour: "v1" })], words: 8 },
+  "agent anthropic": { graph: "agent", turns: [say({ flavour: "anthropic" })], words: 8 },
+  "agent reasoning_content": { graph: "agent", turns: [say({ flavour: "reasoning_content" })], words: 8 },
+  "agent string": { graph: "agent", turns: [say({ flavour: "string" })], words: 8 },
+  "agent slow tool": { graph: "agent", turns: [say({ tool_sleep: 0.4, tool_index: 0 })], words: 4 },
+  "agent twice": { graph: "agent", turns: [say({}), say({ flavour: "anthropic" })], words: 4 },
+  tool_error: { graph: "tool_error", turns: [say({})], words: 4 },
+  failing: { graph: "failing", turns: [say({ fail_after: 5 }, failed("ValueError", "Error"))], words: 10 },
+  "failing, then not": { graph: "failing", turns: [say({ fail_after: 3 }, failed("ValueError", "Error")), say({ fail_after: 100 })], words: 6 },
+  subgraphs: { graph: "subgraphs", turns: [say({})], words: 8 },
+  subagent: { graph: "subagent", turns: [say({})], words: 4, texts: (whole) => [whole, HELPED] },
+  todos: { graph: "todos", turns: [say({})], words: 4 },
+  counter: { graph: "counter", turns: [say({})], words: 4 },
+  big: { graph: "big", turns: [say({})], words: 4 },
+  parallel: { graph: "parallel", turns: [say({})], words: 8, texts: (whole) => [`left: ${whole}`, `right: ${whole}`] },
+  slow: { graph: "slow", turns: [{ end: success }], state: (delay) => ({ steps: 8, delay: 3 * delay, size: 2000 }) },
+  flood: { graph: "flood", turns: [{ end: success }], state: (delay) => ({ n: 150, size: 100, every: 10, pace: delay }) },
+  cancelled: { graph: "slow", turns: [{ end: cancelled, cancelAt: 3 }], state: () => ({ steps: 100, delay: 0.5, size: 100 }) },
+  interrupt_node: { graph: "interrupt_node", turns: [say({}, interrupt), answer(() => "yes")] },
+  interrupt_child: { graph: "interrupt_child", turns: [say({}, interrupt), answer(() => "yes")], words: 6 },
+  breakpoint: { graph: "breakpoint", turns: [say({}, interrupt), answer(() => null)], asked: BREAKPOINT },
+  interrupt_parallel: { graph: "interrupt_parallel", turns: [say({}, interrupt), answer(({ id }) => ({ answerTo: id }))] },
+  hitl: { graph: "hitl", turns: [say({}, interrupt), approve], words: 4 },
+  "hitl denied": { graph: "hitl", turns: [say({}, interrupt), answer(({ toolCallId }) => ({ approved: toolCallId === "call_e" }))], words: 4 },
+};
+
+/** What only the Python server has. */
+const PYTHON = {
+  hitl_per_call: { graph: "hitl_per_call", turns: [say({}, interrupt), approve], words: 4 },
+  interrupt_form: { graph: "interrupt_form", turns: [say({}, interrupt), answer(() => ({ level: "low" }))] },
+  configured: { graph: "configured", turns: [say({})] },
+  editor: { graph: "editor", turns: [say("edit")] },
+  silent: { graph: "silent", turns: [say("edit")] },
+  two_editors: { graph: "two_editors", turns: [say("edit")] },
+  endless: { graph: "endless", turns: [say({ rounds: [{ calls: [["ping", {}]] }], again: true }, failed("GraphRecursionError"))] },
+};
+
+export const casesOf = (server) => (server.name === "Python" ? { ...BOTH, ...PYTHON } : BOTH);
+
+/**
+ * One performance of a case: the thread, each turn's input and end, and the texts that its models say, all of them once,
+ * with `delay` seconds between the tokens of the last turn.
+ */
+export class Play {
+  texts = [];
+
+  constructor(name, { graph, turns, words = 0, texts = (whole) => [whole], state, asked }, delay, delayBefore = delay) {
+    Object.assign(this, { name, graph, asked, threadId: randomUUID(), state: state?.(delay) ?? {} });
+    this.turns = turns.map(({ script, ...turn }, n) => {
+      if (script === undefined) return turn;
+      if (typeof script === "string") return { ...turn, content: script };
+      const nonce = randomUUID().slice(0, 8);
+      const said = Array.from({ length: words }, (_, i) => `${nonce}.${i} `);
+      if (words > 0) this.texts.push(...texts(said.join("")));
+      return { ...turn, content: JSON.stringify({ delay: n < turns.length - 1 ? delayBefore : delay, ...(words > 0 && { words: said }), ...script }) };
+    });
+  }
+
+  /** The ids of what the thread asks, as a client must see them. */
+  askedIds(interruptIds) {
+    return this.asked ? [`${this.threadId}:${this.asked}`] : interruptIds;
+  }
+}

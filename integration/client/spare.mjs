@@ -1,0 +1,81 @@
+// A LangGraph server of the tests' own, which they may kill and start again with what it has kept.
+
+import { execFileSync, spawn } from "node:child_process";
+import { createWriteStream } from "node:fs";
+import { createServer } from "node:net";
+
+const READY_MS = 60_000; // 3 s on an idle machine, 24 s seen on a busy one
+const STOP_MS = 20_000; // 5 s on an idle machine
+const POLL_MS = 50;
+
+export class Spare {
+  /** `how`: what servers.py tells of it in LANGGRAPH_SPARE. */
+  static async start(name, how) {
+    const spare = new Spare();
+    const port = await freePort();
+    Object.assign(spare, { how: JSON.parse(how), port, url: `http://127.0.0.1:${port}` });
+    spare.log = createWriteStream(new URL(`../.cache/logs/langgraph-${name}-spare.log`, import.meta.url));
+    process.once("exit", () => send(descendants(spare.child.pid), "SIGKILL"));
+    await spare.restart();
+    return spare;
+  }
+
+  /** Kill it with all of its processes; or ask its first one to stop, and wait until all have. */
+  async kill(signal) {
+    const pids = descendants(this.child.pid);
+    send(signal === "SIGKILL" ? pids : [this.child.pid], signal);
+    const end = performance.now() + STOP_MS;
+    while (pids.some(isAlive)) {
+      if (performance.now() > end) send(pids, "SIGKILL");
+      await new Promise((wake) => setTimeout(wake, POLL_MS));
+    }
+  }
+
+  async restart() {
+    const { command, cwd, env } = this.how;
+    const [program, ...options] = command;
+    this.child = spawn(program, [...options, "--port", this.port], { cwd, env: { ...process.env, ...env }, stdio: ["ignore", "pipe", "pipe"] });
+    this.child.stdout.pipe(this.log, { end: false });
+    this.child.stderr.pipe(this.log, { end: false });
+    const end = performance.now() + READY_MS;
+    while (!(await fetch(`${this.url}/ok`).then(({ ok }) => ok, () => false))) {
+      if (performance.now() > end) throw new Error(`the spare LangGraph server was not ready after ${READY_MS} ms`);
+      await new Promise((wake) => setTimeout(wake, POLL_MS));
+    }
+  }
+}
+
+function send(pids, signal) {
+  for (const pid of pids) {
+    try {
+      process.kill(pid, signal);
+    } catch {
+      // It has just ended.
+    }
+  }
+}
+
+function isAlive(pid) {
+  try {
+    return process.kill(pid, 0);
+  } catch {
+    return false;
+  }
+}
+
+/** A process and all that it has started, which the JavaScript server's first one would leave behind. */
+function descendants(pid) {
+  const known = execFileSync("ps", ["-A", "-o", "pid=,ppid="], { encoding: "utf8" });
+  const pairs = known.trim().split("\n").map((line) => line.trim().split(/\s+/).map(Number));
+  const found = [pid];
+  for (const parent of found) found.push(...pairs.filter(([, of]) => of === parent).map(([child]) => child));
+  return found;
+}
+
+async function freePort() {
+  const probe = createServer();
+  await new Promise((resolve) => probe.listen(0, "127.0.0.1", resolve));
+  const { port } = probe.address();
+  await new Promise((resolve) => probe.close(resolve));
+  return port;
+}
