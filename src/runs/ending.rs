@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::feed::Seen;
+use super::feed::{Heard, Seen};
 use super::{RUN_GONE, UPSTREAM_LOST};
 use crate::langgraph::{RunError, RunStatus, ThreadState};
 use crate::run::StreamEnd;
@@ -151,11 +151,11 @@ impl Question<'_> {
     }
 
     fn lacks_end(&self) -> bool {
-        self.seen.lacks_end || *self.end != BodyEnd::Clean
+        self.seen.heard == Heard::NotItsEnd || *self.end != BodyEnd::Clean
     }
 
     fn has_heard_all(&self) -> bool {
-        self.seen.is_whole && *self.end == BodyEnd::Clean
+        self.seen.heard == Heard::Whole && *self.end == BodyEnd::Clean
     }
 
     fn was_stopped(&self) -> bool {

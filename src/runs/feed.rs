@@ -62,14 +62,24 @@ pub(super) struct Seen {
     pub(super) run_id: Option<String>,
     /// Whether the run has asked a question, or stopped at a static breakpoint.
     pub(super) is_interrupted: bool,
-    /// Whether the run was told from its beginning and without a gap, its state included.
-    pub(super) is_whole: bool,
-    /// Whether what may have come behind a lost connection has not come again.
-    pub(super) lacks_end: bool,
+    /// How much of it was heard.
+    pub(super) heard: Heard,
     /// Whether it has told anything.
     pub(super) has_begun: bool,
     /// Why the run failed.
     pub(super) error: Option<RunError>,
+}
+
+/// How much of a run was heard by the time its stream is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// From its beginning, without a gap, its state included.
+    Whole,
+    /// Not all of it.
+    #[default]
+    InPart,
+    /// What may have come behind a lost connection has not come again.
+    NotItsEnd,
 }
 
 /// How far the bytes at hand were read.
@@ -363,14 +373,19 @@ impl Feed {
         let is_joined_whole = |join: &Join| {
             join.has_begun && join.has_values && !translator.has_missed_its_beginning()
         };
+        let is_whole = !self.parts.has_gap
+            && translator.view().state().is_some()
+            && self.join.as_ref().is_none_or(is_joined_whole);
         Seen {
             run_id: id.clone(),
             is_interrupted: translator.is_interrupted(),
-            is_whole: self.replay.is_settled()
-                && !self.parts.has_gap
-                && translator.view().state().is_some()
-                && self.join.as_ref().is_none_or(is_joined_whole),
-            lacks_end: !self.replay.is_settled(),
+            heard: if !self.replay.is_settled() {
+                Heard::NotItsEnd
+            } else if is_whole {
+                Heard::Whole
+            } else {
+                Heard::InPart
+            },
             has_begun: self.has_begun(),
             error: translator.error().cloned(),
         }
