@@ -49,8 +49,7 @@ pub fn encode_data(out: &mut Vec<u8>, data: &[u8]) {
     write_lines(out, b"data: ", data);
 }
 
-/// Appends the id of an event that has its data. An empty one takes the last one back: a reader
-/// that reconnects then names none.
+/// Appends the id of an event that has its data.
 pub fn encode_id(out: &mut Vec<u8>, id: impl Display) {
     // A vector takes all that is written to it.
     let _ = writeln!(out, "id: {id}");

@@ -113,8 +113,16 @@ impl Projector {
         Self { client, run_id: String::new(), held: Held::Returned }
     }
 
+    /// The run's end follows: what it has not told by now it never will.
+    pub fn end_is_near(&mut self) {
+        if let Held::Returned = self.held {
+            self.held = Held::Unknown;
+        }
+    }
+
     /// Takes in an event that the client has: what follows goes on from it.
     pub fn recall(&mut self, event: &RunEvent) {
+        // So its thoughts do not begin again.
         if let Held::Returned = self.held {
             self.held = Held::Unknown;
         }

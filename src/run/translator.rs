@@ -43,6 +43,8 @@ pub struct Translator {
     phase: Phase,
     /// How often the run has begun, as far as the stream tells.
     attempt: u32,
+    /// Whether this attempt has told the state.
+    has_told_state: bool,
     beginning: Beginning,
     out: Brackets,
     speeches: HashMap<Id, Speech>,
@@ -144,6 +146,7 @@ impl Translator {
             name: Id::from(name),
             phase: Phase::New,
             attempt: 1,
+            has_told_state: false,
             beginning: Beginning::Heard,
             out: Brackets::default(),
             speeches: HashMap::new(),
@@ -172,6 +175,11 @@ impl Translator {
     /// crash of its own.
     pub fn attempt(&self) -> u32 {
         self.attempt
+    }
+
+    /// Whether the present attempt has told the run's state.
+    pub fn has_told_state(&self) -> bool {
+        self.has_told_state
     }
 
     /// Whether the run has asked a question, or stopped at a static breakpoint.
@@ -395,6 +403,7 @@ impl Translator {
             return;
         }
         self.attempt += 1;
+        self.has_told_state = false;
         self.break_off();
         self.announced.clear();
         self.interrupts.clear();
@@ -519,6 +528,7 @@ impl Translator {
             self.finish_step(step);
         }
         self.out.state(values_json(values));
+        self.has_told_state = true;
         if let Some(messages) = &values.messages {
             self.commit(messages);
         }

@@ -374,7 +374,7 @@ impl Feed {
             join.has_begun && join.has_values && !translator.has_missed_its_beginning()
         };
         let is_whole = !self.parts.has_gap
-            && translator.view().state().is_some()
+            && translator.has_told_state()
             && self.join.as_ref().is_none_or(is_joined_whole);
         Seen {
             run_id: id.clone(),

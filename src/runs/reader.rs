@@ -135,7 +135,8 @@ impl RunReader {
             }
         };
         let open = self.open.get_or_insert_default();
-        for event in &*events {
+        // A client that comes back may be told again how the run started, and has things open.
+        for event in events.iter().filter(|event| !matches!(event, RunEvent::Started { .. })) {
             open.apply(event);
         }
         if let Some(RunEvent::Ended { .. }) = events.last() {

@@ -26,9 +26,23 @@ pub struct Encoder {
     json: Vec<u8>,
     /// Under which the ids of events name the run.
     run_id: Option<Id>,
-    /// Whether the client has an id to come back with.
-    has_id: bool,
+    has: LastId,
 }
+
+/// The id that a client would come back with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LastId {
+    /// None: it was told nothing.
+    None,
+    /// That of an event, or whatever it came with.
+    Some,
+    /// One that nothing has.
+    Void,
+}
+
+/// The id of what cannot be gone on behind. Who comes back with it was here before, and starts
+/// over; with the last id it would be told this again.
+const VOID: &str = "0";
 
 // === impl Wire ===
 
@@ -91,12 +105,12 @@ impl Wire {
 impl Encoder {
     /// For one client.
     pub fn new(wire: Wire, projector: Projector) -> Self {
-        Self { wire, projector, json: Vec::new(), run_id: None, has_id: false }
+        Self { wire, projector, json: Vec::new(), run_id: None, has: LastId::None }
     }
 
     /// For a client that comes back with the id of an event.
     pub fn returning(wire: Wire, client: Client) -> Self {
-        Self { has_id: true, ..Self::new(wire, Projector::for_returning(client)) }
+        Self { has: LastId::Some, ..Self::new(wire, Projector::for_returning(client)) }
     }
 
     /// The framing.
@@ -107,6 +121,9 @@ impl Encoder {
     /// Appends what the client has not of a batch, each event with its id, if it has one.
     pub fn encode(&mut self, batch: &Batch, out: &mut Vec<u8>) {
         let told = batch.told_events();
+        if let Some(RunEvent::Ended { .. }) = batch.last() {
+            self.projector.end_is_near();
+        }
         for (at, (event, mark)) in batch.marked().enumerate() {
             if let RunEvent::Started { run_id, name, .. } = event {
                 self.run_id = Some(Id::clone(run_id.as_ref().unwrap_or(name)));
@@ -120,16 +137,17 @@ impl Encoder {
         }
     }
 
-    /// Appends events without ids.
+    /// Appends events without ids, for a file: nobody comes back to that.
     pub fn encode_bare(&mut self, events: &[RunEvent], out: &mut Vec<u8>) {
+        self.has = LastId::Void;
         for event in events {
             self.event(event, None, 0, out);
         }
     }
 
-    /// Appends an event, less the first `has` of what it is on the wire.
-    fn event(&mut self, event: &RunEvent, mark: Option<Mark>, has: u32, out: &mut Vec<u8>) {
-        let Self { wire, projector, json, run_id, has_id } = self;
+    /// Appends an event, less the first `told` of what it is on the wire.
+    fn event(&mut self, event: &RunEvent, mark: Option<Mark>, told: u32, out: &mut Vec<u8>) {
+        let Self { wire, projector, json, run_id, has } = self;
         let wire = *wire;
         let run_id = run_id.as_deref().unwrap_or_default();
         let mut end_event = |written: u32, out: &mut Vec<u8>| {
@@ -137,10 +155,12 @@ impl Encoder {
                 match mark {
                     Some(mark) => {
                         sse::encode_id(out, mark.id_of(run_id, written));
-                        *has_id = true;
+                        *has = LastId::Some;
                     }
-                    // Who comes back with the last one would be told this again.
-                    None if std::mem::take(has_id) => sse::encode_id(out, ""),
+                    None if *has != LastId::Void => {
+                        sse::encode_id(out, VOID);
+                        *has = LastId::Void;
+                    }
                     None => {}
                 }
             }
@@ -148,17 +168,17 @@ impl Encoder {
         };
         let mut written = 0;
         projector.project(event, &mut |event| {
-            if written > has {
+            if written > told {
                 end_event(written, out);
             }
             written += 1;
-            if written > has {
+            if written > told {
                 json.clear();
                 event.write(json);
                 wire.data(out, json);
             }
         });
-        if written > has {
+        if written > told {
             end_event(0, out);
         }
     }
