@@ -924,12 +924,13 @@ async fn a_run_that_fails_says_why() {
     server.held("/runs/stream").await.json(500, r#"{"detail":"out of order"}"#).await;
     let (code, message) = editor.until(prompt).await.error();
     assert_eq!((code, message.contains("out of order")), (-32603, true), "{message}");
-    // The stream breaks off.
+    // The stream breaks off. It is joined again, and the run has failed meanwhile.
     let prompt = editor.prompt(&session, "hi").await;
     let mut run = server.run().await;
     run.says("n", "one").await;
     editor.until_said("one").await;
     run.exchange.cut();
+    server.joined().await.ends("error", None).await;
     assert_eq!(editor.until(prompt).await.error().0, -32603);
     editor.is_alive().await;
     editor.ended().await;
