@@ -125,6 +125,7 @@ export class Reader {
     const leave = new AbortController();
     const signal = AbortSignal.any([leave.signal, AbortSignal.timeout(RESPONSE_MS)]);
     const answer = { how: "broken", frames: [] };
+    const isFirst = this.streams.length === 0;
     let began = this.frames.length;
     try {
       const response = await fetch(url, { ...init, headers: { accept: "text/event-stream", ...headers }, signal });
@@ -157,7 +158,7 @@ export class Reader {
       if (failure instanceof assert.AssertionError || failure instanceof SyntaxError) throw failure;
       if (failure.name === "TimeoutError") throw new Error(`${url}: no end after ${RESPONSE_MS} ms and ${answer.frames.length} events`);
     }
-    if (answer.how in this.counts) this.counts[answer.how] += 1;
+    if (answer.how in this.counts && !isFirst) this.counts[answer.how] += 1;
     return answer;
   }
 

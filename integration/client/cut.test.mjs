@@ -66,13 +66,18 @@ class Tally {
     }
   }
 
+  stop() {
+    this.took ??= (performance.now() - this.began) / 1000;
+    return this;
+  }
+
   /** Its line, and failure if there was a difference. */
   end() {
     const { runs, cuts, continued, over, ended, lost, spared } = this.counts;
     const told = [`${runs} runs`, `${cuts} cuts`, `${continued} continued`, `${over} started over`, `${ended} ended`];
     if (spared) told.push(`${spared} with snapshots that the starter was spared`);
     if (lost) told.push(`${lost} lost sight`);
-    told.push(...this.notes, `${this.differences.length} differences`, `${((performance.now() - this.began) / 1000).toFixed(1)} s`);
+    told.push(...this.notes, `${this.differences.length} differences`, `${this.stop().took.toFixed(1)} s`);
     console.log(`# ${this.server.name}, ${this.name}, ${this.part}: ${told.join(", ")}`);
     if (this.differences.length > 0) {
       assert.fail(`${this.name}, ${this.part}: ${this.differences.length} differences, the first:\n${this.differences.slice(0, SHOWN).join("\n")}`);
@@ -164,6 +169,7 @@ async function finished(at, name, random) {
   const play = new Play(name, at.cases[name], QUICK);
   const shape = { events: [], bytes: [] };
   const older = [];
+  const ends = new Set(); // ids of older runs' ends
   let idless = 0;
   const resumes = async (reader, turn, truth) => {
     const uncut = reader.frames;
@@ -189,12 +195,14 @@ async function finished(at, name, random) {
       await tally.check(`thread ${play.threadId}, behind the id ${id}`, async () => {
         const reader = new Reader(play, { messages: [], state: {} });
         const { how, status } = await reader.attach(random.one(bases), { id, route: random.one(ROUTES) });
+        tally.counts.cuts += 1;
+        // Whoever has the end of an older run has nothing more to come.
+        if (how === "ended" && ends.has(id)) return;
         assert.deepEqual([how, status], ["over", 200]);
         await judgeReader(reader, truth, turn.end);
-        tally.add(reader);
-        tally.counts.cuts += 1;
       });
     }
+    if (id === uncut.at(-1).id) ends.add(id);
     older.push(...[ids[Math.floor(ids.length / 2)], id].filter(Boolean));
   };
   await tally.check("uncut", async () => {
@@ -287,6 +295,7 @@ async function resets(at, name, random, shape) {
   const tally = new Tally(at.server, name, "upstream cut");
   const each = 2; // breaks of one run
   let broken = 0;
+  let snapshots = 0;
   await inParallel(Array(Math.ceil(PLAN.resets / each)).fill(), 2, (_, run) =>
     tally.check("upstream cut", async () => {
       const play = new Play(name, at.cases[name], SLOW);
@@ -310,7 +319,13 @@ async function resets(at, name, random, shape) {
           const other = reader.cutAt(place);
           const { how, frames } = await other.attach(at.second.url);
           tally.add(other);
-          if (how === "continued" && compareTail(id, reader.frames, frames)) tally.counts.spared += 1;
+          if (how !== "continued") return;
+          await judgeReader(other, await truthOf(at.langgraph, play), turn.end);
+          // A run that was over before the gateway was back may be told as it stands.
+          const told = (list) => list.filter((frame) => frame.id && frame.event.type !== "MESSAGES_SNAPSHOT").length;
+          const isWhole = told(reader.frames.slice(place)) >= told(frames);
+          if (!isWhole) snapshots += 1;
+          else if (compareTail(id, reader.frames, frames)) tally.counts.spared += 1;
         });
       }).catch((failure) => {
         throw new Error(`thread ${play.threadId}: ${failure.message}`);
@@ -319,6 +334,7 @@ async function resets(at, name, random, shape) {
     }),
   );
   tally.counts.cuts += broken;
+  if (snapshots) tally.notes.push(`${snapshots} whose rest was a snapshot`);
   return tally;
 }
 
@@ -377,14 +393,14 @@ async function kills(at, name, random, shape) {
 /** All of these runs are live when their server is killed; it starts again with what it has kept, which is the truth then. */
 async function dies(at, names, signal, random) {
   const tally = new Tally(at.server, names.join(" + "), `LangGraph ${signal}`);
-  const gateway = await startThreadway(`cut-${at.server.name}-${signal}`, at.spare.url);
+  const gateway = await startThreadway(`cut-${at.server.name}-${signal}-${names[0]}`, at.spare.url);
   const ends = {};
   const readers = [];
-  const over = new Set(); // readers whose run had ended when the server was killed
+  const over = new Set(); // readers that were told the end by the server's first life
   const kill = async () => {
     await pause(random.between(...KILL_MS[signal]));
-    for (const reader of readers) if (reader.isDone) over.add(reader);
     await at.spare.kill(signal);
+    for (const reader of readers) if (reader.isDone) over.add(reader);
     await at.spare.restart();
   };
   const actors = names.map((name) => new Actor(new Play(name, at.cases[name], SLOWEST, QUICK)));
@@ -440,7 +456,7 @@ async function dies(at, names, signal, random) {
   tally.counts.cuts += names.length;
   tally.notes.push(...Object.entries(ends).map(([end, count]) => `${count} ${end}`));
   await gateway.stop();
-  return tally;
+  return tally.stop();
 }
 
 /** What LangGraph says of a run after all; one that it will not end is deleted. */
