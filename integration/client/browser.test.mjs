@@ -1,5 +1,6 @@
-// Follows a thread in a real browser: a plain `EventSource` in headless Chromium, over every run of the thread,
-// through threadway before the real Python server; what it was told, reduced by the official client, against LangGraph's thread.
+// Follows a thread in a real browser: a plain `EventSource` in headless Chromium, over every run of the thread and over
+// connections that break, through threadway before the real Python server; what it was told, reduced by the official client,
+// against LangGraph's thread.
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
@@ -12,6 +13,7 @@ import { chromium } from "playwright-core";
 import { clientOf, GENERATIONS, readThread, SERVERS } from "./gateway.mjs";
 import { reduce } from "./reducer.mjs";
 import { firstDifference, ofClient, ofThread, stateOf } from "./thread.mjs";
+import { startThreadway } from "./threadway.mjs";
 
 const [server] = SERVERS;
 const Client = clientOf(server, GENERATIONS[0]);
@@ -30,7 +32,14 @@ const FLAGS = [
   "--disable-sync",
 ];
 
+// After how many bytes of a response it is cut. Two of them hold what was said while the page was away.
+const CUTS = [2_500, 1_001, 6_007];
+const SPEECH = { tokens: 300, delay: 0.05 }; // longer than three times the 3 s after which an `EventSource` comes again
+
 let browser, profile, origin, proxy;
+let replicas = [server.threadway]; // each takes the next of the proxy's connections
+let cuts = []; // of the proxy's next responses
+let taken = []; // the replica and the status of each response
 const toThreadway = new Set(); // the proxy's connections
 
 before(async () => {
@@ -50,16 +59,28 @@ after(async () => {
 
 /** The page's own server. It passes `/agui` on to threadway as it comes: another origin would have to allow the page. */
 async function servePage() {
-  const { hostname, port } = new URL(server.threadway);
   const listener = createServer((incoming, outgoing) => {
     if (!incoming.url.startsWith("/agui/")) {
       outgoing.writeHead(200, { "content-type": "text/html" }).end(PAGE);
       return;
     }
     const { method, url: path, headers } = incoming;
+    const replica = replicas.shift();
+    replicas.push(replica);
+    const { hostname, port } = new URL(replica);
     const passed = request({ hostname, port, method, path, headers, agent: false }, (answer) => {
+      taken.push({ replica, status: answer.statusCode });
       outgoing.writeHead(answer.statusCode, answer.headers);
-      answer.pipe(outgoing);
+      let left = cuts.shift() ?? Infinity;
+      answer.on("data", (bytes) => {
+        if (left <= 0) return;
+        // What was written goes out before the connection is cut.
+        if (bytes.length < left) outgoing.write(bytes);
+        else outgoing.write(bytes.subarray(0, left), () => outgoing.destroy());
+        left -= bytes.length;
+      });
+      answer.on("end", () => left > 0 && outgoing.end());
+      answer.on("error", () => outgoing.destroy());
     });
     toThreadway.add(outgoing);
     outgoing.on("close", () => {
@@ -76,31 +97,35 @@ async function servePage() {
 /** A page that follows a thread, and what it was told: by connection, in order. */
 class Follower {
   streams = [];
+  ids = []; // the last one known behind each event
   errors = 0;
   waiting = new Set();
 
-  static async open(graph, threadId) {
+  static async open(graph, threadId, query = "?follow=thread") {
     const follower = new Follower();
     follower.page = await browser.newPage();
-    await follower.page.exposeFunction("say", (what, data) => follower.hear(what, data));
+    await follower.page.exposeFunction("say", (...words) => follower.hear(...words));
     await follower.page.goto(origin);
     await follower.page.evaluate((path) => {
       globalThis.source = new EventSource(path);
       // One queue: the calls must not overtake one another.
       let said = Promise.resolve();
-      const say = (what, data) => void (said = said.then(() => globalThis.say(what, data)));
+      const say = (...words) => void (said = said.then(() => globalThis.say(...words)));
       source.onopen = () => say("open");
       source.onerror = () => say(source.readyState === EventSource.CLOSED ? "closed" : "error");
-      source.onmessage = ({ data }) => say("event", data);
-    }, `/agui/agent/${graph}/threads/${encodeURIComponent(threadId)}/events?follow=thread`);
+      source.onmessage = ({ data, lastEventId }) => say("event", data, lastEventId);
+    }, `/agui/agent/${graph}/threads/${encodeURIComponent(threadId)}/events${query}`);
     return follower;
   }
 
-  hear(what, data) {
+  hear(what, data, id) {
     if (what === "open") this.streams.push([]);
     if (what === "error") this.errors += 1;
     if (what === "closed") this.closed = true;
-    if (what === "event") this.streams.at(-1).push(JSON.parse(data));
+    if (what === "event") {
+      this.streams.at(-1).push(JSON.parse(data));
+      this.ids.push(id);
+    }
     for (const check of this.waiting) check();
   }
 
@@ -125,7 +150,7 @@ class Follower {
 
   /** Waits until it has been told the end of a run. */
   async ended(runId) {
-    await this.until(({ streams }) => runsOf(streams.at(-1)).some((run) => run.runId === runId && run.end), `the end of run ${runId}`);
+    await this.until(({ streams }) => runsOf(streams.flat()).some((run) => run.runId === runId && run.end), `the end of run ${runId}`);
   }
 
   get readyState() {
@@ -218,10 +243,75 @@ test("a page whose connection breaks in the middle of a run comes back by itself
   await follower.until(({ streams }) => streams.length === 2, "its new connection");
   await follower.ended(runId);
 
-  const [, events] = follower.streams;
-  assert.deepEqual(runsOf(events), [{ runId, end: "success" }]);
+  const events = follower.streams.flat();
+  assert.deepEqual(runsOf(events).slice(1), [{ runId, end: "success" }]);
   await check(events, threadId);
   assert.equal(await follower.readyState, 1, "it is still open");
   assert.equal(follower.errors, 1);
+  await follower.page.close();
+});
+
+/** Each response went to the other replica than the one before it. */
+function alternated() {
+  for (const [at, { replica }] of taken.entries()) assert.notEqual(replica, taken[at - 1]?.replica);
+}
+
+/** What was told behind the first `before` events came in one piece, over cut connections: each event once, none anew. */
+function resumed(follower, before = 0) {
+  const events = follower.streams.flat().slice(before);
+  const [first, ...later] = events.map(({ type }) => type);
+  assert.equal(first, "RUN_STARTED");
+  assert.ok(!later.includes("RUN_STARTED"), "it goes on, and does not start over");
+  const streamed = follower.streams.slice(1).map(([event]) => event?.type);
+  assert.ok(streamed.every((type) => type !== undefined), "each connection told something");
+  const ids = follower.ids.slice(before).filter((id, at, all) => id && id !== all[at - 1]);
+  assert.equal(new Set(ids).size, ids.length, "each id comes once");
+  const texts = events.flatMap(({ type }, at) => (type === "TEXT_MESSAGE_CONTENT" ? [follower.ids[before + at]] : []));
+  assert.equal(new Set(texts).size, texts.length, "each text has an id of its own");
+  assert.ok(texts.length > 100, `${texts.length} texts were told as they were said`);
+}
+
+test("a page that is cut three times, and served by another replica each time, holds the thread; told the end, it stays away", OPTIONS, async (t) => {
+  const second = await startThreadway("second", server.langgraph);
+  t.after(() => second.stop());
+  const threadId = randomUUID();
+  const runId = await background(threadId, SPEECH, { stream_mode: ["values", "messages-tuple"], stream_resumable: true });
+  [replicas, cuts, taken] = [[server.threadway, second.url], [...CUTS], []];
+  const follower = await Follower.open("agent", threadId, "");
+  await follower.until(({ streams }) => runsOf(streams.flat()).some(({ end }) => end), "the end of the run");
+  await follower.until(({ closed }) => closed, "that there is no more");
+  assert.equal(await follower.readyState, 2, "it stays away");
+
+  assert.deepEqual(taken.map(({ status }) => status), [200, 200, 200, 200, 204]);
+  alternated();
+  const events = follower.streams.flat();
+  assert.deepEqual(runsOf(events), [{ runId, end: "success" }]);
+  resumed(follower);
+  await check(events, threadId);
+  await follower.page.close();
+});
+
+test("a page that follows a thread is cut three times in one run, and goes on behind what it has, also over the next run", OPTIONS, async (t) => {
+  const second = await startThreadway("second", server.langgraph);
+  t.after(() => second.stop());
+  const threadId = randomUUID();
+  [replicas, cuts, taken] = [[server.threadway, second.url], [...CUTS], []];
+  const follower = await Follower.open("agent", threadId);
+  await follower.until(({ streams: [stream] }) => runsOf(stream ?? []).some(({ end }) => end), "the thread as it is");
+  const before = follower.streams[0].length;
+  const first = await background(threadId, SPEECH, { stream_mode: ["values", "messages-tuple"], stream_resumable: true });
+  await follower.ended(first);
+  resumed(follower, before);
+  await check(follower.streams.flat(), threadId);
+  const next = await background(threadId, { delay: 0.05 }, { stream_mode: ["values"], stream_resumable: true });
+  await follower.ended(next);
+
+  assert.deepEqual(taken.map(({ status }) => status), [200, 200, 200, 200]);
+  alternated();
+  const events = follower.streams.flat();
+  assert.deepEqual(runsOf(events).slice(1), [first, next].map((runId) => ({ runId, end: "success" })));
+  await check(events, threadId);
+  assert.equal(await follower.readyState, 1, "it is still open");
+  assert.equal(follower.errors, CUTS.length);
   await follower.page.close();
 });
