@@ -22,6 +22,7 @@ mod follow;
 mod fork;
 mod log;
 mod reader;
+mod retry;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,11 +35,12 @@ use tokio_util::task::TaskTracker;
 pub use attach::{AtShutdown, FollowError, ThreadReader};
 pub use batch::{Batch, Events};
 pub use capture::{Fault, translate};
-pub use driver::{LINGER, UPSTREAM_PATIENCE};
+pub use driver::LINGER;
 pub use event_id::{EventId, Mark, NotAnEventId};
 pub use feed::Feed;
 pub use fork::{ForkError, fork_point};
 pub use reader::{INTERNAL_ERROR, READER_TOO_SLOW, RunReader};
+pub use retry::UPSTREAM_PATIENCE;
 
 use crate::langgraph::{RunRecord, ServerKind};
 use crate::upstream::{Client, Error, RunFilter, RunStream};

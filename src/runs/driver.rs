@@ -7,7 +7,6 @@
 //!      +--- joined again, behind what was seen <------+  for UPSTREAM_PATIENCE
 //! ```
 
-use std::hash::{BuildHasher, RandomState};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,11 +18,12 @@ use super::batch::Events;
 use super::books::{Run, Standing};
 use super::ending::{BodyEnd, Ending, Outlook, Question, State};
 use super::feed::Progress;
+use super::retry::Retry;
 use super::{GATEWAY_SHUTDOWN, Shared, UPSTREAM_UNAVAILABLE};
 use crate::langgraph::{RunRecord, RunStatus, ServerKind};
 use crate::run::{Outcome, RunEvent, StreamEnd};
 use crate::sse;
-use crate::upstream::{Body, Client};
+use crate::upstream::{Body, Client, Error};
 
 /// After how long a silence a replay is over, where its ids do not tell. It comes as fast as the
 /// server can send it, so that its frames are closer together; a run whose tokens are has no
@@ -55,20 +55,6 @@ const SILENCE_WITHOUT_SIGNS: Duration = Duration::from_secs(30);
 /// How long a run is kept being read that nobody reads: an `EventSource` comes back after 3 s, a
 /// phone when it has found its network.
 pub const LINGER: Duration = Duration::from_secs(10);
-
-/// How long a server may be out of reach before its runs are given up here: it restarts in half of
-/// that, and who watches was told nothing meanwhile.
-pub const UPSTREAM_PATIENCE: Duration = Duration::from_mins(1);
-
-/// The pause before a stream is joined again: ids are milliseconds, and what the new connection
-/// repeats must not share one with what the last one brought.
-const NO_PAUSE: Duration = Duration::from_millis(3);
-
-/// The pause before the second attempt; it doubles up to the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-
-/// The longest pause between two attempts to join.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// How long an attempt may take until the response's headers: a server that is busy with 200 joins
 /// has needed that.
@@ -112,14 +98,6 @@ impl Source {
             Self::Record
         }
     }
-}
-
-/// The attempts to get back to a run.
-#[derive(Debug, Default)]
-struct Retry {
-    failures: u32,
-    /// Since when nothing was heard of the run.
-    lost_at: Option<Instant>,
 }
 
 /// Whoever started the run, where the run is to be stopped without it.
@@ -230,12 +208,12 @@ impl Driver {
     async fn outlook(&mut self, end: BodyEnd) -> Option<Ending> {
         let why = match end {
             // A join brings the rest, also of a run that is over by now.
-            BodyEnd::Cut(why) if self.retry.failures == 0 && self.may_say_more() => why,
+            BodyEnd::Cut(why) if self.retry.is_first() && self.may_say_more() => why,
             BodyEnd::Clean | BodyEnd::Cut(_) | BodyEnd::Unreadable(_) => match self.ask(&end).await
             {
                 Outlook::Over(ending) => return Some(ending),
                 Outlook::Live => {
-                    self.retry.lost_at = None;
+                    self.retry.heard();
                     "the run goes on".to_owned()
                 }
                 Outlook::Unknown(why) => why,
@@ -247,9 +225,7 @@ impl Driver {
             why,
             "run out of sight"
         );
-        let now = Instant::now();
-        let lost_at = *self.retry.lost_at.get_or_insert(now);
-        if now - lost_at < UPSTREAM_PATIENCE {
+        if !self.retry.is_over() {
             return None;
         }
         let message = format!("the run is out of sight: {why}; it may go on in LangGraph");
@@ -361,8 +337,8 @@ impl Driver {
                             Ok(Progress::Done | Progress::BaseWanted) => {}
                             Err(error) => break BodyEnd::Unreadable(error.to_string()),
                         }
-                        if self.retry.lost_at.is_some() && now - joined_at > PROVEN {
-                            self.retry.lost_at = None;
+                        if now - joined_at > PROVEN {
+                            self.retry.heard();
                         }
                         if is_catching_up {
                             let is_over = self.run.books().feed.is_history_over();
@@ -395,8 +371,7 @@ impl Driver {
         if self.run.books().feed.count() > count {
             self.retry = Retry::default();
         } else if joined_at.elapsed() >= longest_silence {
-            // It held for as long as one may. Whether the run still lives is asked all the same.
-            self.retry.failures = self.retry.failures.min(1);
+            self.retry.held();
         }
         let ended_inside = self.run.books().feed.finish();
         Stop::Body(match (end, ended_inside) {
@@ -420,38 +395,36 @@ impl Driver {
         true
     }
 
-    /// Asks for the run's status, and for what it has committed, until it is over.
-    async fn follow_record(&mut self, mut record: RunRecord) -> Option<Ending> {
-        let mut end = BodyEnd::Clean;
+    /// Asks for the run's record, and for what the run has committed, until it is over.
+    async fn follow_record(&mut self, record: RunRecord) -> Option<Ending> {
+        let run_id = record.id.clone();
+        let mut read: Result<_, Error> = Ok(record);
         loop {
-            if record.status.is_live() {
-                if record.status == RunStatus::Running && end == BodyEnd::Clean {
-                    self.checkpoint().await;
+            let mut pause = STATUS_INTERVAL;
+            let end = match read {
+                Ok(record) if record.status.is_live() => {
+                    self.retry = Retry::default();
+                    if record.status == RunStatus::Running {
+                        self.checkpoint().await;
+                    }
+                    None
                 }
-            } else if let Some(ending) = self.outlook(end.clone()).await {
-                return Some(ending);
+                Ok(_) => Some(BodyEnd::Clean),
+                Err(error) => Some(BodyEnd::Cut(error.to_string())),
+            };
+            if let Some(end) = end {
+                if let Some(ending) = self.outlook(end).await {
+                    return Some(ending);
+                }
+                pause = pause.max(self.retry.next_pause());
             }
-            if let Some(stop) = self.wait(Instant::now() + STATUS_INTERVAL).await {
+            if let Some(stop) = self.wait(Instant::now() + pause).await {
                 if let Stop::Deserted = stop {
                     self.cancel().await;
                 }
                 return None;
             }
-            let read = self.upstream.run_record(&self.run.thread_id, &record.id).await;
-            end = match read {
-                Ok(now) => {
-                    (record, self.retry) = (now, Retry::default());
-                    BodyEnd::Clean
-                }
-                Err(error) => {
-                    self.retry.failures += 1;
-                    let end = BodyEnd::Cut(error.to_string());
-                    if let Some(ending) = self.outlook(end.clone()).await {
-                        return Some(ending);
-                    }
-                    end
-                }
-            };
+            read = self.upstream.run_record(&self.run.thread_id, &run_id).await;
         }
     }
 
@@ -605,22 +578,6 @@ async fn wanted(
                 }
             }
         }
-    }
-}
-
-// === impl Retry ===
-
-impl Retry {
-    /// How long to wait before the next attempt: the first comes at once, the others ever later,
-    /// and not all runs together.
-    fn next_pause(&mut self) -> Duration {
-        let failures = self.failures;
-        self.failures = failures.saturating_add(1);
-        let Some(doublings) = failures.checked_sub(1) else { return NO_PAUSE };
-        let whole = FIRST_PAUSE.saturating_mul(1 << doublings.min(16)).min(LONGEST_PAUSE);
-        // The hasher is keyed at random.
-        let [jitter, ..] = RandomState::new().hash_one(failures).to_be_bytes();
-        whole.mul_f32(1.0 - f32::from(jitter) / 512.0)
     }
 }
 

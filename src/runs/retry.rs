@@ -1,0 +1,101 @@
+//! When a run that was lost sight of is asked for again, and when it is given up.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How long a server may be out of reach before its runs are given up here: it restarts in half of
+/// that, and who watches was told nothing meanwhile.
+pub const UPSTREAM_PATIENCE: Duration = Duration::from_mins(1);
+
+/// The pause before the first attempt: ids are milliseconds, and what the new connection repeats
+/// must not share one with what the last one brought.
+const NO_PAUSE: Duration = Duration::from_millis(3);
+
+/// The pause before the second attempt; it doubles up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+
+/// The longest pause between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// The attempts to get back to a run.
+#[derive(Debug, Default)]
+pub(super) struct Retry {
+    attempts: u32,
+    /// Since when nothing was heard of the run.
+    lost_at: Option<Instant>,
+}
+
+// === impl Retry ===
+
+impl Retry {
+    /// Whether none was made yet.
+    pub(super) fn is_first(&self) -> bool {
+        self.attempts == 0
+    }
+
+    /// The run lives, wherever its stream is.
+    pub(super) fn heard(&mut self) {
+        self.lost_at = None;
+    }
+
+    /// A connection held for as long as one may that brings nothing. Whether the run still lives
+    /// is asked all the same.
+    pub(super) fn held(&mut self) {
+        self.attempts = self.attempts.min(1);
+    }
+
+    /// Whether the run is to be given up: nothing was heard of it for too long.
+    pub(super) fn is_over(&mut self) -> bool {
+        let now = Instant::now();
+        now - *self.lost_at.get_or_insert(now) >= UPSTREAM_PATIENCE
+    }
+
+    /// Makes one more attempt; how long to wait before it. The first comes at once, the others
+    /// ever later, and not those of all runs together.
+    pub(super) fn next_pause(&mut self) -> Duration {
+        let made = self.attempts;
+        self.attempts = made.saturating_add(1);
+        let Some(doublings) = made.checked_sub(1) else { return NO_PAUSE };
+        let whole = FIRST_PAUSE.saturating_mul(1 << doublings.min(16)).min(LONGEST_PAUSE);
+        // The hasher is keyed at random.
+        let [jitter, ..] = RandomState::new().hash_one(made).to_be_bytes();
+        whole.mul_f32(1.0 - f32::from(jitter) / 512.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_attempt_waits_longer_up_to_a_limit_and_not_for_as_long_as_another() {
+        let mut retry = Retry::default();
+        assert!(retry.is_first());
+        assert_eq!(retry.next_pause(), NO_PAUSE);
+        assert!(!retry.is_first());
+        for whole in [200, 400, 800, 1600, 3200, 5000, 5000] {
+            let (pause, whole) = (retry.next_pause(), Duration::from_millis(whole));
+            assert!((whole / 2..=whole).contains(&pause), "{pause:?} of {whole:?}");
+        }
+        retry.attempts = u32::MAX;
+        assert!(retry.next_pause() <= LONGEST_PAUSE);
+        let pauses = (0..20).map(|_| Retry { attempts: 6, lost_at: None }.next_pause());
+        assert!(pauses.collect::<std::collections::HashSet<_>>().len() > 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_is_given_up_after_a_minute_without_a_word() {
+        let mut retry = Retry::default();
+        assert!(!retry.is_over());
+        tokio::time::advance(UPSTREAM_PATIENCE / 2).await;
+        assert!(!retry.is_over());
+        retry.heard();
+        assert!(!retry.is_over());
+        tokio::time::advance(UPSTREAM_PATIENCE - Duration::from_millis(1)).await;
+        assert!(!retry.is_over());
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(retry.is_over());
+    }
+}
