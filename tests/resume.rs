@@ -27,6 +27,9 @@ const NO_PAUSE: Duration = Duration::from_millis(3);
 /// The longest pause between two attempts to join.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
+/// How long a join may take until it is answered.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(20);
+
 /// How long the Python server may be silent, and any other.
 const SILENCE: Duration = Duration::from_secs(20);
 const SILENCE_WITHOUT_SIGNS: Duration = Duration::from_secs(30);
@@ -802,6 +805,28 @@ async fn one_answer_of_the_server_begins_its_minute_anew() {
     assert_eq!(viewer.rest_of_frames().await, told[half..]);
 }
 
+#[tokio::test]
+async fn a_join_that_is_not_answered_is_given_up_after_twenty_seconds() {
+    let (_, told) = uncut().await;
+    let half = so_far(&told);
+    let gateway = Gateway::start().await;
+    let (mut viewer, run) = told_half(&gateway, &told).await;
+    let clock = HeldClock::pause();
+    lost(&gateway, &clock, run, Loss::BetweenFrames).await;
+    let line = format!("GET /threads/{THREAD}/runs/{RUN}/stream");
+    let unanswered = gateway.upstream.expect(&line).await;
+    gateway.settled().await;
+    clock.advance(JOIN_TIMEOUT).await;
+    unanswered.closed().await;
+    gateway.status("running").await;
+    gateway.settled().await;
+    clock.advance(LONGEST_PAUSE).await;
+    let mut run = gateway.joined_behind("1002-0").await;
+    run.send([told_so_far()[4..].concat(), told_later().concat()].concat()).await;
+    gateway.ends(run).await;
+    assert_eq!(viewer.rest_of_frames().await, told[half..]);
+}
+
 // === what a new connection finds ===
 
 #[tokio::test]
@@ -959,6 +984,62 @@ async fn a_run_that_is_not_there_any_more_was_cancelled_unless_its_thread_is_gon
     }
 }
 
+#[tokio::test]
+async fn a_failure_that_was_told_counts_also_where_the_record_is_gone() {
+    let (_, told) = uncut().await;
+    for thread in [Some(state_of(&counted(&["hi"], 7))), None] {
+        let gateway = Gateway::start().await;
+        let (mut viewer, mut run) = told_half(&gateway, &told).await;
+        run.send(part("error", &json!({"error": "ValueError", "message": "boom"}))).await;
+        run.end().await;
+        let get = gateway.upstream.expect(&format!("GET /threads/{THREAD}/runs/{RUN}")).await;
+        get.json(404, r#"{"detail":"Not Found"}"#).await;
+        gateway.state(thread).await;
+        let frames = viewer.rest_of_frames().await;
+        let last = event(frames.last().unwrap());
+        assert_eq!((&last["message"], &last["code"]), (&json!("boom"), &json!("ValueError")));
+    }
+}
+
+#[tokio::test]
+async fn of_a_run_that_is_not_kept_what_was_missed_is_read() {
+    let gateway = Gateway::start().await;
+    let mut runs = record("running");
+    runs[0]["kwargs"]["resumable"] = json!(false);
+    let script = async {
+        gateway.runs("status=running&limit=100", runs).await;
+        let join = gateway.joined_behind("-1").await;
+        gateway.state(Some(state_of(&counted(&["hi"], 1)))).await;
+        join
+    };
+    let (mut response, mut join) = tokio::join!(gateway.events(""), script);
+    response.frames(4).await;
+    join.send(part("values", &counted(&["hi"], 1)) + &token("m1", "one ")).await;
+    response.frames(2).await;
+    join.cut();
+    // What it says from now on is all there is of its stream.
+    let mut join = gateway.joined_behind("-1").await;
+    join.send(token("m1", "three")).await;
+    gateway.state(Some(state_of(&counted(&["hi"], 2)))).await;
+    join.send(part("values", &counted(&["hi", "one two three"], 2))).await;
+    gateway.ends(join).await;
+    let frames = response.rest_of_frames().await;
+    // What was half said is forgotten, and comes whole.
+    let expected = [
+        "TEXT_MESSAGE_END",
+        "STATE_SNAPSHOT",
+        "MESSAGES_SNAPSHOT",
+        "TEXT_MESSAGE_START",
+        "TEXT_MESSAGE_CONTENT",
+        "TEXT_MESSAGE_END",
+        "RUN_FINISHED",
+    ];
+    assert_eq!(kinds(&frames), expected, "{frames:#?}");
+    assert!(!frames[2].contains("\"m1\""), "{}", frames[2]);
+    assert_eq!(event(&frames[4])["delta"], "one two three");
+    assert!(frames[..6].iter().all(|frame| id(frame).is_none()), "{frames:#?}");
+}
+
 // === nobody reads ===
 
 #[tokio::test]
@@ -988,4 +1069,73 @@ async fn who_comes_back_within_ten_seconds_is_served_from_the_log() {
     clock.advance(Duration::from_secs(1)).await;
     run.closed().await;
     gateway.upstream.is_untouched().await;
+}
+
+// === who comes back at a bad time ===
+
+#[tokio::test]
+async fn who_comes_back_while_the_upstream_is_away_is_served_from_the_log() {
+    let (_, told) = uncut().await;
+    let half = so_far(&told);
+    let gateway = Gateway::start().await;
+    let (mut viewer, run) = told_half(&gateway, &told).await;
+    let clock = HeldClock::pause();
+    run.cut();
+    gateway.refused_for(&clock, UPSTREAM_PATIENCE / 2).await;
+    let mut response = behind(gateway.address, id(&told[1]).unwrap()).await;
+    assert_eq!(response.frames(half - 2).await, told[2..half]);
+    clock.advance(LONGEST_PAUSE).await;
+    let mut run = gateway.joined_behind("1002-0").await;
+    run.send([told_so_far()[4..].concat(), told_later().concat()].concat()).await;
+    gateway.ends(run).await;
+    for viewer in [&mut viewer, &mut response] {
+        assert_eq!(viewer.rest_of_frames().await, told[half..]);
+    }
+}
+
+#[tokio::test]
+async fn what_a_gateway_breaks_off_that_goes_down_another_goes_on_with() {
+    let (_, told) = uncut().await;
+    let half = so_far(&told);
+    let gateway = Gateway::start().await;
+    let (mut posted, mut run) = gateway.posted().await;
+    let started = posted.frames(1).await.remove(0);
+    let mut viewer = behind(gateway.address, id(&started).unwrap()).await;
+    run.send(told_so_far().concat()).await;
+    assert_eq!(viewer.frames(half).await, told[..half]);
+    gateway.stop.cancel();
+    assert_eq!(viewer.rest_of_frames().await, [] as [String; 0]);
+    // A bare end would be a success to the client of a POST.
+    let frames = posted.rest_of_frames().await;
+    let last = frames.last().unwrap();
+    assert_eq!(event(last)["code"], "gateway_shutdown");
+    assert_eq!(id(last).unwrap_or_default(), "", "{last}");
+    run.closed().await;
+
+    let (replica, _stop, _serving) = gateway.replica().await;
+    let script = async {
+        gateway.runs_now().await;
+        let mut join = gateway.joined_behind("-1").await;
+        join.send([told_so_far().concat(), told_later().concat()].concat()).await;
+        gateway.ends(join).await;
+    };
+    let last = id(&told[half - 1]).unwrap();
+    let (mut response, ()) = tokio::join!(behind(replica, last), script);
+    assert_eq!(response.rest_of_frames().await, told[half..]);
+}
+
+#[tokio::test]
+async fn who_comes_back_to_a_run_that_still_waits_for_its_turn_waits_too() {
+    let (started, told) = uncut().await;
+    let gateway = Gateway::start().await;
+    let script = async {
+        gateway.runs("status=running&limit=100", json!([])).await;
+        gateway.runs("status=pending&limit=100", record("pending")).await;
+        gateway.state(None).await;
+        let mut join = gateway.joined_behind("-1").await;
+        join.send([told_so_far().concat(), told_later().concat()].concat()).await;
+        gateway.ends(join).await;
+    };
+    let (mut response, ()) = tokio::join!(behind(gateway.address, &started), script);
+    assert_eq!(response.rest_of_frames().await, told);
 }
