@@ -518,12 +518,12 @@ pub(crate) fn tale<E: Clone + Debug>(
     let restart = (any::<Index>(), lost, rest).prop_map(|(at, lost_commits, loses_the_rest)| {
         BreakOff { at, lost_commits, loses_the_rest }
     });
-    let last = (end, any::<Index>());
+    let ends = (end, any::<Index>());
     let keeps_ids = prop::bool::weighted(0.1);
-    (vec(turn(tokens), 1..4), modes(), vec(restart, 0..=restarts), last, keeps_ids).prop_map(
+    (vec(turn(tokens), 1..4), modes(), vec(restart, 0..=restarts), ends, keeps_ids).prop_map(
         move |(turns, modes, restarts, (end, at), keeps_ids)| {
-            let last = breaks_off(&end).then_some(at);
-            (tell_again(&turns, &modes, &restarts, last, keeps_ids), end)
+            let broken = breaks_off(&end).then_some(at);
+            (tell_again(&turns, &modes, &restarts, broken, keeps_ids), end)
         },
     )
 }

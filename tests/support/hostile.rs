@@ -11,6 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::task::TaskTracker;
 
 use super::gateway::{RUN, THREAD};
 use super::generate::{Progress, ScriptPart, Tale};
@@ -57,6 +58,10 @@ pub(crate) struct Script {
     pub(crate) outages: Vec<Outage>,
     /// What lies between two attempts.
     pub(crate) restarts: Vec<Restart>,
+    /// How many milliseconds the run waits for its turn.
+    pub(crate) waits: u64,
+    /// How many milliseconds after the run's end its stream is forgotten, if it is.
+    pub(crate) forgets: Option<u64>,
     /// For how long the record says that the run goes on after its end.
     pub(crate) lag: Duration,
 }
@@ -94,6 +99,8 @@ pub(crate) enum How {
     Silent,
     /// A join is answered 500 or 503. What started a run is reset.
     Refused(u16),
+    /// A join is not answered at all. What started a run falls silent.
+    Unanswered,
 }
 
 /// A time in which nothing is answered.
@@ -102,10 +109,20 @@ pub(crate) struct Outage {
     /// Since the one before, in milliseconds.
     pub(crate) after: u64,
     pub(crate) millis: u64,
-    /// Answers 503; else connections are refused.
-    pub(crate) answers: bool,
+    pub(crate) how: Out,
     /// Streams that are open break off.
     pub(crate) cuts: bool,
+}
+
+/// What becomes of a request in such a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Out {
+    /// Connections are refused.
+    Refused,
+    /// It is answered 503.
+    Unavailable,
+    /// It is never answered.
+    Unanswered,
 }
 
 /// A process that ends, and one that begins.
@@ -129,6 +146,7 @@ struct Shared {
     address: SocketAddr,
     store: Mutex<Store>,
     changed: watch::Sender<()>,
+    tasks: TaskTracker,
 }
 
 #[derive(Debug)]
@@ -145,12 +163,14 @@ struct Store {
     is_settled: bool,
     /// Connections are refused.
     downs: usize,
-    is_answering: bool,
+    /// What requests are met with instead of an answer.
+    out: Option<Out>,
     /// Counts the times at which all streams are cut.
     cuts: usize,
     faults: VecDeque<Option<Fault>>,
     overlaps: VecDeque<u64>,
-    requests: Vec<String>,
+    /// What was asked, and what was told on streams.
+    diary: Vec<String>,
     /// What no client of this server may do.
     complaints: Vec<String>,
 }
@@ -210,18 +230,19 @@ impl Hostile {
             over_at: None,
             is_settled: false,
             downs: 0,
-            is_answering: true,
+            out: None,
             cuts: 0,
             faults: script.faults.iter().copied().collect(),
             overlaps: script.overlaps.iter().copied().collect(),
-            requests: Vec::new(),
+            diary: Vec::new(),
             complaints: Vec::new(),
         };
         let address = socket.local_addr().unwrap();
         let (changed, store) = (watch::Sender::new(()), Mutex::new(store));
-        let server = Self(Arc::new(Shared { script, address, store, changed }));
+        let tasks = TaskTracker::new();
+        let server = Self(Arc::new(Shared { script, address, store, changed, tasks }));
         let listener = socket.listen(BACKLOG).unwrap();
-        tokio::spawn(server.clone().listen(listener));
+        server.0.tasks.spawn(server.clone().listen(listener));
         server
     }
 
@@ -235,8 +256,12 @@ impl Hostile {
         if store.begins_at.is_none() {
             store.begins_at = Some(Instant::now());
             let (run, world) = (self.clone(), self.clone());
-            tokio::spawn(async move {
-                tokio::join!(run.run(), world.outages());
+            self.0.tasks.spawn(async move {
+                let told = async {
+                    run.run().await;
+                    run.forget().await;
+                };
+                tokio::join!(told, world.outages());
                 run.change(|store| store.is_settled = true);
             });
         }
@@ -247,9 +272,9 @@ impl Hostile {
         self.until(|store| store.is_settled).await;
     }
 
-    /// What was asked, in order.
-    pub(crate) fn requests(&self) -> Vec<String> {
-        self.store().requests.clone()
+    /// What was asked, and what was told on streams, in order.
+    pub(crate) fn diary(&self) -> Vec<String> {
+        self.store().diary.clone()
     }
 
     pub(crate) fn complaints(&self) -> Vec<String> {
@@ -286,6 +311,7 @@ impl Hostile {
 
     async fn run(&self) {
         let script = &self.0.script;
+        pause(script.waits).await;
         let mut paces = script.paces.iter().copied().cycle();
         for (number, attempt) in script.tale.attempts.iter().enumerate() {
             if let Some(restart) = number.checked_sub(1).map(|before| script.restarts[before]) {
@@ -363,7 +389,8 @@ impl Hostile {
             } else {
                 let data: Value = serde_json::from_str(&data).unwrap();
                 let printed = serde_json::to_string_pretty(&data).unwrap();
-                let lines: String = printed.lines().map(|l| format!("data: {l}\n")).collect();
+                let lines: String =
+                    printed.lines().flat_map(|line| ["data: ", line, "\n"]).collect();
                 format!("event: {}\n{lines}id: {id}\n\n", part.event)
             };
             store.parts.push(Part { id, frame: frame.into_bytes(), is_kept });
@@ -381,18 +408,29 @@ impl Hostile {
         });
     }
 
+    /// Forgets what the run has said.
+    async fn forget(&self) {
+        if let Some(millis) = self.0.script.forgets {
+            pause(millis).await;
+            self.change(|store| {
+                store.process += 1;
+                store.parts.clear();
+            });
+        }
+    }
+
     async fn outages(&self) {
         for outage in &self.0.script.outages {
             pause(outage.after).await;
             self.change(|store| {
                 store.cuts += usize::from(outage.cuts);
-                store.is_answering = !outage.answers;
-                store.downs += usize::from(!outage.answers);
+                store.out = Some(outage.how);
+                store.downs += usize::from(outage.how == Out::Refused);
             });
             pause(outage.millis).await;
             self.change(|store| {
-                store.is_answering = true;
-                store.downs -= usize::from(!outage.answers);
+                store.out = None;
+                store.downs -= usize::from(outage.how == Out::Refused);
             });
         }
     }
@@ -412,7 +450,7 @@ impl Hostile {
                     }
                     accepted = listener.accept() => {
                         let (socket, _) = accepted.unwrap();
-                        tokio::spawn(self.clone().answer(socket));
+                        self.0.tasks.spawn(self.clone().answer(socket));
                     }
                 }
             }
@@ -426,15 +464,17 @@ impl Hostile {
 
     async fn answer(self, mut socket: TcpStream) {
         let Some((line, leid)) = read_request(&mut socket).await else { return };
-        let is_answering = {
+        let out = {
             let mut store = self.store();
             let behind = leid.as_ref().map(|id| format!(" behind {id}")).unwrap_or_default();
             let at = store.begins_at.map_or(0, |at| at.elapsed().as_millis());
-            store.requests.push(format!("{at}: {line}{behind}"));
-            store.is_answering
+            store.diary.push(format!("{at}: {line}{behind}"));
+            store.out
         };
         let stream = format!("GET /threads/{THREAD}/runs/{RUN}/stream");
-        if !is_answering {
+        if out == Some(Out::Unanswered) {
+            left(&mut socket).await;
+        } else if out.is_some() {
             write_answer(&mut socket, 503, "text/plain", "no").await;
         } else if line == format!("POST /threads/{THREAD}/runs/stream") {
             self.begin();
@@ -495,7 +535,7 @@ impl Hostile {
         let mut store = self.store();
         let at = store.begins_at.map_or(0, |at| at.elapsed().as_millis());
         let behind = leid.unwrap_or_default();
-        store.requests.push(format!("{at}: behind {behind:?} were told: {}", wire.told.join(", ")));
+        store.diary.push(format!("{at}: behind {behind:?} were told: {}", wire.told.join(", ")));
     }
 
     async fn tell_all(
@@ -504,12 +544,18 @@ impl Hostile {
         starts: bool,
         leid: Option<&str>,
     ) -> Result<(), Over> {
-        if let Some(Fault { how: How::Refused(status), .. }) = wire.fault {
-            if !starts {
+        match wire.fault {
+            Some(Fault { how: How::Refused(status), .. }) if !starts => {
                 write_answer(&mut wire.socket, status, "text/plain", "refused").await;
                 return Err(Over);
             }
-            wire.fault = wire.fault.map(|fault| Fault { how: How::Reset, ..fault });
+            Some(Fault { how: How::Refused(_), after }) => {
+                wire.fault = Some(Fault { how: How::Reset, after });
+            }
+            Some(Fault { how: How::Unanswered, .. }) if !starts => {
+                return wire.fail(How::Unanswered).await;
+            }
+            _ => {}
         }
         if !starts {
             sleep(JOIN).await;
@@ -535,7 +581,7 @@ impl Hostile {
                 Next::None => tokio::select! {
                     biased;
                     told = changed.changed() => drop(told),
-                    () = wire.left() => return Err(Over),
+                    () = left(&mut wire.socket) => return Err(Over),
                     () = sleep(HEARTBEAT), if self.is_python() => {
                         wire.send(b": heartbeat\r\n\r\n").await?;
                     }
@@ -623,7 +669,9 @@ impl Store {
 
     fn record(&self, script: &Script) -> Option<Value> {
         let status = self.told_status(script);
-        let kwargs = json!({"resumable": true, "stream_mode": ["values", "messages-tuple"]});
+        let (modes, input) = (["values", "messages-tuple"], Progress::default().messages);
+        let input = json!({"messages": input});
+        let kwargs = json!({"resumable": true, "stream_mode": modes, "input": input});
         (status != "gone").then(|| {
             let metadata = json!({"threadway_run_id": script.name});
             json!({"run_id": RUN, "thread_id": THREAD, "status": status, "kwargs": kwargs,
@@ -706,7 +754,7 @@ impl Wire {
         self.told.push(format!("{how:?}"));
         match how {
             How::Orderly => drop(self.end().await),
-            How::Silent => self.left().await,
+            How::Silent | How::Unanswered => left(&mut self.socket).await,
             How::Reset => drop(self.socket.set_zero_linger()),
             How::Cut | How::Refused(_) => {}
         }
@@ -716,12 +764,12 @@ impl Wire {
     async fn end(&mut self) -> Result<(), Over> {
         self.socket.write_all(b"0\r\n\r\n").await.map_err(|_| Over)
     }
+}
 
-    /// Waits until the other side has closed the connection.
-    async fn left(&mut self) {
-        let mut byte = [0];
-        while matches!(self.socket.read(&mut byte).await, Ok(1..)) {}
-    }
+/// Waits until the other side has closed the connection.
+async fn left(socket: &mut TcpStream) {
+    let mut byte = [0];
+    while matches!(socket.read(&mut byte).await, Ok(1..)) {}
 }
 
 /// A frame's id and event.
