@@ -245,6 +245,14 @@ export function compareTail(lastId, uncut, frames) {
   return true;
 }
 
+/** Whether all that sets two tellings of one run apart is that the first missed the rest: it was over when it could be heard again. */
+export function isCurtailed(frames, whole) {
+  const numbered = (list) => list.filter(({ id, event }) => id && event.type !== "MESSAGES_SNAPSHOT");
+  const [first, second] = [numbered(frames), numbered(whole)];
+  const place = first.findIndex(({ text }, n) => text !== second[n]?.text);
+  return place >= 0 && /\.(close|end)\.[^.]+\.[^.]+$/.test(first[place].id);
+}
+
 /** A proxy before a LangGraph server that breaks the streams of some threads' runs. */
 export class Breaker {
   /** By thread: what its next streams come to, one by one, `{ after, manner }`: how many bytes pass, and how it breaks. */

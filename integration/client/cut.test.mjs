@@ -7,7 +7,7 @@ import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { buildResumeArray } from "@ag-ui/client";
 import { casesOf, Play } from "./cases.mjs";
-import { Breaker, compareTail, judgeReader, Reader, ROUTES, truthOf } from "./cut.mjs";
+import { Breaker, compareTail, isCurtailed, judgeReader, Reader, ROUTES, truthOf } from "./cut.mjs";
 import { cancel, SERVERS } from "./gateway.mjs";
 import { Langgraph } from "./langgraph.mjs";
 import { SEED, seeded } from "./seeded.mjs";
@@ -321,10 +321,7 @@ async function resets(at, name, random, shape) {
           tally.add(other);
           if (how !== "continued") return;
           await judgeReader(other, await truthOf(at.langgraph, play), turn.end);
-          // A run that was over before the gateway was back may be told as it stands.
-          const told = (list) => list.filter((frame) => frame.id && frame.event.type !== "MESSAGES_SNAPSHOT").length;
-          const isWhole = told(reader.frames.slice(place)) >= told(frames);
-          if (!isWhole) snapshots += 1;
+          if (isCurtailed(reader.frames.slice(place), frames)) snapshots += 1;
           else if (compareTail(id, reader.frames, frames)) tally.counts.spared += 1;
         });
       }).catch((failure) => {
