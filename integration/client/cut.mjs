@@ -13,11 +13,15 @@ const LOGS = new URL("../.cache/logs/", import.meta.url);
 const TERMINAL = ["RUN_FINISHED", "RUN_ERROR"];
 /** The gateway has lost sight of the run, which goes on: whoever has an id comes back with it. */
 const LOST = ["upstream_unavailable", "gateway_shutdown", "reader_too_slow", "internal_error"];
+const VOID = "0"; // the id of what has none, for a client that shall come back as one who was here
 const RESPONSE_MS = 100_000; // a gateway waits a minute for its upstream
 const FINISH_MS = 150_000; // until a client that comes back again and again has the end
 const RETRY_MS = 100;
 const STREAM = /^\/threads\/([^/]+)\/runs\/([^/]+\/)?stream(\?|$)/;
 export const ROUTES = ["events", "query", "connect"];
+
+/** Whether one can go on behind it: others have no id, or take back an earlier one, or have one that names nothing. */
+export const isNumbered = ({ id }) => id !== undefined && id !== "" && id !== VOID;
 
 /** The blocks of an SSE body as they come, `{ id, text, event }`: without comments and the time to wait before a retry. */
 async function* blocksOf(body) {
@@ -137,12 +141,12 @@ export class Reader {
         throw new assert.AssertionError({ message: `${url}: ${response.status} ${await response.text()}` });
       } else {
         for await (const frame of blocksOf(response.body)) {
-          if (frame.event && this.#isLoss(frame)) {
+          if (frame.id !== undefined) this.lastId = frame.id;
+          if (!frame.event) continue;
+          if (frame.event.type === "RUN_ERROR" && LOST.includes(frame.event.code) && !isNumbered(frame)) {
             answer.how = "lost";
             break;
           }
-          if (frame.id !== undefined) this.lastId = frame.id;
-          if (!frame.event) continue;
           if (answer.frames.length === 0) this.#begin(frame, answer);
           answer.frames.push(frame);
           this.streams.at(-1).push(frame);
@@ -168,10 +172,6 @@ export class Reader {
       this.isOfRun &&= this.streams.length === 0;
       this.streams.push([]);
     } else assert.ok(this.streams.length > 0, `a stream without anything before it begins with ${event.type}`);
-  }
-
-  #isLoss({ event, id }) {
-    return event.type === "RUN_ERROR" && LOST.includes(event.code) && id === undefined;
   }
 }
 
@@ -238,11 +238,19 @@ export function compareTail(lastId, uncut, frames) {
   const tail = uncut.slice(at + 1);
   const texts = (list) => list.map(({ text }) => text);
   if (!firstDifference(texts(frames), texts(tail))) return false;
-  const numbered = (list) => list.filter(({ id }) => id);
+  const numbered = (list) => list.filter(isNumbered);
   if (!firstDifference(texts(numbered(frames)), texts(numbered(tail)))) return false;
   const spared = (list) => numbered(list).filter(({ event }) => event.type !== "MESSAGES_SNAPSHOT");
   same(texts(spared(frames)), texts(spared(tail)), `the response behind ${lastId}`);
   return true;
+}
+
+/** Whether all that sets two tellings of one run apart is that the first missed the rest: it was over when it could be heard again. */
+export function isCurtailed(frames, whole) {
+  const numbered = (list) => list.filter((frame) => isNumbered(frame) && frame.event.type !== "MESSAGES_SNAPSHOT");
+  const [first, second] = [numbered(frames), numbered(whole)];
+  const place = first.findIndex(({ text }, n) => text !== second[n]?.text);
+  return place >= 0 && /\.(close|end)\.[^.]+\.[^.]+$/.test(first[place].id);
 }
 
 /** A proxy before a LangGraph server that breaks the streams of some threads' runs. */
