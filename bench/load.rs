@@ -2,7 +2,8 @@
 //! throughput, memory; and whether all that the upstream said has come.
 //!
 //! `cargo bench --bench load`; with `-- --quick` only the last, with `-- --join` who joins runs of
-//! others, with `-- --endure` what is left after many runs. `bench/README.md` tells more.
+//! others, with `-- --resume` who comes back to one, with `-- --endure` what is left after many
+//! runs, with `-- --soak` what is after many cuts. `bench/README.md` tells more.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "its output is its purpose")]
 #![expect(clippy::expect_used, reason = "a broken input must stop it")]
@@ -13,18 +14,26 @@ mod client;
 mod endure;
 #[path = "load/floor.rs"]
 mod floor;
+#[path = "load/held.rs"]
+mod held;
 #[path = "load/join.rs"]
 mod join;
 #[path = "load/kept.rs"]
 mod kept;
 #[path = "load/listen.rs"]
 mod listen;
+#[path = "load/pipe.rs"]
+mod pipe;
 #[path = "load/process.rs"]
 mod process;
+#[path = "load/resume.rs"]
+mod resume;
 #[path = "load/scenario.rs"]
 mod scenario;
 #[path = "load/script.rs"]
 mod script;
+#[path = "load/soak.rs"]
+mod soak;
 #[path = "load/table.rs"]
 mod table;
 #[path = "load/text.rs"]
@@ -87,12 +96,17 @@ fn main() -> ExitCode {
         ["upstream"] => block_on(upstream::run()),
         ["floor", upstream] => at(upstream, floor::run),
         ["endure"] => block_on(endure::run()),
+        ["resume"] => block_on(resume::run()),
+        ["soak", minutes] => minutes_of(minutes).and_then(|minutes| block_on(soak::run(minutes))),
         ["measure"] => block_on(measure(|bench| bench.run(FULL))),
         ["measure", "--quick"] => block_on(quick()),
         ["measure", "--join"] => block_on(measure(|bench| bench.run_joins(JOIN_ROUNDS, JOINS))),
         [] | ["--quick" | "--join"] => Err(again("measure", &arguments)),
         ["--endure"] => Err(again("endure", &[])),
-        _ => Err("expected nothing, --quick, --join or --endure".into()),
+        ["--resume"] => Err(again("resume", &[])),
+        ["--soak"] => Err(again("soak", &[&soak::MINUTES.to_string()])),
+        ["--soak", "--minutes", minutes] => Err(again("soak", &[minutes])),
+        _ => Err("expected nothing, --quick, --join, --resume, --endure or --soak".into()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -127,6 +141,10 @@ where
         Ok(upstream) => block_on(role(upstream)),
         Err(_) => Err(format!("{upstream} is no address").into()),
     }
+}
+
+fn minutes_of(minutes: &str) -> Result<u64, Fault> {
+    minutes.parse().map_err(|_| format!("{minutes} is no number of minutes").into())
 }
 
 /// A runtime as the gateway's: a thread for each core.

@@ -245,7 +245,7 @@ pub(crate) async fn post(
     send(address, Request::post(path), body).await
 }
 
-async fn send(
+pub(crate) async fn send(
     address: SocketAddr,
     request: request::Builder,
     body: String,
@@ -264,7 +264,7 @@ async fn send(
     Err(format!("{asked}: {status}, {}", String::from_utf8_lossy(&body)).into())
 }
 
-fn thread_id(thread: u64) -> String {
+pub(crate) fn thread_id(thread: u64) -> String {
     Uuid::from_u128(u128::from(thread)).to_string()
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::BodyExt;
+use threadway::runs::LINGER;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
@@ -25,9 +26,9 @@ const LIVE: u64 = 200;
 const SETTLE: Duration = Duration::from_secs(8);
 
 /// What a process holds.
-struct Holding {
-    resident: u64,
-    descriptors: usize,
+pub(crate) struct Holding {
+    pub(crate) resident: u64,
+    pub(crate) descriptors: usize,
 }
 
 /// Makes the runs, then stops the gateway while streams are live; prints what was seen.
@@ -108,6 +109,21 @@ async fn many(target: Target, threads: std::ops::Range<u64>) -> Result<(), Fault
 impl Holding {
     async fn of(process: &Process) -> Result<Self, Fault> {
         sleep(SETTLE).await;
+        Self::now(process)
+    }
+
+    /// What each process holds as it is, under way.
+    pub(crate) fn of_all(processes: &[Process]) -> Result<Vec<Self>, Fault> {
+        processes.iter().map(Self::now).collect()
+    }
+
+    /// What each holds that has nothing more to do.
+    pub(crate) async fn settled(processes: &[Process]) -> Result<Vec<Self>, Fault> {
+        sleep(SETTLE + LINGER).await;
+        Self::of_all(processes)
+    }
+
+    fn now(process: &Process) -> Result<Self, Fault> {
         Ok(Self { resident: process.resident()?, descriptors: process.descriptors()? })
     }
 }

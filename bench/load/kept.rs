@@ -18,8 +18,12 @@ use crate::text::now;
 use crate::upstream::{HEARTBEAT, RunBody, lock};
 
 /// How many parts the server says twice where the replay ends: it listens before it reads its
-/// store (24 to 26 at a pace of 20 ms).
+/// store (24 to 26 at a pace of 20 ms). Who has just begun has not so many.
 const REPEATS: usize = 25;
+
+/// How long it listens before it reads its store for one who joins again: what is said meanwhile
+/// comes twice.
+const LISTENS: Duration = Duration::from_millis(500);
 
 /// After how many parts its replay has a gap, where its other work has its turn, and how long. A
 /// busy server of two cores replays 100,000 parts in some 7 s.
@@ -36,6 +40,8 @@ pub(crate) struct Kept {
 #[derive(Default)]
 struct Told {
     parts: Vec<Bytes>,
+    /// As many as parts.
+    ids: Vec<u64>,
     is_over: bool,
     waiting: Vec<Waker>,
     joins: Vec<Replayed>,
@@ -65,7 +71,11 @@ pub(crate) struct KeptBody {
 /// What is particular to who has joined.
 struct Replay {
     join: usize,
-    end: usize,
+    /// Its first part, and the one behind its last, once the store is read.
+    begin: usize,
+    end: Option<usize>,
+    /// The first part that is said again.
+    heard: usize,
     gap: Pin<Box<Sleep>>,
 }
 
@@ -91,16 +101,17 @@ impl Kept {
                 id = id.max(now() / 1_000_000);
             }
             past = past.saturating_sub(1);
-            self.add(stamped(&part, id));
+            self.add(stamped(&part, id), id);
         }
         let mut told = lock(&self.told);
         told.is_over = true;
         told.waiting.drain(..).for_each(Waker::wake);
     }
 
-    fn add(&self, part: Bytes) {
+    fn add(&self, part: Bytes, id: u64) {
         let mut told = lock(&self.told);
         told.parts.push(part);
+        told.ids.push(id);
         told.waiting.drain(..).for_each(Waker::wake);
     }
 
@@ -109,18 +120,25 @@ impl Kept {
         KeptBody { run: self, at: 0, replay: None }
     }
 
-    /// For one who comes later: all that was said, and then what will be.
-    pub(crate) fn join(self: Arc<Self>) -> KeptBody {
-        let replay = {
+    /// For one who comes later: all that was said behind an id, and then what will be.
+    pub(crate) fn join(self: Arc<Self>, from: u64) -> KeptBody {
+        let (at, replay) = {
             let mut told = lock(&self.told);
             told.joins.push(Replayed::default());
-            Replay {
-                join: told.joins.len() - 1,
-                end: told.parts.len(),
-                gap: Box::pin(sleep(Duration::ZERO)),
-            }
+            let begin = told.ids.partition_point(|id| *id <= from);
+            let (join, said) = (told.joins.len() - 1, told.parts.len());
+            let (heard, listens) = if from > 0 {
+                (said, LISTENS)
+            } else {
+                (
+                    said.checked_sub(REPEATS).filter(|at| *at >= REPEATS).unwrap_or(said),
+                    Duration::ZERO,
+                )
+            };
+            let end = listens.is_zero().then_some(said);
+            (begin, Replay { join, begin, heard, end, gap: Box::pin(sleep(listens)) })
         };
-        KeptBody { run: self, at: 0, replay: Some(replay) }
+        KeptBody { run: self, at, replay: Some(replay) }
     }
 
     /// Its record, but for whether it still runs.
@@ -154,6 +172,11 @@ impl Kept {
     }
 }
 
+/// The milliseconds of a `Last-Event-ID`: what is behind them is asked for.
+pub(crate) fn behind(id: &str) -> Option<u64> {
+    if id == "-1" { Some(0) } else { id.split_once('-')?.0.parse().ok() }
+}
+
 /// A part with another id.
 fn stamped(part: &[u8], id: u64) -> Bytes {
     let before = memchr::memmem::rfind(part, b"\r\nid: ").expect("each part has an id");
@@ -176,6 +199,13 @@ impl Body for KeptBody {
             ready!(replay.gap.as_mut().poll(cx));
         }
         let mut told = lock(&run.told);
+        if let Some(Replay { end, heard, .. }) = replay
+            && *at >= *end.get_or_insert(told.parts.len())
+        {
+            // Nothing is replayed any more.
+            *at = *heard;
+            *replay = None;
+        }
         let Some(part) = told.parts.get(*at).cloned() else {
             if told.is_over {
                 return Poll::Ready(None);
@@ -183,21 +213,18 @@ impl Body for KeptBody {
             told.waiting.push(cx.waker().clone());
             return Poll::Pending;
         };
-        let is_first = *at == 0;
         *at += 1;
-        if let Some(Replay { join, end, gap }) = replay
+        if let Some(Replay { join, begin, end, heard: _, gap }) = replay
             && let Some(times) = told.joins.get_mut(*join)
         {
-            if is_first {
+            if *at == *begin + 1 {
                 times.first = now();
             }
             if *at % GAP_AFTER == 0 {
                 gap.set(sleep(GAP));
             }
-            if *at == *end {
+            if Some(*at) == *end {
                 times.last = now();
-                *at = at.saturating_sub(REPEATS);
-                *replay = None;
             }
         }
         Poll::Ready(Some(Ok(Frame::data(part))))

@@ -15,7 +15,7 @@ pub(crate) struct Speech {
 }
 
 /// The text as a client hears it, in any pieces.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Hearing {
     tokens: u64,
     bytes: u64,
@@ -95,6 +95,13 @@ impl Hearing {
         heard.latencies = std::mem::take(&mut self.latencies);
         *self = heard;
         Ok(new)
+    }
+
+    /// Takes in all that was said so far, in the place of all that was heard.
+    pub(crate) fn hear_anew(&mut self, text: &str) -> Result<(), Fault> {
+        *self = Self::default();
+        self.hear(text, 0)?;
+        Ok(())
     }
 
     /// How many tokens were heard, not counting the last.

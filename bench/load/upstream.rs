@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_LOCATION, CONTENT_TYPE, LOCATION};
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use http_body::{Body, Frame};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
@@ -24,7 +24,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use uuid::Uuid;
 
 use crate::client::Fault;
-use crate::kept::Kept;
+use crate::kept::{self, Kept};
 use crate::listen::serve;
 use crate::script::{Parts, Script};
 use crate::text::{Speech, now};
@@ -39,6 +39,9 @@ pub(crate) const ACCOUNT: &str = "/account/";
 pub(crate) const HEARTBEAT: &[u8] = b": heartbeat\r\n\r\n";
 /// How often it comes while a run is silent.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How long a run is kept that is over.
+const FORGOTTEN_AFTER: Duration = Duration::from_mins(1);
 
 /// What all requests share.
 struct Server {
@@ -168,10 +171,11 @@ impl Server {
             }
             (&Method::GET, ["threads", _, "runs", run, "stream"]) => {
                 let kept = lock(&self.kept).get(*run).cloned();
-                let from = head.headers.get("last-event-id").map(HeaderValue::as_bytes);
-                match kept.filter(|_| from == Some(b"-1")) {
-                    Some(run) => {
-                        return streamed(&run.thread.clone(), &run.run_id.clone(), run.join());
+                // Without one it would be told nothing of what was.
+                let from = head.headers.get("last-event-id").and_then(|id| id.to_str().ok());
+                match kept.zip(from.and_then(kept::behind)) {
+                    Some((run, from)) => {
+                        return streamed(&run.thread.clone(), &run.run_id.clone(), run.join(from));
                     }
                     None => (StatusCode::NOT_FOUND, not_found),
                 }
@@ -232,8 +236,17 @@ impl Server {
         }
         let kept = Arc::new(Kept::new(thread, &run_id));
         lock(&server.kept).insert(run_id.clone(), Arc::clone(&kept));
-        lock(&server.tellers).spawn(Arc::clone(&kept).tell(body));
-        streamed(thread, &run_id, kept.from_start())
+        let told = Arc::clone(&kept);
+        let mut tellers = lock(&server.tellers);
+        while tellers.try_join_next().is_some() {}
+        let forgets = Arc::clone(&server);
+        tellers.spawn(async move {
+            told.tell(body).await;
+            sleep(FORGOTTEN_AFTER).await;
+            lock(&forgets.kept).remove(&run_id);
+        });
+        drop(tellers);
+        streamed(thread, &kept.run_id.clone(), kept.from_start())
     }
 
     fn status(&self, run: &str) -> &'static str {
