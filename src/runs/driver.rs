@@ -20,7 +20,7 @@ use super::ending::{BodyEnd, Ending, Outlook, Question, State};
 use super::feed::Progress;
 use super::retry::Retry;
 use super::{GATEWAY_SHUTDOWN, Shared, UPSTREAM_UNAVAILABLE};
-use crate::langgraph::{RunRecord, RunStatus, ServerKind};
+use crate::langgraph::{RunError, RunRecord, RunStatus, ServerKind};
 use crate::run::{Outcome, RunEvent, StreamEnd};
 use crate::sse;
 use crate::upstream::{Body, Client, Error};
@@ -228,11 +228,13 @@ impl Driver {
         if !self.retry.is_over() {
             return None;
         }
-        let message = format!("the run is out of sight: {why}; it may go on in LangGraph");
-        let lost = StreamEnd::Lost { code: UPSTREAM_UNAVAILABLE, message };
-        // A stream that told of its failure has said all there is.
-        let error = self.run.books().feed.seen().error;
-        Some(error.map_or(lost, StreamEnd::Failed).into())
+        let message = match self.run.books().feed.seen().error {
+            Some(RunError { code, message }) => {
+                format!("the run failed ({code}: {message}), and is out of sight since: {why}")
+            }
+            None => format!("the run is out of sight: {why}; it may go on in LangGraph"),
+        };
+        Some(StreamEnd::Lost { code: UPSTREAM_UNAVAILABLE, message }.into())
     }
 
     /// Whether the run can be asked for more of its stream. Behind a failure there is none.

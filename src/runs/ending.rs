@@ -52,7 +52,7 @@ pub(super) struct Ending {
 pub(super) enum State {
     /// What the run came to.
     OfRun(String),
-    /// What the thread holds, of a run that has never begun.
+    /// What the thread holds, of a run that has never begun, or is no more.
     OfThread(String),
 }
 
@@ -200,7 +200,7 @@ impl Question<'_> {
             Ok(Some(state)) => {
                 let error = self.seen.error.clone();
                 let end = error.map_or(StreamEnd::Cancelled, StreamEnd::Failed);
-                Outlook::Over(Ending { state: Some(State::OfRun(state)), end })
+                Outlook::Over(Ending { state: Some(State::OfThread(state)), end })
             }
             Ok(None) => {
                 let error = self.seen.error.clone().unwrap_or_else(|| RunError {
