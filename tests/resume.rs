@@ -109,7 +109,11 @@ fn came_to() -> Value {
 
 // === what clients are told ===
 
-/// The id line of a frame; `Some("")` takes an earlier one back.
+/// An id that leads nowhere: whoever comes back with it was here before, and starts over. It is
+/// given once, and stands for all events behind it that have none.
+const VOID: &str = "0";
+
+/// The id line of a frame.
 fn id(frame: &str) -> Option<&str> {
     frame.lines().find_map(|line| line.strip_prefix("id: "))
 }
@@ -249,7 +253,7 @@ async fn told_half(gateway: &Gateway, told: &[String]) -> (Response, Exchange) {
 async fn starts_over(response: &mut Response) {
     assert_eq!(response.status(), "200 OK");
     let first = response.frames(1).await.remove(0);
-    assert_eq!((&*kind(&first), id(&first)), ("RUN_STARTED", Some("")), "{first}");
+    assert_eq!((&*kind(&first), id(&first)), ("RUN_STARTED", Some(VOID)), "{first}");
 }
 
 // === ids ===
@@ -288,7 +292,7 @@ async fn each_event_has_an_id_that_says_what_it_was_made_of() {
         ("TEXT_MESSAGE_START", "1.R.1.1006-0.0.4269"),
         ("TEXT_MESSAGE_CONTENT", "1.R.1.1006-0.1.4269"),
         ("TEXT_MESSAGE_END", "1.R.1.close.0.4269"),
-        ("MESSAGES_SNAPSHOT", ""),
+        ("MESSAGES_SNAPSHOT", VOID),
         ("RUN_FINISHED", "1.R.1.end.0.0000"),
     ];
     assert_eq!(told, expected, "{told:#?}");
@@ -390,7 +394,7 @@ async fn behind_each_event_of_a_run_that_another_replica_reads_comes_what_is_beh
 // === ids that lead nowhere ===
 
 #[tokio::test]
-async fn an_id_that_is_not_of_this_run_starts_over_and_is_taken_back() {
+async fn an_id_that_is_not_of_this_run_starts_over_and_is_replaced() {
     let (_, told) = uncut().await;
     let gateway = Gateway::start().await;
     let (_viewer, mut run) = told_half(&gateway, &told).await;
@@ -400,6 +404,7 @@ async fn an_id_that_is_not_of_this_run_starts_over_and_is_taken_back() {
     let mut returned = Vec::new();
     for (last, is_of_the_run) in [
         ("garbage".to_owned(), false),
+        (VOID.to_owned(), false),
         ("1795305649395-0".to_owned(), false),
         // Of another version of the gateway.
         (known.replacen("1.", "2.", 1), false),
@@ -569,17 +574,16 @@ async fn a_thread_at_rest_has_an_end_that_there_is_nothing_behind() {
     };
     let (mut response, ()) = tokio::join!(gateway.events(""), script);
     let frames = response.rest_of_frames().await;
-    let (last, snapshots) = frames.split_last().unwrap();
-    for frame in snapshots {
-        assert_eq!(id(frame), None, "{frame}");
-    }
+    let (last, others) = frames.split_last().unwrap();
+    assert_eq!(id(&others[0]), Some(VOID), "{frames:#?}");
+    assert!(others[1..].iter().all(|frame| id(frame).is_none()), "{frames:#?}");
     let response = behind(gateway.address, id(last).unwrap()).await;
     assert_eq!(response.status(), "204 No Content");
     gateway.upstream.is_untouched().await;
 }
 
 #[tokio::test]
-async fn a_run_whose_parts_have_no_ids_takes_back_that_of_its_beginning() {
+async fn a_run_whose_parts_have_no_ids_replaces_that_of_its_beginning() {
     let gateway = Gateway::start().await;
     let (mut response, mut run) = gateway.posted().await;
     assert!(id(&response.frames(1).await[0]).unwrap().contains(".start.0."));
@@ -587,7 +591,7 @@ async fn a_run_whose_parts_have_no_ids_takes_back_that_of_its_beginning() {
     run.send(bare.concat()).await;
     let frames = response.frames(3).await;
     let ids: Vec<_> = frames.iter().map(|frame| id(frame)).collect();
-    assert_eq!(ids, [Some(""), None, None], "{frames:#?}");
+    assert_eq!(ids, [Some(VOID), None, None], "{frames:#?}");
     gateway.ends(run).await;
     let frames = response.rest_of_frames().await;
     let (last, closings) = frames.split_last().unwrap();
@@ -613,7 +617,8 @@ async fn a_run_without_its_state_in_its_stream_has_no_ids() {
     gateway.ends(join).await;
     frames.extend(response.rest_of_frames().await);
     let (_, others) = frames.split_last().unwrap();
-    assert!(others.iter().all(|frame| id(frame).is_none()), "{frames:#?}");
+    assert_eq!(id(&others[0]), Some(VOID), "{frames:#?}");
+    assert!(others[1..].iter().all(|frame| id(frame).is_none()), "{frames:#?}");
 }
 
 // === a lost upstream ===
@@ -763,8 +768,8 @@ async fn a_server_that_is_away_is_asked_ever_less_often_and_given_up_after_a_min
     let frames = viewer.rest_of_frames().await;
     assert_eq!(kinds(&frames), ["TEXT_MESSAGE_END", "RUN_ERROR"]);
     assert_eq!(event(&frames[1])["code"], "upstream_unavailable");
-    // It can come back, and has no id of this.
-    assert!(frames.iter().all(|frame| id(frame).is_none_or(str::is_empty)), "{frames:#?}");
+    // It can come back, and behind this there is nothing to go on with.
+    assert_eq!([id(&frames[0]), id(&frames[1])], [Some(VOID), None], "{frames:#?}");
     gateway.upstream.is_untouched().await;
 
     // The server is back.
@@ -924,7 +929,7 @@ async fn where_something_may_be_missing_the_state_is_read_and_the_ids_end() {
     gateway.state(Some(end)).await;
     let frames = viewer.rest_of_frames().await;
     let (last, others) = frames.split_last().unwrap();
-    assert_eq!(id(&others[0]), Some(""), "{frames:#?}");
+    assert_eq!(id(&others[0]), Some(VOID), "{frames:#?}");
     assert!(others[1..].iter().all(|frame| id(frame).is_none()), "{frames:#?}");
     assert!(id(last).unwrap().contains(".end."), "{last}");
     let shown = others.iter().rfind(|frame| kind(frame) == "MESSAGES_SNAPSHOT").unwrap();
@@ -1109,7 +1114,7 @@ async fn what_a_gateway_breaks_off_that_goes_down_another_goes_on_with() {
     let frames = posted.rest_of_frames().await;
     let last = frames.last().unwrap();
     assert_eq!(event(last)["code"], "gateway_shutdown");
-    assert_eq!(id(last).unwrap_or_default(), "", "{last}");
+    assert!(id(last).is_none_or(|id| id == VOID), "{last}");
     run.closed().await;
 
     let (replica, _stop, _serving) = gateway.replica().await;
