@@ -361,6 +361,46 @@ async fn behind_each_event_of_a_run_that_is_over_its_replay_goes_on() {
 }
 
 #[tokio::test]
+async fn behind_each_event_of_a_run_that_failed_its_replay_and_its_thread_go_on() {
+    let gateway = Gateway::start().await;
+    let failed = || json!({"error": "ValueError", "message": "boom"});
+    let thread = || state_of(&counted(&["hi"], 1));
+    let (mut response, mut run) = gateway.posted().await;
+    let started = response.frames(1).await.remove(0);
+    let mut viewer = behind(gateway.address, id(&started).unwrap()).await;
+    run.send(told_so_far().concat() + &part("error", &failed())).await;
+    run.end().await;
+    gateway.status("error").await;
+    gateway.state(Some(thread())).await;
+    let told = viewer.rest_of_frames().await;
+    let last = event(told.last().unwrap());
+    assert_eq!((&last["message"], &last["code"]), (&json!("boom"), &json!("ValueError")));
+
+    let ids: Vec<_> = told.iter().map(|frame| id(frame)).collect();
+    let (end, ids) = ids.split_last().unwrap();
+    assert!(end.unwrap().contains(".end."));
+    assert!(ids.iter().flatten().any(|id| id.contains(".close.")), "{ids:?}");
+    for (at, last) in ids.iter().enumerate() {
+        let Some(last) = last.filter(|last| *last != VOID) else { continue };
+        let script = async {
+            gateway.no_live_runs(record("error")).await;
+            gateway.state(Some(thread())).await;
+            // The Python server does not keep how it failed.
+            let mut join = gateway.joined_behind("-1").await;
+            join.send(told_so_far().concat()).await;
+            join.end().await;
+            gateway.status("error").await;
+            let get = gateway.upstream.expect(&format!("GET /threads/{THREAD}")).await;
+            get.json(200, &json!({"error": failed()}).to_string()).await;
+            gateway.state(Some(thread())).await;
+        };
+        let (mut response, ()) = tokio::join!(behind(gateway.address, last), script);
+        assert_eq!(response.rest_of_frames().await, told[at + 1..], "{last}");
+    }
+    gateway.upstream.is_untouched().await;
+}
+
+#[tokio::test]
 async fn behind_each_event_of_a_run_that_another_replica_reads_comes_what_is_behind_it() {
     let (started, told) = uncut().await;
     let gateway = Gateway::start().await;
@@ -708,6 +748,23 @@ async fn a_connection_that_is_lost_among_the_repeats_loses_and_doubles_nothing()
 }
 
 #[tokio::test]
+async fn of_a_run_that_has_only_begun_the_beginning_comes_again() {
+    let (_, told) = uncut().await;
+    let gateway = Gateway::start().await;
+    let (mut response, mut run) = gateway.posted().await;
+    let started = response.frames(1).await.remove(0);
+    let mut viewer = behind(gateway.address, id(&started).unwrap()).await;
+    run.send(&told_so_far()[0]).await;
+    gateway.settled().await;
+    run.cut();
+    let mut run = gateway.joined_behind("-1").await;
+    run.send([told_so_far().concat(), told_later().concat()].concat()).await;
+    gateway.ends(run).await;
+    // It is the same attempt.
+    assert_eq!(viewer.rest_of_frames().await, told);
+}
+
+#[tokio::test]
 async fn the_block_of_repeats_behind_a_rejoin_is_dropped() {
     let (_, told) = uncut().await;
     let half = so_far(&told);
@@ -1043,6 +1100,25 @@ async fn of_a_run_that_is_not_kept_what_was_missed_is_read() {
     assert!(!frames[2].contains("\"m1\""), "{}", frames[2]);
     assert_eq!(event(&frames[4])["delta"], "one two three");
     assert!(frames[..6].iter().all(|frame| id(frame).is_none()), "{frames:#?}");
+}
+
+#[tokio::test]
+async fn a_failure_whose_state_stays_out_of_reach_leaves_a_way_back() {
+    let (_, told) = uncut().await;
+    let gateway = Gateway::start().await;
+    let (mut viewer, mut run) = told_half(&gateway, &told).await;
+    let clock = HeldClock::pause();
+    run.send(part("error", &json!({"error": "ValueError", "message": "boom"}))).await;
+    run.end().await;
+    let asked = gateway.refused_for(&clock, UPSTREAM_PATIENCE + LONGEST_PAUSE * 2).await;
+    // There is no more of its stream.
+    assert!(asked.iter().all(|line| !line.ends_with("/stream")), "{asked:#?}");
+    let frames = viewer.rest_of_frames().await;
+    let (last, closings) = frames.split_last().unwrap();
+    assert_eq!(event(last)["code"], "upstream_unavailable");
+    let message = event(last)["message"].as_str().unwrap().to_owned();
+    assert!(message.starts_with("the run failed (ValueError: boom)"), "{message}");
+    assert_eq!([id(&closings[0]), id(last)], [Some(VOID), None], "{frames:#?}");
 }
 
 // === nobody reads ===
