@@ -10,6 +10,7 @@
 
 mod support;
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
@@ -87,9 +88,11 @@ struct Reader<'a> {
     texts: &'a [StreamedText],
     verifier: Verifier,
     held: Held,
-    /// All that it was told: the events, and the last id by then.
+    /// All that it was told: the events, each with the id that came with it.
     heard: Vec<(Value, Option<String>)>,
     last_id: Option<String>,
+    /// The ids of this stream, and of those that it goes on from.
+    ids: HashSet<String>,
 }
 
 enum Stream {
@@ -396,6 +399,7 @@ impl<'a> Reader<'a> {
             held: Held::default(),
             heard: Vec::new(),
             last_id: None,
+            ids: HashSet::new(),
         }
     }
 
@@ -412,7 +416,7 @@ impl<'a> Reader<'a> {
         let mut reader = Self::new(self.texts);
         for (event, id) in &self.heard[..=ids[at.index(ids.len())]] {
             // It was legal before.
-            let _ = reader.hear(event.clone(), Some(id.clone().unwrap_or_default()));
+            let _ = reader.hear(event.clone(), id.clone());
         }
         Some(reader)
     }
@@ -465,12 +469,18 @@ impl<'a> Reader<'a> {
         if event["type"] == "RUN_STARTED" {
             // The stream before may have broken off anywhere: this is another one.
             self.verifier = Verifier::new();
+            self.ids.clear();
         }
-        if let Some(id) = id {
-            self.last_id = Some(id).filter(|id| !id.is_empty());
+        if let Some(id) = &id {
+            // One that is no event's says that there is none.
+            let is_again = id.parse::<EventId>().is_ok() && !self.ids.insert(id.clone());
+            if is_again {
+                return Err(self.place(&format!("{id} comes again with {event}")));
+            }
+            self.last_id = Some(id.clone()).filter(|id| !id.is_empty());
         }
         let checked = self.verifier.check(&event).and_then(|()| self.held.apply(&event));
-        self.heard.push((event, self.last_id.clone()));
+        self.heard.push((event, id));
         checked.and_then(|()| self.check_texts()).map_err(|why| self.place(&why))
     }
 
