@@ -407,8 +407,9 @@ async function dies(at, names, signal, random) {
   await inParallel(actors, actors.length, (actor) =>
     tally.check(actor.play.name, async () => {
       for (const one of actor.play.turns.slice(0, -1)) {
+        const turn = actor.enter(one);
         const reader = new Reader(actor.play, actor.held);
-        await reader.post(gateway.url, actor.enter(one));
+        await reader.post(gateway.url, turn);
         actor.leave(reader, await reader.hold());
       }
     }),
