@@ -156,7 +156,7 @@ async fn measure(gateway: &Process, held: &Held, way: Way, times: u32) -> Result
         }
     }
     sleep(REST).await;
-    let cpu = gateway.cpu()? - cpu;
+    let cpu = gateway.cpu()?.saturating_sub(cpu);
     let times = f64::from(times);
     Ok(Cost {
         bytes: float(bytes) / times,
