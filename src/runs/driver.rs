@@ -56,6 +56,10 @@ const SILENCE_WITHOUT_SIGNS: Duration = Duration::from_secs(30);
 /// phone when it has found its network.
 pub const LINGER: Duration = Duration::from_secs(10);
 
+/// How often in a row a stream is joined that breaks off each time, before the run's record is
+/// asked: what is left of a run that is over is worth more than its state.
+const BLIND_JOINS: u32 = 5;
+
 /// How long an attempt may take until the response's headers: a server that is busy with 200 joins
 /// has needed that.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(20);
@@ -208,9 +212,19 @@ impl Driver {
     async fn outlook(&mut self, end: BodyEnd) -> Option<Ending> {
         let why = match end {
             // A join brings the rest, also of a run that is over by now.
-            BodyEnd::Cut(why) if self.retry.is_first() && self.may_say_more() => why,
-            BodyEnd::Clean | BodyEnd::Cut(_) | BodyEnd::Unreadable(_) => match self.ask(&end).await
-            {
+            BodyEnd::Cut(why) if self.retry.attempts() < BLIND_JOINS && self.may_say_more() => why,
+            BodyEnd::Silent if self.may_say_more() => match self.ask(&end).await {
+                Outlook::Over(_) | Outlook::Live => {
+                    self.retry.heard();
+                    "its stream is silent".to_owned()
+                }
+                Outlook::Unknown(why) => why,
+            },
+            BodyEnd::Clean
+            | BodyEnd::Cut(_)
+            | BodyEnd::Silent
+            | BodyEnd::Refused
+            | BodyEnd::Unreadable(_) => match self.ask(&end).await {
                 Outlook::Over(ending) => return Some(ending),
                 Outlook::Live => {
                     self.retry.heard();
@@ -287,7 +301,7 @@ impl Driver {
                 self.run.books().feed.answered_at(stream.date);
                 stream.body
             }
-            Ok(Err(error)) => return Stop::Body(BodyEnd::Cut(error.to_string())),
+            Ok(Err(error)) => return Stop::Body(not_given(&error)),
             Err(_) => {
                 let why = format!("no answer within {} s", JOIN_TIMEOUT.as_secs());
                 return Stop::Body(BodyEnd::Cut(why));
@@ -364,7 +378,7 @@ impl Driver {
                 }
                 () = &mut silent => {
                     if heard_at + longest_silence <= Instant::now() {
-                        break BodyEnd::Cut(format!("silent for {} s", longest_silence.as_secs()));
+                        break BodyEnd::Silent;
                     }
                     silent.as_mut().reset(heard_at + longest_silence);
                 }
@@ -412,7 +426,7 @@ impl Driver {
                     None
                 }
                 Ok(_) => Some(BodyEnd::Clean),
-                Err(error) => Some(BodyEnd::Cut(error.to_string())),
+                Err(error) => Some(not_given(&error)),
             };
             if let Some(end) = end {
                 if let Some(ending) = self.outlook(end).await {
@@ -580,6 +594,19 @@ async fn wanted(
                 }
             }
         }
+    }
+}
+
+/// What it means that the server gave nothing: it may be away, or have its reasons.
+fn not_given(error: &Error) -> BodyEnd {
+    match error {
+        Error::Status { .. } => BodyEnd::Refused,
+        Error::Unreachable { .. }
+        | Error::Timeout { .. }
+        | Error::NotAnEventStream { .. }
+        | Error::NotUnderstood { .. }
+        | Error::TooLarge { .. }
+        | Error::Interrupted { .. } => BodyEnd::Cut(error.to_string()),
     }
 }
 

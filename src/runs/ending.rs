@@ -21,8 +21,12 @@ pub(super) const RECORD_PAUSE: Duration = Duration::from_millis(100);
 pub(super) enum BodyEnd {
     /// In order. A server that is stopped ends its streams in order too.
     Clean,
-    /// Otherwise, or it never began, and why.
+    /// Otherwise, or it never began, and why. That says nothing of the run.
     Cut(String),
+    /// It brings nothing any more.
+    Silent,
+    /// The server would not give it.
+    Refused,
     /// It holds what cannot be read, and would again.
     Unreadable(String),
 }
@@ -88,9 +92,7 @@ impl Question<'_> {
             (RunStatus::Pending | RunStatus::Running, BodyEnd::Unreadable(why)) => {
                 self.lost(format!("the stream of the run cannot be read ({why}); the run goes on"))
             }
-            (RunStatus::Pending | RunStatus::Running, BodyEnd::Clean | BodyEnd::Cut(_)) => {
-                Outlook::Live
-            }
+            (RunStatus::Pending | RunStatus::Running, _) => Outlook::Live,
             (RunStatus::Unknown, _) => {
                 self.lost("the run's record tells no known status".to_owned())
             }

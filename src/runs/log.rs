@@ -72,11 +72,13 @@ impl RunLog {
             .map_or(Found::Nothing, |batch| Found::Batch(Arc::clone(&batch.events)))
     }
 
-    /// Where the event with this mark stands: the position of its batch, and its place in that.
+    /// Where the event with this mark stands, from a position on: the position of its batch, and
+    /// its place in that.
     ///
     /// The newest are looked at first: who comes back was here a moment ago.
-    pub(super) fn find(&self, mark: Mark) -> Option<(u64, usize)> {
-        let newest_first = self.batches.iter().enumerate().rev();
+    pub(super) fn find(&self, mark: Mark, from: u64) -> Option<(u64, usize)> {
+        let before = usize::try_from(from.saturating_sub(self.first)).unwrap_or(usize::MAX);
+        let newest_first = self.batches.iter().enumerate().skip(before).rev();
         let mut found = newest_first.filter_map(|(at, entry)| Some((at, entry.events.find(mark)?)));
         found.next().map(|(at, index)| (self.first + at as u64, index))
     }
@@ -162,9 +164,10 @@ mod tests {
             events.push(event("2"), Some(mark(2 * batch + 1)));
             log.push(events);
         }
-        assert_eq!(log.find(mark(1)), None);
-        assert_eq!(log.find(mark(2)), Some((1, 0)));
-        assert_eq!(log.find(mark(5)), Some((2, 1)));
-        assert_eq!(log.find(Mark { check: 1, ..mark(5) }), None);
+        assert_eq!(log.find(mark(1), 0), None);
+        assert_eq!(log.find(mark(2), 1), Some((1, 0)));
+        assert_eq!(log.find(mark(5), 0), Some((2, 1)));
+        assert_eq!((log.find(mark(2), 2), log.find(mark(5), 9)), (None, None));
+        assert_eq!(log.find(Mark { check: 1, ..mark(5) }, 0), None);
     }
 }

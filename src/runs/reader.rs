@@ -42,9 +42,8 @@ pub struct RunReader {
 enum Place {
     /// It is to begin with the run as it stands.
     Joining,
-    /// It is to go on behind an event, if that is found. Once what has passed was replayed, it
-    /// waits no longer than till then.
-    Seeking(EventId, Option<Instant>),
+    /// It is to go on behind an event, if that is found.
+    Seeking(Search),
     /// It goes over what its client has, and knows where that ends.
     Returning(Return),
     /// It knows of the run, and waits for what there is to tell.
@@ -53,6 +52,16 @@ enum Place {
     At(u64),
     /// It was told the end.
     Over,
+}
+
+/// The search for the event that a client has last.
+#[derive(Debug, PartialEq)]
+struct Search {
+    event: EventId,
+    /// The position of the log that it has come to.
+    at: u64,
+    /// It waits no longer than till then, once what has passed was replayed.
+    until: Option<Instant>,
 }
 
 /// The way of a client that comes back.
@@ -99,7 +108,8 @@ impl RunReader {
 
     /// A reader that goes on behind an event; where that is not found, with the run as it stands.
     pub(super) fn behind(run: Arc<Run>, event: EventId) -> Self {
-        Self { place: Place::Seeking(event, None), ..Self::from_here(run, Told::Nothing) }
+        let search = Search { event, at: 0, until: None };
+        Self { place: Place::Seeking(search), ..Self::from_here(run, Told::Nothing) }
     }
 
     /// Goes on with the next run of the thread, for the same client.
@@ -119,7 +129,7 @@ impl RunReader {
             if let Some(events) = self.read() {
                 break events;
             }
-            let rung = if let Place::Seeking(_, Some(until)) = self.place {
+            let rung = if let Place::Seeking(Search { until: Some(until), .. }) = self.place {
                 // Then it has waited long enough.
                 tokio::time::timeout_at(until, self.bell.changed()).await.unwrap_or(Ok(()))
             } else {
@@ -150,16 +160,17 @@ impl RunReader {
         let books = self.run.books();
         match &mut self.place {
             Place::Over => None,
-            Place::Seeking(event, until) => {
-                match Return::to(&books, event) {
+            Place::Seeking(search) => {
+                let from = std::mem::replace(&mut search.at, books.log.end());
+                match Return::to(&books, &search.event, from) {
                     Some((way, open)) => {
                         self.place = Place::Returning(way);
                         self.open = Some(open);
                     }
                     None if books.is_catching_up() => return None,
-                    None if books.may_reach(event.mark()) => {
+                    None if books.may_reach(search.event.mark()) => {
                         let now = Instant::now();
-                        if *until.get_or_insert(now + SEEK_PATIENCE) > now {
+                        if *search.until.get_or_insert(now + SEEK_PATIENCE) > now {
                             return None;
                         }
                         self.place = Place::Joining;
@@ -249,8 +260,8 @@ impl fmt::Debug for RunReader {
 
 impl Return {
     /// The way back to an event, if that is kept, and what is open where the way begins.
-    fn to(books: &Books, event: &EventId) -> Option<(Self, Open)> {
-        let (last, index) = books.log.find(event.mark())?;
+    fn to(books: &Books, event: &EventId, from: u64) -> Option<(Self, Open)> {
+        let (last, index) = books.log.find(event.mark(), from)?;
         let (open, mut batches) = books.log.up_to(last);
         if !books.log.is_whole() {
             // The way begins in the middle: how the run started is told at least.

@@ -30,9 +30,9 @@ pub(super) struct Retry {
 // === impl Retry ===
 
 impl Retry {
-    /// Whether none was made yet.
-    pub(super) fn is_first(&self) -> bool {
-        self.attempts == 0
+    /// How many were made since something came.
+    pub(super) fn attempts(&self) -> u32 {
+        self.attempts
     }
 
     /// The run lives, wherever its stream is.
@@ -40,10 +40,9 @@ impl Retry {
         self.lost_at = None;
     }
 
-    /// A connection held for as long as one may that brings nothing. Whether the run still lives
-    /// is asked all the same.
+    /// A connection held for as long as one may that brings nothing.
     pub(super) fn held(&mut self) {
-        self.attempts = self.attempts.min(1);
+        self.attempts = 0;
     }
 
     /// Whether the run is to be given up: nothing was heard of it for too long.
@@ -72,9 +71,8 @@ mod tests {
     #[test]
     fn each_attempt_waits_longer_up_to_a_limit_and_not_for_as_long_as_another() {
         let mut retry = Retry::default();
-        assert!(retry.is_first());
         assert_eq!(retry.next_pause(), NO_PAUSE);
-        assert!(!retry.is_first());
+        assert_eq!(retry.attempts(), 1);
         for whole in [200, 400, 800, 1600, 3200, 5000, 5000] {
             let (pause, whole) = (retry.next_pause(), Duration::from_millis(whole));
             assert!((whole / 2..=whole).contains(&pause), "{pause:?} of {whole:?}");
