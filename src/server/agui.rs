@@ -49,7 +49,7 @@ pub(super) async fn start(
     let reader = gateway.runs.start(upstream, server, &thread.id, &input.run_id, stream);
     let wire = accepted(headers);
     let encoder = Encoder::new(wire, Projector::new(input.client(), input.held()));
-    Ok(streamed(wire, RunBody::new(reader, encoder)))
+    Ok(streamed(wire, Body::new(RunBody::new(reader, encoder))))
 }
 
 pub(super) fn parse(body: &[u8]) -> Result<Input, Reject> {
@@ -113,8 +113,8 @@ fn cannot_fork(error: &ForkError) -> Reject {
 }
 
 /// A response that no proxy may hold back, keep or change.
-pub(super) fn streamed(wire: Wire, body: RunBody) -> Response {
-    let mut response = Response::new(Body::new(body));
+pub(super) fn streamed(wire: Wire, body: Body) -> Response {
+    let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, wire.content_type());
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));

@@ -5,6 +5,7 @@
 //! `RUN_STARTED` then. Behind the end of a run there is nothing, and 204 says so: an `EventSource`
 //! would ask for ever.
 
+use axum::body::Body;
 use axum::extract::{RawQuery, Request, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -12,7 +13,7 @@ use http::{HeaderMap, StatusCode};
 
 use super::Gateway;
 use super::agui::{accepted, parse, streamed};
-use super::body::RunBody;
+use super::body::{RETRY, RunBody};
 use super::reject::Reject;
 use super::request::{InPath, Thread, read_json};
 use super::wire::{Encoder, Wire};
@@ -48,7 +49,7 @@ pub(super) async fn connect_to(
     let wire = accepted(headers);
     let held = |client| Projector::new(client, input.held());
     let encoder = last.encoder(wire, input.viewer(), held);
-    Ok(streamed(wire, RunBody::new(reader, encoder)))
+    Ok(streamed(wire, Body::new(RunBody::new(reader, encoder))))
 }
 
 pub(super) async fn events(
@@ -65,16 +66,25 @@ pub(super) async fn events(
         return Ok(nothing_more());
     }
     let thread = Thread::of(&client_thread);
-    let reader = attach(&gateway, &agent, &thread, reach, &last).await?;
+    let wire = accepted(&headers);
+    let reader = match attach(&gateway, &agent, &thread, reach, &last).await {
+        Ok(reader) => reader,
+        // It was here before, and an `EventSource` that is refused never comes again.
+        Err(reject) if last != LastEvent::None && wire == Wire::Sse && reject.is_passing() => {
+            tracing::debug!(thread_id = thread.id, ?reject, "a client is to come again later");
+            return Ok(streamed(wire, Body::from(wire.beginning(RETRY))));
+        }
+        Err(reject) => return Err(reject),
+    };
     let client = Client {
         thread_id: client_thread.clone(),
         run_id: RunId::Unnamed,
         parent_run_id: None,
         version: Version::V1,
     };
-    let wire = accepted(&headers);
     let encoder = last.encoder(wire, client, Projector::for_anyone);
-    Ok(streamed(wire, RunBody::new(reader.at_shutdown(AtShutdown::BreakOff), encoder)))
+    let body = RunBody::new(reader.at_shutdown(AtShutdown::BreakOff), encoder);
+    Ok(streamed(wire, Body::new(body)))
 }
 
 fn nothing_more() -> Response {

@@ -54,8 +54,7 @@ impl RunBody {
     /// A reader's events, as its client takes them.
     pub fn new(reader: impl Into<ThreadReader>, encoder: Encoder) -> Self {
         let reader = Box::new(reader.into());
-        let mut out = Vec::new();
-        encoder.wire().begin(&mut out, RETRY);
+        let out = encoder.wire().beginning(RETRY);
         Self {
             encoder,
             reading: Reading::Next(ReusableBoxFuture::new(next(reader))),

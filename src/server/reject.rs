@@ -107,6 +107,11 @@ impl Reject {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "gateway_shutdown", message)
     }
 
+    /// Whether it may be gone when the request is sent again.
+    pub(super) fn is_passing(&self) -> bool {
+        self.status.is_server_error()
+    }
+
     fn body(&self) -> Vec<u8> {
         let body = RejectBody { error: self.code, message: &self.message };
         // Two strings always serialise.

@@ -68,12 +68,14 @@ impl Wire {
         })
     }
 
-    /// Writes what a response begins with.
-    pub fn begin(self, out: &mut Vec<u8>, retry: Duration) {
+    /// What a response begins with.
+    pub fn beginning(self, retry: Duration) -> Vec<u8> {
+        let mut out = Vec::new();
         match self {
-            Self::Sse => sse::encode_retry(out, retry),
+            Self::Sse => sse::encode_retry(&mut out, retry),
             Self::Ndjson => {}
         }
+        out
     }
 
     /// Writes a sign of life, where the framing has one.
