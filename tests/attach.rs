@@ -661,27 +661,14 @@ async fn a_record_that_cannot_be_read_for_a_minute_is_given_up() {
     let gateway = Gateway::javascript().await;
     let clock = HeldClock::pause();
     let mut response = followed_by_its_record(&gateway).await;
-    let fail = async || {
-        clock.advance(STATUS_INTERVAL).await;
-        // As the record, and as what has become of the run.
-        for _ in 0..2 {
-            let get = gateway.upstream.expect(&format!("GET /threads/{THREAD}/runs/{RUN}")).await;
-            get.json(500, r#"{"detail":"boom"}"#).await;
-        }
-        gateway.settled().await;
-    };
-    let seconds = UPSTREAM_PATIENCE.as_secs();
-    for _ in 0..seconds {
-        fail().await;
-    }
+    gateway.refused_for(&clock, UPSTREAM_PATIENCE.saturating_sub(LONGEST_PAUSE * 2)).await;
     // One success begins the time anew.
-    clock.advance(STATUS_INTERVAL).await;
+    clock.advance(LONGEST_PAUSE).await;
     status(&gateway, "running").await;
-    gateway.state(Some(state_of("earlier", &counted(&["hi"], 1)))).await;
+    gateway.state(Some(state_of("earlier", &counted(&["hi"], 2)))).await;
     gateway.settled().await;
-    for _ in 0..=seconds {
-        fail().await;
-    }
+    assert_eq!(response.next(1).await, [state(&json!({"count": 2}))]);
+    gateway.refused_for(&clock, UPSTREAM_PATIENCE + LONGEST_PAUSE * 2).await;
     let rest = response.rest().await;
     assert_eq!(rest.len(), 1, "{rest:#?}");
     assert_eq!(rest[0]["type"], "RUN_ERROR");
