@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::gateway::{
-    Gateway, HeldClock, RUN, Response, THREAD, agents, data, events, failed, finished, input, part,
-    post, refusal, refused, serve, started, token, told, values,
+    Gateway, HeldClock, RUN, Response, THREAD, agents, data, events, finished, input, part, post,
+    refusal, refused, serve, started, token, told, values,
 };
 use support::judge;
 use support::schema::Schema;

@@ -27,7 +27,7 @@ const BLOCK_WINDOW_MS: u64 = 5_000;
 /// How often the store is asked whether a frame is a repeat. Some streams have equal frames within
 /// a millisecond all the time: then it is better to lose one, which the next committed state
 /// brings back, than to join for ever.
-const MAX_DOUBTS: u32 = 8;
+const MAX_DOUBTS: u32 = 32;
 
 /// Tells the repeats from what is new.
 #[derive(Debug)]

@@ -56,10 +56,6 @@ const SILENCE_WITHOUT_SIGNS: Duration = Duration::from_secs(30);
 /// phone when it has found its network.
 pub const LINGER: Duration = Duration::from_secs(10);
 
-/// How often in a row a stream is joined that breaks off each time, before the run's record is
-/// asked: what is left of a run that is over is worth more than its state.
-const BLIND_JOINS: u32 = 5;
-
 /// How long an attempt may take until the response's headers: a server that is busy with 200 joins
 /// has needed that.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(20);
@@ -212,26 +208,17 @@ impl Driver {
     async fn outlook(&mut self, end: BodyEnd) -> Option<Ending> {
         let why = match end {
             // A join brings the rest, also of a run that is over by now.
-            BodyEnd::Cut(why) if self.retry.attempts() < BLIND_JOINS && self.may_say_more() => why,
-            BodyEnd::Silent if self.may_say_more() => match self.ask(&end).await {
-                Outlook::Over(_) | Outlook::Live => {
-                    self.retry.heard();
-                    "its stream is silent".to_owned()
+            BodyEnd::Cut(why) if self.retry.is_young() && self.may_say_more() => why,
+            BodyEnd::Clean | BodyEnd::Cut(_) | BodyEnd::Refused | BodyEnd::Unreadable(_) => {
+                match self.ask(&end).await {
+                    Outlook::Over(ending) => return Some(ending),
+                    Outlook::Live => {
+                        self.retry.heard();
+                        "the run goes on".to_owned()
+                    }
+                    Outlook::Unknown(why) => why,
                 }
-                Outlook::Unknown(why) => why,
-            },
-            BodyEnd::Clean
-            | BodyEnd::Cut(_)
-            | BodyEnd::Silent
-            | BodyEnd::Refused
-            | BodyEnd::Unreadable(_) => match self.ask(&end).await {
-                Outlook::Over(ending) => return Some(ending),
-                Outlook::Live => {
-                    self.retry.heard();
-                    "the run goes on".to_owned()
-                }
-                Outlook::Unknown(why) => why,
-            },
+            }
         };
         tracing::debug!(
             thread_id = self.run.thread_id,
@@ -378,7 +365,8 @@ impl Driver {
                 }
                 () = &mut silent => {
                     if heard_at + longest_silence <= Instant::now() {
-                        break BodyEnd::Silent;
+                        let seconds = longest_silence.as_secs();
+                        break BodyEnd::Cut(format!("silent for {seconds} s"));
                     }
                     silent.as_mut().reset(heard_at + longest_silence);
                 }
@@ -387,7 +375,7 @@ impl Driver {
         if self.run.books().feed.count() > count {
             self.retry = Retry::default();
         } else if joined_at.elapsed() >= longest_silence {
-            self.retry.held();
+            self.retry.was_silent();
         }
         let ended_inside = self.run.books().feed.finish();
         Stop::Body(match (end, ended_inside) {
@@ -600,8 +588,9 @@ async fn wanted(
 /// What it means that the server gave nothing: it may be away, or have its reasons.
 fn not_given(error: &Error) -> BodyEnd {
     match error {
-        Error::Status { .. } => BodyEnd::Refused,
-        Error::Unreachable { .. }
+        Error::Status { code: 400..500, .. } => BodyEnd::Refused,
+        Error::Status { .. }
+        | Error::Unreachable { .. }
         | Error::Timeout { .. }
         | Error::NotAnEventStream { .. }
         | Error::NotUnderstood { .. }

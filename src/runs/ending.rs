@@ -23,8 +23,6 @@ pub(super) enum BodyEnd {
     Clean,
     /// Otherwise, or it never began, and why. That says nothing of the run.
     Cut(String),
-    /// It brings nothing any more.
-    Silent,
     /// The server would not give it.
     Refused,
     /// It holds what cannot be read, and would again.

@@ -19,10 +19,18 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
+/// How often in a row a stream is joined that breaks off each time, before the run's record is
+/// asked: what is left of a run that is over is worth more than its state.
+const BLIND_JOINS: u32 = 5;
+
+/// How many silent connections in a row are taken for dead ones before the record is asked.
+const BLIND_SILENCES: u32 = 1;
+
 /// The attempts to get back to a run.
 #[derive(Debug, Default)]
 pub(super) struct Retry {
     attempts: u32,
+    silences: u32,
     /// Since when nothing was heard of the run.
     lost_at: Option<Instant>,
 }
@@ -30,19 +38,21 @@ pub(super) struct Retry {
 // === impl Retry ===
 
 impl Retry {
-    /// How many were made since something came.
-    pub(super) fn attempts(&self) -> u32 {
-        self.attempts
+    /// Whether so few were made that nothing is to be concluded from them.
+    pub(super) fn is_young(&self) -> bool {
+        self.attempts < BLIND_JOINS && self.silences <= BLIND_SILENCES
     }
 
     /// The run lives, wherever its stream is.
     pub(super) fn heard(&mut self) {
+        self.silences = 0;
         self.lost_at = None;
     }
 
     /// A connection held for as long as one may that brings nothing.
-    pub(super) fn held(&mut self) {
+    pub(super) fn was_silent(&mut self) {
         self.attempts = 0;
+        self.silences += 1;
     }
 
     /// Whether the run is to be given up: nothing was heard of it for too long.
@@ -72,14 +82,15 @@ mod tests {
     fn each_attempt_waits_longer_up_to_a_limit_and_not_for_as_long_as_another() {
         let mut retry = Retry::default();
         assert_eq!(retry.next_pause(), NO_PAUSE);
-        assert_eq!(retry.attempts(), 1);
+        assert!(retry.is_young());
         for whole in [200, 400, 800, 1600, 3200, 5000, 5000] {
             let (pause, whole) = (retry.next_pause(), Duration::from_millis(whole));
             assert!((whole / 2..=whole).contains(&pause), "{pause:?} of {whole:?}");
         }
+        assert!(!retry.is_young());
         retry.attempts = u32::MAX;
         assert!(retry.next_pause() <= LONGEST_PAUSE);
-        let pauses = (0..20).map(|_| Retry { attempts: 6, lost_at: None }.next_pause());
+        let pauses = (0..20).map(|_| Retry { attempts: 6, ..Retry::default() }.next_pause());
         assert!(pauses.collect::<std::collections::HashSet<_>>().len() > 1);
     }
 
