@@ -641,6 +641,26 @@ async fn a_run_whose_parts_have_no_ids_replaces_that_of_its_beginning() {
 }
 
 #[tokio::test]
+async fn a_run_whose_own_id_is_no_line_gives_its_events_none() {
+    let gateway = Gateway::start().await;
+    let input = input(&["hi"]);
+    let script = async {
+        gateway.state(None).await;
+        let line = format!("POST /threads/{THREAD}/runs/stream");
+        let mut post = gateway.upstream.expect(&line).await;
+        post.begin("").await;
+        let metadata = json!({"run_id": "a\nid: b", "attempt": 1});
+        post.send(kept("1-0", &part("metadata", &metadata))).await;
+        post
+    };
+    let (mut response, _run) = tokio::join!(gateway.post(&input), script);
+    response.frame().await;
+    let frame = response.whole_frame().await;
+    assert_eq!((kind(&frame).as_str(), id(&frame)), ("RUN_STARTED", Some(VOID)), "{frame}");
+    assert_eq!(frame.matches("\nid: ").count(), 1, "{frame}");
+}
+
+#[tokio::test]
 async fn a_run_without_its_state_in_its_stream_has_no_ids() {
     let gateway = Gateway::start().await;
     let mut runs = record("running");

@@ -128,7 +128,10 @@ impl Encoder {
         }
         for (at, (event, mark)) in batch.marked().enumerate() {
             if let RunEvent::Started { run_id, name, .. } = event {
-                self.run_id = Some(Id::clone(run_id.as_ref().unwrap_or(name)));
+                let id = run_id.as_ref().unwrap_or(name);
+                // It comes from upstream, and is to stand in a line of its own.
+                let is_plain = id.bytes().all(|byte| byte.is_ascii_graphic());
+                self.run_id = is_plain.then(|| Id::clone(id));
             }
             if at < told {
                 self.projector.recall(event);
@@ -151,11 +154,11 @@ impl Encoder {
     fn event(&mut self, event: &RunEvent, mark: Option<Mark>, told: u32, out: &mut Vec<u8>) {
         let Self { wire, projector, json, run_id, has } = self;
         let wire = *wire;
-        let run_id = run_id.as_deref().unwrap_or_default();
+        let id = mark.zip(run_id.as_deref());
         let mut end_event = |written: u32, out: &mut Vec<u8>| {
             if wire == Wire::Sse {
-                match mark {
-                    Some(mark) => {
+                match id {
+                    Some((mark, run_id)) => {
                         sse::encode_id(out, mark.id_of(run_id, written));
                         *has = LastId::Some;
                     }
