@@ -12,7 +12,6 @@ import { interruptIds } from "./thread.mjs";
 
 const OPTIONS = { concurrency: 5, timeout: 60_000 }; // of a suite and of each test
 const SUITES = 3; // at once
-const LOST_MS = 30_000; // until an editor is told that the server is gone
 const SHORT_MS = 300; // in which nothing more comes
 const PAGED_SESSIONS = 130;
 const PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
@@ -667,7 +666,7 @@ describe("an editor", { concurrency: SUITES, timeout: 2 * OPTIONS.timeout }, () 
 
     // ---------------------------------------------------------------- the server
     describe(`the end of the server, ${server.name}`, OPTIONS, () => {
-      test("in mid-turn: an error that says so, and the session goes on when it is back", async (t) => {
+      test("in mid-turn: a pause, if it is back within a minute", async (t) => {
         const pipes = [await Pipe.start(server.langgraph)];
         t.after(() => pipes.forEach((pipe) => pipe.close()));
         await withEditor(server, { agent: "text", upstream: pipes[0].url }, async (editor) => {
@@ -675,16 +674,12 @@ describe("an editor", { concurrency: SUITES, timeout: 2 * OPTIONS.timeout }, () 
           const prompt = session.prompt({ words: words(60), delay: 0.02 });
           await session.until("text", (session) => session.text().length > 20);
           pipes[0].close();
-          const closed = performance.now();
-          const error = await refused(prompt, -32603);
-          assert.ok(performance.now() - closed < LOST_MS);
-          assert.ok(error.data.details, JSON.stringify(error.data));
-          await refused(session.prompt("more"), -32603);
           await refused(editor.request("session/new", { cwd: "/srv", mcpServers: [] }), -32603);
           pipes.push(await Pipe.start(server.langgraph, pipes[0].port));
-          await new Langgraph(server).settled(session.id);
+          assert.deepEqual(await prompt, { stopReason: "end_turn" });
+          assert.ok(session.text().endsWith("word59 "));
+          await assertSame(server, session, { isLive: true });
           assert.deepEqual(await session.prompt({ words: ["Here again."] }), { stopReason: "end_turn" });
-          assert.ok(session.text().endsWith("Here again."));
           await editor.load(session.id);
           await assertSame(server, session);
         });
@@ -875,20 +870,18 @@ prompt = '{"rounds": [{"calls": [["read_file", {"file_path": "{args}"}]]}]}'
   });
 
   describe("a server in trouble", { ...OPTIONS, skip: !PYTHON }, () => {
-    test("a stream that breaks: an error that says that the run goes on, and a load that shows it", async (t) => {
+    test("a stream that breaks: nothing is missed, and nothing told twice", async (t) => {
       const proxy = await Proxy.start(PYTHON.langgraph);
       t.after(() => proxy.close());
       await withEditor(PYTHON, { agent: "text", upstream: proxy.url }, async (editor) => {
         const session = await editor.new();
         const prompt = session.prompt({ words: words(60), delay: 0.03 });
-        await session.until("text", (session) => session.text().includes("word5 "));
-        for (const { path, response, ended } of proxy.exchanges) if (path.includes("/stream") && ended === Infinity) response.destroy();
-        const error = await refused(prompt, -32603);
-        assert.match(error.data.details, /the run goes on/);
-        await editor.load(session.id);
-        await session.until("the end", (session) => session.text().endsWith("word59 "));
-        await new Langgraph(PYTHON).settled(session.id);
-        await assertSame(PYTHON, session);
+        for (const word of ["word5 ", "word30 "]) {
+          await session.until("text", (session) => session.text().includes(word));
+          for (const { path, response, ended } of proxy.exchanges) if (path.includes("/stream") && ended === Infinity) response.destroy();
+        }
+        assert.deepEqual(await prompt, { stopReason: "end_turn" });
+        await assertSame(PYTHON, session, { isLive: true });
         assert.deepEqual(await session.prompt({ tokens: 1 }), { stopReason: "end_turn" });
       });
     });
