@@ -72,8 +72,8 @@ class Page {
   async wire() {
     const request = this.requests.findLast(({ response }) => /event-stream/.test(response.headers.get("content-type")));
     assert.ok(request, `no request was answered with a stream: ${this.requests.map(({ line, response }) => `${line}: ${response.status}`)}`);
-    const frames = (await request.body).split("\n\n").filter((frame) => frame.startsWith("data: "));
-    return frames.map((frame) => JSON.parse(frame.slice("data: ".length)));
+    const lines = (await request.body).split("\n").filter((line) => line.startsWith("data: "));
+    return lines.map((line) => JSON.parse(line.slice("data: ".length)));
   }
 }
 
