@@ -151,10 +151,7 @@ impl Runs {
 
     /// One more reader of a run, from where the run is; `None` if it is not being read.
     pub fn attach(&self, run_id: &str) -> Option<RunReader> {
-        // Under the lock no driver decides that nobody reads its run.
-        let live = self.0.live.lock();
-        let run = live.get(run_id).filter(|run| run.is_driven())?;
-        Some(RunReader::from_here(Arc::clone(run), Told::Nothing))
+        self.0.read_here(run_id, |run| Some(RunReader::from_here(run, Told::Nothing)))
     }
 
     /// Stops the run of a thread that is wanted, by LangGraph's id or the client's name of it;
@@ -219,12 +216,15 @@ impl Shared {
         (Arc::new(run), bell)
     }
 
-    /// A run of a thread that is being read here.
-    fn read_here(&self, thread_id: &str, run_id: &str) -> Option<Arc<Run>> {
+    /// A reader of a run that is being read here.
+    fn read_here(
+        &self,
+        run_id: &str,
+        begin: impl FnOnce(Arc<Run>) -> Option<RunReader>,
+    ) -> Option<RunReader> {
         // Under the lock no driver decides that nobody reads its run.
         let live = self.live.lock();
-        let run = live.get(run_id).filter(|run| run.is_driven() && run.thread_id == thread_id)?;
-        Some(Arc::clone(run))
+        begin(Arc::clone(live.get(run_id).filter(|run| run.is_driven())?))
     }
 
     /// A run of others as it is being read, by a new task if nobody reads it yet: "one upstream

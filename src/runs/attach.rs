@@ -62,10 +62,13 @@ impl Runs {
         thread_id: &str,
         after: Option<&EventId>,
     ) -> Result<ThreadReader, Error> {
-        if let Some(event) = after
-            && let Some(run) = self.0.read_here(thread_id, event.run_id())
-        {
-            return Ok(RunReader::behind(run, event.clone()).into());
+        let here = after.and_then(|event| {
+            self.0.read_here(event.run_id(), |run| {
+                (run.thread_id == thread_id).then(|| RunReader::behind(run, event.clone()))
+            })
+        });
+        if let Some(reader) = here {
+            return Ok(reader.into());
         }
         let after = |record: &RunRecord| after.filter(|event| event.run_id() == record.id);
         let record = match look(upstream, server, thread_id).await? {
