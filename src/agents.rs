@@ -15,7 +15,7 @@ use tokio_util::task::JoinQueue;
 use uuid::Uuid;
 
 use crate::langgraph::{Assistant, ConfigField, InputKeys, ServerKind};
-use crate::upstream::{Client, Error};
+use crate::upstream::{Caller, Client, Error};
 
 /// How long what a server has told of itself is taken for true: it may be deployed anew.
 pub const FACTS_AGE: Duration = Duration::from_mins(1);
@@ -134,8 +134,8 @@ impl Agents {
         self.0.upstreams.get(agent.at)
     }
 
-    /// The agent that goes by a name.
-    pub fn find(&self, name: &str) -> Result<Agent, UnknownAgent> {
+    /// The agent that goes by a name, for a caller.
+    pub fn find(&self, name: &str, caller: &Caller) -> Result<Agent, UnknownAgent> {
         let Directory { upstreams, aliases, keys: _, kinds: _ } = &*self.0;
         let is_short = name.len() <= MAX_NAME_BYTES;
         let alias = aliases.iter().find(|(alias, _)| alias == name);
@@ -151,12 +151,18 @@ impl Agents {
             name: name.to_owned(),
             upstreams: upstreams.iter().map(|upstream| upstream.name.clone()).collect(),
         })?;
-        Ok(Agent { upstream: upstream.client.clone(), assistant: assistant.to_owned(), at })
+        let upstream = upstream.client.called_by(caller);
+        Ok(Agent { upstream, assistant: assistant.to_owned(), at })
     }
 
-    /// Asks every upstream for its agents, all at once, in the configuration's order.
-    pub async fn list(&self) -> Vec<Listing> {
-        let listings = self.ask_all(Upstream::list).await;
+    /// Asks every upstream for its agents that a caller may see, all at once, in the
+    /// configuration's order.
+    pub async fn list(&self, caller: &Caller) -> Vec<Listing> {
+        let listings = self
+            .ask_all(|Upstream { name, client }| {
+                Upstream { name, client: client.called_by(caller) }.list()
+            })
+            .await;
         listings.into_iter().map(|listing| self.rename(listing)).collect()
     }
 
@@ -222,19 +228,24 @@ impl Agents {
         if let Some(keys) = self.0.keys.get(&place) {
             return keys;
         }
-        let read = told_in_time(agent.read_input_keys()).await;
-        let keys = read.unwrap_or_else(|why| {
-            tracing::warn!(agent = agent.assistant, why, "an agent's input keys were not read");
-            InputKeys::Unknown
-        });
+        let keys = match told_in_time(agent.read_input_keys()).await {
+            Ok(keys) => keys,
+            Err(error) => {
+                tracing::warn!(agent = agent.assistant, %error, "an agent's input keys were not read");
+                if is_personal(&error) {
+                    return InputKeys::Unknown.into();
+                }
+                InputKeys::Unknown
+            }
+        };
         self.0.keys.put(place, Arc::new(keys))
     }
 
     /// What can be chosen of an agent's graph; nothing, if it cannot be had in time: the
     /// JavaScript server fails to tell it of graphs whose state is no zod object.
     pub async fn config_fields(&self, agent: &Agent) -> Vec<ConfigField> {
-        told_in_time(agent.read_config_fields()).await.unwrap_or_else(|why| {
-            tracing::info!(agent = agent.assistant, why, "an agent's settings were not read");
+        told_in_time(agent.read_config_fields()).await.unwrap_or_else(|error| {
+            tracing::info!(agent = agent.assistant, %error, "an agent's settings were not read");
             Vec::new()
         })
     }
@@ -244,23 +255,29 @@ impl Agents {
         if let Some(kind) = self.0.kinds.get(&agent.at) {
             return kind;
         }
-        let read = told_in_time(agent.upstream.info()).await;
-        let kind = read.map(|info| info.kind).inspect_err(|why| {
-            tracing::warn!(
-                agent = agent.assistant,
-                why,
-                "the kind of an agent's server was not read"
-            );
-        });
-        self.0.kinds.put(agent.at, kind.ok())
+        let kind = match told_in_time(agent.upstream.info()).await {
+            Ok(info) => Some(info.kind),
+            Err(error) => {
+                let agent = &agent.assistant;
+                tracing::warn!(agent, %error, "the kind of an agent's server was not read");
+                if is_personal(&error) {
+                    return None;
+                }
+                None
+            }
+        };
+        self.0.kinds.put(agent.at, kind)
     }
 }
 
-async fn told_in_time<T>(told: impl Future<Output = Result<T, Error>>) -> Result<T, String> {
-    match tokio::time::timeout(FACTS_TIMEOUT, told).await {
-        Ok(told) => told.map_err(|error| error.to_string()),
-        Err(_) => Err(format!("no answer within {} s", FACTS_TIMEOUT.as_secs())),
-    }
+async fn told_in_time<T>(told: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    let told = tokio::time::timeout(FACTS_TIMEOUT, told).await;
+    told.unwrap_or(Err(Error::Timeout { waited: FACTS_TIMEOUT }))
+}
+
+/// Whether the refusal is one of the caller, and says nothing to others.
+fn is_personal(error: &Error) -> bool {
+    error.is_unauthorized() || error.is_not_found()
 }
 
 /// Agents under the names that their own server takes.
@@ -413,14 +430,14 @@ mod tests {
             told(agents.rename(listing("only", &["a", "b"]))),
             [pair("a", "b's name"), pair("b", "b's name")]
         );
-        assert_eq!(agents.find("a").unwrap().assistant, "b");
+        assert_eq!(agents.find("a", &Caller::default()).unwrap().assistant, "b");
     }
 
     #[test]
     fn a_name_that_is_too_long_is_nobodys() {
         let agents = agents(&["only"], &[]);
-        assert!(agents.find(&"x".repeat(MAX_NAME_BYTES)).is_ok());
-        let unknown = agents.find(&"x".repeat(MAX_NAME_BYTES + 1)).unwrap_err();
+        assert!(agents.find(&"x".repeat(MAX_NAME_BYTES), &Caller::default()).is_ok());
+        let unknown = agents.find(&"x".repeat(MAX_NAME_BYTES + 1), &Caller::default()).unwrap_err();
         assert!(unknown.to_string().starts_with("no agent has a name"), "{unknown}");
     }
 }

@@ -116,19 +116,25 @@ impl fmt::Display for Finding {
                 write!(f, "{server}, but it has no agents; name graphs in its langgraph.json")
             }
             Verdict::Away(error) => {
-                write!(f, "{error}; check that it runs, and that this is its URL")
+                write!(f, "{}; check that it runs, and that this is its URL", error.explained())
             }
             Verdict::NotLangGraph(error) => write!(
                 f,
-                "what answers there is no LangGraph server ({error}); check the URL, and its path"
+                "what answers there is no LangGraph server ({}); check the URL, and its path",
+                error.explained()
             ),
             Verdict::KeyRefused(error) => write!(
                 f,
-                "it does not let threadway in ({error}); set `upstream.api_key` or \
-                 THREADWAY_UPSTREAM_API_KEY to a key that it takes"
+                "it does not let threadway in ({}); set `upstream.api_key` or \
+                 THREADWAY_UPSTREAM_API_KEY to a key that it takes",
+                error.explained()
             ),
             Verdict::Refuses(error) => {
-                write!(f, "it does not tell its agents ({error}); its log may tell more")
+                write!(
+                    f,
+                    "it does not tell its agents ({}); its log may tell more",
+                    error.explained()
+                )
             }
         }
     }

@@ -185,6 +185,20 @@ pub struct RunError {
     pub message: String,
 }
 
+/// How much is told of a failure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ErrorDetail {
+    /// All that the server says, where it refuses a request too.
+    Full,
+    /// A run's exception, with its message, as LangGraph's own clients are told.
+    #[default]
+    Message,
+    /// The exception's name.
+    Code,
+    /// That it failed.
+    None,
+}
+
 // === impl Part ===
 
 impl<'a> Part<'a> {
@@ -426,6 +440,16 @@ impl RunError {
             }
             "Error" => self.message == "Run not found",
             _ => false,
+        }
+    }
+
+    /// The failure, as it is told to clients that are to know so much.
+    #[must_use]
+    pub fn told(self, detail: ErrorDetail) -> Self {
+        match detail {
+            ErrorDetail::Full | ErrorDetail::Message => self,
+            ErrorDetail::Code => Self { message: Self::untold().message, ..self },
+            ErrorDetail::None => Self::untold(),
         }
     }
 

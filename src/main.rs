@@ -21,10 +21,10 @@ use threadway::demo::{self, Demo, Pace};
 use threadway::editors;
 use threadway::run::RunEvent;
 use threadway::runs::{self, Feed};
-use threadway::server::{self, Encoder, Limits, Wire};
+use threadway::server::{self, Encoder, Limits, Server, Settings, Wire};
 use threadway::sessions::{Connection, Outbox, Service};
 use threadway::stdio;
-use threadway::upstream;
+use threadway::upstream::{self, Caller};
 use threadway::watch::{self, Format, Watch};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -81,7 +81,8 @@ fn serve(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
         let shutdown = CancellationToken::new();
         let address = listener.local_addr().map_err(failed)?;
         let announced = announce(&agents, address);
-        serve_agents(listener, &agents, config.limits, &shutdown, announced).await
+        let settings = Settings { limits: config.limits, ..Settings::default() };
+        serve_agents(listener, &agents, settings, &shutdown, announced).await
     })
 }
 
@@ -89,7 +90,7 @@ fn serve(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
 async fn serve_agents(
     listener: TcpListener,
     agents: &Agents,
-    limits: Limits,
+    settings: Settings,
     shutdown: &CancellationToken,
     announced: impl Future<Output = ()>,
 ) -> Result<(), u8> {
@@ -99,8 +100,9 @@ async fn serve_agents(
     let bases = agents.upstreams().iter().map(|upstream| upstream.client.base().to_string());
     let bases = bases.collect::<Vec<_>>().join(", ");
     say(format!("listening on http://{address} in front of {bases}"));
+    let server = Server::new(agents.clone(), settings, shutdown.clone());
     tokio::join!(
-        server::run(listener, agents.clone(), limits, shutdown.clone()),
+        server.serve(listener),
         shutdown.run_until_cancelled(announced),
         cancel_after(signal, shutdown)
     );
@@ -125,7 +127,7 @@ fn demo(args: &cli::Demo, log: Option<&str>) -> Result<(), u8> {
         let agents = agents(&[upstream], Vec::new())?;
         let limits = Limits::default();
         let (served, (), ()) = tokio::join!(
-            serve_agents(listener, &agents, limits.clone(), &shutdown, announced),
+            serve_agents(listener, &agents, Settings::default(), &shutdown, announced),
             server::serve(scripted, demo.routes(), &limits, shutdown.clone()),
             demo.run_background()
         );
@@ -170,7 +172,7 @@ fn acp(args: &cli::Acp, log: Option<&str>) -> Result<(), u8> {
     let upstream = match (agents.upstreams(), &agent) {
         ([only], _) => Some(only),
         (_, Some(agent)) => {
-            let agent = agents.find(agent).map_err(misused)?;
+            let agent = agents.find(agent, &Caller::default()).map_err(misused)?;
             agents.upstream_of(&agent)
         }
         (_, None) => None,
@@ -242,7 +244,7 @@ fn login(upstream: &agents::Upstream, credentials: &Credentials) -> Result<(), u
     let checked = key.parse().map_err(|expected| misused(format!("this is not {expected}")))?;
     upstream.client.use_key(Some(checked));
     let listed = runtime()?.block_on(upstream.client.assistants(None));
-    listed.map_err(|error| failed(format!("the key was not kept: {error}")))?;
+    listed.map_err(|error| failed(format!("the key was not kept: {}", error.explained())))?;
     let file =
         credentials.keep(key).map_err(|error| failed(format!("the key was not kept: {error}")))?;
     say(format!("the key is kept in {}", file.display()));
@@ -306,7 +308,7 @@ async fn bind(flag: &str, listen: SocketAddr) -> Result<TcpListener, u8> {
 /// Tells which agents there are, and how to run them. A server that is not up yet is served as
 /// soon as it is.
 async fn announce(agents: &Agents, address: SocketAddr) {
-    for Listing { upstream, agents } in agents.list().await {
+    for Listing { upstream, agents } in agents.list(&Caller::default()).await {
         match agents {
             Ok(agents) if agents.is_empty() => {
                 say(format!("upstream {upstream} has no agents; `threadway check` tells more"));
@@ -317,7 +319,10 @@ async fn announce(agents: &Agents, address: SocketAddr) {
                 }
             }
             Err(error) => {
-                say(format!("upstream {upstream}: {error}; its agents are served once it answers"));
+                say(format!(
+                    "upstream {upstream}: {}; its agents are served once it answers",
+                    error.explained()
+                ));
             }
         }
     }

@@ -25,7 +25,7 @@ mod reader;
 mod retry;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
@@ -42,8 +42,8 @@ pub use fork::{ForkError, fork_point};
 pub use reader::{INTERNAL_ERROR, READER_TOO_SLOW, RunReader};
 pub use retry::UPSTREAM_PATIENCE;
 
-use crate::langgraph::{RunRecord, ServerKind};
-use crate::upstream::{Client, Error, RunFilter, RunStream};
+use crate::langgraph::{ErrorDetail, RunRecord, ServerKind};
+use crate::upstream::{Caller, Client, Error, RunFilter, RunStream};
 use books::{Run, Standing};
 use driver::{Driver, Source};
 use follow::Following;
@@ -89,20 +89,31 @@ struct Shared {
     tasks: TaskTracker,
     log_bytes: usize,
     owners: OwnerPolicy,
+    error_detail: RwLock<ErrorDetail>,
     /// Cancelled when the runs are to be let go of.
     shutdown: CancellationToken,
 }
 
-/// A thread of one upstream.
+/// A thread of one upstream, for those to whom that has shown it; else for one caller alone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ThreadKey {
     upstream: String,
     thread_id: String,
+    /// Who waits for a thread that is not there, or that is not shown. Who is shown the same one
+    /// follows another.
+    unseen_by: Option<Caller>,
 }
 
-/// The runs being read, by LangGraph's run id.
+/// A run of one upstream: another may be a copy of it, with its ids.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct RunKey {
+    upstream: String,
+    run_id: String,
+}
+
+/// The runs being read.
 #[derive(Debug, Default)]
-struct Live(Mutex<HashMap<String, Arc<Run>>>);
+struct Live(Mutex<HashMap<RunKey, Arc<Run>>>);
 
 // === impl Runs ===
 
@@ -116,8 +127,14 @@ impl Runs {
             tasks: TaskTracker::new(),
             log_bytes,
             owners,
+            error_detail: RwLock::default(),
             shutdown,
         }))
+    }
+
+    /// Tells so much of why a run failed, from now on.
+    pub fn tell(&self, detail: ErrorDetail) {
+        *self.0.error_detail.write().unwrap_or_else(PoisonError::into_inner) = detail;
     }
 
     /// Reads a run that was just started on a thread, by a client that calls it `name`.
@@ -149,9 +166,11 @@ impl Runs {
         reader
     }
 
-    /// One more reader of a run, from where the run is; `None` if it is not being read.
-    pub fn attach(&self, run_id: &str) -> Option<RunReader> {
-        self.0.read_here(run_id, |run| Some(RunReader::from_here(run, Told::Nothing)))
+    /// One more reader of a run, from where the run is; `None` if it is not being read. That who
+    /// reads it may do so is taken for granted.
+    pub fn attach(&self, upstream: &Client, run_id: &str) -> Option<RunReader> {
+        let key = RunKey::of(upstream, run_id);
+        self.0.read_here(&key, |run| Some(RunReader::from_here(run, Told::Nothing)))
     }
 
     /// Stops the run of a thread that is wanted, by LangGraph's id or the client's name of it;
@@ -174,18 +193,19 @@ impl Runs {
         };
         let Some(run) = live.into_iter().rfind(is_wanted) else { return Ok(None) };
         // Before the answer: the run may end, and be asked how, ahead of it.
-        self.note_stop(&run.id, true);
+        let key = RunKey::of(upstream, &run.id);
+        self.note_stop(&key, true);
         let stopped = upstream.cancel_run(thread_id, &run.id).await;
         if !matches!(stopped, Ok(true)) {
-            self.note_stop(&run.id, false);
+            self.note_stop(&key, false);
         }
         Ok(stopped?.then_some(run.id))
     }
 
     /// Notes whether a run is being stopped through us: it then ends as cancelled, also where its
     /// record says no more than that it failed.
-    fn note_stop(&self, run_id: &str, is_stopped: bool) {
-        if let Some(run) = self.0.live.lock().get(run_id) {
+    fn note_stop(&self, key: &RunKey, is_stopped: bool) {
+        if let Some(run) = self.0.live.lock().get(key) {
             run.books().is_stopped = is_stopped;
         }
     }
@@ -219,17 +239,24 @@ impl Shared {
     /// A reader of a run that is being read here.
     fn read_here(
         &self,
-        run_id: &str,
+        key: &RunKey,
         begin: impl FnOnce(Arc<Run>) -> Option<RunReader>,
     ) -> Option<RunReader> {
         // Under the lock no driver decides that nobody reads its run.
         let live = self.live.lock();
-        begin(Arc::clone(live.get(run_id).filter(|run| run.is_driven())?))
+        begin(Arc::clone(live.get(key).filter(|run| run.is_driven())?))
+    }
+
+    fn error_detail(&self) -> ErrorDetail {
+        *self.error_detail.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A run of others as it is being read, by a new task if nobody reads it yet: "one upstream
     /// join per run and replica, however many watch". With it comes a receiver of its bell, for the
     /// task to know that it is wanted.
+    ///
+    /// The run was just shown to this caller, whose credentials are good for it now; those that it
+    /// is read with may have run out.
     fn watch(
         self: &Arc<Self>,
         upstream: &Client,
@@ -238,13 +265,15 @@ impl Shared {
         record: RunRecord,
         source: fn(RunRecord) -> Source,
     ) -> (Arc<Run>, watch::Receiver<()>) {
+        let key = RunKey::of(upstream, &record.id);
         let mut live = self.live.lock();
-        if let Some(run) = live.get(&record.id).filter(|run| run.is_driven()) {
+        if let Some(run) = live.get(&key).filter(|run| run.is_driven()) {
+            run.books().fresh_upstream = Some(upstream.clone());
             return (Arc::clone(run), run.bell());
         }
         let feed = Feed::joined(thread_id, &record);
         let (run, bell) = self.open(thread_id, feed, Standing::CatchingUp);
-        live.insert(record.id.clone(), Arc::clone(&run));
+        live.insert(key, Arc::clone(&run));
         drop(live);
         let listener = bell.subscribe();
         let shared = Arc::clone(self);
@@ -261,7 +290,15 @@ impl Shared {
 // === impl Live ===
 
 impl Live {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Run>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<RunKey, Arc<Run>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl RunKey ===
+
+impl RunKey {
+    fn of(upstream: &Client, run_id: &str) -> Self {
+        Self { upstream: upstream.base().to_string(), run_id: run_id.to_owned() }
     }
 }

@@ -12,9 +12,11 @@
 
 mod agui;
 mod attach;
+mod auth;
 mod body;
 mod connections;
 mod envelope;
+mod forward;
 mod health;
 mod info;
 mod limits;
@@ -23,56 +25,114 @@ mod request;
 mod stop;
 mod wire;
 
+use std::sync::Arc;
+
 use axum::Router;
+use axum::middleware;
 use axum::routing::{get, post};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub use body::{KEEP_ALIVE, RETRY, RunBody};
 pub use connections::{GRACE, SPARE_CONNECTIONS, WRITE_TIMEOUT, serve};
+pub use forward::{Forward, NotForwarded};
 pub use health::PROBE_AGE;
 pub use limits::{Limits, MIN_HEADER_BYTES};
 pub use request::BODY_TIMEOUT;
 pub use wire::{Encoder, Wire};
 
 use crate::agents::Agents;
+use crate::langgraph::ErrorDetail;
 use crate::runs::Runs;
+use crate::upstream;
+use connections::Door;
 use health::Readiness;
+use reject::Reject;
+
+/// How the gateway serves.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// What a client may ask at most.
+    pub limits: Limits,
+    /// What of a request goes up.
+    pub forward: Forward,
+    /// How much clients are told of what failed.
+    pub error_detail: ErrorDetail,
+}
+
+/// A gateway: the runs that it reads, and the door before them.
+#[derive(Debug)]
+pub struct Server {
+    runs: Runs,
+    door: watch::Sender<Door>,
+    shutdown: CancellationToken,
+}
 
 /// What all requests share.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Gateway {
     agents: Agents,
     runs: Runs,
     readiness: Readiness,
     limits: Limits,
+    forward: Forward,
+    error_detail: ErrorDetail,
     /// Cancelled when streams are to end.
     shutdown: CancellationToken,
 }
 
-/// Serves the agents until `shutdown` is cancelled, then lets what is open come to its end.
-pub async fn run(
-    listener: TcpListener,
-    agents: Agents,
-    limits: Limits,
-    shutdown: CancellationToken,
-) {
-    let runs = Runs::new(limits.log_bytes, limits.owners, shutdown.clone());
-    let gateway = Gateway {
+// === impl Server ===
+
+impl Server {
+    /// A gateway to these agents. A cancelled `shutdown` ends it.
+    pub fn new(agents: Agents, settings: Settings, shutdown: CancellationToken) -> Self {
+        let Limits { log_bytes, owners, .. } = settings.limits;
+        let runs = Runs::new(log_bytes, owners, shutdown.clone());
+        let door = watch::Sender::new(door(agents, settings, &runs, &shutdown));
+        Self { runs, door, shutdown }
+    }
+
+    /// Serves these agents in this way from the next request on. What streams goes on as it began;
+    /// how runs are kept, and what becomes of those whose owner leaves, stays as it was.
+    pub fn reload(&self, agents: Agents, settings: Settings) {
+        self.door.send_replace(door(agents, settings, &self.runs, &self.shutdown));
+    }
+
+    /// Serves until the gateway is told to stop, then lets what is open come to its end.
+    pub async fn serve(&self, listener: TcpListener) {
+        connections::serve_door(listener, self.door.subscribe(), self.shutdown.clone()).await;
+        self.runs.drained().await;
+    }
+}
+
+// === impl Gateway ===
+
+impl Gateway {
+    /// Why an upstream did not do what a client asked for, as the client is told.
+    fn refuse(&self, error: &upstream::Error, upstream: &upstream::Client) -> Reject {
+        Reject::upstream(error, upstream.caller(), self.error_detail)
+    }
+}
+
+fn door(agents: Agents, settings: Settings, runs: &Runs, shutdown: &CancellationToken) -> Door {
+    let Settings { limits, forward, error_detail } = settings;
+    runs.tell(error_detail);
+    let gateway = Arc::new(Gateway {
         readiness: Readiness::new(agents.clone()),
         agents,
         runs: runs.clone(),
         limits: limits.clone(),
+        forward,
+        error_detail,
         shutdown: shutdown.clone(),
-    };
-    serve(listener, routes(gateway), &limits, shutdown).await;
-    runs.drained().await;
+    });
+    Door { routes: routes(gateway), limits }
 }
 
-fn routes(gateway: Gateway) -> Router {
+fn routes(gateway: Arc<Gateway>) -> Router {
+    let admitted = middleware::from_fn_with_state(Arc::clone(&gateway), auth::admit);
     Router::new()
-        .route("/healthz", get(health::healthz))
-        .route("/readyz", get(health::readyz))
         .route("/agui/info", get(info::info))
         .route("/agui", post(envelope::envelope))
         .route("/agui/", post(envelope::envelope))
@@ -80,6 +140,9 @@ fn routes(gateway: Gateway) -> Router {
         .route("/agui/agent/{agent}/connect", post(attach::connect))
         .route("/agui/agent/{agent}/threads/{thread}/events", get(attach::events))
         .route("/agui/agent/{agent}/stop/{thread}", post(stop::stop))
+        .route_layer(admitted)
+        .route("/healthz", get(health::healthz))
+        .route("/readyz", get(health::readyz))
         .method_not_allowed_fallback(reject::wrong_method)
         .fallback(reject::unknown_route)
         .with_state(gateway)

@@ -1,11 +1,13 @@
-//! The LangGraph API over HTTP: the only file of the gateway that names its HTTP client.
+//! The LangGraph API over HTTP: the only place in the gateway that names its HTTP client.
 //!
 //! Nothing is repeated here and no redirect is followed: a second POST would start a second run.
 //! Each answer is bounded in time and size, but for a run's stream, which may be silent for a
 //! while and lasts as long as the run.
 
+mod caller;
 mod error;
 mod thread;
+mod tls;
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,8 +22,10 @@ use reqwest::header::{
 use reqwest::{Method, RequestBuilder, Response, Url};
 use serde::Serialize;
 
+pub use caller::{Caller, Unknown};
 pub use error::{Error, MAX_DETAIL_CHARS};
 pub use thread::{MAX_THREAD_PAGE, ThreadSearch};
+pub use tls::{NotTls, Tls};
 
 use crate::langgraph::{Assistant, ConfigField, InputKeys, RunRecord, RunRequest, ServerInfo};
 use crate::sse;
@@ -64,12 +68,24 @@ const ASSISTANT_PAGE: usize = 100;
 /// How many pages of assistants are read: 1,000, more than a person would choose from.
 const MAX_ASSISTANT_PAGES: usize = 10;
 
-/// A LangGraph API server. Clones share its connections.
+/// A LangGraph API server, as somebody calls it. Clones share its connections.
 #[derive(Clone, Debug)]
 pub struct Client {
     http: reqwest::Client,
     base: BaseUrl,
     key: Arc<RwLock<Option<ApiKey>>>,
+    /// The configuration's own.
+    headers: HeaderMap,
+    caller: Caller,
+}
+
+/// What a thread is to the one who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sight {
+    /// The server has shown it.
+    Seen,
+    /// The server has none of this name, or does not show it.
+    Nothing,
 }
 
 /// The key that opens a LangGraph server. It is never printed.
@@ -148,7 +164,18 @@ struct AssistantSearch<'a> {
 impl Client {
     /// A client of the server at this URL, which may want a key. No connection is made yet.
     pub fn new(base: BaseUrl, key: Option<ApiKey>) -> Result<Self, SetupError> {
-        let http = reqwest::Client::builder()
+        Self::with(base, key, HeaderMap::new(), &Tls::default())
+    }
+
+    /// The same, which says these headers with all that it asks, over TLS as it is told.
+    pub fn with(
+        base: BaseUrl,
+        key: Option<ApiKey>,
+        headers: HeaderMap,
+        tls: &Tls,
+    ) -> Result<Self, SetupError> {
+        let http = tls
+            .apply(reqwest::Client::builder())
             .redirect(reqwest::redirect::Policy::none())
             .retry(reqwest::retry::never())
             // Only the configuration may name a proxy.
@@ -162,7 +189,19 @@ impl Client {
             .tcp_nodelay(true)
             .build()
             .map_err(|error| SetupError(causes(&error)))?;
-        Ok(Self { http, base, key: Arc::new(RwLock::new(key)) })
+        let (key, caller) = (Arc::new(RwLock::new(key)), Caller::default());
+        Ok(Self { http, base, key, headers, caller })
+    }
+
+    /// The same server, as this caller may use it.
+    #[must_use]
+    pub fn called_by(&self, caller: &Caller) -> Self {
+        Self { caller: caller.clone(), ..self.clone() }
+    }
+
+    /// Who asks it.
+    pub fn caller(&self) -> &Caller {
+        &self.caller
     }
 
     /// Whether it has a key.
@@ -211,28 +250,49 @@ impl Client {
         RunRecord::parse(&body).ok_or(Error::NotUnderstood { what: "a run" })
     }
 
-    /// The newest runs of a thread, newest first; none for a thread that is not there.
+    /// Whether the server shows a thread to the caller.
+    ///
+    /// A thread that it does not show is an error to a caller to whom it may be somebody else's.
+    pub async fn see(&self, thread_id: &str) -> Result<Sight, Error> {
+        match answer(self.request_to(Method::GET, self.runs_url(thread_id, None, 1))).await {
+            Ok(_) => Ok(Sight::Seen),
+            Err(Error::Status { code: 404, .. }) if self.caller.unknown() == Unknown::Empty => {
+                Ok(Sight::Nothing)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The newest runs of a thread, newest first; none for a thread that is not there, unless that
+    /// may be somebody else's.
     ///
     /// The JavaScript server gives the oldest first (langgraph-api 2.0.0): there, the newest of a
     /// thread with more runs than are asked for are not among them, unless they are still to end.
     pub async fn runs(&self, thread_id: &str, filter: RunFilter) -> Result<Vec<RunRecord>, Error> {
-        let mut url = self.url(&["threads", thread_id, "runs"]);
         let (status, limit) = match filter {
             RunFilter::Pending => (Some("pending"), MAX_LIVE_RUNS),
             RunFilter::Running => (Some("running"), MAX_LIVE_RUNS),
             RunFilter::Any { limit } => (None, limit),
         };
-        if let Some(status) = status {
-            url.query_pairs_mut().append_pair("status", status);
-        }
-        url.query_pairs_mut().append_pair("limit", &limit.to_string());
+        let url = self.runs_url(thread_id, status, limit);
         match answer(self.request_to(Method::GET, url)).await {
             Ok(body) => {
                 RunRecord::parse_list(&body).ok_or(Error::NotUnderstood { what: "a list of runs" })
             }
-            Err(Error::Status { code: 404, .. }) => Ok(Vec::new()),
+            Err(Error::Status { code: 404, .. }) if self.caller.unknown() == Unknown::Empty => {
+                Ok(Vec::new())
+            }
             Err(error) => Err(error),
         }
+    }
+
+    fn runs_url(&self, thread_id: &str, status: Option<&str>, limit: usize) -> Url {
+        let mut url = self.url(&["threads", thread_id, "runs"]);
+        if let Some(status) = status {
+            url.query_pairs_mut().append_pair("status", status);
+        }
+        url.query_pairs_mut().append_pair("limit", &limit.to_string());
+        url
     }
 
     /// Listens for the runs of a thread that begin and end; `None` where the server has no such
@@ -315,11 +375,13 @@ impl Client {
     }
 
     fn request_to(&self, method: Method, url: Url) -> RequestBuilder {
-        let request = self.http.request(method, url);
-        match &*self.key.read().unwrap_or_else(PoisonError::into_inner) {
-            Some(ApiKey(key)) => request.header("x-api-key", key),
-            None => request,
+        // "A configured header wins": a later name takes the place of all earlier ones.
+        let mut headers = self.caller.headers().clone();
+        headers.extend(self.headers.clone());
+        if let Some(ApiKey(key)) = &*self.key.read().unwrap_or_else(PoisonError::into_inner) {
+            headers.insert("x-api-key", key.clone());
         }
+        self.http.request(method, url).headers(headers)
     }
 
     /// Each segment is escaped: ids come from outside.

@@ -9,10 +9,10 @@ use super::ending;
 use super::event_id::EventId;
 use super::follow::{self, Follower};
 use super::reader::{Prelude, RunReader, Told};
-use super::{Feed, GATEWAY_SHUTDOWN, Runs};
-use crate::langgraph::{RunRecord, RunStatus, ServerKind, ThreadState};
+use super::{Feed, GATEWAY_SHUTDOWN, RunKey, Runs};
+use crate::langgraph::{ErrorDetail, RunRecord, RunStatus, ServerKind, ThreadState};
 use crate::run::{Outcome, RunEvent, StreamEnd};
-use crate::upstream::{Client, Error, RunFilter};
+use crate::upstream::{Client, Error, RunFilter, Sight};
 
 /// How often a thread is looked at whose state was made by no run that is listed: one that began
 /// meanwhile is listed next time, one too old to be listed never is.
@@ -50,7 +50,11 @@ pub enum FollowError {
 
 impl Runs {
     /// Reads a thread's live run, from where it is, to its end; without one, what the thread
-    /// holds. A thread that is not there holds nothing.
+    /// holds. A thread that is not there holds nothing, or is an error, as the caller is told of
+    /// such.
+    ///
+    /// "A client gets no byte of a run before a request with its own credentials has succeeded on
+    /// that thread."
     ///
     /// A client that has read up to an event of the live run, or of the last one, goes on behind
     /// it, if it can still be found: in what this replica keeps of the run, else in what the
@@ -62,12 +66,17 @@ impl Runs {
         thread_id: &str,
         after: Option<&EventId>,
     ) -> Result<ThreadReader, Error> {
-        let here = after.and_then(|event| {
-            self.0.read_here(event.run_id(), |run| {
+        let here = || {
+            let event = after?;
+            self.0.read_here(&RunKey::of(upstream, event.run_id()), |run| {
+                run.books().fresh_upstream = Some(upstream.clone());
                 (run.thread_id == thread_id).then(|| RunReader::behind(run, event.clone()))
             })
-        });
-        if let Some(reader) = here {
+        };
+        if after.is_some()
+            && upstream.see(thread_id).await? == Sight::Seen
+            && let Some(reader) = here()
+        {
             return Ok(reader.into());
         }
         let after = |record: &RunRecord| after.filter(|event| event.run_id() == record.id);
@@ -79,7 +88,9 @@ impl Runs {
                 last
             }
             Present::AtRest { state, last } => {
-                let run = at_rest(upstream, thread_id, state.as_deref(), last.as_ref()).await?;
+                let detail = self.0.error_detail();
+                let run = at_rest(upstream, thread_id, state.as_deref(), last.as_ref(), detail);
+                let run = run.await?;
                 return Ok(RunReader::from_here(run, Told::Nothing).into());
             }
         };
@@ -176,6 +187,7 @@ pub(super) async fn at_rest(
     thread_id: &str,
     body: Option<&str>,
     last: Option<&RunRecord>,
+    detail: ErrorDetail,
 ) -> Result<Arc<Run>, Error> {
     let mut state = match body {
         Some(body) => Some(
@@ -189,6 +201,7 @@ pub(super) async fn at_rest(
         match last.status {
             RunStatus::Error | RunStatus::Timeout => {
                 error = ending::last_error(upstream, thread_id, body).await;
+                error = error.map(|error| error.told(detail));
                 state.next.clear();
             }
             RunStatus::Interrupted => state.next.clear(),

@@ -1,10 +1,12 @@
 //! Events of a run, each with its mark.
 
+use std::mem;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use super::event_id::Mark;
-use crate::run::RunEvent;
+use crate::langgraph::{ErrorDetail, RunError};
+use crate::run::{Outcome, RunEvent};
 
 /// Events, and the mark of each that can be resumed behind.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -56,6 +58,16 @@ impl Events {
     pub fn clear(&mut self) {
         self.events.clear();
         self.marks.clear();
+    }
+
+    /// Tells no more than this of why the run failed.
+    pub(super) fn tell_failure(&mut self, detail: ErrorDetail) {
+        if let Some(RunEvent::Ended { outcome: Outcome::Failed { code, message }, .. }) =
+            self.events.last_mut()
+        {
+            let error = RunError { code: mem::take(code), message: mem::take(message) };
+            RunError { code: *code, message: *message } = error.told(detail);
+        }
     }
 
     /// The mark of the last event.

@@ -11,6 +11,7 @@ use super::feed::Feed;
 use super::log::RunLog;
 use super::{UPSTREAM_LOST, UPSTREAM_UNAVAILABLE};
 use crate::run::{self, Holds, Open, Outcome, RunEvent};
+use crate::upstream::Client;
 
 /// One run being read, or a thread at rest.
 pub(super) struct Run {
@@ -29,6 +30,8 @@ pub(super) struct Books {
     pub(super) standing: Standing,
     /// Whether somebody stopped it through us: not all servers record that.
     pub(super) is_stopped: bool,
+    /// The upstream as the last who came calls it: its credentials were good just now.
+    pub(super) fresh_upstream: Option<Client>,
     /// How it started, once it has.
     start: Option<RunEvent>,
     /// How it ended.
@@ -62,6 +65,7 @@ impl Run {
             log: RunLog::new(log_bytes),
             standing,
             is_stopped: false,
+            fresh_upstream: None,
             start: None,
             end: None,
             end_mark: None,

@@ -7,6 +7,7 @@
 //!      +--- joined again, behind what was seen <------+  for UPSTREAM_PATIENCE
 //! ```
 
+use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use super::books::{Run, Standing};
 use super::ending::{BodyEnd, Ending, Outlook, Question, State};
 use super::feed::Progress;
 use super::retry::Retry;
-use super::{GATEWAY_SHUTDOWN, Shared, UPSTREAM_UNAVAILABLE};
+use super::{GATEWAY_SHUTDOWN, RunKey, Shared, UPSTREAM_UNAVAILABLE};
 use crate::langgraph::{RunError, RunRecord, RunStatus, ServerKind};
 use crate::run::{Outcome, RunEvent, StreamEnd};
 use crate::sse;
@@ -70,8 +71,8 @@ pub(super) struct Driver {
     run: Arc<Run>,
     bell: Arc<watch::Sender<()>>,
     shared: Arc<Shared>,
-    /// The id under which the run is listed.
-    listed: Option<String>,
+    /// What the run is listed under.
+    listed: Option<RunKey>,
     owner: Owner,
     /// Since when nobody reads it.
     unread_since: Option<Instant>,
@@ -222,14 +223,15 @@ impl Driver {
         };
         tracing::debug!(
             thread_id = self.run.thread_id,
-            run_id = self.listed,
+            run_id = self.run_id(),
             why,
             "run out of sight"
         );
         if !self.retry.is_over() {
             return None;
         }
-        let message = match self.run.books().feed.seen().error {
+        let failure = self.run.books().feed.seen().error;
+        let message = match failure.map(|error| error.told(self.shared.error_detail())) {
             Some(RunError { code, message }) => {
                 format!("the run failed ({code}: {message}), and is out of sight since: {why}")
             }
@@ -244,7 +246,8 @@ impl Driver {
         seen.run_id.is_some() && seen.error.is_none()
     }
 
-    async fn ask(&self, end: &BodyEnd) -> Outlook {
+    async fn ask(&mut self, end: &BodyEnd) -> Outlook {
+        self.refresh();
         let (seen, is_stopped) = {
             let books = self.run.books();
             (books.feed.seen(), books.is_stopped)
@@ -280,6 +283,7 @@ impl Driver {
         let Some(run_id) = self.run.books().feed.run_id().map(str::to_owned) else {
             return Stop::Body(BodyEnd::Clean);
         };
+        self.refresh();
         let is_first = self.run.books().feed.count() == 0;
         let cursor = self.run.books().feed.rejoin();
         let joining = self.upstream.join_run(&self.run.thread_id, &run_id, &cursor);
@@ -428,6 +432,7 @@ impl Driver {
                 }
                 return None;
             }
+            self.refresh();
             read = self.upstream.run_record(&self.run.thread_id, &run_id).await;
         }
     }
@@ -484,6 +489,7 @@ impl Driver {
     }
 
     fn end(&self, state: Option<State>, end: StreamEnd) {
+        let is_ours = matches!(end, StreamEnd::Lost { .. });
         self.write(|feed, events| {
             let own = match state {
                 Some(State::OfRun(state)) => Some(state),
@@ -494,11 +500,25 @@ impl Driver {
                 None => None,
             };
             feed.end(own.as_deref(), end, events);
+            if !is_ours {
+                events.tell_failure(self.shared.error_detail());
+            }
         });
         let end = self.run.books().end.clone();
         if let Some(RunEvent::Ended { outcome, .. }) = end {
-            log(&self.run.thread_id, self.listed.as_deref().unwrap_or_default(), &outcome);
+            log(&self.run.thread_id, self.run_id(), &outcome);
         }
+    }
+
+    /// Goes on with the credentials of the last who came.
+    fn refresh(&mut self) {
+        if let Some(upstream) = self.run.books().fresh_upstream.take() {
+            self.upstream = upstream;
+        }
+    }
+
+    fn run_id(&self) -> &str {
+        self.listed.as_ref().map_or("", |key| &key.run_id)
     }
 
     /// Stops the run, which nobody watches and nobody is to pay for.
@@ -516,9 +536,10 @@ impl Driver {
     /// Lists the run, once its id is known.
     fn list(&mut self) {
         if self.listed.is_none() {
-            self.listed = self.run.books().feed.run_id().map(str::to_owned);
-            if let Some(id) = self.listed.clone() {
-                self.shared.live.lock().insert(id, Arc::clone(&self.run));
+            let key = self.run.books().feed.run_id().map(|id| RunKey::of(&self.upstream, id));
+            self.listed.clone_from(&key);
+            if let Some(key) = key {
+                self.shared.live.lock().insert(key, Arc::clone(&self.run));
             }
         }
     }
@@ -535,11 +556,11 @@ impl Driver {
     }
 
     /// Another reading of the same run may be listed by now.
-    fn unlist(&mut self, live: &mut std::collections::HashMap<String, Arc<Run>>) {
-        if let Some(id) = self.listed.take()
-            && live.get(&id).is_some_and(|run| Arc::ptr_eq(run, &self.run))
+    fn unlist(&mut self, live: &mut HashMap<RunKey, Arc<Run>>) {
+        if let Some(key) = self.listed.take()
+            && live.get(&key).is_some_and(|run| Arc::ptr_eq(run, &self.run))
         {
-            live.remove(&id);
+            live.remove(&key);
         }
     }
 }
@@ -607,8 +628,9 @@ fn log(thread_id: &str, run_id: &str, outcome: &Outcome) {
         }
         Outcome::Interrupted(_) => tracing::info!(thread_id, run_id, "run interrupted"),
         Outcome::Cancelled => tracing::info!(thread_id, run_id, "run cancelled"),
-        Outcome::Failed { code, message: reason } => {
-            tracing::info!(thread_id, run_id, code, reason, "run failed");
+        // Not its message: an exception may quote what it was given.
+        Outcome::Failed { code, message: _ } => {
+            tracing::info!(thread_id, run_id, code, "run failed");
         }
     }
 }

@@ -23,7 +23,7 @@ use super::driver::Source;
 use super::{Shared, ThreadKey};
 use crate::langgraph::{RunRecord, RunStatus, ServerKind, ThreadState};
 use crate::sse::Decoder;
-use crate::upstream::{Body, Client, Error, RunFilter};
+use crate::upstream::{Body, Client, Error, RunFilter, Sight};
 
 /// How often a followed thread is looked at: its runs, for a server that does not tell when one
 /// begins, and its state, which may change without a run.
@@ -65,6 +65,8 @@ struct Sequence {
     present: Present,
     /// How many looks have begun.
     looks: u64,
+    /// The upstream as the last who came calls it: its credentials were good just now.
+    fresh_upstream: Option<Client>,
 }
 
 /// How the thread stood at the last look.
@@ -122,7 +124,13 @@ pub(super) async fn join(
     server: Option<ServerKind>,
     thread_id: &str,
 ) -> Result<(Arc<Run>, Follower), FollowError> {
-    let key = ThreadKey { upstream: upstream.base().to_string(), thread_id: thread_id.to_owned() };
+    let seen =
+        upstream.see(thread_id).await.map_err(|error| FollowError::Upstream(error.into()))?;
+    let key = ThreadKey {
+        upstream: upstream.base().to_string(),
+        thread_id: thread_id.to_owned(),
+        unseen_by: (seen == Sight::Nothing).then(|| upstream.caller().clone()),
+    };
     let (mut follower, mut is_looked_for) = follower(shared, key, upstream, server);
     let looks = follower.following.sequence().looks;
     loop {
@@ -172,6 +180,7 @@ fn follower(
         && let Some(bell) = following.bell.upgrade()
     {
         let following = Arc::clone(following);
+        following.sequence().fresh_upstream = Some(upstream.clone());
         return (Follower { following, bell: bell.subscribe(), at: 0 }, false);
     }
     let bell = Arc::new(watch::Sender::new(()));
@@ -275,6 +284,9 @@ impl Watcher {
     async fn go_on(&mut self) {
         let look = {
             let mut sequence = self.following.sequence();
+            if let Some(upstream) = sequence.fresh_upstream.take() {
+                self.upstream = upstream;
+            }
             sequence.looks += 1;
             sequence.looks
         };
@@ -326,7 +338,11 @@ impl Watcher {
         let digest = digest(body.as_deref(), last);
         let rest = match self.rest.take() {
             Some((known, rest)) if known == digest => rest,
-            _ => at_rest(&self.upstream, &self.key.thread_id, body.as_deref(), last).await?,
+            _ => {
+                let detail = self.shared.error_detail();
+                let thread_id = &self.key.thread_id;
+                at_rest(&self.upstream, thread_id, body.as_deref(), last, detail).await?
+            }
         };
         self.rest = Some((digest, Arc::clone(&rest)));
         {

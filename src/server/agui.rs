@@ -1,5 +1,8 @@
 //! `POST /agui/agent/{agent}/run`: a request in, a run started, its stream out.
 
+use std::sync::Arc;
+
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
@@ -16,33 +19,42 @@ use crate::agents::Agent;
 use crate::agui::{Input, Projector, Turn};
 use crate::langgraph::{InputKeys, RunRequest, ServerKind, ThreadState};
 use crate::runs::{self, ForkError};
+use crate::upstream::{self, Caller};
 
 pub(super) async fn run(
-    State(gateway): State<Gateway>,
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<Caller>,
     InPath(name): InPath<String>,
     request: Request,
 ) -> Result<Response, Reject> {
     let (parts, body) = request.into_parts();
     let body = read_json(&parts.headers, body, gateway.limits.body_bytes).await?;
-    start(&gateway, &name, &parts.headers, &body).await
+    start(&gateway, &caller, &name, &parts.headers, &body).await
 }
 
 /// Starts the run that a request asks for.
 pub(super) async fn start(
     gateway: &Gateway,
+    caller: &Caller,
     name: &str,
     headers: &HeaderMap,
     body: &Bytes,
 ) -> Result<Response, Reject> {
     let input = parse(body)?;
-    let agent = gateway.agents.find(name).map_err(|error| Reject::unknown_agent(&error))?;
+    let agent = gateway.agents.find(name, caller).map_err(|error| Reject::unknown_agent(&error))?;
     let thread = Thread::of(&input.thread_id);
     let (request, server) = Box::pin(plan(gateway, &agent, &input, &thread)).await?;
     if gateway.shutdown.is_cancelled() {
         return Err(Reject::shutting_down());
     }
     let stream = agent.upstream.start_run(&thread.id, &request).await;
-    let stream = stream.map_err(|error| Reject::not_started(&error, &agent.assistant))?;
+    let stream = stream.map_err(|error| {
+        if error.is_unknown_assistant() {
+            Reject::unknown_assistant(&agent)
+        } else {
+            gateway.refuse(&error, &agent.upstream)
+        }
+    })?;
     tracing::info!(agent = name, thread_id = thread.id, run_id = stream.run_id, "run started");
 
     let upstream = agent.upstream;
@@ -72,7 +84,7 @@ async fn plan(
     let upstream = &agent.upstream;
     let (body, server) =
         tokio::join!(upstream.thread_state(&thread.id), gateway.agents.server_kind(agent));
-    let body = body.map_err(|error| Reject::from(&error))?;
+    let body = body.map_err(|error| gateway.refuse(&error, upstream))?;
     let state = match &body {
         Some(body) => Some(ThreadState::parse(body).ok_or_else(|| {
             Reject::not_langgraph("the LangGraph server's answer about the thread is no state")
@@ -86,7 +98,7 @@ async fn plan(
     };
     if let (None, Some(client_id)) = (&state, thread.client_id) {
         let created = upstream.create_thread(&thread.id, client_id).await;
-        created.map_err(|error| Reject::from(&error))?;
+        created.map_err(|error| gateway.refuse(&error, upstream))?;
     }
     let turn = Turn::plan(input, state.as_ref(), &keys)
         .map_err(|error| Reject::new(StatusCode::CONFLICT, "cannot_resume", error.to_string()))?;
@@ -94,7 +106,7 @@ async fn plan(
         Some(message_id) => Some(
             runs::fork_point(upstream, &thread.id, message_id)
                 .await
-                .map_err(|error| cannot_fork(&error))?,
+                .map_err(|error| cannot_fork(gateway, upstream, &error))?,
         ),
         None => None,
     };
@@ -102,9 +114,9 @@ async fn plan(
     Ok((request, server))
 }
 
-fn cannot_fork(error: &ForkError) -> Reject {
+fn cannot_fork(gateway: &Gateway, upstream: &upstream::Client, error: &ForkError) -> Reject {
     match error {
-        ForkError::Upstream(error) => error.into(),
+        ForkError::Upstream(error) => gateway.refuse(error, upstream),
         ForkError::Unreadable => Reject::not_langgraph(error),
         ForkError::NoneBefore { .. } | ForkError::TooFarBack { .. } => {
             Reject::new(StatusCode::CONFLICT, "cannot_fork", error.to_string())

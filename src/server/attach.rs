@@ -5,6 +5,9 @@
 //! `RUN_STARTED` then. Behind the end of a run there is nothing, and 204 says so: an `EventSource`
 //! would ask for ever.
 
+use std::sync::Arc;
+
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::{RawQuery, Request, State};
 use axum::response::{IntoResponse, Response};
@@ -19,31 +22,34 @@ use super::request::{InPath, Thread, read_json};
 use super::wire::{Encoder, Wire};
 use crate::agents::Agent;
 use crate::agui::{Client, Projector, RunId, Version};
-use crate::runs::{AtShutdown, EventId, ThreadReader};
+use crate::runs::{AtShutdown, EventId, FollowError, ThreadReader};
+use crate::upstream::Caller;
 
 pub(super) async fn connect(
-    State(gateway): State<Gateway>,
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<Caller>,
     InPath(name): InPath<String>,
     request: Request,
 ) -> Result<Response, Reject> {
     let (parts, body) = request.into_parts();
     let body = read_json(&parts.headers, body, gateway.limits.body_bytes).await?;
-    connect_to(&gateway, &name, &parts.headers, &body).await
+    connect_to(&gateway, &caller, &name, &parts.headers, &body).await
 }
 
 /// Connects the client of a request to the thread that it names.
 pub(super) async fn connect_to(
     gateway: &Gateway,
+    caller: &Caller,
     name: &str,
     headers: &HeaderMap,
     body: &Bytes,
 ) -> Result<Response, Reject> {
     let input = parse(body)?;
-    let agent = gateway.agents.find(name).map_err(|error| Reject::unknown_agent(&error))?;
+    let agent = gateway.agents.find(name, caller).map_err(|error| Reject::unknown_agent(&error))?;
     let thread = Thread::of(&input.thread_id);
     let last = LastEvent::named(input.last_event_id().as_deref());
     if last.is_end() {
-        return Ok(nothing_more());
+        return nothing_more(gateway, &agent, &thread).await;
     }
     let reader = attach(gateway, &agent, &thread, Reach::Present, &last).await?;
     let wire = accepted(headers);
@@ -53,7 +59,8 @@ pub(super) async fn connect_to(
 }
 
 pub(super) async fn events(
-    State(gateway): State<Gateway>,
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<Caller>,
     InPath((name, client_thread)): InPath<(String, String)>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
@@ -61,14 +68,18 @@ pub(super) async fn events(
     let query = query.unwrap_or_default();
     let reach = Reach::asked(&query)?;
     let last = LastEvent::asked(&headers, &query);
-    let agent = gateway.agents.find(&name).map_err(|error| Reject::unknown_agent(&error))?;
-    if last.is_end() && reach == Reach::Present {
-        return Ok(nothing_more());
-    }
+    let agent =
+        gateway.agents.find(&name, &caller).map_err(|error| Reject::unknown_agent(&error))?;
     let thread = Thread::of(&client_thread);
     let wire = accepted(&headers);
-    let reader = match attach(&gateway, &agent, &thread, reach, &last).await {
-        Ok(reader) => reader,
+    let attached = if last.is_end() && reach == Reach::Present {
+        nothing_more(&gateway, &agent, &thread).await.map(Err)
+    } else {
+        attach(&gateway, &agent, &thread, reach, &last).await.map(Ok)
+    };
+    let reader = match attached {
+        Ok(Ok(reader)) => reader,
+        Ok(Err(nothing_more)) => return Ok(nothing_more),
         // It was here before, and an `EventSource` that is refused never comes again.
         Err(reject) if last != LastEvent::None && wire == Wire::Sse && reject.is_passing() => {
             tracing::debug!(thread_id = thread.id, ?reject, "a client is to come again later");
@@ -87,8 +98,15 @@ pub(super) async fn events(
     Ok(streamed(wire, Body::new(body)))
 }
 
-fn nothing_more() -> Response {
-    StatusCode::NO_CONTENT.into_response()
+/// There is nothing behind the end of a run, for one who may see its thread.
+async fn nothing_more(
+    gateway: &Gateway,
+    agent: &Agent,
+    thread: &Thread<'_>,
+) -> Result<Response, Reject> {
+    let seen = agent.upstream.see(&thread.id).await;
+    seen.map_err(|error| gateway.refuse(&error, &agent.upstream))?;
+    Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 /// What a client names as the last event that it has.
@@ -165,9 +183,10 @@ impl Reach {
         match follows.next().as_ref().map(|(_, value)| &**value) {
             None => Ok(Self::Present),
             Some("thread") => Ok(Self::Future),
-            Some(other) => Err(Reject::invalid(format!(
-                "`follow` is {other:?}; send `follow=thread`, or leave it out to see the present run"
-            ))),
+            Some(_) => Err(Reject::invalid(
+                "`follow` is not `thread`; send `follow=thread`, or leave it out to see the \
+                 present run",
+            )),
         }
     }
 }
@@ -189,11 +208,14 @@ async fn attach(
     match reach {
         Reach::Present => {
             let reader = runs.connect(upstream, server, thread_id, after).await;
-            reader.map_err(|error| Reject::from(&error))
+            reader.map_err(|error| gateway.refuse(&error, upstream))
         }
         Reach::Future => {
             let reader = runs.follow(upstream, server, thread_id, after).await;
-            reader.map_err(|error| Reject::from(&error))
+            reader.map_err(|error| match error {
+                FollowError::Upstream(error) => gateway.refuse(&error, upstream),
+                FollowError::ShuttingDown => Reject::shutting_down(),
+            })
         }
     }
 }

@@ -1,15 +1,21 @@
 //! The connections: how many there may be, how long a request may take to come, how they end.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::time::Duration;
 
 use axum::Router;
+use axum::response::Response;
+use http::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
+use hyper_util::service::{TowerToHyperService, TowerToHyperServiceFuture};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
@@ -34,6 +40,24 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long the last word of a connection may take: it is short, and fits any socket's buffer.
 const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// What a request finds.
+#[derive(Clone, Debug)]
+pub(super) struct Door {
+    pub(super) routes: Router,
+    pub(super) limits: Limits,
+}
+
+/// The address that a request comes from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer(pub(super) SocketAddr);
+
+/// The routes as they are when a request comes: a connection may outlive them.
+#[derive(Clone)]
+struct Routes {
+    door: watch::Receiver<Door>,
+    peer: Peer,
+}
+
 /// Everything that a connection is made of, but for its socket.
 #[derive(Clone)]
 struct Connections {
@@ -41,8 +65,6 @@ struct Connections {
     header_timeout: Duration,
     shutdown: CancellationToken,
 }
-
-type Routes = TowerToHyperService<Router>;
 
 /// A client's socket, which is given up when nothing can be written to it for too long.
 type Socket = Pin<Box<TimeoutStream<TcpStream>>>;
@@ -54,20 +76,35 @@ pub async fn serve(
     limits: &Limits,
     shutdown: CancellationToken,
 ) {
-    let connections = Connections::new(limits, shutdown.clone());
-    let routes = TowerToHyperService::new(routes);
-    let full = TowerToHyperService::new(Router::new().fallback(reject::too_many_connections));
+    let door = watch::Sender::new(Door { routes, limits: limits.clone() });
+    serve_door(listener, door.subscribe(), shutdown).await;
+}
+
+/// Serves what the door leads to at any time.
+pub(super) async fn serve_door(
+    listener: TcpListener,
+    door: watch::Receiver<Door>,
+    shutdown: CancellationToken,
+) {
+    let full = Door {
+        routes: Router::new().fallback(reject::too_many_connections),
+        limits: Limits::default(),
+    };
+    let full = watch::Sender::new(full);
     let mut open = JoinSet::new();
     loop {
+        let most = door.borrow().limits.connections;
         tokio::select! {
             () = shutdown.cancelled() => break,
             Some(ended) = open.join_next() => log_panic(ended),
-            accepted = listener.accept(), if open.len() < limits.connections.saturating_add(SPARE_CONNECTIONS) => {
+            accepted = listener.accept(), if open.len() < most.saturating_add(SPARE_CONNECTIONS) => {
                 match accepted {
                     Ok((socket, peer)) => {
-                        let is_full = open.len() >= limits.connections;
-                        let service = if is_full { full.clone() } else { routes.clone() };
-                        open.spawn(connections.clone().serve(service, socket, peer));
+                        let is_full = open.len() >= most;
+                        let door_now = if is_full { full.subscribe() } else { door.clone() };
+                        let connections = Connections::new(&door.borrow().limits, shutdown.clone());
+                        let routes = Routes { door: door_now, peer: Peer(peer) };
+                        open.spawn(connections.serve(routes, socket));
                     }
                     Err(error) => {
                         tracing::warn!(%error, "a connection was not accepted");
@@ -117,6 +154,19 @@ async fn say(mut socket: Socket, response: &[u8]) {
     }
 }
 
+// === impl Routes ===
+
+impl Service<Request<Incoming>> for Routes {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = TowerToHyperServiceFuture<Router, Request<Incoming>>;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        request.extensions_mut().insert(self.peer);
+        TowerToHyperService::new(self.door.borrow().routes.clone()).call(request)
+    }
+}
+
 // === impl Connections ===
 
 impl Connections {
@@ -131,7 +181,8 @@ impl Connections {
         Self { http1, header_timeout: limits.header_timeout, shutdown }
     }
 
-    async fn serve(self, routes: Routes, socket: TcpStream, peer: SocketAddr) {
+    async fn serve(self, routes: Routes, socket: TcpStream) {
+        let Peer(peer) = routes.peer;
         // Without it each token would wait for the last one's acknowledgement.
         let ended = match socket.set_nodelay(true) {
             Ok(()) => self.serve_http1(routes, socket).await.map_err(|error| error.to_string()),

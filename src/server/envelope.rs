@@ -3,8 +3,11 @@
 //! The request says what it wants in `method` and `params`, and has in `body` what the plain
 //! route takes. It is answered as that route answers, byte for byte.
 
+use std::sync::Arc;
+
 use std::borrow::Cow;
 
+use axum::Extension;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use serde_json::value::RawValue;
@@ -13,6 +16,7 @@ use super::reject::Reject;
 use super::request::read_json;
 use super::{Gateway, agui, attach, info, stop};
 use crate::json::{self, Members};
+use crate::upstream::Caller;
 
 /// What an envelope asks for.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,23 +28,24 @@ enum Call<'a> {
 }
 
 pub(super) async fn envelope(
-    State(gateway): State<Gateway>,
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Response, Reject> {
     let (parts, body) = request.into_parts();
     let body = read_json(&parts.headers, body, gateway.limits.body_bytes).await?;
     match Call::parse(&body)? {
-        Call::Info => info::info(State(gateway)).await,
+        Call::Info => info::info(State(gateway), Extension(caller)).await,
         Call::Run { agent, input } => {
             let input = body.slice_ref(input.as_bytes());
-            agui::start(&gateway, &agent, &parts.headers, &input).await
+            agui::start(&gateway, &caller, &agent, &parts.headers, &input).await
         }
         Call::Connect { agent, input } => {
             let input = body.slice_ref(input.as_bytes());
-            attach::connect_to(&gateway, &agent, &parts.headers, &input).await
+            attach::connect_to(&gateway, &caller, &agent, &parts.headers, &input).await
         }
         Call::Stop { agent, thread, body } => {
-            stop::stop_thread(&gateway, &agent, &thread, body.as_bytes()).await
+            stop::stop_thread(&gateway, &caller, &agent, &thread, body.as_bytes()).await
         }
     }
 }

@@ -39,7 +39,7 @@ pub(super) async fn healthz() -> &'static str {
 }
 
 /// `GET /readyz`: ready while at least one upstream is, and until the gateway is told to stop.
-pub(super) async fn readyz(State(gateway): State<Gateway>) -> Response {
+pub(super) async fn readyz(State(gateway): State<Arc<Gateway>>) -> Response {
     let mut upstreams = ObjectWriter::new();
     let mut is_ready = false;
     for Probed { upstream, fault } in gateway.readiness.probed().await {

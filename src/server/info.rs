@@ -1,5 +1,8 @@
 //! `GET /agui/info`: the agents, in the shape that CopilotKit's client reads.
 
+use std::sync::Arc;
+
+use axum::Extension;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::header::CONTENT_TYPE;
@@ -8,17 +11,21 @@ use super::Gateway;
 use super::reject::Reject;
 use crate::agents::{Listed, Listing};
 use crate::json::{Json, ObjectWriter};
+use crate::upstream::Caller;
 
 /// What CopilotKit calls the kind of an agent; it only shows it.
 const CLASS_NAME: &str = "LangGraphAgent";
 
 /// Told anew each time: agents come and go with their servers. An upstream that does not answer
 /// is left out, unless none does.
-pub(super) async fn info(State(gateway): State<Gateway>) -> Result<Response, Reject> {
+pub(super) async fn info(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Response, Reject> {
     let mut agents = ObjectWriter::new();
     let mut fault = None;
     let mut is_answered = false;
-    for Listing { upstream, agents: listed } in gateway.agents.list().await {
+    for Listing { upstream, agents: listed } in gateway.agents.list(&caller).await {
         match listed {
             Ok(listed) => {
                 is_answered = true;
@@ -33,7 +40,7 @@ pub(super) async fn info(State(gateway): State<Gateway>) -> Result<Response, Rej
         }
     }
     if let Some(error) = fault.filter(|_| !is_answered) {
-        return Err(Reject::from(&error));
+        return Err(Reject::upstream(&error, &caller, gateway.error_detail));
     }
     let info = ObjectWriter::new()
         .string("version", env!("CARGO_PKG_VERSION"))

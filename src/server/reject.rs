@@ -8,8 +8,9 @@ use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Method, StatusCode, Uri};
 use serde::Serialize;
 
-use crate::runs::FollowError;
-use crate::upstream::Error;
+use crate::agents::Agent;
+use crate::langgraph::ErrorDetail;
+use crate::upstream::{Caller, Error};
 
 /// When a client that was turned away may come again: streams end every few seconds.
 const RETRY_AFTER_SECONDS: u16 = 5;
@@ -64,15 +65,6 @@ pub(super) fn header_timeout(waited: Duration) -> Vec<u8> {
     [head.into_bytes(), body].concat()
 }
 
-impl From<&FollowError> for Reject {
-    fn from(error: &FollowError) -> Self {
-        match error {
-            FollowError::Upstream(error) => Self::from(&**error),
-            FollowError::ShuttingDown => Self::shutting_down(),
-        }
-    }
-}
-
 // === impl Reject ===
 
 impl Reject {
@@ -85,14 +77,15 @@ impl Reject {
         Self::new(StatusCode::BAD_REQUEST, "invalid_request", message)
     }
 
-    /// A run that the upstream did not start.
-    pub(super) fn not_started(error: &Error, agent: &str) -> Self {
-        if !error.is_unknown_assistant() {
-            return error.into();
-        }
+    /// An agent that LangGraph has not, or does not show to the caller; or a thread, of which the
+    /// Python server says the same.
+    pub(super) fn unknown_assistant(agent: &Agent) -> Self {
+        let is_personal = agent.upstream.caller().is_personal();
+        let or_thread = if is_personal { ", or not the thread, for these credentials" } else { "" };
         Self::unknown_agent(format_args!(
-            "LangGraph knows no agent `{agent}`; name a graph of the server's langgraph.json or \
-             an assistant's id"
+            "LangGraph knows no agent `{}`{or_thread}; name a graph of the server's \
+             langgraph.json or an assistant's id",
+            agent.assistant
         ))
     }
 
@@ -121,10 +114,15 @@ impl Reject {
     }
 }
 
-impl From<&Error> for Reject {
-    fn from(error: &Error) -> Self {
+impl Reject {
+    /// What an upstream did not do for a caller.
+    pub(super) fn upstream(error: &Error, caller: &Caller, detail: ErrorDetail) -> Self {
+        let what = match detail {
+            ErrorDetail::Full => error.explained(),
+            ErrorDetail::Message | ErrorDetail::Code | ErrorDetail::None => error.to_string(),
+        };
         let bad_gateway = |code, what_to_do| {
-            Self::new(StatusCode::BAD_GATEWAY, code, format!("{error}; {what_to_do}"))
+            Self::new(StatusCode::BAD_GATEWAY, code, format!("{what}; {what_to_do}"))
         };
         match error {
             Error::Unreachable { .. } => {
@@ -133,18 +131,32 @@ impl From<&Error> for Reject {
             Error::Timeout { .. } => Self::new(
                 StatusCode::GATEWAY_TIMEOUT,
                 "upstream_timeout",
-                format!("{error}; look at the thread before you try again: it may have acted"),
+                format!("{what}; look at the thread before you try again: it may have acted"),
             ),
+            Error::Status { code: 401, .. } if caller.is_personal() => {
+                let message = "LangGraph does not take these credentials; send others";
+                Self::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
+            }
+            Error::Status { code: 403, .. } if caller.is_personal() => {
+                let message = "LangGraph does not allow this with these credentials";
+                Self::new(StatusCode::FORBIDDEN, "forbidden", message)
+            }
+            Error::Status { code: 404, .. } => {
+                let message = "LangGraph has no such thread, or does not show it with these \
+                               credentials";
+                Self::new(StatusCode::NOT_FOUND, "unknown_thread", message)
+            }
             Error::Status { .. } if error.is_unauthorized() => bad_gateway(
                 "upstream_unauthorized",
-                "the gateway's operator must set `upstream.api_key` to a key that it takes",
+                "send the credentials that it wants, or have the gateway's operator set \
+                 `upstream.api_key` to a key that it takes",
             ),
             Error::Status { .. } if error.is_thread_busy() => Self::thread_busy(),
             Error::Status { .. } => {
                 bad_gateway("upstream_refused", "the server's log may tell more")
             }
             Error::NotAnEventStream { .. } | Error::NotUnderstood { .. } => {
-                Self::not_langgraph(error)
+                Self::not_langgraph(what)
             }
             Error::TooLarge { .. } => {
                 bad_gateway("upstream_too_large", "have the graph keep less in its state")
@@ -155,9 +167,7 @@ impl From<&Error> for Reject {
             ),
         }
     }
-}
 
-impl Reject {
     /// What answers, answers as no LangGraph server does.
     pub(super) fn not_langgraph(what: impl Display) -> Self {
         let message =

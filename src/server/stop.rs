@@ -1,5 +1,8 @@
 //! `POST /agui/agent/{agent}/stop/{thread}`: stops a thread's live run, and nothing else.
 
+use std::sync::Arc;
+
+use axum::Extension;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use http::header::CONTENT_TYPE;
@@ -9,44 +12,48 @@ use super::Gateway;
 use super::reject::Reject;
 use super::request::{InPath, Thread, read_body};
 use crate::json::{self, ObjectWriter};
+use crate::upstream::Caller;
 
 /// The largest body that is read: it holds one id.
 const MAX_BODY_BYTES: usize = 4 * 1024;
 
 pub(super) async fn stop(
-    State(gateway): State<Gateway>,
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<Caller>,
     InPath((name, client_thread)): InPath<(String, String)>,
     request: Request,
 ) -> Result<Response, Reject> {
     let (parts, body) = request.into_parts();
     let body = read_body(&parts.headers, body, MAX_BODY_BYTES).await?;
-    stop_thread(&gateway, &name, &client_thread, &body).await
+    stop_thread(&gateway, &caller, &name, &client_thread, &body).await
 }
 
 /// Stops the live run of a thread that the client calls so.
 pub(super) async fn stop_thread(
     gateway: &Gateway,
+    caller: &Caller,
     name: &str,
     client_thread: &str,
     body: &[u8],
 ) -> Result<Response, Reject> {
     let wanted = wanted_run(body)?;
-    let agent = gateway.agents.find(name).map_err(|error| Reject::unknown_agent(&error))?;
+    let agent = gateway.agents.find(name, caller).map_err(|error| Reject::unknown_agent(&error))?;
     let thread = Thread::of(client_thread);
     let stopped = gateway.runs.stop(&agent.upstream, &thread.id, wanted.as_deref()).await;
-    let answer = if let Some(run_id) = stopped.map_err(|error| Reject::from(&error))? {
-        tracing::info!(agent = name, thread_id = thread.id, run_id, "run stopped");
-        // What CopilotKit's client shows of it.
-        let interrupt = ObjectWriter::new()
-            .string("type", "RUN_ERROR")
-            .string("message", "Run stopped by user")
-            .string("code", "STOPPED");
-        ObjectWriter::new().raw("stopped", "true").raw("interrupt", interrupt.finish().get())
-    } else {
-        let which = wanted.map_or_else(String::new, |run| format!(" {run}"));
-        let message = format!("the thread has no live run{which}");
-        ObjectWriter::new().raw("stopped", "false").string("message", &message)
-    };
+    let answer =
+        if let Some(run_id) = stopped.map_err(|error| gateway.refuse(&error, &agent.upstream))? {
+            tracing::info!(agent = name, thread_id = thread.id, run_id, "run stopped");
+            // What CopilotKit's client shows of it.
+            let interrupt = ObjectWriter::new()
+                .string("type", "RUN_ERROR")
+                .string("message", "Run stopped by user")
+                .string("code", "STOPPED");
+            ObjectWriter::new().raw("stopped", "true").raw("interrupt", interrupt.finish().get())
+        } else {
+            let which = wanted.map_or_else(String::new, |run| format!(" {run}"));
+            let message = format!("the thread has no live run{which}");
+            ObjectWriter::new().raw("stopped", "false").string("message", &message)
+        };
     let body = format!("{}\n", answer.finish().get());
     Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
 }

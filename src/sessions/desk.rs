@@ -14,6 +14,7 @@ use crate::acp::choice::{Assistant, Choices, Kept, Menu, Value};
 use crate::acp::rpc::{Code, Error};
 use crate::json::{Json, ObjectWriter};
 use crate::langgraph::ConfigField;
+use crate::upstream::Caller;
 
 impl Link {
     /// What a session chooses from, and what is chosen where nothing was, or what is no more.
@@ -52,7 +53,9 @@ impl Link {
     /// The settings of an agent's graph; none, if they cannot be read: it runs without.
     async fn fields_of(&self, agent: &str) -> Result<Vec<ConfigField>, Error> {
         let agents = &self.service().agents;
-        let agent = agents.find(agent).map_err(|error| Error::internal(error.to_string()))?;
+        let agent = agents
+            .find(agent, &Caller::default())
+            .map_err(|error| Error::internal(error.to_string()))?;
         Ok(agents.config_fields(&agent).await)
     }
 

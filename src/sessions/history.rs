@@ -21,7 +21,7 @@ use crate::acp::rpc::{self, Code, Error};
 use crate::json::{self, Json, ObjectWriter};
 use crate::langgraph::{ServerKind, ThreadRecord};
 use crate::runs::ThreadReader;
-use crate::upstream::{self, ThreadSearch};
+use crate::upstream::{self, Caller, ThreadSearch};
 
 /// How many sessions a page lists: what an editor shows at once.
 const PAGE: usize = 50;
@@ -179,7 +179,9 @@ impl Link {
     /// The kind of a session's server.
     async fn server_kind(&self, session: &Session) -> Option<ServerKind> {
         let agents = &self.service().agents;
-        let agent = agents.find(&session.desk.lock().await.kept.choices.assistant).ok()?;
+        let agent = agents
+            .find(&session.desk.lock().await.kept.choices.assistant, &Caller::default())
+            .ok()?;
         agents.server_kind(&agent).await
     }
 

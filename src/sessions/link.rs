@@ -150,7 +150,7 @@ impl Link {
         if error.is_thread_busy() {
             return Error::internal("the thread has a run that is not over; wait for its end");
         }
-        Error::internal(error.to_string())
+        Error::internal(error.explained())
     }
 }
 

@@ -22,7 +22,7 @@ use crate::json::{self, Json, ObjectWriter};
 use crate::langgraph::{Interrupt, RunRequest, ServerKind, Start, ThreadState, headline};
 use crate::run::{self, Ask, Outcome, RunEvent};
 use crate::runs::{READER_TOO_SLOW, RunReader, ThreadReader};
-use crate::upstream::{self, RunFilter, RunStream};
+use crate::upstream::{self, Caller, RunFilter, RunStream};
 
 /// How long a stopped turn waits for its run to end: its client is told within a second.
 pub const STOP_WAIT: Duration = Duration::from_millis(800);
@@ -382,7 +382,7 @@ impl Turn {
         let (agent, chosen) = {
             let desk = self.session.desk.lock().await;
             let choices = &desk.kept.choices;
-            let agent = service.agents.find(&choices.assistant);
+            let agent = service.agents.find(&choices.assistant, &Caller::default());
             let agent = agent.map_err(|error| Error::internal(error.to_string()))?;
             let servers = service.settings.mcp_key.as_deref().zip(self.session.servers.as_ref());
             (agent, choices.configurable(desk.menu.mode(choices), servers))

@@ -1,4 +1,7 @@
 //! Why the upstream did not do what was asked, by what the caller does next.
+//!
+//! What the server says of it may hold what is not the client's, or no log's, to know: a part of a
+//! prompt, another's name, a key. An [`Error`] prints without; [`Error::explained`] has it.
 
 use std::time::Duration;
 
@@ -26,7 +29,7 @@ pub enum Error {
         waited: Duration,
     },
     /// The server refused.
-    #[error("the LangGraph server answered {code}{}", said(detail))]
+    #[error("the LangGraph server answered {code}")]
     Status {
         /// The HTTP status.
         code: u16,
@@ -34,7 +37,7 @@ pub enum Error {
         detail: String,
     },
     /// What answered is no LangGraph server, or a proxy stands in front of it.
-    #[error("the LangGraph server answered with `{content_type}` instead of an event stream")]
+    #[error("the LangGraph server answered with something else than an event stream")]
     NotAnEventStream {
         /// What it sent instead.
         content_type: String,
@@ -81,14 +84,29 @@ impl Error {
             || matches!(self, Self::Status { code: 422, detail } if detail.starts_with("Invalid assistant"))
     }
 
+    /// What happened, with what the server says of it: for its operator.
+    pub fn explained(&self) -> String {
+        match self {
+            Self::Status { detail, .. } if !detail.is_empty() => format!("{self}: {detail}"),
+            Self::NotAnEventStream { content_type } => format!("{self}: `{content_type}`"),
+            Self::Status { .. }
+            | Self::Unreachable { .. }
+            | Self::Timeout { .. }
+            | Self::NotUnderstood { .. }
+            | Self::TooLarge { .. }
+            | Self::Interrupted { .. } => self.to_string(),
+        }
+    }
+
+    /// Whether the server has not what was asked for, or does not show it.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Status { code: 404, .. })
+    }
+
     /// Whether the server wants a key, or another one.
     pub fn is_unauthorized(&self) -> bool {
         matches!(self, Self::Status { code: 401 | 403, .. })
     }
-}
-
-fn said(detail: &str) -> String {
-    if detail.is_empty() { String::new() } else { format!(": {detail}") }
 }
 
 /// The Python server writes `{"detail": ..}`, the JavaScript one plain text or zod's issues.
@@ -181,6 +199,17 @@ mod tests {
             panic!()
         };
         assert_eq!(detail.chars().count(), MAX_DETAIL_CHARS + 1);
-        assert_eq!(Error::status(500, "").to_string(), "the LangGraph server answered 500");
+        assert_eq!(Error::status(500, "").explained(), "the LangGraph server answered 500");
+    }
+
+    #[test]
+    fn an_explanation_is_only_told_where_it_is_asked_for() {
+        let refused = Error::status(422, r#"{"detail":"no secret"}"#);
+        assert_eq!(refused.explained(), "the LangGraph server answered 422: no secret");
+        let page = Error::NotAnEventStream { content_type: "text/secret".to_owned() };
+        assert!(page.explained().contains("text/secret"));
+        for error in [refused, page] {
+            assert!(!error.to_string().contains("secret"), "{error}");
+        }
     }
 }

@@ -111,8 +111,12 @@ impl Client {
             metadata: ThreadMetadata { threadway_thread_id: client_thread_id },
         };
         let request = self.request(Method::POST, &["threads"]);
-        answer(with_json(request, &thread)).await?;
-        Ok(())
+        match answer(with_json(request, &thread)).await {
+            Ok(_) => Ok(()),
+            // It is somebody else's, which elsewhere is not found.
+            Err(Error::Status { code: 409, detail }) => Err(Error::Status { code: 404, detail }),
+            Err(error) => Err(error),
+        }
     }
 
     /// A page of the thread's states as the server sends it, newest first, from the one before

@@ -1,12 +1,12 @@
 //! A gateway on a real socket, in front of a scripted LangGraph server, and its client's bytes.
 
 use std::net::SocketAddr;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use threadway::agents::{self, Agents};
-use threadway::server::{self, Limits};
+use threadway::server::{Limits, Server, Settings};
 use threadway::upstream::Client;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -238,12 +238,24 @@ pub(crate) async fn serve(
     agents: Agents,
     limits: Limits,
 ) -> (SocketAddr, CancellationToken, JoinSet<()>) {
+    let settings = Settings { limits, ..Settings::default() };
+    let (address, stop, serving, _) = serve_as(agents, settings).await;
+    (address, stop, serving)
+}
+
+/// The same, in a way of its own; and what it can be reloaded by.
+pub(crate) async fn serve_as(
+    agents: Agents,
+    settings: Settings,
+) -> (SocketAddr, CancellationToken, JoinSet<()>, Arc<Server>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
+    let server = Arc::new(Server::new(agents, settings, stop.clone()));
     let mut serving = JoinSet::new();
-    serving.spawn(server::run(listener, agents, limits, stop.clone()));
-    (address, stop, serving)
+    let served = Arc::clone(&server);
+    serving.spawn(async move { served.serve(listener).await });
+    (address, stop, serving, server)
 }
 
 // === impl Response ===

@@ -1,0 +1,116 @@
+//! What of a client's request goes up: an allow-list of headers, and nothing else.
+
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName};
+
+use crate::upstream::{Caller, Unknown};
+
+/// What always may: who asks, as both servers and their platform know it, and what traces it.
+const ALWAYS: [HeaderName; 5] = [
+    AUTHORIZATION,
+    HeaderName::from_static("x-api-key"),
+    HeaderName::from_static("traceparent"),
+    HeaderName::from_static("tracestate"),
+    HeaderName::from_static("baggage"),
+];
+
+/// Headers that say how a message travels, or what is in it: none is the next server's business.
+const NEVER: [&str; 17] = [
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "cookie",
+    "expect",
+    "host",
+    "keep-alive",
+    "last-event-id",
+    "prefer",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Which headers of a request go up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forward {
+    names: Vec<HeaderName>,
+    unknown: Option<Unknown>,
+}
+
+/// A name is none of a header that may go up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the name of a header that tells who asks, as x-tenant")]
+pub struct NotForwarded;
+
+// === impl Forward ===
+
+impl Forward {
+    /// Lets one more header go up.
+    pub fn allow(&mut self, name: &str) -> Result<(), NotForwarded> {
+        let name = name.parse::<HeaderName>().map_err(|_| NotForwarded)?;
+        if NEVER.contains(&name.as_str()) {
+            return Err(NotForwarded);
+        }
+        if !self.names.contains(&name) {
+            self.names.push(name);
+        }
+        Ok(())
+    }
+
+    /// Tells all callers this of a thread that LangGraph does not find. Unless it is said, a thread
+    /// is empty to those who bring nothing by which LangGraph could tell them apart, and refused to
+    /// all others.
+    pub fn tell_unknown(&mut self, unknown: Unknown) {
+        self.unknown = Some(unknown);
+    }
+
+    /// Who asks, by the headers of a request, less those that were meant for the gateway.
+    pub(super) fn caller(&self, request: &HeaderMap, consumed: &[HeaderName]) -> Caller {
+        let mut headers = HeaderMap::new();
+        for name in self.names.iter().filter(|name| !consumed.contains(name)) {
+            for value in request.get_all(name) {
+                let mut value = value.clone();
+                value.set_sensitive(true);
+                headers.append(name.clone(), value);
+            }
+        }
+        let caller = Caller::new(headers);
+        let unknown = match self.unknown {
+            Some(unknown) => unknown,
+            None if caller.is_personal() => Unknown::Refused,
+            None => Unknown::Empty,
+        };
+        caller.told(unknown)
+    }
+}
+
+impl Default for Forward {
+    fn default() -> Self {
+        Self { names: ALWAYS.to_vec(), unknown: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_tells_how_a_message_travels_never_goes_up() {
+        let mut forward = Forward::default();
+        for name in NEVER.into_iter().chain(["Transfer-Encoding", "", "a b"]) {
+            assert_eq!(forward.allow(name), Err(NotForwarded), "{name}");
+        }
+        assert_eq!(forward.allow("X-Tenant"), Ok(()));
+        let names = ["x-tenant", "cookie", "x-other", "x-api-key"];
+        let sent = names.map(|name| (HeaderName::from_static(name), "v".parse().unwrap()));
+        let caller = forward.caller(&HeaderMap::from_iter(sent), &[]);
+        let mut up: Vec<_> = caller.headers().keys().map(HeaderName::as_str).collect();
+        up.sort_unstable();
+        assert_eq!(up, ["x-api-key", "x-tenant"]);
+    }
+}

@@ -1,0 +1,56 @@
+//! How a server is known over TLS, and how it knows us.
+
+use std::fmt;
+
+use reqwest::{Certificate, ClientBuilder, Identity};
+
+/// How a server is known over TLS, and how it knows us. The system's roots always count.
+#[derive(Clone, Default)]
+pub struct Tls {
+    authorities: Vec<Certificate>,
+    identity: Option<Identity>,
+}
+
+/// A text holds no certificate, or no key. It is not repeated here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NotTls(&'static str);
+
+// === impl Tls ===
+
+impl Tls {
+    /// Trusts the authorities whose certificates are in this PEM, too.
+    pub fn trust(&mut self, pem: &[u8]) -> Result<(), NotTls> {
+        let wrong = NotTls("a file with certificates as PEM, at least one");
+        let authorities = Certificate::from_pem_bundle(pem).map_err(|_| wrong)?;
+        if authorities.is_empty() {
+            return Err(wrong);
+        }
+        self.authorities.extend(authorities);
+        Ok(())
+    }
+
+    /// Shows the server this certificate, whose chain and private key are in this PEM.
+    pub fn identify(&mut self, pem: &[u8]) -> Result<(), NotTls> {
+        let wrong = NotTls("a file with a certificate and its private key as PEM");
+        self.identity = Some(Identity::from_pem(pem).map_err(|_| wrong)?);
+        Ok(())
+    }
+
+    pub(super) fn apply(&self, client: ClientBuilder) -> ClientBuilder {
+        let client = client.tls_certs_merge(self.authorities.iter().cloned());
+        match &self.identity {
+            Some(identity) => client.identity(identity.clone()),
+            None => client,
+        }
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls")
+            .field("authorities", &self.authorities.len())
+            .field("identity", &self.identity.as_ref().map(|_| "[redacted]"))
+            .finish()
+    }
+}
