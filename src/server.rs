@@ -12,14 +12,17 @@
 
 mod agui;
 mod attach;
-mod auth;
+pub mod auth;
 mod body;
 mod connections;
+pub mod cors;
 mod envelope;
 mod forward;
 mod health;
+mod host;
 mod info;
 mod limits;
+mod rates;
 mod reject;
 mod request;
 mod stop;
@@ -34,11 +37,17 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+pub use auth::{
+    Auth, DEFAULT_SKEW, Jwt, JwtError, JwtSettings, Keys, KeysError, KeysFrom, MAX_SKEW, NotAKeySet,
+};
 pub use body::{KEEP_ALIVE, RETRY, RunBody};
 pub use connections::{GRACE, SPARE_CONNECTIONS, WRITE_TIMEOUT, serve};
+pub use cors::{Cors, CorsError, Credentials};
 pub use forward::{Forward, NotForwarded};
 pub use health::PROBE_AGE;
+pub use host::{HostName, NotAHostName};
 pub use limits::{Limits, MIN_HEADER_BYTES};
+pub use rates::{MAX_CALLERS, Rates, RequestRate};
 pub use request::BODY_TIMEOUT;
 pub use wire::{Encoder, Wire};
 
@@ -46,6 +55,7 @@ use crate::agents::Agents;
 use crate::langgraph::ErrorDetail;
 use crate::runs::Runs;
 use crate::upstream;
+use auth::{Admission, Memory};
 use connections::Door;
 use health::Readiness;
 use reject::Reject;
@@ -59,12 +69,22 @@ pub struct Settings {
     pub forward: Forward,
     /// How much clients are told of what failed.
     pub error_detail: ErrorDetail,
+    /// Who may call.
+    pub auth: Auth,
+    /// Which web pages may ask.
+    pub cors: Cors,
+    /// Names of the gateway's own, beside those that are safe by themselves: without `auth`, who
+    /// is on its machine may call it by these alone.
+    pub hosts: Vec<HostName>,
+    /// How much one caller may ask.
+    pub rates: Rates,
 }
 
 /// A gateway: the runs that it reads, and the door before them.
 #[derive(Debug)]
 pub struct Server {
     runs: Runs,
+    memory: Memory,
     door: watch::Sender<Door>,
     shutdown: CancellationToken,
 }
@@ -78,6 +98,7 @@ struct Gateway {
     limits: Limits,
     forward: Forward,
     error_detail: ErrorDetail,
+    admission: Admission,
     /// Cancelled when streams are to end.
     shutdown: CancellationToken,
 }
@@ -89,14 +110,17 @@ impl Server {
     pub fn new(agents: Agents, settings: Settings, shutdown: CancellationToken) -> Self {
         let Limits { log_bytes, owners, .. } = settings.limits;
         let runs = Runs::new(log_bytes, owners, shutdown.clone());
-        let door = watch::Sender::new(door(agents, settings, &runs, &shutdown));
-        Self { runs, door, shutdown }
+        let memory = Memory::new();
+        let door = door(agents, settings, &runs, &memory, &shutdown);
+        Self { runs, memory, door: watch::Sender::new(door), shutdown }
     }
 
     /// Serves these agents in this way from the next request on. What streams goes on as it began;
     /// how runs are kept, and what becomes of those whose owner leaves, stays as it was.
     pub fn reload(&self, agents: Agents, settings: Settings) {
-        self.door.send_replace(door(agents, settings, &self.runs, &self.shutdown));
+        let auth = settings.auth.succeeding(&self.door.borrow().auth);
+        let settings = Settings { auth, ..settings };
+        self.door.send_replace(door(agents, settings, &self.runs, &self.memory, &self.shutdown));
     }
 
     /// Serves until the gateway is told to stop, then lets what is open come to its end.
@@ -115,8 +139,14 @@ impl Gateway {
     }
 }
 
-fn door(agents: Agents, settings: Settings, runs: &Runs, shutdown: &CancellationToken) -> Door {
-    let Settings { limits, forward, error_detail } = settings;
+fn door(
+    agents: Agents,
+    settings: Settings,
+    runs: &Runs,
+    memory: &Memory,
+    shutdown: &CancellationToken,
+) -> Door {
+    let Settings { limits, forward, error_detail, auth, cors, hosts, rates } = settings;
     runs.tell(error_detail);
     let gateway = Arc::new(Gateway {
         readiness: Readiness::new(agents.clone()),
@@ -125,14 +155,16 @@ fn door(agents: Agents, settings: Settings, runs: &Runs, shutdown: &Cancellation
         limits: limits.clone(),
         forward,
         error_detail,
+        admission: Admission { auth: auth.clone(), cors, hosts, rates, memory: memory.clone() },
         shutdown: shutdown.clone(),
     });
-    Door { routes: routes(gateway), limits }
+    Door { routes: routes(gateway), limits, auth }
 }
 
 fn routes(gateway: Arc<Gateway>) -> Router {
     let admitted = middleware::from_fn_with_state(Arc::clone(&gateway), auth::admit);
-    Router::new()
+    let cors = gateway.admission.cors.layer(gateway.forward.names());
+    let routes = Router::new()
         .route("/agui/info", get(info::info))
         .route("/agui", post(envelope::envelope))
         .route("/agui/", post(envelope::envelope))
@@ -141,6 +173,13 @@ fn routes(gateway: Arc<Gateway>) -> Router {
         .route("/agui/agent/{agent}/threads/{thread}/events", get(attach::events))
         .route("/agui/agent/{agent}/stop/{thread}", post(stop::stop))
         .route_layer(admitted)
+        .method_not_allowed_fallback(reject::wrong_method);
+    // A preflight brings no credentials.
+    let routes = match cors {
+        Some(cors) => routes.layer(cors),
+        None => routes,
+    };
+    routes
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .method_not_allowed_fallback(reject::wrong_method)

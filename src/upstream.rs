@@ -6,6 +6,7 @@
 
 mod caller;
 mod error;
+mod key_set;
 mod thread;
 mod tls;
 
@@ -22,8 +23,9 @@ use reqwest::header::{
 use reqwest::{Method, RequestBuilder, Response, Url};
 use serde::Serialize;
 
-pub use caller::{Caller, Unknown};
+pub use caller::{Caller, Unknown, is_trace};
 pub use error::{Error, MAX_DETAIL_CHARS};
+pub use key_set::{KEY_SET_TIMEOUT, KeySetUrl, KeySets, MAX_KEY_SET_BYTES, NotAKeySetUrl};
 pub use thread::{MAX_THREAD_PAGE, ThreadSearch};
 pub use tls::{NotTls, Tls};
 

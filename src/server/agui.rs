@@ -11,6 +11,7 @@ use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::Gateway;
+use super::auth::Streams;
 use super::body::RunBody;
 use super::reject::Reject;
 use super::request::{InPath, Thread, read_json};
@@ -24,18 +25,20 @@ use crate::upstream::{self, Caller};
 pub(super) async fn run(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<Caller>,
+    Extension(streams): Extension<Streams>,
     InPath(name): InPath<String>,
     request: Request,
 ) -> Result<Response, Reject> {
     let (parts, body) = request.into_parts();
     let body = read_json(&parts.headers, body, gateway.limits.body_bytes).await?;
-    start(&gateway, &caller, &name, &parts.headers, &body).await
+    start(&gateway, &caller, &streams, &name, &parts.headers, &body).await
 }
 
 /// Starts the run that a request asks for.
 pub(super) async fn start(
     gateway: &Gateway,
     caller: &Caller,
+    streams: &Streams,
     name: &str,
     headers: &HeaderMap,
     body: &Bytes,
@@ -43,6 +46,7 @@ pub(super) async fn start(
     let input = parse(body)?;
     let agent = gateway.agents.find(name, caller).map_err(|error| Reject::unknown_agent(&error))?;
     let thread = Thread::of(&input.thread_id);
+    let slot = streams.slot()?;
     let (request, server) = Box::pin(plan(gateway, &agent, &input, &thread)).await?;
     if gateway.shutdown.is_cancelled() {
         return Err(Reject::shutting_down());
@@ -61,7 +65,7 @@ pub(super) async fn start(
     let reader = gateway.runs.start(upstream, server, &thread.id, &input.run_id, stream);
     let wire = accepted(headers);
     let encoder = Encoder::new(wire, Projector::new(input.client(), input.held()));
-    Ok(streamed(wire, Body::new(RunBody::new(reader, encoder))))
+    Ok(streamed(wire, Body::new(RunBody::new(reader, encoder).holding(slot))))
 }
 
 pub(super) fn parse(body: &[u8]) -> Result<Input, Reject> {

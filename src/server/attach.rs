@@ -16,6 +16,7 @@ use http::{HeaderMap, StatusCode};
 
 use super::Gateway;
 use super::agui::{accepted, parse, streamed};
+use super::auth::Streams;
 use super::body::{RETRY, RunBody};
 use super::reject::Reject;
 use super::request::{InPath, Thread, read_json};
@@ -28,18 +29,20 @@ use crate::upstream::Caller;
 pub(super) async fn connect(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<Caller>,
+    Extension(streams): Extension<Streams>,
     InPath(name): InPath<String>,
     request: Request,
 ) -> Result<Response, Reject> {
     let (parts, body) = request.into_parts();
     let body = read_json(&parts.headers, body, gateway.limits.body_bytes).await?;
-    connect_to(&gateway, &caller, &name, &parts.headers, &body).await
+    connect_to(&gateway, &caller, &streams, &name, &parts.headers, &body).await
 }
 
 /// Connects the client of a request to the thread that it names.
 pub(super) async fn connect_to(
     gateway: &Gateway,
     caller: &Caller,
+    streams: &Streams,
     name: &str,
     headers: &HeaderMap,
     body: &Bytes,
@@ -51,16 +54,18 @@ pub(super) async fn connect_to(
     if last.is_end() {
         return nothing_more(gateway, &agent, &thread).await;
     }
+    let slot = streams.slot()?;
     let reader = attach(gateway, &agent, &thread, Reach::Present, &last).await?;
     let wire = accepted(headers);
     let held = |client| Projector::new(client, input.held());
     let encoder = last.encoder(wire, input.viewer(), held);
-    Ok(streamed(wire, Body::new(RunBody::new(reader, encoder))))
+    Ok(streamed(wire, Body::new(RunBody::new(reader, encoder).holding(slot))))
 }
 
 pub(super) async fn events(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<Caller>,
+    Extension(streams): Extension<Streams>,
     InPath((name, client_thread)): InPath<(String, String)>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
@@ -75,10 +80,16 @@ pub(super) async fn events(
     let attached = if last.is_end() && reach == Reach::Present {
         nothing_more(&gateway, &agent, &thread).await.map(Err)
     } else {
-        attach(&gateway, &agent, &thread, reach, &last).await.map(Ok)
+        match streams.slot() {
+            Ok(slot) => {
+                let reader = attach(&gateway, &agent, &thread, reach, &last).await;
+                reader.map(|reader| Ok((reader, slot)))
+            }
+            Err(reject) => Err(reject),
+        }
     };
-    let reader = match attached {
-        Ok(Ok(reader)) => reader,
+    let (reader, slot) = match attached {
+        Ok(Ok(attached)) => attached,
         Ok(Err(nothing_more)) => return Ok(nothing_more),
         // It was here before, and an `EventSource` that is refused never comes again.
         Err(reject) if last != LastEvent::None && wire == Wire::Sse && reject.is_passing() => {
@@ -95,7 +106,7 @@ pub(super) async fn events(
     };
     let encoder = last.encoder(wire, client, Projector::for_anyone);
     let body = RunBody::new(reader.at_shutdown(AtShutdown::BreakOff), encoder);
-    Ok(streamed(wire, Body::new(body)))
+    Ok(streamed(wire, Body::new(body.holding(slot))))
 }
 
 /// There is nothing behind the end of a run, for one who may see its thread.

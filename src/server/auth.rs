@@ -1,20 +1,344 @@
-//! Who may call.
+//! Who may call, what counts against a caller, and which of its headers go up with what it asks.
+//!
+//! ```text
+//!   a request -> host -> origin -> credentials -> rate -> its route
+//!                 400     403       401            429
+//!                 403               400, 429, 503
+//! ```
+//!
+//! Credentials are looked at before what has failed is counted: who shows the right ones gets in,
+//! whatever others have tried from behind the same proxy.
 
+mod identity;
+mod jwks;
+mod jwt;
+mod keys;
+
+use std::net::IpAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use aws_lc_rs::hmac;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
+use http::header::{AUTHORIZATION, HOST};
+use http::{HeaderMap, HeaderName, StatusCode, Version};
+
+pub use jwks::{MAX_KEYS as MAX_KEY_SET_KEYS, NotAKeySet};
+pub use jwt::{
+    DEFAULT_SKEW, FETCH_PAUSE, FRESH, Jwt, JwtError, JwtSettings, KeysFrom, MAX_AGE, MAX_SKEW,
+};
+pub use keys::{Keys, KeysError, MAX_KEY_CHARS, MAX_KEYS, MIN_KEY_CHARS};
+
+pub(super) use identity::Identity;
 
 use super::Gateway;
+use super::connections::Peer;
+use super::cors::{self, Cors};
+use super::host::{self, HostName};
+use super::rates::{Callers, Exceeded, Rates, RequestRate, StreamSlot};
+use super::reject::Reject;
+use crate::upstream::Caller;
+use identity::{Fingerprint, fingerprint_key, network};
+use jwt::TokenError;
 
-/// Lets a request in, as its caller.
+/// How often credentials may fail from one network before it is told to wait: a person who mends
+/// a configuration takes a few tries, and nobody guesses a key at this pace.
+pub const FAILURES: RequestRate = RequestRate {
+    per_second: NonZeroU32::MIN,
+    burst: match NonZeroU32::new(20) {
+        Some(burst) => burst,
+        None => NonZeroU32::MIN,
+    },
+};
+
+/// Who may call.
+#[derive(Clone, Debug, Default)]
+pub enum Auth {
+    /// Whoever can connect. A caller is the address that it comes from.
+    #[default]
+    None,
+    /// Who shows one of these keys. A caller is the name of its key, which does not go up.
+    Bearer(Keys),
+    /// Who shows a token of an issuer that is believed. A caller is the token's subject.
+    Jwt(Jwt),
+    /// Who shows credentials, which LangGraph judges. A caller is its credentials.
+    Upstream,
+}
+
+/// What a request meets before its route.
+#[derive(Clone, Debug)]
+pub(super) struct Admission {
+    pub(super) auth: Auth,
+    pub(super) cors: Cors,
+    pub(super) hosts: Vec<HostName>,
+    pub(super) rates: Rates,
+    pub(super) memory: Memory,
+}
+
+/// What is remembered of callers, whatever the settings become.
+#[derive(Clone, Debug)]
+pub(super) struct Memory {
+    callers: Callers,
+    /// Whose credentials have failed, by network.
+    failed: Callers,
+    digest: hmac::Key,
+}
+
+/// What one caller may still have of streams.
+#[derive(Clone, Debug)]
+pub(super) struct Streams {
+    identity: Identity,
+    rates: Rates,
+    callers: Callers,
+}
+
+/// Why credentials do not open the gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unproven {
+    /// There are none.
+    Missing,
+    /// They are not good.
+    Wrong,
+    /// They were good.
+    Expired,
+    /// Nobody can tell now.
+    Unknown,
+}
+
+/// Lets a request in, as its caller; or tells why not.
 pub(super) async fn admit(
     State(gateway): State<Arc<Gateway>>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let caller = gateway.forward.caller(request.headers(), &[]);
+    let Gateway { admission, forward, .. } = &*gateway;
+    let peer = request.extensions().get::<Peer>().map(|Peer(peer)| peer.ip());
+    let consumed = match admission.auth {
+        Auth::Bearer(_) => &[AUTHORIZATION][..],
+        Auth::None | Auth::Jwt(_) | Auth::Upstream => &[],
+    };
+    let (head, body) = request.into_parts();
+    let caller = forward.caller(&head.headers, consumed);
+    let admitted = async {
+        let host = host(&head)?;
+        admission.welcome(peer, host, &head.headers)?;
+        if let Some(name) = forward.repeated(&head.headers) {
+            return Err(Reject::invalid(format!("the header {name} is there more than once")));
+        }
+        let identity = admission.identify(peer, &head.headers, &caller).await?;
+        admission.streams(identity)
+    };
+    let streams = match admitted.await {
+        Ok(streams) => streams,
+        Err(reject) => return reject.into_response(),
+    };
+    request = Request::from_parts(head, body);
     request.extensions_mut().insert(caller);
-    next.run(request).await
+    request.extensions_mut().insert(streams);
+    let response = next.run(request).await;
+    if response.status() != StatusCode::UNAUTHORIZED {
+        return response;
+    }
+    // LangGraph's own refusal counts as ours would.
+    admission.failed(peer).map_or_else(IntoResponse::into_response, |()| response)
+}
+
+/// The host that a request is for: `NAME` or `NAME:PORT`. HTTP/1.0 need not name one.
+fn host(head: &http::request::Parts) -> Result<Option<&str>, Reject> {
+    let mut named = head.headers.get_all(HOST).iter();
+    let (first, is_only) = (named.next(), named.next().is_none());
+    let header = first.map(|host| host.to_str().map_err(|_| ())).transpose();
+    match (header, head.uri.authority()) {
+        (Ok(None), None) if head.version == Version::HTTP_10 => Ok(None),
+        // RFC 9112: a target that names a host overrides the header.
+        (Ok(Some(_)), Some(authority)) if is_only => Ok(Some(authority.as_str())),
+        (Ok(Some(host)), None) if is_only => Ok(Some(host)),
+        _ => Err(Reject::invalid("a request has one `host` header")),
+    }
+}
+
+// === impl Admission ===
+
+impl Admission {
+    /// Refuses what a web page has its visitor's browser ask.
+    fn welcome(
+        &self,
+        peer: Option<IpAddr>,
+        host: Option<&str>,
+        headers: &HeaderMap,
+    ) -> Result<(), Reject> {
+        let is_local = peer.is_some_and(host::is_this_machine);
+        let is_open = matches!(self.auth, Auth::None);
+        if is_open && is_local && host.is_some_and(|host| !host::is_safe(host, &self.hosts)) {
+            let message = "a gateway without `auth` does not answer under a name that any web \
+                           page could have; call it by its address or `localhost`, or have its \
+                           operator add the name to `hosts`";
+            return Err(Reject::new(StatusCode::FORBIDDEN, "wrong_host", message));
+        }
+        if cors::is_foreign(&self.cors, headers, host) {
+            let message = "the gateway does not answer pages of this origin; have its operator \
+                           add the origin to `cors.origins`";
+            return Err(Reject::new(StatusCode::FORBIDDEN, "cross_origin", message));
+        }
+        Ok(())
+    }
+
+    /// Who calls, by what proves it.
+    async fn identify(
+        &self,
+        peer: Option<IpAddr>,
+        headers: &HeaderMap,
+        caller: &Caller,
+    ) -> Result<Identity, Reject> {
+        let digest = &self.memory.digest;
+        let proven = match &self.auth {
+            Auth::None => Ok(Identity::of_peer(peer)),
+            Auth::Bearer(keys) => bearer(headers).and_then(|key| {
+                let owner = keys.owner(key).ok_or(Unproven::Wrong)?;
+                Ok(Identity::Key(Arc::clone(owner)))
+            }),
+            Auth::Jwt(jwt) => match bearer(headers) {
+                Ok(token) => match jwt.verify(token).await {
+                    Ok(claims) => {
+                        let subject = Fingerprint::of(digest, [claims.iss, claims.sub]);
+                        Ok(Identity::Fingerprint(subject))
+                    }
+                    Err(error) => Err(error.into()),
+                },
+                Err(unproven) => Err(unproven),
+            },
+            Auth::Upstream if !caller.is_personal() => Err(Unproven::Missing),
+            Auth::Upstream => {
+                let shown = caller.identifying();
+                let shown = shown.flat_map(|(name, value)| [name.as_str().as_bytes(), value]);
+                Ok(Identity::Fingerprint(Fingerprint::of(digest, shown)))
+            }
+        };
+        proven.map_err(|unproven| {
+            let reject = unproven.told(&self.auth);
+            match unproven {
+                Unproven::Wrong => self.failed(peer).err().unwrap_or(reject),
+                Unproven::Missing | Unproven::Expired | Unproven::Unknown => reject,
+            }
+        })
+    }
+
+    /// Counts credentials that were not good.
+    fn failed(&self, peer: Option<IpAddr>) -> Result<(), Reject> {
+        let counted = self.memory.failed.admit(&Identity::of_peer(peer), FAILURES);
+        counted.map_err(|exceeded| match exceeded {
+            Exceeded::Requests { wait } => {
+                let message = "too many credentials from your network were not good; wait, then \
+                               send others";
+                Reject::too_many("too_many_failures", message).after(wait)
+            }
+            Exceeded::Streams { .. } => exceeded.into(),
+        })
+    }
+
+    /// Counts a request of a caller, who may then have streams.
+    fn streams(&self, identity: Identity) -> Result<Streams, Reject> {
+        let (rates, callers) = (self.rates, self.memory.callers.clone());
+        if let Some(rate) = rates.requests {
+            callers.admit(&identity, rate)?;
+        }
+        Ok(Streams { identity, rates, callers })
+    }
+}
+
+/// The token of an `Authorization: Bearer TOKEN`.
+fn bearer(headers: &HeaderMap) -> Result<&str, Unproven> {
+    let header = headers.get(AUTHORIZATION).ok_or(Unproven::Missing)?;
+    let text = header.to_str().map_err(|_| Unproven::Wrong)?;
+    let (scheme, token) = text.split_once(' ').ok_or(Unproven::Wrong)?;
+    let is_bearer = scheme.eq_ignore_ascii_case("bearer");
+    if is_bearer { Ok(token.trim_matches(' ')) } else { Err(Unproven::Wrong) }
+}
+
+// === impl Memory ===
+
+impl Memory {
+    pub(super) fn new() -> Self {
+        Self { callers: Callers::default(), failed: Callers::default(), digest: fingerprint_key() }
+    }
+}
+
+// === impl Streams ===
+
+impl Streams {
+    /// Takes a place for one more stream, to be held until it ends.
+    pub(super) fn slot(&self) -> Result<StreamSlot, Reject> {
+        Ok(self.callers.stream(&self.identity, self.rates.streams)?)
+    }
+}
+
+// === impl Auth ===
+
+impl Auth {
+    /// Goes on with what was learnt before a reload.
+    #[must_use]
+    pub(super) fn succeeding(self, old: &Self) -> Self {
+        match (self, old) {
+            (Self::Jwt(jwt), Self::Jwt(old)) => Self::Jwt(jwt.succeeding(old)),
+            (auth, _) => auth,
+        }
+    }
+}
+
+// === impl Unproven ===
+
+impl From<TokenError> for Unproven {
+    fn from(error: TokenError) -> Self {
+        match error {
+            TokenError::Expired => Self::Expired,
+            TokenError::Invalid => Self::Wrong,
+            TokenError::NoKeys => Self::Unknown,
+        }
+    }
+}
+
+impl Unproven {
+    /// As a client is told, who needs no help in making credentials up.
+    fn told(self, auth: &Auth) -> Reject {
+        let unauthorized = |code, message| Reject::new(StatusCode::UNAUTHORIZED, code, message);
+        match (self, auth) {
+            (Self::Missing, Auth::Upstream) => unauthorized(
+                "unauthenticated",
+                "the gateway wants your credentials for LangGraph; send them in `authorization` \
+                 or `x-api-key`",
+            ),
+            (Self::Missing, Auth::Jwt(_)) => unauthorized(
+                "unauthenticated",
+                "the gateway wants a token; send it as `authorization: Bearer TOKEN`",
+            ),
+            (Self::Missing, Auth::None | Auth::Bearer(_)) => unauthorized(
+                "unauthenticated",
+                "the gateway wants a key; send it as `authorization: Bearer KEY`",
+            ),
+            (Self::Expired, _) => {
+                unauthorized("token_expired", "the token has expired; send a new one")
+            }
+            (Self::Wrong, Auth::Jwt(_)) => {
+                unauthorized("invalid_token", "the token is not valid here; send another")
+            }
+            (Self::Wrong, _) => {
+                unauthorized("invalid_token", "the key is none of the gateway's; send another")
+            }
+            (Self::Unknown, _) => Reject::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "auth_unavailable",
+                "the keys of the tokens' issuer cannot be had now; try again",
+            ),
+        }
+    }
+}
+
+// === impl Identity ===
+
+impl Identity {
+    fn of_peer(peer: Option<IpAddr>) -> Self {
+        Self::Peer(network(peer.unwrap_or(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED))))
+    }
 }

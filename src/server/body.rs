@@ -11,6 +11,7 @@ use http_body::{Body, Frame};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::ReusableBoxFuture;
 
+use super::rates::StreamSlot;
 use super::wire::Encoder;
 use crate::runs::{Batch, ThreadReader};
 
@@ -30,6 +31,8 @@ pub struct RunBody {
     /// What is ready to be sent.
     out: Vec<u8>,
     silence: Pin<Box<Sleep>>,
+    /// The caller's place, given back when the body is dropped.
+    _slot: Option<StreamSlot>,
 }
 
 /// How far the reading is.
@@ -60,7 +63,13 @@ impl RunBody {
             reading: Reading::Next(ReusableBoxFuture::new(next(reader))),
             out,
             silence: Box::pin(tokio::time::sleep(KEEP_ALIVE)),
+            _slot: None,
         }
+    }
+
+    /// The same, which holds its caller's place for a stream.
+    pub(super) fn holding(self, slot: StreamSlot) -> Self {
+        Self { _slot: Some(slot), ..self }
     }
 
     /// Pulls events until some make bytes, or the run is over.

@@ -20,8 +20,8 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
-use super::Limits;
 use super::reject;
+use super::{Auth, Limits};
 
 /// How long connections may take to end once the server is told to stop. Streams are told to end
 /// at once, so that only who does not read takes long; container platforms kill after 30 s.
@@ -45,6 +45,8 @@ const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) struct Door {
     pub(super) routes: Router,
     pub(super) limits: Limits,
+    /// Who may call: what was learnt of it survives a reload.
+    pub(super) auth: Auth,
 }
 
 /// The address that a request comes from.
@@ -76,7 +78,7 @@ pub async fn serve(
     limits: &Limits,
     shutdown: CancellationToken,
 ) {
-    let door = watch::Sender::new(Door { routes, limits: limits.clone() });
+    let door = watch::Sender::new(Door { routes, limits: limits.clone(), auth: Auth::None });
     serve_door(listener, door.subscribe(), shutdown).await;
 }
 
@@ -89,6 +91,7 @@ pub(super) async fn serve_door(
     let full = Door {
         routes: Router::new().fallback(reject::too_many_connections),
         limits: Limits::default(),
+        auth: Auth::None,
     };
     let full = watch::Sender::new(full);
     let mut open = JoinSet::new();

@@ -12,6 +12,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use serde_json::value::RawValue;
 
+use super::auth::Streams;
 use super::reject::Reject;
 use super::request::read_json;
 use super::{Gateway, agui, attach, info, stop};
@@ -30,6 +31,7 @@ enum Call<'a> {
 pub(super) async fn envelope(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<Caller>,
+    Extension(streams): Extension<Streams>,
     request: Request,
 ) -> Result<Response, Reject> {
     let (parts, body) = request.into_parts();
@@ -38,11 +40,11 @@ pub(super) async fn envelope(
         Call::Info => info::info(State(gateway), Extension(caller)).await,
         Call::Run { agent, input } => {
             let input = body.slice_ref(input.as_bytes());
-            agui::start(&gateway, &caller, &agent, &parts.headers, &input).await
+            agui::start(&gateway, &caller, &streams, &agent, &parts.headers, &input).await
         }
         Call::Connect { agent, input } => {
             let input = body.slice_ref(input.as_bytes());
-            attach::connect_to(&gateway, &caller, &agent, &parts.headers, &input).await
+            attach::connect_to(&gateway, &caller, &streams, &agent, &parts.headers, &input).await
         }
         Call::Stop { agent, thread, body } => {
             stop::stop_thread(&gateway, &caller, &agent, &thread, body.as_bytes()).await

@@ -1,9 +1,9 @@
 //! What of a client's request goes up: an allow-list of headers, and nothing else.
 
-use http::header::AUTHORIZATION;
+use http::header::{AUTHORIZATION, CONNECTION};
 use http::{HeaderMap, HeaderName};
 
-use crate::upstream::{Caller, Unknown};
+use crate::upstream::{Caller, Unknown, is_trace};
 
 /// What always may: who asks, as both servers and their platform know it, and what traces it.
 const ALWAYS: [HeaderName; 5] = [
@@ -69,10 +69,29 @@ impl Forward {
         self.unknown = Some(unknown);
     }
 
+    /// The headers that may go up.
+    pub(super) fn names(&self) -> &[HeaderName] {
+        &self.names
+    }
+
+    /// A header that tells who asks, and stands in the request more than once: who reads the first
+    /// and who reads the last would take it for two callers.
+    pub(super) fn repeated(&self, request: &HeaderMap) -> Option<&HeaderName> {
+        let mut names = self.names.iter().filter(|name| !is_trace(name));
+        names.find(|name| request.get_all(*name).iter().nth(1).is_some())
+    }
+
     /// Who asks, by the headers of a request, less those that were meant for the gateway.
     pub(super) fn caller(&self, request: &HeaderMap, consumed: &[HeaderName]) -> Caller {
         let mut headers = HeaderMap::new();
-        for name in self.names.iter().filter(|name| !consumed.contains(name)) {
+        let is_for_next_hop = |name: &HeaderName| {
+            let mut listed = request.get_all(CONNECTION).iter().flat_map(|value| {
+                value.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
+            });
+            listed.any(|listed| listed.eq_ignore_ascii_case(name.as_str().as_bytes()))
+        };
+        let names = self.names.iter().filter(|name| !consumed.contains(name));
+        for name in names.filter(|name| !is_for_next_hop(name)) {
             for value in request.get_all(name) {
                 let mut value = value.clone();
                 value.set_sensitive(true);

@@ -4,16 +4,17 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
-use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Method, StatusCode, Uri};
 use serde::Serialize;
 
+use super::rates::Exceeded;
 use crate::agents::Agent;
 use crate::langgraph::ErrorDetail;
 use crate::upstream::{Caller, Error};
 
 /// When a client that was turned away may come again: streams end every few seconds.
-const RETRY_AFTER_SECONDS: u16 = 5;
+const RETRY_AFTER_SECONDS: u64 = 5;
 
 /// A refusal.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub(super) struct Reject {
     code: &'static str,
     /// For a person: what happened, with which input, what to do.
     message: String,
+    /// When the client may come again, where that is known.
+    wait: Option<Duration>,
 }
 
 #[derive(Serialize)]
@@ -69,7 +72,7 @@ pub(super) fn header_timeout(waited: Duration) -> Vec<u8> {
 
 impl Reject {
     pub(super) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, message: message.into() }
+        Self { status, code, message: message.into(), wait: None }
     }
 
     /// What is wrong with the request itself.
@@ -100,9 +103,20 @@ impl Reject {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "gateway_shutdown", message)
     }
 
+    /// A caller that has had what it may have.
+    pub(super) fn too_many(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, code, message)
+    }
+
+    /// The same, which will be gone after this time.
+    #[must_use]
+    pub(super) fn after(self, wait: Duration) -> Self {
+        Self { wait: Some(wait), ..self }
+    }
+
     /// Whether it may be gone when the request is sent again.
     pub(super) fn is_passing(&self) -> bool {
-        self.status.is_server_error()
+        self.status.is_server_error() || self.status == StatusCode::TOO_MANY_REQUESTS
     }
 
     fn body(&self) -> Vec<u8> {
@@ -182,16 +196,47 @@ impl Reject {
     }
 }
 
+impl From<Exceeded> for Reject {
+    fn from(exceeded: Exceeded) -> Self {
+        match exceeded {
+            Exceeded::Requests { wait } => {
+                let message = "you ask more often than you may; wait, then send the request again";
+                Self::too_many("too_many_requests", message).after(wait)
+            }
+            Exceeded::Streams { limit } => Self::too_many(
+                "too_many_streams",
+                format!(
+                    "you have {limit} streams, as many as you may have; end one, then try again"
+                ),
+            ),
+        }
+    }
+}
+
 impl IntoResponse for Reject {
     fn into_response(self) -> Response {
         let body = self.body();
-        let Self { status, code, message } = self;
+        let Self { status, code, message, wait } = self;
         tracing::debug!(%status, code, reason = message, "request refused");
         let mut response = (status, [(CONTENT_TYPE, "application/json")], body).into_response();
+        let headers = response.headers_mut();
+        if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
+            // Whole seconds, and not too few.
+            let wait = wait.map_or(RETRY_AFTER_SECONDS, |wait| {
+                wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
+            });
+            headers.insert(RETRY_AFTER, HeaderValue::from(wait.max(1)));
+        }
         if status == StatusCode::SERVICE_UNAVAILABLE {
-            let headers = response.headers_mut();
-            headers.insert(RETRY_AFTER, HeaderValue::from(RETRY_AFTER_SECONDS));
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            // RFC 6750: nothing more where there were no credentials.
+            let challenge = match code {
+                "unauthenticated" => "Bearer",
+                _ => "Bearer error=\"invalid_token\"",
+            };
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
         }
         response
     }

@@ -27,6 +27,11 @@ pub enum Unknown {
     Refused,
 }
 
+/// Whether a header tells a trace, and nothing of who asks.
+pub fn is_trace(name: &HeaderName) -> bool {
+    TRACE.contains(&name.as_str())
+}
+
 // === impl Caller ===
 
 impl Caller {
@@ -56,8 +61,9 @@ impl Caller {
         self.unknown
     }
 
-    fn identifying(&self) -> impl Iterator<Item = (&HeaderName, &[u8])> {
-        let headers = self.headers.iter().filter(|(name, _)| !TRACE.contains(&name.as_str()));
+    /// What LangGraph can tell it by: names, and values, which are secret.
+    pub fn identifying(&self) -> impl Iterator<Item = (&HeaderName, &[u8])> {
+        let headers = self.headers.iter().filter(|(name, _)| !is_trace(name));
         headers.map(|(name, value)| (name, value.as_bytes()))
     }
 }

@@ -1,0 +1,106 @@
+//! Who a caller is, as far as limits go: enough to tell callers apart, too little to be one.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+
+use aws_lc_rs::hmac;
+use uuid::Uuid;
+
+/// Who a request comes from. All its requests count together.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(in crate::server) enum Identity {
+    /// The network from which it comes: see [`network`].
+    Peer(IpAddr),
+    /// The name of the key that it has shown.
+    Key(Arc<str>),
+    /// The issuer and subject of its token, or the credentials that it has shown.
+    Fingerprint(Fingerprint),
+}
+
+/// A digest of something secret or personal, under a key that only this process has.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(in crate::server) struct Fingerprint([u8; 32]);
+
+/// A key for fingerprints, new in each process.
+pub(in crate::server) fn fingerprint_key() -> hmac::Key {
+    let secret = [Uuid::new_v4().into_bytes(), Uuid::new_v4().into_bytes()].concat();
+    hmac::Key::new(hmac::HMAC_SHA256, &secret)
+}
+
+/// The network that stands for an address.
+///
+/// A subscriber has a whole /64 of IPv6 addresses, and could come from another with each request.
+pub(in crate::server) fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => IpAddr::V4(address),
+        IpAddr::V6(address) => {
+            const HOST: u128 = u64::MAX as u128;
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !HOST))
+        }
+    }
+}
+
+// === impl Fingerprint ===
+
+impl Fingerprint {
+    /// A digest of texts, in which it shows where one ends and the next begins.
+    pub(in crate::server) fn of<T: AsRef<[u8]>>(
+        key: &hmac::Key,
+        texts: impl IntoIterator<Item = T>,
+    ) -> Self {
+        let mut digest = hmac::Context::with_key(key);
+        for text in texts {
+            let text = text.as_ref();
+            digest.update(&(text.len() as u64).to_be_bytes());
+            digest.update(text);
+        }
+        let mut bytes = [0; 32];
+        for (byte, digested) in bytes.iter_mut().zip(digest.sign().as_ref()) {
+            *byte = *digested;
+        }
+        Self(bytes)
+    }
+}
+
+impl AsRef<[u8]> for Fingerprint {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[redacted]")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_stands_for_its_network() {
+        for (address, expected) in [
+            ("192.0.2.7", "192.0.2.7"),
+            ("::ffff:192.0.2.7", "192.0.2.7"),
+            ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
+            ("2001:db8:1:2::", "2001:db8:1:2::"),
+            ("::1", "::"),
+        ] {
+            assert_eq!(network(address.parse().unwrap()).to_string(), expected, "{address}");
+        }
+    }
+
+    #[test]
+    fn fingerprints_tell_texts_apart_and_processes_do_not_share_them() {
+        let key = fingerprint_key();
+        let of = |texts: &[&str]| Fingerprint::of(&key, texts);
+        assert_eq!(of(&["a", "b"]), of(&["a", "b"]));
+        for other in [&["ab"][..], &["a", "b", ""], &["", "ab"], &["b", "a"], &[]] {
+            assert_ne!(of(other), of(&["a", "b"]), "{other:?}");
+        }
+        assert_ne!(Fingerprint::of(&fingerprint_key(), ["a", "b"]), of(&["a", "b"]));
+        assert_eq!(format!("{:?}", Identity::Fingerprint(of(&["a"]))), "Fingerprint([redacted])");
+    }
+}

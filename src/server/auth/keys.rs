@@ -1,0 +1,201 @@
+//! The keys that open the gateway: each has a name, and none is ever printed or kept as it is.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::hmac;
+
+use super::identity::{Fingerprint, fingerprint_key};
+
+/// The shortest key that is taken, in characters: 16 hexadecimal digits are 64 bits, which nobody
+/// guesses over a network. It keeps words and dates out.
+pub const MIN_KEY_CHARS: usize = 16;
+
+/// The longest key that is taken, in characters: it must fit a request's head beside the rest.
+pub const MAX_KEY_CHARS: usize = 4 * 1024;
+
+/// How many keys there may be: each request is compared with all of them.
+pub const MAX_KEYS: usize = 1_000;
+
+/// The keys that callers may show, and whose each of them is.
+///
+/// Parsed from `NAME=KEY`, of which there is one a line, or several behind commas; lines that
+/// begin with `#` are left out. What is kept are digests under a key of this process, so that
+/// neither a comparison's time nor a copy of the memory tells a key.
+#[derive(Clone)]
+pub struct Keys {
+    digest: hmac::Key,
+    keys: Vec<(Arc<str>, Fingerprint)>,
+}
+
+/// Why a text holds no [`Keys`]. It repeats names, never keys.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeysError {
+    /// There is none.
+    #[error("at least one NAME=KEY")]
+    None,
+    /// There are too many.
+    #[error("at most {MAX_KEYS} keys")]
+    TooMany,
+    /// An entry has not the form.
+    #[error(
+        "NAME=KEY in each entry, with a name of letters, digits, `-`, `_` and `.`; number {at} is not"
+    )]
+    Form {
+        /// Its number, from 1.
+        at: usize,
+    },
+    /// A key is too short, too long, or of other characters than a header may carry.
+    #[error(
+        "keys of {MIN_KEY_CHARS} to {MAX_KEY_CHARS} letters, digits and `-._~+/=`, as `openssl rand -hex 32` makes them; {name}'s is not"
+    )]
+    Key {
+        /// Whose it is.
+        name: String,
+    },
+    /// Two keys have one name.
+    #[error("one key for each name; {name} has two: while a key is changed, give each a name")]
+    TwiceNamed {
+        /// The name.
+        name: String,
+    },
+    /// Two names have one key.
+    #[error("a key for each name; {name} has another's")]
+    Shared {
+        /// The later of the two.
+        name: String,
+    },
+}
+
+// === impl Keys ===
+
+impl Keys {
+    /// Whose key this is. Every key is looked at, whichever it is.
+    pub(super) fn owner(&self, key: &str) -> Option<&Arc<str>> {
+        let shown = Fingerprint::of(&self.digest, [key]);
+        let mut owner = None;
+        for (name, kept) in &self.keys {
+            if verify_slices_are_equal(shown.as_ref(), kept.as_ref()).is_ok() {
+                owner = Some(name);
+            }
+        }
+        owner
+    }
+
+    /// The names, in the order in which they were given.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.keys.iter().map(|(name, _)| &**name)
+    }
+}
+
+impl FromStr for Keys {
+    type Err = KeysError;
+
+    fn from_str(text: &str) -> Result<Self, KeysError> {
+        let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
+        let entries = lines.flat_map(|line| line.split(',')).map(str::trim);
+        let digest = fingerprint_key();
+        let (mut keys, mut names, mut known) = (Vec::new(), HashSet::new(), HashSet::new());
+        for (at, entry) in (1..).zip(entries.filter(|entry| !entry.is_empty())) {
+            let (name, key) = entry.split_once('=').ok_or(KeysError::Form { at })?;
+            let (name, key) = (name.trim(), key.trim());
+            if !is_name(name) {
+                return Err(KeysError::Form { at });
+            }
+            if !is_key(key) {
+                return Err(KeysError::Key { name: name.to_owned() });
+            }
+            if !names.insert(name) {
+                return Err(KeysError::TwiceNamed { name: name.to_owned() });
+            }
+            if !known.insert(key) {
+                return Err(KeysError::Shared { name: name.to_owned() });
+            }
+            keys.push((Arc::from(name), Fingerprint::of(&digest, [key])));
+        }
+        match keys.len() {
+            0 => Err(KeysError::None),
+            1..=MAX_KEYS => Ok(Self { digest, keys }),
+            _ => Err(KeysError::TooMany),
+        }
+    }
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.names().map(|name| (name, "[redacted]"))).finish()
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    !name.is_empty() && name.bytes().all(is_plain)
+}
+
+/// RFC 6750's `b64token`.
+fn is_key(key: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
+    (MIN_KEY_CHARS..=MAX_KEY_CHARS).contains(&key.len()) && key.bytes().all(is_allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_key_opens_for_its_owner_and_no_other_text_does() {
+        let text = "# who, and what for\nweb = 0123456789abcdef\n\nops=fedcba9876543210,ci=a/b+c~d.e-f_g/h==\n";
+        let keys: Keys = text.parse().unwrap();
+        assert_eq!(keys.names().collect::<Vec<_>>(), ["web", "ops", "ci"]);
+        for (key, owner) in [
+            ("0123456789abcdef", Some("web")),
+            ("fedcba9876543210", Some("ops")),
+            ("a/b+c~d.e-f_g/h==", Some("ci")),
+            ("0123456789abcde", None),
+            ("0123456789abcdef0", None),
+            ("0123456789ABCDEF", None),
+            ("web", None),
+            ("", None),
+        ] {
+            assert_eq!(keys.owner(key).map(|name| &**name), owner, "{key}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_keys_is_told_without_them() {
+        let key = "0123456789abcdef";
+        let (long, many) = ("x".repeat(MAX_KEY_CHARS + 1), |count: usize| {
+            (0..count).map(|at| format!("n{at}=0123456789abcdef{at}\n")).collect::<String>()
+        });
+        let of_key = |name: &str| KeysError::Key { name: name.to_owned() };
+        for (text, expected) in [
+            (String::new(), KeysError::None),
+            ("# nothing\n,\n".to_owned(), KeysError::None),
+            (key.to_owned(), KeysError::Form { at: 1 }),
+            (format!("={key}"), KeysError::Form { at: 1 }),
+            (format!("a={key}0\nb c={key}"), KeysError::Form { at: 2 }),
+            ("a=".to_owned(), of_key("a")),
+            ("a=0123456789abcde".to_owned(), of_key("a")),
+            (format!("a={key}\u{e9}"), of_key("a")),
+            (format!("a={key} {key}"), of_key("a")),
+            (format!("a={long}"), of_key("a")),
+            (format!("a={key},a={key}0"), KeysError::TwiceNamed { name: "a".to_owned() }),
+            (format!("a={key},b={key}"), KeysError::Shared { name: "b".to_owned() }),
+            (many(MAX_KEYS + 1), KeysError::TooMany),
+        ] {
+            let error = text.parse::<Keys>().unwrap_err();
+            assert_eq!(error, expected);
+            assert!(!error.to_string().contains("0123456789"), "{error}");
+        }
+        assert!(many(MAX_KEYS).parse::<Keys>().is_ok());
+    }
+
+    #[test]
+    fn keys_are_not_printed() {
+        let keys: Keys = "web=0123456789abcdef".parse().unwrap();
+        assert_eq!(format!("{keys:?}"), r#"{"web": "[redacted]"}"#);
+    }
+}

@@ -1,0 +1,277 @@
+//! CORS: which web pages may read what the gateway answers, and with what they may ask.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, ORIGIN, RETRY_AFTER};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use tower_http::cors::{AllowOrigin, CorsLayer};
+
+/// How long a browser may remember what it was told: a changed list of origins is known soon
+/// enough, and a conversation asks once.
+pub const MAX_AGE: Duration = Duration::from_mins(10);
+
+/// The headers that a page may send, beside those that are configured to go upstream.
+const REQUEST_HEADERS: [HeaderName; 8] = [
+    ACCEPT,
+    AUTHORIZATION,
+    CONTENT_TYPE,
+    HeaderName::from_static("last-event-id"),
+    HeaderName::from_static("x-api-key"),
+    HeaderName::from_static("traceparent"),
+    HeaderName::from_static("tracestate"),
+    HeaderName::from_static("baggage"),
+];
+
+/// Which pages of other origins may use the gateway. By default none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Cors {
+    /// None.
+    #[default]
+    Off,
+    /// Those of these origins.
+    Origins {
+        /// The origins, at least one.
+        origins: Vec<Origin>,
+        /// Whether they may send what the browser adds by itself.
+        credentials: Credentials,
+    },
+    /// All, without what a browser adds by itself.
+    Any,
+}
+
+/// Whether a page may have its browser add cookies: the gateway reads none, but a proxy in front
+/// of it may.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Credentials {
+    /// It may not.
+    #[default]
+    Omitted,
+    /// It may.
+    Included,
+}
+
+/// An origin, as browsers write it: `https://chat.example.com`, `http://localhost:3000`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin(HeaderValue);
+
+/// Why a list of origins cannot be served.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CorsError {
+    /// One is none.
+    #[error(
+        "`*`, or origins such as https://chat.example.com: scheme, host and port, in ASCII, nothing behind"
+    )]
+    NotAnOrigin,
+    /// `*` stands beside others.
+    #[error("either `*` or a list of origins")]
+    AnyAndOthers,
+    /// Every page of the web could act for whoever visits it.
+    #[error("a list of origins, since credentials are allowed; not `*`")]
+    AnyWithCredentials,
+    /// There are credentials for nobody.
+    #[error("origins that may send credentials, or no credentials")]
+    CredentialsOfNone,
+}
+
+// === impl Cors ===
+
+impl Cors {
+    /// What a configuration asks for: no origin is none, `*` is any.
+    pub fn new<'a>(
+        origins: impl IntoIterator<Item = &'a str>,
+        credentials: Credentials,
+    ) -> Result<Self, CorsError> {
+        let origins: Vec<_> = origins.into_iter().collect();
+        match (origins.as_slice(), credentials) {
+            ([], Credentials::Omitted) => Ok(Self::Off),
+            ([], Credentials::Included) => Err(CorsError::CredentialsOfNone),
+            (["*"], Credentials::Omitted) => Ok(Self::Any),
+            (["*"], Credentials::Included) => Err(CorsError::AnyWithCredentials),
+            (several, _) if several.contains(&"*") => Err(CorsError::AnyAndOthers),
+            (several, credentials) => {
+                let origins = several.iter().map(|origin| origin.parse()).collect::<Result<_, _>>();
+                Ok(Self::Origins { origins: origins?, credentials })
+            }
+        }
+    }
+
+    /// Whether pages of this origin may use the gateway.
+    pub(super) fn allows(&self, origin: &HeaderValue) -> bool {
+        match self {
+            Self::Off => false,
+            Self::Origins { origins, .. } => origins.iter().any(|known| known.0 == origin),
+            Self::Any => true,
+        }
+    }
+
+    /// What answers preflights and tells browsers who may read; `None` where nobody may.
+    pub(super) fn layer(&self, forwarded: &[HeaderName]) -> Option<CorsLayer> {
+        let (origins, credentials) = match self {
+            Self::Off => return None,
+            Self::Origins { origins, credentials } => {
+                let origins = origins.iter().map(|origin| origin.0.clone());
+                (AllowOrigin::list(origins), *credentials == Credentials::Included)
+            }
+            Self::Any => (AllowOrigin::any(), false),
+        };
+        let more = forwarded.iter().filter(|name| !REQUEST_HEADERS.contains(name)).cloned();
+        let headers: Vec<_> = REQUEST_HEADERS.into_iter().chain(more).collect();
+        let layer = CorsLayer::new()
+            .allow_origin(origins)
+            .allow_methods([Method::GET, Method::POST])
+            .allow_headers(headers)
+            .expose_headers([RETRY_AFTER])
+            .max_age(MAX_AGE);
+        Some(if credentials { layer.allow_credentials(true) } else { layer })
+    }
+}
+
+/// Whether a request comes from a page of another origin than its own `host`, that none has
+/// allowed.
+///
+/// Without CORS a page cannot read the answer, but a browser may send the request all the same,
+/// and a proxy may add who its user is. Browsers say where a request comes from, and no page can
+/// have them say otherwise.
+pub(super) fn is_foreign(cors: &Cors, headers: &HeaderMap, host: Option<&str>) -> bool {
+    let mut origins = headers.get_all(ORIGIN).iter();
+    let (Some(origin), None) = (origins.next(), origins.next()) else {
+        // Nobody sends two.
+        return headers.contains_key(ORIGIN);
+    };
+    // A proxy may have changed the host; browsers tell it in this way too, over TLS.
+    let is_own = headers.get("sec-fetch-site").is_some_and(|site| site == "same-origin");
+    let authority = origin.to_str().ok().and_then(|origin| Some(origin.split_once("://")?.1));
+    let is_of_host =
+        authority.zip(host).is_some_and(|(authority, host)| authority.eq_ignore_ascii_case(host));
+    !(is_own || is_of_host || cors.allows(origin))
+}
+
+// === impl Origin ===
+
+impl FromStr for Origin {
+    type Err = CorsError;
+
+    /// Reads an origin. Its case and a port that is the scheme's own do not matter.
+    fn from_str(text: &str) -> Result<Self, CorsError> {
+        let text = text.to_ascii_lowercase();
+        let (scheme, authority) = text.split_once("://").ok_or(CorsError::NotAnOrigin)?;
+        let is_scheme = scheme.starts_with(|first: char| first.is_ascii_lowercase())
+            && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
+        let (host, port) = match authority.rsplit_once(':') {
+            // The colons of an IPv6 address are no port's.
+            Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+            _ => (authority, None),
+        };
+        let is_port = port
+            .is_none_or(|port| port.parse::<u16>().is_ok_and(|number| number.to_string() == port));
+        if !is_scheme || !is_host(host) || !is_port {
+            return Err(CorsError::NotAnOrigin);
+        }
+        let port = match (scheme, port) {
+            ("http", Some("80")) | ("https", Some("443")) | (_, None) => String::new(),
+            (_, Some(port)) => format!(":{port}"),
+        };
+        let origin = HeaderValue::try_from(format!("{scheme}://{host}{port}"));
+        origin.map(Self).map_err(|_| CorsError::NotAnOrigin)
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.to_str().unwrap_or_default())
+    }
+}
+
+fn is_host(host: &str) -> bool {
+    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    if let Some(address) = address {
+        return address.parse::<std::net::Ipv6Addr>().is_ok();
+    }
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    !host.is_empty() && host.bytes().all(is_plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_is_read_as_browsers_write_it() {
+        for (text, expected) in [
+            ("https://chat.example.com", Some("https://chat.example.com")),
+            ("HTTPS://Chat.Example.com:443", Some("https://chat.example.com")),
+            ("http://h:80", Some("http://h")),
+            ("http://localhost:3000", Some("http://localhost:3000")),
+            ("https://h:80", Some("https://h:80")),
+            ("http://[::1]:3000", Some("http://[::1]:3000")),
+            ("http://[::1]", Some("http://[::1]")),
+            ("chrome-extension://abcdef", Some("chrome-extension://abcdef")),
+            ("", None),
+            ("*", None),
+            ("null", None),
+            ("chat.example.com", None),
+            ("://h", None),
+            ("1a://h", None),
+            ("https://", None),
+            ("https://h/", None),
+            ("https://h?x", None),
+            ("https://u@h", None),
+            ("https://*.example.com", None),
+            ("https://h:", None),
+            ("https://h:080", None),
+            ("https://h:65536", None),
+            ("https://[::1", None),
+            ("https://[x]", None),
+            ("https://h\u{e9}", None),
+            ("https://h h", None),
+            ("https://h\r\nx: y", None),
+        ] {
+            let origin = text.parse::<Origin>().ok().map(|origin| origin.to_string());
+            assert_eq!(origin.as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_served_is_a_mistake() {
+        let (omitted, included) = (Credentials::Omitted, Credentials::Included);
+        let of = |origins: &[&str], credentials| Cors::new(origins.iter().copied(), credentials);
+        assert_eq!(of(&[], omitted), Ok(Cors::Off));
+        assert_eq!(of(&["*"], omitted), Ok(Cors::Any));
+        assert!(matches!(of(&["http://a", "http://b"], included), Ok(Cors::Origins { .. })));
+        assert_eq!(of(&["*"], included), Err(CorsError::AnyWithCredentials));
+        assert_eq!(of(&["http://a", "*"], omitted), Err(CorsError::AnyAndOthers));
+        assert_eq!(of(&[], included), Err(CorsError::CredentialsOfNone));
+        assert_eq!(of(&["http://a", "b"], omitted), Err(CorsError::NotAnOrigin));
+    }
+
+    #[test]
+    fn a_page_is_foreign_unless_it_is_ours_or_allowed() {
+        let cors = Cors::new(["https://chat.example.com"], Credentials::Omitted).unwrap();
+        let cases: &[(&[(&str, &str)], bool)] = &[
+            (&[], false),
+            (&[("origin", "http://h:1")], false),
+            (&[("origin", "https://H:1")], false),
+            (&[("origin", "https://chat.example.com")], false),
+            (&[("origin", "https://other.example.com")], true),
+            (&[("origin", "http://h")], true),
+            (&[("origin", "null")], true),
+            (&[("origin", "")], true),
+            (&[("origin", "h:1")], true),
+            (&[("origin", "http://h:1"), ("origin", "http://h:1")], true),
+            (&[("origin", "https://x"), ("sec-fetch-site", "same-origin")], false),
+            (&[("origin", "https://x"), ("sec-fetch-site", "same-site")], true),
+            (&[("origin", "https://x"), ("sec-fetch-site", "none")], true),
+        ];
+        for (headers, expected) in cases {
+            let mut map = HeaderMap::new();
+            for (name, value) in *headers {
+                map.append(*name, value.parse().unwrap());
+            }
+            assert_eq!(is_foreign(&cors, &map, Some("h:1")), *expected, "{headers:?}");
+            let is_foreign_anywhere = is_foreign(&Cors::Any, &map, None);
+            assert_eq!(is_foreign_anywhere, map.get_all(ORIGIN).iter().count() > 1, "{headers:?}");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! An issuer's key set, fetched: bounded in time and size, and nowhere but where it is said to be.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+use std::time::Duration;
+
+use reqwest::Url;
+
+use super::{CONNECT_TIMEOUT, Error, SetupError, Tls, causes, failure, read};
+
+/// How long an issuer may take to tell its keys, read to their end. A caller may wait for it.
+pub const KEY_SET_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The largest key set that is read, in bytes: with certificates a key takes some KiB.
+pub const MAX_KEY_SET_BYTES: usize = 1024 * 1024;
+
+/// Names that are resolved within a machine, a network or a cluster.
+const PRIVATE_ENDINGS: [&str; 4] = [".localhost", ".internal", ".local", ".svc"];
+
+/// Where an issuer tells its keys: an https URL, or an http one that does not leave a private
+/// network. Who could change what it answers could make tokens for anybody.
+#[derive(Clone, PartialEq, Eq)]
+pub struct KeySetUrl(Url);
+
+/// A text is no [`KeySetUrl`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "an https URL without user and password; http only to an address or a name of a private network"
+)]
+pub struct NotAKeySetUrl;
+
+/// Fetches an issuer's keys. Clones share its connections.
+#[derive(Clone, Debug)]
+pub struct KeySets {
+    http: reqwest::Client,
+    url: KeySetUrl,
+}
+
+// === impl KeySets ===
+
+impl KeySets {
+    /// Makes ready to fetch keys from there. No redirect is followed.
+    pub fn new(url: KeySetUrl, tls: &Tls) -> Result<Self, SetupError> {
+        let http = tls
+            .apply(reqwest::Client::builder())
+            .redirect(reqwest::redirect::Policy::none())
+            .retry(reqwest::retry::never())
+            .referer(false)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .timeout(KEY_SET_TIMEOUT)
+            // Only the configuration may name a proxy.
+            .no_proxy()
+            // Keys are asked for every few minutes.
+            .pool_max_idle_per_host(0)
+            .build()
+            .map_err(|error| SetupError(causes(&error)))?;
+        Ok(Self { http, url })
+    }
+
+    /// Where it asks.
+    pub fn url(&self) -> &KeySetUrl {
+        &self.url
+    }
+
+    /// The key set, as text.
+    pub async fn fetch(&self) -> Result<String, Error> {
+        let KeySetUrl(url) = &self.url;
+        let request = self.http.get(url.clone()).header("accept", "application/json");
+        let mut response = request.send().await.map_err(|error| failed(&error))?;
+        let code = response.status().as_u16();
+        if code != 200 {
+            // What an issuer says besides is not for our log.
+            return Err(Error::Status { code, detail: String::new() });
+        }
+        let mut body = Vec::new();
+        read(&mut response, MAX_KEY_SET_BYTES, &mut body).await?;
+        String::from_utf8(body).map_err(|_| Error::NotUnderstood { what: "text" })
+    }
+}
+
+fn failed(error: &reqwest::Error) -> Error {
+    failure(error, KEY_SET_TIMEOUT)
+}
+
+// === impl KeySetUrl ===
+
+impl FromStr for KeySetUrl {
+    type Err = NotAKeySetUrl;
+
+    fn from_str(text: &str) -> Result<Self, NotAKeySetUrl> {
+        let url = Url::parse(text).map_err(|_| NotAKeySetUrl)?;
+        let host = url.host_str().ok_or(NotAKeySetUrl)?;
+        let is_guarded = match url.scheme() {
+            "https" => true,
+            "http" => is_private(host),
+            _ => false,
+        };
+        let has_user = !url.username().is_empty() || url.password().is_some();
+        if is_guarded && !has_user { Ok(Self(url)) } else { Err(NotAKeySetUrl) }
+    }
+}
+
+fn is_private(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    match address.map(|address| address.to_canonical()) {
+        Ok(IpAddr::V4(address)) => address.is_loopback() || address.is_private(),
+        Ok(IpAddr::V6(address)) => address.is_loopback() || address.is_unique_local(),
+        Err(_) => !host.contains('.') || PRIVATE_ENDINGS.iter().any(|end| host.ends_with(end)),
+    }
+}
+
+impl fmt::Display for KeySetUrl {
+    /// Without its query, which may hold anything.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut url = self.0.clone();
+        url.set_query(None);
+        url.set_fragment(None);
+        f.write_str(url.as_str())
+    }
+}
+
+impl fmt::Debug for KeySetUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_come_from_where_nobody_can_change_them_on_the_way() {
+        for text in [
+            "https://issuer.example.com/.well-known/jwks.json",
+            "https://issuer.example.com/keys?p=policy",
+            "http://127.0.0.1:8080/keys",
+            "http://[::1]:8080/keys",
+            "http://10.1.2.3/keys",
+            "http://[fd00::1]/keys",
+            "http://keycloak:8080/keys",
+            "http://keycloak.auth.svc.cluster.local/keys",
+            "http://host.docker.internal/keys",
+        ] {
+            assert!(text.parse::<KeySetUrl>().is_ok(), "{text}");
+        }
+        for text in [
+            "",
+            "issuer.example.com/keys",
+            "http://issuer.example.com/keys",
+            "http://192.0.2.1/keys",
+            "https://user:password@issuer.example.com/keys",
+            "file:///srv/keys.json",
+            "ftp://issuer.example.com/keys",
+        ] {
+            assert!(text.parse::<KeySetUrl>().is_err(), "{text}");
+        }
+        let url: KeySetUrl = "https://h/keys?secret=1#x".parse().unwrap();
+        assert_eq!(format!("{url} {url:?}"), "https://h/keys https://h/keys");
+    }
+}
