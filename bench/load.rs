@@ -2,8 +2,9 @@
 //! throughput, memory; and whether all that the upstream said has come.
 //!
 //! `cargo bench --bench load`; with `-- --quick` only the last, with `-- --join` who joins runs of
-//! others, with `-- --resume` who comes back to one, with `-- --endure` what is left after many
-//! runs, with `-- --soak` what is after many cuts. `bench/README.md` tells more.
+//! others, with `-- --resume` who comes back to one, with `-- --reload` streams under a change of
+//! the configuration, with `-- --endure` what is left after many runs, with `-- --soak` what is
+//! after many cuts. `bench/README.md` tells more.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "its output is its purpose")]
 #![expect(clippy::expect_used, reason = "a broken input must stop it")]
@@ -26,6 +27,8 @@ mod listen;
 mod pipe;
 #[path = "load/process.rs"]
 mod process;
+#[path = "load/reload.rs"]
+mod reload;
 #[path = "load/resume.rs"]
 mod resume;
 #[path = "load/scenario.rs"]
@@ -96,6 +99,7 @@ fn main() -> ExitCode {
         ["upstream"] => block_on(upstream::run()),
         ["floor", upstream] => at(upstream, floor::run),
         ["endure"] => block_on(endure::run()),
+        ["reload"] => block_on(reload::run()),
         ["resume"] => block_on(resume::run()),
         ["soak", minutes] => minutes_of(minutes).and_then(|minutes| block_on(soak::run(minutes))),
         ["measure"] => block_on(measure(|bench| bench.run(FULL))),
@@ -103,10 +107,13 @@ fn main() -> ExitCode {
         ["measure", "--join"] => block_on(measure(|bench| bench.run_joins(JOIN_ROUNDS, JOINS))),
         [] | ["--quick" | "--join"] => Err(again("measure", &arguments)),
         ["--endure"] => Err(again("endure", &[])),
+        ["--reload"] => Err(again("reload", &[])),
         ["--resume"] => Err(again("resume", &[])),
         ["--soak"] => Err(again("soak", &[&soak::MINUTES.to_string()])),
         ["--soak", "--minutes", minutes] => Err(again("soak", &[minutes])),
-        _ => Err("expected nothing, --quick, --join, --resume, --endure or --soak".into()),
+        _ => {
+            Err("expected nothing, --quick, --join, --reload, --resume, --endure or --soak".into())
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -69,9 +69,55 @@ pub struct Options {
     /// A config file; config.toml.example shows all that it may hold.
     #[arg(long, env = "THREADWAY_CONFIG", hide_env_values = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Who may call, and how it is operated.
+    #[command(flatten)]
+    pub front: Front,
     /// What a client may ask at most.
     #[command(flatten)]
     pub limits: Limits,
+}
+
+/// Who may call, and how it is operated.
+#[derive(Args, Clone, Default)]
+#[command(next_help_heading = "Operation")]
+pub struct Front {
+    /// Where metrics are told; port 0 picks a free one [default: nowhere].
+    #[arg(long, env = "THREADWAY_ADMIN_LISTEN", hide_env_values = true, value_name = "ADDR")]
+    pub admin_listen: Option<String>,
+    /// Who may call: none (whoever reaches it), bearer, jwt, upstream [default: none].
+    #[arg(long, env = "THREADWAY_AUTH_MODE", hide_env_values = true, value_name = "MODE")]
+    pub auth_mode: Option<String>,
+    /// The keys of bearer, as NAME=KEY,NAME=KEY. Better by the environment: command lines are seen
+    /// by others.
+    #[arg(long, env = "THREADWAY_AUTH_KEYS", hide_env_values = true, value_name = "KEYS")]
+    pub auth_keys: Option<String>,
+    /// A file with such keys, one NAME=KEY a line.
+    #[arg(long, env = "THREADWAY_AUTH_KEYS_FILE", hide_env_values = true, value_name = "FILE")]
+    pub auth_keys_file: Option<String>,
+    /// Where the keys are that sign the tokens of jwt: a file or a URL with a JWKS.
+    #[arg(long, env = "THREADWAY_AUTH_JWKS", hide_env_values = true, value_name = "FILE|URL")]
+    pub auth_jwks: Option<String>,
+    /// Who issues these tokens.
+    #[arg(long, env = "THREADWAY_AUTH_ISSUER", hide_env_values = true, value_name = "ISSUER")]
+    pub auth_issuer: Option<String>,
+    /// Whom they are for; one of several behind commas.
+    #[arg(long, env = "THREADWAY_AUTH_AUDIENCE", hide_env_values = true, value_name = "AUDIENCE")]
+    pub auth_audience: Option<String>,
+    /// The origins whose pages may call, behind commas; `*` for all [default: none].
+    #[arg(long, env = "THREADWAY_CORS_ORIGINS", hide_env_values = true, value_name = "ORIGINS")]
+    pub cors_origins: Option<String>,
+    /// Listen for others than this machine though nothing asks who they are.
+    #[arg(long, env = "THREADWAY_INSECURE", hide_env_values = true)]
+    pub insecure: bool,
+    /// How much clients are told of what failed: full, message, code, none [default: message].
+    #[arg(long, env = "THREADWAY_ERROR_DETAIL", hide_env_values = true, value_name = "DETAIL")]
+    pub error_detail: Option<String>,
+    /// The OpenTelemetry collector that is sent traces over HTTP [default: none].
+    #[arg(long, env = "THREADWAY_OTLP_ENDPOINT", hide_env_values = true, value_name = "URL")]
+    pub otlp_endpoint: Option<String>,
+    /// Read the config file again when it changes, not on SIGHUP alone.
+    #[arg(long, env = "THREADWAY_WATCH_CONFIG", hide_env_values = true)]
+    pub watch_config: bool,
 }
 
 /// What a client may ask at most.
@@ -98,6 +144,22 @@ pub struct Limits {
     /// How much of a run is kept for slow readers [default: 1048576].
     #[arg(long, env = "THREADWAY_LIMIT_LOG_BYTES", hide_env_values = true, value_name = "N")]
     pub limit_log_bytes: Option<String>,
+    /// How many requests a second one caller may send [default: any number].
+    #[arg(
+        long,
+        env = "THREADWAY_LIMIT_REQUESTS_PER_SECOND",
+        hide_env_values = true,
+        value_name = "N"
+    )]
+    pub limit_requests_per_second: Option<String>,
+    /// How many streams one caller may have open [default: any number].
+    #[arg(
+        long,
+        env = "THREADWAY_LIMIT_STREAMS_PER_CALLER",
+        hide_env_values = true,
+        value_name = "N"
+    )]
+    pub limit_streams_per_caller: Option<String>,
 }
 
 /// How to show what threadway does.
@@ -240,13 +302,26 @@ impl fmt::Debug for Acp {
 
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { upstream, upstream_api_key, listen, config, limits } = self;
+        let Self { upstream, upstream_api_key, listen, config, front, limits } = self;
         f.debug_struct("Options")
             .field("upstream", upstream)
             .field("upstream_api_key", &upstream_api_key.as_ref().map(|_| "[redacted]"))
             .field("listen", listen)
             .field("config", config)
+            .field("front", front)
             .field("limits", limits)
             .finish()
+    }
+}
+
+// === impl Front ===
+
+impl fmt::Debug for Front {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Front")
+            .field("admin_listen", &self.admin_listen)
+            .field("auth_mode", &self.auth_mode)
+            .field("auth_keys", &self.auth_keys.as_ref().map(|_| "[redacted]"))
+            .finish_non_exhaustive()
     }
 }

@@ -66,6 +66,7 @@ pub mod demo;
 pub mod editors;
 pub mod json;
 pub mod langgraph;
+pub mod reload;
 pub mod run;
 pub mod runs;
 pub mod server;

@@ -15,10 +15,11 @@ use threadway::agents::{self, Agents, Listed, Listing};
 use threadway::agui::{Client, Input, Projector, RunId, Version};
 use threadway::check::{self, Finding};
 use threadway::cli::{self, Cli, Command, Editor, Target};
-use threadway::config::{self, Config, Upstream};
+use threadway::config::{self, Config};
 use threadway::credentials::{self, Credentials};
 use threadway::demo::{self, Demo, Pace};
 use threadway::editors;
+use threadway::reload::{self, Asked};
 use threadway::run::RunEvent;
 use threadway::runs::{self, Feed};
 use threadway::server::{self, Encoder, Limits, Server, Settings, Wire};
@@ -74,23 +75,31 @@ fn told(error: &clap::Error) -> u8 {
 
 fn serve(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
     let config = read_config(options, log)?;
-    let agents = agents(&config.upstreams, config.aliases)?;
-    log_to_stderr(config.log);
+    let agents = config.agents().map_err(failed)?;
+    log_to_stderr(config.log.clone());
     runtime()?.block_on(async {
         let listener = bind("--listen", config.listen).await?;
         let shutdown = CancellationToken::new();
         let address = listener.local_addr().map_err(failed)?;
-        let announced = announce(&agents, address);
-        let settings = Settings { limits: config.limits, ..Settings::default() };
-        serve_agents(listener, &agents, settings, &shutdown, announced).await
+        if config.is_open {
+            tracing::warn!(%address, "whoever reaches this address may use the agents: --insecure");
+        }
+        let asked = Asked::new().map_err(failed)?;
+        let server = Server::new(agents.clone(), config.settings.clone(), shutdown.clone());
+        let read = || Config::read(options, log);
+        let (served, _) = tokio::join!(
+            serve_agents(&server, listener, &agents, &shutdown, announce(&agents, address)),
+            shutdown.run_until_cancelled(reload::on_demand(&server, config, asked, read))
+        );
+        served
     })
 }
 
 /// Serves until a signal comes, which `shutdown` tells to what else there is.
 async fn serve_agents(
+    server: &Server,
     listener: TcpListener,
     agents: &Agents,
-    settings: Settings,
     shutdown: &CancellationToken,
     announced: impl Future<Output = ()>,
 ) -> Result<(), u8> {
@@ -100,7 +109,6 @@ async fn serve_agents(
     let bases = agents.upstreams().iter().map(|upstream| upstream.client.base().to_string());
     let bases = bases.collect::<Vec<_>>().join(", ");
     say(format!("listening on http://{address} in front of {bases}"));
-    let server = Server::new(agents.clone(), settings, shutdown.clone());
     tokio::join!(
         server.serve(listener),
         shutdown.run_until_cancelled(announced),
@@ -123,11 +131,13 @@ fn demo(args: &cli::Demo, log: Option<&str>) -> Result<(), u8> {
         let shutdown = CancellationToken::new();
         let demo = Demo::new(Pace::HUMAN, shutdown.clone());
         let announced = announce_demo(listener.local_addr().map_err(failed)?, &url);
-        let upstream = Upstream { name: config::DEFAULT_UPSTREAM.to_owned(), url, api_key: None };
-        let agents = agents(&[upstream], Vec::new())?;
-        let limits = Limits::default();
+        let client = upstream::Client::new(url, None).map_err(failed)?;
+        let upstream = agents::Upstream { name: config::DEFAULT_UPSTREAM.to_owned(), client };
+        let agents = Agents::new(vec![upstream], Vec::new());
+        let (limits, settings) = (Limits::default(), Settings::default());
+        let server = Server::new(agents.clone(), settings, shutdown.clone());
         let (served, (), ()) = tokio::join!(
-            serve_agents(listener, &agents, Settings::default(), &shutdown, announced),
+            serve_agents(&server, listener, &agents, &shutdown, announced),
             server::serve(scripted, demo.routes(), &limits, shutdown.clone()),
             demo.run_background()
         );
@@ -166,7 +176,7 @@ fn acp(args: &cli::Acp, log: Option<&str>) -> Result<(), u8> {
         return print_config(args, editor);
     }
     let config = read_config(&args.options(), log)?;
-    let agents = agents(&config.upstreams, config.aliases)?;
+    let agents = config.agents().map_err(failed)?;
     log_to_stderr(config.log);
     let agent = args.agent.clone().or(config.acp.agent);
     let upstream = match (agents.upstreams(), &agent) {
@@ -191,7 +201,7 @@ fn acp(args: &cli::Acp, log: Option<&str>) -> Result<(), u8> {
     if !upstream.client.has_key() {
         upstream.client.use_key(credentials.key());
     }
-    let Limits { owners, log_bytes, .. } = config.limits;
+    let Limits { owners, log_bytes, .. } = config.settings.limits;
     let settings = config.acp.settings;
     let service = Service::new(agents, upstream, settings, credentials, owners, log_bytes);
     let service = Arc::new(service.with_agent(agent));
@@ -253,7 +263,7 @@ fn login(upstream: &agents::Upstream, credentials: &Credentials) -> Result<(), u
 
 fn check(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
     let config = read_config(options, log)?;
-    let agents = agents(&config.upstreams, config.aliases)?;
+    let agents = config.agents().map_err(failed)?;
     log_to_stderr(config.log);
     let findings = runtime()?.block_on(check::check(&agents));
     let mut stdout = io::stdout().lock();
@@ -283,16 +293,6 @@ fn read_config(options: &cli::Options, log: Option<&str>) -> Result<Config, u8> 
         mistakes.iter().for_each(say);
         USAGE
     })
-}
-
-fn agents(upstreams: &[Upstream], aliases: Vec<(String, String)>) -> Result<Agents, u8> {
-    let client = |upstream: &Upstream| {
-        let Upstream { name, url, api_key } = upstream.clone();
-        let client = upstream::Client::new(url, api_key).map_err(failed)?;
-        Ok(agents::Upstream { name, client })
-    };
-    let upstreams = upstreams.iter().map(client).collect::<Result<_, u8>>()?;
-    Ok(Agents::new(upstreams, aliases))
 }
 
 fn runtime() -> Result<Runtime, u8> {

@@ -463,7 +463,7 @@ fn no_client_chooses_another_thread_or_user_by_its_configuration() {
     let input = json!({"forwardedProps": {"webhook": "http://x", "config": {
         "recursion_limit": 7, "tags": ["x"], "metadata": {"a": 1},
         "configurable": {"model": "m", "thread_id": "other", "checkpoint_id": "c", "user_id": "u",
-            "langgraph_auth_user": {}, "__event_streaming_v2": true},
+            "langgraph_auth_user": {}, "thread_ts": "t", "X-Tenant": "other", "Authorization": "a", "__event_streaming_v2": true},
     }}});
     let (body, _) = goes_up(&input, &json!({})).unwrap();
     assert_eq!(body["config"], json!({"recursion_limit": 7, "configurable": {"model": "m"}}));

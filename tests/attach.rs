@@ -886,9 +886,9 @@ async fn a_join_that_fails_is_tried_again_till_it_succeeds() {
 
 #[tokio::test]
 async fn a_thread_that_cannot_be_looked_at_is_refused() {
-    let unauthorized = "the LangGraph server answered 401: no; the gateway's operator must set \
-                        `upstream.api_key` to a key that it takes";
-    let boom = "the LangGraph server answered 500: no; the server's log may tell more";
+    let unauthorized = "the LangGraph server answered 401; send the credentials that it wants, or \
+                        have the gateway's operator set `upstream.api_key` to a key that it takes";
+    let boom = "the LangGraph server answered 500; the server's log may tell more";
     let no_list = "the LangGraph server's answer is not a list of runs; check that the upstream's \
                    URL is that of a LangGraph API server";
     let no_state = "the LangGraph server's answer is not a thread's state; check that the \
@@ -963,8 +963,8 @@ async fn scripts_get_a_line_for_each_event() {
 async fn what_is_to_be_followed_must_be_a_thread() {
     let gateway = Gateway::start().await;
     let mut response = gateway.events("?follow=x").await;
-    let message =
-        r#"`follow` is \"x\"; send `follow=thread`, or leave it out to see the present run"#;
+    let message = "`follow` is not `thread`; send `follow=thread`, or leave it out to see the \
+                   present run";
     let expected = refusal("400 Bad Request", "invalid_request", message);
     assert_eq!(refused(&mut response).await, expected);
     gateway.upstream.is_untouched().await;

@@ -154,7 +154,7 @@ async fn an_upstream_that_cannot_be_asked_stops_nothing_and_says_why() {
     assert_eq!(refused(&mut response).await, expected);
 
     let gateway = Gateway::start().await;
-    let boom = "the LangGraph server answered 500: boom; the server's log may tell more";
+    let boom = "the LangGraph server answered 500; the server's log may tell more";
     let no_list = "the LangGraph server's answer is not a list of runs; check that the upstream's \
                    URL is that of a LangGraph API server";
     for (status, body, expected) in [

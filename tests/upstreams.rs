@@ -63,8 +63,8 @@ async fn what_the_upstream_refuses_is_refused_in_our_words() {
             refusal(
                 "502 Bad Gateway",
                 "upstream_unauthorized",
-                "the LangGraph server answered 401: bad key; the gateway's operator must set \
-                 `upstream.api_key` to a key that it takes",
+                "the LangGraph server answered 401; send the credentials that it wants, or \
+                 have the gateway's operator set `upstream.api_key` to a key that it takes",
             ),
         ),
         (
@@ -73,7 +73,8 @@ async fn what_the_upstream_refuses_is_refused_in_our_words() {
             refusal(
                 "502 Bad Gateway",
                 "upstream_unauthorized",
-                "the LangGraph server answered 403; the gateway's operator must set \
+                "the LangGraph server answered 403; send the credentials that it wants, or \
+                 have the gateway's operator set \
                  `upstream.api_key` to a key that it takes",
             ),
         ),
@@ -83,7 +84,7 @@ async fn what_the_upstream_refuses_is_refused_in_our_words() {
             refusal(
                 "502 Bad Gateway",
                 "upstream_refused",
-                "the LangGraph server answered 500: Internal Server Error; the server's log may \
+                "the LangGraph server answered 500; the server's log may \
                  tell more",
             ),
         ),
@@ -102,7 +103,7 @@ async fn what_the_upstream_refuses_is_refused_in_our_words() {
             refusal(
                 "502 Bad Gateway",
                 "upstream_refused",
-                "the LangGraph server answered 422: Invalid thread ID: must be a UUID; the \
+                "the LangGraph server answered 422; the \
                  server's log may tell more",
             ),
         ),
@@ -112,7 +113,7 @@ async fn what_the_upstream_refuses_is_refused_in_our_words() {
             refusal(
                 "502 Bad Gateway",
                 "upstream_refused",
-                "the LangGraph server answered 400: input: Bad; the server's log may tell more",
+                "the LangGraph server answered 400; the server's log may tell more",
             ),
         ),
         (
@@ -121,7 +122,7 @@ async fn what_the_upstream_refuses_is_refused_in_our_words() {
             refusal(
                 "502 Bad Gateway",
                 "upstream_refused",
-                "the LangGraph server answered 429: Too many requests; the server's log may tell \
+                "the LangGraph server answered 429; the server's log may tell \
                  more",
             ),
         ),
@@ -157,7 +158,7 @@ async fn half_a_refusal_is_better_than_none_and_not_awaited_for_ever() {
     };
     let hi = input(&["hi"]);
     let (mut response, ()) = tokio::join!(gateway.post(&hi), script);
-    let message = "the LangGraph server answered 500: half a; the server's log may tell more";
+    let message = "the LangGraph server answered 500; the server's log may tell more";
     let expected = refusal("502 Bad Gateway", "upstream_refused", message);
     assert_eq!(refused(&mut response).await, expected);
 
@@ -234,7 +235,7 @@ async fn a_thread_that_cannot_be_read_starts_no_run() {
             refusal(
                 "502 Bad Gateway",
                 "upstream_refused",
-                "the LangGraph server answered 500: boom; the server's log may tell more",
+                "the LangGraph server answered 500; the server's log may tell more",
             ),
         ),
         (
@@ -243,8 +244,8 @@ async fn a_thread_that_cannot_be_read_starts_no_run() {
             refusal(
                 "502 Bad Gateway",
                 "upstream_unauthorized",
-                "the LangGraph server answered 401: bad key; the gateway's operator must set \
-                 `upstream.api_key` to a key that it takes",
+                "the LangGraph server answered 401; send the credentials that it wants, or \
+                 have the gateway's operator set `upstream.api_key` to a key that it takes",
             ),
         ),
     ] {
@@ -289,7 +290,7 @@ async fn a_thread_that_cannot_be_created_starts_no_run() {
     let mut input = input(&["hi"]);
     input["threadId"] = json!("my thread");
     let (mut response, ()) = tokio::join!(gateway.post(&input), script);
-    let message = "the LangGraph server answered 500: no room; the server's log may tell more";
+    let message = "the LangGraph server answered 500; the server's log may tell more";
     let expected = refusal("502 Bad Gateway", "upstream_refused", message);
     assert_eq!(refused(&mut response).await, expected);
     gateway.upstream.is_untouched().await;

@@ -78,12 +78,22 @@ impl Process {
         Ok(fs::read_dir(format!("/proc/{}/fd", self.child.id()))?.count())
     }
 
+    /// Sends SIGHUP: the gateway reads its configuration again.
+    pub(crate) fn hang_up(&self) -> Result<(), Fault> {
+        self.signal("-HUP")
+    }
+
+    fn signal(&self, signal: &str) -> Result<(), Fault> {
+        if Command::new("kill").args([signal, &self.child.id().to_string()]).status()?.success() {
+            Ok(())
+        } else {
+            Err(format!("the process could not be sent {signal}").into())
+        }
+    }
+
     /// Sends SIGTERM, and waits for the end.
     pub(crate) fn terminate(mut self) -> Result<ExitStatus, Fault> {
-        let id = self.child.id().to_string();
-        if !Command::new("kill").args(["-TERM", &id]).status()?.success() {
-            return Err("the process could not be told to stop".into());
-        }
+        self.signal("-TERM")?;
         let end = Instant::now() + STOP_TIMEOUT;
         while Instant::now() < end {
             if let Some(status) = self.child.try_wait()? {

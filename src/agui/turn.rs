@@ -384,10 +384,14 @@ fn allowed_config(forwarded: &RawValue) -> Option<Json> {
     (!allowed.is_empty()).then(|| allowed.finish())
 }
 
-/// Keys that LangGraph itself acts on: another thread, another checkpoint, another user.
+/// Not the keys that LangGraph itself acts on, another thread, another checkpoint, another user;
+/// nor those under which a graph finds the headers of its request, which only a request can set.
 fn is_allowed(key: &str) -> bool {
-    !matches!(key, "thread_id" | "run_id" | "user_id" | "graph_id" | "assistant_id")
-        && !key.starts_with("checkpoint")
-        && !key.starts_with("langgraph_")
-        && !key.starts_with("__")
+    let key = key.to_ascii_lowercase();
+    let is_langgraphs = matches!(
+        &*key,
+        "thread_id" | "thread_ts" | "run_id" | "user_id" | "graph_id" | "assistant_id"
+    );
+    let beginnings = ["checkpoint", "langgraph_", "__", "x-"];
+    !is_langgraphs && key != "authorization" && !beginnings.iter().any(|b| key.starts_with(b))
 }

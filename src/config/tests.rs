@@ -1,9 +1,15 @@
 //! The configuration's layers, and every mistake that it can hold.
 
+use std::num::{NonZeroU32, NonZeroUsize};
+
+use super::raw::KEYS;
 use super::*;
 use crate::acp::ToolKind;
 use crate::acp::permission::Rule;
-use crate::sessions::Settings;
+use crate::langgraph::ErrorDetail;
+use crate::server::{Cors, Credentials, Forward, Rates, RequestRate};
+use crate::sessions;
+use crate::upstream::Unknown;
 
 const EXAMPLE: &str = include_str!("../../config.toml.example");
 
@@ -41,17 +47,26 @@ fn the_example_holds_every_key_with_its_default() {
     let config = checked(EXAMPLE).unwrap();
     assert_eq!(config.listen.to_string(), DEFAULT_LISTEN);
     assert_eq!(config.log.to_string(), DEFAULT_LOG);
-    assert_eq!(config.limits, Limits::default());
+    assert_eq!(config.settings.limits, Limits::default());
     // What has no default stands in a comment.
     let (all, mistakes) = of_toml(&EXAMPLE.replace("#: ", ""));
     assert_eq!(mistakes, [""; 0]);
-    for key in KEYS {
+    for (key, _) in KEYS {
         assert!(all.given.contains_key(key), "{key}");
     }
-    for key in ["upstreams.local.url", "upstreams.cloud.api_key", "agents.support"] {
+    for key in [
+        "upstream.api_key",
+        "upstream.ca_file",
+        "upstream.client_certificate_file",
+        "upstream.headers.x-region",
+        "upstreams.local.url",
+        "upstreams.cloud.api_key",
+        "agents.support",
+        "auth.keys.backend",
+    ] {
         assert!(all.given.contains_key(key), "{key}");
     }
-    assert_eq!(config.acp.settings, Settings::default());
+    assert_eq!(config.acp.settings, sessions::Settings::default());
     let Acp { agent, settings } = all.acp;
     assert_eq!(agent.as_deref(), Some("agent"));
     assert_eq!(settings.mcp_key.as_deref(), Some("mcp_servers"));
@@ -102,7 +117,7 @@ fn a_flag_beats_the_file_and_the_file_beats_the_default() {
     assert_eq!(config.upstreams[0].url.to_string(), "http://file");
     assert_eq!(config.log.to_string(), "info");
     let limits = Limits { log_bytes: 7, connections: 2, ..Limits::default() };
-    assert_eq!(config.limits, limits);
+    assert_eq!(config.settings.limits, limits);
 }
 
 #[test]
@@ -181,6 +196,81 @@ fn all_mistakes_are_told_at_once_each_with_its_key_value_and_what_was_expected()
 }
 
 #[test]
+fn the_front_is_what_the_file_says() {
+    let key = "0123456789abcdef0123456789abcdef";
+    let file = format!(
+        "upstream = {{url = \"http://u\", headers.X-Region = \"eu\"}}\nlisten = \"0.0.0.0:1\"\n\
+         error_detail = \"code\"\nforward_headers = [\"x-tenant\"]\nwatch_config = true\n\
+         admin_listen = \"127.0.0.1:0\"\notlp_endpoint = \"http://c:4318\"\n\
+         [auth]\nmode = \"bearer\"\nunknown_threads = \"empty\"\nkeys = {{a = \"{key}\"}}\n\
+         [cors]\norigins = [\"https://a\", \"https://b\"]\ncredentials = true\n\
+         [limits]\nrequests_per_second = 5\nstreams_per_caller = 7\n"
+    );
+    let config = checked(&file).unwrap();
+    assert!(!config.is_open && config.is_watched);
+    assert_eq!(config.admin_listen, Some("127.0.0.1:0".parse().unwrap()));
+    assert_eq!(config.otlp_endpoint.map(|url| url.to_string()), Some("http://c:4318".to_owned()));
+    assert_eq!(config.upstreams[0].headers["x-region"], "eu");
+    let Settings { auth, cors, rates, forward, error_detail, .. } = config.settings;
+    assert!(matches!(auth, Auth::Bearer(keys) if keys.names().eq(["a"])));
+    let origins = ["https://a", "https://b"];
+    assert_eq!(cors, Cors::new(origins, Credentials::Included).unwrap());
+    let five = NonZeroU32::new(5).unwrap();
+    let requests = Some(RequestRate { per_second: five, burst: five });
+    assert_eq!(rates, Rates { requests, streams: NonZeroUsize::new(7) });
+    let mut expected = Forward::default();
+    expected.allow("x-tenant").unwrap();
+    expected.tell_unknown(Unknown::Empty);
+    assert_eq!(forward, expected);
+    assert_eq!(error_detail, ErrorDetail::Code);
+}
+
+#[test]
+fn keys_of_the_environment_take_the_place_of_the_files() {
+    let [ours, theirs] = ["0", "1"].map(|digit| digit.repeat(32));
+    let front =
+        cli::Front { auth_keys: Some(format!("x={ours},y={theirs}")), ..Default::default() };
+    let options = cli::Options { front, ..Default::default() };
+    let file =
+        format!("upstream.url = \"http://u\"\nauth = {{mode = \"bearer\", keys.z = \"{theirs}\"}}");
+    let config = over(&options, &file).unwrap();
+    assert!(matches!(config.settings.auth, Auth::Bearer(keys) if keys.names().eq(["x", "y"])));
+}
+
+#[test]
+fn what_would_let_everybody_in_is_a_mistake() {
+    let loopback = "a loopback address, since `auth.mode` is none";
+    for (file, told) in [
+        ("listen = \"0.0.0.0:1\"", Some(loopback)),
+        ("listen = \"[::]:1\"", Some(loopback)),
+        ("listen = \"192.168.0.1:1\"\ninsecure = false", Some(loopback)),
+        ("listen = \"0.0.0.0:1\"\ninsecure = true", None),
+        ("listen = \"127.0.0.2:1\"", None),
+        ("listen = \"[::1]:1\"", None),
+        ("listen = \"0.0.0.0:1\"\nauth.mode = \"upstream\"", None),
+        ("auth.mode = \"upstream\"\nupstream.api_key = \"k\"", Some("own credentials")),
+        (
+            "auth.mode = \"upstream\"\nupstream.headers.Authorization = \"k\"",
+            Some("own credentials"),
+        ),
+        ("auth.mode = \"bearer\"", Some("keys: `auth.keys.NAME`")),
+        ("auth = {mode = \"jwt\", issuer = \"i\", audience = \"a\"}", Some("`auth.jwks`")),
+        ("auth = {mode = \"jwt\", jwks = \"/srv/x\", audience = \"a\"}", Some("`auth.issuer`")),
+        ("auth = {mode = \"jwt\", jwks = \"/srv/x\", issuer = \"i\"}", Some("`auth.audience`")),
+        ("cors = {origins = [\"*\"], credentials = true}", Some("not `*`")),
+        ("cors.origins = [\"chat\"]", Some("origins such as")),
+        ("forward_headers = [\"Connection\"]", Some("the name of a header")),
+        ("error_detail = \"all\"", Some("`full` or `message`")),
+        ("limits.requests_per_second = 0", Some("between 1 and")),
+    ] {
+        let mistakes = checked(&format!("upstream.url = \"http://u\"\n{file}")).err();
+        let mistakes = mistakes.unwrap_or_default();
+        assert_eq!(mistakes.len(), usize::from(told.is_some()), "{file}: {mistakes:?}");
+        assert!(mistakes.concat().contains(told.unwrap_or_default()), "{file}: {mistakes:?}");
+    }
+}
+
+#[test]
 fn what_is_no_toml_is_told_with_its_place() {
     let (raw, mistakes) = of_toml("listen = \"x");
     assert!(raw.given.is_empty());
@@ -210,6 +300,15 @@ fn a_key_is_never_printed() {
         "upstream.api-key = \"s3cret\"",
         "api_key = \"s3cret\"",
         "upstream.url = \"http://u:s3cret@host\"",
+        "upstream.url = \"http://u:s3cret@host:99999\"",
+        "upstream.url = \"ftp://u:s3cret@host\"",
+        "upstream.url = \"http:///?key=s3cret\"",
+        "upstream.headers.x-key = \"s3cret\\n\"",
+        "auth = {mode = \"bearer\", keys.a = \"s3cret\"}",
+        "auth = {mode = \"bearer\", keys = \"s3cret\"}",
+        "auth.keys.a = [\"s3cret\"]",
+        "auth.key.a = \"s3cret\"",
+        "auth = {mode = \"jwt\", jwks = \"http://u:s3cret@host\", issuer = \"i\", audience = \"a\"}",
         "upstream.api_key = [\"s3cret\"]",
     ] {
         let mistakes = checked(text).unwrap_err();

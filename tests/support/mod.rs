@@ -10,6 +10,7 @@ pub(crate) mod generate;
 pub(crate) mod hostile;
 pub(crate) mod judge;
 pub(crate) mod langgraph;
+pub(crate) mod process;
 pub(crate) mod reduce;
 pub(crate) mod schema;
 pub(crate) mod upstream;

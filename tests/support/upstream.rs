@@ -5,12 +5,18 @@ use std::net::SocketAddr;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Mutex;
+use tokio::sync::mpsc::{self, UnboundedReceiver};
+use tokio::task::JoinSet;
 
-/// The server. Requests wait until the test asks for them.
+/// The server. Requests wait until the test asks for them, but for those that ask whether a thread
+/// is there to be seen: each is.
 pub(crate) struct Upstream {
-    listener: TcpListener,
+    address: SocketAddr,
+    requests: Mutex<UnboundedReceiver<Exchange>>,
     /// What it tells of itself.
     info: &'static str,
+    _accepting: JoinSet<()>,
 }
 
 /// One request, and the connection that waits for its answer.
@@ -37,7 +43,20 @@ impl Upstream {
     }
 
     async fn telling(info: &'static str) -> Self {
-        Self { listener: TcpListener::bind("127.0.0.1:0").await.unwrap(), info }
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (sender, requests) = mpsc::unbounded_channel();
+        let mut accepting = JoinSet::new();
+        accepting.spawn(async move {
+            while let Some(exchange) = accept(&listener).await {
+                if exchange.asks_to_see() {
+                    exchange.json_if_there(200, "[]").await;
+                } else if sender.send(exchange).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { address, requests: Mutex::new(requests), info, _accepting: accepting }
     }
 
     /// How many runs it is asked for, so that the newest are among them: a server for JavaScript
@@ -51,21 +70,18 @@ impl Upstream {
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
-        self.listener.local_addr().unwrap()
+        self.address
     }
 
-    /// The next request, whatever it is. The server tells its kind by itself, and shows each
-    /// thread: the gateway asks for that now and then.
+    /// The next request, whatever it is. The server tells its kind by itself: the gateway asks
+    /// for it now and then.
     pub(crate) async fn next(&self) -> Exchange {
         loop {
             let exchange = self.accept().await;
-            if exchange.line == "GET /info" {
-                exchange.json(200, self.info).await;
-            } else if exchange.asks_to_see() {
-                exchange.json(200, "[]").await;
-            } else {
+            if exchange.line != "GET /info" {
                 return exchange;
             }
+            exchange.json(200, self.info).await;
         }
     }
 
@@ -76,25 +92,9 @@ impl Upstream {
         assert_eq!(self.accept().await.line, "GET /anything-before-this");
     }
 
-    /// The next request, also one that a server answers by itself.
+    /// The next request, also one for the server's kind.
     pub(crate) async fn accept(&self) -> Exchange {
-        let (mut socket, _) = self.listener.accept().await.unwrap();
-        let mut bytes = Vec::new();
-        let head_end = loop {
-            if let Some(at) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
-                break at + 4;
-            }
-            assert_ne!(socket.read_buf(&mut bytes).await.unwrap(), 0, "half a request");
-        };
-        let head = String::from_utf8(bytes[..head_end].to_vec()).unwrap();
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
-        let length: usize = length.map_or(0, |length| length.parse().unwrap());
-        while bytes.len() < head_end + length {
-            assert_ne!(socket.read_buf(&mut bytes).await.unwrap(), 0, "half a body");
-        }
-        let line = head.lines().next().unwrap().strip_suffix(" HTTP/1.1").unwrap().to_owned();
-        let body = String::from_utf8(bytes[head_end..].to_vec()).unwrap();
-        Exchange { socket, line, head, body }
+        self.requests.lock().await.recv().await.unwrap()
     }
 
     /// The next request, which must be this one.
@@ -105,9 +105,42 @@ impl Upstream {
     }
 }
 
+/// The next request on a listener; one whose other side leaves in the middle is none.
+async fn accept(listener: &TcpListener) -> Option<Exchange> {
+    loop {
+        let (socket, _) = listener.accept().await.ok()?;
+        if let Some(exchange) = Exchange::read(socket).await {
+            return Some(exchange);
+        }
+    }
+}
+
 // === impl Exchange ===
 
 impl Exchange {
+    async fn read(mut socket: TcpStream) -> Option<Self> {
+        let mut bytes = Vec::new();
+        let head_end = loop {
+            if let Some(at) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
+                break at + 4;
+            }
+            if socket.read_buf(&mut bytes).await.unwrap_or(0) == 0 {
+                return None;
+            }
+        };
+        let head = String::from_utf8(bytes[..head_end].to_vec()).unwrap();
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        let length: usize = length.map_or(0, |length| length.parse().unwrap());
+        while bytes.len() < head_end + length {
+            if socket.read_buf(&mut bytes).await.unwrap_or(0) == 0 {
+                return None;
+            }
+        }
+        let line = head.lines().next().unwrap().strip_suffix(" HTTP/1.1").unwrap().to_owned();
+        let body = String::from_utf8(bytes[head_end..].to_vec()).unwrap();
+        Some(Self { socket, line, head, body })
+    }
+
     /// Whether it asks for no more than whether a thread is there to be seen.
     pub(crate) fn asks_to_see(&self) -> bool {
         self.line.starts_with("GET /threads/") && self.line.ends_with("/runs?limit=1")

@@ -1,0 +1,200 @@
+//! The keys that say who may call, from where, how often, and what is told and goes up.
+
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::raw::{AUTH_KEYS, Given, Mistake, Mistakes, Raw};
+use super::{MOST_CONNECTIONS, Upstream};
+use crate::langgraph::ErrorDetail;
+use crate::server::{
+    Auth, Cors, CorsError, Credentials, DEFAULT_SKEW, Forward, HostName, Jwt, JwtError,
+    JwtSettings, Keys, KeysError, KeysFrom, MAX_SKEW, NotAHostName, NotForwarded, Rates,
+    RequestRate,
+};
+use crate::upstream::{KeySetUrl, NotAKeySetUrl, Tls, Unknown};
+
+/// The most requests a second that a caller may be allowed: beyond it the limit would be none.
+const MOST_REQUESTS: usize = 100_000;
+
+/// The headers by which LangGraph knows who asks.
+const CREDENTIALS: [&str; 2] = ["authorization", "x-api-key"];
+
+#[derive(Clone, Copy)]
+enum Mode {
+    None,
+    Bearer,
+    Jwt,
+    Upstream,
+}
+
+impl Raw {
+    pub(super) fn auth(&mut self, upstreams: &[Upstream], mistakes: &mut Mistakes) -> Option<Auth> {
+        let given = self.take("auth.mode").unwrap_or_else(|| Given::new("`auth.mode`", "none"));
+        let mode = mistakes.keep(given.clone().one_of(&[
+            ("none", Mode::None),
+            ("bearer", Mode::Bearer),
+            ("jwt", Mode::Jwt),
+            ("upstream", Mode::Upstream),
+        ]));
+        let keys = self.keys(mistakes);
+        let jwt = self.jwt(mistakes);
+        match mode? {
+            Mode::None => Some(Auth::None),
+            Mode::Upstream => {
+                for Upstream { name, api_key, headers, .. } in upstreams {
+                    if api_key.is_some() || CREDENTIALS.iter().any(|c| headers.contains_key(*c)) {
+                        let expected = format!(
+                            "each caller's own credentials to go up; those that are configured for \
+                             the upstream `{name}` would let everybody in: leave them out, or \
+                             choose another mode"
+                        );
+                        mistakes.note(given.clone().mistaken(expected));
+                    }
+                }
+                Some(Auth::Upstream)
+            }
+            Mode::Bearer if keys.is_empty() => {
+                let expected = "keys: `auth.keys.NAME` or `auth.keys_file` in the config file, or \
+                                THREADWAY_AUTH_KEYS=NAME=KEY";
+                mistakes.keep(Err(given.mistaken(expected)))
+            }
+            Mode::Bearer => {
+                let text: Vec<_> = keys.iter().map(|given| &*given.value).collect();
+                let parsed = text.join("\n").parse::<Keys>();
+                let wrong = |error: KeysError| {
+                    let places: Vec<_> = keys.iter().map(|given| &*given.place).collect();
+                    let place = places.join(", ");
+                    Mistake { place, value: None, expected: error.to_string() }
+                };
+                mistakes.keep(parsed.map_err(wrong)).map(Auth::Bearer)
+            }
+            Mode::Jwt => {
+                let settings = jwt?;
+                let checked = Jwt::new(&settings).map_err(|error| jwt_mistake(&error));
+                mistakes.keep(checked).map(Auth::Jwt)
+            }
+        }
+    }
+
+    /// The keys of callers, from wherever they were given, as lines of `NAME=KEY`.
+    fn keys(&mut self, mistakes: &mut Mistakes) -> Vec<Given> {
+        let mut keys: Vec<_> = self.take(AUTH_KEYS).into_iter().collect();
+        for (name, Given { place, value }) in self.take_all("auth.keys.") {
+            keys.push(Given { place, value: format!("{name}={value}") });
+        }
+        if let Some(file) = self.take("auth.keys_file") {
+            let text = self.read_named(&file, |path| std::fs::read_to_string(path));
+            let place = format!("{} ({})", file.place, file.value);
+            keys.extend(mistakes.keep(text.map(|value| Given { place, value })));
+        }
+        keys
+    }
+
+    fn jwt(&mut self, mistakes: &mut Mistakes) -> Option<JwtSettings> {
+        let skew = self.number(
+            "auth.clock_skew_seconds",
+            0,
+            usize::try_from(MAX_SKEW.as_secs()).unwrap_or(usize::MAX),
+            mistakes,
+        );
+        let keys = self.take("auth.jwks");
+        let issuer = self.take("auth.issuer").map(|given| given.value).unwrap_or_default();
+        let audience = self.take("auth.audience");
+        let audiences = audience.iter().flat_map(Given::items).map(str::to_owned).collect();
+        let mut tls = Tls::default();
+        self.read_pem("auth.jwks_ca_file", &mut tls, Tls::trust, mistakes);
+        let keys = match keys {
+            Some(given) if given.value.contains("://") => {
+                let url = given.value.parse::<KeySetUrl>();
+                let wrong = |error: NotAKeySetUrl| given.hidden(error.to_string());
+                mistakes.keep(url.map_err(wrong)).map(|url| KeysFrom::Url { url, tls })
+            }
+            given => given.map(|given| {
+                let path = PathBuf::from(given.value);
+                self.files.push(path.clone());
+                KeysFrom::File(path)
+            }),
+        };
+        let skew = skew.map_or(DEFAULT_SKEW, |seconds| Duration::from_secs(seconds as u64));
+        // Without a place there is no file of this name, which says so.
+        let keys = keys.unwrap_or_else(|| KeysFrom::File(PathBuf::new()));
+        Some(JwtSettings { keys, issuer, audiences, skew })
+    }
+
+    pub(super) fn forward(&mut self, mistakes: &mut Mistakes) -> Forward {
+        let mut forward = Forward::default();
+        if let Some(given) = self.take("forward_headers") {
+            for name in given.items() {
+                let wrong = |error: NotForwarded| {
+                    Given::new(&given.place, name).mistaken(error.to_string())
+                };
+                mistakes.keep(forward.allow(name).map_err(wrong));
+            }
+        }
+        if let Some(given) = self.take("auth.unknown_threads") {
+            let words = [("empty", Unknown::Empty), ("refused", Unknown::Refused)];
+            if let Some(unknown) = mistakes.keep(given.one_of(&words)) {
+                forward.tell_unknown(unknown);
+            }
+        }
+        forward
+    }
+
+    pub(super) fn hosts(&mut self, mistakes: &mut Mistakes) -> Vec<HostName> {
+        let Some(given) = self.take("hosts") else { return Vec::new() };
+        let named = given.items().filter_map(|name| {
+            let wrong =
+                |error: NotAHostName| Given::new(&given.place, name).mistaken(error.to_string());
+            mistakes.keep(name.parse().map_err(wrong))
+        });
+        named.collect()
+    }
+
+    pub(super) fn error_detail(&mut self, mistakes: &mut Mistakes) -> ErrorDetail {
+        let words = [
+            ("full", ErrorDetail::Full),
+            ("message", ErrorDetail::Message),
+            ("code", ErrorDetail::Code),
+            ("none", ErrorDetail::None),
+        ];
+        let given = self.take("error_detail").map(|given| given.one_of(&words));
+        given.and_then(|detail| mistakes.keep(detail)).unwrap_or_default()
+    }
+
+    pub(super) fn cors(&mut self, mistakes: &mut Mistakes) -> Cors {
+        let given = self.take("cors.origins").unwrap_or_else(|| Given::new("`cors.origins`", ""));
+        let credentials = if self.is_on("cors.credentials", mistakes) {
+            Credentials::Included
+        } else {
+            Credentials::Omitted
+        };
+        let cors = Cors::new(given.items(), credentials);
+        let wrong = |error: CorsError| given.clone().mistaken(error.to_string());
+        mistakes.keep(cors.map_err(wrong)).unwrap_or_default()
+    }
+
+    pub(super) fn rates(&mut self, mistakes: &mut Mistakes) -> Rates {
+        let mut number = |key: &str, most| self.number(key, 1, most, mistakes);
+        let few = |number: usize| NonZeroU32::new(u32::try_from(number).unwrap_or(u32::MAX));
+        let per_second = number("limits.requests_per_second", MOST_REQUESTS).and_then(few);
+        let burst = number("limits.request_burst", MOST_REQUESTS).and_then(few);
+        let streams = number("limits.streams_per_caller", MOST_CONNECTIONS);
+        Rates {
+            requests: per_second
+                .map(|per_second| RequestRate { per_second, burst: burst.unwrap_or(per_second) }),
+            streams: streams.and_then(NonZeroUsize::new),
+        }
+    }
+}
+
+/// What is wrong with how tokens are to be checked. None of it is a secret.
+fn jwt_mistake(error: &JwtError) -> Mistake {
+    let key = match error {
+        JwtError::NoIssuer => "auth.issuer",
+        JwtError::NoAudience => "auth.audience",
+        JwtError::Skew => "auth.clock_skew_seconds",
+        JwtError::File { .. } | JwtError::Keys { .. } | JwtError::Setup(_) => "auth.jwks",
+    };
+    Mistake { place: format!("`{key}`"), value: None, expected: error.to_string() }
+}

@@ -1,0 +1,123 @@
+//! The tables `upstream`, `upstreams` and `agents`: the servers, and other names for their agents.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::raw::{self, Given, Mistake, Mistakes, Raw};
+use super::{DEFAULT_UPSTREAM, Upstream};
+use crate::upstream::{BaseUrl, BaseUrlError, NotAKey, NotTls, Tls};
+
+impl Raw {
+    pub(super) fn upstreams(&mut self, mistakes: &mut Mistakes) -> Vec<Upstream> {
+        let of_upstream = |key: &String| raw::of_upstream(key).map(|(prefix, _)| prefix.to_owned());
+        let mut prefixes: Vec<_> = self.given.keys().filter_map(of_upstream).collect();
+        prefixes.sort_unstable();
+        prefixes.dedup();
+        if prefixes.is_empty() {
+            mistakes.note(missing_upstream());
+        }
+        if let [one, other, ..] = prefixes.as_slice()
+            && one == "upstream"
+        {
+            let expected = "either `upstream` or `upstreams.NAME`, not both".to_owned();
+            mistakes.note(Mistake { place: format!("`{other}`"), value: None, expected });
+        }
+        prefixes.iter().filter_map(|prefix| self.upstream(prefix, mistakes)).collect()
+    }
+
+    fn upstream(&mut self, prefix: &str, mistakes: &mut Mistakes) -> Option<Upstream> {
+        let name = prefix.strip_prefix("upstreams.").unwrap_or(DEFAULT_UPSTREAM);
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        if !name.bytes().all(is_plain) {
+            let expected = "a name of letters, digits, `-` and `_`".to_owned();
+            mistakes.note(Mistake { place: format!("`{prefix}`"), value: None, expected });
+        }
+        let url = match self.take(&format!("{prefix}.url")) {
+            Some(url) => mistakes.keep(base_url(url)),
+            None if prefix == "upstream" => mistakes.keep(Err(missing_upstream())),
+            None => {
+                let place = format!("`{prefix}.url`");
+                let expected = "the URL of the LangGraph server".to_owned();
+                mistakes.keep(Err(Mistake { place, value: None, expected }))
+            }
+        };
+        let api_key = self.take(&format!("{prefix}.api_key"));
+        let api_key = api_key.and_then(|given| {
+            let key = given.value.parse();
+            mistakes.keep(key.map_err(|error: NotAKey| given.hidden(error.to_string())))
+        });
+        let mut headers = HeaderMap::new();
+        for (name, given) in self.take_all(&format!("{prefix}.headers.")) {
+            match (name.parse::<HeaderName>(), HeaderValue::from_str(&given.value)) {
+                (Ok(name), Ok(mut value)) if !value.is_empty() => {
+                    value.set_sensitive(true);
+                    headers.insert(name, value);
+                }
+                _ => mistakes.note(given.hidden("a header's name, and a value that it can have")),
+            }
+        }
+        let mut tls = Tls::default();
+        self.read_pem(&format!("{prefix}.ca_file"), &mut tls, Tls::trust, mistakes);
+        let key = format!("{prefix}.client_certificate_file");
+        self.read_pem(&key, &mut tls, Tls::identify, mistakes);
+        Some(Upstream { name: name.to_owned(), url: url?, api_key, headers, tls })
+    }
+
+    /// Reads a file that a key names into what is known of TLS.
+    pub(super) fn read_pem(
+        &mut self,
+        key: &str,
+        tls: &mut Tls,
+        take: fn(&mut Tls, &[u8]) -> Result<(), NotTls>,
+        mistakes: &mut Mistakes,
+    ) {
+        let Some(given) = self.take(key) else { return };
+        let text = self.read_named(&given, |path| std::fs::read(path));
+        let taken = text
+            .and_then(|text| take(tls, &text).map_err(|error| given.mistaken(error.to_string())));
+        mistakes.keep(taken);
+    }
+
+    pub(super) fn aliases(
+        &mut self,
+        upstreams: &[Upstream],
+        mistakes: &mut Mistakes,
+    ) -> Vec<(String, String)> {
+        let own_name = |value: &str| match upstreams {
+            [] | [_] => true,
+            several => value
+                .split_once(':')
+                .is_some_and(|(name, _)| several.iter().any(|upstream| upstream.name == name)),
+        };
+        let mut aliases = Vec::new();
+        for (alias, given) in self.take_all("agents.") {
+            if alias.is_empty() || alias.contains('/') {
+                mistakes.note(given.hidden("a name without `/`"));
+            } else if own_name(&given.value) {
+                aliases.push((alias, given.value));
+            } else {
+                let names = upstreams.iter().map(|upstream| format!("`{}:..`", upstream.name));
+                let names = names.collect::<Vec<_>>().join(" or ");
+                mistakes.note(given.mistaken(format!("an agent of an upstream: {names}")));
+            }
+        }
+        aliases
+    }
+}
+
+fn base_url(given: Given) -> Result<BaseUrl, Mistake> {
+    given.value.parse().map_err(|error: BaseUrlError| {
+        // What is too much in it may be a password.
+        let is_shown = !given.value.contains(['@', '?', '#']);
+        if is_shown { given.mistaken(error.to_string()) } else { given.hidden(error.to_string()) }
+    })
+}
+
+fn missing_upstream() -> Mistake {
+    Mistake {
+        place: "--upstream".to_owned(),
+        value: None,
+        expected: "the URL of the LangGraph server, as --upstream http://127.0.0.1:2024 (or \
+                   THREADWAY_UPSTREAM, or `upstream.url` in the config file)"
+            .to_owned(),
+    }
+}

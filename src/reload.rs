@@ -1,0 +1,111 @@
+//! Reads the configuration again while the gateway serves: on SIGHUP, and when a file changes.
+
+use std::fmt::Display;
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use tokio::time::MissedTickBehavior;
+
+use crate::config::{Config, Mistake};
+use crate::server::Server;
+
+/// How often the files are looked at, where they are. A change that comes in several steps is
+/// over by the next look, or tried again then.
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Reads the configuration again for as long as it is polled.
+///
+/// A configuration that is wrong changes nothing, and is told. `config` is the one that is served.
+pub async fn on_demand(
+    server: &Server,
+    mut config: Config,
+    mut asked: Asked,
+    read: impl Fn() -> Result<Config, Vec<Mistake>>,
+) {
+    let mut seen = Seen::of(&config.files);
+    let mut looks = tokio::time::interval(LOOK_INTERVAL);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = asked.again() => {}
+            _ = looks.tick(), if config.is_watched => {
+                if seen == Seen::of(&config.files) {
+                    continue;
+                }
+            }
+        }
+        // Before it is read: what changes meanwhile is read again.
+        seen = Seen::of(&config.files);
+        let new = match read() {
+            Ok(new) => new,
+            Err(mistakes) => {
+                for mistake in mistakes {
+                    keep(mistake);
+                }
+                continue;
+            }
+        };
+        match new.agents() {
+            Ok(agents) => {
+                for key in config.fixed(&new) {
+                    tracing::warn!(key, "this takes a restart to change");
+                }
+                server.reload(agents, new.settings.clone());
+                tracing::info!("the configuration was read again");
+                if new.files != config.files {
+                    seen = Seen::of(&new.files);
+                }
+                config = new;
+            }
+            Err(error) => keep(error),
+        }
+    }
+}
+
+fn keep(why: impl Display) {
+    tracing::error!(%why, "the configuration is wrong, and the old one stays");
+}
+
+/// How the files were at some moment.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen(Vec<Option<(SystemTime, u64)>>);
+
+impl Seen {
+    fn of(files: &[PathBuf]) -> Self {
+        let seen = |file: &PathBuf| {
+            let told = std::fs::metadata(file).ok()?;
+            Some((told.modified().ok()?, told.len()))
+        };
+        Self(files.iter().map(seen).collect())
+    }
+}
+
+/// Somebody's wish that the configuration be read again.
+#[derive(Debug)]
+pub struct Asked {
+    #[cfg(unix)]
+    hangup: tokio::signal::unix::Signal,
+}
+
+impl Asked {
+    /// Catches SIGHUP from now on, where there is one.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self {
+            #[cfg(unix)]
+            hangup: tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup())?,
+        })
+    }
+
+    #[cfg(unix)]
+    async fn again(&mut self) {
+        if self.hangup.recv().await.is_none() {
+            std::future::pending().await
+        }
+    }
+
+    #[cfg(not(unix))]
+    async fn again(&mut self) {
+        std::future::pending().await
+    }
+}

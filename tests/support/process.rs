@@ -1,0 +1,131 @@
+//! The binary itself, serving, and what it says on stderr.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use tokio::sync::mpsc::{self, UnboundedReceiver};
+
+/// How long it may take to say what is waited for, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// `threadway serve` as a process. It ends when this is dropped.
+pub(crate) struct Process {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    lines: UnboundedReceiver<String>,
+    /// All that it has said so far.
+    pub(crate) said: String,
+}
+
+/// A file of a test's own, deleted when this is dropped.
+pub(crate) struct File(pub(crate) PathBuf);
+
+// === impl Process ===
+
+impl Process {
+    /// Serves with these options, on a free port of this machine unless they say otherwise.
+    pub(crate) async fn serve(options: &[&str]) -> Self {
+        let here: &[_] =
+            if options.contains(&"--listen") { &[] } else { &["--listen", "127.0.0.1:0"] };
+        let mut child = Command::new(env!("CARGO_BIN_EXE_threadway"))
+            .arg("serve")
+            .args(here)
+            .args(options)
+            .env_clear()
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stderr = child.stderr.take().unwrap();
+        let (sender, lines) = mpsc::unbounded_channel();
+        thread::spawn(move || {
+            for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
+                // The test may be over.
+                let _ = sender.send(String::from_utf8_lossy(&line).into_owned());
+            }
+        });
+        let address = SocketAddr::from(([0; 4], 0));
+        let mut process = Self { child, address, lines, said: String::new() };
+        process.address = process.address_behind("listening on http://").await;
+        process
+    }
+
+    /// The address behind these words, once they are said.
+    pub(crate) async fn address_behind(&mut self, words: &str) -> SocketAddr {
+        let line = self.says(words).await;
+        let (_, rest) = line.split_once(words).unwrap();
+        let is_part = |c: char| c.is_ascii_digit() || matches!(c, '.' | ':');
+        rest.split(|c| !is_part(c)).next().unwrap().parse().unwrap()
+    }
+
+    /// Waits until it says a line with these words.
+    pub(crate) async fn says(&mut self, words: &str) -> String {
+        let said = async {
+            loop {
+                let line = self.lines.recv().await.expect("it has ended");
+                self.said += &line;
+                self.said.push('\n');
+                if line.contains(words) {
+                    return line;
+                }
+            }
+        };
+        let said = tokio::time::timeout(PATIENCE, said).await;
+        said.unwrap_or_else(|_| panic!("it does not say {words:?}:\n{}", self.said))
+    }
+
+    pub(crate) fn signal(&self, signal: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+    }
+
+    /// Stops it: all that it has said.
+    pub(crate) async fn stop(mut self) -> String {
+        self.signal("-TERM");
+        while let Some(line) = tokio::time::timeout(PATIENCE, self.lines.recv()).await.unwrap() {
+            self.said += &line;
+            self.said.push('\n');
+        }
+        assert!(self.child.wait().unwrap().success());
+        std::mem::take(&mut self.said)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself, which is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+// === impl File ===
+
+impl File {
+    pub(crate) fn new(text: &str) -> Self {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let (process, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let file = Self(std::env::temp_dir().join(format!("threadway-test-{process}-{count}")));
+        file.write(text);
+        file
+    }
+
+    pub(crate) fn write(&self, text: &str) {
+        std::fs::write(&self.0, text).unwrap();
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
