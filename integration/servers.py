@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Installs what the integration tests need, starts real LangGraph servers and a threadway before each, runs one command, stops them.
 
-usage: servers.py [--python | --js | --demo] [--upstream-only] [--validate] [--copilot] [--chromium] [--acp] [--spare] COMMAND [ARG...]
+usage: servers.py [--python | --js | --demo] [--upstream-only] [--validate] [--copilot] [--chromium] [--acp] [--spare] [--auth] COMMAND [ARG...]
 
 There are two LangGraph servers, one in Python and one in JavaScript; --python and --js start only that one, and --demo
 only the scripted one of `threadway demo`.
@@ -10,6 +10,7 @@ a Python that has langgraph-sdk in LANGGRAPH_PYTHON, and with --validate one tha
 --copilot installs CopilotKit's client for it, --chromium a browser, whose path is in CHROMIUM, --acp builds the Rust
 SDK's client, whose path is in ACP_RUST. --spare tells it in LANGGRAPH_SPARE and LANGGRAPH_JS_SPARE how to start another
 LangGraph server, one that it may kill: the command, less its port, where to run it, and what to add to its environment.
+--auth starts only a Python server whose tenants have keys, upstream/python-auth, in LANGGRAPH_AUTH_URL.
 THREADWAY_BIN names a built binary; without it `cargo build --release` makes one, and COMMAND finds it there. Everything installed or written lies in integration/.cache.
 """
 
@@ -32,6 +33,7 @@ HERE = Path(__file__).resolve().parent
 CACHE = HERE / ".cache"
 LOGS = CACHE / "logs"
 PYTHON = HERE / "upstream" / "python"
+PYTHON_AUTH = HERE / "upstream" / "python-auth"
 JS = HERE / "upstream" / "js"
 CLIENT = HERE / "client"
 COPILOT = HERE / "copilot"
@@ -242,6 +244,16 @@ def prepare_python(name: str) -> tuple[list, Path]:
     return [venv / "bin" / "langgraph", "dev", *options, *LOCAL], fresh_project(PYTHON, name)
 
 
+def prepare_python_auth(name: str) -> tuple[list, Path]:
+    """The same graphs, for those who have a key."""
+    command, project = prepare_python(name)
+    shutil.copy(PYTHON_AUTH / "auth.py", project)
+    settings = json.loads((project / "langgraph.json").read_text())
+    settings["auth"] = {"path": "./auth.py:auth"}
+    (project / "langgraph.json").write_text(json.dumps(settings))
+    return command, project
+
+
 def prepare_js(name: str) -> tuple[list, Path]:
     directory = CACHE / "js"
     # The server's packages ask for an SDK that the graph's package excludes; they run together all the same.
@@ -303,12 +315,14 @@ def show(log: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    options, names = {"--python", "--js", "--demo", "--upstream-only", "--validate", "--copilot", "--chromium", "--acp", "--spare"}, list(UPSTREAMS)
+    options, names = {"--python", "--js", "--demo", "--upstream-only", "--validate", "--copilot", "--chromium", "--acp", "--spare", "--auth"}, list(UPSTREAMS)
     chosen = set()
     while arguments and arguments[0] in options:
         chosen.add(arguments.pop(0))
     if {"--python", "--js", "--demo"} & chosen:
         names = [name for name in UPSTREAMS if f"--{name}" in chosen]
+    if "--auth" in chosen:
+        names = []
     if not arguments:
         print(__doc__, file=sys.stderr)
         return 2
@@ -340,6 +354,8 @@ def main(arguments: list[str]) -> int:
             if "--demo" in chosen:
                 environment["LANGGRAPH_PYTHON"] = str(install_langgraph() / "bin" / "python")
                 environment["DEMO_URL"] = start_demo(processes, binary)
+            if "--auth" in chosen:
+                environment["LANGGRAPH_AUTH_URL"] = start_langgraph(processes, "python-auth", *prepare_python_auth("python-auth"))
             for name in names:
                 langgraph, threadway, prepare = UPSTREAMS[name]
                 url = environment[f"{langgraph}_URL"] = start_langgraph(processes, name, *prepare(name))

@@ -1,0 +1,179 @@
+// What one tenant may see of another's: nothing, on no route, through no replica, though the other's run is in this process's log.
+
+import { strict as assert } from "node:assert";
+import { randomUUID } from "node:crypto";
+import { after, before, test } from "node:test";
+import { startThreadway } from "./threadway.mjs";
+
+const LANGGRAPH = process.env.LANGGRAPH_AUTH_URL;
+const ALICE = { "x-api-key": "key-of-alice" };
+const BOB = { "x-api-key": "key-of-bob" };
+const SCRIPT = { tokens: 300, delay: 0.05 }; // 15 s: all of Bob's requests, on a busy machine
+const ANSWER_MS = 10_000;
+
+const gateways = [];
+before(async () => {
+  for (const name of ["one", "two"]) gateways.push(await startThreadway(`tenants-${name}`, LANGGRAPH));
+});
+after(() => Promise.all(gateways.map(({ stop }) => stop())));
+
+function input(threadId, content, more = {}) {
+  const messages = content === undefined ? [] : [{ id: randomUUID(), role: "user", content: JSON.stringify(content) }];
+  return { threadId, runId: randomUUID(), protocolVersion: "1.0", messages, tools: [], context: [], state: {}, forwardedProps: {}, ...more };
+}
+
+function send(gateway, path, headers, body) {
+  const init = { headers: { ...headers }, signal: AbortSignal.timeout(60_000) };
+  if (body !== undefined) {
+    init.method = "POST";
+    init.headers["content-type"] = "application/json";
+    init.body = JSON.stringify(body);
+  }
+  return fetch(gateway.url + path, init);
+}
+
+/** Reads a stream until it holds what is looked for; the rest stays to be read. */
+class Stream {
+  constructor(response) {
+    this.response = response;
+    this.reader = response.body.getReader();
+    this.text = "";
+  }
+
+  async until(isEnough) {
+    const decoder = new TextDecoder();
+    while (!isEnough(this.text)) {
+      const { done, value } = await this.reader.read();
+      if (done) return this.text;
+      this.text += decoder.decode(value, { stream: true });
+    }
+    return this.text;
+  }
+
+  leave() {
+    return this.reader.cancel();
+  }
+
+  /** The ids of the events so far. */
+  get ids() {
+    return [...this.text.matchAll(/^id: (1\..+)$/gm)].map(([, id]) => id);
+  }
+}
+
+/** All that can be asked of a thread, by name. */
+function routes(threadId, eventId) {
+  const agent = "/agui/agent/text";
+  const thread = `${agent}/threads/${encodeURIComponent(threadId)}`;
+  const resumed = { forwardedProps: { lastEventId: eventId } };
+  const single = (method, body) => ["/agui", { method, params: { agentId: "text", threadId }, body }];
+  return {
+    run: [`${agent}/run`, input(threadId, { tokens: 1 })],
+    "run, with state": [`${agent}/run`, input(threadId, { tokens: 1 }, { state: { a: 1 } })],
+    "run, as a resume": [`${agent}/run`, input(threadId, undefined, { resume: [{ interruptId: "i", status: "resolved", payload: 1 }] })],
+    connect: [`${agent}/connect`, input(threadId)],
+    "connect behind an event": [`${agent}/connect`, input(threadId, undefined, resumed)],
+    events: [`${thread}/events`],
+    "events behind one": [`${thread}/events`, undefined, { "last-event-id": eventId }],
+    "events behind one, by query": [`${thread}/events?last_event_id=${encodeURIComponent(eventId)}`],
+    "events, followed": [`${thread}/events?follow=thread`],
+    "events behind one, followed": [`${thread}/events?follow=thread`, undefined, { "last-event-id": eventId }],
+    stop: [`${agent}/stop/${encodeURIComponent(threadId)}`, {}],
+    "single run": single("agent/run", input(threadId, { tokens: 1 })),
+    "single connect": single("agent/connect", input(threadId)),
+    "single connect behind an event": single("agent/connect", input(threadId, undefined, resumed)),
+    "single stop": single("agent/stop", {}),
+  };
+}
+
+/** What each route answers to somebody, as far as it does at once. */
+async function answers(gateway, threadId, eventId, headers) {
+  const told = {};
+  for (const [name, [path, body, more]] of Object.entries(routes(threadId, eventId))) {
+    const response = await send(gateway, path, { ...headers, ...more }, body);
+    if (response.ok && response.status !== 204) {
+      const stream = new Stream(response);
+      const late = setTimeout(() => stream.leave(), ANSWER_MS);
+      told[name] = { status: response.status, body: await stream.until((text) => text.includes("RUN_STARTED")) };
+      clearTimeout(late);
+      await stream.leave();
+    } else {
+      told[name] = { status: response.status, body: await response.text() };
+    }
+  }
+  return told;
+}
+
+function refusedAll(told, secrets, statuses, where) {
+  for (const [name, answer] of Object.entries(told)) {
+    assert.ok(statuses.includes(answer.status), `${where}: ${name}: ${answer.status} ${answer.body}`);
+    assert.ok(JSON.parse(answer.body).error, `${where}: ${name}`);
+    for (const secret of secrets) assert.ok(!answer.body.includes(secret), `${where}: ${name} tells ${secret}`);
+  }
+}
+
+for (const threadId of [randomUUID(), `the thread of Alice ${randomUUID()}`]) {
+  test(`a tenant sees nothing of another's thread (${threadId.slice(0, 12)})`, async () => {
+    const [one, two] = gateways;
+    const started = await send(one, "/agui/agent/text/run", ALICE, input(threadId, SCRIPT));
+    assert.equal(started.status, 200);
+    const alice = new Stream(started);
+    await alice.until(() => alice.ids.length > 4 && alice.text.includes("tok1 "));
+    const secrets = ["tok1 ", "tok2 ", alice.ids[0].split(".")[1]];
+    // The other replica reads the run too, and both follow the thread.
+    const path = `/agui/agent/text/threads/${encodeURIComponent(threadId)}/events`;
+    const viewers = [];
+    for (const gateway of gateways) {
+      const viewer = new Stream(await send(gateway, `${path}?follow=thread`, ALICE));
+      await viewer.until((text) => text.includes("tok1 "));
+      viewers.push(viewer);
+    }
+
+    for (const [at, gateway] of gateways.entries()) {
+      const bob = await answers(gateway, threadId, alice.ids[3], BOB);
+      refusedAll(bob, secrets, [404], `replica ${at + 1}, while it runs`);
+      const eve = await answers(gateway, threadId, alice.ids[3], { "x-api-key": "key-of-eve" });
+      // Who tries too often has to wait.
+      refusedAll(eve, secrets, [401, 429], `replica ${at + 1}, with a wrong key`);
+    }
+
+    // All of that has not touched Alice's run: it goes on, also on the other replica.
+    assert.ok(!alice.text.includes("RUN_FINISHED"), "the run was over before all was asked: make it longer");
+    const back = new Stream(await send(two, path, { ...ALICE, "last-event-id": alice.ids[3] }));
+    assert.equal(back.response.status, 200);
+    await back.until((text) => text.includes("tok9 "));
+    assert.ok(!back.text.includes("RUN_STARTED"), "it goes on behind the event");
+    await back.leave();
+    const stopped = await send(two, `/agui/agent/text/stop/${encodeURIComponent(threadId)}`, ALICE, {});
+    assert.deepEqual(await stopped.json().then(({ stopped }) => stopped), true);
+    await alice.until(() => false);
+    assert.match(alice.text, /"type":"RUN_FINISHED".*"cancelled"|RUN_ERROR/);
+
+    // Nor when it is over: what is kept of it, and what the last event's id says.
+    for (const [at, gateway] of gateways.entries()) {
+      for (const id of [alice.ids[3], alice.ids.at(-1)]) {
+        refusedAll(await answers(gateway, threadId, id, BOB), secrets, [404], `replica ${at + 1}, behind ${id}`);
+      }
+    }
+    const rest = await send(one, path, ALICE);
+    assert.match(await rest.text(), /\\"tokens\\":300/, "Alice has what was committed");
+    for (const viewer of viewers) await viewer.leave();
+  });
+}
+
+test("a tenant's own new thread is its own", async () => {
+  const threadId = randomUUID();
+  const [one] = gateways;
+  const first = new Stream(await send(one, "/agui/agent/text/run", BOB, input(threadId, { tokens: 2 })));
+  assert.match(await first.until(() => false), /RUN_FINISHED/);
+  const connected = await send(one, "/agui/agent/text/connect", BOB, input(threadId));
+  assert.match(await connected.text(), /tok1 /);
+  assert.equal((await send(one, "/agui/agent/text/connect", ALICE, input(threadId))).status, 404);
+});
+
+test("the agents are told to who has a key", async () => {
+  for (const gateway of gateways) {
+    const info = await send(gateway, "/agui/info", BOB);
+    assert.ok((await info.json()).agents.text);
+    assert.equal((await send(gateway, "/agui/info", {})).status, 502);
+  }
+});
