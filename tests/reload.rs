@@ -133,9 +133,9 @@ async fn others_are_not_listened_for_unless_something_asks_who_they_are() {
     );
 
     let options = ["--upstream", &url, "--listen", "0.0.0.0:0", "--insecure"];
-    let mut process = Process::serve(&options).await;
-    process.says("whoever reaches this address may use the agents: --insecure").await;
-    process.stop().await;
+    let process = Process::serve(&options).await;
+    let said = process.stop().await;
+    assert!(said.contains("whoever reaches this address may use the agents: --insecure"), "{said}");
     // On loopback it is nothing special.
     let process = Process::serve(&["--upstream", &url, "--insecure"]).await;
     assert!(!process.stop().await.contains("--insecure"));

@@ -33,6 +33,7 @@ const RANKS: &[(&str, u8)] = &[
     ("cli", SHELL),
     ("editors", SHELL),
     ("check", SHELL),
+    ("reload", SHELL),
     ("watch", SHELL),
     ("main", SHELL),
 ];
