@@ -22,18 +22,25 @@ impl Tls {
     /// Trusts the authorities whose certificates are in this PEM, too.
     pub fn trust(&mut self, pem: &[u8]) -> Result<(), NotTls> {
         let wrong = NotTls("a file with certificates as PEM, at least one");
-        let authorities = Certificate::from_pem_bundle(pem).map_err(|_| wrong)?;
-        if authorities.is_empty() {
+        let more = Certificate::from_pem_bundle(pem).map_err(|_| wrong)?;
+        if more.is_empty() {
             return Err(wrong);
         }
-        self.authorities.extend(authorities);
-        Ok(())
+        let authorities = [&*self.authorities, &more].concat();
+        self.become_usable(Self { authorities, identity: self.identity.clone() }, wrong)
     }
 
     /// Shows the server this certificate, whose chain and private key are in this PEM.
     pub fn identify(&mut self, pem: &[u8]) -> Result<(), NotTls> {
         let wrong = NotTls("a file with a certificate and its private key as PEM");
-        self.identity = Some(Identity::from_pem(pem).map_err(|_| wrong)?);
+        let identity = Some(Identity::from_pem(pem).map_err(|_| wrong)?);
+        self.become_usable(Self { authorities: self.authorities.clone(), identity }, wrong)
+    }
+
+    /// What is in the PEM is only looked at when a client is made of it.
+    fn become_usable(&mut self, other: Self, wrong: NotTls) -> Result<(), NotTls> {
+        other.apply(reqwest::Client::builder()).build().map_err(|_| wrong)?;
+        *self = other;
         Ok(())
     }
 
