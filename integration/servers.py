@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Installs what the integration tests need, starts real LangGraph servers and a threadway before each, runs one command, stops them.
 
-usage: servers.py [--python | --js | --demo] [--upstream-only] [--validate] [--copilot] [--chromium] [--acp] [--spare] [--auth] COMMAND [ARG...]
+usage: servers.py [--python | --js | --demo] [--upstream-only] [--validate] [--copilot] [--chromium] [--acp] [--spare] [--auth] [--proxies] COMMAND [ARG...]
 
 There are two LangGraph servers, one in Python and one in JavaScript; --python and --js start only that one, and --demo
-only the scripted one of `threadway demo`.
+only the scripted one of `threadway demo`. --proxies installs nginx and Caddy, whose paths are in NGINX and CADDY, and starts
+nothing but a `threadway demo`, whose gateway is in DEMO_GATEWAY_URL.
 COMMAND finds them in LANGGRAPH_URL and THREADWAY_URL, LANGGRAPH_JS_URL and THREADWAY_JS_URL, or DEMO_URL, with --demo
 a Python that has langgraph-sdk in LANGGRAPH_PYTHON, and with --validate one that has ag-ui-validate in VALIDATE_PYTHON.
 --copilot installs CopilotKit's client for it, --chromium a browser, whose path is in CHROMIUM, --acp builds the Rust
@@ -111,23 +112,38 @@ def install_client(package: Path) -> None:
         link.symlink_to(Path("..") / ".cache" / name / "node_modules")
 
 
-def install_chromium() -> str:
-    """The browser's path: the one that is named, else the one that is there, else Debian's."""
-    names = [os.environ["CHROMIUM"]] if "CHROMIUM" in os.environ else ["chromium", "chromium-browser", "google-chrome"]
-    if found := next(filter(None, map(shutil.which, names)), None):
+def install_package(package: str, names: list[str], variable: str) -> str:
+    """The program's path: the one that the variable names, else the one that is there, else Debian's."""
+    if variable in os.environ:
+        names = [os.environ[variable]]
+    # Debian keeps servers where only root's PATH leads.
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin"])
+    find = lambda: next(filter(None, (shutil.which(name, path=path) for name in names)), None)
+    if found := find():
         return found
     missing = f"there is no {' or '.join(names)}"
-    if "CHROMIUM" in os.environ or os.geteuid() != 0 or not shutil.which("apt-get"):
-        raise Failed(f"{missing}: install Chromium, or name one in CHROMIUM (with apt-get, and as root, this does it itself)")
-    log = LOGS / "install-chromium.log"
-    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    with step("install chromium"), log.open("w") as out:
-        for command in (["apt-get", "update"], ["apt-get", "install", "--yes", "--no-install-recommends", "chromium"]):
+    if variable in os.environ or os.geteuid() != 0 or not shutil.which("apt-get"):
+        raise Failed(f"{missing}: install it, or name one in {variable} (with apt-get, and as root, this does it itself)")
+    log = LOGS / f"install-{package}.log"
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}  # a package's service is not started
+    with step(f"install {package}"), log.open("w") as out:
+        for command in (["apt-get", "update"], ["apt-get", "install", "--yes", "--no-install-recommends", package]):
             if subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out).returncode != 0:
                 raise Failed(f"{missing}, and `{' '.join(command[:2])}` failed", log)
-    if found := shutil.which("chromium"):
+    if found := find():
         return found
     raise Failed(f"{missing}, and Debian's package has none either", log)
+
+
+def install_chromium() -> str:
+    return install_package("chromium", ["chromium", "chromium-browser", "google-chrome"], "CHROMIUM")
+
+
+def install_proxies() -> dict[str, str]:
+    return {
+        "NGINX": install_package("nginx-light", ["nginx"], "NGINX"),
+        "CADDY": install_package("caddy", ["caddy"], "CADDY"),
+    }
 
 
 def install_validate() -> Path:
@@ -276,13 +292,16 @@ def spare(command: list, project: Path) -> str:
 
 def start_threadway(processes: Processes, name: str, binary: Path, upstream: str) -> str:
     command = [binary, "serve", "--upstream", upstream, "--listen", "127.0.0.1:0"]
-    return start_binary(processes, f"threadway-{name}", command, r"listening on .*?(http://[\d.]+:\d+)")
+    return start_binary(processes, f"threadway-{name}", command, GATEWAY_TOLD)
 
 
-def start_demo(processes: Processes, binary: Path) -> str:
-    """The scripted LangGraph server's own URL."""
-    command = [binary, "demo", "--listen", "127.0.0.1:0"]
-    return start_binary(processes, "threadway-demo", command, r"LangGraph's own API is at (http://[\d.]+:\d+)")
+GATEWAY_TOLD = r"listening on .*?(http://[\d.]+:\d+)"
+LANGGRAPH_TOLD = r"LangGraph's own API is at (http://[\d.]+:\d+)"
+
+
+def start_demo(processes: Processes, binary: Path, told: str) -> str:
+    """The URL of its gateway, or of its scripted LangGraph server."""
+    return start_binary(processes, "threadway-demo", [binary, "demo", "--listen", "127.0.0.1:0"], told)
 
 
 def start_binary(processes: Processes, name: str, command: list, told: str) -> str:
@@ -315,14 +334,12 @@ def show(log: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    options, names = {"--python", "--js", "--demo", "--upstream-only", "--validate", "--copilot", "--chromium", "--acp", "--spare", "--auth"}, list(UPSTREAMS)
+    options, names = {"--python", "--js", "--demo", "--upstream-only", "--validate", "--copilot", "--chromium", "--acp", "--spare", "--auth", "--proxies"}, list(UPSTREAMS)
     chosen = set()
     while arguments and arguments[0] in options:
         chosen.add(arguments.pop(0))
-    if {"--python", "--js", "--demo"} & chosen:
+    if {"--python", "--js", "--demo", "--auth", "--proxies"} & chosen:
         names = [name for name in UPSTREAMS if f"--{name}" in chosen]
-    if "--auth" in chosen:
-        names = []
     if not arguments:
         print(__doc__, file=sys.stderr)
         return 2
@@ -353,9 +370,12 @@ def main(arguments: list[str]) -> int:
                 environment["THREADWAY_BIN"] = str(binary)
             if "--demo" in chosen:
                 environment["LANGGRAPH_PYTHON"] = str(install_langgraph() / "bin" / "python")
-                environment["DEMO_URL"] = start_demo(processes, binary)
+                environment["DEMO_URL"] = start_demo(processes, binary, LANGGRAPH_TOLD)
             if "--auth" in chosen:
                 environment["LANGGRAPH_AUTH_URL"] = start_langgraph(processes, "python-auth", *prepare_python_auth("python-auth"))
+            if "--proxies" in chosen:
+                environment |= install_proxies()
+                environment["DEMO_GATEWAY_URL"] = start_demo(processes, binary, GATEWAY_TOLD)
             for name in names:
                 langgraph, threadway, prepare = UPSTREAMS[name]
                 url = environment[f"{langgraph}_URL"] = start_langgraph(processes, name, *prepare(name))

@@ -1,0 +1,13 @@
+# A LangGraph server for compose.yaml: `langgraph dev` with the graphs of its build context, in memory, for trying things out.
+FROM python:3.11.14-slim-trixie
+WORKDIR /srv/graph
+COPY requirements.lock.txt .
+# The lock file is the whole closure: nothing is left to resolve.
+RUN pip install --no-cache-dir --no-deps -r requirements.lock.txt
+COPY --chown=65532:65532 . .
+# It keeps its threads beside the graphs.
+RUN chown 65532:65532 .
+USER 65532:65532
+ENV HOME=/srv/graph LANGSMITH_TRACING=false LANGGRAPH_CLI_NO_ANALYTICS=1
+EXPOSE 2024
+CMD ["langgraph", "dev", "--host", "0.0.0.0", "--port", "2024", "--no-browser", "--no-reload"]
