@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -51,6 +52,18 @@ pub enum Command {
     /// Translate a recorded LangGraph stream from stdin to stdout.
     #[command(after_help = EXIT_CODES)]
     Translate(Translate),
+    /// Print what a shell completes our command lines from.
+    #[command(after_help = EXIT_CODES)]
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+    /// Print a page of the manual, as `man -l -` reads it.
+    #[command(after_help = EXIT_CODES)]
+    Man {
+        /// The command that it is about [default: threadway itself].
+        command: Option<String>,
+    },
 }
 
 /// How to serve. A flag beats the environment, which beats the config file.

@@ -33,13 +33,12 @@
 //! - [`demo`]: a scripted LangGraph server. It is the other side of the wire, and shares no
 //!   understanding of LangGraph with the rest.
 //! - [`config`], [`cli`]: what the operator says. [`check`]: whether it will work.
-//! - [`editors`]: what to paste into an editor's settings.
+//! - [`editors`]: what to paste into an editor's settings. [`manual`]: completions, manual pages.
 //! - [`watch`]: a client in the terminal. It too is the other side of the wire, AG-UI's.
 //!
 //! A module imports only from lower ranks: json, sse < langgraph < run < agui, acp < upstream,
-//! demo < agents, credentials, runs < server, sessions < stdio < config, cli, check, editors, watch.
-//! Those up to agui and acp are pure. `tests/tidy.rs` holds
-//! both.
+//! demo < agents, credentials, runs < server, sessions < stdio < config, cli, check, editors, manual,
+//! watch. Those up to agui and acp are pure. `tests/tidy.rs` holds both.
 //!
 //! # What always holds
 //!
@@ -66,6 +65,7 @@ pub mod demo;
 pub mod editors;
 pub mod json;
 pub mod langgraph;
+pub mod manual;
 pub mod reload;
 pub mod run;
 pub mod runs;

@@ -19,6 +19,7 @@ use threadway::config::{self, Config};
 use threadway::credentials::{self, Credentials};
 use threadway::demo::{self, Demo, Pace};
 use threadway::editors;
+use threadway::manual;
 use threadway::reload::{self, Asked};
 use threadway::run::RunEvent;
 use threadway::runs::{self, Feed};
@@ -57,6 +58,8 @@ fn main() -> ExitCode {
             Command::Check(options) => check(&options, log.as_deref()),
             Command::Watch(args) => watch(args, log.as_deref()),
             Command::Translate(args) => translate(&args, log.as_deref()),
+            Command::Completions { shell } => print(&manual::completions(shell)),
+            Command::Man { command } => man(command.as_deref()),
         },
         Err(error) => Err(told(&error)),
     };
@@ -481,6 +484,22 @@ fn read_input(args: &cli::Translate) -> Result<Option<Input>, String> {
     let wrong = |error: &dyn Display| format!("--input {}: {error}", path.display());
     let body = fs::read(path).map_err(|error| wrong(&error))?;
     Input::parse(&body).map(Some).map_err(|error| wrong(&error))
+}
+
+fn man(command: Option<&str>) -> Result<(), u8> {
+    let page = manual::page(command).map_err(failed)?;
+    let page = page.ok_or_else(|| {
+        misused("COMMAND: there is no such command; `threadway --help` lists them")
+    })?;
+    print(&page)
+}
+
+fn print(document: &[u8]) -> Result<(), u8> {
+    match io::stdout().lock().write_all(document) {
+        // Who reads has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        printed => printed.map_err(failed),
+    }
 }
 
 /// Stdout belongs to the protocol.

@@ -32,6 +32,7 @@ const RANKS: &[(&str, u8)] = &[
     ("config", SHELL),
     ("cli", SHELL),
     ("editors", SHELL),
+    ("manual", SHELL),
     ("check", SHELL),
     ("reload", SHELL),
     ("watch", SHELL),
