@@ -319,6 +319,14 @@ describe("proxies", { concurrency: true }, () => {
         assert.equal(reading.events.at(-1).type, "RUN_FINISHED");
       });
 
+      test("a page of this host may call, and no other's", OPTIONS, async () => {
+        for (const [origin, status] of [[`https://localhost:${port}`, 200], ["https://other.example", 403]]) {
+          const reading = await ask("/agui/info", { origin });
+          assert.equal(reading.headers[":status"], status, origin);
+          await reading.ended;
+        }
+      });
+
       test("one connection carries many streams", OPTIONS, async () => {
         const threadId = randomUUID();
         await (await run(threadId, "Hello")).ended;
