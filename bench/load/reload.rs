@@ -29,7 +29,7 @@ const LOOK: Duration = Duration::from_millis(10);
 const OPEN: &str = "auth.mode = \"none\"\n";
 const CLOSED: &str =
     "auth = { mode = \"bearer\", keys = { a = \"0123456789abcdef0123456789abcdef\" } }\n";
-const BROKEN: &str = "auth.mode = \"none\"\nlisten = \"nowhere\"\n";
+const BROKEN: &str = "auth.mode = \"everybody\"\n";
 
 /// Starts the streams, reloads under them, and looks whether all that was said has come.
 pub(crate) async fn run() -> Result<(), Fault> {
