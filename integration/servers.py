@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Installs what the integration tests need, starts real LangGraph servers and a threadway before each, runs one command, stops them.
 
-usage: servers.py [--python | --js | --demo] [--upstream-only] [--validate] [--copilot] [--chromium] [--acp] [--spare] [--auth] [--proxies] COMMAND [ARG...]
+usage: servers.py [--python | --js | --demo] [--upstream-only] [--validate] [--metrics] [--copilot] [--chromium] [--acp] [--spare] [--auth] [--proxies] COMMAND [ARG...]
 
 There are two LangGraph servers, one in Python and one in JavaScript; --python and --js start only that one, and --demo
 only the scripted one of `threadway demo`. --proxies installs nginx and Caddy, whose paths are in NGINX and CADDY, and starts
 nothing but a `threadway demo`, whose gateway is in DEMO_GATEWAY_URL.
 COMMAND finds them in LANGGRAPH_URL and THREADWAY_URL, LANGGRAPH_JS_URL and THREADWAY_JS_URL, or DEMO_URL, with --demo
-a Python that has langgraph-sdk in LANGGRAPH_PYTHON, and with --validate one that has ag-ui-validate in VALIDATE_PYTHON.
+a Python that has langgraph-sdk in LANGGRAPH_PYTHON, with --validate one that has ag-ui-validate in VALIDATE_PYTHON, and with --metrics one that has prometheus-client in METRICS_PYTHON.
 --copilot installs CopilotKit's client for it, --chromium a browser, whose path is in CHROMIUM, --acp builds the Rust
 SDK's client, whose path is in ACP_RUST. --spare tells it in LANGGRAPH_SPARE and LANGGRAPH_JS_SPARE how to start another
 LangGraph server, one that it may kill: the command, less its port, where to run it, and what to add to its environment.
@@ -40,6 +40,7 @@ CLIENT = HERE / "client"
 COPILOT = HERE / "copilot"
 ACP_RUST = HERE / "acp-rust"
 VALIDATE = HERE / "validate"
+METRICS = HERE / "metrics"
 
 LANGGRAPH_READY_SECONDS = 60.0  # 3 s on an idle machine, 24 s seen on a busy one
 THREADWAY_READY_SECONDS = 10.0
@@ -146,9 +147,9 @@ def install_proxies() -> dict[str, str]:
     }
 
 
-def install_validate() -> Path:
-    venv = CACHE / "validate"
-    install_venv("validate", VALIDATE / "requirements.lock.txt", venv)
+def install_python(package: Path) -> Path:
+    venv = CACHE / package.name
+    install_venv(package.name, package / "requirements.lock.txt", venv)
     return venv / "bin" / "python"
 
 
@@ -334,7 +335,9 @@ def show(log: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    options, names = {"--python", "--js", "--demo", "--upstream-only", "--validate", "--copilot", "--chromium", "--acp", "--spare", "--auth", "--proxies"}, list(UPSTREAMS)
+    options = {"--python", "--js", "--demo", "--upstream-only", "--validate", "--metrics", "--copilot", "--chromium", "--acp", "--spare",
+               "--auth", "--proxies"}
+    names = list(UPSTREAMS)
     chosen = set()
     while arguments and arguments[0] in options:
         chosen.add(arguments.pop(0))
@@ -358,7 +361,9 @@ def main(arguments: list[str]) -> int:
             install_client(CLIENT)
             environment = dict(os.environ)
             if "--validate" in chosen:
-                environment["VALIDATE_PYTHON"] = str(install_validate())
+                environment["VALIDATE_PYTHON"] = str(install_python(VALIDATE))
+            if "--metrics" in chosen:
+                environment["METRICS_PYTHON"] = str(install_python(METRICS))
             if "--copilot" in chosen:
                 install_client(COPILOT)
             if "--chromium" in chosen:
