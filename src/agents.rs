@@ -15,6 +15,7 @@ use tokio_util::task::JoinQueue;
 use uuid::Uuid;
 
 use crate::langgraph::{Assistant, ConfigField, InputKeys, ServerKind};
+use crate::metrics::Answer;
 use crate::upstream::{Caller, Client, Error};
 
 /// How long what a server has told of itself is taken for true: it may be deployed anew.
@@ -99,13 +100,13 @@ pub struct Listing {
     pub agents: Result<Vec<Listed>, Error>,
 }
 
-/// Whether an upstream is ready.
+/// What an upstream has answered that was asked whether it is ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probed {
     /// The upstream's name.
     pub upstream: String,
-    /// Why it is not; `None` if it is.
-    pub fault: Option<String>,
+    /// What came of asking it.
+    pub answer: Answer,
 }
 
 /// A name that no upstream can have.
@@ -337,12 +338,12 @@ impl Upstream {
 
     async fn probe(self) -> Probed {
         let Self { name, client } = self;
-        let fault = match tokio::time::timeout(PROBE_TIMEOUT, client.probe()).await {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(error.to_string()),
-            Err(_) => Some(format!("no answer within {} s", PROBE_TIMEOUT.as_secs())),
+        let answer = match tokio::time::timeout(PROBE_TIMEOUT, client.probe()).await {
+            Ok(Ok(())) => Answer::Ok,
+            Ok(Err(error)) => error.answer(),
+            Err(_) => Answer::Timeout,
         };
-        Probed { upstream: name, fault }
+        Probed { upstream: name, answer }
     }
 }
 

@@ -20,7 +20,8 @@ pub struct Cli {
     /// What is to be done.
     #[command(subcommand)]
     pub command: Command,
-    /// What is logged on stderr, as `info` or `threadway=debug,warn` [default: info].
+    /// What is logged on stderr, as `info` or `threadway=debug,warn`, and how: `text` or `json`, in
+    /// the same list [default: info,text].
     #[arg(
         long,
         global = true,

@@ -13,15 +13,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::HeaderMap;
-use tracing_subscriber::EnvFilter;
 
 pub use acp::Acp;
 pub use raw::Mistake;
 
 use crate::agents::{self, Agents};
 use crate::cli;
+use crate::metrics::Metrics;
 use crate::runs::OwnerPolicy;
 use crate::server::{Auth, Limits, MIN_HEADER_BYTES, Settings};
+use crate::telemetry::Log;
 use crate::upstream::{self, ApiKey, BaseUrl, SetupError, Tls};
 use raw::{Given, Mistakes, Raw};
 
@@ -65,7 +66,7 @@ pub struct Config {
     /// How ACP shows the agents.
     pub acp: Acp,
     /// What to log.
-    pub log: EnvFilter,
+    pub log: Log,
     /// Where traces go; `None` for nowhere.
     pub otlp_endpoint: Option<BaseUrl>,
     /// Whether a change of the files is to be noticed.
@@ -112,11 +113,12 @@ impl Config {
 }
 
 impl Config {
-    /// The agents of its upstreams.
-    pub fn agents(&self) -> Result<Agents, SetupError> {
+    /// The agents of its upstreams; what is asked of those is counted there.
+    pub fn agents(&self, metrics: &Metrics) -> Result<Agents, SetupError> {
         let client = |upstream: &Upstream| {
             let Upstream { name, url, api_key, headers, tls } = upstream.clone();
             let client = upstream::Client::with(url, api_key, headers, &tls)?;
+            let client = client.counted_in(metrics);
             Ok(agents::Upstream { name, client })
         };
         let upstreams = self.upstreams.iter().map(client).collect::<Result<_, _>>()?;
@@ -139,9 +141,9 @@ impl Config {
 }
 
 /// What to log, if only the command line can say.
-pub fn log_filter(log: Option<&str>) -> Result<EnvFilter, Mistake> {
+pub fn log(log: Option<&str>) -> Result<Log, Mistake> {
     let default = Given::new("the default", DEFAULT_LOG);
-    log.map_or(default, |value| Given::new("--log (THREADWAY_LOG)", value)).log_filter()
+    log.map_or(default, |value| Given::new("--log (THREADWAY_LOG)", value)).log()
 }
 
 /// An address that only the command line can say.
@@ -178,7 +180,7 @@ impl Raw {
             limits: self.limits(mistakes),
         };
         let log = self.take("log").unwrap_or_else(|| Given::new("", DEFAULT_LOG));
-        let log = mistakes.keep(log.log_filter());
+        let log = mistakes.keep(log.log());
         let otlp_endpoint = self.take("otlp_endpoint").and_then(|given| {
             mistakes.keep(
                 given.parse("the URL of an OpenTelemetry collector, as http://127.0.0.1:4318"),

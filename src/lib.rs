@@ -23,6 +23,7 @@
 //!   snapshots.
 //! - [`agui`]: the AG-UI wire: its events, its input, and the projection of a run.
 //! - [`acp`]: the ACP wire: JSON-RPC, prompts, permissions, choices, and the projection of a run.
+//! - [`metrics`]: what is counted, and how Prometheus reads it.
 //! - [`upstream`]: LangGraph's API over HTTP. The only place of the gateway that knows the HTTP
 //!   client.
 //! - [`agents`]: who can be run, under which names.
@@ -33,12 +34,14 @@
 //! - [`demo`]: a scripted LangGraph server. It is the other side of the wire, and shares no
 //!   understanding of LangGraph with the rest.
 //! - [`config`], [`cli`]: what the operator says. [`check`]: whether it will work.
+//! - [`telemetry`]: log lines, and traces.
 //! - [`editors`]: what to paste into an editor's settings. [`manual`]: completions, manual pages.
 //! - [`watch`]: a client in the terminal. It too is the other side of the wire, AG-UI's.
 //!
-//! A module imports only from lower ranks: json, sse < langgraph < run < agui, acp < upstream,
-//! demo < agents, credentials, runs < server, sessions < stdio < config, cli, check, editors, manual,
-//! watch. Those up to agui and acp are pure. `tests/tidy.rs` holds both.
+//! A module imports only from lower ranks: json, sse < langgraph < run < agui, acp, metrics <
+//! upstream, demo < agents, credentials, runs < server, sessions < stdio < config, cli, check,
+//! editors, manual, telemetry, watch. Those up to agui, acp and metrics name no IO and no clock.
+//! `tests/tidy.rs` holds both.
 //!
 //! # What always holds
 //!
@@ -66,6 +69,7 @@ pub mod editors;
 pub mod json;
 pub mod langgraph;
 pub mod manual;
+pub mod metrics;
 pub mod reload;
 pub mod run;
 pub mod runs;
@@ -73,5 +77,6 @@ pub mod server;
 pub mod sessions;
 pub mod sse;
 pub mod stdio;
+pub mod telemetry;
 pub mod upstream;
 pub mod watch;

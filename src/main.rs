@@ -20,19 +20,20 @@ use threadway::credentials::{self, Credentials};
 use threadway::demo::{self, Demo, Pace};
 use threadway::editors;
 use threadway::manual;
+use threadway::metrics::Metrics;
 use threadway::reload::{self, Asked};
 use threadway::run::RunEvent;
 use threadway::runs::{self, Feed};
-use threadway::server::{self, Encoder, Limits, Server, Settings, Wire};
+use threadway::server::{self, Encoder, Limits, Observer, Server, Settings, Wire};
 use threadway::sessions::{Connection, Outbox, Service};
 use threadway::stdio;
+use threadway::telemetry::Traces;
 use threadway::upstream::{self, Caller};
 use threadway::watch::{self, Format, Watch};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::EnvFilter;
 
 /// It failed while it ran.
 const FAILED: u8 = 1;
@@ -78,24 +79,53 @@ fn told(error: &clap::Error) -> u8 {
 
 fn serve(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
     let config = read_config(options, log)?;
-    let agents = config.agents().map_err(failed)?;
-    log_to_stderr(config.log.clone());
-    runtime()?.block_on(async {
+    let metrics = Metrics::default();
+    let agents = config.agents(&metrics).map_err(failed)?;
+    config.log.clone().to_stderr();
+    let traces = config.otlp_endpoint.as_ref().map(Traces::to_collector);
+    let traces = traces.transpose().map_err(failed)?;
+    let observer = Observer { metrics, tracer: traces.as_ref().map(Traces::tracer) };
+    let served = runtime()?.block_on(async {
         let listener = bind("--listen", config.listen).await?;
+        let admin = match config.admin_listen {
+            Some(listen) => Some(bind("--admin-listen", listen).await?),
+            None => None,
+        };
         let shutdown = CancellationToken::new();
         let address = listener.local_addr().map_err(failed)?;
         if config.is_open {
             tracing::warn!(%address, "whoever reaches this address may use the agents: --insecure");
         }
         let asked = Asked::new().map_err(failed)?;
-        let server = Server::new(agents.clone(), config.settings.clone(), shutdown.clone());
+        let settings = config.settings.clone();
+        let server = Server::new(agents.clone(), settings, observer, shutdown.clone());
         let read = || Config::read(options, log);
-        let (served, _) = tokio::join!(
-            serve_agents(&server, listener, &agents, &shutdown, announce(&agents, address)),
+        let at_rest = CancellationToken::new();
+        let (served, (), _) = tokio::join!(
+            async {
+                let announced = announce(&agents, address);
+                let served = serve_agents(&server, listener, &agents, &shutdown, announced).await;
+                at_rest.cancel();
+                served
+            },
+            serve_admin(&server, admin, &at_rest),
             shutdown.run_until_cancelled(reload::on_demand(&server, config, asked, read))
         );
         served
-    })
+    });
+    if let Some(traces) = traces {
+        traces.finish();
+    }
+    served
+}
+
+/// Serves the operator's tools, where they are to be served, until all else has come to rest.
+async fn serve_admin(server: &Server, listener: Option<TcpListener>, at_rest: &CancellationToken) {
+    let Some(listener) = listener else { return };
+    if let Ok(address) = listener.local_addr() {
+        say(format!("admin: metrics on http://{address}/metrics"));
+    }
+    server.serve_admin(listener, at_rest.clone()).await;
 }
 
 /// Serves until a signal comes, which `shutdown` tells to what else there is.
@@ -125,7 +155,7 @@ fn demo(args: &cli::Demo, log: Option<&str>) -> Result<(), u8> {
     let listen = config::address("--listen (THREADWAY_LISTEN)", listen).map_err(misused)?;
     let langgraph = args.langgraph_listen.as_deref().unwrap_or("127.0.0.1:0");
     let langgraph = config::address("--langgraph-listen", langgraph).map_err(misused)?;
-    log_to_stderr(config::log_filter(log).map_err(misused)?);
+    config::log(log).map_err(misused)?.to_stderr();
     runtime()?.block_on(async {
         let listener = bind("--listen", listen).await?;
         let scripted = bind("--langgraph-listen", langgraph).await?;
@@ -134,11 +164,13 @@ fn demo(args: &cli::Demo, log: Option<&str>) -> Result<(), u8> {
         let shutdown = CancellationToken::new();
         let demo = Demo::new(Pace::HUMAN, shutdown.clone());
         let announced = announce_demo(listener.local_addr().map_err(failed)?, &url);
+        let observer = Observer::default();
         let client = upstream::Client::new(url, None).map_err(failed)?;
+        let client = client.counted_in(&observer.metrics);
         let upstream = agents::Upstream { name: config::DEFAULT_UPSTREAM.to_owned(), client };
         let agents = Agents::new(vec![upstream], Vec::new());
         let (limits, settings) = (Limits::default(), Settings::default());
-        let server = Server::new(agents.clone(), settings, shutdown.clone());
+        let server = Server::new(agents.clone(), settings, observer, shutdown.clone());
         let (served, (), ()) = tokio::join!(
             serve_agents(&server, listener, &agents, &shutdown, announced),
             server::serve(scripted, demo.routes(), &limits, shutdown.clone()),
@@ -179,8 +211,8 @@ fn acp(args: &cli::Acp, log: Option<&str>) -> Result<(), u8> {
         return print_config(args, editor);
     }
     let config = read_config(&args.options(), log)?;
-    let agents = config.agents().map_err(failed)?;
-    log_to_stderr(config.log);
+    let agents = config.agents(&Metrics::default()).map_err(failed)?;
+    config.log.to_stderr();
     let agent = args.agent.clone().or(config.acp.agent);
     let upstream = match (agents.upstreams(), &agent) {
         ([only], _) => Some(only),
@@ -266,8 +298,8 @@ fn login(upstream: &agents::Upstream, credentials: &Credentials) -> Result<(), u
 
 fn check(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
     let config = read_config(options, log)?;
-    let agents = config.agents().map_err(failed)?;
-    log_to_stderr(config.log);
+    let agents = config.agents(&Metrics::default()).map_err(failed)?;
+    config.log.to_stderr();
     let findings = runtime()?.block_on(check::check(&agents));
     let mut stdout = io::stdout().lock();
     for finding in &findings {
@@ -371,7 +403,7 @@ fn watch(args: cli::Watch, log: Option<&str>) -> Result<(), u8> {
             return Err(misused(format!("{place}: this is not a name")));
         }
     }
-    log_to_stderr(config::log_filter(log).map_err(misused)?);
+    config::log(log).map_err(misused)?.to_stderr();
     let is_plain = no_color.is_some_and(|value| !value.is_empty());
     let has_colours = !is_plain && io::stdout().is_terminal();
     let format = if json { Format::Json } else { Format::Text { has_colours } };
@@ -392,7 +424,7 @@ fn watch(args: cli::Watch, log: Option<&str>) -> Result<(), u8> {
 }
 
 fn translate(args: &cli::Translate, log: Option<&str>) -> Result<(), u8> {
-    log_to_stderr(config::log_filter(log).map_err(misused)?);
+    config::log(log).map_err(misused)?.to_stderr();
     match args.to {
         Target::Agui => translate_to_agui(args),
         Target::Acp => translate_to_acp(args),
@@ -500,15 +532,6 @@ fn print(document: &[u8]) -> Result<(), u8> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         printed => printed.map_err(failed),
     }
-}
-
-/// Stdout belongs to the protocol.
-fn log_to_stderr(filter: EnvFilter) {
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
-        .init();
 }
 
 fn misused(error: impl Display) -> u8 {

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use tokio::time::MissedTickBehavior;
 
 use crate::config::{Config, Mistake};
+use crate::metrics::Reload;
 use crate::server::Server;
 
 /// How often the files are looked at, where they are. A change that comes in several steps is
@@ -40,25 +41,30 @@ pub async fn on_demand(
         let new = match read() {
             Ok(new) => new,
             Err(mistakes) => {
+                server.metrics().reloaded(Reload::Refused);
                 for mistake in mistakes {
                     keep(mistake);
                 }
                 continue;
             }
         };
-        match new.agents() {
+        match new.agents(server.metrics()) {
             Ok(agents) => {
                 for key in config.fixed(&new) {
                     tracing::warn!(key, "this takes a restart to change");
                 }
                 server.reload(agents, new.settings.clone());
+                server.metrics().reloaded(Reload::Done);
                 tracing::info!("the configuration was read again");
                 if new.files != config.files {
                     seen = Seen::of(&new.files);
                 }
                 config = new;
             }
-            Err(error) => keep(error),
+            Err(error) => {
+                server.metrics().reloaded(Reload::Refused);
+                keep(error);
+            }
         }
     }
 }

@@ -43,6 +43,7 @@ pub use reader::{INTERNAL_ERROR, READER_TOO_SLOW, RunReader};
 pub use retry::UPSTREAM_PATIENCE;
 
 use crate::langgraph::{ErrorDetail, RunRecord, ServerKind};
+use crate::metrics::{Metrics, Origin};
 use crate::upstream::{Caller, Client, Error, RunFilter, RunStream};
 use books::{Run, Standing};
 use driver::{Driver, Source};
@@ -90,6 +91,7 @@ struct Shared {
     log_bytes: usize,
     owners: OwnerPolicy,
     error_detail: RwLock<ErrorDetail>,
+    metrics: Metrics,
     /// Cancelled when the runs are to be let go of.
     shutdown: CancellationToken,
 }
@@ -120,7 +122,12 @@ struct Live(Mutex<HashMap<RunKey, Arc<Run>>>);
 impl Runs {
     /// No runs yet. Each will keep `log_bytes` of its events for slow readers; a cancelled
     /// `shutdown` ends the reading of all.
-    pub fn new(log_bytes: usize, owners: OwnerPolicy, shutdown: CancellationToken) -> Self {
+    pub fn new(
+        log_bytes: usize,
+        owners: OwnerPolicy,
+        metrics: Metrics,
+        shutdown: CancellationToken,
+    ) -> Self {
         Self(Arc::new(Shared {
             live: Live::default(),
             threads: Mutex::default(),
@@ -128,6 +135,7 @@ impl Runs {
             log_bytes,
             owners,
             error_detail: RwLock::default(),
+            metrics,
             shutdown,
         }))
     }
@@ -161,7 +169,8 @@ impl Runs {
             }
         };
         let reader = RunReader::of_owner(Arc::clone(&run), owner);
-        let driver = Driver::new(upstream, server, run, bell, Arc::clone(&self.0)).owned(left);
+        let shared = Arc::clone(&self.0);
+        let driver = Driver::new(upstream, server, run, bell, shared, Origin::Started).owned(left);
         self.0.tasks.spawn(driver.drive(Source::Started(body)));
         reader
     }
@@ -232,7 +241,8 @@ impl Shared {
         standing: Standing,
     ) -> (Arc<Run>, Arc<watch::Sender<()>>) {
         let bell = Arc::new(watch::Sender::new(()));
-        let run = Run::new(thread_id, feed, self.log_bytes, standing, Arc::downgrade(&bell));
+        let (weak, metrics) = (Arc::downgrade(&bell), self.metrics.clone());
+        let run = Run::new(thread_id, feed, self.log_bytes, standing, weak, metrics);
         (Arc::new(run), bell)
     }
 
@@ -277,7 +287,8 @@ impl Shared {
         drop(live);
         let listener = bell.subscribe();
         let shared = Arc::clone(self);
-        let driver = Driver::new(upstream.clone(), server, Arc::clone(&run), bell, shared);
+        let read = Arc::clone(&run);
+        let driver = Driver::new(upstream.clone(), server, read, bell, shared, Origin::Joined);
         self.tasks.spawn(driver.drive(source(record)));
         (run, listener)
     }

@@ -10,6 +10,7 @@
 //! | `POST /agui` | all of these, told apart by `method`, as CopilotKit's client asks on a single route |
 //! | `GET /healthz`, `GET /readyz` | alive; ready |
 
+mod admin;
 mod agui;
 mod attach;
 pub mod auth;
@@ -22,6 +23,7 @@ mod health;
 mod host;
 mod info;
 mod limits;
+mod observe;
 mod rates;
 mod reject;
 mod request;
@@ -37,6 +39,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+pub use admin::ADMIN_CONNECTIONS;
 pub use auth::{
     Auth, DEFAULT_SKEW, Jwt, JwtError, JwtSettings, Keys, KeysError, KeysFrom, MAX_SKEW, NotAKeySet,
 };
@@ -44,15 +47,17 @@ pub use body::{KEEP_ALIVE, RETRY, RunBody};
 pub use connections::{GRACE, SPARE_CONNECTIONS, WRITE_TIMEOUT, serve};
 pub use cors::{Cors, CorsError, Credentials};
 pub use forward::{Forward, NotForwarded};
-pub use health::PROBE_AGE;
+pub use health::{PROBE_AGE, PROBE_FAILURES};
 pub use host::{HostName, NotAHostName};
 pub use limits::{Limits, MIN_HEADER_BYTES};
+pub use observe::Observer;
 pub use rates::{MAX_CALLERS, Rates, RequestRate};
 pub use request::BODY_TIMEOUT;
 pub use wire::{Encoder, Wire};
 
 use crate::agents::Agents;
 use crate::langgraph::ErrorDetail;
+use crate::metrics::Metrics;
 use crate::runs::Runs;
 use crate::upstream;
 use auth::{Admission, Memory};
@@ -83,9 +88,19 @@ pub struct Settings {
 /// A gateway: the runs that it reads, and the door before them.
 #[derive(Debug)]
 pub struct Server {
+    kept: Kept,
+    door: watch::Sender<Door>,
+    /// The operator's own.
+    admin: watch::Sender<Door>,
+}
+
+/// What a reload leaves as it is.
+#[derive(Debug)]
+struct Kept {
     runs: Runs,
     memory: Memory,
-    door: watch::Sender<Door>,
+    readiness: Readiness,
+    observer: Observer,
     shutdown: CancellationToken,
 }
 
@@ -98,6 +113,7 @@ struct Gateway {
     limits: Limits,
     forward: Forward,
     error_detail: ErrorDetail,
+    observer: Observer,
     admission: Admission,
     /// Cancelled when streams are to end.
     shutdown: CancellationToken,
@@ -106,27 +122,75 @@ struct Gateway {
 // === impl Server ===
 
 impl Server {
-    /// A gateway to these agents. A cancelled `shutdown` ends it.
-    pub fn new(agents: Agents, settings: Settings, shutdown: CancellationToken) -> Self {
+    /// A gateway to these agents, and who sees what it does. A cancelled `shutdown` ends it.
+    pub fn new(
+        agents: Agents,
+        settings: Settings,
+        observer: Observer,
+        shutdown: CancellationToken,
+    ) -> Self {
         let Limits { log_bytes, owners, .. } = settings.limits;
-        let runs = Runs::new(log_bytes, owners, shutdown.clone());
+        let runs = Runs::new(log_bytes, owners, observer.metrics.clone(), shutdown.clone());
         let memory = Memory::new();
-        let door = door(agents, settings, &runs, &memory, &shutdown);
-        Self { runs, memory, door: watch::Sender::new(door), shutdown }
+        let readiness = Readiness::new(agents.clone(), shutdown.clone());
+        let kept = Kept { runs, memory, readiness, observer, shutdown };
+        let (door, admin) = kept.doors(agents, settings);
+        Self { kept, door: watch::Sender::new(door), admin: watch::Sender::new(admin) }
+    }
+
+    /// What it counts in.
+    pub fn metrics(&self) -> &Metrics {
+        &self.kept.observer.metrics
     }
 
     /// Serves these agents in this way from the next request on. What streams goes on as it began;
     /// how runs are kept, and what becomes of those whose owner leaves, stays as it was.
     pub fn reload(&self, agents: Agents, settings: Settings) {
         let auth = settings.auth.succeeding(&self.door.borrow().auth);
-        let settings = Settings { auth, ..settings };
-        self.door.send_replace(door(agents, settings, &self.runs, &self.memory, &self.shutdown));
+        let (door, admin) = self.kept.doors(agents, Settings { auth, ..settings });
+        self.door.send_replace(door);
+        self.admin.send_replace(admin);
     }
 
     /// Serves until the gateway is told to stop, then lets what is open come to its end.
     pub async fn serve(&self, listener: TcpListener) {
-        connections::serve_door(listener, self.door.subscribe(), self.shutdown.clone()).await;
-        self.runs.drained().await;
+        let (door, shutdown) = (self.door.subscribe(), self.kept.shutdown.clone());
+        connections::serve_door(listener, door, self.metrics(), shutdown).await;
+        self.kept.runs.drained().await;
+    }
+
+    /// Serves the operator's tools: what is counted, and whether the gateway is alive and ready.
+    /// Until `stop` is cancelled, which is to be after all else has ended: the last figures count
+    /// too.
+    pub async fn serve_admin(&self, listener: TcpListener, stop: CancellationToken) {
+        // They are no clients: their connections are not counted.
+        let uncounted = Metrics::default();
+        connections::serve_door(listener, self.admin.subscribe(), &uncounted, stop).await;
+    }
+}
+
+// === impl Kept ===
+
+impl Kept {
+    /// What clients find, and what the operator's tools do.
+    fn doors(&self, agents: Agents, settings: Settings) -> (Door, Door) {
+        let Settings { limits, forward, error_detail, auth, cors, hosts, rates } = settings;
+        self.runs.tell(error_detail);
+        let readiness = self.readiness.of(agents.clone());
+        let admin = admin::door(&readiness, &self.observer.metrics, &limits);
+        let memory = self.memory.clone();
+        let gateway = Arc::new(Gateway {
+            agents,
+            runs: self.runs.clone(),
+            readiness,
+            limits: limits.clone(),
+            forward,
+            error_detail,
+            observer: self.observer.clone(),
+            admission: Admission { auth: auth.clone(), cors, hosts, rates, memory },
+            shutdown: self.shutdown.clone(),
+        });
+        (Door { routes: routes(gateway), limits, auth }, admin)
     }
 }
 
@@ -139,30 +203,10 @@ impl Gateway {
     }
 }
 
-fn door(
-    agents: Agents,
-    settings: Settings,
-    runs: &Runs,
-    memory: &Memory,
-    shutdown: &CancellationToken,
-) -> Door {
-    let Settings { limits, forward, error_detail, auth, cors, hosts, rates } = settings;
-    runs.tell(error_detail);
-    let gateway = Arc::new(Gateway {
-        readiness: Readiness::new(agents.clone()),
-        agents,
-        runs: runs.clone(),
-        limits: limits.clone(),
-        forward,
-        error_detail,
-        admission: Admission { auth: auth.clone(), cors, hosts, rates, memory: memory.clone() },
-        shutdown: shutdown.clone(),
-    });
-    Door { routes: routes(gateway), limits, auth }
-}
-
 fn routes(gateway: Arc<Gateway>) -> Router {
     let admitted = middleware::from_fn_with_state(Arc::clone(&gateway), auth::admit);
+    let observed = middleware::from_fn_with_state(gateway.observer.clone(), observe::observe);
+    let ready = get(health::readyz).with_state(gateway.readiness.clone());
     let cors = gateway.admission.cors.layer(gateway.forward.names());
     let routes = Router::new()
         .route("/agui/info", get(info::info))
@@ -181,8 +225,9 @@ fn routes(gateway: Arc<Gateway>) -> Router {
     };
     routes
         .route("/healthz", get(health::healthz))
-        .route("/readyz", get(health::readyz))
+        .route("/readyz", ready)
         .method_not_allowed_fallback(reject::wrong_method)
         .fallback(reject::unknown_route)
+        .layer(observed)
         .with_state(gateway)
 }

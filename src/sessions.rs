@@ -40,6 +40,7 @@ use crate::acp::permission::Rules;
 use crate::acp::prompt::{Accepts, Command};
 use crate::agents::{Agents, Upstream};
 use crate::credentials::Credentials;
+use crate::metrics::Metrics;
 use crate::runs::{OwnerPolicy, Runs};
 
 /// What the operator says of the agents as ACP shows them.
@@ -93,7 +94,8 @@ impl Service {
     ) -> Self {
         let shutdown = CancellationToken::new();
         // A run is stopped by what we do at the end, not by its reader's leaving.
-        let runs = Runs::new(log_bytes, OwnerPolicy::Continue, shutdown.clone());
+        let runs =
+            Runs::new(log_bytes, OwnerPolicy::Continue, Metrics::default(), shutdown.clone());
         Self {
             agents,
             upstream,

@@ -22,6 +22,7 @@ use reqwest::header::{
 };
 use reqwest::{Method, RequestBuilder, Response, Url};
 use serde::Serialize;
+use tokio::time::Instant;
 
 pub use caller::{Caller, Unknown, is_trace};
 pub use error::{Error, MAX_DETAIL_CHARS};
@@ -30,6 +31,7 @@ pub use thread::{MAX_THREAD_PAGE, ThreadSearch};
 pub use tls::{NotTls, Tls};
 
 use crate::langgraph::{Assistant, ConfigField, InputKeys, RunRecord, RunRequest, ServerInfo};
+use crate::metrics::{Answer, Metrics, Operation};
 use crate::sse;
 
 /// How long the upstream may take to accept a connection: enough for a slow network, and what a
@@ -76,6 +78,7 @@ pub struct Client {
     http: reqwest::Client,
     base: BaseUrl,
     key: Arc<RwLock<Option<ApiKey>>>,
+    metrics: Metrics,
     /// The configuration's own.
     headers: HeaderMap,
     caller: Caller,
@@ -152,6 +155,18 @@ pub enum RunFilter {
     },
 }
 
+/// A request that is to be sent, and what is counted of it.
+struct Asking {
+    request: RequestBuilder,
+    count: Count,
+}
+
+/// What is counted of a request.
+struct Count {
+    operation: Operation,
+    metrics: Metrics,
+}
+
 /// The body of `POST /assistants/search`.
 #[derive(Serialize)]
 struct AssistantSearch<'a> {
@@ -192,7 +207,13 @@ impl Client {
             .build()
             .map_err(|error| SetupError(causes(&error)))?;
         let (key, caller) = (Arc::new(RwLock::new(key)), Caller::default());
-        Ok(Self { http, base, key, headers, caller })
+        Ok(Self { http, base, key, metrics: Metrics::default(), headers, caller })
+    }
+
+    /// The same server, and what is asked of it is counted there.
+    #[must_use]
+    pub fn counted_in(self, metrics: &Metrics) -> Self {
+        Self { metrics: metrics.clone(), ..self }
     }
 
     /// The same server, as this caller may use it.
@@ -227,7 +248,11 @@ impl Client {
         thread_id: &str,
         request: &RunRequest,
     ) -> Result<RunStream, Error> {
-        let post = self.request(Method::POST, &["threads", thread_id, "runs", "stream"]);
+        let post = self.request(
+            Operation::StartRun,
+            Method::POST,
+            &["threads", thread_id, "runs", "stream"],
+        );
         streamed(with_json(post, request)).await
     }
 
@@ -239,7 +264,11 @@ impl Client {
         run_id: &str,
         last_event_id: &str,
     ) -> Result<RunStream, Error> {
-        let get = self.request(Method::GET, &["threads", thread_id, "runs", run_id, "stream"]);
+        let get = self.request(
+            Operation::JoinRun,
+            Method::GET,
+            &["threads", thread_id, "runs", run_id, "stream"],
+        );
         let mut stream = streamed(get.header("last-event-id", last_event_id)).await?;
         // The JavaScript server names it only where it was started.
         stream.run_id = Some(run_id.to_owned());
@@ -248,7 +277,7 @@ impl Client {
 
     /// The record of a run.
     pub async fn run_record(&self, thread_id: &str, run_id: &str) -> Result<RunRecord, Error> {
-        let body = self.get(&["threads", thread_id, "runs", run_id]).await?;
+        let body = self.get(Operation::RunRecord, &["threads", thread_id, "runs", run_id]).await?;
         RunRecord::parse(&body).ok_or(Error::NotUnderstood { what: "a run" })
     }
 
@@ -256,7 +285,13 @@ impl Client {
     ///
     /// A thread that it does not show is an error to a caller to whom it may be somebody else's.
     pub async fn see(&self, thread_id: &str) -> Result<Sight, Error> {
-        match answer(self.request_to(Method::GET, self.runs_url(thread_id, None, 1))).await {
+        match answer(self.request_to(
+            Operation::Runs,
+            Method::GET,
+            self.runs_url(thread_id, None, 1),
+        ))
+        .await
+        {
             Ok(_) => Ok(Sight::Seen),
             Err(Error::Status { code: 404, .. }) if self.caller.unknown() == Unknown::Empty => {
                 Ok(Sight::Nothing)
@@ -277,7 +312,7 @@ impl Client {
             RunFilter::Any { limit } => (None, limit),
         };
         let url = self.runs_url(thread_id, status, limit);
-        match answer(self.request_to(Method::GET, url)).await {
+        match answer(self.request_to(Operation::Runs, Method::GET, url)).await {
             Ok(body) => {
                 RunRecord::parse_list(&body).ok_or(Error::NotUnderstood { what: "a list of runs" })
             }
@@ -302,7 +337,7 @@ impl Client {
     pub async fn thread_lifecycle(&self, thread_id: &str) -> Result<Option<Body>, Error> {
         let mut url = self.url(&["threads", thread_id, "stream"]);
         url.query_pairs_mut().append_pair("stream_modes", "lifecycle");
-        match streamed(self.request_to(Method::GET, url)).await {
+        match streamed(self.request_to(Operation::ThreadLifecycle, Method::GET, url)).await {
             Ok(stream) => Ok(Some(stream.body)),
             Err(Error::Status { code: 404, .. }) => Ok(None),
             Err(error) => Err(error),
@@ -312,7 +347,11 @@ impl Client {
     /// Stops a run; whether it was there to be stopped. What it has committed stays.
     pub async fn cancel_run(&self, thread_id: &str, run_id: &str) -> Result<bool, Error> {
         // No `wait`: the JavaScript server takes any value of it for yes.
-        let post = self.request(Method::POST, &["threads", thread_id, "runs", run_id, "cancel"]);
+        let post = self.request(
+            Operation::CancelRun,
+            Method::POST,
+            &["threads", thread_id, "runs", run_id, "cancel"],
+        );
         match answer(post).await {
             Ok(_) => Ok(true),
             Err(Error::Status { code: 404, .. }) => Ok(false),
@@ -326,7 +365,7 @@ impl Client {
         for page in 0..MAX_ASSISTANT_PAGES {
             let offset = page * ASSISTANT_PAGE;
             let search = AssistantSearch { graph_id, limit: ASSISTANT_PAGE, offset };
-            let post = self.request(Method::POST, &["assistants", "search"]);
+            let post = self.request(Operation::Assistants, Method::POST, &["assistants", "search"]);
             let body = answer(with_json(post, &search)).await?;
             let assistants = Assistant::parse_list(&body)
                 .ok_or(Error::NotUnderstood { what: "a list of assistants" })?;
@@ -341,7 +380,7 @@ impl Client {
 
     /// The keys that an assistant, named by its id, takes as its input.
     pub async fn input_keys(&self, assistant_id: &str) -> Result<InputKeys, Error> {
-        let body = self.get(&["assistants", assistant_id, "schemas"]).await?;
+        let body = self.get(Operation::Assistant, &["assistants", assistant_id, "schemas"]).await?;
         Ok(InputKeys::parse(&body))
     }
 
@@ -352,38 +391,42 @@ impl Client {
     pub async fn config_fields(&self, assistant_id: &str) -> Result<Vec<ConfigField>, Error> {
         let (one, schemas) =
             (["assistants", assistant_id], ["assistants", assistant_id, "schemas"]);
-        let (assistant, schemas) = tokio::try_join!(self.get(&one), self.get(&schemas))?;
+        let (assistant, schemas) = tokio::try_join!(
+            self.get(Operation::Assistant, &one),
+            self.get(Operation::Assistant, &schemas)
+        )?;
         Ok(ConfigField::list(&schemas, &assistant))
     }
 
     /// What the server says of itself.
     pub async fn info(&self) -> Result<ServerInfo, Error> {
-        let body = self.get(&["info"]).await?;
+        let body = self.get(Operation::Info, &["info"]).await?;
         ServerInfo::parse(&body).ok_or(Error::NotUnderstood { what: "a LangGraph server's" })
     }
 
     /// Whether the server is ready.
     pub async fn probe(&self) -> Result<(), Error> {
-        self.get(&["ok"]).await?;
+        self.get(Operation::Probe, &["ok"]).await?;
         Ok(())
     }
 
-    async fn get(&self, path: &[&str]) -> Result<String, Error> {
-        answer(self.request(Method::GET, path)).await
+    async fn get(&self, operation: Operation, path: &[&str]) -> Result<String, Error> {
+        answer(self.request(operation, Method::GET, path)).await
     }
 
-    fn request(&self, method: Method, path: &[&str]) -> RequestBuilder {
-        self.request_to(method, self.url(path))
+    fn request(&self, operation: Operation, method: Method, path: &[&str]) -> Asking {
+        self.request_to(operation, method, self.url(path))
     }
 
-    fn request_to(&self, method: Method, url: Url) -> RequestBuilder {
+    fn request_to(&self, operation: Operation, method: Method, url: Url) -> Asking {
         // "A configured header wins": a later name takes the place of all earlier ones.
         let mut headers = self.caller.headers().clone();
         headers.extend(self.headers.clone());
         if let Some(ApiKey(key)) = &*self.key.read().unwrap_or_else(PoisonError::into_inner) {
             headers.insert("x-api-key", key.clone());
         }
-        self.http.request(method, url).headers(headers)
+        let request = self.http.request(method, url).headers(headers);
+        Asking { request, count: Count { operation, metrics: self.metrics.clone() } }
     }
 
     /// Each segment is escaped: ids come from outside.
@@ -398,12 +441,13 @@ impl Client {
 }
 
 /// Begins to read a stream.
-async fn streamed(request: RequestBuilder) -> Result<RunStream, Error> {
+async fn streamed(Asking { request, count }: Asking) -> Result<RunStream, Error> {
+    count.ended(Box::pin(begun(request, &count)).await)
+}
+
+async fn begun(request: RequestBuilder, count: &Count) -> Result<RunStream, Error> {
     // A refusal is read to its end within the same time.
-    let answered = async {
-        let sent = request.send().await;
-        successful(sent.map_err(|e| failure(&e, START_TIMEOUT))?).await
-    };
+    let answered = async { successful(count.send(request, START_TIMEOUT).await?).await };
     let response = tokio::time::timeout(START_TIMEOUT, answered)
         .await
         .map_err(|_| Error::Timeout { waited: START_TIMEOUT })??;
@@ -416,8 +460,12 @@ async fn streamed(request: RequestBuilder) -> Result<RunStream, Error> {
 }
 
 /// Reads one bounded answer to its end.
-async fn answer(request: RequestBuilder) -> Result<String, Error> {
-    let mut response = answered(request).await?;
+async fn answer(Asking { request, count }: Asking) -> Result<String, Error> {
+    count.ended(Box::pin(read_answer(request, &count)).await)
+}
+
+async fn read_answer(request: RequestBuilder, count: &Count) -> Result<String, Error> {
+    let mut response = head(request, count).await?;
     let mut body = Vec::new();
     read(&mut response, MAX_ANSWER_BYTES, &mut body).await?;
     Ok(String::from_utf8(body)
@@ -425,9 +473,12 @@ async fn answer(request: RequestBuilder) -> Result<String, Error> {
 }
 
 /// The head of an answer, where what was asked is done by then. Dropped, its body is not read.
-async fn answered(request: RequestBuilder) -> Result<Response, Error> {
-    let sent = request.timeout(ANSWER_TIMEOUT).send().await;
-    successful(sent.map_err(|e| failure(&e, ANSWER_TIMEOUT))?).await
+async fn answered(Asking { request, count }: Asking) -> Result<Response, Error> {
+    count.ended(Box::pin(head(request, &count)).await)
+}
+
+async fn head(request: RequestBuilder, count: &Count) -> Result<Response, Error> {
+    successful(count.send(request.timeout(ANSWER_TIMEOUT), ANSWER_TIMEOUT).await?).await
 }
 
 /// The response, if the server does what was asked; else what it says instead.
@@ -455,10 +506,11 @@ async fn read(response: &mut Response, limit: usize, body: &mut Vec<u8>) -> Resu
     Ok(())
 }
 
-fn with_json(request: RequestBuilder, body: &impl Serialize) -> RequestBuilder {
+fn with_json(asking: Asking, body: &impl Serialize) -> Asking {
     // Strings and raw values always serialise; an empty body is refused by the server.
     let body = serde_json::to_vec(body).unwrap_or_default();
-    request.header(CONTENT_TYPE, "application/json").body(body)
+    let Asking { request, count } = asking.header("content-type", "application/json");
+    Asking { request: request.body(body), count }
 }
 
 /// The run's id: the Python server sends both headers, the JavaScript one `Content-Location` only.
@@ -497,6 +549,32 @@ fn causes(error: &reqwest::Error) -> String {
         cause = next;
     }
     cause.to_string()
+}
+
+// === impl Asking ===
+
+impl Asking {
+    fn header(self, name: &str, value: &str) -> Self {
+        Self { request: self.request.header(name, value), ..self }
+    }
+}
+
+// === impl Count ===
+
+impl Count {
+    async fn send(&self, request: RequestBuilder, patience: Duration) -> Result<Response, Error> {
+        let asked_at = Instant::now();
+        let response = request.send().await.map_err(|error| failure(&error, patience))?;
+        self.metrics.headers_came(asked_at.elapsed());
+        Ok(response)
+    }
+
+    /// Counts what came of the request.
+    fn ended<T>(&self, answer: Result<T, Error>) -> Result<T, Error> {
+        let counted = answer.as_ref().map_or_else(Error::answer, |_| Answer::Ok);
+        self.metrics.asked(self.operation, counted);
+        answer
+    }
 }
 
 // === impl Body ===

@@ -64,30 +64,22 @@ async fn it_says_that_it_is_alive() {
 }
 
 #[tokio::test]
-async fn it_is_ready_while_an_upstream_is_and_tells_of_each() {
+async fn it_is_ready_until_no_upstream_has_been_for_three_probes() {
     let two = Two::start().await;
     let clock = HeldClock::pause();
-    let refused = "the LangGraph server answered 500: boom";
-    let silent = "no answer within 2 s";
+    let told =
+        |a: &str, b: &str| format!(r#"{{"ready":true,"upstreams":{{"a":"{a}","b":"{b}"}}}}"#);
+    let not_ready = r#"{"ready":false,"upstreams":{"a":"timeout","b":"failed"}}"#;
     for (a, b, expected) in [
-        (Some(200), Some(200), ok(r#"{"ready":true,"upstreams":{"a":"ok","b":"ok"}}"#)),
-        (
-            Some(500),
-            Some(200),
-            ok(&format!(r#"{{"ready":true,"upstreams":{{"a":"{refused}","b":"ok"}}}}"#)),
-        ),
-        (
-            Some(200),
-            None,
-            ok(&format!(r#"{{"ready":true,"upstreams":{{"a":"ok","b":"{silent}"}}}}"#)),
-        ),
-        (
-            None,
-            Some(500),
-            unavailable(&format!(
-                r#"{{"ready":false,"upstreams":{{"a":"{silent}","b":"{refused}"}}}}"#
-            )),
-        ),
+        (Some(500), Some(200), ok(&told("failed", "ok"))),
+        (Some(200), None, ok(&told("ok", "timeout"))),
+        // What has been ready is so until it has failed three times in a row.
+        (None, Some(500), ok(&told("timeout", "failed"))),
+        (None, Some(500), ok(&told("timeout", "failed"))),
+        (None, Some(500), unavailable(not_ready)),
+        (None, Some(500), unavailable(not_ready)),
+        (None, Some(200), ok(&told("timeout", "ok"))),
+        (None, Some(500), ok(&told("timeout", "failed"))),
     ] {
         let script = async {
             let asked = tokio::join!(two.a.expect("GET /ok"), two.b.expect("GET /ok"));
@@ -116,9 +108,24 @@ async fn an_upstream_that_nobody_serves_is_not_ready() {
     let url = Upstream::bind().await.url();
     let agents = agents(&[("default", &url)], &[]);
     let (address, _stop, _serving) = serve(agents, Limits::default()).await;
-    let fault = "the LangGraph server cannot be reached: Connection refused (os error 111)";
-    let expected = format!(r#"{{"ready":false,"upstreams":{{"default":"{fault}"}}}}"#);
-    assert_eq!(get(address, "/readyz").await, unavailable(&expected));
+    let expected = r#"{"ready":false,"upstreams":{"default":"unreachable"}}"#;
+    assert_eq!(get(address, "/readyz").await, unavailable(expected));
+}
+
+#[tokio::test]
+async fn an_upstream_is_not_ready_before_its_first_success() {
+    let gateway = Gateway::start().await;
+    let clock = HeldClock::pause();
+    let not_ready = unavailable(r#"{"ready":false,"upstreams":{"default":"failed"}}"#);
+    let ready = ok(r#"{"ready":true,"upstreams":{"default":"ok"}}"#);
+    for (status, expected) in [(500, &not_ready), (503, &not_ready), (200, &ready)] {
+        let script = async {
+            gateway.upstream.expect("GET /ok").await.json(status, r#"{"detail":"s3cret"}"#).await;
+        };
+        let (told, ()) = tokio::join!(get(gateway.address, "/readyz"), script);
+        assert_eq!(&told, expected);
+        clock.advance(PROBE_AGE).await;
+    }
 }
 
 #[tokio::test]
@@ -145,7 +152,7 @@ async fn the_upstream_is_asked_once_in_5_seconds_however_many_ask() {
         gateway.upstream.expect("GET /ok").await.json(500, "{}").await;
     };
     let (third, ()) = tokio::join!(ask(), script);
-    assert_eq!(third.0, "HTTP/1.1 503 Service Unavailable");
+    assert_eq!(third, ok(r#"{"ready":true,"upstreams":{"default":"failed"}}"#));
 }
 
 #[tokio::test]

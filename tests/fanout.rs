@@ -13,6 +13,7 @@ use support::judge;
 use support::schema::Schema;
 use support::upstream::{Exchange, Upstream};
 use threadway::agui::Projector;
+use threadway::metrics::Metrics;
 use threadway::run::{RunEvent, View};
 use threadway::runs::{DEFAULT_LOG_BYTES, LINGER, OwnerPolicy, RunReader, Runs};
 use threadway::upstream::Client;
@@ -45,7 +46,12 @@ impl Replica {
         Self {
             upstream,
             client,
-            runs: Runs::new(log_bytes, OwnerPolicy::Continue, CancellationToken::new()),
+            runs: Runs::new(
+                log_bytes,
+                OwnerPolicy::Continue,
+                Metrics::default(),
+                CancellationToken::new(),
+            ),
         }
     }
 

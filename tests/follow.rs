@@ -14,6 +14,7 @@ use support::gateway::{
 };
 use support::upstream::{Exchange, Upstream};
 use threadway::json::Text;
+use threadway::metrics::Metrics;
 use threadway::run::{RunEvent, View};
 use threadway::runs::{DEFAULT_LOG_BYTES, LINGER, OwnerPolicy, Runs, UPSTREAM_PATIENCE};
 use threadway::upstream::Client;
@@ -601,7 +602,12 @@ async fn a_stop_of_the_gateway_breaks_off_the_following_of_a_run() {
 async fn one_who_is_many_runs_behind_misses_some_and_comes_to_the_same() {
     let upstream = Upstream::bind().await;
     let client = Client::new(upstream.url().parse().unwrap(), None).unwrap();
-    let runs = Runs::new(DEFAULT_LOG_BYTES, OwnerPolicy::Continue, CancellationToken::new());
+    let runs = Runs::new(
+        DEFAULT_LOG_BYTES,
+        OwnerPolicy::Continue,
+        Metrics::default(),
+        CancellationToken::new(),
+    );
     let clock = HeldClock::pause();
     let look = async |count: u64| {
         let get = upstream.expect(&format!("GET /threads/{THREAD}/runs?limit=100")).await;

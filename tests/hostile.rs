@@ -29,6 +29,7 @@ use support::verify::Verifier;
 use threadway::agui::{self, Projector, RunId};
 use threadway::json::Json;
 use threadway::langgraph::{RunRequest, ServerKind, Start};
+use threadway::metrics::Metrics;
 use threadway::runs::{EventId, OwnerPolicy, RunReader, Runs, ThreadReader};
 use threadway::server::{Encoder, Wire};
 use threadway::upstream;
@@ -257,7 +258,9 @@ async fn play(case: &Case) -> Result<(), String> {
     let server = Hostile::start(case.script.clone());
     let upstream = upstream::Client::new(server.url().parse().unwrap(), None).unwrap();
     let stop = CancellationToken::new();
-    let replicas = [0, 1].map(|_| Runs::new(case.log_bytes, OwnerPolicy::Continue, stop.clone()));
+    let replicas = [0, 1].map(|_| {
+        Runs::new(case.log_bytes, OwnerPolicy::Continue, Metrics::default(), stop.clone())
+    });
     let place = |why: String| format!("{why}\nthe server was asked:\n{:#?}", server.diary());
     let mut readers: Vec<_> =
         case.clients.iter().map(|_| Reader::new(&case.script.tale.texts)).collect();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::gateway::{
-    Gateway, HeldClock, RUN, closed, events, finished, part, token, told, values,
+    Gateway, HeldClock, RUN, closed, counted, events, finished, part, token, told, values,
 };
 use support::judge;
 use support::schema::Schema;
@@ -61,7 +61,7 @@ async fn it_is_brought_to_the_end_of_its_run_and_has_held_up_nobody() {
     assert_eq!(other.body().await, closed("b") + &finished("cancelled"));
 
     // Only now is anything read; whatever is told was there already.
-    let gone = gateway.upstream;
+    let (gone, metrics) = (gateway.upstream, gateway.metrics);
     drop(gone);
     let events = events(&slow.body().await);
     judge::closed(&Schema::load(), &events).unwrap();
@@ -86,6 +86,8 @@ async fn it_is_brought_to_the_end_of_its_run_and_has_held_up_nobody() {
     ];
     let kinds: Vec<_> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
     assert!(kinds.ends_with(&end), "{:?}", kinds.last_chunk::<8>());
+    assert!(counted(&metrics, r#"resyncs_total{reason="fell_behind"}"#) > 0.0);
+    assert!(counted(&metrics, "missed_batches_total") > 0.0);
 }
 
 #[tokio::test]

@@ -20,9 +20,9 @@ const RANKS: &[(&str, u8)] = &[
     ("run", 2),
     ("agui", 3),
     ("acp", 3),
+    ("metrics", 3),
     ("demo", 4),
     ("upstream", 4),
-    ("metrics", 4),
     ("agents", 5),
     ("credentials", 5),
     ("runs", 5),
@@ -35,6 +35,7 @@ const RANKS: &[(&str, u8)] = &[
     ("manual", SHELL),
     ("check", SHELL),
     ("reload", SHELL),
+    ("telemetry", SHELL),
     ("watch", SHELL),
     ("main", SHELL),
 ];
@@ -255,7 +256,7 @@ fn each_broken_rule_is_seen() {
         ("src/agui.rs", "use crate::acp::SessionUpdate;", &["`agui` must not import `acp`"]),
         ("src/run/a.rs", "pub(crate) use crate::agui::Event;", &["must not import `agui`"]),
         ("src/run/a.rs", "crate::runs::RunLog::new()", &["must not import `runs`"]),
-        ("src/upstream.rs", "use crate::metrics::Counter;", &["must not import `metrics`"]),
+        ("src/run.rs", "use crate::metrics::Metrics;", &["must not import `metrics`"]),
         ("src/runs/log.rs", "use crate::config::Config;", &["must not import `config`"]),
         ("src/run.rs", "use crate::Nothing;", &["must not import `Nothing`"]),
         (

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use toml::{Table, Value};
-use tracing_subscriber::EnvFilter;
 
 use super::Acp;
 use crate::cli;
+use crate::telemetry::{Log, NotALog};
 
 /// Every key that has one name, and what it takes. Those of the upstreams, of `agents` and of
 /// `auth.keys` are the others, beside the table `acp`, which has a form of its own.
@@ -381,8 +381,8 @@ impl Given {
         self.parse("an address and a port, as 127.0.0.1:8484 or [::1]:0")
     }
 
-    pub(super) fn log_filter(self) -> Result<EnvFilter, Mistake> {
-        self.parse("a log filter, as `info` or `threadway=debug,warn`")
+    pub(super) fn log(self) -> Result<Log, Mistake> {
+        self.value.parse().map_err(|error: NotALog| self.mistaken(error.to_string()))
     }
 
     /// One of some words.

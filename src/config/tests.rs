@@ -115,7 +115,7 @@ fn a_flag_beats_the_file_and_the_file_beats_the_default() {
     let config = over(&options, file).unwrap();
     assert_eq!(config.listen.to_string(), "127.0.0.2:2");
     assert_eq!(config.upstreams[0].url.to_string(), "http://file");
-    assert_eq!(config.log.to_string(), "info");
+    assert_eq!(config.log.filter.to_string(), "info");
     let limits = Limits { log_bytes: 7, connections: 2, ..Limits::default() };
     assert_eq!(config.settings.limits, limits);
 }

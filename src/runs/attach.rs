@@ -11,6 +11,7 @@ use super::follow::{self, Follower};
 use super::reader::{Prelude, RunReader, Told};
 use super::{Feed, GATEWAY_SHUTDOWN, RunKey, Runs};
 use crate::langgraph::{ErrorDetail, RunRecord, RunStatus, ServerKind, ThreadState};
+use crate::metrics::{Metrics, Resume};
 use crate::run::{Outcome, RunEvent, StreamEnd};
 use crate::upstream::{Client, Error, RunFilter, Sight};
 
@@ -79,6 +80,7 @@ impl Runs {
         {
             return Ok(reader.into());
         }
+        let has_come_back = after.is_some();
         let after = |record: &RunRecord| after.filter(|event| event.run_id() == record.id);
         let record = match look(upstream, server, thread_id).await? {
             Present::Live(record) => record,
@@ -88,9 +90,13 @@ impl Runs {
                 last
             }
             Present::AtRest { state, last } => {
-                let detail = self.0.error_detail();
-                let run = at_rest(upstream, thread_id, state.as_deref(), last.as_ref(), detail);
+                let (metrics, detail) = (&self.0.metrics, self.0.error_detail());
+                let body = state.as_deref();
+                let run = at_rest(metrics, upstream, thread_id, body, last.as_ref(), detail);
                 let run = run.await?;
+                if has_come_back {
+                    metrics.resumed(Resume::StartOver);
+                }
                 return Ok(RunReader::from_here(run, Told::Nothing).into());
             }
         };
@@ -102,6 +108,9 @@ impl Runs {
         };
         let source = Source::of(&record, server);
         let (run, _wanted) = self.0.watch(upstream, server, thread_id, record, source);
+        if event.is_none() && has_come_back {
+            self.0.metrics.resumed(Resume::StartOver);
+        }
         Ok(match event {
             Some(event) => RunReader::behind(run, event),
             None => RunReader::from_here(run, told),
@@ -120,7 +129,11 @@ impl Runs {
     ) -> Result<ThreadReader, FollowError> {
         let (run, later) = follow::join(&self.0, upstream, server, thread_id).await?;
         let is_after = |event: &&EventId| run.books().feed.run_id() == Some(event.run_id());
-        let run = match after.filter(is_after).cloned() {
+        let event = after.filter(is_after).cloned();
+        if event.is_none() && after.is_some() {
+            self.0.metrics.resumed(Resume::StartOver);
+        }
+        let run = match event {
             Some(event) => RunReader::behind(run, event),
             None => RunReader::from_here(run, Told::Nothing),
         };
@@ -183,6 +196,7 @@ async fn prelude(upstream: &Client, thread_id: &str, record: &RunRecord) -> Resu
 
 /// A thread at rest, after its last run, as a run that is over: "snapshot and finish".
 pub(super) async fn at_rest(
+    metrics: &Metrics,
     upstream: &Client,
     thread_id: &str,
     body: Option<&str>,
@@ -211,7 +225,7 @@ pub(super) async fn at_rest(
     let checkpoint = state.as_ref().and_then(|state| state.checkpoint_id.as_deref());
     let name = format!("connect-{}", checkpoint.unwrap_or(thread_id));
     let feed = Feed::at_rest(thread_id, &name);
-    let run = Run::over(thread_id, feed, |feed, events| {
+    let run = Run::over(thread_id, feed, metrics.clone(), |feed, events| {
         feed.finish_with(state.as_ref(), StreamEnd::AtRest { error }, events);
     });
     Ok(Arc::new(run))

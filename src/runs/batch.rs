@@ -4,6 +4,8 @@ use std::mem;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use super::event_id::Mark;
 use crate::langgraph::{ErrorDetail, RunError};
 use crate::run::{Outcome, RunEvent};
@@ -11,9 +13,11 @@ use crate::run::{Outcome, RunEvent};
 /// Events, and the mark of each that can be resumed behind.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Events {
-    events: Vec<RunEvent>,
+    list: Vec<RunEvent>,
     /// As many as events.
     marks: Vec<Option<Mark>>,
+    /// When the bytes were read that they were made of; `None` of what was made of something else.
+    read_at: Option<Instant>,
 }
 
 /// What a reader reads at once.
@@ -27,10 +31,15 @@ pub struct Batch {
 // === impl Events ===
 
 impl Events {
+    /// None yet, to be made of bytes that were read then.
+    pub(super) fn read_at(read_at: Option<Instant>) -> Self {
+        Self { read_at, ..Self::default() }
+    }
+
     /// Lets events be added that nobody can resume behind.
     pub(super) fn unmarked(&mut self, add: impl FnOnce(&mut Vec<RunEvent>)) {
-        add(&mut self.events);
-        self.marks.resize(self.events.len(), None);
+        add(&mut self.list);
+        self.marks.resize(self.list.len(), None);
     }
 
     /// Lets events be added, and marks each as is told then.
@@ -38,32 +47,32 @@ impl Events {
         &mut self,
         add: impl FnOnce(&mut Vec<RunEvent>) -> M,
     ) {
-        let mark = add(&mut self.events);
-        self.marks.extend(self.events.iter().skip(self.marks.len()).map(mark));
+        let mark = add(&mut self.list);
+        self.marks.extend(self.list.iter().skip(self.marks.len()).map(mark));
     }
 
     /// Adds one.
     pub(super) fn push(&mut self, event: RunEvent, mark: Option<Mark>) {
-        self.events.push(event);
+        self.list.push(event);
         self.marks.push(mark);
     }
 
     /// Adds others behind these.
     pub(super) fn append(&mut self, others: Self) {
-        self.events.extend(others.events);
+        self.list.extend(others.list);
         self.marks.extend(others.marks);
     }
 
     /// Removes all.
     pub fn clear(&mut self) {
-        self.events.clear();
+        self.list.clear();
         self.marks.clear();
     }
 
     /// Tells no more than this of why the run failed.
     pub(super) fn tell_failure(&mut self, detail: ErrorDetail) {
         if let Some(RunEvent::Ended { outcome: Outcome::Failed { code, message }, .. }) =
-            self.events.last_mut()
+            self.list.last_mut()
         {
             let error = RunError { code: mem::take(code), message: mem::take(message) };
             RunError { code: *code, message: *message } = error.told(detail);
@@ -82,16 +91,16 @@ impl Events {
 
     /// About how many bytes of memory they keep.
     pub(super) fn weight(&self) -> usize {
-        let events: usize = self.events.iter().map(RunEvent::weight).sum();
+        let events: usize = self.list.iter().map(RunEvent::weight).sum();
         events + self.marks.len() * size_of::<Option<Mark>>()
     }
 }
 
 impl From<Vec<RunEvent>> for Events {
     /// Events that nobody can resume behind.
-    fn from(events: Vec<RunEvent>) -> Self {
-        let marks = vec![None; events.len()];
-        Self { events, marks }
+    fn from(list: Vec<RunEvent>) -> Self {
+        let marks = vec![None; list.len()];
+        Self { list, marks, read_at: None }
     }
 }
 
@@ -99,7 +108,7 @@ impl Deref for Events {
     type Target = [RunEvent];
 
     fn deref(&self) -> &[RunEvent] {
-        &self.events
+        &self.list
     }
 }
 
@@ -114,7 +123,12 @@ impl Batch {
 
     /// Each event, with its mark.
     pub fn marked(&self) -> impl Iterator<Item = (&RunEvent, Option<Mark>)> {
-        self.events.events.iter().zip(self.events.marks.iter().copied())
+        self.events.list.iter().zip(self.events.marks.iter().copied())
+    }
+
+    /// When the upstream's bytes were read that the events were made of.
+    pub fn read_at(&self) -> Option<Instant> {
+        self.events.read_at
     }
 
     /// How many of the first events the reader's client has already. They say what the others go

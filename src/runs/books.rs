@@ -10,12 +10,14 @@ use super::event_id::Mark;
 use super::feed::Feed;
 use super::log::RunLog;
 use super::{UPSTREAM_LOST, UPSTREAM_UNAVAILABLE};
+use crate::metrics::Metrics;
 use crate::run::{self, Holds, Open, Outcome, RunEvent};
 use crate::upstream::Client;
 
 /// One run being read, or a thread at rest.
 pub(super) struct Run {
     pub(super) thread_id: String,
+    pub(super) metrics: Metrics,
     books: Mutex<Books>,
     /// Rings when the books change. Only the driver holds it: without the driver it is silent for
     /// ever, and the readers hear that.
@@ -32,6 +34,8 @@ pub(super) struct Books {
     pub(super) is_stopped: bool,
     /// The upstream as the last who came calls it: its credentials were good just now.
     pub(super) fresh_upstream: Option<Client>,
+    /// How many events were written.
+    pub(super) events: u64,
     /// How it started, once it has.
     start: Option<RunEvent>,
     /// How it ended.
@@ -59,6 +63,7 @@ impl Run {
         log_bytes: usize,
         standing: Standing,
         bell: Weak<watch::Sender<()>>,
+        metrics: Metrics,
     ) -> Self {
         let mut books = Books {
             feed,
@@ -66,6 +71,7 @@ impl Run {
             standing,
             is_stopped: false,
             fresh_upstream: None,
+            events: 0,
             start: None,
             end: None,
             end_mark: None,
@@ -73,16 +79,17 @@ impl Run {
         let mut events = Events::default();
         books.feed.start(&mut events);
         books.write(events);
-        Self { thread_id: thread_id.to_owned(), books: Mutex::new(books), bell }
+        Self { thread_id: thread_id.to_owned(), metrics, books: Mutex::new(books), bell }
     }
 
     /// What is over before anybody reads it.
     pub(super) fn over(
         thread_id: &str,
         feed: Feed,
+        metrics: Metrics,
         end: impl FnOnce(&mut Feed, &mut Events),
     ) -> Self {
-        let run = Self::new(thread_id, feed, 0, Standing::Complete, Weak::new());
+        let run = Self::new(thread_id, feed, 0, Standing::Complete, Weak::new(), metrics);
         {
             let mut books = run.books();
             let mut events = Events::default();
@@ -135,7 +142,7 @@ impl Run {
 
 impl fmt::Debug for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { thread_id, books: _, bell: _ } = self;
+        let Self { thread_id, metrics: _, books: _, bell: _ } = self;
         f.debug_struct("Run").field("thread_id", thread_id).finish_non_exhaustive()
     }
 }
@@ -150,6 +157,7 @@ impl Books {
             self.end = Some(last.clone());
             self.end_mark = events.last_mark();
         }
+        self.events += events.len() as u64;
         self.log.push(events);
     }
 

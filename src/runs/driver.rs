@@ -20,8 +20,9 @@ use super::books::{Run, Standing};
 use super::ending::{BodyEnd, Ending, Outlook, Question, State};
 use super::feed::Progress;
 use super::retry::Retry;
-use super::{GATEWAY_SHUTDOWN, RunKey, Shared, UPSTREAM_UNAVAILABLE};
+use super::{GATEWAY_SHUTDOWN, RUN_GONE, RunKey, Shared, UPSTREAM_LOST, UPSTREAM_UNAVAILABLE};
 use crate::langgraph::{RunError, RunRecord, RunStatus, ServerKind};
+use crate::metrics::{Origin, Reading, Rejoin, RunEnd};
 use crate::run::{Outcome, RunEvent, StreamEnd};
 use crate::sse;
 use crate::upstream::{Body, Client, Error};
@@ -77,6 +78,10 @@ pub(super) struct Driver {
     /// Since when nobody reads it.
     unread_since: Option<Instant>,
     retry: Retry,
+    /// Why its stream is joined again, if it is.
+    rejoin: Rejoin,
+    began_at: Instant,
+    meter: Reading,
 }
 
 /// Where a run is read from.
@@ -133,7 +138,9 @@ impl Driver {
         run: Arc<Run>,
         bell: Arc<watch::Sender<()>>,
         shared: Arc<Shared>,
+        origin: Origin,
     ) -> Self {
+        let meter = shared.metrics.reading(origin);
         let mut driver = Self {
             upstream,
             server,
@@ -144,6 +151,9 @@ impl Driver {
             owner: Owner::None,
             unread_since: None,
             retry: Retry::default(),
+            rejoin: Rejoin::Cut,
+            began_at: Instant::now(),
+            meter,
         };
         driver.list();
         driver
@@ -170,10 +180,7 @@ impl Driver {
             ending = self.follow(source) => ending,
         };
         let Some(Ending { state, end }) = ending else {
-            return tracing::debug!(
-                thread_id = self.run.thread_id,
-                "nobody reads the run any more"
-            );
+            return self.log(RunEnd::Unread, None);
         };
         self.end(state, end);
     }
@@ -199,7 +206,10 @@ impl Driver {
             }
             stop = match self.pause().await {
                 Some(stop) => stop,
-                None if self.may_say_more() => self.join(record.as_ref()).await,
+                None if self.may_say_more() => {
+                    self.shared.metrics.rejoined(self.rejoin);
+                    self.join(record.as_ref()).await
+                }
                 None => Stop::Body(BodyEnd::Clean),
             };
         }
@@ -284,6 +294,7 @@ impl Driver {
             return Stop::Body(BodyEnd::Clean);
         };
         self.refresh();
+        self.rejoin = Rejoin::Cut;
         let is_first = self.run.books().feed.count() == 0;
         let cursor = self.run.books().feed.rejoin();
         let joining = self.upstream.join_run(&self.run.thread_id, &run_id, &cursor);
@@ -313,6 +324,7 @@ impl Driver {
 
     /// Reads the body until there is no more reason to.
     async fn read(&mut self, mut body: Body, joined: Option<&RunRecord>) -> Stop {
+        self.rejoin = Rejoin::Cut;
         let joined_at = Instant::now();
         let mut quiet = pin!(tokio::time::sleep_until(joined_at + CATCH_UP));
         // Of a run that is over its end tells that all was replayed.
@@ -337,8 +349,9 @@ impl Driver {
                     Ok(Some(bytes)) => {
                         let now = Instant::now();
                         heard_at = now;
-                        match self.push(&bytes).await {
+                        match self.push(&bytes, now).await {
                             Ok(Progress::RejoinWanted) => {
+                                self.rejoin = Rejoin::Doubtful;
                                 break BodyEnd::Cut("the stream may repeat itself".to_owned());
                             }
                             Ok(Progress::Done | Progress::BaseWanted) => {}
@@ -361,7 +374,10 @@ impl Driver {
                         }
                     }
                     Ok(None) => break BodyEnd::Clean,
-                    Err(error) => break BodyEnd::Cut(error.to_string()),
+                    Err(error) => {
+                        self.shared.metrics.upstream_failed(error.answer());
+                        break BodyEnd::Cut(error.to_string());
+                    }
                 },
                 () = &mut quiet, if is_catching_up => {
                     is_catching_up = !self.has_caught_up(joined).await;
@@ -369,6 +385,7 @@ impl Driver {
                 }
                 () = &mut silent => {
                     if heard_at + longest_silence <= Instant::now() {
+                        self.rejoin = Rejoin::Silent;
                         let seconds = longest_silence.as_secs();
                         break BodyEnd::Cut(format!("silent for {seconds} s"));
                     }
@@ -386,7 +403,15 @@ impl Driver {
             (BodyEnd::Clean, sse::Ending::Partial { .. }) => {
                 BodyEnd::Cut("the stream ends inside an event".to_owned())
             }
-            (end, _) => end,
+            (BodyEnd::Clean, sse::Ending::Clean) => {
+                self.rejoin = Rejoin::Ended;
+                BodyEnd::Clean
+            }
+            (end @ BodyEnd::Unreadable(_), _) => {
+                self.rejoin = Rejoin::Unreadable;
+                end
+            }
+            (end @ (BodyEnd::Cut(_) | BodyEnd::Refused), _) => end,
         })
     }
 
@@ -458,10 +483,11 @@ impl Driver {
         })
     }
 
-    async fn push(&mut self, bytes: &[u8]) -> Result<Progress, sse::DecodeError> {
+    async fn push(&mut self, bytes: &[u8], at: Instant) -> Result<Progress, sse::DecodeError> {
+        self.meter.read(bytes.len());
         self.run.books().feed.push(bytes);
         loop {
-            let progress = self.write(super::Feed::advance)?;
+            let progress = self.write_read(Some(at), super::Feed::advance)?;
             self.list();
             match progress {
                 Progress::Done | Progress::RejoinWanted => return Ok(progress),
@@ -472,7 +498,16 @@ impl Driver {
 
     /// Writes what becomes of the feed.
     fn write<T>(&self, act: impl FnOnce(&mut super::Feed, &mut Events) -> T) -> T {
-        let mut events = Events::default();
+        self.write_read(None, act)
+    }
+
+    /// The same, of bytes that were read then.
+    fn write_read<T>(
+        &self,
+        read_at: Option<Instant>,
+        act: impl FnOnce(&mut super::Feed, &mut Events) -> T,
+    ) -> T {
+        let mut events = Events::read_at(read_at);
         let mut books = self.run.books();
         let result = act(&mut books.feed, &mut events);
         if !events.is_empty() {
@@ -488,7 +523,7 @@ impl Driver {
         self.bell.send_replace(());
     }
 
-    fn end(&self, state: Option<State>, end: StreamEnd) {
+    fn end(&mut self, state: Option<State>, end: StreamEnd) {
         let is_ours = matches!(end, StreamEnd::Lost { .. });
         self.write(|feed, events| {
             let own = match state {
@@ -506,8 +541,27 @@ impl Driver {
         });
         let end = self.run.books().end.clone();
         if let Some(RunEvent::Ended { outcome, .. }) = end {
-            log(&self.run.thread_id, self.run_id(), &outcome);
+            let (end, code) = run_end(&outcome);
+            self.log(end, code);
         }
+    }
+
+    /// One line per run. It tells no message of a failure: that may quote what a user has said.
+    fn log(&mut self, end: RunEnd, code: Option<&str>) {
+        self.meter.ended(end);
+        let seconds = self.began_at.elapsed().as_secs_f64();
+        let events = self.run.books().events;
+        let what = if end == RunEnd::Unread { "run let go of" } else { "run ended" };
+        tracing::info!(
+            thread_id = self.run.thread_id,
+            run_id = self.run_id(),
+            outcome = end.word(),
+            code,
+            seconds,
+            events,
+            bytes = self.meter.bytes(),
+            "{what}"
+        );
     }
 
     /// Goes on with the credentials of the last who came.
@@ -620,17 +674,19 @@ fn not_given(error: &Error) -> BodyEnd {
     }
 }
 
-/// One line per run.
-fn log(thread_id: &str, run_id: &str, outcome: &Outcome) {
+/// How the reading of a run with this outcome ended, and the code of its failure.
+fn run_end(outcome: &Outcome) -> (RunEnd, Option<&str>) {
     match outcome {
-        Outcome::Finished { .. } | Outcome::AtRest { .. } => {
-            tracing::info!(thread_id, run_id, "run finished");
-        }
-        Outcome::Interrupted(_) => tracing::info!(thread_id, run_id, "run interrupted"),
-        Outcome::Cancelled => tracing::info!(thread_id, run_id, "run cancelled"),
-        // Not its message: an exception may quote what it was given.
+        Outcome::Finished { .. } | Outcome::AtRest { .. } => (RunEnd::Finished, None),
+        Outcome::Interrupted(_) => (RunEnd::Interrupted, None),
+        Outcome::Cancelled => (RunEnd::Cancelled, None),
         Outcome::Failed { code, message: _ } => {
-            tracing::info!(thread_id, run_id, code, "run failed");
+            let end = match &**code {
+                GATEWAY_SHUTDOWN => RunEnd::Shutdown,
+                UPSTREAM_LOST | UPSTREAM_UNAVAILABLE | RUN_GONE => RunEnd::Lost,
+                _ => RunEnd::Failed,
+            };
+            (end, Some(code))
         }
     }
 }

@@ -22,6 +22,7 @@ use super::books::Run;
 use super::driver::Source;
 use super::{Shared, ThreadKey};
 use crate::langgraph::{RunRecord, RunStatus, ServerKind, ThreadState};
+use crate::metrics::Held;
 use crate::sse::Decoder;
 use crate::upstream::{Body, Client, Error, RunFilter, Sight};
 
@@ -109,6 +110,7 @@ struct Watcher {
     /// When the state is to be read again.
     state_due: Instant,
     lifecycle: Lifecycle,
+    _counted: Held,
 }
 
 /// The server's own bell.
@@ -204,6 +206,7 @@ fn follower(
         last: None,
         state_due: Instant::now(),
         lifecycle: Lifecycle::default(),
+        _counted: shared.metrics.following(),
     };
     let shutdown = shared.shutdown.clone();
     shared.tasks.spawn(async move {
@@ -339,9 +342,9 @@ impl Watcher {
         let rest = match self.rest.take() {
             Some((known, rest)) if known == digest => rest,
             _ => {
-                let detail = self.shared.error_detail();
-                let thread_id = &self.key.thread_id;
-                at_rest(&self.upstream, thread_id, body.as_deref(), last, detail).await?
+                let (metrics, detail) = (&self.shared.metrics, self.shared.error_detail());
+                let (upstream, thread_id) = (&self.upstream, &self.key.thread_id);
+                at_rest(metrics, upstream, thread_id, body.as_deref(), last, detail).await?
             }
         };
         self.rest = Some((digest, Arc::clone(&rest)));

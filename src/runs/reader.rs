@@ -12,6 +12,7 @@ use super::batch::{Batch, Events};
 use super::books::{Books, Run};
 use super::event_id::EventId;
 use super::log;
+use crate::metrics::{Held, Resume, Resync};
 use crate::run::{Holds, Open, RunEvent, View};
 
 /// The code of a stream whose reader fell behind before the run had told its conversation.
@@ -35,6 +36,7 @@ pub struct RunReader {
     open: Option<Open>,
     /// Dropped with the reader of whoever started the run.
     _owner: Option<oneshot::Sender<()>>,
+    _counted: Held,
 }
 
 /// How far a reader is.
@@ -62,6 +64,8 @@ struct Search {
     at: u64,
     /// It waits no longer than till then, once what has passed was replayed.
     until: Option<Instant>,
+    /// Where the event is looked for: in what is kept here, or in a replay.
+    kind: Resume,
 }
 
 /// The way of a client that comes back.
@@ -103,12 +107,15 @@ impl RunReader {
     /// A reader that begins with the run as it stands.
     pub(super) fn from_here(run: Arc<Run>, told: Told) -> Self {
         let bell = run.bell();
-        Self { run, bell, place: Place::Joining, told, open: None, _owner: None }
+        let counted = run.metrics.viewer();
+        Self { run, bell, place: Place::Joining, told, open: None, _owner: None, _counted: counted }
     }
 
     /// A reader that goes on behind an event; where that is not found, with the run as it stands.
     pub(super) fn behind(run: Arc<Run>, event: EventId) -> Self {
-        let search = Search { event, at: 0, until: None };
+        let is_replayed = run.books().is_catching_up();
+        let kind = if is_replayed { Resume::Replay } else { Resume::Log };
+        let search = Search { event, at: 0, until: None, kind };
         Self { place: Place::Seeking(search), ..Self::from_here(run, Told::Nothing) }
     }
 
@@ -164,6 +171,7 @@ impl RunReader {
                 let from = std::mem::replace(&mut search.at, books.log.end());
                 match Return::to(&books, &search.event, from) {
                     Some((way, open)) => {
+                        self.run.metrics.resumed(search.kind);
                         self.place = Place::Returning(way);
                         self.open = Some(open);
                     }
@@ -173,9 +181,13 @@ impl RunReader {
                         if *search.until.get_or_insert(now + SEEK_PATIENCE) > now {
                             return None;
                         }
+                        self.run.metrics.resumed(Resume::StartOver);
                         self.place = Place::Joining;
                     }
-                    None => self.place = Place::Joining,
+                    None => {
+                        self.run.metrics.resumed(Resume::StartOver);
+                        self.place = Place::Joining;
+                    }
                 }
                 drop(books);
                 self.read()
@@ -202,6 +214,7 @@ impl RunReader {
                 }
                 self.place = Place::Waiting;
                 if books.can_be_told() {
+                    self.run.metrics.resynced(self.told.reason());
                     events.append(self.told.take_up_to(&books));
                     self.place = Place::At(books.log.end());
                 }
@@ -212,6 +225,7 @@ impl RunReader {
                     return None;
                 }
                 self.place = Place::At(books.log.end());
+                self.run.metrics.resynced(self.told.reason());
                 // It may hold all of it.
                 let events = self.told.take_up_to(&books);
                 (!events.is_empty()).then(|| events.into())
@@ -223,6 +237,8 @@ impl RunReader {
                     Some(events.into())
                 }
                 log::Found::Gone => {
+                    self.run.metrics.resynced(Resync::FellBehind);
+                    self.run.metrics.missed(books.log.end() - *at);
                     *at = books.log.end();
                     let start = books.start().filter(|_| self.open.is_none());
                     let mut events = Events::from(Vec::from_iter(start.cloned()));
@@ -251,7 +267,7 @@ fn brought_back(books: &Books, reader: Holds<'_>) -> Events {
 
 impl fmt::Debug for RunReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { run, bell: _, place, told: _, open: _, _owner: _ } = self;
+        let Self { run, bell: _, place, told: _, open: _, _owner: _, _counted: _ } = self;
         f.debug_struct("RunReader").field("run", run).field("place", place).finish_non_exhaustive()
     }
 }
@@ -276,6 +292,14 @@ impl Return {
 // === impl Told ===
 
 impl Told {
+    /// Why the reader is told the run as it stands.
+    fn reason(&self) -> Resync {
+        match self {
+            Self::Nothing | Self::Prelude(_) => Resync::Joined,
+            Self::Run(_) => Resync::NextRun,
+        }
+    }
+
     /// What brings the client to the run as it stands; of what came before it nothing is needed
     /// any more.
     fn take_up_to(&mut self, books: &Books) -> Events {

@@ -13,6 +13,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use super::Gateway;
 use super::auth::Streams;
 use super::body::RunBody;
+use super::observe::About;
 use super::reject::Reject;
 use super::request::{InPath, Thread, read_json};
 use super::wire::{Encoder, Wire};
@@ -59,13 +60,15 @@ pub(super) async fn start(
             gateway.refuse(&error, &agent.upstream)
         }
     })?;
-    tracing::info!(agent = name, thread_id = thread.id, run_id = stream.run_id, "run started");
+    tracing::debug!(agent = name, thread_id = thread.id, run_id = stream.run_id, "run started");
 
     let upstream = agent.upstream;
+    let about = About { thread_id: thread.id.clone(), run_id: stream.run_id.clone() };
     let reader = gateway.runs.start(upstream, server, &thread.id, &input.run_id, stream);
     let wire = accepted(headers);
     let encoder = Encoder::new(wire, Projector::new(input.client(), input.held()));
-    Ok(streamed(wire, Body::new(RunBody::new(reader, encoder).holding(slot))))
+    let body = RunBody::new(reader, encoder, &gateway.observer.metrics).holding(slot);
+    Ok(streamed(wire, Body::new(body), about))
 }
 
 pub(super) fn parse(body: &[u8]) -> Result<Input, Reject> {
@@ -129,8 +132,9 @@ fn cannot_fork(gateway: &Gateway, upstream: &upstream::Client, error: &ForkError
 }
 
 /// A response that no proxy may hold back, keep or change.
-pub(super) fn streamed(wire: Wire, body: Body) -> Response {
+pub(super) fn streamed(wire: Wire, body: Body, about: About) -> Response {
     let mut response = Response::new(body);
+    response.extensions_mut().insert(about);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, wire.content_type());
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));

@@ -18,11 +18,13 @@ use super::Gateway;
 use super::agui::{accepted, parse, streamed};
 use super::auth::Streams;
 use super::body::{RETRY, RunBody};
+use super::observe::About;
 use super::reject::Reject;
 use super::request::{InPath, Thread, read_json};
 use super::wire::{Encoder, Wire};
 use crate::agents::Agent;
 use crate::agui::{Client, Projector, RunId, Version};
+use crate::metrics::Resume;
 use crate::runs::{AtShutdown, EventId, FollowError, ThreadReader};
 use crate::upstream::Caller;
 
@@ -59,7 +61,9 @@ pub(super) async fn connect_to(
     let wire = accepted(headers);
     let held = |client| Projector::new(client, input.held());
     let encoder = last.encoder(wire, input.viewer(), held);
-    Ok(streamed(wire, Body::new(RunBody::new(reader, encoder).holding(slot))))
+    let about = About { thread_id: thread.id.clone(), run_id: None };
+    let body = RunBody::new(reader, encoder, &gateway.observer.metrics).holding(slot);
+    Ok(streamed(wire, Body::new(body), about))
 }
 
 pub(super) async fn events(
@@ -77,6 +81,7 @@ pub(super) async fn events(
         gateway.agents.find(&name, &caller).map_err(|error| Reject::unknown_agent(&error))?;
     let thread = Thread::of(&client_thread);
     let wire = accepted(&headers);
+    let about = About { thread_id: thread.id.clone(), run_id: None };
     let attached = if last.is_end() && reach == Reach::Present {
         nothing_more(&gateway, &agent, &thread).await.map(Err)
     } else {
@@ -94,7 +99,7 @@ pub(super) async fn events(
         // It was here before, and an `EventSource` that is refused never comes again.
         Err(reject) if last != LastEvent::None && wire == Wire::Sse && reject.is_passing() => {
             tracing::debug!(thread_id = thread.id, ?reject, "a client is to come again later");
-            return Ok(streamed(wire, Body::from(wire.beginning(RETRY))));
+            return Ok(streamed(wire, Body::from(wire.beginning(RETRY)), about));
         }
         Err(reject) => return Err(reject),
     };
@@ -105,8 +110,9 @@ pub(super) async fn events(
         version: Version::V1,
     };
     let encoder = last.encoder(wire, client, Projector::for_anyone);
-    let body = RunBody::new(reader.at_shutdown(AtShutdown::BreakOff), encoder);
-    Ok(streamed(wire, Body::new(body.holding(slot))))
+    let reader = reader.at_shutdown(AtShutdown::BreakOff);
+    let body = RunBody::new(reader, encoder, &gateway.observer.metrics).holding(slot);
+    Ok(streamed(wire, Body::new(body), about))
 }
 
 /// There is nothing behind the end of a run, for one who may see its thread.
@@ -117,6 +123,7 @@ async fn nothing_more(
 ) -> Result<Response, Reject> {
     let seen = agent.upstream.see(&thread.id).await;
     seen.map_err(|error| gateway.refuse(&error, &agent.upstream))?;
+    gateway.observer.metrics.resumed(Resume::Ended);
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -216,6 +223,9 @@ async fn attach(
     let (runs, upstream, thread_id) = (&gateway.runs, &agent.upstream, &*thread.id);
     tracing::debug!(thread_id, ?reach, ?last, "a client attaches");
     let after = last.known();
+    if *last == LastEvent::Unknown {
+        gateway.observer.metrics.resumed(Resume::StartOver);
+    }
     match reach {
         Reach::Present => {
             let reader = runs.connect(upstream, server, thread_id, after).await;

@@ -12,7 +12,9 @@ use tokio::time::{Instant, Sleep};
 use tokio_util::sync::ReusableBoxFuture;
 
 use super::rates::StreamSlot;
-use super::wire::Encoder;
+use super::wire::{Encoder, Wire};
+use crate::metrics::{Metrics, Protocol, Stream, StreamEnd};
+use crate::run::{Outcome, RunEvent};
 use crate::runs::{Batch, ThreadReader};
 
 /// How long a stream may be silent before it gives a sign of life: proxies cut at 30 to 60 s.
@@ -30,9 +32,16 @@ pub struct RunBody {
     reading: Reading,
     /// What is ready to be sent.
     out: Vec<u8>,
+    /// When the bytes were read that the oldest of it was made of, if it tells what is live.
+    read_at: Option<Instant>,
     silence: Pin<Box<Sleep>>,
     /// The caller's place, given back when the body is dropped.
     _slot: Option<StreamSlot>,
+    /// What was read before is no news to this client, however soon it is told.
+    began_at: Instant,
+    meter: Stream,
+    /// How the stream ends that ends now.
+    end: StreamEnd,
 }
 
 /// How far the reading is.
@@ -46,6 +55,19 @@ enum Reading {
 /// A reader, and what it has read.
 type Pulled = (Box<ThreadReader>, Option<Batch>);
 
+/// How a stream ends behind these events.
+fn end_of(events: &[RunEvent]) -> StreamEnd {
+    match events.last() {
+        Some(RunEvent::Ended { outcome, .. }) => match outcome {
+            Outcome::Finished { .. } | Outcome::AtRest { .. } => StreamEnd::Finished,
+            Outcome::Interrupted(_) => StreamEnd::Interrupted,
+            Outcome::Cancelled => StreamEnd::Cancelled,
+            Outcome::Failed { .. } => StreamEnd::Failed,
+        },
+        _ => StreamEnd::BrokenOff,
+    }
+}
+
 async fn next(mut reader: Box<ThreadReader>) -> Pulled {
     let events = reader.next().await;
     (reader, events)
@@ -55,13 +77,21 @@ async fn next(mut reader: Box<ThreadReader>) -> Pulled {
 
 impl RunBody {
     /// A reader's events, as its client takes them.
-    pub fn new(reader: impl Into<ThreadReader>, encoder: Encoder) -> Self {
+    pub fn new(reader: impl Into<ThreadReader>, encoder: Encoder, metrics: &Metrics) -> Self {
+        let protocol = match encoder.wire() {
+            Wire::Sse => Protocol::AguiSse,
+            Wire::Ndjson => Protocol::AguiNdjson,
+        };
         let reader = Box::new(reader.into());
         let out = encoder.wire().beginning(RETRY);
         Self {
             encoder,
             reading: Reading::Next(ReusableBoxFuture::new(next(reader))),
             out,
+            read_at: None,
+            began_at: Instant::now(),
+            meter: metrics.stream(protocol),
+            end: StreamEnd::BrokenOff,
             silence: Box::pin(tokio::time::sleep(KEEP_ALIVE)),
             _slot: None,
         }
@@ -77,11 +107,15 @@ impl RunBody {
         while let Reading::Next(future) = &mut self.reading {
             let (reader, events) = ready!(future.poll(cx));
             let Some(events) = events else {
+                self.meter.ended(self.end);
                 self.reading = Reading::Over;
                 break;
             };
             future.set(next(reader));
             self.encoder.encode(&events, &mut self.out);
+            self.end = end_of(&events);
+            let is_live = |read_at: &Instant| *read_at >= self.began_at;
+            self.read_at = self.read_at.or_else(|| events.read_at().filter(is_live));
             if !self.out.is_empty() {
                 break;
             }
@@ -112,8 +146,10 @@ impl Body for RunBody {
         }
         match (this.out.is_empty(), is_waiting) {
             (false, _) => {
-                this.silence.as_mut().reset(Instant::now() + KEEP_ALIVE);
+                let now = Instant::now();
+                this.silence.as_mut().reset(now + KEEP_ALIVE);
                 let bytes = Bytes::from(std::mem::take(&mut this.out));
+                this.meter.sent(bytes.len(), this.read_at.take().map(|read_at| now - read_at));
                 Poll::Ready(Some(Ok(Frame::data(bytes))))
             }
             (true, true) => Poll::Pending,

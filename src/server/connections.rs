@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::reject;
 use super::{Auth, Limits};
+use crate::metrics::Metrics;
 
 /// How long connections may take to end once the server is told to stop. Streams are told to end
 /// at once, so that only who does not read takes long; container platforms kill after 30 s.
@@ -79,13 +80,14 @@ pub async fn serve(
     shutdown: CancellationToken,
 ) {
     let door = watch::Sender::new(Door { routes, limits: limits.clone(), auth: Auth::None });
-    serve_door(listener, door.subscribe(), shutdown).await;
+    serve_door(listener, door.subscribe(), &Metrics::default(), shutdown).await;
 }
 
 /// Serves what the door leads to at any time.
 pub(super) async fn serve_door(
     listener: TcpListener,
     door: watch::Receiver<Door>,
+    metrics: &Metrics,
     shutdown: CancellationToken,
 ) {
     let full = Door {
@@ -104,10 +106,17 @@ pub(super) async fn serve_door(
                 match accepted {
                     Ok((socket, peer)) => {
                         let is_full = open.len() >= most;
+                        if is_full {
+                            metrics.connection_refused();
+                        }
                         let door_now = if is_full { full.subscribe() } else { door.clone() };
                         let connections = Connections::new(&door.borrow().limits, shutdown.clone());
                         let routes = Routes { door: door_now, peer: Peer(peer) };
-                        open.spawn(connections.serve(routes, socket));
+                        let counted = metrics.connection();
+                        open.spawn(async move {
+                            let _counted = counted;
+                            connections.serve(routes, socket).await;
+                        });
                     }
                     Err(error) => {
                         tracing::warn!(%error, "a connection was not accepted");

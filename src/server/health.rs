@@ -9,28 +9,45 @@ use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
-use super::Gateway;
 use crate::agents::{Agents, Probed};
 use crate::json::ObjectWriter;
+use crate::metrics::Answer;
 
 /// How long what was found out is taken for true: orchestrators ask every few seconds, and often
 /// from several places.
 pub const PROBE_AGE: Duration = Duration::from_secs(5);
+
+/// How many probes in a row an upstream that was ready may fail before it is not: it misses one
+/// when it is busy and two when it is restarted, and an orchestrator that takes the gateway out of
+/// its service for that cuts every client off from runs that go on.
+pub const PROBE_FAILURES: u32 = 3;
 
 /// What is known of the upstreams, for all who ask.
 #[derive(Clone, Debug)]
 pub(super) struct Readiness {
     agents: Agents,
     /// Held while the upstreams are asked, so that they are asked once.
-    last: Arc<Mutex<Option<Answers>>>,
+    last: Arc<Mutex<Last>>,
+    /// Cancelled when the gateway is to take no requests any more.
+    shutdown: CancellationToken,
 }
 
 /// What the upstreams have answered, and when.
-#[derive(Debug)]
-struct Answers {
-    at: Instant,
-    probed: Vec<Probed>,
+#[derive(Debug, Default)]
+struct Last {
+    at: Option<Instant>,
+    upstreams: Vec<Standing>,
+}
+
+/// What is known of an upstream.
+#[derive(Clone, Debug)]
+struct Standing {
+    upstream: String,
+    answer: Answer,
+    /// How many probes in a row have failed; `None` before one has succeeded.
+    failures: Option<u32>,
 }
 
 /// `GET /healthz`: the process is alive, whatever becomes of its upstreams.
@@ -39,14 +56,14 @@ pub(super) async fn healthz() -> &'static str {
 }
 
 /// `GET /readyz`: ready while at least one upstream is, and until the gateway is told to stop.
-pub(super) async fn readyz(State(gateway): State<Arc<Gateway>>) -> Response {
+pub(super) async fn readyz(State(readiness): State<Readiness>) -> Response {
     let mut upstreams = ObjectWriter::new();
     let mut is_ready = false;
-    for Probed { upstream, fault } in gateway.readiness.probed().await {
-        is_ready |= fault.is_none();
-        upstreams = upstreams.string(&upstream, fault.as_deref().unwrap_or("ok"));
+    for standing in readiness.upstreams().await {
+        is_ready |= standing.is_ready();
+        upstreams = upstreams.string(&standing.upstream, standing.answer.word());
     }
-    is_ready &= !gateway.shutdown.is_cancelled();
+    is_ready &= !readiness.shutdown.is_cancelled();
     let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let body = ObjectWriter::new()
         .raw("ready", if is_ready { "true" } else { "false" })
@@ -58,19 +75,48 @@ pub(super) async fn readyz(State(gateway): State<Arc<Gateway>>) -> Response {
 // === impl Readiness ===
 
 impl Readiness {
-    pub(super) fn new(agents: Agents) -> Self {
-        Self { agents, last: Arc::default() }
+    pub(super) fn new(agents: Agents, shutdown: CancellationToken) -> Self {
+        Self { agents, last: Arc::default(), shutdown }
     }
 
-    async fn probed(&self) -> Vec<Probed> {
+    /// The same of other agents: an upstream that keeps its name is known.
+    pub(super) fn of(&self, agents: Agents) -> Self {
+        Self { agents, ..self.clone() }
+    }
+
+    async fn upstreams(&self) -> Vec<Standing> {
         let mut last = self.last.lock().await;
-        if let Some(Answers { at, probed }) = &*last
-            && at.elapsed() < PROBE_AGE
-        {
-            return probed.clone();
+        if last.at.is_none_or(|at| at.elapsed() >= PROBE_AGE) {
+            let probed = self.agents.probe().await;
+            let upstreams = probed.into_iter().map(|probed| last.with(probed)).collect();
+            *last = Last { at: Some(Instant::now()), upstreams };
         }
-        let probed = self.agents.probe().await;
-        *last = Some(Answers { at: Instant::now(), probed: probed.clone() });
-        probed
+        last.upstreams.clone()
+    }
+}
+
+// === impl Last ===
+
+impl Last {
+    /// How an upstream stands after one more probe.
+    fn with(&self, probed: Probed) -> Standing {
+        let Probed { upstream, answer } = probed;
+        let before = self.upstreams.iter().find(|standing| standing.upstream == upstream);
+        let failures = if answer == Answer::Ok {
+            Some(0)
+        } else {
+            // As many as count: it may be away for years.
+            let failures = before.and_then(|before| before.failures);
+            failures.map(|failures| PROBE_FAILURES.min(failures + 1))
+        };
+        Standing { upstream, answer, failures }
+    }
+}
+
+// === impl Standing ===
+
+impl Standing {
+    fn is_ready(&self) -> bool {
+        self.failures.is_some_and(|failures| failures < PROBE_FAILURES)
     }
 }

@@ -28,6 +28,10 @@ pub(super) struct Reject {
     wait: Option<Duration>,
 }
 
+/// The code of a refusal, beside its response.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Refused(pub(super) &'static str);
+
 #[derive(Serialize)]
 struct RejectBody<'a> {
     error: &'a str,
@@ -40,6 +44,12 @@ pub(super) async fn unknown_route(uri: Uri) -> Reject {
          /agui/info names the agents",
         uri.path()
     );
+    Reject::new(StatusCode::NOT_FOUND, "unknown_route", message)
+}
+
+pub(super) async fn unknown_admin_route(uri: Uri) -> Reject {
+    let message =
+        format!("there is no route {} here; there are /metrics, /healthz and /readyz", uri.path());
     Reject::new(StatusCode::NOT_FOUND, "unknown_route", message)
 }
 
@@ -219,6 +229,7 @@ impl IntoResponse for Reject {
         let Self { status, code, message, wait } = self;
         tracing::debug!(%status, code, reason = message, "request refused");
         let mut response = (status, [(CONTENT_TYPE, "application/json")], body).into_response();
+        response.extensions_mut().insert(Refused(code));
         let headers = response.headers_mut();
         if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
             // Whole seconds, and not too few.

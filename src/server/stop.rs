@@ -9,6 +9,7 @@ use http::header::CONTENT_TYPE;
 use serde_json::value::RawValue;
 
 use super::Gateway;
+use super::observe::About;
 use super::reject::Reject;
 use super::request::{InPath, Thread, read_body};
 use crate::json::{self, ObjectWriter};
@@ -40,9 +41,11 @@ pub(super) async fn stop_thread(
     let agent = gateway.agents.find(name, caller).map_err(|error| Reject::unknown_agent(&error))?;
     let thread = Thread::of(client_thread);
     let stopped = gateway.runs.stop(&agent.upstream, &thread.id, wanted.as_deref()).await;
+    let mut about = About { thread_id: thread.id.clone(), run_id: None };
     let answer =
         if let Some(run_id) = stopped.map_err(|error| gateway.refuse(&error, &agent.upstream))? {
             tracing::info!(agent = name, thread_id = thread.id, run_id, "run stopped");
+            about.run_id = Some(run_id);
             // What CopilotKit's client shows of it.
             let interrupt = ObjectWriter::new()
                 .string("type", "RUN_ERROR")
@@ -55,7 +58,9 @@ pub(super) async fn stop_thread(
             ObjectWriter::new().raw("stopped", "false").string("message", &message)
         };
     let body = format!("{}\n", answer.finish().get());
-    Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
+    let mut response = ([(CONTENT_TYPE, "application/json")], body).into_response();
+    response.extensions_mut().insert(about);
+    Ok(response)
 }
 
 /// The run that the body names: nothing, `{}` or `{"runId": ".."}`.

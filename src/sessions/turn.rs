@@ -353,7 +353,7 @@ impl Turn {
         };
         match stream {
             Ok(Ok(stream)) => {
-                tracing::info!(thread_id, run_id = stream.run_id, "run started");
+                tracing::debug!(thread_id, run_id = stream.run_id, "run started");
                 *self.running() = Some(stream.run_id.clone().unwrap_or_else(|| name.clone()));
                 let runs = &service.runs;
                 let reader = runs.start(agent.upstream, kind, &thread_id, &name, stream);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 
 use crate::json;
+use crate::metrics::Answer;
 
 /// How much of a server's explanation is kept: enough for both servers' sentences, too little for
 /// a state or a stack trace to leak through it.
@@ -68,6 +69,22 @@ impl Error {
     /// A refusal, with the explanation that is in its body.
     pub(super) fn status(code: u16, body: &str) -> Self {
         Self::Status { code, detail: bounded(&detail(body)) }
+    }
+
+    /// What it is in a word, which tells nothing of what the server or the system says.
+    pub fn answer(&self) -> Answer {
+        match self {
+            Self::Unreachable { .. } => Answer::Unreachable,
+            Self::Timeout { .. } => Answer::Timeout,
+            Self::Status { code: 401 | 403, .. } => Answer::Unauthorized,
+            Self::Status { code: 404, .. } => Answer::NotFound,
+            Self::Status { code: 429, .. } => Answer::RateLimited,
+            Self::Status { code: 400..500, .. } => Answer::Refused,
+            Self::Status { .. } => Answer::Failed,
+            Self::NotAnEventStream { .. } | Self::NotUnderstood { .. } => Answer::NotUnderstood,
+            Self::TooLarge { .. } => Answer::TooLarge,
+            Self::Interrupted { .. } => Answer::Interrupted,
+        }
     }
 
     /// Whether a run was refused because the thread has another that is not over.

@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 use super::{Client, Error, answer, answered, with_json};
 use crate::json::{self, Json};
 use crate::langgraph::{RunError, ThreadRecord};
+use crate::metrics::Operation;
 
 /// The largest page of threads: both servers refuse to look for more.
 pub const MAX_THREAD_PAGE: usize = 1_000;
@@ -70,7 +71,7 @@ struct ThreadMetadata<'a> {
 impl Client {
     /// Why the last run of a thread failed, where the server keeps it: only the Python one does.
     pub async fn thread_error(&self, thread_id: &str) -> Result<Option<RunError>, Error> {
-        let body = self.get(&["threads", thread_id]).await?;
+        let body = self.get(Operation::ThreadRecord, &["threads", thread_id]).await?;
         let members: json::Members<'_> = serde_json::from_str(&body).unwrap_or_default();
         let error = members.get("error").filter(|error| error.get() != "null");
         Ok(error.map(|error| RunError::parse(error.get())))
@@ -78,7 +79,7 @@ impl Client {
 
     /// The thread's newest state as the server sends it; `None` for a thread that is not there.
     pub async fn thread_state(&self, thread_id: &str) -> Result<Option<String>, Error> {
-        match self.get(&["threads", thread_id, "state"]).await {
+        match self.get(Operation::ThreadState, &["threads", thread_id, "state"]).await {
             Ok(body) => Ok(Some(one_line(body))),
             Err(Error::Status { code: 404, .. }) => Ok(None),
             Err(error) => Err(error),
@@ -92,7 +93,11 @@ impl Client {
         run_id: &str,
     ) -> Result<Option<String>, Error> {
         let search = HistorySearch { limit: 1, metadata: RunMetadata { run_id } };
-        let post = self.request(Method::POST, &["threads", thread_id, "history"]);
+        let post = self.request(
+            Operation::ThreadHistory,
+            Method::POST,
+            &["threads", thread_id, "history"],
+        );
         let body = answer(with_json(post, &search)).await?;
         let states: Vec<&RawValue> = serde_json::from_str(&body)
             .map_err(|_| Error::NotUnderstood { what: "a list of states" })?;
@@ -110,7 +115,7 @@ impl Client {
             if_exists: "do_nothing",
             metadata: ThreadMetadata { threadway_thread_id: client_thread_id },
         };
-        let request = self.request(Method::POST, &["threads"]);
+        let request = self.request(Operation::CreateThread, Method::POST, &["threads"]);
         match answer(with_json(request, &thread)).await {
             Ok(_) => Ok(()),
             // It is somebody else's, which elsewhere is not found.
@@ -134,12 +139,12 @@ impl Client {
         if let Some(before) = before {
             url.query_pairs_mut().append_pair("before", before);
         }
-        answer(self.request_to(Method::GET, url)).await
+        answer(self.request_to(Operation::ThreadHistory, Method::GET, url)).await
     }
 
     /// Creates a thread with this metadata, an object. The server gives it its id.
     pub async fn new_thread(&self, metadata: &Json) -> Result<ThreadRecord, Error> {
-        let request = self.request(Method::POST, &["threads"]);
+        let request = self.request(Operation::CreateThread, Method::POST, &["threads"]);
         let body = answer(with_json(request, &Metadata { metadata })).await?;
         ThreadRecord::parse(&body).ok_or(Error::NotUnderstood { what: "a thread" })
     }
@@ -148,7 +153,7 @@ impl Client {
     ///
     /// The server sends its whole state along: [`Client::threads`] does without.
     pub async fn thread(&self, thread_id: &str) -> Result<Option<ThreadRecord>, Error> {
-        match self.get(&["threads", thread_id]).await {
+        match self.get(Operation::ThreadRecord, &["threads", thread_id]).await {
             Ok(body) => match ThreadRecord::parse(&body) {
                 Some(thread) => Ok(Some(thread)),
                 None => Err(Error::NotUnderstood { what: "a thread" }),
@@ -171,7 +176,7 @@ impl Client {
             sort_order: "desc",
             select: ["thread_id", "metadata", "status", "updated_at"],
         };
-        let post = self.request(Method::POST, &["threads", "search"]);
+        let post = self.request(Operation::Threads, Method::POST, &["threads", "search"]);
         let body = answer(with_json(post, &body)).await?;
         ThreadRecord::parse_list(&body).ok_or(Error::NotUnderstood { what: "a list of threads" })
     }
@@ -181,7 +186,7 @@ impl Client {
     ///
     /// A null is kept as one: neither server can take a member out.
     pub async fn change_thread(&self, thread_id: &str, metadata: &Json) -> Result<bool, Error> {
-        let patch = self.request(Method::PATCH, &["threads", thread_id]);
+        let patch = self.request(Operation::ChangeThread, Method::PATCH, &["threads", thread_id]);
         // Else the whole state comes back. The JavaScript server sends it all the same, and it is
         // not read.
         let patch = patch.header("prefer", "return=minimal");
@@ -195,7 +200,13 @@ impl Client {
     /// Deletes a thread, with its runs, its states and what is under way. Returns whether it was
     /// there.
     pub async fn delete_thread(&self, thread_id: &str) -> Result<bool, Error> {
-        match answered(self.request(Method::DELETE, &["threads", thread_id])).await {
+        match answered(self.request(
+            Operation::DeleteThread,
+            Method::DELETE,
+            &["threads", thread_id],
+        ))
+        .await
+        {
             Ok(_) => Ok(true),
             Err(error) if is_no_thread(&error) => Ok(false),
             Err(error) => Err(error),

@@ -4,9 +4,11 @@ use std::net::SocketAddr;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use opentelemetry_sdk::trace::SdkTracer;
 use serde_json::{Value, json};
 use threadway::agents::{self, Agents};
-use threadway::server::{Limits, Server, Settings};
+use threadway::metrics::{Format, Metrics};
+use threadway::server::{Limits, Observer, Server, Settings};
 use threadway::upstream::Client;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -24,6 +26,9 @@ pub(crate) struct Gateway {
     pub(crate) address: SocketAddr,
     pub(crate) stop: CancellationToken,
     pub(crate) serving: JoinSet<()>,
+    /// What it counts, and what is counted of what it asks.
+    pub(crate) metrics: Metrics,
+    pub(crate) server: Arc<Server>,
 }
 
 /// A response as it comes.
@@ -58,10 +63,22 @@ impl Gateway {
         Self::of(Upstream::javascript().await, Limits::default()).await
     }
 
+    /// One that makes spans.
+    pub(crate) async fn traced(tracer: SdkTracer) -> Self {
+        Self::observed(Upstream::bind().await, Limits::default(), Some(tracer)).await
+    }
+
     async fn of(upstream: Upstream, limits: Limits) -> Self {
-        let agents = agents(&[("default", &upstream.url())], &[]);
-        let (address, stop, serving) = serve(agents, limits).await;
-        Self { upstream, address, stop, serving }
+        Self::observed(upstream, limits, None).await
+    }
+
+    async fn observed(upstream: Upstream, limits: Limits, tracer: Option<SdkTracer>) -> Self {
+        let metrics = Metrics::default();
+        let agents = counted_agents(&[("default", &upstream.url())], &[], &metrics);
+        let settings = Settings { limits, ..Settings::default() };
+        let observer = Observer { metrics: metrics.clone(), tracer };
+        let (address, stop, serving, server) = serve_observed(agents, settings, observer).await;
+        Self { upstream, address, stop, serving, metrics, server }
     }
 
     /// A gateway that has had a run, and so knows what the server tells of itself.
@@ -226,8 +243,16 @@ impl Gateway {
 
 /// The agents of upstreams, each a name and a URL, and their aliases.
 pub(crate) fn agents(upstreams: &[(&str, &str)], aliases: &[(&str, &str)]) -> Agents {
+    counted_agents(upstreams, aliases, &Metrics::default())
+}
+
+fn counted_agents(
+    upstreams: &[(&str, &str)],
+    aliases: &[(&str, &str)],
+    metrics: &Metrics,
+) -> Agents {
     let upstream = |(name, url): &(&str, &str)| {
-        let client = Client::new(url.parse().unwrap(), None).unwrap();
+        let client = Client::new(url.parse().unwrap(), None).unwrap().counted_in(metrics);
         agents::Upstream { name: (*name).to_owned(), client }
     };
     let alias = |(alias, name): &(&str, &str)| ((*alias).to_owned(), (*name).to_owned());
@@ -248,14 +273,31 @@ pub(crate) async fn serve_as(
     agents: Agents,
     settings: Settings,
 ) -> (SocketAddr, CancellationToken, JoinSet<()>, Arc<Server>) {
+    serve_observed(agents, settings, Observer::default()).await
+}
+
+/// The same, and what it does is seen.
+pub(crate) async fn serve_observed(
+    agents: Agents,
+    settings: Settings,
+    observer: Observer,
+) -> (SocketAddr, CancellationToken, JoinSet<()>, Arc<Server>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
-    let server = Arc::new(Server::new(agents, settings, stop.clone()));
+    let server = Arc::new(Server::new(agents, settings, observer, stop.clone()));
     let mut serving = JoinSet::new();
-    let served = Arc::clone(&server);
-    serving.spawn(async move { served.serve(listener).await });
+    let gateway = Arc::clone(&server);
+    serving.spawn(async move { gateway.serve(listener).await });
     (address, stop, serving, server)
+}
+
+/// The value of a series, as `x{label="value"}`.
+pub(crate) fn counted(metrics: &Metrics, series: &str) -> f64 {
+    let text = metrics.text(Format::OpenMetrics);
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("threadway_"));
+    let value = lines.find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    value.unwrap_or_else(|| panic!("no {series} in\n{text}")).parse().unwrap()
 }
 
 // === impl Response ===

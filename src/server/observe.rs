@@ -1,0 +1,189 @@
+//! What each request leaves behind: a count, and a span where traces are exported.
+//!
+//! A span lasts as long as its response, a stream's included. It is the child of the client's, and
+//! what is asked of the upstream for the request is its own: the request's `traceparent` is
+//! replaced by the span's, and travels as any other header that is allowed to.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context as Polling, Poll};
+
+use axum::body::Body;
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use http_body::{Frame, SizeHint};
+use opentelemetry::propagation::{Extractor, Injector, TextMapPropagator};
+use opentelemetry::trace::{SpanKind, Status, TraceContextExt, Tracer};
+use opentelemetry::{Context, KeyValue};
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use opentelemetry_sdk::trace::SdkTracer;
+
+use super::reject::Refused;
+use crate::metrics::{Metrics, Route, StatusClass};
+
+/// What a span's context travels in.
+const TRACE_HEADERS: [HeaderName; 2] =
+    [HeaderName::from_static("traceparent"), HeaderName::from_static("tracestate")];
+
+/// Who sees what the gateway does.
+#[derive(Clone, Default)]
+pub struct Observer {
+    /// What it is counted in.
+    pub metrics: Metrics,
+    /// What makes the spans of requests; `None` where no traces are exported.
+    pub tracer: Option<SdkTracer>,
+}
+
+/// What a response is about, for its request's span.
+#[derive(Clone, Debug, Default)]
+pub(super) struct About {
+    pub(super) thread_id: String,
+    /// LangGraph's id, where it is known.
+    pub(super) run_id: Option<String>,
+}
+
+/// A response's body, and the span that ends with it.
+struct Spanned {
+    body: Body,
+    span: Context,
+}
+
+/// The headers of a request, as a propagator reads and writes them.
+struct Headers<'a>(&'a mut HeaderMap);
+
+/// Counts a request, and spans it.
+pub(super) async fn observe(
+    State(observer): State<Observer>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let path = request.extensions().get::<MatchedPath>().cloned();
+    let path = path.as_ref().map(MatchedPath::as_str);
+    let span = observer.tracer.as_ref().map(|tracer| begin(tracer, path, &mut request));
+    let mut response = next.run(request).await;
+    let status = StatusClass::of(response.status().as_u16());
+    observer.metrics.answered(route(path), status);
+    if let Some(Refused(code)) = response.extensions_mut().remove() {
+        observer.metrics.refused(code);
+    }
+    match span {
+        Some(span) => spanned(response, span),
+        None => response,
+    }
+}
+
+fn route(path: Option<&str>) -> Route {
+    match path {
+        Some("/agui/agent/{agent}/run") => Route::Run,
+        Some("/agui/agent/{agent}/connect") => Route::Connect,
+        Some("/agui/agent/{agent}/threads/{thread}/events") => Route::Events,
+        Some("/agui/agent/{agent}/stop/{thread}") => Route::Stop,
+        Some("/agui/info") => Route::Info,
+        Some("/agui" | "/agui/") => Route::Envelope,
+        Some("/healthz") => Route::Healthz,
+        Some("/readyz") => Route::Readyz,
+        Some(_) => Route::Other,
+        None => Route::Unknown,
+    }
+}
+
+/// Begins the span of a request, and makes it the request's.
+fn begin(tracer: &SdkTracer, path: Option<&str>, request: &mut Request) -> Context {
+    let propagator = TraceContextPropagator::new();
+    let method = request.method().as_str();
+    // Neither the path as it was sent nor the query: they may hold what is nobody's business.
+    let name = path.map_or_else(|| method.to_owned(), |path| format!("{method} {path}"));
+    let mut attributes = vec![KeyValue::new("http.request.method", method.to_owned())];
+    attributes.extend(path.map(|path| KeyValue::new("http.route", path.to_owned())));
+    let mut headers = Headers(request.headers_mut());
+    let parent = propagator.extract_with_context(&Context::new(), &headers);
+    let builder = tracer.span_builder(name).with_kind(SpanKind::Server).with_attributes(attributes);
+    let span = parent.with_span(tracer.build_with_context(builder, &parent));
+    // What could not be read goes no further.
+    for name in TRACE_HEADERS {
+        headers.0.remove(name);
+    }
+    propagator.inject_context(&span, &mut headers);
+    span
+}
+
+/// Lets a span end with its response.
+fn spanned(mut response: Response, context: Context) -> Response {
+    let span = context.span();
+    let status = response.status();
+    span.set_attribute(KeyValue::new("http.response.status_code", i64::from(status.as_u16())));
+    if status.is_server_error() {
+        span.set_status(Status::error(""));
+    }
+    if let Some(About { thread_id, run_id }) = response.extensions_mut().remove() {
+        span.set_attribute(KeyValue::new("threadway.thread_id", thread_id));
+        if let Some(run_id) = run_id {
+            span.set_attribute(KeyValue::new("threadway.run_id", run_id));
+        }
+    }
+    response.map(|body| Body::new(Spanned { body, span: context }))
+}
+
+// === impl Observer ===
+
+impl fmt::Debug for Observer {
+    /// A tracer would print its exporter, and that its headers.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observer").field("traces", &self.tracer.is_some()).finish_non_exhaustive()
+    }
+}
+
+// === impl Spanned ===
+
+impl http_body::Body for Spanned {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Polling<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Spanned {
+    fn drop(&mut self) {
+        self.span.span().end();
+    }
+}
+
+// === impl Headers ===
+
+impl Extractor for Headers<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key)?.to_str().ok()
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        self.0.keys().map(HeaderName::as_str).collect()
+    }
+}
+
+impl Injector for Headers<'_> {
+    fn set(&mut self, key: &str, value: String) {
+        let name = HeaderName::from_bytes(key.as_bytes());
+        // A client without a tracestate gets none.
+        if let (Ok(name), Ok(value), false) =
+            (name, HeaderValue::from_str(&value), value.is_empty())
+        {
+            self.0.insert(name, value);
+        }
+    }
+}

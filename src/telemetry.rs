@@ -1,0 +1,228 @@
+//! What leaves the process about itself: log lines on stderr, and traces to a collector.
+
+use std::fmt;
+use std::io::{self, IsTerminal};
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use opentelemetry::Key;
+use opentelemetry::trace::TracerProvider;
+use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{self, SdkTracer, SdkTracerProvider, SpanData};
+use tracing_subscriber::EnvFilter;
+
+use crate::upstream::BaseUrl;
+
+/// How long the collector may take to take a batch of spans. Meanwhile 2,048 more are kept, and
+/// those beyond are dropped: a collector that is away costs traces, never requests.
+pub const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long the last spans may take to be exported when the gateway has stopped: with the grace of
+/// its connections it stays below the 30 s after which container platforms kill.
+pub const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Where an OTLP collector takes traces, below its URL.
+const TRACES_PATH: &str = "v1/traces";
+
+/// The name of the gateway in its traces, unless `OTEL_SERVICE_NAME` tells another.
+const SERVICE_NAME: &str = "threadway";
+
+/// What the name begins with that the SDK gives a service which the environment does not name.
+const UNKNOWN_SERVICE: &str = "unknown_service";
+
+/// What is logged, and how.
+#[derive(Clone, Debug)]
+pub struct Log {
+    /// What is logged.
+    pub filter: EnvFilter,
+    /// How a line looks.
+    pub format: LogFormat,
+}
+
+/// How a log line looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people: time, level, module, message, fields.
+    #[default]
+    Text,
+    /// For machines: one JSON object a line.
+    Json,
+}
+
+/// A text is no [`Log`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a log filter, as `info` or `threadway=debug,warn`, and one of `text` and `json`")]
+pub struct NotALog;
+
+/// The traces that are exported. Exporting has a thread of its own, which serving never waits for.
+pub struct Traces(SdkTracerProvider);
+
+/// Traces could not be set up.
+#[derive(Debug, thiserror::Error)]
+#[error("the trace exporter could not be set up: {0}")]
+pub struct TracesError(String);
+
+/// An exporter that logs when it begins to fail and when it works again.
+#[derive(Debug)]
+struct Exporter {
+    otlp: SpanExporter,
+    is_failing: AtomicBool,
+}
+
+// === impl Log ===
+
+impl Log {
+    /// Logs to stderr from now on: stdout belongs to the protocol.
+    pub fn to_stderr(self) {
+        let Self { filter, format } = self;
+        let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+        match format {
+            LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).init(),
+            LogFormat::Json => lines.json().flatten_event(true).init(),
+        }
+    }
+}
+
+impl FromStr for Log {
+    type Err = NotALog;
+
+    /// Reads a list of filters and at most one format. A list of formats alone logs what is logged
+    /// by default.
+    fn from_str(text: &str) -> Result<Self, NotALog> {
+        let mut format = None;
+        let mut filters = Vec::new();
+        for word in text.split(',') {
+            let named = match word.trim() {
+                "text" => Some(LogFormat::Text),
+                "json" => Some(LogFormat::Json),
+                _ => None,
+            };
+            match (named, format) {
+                (Some(_), Some(_)) => return Err(NotALog),
+                (Some(_), None) => format = named,
+                (None, _) => filters.push(word),
+            }
+        }
+        let filters = if filters.is_empty() { "info".to_owned() } else { filters.join(",") };
+        let filter = filters.parse().map_err(|_| NotALog)?;
+        Ok(Self { filter, format: format.unwrap_or_default() })
+    }
+}
+
+impl fmt::Display for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { filter, format } = self;
+        match format {
+            LogFormat::Text => write!(f, "{filter}"),
+            LogFormat::Json => write!(f, "{filter},json"),
+        }
+    }
+}
+
+// === impl Traces ===
+
+impl Traces {
+    /// Exports traces to an OTLP collector, over HTTP with protobuf. What is sampled, and further
+    /// attributes of the process, are as the environment says: `OTEL_TRACES_SAMPLER`,
+    /// `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_EXPORTER_OTLP_HEADERS`.
+    ///
+    /// Must not be called by a task: the exporter's HTTP client blocks while it is set up.
+    pub fn to_collector(endpoint: &BaseUrl) -> Result<Self, TracesError> {
+        let otlp = SpanExporter::builder()
+            .with_http()
+            .with_protocol(Protocol::HttpBinary)
+            .with_endpoint(format!("{endpoint}/{TRACES_PATH}"))
+            .with_timeout(EXPORT_TIMEOUT)
+            .build()
+            .map_err(|error| TracesError(error.to_string()))?;
+        let exporter = Exporter { otlp, is_failing: AtomicBool::new(false) };
+        let told = Resource::builder().build();
+        let is_named = told
+            .get(&Key::from_static_str("service.name"))
+            .is_some_and(|name| !name.as_str().starts_with(UNKNOWN_SERVICE));
+        let resource = if is_named {
+            told
+        } else {
+            Resource::builder().with_service_name(SERVICE_NAME).build()
+        };
+        let provider = SdkTracerProvider::builder()
+            .with_resource(resource)
+            .with_batch_exporter(exporter)
+            .build();
+        Ok(Self(provider))
+    }
+
+    /// What makes spans.
+    pub fn tracer(&self) -> SdkTracer {
+        self.0.tracer(SERVICE_NAME)
+    }
+
+    /// Exports what is left, for as long as [`FLUSH_TIMEOUT`]. Blocks.
+    pub fn finish(self) {
+        if self.0.shutdown_with_timeout(FLUSH_TIMEOUT).is_err() {
+            let seconds = FLUSH_TIMEOUT.as_secs();
+            tracing::warn!("the last traces were not exported within {seconds} s");
+        }
+    }
+}
+
+impl fmt::Debug for Traces {
+    /// The exporter would print its headers.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Traces")
+    }
+}
+
+// === impl Exporter ===
+
+impl trace::SpanExporter for Exporter {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let spans = batch.len();
+        let exported = self.otlp.export(batch).await;
+        let is_failing = exported.is_err();
+        // What the collector says may quote a header of ours.
+        match (self.is_failing.swap(is_failing, Ordering::Relaxed), is_failing) {
+            (false, true) => tracing::warn!(spans, "traces are lost: the collector takes none"),
+            (true, false) => tracing::info!("the collector takes traces again"),
+            (true, true) | (false, false) => {}
+        }
+        exported
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.otlp.shutdown_with_timeout(timeout)
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.otlp.force_flush()
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.otlp.set_resource(resource);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_a_filter_and_a_format() {
+        for (text, filter, format) in [
+            ("info", "info", LogFormat::Text),
+            ("json", "info", LogFormat::Json),
+            ("text", "info", LogFormat::Text),
+            ("json,threadway=debug", "threadway=debug", LogFormat::Json),
+            ("threadway=debug, json,warn", "threadway=debug,warn", LogFormat::Json),
+        ] {
+            let log: Log = text.parse().unwrap();
+            assert_eq!((log.filter.to_string().as_str(), log.format), (filter, format), "{text}");
+        }
+        for text in ["json,text", "json,json", "threadway=loud", "=,"] {
+            assert_eq!(text.parse::<Log>().unwrap_err(), NotALog, "{text}");
+        }
+    }
+}

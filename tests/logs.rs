@@ -1,0 +1,85 @@
+//! What the log tells of a run: one line, without what was said in it.
+
+#![cfg(test)]
+
+mod support;
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use support::gateway::{Gateway, RUN, THREAD, part, token, values};
+
+/// What was logged.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Lines {
+    /// The lines with this message, each a JSON object.
+    fn with(&self, message: &str) -> Vec<Value> {
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.filter(|line| line["message"] == message).collect()
+    }
+}
+
+#[tokio::test]
+async fn a_run_is_one_line_that_tells_nothing_that_was_said() {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .json()
+        .flatten_event(true)
+        .with_max_level(tracing::Level::TRACE)
+        .with_writer(move || writer.clone())
+        .finish();
+    let _logging = tracing::subscriber::set_default(subscriber);
+    let gateway = Gateway::start().await;
+
+    let (mut response, mut run) = gateway.run().await;
+    let sent = [
+        token("a", "s3cret"),
+        part("values", &values(&["hi", "s3cret"])),
+        part("error", &json!({"error": "ValueError", "message": "s3cret"})),
+    ];
+    for part in &sent {
+        run.send(part).await;
+    }
+    run.end().await;
+    gateway.status("error").await;
+    gateway.state(Some(json!({"values": values(&["hi"]), "metadata": {"run_id": RUN}}))).await;
+    assert!(response.body().await.contains("RUN_ERROR"));
+    gateway.settled().await;
+
+    let ended = lines.with("run ended");
+    let [line] = &*ended else { panic!("{ended:#?}") };
+    assert_eq!(line["level"], "INFO");
+    for (field, value) in [
+        ("thread_id", json!(THREAD)),
+        ("run_id", json!(RUN)),
+        ("outcome", json!("failed")),
+        ("code", json!("ValueError")),
+        ("bytes", json!(sent.iter().map(String::len).sum::<usize>())),
+    ] {
+        assert_eq!(line[field], value, "{field} in {line}");
+    }
+    assert!(line["events"].as_u64().unwrap() > 3, "{line}");
+    assert!((0.0..60.0).contains(&line["seconds"].as_f64().unwrap()), "{line}");
+    // hyper and the like are not ours to silence, and the gateway logs below `info` too.
+    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    let ours = text.lines().filter(|line| line.contains(r#""target":"threadway"#));
+    for line in ours {
+        assert!(!line.contains("s3cret"), "{line}");
+    }
+}
