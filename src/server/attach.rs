@@ -19,6 +19,7 @@ use super::agui::{accepted, parse, streamed};
 use super::auth::Streams;
 use super::body::{RETRY, RunBody};
 use super::observe::About;
+use super::rates::StreamSlot;
 use super::reject::Reject;
 use super::request::{InPath, Thread, read_json};
 use super::wire::{Encoder, Wire};
@@ -83,19 +84,19 @@ pub(super) async fn events(
     let wire = accepted(&headers);
     let about = About { thread_id: thread.id.clone(), run_id: None };
     let attached = if last.is_end() && reach == Reach::Present {
-        nothing_more(&gateway, &agent, &thread).await.map(Err)
+        nothing_more(&gateway, &agent, &thread).await.map(Attached::NothingMore)
     } else {
         match streams.slot() {
             Ok(slot) => {
                 let reader = attach(&gateway, &agent, &thread, reach, &last).await;
-                reader.map(|reader| Ok((reader, slot)))
+                reader.map(|reader| Attached::Reads(Box::new(reader), slot))
             }
             Err(reject) => Err(reject),
         }
     };
     let (reader, slot) = match attached {
-        Ok(Ok(attached)) => attached,
-        Ok(Err(nothing_more)) => return Ok(nothing_more),
+        Ok(Attached::Reads(reader, slot)) => (reader, slot),
+        Ok(Attached::NothingMore(answer)) => return Ok(answer),
         // It was here before, and an `EventSource` that is refused never comes again.
         Err(reject) if last != LastEvent::None && wire == Wire::Sse && reject.is_passing() => {
             tracing::debug!(thread_id = thread.id, ?reject, "a client is to come again later");
@@ -125,6 +126,12 @@ async fn nothing_more(
     seen.map_err(|error| gateway.refuse(&error, &agent.upstream))?;
     gateway.observer.metrics.resumed(Resume::Ended);
     Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// What a client gets that may see the thread.
+enum Attached {
+    Reads(Box<ThreadReader>, StreamSlot),
+    NothingMore(Response),
 }
 
 /// What a client names as the last event that it has.

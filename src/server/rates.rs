@@ -211,8 +211,8 @@ impl fmt::Debug for StreamSlot {
 mod tests {
     use super::*;
 
-    fn caller(name: impl ToString) -> Identity {
-        Identity::Key(Arc::from(name.to_string()))
+    fn caller(name: impl fmt::Display) -> Identity {
+        Identity::Key(format!("{name}").into())
     }
 
     fn rate(per_second: u32, burst: u32) -> RequestRate {

@@ -8,6 +8,7 @@ pub(crate) mod editor;
 pub(crate) mod gateway;
 pub(crate) mod generate;
 pub(crate) mod hostile;
+pub(crate) mod issuer;
 pub(crate) mod judge;
 pub(crate) mod langgraph;
 pub(crate) mod process;

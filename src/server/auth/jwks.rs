@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jsonwebtoken::errors::ErrorKind;
@@ -26,7 +27,7 @@ pub(super) struct KeySet(Vec<Key>);
 struct Key {
     id: Option<String>,
     algorithms: Vec<Algorithm>,
-    key: DecodingKey,
+    public: DecodingKey,
 }
 
 /// Why a text is no [`KeySet`].
@@ -56,7 +57,7 @@ pub(super) struct Claims {
 
 /// What a token's claims must be.
 #[derive(Clone, Debug)]
-pub(super) struct Expected(Validation);
+pub(super) struct Expected(Arc<Validation>);
 
 /// Why a token is not believed. It tells no more: who made it needs no help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,11 +101,12 @@ impl KeySet {
     ) -> Result<Claims, Disbelief> {
         let key = self.find(claimed).ok_or(Disbelief::Invalid)?;
         let Expected(validation) = expected;
-        let validation = Validation { algorithms: vec![claimed.algorithm], ..validation.clone() };
-        let read = decode::<Claims>(token, &key.key, &validation);
-        read.map(|token| token.claims).map_err(|error| match error.kind() {
-            ErrorKind::ExpiredSignature => Disbelief::Expired,
-            _ => Disbelief::Invalid,
+        let algorithms = vec![claimed.algorithm];
+        let validation = Validation { algorithms, ..Validation::clone(validation) };
+        let read = decode::<Claims>(token, &key.public, &validation);
+        read.map(|token| token.claims).map_err(|error| {
+            let is_expired = matches!(error.kind(), ErrorKind::ExpiredSignature);
+            if is_expired { Disbelief::Expired } else { Disbelief::Invalid }
         })
     }
 
@@ -140,31 +142,34 @@ impl Key {
         if algorithms.is_empty() {
             return None;
         }
-        let key = DecodingKey::from_jwk(jwk).ok()?;
-        Some(Self { id: common.key_id.clone(), algorithms, key })
+        let public = DecodingKey::from_jwk(jwk).ok()?;
+        Some(Self { id: common.key_id.clone(), algorithms, public })
     }
 }
 
 /// The algorithms that a kind of key can be for. A secret shared with all who check is none.
 fn algorithms(key: &AlgorithmParameters) -> Option<&'static [Algorithm]> {
     use Algorithm::{ES256, ES384, EdDSA, PS256, PS384, PS512, RS256, RS384, RS512};
-    match key {
-        AlgorithmParameters::RSA(_) => Some(&[RS256, RS384, RS512, PS256, PS384, PS512]),
-        AlgorithmParameters::EllipticCurve(key) => match key.curve {
-            EllipticCurve::P256 => Some(&[ES256]),
-            EllipticCurve::P384 => Some(&[ES384]),
-            _ => None,
-        },
-        AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519 => {
-            Some(&[EdDSA])
+    let curve = match key {
+        AlgorithmParameters::RSA(_) => {
+            return Some(&[RS256, RS384, RS512, PS256, PS384, PS512]);
         }
-        _ => None,
+        AlgorithmParameters::EllipticCurve(key) => &key.curve,
+        AlgorithmParameters::OctetKeyPair(key) => &key.curve,
+        // The crate may learn of more.
+        AlgorithmParameters::OctetKey(_) | AlgorithmParameters::Other(_) | _ => return None,
+    };
+    match curve {
+        EllipticCurve::P256 => Some(&[ES256]),
+        EllipticCurve::P384 => Some(&[ES384]),
+        EllipticCurve::Ed25519 => Some(&[EdDSA]),
+        EllipticCurve::P521 | _ => None,
     }
 }
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { id, algorithms, key: _ } = self;
+        let Self { id, algorithms, public: _ } = self;
         f.debug_struct("Key").field("id", id).field("algorithms", algorithms).finish()
     }
 }
@@ -191,7 +196,7 @@ impl Expected {
             HashSet::from(["exp", "iss", "aud", "sub"].map(str::to_owned));
         validation.validate_nbf = true;
         validation.leeway = skew.as_secs();
-        Self(validation)
+        Self(Arc::new(validation))
     }
 }
 
@@ -207,6 +212,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    /// What claims, or what a set says of a key, are instead.
+    type Changes<'a> = &'a [(&'a str, Value)];
 
     /// A private key, and the public one as a set has it.
     struct Signer {
@@ -231,7 +239,9 @@ mod tests {
 
     fn rsa() -> Signer {
         let key = aws_lc_rs::rsa::KeyPair::generate(aws_lc_rs::rsa::KeySize::Rsa2048).unwrap();
-        signer(EncodingKey::from_rsa_der(key.as_der().unwrap().as_ref()), Algorithm::RS256)
+        // PKCS #8 wraps the key's own form, which is wanted, in 26 bytes.
+        let der = key.as_der().unwrap();
+        signer(EncodingKey::from_rsa_der(&der.as_ref()[26..]), Algorithm::RS256)
     }
 
     impl Signer {
@@ -284,15 +294,14 @@ mod tests {
                 let token = signer.sign(*algorithm, Some("k"), &claims());
                 assert_eq!(verify(&keys, &token).as_deref(), Ok("ada"), "{algorithm:?}");
                 // Another key's signature, under the same id.
-                let others =
-                    set(&[ed25519(), p256_like(&p256)]
-                        .map(|other| other.told(&[("kid", json!("k"))])));
+                let others = [ed25519(), ec(&ECDSA_P256_SHA256_FIXED_SIGNING, ES256)];
+                let others = set(&others.map(|other| other.told(&[("kid", json!("k"))])));
                 assert_eq!(verify(&others, &token), Err(Disbelief::Invalid), "{algorithm:?}");
             }
             // What everybody can read is no secret to sign with.
             let jwk = signer.told(&[]);
             let public = jwk.get("n").or_else(|| jwk.get("x")).unwrap().as_str().unwrap();
-            let secret = EncodingKey::from_urlsafe_base64_secret(public).unwrap();
+            let secret = EncodingKey::from_secret(public.as_bytes());
             let header = Header { kid: Some("k".to_owned()), ..Header::new(HS256) };
             let forged = encode(&header, &claims(), &secret).unwrap();
             assert_eq!(verify(&keys, &forged), Err(Disbelief::Invalid));
@@ -301,11 +310,6 @@ mod tests {
         let only = set(&[rsa.told(&[("alg", json!("PS256"))])]);
         assert_eq!(verify(&only, &rsa.sign(PS256, None, &claims())).as_deref(), Ok("ada"));
         assert_eq!(verify(&only, &rsa.sign(RS256, None, &claims())), Err(Disbelief::Invalid));
-    }
-
-    /// Another key of the same kind.
-    fn p256_like(_: &Signer) -> Signer {
-        ec(&ECDSA_P256_SHA256_FIXED_SIGNING, Algorithm::ES256)
     }
 
     #[test]
@@ -336,7 +340,7 @@ mod tests {
         let (signer, now) = (ed25519(), get_current_timestamp());
         let keys = set(&[signer.told(&[])]);
         let long = "x".repeat(100_000);
-        let cases: &[(&[(&str, Value)], Result<&str, Disbelief>)] = &[
+        let cases: &[(Changes<'_>, Result<&str, Disbelief>)] = &[
             (&[], Ok("ada")),
             (&[("aud", json!(["x", "other"]))], Ok("ada")),
             // The clocks may be a minute apart.
@@ -404,7 +408,7 @@ mod tests {
     #[test]
     fn a_key_set_is_its_usable_keys() {
         let signer = ed25519();
-        let cases: &[(&[(&str, Value)], bool)] = &[
+        let cases: &[(Changes<'_>, bool)] = &[
             (&[], true),
             (&[("use", json!("sig"))], true),
             (&[("key_ops", json!(["verify"]))], true),

@@ -27,8 +27,8 @@ pub const MAX_KEYS: usize = 1_000;
 /// neither a comparison's time nor a copy of the memory tells a key.
 #[derive(Clone)]
 pub struct Keys {
-    digest: hmac::Key,
-    keys: Vec<(Arc<str>, Fingerprint)>,
+    digest: Arc<hmac::Key>,
+    keys: Arc<[(Arc<str>, Fingerprint)]>,
 }
 
 /// Why a text holds no [`Keys`]. It repeats names, never keys.
@@ -77,7 +77,7 @@ impl Keys {
     pub(super) fn owner(&self, key: &str) -> Option<&Arc<str>> {
         let shown = Fingerprint::of(&self.digest, [key]);
         let mut owner = None;
-        for (name, kept) in &self.keys {
+        for (name, kept) in &*self.keys {
             if verify_slices_are_equal(shown.as_ref(), kept.as_ref()).is_ok() {
                 owner = Some(name);
             }
@@ -118,7 +118,7 @@ impl FromStr for Keys {
         }
         match keys.len() {
             0 => Err(KeysError::None),
-            1..=MAX_KEYS => Ok(Self { digest, keys }),
+            1..=MAX_KEYS => Ok(Self { digest: Arc::new(digest), keys: keys.into() }),
             _ => Err(KeysError::TooMany),
         }
     }
@@ -168,7 +168,8 @@ mod tests {
     fn what_is_wrong_with_keys_is_told_without_them() {
         let key = "0123456789abcdef";
         let (long, many) = ("x".repeat(MAX_KEY_CHARS + 1), |count: usize| {
-            (0..count).map(|at| format!("n{at}=0123456789abcdef{at}\n")).collect::<String>()
+            let entries = (0..count).map(|at| format!("n{at}=0123456789abcdef{at}"));
+            entries.collect::<Vec<_>>().join("\n")
         });
         let of_key = |name: &str| KeysError::Key { name: name.to_owned() };
         for (text, expected) in [

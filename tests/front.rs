@@ -1,0 +1,796 @@
+//! The front door on real sockets: who is let in, what of a request goes up, which pages may ask,
+//! how much one caller may, and how each is told why not.
+
+mod support;
+
+use std::net::SocketAddr;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use support::gateway::{
+    HeldClock, Response, THREAD, agents, input, refusal, refused, serve_as, started,
+};
+use support::issuer::{AUDIENCE, ISSUER, Signer, from_now, key_set};
+use support::upstream::{Exchange, Upstream};
+use threadway::server::auth::{FAILURES, FETCH_PAUSE, FRESH, Jwt, JwtSettings, KeysFrom, MAX_AGE};
+use threadway::server::cors::Credentials;
+use threadway::server::{Auth, Cors, Forward, RETRY, Rates, RequestRate, Server, Settings};
+use threadway::upstream::Tls;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+const KEY: &str = "0123456789abcdef";
+const OTHER_KEY: &str = "fedcba9876543210";
+
+/// A gateway in some setting, and the server behind it.
+struct Front {
+    upstream: Upstream,
+    address: SocketAddr,
+    server: Arc<Server>,
+    stop: CancellationToken,
+    _serving: JoinSet<()>,
+}
+
+// === impl Front ===
+
+impl Front {
+    async fn with(settings: Settings) -> Self {
+        let upstream = Upstream::bind().await;
+        let agents = agents(&[("default", &upstream.url())], &[]);
+        let (address, stop, serving, server) = serve_as(agents, settings).await;
+        Self { upstream, address, server, stop, _serving: serving }
+    }
+
+    async fn guarded(auth: Auth) -> Self {
+        Self::with(Settings { auth, ..Settings::default() }).await
+    }
+
+    fn reload(&self, settings: Settings) {
+        self.server.reload(agents(&[("default", &self.upstream.url())], &[]), settings);
+    }
+
+    /// Asks something harmless, with more header lines.
+    async fn ask(&self, headers: &str) -> Response {
+        let request = format!("GET /agui/info HTTP/1.1\r\nhost: 127.0.0.1\r\n{headers}\r\n");
+        Response::to(self.address, request.as_bytes()).await
+    }
+
+    /// Asks, and gets the answer; what went up.
+    async fn passes(&self, headers: &str) -> String {
+        let (mut response, head) = tokio::join!(self.ask(headers), async {
+            let search = self.upstream.expect("POST /assistants/search").await;
+            let head = search.head.clone();
+            search.json(200, "[]").await;
+            head
+        });
+        assert!(response.head.starts_with("HTTP/1.1 200 OK\r\n"), "{}", response.head);
+        response.body().await;
+        head
+    }
+
+    /// Asks, and is refused before anything goes up.
+    async fn is_refused(&self, headers: &str) -> (String, (String, String)) {
+        let mut response = self.ask(headers).await;
+        let refused = refused(&mut response).await;
+        self.upstream.is_untouched().await;
+        (response.head, refused)
+    }
+
+    /// Starts a run on a new thread: the client has its first event, the upstream waits.
+    async fn run(&self, headers: &str) -> (Response, Exchange) {
+        let request = run_request(headers);
+        let (mut response, run) =
+            tokio::join!(Response::to(self.address, request.as_bytes()), async {
+                let state = self.upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
+                state.json(404, r#"{"detail":"Thread not found"}"#).await;
+                let mut run =
+                    self.upstream.expect(&format!("POST /threads/{THREAD}/runs/stream")).await;
+                let place = format!("/threads/{THREAD}/runs/{}", support::gateway::RUN);
+                run.begin(&format!("content-location: {place}\r\n")).await;
+                run
+            });
+        assert_eq!(response.frame().await, "retry: 3000\n\n");
+        assert_eq!(response.frame().await, started());
+        (response, run)
+    }
+}
+
+fn run_request(headers: &str) -> String {
+    let body = input(&["hi"]).to_string();
+    format!(
+        "POST /agui/agent/agent/run HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n\
+         {headers}content-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+fn bearer(token: &str) -> String {
+    format!("authorization: Bearer {token}\r\n")
+}
+
+fn keys(text: &str) -> Auth {
+    Auth::Bearer(text.parse().unwrap())
+}
+
+fn number(number: u32) -> NonZeroU32 {
+    NonZeroU32::new(number).unwrap()
+}
+
+fn unauthorized(error: &str, message: &str) -> (String, String) {
+    refusal("401 Unauthorized", error, message)
+}
+
+fn wants_a_key() -> (String, String) {
+    unauthorized(
+        "unauthenticated",
+        "the gateway wants a key; send it as `authorization: Bearer KEY`",
+    )
+}
+
+fn unknown_key() -> (String, String) {
+    unauthorized("invalid_token", "the key is none of the gateway's; send another")
+}
+
+fn wrong_token() -> (String, String) {
+    unauthorized("invalid_token", "the token is not valid here; send another")
+}
+
+// === who may call ===
+
+#[tokio::test]
+async fn a_key_opens_and_stays_here() {
+    let front = Front::guarded(keys(&format!("web={KEY}\nops={OTHER_KEY}"))).await;
+    for headers in [
+        bearer(KEY),
+        bearer(OTHER_KEY),
+        format!("AUTHORIZATION: bearer   {KEY}\r\n"),
+        format!("authorization: BEARER {KEY}\r\nx-api-key: mine\r\n"),
+    ] {
+        let head = front.passes(&headers).await;
+        assert!(!head.contains("authorization") && !head.contains(KEY), "{head}");
+        assert_eq!(head.contains("\r\nx-api-key: mine\r\n"), headers.contains("mine"), "{head}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_key_opens_nothing() {
+    let front = Front::guarded(keys(&format!("web={KEY}"))).await;
+    let (missing, wrong) = ("Bearer\r\n", "Bearer error=\"invalid_token\"\r\n");
+    for (headers, challenge, expected) in [
+        (String::new(), missing, wants_a_key()),
+        (format!("x-api-key: {KEY}\r\n"), missing, wants_a_key()),
+        (format!("cookie: authorization={KEY}\r\n"), missing, wants_a_key()),
+        (bearer(OTHER_KEY), wrong, unknown_key()),
+        (bearer(&KEY[1..]), wrong, unknown_key()),
+        (bearer(&format!("{KEY}0")), wrong, unknown_key()),
+        (bearer(""), wrong, unknown_key()),
+        ("authorization: Bearer\r\n".to_owned(), wrong, unknown_key()),
+        ("authorization:\r\n".to_owned(), wrong, unknown_key()),
+        (format!("authorization: {KEY}\r\n"), wrong, unknown_key()),
+        (format!("authorization: Basic {KEY}\r\n"), wrong, unknown_key()),
+        (format!("authorization: Bearer {KEY},{KEY}\r\n"), wrong, unknown_key()),
+        (format!("authorization: Bearer {KEY}\u{e9}\r\n"), wrong, unknown_key()),
+    ] {
+        let (head, refused) = front.is_refused(&headers).await;
+        assert_eq!(refused, expected, "{headers}");
+        assert!(head.contains(&format!("\r\nwww-authenticate: {challenge}")), "{head}");
+    }
+}
+
+#[tokio::test]
+async fn every_route_wants_the_key() {
+    let front = Front::guarded(keys(&format!("web={KEY}"))).await;
+    let json = "content-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
+    for request in [
+        format!("POST /agui/agent/a/run HTTP/1.1\r\nhost: h\r\n{json}"),
+        format!("POST /agui/agent/a/connect HTTP/1.1\r\nhost: h\r\n{json}"),
+        format!("POST /agui/agent/a/stop/t HTTP/1.1\r\nhost: h\r\n{json}"),
+        format!("POST /agui HTTP/1.1\r\nhost: h\r\n{json}"),
+        format!("POST /agui/ HTTP/1.1\r\nhost: h\r\n{json}"),
+        "GET /agui/agent/a/threads/t/events HTTP/1.1\r\nhost: h\r\n\r\n".to_owned(),
+        "GET /agui/agent/a/threads/t/events?access_token=0123456789abcdef HTTP/1.1\r\nhost: h\r\n\r\n"
+            .to_owned(),
+        "GET /agui/info HTTP/1.1\r\nhost: h\r\n\r\n".to_owned(),
+        "HEAD /agui/info HTTP/1.1\r\nhost: h\r\n\r\n".to_owned(),
+    ] {
+        let mut response = Response::to(front.address, request.as_bytes()).await;
+        assert!(response.head.starts_with("HTTP/1.1 401 "), "{request} {}", response.head);
+        if !request.starts_with("HEAD") {
+            assert_eq!(refused(&mut response).await, wants_a_key(), "{request}");
+        }
+    }
+    // What an orchestrator asks is open.
+    let health = b"GET /healthz HTTP/1.1\r\nhost: h\r\n\r\n";
+    assert_eq!(Response::to(front.address, health).await.body().await, "ok\n");
+    front.upstream.is_untouched().await;
+}
+
+#[tokio::test]
+async fn who_has_tried_too_much_waits_and_the_right_key_does_not() {
+    let front = Front::guarded(keys(&format!("web={KEY}"))).await;
+    let _clock = HeldClock::pause();
+    for _ in 0..FAILURES.burst.get() {
+        // To bring none is no try.
+        assert_eq!(front.is_refused("").await.1, wants_a_key());
+        assert_eq!(front.is_refused(&bearer(OTHER_KEY)).await.1, unknown_key());
+    }
+    let message = "too many credentials from your network were not good; wait, then send others";
+    let (head, told) = front.is_refused(&bearer(OTHER_KEY)).await;
+    assert_eq!(told, refusal("429 Too Many Requests", "too_many_failures", message));
+    assert!(head.contains("\r\nretry-after: 1\r\n"), "{head}");
+    front.passes(&bearer(KEY)).await;
+    assert_eq!(front.is_refused("").await.1, wants_a_key());
+}
+
+#[tokio::test]
+async fn a_reload_changes_the_keys_and_ends_no_stream() {
+    let front = Front::guarded(keys(&format!("old={KEY}"))).await;
+    let (mut response, mut run) = front.run(&bearer(KEY)).await;
+    front.reload(Settings {
+        auth: keys(&format!("old={KEY}\nnew={OTHER_KEY}")),
+        ..Settings::default()
+    });
+    front.passes(&bearer(KEY)).await;
+    front.passes(&bearer(OTHER_KEY)).await;
+    front.reload(Settings { auth: keys(&format!("new={OTHER_KEY}")), ..Settings::default() });
+    assert_eq!(front.is_refused(&bearer(KEY)).await.1, unknown_key());
+    run.send(support::gateway::token("a", "still here")).await;
+    response.frame().await;
+    assert!(response.frame().await.contains("still here"));
+}
+
+#[tokio::test]
+async fn langgraph_judges_credentials_where_it_is_to() {
+    let front = Front::guarded(Auth::Upstream).await;
+    let message = "the gateway wants your credentials for LangGraph; send them in `authorization` \
+                   or `x-api-key`";
+    for headers in ["", "cookie: a=b\r\n", "traceparent: 00-1-2-3\r\n", "x-tenant: t\r\n"] {
+        let (head, told) = front.is_refused(headers).await;
+        assert_eq!(told, unauthorized("unauthenticated", message), "{headers}");
+        assert!(head.contains("\r\nwww-authenticate: Bearer\r\n"), "{head}");
+    }
+    for headers in ["authorization: Bearer a\r\n", "authorization: Basic b\r\n", "x-api-key: c\r\n"]
+    {
+        let head = front.passes(headers).await;
+        assert!(head.contains(&format!("\r\n{headers}")), "{head}");
+    }
+    // What LangGraph refuses is refused, and counts.
+    drop(front.run("x-api-key: right\r\n").await);
+    let _clock = HeldClock::pause();
+    let request = run_request("x-api-key: wrong\r\n");
+    for attempt in 0..=FAILURES.burst.get() {
+        let (mut response, ()) =
+            tokio::join!(Response::to(front.address, request.as_bytes()), async {
+                let state = front.upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
+                state.json(401, r#"{"detail":"secret words"}"#).await;
+            });
+        let told = refused(&mut response).await;
+        let expected = if attempt < FAILURES.burst.get() {
+            let message = "LangGraph does not take these credentials; send others";
+            unauthorized("unauthorized", message)
+        } else {
+            let message =
+                "too many credentials from your network were not good; wait, then send others";
+            refusal("429 Too Many Requests", "too_many_failures", message)
+        };
+        assert_eq!(told, expected, "{attempt}");
+    }
+}
+
+// === tokens ===
+
+fn jwt(keys: KeysFrom) -> Jwt {
+    let settings = JwtSettings {
+        keys,
+        issuer: ISSUER.to_owned(),
+        audiences: vec![AUDIENCE.to_owned()],
+        skew: Duration::from_mins(1),
+    };
+    Jwt::new(&settings).unwrap()
+}
+
+fn jwt_of_file(name: &str, signers: &[&Signer]) -> Auth {
+    let file = std::env::temp_dir().join(format!("threadway-{}-{name}.json", std::process::id()));
+    std::fs::write(&file, key_set(signers)).unwrap();
+    let jwt = jwt(KeysFrom::File(file.clone()));
+    std::fs::remove_file(file).unwrap();
+    Auth::Jwt(jwt)
+}
+
+fn jwt_of_url(issuer: &Upstream) -> Auth {
+    let url = format!("{}/keys", issuer.url()).parse().unwrap();
+    Auth::Jwt(jwt(KeysFrom::Url { url, tls: Tls::default() }))
+}
+
+#[tokio::test]
+async fn a_token_of_the_issuer_opens_and_goes_up() {
+    let signers = [Signer::ed25519("e"), Signer::p256("p"), Signer::rsa("r")];
+    let front = Front::guarded(jwt_of_file("opens", &signers.each_ref())).await;
+    for signer in &signers {
+        for changes in [
+            &[][..],
+            &[("aud", json!(["x", AUDIENCE]))],
+            &[("exp", from_now(-50))],
+            &[("nbf", from_now(50))],
+        ] {
+            let token = signer.token(changes);
+            let head = front.passes(&bearer(&token)).await;
+            assert!(head.contains(&format!("\r\nauthorization: Bearer {token}\r\n")), "{head}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn no_other_token_opens() {
+    let [known, unknown] = [Signer::ed25519("k"), Signer::ed25519("k")];
+    let [rsa, stranger] = [Signer::rsa("r"), Signer::p256("s")];
+    let front = Front::guarded(jwt_of_file("no-other", &[&known, &rsa])).await;
+    let expired = unauthorized("token_expired", "the token has expired; send a new one");
+    let wants = "the gateway wants a token; send it as `authorization: Bearer TOKEN`";
+    let good = known.token(&[]);
+    let body = good.split('.').nth(1).unwrap();
+    for (headers, expected) in [
+        (String::new(), unauthorized("unauthenticated", wants)),
+        (bearer(&known.token(&[("exp", from_now(-70))])), expired),
+        (bearer(&known.token(&[("nbf", from_now(70))])), wrong_token()),
+        (bearer(&known.token(&[("exp", json!(null))])), wrong_token()),
+        (bearer(&known.token(&[("iss", json!("https://other"))])), wrong_token()),
+        (bearer(&known.token(&[("aud", json!("other"))])), wrong_token()),
+        (bearer(&known.token(&[("aud", json!(null))])), wrong_token()),
+        (bearer(&known.token(&[("sub", json!(null))])), wrong_token()),
+        (bearer(&unknown.token(&[])), wrong_token()),
+        (bearer(&unknown.token(&[("exp", from_now(-70))])), wrong_token()),
+        (bearer(&stranger.token(&[])), wrong_token()),
+        (bearer(&known.confused()), wrong_token()),
+        (bearer(&rsa.confused()), wrong_token()),
+        // {"alg":"none"}
+        (bearer(&format!("eyJhbGciOiJub25lIn0.{body}.")), wrong_token()),
+        (bearer("a.b.c"), wrong_token()),
+        (format!("authorization: Basic {good}\r\n"), wrong_token()),
+        (format!("authorization: {good}\r\n"), wrong_token()),
+    ] {
+        assert_eq!(front.is_refused(&headers).await.1, expected, "{headers}");
+    }
+}
+
+#[tokio::test]
+async fn keys_are_fetched_when_they_are_needed_and_change() {
+    let [old, new] = [Signer::ed25519("old"), Signer::ed25519("new")];
+    let issuer = Upstream::bind().await;
+    let front = Front::guarded(jwt_of_url(&issuer)).await;
+    let clock = HeldClock::pause();
+    let fetched = async |keys: String| {
+        let fetch = issuer.accept().await;
+        assert_eq!(fetch.line, "GET /keys");
+        fetch.json(200, &keys).await;
+    };
+    // Several who come at once are worth one fetch.
+    let (old_token, new_token) = (bearer(&old.token(&[])), bearer(&new.token(&[])));
+    let both = async {
+        let (first, second) = tokio::join!(front.ask(&old_token), front.ask(&old_token));
+        (first.head, second.head)
+    };
+    let answered = async {
+        fetched(key_set(&[&old])).await;
+        for _ in 0..2 {
+            front.upstream.expect("POST /assistants/search").await.json(200, "[]").await;
+        }
+    };
+    let ((first, second), ()) = tokio::join!(both, answered);
+    assert!(first.starts_with("HTTP/1.1 200 ") && second.starts_with("HTTP/1.1 200 "));
+    // Invented keys are asked for once in a while only.
+    for _ in 0..5 {
+        assert_eq!(front.is_refused(&new_token).await.1, wrong_token());
+    }
+    issuer.is_untouched().await;
+    clock.advance(FETCH_PAUSE).await;
+    tokio::join!(front.passes(&new_token), fetched(key_set(&[&old, &new])));
+    // What the issuer has withdrawn is believed no longer than it takes to hear of it.
+    clock.advance(FRESH).await;
+    tokio::join!(front.passes(&old_token), fetched(key_set(&[&new])));
+    clock.advance(FETCH_PAUSE).await;
+    let (refused, ()) = tokio::join!(front.is_refused(&old_token), fetched(key_set(&[&new])));
+    assert_eq!(refused.1, wrong_token());
+}
+
+#[tokio::test]
+async fn known_keys_are_used_while_the_issuer_is_away() {
+    let signer = Signer::ed25519("k");
+    let issuer = Upstream::bind().await;
+    let front = Front::guarded(jwt_of_url(&issuer)).await;
+    let clock = HeldClock::pause();
+    let token = bearer(&signer.token(&[]));
+    let away = "the keys of the tokens' issuer cannot be had now; try again";
+    let away = refusal("503 Service Unavailable", "auth_unavailable", away);
+    for answer in [(500, "{}"), (200, "<html>"), (200, r#"{"keys":[]}"#), (302, "{}")] {
+        let (refused, ()) = tokio::join!(front.is_refused(&token), async {
+            issuer.accept().await.json(answer.0, answer.1).await;
+        });
+        assert_eq!(refused.1, away, "{answer:?}");
+        // It is let alone for a while.
+        let (head, refused) = front.is_refused(&token).await;
+        assert_eq!(refused, away);
+        assert!(head.contains("\r\nretry-after: 5\r\n"), "{head}");
+        clock.advance(FETCH_PAUSE).await;
+    }
+    tokio::join!(front.passes(&token), async {
+        issuer.accept().await.json(200, &key_set(&[&signer])).await;
+    });
+    // Nobody waits for newer keys; they may take as long as they like to fail.
+    clock.advance(FRESH).await;
+    front.passes(&token).await;
+    let fetch = issuer.accept().await;
+    front.passes(&token).await;
+    fetch.json(503, "{}").await;
+    // A reload goes on with what is known.
+    front.reload(Settings { auth: jwt_of_url(&issuer), ..Settings::default() });
+    front.passes(&token).await;
+    issuer.accept().await.json(503, "{}").await;
+    clock.advance(MAX_AGE).await;
+    let (refused, ()) = tokio::join!(front.is_refused(&token), async {
+        issuer.accept().await.json(503, "{}").await;
+    });
+    assert_eq!(refused.1, away);
+}
+
+// === what goes up ===
+
+#[tokio::test]
+async fn what_goes_up_is_on_the_list() {
+    let mut forward = Forward::default();
+    forward.allow("x-tenant").unwrap();
+    let front = Front::with(Settings { forward, ..Settings::default() }).await;
+    let sent = "authorization: Bearer a\r\nx-api-key: b\r\ntraceparent: c\r\ntracestate: d=1\r\n\
+                tracestate: e=2\r\nbaggage: f=3\r\nx-tenant: g\r\n";
+    let kept = "cookie: secret-1\r\nproxy-authorization: secret-2\r\nx-other: secret-3\r\n\
+                x-forwarded-for: secret-4\r\nforwarded: for=secret-5\r\nuser-agent: secret-6\r\n\
+                te: secret-7\r\nkeep-alive: secret-8\r\nlast-event-id: secret-9\r\n\
+                prefer: secret-10\r\nreferer: http://secret-11\r\nvia: secret-12\r\n";
+    let head = front.passes(&format!("{kept}{sent}")).await;
+    for line in sent.lines() {
+        assert!(head.contains(&format!("\r\n{line}\r\n")), "{line} is not in {head}");
+    }
+    assert!(!head.contains("secret"), "{head}");
+}
+
+#[tokio::test]
+async fn what_is_for_the_next_hop_alone_goes_no_further() {
+    let front = Front::with(Settings::default()).await;
+    let head = front
+        .passes("connection: keep-alive, X-Api-Key\r\nconnection: authorization\r\nx-api-key: a\r\nauthorization: b\r\ntraceparent: c\r\n")
+        .await;
+    assert!(!head.contains("x-api-key") && !head.contains("authorization"), "{head}");
+    assert!(head.contains("\r\ntraceparent: c\r\n"), "{head}");
+}
+
+#[tokio::test]
+async fn a_caller_is_one_caller() {
+    let mut forward = Forward::default();
+    forward.allow("x-tenant").unwrap();
+    let front = Front::with(Settings { forward, ..Settings::default() }).await;
+    for name in ["authorization", "x-api-key", "x-tenant"] {
+        let told = front.is_refused(&format!("{name}: a\r\n{name}: b\r\n")).await.1;
+        let message = format!("the header {name} is there more than once");
+        assert_eq!(told, refusal("400 Bad Request", "invalid_request", &message));
+    }
+}
+
+// === web pages ===
+
+#[tokio::test]
+async fn a_page_of_another_origin_is_refused_unless_it_is_allowed() {
+    let message = "the gateway does not answer pages of this origin; have its operator add the \
+                   origin to `cors.origins`";
+    let foreign = refusal("403 Forbidden", "cross_origin", message);
+    let origins = ["https://chat.example.com", "http://localhost:3000"];
+    let listed = Cors::new(origins, Credentials::Omitted).unwrap();
+    for (cors, origin, is_welcome) in [
+        (Cors::Off, "https://chat.example.com", false),
+        (Cors::Off, "null", false),
+        // Its own.
+        (Cors::Off, "http://127.0.0.1", true),
+        (listed.clone(), "https://chat.example.com", true),
+        (listed.clone(), "http://localhost:3000", true),
+        (listed.clone(), "http://localhost:3001", false),
+        (listed.clone(), "http://chat.example.com", false),
+        (listed.clone(), "https://chat.example.com.evil.example", false),
+        (listed, "null", false),
+        (Cors::Any, "https://chat.example.com", true),
+        (Cors::Any, "null", true),
+    ] {
+        let front = Front::with(Settings { cors: cors.clone(), ..Settings::default() }).await;
+        let headers = format!("origin: {origin}\r\n");
+        if is_welcome {
+            front.passes(&headers).await;
+        } else {
+            let (head, told) = front.is_refused(&headers).await;
+            assert_eq!(told, foreign, "{cors:?} {origin}");
+            assert!(!head.contains("access-control-allow-origin"), "{head}");
+            // Nor can it stop a run, which takes any content type.
+            let stop = format!(
+                "POST /agui/agent/a/stop/{THREAD} HTTP/1.1\r\nhost: 127.0.0.1\r\n{headers}\
+                 content-type: text/plain\r\ncontent-length: 0\r\n\r\n"
+            );
+            let mut response = Response::to(front.address, stop.as_bytes()).await;
+            assert_eq!(refused(&mut response).await, foreign);
+            front.upstream.is_untouched().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_allowed_page_is_told_what_it_may() {
+    let mut forward = Forward::default();
+    forward.allow("x-tenant").unwrap();
+    let origins = ["https://chat.example.com"];
+    let with = |cors| Settings {
+        cors,
+        forward: forward.clone(),
+        auth: keys(&format!("web={KEY}")),
+        ..Settings::default()
+    };
+    let vary = "vary: origin, access-control-request-method, access-control-request-headers\r\n";
+    let may = "access-control-allow-methods: GET,POST\r\naccess-control-allow-headers: \
+               accept,authorization,content-type,last-event-id,x-api-key,traceparent,tracestate,\
+               baggage,x-tenant\r\naccess-control-max-age: 600\r\n";
+    for (credentials, told) in [
+        (Credentials::Omitted, ""),
+        (Credentials::Included, "access-control-allow-credentials: true\r\n"),
+    ] {
+        let front = Front::with(with(Cors::new(origins, credentials).unwrap())).await;
+        // A preflight brings no key.
+        let preflight = |origin: &str, path: &str| {
+            format!(
+                "OPTIONS {path} HTTP/1.1\r\nhost: h\r\norigin: {origin}\r\n\
+                 access-control-request-method: POST\r\n\
+                 access-control-request-headers: content-type,authorization\r\n\r\n"
+            )
+        };
+        for path in ["/agui", "/agui/info", "/agui/agent/a/run", "/agui/agent/a/threads/t/events"] {
+            let request = preflight("https://chat.example.com", path);
+            let response = Response::to(front.address, request.as_bytes()).await;
+            let origin = "access-control-allow-origin: https://chat.example.com\r\n";
+            let lines = response.head.split_inclusive('\n');
+            let head: String = lines.filter(|line| !line.starts_with("allow: ")).collect();
+            assert_eq!(
+                head,
+                format!("HTTP/1.1 200 OK\r\n{told}{vary}{may}{origin}content-length: 0\r\n\r\n")
+            );
+            let request = preflight("https://other.example.com", path);
+            let response = Response::to(front.address, request.as_bytes()).await;
+            assert!(!response.head.contains("allow-origin"), "{}", response.head);
+        }
+        // It may read the answer, and why there is none.
+        let origin = "origin: https://chat.example.com\r\n";
+        let (head, refused) = front.is_refused(origin).await;
+        assert_eq!(refused, wants_a_key());
+        for line in [
+            "access-control-allow-origin: https://chat.example.com\r\n",
+            "access-control-expose-headers: retry-after\r\n",
+            vary,
+            told,
+        ] {
+            assert!(head.contains(line), "{line} is not in {head}");
+        }
+        assert!(!head.contains("allow-headers"), "{head}");
+        front.passes(&format!("{origin}{}", bearer(KEY))).await;
+    }
+    let front = Front::with(with(Cors::Any)).await;
+    let (head, _) = front.is_refused("origin: https://anywhere.example\r\n").await;
+    assert!(head.contains("\r\naccess-control-allow-origin: *\r\n"), "{head}");
+    assert!(!head.contains("allow-credentials"), "{head}");
+}
+
+#[tokio::test]
+async fn without_cors_nothing_is_said_of_it() {
+    let front = Front::with(Settings::default()).await;
+    let request = "OPTIONS /agui/info HTTP/1.1\r\nhost: h\r\norigin: https://a\r\n\
+                   access-control-request-method: GET\r\n\r\n";
+    let response = Response::to(front.address, request.as_bytes()).await;
+    assert!(response.head.starts_with("HTTP/1.1 405 "), "{}", response.head);
+    assert!(!response.head.contains("access-control"), "{}", response.head);
+}
+
+#[tokio::test]
+async fn without_keys_the_gateway_goes_by_names_that_nobody_else_has() {
+    let message = "a gateway without `auth` does not answer under a name that any web page could \
+                   have; call it by its address or `localhost`, or have its operator add the name \
+                   to `hosts`";
+    let wrong_host = refusal("403 Forbidden", "wrong_host", message);
+    let hosts = vec!["chat.example.com".parse().unwrap()];
+    let ask = async |front: &Front, target: &str, headers: &str| {
+        let request = format!("GET {target} HTTP/1.1\r\n{headers}\r\n");
+        let asked = Response::to(front.address, request.as_bytes());
+        let answered = async {
+            front.upstream.expect("POST /assistants/search").await.json(200, "[]").await;
+            std::future::pending::<Response>().await
+        };
+        tokio::select! {
+            response = asked => response,
+            response = answered => response,
+        }
+    };
+    for (auth, is_open) in [(Auth::None, true), (keys(&format!("web={KEY}")), false)] {
+        let settings = Settings { auth, hosts: hosts.clone(), ..Settings::default() };
+        let front = Front::with(settings).await;
+        for (host, is_safe) in [
+            ("127.0.0.1:8484", true),
+            ("localhost:8484", true),
+            ("threadway:8484", true),
+            ("chat.example.com", true),
+            ("evil.example.com", false),
+            ("evil.example.com:8484", false),
+        ] {
+            // A page that has taken the gateway's address says that it is of its own origin.
+            let headers = format!("host: {host}\r\norigin: http://{host}\r\n{}", bearer(KEY));
+            let mut response = ask(&front, "/agui/info", &headers).await;
+            if is_safe || !is_open {
+                assert!(response.head.starts_with("HTTP/1.1 200 "), "{host} {}", response.head);
+            } else {
+                assert_eq!(refused(&mut response).await, wrong_host, "{host}");
+            }
+        }
+    }
+    let front = Front::with(Settings::default()).await;
+    // The host of the target counts, where it has one.
+    let mut response =
+        ask(&front, "http://evil.example.com/agui/info", "host: localhost\r\n").await;
+    assert_eq!(refused(&mut response).await, wrong_host);
+    let response = ask(&front, "http://localhost/agui/info", "host: evil.example.com\r\n").await;
+    assert!(response.head.starts_with("HTTP/1.1 200 "), "{}", response.head);
+    let one_host = refusal("400 Bad Request", "invalid_request", "a request has one `host` header");
+    for headers in ["", "host: a\r\nhost: a\r\n", "host: a\r\nhost: b\r\n"] {
+        let mut response = ask(&front, "/agui/info", headers).await;
+        assert_eq!(refused(&mut response).await, one_host, "{headers}");
+    }
+    let old = b"GET /agui/info HTTP/1.0\r\n\r\n";
+    let (response, ()) = tokio::join!(Response::to(front.address, old), async {
+        front.upstream.expect("POST /assistants/search").await.json(200, "[]").await;
+    });
+    assert!(response.head.starts_with("HTTP/1.0 200 "), "{}", response.head);
+}
+
+// === how much ===
+
+#[tokio::test]
+async fn a_caller_who_asks_too_often_waits() {
+    let rate = RequestRate { per_second: number(2), burst: number(3) };
+    let rates = Rates { requests: Some(rate), streams: None };
+    let auth = keys(&format!("a={KEY}\nb={OTHER_KEY}"));
+    let front = Front::with(Settings { rates, auth, ..Settings::default() }).await;
+    let clock = HeldClock::pause();
+    for _ in 0..3 {
+        front.passes(&bearer(KEY)).await;
+    }
+    let message = "you ask more often than you may; wait, then send the request again";
+    let (head, told) = front.is_refused(&bearer(KEY)).await;
+    assert_eq!(told, refusal("429 Too Many Requests", "too_many_requests", message));
+    assert!(head.contains("\r\nretry-after: 1\r\n"), "{head}");
+    // Others are not in the way, nor is what needs no key.
+    front.passes(&bearer(OTHER_KEY)).await;
+    let health = b"GET /healthz HTTP/1.1\r\nhost: h\r\n\r\n";
+    assert_eq!(Response::to(front.address, health).await.body().await, "ok\n");
+    clock.advance(Duration::from_millis(500)).await;
+    front.passes(&bearer(KEY)).await;
+    assert!(front.is_refused(&bearer(KEY)).await.0.starts_with("HTTP/1.1 429 "));
+    // A reload forgives nothing.
+    let auth = keys(&format!("a={KEY}"));
+    front.reload(Settings { rates, auth, ..Settings::default() });
+    assert!(front.is_refused(&bearer(KEY)).await.0.starts_with("HTTP/1.1 429 "));
+}
+
+#[tokio::test]
+async fn without_keys_a_caller_is_an_address() {
+    let rate = RequestRate { per_second: number(1), burst: number(1) };
+    let rates = Rates { requests: Some(rate), streams: None };
+    let front = Front::with(Settings { rates, ..Settings::default() }).await;
+    let _clock = HeldClock::pause();
+    front.passes("x-api-key: a\r\n").await;
+    assert!(front.is_refused("x-api-key: b\r\n").await.0.starts_with("HTTP/1.1 429 "));
+}
+
+#[tokio::test]
+async fn where_langgraph_judges_a_caller_is_its_credentials() {
+    let rate = RequestRate { per_second: number(1), burst: number(1) };
+    let rates = Rates { requests: Some(rate), streams: None };
+    let auth = Auth::Upstream;
+    let front = Front::with(Settings { rates, auth, ..Settings::default() }).await;
+    let _clock = HeldClock::pause();
+    front.passes("x-api-key: a\r\n").await;
+    front.passes("x-api-key: b\r\n").await;
+    front.passes("authorization: a\r\n").await;
+    let again = "x-api-key: a\r\ntraceparent: 1\r\n";
+    assert!(front.is_refused(again).await.0.starts_with("HTTP/1.1 429 "));
+}
+
+#[tokio::test]
+async fn a_tokens_subject_is_one_caller_whatever_token_it_shows() {
+    let signer = Signer::ed25519("k");
+    let rate = RequestRate { per_second: number(1), burst: number(1) };
+    let rates = Rates { requests: Some(rate), streams: None };
+    let auth = jwt_of_file("subject", &[&signer]);
+    let front = Front::with(Settings { rates, auth, ..Settings::default() }).await;
+    let _clock = HeldClock::pause();
+    front.passes(&bearer(&signer.token(&[]))).await;
+    front.passes(&bearer(&signer.token(&[("sub", json!("bob"))]))).await;
+    let renewed = signer.token(&[("exp", from_now(700))]);
+    assert!(front.is_refused(&bearer(&renewed)).await.0.starts_with("HTTP/1.1 429 "));
+}
+
+#[tokio::test]
+async fn a_caller_has_so_many_streams_and_no_more() {
+    let rates = Rates { requests: None, streams: NonZeroUsize::new(1) };
+    let auth = keys(&format!("a={KEY}\nb={OTHER_KEY}"));
+    let front = Front::with(Settings { rates, auth, ..Settings::default() }).await;
+    let (response, run) = front.run(&bearer(KEY)).await;
+    let message = "you may have 1 streams at once, and have; end one, then try again";
+    let too_many = refusal("429 Too Many Requests", "too_many_streams", message);
+    let key = bearer(KEY);
+    let body = input(&["hi"]).to_string();
+    let length = body.len();
+    let envelope = json!({"method": "agent/run", "params": {"agentId": "agent"},
+                          "body": input(&["hi"])})
+    .to_string();
+    let events = format!("/agui/agent/agent/threads/{THREAD}/events");
+    for request in [
+        run_request(&key),
+        run_request(&key).replace("/run HTTP", "/connect HTTP"),
+        format!("GET {events} HTTP/1.1\r\nhost: h\r\n{key}\r\n"),
+        format!(
+            "POST /agui HTTP/1.1\r\nhost: h\r\n{key}content-type: application/json\r\n\
+             content-length: {}\r\n\r\n{envelope}",
+            envelope.len()
+        ),
+    ] {
+        let mut response = Response::to(front.address, request.as_bytes()).await;
+        assert_eq!(refused(&mut response).await, too_many, "{request} {length}");
+        assert!(response.head.contains("\r\nretry-after: 5\r\n"), "{}", response.head);
+    }
+    // An `EventSource` that was here before would never come again.
+    let again = format!(
+        "GET {events} HTTP/1.1\r\nhost: h\r\n{key}last-event-id: x\r\naccept: text/event-stream\r\n\r\n"
+    );
+    let mut later = Response::to(front.address, again.as_bytes()).await;
+    assert_eq!(later.body().await, format!("retry: {}\n\n", RETRY.as_millis()));
+    front.upstream.is_untouched().await;
+    // What is no stream passes.
+    front.passes(&key).await;
+    // Another's streams are another's.
+    let (other, other_run) = front.run(&bearer(OTHER_KEY)).await;
+    drop((other, other_run));
+    // A place is free when its stream is over, also when its client left.
+    drop(response);
+    drop(run);
+    settled(&front).await;
+    front.run(&key).await;
+    front.stop.cancel();
+}
+
+/// Waits until the gateway has seen what was closed: connections that come later are answered.
+async fn settled(front: &Front) {
+    for _ in 0..3 {
+        let request = b"GET /healthz HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n";
+        let mut response = Response::to(front.address, request).await;
+        assert_eq!(response.body().await, "ok\n");
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_was_not_started_holds_no_place() {
+    let rates = Rates { requests: None, streams: NonZeroUsize::new(1) };
+    let front = Front::with(Settings { rates, ..Settings::default() }).await;
+    // Its server's kind is known from here on.
+    drop(front.run("").await);
+    settled(&front).await;
+    for _ in 0..3 {
+        let request = run_request("");
+        let (response, ()) = tokio::join!(Response::to(front.address, request.as_bytes()), async {
+            let state = front.upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
+            state.json(500, "{}").await;
+        });
+        assert!(response.head.starts_with("HTTP/1.1 502 "), "{}", response.head);
+    }
+    front.run("").await;
+}
