@@ -9,6 +9,7 @@ mod raw;
 mod upstreams;
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -209,6 +210,7 @@ impl Raw {
         // Whether a run is cancelled that its owner has left.
         let cancels = owners.map(|given| given.one_of(&[("continue", false), ("cancel", true)]));
         let cancels = cancels.and_then(|cancels| mistakes.keep(cancels)).unwrap_or(false);
+        let per_peer = self.number("limits.connections_per_peer", 1, MOST_CONNECTIONS, mistakes);
         let mut number = |key: &str, least: usize, most: usize, default: usize| {
             self.number(&format!("limits.{key}"), least, most, mistakes).unwrap_or(default)
         };
@@ -224,6 +226,7 @@ impl Raw {
             ),
             header_timeout: Duration::from_secs(timeout as u64),
             connections: number("connections", 1, MOST_CONNECTIONS, default.connections),
+            connections_per_peer: per_peer.and_then(NonZeroUsize::new),
             log_bytes: number("log_bytes", 0, MOST_BYTES, default.log_bytes),
             owners: {
                 let seconds =

@@ -19,6 +19,7 @@ mod connections;
 pub mod cors;
 mod envelope;
 mod forward;
+mod framing;
 mod health;
 mod host;
 mod info;

@@ -14,7 +14,7 @@ use crate::telemetry::{Log, NotALog};
 
 /// Every key that has one name, and what it takes. Those of the upstreams, of `agents` and of
 /// `auth.keys` are the others, beside the table `acp`, which has a form of its own.
-pub(super) const KEYS: [(&str, Form); 29] = [
+pub(super) const KEYS: [(&str, Form); 30] = [
     ("listen", Form::Text),
     ("admin_listen", Form::Text),
     ("insecure", Form::Switch),
@@ -39,6 +39,7 @@ pub(super) const KEYS: [(&str, Form); 29] = [
     ("limits.header_bytes", Form::Number),
     ("limits.header_timeout_seconds", Form::Number),
     ("limits.connections", Form::Number),
+    ("limits.connections_per_peer", Form::Number),
     ("limits.log_bytes", Form::Number),
     ("limits.owner_grace_seconds", Form::Number),
     ("limits.requests_per_second", Form::Number),

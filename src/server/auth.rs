@@ -23,7 +23,7 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::header::{AUTHORIZATION, HOST};
-use http::{HeaderMap, HeaderName, StatusCode, Version};
+use http::{HeaderMap, StatusCode, Version};
 
 pub use jwks::{MAX_KEYS as MAX_KEY_SET_KEYS, NotAKeySet};
 pub use jwt::{
@@ -338,7 +338,8 @@ impl Unproven {
 // === impl Identity ===
 
 impl Identity {
-    fn of_peer(peer: Option<IpAddr>) -> Self {
+    /// The network that an address is of.
+    pub(super) fn of_peer(peer: Option<IpAddr>) -> Self {
         Self::Peer(network(peer.unwrap_or(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED))))
     }
 }

@@ -13,13 +13,16 @@ use hyper::server::conn::http1;
 use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::{TowerToHyperService, TowerToHyperServiceFuture};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
+use super::auth::Identity;
+use super::framing::{Ambiguous, Framed};
+use super::rates::{Callers, StreamSlot};
 use super::reject;
 use super::{Auth, Limits};
 use crate::metrics::Metrics;
@@ -59,6 +62,7 @@ pub(super) struct Peer(pub(super) SocketAddr);
 struct Routes {
     door: watch::Receiver<Door>,
     peer: Peer,
+    ambiguous: Ambiguous,
 }
 
 /// Everything that a connection is made of, but for its socket.
@@ -70,7 +74,7 @@ struct Connections {
 }
 
 /// A client's socket, which is given up when nothing can be written to it for too long.
-type Socket = Pin<Box<TimeoutStream<TcpStream>>>;
+type Socket = Pin<Box<TimeoutStream<Framed<TcpStream>>>>;
 
 /// Serves until `shutdown` is cancelled, then lets what is open come to its end.
 pub async fn serve(
@@ -96,35 +100,50 @@ pub(super) async fn serve_door(
         auth: Auth::None,
     };
     let full = watch::Sender::new(full);
+    // What each network has open, whatever the limit is.
+    let peers = Callers::default();
     let mut open = JoinSet::new();
     loop {
-        let most = door.borrow().limits.connections;
+        let (most, most_of_peer) = {
+            let Limits { connections, connections_per_peer, .. } = door.borrow().limits;
+            (connections, connections_per_peer)
+        };
         tokio::select! {
-            () = shutdown.cancelled() => break,
-            Some(ended) = open.join_next() => log_panic(ended),
-            accepted = listener.accept(), if open.len() < most.saturating_add(SPARE_CONNECTIONS) => {
-                match accepted {
-                    Ok((socket, peer)) => {
-                        let is_full = open.len() >= most;
-                        if is_full {
-                            metrics.connection_refused();
+                    () = shutdown.cancelled() => break,
+                    Some(ended) = open.join_next() => log_panic(ended),
+                    accepted = listener.accept(), if open.len() < most.saturating_add(SPARE_CONNECTIONS) => {
+                        match accepted {
+                            Ok((socket, peer)) => {
+                                let is_full = open.len() >= most;
+                                if is_full {
+                                    metrics.connection_refused();
+                                }
+                                let door_now = if is_full { full.subscribe() } else { door.clone() };
+                                let connections = Connections::new(&door.borrow().limits, shutdown.clone());
+        let ambiguous = Ambiguous::default();
+                                let routes = Routes { door: door_now, peer: Peer(peer), ambiguous };
+                                match peers.stream(&Identity::of_peer(Some(peer.ip())), most_of_peer) {
+                                    Ok(slot) => {
+                                        let counted = metrics.connection();
+                                        open.spawn(async move {
+                                            let _counted = counted;
+                                            connections.serve(routes, socket, slot).await;
+                                        });
+                                    }
+                                    // It may not hold a place by asking slowly.
+                                    Err(_) => {
+                                        metrics.connection_refused();
+                                        open.spawn(refuse(socket));
+                                    }
+                                }
+                            }
+                            Err(error) => {
+                                tracing::warn!(%error, "a connection was not accepted");
+                                tokio::time::sleep(ACCEPT_PAUSE).await;
+                            }
                         }
-                        let door_now = if is_full { full.subscribe() } else { door.clone() };
-                        let connections = Connections::new(&door.borrow().limits, shutdown.clone());
-                        let routes = Routes { door: door_now, peer: Peer(peer) };
-                        let counted = metrics.connection();
-                        open.spawn(async move {
-                            let _counted = counted;
-                            connections.serve(routes, socket).await;
-                        });
-                    }
-                    Err(error) => {
-                        tracing::warn!(%error, "a connection was not accepted");
-                        tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 }
-            }
-        }
     }
     drop(listener);
     tracing::info!(connections = open.len(), "stopping");
@@ -155,8 +174,13 @@ fn log_panic(ended: Result<(), JoinError>) {
     }
 }
 
+/// Tells a peer that has as many connections as it may have, without waiting for what it asks.
+async fn refuse(mut socket: TcpStream) {
+    say(&mut socket, &reject::too_many_of_peer()).await;
+}
+
 /// Sends a whole response, and closes.
-async fn say(mut socket: Socket, response: &[u8]) {
+async fn say<S: AsyncWrite + Unpin>(mut socket: S, response: &[u8]) {
     let said = async {
         socket.write_all(response).await?;
         socket.shutdown().await
@@ -175,7 +199,12 @@ impl Service<Request<Incoming>> for Routes {
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(self.peer);
-        TowerToHyperService::new(self.door.borrow().routes.clone()).call(request)
+        let routes = if self.ambiguous.is_seen() {
+            Router::new().fallback(reject::two_lengths)
+        } else {
+            self.door.borrow().routes.clone()
+        };
+        TowerToHyperService::new(routes).call(request)
     }
 }
 
@@ -193,7 +222,8 @@ impl Connections {
         Self { http1, header_timeout: limits.header_timeout, shutdown }
     }
 
-    async fn serve(self, routes: Routes, socket: TcpStream) {
+    /// Serves one connection, which holds its peer's place.
+    async fn serve(self, routes: Routes, socket: TcpStream, _slot: StreamSlot) {
         let Peer(peer) = routes.peer;
         // Without it each token would wait for the last one's acknowledgement.
         let ended = match socket.set_nodelay(true) {
@@ -207,7 +237,8 @@ impl Connections {
     }
 
     async fn serve_http1(&self, routes: Routes, socket: TcpStream) -> hyper::Result<()> {
-        let mut socket = Box::pin(TimeoutStream::new(socket));
+        let socket = TimeoutStream::new(Framed::new(socket, routes.ambiguous.clone()));
+        let mut socket: Socket = Box::pin(socket);
         socket.as_mut().set_write_timeout_pinned(Some(WRITE_TIMEOUT));
         let mut connection = self.http1.serve_connection(TokioIo::new(socket), routes);
         let ended = tokio::select! {

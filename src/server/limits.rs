@@ -1,5 +1,6 @@
 //! What a client may ask of the server at most.
 
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use crate::runs::{self, OwnerPolicy};
@@ -17,6 +18,11 @@ pub struct Limits {
     pub header_timeout: Duration,
     /// How many connections may be open. Each stream takes one here and one to the upstream.
     pub connections: usize,
+    /// How many connections one address may have open, or one /64 of IPv6; `None` for any number.
+    ///
+    /// The gateway ends no TLS: what comes from outside comes through a proxy, which is one
+    /// address. So there is no limit unless it is set.
+    pub connections_per_peer: Option<NonZeroUsize>,
     /// How much of a run's events is kept for readers that are slower than it, in bytes.
     pub log_bytes: usize,
     /// What becomes of a run when the connection that started it is lost.
@@ -35,6 +41,7 @@ impl Default for Limits {
             header_bytes: 64 * 1024,
             header_timeout: Duration::from_secs(10),
             connections: 10_000,
+            connections_per_peer: None,
             log_bytes: runs::DEFAULT_LOG_BYTES,
             owners: OwnerPolicy::default(),
         }

@@ -69,13 +69,22 @@ pub(super) async fn too_many_connections() -> Reject {
 /// else answers.
 pub(super) fn header_timeout(waited: Duration) -> Vec<u8> {
     let message = format!("the request's headers did not come within {} s", waited.as_secs());
-    let body = Reject::new(StatusCode::REQUEST_TIMEOUT, "header_timeout", message).body();
-    let head = format!(
-        "HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\n\
-         content-length: {}\r\nconnection: close\r\n\r\n",
-        body.len()
-    );
-    [head.into_bytes(), body].concat()
+    Reject::new(StatusCode::REQUEST_TIMEOUT, "header_timeout", message).bytes()
+}
+
+/// The response to a peer that has as many connections as it may have, whatever it wants to ask.
+pub(super) fn too_many_of_peer() -> Vec<u8> {
+    let message = "your network has as many connections as it may have; close some, or raise \
+                   `limits.connections_per_peer`";
+    Reject::too_many("too_many_connections", message).bytes()
+}
+
+/// A request of which two ends could be thought.
+pub(super) async fn two_lengths() -> Response {
+    let message = "the request has both `content-length` and `transfer-encoding`; send one";
+    let mut response = Reject::invalid(message).into_response();
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 // === impl Reject ===
@@ -127,6 +136,18 @@ impl Reject {
     /// Whether it may be gone when the request is sent again.
     pub(super) fn is_passing(&self) -> bool {
         self.status.is_server_error() || self.status == StatusCode::TOO_MANY_REQUESTS
+    }
+
+    /// The whole response, for a connection that nothing else answers.
+    fn bytes(&self) -> Vec<u8> {
+        let body = self.body();
+        let head = format!(
+            "HTTP/1.1 {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
+             connection: close\r\n\r\n",
+            self.status,
+            body.len()
+        );
+        [head.into_bytes(), body].concat()
     }
 
     fn body(&self) -> Vec<u8> {
@@ -215,9 +236,7 @@ impl From<Exceeded> for Reject {
             }
             Exceeded::Streams { limit } => Self::too_many(
                 "too_many_streams",
-                format!(
-                    "you have {limit} streams, as many as you may have; end one, then try again"
-                ),
+                format!("you may have {limit} streams at once, and have; end one, then try again"),
             ),
         }
     }
