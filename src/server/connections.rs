@@ -108,42 +108,41 @@ pub(super) async fn serve_door(
             let Limits { connections, connections_per_peer, .. } = door.borrow().limits;
             (connections, connections_per_peer)
         };
-        tokio::select! {
-                    () = shutdown.cancelled() => break,
-                    Some(ended) = open.join_next() => log_panic(ended),
-                    accepted = listener.accept(), if open.len() < most.saturating_add(SPARE_CONNECTIONS) => {
-                        match accepted {
-                            Ok((socket, peer)) => {
-                                let is_full = open.len() >= most;
-                                if is_full {
-                                    metrics.connection_refused();
-                                }
-                                let door_now = if is_full { full.subscribe() } else { door.clone() };
-                                let connections = Connections::new(&door.borrow().limits, shutdown.clone());
-        let ambiguous = Ambiguous::default();
-                                let routes = Routes { door: door_now, peer: Peer(peer), ambiguous };
-                                match peers.stream(&Identity::of_peer(Some(peer.ip())), most_of_peer) {
-                                    Ok(slot) => {
-                                        let counted = metrics.connection();
-                                        open.spawn(async move {
-                                            let _counted = counted;
-                                            connections.serve(routes, socket, slot).await;
-                                        });
-                                    }
-                                    // It may not hold a place by asking slowly.
-                                    Err(_) => {
-                                        metrics.connection_refused();
-                                        open.spawn(refuse(socket));
-                                    }
-                                }
-                            }
-                            Err(error) => {
-                                tracing::warn!(%error, "a connection was not accepted");
-                                tokio::time::sleep(ACCEPT_PAUSE).await;
-                            }
-                        }
-                    }
+        let has_room = open.len() < most.saturating_add(SPARE_CONNECTIONS);
+        let (socket, peer) = tokio::select! {
+            () = shutdown.cancelled() => break,
+            Some(ended) = open.join_next() => {
+                log_panic(ended);
+                continue;
+            }
+            accepted = listener.accept(), if has_room => match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection was not accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
                 }
+            }
+        };
+        let Ok(slot) = peers.stream(&Identity::of_peer(Some(peer.ip())), most_of_peer) else {
+            metrics.connection_refused();
+            // It may not hold a place by asking slowly.
+            open.spawn(refuse(socket));
+            continue;
+        };
+        let is_full = open.len() >= most;
+        if is_full {
+            metrics.connection_refused();
+        }
+        let counted = metrics.connection();
+        let ambiguous = Ambiguous::default();
+        let connections = Connections::new(&door.borrow().limits, shutdown.clone());
+        let door = if is_full { full.subscribe() } else { door.clone() };
+        let routes = Routes { door, peer: Peer(peer), ambiguous };
+        open.spawn(async move {
+            let _counted = counted;
+            connections.serve(routes, socket, slot).await;
+        });
     }
     drop(listener);
     tracing::info!(connections = open.len(), "stopping");
