@@ -182,11 +182,8 @@ impl Raw {
         };
         let log = self.take("log").unwrap_or_else(|| Given::new("", DEFAULT_LOG));
         let log = mistakes.keep(log.log());
-        let otlp_endpoint = self.take("otlp_endpoint").and_then(|given| {
-            mistakes.keep(
-                given.parse("the URL of an OpenTelemetry collector, as http://127.0.0.1:4318"),
-            )
-        });
+        let otlp_endpoint = self.take("otlp_endpoint").map(upstreams::base_url);
+        let otlp_endpoint = otlp_endpoint.and_then(|url| mistakes.keep(url));
         let is_watched = self.is_on("watch_config", mistakes);
         let Self { acp, files, given: _ } = self;
         Some(Config {

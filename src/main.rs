@@ -101,17 +101,17 @@ fn serve(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
         let server = Server::new(agents.clone(), settings, observer, shutdown.clone());
         let read = || Config::read(options, log);
         let at_rest = CancellationToken::new();
-        let (served, (), _) = tokio::join!(
+        let (done, (), _) = tokio::join!(
             async {
                 let announced = announce(&agents, address);
-                let served = serve_agents(&server, listener, &agents, &shutdown, announced).await;
+                let done = serve_agents(&server, listener, &agents, &shutdown, announced).await;
                 at_rest.cancel();
-                served
+                done
             },
             serve_admin(&server, admin, &at_rest),
             shutdown.run_until_cancelled(reload::on_demand(&server, config, asked, read))
         );
-        served
+        done
     });
     if let Some(traces) = traces {
         traces.finish();
@@ -171,13 +171,13 @@ fn demo(args: &cli::Demo, log: Option<&str>) -> Result<(), u8> {
         let agents = Agents::new(vec![upstream], Vec::new());
         let (limits, settings) = (Limits::default(), Settings::default());
         let server = Server::new(agents.clone(), settings, observer, shutdown.clone());
-        let (served, (), ()) = tokio::join!(
+        let (done, (), ()) = tokio::join!(
             serve_agents(&server, listener, &agents, &shutdown, announced),
             server::serve(scripted, demo.routes(), &limits, shutdown.clone()),
             demo.run_background()
         );
         demo.drain().await;
-        served
+        done
     })
 }
 

@@ -106,12 +106,12 @@ impl Asked {
     #[cfg(unix)]
     async fn again(&mut self) {
         if self.hangup.recv().await.is_none() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 
     #[cfg(not(unix))]
     async fn again(&mut self) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }

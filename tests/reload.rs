@@ -1,6 +1,7 @@
 //! A gateway that reads its configuration again: what changes, what stays, and what a mistake does.
 
-#![cfg(all(test, unix))]
+#![cfg(test)]
+#![cfg(unix)]
 
 mod support;
 

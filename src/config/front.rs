@@ -38,8 +38,9 @@ impl Raw {
             ("upstream", Mode::Upstream),
         ]));
         let keys = self.keys(mistakes);
-        let jwt = self.jwt(mistakes);
-        match mode? {
+        let mode = mode?;
+        let jwt = self.jwt(mode, mistakes);
+        match mode {
             Mode::None => Some(Auth::None),
             Mode::Upstream => {
                 for Upstream { name, api_key, headers, .. } in upstreams {
@@ -91,7 +92,8 @@ impl Raw {
         keys
     }
 
-    fn jwt(&mut self, mistakes: &mut Mistakes) -> Option<JwtSettings> {
+    /// Whose tokens are believed, if the mode is theirs.
+    fn jwt(&mut self, mode: Mode, mistakes: &mut Mistakes) -> Option<JwtSettings> {
         let skew = self.number(
             "auth.clock_skew_seconds",
             0,
@@ -108,17 +110,24 @@ impl Raw {
             Some(given) if given.value.contains("://") => {
                 let url = given.value.parse::<KeySetUrl>();
                 let wrong = |error: NotAKeySetUrl| given.hidden(error.to_string());
-                mistakes.keep(url.map_err(wrong)).map(|url| KeysFrom::Url { url, tls })
+                let url = mistakes.keep(url.map_err(wrong))?;
+                KeysFrom::Url { url, tls }
             }
-            given => given.map(|given| {
+            Some(given) => {
                 let path = PathBuf::from(given.value);
                 self.files.push(path.clone());
                 KeysFrom::File(path)
-            }),
+            }
+            None => {
+                if let Mode::Jwt = mode {
+                    let expected = "a file or a URL with the keys that sign the tokens".to_owned();
+                    let place = "`auth.jwks`".to_owned();
+                    mistakes.note(Mistake { place, value: None, expected });
+                }
+                return None;
+            }
         };
         let skew = skew.map_or(DEFAULT_SKEW, |seconds| Duration::from_secs(seconds as u64));
-        // Without a place there is no file of this name, which says so.
-        let keys = keys.unwrap_or_else(|| KeysFrom::File(PathBuf::new()));
         Some(JwtSettings { keys, issuer, audiences, skew })
     }
 

@@ -210,8 +210,8 @@ fn the_front_is_what_the_file_says() {
     assert!(matches!(auth, Auth::Bearer(keys) if keys.names().eq(["a"])));
     let origins = ["https://a", "https://b"];
     assert_eq!(cors, Cors::new(origins, Credentials::Included).unwrap());
-    let five = NonZeroU32::new(5).unwrap();
-    let requests = Some(RequestRate { per_second: five, burst: five });
+    let often = NonZeroU32::new(5).unwrap();
+    let requests = Some(RequestRate { per_second: often, burst: often });
     assert_eq!(rates, Rates { requests, streams: NonZeroUsize::new(7) });
     let mut expected = Forward::default();
     expected.allow("x-tenant").unwrap();

@@ -104,7 +104,8 @@ impl Raw {
     }
 }
 
-fn base_url(given: Given) -> Result<BaseUrl, Mistake> {
+/// Where a server is.
+pub(super) fn base_url(given: Given) -> Result<BaseUrl, Mistake> {
     given.value.parse().map_err(|error: BaseUrlError| {
         // What is too much in it may be a password.
         let is_shown = !given.value.contains(['@', '?', '#']);
