@@ -158,8 +158,10 @@ const freePort = async () => {
   await once(probe, "close");
   return port;
 };
-const accepts = (port) => new Promise((resolve) => {
-  const socket = connect(port, "127.0.0.1", () => resolve(true) || socket.destroy()).on("error", () => resolve(false));
+// Caddy listens before it has its certificate.
+const connected = (port) => new Promise((resolve) => {
+  const session = connectHttp2(`https://localhost:${port}`, { rejectUnauthorized: false }, () => resolve(session));
+  session.on("error", () => resolve(null));
 });
 const told = (events, type) => events.filter((event) => event.type === type);
 const textOf = (events) => told(events, "TEXT_MESSAGE_CONTENT").map(({ delta }) => delta).join("");
@@ -182,12 +184,10 @@ describe("proxies", { concurrency: true }, () => {
         proxy.once("error", () => {});
         process.once("exit", () => proxy.kill("SIGKILL"));
         const late = Date.now() + READY_MS;
-        while (!(await accepts(port))) {
-          if (proxy.exitCode !== null || Date.now() > late) throw new Error(`${name} does not listen; see proxy-${name}.log`);
+        while (!(session = await connected(port))) {
+          if (proxy.exitCode !== null || Date.now() > late) throw new Error(`${name} does not serve; see proxy-${name}.log`);
           await pause(50);
         }
-        session = connectHttp2(`https://localhost:${port}`, { rejectUnauthorized: false });
-        await once(session, "connect");
       }, OPTIONS);
 
       after(async () => {
