@@ -55,6 +55,8 @@ pub struct Projector {
     /// The id under which the client sees the run.
     run_id: String,
     held: Held,
+    /// The starts that were left out since the client holds what they begin, while it is open.
+    left_out: Vec<RunEvent>,
 }
 
 /// What the client holds of the conversation.
@@ -99,18 +101,22 @@ impl Projector {
             messages: held.iter().map(|message| Arc::clone(&message.id)).collect(),
             calls: held.iter().flat_map(|m| &m.calls).map(|call| Arc::clone(&call.id)).collect(),
         };
-        Self { client, run_id: String::new(), held: Held::Sent(held, ids) }
+        Self::holding(client, Held::Sent(held, ids))
     }
 
     /// For a client of which it is not known what it holds: an `EventSource` tells nothing, and may
     /// have been here before.
     pub fn for_anyone(client: Client) -> Self {
-        Self { client, run_id: String::new(), held: Held::Unknown }
+        Self::holding(client, Held::Unknown)
     }
 
     /// For one that comes back. It may hold what is told again, if it has to start over.
     pub fn for_returning(client: Client) -> Self {
-        Self { client, run_id: String::new(), held: Held::Returned }
+        Self::holding(client, Held::Returned)
+    }
+
+    fn holding(client: Client, held: Held) -> Self {
+        Self { client, run_id: String::new(), held, left_out: Vec::new() }
     }
 
     /// The run's end follows: what it has not told by now it never will.
@@ -132,6 +138,7 @@ impl Projector {
     /// Projects one event.
     pub fn project(&mut self, event: &RunEvent, emit: &mut dyn FnMut(&Event<'_>)) {
         if self.held.has(event) {
+            self.leave_out(event);
             return;
         }
         if begins_a_message(event) {
@@ -141,7 +148,13 @@ impl Projector {
             RunEvent::Started { thread_id, run_id, name } => {
                 self.started(thread_id, run_id.as_deref(), name, emit);
             }
-            RunEvent::Messages(messages) => self.messages(messages, emit),
+            RunEvent::Messages(messages) => {
+                self.messages(messages, emit);
+                // What is still being said goes on behind what the snapshot shows of it.
+                for start in std::mem::take(&mut self.left_out) {
+                    self.project(&start, emit);
+                }
+            }
             RunEvent::Ended { outcome, usage } => self.ended(outcome, usage, emit),
             RunEvent::TextStarted { message_id, role, name, agent } => {
                 emit(&Event::TextMessageStart {
@@ -245,6 +258,29 @@ impl Projector {
             parent_run_id: self.client.parent_run_id.as_deref(),
             metadata: Some(Metadata { langgraph }),
         });
+    }
+
+    /// Notes what is open of what the client is not told.
+    fn leave_out(&mut self, event: &RunEvent) {
+        let is_ended = |start: &RunEvent| match (start, event) {
+            (
+                RunEvent::TextStarted { message_id: open, .. },
+                RunEvent::TextEnded { message_id: ended },
+            )
+            | (
+                RunEvent::ReasoningStarted { message_id: open, .. },
+                RunEvent::ReasoningEnded { message_id: ended },
+            )
+            | (
+                RunEvent::CallStarted { call_id: open, .. },
+                RunEvent::CallEnded { call_id: ended },
+            ) => open == ended,
+            _ => false,
+        };
+        self.left_out.retain(|start| !is_ended(start));
+        if begins_a_message(event) && !matches!(event, RunEvent::CallResult { .. }) {
+            self.left_out.push(event.clone());
+        }
     }
 
     /// The first snapshot is left out for a client that holds exactly it.
