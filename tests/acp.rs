@@ -7,7 +7,8 @@ mod support;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use support::acp::{self, Schema, Session};
+use support::acp::{self, Session};
+use support::acp_schema::Schema;
 use threadway::acp::{Dialect, Paths, Projector, Verdict};
 use threadway::json::{Text, TextBuf};
 use threadway::langgraph::{Finish, Media, Source};

@@ -7,7 +7,8 @@
 
 mod support;
 
-use support::acp::{self, Schema, Session};
+use support::acp::{self, Session};
+use support::acp_schema::Schema;
 use support::capture::{self, Capture, Upstream};
 use support::judge;
 use threadway::acp::{result_of, rpc, stop_reason};

@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use support::acp::{self, Schema, Session};
+use support::acp::{self, Session};
+use support::acp_schema::Schema;
 use support::capture::Capture;
 use support::generate::{self, any_end, fold, known_end, run_events};
 use threadway::run::{self, Holds, Id, Message, Outcome, RunEvent, StreamEnd, View};

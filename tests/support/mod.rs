@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
 pub(crate) mod acp;
+pub(crate) mod acp_schema;
 pub(crate) mod capture;
 pub(crate) mod editor;
 pub(crate) mod gateway;
@@ -12,6 +13,7 @@ pub(crate) mod issuer;
 pub(crate) mod judge;
 pub(crate) mod langgraph;
 pub(crate) mod process;
+pub(crate) mod reading;
 pub(crate) mod reduce;
 pub(crate) mod schema;
 pub(crate) mod upstream;
