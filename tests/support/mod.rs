@@ -6,6 +6,7 @@ pub(crate) mod acp;
 pub(crate) mod acp_schema;
 pub(crate) mod capture;
 pub(crate) mod editor;
+pub(crate) mod fuzz;
 pub(crate) mod gateway;
 pub(crate) mod generate;
 pub(crate) mod hostile;

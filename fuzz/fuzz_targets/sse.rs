@@ -1,0 +1,6 @@
+//! Any bytes as an event stream.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| threadway_fuzz::sse(data));

@@ -1,0 +1,133 @@
+//! Any text as a config file: read as the command line reads it, and no mistake quotes a secret.
+
+use std::cell::RefCell;
+use std::fs::{self, File};
+use std::io::{Seek, Write};
+use std::path::PathBuf;
+
+use threadway::cli::Options;
+use threadway::config::Config;
+use toml::{Table, Value};
+
+use super::SECRET;
+
+/// The first words of keys. Whatever stands under others may be a secret with a slip in its name.
+const KNOWN: [&str; 17] = [
+    "acp",
+    "admin_listen",
+    "agents",
+    "auth",
+    "cors",
+    "error_detail",
+    "forward_headers",
+    "hosts",
+    "insecure",
+    "limits",
+    "listen",
+    "log",
+    "on_owner_disconnect",
+    "otlp_endpoint",
+    "upstream",
+    "upstreams",
+    "watch_config",
+];
+
+/// A file that is written anew for each input; the parser's only door is a path.
+struct Written {
+    path: PathBuf,
+    file: File,
+}
+
+thread_local! {
+    static FILE: RefCell<Written> = RefCell::new(Written::new());
+}
+
+pub(crate) fn check(text: &[u8]) {
+    let (told, is_refused) = FILE.with_borrow_mut(|file| {
+        file.write(text);
+        let options = Options { config: Some(file.path.clone()), ..Options::default() };
+        match Config::read(&options, None) {
+            Ok(config) => (format!("{config:?}"), false),
+            Err(mistakes) => {
+                assert!(!mistakes.is_empty(), "a refusal says why");
+                let mistakes = mistakes.iter();
+                (mistakes.map(|mistake| format!("{mistake} {mistake:?}\n")).collect(), true)
+            }
+        }
+    });
+    if told.contains(SECRET) {
+        let is_secret = is_secret(&String::from_utf8_lossy(text), is_refused);
+        assert!(!is_secret, "the secret is told: {told}");
+    }
+}
+
+/// Whether the secret stands only where a secret is to be kept, or in a file that cannot be read at
+/// all.
+fn is_secret(text: &str, is_refused: bool) -> bool {
+    match text.parse::<Table>() {
+        Ok(table) => flatten(table, "").iter().all(|(key, value)| is_kept(key, value, is_refused)),
+        Err(_) => true,
+    }
+}
+
+/// Whether a value does not hold the secret, or is one that is not to be told.
+fn is_kept(key: &str, value: &Value, is_refused: bool) -> bool {
+    // Keys are named in every mistake.
+    if key.contains(SECRET) {
+        return false;
+    }
+    let (first, last) = (key.split('.').next().unwrap_or(key), key.rsplit('.').next());
+    let is_secret = !KNOWN.contains(&first)
+        || last == Some("api_key")
+        || key.starts_with("auth.keys.")
+        || (first.starts_with("upstream") && key.contains(".headers."));
+    if is_secret && first != "acp" && first != "agents" {
+        return true;
+    }
+    let holds_it = serde_json::to_string(value).is_ok_and(|text| text.contains(SECRET));
+    // A URL that is refused may have a password or a token beside these.
+    let is_hidden = is_refused
+        && first.starts_with("upstream")
+        && last == Some("url")
+        && value.as_str().is_some_and(|text| text.contains(['@', '?', '#']));
+    is_hidden || !holds_it
+}
+
+/// The values of a table and of those in it, by dotted key.
+fn flatten(table: Table, prefix: &str) -> Vec<(String, Value)> {
+    let flat = |(key, value)| {
+        let key = format!("{prefix}{key}");
+        if let Value::Table(inner) = value {
+            flatten(inner, &format!("{key}."))
+        } else {
+            vec![(key, value)]
+        }
+    };
+    table.into_iter().flat_map(flat).collect()
+}
+
+// === impl Written ===
+
+impl Written {
+    fn new() -> Self {
+        let path = std::env::temp_dir().join(format!("threadway-fuzz-{}.toml", std::process::id()));
+        let file = File::create(&path).expect("the system's directory can be written to");
+        Self { path, file }
+    }
+
+    fn write(&mut self, text: &[u8]) {
+        let written = self
+            .file
+            .set_len(0)
+            .and_then(|()| self.file.rewind())
+            .and_then(|()| self.file.write_all(text));
+        written.expect("a small file can be written");
+    }
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        // It is the system's to remove what is left.
+        let _ = fs::remove_file(&self.path);
+    }
+}

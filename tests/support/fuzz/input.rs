@@ -1,0 +1,140 @@
+//! Any bytes as a client's request, and what is made of it on any thread: nothing is quoted of it
+//! where it is refused, and what goes up holds nothing that a client may not set.
+//!
+//! An input is up to three documents, with a line `---` between: the body, the state of its thread,
+//! and the schemas of its assistant.
+
+use serde_json::Value;
+use threadway::agui::{Input, Projector, Turn};
+use threadway::langgraph::{InputKeys, ThreadState};
+use threadway::run::{RunEvent, StreamEnd};
+use threadway::runs::{Events, Feed};
+
+use super::{SECRET, translate};
+
+/// Ends a document.
+pub(crate) const SEPARATOR: &str = "\n---\n";
+
+/// A run that says something, with ids that a client may hold.
+const RUN: &str = concat!(
+    "event: metadata\ndata: {\"run_id\":\"R\",\"attempt\":1}\n\n",
+    "event: values\ndata: {\"k\":1,\"messages\":[{\"type\":\"human\",\"id\":\"m1\",\"content\":\"a\"}]}\n\n",
+    "event: messages\ndata: [{\"type\":\"AIMessageChunk\",\"id\":\"m2\",\"content\":\"b\",",
+    "\"tool_call_chunks\":[{\"index\":0,\"id\":\"c1\",\"name\":\"f\",\"args\":\"{}\"}]},{}]\n\n",
+    "event: values\ndata: {\"k\":2,\"messages\":[{\"type\":\"human\",\"id\":\"m1\",\"content\":\"a\"},",
+    "{\"type\":\"ai\",\"id\":\"m2\",\"content\":\"b\",\"tool_calls\":[{\"id\":\"c1\",\"name\":\"f\",\"args\":{}}]},",
+    "{\"type\":\"tool\",\"id\":\"m3\",\"tool_call_id\":\"c1\",\"content\":\"d\"}]}\n\n",
+);
+
+/// What a client may not set: it is LangGraph's own, or makes the server call someone.
+const NOT_FOR_CLIENTS: [&str; 6] =
+    ["thread_id", "run_id", "user_id", "graph_id", "assistant_id", "checkpoint_id"];
+
+/// What a request for a run may hold.
+const REQUEST: [&str; 11] = [
+    "assistant_id",
+    "input",
+    "command",
+    "checkpoint_id",
+    "config",
+    "metadata",
+    "stream_mode",
+    "stream_subgraphs",
+    "stream_resumable",
+    "on_disconnect",
+    "if_not_exists",
+];
+
+pub(crate) fn check(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let mut documents = text.splitn(3, SEPARATOR);
+    let body = documents.next().unwrap_or_default();
+    let (state, schemas) = (documents.next().unwrap_or("{}"), documents.next().unwrap_or("{}"));
+    // Also where it is no text.
+    let bytes = if text.contains(SEPARATOR) { body.as_bytes() } else { data };
+    check_request(bytes, state, schemas);
+    if let Ok(body) = serde_json::from_str::<Value>(body) {
+        for spared in [&["role", "type", "status", "protocolVersion"][..], &[]] {
+            let body = with_secrets(body.clone(), spared).to_string();
+            check_request(body.as_bytes(), state, schemas);
+        }
+    }
+}
+
+fn check_request(body: &[u8], state: &str, schemas: &str) {
+    let input = match Input::parse(body) {
+        Ok(input) => input,
+        Err(error) => return check_refusal(&error.to_string()),
+    };
+    let _ = input.last_event_id();
+    let client = input.client();
+    assert_eq!(client.thread_id, input.thread_id);
+    assert_eq!(input.viewer().parent_run_id, None);
+    assert_eq!(input.held().len(), input.messages.len());
+    // The held messages are those of another thread, or of this one: either way it is legal.
+    let run = run();
+    translate::check_agui(&run, Projector::new(client, input.held()));
+    translate::check_agui(&run, Projector::new(input.viewer(), input.held()));
+
+    let state = ThreadState::parse(state);
+    for thread in [None, state.as_ref()] {
+        let _ = Turn::needs_keys(&input, thread);
+        for keys in [InputKeys::Unknown, InputKeys::parse(schemas)] {
+            match Turn::plan(&input, thread, &keys) {
+                Ok(turn) => check_turn(turn, &input.run_id),
+                Err(error) => check_refusal(&error.to_string()),
+            }
+        }
+    }
+}
+
+fn run() -> Vec<RunEvent> {
+    let mut feed = Feed::new("T", None, None);
+    let mut events = Events::default();
+    feed.read(RUN.as_bytes(), &mut events).expect("it is short");
+    feed.end(None, StreamEnd::Succeeded, &mut events);
+    events.to_vec()
+}
+
+fn check_refusal(error: &str) {
+    assert!(!error.contains(SECRET), "it is quoted in {error:?}");
+}
+
+/// What goes up is JSON, and holds nothing that a client may not set.
+fn check_turn(turn: Turn, run_id: &str) {
+    let fork = turn.fork_before.clone();
+    let request = turn.request("agent", run_id, fork);
+    let text = serde_json::to_string(&request).expect("it serialises");
+    // Numbers and nesting that a value cannot hold go up as they came.
+    let Ok(request) = serde_json::from_str::<Value>(&text) else { return };
+    assert_eq!(request["assistant_id"], "agent");
+    for (name, _) in request.as_object().expect("an object") {
+        assert!(REQUEST.contains(&&**name), "{name} in {text}");
+    }
+    let config = request["config"].as_object();
+    for (name, value) in config.into_iter().flatten() {
+        assert!(name == "configurable" || name == "recursion_limit", "{name} in {text}");
+        assert!(name != "recursion_limit" || value.is_u64(), "{text}");
+    }
+    let configurable = request["config"]["configurable"].as_object();
+    for (name, _) in configurable.into_iter().flatten() {
+        let is_free = !NOT_FOR_CLIENTS.contains(&&**name) && !name.starts_with("__");
+        assert!(is_free && !name.starts_with("langgraph_"), "{name} in {text}");
+    }
+}
+
+/// A value with a secret in all its strings, but for the members that are spared.
+pub(super) fn with_secrets(value: Value, spared: &[&str]) -> Value {
+    match value {
+        Value::String(text) => Value::String(text + SECRET),
+        Value::Array(items) => items.into_iter().map(|item| with_secrets(item, spared)).collect(),
+        Value::Object(members) => {
+            let with_secrets = |(name, value): (String, Value)| match value {
+                Value::String(_) if spared.contains(&&*name) => (name, value),
+                value => (name, with_secrets(value, spared)),
+            };
+            members.into_iter().map(with_secrets).collect()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => value,
+    }
+}
