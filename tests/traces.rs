@@ -86,15 +86,16 @@ async fn finish(traces: Traces) {
 
 fn text(attributes: &[KeyValue], key: &str) -> Option<String> {
     let found = attributes.iter().find(|attribute| attribute.key == key)?;
-    match found.value.as_ref()?.value.as_ref()? {
-        Value::StringValue(text) => Some(text.clone()),
-        Value::IntValue(number) => Some(number.to_string()),
-        other => panic!("{other:?}"),
+    let value = found.value.as_ref()?.value.as_ref()?;
+    if let Value::IntValue(number) = value {
+        return Some(number.to_string());
     }
+    let Value::StringValue(text) = value else { panic!("{value:?}") };
+    Some(text.clone())
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes.iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
 }
 
 /// The value of a header in a request's head.

@@ -30,7 +30,7 @@ struct Key {
     public: DecodingKey,
 }
 
-/// Why a text is no [`KeySet`].
+/// Why a text is no key set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAKeySet {
     /// It has not the form of one.

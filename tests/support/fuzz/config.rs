@@ -50,8 +50,8 @@ pub(crate) fn check(text: &[u8]) {
             Ok(config) => (format!("{config:?}"), false),
             Err(mistakes) => {
                 assert!(!mistakes.is_empty(), "a refusal says why");
-                let mistakes = mistakes.iter();
-                (mistakes.map(|mistake| format!("{mistake} {mistake:?}\n")).collect(), true)
+                let told: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
+                (format!("{told:?} {mistakes:?}"), true)
             }
         }
     });

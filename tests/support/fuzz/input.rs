@@ -129,9 +129,10 @@ pub(super) fn with_secrets(value: Value, spared: &[&str]) -> Value {
         Value::String(text) => Value::String(text + SECRET),
         Value::Array(items) => items.into_iter().map(|item| with_secrets(item, spared)).collect(),
         Value::Object(members) => {
-            let with_secrets = |(name, value): (String, Value)| match value {
-                Value::String(_) if spared.contains(&&*name) => (name, value),
-                value => (name, with_secrets(value, spared)),
+            let with_secrets = |(name, value): (String, Value)| {
+                let is_spared = value.is_string() && spared.contains(&&*name);
+                let value = if is_spared { value } else { with_secrets(value, spared) };
+                (name, value)
             };
             members.into_iter().map(with_secrets).collect()
         }
