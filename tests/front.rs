@@ -1,6 +1,8 @@
 //! The front door on real sockets: who is let in, what of a request goes up, which pages may ask,
 //! how much one caller may, and how each is told why not.
 
+#![cfg(test)]
+
 mod support;
 
 use std::net::SocketAddr;

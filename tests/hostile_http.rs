@@ -1,6 +1,8 @@
 //! Requests that are no requests, and clients that mean harm: each is refused and cut off, nothing
 //! of it goes up, and those who stream meanwhile do not notice.
 
+#![cfg(test)]
+
 mod support;
 
 use std::net::SocketAddr;
