@@ -354,10 +354,7 @@ async fn announce(agents: &Agents, address: SocketAddr) {
                 }
             }
             Err(error) => {
-                say(format!(
-                    "upstream {upstream}: {}; its agents are served once it answers",
-                    error.explained()
-                ));
+                say(format!("upstream {upstream}: {error}; its agents are served once it answers"));
             }
         }
     }

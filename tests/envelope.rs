@@ -195,7 +195,10 @@ async fn what_is_no_envelope_is_refused_in_the_runtimes_words() {
         ("[]".to_owned(), "Missing method field"),
         ("{}".to_owned(), "Missing method field"),
         (r#"{"method":1}"#.to_owned(), "Missing method field"),
-        (r#"{"method":"agent/suggest"}"#.to_owned(), "Unsupported method 'agent/suggest'"),
+        (
+            r#"{"method":"agent/suggest"}"#.to_owned(),
+            "Unsupported method; it is info, agent/run, agent/connect or agent/stop",
+        ),
         (r#"{"method":"agent/run"}"#.to_owned(), no_agent),
         (json!({"method": "agent/run", "params": {"agentId": " "}}).to_string(), no_agent),
         (json!({"method": "agent/run", "params": {"agentId": 1}}).to_string(), no_agent),

@@ -54,13 +54,7 @@ async fn half_told(gateway: &Gateway) -> (Response, Exchange, String) {
 
 /// Comes back behind an event, to a thread that the upstream shows.
 async fn shown(gateway: &Gateway, id: &str) -> Response {
-    let show = async {
-        let asked = gateway.upstream.accept().await;
-        assert!(asked.asks_to_see(), "{}", asked.line);
-        asked.json(200, "[]").await;
-    };
-    let query = format!("?last_event_id={id}");
-    tokio::join!(gateway.events(&query), show).0
+    gateway.events(&format!("?last_event_id={id}")).await
 }
 
 // === what runs and streams leave behind ===

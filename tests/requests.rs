@@ -51,7 +51,7 @@ async fn what_is_no_request_to_run_an_agent_is_refused() {
             refusal(
                 "415 Unsupported Media Type",
                 "not_json",
-                "the content-type is `text/plain`; send application/json",
+                "the content-type is another; send application/json",
             ),
         ),
         (

@@ -72,7 +72,9 @@ impl<'a> Call<'a> {
                 Ok(Self::Stop { agent: agent()?, thread: param(&members, "threadId")?, body })
             }
             "" => Err(Reject::invalid("Missing method field")),
-            method => Err(Reject::invalid(format!("Unsupported method '{method}'"))),
+            _ => Err(Reject::invalid(
+                "Unsupported method; it is info, agent/run, agent/connect or agent/stop",
+            )),
         }
     }
 }

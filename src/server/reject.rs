@@ -245,8 +245,9 @@ impl From<Exceeded> for Reject {
 impl IntoResponse for Reject {
     fn into_response(self) -> Response {
         let body = self.body();
-        let Self { status, code, message, wait } = self;
-        tracing::debug!(%status, code, reason = message, "request refused");
+        // Its message may name what the request does.
+        let Self { status, code, message: _, wait } = self;
+        tracing::debug!(%status, code, "request refused");
         let mut response = (status, [(CONTENT_TYPE, "application/json")], body).into_response();
         response.extensions_mut().insert(Refused(code));
         let headers = response.headers_mut();

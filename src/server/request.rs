@@ -64,8 +64,8 @@ fn expect_json(headers: &HeaderMap) -> Result<(), Reject> {
         return Ok(());
     }
     let message = match media {
-        "" => "there is no content-type; send application/json".to_owned(),
-        media => format!("the content-type is `{media}`; send application/json"),
+        "" => "there is no content-type; send application/json",
+        _ => "the content-type is another; send application/json",
     };
     Err(Reject::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json", message))
 }
