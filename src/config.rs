@@ -22,7 +22,7 @@ use crate::agents::{self, Agents};
 use crate::cli;
 use crate::metrics::Metrics;
 use crate::runs::OwnerPolicy;
-use crate::server::{Auth, Limits, MIN_HEADER_BYTES, Settings};
+use crate::server::{Auth, Cors, Limits, MIN_HEADER_BYTES, Settings};
 use crate::telemetry::Log;
 use crate::upstream::{self, ApiKey, BaseUrl, SetupError, Tls};
 use raw::{Given, Mistakes, Raw};
@@ -171,9 +171,16 @@ impl Raw {
                             another could use the agents; choose an `auth.mode`, or say --insecure";
             mistakes.note(given.mistaken(expected));
         }
+        let cors = self.cors(mistakes);
+        if cors == Cors::Any && matches!(auth, Some(Auth::None)) && !is_insecure {
+            let expected = "a list of origins, since `auth.mode` is none: any page that somebody \
+                            here visits could use the agents; choose an `auth.mode`, or say \
+                            --insecure";
+            mistakes.note(Given::new("`cors.origins`", "*").mistaken(expected));
+        }
         let settings = Settings {
             auth: auth.unwrap_or_default(),
-            cors: self.cors(mistakes),
+            cors,
             rates: self.rates(mistakes),
             hosts: self.hosts(mistakes),
             forward: self.forward(mistakes),
