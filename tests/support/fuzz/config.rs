@@ -84,12 +84,14 @@ fn is_kept(key: &str, value: &Value, is_refused: bool) -> bool {
     if is_secret && first != "acp" && first != "agents" {
         return true;
     }
-    let holds_it = serde_json::to_string(value).is_ok_and(|text| text.contains(SECRET));
+    // A URL loses these where it is parsed.
+    let text = serde_json::to_string(value).unwrap_or_default();
+    let holds_it = ["\\t", "\\n", "\\r"].iter().fold(text, |text, gone| text.replace(gone, ""));
+    let holds_it = holds_it.contains(SECRET);
     // A URL that is refused may have a password or a token beside these.
-    let is_hidden = is_refused
-        && first.starts_with("upstream")
-        && last == Some("url")
-        && value.as_str().is_some_and(|text| text.contains(['@', '?', '#']));
+    let is_url = first == "otlp_endpoint" || (first.starts_with("upstream") && last == Some("url"));
+    let is_hidden =
+        is_refused && is_url && value.as_str().is_some_and(|text| text.contains(['@', '?', '#']));
     is_hidden || !holds_it
 }
 
