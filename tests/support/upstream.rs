@@ -9,8 +9,11 @@ use tokio::sync::Mutex;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::task::JoinSet;
 
+/// The key of one to whom the server shows no thread.
+pub(crate) const STRANGER: &str = "stranger";
+
 /// The server. Requests wait until the test asks for them, but for those that ask whether a thread
-/// is there to be seen: each is.
+/// is there to be seen: each is, unless a stranger asks.
 pub(crate) struct Upstream {
     address: SocketAddr,
     requests: Mutex<UnboundedReceiver<Exchange>>,
@@ -50,7 +53,11 @@ impl Upstream {
         accepting.spawn(async move {
             while let Some(exchange) = accept(&listener).await {
                 if exchange.asks_to_see() {
-                    exchange.json_if_there(200, "[]").await;
+                    let (status, body) = match exchange.key() {
+                        Some(STRANGER) => (404, r#"{"detail":"Thread not found"}"#),
+                        Some(_) | None => (200, "[]"),
+                    };
+                    exchange.json_if_there(status, body).await;
                 } else if sender.send(exchange).is_err() {
                     return;
                 }
@@ -139,6 +146,11 @@ impl Exchange {
         let line = head.lines().next().unwrap().strip_suffix(" HTTP/1.1").unwrap().to_owned();
         let body = String::from_utf8(bytes[head_end..].to_vec()).unwrap();
         Some(Self { socket, line, head, body })
+    }
+
+    /// The key that it shows.
+    pub(crate) fn key(&self) -> Option<&str> {
+        self.head.lines().find_map(|line| line.strip_prefix("x-api-key: "))
     }
 
     /// Whether it asks for no more than whether a thread is there to be seen.
