@@ -81,7 +81,13 @@ impl Raw {
     /// The keys of callers, from wherever they were given, as lines of `NAME=KEY`.
     fn keys(&mut self, mistakes: &mut Mistakes) -> Vec<Given> {
         let mut keys: Vec<_> = self.take(AUTH_KEYS).into_iter().collect();
-        for (name, Given { place, value }) in self.take_all("auth.keys.") {
+        for (name, given) in self.take_all("auth.keys.") {
+            // What stands behind one would be another's name, and told as such.
+            if given.value.contains([',', '\n', '\r']) {
+                mistakes.note(given.hidden("one key, without commas and line ends"));
+                continue;
+            }
+            let Given { place, value } = given;
             keys.push(Given { place, value: format!("{name}={value}") });
         }
         if let Some(file) = self.take("auth.keys_file") {

@@ -304,6 +304,7 @@ fn a_key_is_never_printed() {
         "upstream.headers.x-key = \"s3cret\\n\"",
         "auth = {mode = \"bearer\", keys.a = \"s3cret\"}",
         "auth = {mode = \"bearer\", keys = \"s3cret\"}",
+        "auth = {mode = \"bearer\", keys.a = \"0123456789abcdef,s3cret=0123456789abcdef\"}",
         "auth.keys.a = [\"s3cret\"]",
         "auth.key.a = \"s3cret\"",
         "auth = {mode = \"jwt\", jwks = \"http://u:s3cret@host\", issuer = \"i\", audience = \"a\"}",
