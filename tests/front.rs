@@ -259,7 +259,8 @@ async fn langgraph_judges_credentials_where_it_is_to() {
         assert!(head.contains(&format!("\r\n{headers}")), "{head}");
     }
     // What LangGraph refuses is refused, and counts.
-    drop(front.run("x-api-key: right\r\n").await);
+    let (response, _run) = front.run("x-api-key: right\r\n").await;
+    drop(response);
     let _clock = HeldClock::pause();
     let request = run_request("x-api-key: wrong\r\n");
     for attempt in 0..=FAILURES.burst.get() {
@@ -726,7 +727,8 @@ async fn a_caller_has_so_many_streams_and_no_more() {
     let rates = Rates { requests: None, streams: NonZeroUsize::new(1) };
     let auth = keys(&format!("a={KEY}\nb={OTHER_KEY}"));
     let front = Front::with(Settings { rates, auth, ..Settings::default() }).await;
-    let (response, run) = front.run(&bearer(KEY)).await;
+    // Its stream goes on: one that broke off would be asked for again.
+    let (response, _run) = front.run(&bearer(KEY)).await;
     let message = "you may have 1 streams at once, and have; end one, then try again";
     let too_many = refusal("429 Too Many Requests", "too_many_streams", message);
     let key = bearer(KEY);
@@ -760,11 +762,10 @@ async fn a_caller_has_so_many_streams_and_no_more() {
     // What is no stream passes.
     front.passes(&key).await;
     // Another's streams are another's.
-    let (other, other_run) = front.run(&bearer(OTHER_KEY)).await;
-    drop((other, other_run));
+    let (other, _other_run) = front.run(&bearer(OTHER_KEY)).await;
+    drop(other);
     // A place is free when its stream is over, also when its client left.
     drop(response);
-    drop(run);
     settled(&front).await;
     front.run(&key).await;
     front.stop.cancel();
@@ -784,7 +785,8 @@ async fn a_run_that_was_not_started_holds_no_place() {
     let rates = Rates { requests: None, streams: NonZeroUsize::new(1) };
     let front = Front::with(Settings { rates, ..Settings::default() }).await;
     // Its server's kind is known from here on.
-    drop(front.run("").await);
+    let (response, _run) = front.run("").await;
+    drop(response);
     settled(&front).await;
     for _ in 0..3 {
         let request = run_request("");
