@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use support::capture::{self, Translated};
 use support::generate::{self, ScriptPart};
 use support::judge;
-use support::schema::Schema;
 use threadway::agui::{Input, Projector};
 use threadway::langgraph::ThreadState;
 use threadway::run::{StreamEnd, Translator};
@@ -325,34 +324,4 @@ fn nesting_that_upstream_chooses_exhausts_no_stack() {
     let small = std::thread::Builder::new().stack_size(512 * 1024).spawn(translate).unwrap();
     let told = small.join().unwrap();
     assert_eq!(names(&told, "SUBAGENT_STARTED").len(), 32);
-}
-
-#[test]
-fn what_a_client_holds_half_of_goes_on_behind_the_snapshot() {
-    let half = json!({"type": "ai", "id": "m1", "content": "ab"});
-    let whole = json!({"type": "ai", "id": "m1", "content": "abc"});
-    let human = json!({"type": "human", "id": "h", "content": "hi"});
-    let state = |last: Option<&Value>| {
-        let messages: Vec<_> = [&human].into_iter().chain(last).collect();
-        json!({"values": {"messages": messages}, "next": []}).to_string()
-    };
-    let (before, after) = (state(Some(&half)), state(Some(&whole)));
-    // The run is joined while it speaks, for a client that was cut off in the same message.
-    let mut translator = Translator::named("T", Some("R"), "r").joined(true);
-    let mut out = Vec::new();
-    let tokens = |text: &str| {
-        let part = json!([chunk("m1", &json!(text)), model("t1")]).to_string();
-        generate::bytes(&[ScriptPart { event: "messages".to_owned(), data: part }], false)
-    };
-    translator.start(&mut out);
-    capture::feed(&mut translator, &tokens("b"), &mut out);
-    translator.on_base(ThreadState::parse(&before).unwrap().values.as_ref().unwrap(), &mut out);
-    capture::feed(&mut translator, &tokens("c"), &mut out);
-    translator.on_state(&ThreadState::parse(&after).unwrap(), &mut out);
-    translator.on_end(StreamEnd::Succeeded, &mut out);
-    let held = json!([{"id": "h", "role": "user", "content": "hi"}, {"id": "m1", "role": "assistant", "content": "a"}]);
-    let input = json!({"threadId": "T", "runId": "r", "protocolVersion": "1.0", "messages": held});
-    let input = Input::parse(input.to_string().as_bytes()).unwrap();
-    let told = capture::project(&out, Projector::new(input.client(), input.held()));
-    judge::closed(&Schema::load(), &told.events).unwrap();
 }
