@@ -111,9 +111,7 @@ impl Config {
             Some(_) | None => Err(mistakes.0),
         }
     }
-}
 
-impl Config {
     /// The agents of its upstreams; what is asked of those is counted there.
     pub fn agents(&self, metrics: &Metrics) -> Result<Agents, SetupError> {
         let client = |upstream: &Upstream| {

@@ -157,9 +157,7 @@ impl Reject {
         body.push(b'\n');
         body
     }
-}
 
-impl Reject {
     /// What an upstream did not do for a caller.
     pub(super) fn upstream(error: &Error, caller: &Caller, detail: ErrorDetail) -> Self {
         let what = match detail {
