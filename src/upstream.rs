@@ -59,6 +59,9 @@ pub const IDLE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The largest answer that is read: a state may be as large as the event that carries it.
 pub const MAX_ANSWER_BYTES: usize = sse::MAX_EVENT_BYTES;
 
+/// The header in which a LangGraph server looks for its key.
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
 /// The largest error body that is read. Both servers' are some hundred bytes; some name every
 /// graph of the server.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
@@ -216,10 +219,14 @@ impl Client {
         Self { metrics: metrics.clone(), ..self }
     }
 
-    /// The same server, as this caller may use it.
+    /// The same server, as this caller may use it. What of the caller's headers the configuration
+    /// has values of its own for does not go up, and so tells nothing of who asks.
     #[must_use]
     pub fn called_by(&self, caller: &Caller) -> Self {
-        Self { caller: caller.clone(), ..self.clone() }
+        let key = self.has_key().then_some(API_KEY);
+        let is_replaced =
+            |name: &HeaderName| self.headers.contains_key(name) || key.as_ref() == Some(name);
+        Self { caller: caller.without(is_replaced), ..self.clone() }
     }
 
     /// Who asks it.
@@ -423,7 +430,7 @@ impl Client {
         let mut headers = self.caller.headers().clone();
         headers.extend(self.headers.clone());
         if let Some(ApiKey(key)) = &*self.key.read().unwrap_or_else(PoisonError::into_inner) {
-            headers.insert("x-api-key", key.clone());
+            headers.insert(API_KEY, key.clone());
         }
         let request = self.http.request(method, url).headers(headers);
         Asking { request, count: Count { operation, metrics: self.metrics.clone() } }

@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 const KEY: &str = "0123456789abcdef";
 const OTHER_KEY: &str = "fedcba9876543210";
+const NOT_FOUND: &str = r#"{"detail":"Thread not found"}"#;
 
 /// A gateway in some setting, and the server behind it.
 struct Front {
@@ -86,7 +87,7 @@ impl Front {
         let (mut response, run) =
             tokio::join!(Response::to(self.address, request.as_bytes()), async {
                 let state = self.upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
-                state.json(404, r#"{"detail":"Thread not found"}"#).await;
+                state.json(404, NOT_FOUND).await;
                 let mut run =
                     self.upstream.expect(&format!("POST /threads/{THREAD}/runs/stream")).await;
                 let place = format!("/threads/{THREAD}/runs/{}", support::gateway::RUN);
@@ -466,6 +467,39 @@ async fn what_is_for_the_next_hop_alone_goes_no_further() {
         .await;
     assert!(!head.contains("x-api-key") && !head.contains("authorization"), "{head}");
     assert!(head.contains("\r\ntraceparent: c\r\n"), "{head}");
+}
+
+#[tokio::test]
+async fn a_key_that_does_not_go_up_tells_nothing_of_its_caller() {
+    let upstream = Upstream::bind().await;
+    let agents = agents(&[("default", &upstream.url())], &[]);
+    agents.upstreams()[0].client.use_key(Some("ours".parse().unwrap()));
+    let (address, _stop, _serving, _) = serve_as(agents, Settings::default()).await;
+    let events = format!(
+        "GET /agui/agent/agent/threads/{THREAD}/events HTTP/1.1\r\nhost: 127.0.0.1\r\n\
+         x-api-key: stray\r\n\r\n"
+    );
+    let answered = async |status, body: &str| {
+        let looked = upstream.next().await;
+        assert_eq!(looked.key(), Some("ours"));
+        assert!(!looked.head.contains("stray"), "{}", looked.head);
+        looked.json(status, body).await;
+    };
+    // What LangGraph refuses is the gateway's own key: the caller has no better one.
+    let (mut response, ()) =
+        tokio::join!(Response::to(address, events.as_bytes()), answered(401, "{}"));
+    let message = "the LangGraph server answered 401; send the credentials that it wants, or have \
+                   the gateway's operator set `upstream.api_key` to a key that it takes";
+    let expected = refusal("502 Bad Gateway", "upstream_unauthorized", message);
+    assert_eq!(refused(&mut response).await, expected);
+    // And nobody's thread can be hidden from it: one that is not there is a new chat's.
+    let (response, ()) = tokio::join!(Response::to(address, events.as_bytes()), async {
+        // Its runs in three states, and the state.
+        for _ in 0..4 {
+            answered(404, NOT_FOUND).await;
+        }
+    });
+    assert!(response.head.starts_with("HTTP/1.1 200 OK\r\n"), "{}", response.head);
 }
 
 #[tokio::test]

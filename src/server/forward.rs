@@ -98,13 +98,7 @@ impl Forward {
                 headers.append(name.clone(), value);
             }
         }
-        let caller = Caller::new(headers);
-        let unknown = match self.unknown {
-            Some(unknown) => unknown,
-            None if caller.is_personal() => Unknown::Refused,
-            None => Unknown::Empty,
-        };
-        caller.told(unknown)
+        Caller::new(headers).told(self.unknown)
     }
 }
 

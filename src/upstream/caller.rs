@@ -14,14 +14,14 @@ const TRACE: [&str; 3] = ["traceparent", "tracestate", "baggage"];
 #[derive(Clone, Default)]
 pub struct Caller {
     headers: Arc<HeaderMap>,
-    unknown: Unknown,
+    /// What it is told whoever it is, if that is settled.
+    unknown: Option<Unknown>,
 }
 
 /// What a thread is to a caller that LangGraph does not find for it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unknown {
     /// One that is still to be, and empty till then: "every new chat asks".
-    #[default]
     Empty,
     /// Perhaps somebody else's: LangGraph says the same of both.
     Refused,
@@ -37,13 +37,25 @@ pub fn is_trace(name: &HeaderName) -> bool {
 impl Caller {
     /// Whoever sent these headers, which are all to go up.
     pub fn new(headers: HeaderMap) -> Self {
-        Self { headers: Arc::new(headers), unknown: Unknown::default() }
+        Self { headers: Arc::new(headers), unknown: None }
     }
 
-    /// The same, who is to be told this of a thread that LangGraph does not find.
+    /// The same, who is to be told this of a thread that LangGraph does not find. Without it who
+    /// shows credentials is refused, and to others the thread is empty.
     #[must_use]
-    pub fn told(self, unknown: Unknown) -> Self {
+    pub fn told(self, unknown: Option<Unknown>) -> Self {
         Self { unknown, ..self }
+    }
+
+    /// The same, less headers that will not reach the server: nobody is told apart by them.
+    #[must_use]
+    pub(super) fn without(&self, is_replaced: impl Fn(&HeaderName) -> bool) -> Self {
+        if !self.headers.keys().any(&is_replaced) {
+            return self.clone();
+        }
+        let kept = self.headers.iter().filter(|(name, _)| !is_replaced(name));
+        let kept = kept.map(|(name, value)| (name.clone(), value.clone())).collect();
+        Self { headers: Arc::new(kept), ..*self }
     }
 
     /// What goes up.
@@ -58,7 +70,8 @@ impl Caller {
 
     /// What a thread is that LangGraph does not find.
     pub fn unknown(&self) -> Unknown {
-        self.unknown
+        let by_itself = if self.is_personal() { Unknown::Refused } else { Unknown::Empty };
+        self.unknown.unwrap_or(by_itself)
     }
 
     /// What LangGraph can tell it by: names, and values, which are secret.
@@ -114,6 +127,18 @@ mod tests {
         assert_eq!(alice, caller(&[("x-api-key", "alice")]));
         assert_ne!(alice, caller(&[("x-api-key", "bob")]));
         assert_ne!(alice, caller(&[("authorization", "alice")]));
+    }
+
+    #[test]
+    fn nobody_is_told_apart_by_what_does_not_arrive() {
+        let bob = caller(&[("x-api-key", "bob"), ("traceparent", "00-1"), ("x-tenant", "a")]);
+        let shown = bob.without(|name| *name == "x-api-key");
+        assert_eq!(shown, caller(&[("x-tenant", "a")]));
+        assert_eq!(shown.headers()["traceparent"], "00-1");
+        assert_eq!((bob.unknown(), shown.unknown()), (Unknown::Refused, Unknown::Refused));
+        let shown = shown.without(|name| *name == "x-tenant");
+        assert_eq!(shown.unknown(), Unknown::Empty);
+        assert_eq!(shown.told(Some(Unknown::Refused)).unknown(), Unknown::Refused);
     }
 
     #[test]
