@@ -185,6 +185,18 @@ fn a_second_attempt_that_says_the_same_says_nothing() {
 }
 
 #[test]
+fn who_calls_speaks_also_under_an_id_that_was_not_to_be_read() {
+    let instructions =
+        RunEvent::TextStarted { message_id: id("ai"), role: Role::System, name: None, agent: None };
+    let said = |text| vec![delta("ai", text), text_ended("ai")];
+    let first = [vec![started(), instructions], said("secret"), vec![snapshot(&[]), finished()]];
+    let call = called("c", "search", &json!({"q": 1}));
+    let second = [vec![started()], call, said("words"), vec![finished()]];
+    let session = told(&[first.concat(), second.concat()].concat());
+    assert_eq!(session.texts()["ai"], "words");
+}
+
+#[test]
 fn a_text_that_changed_after_it_was_told_is_told_whole() {
     let stream = [started(), text_started("m", None), delta("m", "secret 1"), text_ended("m")];
     let redacted = [snapshot(&[message("m", Role::Assistant, "secret")]), finished()];

@@ -121,8 +121,8 @@ impl Projector {
             }
             RunEvent::CallStarted { call_id, name, message_id, agent } => {
                 self.calls.start(call_id, name, reader, emit);
-                // Who calls has begun to speak.
-                if !self.voices.contains_key(message_id) {
+                // Who calls has begun to speak, whatever went by this id before.
+                if matches!(self.voices.get(message_id), None | Some(Voice::Silent)) {
                     self.start(message_id, Role::Assistant, agent.as_ref());
                 }
             }
