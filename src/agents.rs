@@ -233,7 +233,7 @@ impl Agents {
             Ok(keys) => keys,
             Err(error) => {
                 tracing::warn!(agent = agent.assistant, %error, "an agent's input keys were not read");
-                if is_personal(&error) {
+                if error.concerns_caller() {
                     return InputKeys::Unknown.into();
                 }
                 InputKeys::Unknown
@@ -261,7 +261,7 @@ impl Agents {
             Err(error) => {
                 let agent = &agent.assistant;
                 tracing::warn!(agent, %error, "the kind of an agent's server was not read");
-                if is_personal(&error) {
+                if error.concerns_caller() {
                     return None;
                 }
                 None
@@ -274,11 +274,6 @@ impl Agents {
 async fn told_in_time<T>(told: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     let told = tokio::time::timeout(FACTS_TIMEOUT, told).await;
     told.unwrap_or(Err(Error::Timeout { waited: FACTS_TIMEOUT }))
-}
-
-/// Whether the refusal is one of the caller, and says nothing to others.
-fn is_personal(error: &Error) -> bool {
-    error.is_unauthorized() || error.is_not_found()
 }
 
 /// Agents under the names that their own server takes.

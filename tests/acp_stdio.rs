@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::capture::Capture;
+use support::clock::HeldClock;
 use support::editor::{CWD, Editor, Frames, Setup, open, open_with, outline, said};
-use support::gateway::{HeldClock, part, token};
+use support::gateway::{part, token};
 use support::langgraph::{LangGraph, soon, state};
 use threadway::acp::Glob;
 use threadway::acp::choice::Mode;

@@ -7,9 +7,10 @@ mod support;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use support::clock::HeldClock;
 use support::gateway::{
-    Gateway, HeldClock, RUN, Response, THREAD, connect_request, end, events_request, input, part,
-    refusal, refused, says, start, token, values,
+    Gateway, RUN, Response, THREAD, connect_request, end, events_request, input, part, refusal,
+    refused, says, start, token, values,
 };
 use support::judge;
 use support::schema::Schema;

@@ -5,13 +5,22 @@
 
 mod support;
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
+use support::clock::HeldClock;
 use support::gateway::{
-    Gateway, RUN, Response, THREAD, events_request, input, part, refusal, refused, token, values,
+    Gateway, RUN, Response, THREAD, agents, events_request, input, part, refusal, refused, token,
+    values,
 };
 use support::upstream::{Exchange, STRANGER};
+use threadway::server::{Forward, Settings};
+use threadway::upstream::Unknown;
 
 const NOT_SHOWN: &str = "LangGraph has no such thread, or does not show it with these credentials";
+
+/// How often a followed thread is looked at.
+const INTERVAL: Duration = Duration::from_secs(2);
 
 fn key(key: &str) -> String {
     format!("x-api-key: {key}\r\n")
@@ -113,6 +122,132 @@ async fn a_watcher_of_others_tells_nobody_whom_the_upstream_does_not_show_the_th
     let mut stranger = events(&gateway, &key(STRANGER), "?follow=thread").await;
     let expected = refusal("404 Not Found", "unknown_thread", NOT_SHOWN);
     assert_eq!(refused(&mut stranger).await, expected);
+}
+
+/// A thread that Alice and then Bob follow, while the clock stands still: both have been told it at
+/// rest, and it is looked at with Bob's credentials from now on.
+async fn followed_by_both(forward: Forward) -> (Gateway, Response, Response) {
+    let gateway = Gateway::javascript().await;
+    let agents = agents(&[("default", &gateway.upstream.url())], &[]);
+    gateway.server.reload(agents, Settings { forward, ..Settings::default() });
+    let alices = key("alice");
+    let script = at_rest(&gateway, "alice");
+    let (mut alice, ()) = tokio::join!(events(&gateway, &alices, "?follow=thread"), script);
+    assert_eq!(alice.next(1).await[0]["type"], "RUN_STARTED");
+    gateway.settled().await;
+    let bobs = key("bob");
+    let script = at_rest(&gateway, "bob");
+    let (mut bob, ()) = tokio::join!(events(&gateway, &bobs, "?follow=thread"), script);
+    assert_eq!(bob.next(1).await[0]["type"], "RUN_STARTED");
+    gateway.settled().await;
+    (gateway, alice, bob)
+}
+
+/// One look at a thread that has only its state.
+async fn at_rest(gateway: &Gateway, by: &str) {
+    let runs = gateway.upstream.next().await;
+    assert_eq!((runs.key(), runs.line.contains("/runs?")), (Some(by), true), "{}", runs.line);
+    runs.json(200, "[]").await;
+    let state = gateway.upstream.next().await;
+    assert_eq!((state.key(), state.line.ends_with("/state")), (Some(by), true), "{}", state.line);
+    let checkpoint = json!({"checkpoint_id": "C1"});
+    let body = json!({"values": values(&["hi"]), "next": [], "checkpoint": checkpoint});
+    state.json(200, &body.to_string()).await;
+}
+
+/// The thread is looked at, and a run is found.
+async fn begins(gateway: &Gateway, clock: &HeldClock) -> Exchange {
+    clock.advance(INTERVAL).await;
+    gateway.upstream.next().await.json(200, &record().to_string()).await;
+    let mut run = gateway.joined_behind("-1").await;
+    run.send(kept("1-0", &part("metadata", &json!({"run_id": RUN, "attempt": 1})))).await;
+    run.send(kept("2-0", &part("values", &values(&["hi"])))).await;
+    run
+}
+
+/// The stream ends, and before that has told nothing of a run.
+async fn is_told_of_no_run(response: &mut Response) {
+    let rest = response.rest().await;
+    assert!(rest.iter().all(|event| event["runId"] != "r1"), "{rest:?}");
+}
+
+#[tokio::test]
+async fn who_is_not_shown_a_thread_any_more_is_told_of_no_later_run() {
+    let clock = HeldClock::pause();
+    for status in [404, 403, 401] {
+        let (gateway, mut alice, mut bob) = followed_by_both(Forward::default()).await;
+        gateway.upstream.shows("alice", status);
+        let _run = begins(&gateway, &clock).await;
+        assert_eq!(bob.next(5).await[4]["runId"], "r1", "{status}");
+        is_told_of_no_run(&mut alice).await;
+    }
+}
+
+#[tokio::test]
+async fn nor_where_a_thread_that_is_not_shown_is_told_as_empty() {
+    let clock = HeldClock::pause();
+    let mut forward = Forward::default();
+    forward.tell_unknown(Unknown::Empty);
+    let (gateway, mut alice, mut bob) = followed_by_both(forward).await;
+    gateway.upstream.shows("alice", 404);
+    let _run = begins(&gateway, &clock).await;
+    assert_eq!(bob.next(5).await[4]["runId"], "r1");
+    is_told_of_no_run(&mut alice).await;
+}
+
+#[tokio::test]
+async fn a_run_is_kept_for_a_follower_of_whom_nobody_can_tell_whether_it_may_see_it() {
+    let clock = HeldClock::pause();
+    let (gateway, mut alice, mut bob) = followed_by_both(Forward::default()).await;
+    gateway.upstream.shows("alice", 503);
+    let _run = begins(&gateway, &clock).await;
+    assert_eq!(bob.next(5).await[4]["runId"], "r1");
+    gateway.settled().await;
+    assert_eq!(alice.next(4).await[3]["type"], "RUN_FINISHED");
+    gateway.upstream.shows("alice", 200);
+    clock.advance(INTERVAL).await;
+    assert_eq!(alice.next(1).await[0]["runId"], "r1");
+}
+
+#[tokio::test]
+async fn credentials_that_are_refused_end_the_following_and_the_next_begins_it_anew() {
+    let clock = HeldClock::pause();
+    for status in [401, 403, 404] {
+        let (gateway, mut alice, mut bob) = followed_by_both(Forward::default()).await;
+        clock.advance(INTERVAL).await;
+        gateway.upstream.next().await.json(status, "{}").await;
+        for follower in [&mut alice, &mut bob] {
+            let told = follower.rest().await;
+            assert_eq!(told.last().unwrap()["type"], "RUN_FINISHED", "{status}");
+        }
+        gateway.settled().await;
+        clock.advance(INTERVAL).await;
+        gateway.settled().await;
+        gateway.upstream.is_untouched().await;
+        let bobs = key("bob");
+        let script = at_rest(&gateway, "bob");
+        let (mut bob, ()) = tokio::join!(events(&gateway, &bobs, "?follow=thread"), script);
+        assert_eq!(bob.next(1).await[0]["type"], "RUN_STARTED");
+    }
+}
+
+#[tokio::test]
+async fn who_comes_while_anothers_credentials_are_refused_is_looked_for_with_its_own() {
+    let clock = HeldClock::pause();
+    let (gateway, mut alice, _bob) = followed_by_both(Forward::default()).await;
+    clock.advance(INTERVAL).await;
+    let refused = gateway.upstream.next().await;
+    assert_eq!(refused.key(), Some("bob"));
+    let carols = key("carol");
+    let script = async {
+        gateway.settled().await;
+        refused.json(401, "{}").await;
+        at_rest(&gateway, "carol").await;
+    };
+    let (mut carol, ()) = tokio::join!(events(&gateway, &carols, "?follow=thread"), script);
+    assert_eq!(carol.next(1).await[0]["type"], "RUN_STARTED");
+    let _run = begins(&gateway, &clock).await;
+    assert_eq!(alice.next(5).await[4]["runId"], "r1");
 }
 
 #[tokio::test]

@@ -5,12 +5,12 @@
 mod support;
 
 use std::net::SocketAddr;
-use std::sync::mpsc;
 use std::time::Duration;
 
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 use support::capture::Capture;
+use support::clock::HeldClock;
 use support::judge::{self, Shown};
 use support::schema::Schema;
 use threadway::demo::{BACKGROUND_PERIOD, BEAT, Demo, GRAPHS, Pace, WATCHED_THREAD};
@@ -48,11 +48,6 @@ struct Part {
     event: String,
     data: Value,
     id: Option<String>,
-}
-
-/// Keeps the paused clock where it is: it would move by itself while sockets are waited for.
-struct HeldClock {
-    _release: mpsc::Sender<()>,
 }
 
 // === impl Served ===
@@ -202,23 +197,6 @@ impl Stream {
             parts.push(part);
         }
         parts
-    }
-}
-
-// === impl HeldClock ===
-
-impl HeldClock {
-    fn pause() -> Self {
-        let (release, released) = mpsc::channel::<()>();
-        // The clock does not move by itself while a blocking task runs.
-        tokio::task::spawn_blocking(move || released.recv());
-        tokio::time::pause();
-        Self { _release: release }
-    }
-
-    async fn advance(&self, duration: Duration) {
-        // Timers go off at the next whole millisecond.
-        tokio::time::advance(duration + Duration::from_millis(1)).await;
     }
 }
 

@@ -8,8 +8,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use support::clock::HeldClock;
 use support::gateway::{
-    Gateway, HeldClock, Response, THREAD, agents, input, refusal, refused, run_agent, serve,
+    Gateway, Response, THREAD, agents, input, refusal, refused, run_agent, serve,
 };
 use support::upstream::{Exchange, Upstream};
 use threadway::agents::{FACTS_AGE, FACTS_TIMEOUT, PROBE_TIMEOUT};

@@ -9,8 +9,9 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use support::clock::HeldClock;
 use support::gateway::{
-    Gateway, HeldClock, Response, THREAD, end, part, refusal, refused, says, start, token, values,
+    Gateway, Response, THREAD, end, part, refusal, refused, says, start, token, values,
 };
 use support::upstream::{Exchange, Upstream};
 use threadway::json::Text;

@@ -11,9 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use support::gateway::{
-    HeldClock, Response, THREAD, agents, input, refusal, refused, serve_as, started,
-};
+use support::clock::HeldClock;
+use support::gateway::{Response, THREAD, agents, input, refusal, refused, serve_as, started};
 use support::issuer::{AUDIENCE, ISSUER, Signer, from_now, key_set};
 use support::upstream::{Exchange, Upstream};
 use threadway::server::auth::{FAILURES, FETCH_PAUSE, FRESH, Jwt, JwtSettings, KeysFrom, MAX_AGE};

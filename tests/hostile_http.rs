@@ -10,7 +10,8 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use support::gateway::{Gateway, HeldClock, Response, events, refusal, refused, token};
+use support::clock::HeldClock;
+use support::gateway::{Gateway, Response, events, refusal, refused, token};
 use threadway::server::{BODY_TIMEOUT, Limits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

@@ -8,9 +8,8 @@ mod support;
 use std::time::Duration;
 
 use serde_json::json;
-use support::gateway::{
-    Gateway, HeldClock, Response, closed, finished, input, refusal, refused, token, told,
-};
+use support::clock::HeldClock;
+use support::gateway::{Gateway, Response, closed, finished, input, refusal, refused, token, told};
 use threadway::server::{BODY_TIMEOUT, Limits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

@@ -9,9 +9,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use support::clock::HeldClock;
 use support::gateway::{
-    Gateway, HeldClock, RUN, Response, THREAD, agents, connect_request, events_request, input,
-    part, serve, token, values,
+    Gateway, RUN, Response, THREAD, agents, connect_request, events_request, input, part, serve,
+    token, values,
 };
 use support::judge;
 use support::schema::Schema;

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::capture::{self, Capture};
+use support::clock::HeldClock;
 use support::gateway::{
-    Gateway, HeldClock, RUN, THREAD, closed, data, failed, finished, input, part, post, refusal,
-    refused, started, token, told, values,
+    Gateway, RUN, THREAD, closed, data, failed, finished, input, part, post, refusal, refused,
+    started, token, told, values,
 };
 use threadway::runs::LINGER;
 use threadway::server::KEEP_ALIVE;

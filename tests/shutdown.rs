@@ -7,7 +7,8 @@ mod support;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use support::gateway::{Gateway, HeldClock, RUN, Response, THREAD, closed, failed, token, told};
+use support::clock::HeldClock;
+use support::gateway::{Gateway, RUN, Response, THREAD, closed, failed, token, told};
 use threadway::server::GRACE;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

@@ -8,8 +8,9 @@ mod support;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use support::clock::HeldClock;
 use support::gateway::{
-    Gateway, HeldClock, RUN, closed, counted, events, finished, part, token, told, values,
+    Gateway, RUN, closed, counted, events, finished, part, token, told, values,
 };
 use support::judge;
 use support::schema::Schema;

@@ -5,7 +5,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::gateway::HeldClock;
+use support::clock::HeldClock;
 use support::upstream::Upstream;
 use threadway::demo::{Demo, Pace};
 use threadway::json::{Json, raw};

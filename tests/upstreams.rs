@@ -7,9 +7,10 @@ mod support;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use support::clock::HeldClock;
 use support::gateway::{
-    Gateway, HeldClock, RUN, Response, THREAD, agents, data, events, finished, input, part, post,
-    refusal, refused, serve, started, token, told, values,
+    Gateway, RUN, Response, THREAD, agents, data, events, finished, input, part, post, refusal,
+    refused, serve, started, token, told, values,
 };
 use support::judge;
 use support::schema::Schema;

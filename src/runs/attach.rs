@@ -23,7 +23,7 @@ const MAX_LOOKS: u32 = 2;
 #[derive(Debug)]
 pub struct ThreadReader {
     run: RunReader,
-    later: Option<Follower>,
+    later: Option<Box<Follower>>,
     at_shutdown: AtShutdown,
 }
 
@@ -137,7 +137,7 @@ impl Runs {
             Some(event) => RunReader::behind(run, event),
             None => RunReader::from_here(run, Told::Nothing),
         };
-        Ok(ThreadReader { later: Some(later), ..run.into() })
+        Ok(ThreadReader { later: Some(Box::new(later)), ..run.into() })
     }
 }
 

@@ -8,6 +8,10 @@
 //!      |  +----------> showing the thread at rest                |
 //!      +-- the bell rings, somebody comes, or time has passed <--+
 //! ```
+//!
+//! Each looks with the credentials of who came last. What is shown is told to a follower whom the
+//! upstream can tell from others once it has shown the thread to that very one again. Where a look
+//! is refused, the following ends: who comes back brings credentials that are good.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -90,6 +94,20 @@ pub(super) struct Follower {
     bell: watch::Receiver<()>,
     /// The position of the next run.
     at: u64,
+    thread_id: String,
+    /// The upstream as this one calls it, where what it reads for others may be hidden from it.
+    own: Option<Client>,
+}
+
+/// Whether a follower may be told what comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// It may.
+    Told,
+    /// It cannot be known now.
+    Unknown,
+    /// It may not, or is to follow no more.
+    Over,
 }
 
 /// The task of a thread.
@@ -183,7 +201,7 @@ fn follower(
     {
         let following = Arc::clone(following);
         following.sequence().fresh_upstream = Some(upstream.clone());
-        return (Follower { following, bell: bell.subscribe(), at: 0 }, false);
+        return (Follower::new(following, bell.subscribe(), &key, upstream), false);
     }
     let bell = Arc::new(watch::Sender::new(()));
     let following = Arc::new(Following {
@@ -193,13 +211,13 @@ fn follower(
     });
     threads.insert(key.clone(), Arc::clone(&following));
     drop(threads);
-    let listener = bell.subscribe();
+    let follower = Follower::new(Arc::clone(&following), bell.subscribe(), &key, upstream);
     let watcher = Watcher {
         shared: Arc::clone(shared),
         key,
         upstream: upstream.clone(),
         server,
-        following: Arc::clone(&following),
+        following,
         bell,
         past: None,
         rest: None,
@@ -216,7 +234,7 @@ fn follower(
             () = watcher.watch() => {}
         }
     });
-    (Follower { following, bell: listener, at: 0 }, true)
+    (follower, true)
 }
 
 // === impl Following ===
@@ -247,19 +265,66 @@ impl Sequence {
 // === impl Follower ===
 
 impl Follower {
+    fn new(
+        following: Arc<Following>,
+        bell: watch::Receiver<()>,
+        key: &ThreadKey,
+        upstream: &Client,
+    ) -> Self {
+        // A thread that nobody was shown is looked at for each such caller apart.
+        let is_shared = key.unseen_by.is_none();
+        let own = (is_shared && upstream.caller().is_personal()).then(|| upstream.clone());
+        Self { following, bell, at: 0, thread_id: key.thread_id.clone(), own }
+    }
+
     /// The next run of the thread; `None` when it is followed no more.
+    ///
+    /// May be dropped while it waits: the next call goes on from there.
     pub(super) async fn next(&mut self) -> Option<Arc<Run>> {
         loop {
-            {
-                let sequence = self.following.sequence();
-                self.at = self.at.max(sequence.first);
-                let index = usize::try_from(self.at - sequence.first).unwrap_or(usize::MAX);
-                if let Some(run) = sequence.runs.get(index) {
-                    self.at += 1;
-                    return Some(Arc::clone(run));
+            if let Some((at, run)) = self.waiting() {
+                match self.turn().await {
+                    Turn::Told => {
+                        self.at = at + 1;
+                        return Some(run);
+                    }
+                    Turn::Unknown => {
+                        let bell = tokio::time::timeout(FOLLOW_INTERVAL, self.bell.changed());
+                        if let Ok(Err(_)) = bell.await {
+                            return None;
+                        }
+                    }
+                    Turn::Over => return None,
                 }
+            } else {
+                self.bell.changed().await.ok()?;
             }
-            self.bell.changed().await.ok()?;
+        }
+    }
+
+    /// The next run, with its position, if it has begun.
+    fn waiting(&self) -> Option<(u64, Arc<Run>)> {
+        let sequence = self.following.sequence();
+        let at = self.at.max(sequence.first);
+        let index = usize::try_from(at - sequence.first).ok()?;
+        sequence.runs.get(index).map(|run| (at, Arc::clone(run)))
+    }
+
+    /// Asks the upstream whether it still shows the thread to this one.
+    async fn turn(&mut self) -> Turn {
+        let Some(own) = &self.own else { return Turn::Told };
+        let bell = &mut self.bell;
+        let unwatched = async { while bell.changed().await.is_ok() {} };
+        let seen = tokio::select! {
+            biased;
+            () = unwatched => return Turn::Over,
+            seen = own.see(&self.thread_id) => seen,
+        };
+        match seen {
+            Ok(Sight::Seen) => Turn::Told,
+            Ok(Sight::Nothing) => Turn::Over,
+            Err(error) if error.concerns_caller() => Turn::Over,
+            Err(_) => Turn::Unknown,
         }
     }
 }
@@ -278,13 +343,18 @@ impl Watcher {
                         return;
                     }
                 }
-                () = self.go_on() => {}
+                is_refused = self.go_on() => {
+                    if is_refused && self.gives_up() {
+                        return;
+                    }
+                }
             }
         }
     }
 
-    /// Looks, and shows what there is to see; else waits for a reason to look again.
-    async fn go_on(&mut self) {
+    /// Looks, and shows what there is to see; else waits for a reason to look again. Whether the
+    /// look was refused.
+    async fn go_on(&mut self) -> bool {
         let look = {
             let mut sequence = self.following.sequence();
             if let Some(upstream) = sequence.fresh_upstream.take() {
@@ -296,13 +366,17 @@ impl Watcher {
         match self.look(look).await {
             Ok(Some(run)) => {
                 if self.show(&run).await {
-                    return;
+                    return false;
                 }
             }
             Ok(None) => {}
             Err(error) => {
                 tracing::debug!(thread_id = self.key.thread_id, %error, "a thread is out of sight");
+                let is_refused = error.concerns_caller();
                 self.stands(Present::OutOfSight(look, Arc::new(error)));
+                if is_refused {
+                    return true;
+                }
             }
         }
         let following = Arc::clone(&self.following);
@@ -311,6 +385,7 @@ impl Watcher {
             () = following.asked.notified() => self.state_due = Instant::now(),
             () = self.lifecycle.rings() => {}
         }
+        false
     }
 
     /// The next run to show, if there is one; else the thread at rest is brought up to date.
@@ -412,6 +487,17 @@ impl Watcher {
     fn stands(&self, present: Present) {
         self.following.sequence().present = present;
         self.bell.send_replace(());
+    }
+
+    /// Whether nobody has come since with other credentials. If so the thread is unlisted: who
+    /// comes now has it watched anew.
+    fn gives_up(&self) -> bool {
+        let mut threads = self.shared.threads();
+        if self.following.sequence().fresh_upstream.is_some() {
+            return false;
+        }
+        threads.remove(&self.key);
+        true
     }
 
     /// Whether there is no follower left. If so the thread is unlisted: none can come any more.

@@ -120,6 +120,11 @@ impl Error {
         matches!(self, Self::Status { code: 404, .. })
     }
 
+    /// Whether the server refuses the one who asks, and perhaps nobody else.
+    pub fn concerns_caller(&self) -> bool {
+        self.is_unauthorized() || self.is_not_found()
+    }
+
     /// Whether the server wants a key, or another one.
     pub fn is_unauthorized(&self) -> bool {
         matches!(self, Self::Status { code: 401 | 403, .. })

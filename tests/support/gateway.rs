@@ -1,7 +1,7 @@
 //! A gateway on a real socket, in front of a scripted LangGraph server, and its client's bytes.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
 use opentelemetry_sdk::trace::SdkTracer;
@@ -15,6 +15,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::clock::HeldClock;
 use super::upstream::{Exchange, Upstream};
 
 pub(crate) const THREAD: &str = "0f9cfe5e-7d44-4d4f-8aef-a4e7c1d4a2a1";
@@ -40,11 +41,6 @@ pub(crate) struct Response {
     pub(crate) raw: Vec<u8>,
     /// The body's bytes that nobody has asked for yet.
     pub(crate) decoded: Vec<u8>,
-}
-
-/// Keeps the paused clock where it is: it would move by itself while sockets are waited for.
-pub(crate) struct HeldClock {
-    _release: mpsc::Sender<()>,
 }
 
 // === impl Gateway ===
@@ -426,23 +422,6 @@ pub(crate) fn find(bytes: &[u8], pattern: &[u8]) -> Option<usize> {
 
 pub(crate) fn take(bytes: &mut Vec<u8>, count: usize) -> String {
     String::from_utf8(bytes.drain(..count).collect()).unwrap()
-}
-
-// === impl HeldClock ===
-
-impl HeldClock {
-    pub(crate) fn pause() -> Self {
-        let (release, released) = mpsc::channel::<()>();
-        // The clock does not move by itself while a blocking task runs.
-        tokio::task::spawn_blocking(move || released.recv());
-        tokio::time::pause();
-        Self { _release: release }
-    }
-
-    pub(crate) async fn advance(&self, duration: Duration) {
-        // Timers go off at the next whole millisecond.
-        tokio::time::advance(duration + Duration::from_millis(1)).await;
-    }
 }
 
 // === what is sent and expected ===

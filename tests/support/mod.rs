@@ -5,6 +5,7 @@
 pub(crate) mod acp;
 pub(crate) mod acp_schema;
 pub(crate) mod capture;
+pub(crate) mod clock;
 pub(crate) mod editor;
 pub(crate) mod fuzz;
 pub(crate) mod gateway;

@@ -1,7 +1,9 @@
 //! A scripted LangGraph server on a real socket: a test reads each request and writes the answer.
 
+use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex as StdMutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -13,10 +15,11 @@ use tokio::task::JoinSet;
 pub(crate) const STRANGER: &str = "stranger";
 
 /// The server. Requests wait until the test asks for them, but for those that ask whether a thread
-/// is there to be seen: each is, unless a stranger asks.
+/// is there to be seen: each is, unless a stranger asks, or the test has it otherwise.
 pub(crate) struct Upstream {
     address: SocketAddr,
     requests: Mutex<UnboundedReceiver<Exchange>>,
+    sight: Arc<StdMutex<HashMap<String, u16>>>,
     /// What it tells of itself.
     info: &'static str,
     _accepting: JoinSet<()>,
@@ -49,21 +52,28 @@ impl Upstream {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (sender, requests) = mpsc::unbounded_channel();
+        let sight = Arc::new(StdMutex::new(HashMap::from([(STRANGER.to_owned(), 404)])));
+        let answers = Arc::clone(&sight);
         let mut accepting = JoinSet::new();
         accepting.spawn(async move {
             while let Some(exchange) = accept(&listener).await {
                 if exchange.asks_to_see() {
-                    let (status, body) = match exchange.key() {
-                        Some(STRANGER) => (404, r#"{"detail":"Thread not found"}"#),
-                        Some(_) | None => (200, "[]"),
-                    };
+                    let status =
+                        exchange.key().and_then(|key| answers.lock().unwrap().get(key).copied());
+                    let status = status.unwrap_or(200);
+                    let body = if status == 200 { "[]" } else { r#"{"detail":"not for you"}"# };
                     exchange.json_if_there(status, body).await;
                 } else if sender.send(exchange).is_err() {
                     return;
                 }
             }
         });
-        Self { address, requests: Mutex::new(requests), info, _accepting: accepting }
+        Self { address, requests: Mutex::new(requests), sight, info, _accepting: accepting }
+    }
+
+    /// Answers so from now on, with this key, whether a thread is there to be seen.
+    pub(crate) fn shows(&self, key: &str, status: u16) {
+        self.sight.lock().unwrap().insert(key.to_owned(), status);
     }
 
     /// How many runs it is asked for, so that the newest are among them: a server for JavaScript
