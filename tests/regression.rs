@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use support::capture::{self, Translated};
 use support::generate::{self, ScriptPart};
 use support::judge;
+use support::schema::Schema;
 use threadway::agui::{Input, Projector};
 use threadway::langgraph::ThreadState;
 use threadway::run::{StreamEnd, Translator};
@@ -324,4 +325,27 @@ fn nesting_that_upstream_chooses_exhausts_no_stack() {
     let small = std::thread::Builder::new().stack_size(512 * 1024).spawn(translate).unwrap();
     let told = small.join().unwrap();
     assert_eq!(names(&told, "SUBAGENT_STARTED").len(), 32);
+}
+
+#[test]
+fn a_call_of_a_message_that_changes_hands_gets_an_id_for_each_owner() {
+    let calls = |id: &str| {
+        let call = json!({"id": "c", "name": "t", "args": {"a": 1}});
+        json!({"type": "ai", "id": id, "content": "", "tool_calls": [call]})
+    };
+    let of = |namespace: &str| {
+        let node = "model";
+        json!({"langgraph_node": node, "langgraph_checkpoint_ns": namespace, "lc_agent_name": "a"})
+    };
+    let told = told(&[
+        ("messages", json!([calls("m0"), of("")])),
+        ("messages", json!([calls("m1"), of("child:t9|model:t4")])),
+        ("values", json!({"messages": [{"type": "human", "id": "m1", "content": ""}]})),
+        ("metadata", json!({"run_id": "R", "attempt": 1})),
+        ("messages", json!([calls("m1"), of("")])),
+    ]);
+    let started = told.events.iter().filter(|event| event["type"] == "TOOL_CALL_START");
+    let ids: Vec<_> = started.map(|event| event["toolCallId"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["c", "c~m1", "c~m1~m1"]);
+    assert_eq!(judge::legal(&Schema::load(), &told.events), Ok(()));
 }

@@ -193,11 +193,11 @@ impl Translator {
     pub(super) fn announce(&mut self, id: &Id, raw_id: &Id, name: &Id, agent: Option<&Id>) -> Id {
         self.close_thoughts(id);
         self.out.close_text(id);
-        let wire = if self.out.may_call(raw_id, id, agent) {
-            Arc::clone(raw_id)
-        } else {
-            commit::qualified_call_id(raw_id, id)
-        };
+        let mut wire = Arc::clone(raw_id);
+        // Once for another message's call, and once for each other owner that this message had.
+        while !self.out.may_call(&wire, id, agent) {
+            wire = commit::qualified_call_id(&wire, id);
+        }
         self.out.open_call(&wire, name, id, agent);
         if agent.is_none() && !self.announced.contains(&wire) {
             self.announced.push(Arc::clone(&wire));
