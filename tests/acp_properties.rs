@@ -76,12 +76,13 @@ fn holds_all(resync: &[RunEvent]) -> bool {
 
 /// Whether one of the messages is said further.
 fn goes_on_with<'a>(messages: &[Message], mut events: impl Iterator<Item = &'a RunEvent>) -> bool {
-    events.any(|event| match event {
-        RunEvent::TextStarted { message_id, .. }
-        | RunEvent::ReasoningStarted { message_id, .. } => {
-            messages.iter().any(|message| message.id == *message_id)
-        }
-        _ => false,
+    events.any(|event| {
+        let (RunEvent::TextStarted { message_id, .. }
+        | RunEvent::ReasoningStarted { message_id, .. }) = event
+        else {
+            return false;
+        };
+        messages.iter().any(|message| message.id == *message_id)
     })
 }
 
