@@ -11,7 +11,7 @@ use support::judge;
 use support::schema::Schema;
 use threadway::agui::{Input, Projector};
 use threadway::langgraph::ThreadState;
-use threadway::run::{StreamEnd, Translator};
+use threadway::run::{RunEvent, StreamEnd, Translator};
 
 /// What becomes of parts whose run succeeded, for a client that holds messages.
 fn told_to(held: &Value, parts: &[(&str, Value)]) -> Translated {
@@ -348,4 +348,27 @@ fn a_call_of_a_message_that_changes_hands_gets_an_id_for_each_owner() {
     let ids: Vec<_> = started.map(|event| event["toolCallId"].as_str().unwrap()).collect();
     assert_eq!(ids, ["c", "c~m1", "c~m1~m1"]);
     assert_eq!(judge::legal(&Schema::load(), &told.events), Ok(()));
+}
+
+#[test]
+fn a_call_ends_before_a_snapshot_takes_its_message_away() {
+    let mut translator = Translator::new("T", "R");
+    let call = json!({"id": "c", "name": "t", "args": {}});
+    let said = json!([{"type": "ai", "id": "m1", "content": "b", "tool_calls": [call]}]);
+    let said = ScriptPart { event: "messages/partial".to_owned(), data: said.to_string() };
+    let mut events = Vec::new();
+    capture::feed(&mut translator, &generate::bytes(&[said], false), &mut events);
+    // The thread does not hold that message, and nobody has told yet what it holds.
+    let state = json!({"values": {"messages": [{"type": "human", "id": "m0", "content": "hi"}]}});
+    let state = state.to_string();
+    let state = ThreadState::parse(&state).unwrap();
+    translator.on_base(&state.values.unwrap(), &mut events);
+    let at = |is: fn(&RunEvent) -> bool| events.iter().position(is).unwrap();
+    let ended = at(|event| matches!(event, RunEvent::CallEnded { .. }));
+    assert!(ended < at(|event| matches!(event, RunEvent::Messages(_))), "{events:?}");
+    // Who comes now is not told of its end later.
+    let told = events.len();
+    translator.on_end(StreamEnd::Succeeded, &mut events);
+    let later = &events[told..];
+    assert!(!later.iter().any(|event| matches!(event, RunEvent::CallEnded { .. })), "{later:?}");
 }

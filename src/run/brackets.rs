@@ -121,8 +121,9 @@ impl Brackets {
         }
     }
 
+    /// Says more of an open call's arguments. One that a snapshot has taken away is not open.
     pub(super) fn call_args(&mut self, id: &Id, delta: Text) {
-        if !delta.is_empty() {
+        if !delta.is_empty() && self.view.open().calls.contains(id) {
             self.emit(RunEvent::CallArgs { call_id: Arc::clone(id), delta });
         }
     }
@@ -214,7 +215,15 @@ impl Brackets {
         self.emit(RunEvent::StateDelta(patch));
     }
 
+    /// The conversation is this now. A call that it does not hold cannot be gone on with, nor be
+    /// shown to who comes then: it ends before.
     pub(super) fn messages(&mut self, messages: &[Message]) {
+        let is_held = |id: &Id| messages.iter().flat_map(|m| &m.calls).any(|call| call.id == *id);
+        let lost: Vec<_> =
+            self.view.open().calls.iter().filter(|id| !is_held(id)).cloned().collect();
+        for id in &lost {
+            self.close_call(id);
+        }
         for message in messages {
             self.owners.insert(Arc::clone(&message.id), message.agent.clone());
             for call in &message.calls {
