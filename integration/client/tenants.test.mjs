@@ -160,6 +160,24 @@ for (const threadId of [randomUUID(), `the thread of Alice ${randomUUID()}`]) {
   });
 }
 
+test("who follows with a key is told the thread's next run, which another replica has started", async () => {
+  const threadId = randomUUID();
+  const [one, two] = gateways;
+  const run = async (tokens) => {
+    const asked = input(threadId, { tokens });
+    const stream = new Stream(await send(one, "/agui/agent/text/run", ALICE, asked));
+    assert.match(await stream.until(() => false), /RUN_FINISHED/);
+    return asked.runId;
+  };
+  await run(2);
+  const viewer = new Stream(await send(two, `/agui/agent/text/threads/${threadId}/events?follow=thread`, ALICE));
+  await viewer.until((text) => text.includes("RUN_FINISHED"));
+  const runId = await run(3);
+  const isOver = (text) => text.split("\n").some((line) => line.includes("RUN_FINISHED") && line.includes(runId));
+  assert.ok(isOver(await viewer.until(isOver)), viewer.text);
+  await viewer.leave();
+});
+
 test("a tenant's own new thread is its own", async () => {
   const threadId = randomUUID();
   const [one] = gateways;

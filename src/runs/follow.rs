@@ -15,6 +15,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -343,8 +344,8 @@ impl Watcher {
                         return;
                     }
                 }
-                is_refused = self.go_on() => {
-                    if is_refused && self.gives_up() {
+                flow = self.go_on() => {
+                    if flow.is_break() {
                         return;
                     }
                 }
@@ -352,9 +353,9 @@ impl Watcher {
         }
     }
 
-    /// Looks, and shows what there is to see; else waits for a reason to look again. Whether the
-    /// look was refused.
-    async fn go_on(&mut self) -> bool {
+    /// Looks, and shows what there is to see; else waits for a reason to look again. Breaks where
+    /// it is refused.
+    async fn go_on(&mut self) -> ControlFlow<()> {
         let look = {
             let mut sequence = self.following.sequence();
             if let Some(upstream) = sequence.fresh_upstream.take() {
@@ -366,16 +367,16 @@ impl Watcher {
         match self.look(look).await {
             Ok(Some(run)) => {
                 if self.show(&run).await {
-                    return false;
+                    return ControlFlow::Continue(());
                 }
             }
             Ok(None) => {}
             Err(error) => {
                 tracing::debug!(thread_id = self.key.thread_id, %error, "a thread is out of sight");
-                let is_refused = error.concerns_caller();
-                self.stands(Present::OutOfSight(look, Arc::new(error)));
-                if is_refused {
-                    return true;
+                let error = Arc::new(error);
+                self.stands(Present::OutOfSight(look, Arc::clone(&error)));
+                if error.concerns_caller() {
+                    return self.give_up();
                 }
             }
         }
@@ -385,7 +386,7 @@ impl Watcher {
             () = following.asked.notified() => self.state_due = Instant::now(),
             () = self.lifecycle.rings() => {}
         }
-        false
+        ControlFlow::Continue(())
     }
 
     /// The next run to show, if there is one; else the thread at rest is brought up to date.
@@ -489,15 +490,15 @@ impl Watcher {
         self.bell.send_replace(());
     }
 
-    /// Whether nobody has come since with other credentials. If so the thread is unlisted: who
-    /// comes now has it watched anew.
-    fn gives_up(&self) -> bool {
+    /// Unlists the thread, so that who comes now has it watched anew; unless somebody has come
+    /// meanwhile, whose credentials are to be tried.
+    fn give_up(&self) -> ControlFlow<()> {
         let mut threads = self.shared.threads();
         if self.following.sequence().fresh_upstream.is_some() {
-            return false;
+            return ControlFlow::Continue(());
         }
         threads.remove(&self.key);
-        true
+        ControlFlow::Break(())
     }
 
     /// Whether there is no follower left. If so the thread is unlisted: none can come any more.
