@@ -372,3 +372,30 @@ fn a_call_ends_before_a_snapshot_takes_its_message_away() {
     let later = &events[told..];
     assert!(!later.iter().any(|event| matches!(event, RunEvent::CallEnded { .. })), "{later:?}");
 }
+
+#[test]
+fn a_call_of_a_person_makes_a_message_that_stays_with_its_owner() {
+    let call = json!({"id": "c", "name": "t", "args": {"a": 1}});
+    let origin = json!({"langgraph_node": "model", "langgraph_checkpoint_ns": ""});
+    let emitted = json!({
+        "event": "on_custom_event", "name": "copilotkit_manually_emit_tool_call",
+        "data": {"id": "c", "name": "t", "args": {"a": 1}}, "metadata": origin,
+    });
+    let told = told(&[
+        ("values", json!({"messages": [{"type": "human", "id": "m1", "content": ""}]})),
+        (
+            "messages",
+            json!([{"type": "ai", "id": "m1", "content": "", "tool_calls": [call]}, origin]),
+        ),
+        ("metadata", json!({"run_id": "R", "attempt": 1})),
+        ("events|child:t9", emitted),
+    ]);
+    let of = |id: &str| {
+        told.events
+            .iter()
+            .find(|e| e["type"] == "TOOL_CALL_START" && e["toolCallId"] == id)
+            .unwrap()
+    };
+    assert_eq!(of("c~c")["parentMessageId"], "c");
+    assert_eq!(of("c~c").get("subagentRunId"), of("c").get("subagentRunId"));
+}

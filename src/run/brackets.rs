@@ -114,6 +114,11 @@ impl Brackets {
     pub(super) fn open_call(&mut self, id: &Id, name: &Id, message_id: &Id, agent: Option<&Id>) {
         if !self.view.open().calls.contains(id) {
             let agent = self.owner(message_id, agent);
+            if self.view.message(message_id).is_some_and(|message| message.role != Role::Assistant)
+            {
+                // A client makes a message of the call's own name for it.
+                self.owners.entry(Arc::clone(id)).or_insert_with(|| agent.clone());
+            }
             let (call_id, name) = (Arc::clone(id), Arc::clone(name));
             let message_id = Arc::clone(message_id);
             self.note_call(&call_id, &message_id, agent.as_ref());
