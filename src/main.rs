@@ -96,7 +96,7 @@ fn serve(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
         if config.is_open {
             tracing::warn!(%address, "whoever reaches this address may use the agents: --insecure");
         }
-        let asked = Asked::new().map_err(failed)?;
+        let asked = Asked::new(&config.files).map_err(failed)?;
         let settings = config.settings.clone();
         let server = Server::new(agents.clone(), settings, observer, shutdown.clone());
         let read = || Config::read(options, log);

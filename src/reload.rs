@@ -24,20 +24,19 @@ pub async fn on_demand(
     mut asked: Asked,
     read: impl Fn() -> Result<Config, Vec<Mistake>>,
 ) {
-    let mut seen = Seen::of(&config.files);
     let mut looks = tokio::time::interval(LOOK_INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             () = asked.again() => {}
             _ = looks.tick(), if config.is_watched => {
-                if seen == Seen::of(&config.files) {
+                if asked.seen == Seen::of(&config.files) {
                     continue;
                 }
             }
         }
         // Before it is read: what changes meanwhile is read again.
-        seen = Seen::of(&config.files);
+        asked.seen = Seen::of(&config.files);
         let new = match read() {
             Ok(new) => new,
             Err(mistakes) => {
@@ -57,7 +56,7 @@ pub async fn on_demand(
                 server.metrics().reloaded(Reload::Done);
                 tracing::info!("the configuration was read again");
                 if new.files != config.files {
-                    seen = Seen::of(&new.files);
+                    asked.seen = Seen::of(&new.files);
                 }
                 config = new;
             }
@@ -90,14 +89,17 @@ impl Seen {
 /// Somebody's wish that the configuration be read again.
 #[derive(Debug)]
 pub struct Asked {
+    seen: Seen,
     #[cfg(unix)]
     hangup: tokio::signal::unix::Signal,
 }
 
 impl Asked {
-    /// Catches SIGHUP from now on, where there is one.
-    pub fn new() -> io::Result<Self> {
+    /// Catches SIGHUP from now on, where there is one, and notes how the files are. What changes
+    /// behind this is not missed, however late it is waited for.
+    pub fn new(files: &[PathBuf]) -> io::Result<Self> {
         Ok(Self {
+            seen: Seen::of(files),
             #[cfg(unix)]
             hangup: tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup())?,
         })
