@@ -12,7 +12,7 @@ mod tls;
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -33,6 +33,7 @@ pub use tls::{NotTls, Tls};
 use crate::langgraph::{Assistant, ConfigField, InputKeys, RunRecord, RunRequest, ServerInfo};
 use crate::metrics::{Answer, Metrics, Operation};
 use crate::sse;
+use crate::sync::Mutex;
 
 /// How long the upstream may take to accept a connection: enough for a slow network, and what a
 /// client still waits for.
@@ -80,7 +81,7 @@ const MAX_ASSISTANT_PAGES: usize = 10;
 pub struct Client {
     http: reqwest::Client,
     base: BaseUrl,
-    key: Arc<RwLock<Option<ApiKey>>>,
+    key: Arc<Mutex<Option<ApiKey>>>,
     metrics: Metrics,
     /// The configuration's own.
     headers: HeaderMap,
@@ -209,7 +210,7 @@ impl Client {
             .tcp_nodelay(true)
             .build()
             .map_err(|error| SetupError(causes(&error)))?;
-        let (key, caller) = (Arc::new(RwLock::new(key)), Caller::default());
+        let (key, caller) = (Arc::new(Mutex::new(key)), Caller::default());
         Ok(Self { http, base, key, metrics: Metrics::default(), headers, caller })
     }
 
@@ -236,12 +237,12 @@ impl Client {
 
     /// Whether it has a key.
     pub fn has_key(&self) -> bool {
-        self.key.read().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.key.lock().is_some()
     }
 
     /// Takes another key, or none, from now on; clones do too.
     pub fn use_key(&self, key: Option<ApiKey>) {
-        *self.key.write().unwrap_or_else(PoisonError::into_inner) = key;
+        *self.key.lock() = key;
     }
 
     /// Where the server is.
@@ -429,7 +430,7 @@ impl Client {
         // "A configured header wins": a later name takes the place of all earlier ones.
         let mut headers = self.caller.headers().clone();
         headers.extend(self.headers.clone());
-        if let Some(ApiKey(key)) = &*self.key.read().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(ApiKey(key)) = &*self.key.lock() {
             headers.insert(API_KEY, key.clone());
         }
         let request = self.http.request(method, url).headers(headers);

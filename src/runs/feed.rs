@@ -1,5 +1,7 @@
 //! A run's bytes in, its events out: the whole pure chain, for a live stream and a recorded one.
 
+use std::sync::Arc;
+
 use super::batch::Events;
 use super::event_id::{Mark, Place};
 use crate::json::Json;
@@ -394,6 +396,11 @@ impl Feed {
     /// What a client holds that has applied all events so far; `None` before there is any.
     pub(super) fn view(&self) -> Option<&View> {
         self.parts.run.as_ref().map(|run| run.translator.view())
+    }
+
+    /// The same, to be kept.
+    pub(super) fn shared_view(&self) -> Option<Arc<View>> {
+        self.parts.run.as_ref().map(|run| run.translator.shared_view())
     }
 }
 

@@ -16,7 +16,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
@@ -25,10 +25,11 @@ use tokio::time::Instant;
 use super::attach::{FollowError, at_rest};
 use super::books::Run;
 use super::driver::Source;
-use super::{Shared, ThreadKey};
+use super::{Listed, Shared, ThreadKey};
 use crate::langgraph::{RunRecord, RunStatus, ServerKind, ThreadState};
 use crate::metrics::Held;
 use crate::sse::Decoder;
+use crate::sync::{Guard, Mutex};
 use crate::upstream::{Body, Client, Error, RunFilter, Sight};
 
 /// How often a followed thread is looked at: its runs, for a server that does not tell when one
@@ -71,8 +72,6 @@ struct Sequence {
     present: Present,
     /// How many looks have begun.
     looks: u64,
-    /// The upstream as the last who came calls it: its credentials were good just now.
-    fresh_upstream: Option<Client>,
 }
 
 /// How the thread stood at the last look.
@@ -196,12 +195,12 @@ fn follower(
     server: Option<ServerKind>,
 ) -> (Follower, bool) {
     // Under the lock no watcher decides that nobody follows its thread.
-    let mut threads = shared.threads();
-    if let Some(following) = threads.get(&key)
-        && let Some(bell) = following.bell.upgrade()
+    let mut threads = shared.threads.lock();
+    if let Some(listed) = threads.get_mut(&key)
+        && let Some(bell) = listed.what.bell.upgrade()
     {
-        let following = Arc::clone(following);
-        following.sequence().fresh_upstream = Some(upstream.clone());
+        listed.fresh_upstream = Some(upstream.clone());
+        let following = Arc::clone(&listed.what);
         return (Follower::new(following, bell.subscribe(), &key, upstream), false);
     }
     let bell = Arc::new(watch::Sender::new(()));
@@ -210,7 +209,7 @@ fn follower(
         bell: Arc::downgrade(&bell),
         asked: Notify::new(),
     });
-    threads.insert(key.clone(), Arc::clone(&following));
+    threads.insert(key.clone(), Listed::new(&following));
     drop(threads);
     let follower = Follower::new(Arc::clone(&following), bell.subscribe(), &key, upstream);
     let watcher = Watcher {
@@ -241,8 +240,9 @@ fn follower(
 // === impl Following ===
 
 impl Following {
-    fn sequence(&self) -> MutexGuard<'_, Sequence> {
-        self.sequence.lock().unwrap_or_else(PoisonError::into_inner)
+    #[track_caller]
+    fn sequence(&self) -> Guard<'_, Sequence> {
+        self.sequence.lock()
     }
 }
 
@@ -356,11 +356,11 @@ impl Watcher {
     /// Looks, and shows what there is to see; else waits for a reason to look again. Breaks where
     /// it is refused.
     async fn go_on(&mut self) -> ControlFlow<()> {
+        if let Some(upstream) = self.fresh_upstream() {
+            self.upstream = upstream;
+        }
         let look = {
             let mut sequence = self.following.sequence();
-            if let Some(upstream) = sequence.fresh_upstream.take() {
-                self.upstream = upstream;
-            }
             sequence.looks += 1;
             sequence.looks
         };
@@ -424,12 +424,10 @@ impl Watcher {
             }
         };
         self.rest = Some((digest, Arc::clone(&rest)));
-        {
-            let mut sequence = self.following.sequence();
-            let is_news = sequence.runs.back().is_none_or(|last| !rest.tells_as_much_as(last));
-            if is_news {
-                sequence.push(Arc::clone(&rest));
-            }
+        // Nobody else adds to the sequence.
+        let last = self.following.sequence().runs.back().cloned();
+        if last.is_none_or(|last| !rest.tells_as_much_as(&last)) {
+            self.following.sequence().push(Arc::clone(&rest));
         }
         self.stands(Present::AtRest(look, rest));
         Ok(None)
@@ -493,17 +491,22 @@ impl Watcher {
     /// Unlists the thread, so that who comes now has it watched anew; unless somebody has come
     /// meanwhile, whose credentials are to be tried.
     fn give_up(&self) -> ControlFlow<()> {
-        let mut threads = self.shared.threads();
-        if self.following.sequence().fresh_upstream.is_some() {
+        let mut threads = self.shared.threads.lock();
+        if threads.get(&self.key).is_some_and(|listed| listed.fresh_upstream.is_some()) {
             return ControlFlow::Continue(());
         }
         threads.remove(&self.key);
         ControlFlow::Break(())
     }
 
+    /// The credentials of the last who came, once.
+    fn fresh_upstream(&self) -> Option<Client> {
+        self.shared.threads.lock().get_mut(&self.key)?.fresh_upstream.take()
+    }
+
     /// Whether there is no follower left. If so the thread is unlisted: none can come any more.
     fn is_unfollowed(&self) -> bool {
-        let mut threads = self.shared.threads();
+        let mut threads = self.shared.threads.lock();
         if self.bell.receiver_count() > 0 {
             return false;
         }

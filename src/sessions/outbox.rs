@@ -1,10 +1,12 @@
 //! What waits to be written to a client: bounded in bytes, with room to be waited for.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
+
+use crate::sync::{Guard, Mutex};
 
 /// How much may wait before who tells more has to wait too: some thousand updates, and what a pipe
 /// and its reader take within a blink.
@@ -114,8 +116,8 @@ impl Outbox {
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn waiting(&self) -> Guard<'_, Vec<u8>> {
+        self.0.waiting.lock()
     }
 }
 
