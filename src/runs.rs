@@ -42,7 +42,7 @@ pub use fork::{ForkError, fork_point};
 pub use reader::{INTERNAL_ERROR, READER_TOO_SLOW, RunReader};
 pub use retry::UPSTREAM_PATIENCE;
 
-use crate::langgraph::{ErrorDetail, RunRecord, ServerKind};
+use crate::langgraph::{ErrorDetail, RunRecord, RunStatus, ServerKind};
 use crate::metrics::{Metrics, Origin};
 use crate::sync::{Guard, Mutex};
 use crate::upstream::{Caller, Client, Error, RunFilter, RunStream};
@@ -262,6 +262,21 @@ impl Shared {
         let (weak, metrics) = (Arc::downgrade(&bell), self.metrics.clone());
         let run = Run::new(thread_id, feed, self.log_bytes, standing, weak, metrics);
         (Arc::new(run), bell)
+    }
+
+    /// A run of a list, with what it was asked for where that decides how it is read: not of one
+    /// that is read here already, unless it waits for its turn and its input is all there is.
+    async fn whole(
+        &self,
+        upstream: &Client,
+        thread_id: &str,
+        listed: RunRecord,
+    ) -> Result<RunRecord, Error> {
+        let key = RunKey::of(upstream, thread_id, &listed.id);
+        if listed.status != RunStatus::Pending && self.live.find(&key, upstream).is_some() {
+            return Ok(listed);
+        }
+        upstream.whole_run(thread_id, listed).await
     }
 
     fn error_detail(&self) -> ErrorDetail {

@@ -76,7 +76,14 @@ impl Runs {
         }
         let has_come_back = after.is_some();
         let after = |record: &RunRecord| after.filter(|event| event.run_id() == record.id);
-        let record = match look(upstream, server, thread_id).await? {
+        let mut present = look(upstream, server, thread_id).await?;
+        // What a run was asked for is read of one that is to be joined.
+        if let Present::Live(run) | Present::AtRest { last: Some(run), .. } = &mut present
+            && (run.status.is_live() || after(run).is_some())
+        {
+            *run = self.0.whole(upstream, thread_id, run.clone()).await?;
+        }
+        let record = match present {
             Present::Live(record) => record,
             Present::AtRest { last: Some(last), .. }
                 if last.is_resumable && after(&last).is_some() =>
