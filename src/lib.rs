@@ -15,6 +15,7 @@
 //!                           run::StreamEnd     +-> run::View
 //! ```
 //!
+//! - `buffer`: buffers that shrink after a large event.
 //! - [`json`]: values that stay the bytes they came in, text that stays escaped.
 //! - [`sse`]: one block of an event stream, both ways. Nothing of LangGraph is known here.
 //! - `sync`: the mutex of the gateway. A thread holds one at a time.
@@ -39,9 +40,9 @@
 //! - [`editors`]: what to paste into an editor's settings. [`manual`]: completions, manual pages.
 //! - [`watch`]: a client in the terminal. It too is the other side of the wire, AG-UI's.
 //!
-//! A module imports only from lower ranks: json, sse, sync < langgraph < run < agui, acp, metrics <
-//! upstream, demo < agents, credentials, runs < server, sessions < stdio < config, cli, check,
-//! editors, manual, telemetry, watch. Those up to agui, acp and metrics name no IO and no clock.
+//! A module imports only from lower ranks: buffer, sync < json, sse < langgraph < run < agui, acp,
+//! metrics < upstream, demo < agents, credentials, runs < server, sessions < stdio < config, cli,
+//! check, editors, manual, telemetry, watch. Those up to agui, acp and metrics name no IO and no clock.
 //! `tests/tidy.rs` holds both.
 //!
 //! # What always holds
@@ -61,6 +62,7 @@
 pub mod acp;
 pub mod agents;
 pub mod agui;
+mod buffer;
 pub mod check;
 pub mod cli;
 pub mod config;

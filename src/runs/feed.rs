@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::batch::Events;
 use super::event_id::{Mark, Place};
+use crate::buffer;
 use crate::json::Json;
 use crate::langgraph::{
     Body, Cursor, Novelty, Part, Replay, RunError, RunRecord, ThreadState, Values,
@@ -450,6 +451,8 @@ impl Parts {
             let attempt = translator.attempt();
             move |_| marks.next(attempt)
         });
+        drop(part);
+        buffer::empty_text(&mut self.scratch);
     }
 
     /// Something may be missing between what came and what comes.
