@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use crate::langgraph::{Assistant, ConfigField, InputKeys, ServerKind};
 use crate::metrics::Answer;
+use crate::sync::{Guard, Mutex};
 use crate::upstream::{Caller, Client, Error};
 
 /// How long what a server has told of itself is taken for true: it may be deployed anew.
@@ -294,8 +295,8 @@ fn own_names(assistants: Vec<Assistant>) -> Vec<Listed> {
 // === impl Facts ===
 
 impl<K: Eq + Hash, V: Clone> Facts<K, V> {
-    fn lock(&self) -> MutexGuard<'_, HashMap<K, (V, Instant)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Guard<'_, HashMap<K, (V, Instant)>> {
+        self.0.lock()
     }
 
     fn get(&self, key: &K) -> Option<V> {

@@ -15,8 +15,10 @@
 //!                           run::StreamEnd     +-> run::View
 //! ```
 //!
+//! - `buffer`: buffers that shrink after a large event.
 //! - [`json`]: values that stay the bytes they came in, text that stays escaped.
 //! - [`sse`]: one block of an event stream, both ways. Nothing of LangGraph is known here.
+//! - `sync`: the mutex of the gateway. A thread holds one at a time.
 //! - [`langgraph`]: one typed part of a stream, by its event name; the bodies that we send.
 //! - [`run`]: what happens in a run, in words of neither wire. The [`run::Translator`] is the
 //!   state machine, the [`run::View`] its fold: what a client holds. It is the one source of
@@ -38,9 +40,9 @@
 //! - [`editors`]: what to paste into an editor's settings. [`manual`]: completions, manual pages.
 //! - [`watch`]: a client in the terminal. It too is the other side of the wire, AG-UI's.
 //!
-//! A module imports only from lower ranks: json, sse < langgraph < run < agui, acp, metrics <
-//! upstream, demo < agents, credentials, runs < server, sessions < stdio < config, cli, check,
-//! editors, manual, telemetry, watch. Those up to agui, acp and metrics name no IO and no clock.
+//! A module imports only from lower ranks: buffer, sync < json, sse < langgraph < run < agui, acp,
+//! metrics < upstream, demo < agents, credentials, runs < server, sessions < stdio < config, cli,
+//! check, editors, manual, telemetry, watch. Those up to agui, acp and metrics name no IO and no clock.
 //! `tests/tidy.rs` holds both.
 //!
 //! # What always holds
@@ -60,6 +62,7 @@
 pub mod acp;
 pub mod agents;
 pub mod agui;
+mod buffer;
 pub mod check;
 pub mod cli;
 pub mod config;
@@ -77,6 +80,7 @@ pub mod server;
 pub mod sessions;
 pub mod sse;
 pub mod stdio;
+mod sync;
 pub mod telemetry;
 pub mod upstream;
 pub mod watch;

@@ -25,7 +25,7 @@ mod reader;
 mod retry;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
@@ -42,8 +42,9 @@ pub use fork::{ForkError, fork_point};
 pub use reader::{INTERNAL_ERROR, READER_TOO_SLOW, RunReader};
 pub use retry::UPSTREAM_PATIENCE;
 
-use crate::langgraph::{ErrorDetail, RunRecord, ServerKind};
+use crate::langgraph::{ErrorDetail, RunRecord, RunStatus, ServerKind};
 use crate::metrics::{Metrics, Origin};
+use crate::sync::{Guard, Mutex};
 use crate::upstream::{Caller, Client, Error, RunFilter, RunStream};
 use books::{Run, Standing};
 use driver::{Driver, Source};
@@ -86,11 +87,11 @@ pub enum OwnerPolicy {
 #[derive(Debug)]
 struct Shared {
     live: Live,
-    threads: Mutex<HashMap<ThreadKey, Arc<Following>>>,
+    threads: Threads,
     tasks: TaskTracker,
     log_bytes: usize,
     owners: OwnerPolicy,
-    error_detail: RwLock<ErrorDetail>,
+    error_detail: Mutex<ErrorDetail>,
     metrics: Metrics,
     /// Cancelled when the runs are to be let go of.
     shutdown: CancellationToken,
@@ -106,16 +107,31 @@ struct ThreadKey {
     unseen_by: Option<Caller>,
 }
 
-/// A run of one upstream: another may be a copy of it, with its ids.
+/// A run of a thread of one upstream: another upstream may have a copy of it, with its ids. Whoever
+/// finds a run by its key was shown the thread; the run's id alone opens nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct RunKey {
     upstream: String,
+    thread_id: String,
     run_id: String,
 }
 
 /// The runs being read.
 #[derive(Debug, Default)]
-struct Live(Mutex<HashMap<RunKey, Arc<Run>>>);
+struct Live(Mutex<HashMap<RunKey, Listed<Run>>>);
+
+/// The threads being followed.
+#[derive(Debug, Default)]
+struct Threads(Mutex<HashMap<ThreadKey, Listed<Following>>>);
+
+/// What others can come to.
+#[derive(Debug)]
+struct Listed<T> {
+    what: Arc<T>,
+    /// The upstream as the last one calls it who came: it has just shown that one the thread. It is
+    /// kept with the key, so that no credentials are used for a thread that they do not open.
+    fresh_upstream: Option<Client>,
+}
 
 // === impl Runs ===
 
@@ -130,11 +146,11 @@ impl Runs {
     ) -> Self {
         Self(Arc::new(Shared {
             live: Live::default(),
-            threads: Mutex::default(),
+            threads: Threads::default(),
             tasks: TaskTracker::new(),
             log_bytes,
             owners,
-            error_detail: RwLock::default(),
+            error_detail: Mutex::default(),
             metrics,
             shutdown,
         }))
@@ -142,7 +158,7 @@ impl Runs {
 
     /// Tells so much of why a run failed, from now on.
     pub fn tell(&self, detail: ErrorDetail) {
-        *self.0.error_detail.write().unwrap_or_else(PoisonError::into_inner) = detail;
+        *self.0.error_detail.lock() = detail;
     }
 
     /// Reads a run that was just started on a thread, by a client that calls it `name`.
@@ -175,11 +191,12 @@ impl Runs {
         reader
     }
 
-    /// One more reader of a run, from where the run is; `None` if it is not being read. That who
-    /// reads it may do so is taken for granted.
-    pub fn attach(&self, upstream: &Client, run_id: &str) -> Option<RunReader> {
-        let key = RunKey::of(upstream, run_id);
-        self.0.read_here(&key, |run| Some(RunReader::from_here(run, Told::Nothing)))
+    /// One more reader of a thread's run, from where the run is; `None` if it is not being read.
+    /// The upstream has just shown the thread to this caller.
+    pub fn attach(&self, upstream: &Client, thread_id: &str, run_id: &str) -> Option<RunReader> {
+        let (run, _wanted) =
+            self.0.live.find(&RunKey::of(upstream, thread_id, run_id), upstream)?;
+        Some(RunReader::from_here(run, Told::Nothing))
     }
 
     /// Stops the run of a thread that is wanted, by LangGraph's id or the client's name of it;
@@ -202,7 +219,7 @@ impl Runs {
         };
         let Some(run) = live.into_iter().rfind(is_wanted) else { return Ok(None) };
         // Before the answer: the run may end, and be asked how, ahead of it.
-        let key = RunKey::of(upstream, &run.id);
+        let key = RunKey::of(upstream, thread_id, &run.id);
         self.note_stop(&key, true);
         let stopped = upstream.cancel_run(thread_id, &run.id).await;
         if !matches!(stopped, Ok(true)) {
@@ -214,7 +231,8 @@ impl Runs {
     /// Notes whether a run is being stopped through us: it then ends as cancelled, also where its
     /// record says no more than that it failed.
     fn note_stop(&self, key: &RunKey, is_stopped: bool) {
-        if let Some(run) = self.0.live.lock().get(key) {
+        let run = self.0.live.lock().get(key).map(|listed| Arc::clone(&listed.what));
+        if let Some(run) = run {
             run.books().is_stopped = is_stopped;
         }
     }
@@ -246,19 +264,23 @@ impl Shared {
         (Arc::new(run), bell)
     }
 
-    /// A reader of a run that is being read here.
-    fn read_here(
+    /// A run of a list, with what it was asked for where that decides how it is read: not of one
+    /// that is read here already, unless it waits for its turn and its input is all there is.
+    async fn whole(
         &self,
-        key: &RunKey,
-        begin: impl FnOnce(Arc<Run>) -> Option<RunReader>,
-    ) -> Option<RunReader> {
-        // Under the lock no driver decides that nobody reads its run.
-        let live = self.live.lock();
-        begin(Arc::clone(live.get(key).filter(|run| run.is_driven())?))
+        upstream: &Client,
+        thread_id: &str,
+        listed: RunRecord,
+    ) -> Result<RunRecord, Error> {
+        let key = RunKey::of(upstream, thread_id, &listed.id);
+        if listed.status != RunStatus::Pending && self.live.find(&key, upstream).is_some() {
+            return Ok(listed);
+        }
+        upstream.whole_run(thread_id, listed).await
     }
 
     fn error_detail(&self) -> ErrorDetail {
-        *self.error_detail.read().unwrap_or_else(PoisonError::into_inner)
+        *self.error_detail.lock()
     }
 
     /// A run of others as it is being read, by a new task if nobody reads it yet: "one upstream
@@ -275,41 +297,102 @@ impl Shared {
         record: RunRecord,
         source: fn(RunRecord) -> Source,
     ) -> (Arc<Run>, watch::Receiver<()>) {
-        let key = RunKey::of(upstream, &record.id);
-        let mut live = self.live.lock();
-        if let Some(run) = live.get(&key).filter(|run| run.is_driven()) {
-            run.books().fresh_upstream = Some(upstream.clone());
-            return (Arc::clone(run), run.bell());
+        let key = RunKey::of(upstream, thread_id, &record.id);
+        if let Some(found) = self.live.find(&key, upstream) {
+            return found;
         }
         let feed = Feed::joined(thread_id, &record);
         let (run, bell) = self.open(thread_id, feed, Standing::CatchingUp);
-        live.insert(key, Arc::clone(&run));
-        drop(live);
         let listener = bell.subscribe();
+        if let Some(found) = self.live.find_or_list(key, upstream, &run) {
+            return found;
+        }
         let shared = Arc::clone(self);
         let read = Arc::clone(&run);
         let driver = Driver::new(upstream.clone(), server, read, bell, shared, Origin::Joined);
         self.tasks.spawn(driver.drive(source(record)));
         (run, listener)
     }
-
-    fn threads(&self) -> MutexGuard<'_, HashMap<ThreadKey, Arc<Following>>> {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 // === impl Live ===
 
 impl Live {
-    fn lock(&self) -> MutexGuard<'_, HashMap<RunKey, Arc<Run>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// A run that is being read, for one to whom the upstream has just shown its thread. Its driver
+    /// goes on with this one's credentials: those that it has may have run out. While the receiver
+    /// is kept, the run is wanted.
+    fn find(&self, key: &RunKey, upstream: &Client) -> Option<(Arc<Run>, watch::Receiver<()>)> {
+        found(&mut self.lock(), key, upstream)
+    }
+
+    /// The same; without such a run, this one is listed.
+    fn find_or_list(
+        &self,
+        key: RunKey,
+        upstream: &Client,
+        run: &Arc<Run>,
+    ) -> Option<(Arc<Run>, watch::Receiver<()>)> {
+        let mut live = self.lock();
+        let found = found(&mut live, &key, upstream);
+        if found.is_none() {
+            live.insert(key, Listed::new(run));
+        }
+        found
+    }
+
+    fn list(&self, key: RunKey, run: &Arc<Run>) {
+        let mut live = self.lock();
+        if !live.get(&key).is_some_and(|listed| Arc::ptr_eq(&listed.what, run)) {
+            live.insert(key, Listed::new(run));
+        }
+    }
+
+    /// The credentials of the last who came to a run, once.
+    fn take_fresh(&self, key: &RunKey, run: &Arc<Run>) -> Option<Client> {
+        let mut live = self.lock();
+        live.get_mut(key).filter(|listed| Arc::ptr_eq(&listed.what, run))?.fresh_upstream.take()
+    }
+
+    fn lock(&self) -> Guard<'_, HashMap<RunKey, Listed<Run>>> {
+        self.0.lock()
+    }
+}
+
+/// Under the lock no driver decides that nobody reads its run.
+fn found(
+    live: &mut HashMap<RunKey, Listed<Run>>,
+    key: &RunKey,
+    upstream: &Client,
+) -> Option<(Arc<Run>, watch::Receiver<()>)> {
+    let listed = live.get_mut(key).filter(|listed| listed.what.is_driven())?;
+    listed.fresh_upstream = Some(upstream.clone());
+    Some((Arc::clone(&listed.what), listed.what.bell()))
+}
+
+// === impl Threads ===
+
+impl Threads {
+    fn lock(&self) -> Guard<'_, HashMap<ThreadKey, Listed<Following>>> {
+        self.0.lock()
+    }
+}
+
+// === impl Listed ===
+
+impl<T> Listed<T> {
+    fn new(what: &Arc<T>) -> Self {
+        Self { what: Arc::clone(what), fresh_upstream: None }
     }
 }
 
 // === impl RunKey ===
 
 impl RunKey {
-    fn of(upstream: &Client, run_id: &str) -> Self {
-        Self { upstream: upstream.base().to_string(), run_id: run_id.to_owned() }
+    fn of(upstream: &Client, thread_id: &str, run_id: &str) -> Self {
+        Self {
+            upstream: upstream.base().to_string(),
+            thread_id: thread_id.to_owned(),
+            run_id: run_id.to_owned(),
+        }
     }
 }

@@ -8,6 +8,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
+use crate::buffer;
 use crate::sessions::{Connection, Outbox, Work};
 
 /// The longest line that is read: the official SDK's own limit, some pictures in base64.
@@ -142,6 +143,9 @@ impl<R: AsyncRead + Unpin> Lines<R> {
                 self.buffer.drain(..self.start);
                 self.searched -= self.start;
                 self.start = 0;
+                if self.buffer.is_empty() {
+                    buffer::empty(&mut self.buffer);
+                }
             }
             self.buffer.reserve(READ_BYTES);
             if self.reader.read_buf(&mut self.buffer).await? == 0 {
@@ -196,6 +200,14 @@ mod tests {
         }
         assert_eq!(told, [true, false, true]);
         assert!(lines.buffer.capacity() < 4 * READ_BYTES, "{}", lines.buffer.capacity());
+    }
+
+    #[tokio::test]
+    async fn a_large_line_leaves_no_memory_behind() {
+        let bytes = [vec![b'x'; 1_000_000], b"\ny\n".to_vec()].concat();
+        let mut lines = Lines::new(&*bytes);
+        while lines.next().await.unwrap().is_some() {}
+        assert!(lines.buffer.capacity() <= READ_BYTES, "{}", lines.buffer.capacity());
     }
 
     #[tokio::test(start_paused = true)]

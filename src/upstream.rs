@@ -12,7 +12,8 @@ mod tls;
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -33,6 +34,7 @@ pub use tls::{NotTls, Tls};
 use crate::langgraph::{Assistant, ConfigField, InputKeys, RunRecord, RunRequest, ServerInfo};
 use crate::metrics::{Answer, Metrics, Operation};
 use crate::sse;
+use crate::sync::Mutex;
 
 /// How long the upstream may take to accept a connection: enough for a slow network, and what a
 /// client still waits for.
@@ -69,6 +71,10 @@ const MAX_ERROR_BYTES: usize = 64 * 1024;
 /// How many live runs of a thread are looked at: one runs at a time, the rest wait.
 const MAX_LIVE_RUNS: usize = 100;
 
+/// What is asked of each run of a list. Its `kwargs` are not: they hold the whole input of the run,
+/// and pictures in it.
+const RUN_COLUMNS: [&str; 4] = ["run_id", "status", "created_at", "metadata"];
+
 /// How many assistants are asked for at once: both servers allow more.
 const ASSISTANT_PAGE: usize = 100;
 
@@ -80,11 +86,13 @@ const MAX_ASSISTANT_PAGES: usize = 10;
 pub struct Client {
     http: reqwest::Client,
     base: BaseUrl,
-    key: Arc<RwLock<Option<ApiKey>>>,
+    key: Arc<Mutex<Option<ApiKey>>>,
     metrics: Metrics,
     /// The configuration's own.
     headers: HeaderMap,
     caller: Caller,
+    /// Whether the server has refused to choose the columns of a list of runs.
+    refuses_columns: Arc<AtomicBool>,
 }
 
 /// What a thread is to the one who asks.
@@ -209,8 +217,10 @@ impl Client {
             .tcp_nodelay(true)
             .build()
             .map_err(|error| SetupError(causes(&error)))?;
-        let (key, caller) = (Arc::new(RwLock::new(key)), Caller::default());
-        Ok(Self { http, base, key, metrics: Metrics::default(), headers, caller })
+        let (key, caller) = (Arc::new(Mutex::new(key)), Caller::default());
+        let refuses_columns = Arc::default();
+        let metrics = Metrics::default();
+        Ok(Self { http, base, key, metrics, headers, caller, refuses_columns })
     }
 
     /// The same server, and what is asked of it is counted there.
@@ -236,12 +246,12 @@ impl Client {
 
     /// Whether it has a key.
     pub fn has_key(&self) -> bool {
-        self.key.read().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.key.lock().is_some()
     }
 
     /// Takes another key, or none, from now on; clones do too.
     pub fn use_key(&self, key: Option<ApiKey>) {
-        *self.key.write().unwrap_or_else(PoisonError::into_inner) = key;
+        *self.key.lock() = key;
     }
 
     /// Where the server is.
@@ -292,13 +302,7 @@ impl Client {
     ///
     /// A thread that it does not show is an error to a caller to whom it may be somebody else's.
     pub async fn see(&self, thread_id: &str) -> Result<Sight, Error> {
-        match answer(self.request_to(
-            Operation::Runs,
-            Method::GET,
-            self.runs_url(thread_id, None, 1),
-        ))
-        .await
-        {
+        match self.listed_runs(thread_id, None, 1, &["run_id"]).await {
             Ok(_) => Ok(Sight::Seen),
             Err(Error::Status { code: 404, .. }) if self.caller.unknown() == Unknown::Empty => {
                 Ok(Sight::Nothing)
@@ -312,14 +316,16 @@ impl Client {
     ///
     /// The JavaScript server gives the oldest first (langgraph-api 2.0.0): there, the newest of a
     /// thread with more runs than are asked for are not among them, unless they are still to end.
+    ///
+    /// What each was asked for is left out where the server can do so, which the JavaScript one
+    /// cannot: see [`Client::whole_run`].
     pub async fn runs(&self, thread_id: &str, filter: RunFilter) -> Result<Vec<RunRecord>, Error> {
         let (status, limit) = match filter {
             RunFilter::Pending => (Some("pending"), MAX_LIVE_RUNS),
             RunFilter::Running => (Some("running"), MAX_LIVE_RUNS),
             RunFilter::Any { limit } => (None, limit),
         };
-        let url = self.runs_url(thread_id, status, limit);
-        match answer(self.request_to(Operation::Runs, Method::GET, url)).await {
+        match self.listed_runs(thread_id, status, limit, &RUN_COLUMNS).await {
             Ok(body) => {
                 RunRecord::parse_list(&body).ok_or(Error::NotUnderstood { what: "a list of runs" })
             }
@@ -330,12 +336,62 @@ impl Client {
         }
     }
 
-    fn runs_url(&self, thread_id: &str, status: Option<&str>, limit: usize) -> Url {
-        let mut url = self.url(&["threads", thread_id, "runs"]);
-        if let Some(status) = status {
-            url.query_pairs_mut().append_pair("status", status);
+    /// A run of a list, with what it was asked for. One whose record is gone stays as it is listed:
+    /// who reads the run finds that out.
+    pub async fn whole_run(&self, thread_id: &str, listed: RunRecord) -> Result<RunRecord, Error> {
+        if listed.has_request {
+            return Ok(listed);
         }
-        url.query_pairs_mut().append_pair("limit", &limit.to_string());
+        match self.run_record(thread_id, &listed.id).await {
+            Err(Error::Status { code: 404, .. }) => Ok(listed),
+            record => record,
+        }
+    }
+
+    /// A list of runs with these columns. A server that refuses to choose them lists all.
+    async fn listed_runs(
+        &self,
+        thread_id: &str,
+        status: Option<&str>,
+        limit: usize,
+        columns: &[&str],
+    ) -> Result<String, Error> {
+        let list = async |columns: &[&str]| {
+            let url = self.runs_url(thread_id, status, limit, columns);
+            answer(self.request_to(Operation::Runs, Method::GET, url)).await
+        };
+        if self.refuses_columns.load(Ordering::Relaxed) {
+            return list(&[]).await;
+        }
+        match list(columns).await {
+            // Or it refuses the thread's id: then it does so again.
+            Err(Error::Status { code: 400 | 422, .. }) => {
+                let runs = list(&[]).await?;
+                tracing::debug!(upstream = %self.base, "the server does not choose columns of runs");
+                self.refuses_columns.store(true, Ordering::Relaxed);
+                Ok(runs)
+            }
+            runs => runs,
+        }
+    }
+
+    /// The Python server wants each column in a `select` of its own, and refuses a list with
+    /// commas (langgraph-api 0.16.7).
+    fn runs_url(
+        &self,
+        thread_id: &str,
+        status: Option<&str>,
+        limit: usize,
+        columns: &[&str],
+    ) -> Url {
+        let mut url = self.url(&["threads", thread_id, "runs"]);
+        let mut query = url.query_pairs_mut();
+        if let Some(status) = status {
+            query.append_pair("status", status);
+        }
+        query.append_pair("limit", &limit.to_string());
+        query.extend_pairs(columns.iter().map(|column| ("select", column)));
+        drop(query);
         url
     }
 
@@ -429,7 +485,7 @@ impl Client {
         // "A configured header wins": a later name takes the place of all earlier ones.
         let mut headers = self.caller.headers().clone();
         headers.extend(self.headers.clone());
-        if let Some(ApiKey(key)) = &*self.key.read().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(ApiKey(key)) = &*self.key.lock() {
             headers.insert(API_KEY, key.clone());
         }
         let request = self.http.request(method, url).headers(headers);

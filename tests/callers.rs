@@ -14,7 +14,8 @@ use support::gateway::{
     values,
 };
 use support::upstream::{Exchange, STRANGER};
-use threadway::server::{Forward, Settings};
+use threadway::runs::OwnerPolicy;
+use threadway::server::{Forward, Limits, Settings};
 use threadway::upstream::Unknown;
 
 const NOT_SHOWN: &str = "LangGraph has no such thread, or does not show it with these credentials";
@@ -270,6 +271,115 @@ async fn a_run_is_read_with_the_credentials_of_the_last_who_came() {
     join.begin("").await;
     join.send(kept("3-0", &token("m1", "one")) + &kept("4-0", &token("m1", " more"))).await;
     assert_eq!(alice.next(1).await[0]["delta"], " more");
+}
+
+/// A thread of the stranger's own.
+const OTHER: &str = "7b0c9f10-52a1-4d0c-9a53-0d1f5a6d3c11";
+
+/// One comes to a thread of its own, with the id of an event of another's run.
+async fn with_anothers_event(gateway: &Gateway, id: &str, query: &str) -> Response {
+    let request = format!(
+        "GET /agui/agent/agent/threads/{OTHER}/events{query} HTTP/1.1\r\nhost: h\r\n\
+         last-event-id: {id}\r\n{}\r\n",
+        key("mallory")
+    );
+    let script = async {
+        loop {
+            let asked = gateway.upstream.next().await;
+            assert_eq!(asked.key(), Some("mallory"), "{}", asked.line);
+            assert!(asked.line.contains(OTHER), "{}", asked.line);
+            let is_last = asked.line.ends_with("/state");
+            let body = if is_last || asked.line.contains("/stream") { "{}" } else { "[]" };
+            asked.json(if body == "[]" { 200 } else { 404 }, body).await;
+            if is_last {
+                return;
+            }
+        }
+    };
+    let (mut response, ()) =
+        tokio::join!(Response::to(gateway.address, request.as_bytes()), script);
+    assert_eq!(response.next(1).await[0]["threadId"], OTHER);
+    response
+}
+
+#[tokio::test]
+async fn the_id_of_anothers_run_lends_that_run_no_credentials() {
+    for query in ["", "?follow=thread"] {
+        let gateway = Gateway::start().await;
+        // Only Alice is shown the thread.
+        let (mut alice, run, id) = half_told(&gateway).await;
+        let _mallory = with_anothers_event(&gateway, &id, query).await;
+        run.cut();
+        let line = format!("GET /threads/{THREAD}/runs/{RUN}/stream");
+        let mut join = gateway.upstream.expect(&line).await;
+        assert_eq!(join.key(), None, "{query}");
+        join.begin("").await;
+        join.send(kept("3-0", &token("m1", "one")) + &kept("4-0", &token("m1", " more"))).await;
+        assert_eq!(alice.next(1).await[0]["delta"], " more", "{query}");
+    }
+}
+
+#[tokio::test]
+async fn nor_does_it_where_the_run_is_followed() {
+    let gateway = Gateway::start().await;
+    let script = async {
+        gateway.upstream.next().await.json(404, "{}").await;
+        gateway.upstream.next().await.json(200, &record().to_string()).await;
+        gateway.joined_behind("-1").await
+    };
+    let alices = key("alice");
+    let (mut alice, mut run) = tokio::join!(events(&gateway, &alices, "?follow=thread"), script);
+    let metadata = part("metadata", &json!({"run_id": RUN, "attempt": 1}));
+    let state = part("values", &values(&["hi"]));
+    run.send(kept("1-0", &metadata) + &kept("2-0", &state) + &kept("3-0", &token("m1", "one")))
+        .await;
+    while !alice.whole_frame().await.contains("one") {}
+    run.send(kept("4-0", &token("m1", " two"))).await;
+    let id = loop {
+        let frame = alice.whole_frame().await;
+        if let Some(id) = frame.lines().find_map(|line| line.strip_prefix("id: 1.")) {
+            break format!("1.{id}");
+        }
+    };
+    for query in ["", "?follow=thread"] {
+        let _mallory = with_anothers_event(&gateway, &id, query).await;
+    }
+    run.cut();
+    let line = format!("GET /threads/{THREAD}/runs/{RUN}/stream");
+    let mut join = gateway.upstream.expect(&line).await;
+    assert_eq!(join.key(), Some("alice"));
+    join.begin("").await;
+    join.send(kept("4-0", &token("m1", " two")) + &kept("5-0", &token("m1", " more"))).await;
+    assert_eq!(alice.next(1).await[0]["delta"], " more");
+}
+
+#[tokio::test]
+async fn a_run_without_its_owner_is_stopped_with_the_owners_credentials() {
+    let grace = Duration::from_secs(20);
+    let owners = OwnerPolicy::Cancel { grace };
+    let gateway = Gateway::with(Limits { owners, ..Limits::default() }).await;
+    let (alice, mut run, _) = half_told(&gateway).await;
+    let script = async {
+        gateway.upstream.next().await.json(200, &record().to_string()).await;
+    };
+    let bobs = key("bob");
+    let (mut bob, ()) = tokio::join!(events(&gateway, &bobs, ""), script);
+    assert_eq!(bob.next(1).await[0]["type"], "RUN_STARTED");
+    // The run is read with Bob's credentials from here on.
+    run.cut();
+    let line = format!("GET /threads/{THREAD}/runs/{RUN}/stream");
+    run = gateway.upstream.expect(&line).await;
+    assert_eq!(run.key(), Some("bob"));
+    run.begin("").await;
+    let clock = HeldClock::pause();
+    drop((alice, bob));
+    gateway.settled().await;
+    clock.advance(grace).await;
+    let cancel =
+        gateway.upstream.expect(&format!("POST /threads/{THREAD}/runs/{RUN}/cancel")).await;
+    assert_eq!(cancel.key(), None);
+    cancel.json(202, "").await;
+    run.closed().await;
 }
 
 #[tokio::test]

@@ -709,6 +709,12 @@ async fn a_runs_record_shows_what_it_was_asked_for() {
     assert_eq!(served.get(&format!("{runs}?status=success")).await, json!([list[1]]));
     assert_eq!(served.get(&format!("{runs}?limit=1&offset=1")).await, json!([list[1]]));
     assert_eq!(served.get(&format!("{runs}?status=pending")).await, json!([]));
+    // A column each, as the real server takes them.
+    let columns = served.get(&format!("{runs}?select=run_id&select=status&limit=1")).await;
+    assert_eq!(columns, json!([{"run_id": list[0]["run_id"], "status": "error"}]));
+    let commas = format!("{runs}?select=run_id,status");
+    let (status, said) = served.refused(Method::GET, &commas, Value::Null).await;
+    assert_eq!((status, &*said), (422, "Invalid select columns: ['run_id,status']"));
 
     assert_eq!(served.ask(Method::DELETE, &path, &Value::Null).await.0, 204);
     let gone = served.refused(Method::GET, &path, Value::Null).await;

@@ -6,8 +6,8 @@ mod support;
 
 use serde_json::{Value, json};
 use support::gateway::{
-    Gateway, RUN, Response, THREAD, closed, events, finished, input, refusal, refused, run_agent,
-    started, token, told, values,
+    COLUMNS, Gateway, RUN, Response, THREAD, closed, events, finished, input, refusal, refused,
+    run_agent, started, token, told, values,
 };
 
 fn post(path: &str, headers: &str, body: &str) -> Vec<u8> {
@@ -162,7 +162,7 @@ async fn a_run_is_stopped_as_on_its_own_route() {
         let script = async {
             let run = json!([{"run_id": RUN, "status": "running", "metadata": {"threadway_run_id": "r1"}}]);
             for (status, runs) in [("pending", json!([])), ("running", run)] {
-                let line = format!("GET /threads/{thread}/runs?status={status}&limit=100");
+                let line = format!("GET /threads/{thread}/runs?status={status}&limit=100{COLUMNS}");
                 gateway.upstream.expect(&line).await.json(200, &runs.to_string()).await;
             }
             if expected == stopped {

@@ -68,7 +68,7 @@ impl Replica {
     }
 
     fn attach(&self) -> Viewer {
-        Viewer { reader: self.runs.attach(&self.client, RUN).unwrap(), told: Vec::new() }
+        Viewer { reader: self.runs.attach(&self.client, THREAD, RUN).unwrap(), told: Vec::new() }
     }
 
     /// The run was stopped, and has left nothing behind.
@@ -250,7 +250,7 @@ async fn the_upstream_is_read_until_the_last_one_has_left_for_a_while() {
     drop(third);
     run.closed().await;
     assert!(left.elapsed() >= LINGER);
-    assert!(replica.runs.attach(&replica.client, RUN).is_none());
+    assert!(replica.runs.attach(&replica.client, THREAD, RUN).is_none());
     replica.runs.drained().await;
     // Nothing was asked of the run, and nothing done to it.
     replica.upstream.is_untouched().await;
@@ -259,14 +259,14 @@ async fn the_upstream_is_read_until_the_last_one_has_left_for_a_while() {
 #[tokio::test]
 async fn there_is_no_reading_a_run_that_is_unknown_or_over() {
     let replica = Replica::start().await;
-    assert!(replica.runs.attach(&replica.client, RUN).is_none());
+    assert!(replica.runs.attach(&replica.client, THREAD, RUN).is_none());
     let (mut first, run) = replica.run().await;
-    assert!(replica.runs.attach(&replica.client, "another").is_none());
+    assert!(replica.runs.attach(&replica.client, THREAD, "another").is_none());
     assert_eq!(replica.runs.count(), 1);
     run.end().await;
     replica.stopped().await;
     first.end().await;
-    assert!(replica.runs.attach(&replica.client, RUN).is_none());
+    assert!(replica.runs.attach(&replica.client, THREAD, RUN).is_none());
     assert_eq!(replica.runs.count(), 0);
 }
 
@@ -282,7 +282,7 @@ async fn a_run_that_only_its_stream_names_can_be_read_from_then_on() {
     stream.run_id = None;
     let reader = replica.runs.start(replica.client.clone(), None, THREAD, "r1", stream);
     let mut first = Viewer { reader, told: Vec::new() };
-    assert!(replica.runs.attach(&replica.client, RUN).is_none());
+    assert!(replica.runs.attach(&replica.client, THREAD, RUN).is_none());
     run.send(part("metadata", &json!({"run_id": RUN, "attempt": 1}))).await;
     first.next().await;
     let mut late = replica.attach();

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use support::clock::HeldClock;
 use support::gateway::{
-    Gateway, Response, THREAD, end, part, refusal, refused, says, start, token, values,
+    COLUMNS, Gateway, Response, THREAD, end, part, refusal, refused, says, start, token, values,
 };
 use support::upstream::{Exchange, Upstream};
 use threadway::json::Text;
@@ -400,6 +400,185 @@ async fn a_run_that_was_lost_is_shown_again_once_it_is_found() {
     followed.is_told(&[says("m2", "three")]).await;
 }
 
+/// The record of the run that the list goes on naming as the running one.
+#[derive(Clone, Copy, Debug)]
+enum Record {
+    Gone,
+    Says(&'static str),
+}
+
+/// A follower while the list says `running` of a run and its record says otherwise; how much was
+/// asked in this time, and how often the run was shown.
+async fn contradicted(record: Record, time: Duration) -> (usize, usize) {
+    let Followed { gateway, clock, bell: _bell, mut response } = Followed::start().await;
+    let mut asked = 0;
+    let answers = async {
+        loop {
+            let mut exchange = gateway.upstream.next().await;
+            asked += 1;
+            let path = exchange.line.replace(&format!("/threads/{THREAD}"), "");
+            let answer = match (&*path, record) {
+                ("GET /state", _) => at("C1", "R0", &held(1)),
+                // Why the last run has failed.
+                ("GET ", _) => json!({}),
+                ("POST /history", _) => json!([]),
+                ("GET /runs/R1/stream", _) => {
+                    exchange.begin("").await;
+                    exchange.send(metadata("R1") + &part("values", &held(1))).await;
+                    exchange.end().await;
+                    continue;
+                }
+                ("GET /runs/R1", Record::Gone) => {
+                    exchange.json(404, r#"{"detail":"Run not found"}"#).await;
+                    continue;
+                }
+                ("GET /runs/R1", Record::Says(status)) => run("R1", status),
+                (path, _) => {
+                    assert!(path.starts_with("GET /runs?"), "{path}");
+                    json!([run("R1", "running"), run("R0", "success")])
+                }
+            };
+            exchange.json(200, &answer.to_string()).await;
+        }
+    };
+    tokio::select! {
+        () = answers => {}
+        () = gateway.passes(&clock, time) => {}
+    }
+    gateway.stop.cancel();
+    let told = response.rest().await;
+    let is_start = |event: &&Value| event["type"] == "RUN_STARTED" && event["runId"] == "r1";
+    (asked, told.iter().filter(is_start).count())
+}
+
+async fn is_shown_once(record: Record) {
+    let time = Duration::from_secs(10);
+    let (asked, shown) = contradicted(record, time).await;
+    assert_eq!(shown, 1, "shown {shown} times, with {asked} requests in {time:?}");
+    assert!(asked <= 3 * 10, "{asked} requests in {time:?}");
+}
+
+#[tokio::test]
+async fn a_run_that_is_gone_is_shown_once_whatever_the_list_says() {
+    is_shown_once(Record::Gone).await;
+}
+
+#[tokio::test]
+async fn a_run_that_is_over_by_its_record_is_shown_once_whatever_the_list_says() {
+    is_shown_once(Record::Says("success")).await;
+}
+
+#[tokio::test]
+async fn so_is_one_that_has_failed() {
+    is_shown_once(Record::Says("error")).await;
+}
+
+#[tokio::test]
+async fn a_run_whose_end_cannot_be_told_is_shown_ever_less_often() {
+    let time = Duration::from_mins(1);
+    let (asked, shown) = contradicted(Record::Says("a status of later versions"), time).await;
+    // After about 2, 4, 8, 16 and 32 seconds, or half of that.
+    assert!((3..=7).contains(&shown), "shown {shown} times");
+    assert!(asked <= 3 * 60, "{asked} requests in {time:?}");
+}
+
+/// A picture, as a run's input holds it.
+const PICTURE: usize = 3_600_000;
+
+/// A server with 20 runs whose inputs hold pictures.
+struct Pictures {
+    status: &'static str,
+    /// Whether it leaves out what it is not asked for, or refuses to.
+    refuses: bool,
+    /// How much it has listed, and how often it has refused.
+    listed: usize,
+    refused: usize,
+}
+
+// === impl Pictures ===
+
+impl Pictures {
+    fn record(&self, number: usize) -> Value {
+        let status = if number == 19 { self.status } else { "success" };
+        let mut record = run(&format!("R{number:02}"), status);
+        record["kwargs"]["input"] = json!({"messages": "x".repeat(PICTURE)});
+        record
+    }
+
+    /// Answers until the run is joined, or else the state is read.
+    async fn answer(&mut self, gateway: &Gateway) -> Option<Exchange> {
+        loop {
+            let exchange = gateway.upstream.next().await;
+            let line = exchange.line.clone();
+            let path = line.replace(&format!("GET /threads/{THREAD}"), "");
+            if path.contains("select=") && self.refuses {
+                self.refused += 1;
+                exchange.json(422, r#"{"detail":"select is not for you"}"#).await;
+            } else if path.starts_with("/runs?") {
+                let mut runs: Vec<_> = match &*path {
+                    _ if path.contains("limit=1&") || path.ends_with("limit=1") => vec![],
+                    _ if path.contains("status=pending") => vec![],
+                    _ if path.contains("status=running") && self.status != "running" => vec![],
+                    _ if path.contains("status=running") => vec![self.record(19)],
+                    _ if self.refuses => vec![self.record(19)],
+                    _ => (0..20).map(|number| self.record(number)).collect(),
+                };
+                for record in &mut runs {
+                    let columns = record.as_object_mut().unwrap();
+                    columns.retain(|name, _| self.refuses || path.contains(&format!("={name}")));
+                }
+                let body = Value::from(runs).to_string();
+                self.listed += body.len();
+                exchange.json(200, &body).await;
+            } else if path == "/state" {
+                exchange.json(200, &at("C1", "R19", &held(1)).to_string()).await;
+                return None;
+            } else if path == "/runs/R19" {
+                exchange.json(200, &self.record(19).to_string()).await;
+            } else if path == "/runs/R19/stream" {
+                return Some(exchange);
+            } else {
+                exchange.json(404, "{}").await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_thread_whose_runs_were_given_pictures_can_be_attached_and_followed() {
+    for query in ["", "?follow=thread"] {
+        for status in ["success", "running"] {
+            let gateway = Gateway::start().await;
+            let mut server = Pictures { status, refuses: false, listed: 0, refused: 0 };
+            let (mut response, joined) =
+                tokio::join!(gateway.events(query), server.answer(&gateway));
+            if let Some(mut join) = joined {
+                join.begin("").await;
+                join.send(metadata("R19") + &part("values", &held(1))).await;
+                let asked = format!("{}\r\n", join.head);
+                assert!(asked.contains("last-event-id: -1\r\n"), "{asked}");
+                assert_eq!(response.next(1).await[0]["runId"], "r19", "{query}");
+            } else {
+                assert_eq!(status, "success", "{query}");
+                assert_eq!(response.next(1).await[0]["runId"], "connect-C1", "{query}");
+            }
+            assert!(server.listed < 100_000, "{query}: {} bytes were listed", server.listed);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_to_leave_anything_out_is_asked_for_it_once() {
+    let gateway = Gateway::start().await;
+    let mut server = Pictures { status: "success", refuses: true, listed: 0, refused: 0 };
+    for _ in 0..2 {
+        let (mut response, joined) = tokio::join!(gateway.events(""), server.answer(&gateway));
+        assert!(joined.is_none());
+        assert_eq!(response.next(1).await[0]["runId"], "connect-C1");
+    }
+    assert_eq!(server.refused, 1);
+}
+
 #[tokio::test]
 async fn a_thread_that_cannot_be_looked_at_is_refused_at_first_and_awaited_later() {
     let gateway = Gateway::javascript().await;
@@ -611,7 +790,7 @@ async fn one_who_is_many_runs_behind_misses_some_and_comes_to_the_same() {
     );
     let clock = HeldClock::pause();
     let look = async |count: u64| {
-        let get = upstream.expect(&format!("GET /threads/{THREAD}/runs?limit=100")).await;
+        let get = upstream.expect(&format!("GET /threads/{THREAD}/runs?limit=100{COLUMNS}")).await;
         get.json(200, &json!([run("R0", "success")]).to_string()).await;
         let get = upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
         let text = format!("answer {count}");

@@ -1,5 +1,5 @@
-//! What is kept of a run that its client does not read. It is alone in its binary: the bytes that
-//! are counted are those of the whole process.
+//! What is kept of a run that its client does not read, and for one that has read a large event. It
+//! is alone in its binary: the bytes that are counted are those of the whole process.
 
 #![cfg(test)]
 
@@ -7,16 +7,49 @@ mod support;
 
 use peak_alloc::PeakAlloc;
 use serde_json::json;
-use support::gateway::{Gateway, part, values};
+use support::gateway::{Gateway, RUN, part, values};
 use threadway::server::Limits;
+use tokio::sync::Mutex;
 
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
 
 const MIB: usize = 1024 * 1024;
 
+/// One test counts at a time.
+static COUNTING: Mutex<()> = Mutex::const_new(());
+
+#[tokio::test]
+async fn a_viewer_that_has_read_a_large_snapshot_costs_little() {
+    const VIEWERS: usize = 8;
+    let _counting = COUNTING.lock().await;
+    let gateway = Gateway::start().await;
+    let (_first, mut run) = gateway.run().await;
+    let large = "x".repeat(5 * MIB);
+    run.send(part("values", &values(&["hi", &large]))).await;
+    let record = json!([{"run_id": RUN, "status": "running", "metadata": {}, "kwargs": {}}]);
+    let mut viewers = Vec::new();
+    let mut before = 0;
+    for _ in 0..=VIEWERS {
+        let script = gateway.runs("status=running&limit=100", record.clone());
+        let (mut viewer, ()) = tokio::join!(gateway.events(""), script);
+        while viewer.frame().await.len() < 5 * MIB {}
+        // What the test itself has read.
+        viewer.raw = Vec::new();
+        viewer.decoded = Vec::new();
+        viewers.push(viewer);
+        gateway.settled().await;
+        if viewers.len() == 1 {
+            before = MEMORY.current_usage();
+        }
+    }
+    let each = (MEMORY.current_usage().saturating_sub(before)) / VIEWERS;
+    assert!(each < 128 * 1024, "each viewer keeps {each} bytes");
+}
+
 #[tokio::test]
 async fn a_client_that_does_not_read_costs_no_more_than_the_log() {
+    let _counting = COUNTING.lock().await;
     let limits = Limits { log_bytes: 64 * 1024, ..Limits::default() };
     let gateway = Gateway::with(limits).await;
     let (_slow, mut run) = gateway.unread_run().await;

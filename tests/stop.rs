@@ -6,8 +6,8 @@ mod support;
 
 use serde_json::{Value, json};
 use support::gateway::{
-    Gateway, RUN, Response, THREAD, agents, closed, finished, part, refusal, refused, serve, token,
-    told,
+    COLUMNS, Gateway, RUN, Response, THREAD, agents, closed, finished, part, refusal, refused,
+    serve, token, told,
 };
 use support::upstream::Upstream;
 use threadway::server::Limits;
@@ -36,7 +36,7 @@ async fn stop(gateway: &Gateway, body: &str) -> (String, String) {
 /// its turn meanwhile is then in the second list.
 async fn live(upstream: &Upstream, thread: &str, running: Value, pending: Value) {
     for (status, runs) in [("pending", pending), ("running", running)] {
-        let line = format!("GET /threads/{thread}/runs?status={status}&limit=100");
+        let line = format!("GET /threads/{thread}/runs?status={status}&limit=100{COLUMNS}");
         upstream.expect(&line).await.json(200, &runs.to_string()).await;
     }
 }

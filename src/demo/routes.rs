@@ -4,7 +4,6 @@ mod assistants;
 mod runs;
 mod threads;
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -18,8 +17,8 @@ use serde_json::{Value, json};
 use super::wire::{Refusal, answer};
 use super::{API_VERSION, LANGGRAPH_VERSION, Server};
 
-/// A query's members; of a repeated one the last.
-struct Query(HashMap<String, String>);
+/// A query's members.
+struct Query(Vec<(String, String)>);
 
 pub(super) fn all(server: &Arc<Server>) -> Router {
     Router::new()
@@ -77,8 +76,13 @@ fn contains(held: &Value, wanted: Option<&super::state::Values>) -> bool {
 // === impl Query ===
 
 impl Query {
+    /// The last value of a name, unless that is empty.
     fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
+        self.all(name).next_back().filter(|value| !value.is_empty())
+    }
+
+    fn all(&self, name: &str) -> impl DoubleEndedIterator<Item = &str> {
+        self.0.iter().filter(move |(other, _)| other == name).map(|(_, value)| &**value)
     }
 
     /// Whether a member says yes.

@@ -24,6 +24,9 @@ pub struct RunRecord {
     /// When it was asked for; of one server's, the later compares greater. The Python server dates
     /// a delayed run to when it is due.
     pub created_at: String,
+    /// Whether the record holds the request that the run was made of, as lists need not. Without,
+    /// the following are the server's defaults.
+    pub has_request: bool,
     /// Whether the server keeps its stream for replay.
     pub is_resumable: bool,
     /// Whether its stream carries the state.
@@ -154,6 +157,7 @@ impl RunRecord {
             status: RunStatus::of(&members.string("status")?),
             client_id: metadata.string(super::request::CLIENT_RUN_ID).map(Cow::into_owned),
             created_at: members.string("created_at").unwrap_or_default().into_owned(),
+            has_request: members.get("kwargs").is_some(),
             is_resumable: kwargs.get("resumable").is_some_and(|flag| flag.get() == "true"),
             // "Default values."
             has_values: modes.is_none_or(|modes| modes.iter().any(|m| m.get() == "\"values\"")),
@@ -389,9 +393,12 @@ mod tests {
 
     #[test]
     fn a_record_tells_how_its_run_can_be_joined() {
+        let listed = RunRecord::parse(r#"{"run_id":"R","status":"running"}"#).unwrap();
+        assert!(!listed.has_request);
         let read = |kwargs: &str| {
             let record = format!(r#"{{"run_id":"R","status":"running","kwargs":{kwargs}}}"#);
             let run = RunRecord::parse(&record).unwrap();
+            assert!(run.has_request);
             (run.is_resumable, run.has_values, run.input.map(|input| input.get().to_owned()))
         };
         assert_eq!(read("{}"), (false, true, None));

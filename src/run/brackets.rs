@@ -13,7 +13,8 @@ use crate::json::{Json, Text};
 /// The view of a run and the events that lead to it.
 #[derive(Debug, Default)]
 pub(super) struct Brackets {
-    view: View,
+    /// Shared with those who keep it as it was: the next event then goes into a copy.
+    view: Arc<View>,
     events: Vec<RunEvent>,
     /// Whose each message is, also if a snapshot has deleted it since: an id that comes back
     /// under another owner is a contradiction to a client.
@@ -31,13 +32,17 @@ impl Brackets {
         &self.view
     }
 
+    pub(super) fn shared_view(&self) -> Arc<View> {
+        Arc::clone(&self.view)
+    }
+
     /// Hands over the events made since the last time.
     pub(super) fn drain_into(&mut self, out: &mut Vec<RunEvent>) {
         out.append(&mut self.events);
     }
 
     fn emit(&mut self, event: RunEvent) {
-        self.view.apply(&event);
+        Arc::make_mut(&mut self.view).apply(&event);
         self.events.push(event);
     }
 
@@ -209,7 +214,7 @@ impl Brackets {
 
     /// Tells a new state as a delta, or whole if that is shorter; nothing if it is the old one.
     pub(super) fn state(&mut self, state: Json) {
-        match self.view.diff_state(&state) {
+        match Arc::make_mut(&mut self.view).diff_state(&state) {
             Some(patch) if patch.is_empty() => {}
             Some(patch) => self.state_delta(patch),
             None => self.state_snapshot(state),

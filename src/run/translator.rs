@@ -171,6 +171,11 @@ impl Translator {
         self.out.view()
     }
 
+    /// The view as it is now, to be kept. If the run goes on, the next event costs a copy of it.
+    pub fn shared_view(&self) -> Arc<View> {
+        self.out.shared_view()
+    }
+
     /// How often the run has begun, as far as the stream tells: the server starts it again after a
     /// crash of its own.
     pub fn attempt(&self) -> u32 {

@@ -67,22 +67,23 @@ impl Runs {
         thread_id: &str,
         after: Option<&EventId>,
     ) -> Result<ThreadReader, Error> {
-        let here = || {
-            let event = after?;
-            self.0.read_here(&RunKey::of(upstream, event.run_id()), |run| {
-                run.books().fresh_upstream = Some(upstream.clone());
-                (run.thread_id == thread_id).then(|| RunReader::behind(run, event.clone()))
-            })
-        };
-        if after.is_some()
+        if let Some(event) = after
             && upstream.see(thread_id).await? == Sight::Seen
-            && let Some(reader) = here()
+            && let key = RunKey::of(upstream, thread_id, event.run_id())
+            && let Some((run, _wanted)) = self.0.live.find(&key, upstream)
         {
-            return Ok(reader.into());
+            return Ok(RunReader::behind(run, event.clone()).into());
         }
         let has_come_back = after.is_some();
         let after = |record: &RunRecord| after.filter(|event| event.run_id() == record.id);
-        let record = match look(upstream, server, thread_id).await? {
+        let mut present = look(upstream, server, thread_id).await?;
+        // What a run was asked for is read of one that is to be joined.
+        if let Present::Live(run) | Present::AtRest { last: Some(run), .. } = &mut present
+            && (run.status.is_live() || after(run).is_some())
+        {
+            *run = self.0.whole(upstream, thread_id, run.clone()).await?;
+        }
+        let record = match present {
             Present::Live(record) => record,
             Present::AtRest { last: Some(last), .. }
                 if last.is_resumable && after(&last).is_some() =>

@@ -1,7 +1,7 @@
 //! What is known of one run: its view, the log of its events, how it began and how it ended.
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use tokio::sync::watch;
 
@@ -11,8 +11,8 @@ use super::feed::Feed;
 use super::log::RunLog;
 use super::{UPSTREAM_LOST, UPSTREAM_UNAVAILABLE};
 use crate::metrics::Metrics;
-use crate::run::{self, Holds, Open, Outcome, RunEvent};
-use crate::upstream::Client;
+use crate::run::{self, Holds, Open, Outcome, RunEvent, View};
+use crate::sync::{Guard, Mutex};
 
 /// One run being read, or a thread at rest.
 pub(super) struct Run {
@@ -32,8 +32,6 @@ pub(super) struct Books {
     pub(super) standing: Standing,
     /// Whether somebody stopped it through us: not all servers record that.
     pub(super) is_stopped: bool,
-    /// The upstream as the last who came calls it: its credentials were good just now.
-    pub(super) fresh_upstream: Option<Client>,
     /// How many events were written.
     pub(super) events: u64,
     /// How it started, once it has.
@@ -70,7 +68,6 @@ impl Run {
             log: RunLog::new(log_bytes),
             standing,
             is_stopped: false,
-            fresh_upstream: None,
             events: 0,
             start: None,
             end: None,
@@ -111,8 +108,14 @@ impl Run {
     }
 
     /// A driver that panics leaves its books as they are: what is in the log stays true.
-    pub(super) fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    #[track_caller]
+    pub(super) fn books(&self) -> Guard<'_, Books> {
+        self.books.lock()
+    }
+
+    /// What one holds who was told all so far; `None` before there is any.
+    pub(super) fn told(&self) -> Option<Arc<View>> {
+        self.books().feed.shared_view()
     }
 
     /// What rings when the books change; silent where nothing will change them.
@@ -133,10 +136,19 @@ impl Run {
         if std::ptr::eq(self, other) {
             return true;
         }
-        let (books, other) = (self.books(), other.books());
-        let (Some(view), Some(held)) = (books.feed.view(), other.feed.view()) else { return false };
-        run::resync(view, Holds::This(held)).is_some_and(|events| events.is_empty())
-            && books.questions() == other.questions()
+        // Of two runs, one's books are looked into after the other's.
+        let (Some((view, questions)), Some((held, others))) = (self.holding(), other.holding())
+        else {
+            return false;
+        };
+        questions == others
+            && run::resync(&view, Holds::This(&held)).is_some_and(|events| events.is_empty())
+    }
+
+    /// What one holds who was told this run to its end, and the questions that it has left open.
+    fn holding(&self) -> Option<(Arc<View>, Vec<run::Interrupt>)> {
+        let books = self.books();
+        Some((books.feed.shared_view()?, books.questions().to_vec()))
     }
 }
 

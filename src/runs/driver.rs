@@ -20,7 +20,9 @@ use super::books::{Run, Standing};
 use super::ending::{BodyEnd, Ending, Outlook, Question, State};
 use super::feed::Progress;
 use super::retry::Retry;
-use super::{GATEWAY_SHUTDOWN, RUN_GONE, RunKey, Shared, UPSTREAM_LOST, UPSTREAM_UNAVAILABLE};
+use super::{
+    GATEWAY_SHUTDOWN, Listed, RUN_GONE, RunKey, Shared, UPSTREAM_LOST, UPSTREAM_UNAVAILABLE,
+};
 use crate::langgraph::{RunError, RunRecord, RunStatus, ServerKind};
 use crate::metrics::{Origin, Reading, Rejoin, RunEnd};
 use crate::run::{Outcome, RunEvent, StreamEnd};
@@ -68,6 +70,9 @@ const PROVEN: Duration = Duration::from_secs(1);
 /// Drives one run.
 pub(super) struct Driver {
     upstream: Client,
+    /// The upstream as the one calls it who began the reading. Whoever comes later lends its
+    /// credentials for reading, and for nothing else.
+    first_upstream: Client,
     server: Option<ServerKind>,
     run: Arc<Run>,
     bell: Arc<watch::Sender<()>>,
@@ -142,6 +147,7 @@ impl Driver {
     ) -> Self {
         let meter = shared.metrics.reading(origin);
         let mut driver = Self {
+            first_upstream: upstream.clone(),
             upstream,
             server,
             run,
@@ -241,7 +247,8 @@ impl Driver {
             return None;
         }
         let failure = self.run.books().feed.seen().error;
-        let message = match failure.map(|error| error.told(self.shared.error_detail())) {
+        let detail = self.shared.error_detail();
+        let message = match failure.map(|error| error.told(detail)) {
             Some(RunError { code, message }) => {
                 format!("the run failed ({code}: {message}), and is out of sight since: {why}")
             }
@@ -525,6 +532,7 @@ impl Driver {
 
     fn end(&mut self, state: Option<State>, end: StreamEnd) {
         let is_ours = matches!(end, StreamEnd::Lost { .. });
+        let detail = self.shared.error_detail();
         self.write(|feed, events| {
             let own = match state {
                 Some(State::OfRun(state)) => Some(state),
@@ -536,7 +544,7 @@ impl Driver {
             };
             feed.end(own.as_deref(), end, events);
             if !is_ours {
-                events.tell_failure(self.shared.error_detail());
+                events.tell_failure(detail);
             }
         });
         let end = self.run.books().end.clone();
@@ -566,7 +574,9 @@ impl Driver {
 
     /// Goes on with the credentials of the last who came.
     fn refresh(&mut self) {
-        if let Some(upstream) = self.run.books().fresh_upstream.take() {
+        if let Some(key) = &self.listed
+            && let Some(upstream) = self.shared.live.take_fresh(key, &self.run)
+        {
             self.upstream = upstream;
         }
     }
@@ -579,7 +589,7 @@ impl Driver {
     async fn cancel(&self) {
         let thread_id = &self.run.thread_id;
         let Some(run_id) = self.run.books().feed.run_id().map(str::to_owned) else { return };
-        match self.upstream.cancel_run(thread_id, &run_id).await {
+        match self.first_upstream.cancel_run(thread_id, &run_id).await {
             Ok(_) => tracing::info!(thread_id, run_id, "run cancelled: its owner has left"),
             Err(error) => {
                 tracing::warn!(thread_id, run_id, %error, "a run without its owner goes on");
@@ -590,10 +600,10 @@ impl Driver {
     /// Lists the run, once its id is known.
     fn list(&mut self) {
         if self.listed.is_none() {
-            let key = self.run.books().feed.run_id().map(|id| RunKey::of(&self.upstream, id));
-            self.listed.clone_from(&key);
-            if let Some(key) = key {
-                self.shared.live.lock().insert(key, Arc::clone(&self.run));
+            let id = self.run.books().feed.run_id().map(str::to_owned);
+            self.listed = id.map(|id| RunKey::of(&self.upstream, &self.run.thread_id, &id));
+            if let Some(key) = &self.listed {
+                self.shared.live.list(key.clone(), &self.run);
             }
         }
     }
@@ -610,9 +620,9 @@ impl Driver {
     }
 
     /// Another reading of the same run may be listed by now.
-    fn unlist(&mut self, live: &mut HashMap<RunKey, Arc<Run>>) {
+    fn unlist(&mut self, live: &mut HashMap<RunKey, Listed<Run>>) {
         if let Some(key) = self.listed.take()
-            && live.get(&key).is_some_and(|run| Arc::ptr_eq(run, &self.run))
+            && live.get(&key).is_some_and(|listed| Arc::ptr_eq(&listed.what, &self.run))
         {
             live.remove(&key);
         }

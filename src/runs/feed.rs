@@ -1,7 +1,10 @@
 //! A run's bytes in, its events out: the whole pure chain, for a live stream and a recorded one.
 
+use std::sync::Arc;
+
 use super::batch::Events;
 use super::event_id::{Mark, Place};
+use crate::buffer;
 use crate::json::Json;
 use crate::langgraph::{
     Body, Cursor, Novelty, Part, Replay, RunError, RunRecord, ThreadState, Values,
@@ -395,6 +398,11 @@ impl Feed {
     pub(super) fn view(&self) -> Option<&View> {
         self.parts.run.as_ref().map(|run| run.translator.view())
     }
+
+    /// The same, to be kept.
+    pub(super) fn shared_view(&self) -> Option<Arc<View>> {
+        self.parts.run.as_ref().map(|run| run.translator.shared_view())
+    }
 }
 
 fn values(state: &str) -> Option<Values<'_>> {
@@ -443,6 +451,8 @@ impl Parts {
             let attempt = translator.attempt();
             move |_| marks.next(attempt)
         });
+        drop(part);
+        buffer::empty_text(&mut self.scratch);
     }
 
     /// Something may be missing between what came and what comes.

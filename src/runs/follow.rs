@@ -16,7 +16,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
@@ -25,10 +25,11 @@ use tokio::time::Instant;
 use super::attach::{FollowError, at_rest};
 use super::books::Run;
 use super::driver::Source;
-use super::{Shared, ThreadKey};
+use super::{Listed, Shared, ThreadKey, retry};
 use crate::langgraph::{RunRecord, RunStatus, ServerKind, ThreadState};
 use crate::metrics::Held;
 use crate::sse::Decoder;
+use crate::sync::{Guard, Mutex};
 use crate::upstream::{Body, Client, Error, RunFilter, Sight};
 
 /// How often a followed thread is looked at: its runs, for a server that does not tell when one
@@ -52,6 +53,14 @@ const RECENT_RUNS_OF_MANY: usize = 100;
 /// misses some runs, and none of what they came to.
 const MAX_KEPT_RUNS: usize = 4;
 
+/// The longest pause before a run is shown once more. The first is [`FOLLOW_INTERVAL`], and each
+/// showing of the run doubles it: a list may go on naming a run that is gone, or whose stream
+/// cannot be read.
+const LONGEST_SHOW_PAUSE: Duration = Duration::from_mins(1);
+
+/// How many of the runs shown last are remembered for that.
+const MAX_SHOWN: usize = 100;
+
 /// A thread that is followed.
 #[derive(Debug)]
 pub(super) struct Following {
@@ -71,8 +80,6 @@ struct Sequence {
     present: Present,
     /// How many looks have begun.
     looks: u64,
-    /// The upstream as the last who came calls it: its credentials were good just now.
-    fresh_upstream: Option<Client>,
 }
 
 /// How the thread stood at the last look.
@@ -121,6 +128,7 @@ struct Watcher {
     bell: Arc<watch::Sender<()>>,
     /// The runs that are over, and were shown or were over before anybody followed.
     past: Option<HashSet<String>>,
+    shown: Shown,
     /// The thread at rest as it was read last, and a digest of what was read: a checkpoint may get
     /// its questions after its id.
     rest: Option<(u64, Arc<Run>)>,
@@ -130,6 +138,18 @@ struct Watcher {
     state_due: Instant,
     lifecycle: Lifecycle,
     _counted: Held,
+}
+
+/// The runs shown last, the newest at the end.
+#[derive(Debug, Default)]
+struct Shown(VecDeque<Showing>);
+
+/// How often a run was shown, and when it may be shown again.
+#[derive(Debug)]
+struct Showing {
+    id: String,
+    times: u32,
+    again_at: Instant,
 }
 
 /// The server's own bell.
@@ -196,12 +216,12 @@ fn follower(
     server: Option<ServerKind>,
 ) -> (Follower, bool) {
     // Under the lock no watcher decides that nobody follows its thread.
-    let mut threads = shared.threads();
-    if let Some(following) = threads.get(&key)
-        && let Some(bell) = following.bell.upgrade()
+    let mut threads = shared.threads.lock();
+    if let Some(listed) = threads.get_mut(&key)
+        && let Some(bell) = listed.what.bell.upgrade()
     {
-        let following = Arc::clone(following);
-        following.sequence().fresh_upstream = Some(upstream.clone());
+        listed.fresh_upstream = Some(upstream.clone());
+        let following = Arc::clone(&listed.what);
         return (Follower::new(following, bell.subscribe(), &key, upstream), false);
     }
     let bell = Arc::new(watch::Sender::new(()));
@@ -210,7 +230,7 @@ fn follower(
         bell: Arc::downgrade(&bell),
         asked: Notify::new(),
     });
-    threads.insert(key.clone(), Arc::clone(&following));
+    threads.insert(key.clone(), Listed::new(&following));
     drop(threads);
     let follower = Follower::new(Arc::clone(&following), bell.subscribe(), &key, upstream);
     let watcher = Watcher {
@@ -221,6 +241,7 @@ fn follower(
         following,
         bell,
         past: None,
+        shown: Shown::default(),
         rest: None,
         last: None,
         state_due: Instant::now(),
@@ -241,8 +262,9 @@ fn follower(
 // === impl Following ===
 
 impl Following {
-    fn sequence(&self) -> MutexGuard<'_, Sequence> {
-        self.sequence.lock().unwrap_or_else(PoisonError::into_inner)
+    #[track_caller]
+    fn sequence(&self) -> Guard<'_, Sequence> {
+        self.sequence.lock()
     }
 }
 
@@ -356,11 +378,11 @@ impl Watcher {
     /// Looks, and shows what there is to see; else waits for a reason to look again. Breaks where
     /// it is refused.
     async fn go_on(&mut self) -> ControlFlow<()> {
+        if let Some(upstream) = self.fresh_upstream() {
+            self.upstream = upstream;
+        }
         let look = {
             let mut sequence = self.following.sequence();
-            if let Some(upstream) = sequence.fresh_upstream.take() {
-                self.upstream = upstream;
-            }
             sequence.looks += 1;
             sequence.looks
         };
@@ -393,7 +415,7 @@ impl Watcher {
     async fn look(&mut self, look: u64) -> Result<Option<RunRecord>, Error> {
         self.lifecycle.open(&self.upstream, self.server, &self.key.thread_id).await;
         if let Some(run) = self.next_run().await? {
-            return Ok(Some(run));
+            return self.whole(run).await;
         }
         let is_due = Instant::now() >= self.state_due;
         if let Some((_, rest)) = self.rest.as_ref().filter(|_| !is_due) {
@@ -408,7 +430,7 @@ impl Watcher {
         if made_by.is_some_and(|id| self.past.as_ref().is_some_and(|past| !past.contains(id)))
             && let Some(run) = self.next_run().await?
         {
-            return Ok(Some(run));
+            return self.whole(run).await;
         }
         let bytes = body.as_deref().map_or(0, str::len) as u64;
         let pause = Duration::from_millis(bytes * 1000 / FOLLOW_BYTES_PER_SECOND);
@@ -424,40 +446,44 @@ impl Watcher {
             }
         };
         self.rest = Some((digest, Arc::clone(&rest)));
-        {
-            let mut sequence = self.following.sequence();
-            let is_news = sequence.runs.back().is_none_or(|last| !rest.tells_as_much_as(last));
-            if is_news {
-                sequence.push(Arc::clone(&rest));
-            }
+        // Nobody else adds to the sequence.
+        let last = self.following.sequence().runs.back().cloned();
+        if last.is_none_or(|last| !rest.tells_as_much_as(&last)) {
+            self.following.sequence().push(Arc::clone(&rest));
         }
         self.stands(Present::AtRest(look, rest));
         Ok(None)
     }
 
-    /// The oldest run that is over and was not shown, else the one that runs.
+    async fn whole(&self, listed: RunRecord) -> Result<Option<RunRecord>, Error> {
+        let whole = self.shared.whole(&self.upstream, &self.key.thread_id, listed);
+        whole.await.map(Some)
+    }
+
+    /// The oldest run that is over and was not shown, else the one that runs. One that was shown to
+    /// its end is no more shown, whatever the list says of it; one whose end was not heard, after a
+    /// pause.
     async fn next_run(&mut self) -> Result<Option<RunRecord>, Error> {
         let limit = recent_runs(self.server);
-        let thread_id = &self.key.thread_id;
-        let recent = self.upstream.runs(thread_id, RunFilter::Any { limit }).await?;
+        let Self { upstream, key: ThreadKey { thread_id, .. }, past, shown, .. } = self;
+        let recent = upstream.runs(thread_id, RunFilter::Any { limit }).await?;
         let is_all = recent.len() < limit;
         let over = || recent.iter().filter(|run| !run.status.is_live());
         self.last = over().next().cloned();
-        match &mut self.past {
-            None => self.past = Some(over().map(|run| run.id.clone()).collect()),
-            Some(past) => {
-                if let Some(missed) = over().rfind(|run| !past.contains(&run.id)) {
-                    return Ok(Some(missed.clone()));
-                }
-                past.retain(|id| recent.iter().any(|run| run.id == *id));
-            }
+        let past = past.get_or_insert_with(|| over().map(|run| run.id.clone()).collect());
+        let is_news = |run: &RunRecord| !past.contains(&run.id) && shown.may_show(&run.id);
+        if let Some(missed) = over().rfind(|run| is_news(run)) {
+            return Ok(Some(missed.clone()));
         }
-        let running = recent.into_iter().find(|run| run.status == RunStatus::Running);
-        if running.is_some() || is_all {
-            return Ok(running);
+        let is_next = |run: &RunRecord| run.status == RunStatus::Running && is_news(run);
+        let mut running = recent.iter().find(|run| is_next(run)).cloned();
+        if running.is_none() && !is_all {
+            // One that was delayed for long is not among the newest.
+            let live = upstream.runs(thread_id, RunFilter::Running).await?;
+            running = live.into_iter().rfind(is_news);
         }
-        // One that was delayed for long is not among the newest.
-        Ok(self.upstream.runs(thread_id, RunFilter::Running).await?.pop())
+        past.retain(|id| shown.has(id) || recent.iter().any(|run| run.id == *id));
+        Ok(running)
     }
 
     /// Shows a run to its end; whether that was the run's own, so that what comes next may be
@@ -475,7 +501,9 @@ impl Watcher {
             }
         }
         self.stands(Present::Running);
+        let shown_at = Instant::now();
         while wanted.changed().await.is_ok() {}
+        self.shown.note(&id, shown_at);
         // What the run came to is compared at once.
         self.state_due = Instant::now();
         let is_over = !run.is_lost();
@@ -493,17 +521,22 @@ impl Watcher {
     /// Unlists the thread, so that who comes now has it watched anew; unless somebody has come
     /// meanwhile, whose credentials are to be tried.
     fn give_up(&self) -> ControlFlow<()> {
-        let mut threads = self.shared.threads();
-        if self.following.sequence().fresh_upstream.is_some() {
+        let mut threads = self.shared.threads.lock();
+        if threads.get(&self.key).is_some_and(|listed| listed.fresh_upstream.is_some()) {
             return ControlFlow::Continue(());
         }
         threads.remove(&self.key);
         ControlFlow::Break(())
     }
 
+    /// The credentials of the last who came, once.
+    fn fresh_upstream(&self) -> Option<Client> {
+        self.shared.threads.lock().get_mut(&self.key)?.fresh_upstream.take()
+    }
+
     /// Whether there is no follower left. If so the thread is unlisted: none can come any more.
     fn is_unfollowed(&self) -> bool {
-        let mut threads = self.shared.threads();
+        let mut threads = self.shared.threads.lock();
         if self.bell.receiver_count() > 0 {
             return false;
         }
@@ -524,6 +557,37 @@ fn digest(body: Option<&str>, last: Option<&RunRecord>) -> u64 {
     let mut hasher = DefaultHasher::new();
     (body, last.map(|run| &run.id)).hash(&mut hasher);
     hasher.finish()
+}
+
+// === impl Shown ===
+
+impl Shown {
+    /// Notes that a run was shown since then, and no more is.
+    fn note(&mut self, id: &str, since: Instant) {
+        let now = Instant::now();
+        let at = self.0.iter().position(|showing| showing.id == id);
+        let before = at.and_then(|at| self.0.remove(at)).map_or(0, |showing| showing.times);
+        // What was shown for that long is no loop.
+        let before = if now - since < LONGEST_SHOW_PAUSE { before } else { 0 };
+        let pause = retry::doubled(FOLLOW_INTERVAL, before, LONGEST_SHOW_PAUSE);
+        let times = before.saturating_add(1);
+        self.0.push_back(Showing { id: id.to_owned(), times, again_at: now + pause });
+        if self.0.len() > MAX_SHOWN {
+            self.0.pop_front();
+        }
+    }
+
+    fn has(&self, id: &str) -> bool {
+        self.of(id).is_some()
+    }
+
+    fn may_show(&self, id: &str) -> bool {
+        self.of(id).is_none_or(|showing| showing.again_at <= Instant::now())
+    }
+
+    fn of(&self, id: &str) -> Option<&Showing> {
+        self.0.iter().find(|showing| showing.id == id)
+    }
 }
 
 // === impl Lifecycle ===

@@ -84,8 +84,8 @@ struct Return {
 /// What a reader's client was told before its run.
 pub(super) enum Told {
     Nothing,
-    /// Another run of the thread, to its end.
-    Run(Arc<Run>),
+    /// Another run of the thread to its end, and so all of this.
+    Run(Arc<View>),
     /// What stood before a run that waits for its turn.
     Prelude(Prelude),
 }
@@ -121,8 +121,8 @@ impl RunReader {
 
     /// Goes on with the next run of the thread, for the same client.
     pub(super) fn go_on_with(&mut self, next: Arc<Run>) {
-        let run = Arc::clone(&self.run);
-        *self = Self::from_here(next, Told::Run(run));
+        let told = self.run.told().map_or(Told::Nothing, Told::Run);
+        *self = Self::from_here(next, told);
     }
 
     /// The next events, never an empty list; `None` after the run's end was told.
@@ -306,13 +306,7 @@ impl Told {
         match std::mem::replace(self, Self::Nothing) {
             Self::Nothing => brought_back(books, Holds::Nothing),
             Self::Prelude(prelude) => brought_back(books, Holds::This(&prelude.view)),
-            Self::Run(run) => {
-                let before = run.books();
-                match before.feed.view() {
-                    Some(view) => brought_back(books, Holds::This(view)),
-                    None => brought_back(books, Holds::Nothing),
-                }
-            }
+            Self::Run(view) => brought_back(books, Holds::This(&view)),
         }
     }
 }

@@ -67,11 +67,17 @@ impl Retry {
         let made = self.attempts;
         self.attempts = made.saturating_add(1);
         let Some(doublings) = made.checked_sub(1) else { return NO_PAUSE };
-        let whole = FIRST_PAUSE.saturating_mul(1 << doublings.min(16)).min(LONGEST_PAUSE);
-        // The hasher is keyed at random.
-        let [jitter, ..] = RandomState::new().hash_one(made).to_be_bytes();
-        whole.mul_f32(1.0 - f32::from(jitter) / 512.0)
+        doubled(FIRST_PAUSE, doublings, LONGEST_PAUSE)
     }
+}
+
+/// A pause that was doubled so often, up to the longest; less up to a half of it, by chance, so
+/// that not all who wait come back together.
+pub(super) fn doubled(first: Duration, doublings: u32, longest: Duration) -> Duration {
+    let whole = first.saturating_mul(1 << doublings.min(16)).min(longest);
+    // The hasher is keyed at random.
+    let [jitter, ..] = RandomState::new().hash_one(doublings).to_be_bytes();
+    whole.mul_f32(1.0 - f32::from(jitter) / 512.0)
 }
 
 #[cfg(test)]

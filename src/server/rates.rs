@@ -9,12 +9,13 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::num::{NonZeroU32, NonZeroUsize};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::auth::Identity;
+use crate::sync::{Guard, Mutex};
 
 /// How many callers are told apart at once. One takes some 150 bytes, and is forgotten as soon as
 /// nothing counts against it. Those beyond share one place: a flood of callers takes neither more
@@ -121,8 +122,8 @@ impl Callers {
     }
 
     /// Nothing that is done under the lock can fail half-way.
-    fn lock(&self) -> MutexGuard<'_, Counts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Guard<'_, Counts> {
+        self.0.lock()
     }
 
     #[cfg(test)]

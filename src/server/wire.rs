@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::HeaderValue;
 
 use crate::agui::{Client, Projector};
+use crate::buffer;
 use crate::run::{Id, RunEvent};
 use crate::runs::{Batch, Mark};
 use crate::sse;
@@ -23,6 +24,7 @@ pub enum Wire {
 pub struct Encoder {
     wire: Wire,
     projector: Projector,
+    /// Empty between two events.
     json: Vec<u8>,
     /// Under which the ids of events name the run.
     run_id: Option<Id>,
@@ -178,9 +180,9 @@ impl Encoder {
             }
             written += 1;
             if written > told {
-                json.clear();
                 event.write(json);
                 wire.data(out, json);
+                buffer::empty(json);
             }
         });
         if written > told {

@@ -1,7 +1,6 @@
 //! Requests to the client: each is answered once, or taken back.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 use tokio::sync::oneshot;
@@ -9,6 +8,7 @@ use tokio::sync::oneshot;
 use super::outbox::Outbox;
 use crate::acp::rpc::{self, Error, Id};
 use crate::json::Json;
+use crate::sync::{Guard, Mutex};
 
 /// What was asked of the client and is not answered.
 #[derive(Debug)]
@@ -74,8 +74,8 @@ impl Asking {
         }
     }
 
-    fn open(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn open(&self) -> Guard<'_, Open> {
+        self.open.lock()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use agent_client_protocol_schema::ProtocolVersion;
 use agent_client_protocol_schema::v1::{
@@ -22,6 +22,7 @@ use super::session::Sessions;
 use super::{Service, history, turn};
 use crate::acp::rpc::{self, Code, Error, Id, Incoming};
 use crate::json::{self, Json};
+use crate::sync::{Guard, Mutex};
 
 /// How many requests may be under way: each prompt is one, and an editor shows a dozen sessions.
 pub const MAX_REQUESTS: usize = 256;
@@ -289,8 +290,8 @@ impl Connection {
         Ok(Json::empty_object())
     }
 
-    fn requests(&self) -> MutexGuard<'_, HashMap<Id, CancellationToken>> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    fn requests(&self) -> Guard<'_, HashMap<Id, CancellationToken>> {
+        self.requests.lock()
     }
 }
 

@@ -1,10 +1,13 @@
 //! What waits to be written to a client: bounded in bytes, with room to be waited for.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
+
+use crate::buffer;
+use crate::sync::{Guard, Mutex};
 
 /// How much may wait before who tells more has to wait too: some thousand updates, and what a pipe
 /// and its reader take within a blink.
@@ -71,10 +74,10 @@ impl Outbox {
         written
     }
 
-    /// Waits until something waits, and takes all of it in exchange for an empty buffer. For one
-    /// writer.
+    /// Waits until something waits, and takes all of it in exchange for the buffer, of which little
+    /// room is kept. For one writer.
     pub async fn take(&self, bytes: &mut Vec<u8>) {
-        bytes.clear();
+        buffer::empty(bytes);
         loop {
             if !self.waiting().is_empty() {
                 std::mem::swap(&mut *self.waiting(), bytes);
@@ -114,8 +117,8 @@ impl Outbox {
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn waiting(&self) -> Guard<'_, Vec<u8>> {
+        self.0.waiting.lock()
     }
 }
 
@@ -128,5 +131,23 @@ impl Default for Outbox {
 impl fmt::Debug for Outbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Outbox").field("waiting", &self.waiting().len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffer::KEPT_BYTES;
+
+    #[tokio::test]
+    async fn a_large_update_leaves_no_memory_behind() {
+        let (outbox, mut bytes) = (Outbox::new(), Vec::new());
+        for length in [1_000_000, 1] {
+            outbox.put(|out| out.resize(length, b'x'));
+            outbox.take(&mut bytes).await;
+            assert_eq!(bytes.len(), length);
+        }
+        let kept = bytes.capacity() + outbox.waiting().capacity();
+        assert!(kept <= 2 * KEPT_BYTES, "{kept} bytes are kept");
     }
 }

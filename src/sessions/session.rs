@@ -1,7 +1,7 @@
 //! One session: its thread, what was chosen for it, what its client was told, and who is at it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
@@ -12,13 +12,14 @@ use crate::acp::choice::{Kept, Menu};
 use crate::acp::rpc::{Code, Error};
 use crate::json::Json;
 use crate::run::{Ask, Decision, Interrupt};
+use crate::sync::{self, Guard};
 
 /// How many sessions may be open here. Each keeps what its client was told of each message.
 pub const MAX_SESSIONS: usize = 256;
 
 /// The sessions that are open here. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sessions(Arc<StdMutex<HashMap<String, Arc<Session>>>>);
+pub(super) struct Sessions(Arc<sync::Mutex<HashMap<String, Arc<Session>>>>);
 
 /// A session that is open here.
 #[derive(Debug)]
@@ -31,7 +32,7 @@ pub(super) struct Session {
     pub(super) desk: Mutex<Desk>,
     /// Who tells the client something, holds it.
     pub(super) voice: Arc<Mutex<Voice>>,
-    activity: StdMutex<Activity>,
+    activity: sync::Mutex<Activity>,
     /// Rings when a prompt comes, for questions that were asked without one.
     pub(super) prompted: Notify,
     /// Rings when a prompt is over.
@@ -92,13 +93,13 @@ impl Sessions {
 
     /// Opens a session, in place of one of the same thread that no prompt is at.
     pub(super) fn open(&self, session: Arc<Session>) -> Result<(), Error> {
+        let open = self.lock().get(&session.id).cloned();
+        if open.is_some_and(|open| open.is_prompted()) {
+            let message = format!("session {} is busy with a prompt; cancel it first", session.id);
+            return Err(Error::invalid(message));
+        }
         let mut sessions = self.lock();
         match sessions.get(&session.id) {
-            Some(open) if open.is_prompted() => {
-                let message =
-                    format!("session {} is busy with a prompt; cancel it first", session.id);
-                return Err(Error::invalid(message));
-            }
             Some(open) => open.leave(),
             None if sessions.len() >= MAX_SESSIONS => {
                 let message = format!("{MAX_SESSIONS} sessions are open; close some");
@@ -114,8 +115,8 @@ impl Sessions {
         self.lock().remove(id)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Session>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Guard<'_, HashMap<String, Arc<Session>>> {
+        self.0.lock()
     }
 }
 
@@ -142,7 +143,7 @@ impl Session {
             servers,
             desk: Mutex::new(desk),
             voice: Arc::new(Mutex::new(voice)),
-            activity: StdMutex::default(),
+            activity: sync::Mutex::default(),
             prompted: Notify::new(),
             rested: Notify::new(),
             left: CancellationToken::new(),
@@ -204,8 +205,8 @@ impl Session {
         }
     }
 
-    fn activity(&self) -> MutexGuard<'_, Activity> {
-        self.activity.lock().unwrap_or_else(PoisonError::into_inner)
+    fn activity(&self) -> Guard<'_, Activity> {
+        self.activity.lock()
     }
 }
 

@@ -1,7 +1,7 @@
 //! A turn: a prompt becomes a run, its events become updates, its questions are asked, and what
 //! stops it stops the run upstream.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_client_protocol_schema::v1::PromptRequest;
@@ -22,6 +22,7 @@ use crate::json::{self, Json, ObjectWriter};
 use crate::langgraph::{Interrupt, RunRequest, ServerKind, Start, ThreadState, headline};
 use crate::run::{self, Ask, Outcome, RunEvent};
 use crate::runs::{READER_TOO_SLOW, RunReader, ThreadReader};
+use crate::sync::{Guard, Mutex};
 use crate::upstream::{self, Caller, RunFilter, RunStream};
 
 /// How long a stopped turn waits for its run to end: its client is told within a second.
@@ -466,8 +467,8 @@ impl Turn {
         chores.spawn(async move { stop_run(&service, &thread_id, &run).await });
     }
 
-    fn running(&self) -> MutexGuard<'_, Option<String>> {
-        self.run.lock().unwrap_or_else(PoisonError::into_inner)
+    fn running(&self) -> Guard<'_, Option<String>> {
+        self.run.lock()
     }
 
     /// The turn was stopped: its calls are settled.

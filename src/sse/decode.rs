@@ -8,6 +8,7 @@ use memchr::{memchr, memchr2};
 use thiserror::Error;
 
 use super::Frame;
+use crate::buffer;
 
 /// The size of a block at which [`Decoder::new`] gives up: 64 MiB.
 ///
@@ -25,8 +26,9 @@ const BOM: &[u8] = b"\xEF\xBB\xBF";
 /// [`next_frame`](Self::next_frame) until there is none, and push again. When the stream has
 /// ended, [`finish`](Self::finish) tells whether a block was cut.
 ///
-/// Used so, it never holds more bytes than the limit and one push together. Its memory is kept for
-/// the next block, and is at most a few times that: data lines are joined in memory of their own.
+/// Used so, it never holds more bytes than the limit and one push together. Its memory is at most a
+/// few times that, since data lines are joined in memory of their own; what a large block has taken
+/// is given back when the block is over.
 #[derive(Debug)]
 pub struct Decoder {
     limit: usize,
@@ -174,6 +176,11 @@ impl Decoder {
                 self.is_lent = true;
                 return Ok(Some(self.block.frame(&self.buffer)));
             }
+        }
+        // Nothing may come for hours.
+        if self.first_needed() == self.buffer.len() {
+            buffer::empty(&mut self.buffer);
+            (self.line, self.scanned) = (0, 0);
         }
         Ok(None)
     }
@@ -366,7 +373,7 @@ impl Block {
         *bytes = 0;
         event.clear();
         *data = Data::Absent;
-        joined.clear();
+        buffer::empty(joined);
         id.clear();
         *retry = None;
     }
@@ -387,7 +394,7 @@ impl Value {
 
     fn clear(&mut self) {
         self.is_present = false;
-        self.bytes.clear();
+        buffer::empty(&mut self.bytes);
     }
 }
 
@@ -425,6 +432,23 @@ fn decode_utf8(bytes: &[u8]) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::buffer::KEPT_BYTES;
+
+    #[test]
+    fn a_large_block_leaves_no_memory_behind() {
+        for line in ["data: ", "event: ", "data: a\ndata: "] {
+            let block = format!("{line}{}\n\n", "x".repeat(1_000_000));
+            let mut decoder = Decoder::new();
+            for chunk in block.as_bytes().chunks(8_000) {
+                decoder.push(chunk);
+                while decoder.next_frame().unwrap().is_some() {}
+            }
+            let Block { event, joined, .. } = &decoder.block;
+            for buffer in [&decoder.buffer, &event.bytes, joined] {
+                assert!(buffer.capacity() <= KEPT_BYTES, "{line}: {}", buffer.capacity());
+            }
+        }
+    }
 
     type Fields = (Option<String>, Option<String>, Option<String>, Option<u64>);
 

@@ -165,7 +165,7 @@ impl Exchange {
 
     /// Whether it asks for no more than whether a thread is there to be seen.
     pub(crate) fn asks_to_see(&self) -> bool {
-        self.line.starts_with("GET /threads/") && self.line.ends_with("/runs?limit=1")
+        self.line.starts_with("GET /threads/") && self.line.ends_with("/runs?limit=1&select=run_id")
     }
 
     /// Answers with a status and a whole body, and closes.

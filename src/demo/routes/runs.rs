@@ -16,6 +16,20 @@ use crate::demo::request::{OnDisconnect, RunBody};
 use crate::demo::run::{Action, Run, Stop};
 use crate::demo::wire::{self, Again, Refusal, answer, awaited, locate, streamed, uuid};
 
+/// What can be chosen of a record in a list of runs.
+const COLUMNS: [&str; 10] = [
+    "run_id",
+    "thread_id",
+    "assistant_id",
+    "metadata",
+    "status",
+    "kwargs",
+    "multitask_strategy",
+    "created_at",
+    "updated_at",
+    "langsmith_session_name",
+];
+
 pub(super) async fn create(
     State(server): State<Arc<Server>>,
     Path(thread): Path<String>,
@@ -64,10 +78,20 @@ pub(super) async fn list(
     let id = uuid("thread", &thread)?;
     let (limit, offset) = (query.number("limit", 10)?, query.number("offset", 0)?);
     let status = query.get("status");
+    let columns: Vec<_> = query.all("select").collect();
+    if let Some(other) = columns.iter().find(|column| !COLUMNS.contains(column)) {
+        return Err(Refusal::invalid(format!("Invalid select columns: ['{other}']")));
+    }
+    let selected = |mut record: Value| {
+        if let Some(members) = record.as_object_mut().filter(|_| !columns.is_empty()) {
+            members.retain(|name, _| columns.contains(&&**name));
+        }
+        record
+    };
     let store = server.store();
     let runs = store.thread(id)?.runs.iter().rev();
     let runs = runs.filter(|run| status.is_none_or(|status| status == run.status().as_str()));
-    let page = runs.skip(offset).take(limit).map(|run| run.record());
+    let page = runs.skip(offset).take(limit).map(|run| selected(run.record()));
     Ok(answer(&Value::Array(page.collect())))
 }
 

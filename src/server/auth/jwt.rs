@@ -12,7 +12,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::jwks::{Claimed, Claims, Disbelief, Expected, KeySet, NotAKeySet};
+use crate::sync::Mutex;
 use crate::upstream::{KeySetUrl, KeySets, SetupError, Tls};
 
 /// How far clocks may be apart by default.
@@ -257,7 +258,7 @@ impl Remote {
 
     /// Begins a fetch if one is due; the number of the one that is under way.
     fn fetch(self: &Arc<Self>) -> Option<u64> {
-        let mut fetching = self.fetching.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut fetching = self.fetching.lock();
         let Fetching { task, begun, begun_at } = &mut *fetching;
         if self.fetched.borrow().ended < *begun {
             return Some(*begun);

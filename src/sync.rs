@@ -1,0 +1,118 @@
+//! The mutex of the gateway: a thread holds one at a time.
+//!
+//! Two threads freeze for ever when each holds a lock that the other one waits for.
+//! No order of locks is needed to rule that out where no thread waits for a lock while it holds
+//! another. Debug builds, which all tests are, panic at a second lock, whether or not the threads
+//! would have met there; release builds check nothing.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::{self, PoisonError};
+
+/// A lock that its thread takes only while it holds no other.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(sync::Mutex<T>);
+
+/// The value of a [`Mutex`], until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Guard<'a, T> {
+    value: sync::MutexGuard<'a, T>,
+    #[cfg(debug_assertions)]
+    _alone: held::Alone,
+}
+
+// === impl Mutex ===
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(sync::Mutex::new(value))
+    }
+
+    /// Waits for the lock. A panic of one who held it leaves the value as it is: nothing that is
+    /// done under these locks can fail half-way.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds, if this thread holds a lock.
+    #[track_caller]
+    pub(crate) fn lock(&self) -> Guard<'_, T> {
+        Guard {
+            #[cfg(debug_assertions)]
+            _alone: held::Alone::new(),
+            value: self.0.lock().unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+}
+
+// === impl Guard ===
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
+
+/// Where each thread has taken the lock that it holds.
+#[cfg(debug_assertions)]
+mod held {
+    use std::cell::Cell;
+    use std::panic::Location;
+
+    thread_local! {
+        static TAKEN_AT: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
+    }
+
+    /// The thread holds this lock and no other.
+    #[derive(Debug)]
+    pub(super) struct Alone;
+
+    impl Alone {
+        #[track_caller]
+        pub(super) fn new() -> Self {
+            let here = Location::caller();
+            let first = TAKEN_AT.get().map(Location::to_string);
+            let first = first.as_deref();
+            assert_eq!(first, None, "a lock is taken at {here} while this one is held");
+            TAKEN_AT.set(Some(here));
+            Self
+        }
+    }
+
+    impl Drop for Alone {
+        fn drop(&mut self) {
+            TAKEN_AT.set(None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_lock_after_the_other_may_be_taken() {
+        let (one, other) = (Mutex::new(1), Mutex::new(2));
+        for _ in 0..2 {
+            *one.lock() += 1;
+            *other.lock() += 1;
+        }
+        assert_eq!(*one.lock(), 3);
+        assert_eq!(*other.lock(), 4);
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "while this one is held")]
+    fn no_lock_may_be_taken_while_another_is_held() {
+        let (one, other) = (Mutex::new(1), Mutex::new(2));
+        let _one = one.lock();
+        drop(other.lock());
+    }
+}
