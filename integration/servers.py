@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Installs what the integration tests need, starts real LangGraph servers and a threadway before each, runs one command, stops them.
 
-usage: servers.py [--python | --js | --demo] [--upstream-only] [--validate] [--metrics] [--copilot] [--chromium] [--acp] [--spare] [--auth] [--proxies] COMMAND [ARG...]
+usage: servers.py [--python | --js | --demo] [--upstream-only] [--validate] [--metrics] [--copilot] [--tanstack] [--chromium] [--acp] [--spare] [--auth] [--proxies] COMMAND [ARG...]
 
 There are two LangGraph servers, one in Python and one in JavaScript; --python and --js start only that one, and --demo
 only the scripted one of `threadway demo`. --proxies installs nginx and Caddy, whose paths are in NGINX and CADDY, and starts
 nothing but a `threadway demo`, whose gateway is in DEMO_GATEWAY_URL.
 COMMAND finds them in LANGGRAPH_URL and THREADWAY_URL, LANGGRAPH_JS_URL and THREADWAY_JS_URL, or DEMO_URL, with --demo
 a Python that has langgraph-sdk in LANGGRAPH_PYTHON, with --validate one that has ag-ui-validate in VALIDATE_PYTHON, and with --metrics one that has prometheus-client in METRICS_PYTHON.
---copilot installs CopilotKit's client for it, --chromium a browser, whose path is in CHROMIUM, --acp builds the Rust
+--copilot installs CopilotKit's client for it, --tanstack TanStack AI's, --chromium a browser, whose path is in CHROMIUM, --acp builds the Rust
 SDK's client, whose path is in ACP_RUST. --spare tells it in LANGGRAPH_SPARE and LANGGRAPH_JS_SPARE how to start another
 LangGraph server, one that it may kill: the command, less its port, where to run it, and what to add to its environment.
 --auth starts only a Python server whose tenants have keys, upstream/python-auth, in LANGGRAPH_AUTH_URL.
@@ -38,6 +38,7 @@ PYTHON_AUTH = HERE / "upstream" / "python-auth"
 JS = HERE / "upstream" / "js"
 CLIENT = HERE / "client"
 COPILOT = HERE / "copilot"
+TANSTACK = HERE / "tanstack"
 ACP_RUST = HERE / "acp-rust"
 VALIDATE = HERE / "validate"
 METRICS = HERE / "metrics"
@@ -335,7 +336,7 @@ def show(log: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    options = {"--python", "--js", "--demo", "--upstream-only", "--validate", "--metrics", "--copilot", "--chromium", "--acp", "--spare",
+    options = {"--python", "--js", "--demo", "--upstream-only", "--validate", "--metrics", "--copilot", "--tanstack", "--chromium", "--acp", "--spare",
                "--auth", "--proxies"}
     names = list(UPSTREAMS)
     chosen = set()
@@ -366,6 +367,8 @@ def main(arguments: list[str]) -> int:
                 environment["METRICS_PYTHON"] = str(install_python(METRICS))
             if "--copilot" in chosen:
                 install_client(COPILOT)
+            if "--tanstack" in chosen:
+                install_client(TANSTACK)
             if "--chromium" in chosen:
                 environment["CHROMIUM"] = install_chromium()
             if "--acp" in chosen:

@@ -6,8 +6,6 @@
 //! and a block without data is kept, as LangGraph's own client keeps it.
 
 use std::borrow::Cow;
-use std::fmt::Display;
-use std::io::Write as _;
 use std::time::Duration;
 
 use memchr::memchr2;
@@ -31,6 +29,9 @@ pub struct Frame<'a> {
 
 /// Appends one event: its id if it has one that SSE can carry, then its data.
 ///
+/// The order of the two means nothing to SSE, but some clients act on each line as it comes: the
+/// id has to be there before the data that it belongs to.
+///
 /// Only LF is written: AG-UI demands it, and its client splits frames on two line feeds.
 /// A line end in `data` becomes a new `data:` line, which the reader joins with a line feed. A CR
 /// is a line end too, so it arrives as one: SSE cannot carry it, and in JSON it is white space.
@@ -40,23 +41,7 @@ pub fn encode(out: &mut Vec<u8>, id: Option<&str>, data: &[u8]) {
     {
         write_line(out, b"id: ", id.as_bytes());
     }
-    encode_data(out, data);
-    end_event(out);
-}
-
-/// Appends the data of an event that is then to be ended. An id may stand between.
-pub fn encode_data(out: &mut Vec<u8>, data: &[u8]) {
     write_lines(out, b"data: ", data);
-}
-
-/// Appends the id of an event that has its data.
-pub fn encode_id(out: &mut Vec<u8>, id: impl Display) {
-    // A vector takes all that is written to it.
-    let _ = writeln!(out, "id: {id}");
-}
-
-/// Ends an event.
-pub fn end_event(out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 

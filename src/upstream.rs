@@ -24,6 +24,7 @@ use reqwest::header::{
 use reqwest::{Method, RequestBuilder, Response, Url};
 use serde::Serialize;
 use tokio::time::Instant;
+use uuid::Uuid;
 
 pub use caller::{Caller, Unknown, is_trace};
 pub use error::{Error, MAX_DETAIL_CHARS};
@@ -31,6 +32,7 @@ pub use key_set::{KEY_SET_TIMEOUT, KeySetUrl, KeySets, MAX_KEY_SET_BYTES, NotAKe
 pub use thread::{MAX_THREAD_PAGE, ThreadSearch};
 pub use tls::{NotTls, Tls};
 
+use crate::json;
 use crate::langgraph::{Assistant, ConfigField, InputKeys, RunRecord, RunRequest, ServerInfo};
 use crate::metrics::{Answer, Metrics, Operation};
 use crate::sse;
@@ -296,6 +298,33 @@ impl Client {
     pub async fn run_record(&self, thread_id: &str, run_id: &str) -> Result<RunRecord, Error> {
         let body = self.get(Operation::RunRecord, &["threads", thread_id, "runs", run_id]).await?;
         RunRecord::parse(&body).ok_or(Error::NotUnderstood { what: "a run" })
+    }
+
+    /// The record of a run of a thread, by an id that a client has sent. `None` if the thread has
+    /// no such run, or the server does not show it to the caller.
+    pub async fn find_run(
+        &self,
+        thread_id: &str,
+        run_id: &str,
+    ) -> Result<Option<RunRecord>, Error> {
+        // LangGraph's run ids are UUIDs. Another text may change the URL's path, as `..` does.
+        if Uuid::try_parse(run_id).is_err() {
+            return Ok(None);
+        }
+        let path = ["threads", thread_id, "runs", run_id];
+        match self.get(Operation::RunRecord, &path).await {
+            Ok(body) => {
+                let members: json::Members<'_> = serde_json::from_str(&body).unwrap_or_default();
+                let is_of_thread =
+                    members.string("thread_id").is_none_or(|thread| thread == thread_id);
+                let record = RunRecord::parse(&body);
+                let record = record.ok_or(Error::NotUnderstood { what: "a run" })?;
+                Ok(Some(record).filter(|record| is_of_thread && record.id == run_id))
+            }
+            // The Python server takes UUIDs in any form, and the JavaScript one those with dashes.
+            Err(Error::Status { code: 400 | 404 | 422, .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Whether the server shows a thread to the caller.

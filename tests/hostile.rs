@@ -60,8 +60,9 @@ struct Case {
     script: Script,
     clients: Vec<Client>,
     log_bytes: usize,
-    /// Where it resumes once more when all is over.
-    again: Vec<(Index, usize)>,
+    /// Where it resumes once more when all is over: behind which event, at which replica, and
+    /// whether by asking for its run again.
+    again: Vec<(Index, usize, bool)>,
 }
 
 #[derive(Clone, Debug)]
@@ -82,6 +83,8 @@ struct Cut {
     away: u64,
     /// To this replica.
     replica: usize,
+    /// By asking for its run again, instead of for the thread.
+    repeats: bool,
 }
 
 /// What a client holds and knows.
@@ -94,6 +97,8 @@ struct Reader<'a> {
     last_id: Option<String>,
     /// The ids of this stream, and of those that it goes on from.
     ids: HashSet<String>,
+    /// Those of events that cannot be resumed.
+    used: HashSet<String>,
 }
 
 enum Stream {
@@ -120,7 +125,7 @@ fn case() -> impl Strategy<Value = Case> {
     let first = (joins, cuts()).prop_map(|(joins, cuts)| Client { joins, cuts });
     let other = (0..2_000_u64, cuts());
     let other = other.prop_map(|(joins, cuts)| Client { joins: Some(joins), cuts });
-    let again = vec((any::<Index>(), 0..2_usize), 0..3);
+    let again = vec((any::<Index>(), 0..2_usize, any::<bool>()), 0..3);
     (script(), first, option::weighted(0.2, other), log_bytes, again).prop_map(
         |(mut script, first, other, log_bytes, again)| {
             script.name = first.joins.is_none().then_some(NAME);
@@ -131,12 +136,8 @@ fn case() -> impl Strategy<Value = Case> {
 }
 
 fn cut() -> impl Strategy<Value = Cut> {
-    (0..40_usize, nap(), away(), 0..2_usize).prop_map(|(after, nap, away, replica)| Cut {
-        after,
-        nap,
-        away,
-        replica,
-    })
+    let cut = (0..40_usize, nap(), away(), 0..2_usize, any::<bool>());
+    cut.prop_map(|(after, nap, away, replica, repeats)| Cut { after, nap, away, replica, repeats })
 }
 
 fn script() -> impl Strategy<Value = Script> {
@@ -283,10 +284,10 @@ async fn play(case: &Case) -> Result<(), String> {
     };
     read.map_err(place)?;
     server.settled().await;
-    for (at, replica) in &case.again {
+    for (at, replica, repeats) in &case.again {
         let Some(mut reader) = readers[0].back_to(*at) else { continue };
         let behind = reader.last_id.clone();
-        let resumed = resume(case, &server, &upstream, &replicas[*replica], &mut reader);
+        let resumed = resume(case, &server, &upstream, &replicas[*replica], *repeats, &mut reader);
         let resumed = timeout(PATIENCE, resumed).await;
         let resumed = resumed.map_err(|_| "a resume at the end hangs".to_owned());
         resumed
@@ -330,11 +331,11 @@ async fn read(
         server.begin();
     }
     let mut cuts = client.cuts.iter();
-    let mut replica = 0;
+    let (mut replica, mut repeats) = (0, false);
     loop {
         let stream = match first.take() {
             Some(stream) => Some(stream),
-            None => connect(upstream, &replicas[replica], kind, reader).await,
+            None => connect(case, upstream, &replicas[replica], repeats, reader).await?,
         };
         let Some(stream) = stream else {
             sleep(RETRY).await;
@@ -348,7 +349,7 @@ async fn read(
         }
         if let Some(cut) = cut {
             sleep(Duration::from_millis(cut.away)).await;
-            replica = cut.replica;
+            (replica, repeats) = (cut.replica, cut.repeats);
         }
     }
     reader.judge(case, server)
@@ -360,10 +361,11 @@ async fn resume(
     server: &Hostile,
     upstream: &upstream::Client,
     runs: &Runs,
+    repeats: bool,
     reader: &mut Reader<'_>,
 ) -> Result<(), String> {
     loop {
-        if let Some(stream) = connect(upstream, runs, server_kind(case), reader).await {
+        if let Some(stream) = connect(case, upstream, runs, repeats, reader).await? {
             match reader.read(stream, None).await? {
                 Went::Ended => return reader.judge(case, server),
                 Went::Lost => {}
@@ -374,15 +376,31 @@ async fn resume(
     }
 }
 
+/// Comes to the thread; or, if it `repeats` its request, to the run that it has had an event of.
+/// `None` while the server cannot be asked.
 async fn connect(
+    case: &Case,
     upstream: &upstream::Client,
     runs: &Runs,
-    kind: ServerKind,
+    repeats: bool,
     reader: &Reader<'_>,
-) -> Option<Stream> {
+) -> Result<Option<Stream>, String> {
+    let kind = Some(server_kind(case));
     let last: Option<EventId> = reader.last_id.as_ref().and_then(|id| id.parse().ok());
-    let connected = runs.connect(upstream, Some(kind), THREAD, last.as_ref()).await;
-    connected.ok().map(Stream::Thread)
+    if repeats && reader.last_id.is_some() {
+        match runs.read_again(upstream, kind, THREAD, last.as_ref(), NAME).await {
+            Ok(Some(again)) => return Ok(Some(Stream::Thread(again))),
+            Ok(None) => {
+                let is_there = !matches!(case.script.end, End::Gone | End::AllGone);
+                if is_there && (last.is_some() || case.script.name.is_some()) {
+                    return Err(reader.place("a second run would be started"));
+                }
+            }
+            Err(_) => return Ok(None),
+        }
+    }
+    let connected = runs.connect(upstream, kind, THREAD, last.as_ref()).await;
+    Ok(connected.ok().map(Stream::Thread))
 }
 
 fn server_kind(case: &Case) -> ServerKind {
@@ -403,6 +421,7 @@ impl<'a> Reader<'a> {
             heard: Vec::new(),
             last_id: None,
             ids: HashSet::new(),
+            used: HashSet::new(),
         }
     }
 
@@ -475,9 +494,9 @@ impl<'a> Reader<'a> {
             self.ids.clear();
         }
         if let Some(id) = &id {
-            // One that is no event's says that there is none.
-            let is_again = id.parse::<EventId>().is_ok() && !self.ids.insert(id.clone());
-            if is_again {
+            // One that is no event's is given once, whatever the client is told again.
+            let ids = if id.parse::<EventId>().is_ok() { &mut self.ids } else { &mut self.used };
+            if !ids.insert(id.clone()) {
                 return Err(self.place(&format!("{id} comes again with {event}")));
             }
             self.last_id = Some(id.clone()).filter(|id| !id.is_empty());

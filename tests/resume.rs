@@ -17,7 +17,7 @@ use support::gateway::{
 use support::judge;
 use support::schema::Schema;
 use support::upstream::Exchange;
-use threadway::runs::{LINGER, UPSTREAM_PATIENCE};
+use threadway::runs::{EventId, LINGER, UPSTREAM_PATIENCE};
 use threadway::server::Limits;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -110,9 +110,31 @@ fn came_to() -> Value {
 
 // === what clients are told ===
 
-/// An id that leads nowhere: whoever comes back with it was here before, and starts over. It is
-/// given once, and stands for all events behind it that have none.
-const VOID: &str = "0";
+/// How the ids of events begin that cannot be resumed: whoever comes back with one was here
+/// before, and starts over. Each is given once.
+const VOID: &str = "0.";
+
+/// Whether an event has an id, and one that leads nowhere.
+fn is_void(frame: &str) -> bool {
+    id(frame).is_some_and(|id| id.starts_with(VOID) && id.parse::<EventId>().is_err())
+}
+
+/// The frames of a stream, as they can be compared with those of another one: an id that leads
+/// nowhere is given once.
+fn comparable(frames: &[String]) -> Vec<String> {
+    let of = |frame: &String| match id(frame) {
+        Some(id) if is_void(frame) => frame.replace(id, VOID),
+        _ => frame.clone(),
+    };
+    frames.iter().map(of).collect()
+}
+
+/// Whether a frame is an event, with its id before its data.
+fn is_event(frame: &str) -> bool {
+    frame
+        .strip_prefix("id: ")
+        .is_some_and(|frame| frame.lines().nth(1).is_some_and(|line| line.starts_with("data: ")))
+}
 
 /// The id line of a frame.
 fn id(frame: &str) -> Option<&str> {
@@ -139,7 +161,7 @@ impl Response {
         while frames.len() < count {
             let frame = self.whole_frame().await;
             assert_ne!(frame, "", "the stream ended after {frames:#?}");
-            if frame.starts_with("data: ") {
+            if is_event(&frame) {
                 frames.push(frame);
             }
         }
@@ -154,7 +176,7 @@ impl Response {
             if frame.is_empty() {
                 return frames;
             }
-            if frame.starts_with("data: ") {
+            if is_event(&frame) {
                 frames.push(frame);
             }
         }
@@ -254,7 +276,7 @@ async fn told_half(gateway: &Gateway, told: &[String]) -> (Response, Exchange) {
 async fn starts_over(response: &mut Response) {
     assert_eq!(response.status(), "200 OK");
     let first = response.frames(1).await.remove(0);
-    assert_eq!((&*kind(&first), id(&first)), ("RUN_STARTED", Some(VOID)), "{first}");
+    assert!(kind(&first) == "RUN_STARTED" && is_void(&first), "{first}");
 }
 
 // === ids ===
@@ -268,7 +290,10 @@ async fn each_event_has_an_id_that_says_what_it_was_made_of() {
     run.send(kept("1006-0", &token("m2", "never done"))).await;
     gateway.ends(run).await;
     let frames = response.rest_of_frames().await;
-    let id = |frame: &String| id(frame).unwrap_or("none").replace(RUN, "R");
+    let id = |frame: &String| match id(frame) {
+        Some(_) if is_void(frame) => VOID.to_owned(),
+        id => id.unwrap_or("none").replace(RUN, "R"),
+    };
     let told: Vec<_> = frames.iter().map(|frame| (kind(frame), id(frame))).collect();
     let told: Vec<_> = told.iter().map(|(kind, id)| (&**kind, &**id)).collect();
     // Where these change, a client that comes back to another version of the gateway is told
@@ -382,7 +407,7 @@ async fn behind_each_event_of_a_run_that_failed_its_replay_and_its_thread_go_on(
     assert!(end.unwrap().contains(".end."));
     assert!(ids.iter().flatten().any(|id| id.contains(".close.")), "{ids:?}");
     for (at, last) in ids.iter().enumerate() {
-        let Some(last) = last.filter(|last| *last != VOID) else { continue };
+        let Some(last) = last.filter(|last| !last.starts_with(VOID)) else { continue };
         let script = async {
             gateway.no_live_runs(record("error")).await;
             gateway.state(Some(thread())).await;
@@ -396,7 +421,8 @@ async fn behind_each_event_of_a_run_that_failed_its_replay_and_its_thread_go_on(
             gateway.state(Some(thread())).await;
         };
         let (mut response, ()) = tokio::join!(behind(gateway.address, last), script);
-        assert_eq!(response.rest_of_frames().await, told[at + 1..], "{last}");
+        let rest = response.rest_of_frames().await;
+        assert_eq!(comparable(&rest), comparable(&told[at + 1..]), "{last}");
     }
     gateway.upstream.is_untouched().await;
 }
@@ -445,7 +471,7 @@ async fn an_id_that_is_not_of_this_run_starts_over_and_is_replaced() {
     let mut returned = Vec::new();
     for (last, is_of_the_run) in [
         ("garbage".to_owned(), false),
-        (VOID.to_owned(), false),
+        ("0.00c0ffee.1".to_owned(), false),
         ("1795305649395-0".to_owned(), false),
         // Of another version of the gateway.
         (known.replacen("1.", "2.", 1), false),
@@ -475,10 +501,10 @@ async fn an_id_that_is_not_of_this_run_starts_over_and_is_replaced() {
         let mut frame = response.frames(1).await.remove(0);
         while !kind(&frame).ends_with("_START") {
             assert!(kind(&frame).ends_with("_SNAPSHOT"), "{frame}");
-            assert_eq!(id(&frame), None, "{frame}");
+            assert!(is_void(&frame), "{frame}");
             frame = response.frames(1).await.remove(0);
         }
-        assert_eq!(id(&frame), None, "{frame}");
+        assert!(is_void(&frame), "{frame}");
         returned.push(response);
     }
     gateway.upstream.is_untouched().await;
@@ -535,7 +561,7 @@ async fn an_id_of_a_run_that_is_over_and_cannot_be_replayed_starts_over() {
         };
         let (frames, ()) = tokio::join!(ask, script);
         let (end, snapshots) = frames.split_last().unwrap();
-        assert!(snapshots.iter().all(|frame| id(frame).is_none()), "{frames:#?}");
+        assert!(snapshots.iter().all(|frame| is_void(frame)), "{frames:#?}");
         let whole = event(snapshots.last().unwrap());
         assert_eq!(whole["messages"][1]["content"], "one two three", "{frames:#?}");
         assert!(id(end).unwrap().contains(".end."), "{end}");
@@ -616,8 +642,7 @@ async fn a_thread_at_rest_has_an_end_that_there_is_nothing_behind() {
     let (mut response, ()) = tokio::join!(gateway.events(""), script);
     let frames = response.rest_of_frames().await;
     let (last, others) = frames.split_last().unwrap();
-    assert_eq!(id(&others[0]), Some(VOID), "{frames:#?}");
-    assert!(others[1..].iter().all(|frame| id(frame).is_none()), "{frames:#?}");
+    assert!(others.iter().all(|frame| is_void(frame)), "{frames:#?}");
     let response = behind(gateway.address, id(last).unwrap()).await;
     assert_eq!(response.status(), "204 No Content");
     gateway.upstream.is_untouched().await;
@@ -631,12 +656,11 @@ async fn a_run_whose_parts_have_no_ids_replaces_that_of_its_beginning() {
     let bare = [part("values", &counted(&["hi"], 1)), token("m1", "one ")];
     run.send(bare.concat()).await;
     let frames = response.frames(3).await;
-    let ids: Vec<_> = frames.iter().map(|frame| id(frame)).collect();
-    assert_eq!(ids, [Some(VOID), None, None], "{frames:#?}");
+    assert!(frames.iter().all(|frame| is_void(frame)), "{frames:#?}");
     gateway.ends(run).await;
     let frames = response.rest_of_frames().await;
     let (last, closings) = frames.split_last().unwrap();
-    assert!(closings.iter().all(|frame| id(frame).is_none()), "{closings:#?}");
+    assert!(closings.iter().all(|frame| is_void(frame)), "{closings:#?}");
     // Who was told the end needs nothing more.
     assert!(id(last).unwrap().contains(".end."), "{last}");
 }
@@ -657,8 +681,8 @@ async fn a_run_whose_own_id_is_no_line_gives_its_events_none() {
     let (mut response, _run) = tokio::join!(gateway.post(&input), script);
     response.frame().await;
     let frame = response.whole_frame().await;
-    assert_eq!((kind(&frame).as_str(), id(&frame)), ("RUN_STARTED", Some(VOID)), "{frame}");
-    assert_eq!(frame.matches("\nid: ").count(), 1, "{frame}");
+    assert!(kind(&frame) == "RUN_STARTED" && is_void(&frame), "{frame}");
+    assert_eq!(frame.lines().filter(|line| line.starts_with("id: ")).count(), 1, "{frame}");
 }
 
 #[tokio::test]
@@ -678,8 +702,7 @@ async fn a_run_without_its_state_in_its_stream_has_no_ids() {
     gateway.ends(join).await;
     frames.extend(response.rest_of_frames().await);
     let (_, others) = frames.split_last().unwrap();
-    assert_eq!(id(&others[0]), Some(VOID), "{frames:#?}");
-    assert!(others[1..].iter().all(|frame| id(frame).is_none()), "{frames:#?}");
+    assert!(others.iter().all(|frame| is_void(frame)), "{frames:#?}");
 }
 
 // === a lost upstream ===
@@ -846,7 +869,7 @@ async fn a_server_that_is_away_is_asked_ever_less_often_and_given_up_after_a_min
     assert_eq!(kinds(&frames), ["TEXT_MESSAGE_END", "RUN_ERROR"]);
     assert_eq!(event(&frames[1])["code"], "upstream_unavailable");
     // It can come back, and behind this there is nothing to go on with.
-    assert_eq!([id(&frames[0]), id(&frames[1])], [Some(VOID), None], "{frames:#?}");
+    assert!(frames.iter().all(|frame| is_void(frame)), "{frames:#?}");
     gateway.upstream.is_untouched().await;
 
     // The server is back.
@@ -1004,8 +1027,7 @@ async fn where_something_may_be_missing_the_state_is_read_and_the_ids_end() {
     gateway.state(Some(end)).await;
     let frames = viewer.rest_of_frames().await;
     let (last, others) = frames.split_last().unwrap();
-    assert_eq!(id(&others[0]), Some(VOID), "{frames:#?}");
-    assert!(others[1..].iter().all(|frame| id(frame).is_none()), "{frames:#?}");
+    assert!(others.iter().all(|frame| is_void(frame)), "{frames:#?}");
     assert!(id(last).unwrap().contains(".end."), "{last}");
     let shown = others.iter().rfind(|frame| kind(frame) == "MESSAGES_SNAPSHOT").unwrap();
     assert_eq!(event(shown)["messages"][1]["content"], "one two three", "{frames:#?}");
@@ -1117,7 +1139,7 @@ async fn of_a_run_that_is_not_kept_what_was_missed_is_read() {
     assert_eq!(kinds(&frames), expected, "{frames:#?}");
     assert!(!frames[2].contains("\"m1\""), "{}", frames[2]);
     assert_eq!(event(&frames[4])["delta"], "one two three");
-    assert!(frames[..6].iter().all(|frame| id(frame).is_none()), "{frames:#?}");
+    assert!(frames[..6].iter().all(|frame| is_void(frame)), "{frames:#?}");
 }
 
 #[tokio::test]
@@ -1136,7 +1158,7 @@ async fn a_failure_whose_state_stays_out_of_reach_leaves_a_way_back() {
     assert_eq!(event(last)["code"], "upstream_unavailable");
     let message = event(last)["message"].as_str().unwrap().to_owned();
     assert!(message.starts_with("the run failed (ValueError: boom)"), "{message}");
-    assert_eq!([id(&closings[0]), id(last)], [Some(VOID), None], "{frames:#?}");
+    assert!(is_void(&closings[0]) && is_void(last), "{frames:#?}");
 }
 
 // === nobody reads ===
@@ -1226,7 +1248,7 @@ async fn what_a_gateway_breaks_off_that_goes_down_another_goes_on_with() {
     let frames = posted.rest_of_frames().await;
     let last = frames.last().unwrap();
     assert_eq!(event(last)["code"], "gateway_shutdown");
-    assert!(id(last).is_none_or(|id| id == VOID), "{last}");
+    assert!(is_void(last), "{last}");
     run.closed().await;
 
     let (replica, _stop, _serving) = gateway.replica().await;

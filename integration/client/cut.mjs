@@ -13,7 +13,7 @@ const LOGS = new URL("../.cache/logs/", import.meta.url);
 const TERMINAL = ["RUN_FINISHED", "RUN_ERROR"];
 /** The gateway has lost sight of the run, which goes on: whoever has an id comes back with it. */
 const LOST = ["upstream_unavailable", "gateway_shutdown", "reader_too_slow", "internal_error"];
-const VOID = "0"; // the id of what has none, for a client that shall come back as one who was here
+const VOID = /^0\./; // the ids of events that cannot be resumed; each is used once
 const RESPONSE_MS = 100_000; // a gateway waits a minute for its upstream
 const FINISH_MS = 150_000; // until a client that comes back again and again has the end
 const RETRY_MS = 100;
@@ -21,7 +21,7 @@ const STREAM = /^\/threads\/([^/]+)\/runs\/([^/]+\/)?stream(\?|$)/;
 export const ROUTES = ["events", "query", "connect"];
 
 /** Whether one can go on behind it: others have no id, or take back an earlier one, or have one that names nothing. */
-export const isNumbered = ({ id }) => id !== undefined && id !== "" && id !== VOID;
+export const isNumbered = ({ id }) => id !== undefined && id !== "" && !VOID.test(id);
 
 /** The blocks of an SSE body as they come, `{ id, text, event }`: without comments and the time to wait before a retry. */
 async function* blocksOf(body) {

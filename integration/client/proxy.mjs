@@ -100,3 +100,64 @@ export class Pipe {
     return socket;
   }
 }
+
+/** Forwards connections, and cuts their answers. */
+export class Cutter {
+  /**
+   * The cuts of the next connections, one each. `at` gets all bytes that have come so far, as text, and returns how many
+   * of them go through before the cut, or -1 for no cut yet. `end` ends the body in order instead of closing the
+   * connection; the cut must then be between two chunks.
+   */
+  cuts = [];
+  /** The request and the answer of each connection, as text, and whether it was cut. */
+  exchanges = [];
+  #sockets = new Set();
+  #server = createTcpServer((socket) => this.#forward(socket));
+
+  static async start(target) {
+    const cutter = new Cutter();
+    cutter.target = new URL(target);
+    await new Promise((resolve) => cutter.#server.listen(0, "127.0.0.1", resolve));
+    cutter.url = `http://127.0.0.1:${cutter.#server.address().port}`;
+    return cutter;
+  }
+
+  close() {
+    this.#server.close();
+    for (const socket of this.#sockets) socket.destroy();
+  }
+
+  #forward(socket) {
+    const exchange = { asked: "", answered: "", isCut: false };
+    const cut = this.cuts.shift();
+    this.exchanges.push(exchange);
+    this.#keep(socket).setEncoding("latin1");
+    const other = this.#keep(connect(this.target.port, this.target.hostname)).setEncoding("latin1");
+    socket.on("data", (text) => {
+      exchange.asked += text;
+      other.write(text, "latin1");
+    });
+    other.on("data", (text) => {
+      if (exchange.isCut) return;
+      const before = exchange.answered.length;
+      exchange.answered += text;
+      const at = cut ? cut.at(exchange.answered) : -1;
+      if (at < 0) return void socket.write(text, "latin1");
+      exchange.isCut = true;
+      exchange.answered = exchange.answered.slice(0, at);
+      if (cut.end) socket.write(exchange.answered.slice(before), "latin1", () => socket.end("0\r\n\r\n"));
+      else socket.end(exchange.answered.slice(before), "latin1", () => socket.destroy());
+      other.destroy();
+    });
+    socket.once("close", () => other.destroy());
+    other.once("close", () => exchange.isCut || socket.destroy());
+  }
+
+  #keep(socket) {
+    this.#sockets.add(socket);
+    socket.setNoDelay(true);
+    socket.on("error", () => {}); // its close is what counts
+    socket.once("close", () => this.#sockets.delete(socket));
+    return socket;
+  }
+}

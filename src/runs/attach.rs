@@ -102,21 +102,75 @@ impl Runs {
             }
         };
         let event = after(&record).cloned();
+        if event.is_none() && has_come_back {
+            self.0.metrics.resumed(Resume::StartOver);
+        }
+        let run = self.read(upstream, server, thread_id, record, event).await?;
+        Ok(run.into())
+    }
+
+    /// Reads the run that a client has asked for before: the run of the event `after`, after that
+    /// event; if the thread has no such run, the newest one that its client calls `name`, as it
+    /// stands. Unlike [`connect`](Self::connect), this reads that run to its end and nothing else,
+    /// even if the run is over and others have run since.
+    ///
+    /// Returns `None` if the thread has no such run, or if the server does not show the thread to
+    /// the caller.
+    pub async fn read_again(
+        &self,
+        upstream: &Client,
+        server: Option<ServerKind>,
+        thread_id: &str,
+        after: Option<&EventId>,
+        name: &str,
+    ) -> Result<Option<ThreadReader>, Error> {
+        let (mut found, mut event) = (None, None);
+        match upstream.see(thread_id).await {
+            Ok(Sight::Seen) => {}
+            Ok(Sight::Nothing) | Err(Error::Status { code: 404, .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        if let Some(after) = after {
+            let here = self.0.read_here(&RunKey::of(upstream, after.run_id()), |run| {
+                (run.thread_id == thread_id).then(|| RunReader::behind(run, after.clone()))
+            });
+            if let Some(reader) = here {
+                return Ok(Some(reader.into()));
+            }
+            found = upstream.find_run(thread_id, after.run_id()).await?;
+            event = found.is_some().then(|| after.clone());
+        }
+        if found.is_none() {
+            found = run_named(upstream, server, thread_id, name).await?;
+        }
+        let Some(record) = found else { return Ok(None) };
+        if event.is_none() && after.is_some() {
+            self.0.metrics.resumed(Resume::StartOver);
+        }
+        let run = self.read(upstream, server, thread_id, record, event).await?;
+        Ok(Some(run.into()))
+    }
+
+    /// Reads a run that the server has just shown to this caller: after an event, or as it stands.
+    async fn read(
+        &self,
+        upstream: &Client,
+        server: Option<ServerKind>,
+        thread_id: &str,
+        record: RunRecord,
+        after: Option<EventId>,
+    ) -> Result<RunReader, Error> {
         let told = if record.status == RunStatus::Pending {
             Told::Prelude(prelude(upstream, thread_id, &record).await?)
         } else {
             Told::Nothing
         };
-        let source = Source::of(&record, server);
+        let source = Source::after(&record, server, after.as_ref());
         let (run, _wanted) = self.0.watch(upstream, server, thread_id, record, source);
-        if event.is_none() && has_come_back {
-            self.0.metrics.resumed(Resume::StartOver);
-        }
-        Ok(match event {
+        Ok(match after {
             Some(event) => RunReader::behind(run, event),
             None => RunReader::from_here(run, told),
-        }
-        .into())
+        })
     }
 
     /// Reads a thread as [`connect`](Self::connect) does, and then all its later runs, each from
@@ -179,6 +233,28 @@ async fn look(
         }
     }
     Ok(Present::AtRest { state, last: over.into_iter().next() })
+}
+
+/// The newest run of a thread that its client calls `name`. Only the live runs and the recent ones
+/// are searched.
+async fn run_named(
+    upstream: &Client,
+    server: Option<ServerKind>,
+    thread_id: &str,
+    name: &str,
+) -> Result<Option<RunRecord>, Error> {
+    // In this order, a run that begins or ends between two requests is in the next list.
+    let any = RunFilter::Any { limit: follow::recent_runs(server) };
+    let mut newest: Option<RunRecord> = None;
+    for filter in [RunFilter::Pending, RunFilter::Running, any] {
+        for run in upstream.runs(thread_id, filter).await? {
+            let is_named = run.client_id.as_deref() == Some(name);
+            if is_named && newest.as_ref().is_none_or(|known| known.created_at <= run.created_at) {
+                newest = Some(run);
+            }
+        }
+    }
+    Ok(newest)
 }
 
 /// What stands before a run that waits for its turn.

@@ -84,6 +84,15 @@ impl Events {
         self.marks.last().copied().flatten()
     }
 
+    /// The same events; the last one gets this mark.
+    pub(super) fn with_last_mark(&self, mark: Mark) -> Self {
+        let mut events = self.clone();
+        if let Some(last) = events.marks.last_mut() {
+            *last = Some(mark);
+        }
+        events
+    }
+
     /// Where the event with this mark stands.
     pub(super) fn find(&self, mark: Mark) -> Option<usize> {
         self.marks.iter().position(|other| *other == Some(mark))

@@ -183,6 +183,13 @@ impl Books {
         self.end.is_none() && self.standing == Standing::CatchingUp
     }
 
+    /// Where the run's end stands in the log: the position of its batch, and its place in that.
+    /// `None` while the run is live, and if the log ends with an error of ours.
+    pub(super) fn find_end(&self) -> Option<(u64, usize)> {
+        self.end_mark?;
+        self.log.last()
+    }
+
     /// Whether an event that is not kept may still come.
     pub(super) fn may_reach(&self, mark: Mark) -> bool {
         self.end.is_none() && self.feed.may_reach(mark)

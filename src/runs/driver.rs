@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use super::batch::Events;
 use super::books::{Run, Standing};
 use super::ending::{BodyEnd, Ending, Outlook, Question, State};
+use super::event_id::EventId;
 use super::feed::Progress;
 use super::retry::Retry;
 use super::{
@@ -104,6 +105,24 @@ impl Source {
     /// How a live run of others is to be read.
     pub(super) fn of(record: &RunRecord, server: Option<ServerKind>) -> fn(RunRecord) -> Self {
         if record.is_resumable || server == Some(ServerKind::Python) {
+            Self::Stream
+        } else {
+            Self::Record
+        }
+    }
+
+    /// How a run is to be read for a client that has it up to an event, or has nothing of it. The
+    /// stream of a run that is over is replayed only if the client lacks some of it: otherwise
+    /// its record and its state tell how it ended.
+    pub(super) fn after(
+        record: &RunRecord,
+        server: Option<ServerKind>,
+        event: Option<&EventId>,
+    ) -> fn(RunRecord) -> Self {
+        let wants_rest = event.is_some_and(|event| !event.is_terminal());
+        if record.status.is_live() {
+            Self::of(record, server)
+        } else if record.is_resumable && wants_rest {
             Self::Stream
         } else {
             Self::Record

@@ -63,6 +63,12 @@ impl EventId {
         self.mark.place == Place::End
     }
 
+    /// The mark that the run's end gets when it is sent again to a client that has this id of it.
+    /// It differs, since a client may drop an event whose id it has seen.
+    pub(super) fn mark_of_repeat(&self) -> Mark {
+        Mark { n: self.mark.n.wrapping_add(1), ..self.mark }
+    }
+
     pub(super) fn mark(&self) -> Mark {
         self.mark
     }

@@ -83,6 +83,12 @@ impl RunLog {
         found.next().map(|(at, index)| (self.first + at as u64, index))
     }
 
+    /// Where the newest event stands: the position of its batch, and its place in that.
+    pub(super) fn last(&self) -> Option<(u64, usize)> {
+        let newest = self.batches.back()?;
+        Some((self.end().checked_sub(1)?, newest.events.len().checked_sub(1)?))
+    }
+
     /// The oldest batches up to a position, and what the events before them have left open.
     pub(super) fn up_to(&self, position: u64) -> (Open, VecDeque<Arc<Events>>) {
         let count = usize::try_from(position + 1 - self.first).unwrap_or(usize::MAX);

@@ -276,15 +276,29 @@ impl fmt::Debug for RunReader {
 
 impl Return {
     /// The way back to an event, if that is kept, and what is open where the way begins.
+    ///
+    /// A client that has the run's end gets that event again, under another id. There is nothing
+    /// after it, and some clients take an empty answer for an error.
     fn to(books: &Books, event: &EventId, from: u64) -> Option<(Self, Open)> {
-        let (last, index) = books.log.find(event.mark(), from)?;
+        let (last, index) = if event.is_terminal() {
+            books.find_end()?
+        } else {
+            books.log.find(event.mark(), from)?
+        };
         let (open, mut batches) = books.log.up_to(last);
         if !books.log.is_whole() {
             // The way begins in the middle: how the run started is told at least.
             batches.push_front(Arc::new(Events::from(vec![books.start()?.clone()])));
         }
-        let partly = event.partly();
-        let told = if partly == 0 { index + 1 } else { index };
+        let (told, partly) = match event.partly() {
+            _ if event.is_terminal() => (index, 0),
+            0 => (index + 1, 0),
+            partly => (index, partly),
+        };
+        if event.is_terminal() {
+            let newest = batches.back_mut()?;
+            *newest = Arc::new(newest.with_last_mark(event.mark_of_repeat()));
+        }
         Some((Self { batches, told, partly, next: last + 1 }, open))
     }
 }

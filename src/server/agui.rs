@@ -10,13 +10,13 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
-use super::Gateway;
 use super::auth::Streams;
 use super::body::RunBody;
 use super::observe::About;
 use super::reject::Reject;
 use super::request::{InPath, Thread, read_json};
 use super::wire::{Encoder, Wire};
+use super::{Gateway, attach};
 use crate::agents::Agent;
 use crate::agui::{Input, Projector, Turn};
 use crate::langgraph::{InputKeys, RunRequest, ServerKind, ThreadState};
@@ -35,7 +35,8 @@ pub(super) async fn run(
     start(&gateway, &caller, &streams, &name, &parts.headers, &body).await
 }
 
-/// Starts the run that a request asks for.
+/// Starts the run that a request asks for. If the client has sent the request before, its run goes
+/// on instead.
 pub(super) async fn start(
     gateway: &Gateway,
     caller: &Caller,
@@ -48,6 +49,13 @@ pub(super) async fn start(
     let agent = gateway.agents.find(name, caller).map_err(|error| Reject::unknown_agent(&error))?;
     let thread = Thread::of(&input.thread_id);
     let slot = streams.slot()?;
+    let wire = accepted(headers);
+    let again = attach::asked_again(gateway, &agent, &thread, &input, headers);
+    if let Some((reader, encoder)) = Box::pin(again).await? {
+        let about = About { thread_id: thread.id.clone(), run_id: None };
+        let body = RunBody::new(reader, encoder, &gateway.observer.metrics).holding(slot);
+        return Ok(streamed(wire, Body::new(body), about));
+    }
     let (request, server) = Box::pin(plan(gateway, &agent, &input, &thread)).await?;
     if gateway.shutdown.is_cancelled() {
         return Err(Reject::shutting_down());
@@ -65,7 +73,6 @@ pub(super) async fn start(
     let upstream = agent.upstream;
     let about = About { thread_id: thread.id.clone(), run_id: stream.run_id.clone() };
     let reader = gateway.runs.start(upstream, server, &thread.id, &input.run_id, stream);
-    let wire = accepted(headers);
     let encoder = Encoder::new(wire, Projector::new(input.client(), input.held()));
     let body = RunBody::new(reader, encoder, &gateway.observer.metrics).holding(slot);
     Ok(streamed(wire, Body::new(body), about))

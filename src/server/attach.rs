@@ -24,7 +24,7 @@ use super::reject::Reject;
 use super::request::{InPath, Thread, read_json};
 use super::wire::{Encoder, Wire};
 use crate::agents::Agent;
-use crate::agui::{Client, Projector, RunId, Version};
+use crate::agui::{Client, Input, Projector, RunId, Version};
 use crate::metrics::Resume;
 use crate::runs::{AtShutdown, EventId, FollowError, ThreadReader};
 use crate::upstream::Caller;
@@ -116,6 +116,35 @@ pub(super) async fn events(
     Ok(streamed(wire, Body::new(body), about))
 }
 
+/// The answer to a request that starts a run, if the client has sent it before and has lost the
+/// answer: the rest of that run. Returns `None` if the request has no `Last-Event-ID`, or the
+/// thread has no such run; then a run is to be started.
+///
+/// Only the header decides. An application may set `forwardedProps` once for all its requests, and
+/// CopilotKit sends several runs under one `runId`.
+pub(super) async fn asked_again(
+    gateway: &Gateway,
+    agent: &Agent,
+    thread: &Thread<'_>,
+    input: &Input,
+    headers: &HeaderMap,
+) -> Result<Option<(ThreadReader, Encoder)>, Reject> {
+    let last = LastEvent::sent(headers).unwrap_or(LastEvent::None);
+    if last == LastEvent::None {
+        return Ok(None);
+    }
+    if gateway.shutdown.is_cancelled() {
+        return Err(Reject::shutting_down());
+    }
+    let server = gateway.agents.server_kind(agent).await;
+    let (upstream, after) = (&agent.upstream, last.known());
+    let again = gateway.runs.read_again(upstream, server, &thread.id, after, &input.run_id).await;
+    let reader = again.map_err(|error| gateway.refuse(&error, upstream))?;
+    tracing::debug!(thread_id = thread.id, ?last, is_found = reader.is_some(), "a run asked again");
+    let encoder = Encoder::returning(accepted(headers), input.viewer());
+    Ok(reader.map(|reader| (reader, encoder)))
+}
+
 /// There is nothing behind the end of a run, for one who may see its thread.
 async fn nothing_more(
     gateway: &Gateway,
@@ -155,11 +184,17 @@ enum Reach {
 // === impl LastEvent ===
 
 impl LastEvent {
-    /// The header, as an `EventSource` sends it when it comes back; else the query's
-    /// `last_event_id`, as one sends it whose page was loaded again.
+    /// The header, as a client sends it when it comes back, if there is one.
+    fn sent(headers: &HeaderMap) -> Option<Self> {
+        let header = headers.get("last-event-id")?;
+        Some(Self::named(Some(header.to_str().unwrap_or("?"))))
+    }
+
+    /// The header; else the query's `last_event_id`, as an `EventSource` sends it whose page was
+    /// loaded again.
     fn asked(headers: &HeaderMap, query: &str) -> Self {
-        if let Some(header) = headers.get("last-event-id") {
-            return Self::named(Some(header.to_str().unwrap_or("?")));
+        if let Some(last) = Self::sent(headers) {
+            return last;
         }
         let mut pairs = form_urlencoded::parse(query.as_bytes());
         let named = pairs.find(|(key, _)| key == "last_event_id");

@@ -1,8 +1,10 @@
 //! The two framings of a stream of AG-UI events: SSE, and one JSON document a line.
 
+use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use http::HeaderValue;
+use uuid::Uuid;
 
 use crate::agui::{Client, Projector};
 use crate::buffer;
@@ -28,23 +30,30 @@ pub struct Encoder {
     json: Vec<u8>,
     /// Under which the ids of events name the run.
     run_id: Option<Id>,
-    has: LastId,
+    ids: Ids,
+    /// The id of the event that is being written.
+    id: String,
 }
 
-/// The id that a client would come back with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LastId {
-    /// None: it was told nothing.
+/// Which ids the events of a stream get.
+#[derive(Debug)]
+enum Ids {
+    /// None.
     None,
-    /// That of an event, or whatever it came with.
-    Some,
-    /// One that nothing has.
-    Void,
+    /// An event that can be resumed has its own; any other has one that is used once.
+    All(OneTimeIds),
 }
 
-/// The id of what cannot be gone on behind. Who comes back with it was here before, and starts
-/// over; with the last id it would be told this again.
-const VOID: &str = "0";
+/// Ids of the events that cannot be resumed: `0.<stream>.<n>`.
+///
+/// Each is used once, since a client may drop an event whose id it has seen. `stream` is random:
+/// a client that reconnects gets ids that it has not seen. None of them is an
+/// [`EventId`](crate::runs::EventId): a client that sends one back starts over.
+#[derive(Debug)]
+struct OneTimeIds {
+    stream: u32,
+    given: u64,
+}
 
 // === impl Wire ===
 
@@ -88,20 +97,6 @@ impl Wire {
             Self::Ndjson => {}
         }
     }
-
-    fn data(self, out: &mut Vec<u8>, json: &[u8]) {
-        match self {
-            Self::Sse => sse::encode_data(out, json),
-            Self::Ndjson => out.extend_from_slice(json),
-        }
-    }
-
-    fn end_event(self, out: &mut Vec<u8>) {
-        match self {
-            Self::Sse => sse::end_event(out),
-            Self::Ndjson => out.push(b'\n'),
-        }
-    }
 }
 
 // === impl Encoder ===
@@ -109,12 +104,16 @@ impl Wire {
 impl Encoder {
     /// For one client.
     pub fn new(wire: Wire, projector: Projector) -> Self {
-        Self { wire, projector, json: Vec::new(), run_id: None, has: LastId::None }
+        let ids = match wire {
+            Wire::Sse => Ids::All(OneTimeIds::new()),
+            Wire::Ndjson => Ids::None,
+        };
+        Self { wire, projector, json: Vec::new(), run_id: None, ids, id: String::new() }
     }
 
     /// For a client that comes back with the id of an event.
     pub fn returning(wire: Wire, client: Client) -> Self {
-        Self { has: LastId::Some, ..Self::new(wire, Projector::for_returning(client)) }
+        Self::new(wire, Projector::for_returning(client))
     }
 
     /// The framing.
@@ -122,7 +121,7 @@ impl Encoder {
         self.wire
     }
 
-    /// Appends what the client has not of a batch, each event with its id, if it has one.
+    /// Appends what the client has not of a batch, each event with an id.
     pub fn encode(&mut self, batch: &Batch, out: &mut Vec<u8>) {
         let told = batch.told_events();
         if let Some(RunEvent::Ended { .. }) = batch.last() {
@@ -146,7 +145,7 @@ impl Encoder {
 
     /// Appends events without ids, for a file: nobody comes back to that.
     pub fn encode_bare(&mut self, events: &[RunEvent], out: &mut Vec<u8>) {
-        self.has = LastId::Void;
+        self.ids = Ids::None;
         for event in events {
             self.event(event, None, 0, out);
         }
@@ -154,40 +153,59 @@ impl Encoder {
 
     /// Appends an event, less the first `told` of what it is on the wire.
     fn event(&mut self, event: &RunEvent, mark: Option<Mark>, told: u32, out: &mut Vec<u8>) {
-        let Self { wire, projector, json, run_id, has } = self;
-        let wire = *wire;
-        let id = mark.zip(run_id.as_deref());
-        let mut end_event = |written: u32, out: &mut Vec<u8>| {
-            if wire == Wire::Sse {
-                match id {
-                    Some((mark, run_id)) => {
-                        sse::encode_id(out, mark.id_of(run_id, written));
-                        *has = LastId::Some;
-                    }
-                    None if *has != LastId::Void => {
-                        sse::encode_id(out, VOID);
-                        *has = LastId::Void;
-                    }
-                    None => {}
-                }
+        let Self { wire, projector, json, run_id, ids, id } = self;
+        let mut frame = |partly: u32, json: &[u8], out: &mut Vec<u8>| match wire {
+            Wire::Ndjson => {
+                out.extend_from_slice(json);
+                out.push(b'\n');
             }
-            wire.end_event(out);
+            Wire::Sse => {
+                let id = match ids {
+                    Ids::None => None,
+                    Ids::All(one_time) => {
+                        id.clear();
+                        // A string takes all that is written to it.
+                        let _ = match mark.zip(run_id.as_deref()) {
+                            Some((mark, run_id)) => write!(id, "{}", mark.id_of(run_id, partly)),
+                            None => write!(id, "{}", one_time.next()),
+                        };
+                        Some(id.as_str())
+                    }
+                };
+                sse::encode(out, id, json);
+            }
         };
         let mut written = 0;
+        // Each is written when the next one comes: only the last has the id of the run event.
         projector.project(event, &mut |event| {
             if written > told {
-                end_event(written, out);
+                frame(written, json, out);
             }
             written += 1;
             if written > told {
+                json.clear();
                 event.write(json);
-                wire.data(out, json);
-                buffer::empty(json);
             }
         });
         if written > told {
-            end_event(0, out);
+            frame(0, json, out);
         }
+        buffer::empty(json);
+    }
+}
+
+// === impl OneTimeIds ===
+
+impl OneTimeIds {
+    fn new() -> Self {
+        let (stream, ..) = Uuid::new_v4().as_fields();
+        Self { stream, given: 0 }
+    }
+
+    fn next(&mut self) -> impl fmt::Display {
+        self.given += 1;
+        let Self { stream, given } = *self;
+        fmt::from_fn(move |f| write!(f, "0.{stream:08x}.{given}"))
     }
 }
 
