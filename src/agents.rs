@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use crate::langgraph::{Assistant, ConfigField, InputKeys, ServerKind};
 use crate::metrics::Answer;
-use crate::upstream::{Caller, Client, Error};
+use crate::upstream::{Caller, Client, Error, Identity};
 
 /// How long what a server has told of itself is taken for true: it may be deployed anew.
 pub const FACTS_AGE: Duration = Duration::from_mins(1);
@@ -96,6 +96,8 @@ pub struct Listed {
 pub struct Listing {
     /// The upstream's name.
     pub upstream: String,
+    /// Who asked, as the upstream sees it.
+    pub caller: Caller,
     /// Its agents, or why it did not tell them.
     pub agents: Result<Vec<Listed>, Error>,
 }
@@ -128,6 +130,18 @@ impl Agents {
     /// The upstreams.
     pub fn upstreams(&self) -> &[Upstream] {
         &self.0.upstreams
+    }
+
+    /// What each upstream is sent of its callers, a line for each; nothing where the only one is
+    /// sent all.
+    pub fn identity_lines(&self) -> Vec<String> {
+        let upstreams = self.upstreams();
+        let is_withheld =
+            upstreams.iter().any(|upstream| upstream.client.identity() == Identity::Withheld);
+        if upstreams.len() < 2 && !is_withheld {
+            return Vec::new();
+        }
+        upstreams.iter().map(Upstream::identity_line).collect()
     }
 
     /// The upstream of an agent.
@@ -206,7 +220,7 @@ impl Agents {
     /// Gives the agents of an upstream the names that they are run by, and lists their aliases.
     fn rename(&self, mut listing: Listing) -> Listing {
         let Directory { upstreams, aliases, keys: _, kinds: _ } = &*self.0;
-        let Listing { upstream, agents: Ok(agents) } = &mut listing else { return listing };
+        let Listing { upstream, agents: Ok(agents), .. } = &mut listing else { return listing };
         if upstreams.len() > 1 {
             for agent in &mut *agents {
                 agent.id = format!("{upstream}:{}", agent.id);
@@ -328,7 +342,23 @@ impl Upstream {
         let Self { name, client } = self;
         let told = tokio::time::timeout(LIST_TIMEOUT, client.assistants(None)).await;
         let agents = told.unwrap_or(Err(Error::Timeout { waited: LIST_TIMEOUT }));
-        Listing { upstream: name, agents: agents.map(own_names) }
+        let caller = client.caller().clone();
+        Listing { upstream: name, caller, agents: agents.map(own_names) }
+    }
+
+    /// What it is sent of its callers.
+    fn identity_line(&self) -> String {
+        let Self { name, client } = self;
+        let base = client.base();
+        match client.identity() {
+            Identity::Forwarded => {
+                format!("upstream {name} ({base}) is sent the credentials of each caller")
+            }
+            Identity::Withheld => format!(
+                "upstream {name} ({base}) is sent no credentials of callers: all see there what \
+                 the gateway itself may see"
+            ),
+        }
     }
 
     async fn probe(self) -> Probed {
@@ -410,7 +440,8 @@ mod tests {
             description: None,
             graph_id: (*id).to_owned(),
         };
-        Listing { upstream: upstream.to_owned(), agents: Ok(ids.iter().map(listed).collect()) }
+        let agents = Ok(ids.iter().map(listed).collect());
+        Listing { upstream: upstream.to_owned(), caller: Caller::default(), agents }
     }
 
     fn told(listing: Listing) -> Vec<(String, String)> {

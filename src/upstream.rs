@@ -24,7 +24,7 @@ use reqwest::{Method, RequestBuilder, Response, Url};
 use serde::Serialize;
 use tokio::time::Instant;
 
-pub use caller::{Caller, Unknown, is_trace};
+pub use caller::{Caller, Identity, Unknown, is_trace};
 pub use error::{Error, MAX_DETAIL_CHARS};
 pub use key_set::{KEY_SET_TIMEOUT, KeySetUrl, KeySets, MAX_KEY_SET_BYTES, NotAKeySetUrl};
 pub use thread::{MAX_THREAD_PAGE, ThreadSearch};
@@ -84,6 +84,7 @@ pub struct Client {
     metrics: Metrics,
     /// The configuration's own.
     headers: HeaderMap,
+    identity: Identity,
     caller: Caller,
 }
 
@@ -210,7 +211,14 @@ impl Client {
             .build()
             .map_err(|error| SetupError(causes(&error)))?;
         let (key, caller) = (Arc::new(RwLock::new(key)), Caller::default());
-        Ok(Self { http, base, key, metrics: Metrics::default(), headers, caller })
+        let (metrics, identity) = (Metrics::default(), Identity::default());
+        Ok(Self { http, base, key, metrics, headers, identity, caller })
+    }
+
+    /// The same server, which is sent who its callers are, or not, from now on.
+    #[must_use]
+    pub fn identifying(self, identity: Identity) -> Self {
+        Self { identity, ..self }
     }
 
     /// The same server, and what is asked of it is counted there.
@@ -220,13 +228,20 @@ impl Client {
     }
 
     /// The same server, as this caller may use it. What of the caller's headers the configuration
-    /// has values of its own for does not go up, and so tells nothing of who asks.
+    /// has values of its own for does not go up, and so tells nothing of who asks. Nor does an
+    /// identity that is withheld from this server.
     #[must_use]
     pub fn called_by(&self, caller: &Caller) -> Self {
         let key = self.has_key().then_some(API_KEY);
         let is_replaced =
             |name: &HeaderName| self.headers.contains_key(name) || key.as_ref() == Some(name);
-        Self { caller: caller.without(is_replaced), ..self.clone() }
+        let stays = |name: &HeaderName| is_replaced(name) || self.identity.withholds(name);
+        Self { caller: caller.without(stays), ..self.clone() }
+    }
+
+    /// Whether it is sent who its callers are.
+    pub fn identity(&self) -> Identity {
+        self.identity
     }
 
     /// Who asks it.
