@@ -403,7 +403,7 @@ impl Client {
     /// The keys that an assistant, named by its id, takes as its input.
     pub async fn input_keys(&self, assistant_id: &str) -> Result<InputKeys, Error> {
         let body = self.get(Operation::Assistant, &["assistants", assistant_id, "schemas"]).await?;
-        Ok(InputKeys::parse(&body))
+        InputKeys::parse(&body).ok_or(Error::NotUnderstood { what: "the schemas of an assistant" })
     }
 
     /// What a person can choose of the configuration of an assistant, named by its id.
