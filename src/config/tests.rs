@@ -5,6 +5,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use super::raw::KEYS;
 use super::*;
 use crate::acp::ToolKind;
+use crate::acp::mcp::Secrets;
 use crate::acp::permission::Rule;
 use crate::langgraph::ErrorDetail;
 use crate::server::{Cors, Credentials, Forward, Rates, RequestRate};
@@ -71,6 +72,7 @@ fn the_example_holds_every_key_with_its_default() {
     let Acp { agent, settings } = all.acp;
     assert_eq!(agent.as_deref(), Some("agent"));
     assert_eq!(settings.mcp_key.as_deref(), Some("mcp_servers"));
+    assert_eq!(settings.mcp_secrets, Secrets::Withheld);
     assert_eq!(settings.dialect.window("claude-opus"), Some(200_000));
     assert_eq!(settings.dialect.kind("run_all"), ToolKind::Execute);
     assert_eq!(settings.permissions.of("read_file"), Some(Rule::Allow));
@@ -93,6 +95,7 @@ fn the_table_acp_keeps_its_order_and_names_its_mistakes() {
         ("[acp]\nx = 1", "unknown field `x`"),
         ("[acp]\nprompt = [\"video\"]", "unknown variant `video`"),
         ("[acp]\npaths = \"here\"", "`paths`"),
+        ("[acp]\nforward_mcp_secrets = true", "`forward_mcp_servers` beside"),
         ("[acp.tool_kinds]\na = \"juggle\"", "`juggle` is no kind of tool"),
         ("[acp.permissions]\na = \"maybe\"", "unknown variant `maybe`"),
         ("[acp.modes.a]\nconfigurable = 1", "invalid type"),
