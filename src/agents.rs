@@ -55,7 +55,11 @@ struct Directory {
 
 /// What servers have told of themselves, for a while: to all callers, or to one.
 #[derive(Debug)]
-struct Facts<K, V>(Mutex<HashMap<(K, Option<Caller>), (V, Instant)>>);
+struct Facts<K, V>(Mutex<Remembered<K, V>>);
+
+/// Facts by what they are about and whom they are for, `None` being all callers; until when each is
+/// taken for true.
+type Remembered<K, V> = HashMap<(K, Option<Caller>), (V, Instant)>;
 
 /// For whom something that was found out is remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -275,7 +279,7 @@ impl Agents {
     /// Reads the input keys of an agent, and for whom they are to be remembered.
     async fn read_input_keys(&self, agent: &Agent) -> Result<(InputKeys, Scope), Error> {
         let Some((id, scope)) = agent.assistant_id().await? else {
-            // It may be hidden from this caller only. The run itself will be refused.
+            // It may be hidden from this caller only.
             return Ok((InputKeys::Unknown, Scope::Nobody));
         };
         match agent.upstream.input_keys(&id).await {
@@ -341,7 +345,7 @@ fn own_names(assistants: Vec<Assistant>) -> Vec<Listed> {
 // === impl Facts ===
 
 impl<K: Clone + Eq + Hash, V: Clone> Facts<K, V> {
-    fn lock(&self) -> MutexGuard<'_, HashMap<(K, Option<Caller>), (V, Instant)>> {
+    fn lock(&self) -> MutexGuard<'_, Remembered<K, V>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
