@@ -4,6 +4,7 @@
 //! JSON schema is what the types are tested against.
 
 pub mod choice;
+pub mod mcp;
 pub mod permission;
 pub mod prompt;
 pub mod rpc;

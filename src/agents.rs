@@ -17,13 +17,13 @@ use uuid::Uuid;
 use crate::langgraph::{Assistant, ConfigField, InputKeys, ServerKind};
 use crate::metrics::Answer;
 use crate::sync::{Guard, Mutex};
-use crate::upstream::{Caller, Client, Error};
+use crate::upstream::{Caller, Client, Error, Identity};
 
 /// How long what a server has told of itself is taken for true: it may be deployed anew.
 pub const FACTS_AGE: Duration = Duration::from_mins(1);
 
-/// How long a run waits for what its server tells of itself. Without that it goes up as if
-/// nothing were known: with all that its client sent.
+/// How long a run waits for what its server tells of itself. Without that, of what its client
+/// sent only the messages go up.
 pub const FACTS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long an upstream may take to say that it is ready: orchestrators wait a few seconds.
@@ -37,7 +37,6 @@ pub const LIST_TIMEOUT: Duration = Duration::from_secs(4);
 const MAX_NAME_BYTES: usize = 256;
 
 /// How many facts of a kind are remembered: more than the assistants of a server that are listed.
-/// Names that do not exist are remembered too, and anyone may make some up.
 const MAX_FACTS: usize = 2_000;
 
 /// The agents of all upstreams. Clones share what they remember.
@@ -49,15 +48,30 @@ struct Directory {
     upstreams: Vec<Upstream>,
     /// By alias: the agent's name.
     aliases: Vec<(String, String)>,
-    /// By upstream and assistant.
+    /// By upstream and assistant. What one caller is not shown says nothing of what others are.
     keys: Facts<(usize, String), Arc<InputKeys>>,
     /// By upstream.
     kinds: Facts<usize, Option<ServerKind>>,
 }
 
-/// What servers have told of themselves, for a while.
+/// What servers have told of themselves, for a while: to all callers, or to one.
 #[derive(Debug)]
-struct Facts<K, V>(Mutex<HashMap<K, (V, Instant)>>);
+struct Facts<K, V>(Mutex<Remembered<K, V>>);
+
+/// Facts by what they are about and whom they are for, `None` being all callers; until when each is
+/// taken for true.
+type Remembered<K, V> = HashMap<(K, Option<Caller>), (V, Instant)>;
+
+/// For whom something that was found out is remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    /// For all: the server has said it, and would say the same to anybody.
+    Everyone,
+    /// For the caller alone: others may be answered otherwise.
+    Caller,
+    /// For nobody: the next request may be answered otherwise.
+    Nobody,
+}
 
 /// A LangGraph server, as the configuration calls it.
 #[derive(Clone, Debug)]
@@ -97,6 +111,8 @@ pub struct Listed {
 pub struct Listing {
     /// The upstream's name.
     pub upstream: String,
+    /// Who asked, as the upstream sees it.
+    pub caller: Caller,
     /// Its agents, or why it did not tell them.
     pub agents: Result<Vec<Listed>, Error>,
 }
@@ -129,6 +145,18 @@ impl Agents {
     /// The upstreams.
     pub fn upstreams(&self) -> &[Upstream] {
         &self.0.upstreams
+    }
+
+    /// What each upstream is sent of its callers, a line for each; nothing where the only one is
+    /// sent all.
+    pub fn identity_lines(&self) -> Vec<String> {
+        let upstreams = self.upstreams();
+        let is_withheld =
+            upstreams.iter().any(|upstream| upstream.client.identity() == Identity::Withheld);
+        if upstreams.len() < 2 && !is_withheld {
+            return Vec::new();
+        }
+        upstreams.iter().map(Upstream::identity_line).collect()
     }
 
     /// The upstream of an agent.
@@ -207,7 +235,7 @@ impl Agents {
     /// Gives the agents of an upstream the names that they are run by, and lists their aliases.
     fn rename(&self, mut listing: Listing) -> Listing {
         let Directory { upstreams, aliases, keys: _, kinds: _ } = &*self.0;
-        let Listing { upstream, agents: Ok(agents) } = &mut listing else { return listing };
+        let Listing { upstream, agents: Ok(agents), .. } = &mut listing else { return listing };
         if upstreams.len() > 1 {
             for agent in &mut *agents {
                 agent.id = format!("{upstream}:{}", agent.id);
@@ -224,23 +252,45 @@ impl Agents {
         listing
     }
 
-    /// The keys that an agent takes as its input: unknown ones, if they cannot be had in time.
+    /// The keys that an agent takes as its input, as far as its caller is shown that. They are
+    /// unknown if the caller is not shown the agent, or if they cannot be had in time.
     pub async fn input_keys(&self, agent: &Agent) -> Arc<InputKeys> {
-        let place = (agent.at, agent.assistant.clone());
-        if let Some(keys) = self.0.keys.get(&place) {
+        let (place, caller) = ((agent.at, agent.assistant.clone()), agent.upstream.caller());
+        if let Some(keys) = self.0.keys.get(&place, caller) {
             return keys;
         }
-        let keys = match told_in_time(agent.read_input_keys()).await {
-            Ok(keys) => keys,
-            Err(error) => {
-                tracing::warn!(agent = agent.assistant, %error, "an agent's input keys were not read");
-                if error.concerns_caller() {
-                    return InputKeys::Unknown.into();
-                }
-                InputKeys::Unknown
-            }
+        let (keys, scope) = self.read_input_keys(agent).await.unwrap_or_else(|error| {
+            tracing::warn!(agent = agent.assistant, %error, "an agent's input keys were not read");
+            (InputKeys::Unknown, Scope::Nobody)
+        });
+        if keys == InputKeys::Unknown {
+            tracing::warn!(
+                agent = agent.assistant,
+                "only messages go up to this agent: what else it takes is not known"
+            );
+        }
+        self.0.keys.put(place, caller, Arc::new(keys), scope)
+    }
+
+    /// Reads the input keys of an agent, and for whom they are to be remembered.
+    async fn read_input_keys(&self, agent: &Agent) -> Result<(InputKeys, Scope), Error> {
+        let deadline = Instant::now() + FACTS_TIMEOUT;
+        let Some((id, scope)) = told_by(deadline, agent.assistant_id()).await? else {
+            // It may be hidden from this caller only.
+            return Ok((InputKeys::Unknown, Scope::Nobody));
         };
-        self.0.keys.put(place, Arc::new(keys))
+        match told_by(deadline, agent.upstream.input_keys(&id)).await {
+            Ok(keys) => Ok((keys, scope)),
+            // So the JavaScript server answers of each graph whose state is an `Annotation`, which
+            // it has just shown to the caller; on a busy machine it is late with that. It may also
+            // have failed, which concerns no other caller.
+            Err(Error::Status { code: 500, .. } | Error::Timeout { .. })
+                if self.server_kind(agent).await == Some(ServerKind::JavaScript) =>
+            {
+                Ok((InputKeys::Undescribed, Scope::Caller))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// What can be chosen of an agent's graph; nothing, if it cannot be had in time: the
@@ -254,26 +304,31 @@ impl Agents {
 
     /// The kind of an agent's server; `None` if it cannot be had in time.
     pub async fn server_kind(&self, agent: &Agent) -> Option<ServerKind> {
-        if let Some(kind) = self.0.kinds.get(&agent.at) {
+        let caller = agent.upstream.caller();
+        if let Some(kind) = self.0.kinds.get(&agent.at, caller) {
             return kind;
         }
-        let kind = match told_in_time(agent.upstream.info()).await {
-            Ok(info) => Some(info.kind),
+        let (kind, scope) = match told_in_time(agent.upstream.info()).await {
+            Ok(info) => (Some(info.kind), Scope::Everyone),
             Err(error) => {
                 let agent = &agent.assistant;
                 tracing::warn!(agent, %error, "the kind of an agent's server was not read");
-                if error.concerns_caller() {
-                    return None;
-                }
-                None
+                (None, if error.concerns_caller() { Scope::Nobody } else { Scope::Caller })
             }
         };
-        self.0.kinds.put(agent.at, kind)
+        self.0.kinds.put(agent.at, caller, kind, scope)
     }
 }
 
 async fn told_in_time<T>(told: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    let told = tokio::time::timeout(FACTS_TIMEOUT, told).await;
+    told_by(Instant::now() + FACTS_TIMEOUT, told).await
+}
+
+async fn told_by<T>(
+    deadline: Instant,
+    told: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let told = tokio::time::timeout_at(deadline, told).await;
     told.unwrap_or(Err(Error::Timeout { waited: FACTS_TIMEOUT }))
 }
 
@@ -294,24 +349,39 @@ fn own_names(assistants: Vec<Assistant>) -> Vec<Listed> {
 
 // === impl Facts ===
 
-impl<K: Eq + Hash, V: Clone> Facts<K, V> {
-    fn lock(&self) -> Guard<'_, HashMap<K, (V, Instant)>> {
+impl<K: Clone + Eq + Hash, V: Clone> Facts<K, V> {
+    fn lock(&self) -> Guard<'_, Remembered<K, V>> {
         self.0.lock()
     }
 
-    fn get(&self, key: &K) -> Option<V> {
-        let facts = self.lock();
-        let (fact, until) = facts.get(key)?;
-        (*until > Instant::now()).then(|| fact.clone())
+    /// What is known to all, else to this caller.
+    fn get(&self, key: &K, caller: &Caller) -> Option<V> {
+        let (now, facts) = (Instant::now(), self.lock());
+        let mut places = [None, Some(caller)].into_iter();
+        places.find_map(|caller| {
+            let (fact, until) = facts.get(&(key.clone(), caller.cloned()))?;
+            (*until > now).then(|| fact.clone())
+        })
     }
 
-    fn put(&self, key: K, fact: V) -> V {
-        let until = Instant::now() + FACTS_AGE;
+    fn put(&self, key: K, caller: &Caller, fact: V, scope: Scope) -> V {
+        let caller = match scope {
+            Scope::Everyone => None,
+            Scope::Caller => Some(caller.clone()),
+            Scope::Nobody => return fact,
+        };
+        let now = Instant::now();
         let mut facts = self.lock();
+        // No credentials are kept for longer than they are of use.
+        facts.retain(|_, (_, until)| *until > now);
+        if facts.len() >= MAX_FACTS {
+            // Anyone may make credentials up. What is known to all stays.
+            facts.retain(|(_, caller), _| caller.is_none());
+        }
         if facts.len() >= MAX_FACTS {
             facts.clear();
         }
-        facts.insert(key, (fact.clone(), until));
+        facts.insert((key, caller), (fact.clone(), now + FACTS_AGE));
         fact
     }
 }
@@ -329,7 +399,23 @@ impl Upstream {
         let Self { name, client } = self;
         let told = tokio::time::timeout(LIST_TIMEOUT, client.assistants(None)).await;
         let agents = told.unwrap_or(Err(Error::Timeout { waited: LIST_TIMEOUT }));
-        Listing { upstream: name, agents: agents.map(own_names) }
+        let caller = client.caller().clone();
+        Listing { upstream: name, caller, agents: agents.map(own_names) }
+    }
+
+    /// What it is sent of its callers.
+    fn identity_line(&self) -> String {
+        let Self { name, client } = self;
+        let base = client.base();
+        match client.identity() {
+            Identity::Forwarded => {
+                format!("upstream {name} ({base}) is sent the credentials of each caller")
+            }
+            Identity::Withheld => format!(
+                "upstream {name} ({base}) is sent no credentials of callers: all see there what \
+                 the gateway itself may see"
+            ),
+        }
     }
 
     async fn probe(self) -> Probed {
@@ -346,31 +432,27 @@ impl Upstream {
 // === impl Agent ===
 
 impl Agent {
-    async fn read_input_keys(&self) -> Result<InputKeys, Error> {
-        match self.assistant_id().await? {
-            Some(id) => self.upstream.input_keys(&id).await,
-            // The run itself will be refused.
-            None => Ok(InputKeys::Unknown),
-        }
-    }
-
     async fn read_config_fields(&self) -> Result<Vec<ConfigField>, Error> {
         match self.assistant_id().await? {
-            Some(id) => self.upstream.config_fields(&id).await,
+            Some((id, _)) => self.upstream.config_fields(&id).await,
             None => Ok(Vec::new()),
         }
     }
 
     /// The assistant's id, which the Python server wants where it tells schemas, and no graph's
-    /// name.
-    async fn assistant_id(&self) -> Result<Option<String>, Error> {
+    /// name; and for whom the agent's name means that assistant. `None` if the caller is shown
+    /// none.
+    async fn assistant_id(&self) -> Result<Option<(String, Scope)>, Error> {
         let Self { upstream, assistant, at: _ } = self;
         if Uuid::try_parse(assistant).is_ok() {
-            return Ok(Some(assistant.clone()));
+            return Ok(Some((assistant.clone(), Scope::Everyone)));
         }
         let all = upstream.assistants(Some(assistant)).await?;
-        let found = all.iter().find(|found| found.is_of_graph).or_else(|| all.first());
-        Ok(found.map(|found| found.id.clone()))
+        if let Some(graphs_own) = all.iter().find(|found| found.is_of_graph) {
+            return Ok(Some((graphs_own.id.clone(), Scope::Everyone)));
+        }
+        // The others are what somebody has made, and may be shown to this caller alone.
+        Ok(all.into_iter().next().map(|first| (first.id, Scope::Caller)))
     }
 }
 
@@ -411,7 +493,8 @@ mod tests {
             description: None,
             graph_id: (*id).to_owned(),
         };
-        Listing { upstream: upstream.to_owned(), agents: Ok(ids.iter().map(listed).collect()) }
+        let agents = Ok(ids.iter().map(listed).collect());
+        Listing { upstream: upstream.to_owned(), caller: Caller::default(), agents }
     }
 
     fn told(listing: Listing) -> Vec<(String, String)> {

@@ -24,7 +24,7 @@ use crate::metrics::Metrics;
 use crate::runs::OwnerPolicy;
 use crate::server::{Auth, Cors, Limits, MIN_HEADER_BYTES, Settings};
 use crate::telemetry::Log;
-use crate::upstream::{self, ApiKey, BaseUrl, SetupError, Tls};
+use crate::upstream::{self, ApiKey, BaseUrl, Identity, SetupError, Tls};
 use raw::{Given, Mistakes, Raw};
 
 /// Where the gateway listens: only this machine, until someone decides otherwise.
@@ -58,7 +58,7 @@ pub struct Config {
     pub is_open: bool,
     /// Where its operator is told how it fares; `None` for nowhere.
     pub admin_listen: Option<SocketAddr>,
-    /// The LangGraph servers, at least one.
+    /// The LangGraph servers, at least one, in the file's order.
     pub upstreams: Vec<Upstream>,
     /// Other names for agents: the alias, and the agent's own name.
     pub aliases: Vec<(String, String)>,
@@ -87,6 +87,8 @@ pub struct Upstream {
     pub api_key: Option<ApiKey>,
     /// What all that it is asked says.
     pub headers: HeaderMap,
+    /// Whether it is sent who its callers are; `None` if the configuration does not say.
+    pub identity: Option<Identity>,
     /// How it is known, and knows us.
     pub tls: Tls,
 }
@@ -114,13 +116,14 @@ impl Config {
 
     /// The agents of its upstreams; what is asked of those is counted there.
     pub fn agents(&self, metrics: &Metrics) -> Result<Agents, SetupError> {
-        let client = |upstream: &Upstream| {
-            let Upstream { name, url, api_key, headers, tls } = upstream.clone();
+        let client = |(place, upstream): (usize, &Upstream)| {
+            let identity = upstream.identity_at(place);
+            let Upstream { name, url, api_key, headers, identity: _, tls } = upstream.clone();
             let client = upstream::Client::with(url, api_key, headers, &tls)?;
-            let client = client.counted_in(metrics);
+            let client = client.identifying(identity).counted_in(metrics);
             Ok(agents::Upstream { name, client })
         };
-        let upstreams = self.upstreams.iter().map(client).collect::<Result<_, _>>()?;
+        let upstreams = self.upstreams.iter().enumerate().map(client).collect::<Result<_, _>>()?;
         Ok(Agents::new(upstreams, self.aliases.clone()))
     }
 
@@ -136,6 +139,17 @@ impl Config {
             ("on_owner_disconnect", limits.owners != others.owners),
         ];
         differs.into_iter().filter_map(|(key, differs)| differs.then_some(key)).collect()
+    }
+}
+
+// === impl Upstream ===
+
+impl Upstream {
+    /// Whether it is sent who its callers are, as the upstream at this place: unless it says so
+    /// itself, the first is, and all others are not.
+    fn identity_at(&self, place: usize) -> Identity {
+        let by_place = if place == 0 { Identity::Forwarded } else { Identity::Withheld };
+        self.identity.unwrap_or(by_place)
     }
 }
 
@@ -190,7 +204,7 @@ impl Raw {
         let otlp_endpoint = self.take("otlp_endpoint").map(upstreams::base_url);
         let otlp_endpoint = otlp_endpoint.and_then(|url| mistakes.keep(url));
         let is_watched = self.is_on("watch_config", mistakes);
-        let Self { acp, files, given: _ } = self;
+        let Self { acp, files, upstreams: _, given: _ } = self;
         Some(Config {
             listen: listen?,
             is_open,

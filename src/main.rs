@@ -142,6 +142,7 @@ async fn serve_agents(
     let bases = agents.upstreams().iter().map(|upstream| upstream.client.base().to_string());
     let bases = bases.collect::<Vec<_>>().join(", ");
     say(format!("listening on http://{address} in front of {bases}"));
+    agents.identity_lines().iter().for_each(say);
     tokio::join!(
         server.serve(listener),
         shutdown.run_until_cancelled(announced),
@@ -343,7 +344,7 @@ async fn bind(flag: &str, listen: SocketAddr) -> Result<TcpListener, u8> {
 /// Tells which agents there are, and how to run them. A server that is not up yet is served as
 /// soon as it is.
 async fn announce(agents: &Agents, address: SocketAddr) {
-    for Listing { upstream, agents } in agents.list(&Caller::default()).await {
+    for Listing { upstream, agents, .. } in agents.list(&Caller::default()).await {
         match agents {
             Ok(agents) if agents.is_empty() => {
                 say(format!("upstream {upstream} has no agents; `threadway check` tells more"));

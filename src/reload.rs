@@ -49,12 +49,16 @@ pub async fn on_demand(
         };
         match new.agents(server.metrics()) {
             Ok(agents) => {
+                let identity_lines = agents.identity_lines();
                 for key in config.fixed(&new) {
                     tracing::warn!(key, "this takes a restart to change");
                 }
                 server.reload(agents, new.settings.clone());
                 server.metrics().reloaded(Reload::Done);
                 tracing::info!("the configuration was read again");
+                for line in identity_lines {
+                    tracing::info!("{line}");
+                }
                 if new.files != config.files {
                     asked.seen = Seen::of(&new.files);
                 }

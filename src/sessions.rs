@@ -36,6 +36,7 @@ pub use turn::STOP_WAIT;
 
 use crate::acp::Dialect;
 use crate::acp::choice::Mode;
+use crate::acp::mcp::Secrets;
 use crate::acp::permission::Rules;
 use crate::acp::prompt::{Accepts, Command};
 use crate::agents::{Agents, Upstream};
@@ -58,6 +59,8 @@ pub struct Settings {
     pub permissions: Rules,
     /// Under which key of the configuration a graph gets the client's tool servers.
     pub mcp_key: Option<String>,
+    /// Whether the secrets of those servers go up with them.
+    pub mcp_secrets: Secrets,
 }
 
 /// What all connections share.

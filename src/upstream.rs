@@ -26,7 +26,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-pub use caller::{Caller, Unknown, is_trace};
+pub use caller::{Caller, Identity, Unknown, is_trace};
 pub use error::{Error, MAX_DETAIL_CHARS};
 pub use key_set::{KEY_SET_TIMEOUT, KeySetUrl, KeySets, MAX_KEY_SET_BYTES, NotAKeySetUrl};
 pub use thread::{MAX_THREAD_PAGE, ThreadSearch};
@@ -92,6 +92,7 @@ pub struct Client {
     metrics: Metrics,
     /// The configuration's own.
     headers: HeaderMap,
+    identity: Identity,
     caller: Caller,
     /// Whether the server has refused to choose the columns of a list of runs.
     refuses_columns: Arc<AtomicBool>,
@@ -220,9 +221,15 @@ impl Client {
             .build()
             .map_err(|error| SetupError(causes(&error)))?;
         let (key, caller) = (Arc::new(Mutex::new(key)), Caller::default());
+        let (metrics, identity) = (Metrics::default(), Identity::default());
         let refuses_columns = Arc::default();
-        let metrics = Metrics::default();
-        Ok(Self { http, base, key, metrics, headers, caller, refuses_columns })
+        Ok(Self { http, base, key, metrics, headers, identity, caller, refuses_columns })
+    }
+
+    /// The same server, which is sent who its callers are, or not, from now on.
+    #[must_use]
+    pub fn identifying(self, identity: Identity) -> Self {
+        Self { identity, ..self }
     }
 
     /// The same server, and what is asked of it is counted there.
@@ -232,13 +239,20 @@ impl Client {
     }
 
     /// The same server, as this caller may use it. What of the caller's headers the configuration
-    /// has values of its own for does not go up, and so tells nothing of who asks.
+    /// has values of its own for does not go up, and so tells nothing of who asks. Nor does an
+    /// identity that is withheld from this server.
     #[must_use]
     pub fn called_by(&self, caller: &Caller) -> Self {
         let key = self.has_key().then_some(API_KEY);
         let is_replaced =
             |name: &HeaderName| self.headers.contains_key(name) || key.as_ref() == Some(name);
-        Self { caller: caller.without(is_replaced), ..self.clone() }
+        let stays = |name: &HeaderName| is_replaced(name) || self.identity.withholds(name);
+        Self { caller: caller.without(stays), ..self.clone() }
+    }
+
+    /// Whether it is sent who its callers are.
+    pub fn identity(&self) -> Identity {
+        self.identity
     }
 
     /// Who asks it.
@@ -473,7 +487,7 @@ impl Client {
     /// The keys that an assistant, named by its id, takes as its input.
     pub async fn input_keys(&self, assistant_id: &str) -> Result<InputKeys, Error> {
         let body = self.get(Operation::Assistant, &["assistants", assistant_id, "schemas"]).await?;
-        Ok(InputKeys::parse(&body))
+        InputKeys::parse(&body).ok_or(Error::NotUnderstood { what: "the schemas of an assistant" })
     }
 
     /// What a person can choose of the configuration of an assistant, named by its id.

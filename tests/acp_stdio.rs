@@ -18,6 +18,7 @@ use support::gateway::{part, token};
 use support::langgraph::{LangGraph, soon, state};
 use threadway::acp::Glob;
 use threadway::acp::choice::Mode;
+use threadway::acp::mcp::Secrets;
 use threadway::acp::permission::{Rule, Rules};
 use threadway::credentials::Credentials;
 use threadway::runs::{DEFAULT_LOG_BYTES, OwnerPolicy};
@@ -1885,6 +1886,52 @@ async fn sessions_are_listed_by_pages_and_by_directory() {
         assert_eq!(seen.len(), expected);
     }
     editor.ended().await;
+}
+
+// === MCP servers ===
+
+/// What a graph is told of MCP servers with secrets in all parts, and all that was sent upstream.
+async fn told_of_servers(secrets: Secrets) -> (Value, String) {
+    let settings = Settings {
+        mcp_key: Some("mcp_servers".to_owned()),
+        mcp_secrets: secrets,
+        ..Settings::default()
+    };
+    let (mut server, mut editor) = open_with(Setup { settings, ..Setup::default() }).await;
+    let header = json!([{"name": "authorization", "value": "Bearer s3cr3t"}]);
+    let servers = json!([
+        {"type": "http", "name": "docs", "url": "https://u:s3cr3t@docs/mcp?key=s3cr3t", "headers": header},
+        {"type": "sse", "name": "plain", "url": "https://plain/sse", "headers": []},
+        {"name": "own", "command": "/bin/own", "args": [], "env": [{"name": "K", "value": "s3cr3t"}]},
+    ]);
+    let made = editor.call("session/new", json!({"cwd": CWD, "mcpServers": servers})).await;
+    let session = made["sessionId"].as_str().unwrap().to_owned();
+    let id = editor.prompt(&session, "hi").await;
+    let run = server.run().await;
+    let told = run.body["config"]["configurable"]["mcp_servers"].clone();
+    run.ends("success", None).await;
+    editor.until(id).await.result();
+    let asked = format!("{:?}", server.books().asked);
+    assert!(asked.contains("mcp_servers"), "{asked}");
+    editor.ended().await;
+    (told, asked)
+}
+
+#[tokio::test]
+async fn no_secret_of_an_mcp_server_goes_up() {
+    let (servers, all) = told_of_servers(Secrets::Withheld).await;
+    let server = |kind: &str, name: &str, url: &str| json!({"type": kind, "name": name, "url": url, "headers": []});
+    let docs = server("http", "docs", "https://docs/mcp");
+    assert_eq!(servers, json!([docs, server("sse", "plain", "https://plain/sse")]));
+    assert!(!all.contains("s3cr3t"), "{all}");
+}
+
+#[tokio::test]
+async fn secrets_of_mcp_servers_go_up_where_the_operator_says_so() {
+    let (servers, _) = told_of_servers(Secrets::Forwarded).await;
+    assert_eq!(servers[0]["headers"][0]["value"], "Bearer s3cr3t");
+    assert_eq!(servers[0]["url"], "https://u:s3cr3t@docs/mcp?key=s3cr3t");
+    assert_eq!(servers.as_array().unwrap().len(), 2);
 }
 
 // === keys ===

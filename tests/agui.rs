@@ -204,7 +204,7 @@ fn an_input_is_read_tolerantly_and_refused_with_the_members_name() {
 
 /// The body of the run that a request becomes on a thread with a state.
 fn goes_up(input: &Value, state: &Value) -> Result<(Value, Option<String>), TurnError> {
-    goes_up_to(&InputKeys::Unknown, input, state)
+    goes_up_to(&InputKeys::Undescribed, input, state)
 }
 
 /// The same to a graph that takes these keys.
@@ -232,7 +232,7 @@ fn only_keys_that_the_graph_takes_go_up() {
             .map(|n| (n, json!({})))
             .collect::<serde_json::Map<_, _>>()
             .into();
-        InputKeys::parse(&json!({"input_schema": {"properties": properties}}).to_string())
+        InputKeys::parse(&json!({"input_schema": {"properties": properties}}).to_string()).unwrap()
     };
     let tool = json!({"name": "paint", "description": "Paints.", "parameters": {"type": "object"}});
     let about = json!({"description": "time", "value": "noon"});
@@ -246,11 +246,13 @@ fn only_keys_that_the_graph_takes_go_up() {
     };
     let function = json!({"type": "function", "name": "paint", "function": tool});
     let bare = json!({"type": "function", "name": "bare", "function": {"name": "bare"}});
-    // Of a graph that is not known all state goes up, and what we would make does not.
+    // Of a graph without a description all state goes up, and what we would make does not.
     assert_eq!(
-        sent(&InputKeys::Unknown, &json!({})),
+        sent(&InputKeys::Undescribed, &json!({})),
         json!({"x": 1, "y": 2, "tools": ["an echo"], "copilotkit": {}, "messages": []})
     );
+    // Of one that is not known nothing is assumed.
+    assert_eq!(sent(&InputKeys::Unknown, &json!({})), json!({"messages": []}));
     assert_eq!(sent(&keys(&["messages", "x"]), &json!({})), json!({"x": 1, "messages": []}));
     let tools = json!([function, bare]);
     assert_eq!(

@@ -13,7 +13,8 @@ use support::gateway::{
     Gateway, RUN, Response, THREAD, agents, events_request, input, part, refusal, refused, token,
     values,
 };
-use support::upstream::{Exchange, STRANGER};
+use support::process::{File, Process};
+use support::upstream::{Exchange, STRANGER, Upstream};
 use threadway::runs::OwnerPolicy;
 use threadway::server::{Forward, Limits, Settings};
 use threadway::upstream::Unknown;
@@ -403,4 +404,132 @@ async fn whose_thread_exists_already_is_told_as_of_one_that_does_not() {
         tokio::join!(Response::to(gateway.address, request.as_bytes()), script);
     let expected = refusal("404 Not Found", "unknown_thread", NOT_SHOWN);
     assert_eq!(refused(&mut response).await, expected);
+}
+
+// === several upstreams ===
+
+/// What every upstream is sent.
+const TRACE: &str = "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+/// What identifies a caller.
+const IDENTITY: [&str; 4] = [
+    "authorization: Bearer of-the-caller",
+    "x-api-key: of-the-caller",
+    "x-tenant: of-the-caller",
+    "baggage: user=of-the-caller",
+];
+
+/// Two upstreams: the first of the file is not the first of the alphabet. The second has a key.
+fn two_upstreams(first: &Upstream, second: &Upstream, more: &str) -> File {
+    File::new(&format!(
+        "forward_headers = [\"x-tenant\"]\n[upstreams.local]\nurl = \"{}\"\n\
+         [upstreams.cloud]\nurl = \"{}\"\napi_key = \"of-the-gateway\"\n{more}",
+        first.url(),
+        second.url()
+    ))
+}
+
+async fn serve_two(file: &File, first: &Upstream, second: &Upstream) -> Process {
+    let options = ["--config", file.path()];
+    let lists = async |upstream: &Upstream| {
+        upstream.expect("POST /assistants/search").await.json(200, "[]").await;
+    };
+    let (process, (), ()) = tokio::join!(Process::serve(&options), lists(first), lists(second));
+    process
+}
+
+/// Which of the caller's headers a request has.
+fn shown(exchange: &Exchange) -> Vec<&'static str> {
+    let has = |header: &&str| exchange.head.contains(&format!("\r\n{header}\r\n"));
+    IDENTITY.into_iter().filter(has).collect()
+}
+
+/// Asks for all agents, and has each upstream answer; what each was shown of the caller, and the
+/// keys that they were called with.
+async fn asked_for_agents(
+    process: &Process,
+    upstreams: [&Upstream; 2],
+) -> [(Vec<&'static str>, Option<String>); 2] {
+    let info = format!(
+        "GET /agui/info HTTP/1.1\r\nhost: localhost\r\n{TRACE}\r\n{}\r\n\r\n",
+        IDENTITY.join("\r\n")
+    );
+    let asked = async |upstream: &Upstream| {
+        let search = upstream.expect("POST /assistants/search").await;
+        let told = (shown(&search), search.key().map(str::to_owned));
+        assert!(search.head.contains(&format!("\r\n{TRACE}\r\n")), "{}", search.head);
+        search.json(200, "[]").await;
+        told
+    };
+    let [first, second] = upstreams;
+    let (response, first, second) =
+        tokio::join!(Response::to(process.address, info.as_bytes()), asked(first), asked(second));
+    assert!(response.head.starts_with("HTTP/1.1 200"), "{}", response.head);
+    [first, second]
+}
+
+#[tokio::test]
+async fn a_second_upstream_is_sent_no_identity_of_a_caller() {
+    let (first, second) = (Upstream::bind().await, Upstream::bind().await);
+    let file = two_upstreams(&first, &second, "");
+    let process = serve_two(&file, &first, &second).await;
+    let [of_first, of_second] = asked_for_agents(&process, [&first, &second]).await;
+    assert_eq!(of_first, (IDENTITY.to_vec(), Some("of-the-caller".to_owned())));
+    assert_eq!(of_second, (vec![], Some("of-the-gateway".to_owned())));
+
+    // Nor does a run of one of its agents send any.
+    let body = input(&["hi"]).to_string();
+    let run = format!(
+        "POST /agui/agent/cloud:agent/run HTTP/1.1\r\nhost: localhost\r\n{}\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        IDENTITY.join("\r\n"),
+        body.len()
+    );
+    let script = async {
+        let state = second.next().await;
+        assert_eq!(shown(&state), [""; 0], "{}", state.head);
+        state.json(404, "{}").await;
+        let mut post = second.next().await;
+        assert_eq!(shown(&post), [""; 0], "{}", post.head);
+        post.begin(&format!("content-location: /threads/{THREAD}/runs/{RUN}\r\n")).await;
+    };
+    let (response, ()) = tokio::join!(Response::to(process.address, run.as_bytes()), script);
+    assert!(response.head.starts_with("HTTP/1.1 200"), "{}", response.head);
+    first.is_untouched().await;
+}
+
+#[tokio::test]
+async fn an_upstream_is_sent_the_identity_of_callers_where_its_configuration_says_so() {
+    let (first, second) = (Upstream::bind().await, Upstream::bind().await);
+    let local = format!("[upstreams.local]\nurl = \"{}\"\nforward_identity = false\n", first.url());
+    let cloud = format!("[upstreams.cloud]\nurl = \"{}\"\nforward_identity = true\n", second.url());
+    let file = File::new(&(local + &cloud));
+    let mut process = serve_two(&file, &first, &second).await;
+    let said = process.says("upstream cloud").await;
+    assert!(said.ends_with("is sent the credentials of each caller"), "{said}");
+    assert!(process.said.contains("is sent no credentials of callers"), "{}", process.said);
+    let [of_first, of_second] = asked_for_agents(&process, [&first, &second]).await;
+    assert_eq!(of_first, (vec![], None));
+    let all_but_the_tenant: Vec<_> =
+        IDENTITY.into_iter().filter(|header| !header.starts_with("x-tenant")).collect();
+    assert_eq!(of_second, (all_but_the_tenant, Some("of-the-caller".to_owned())));
+}
+
+#[tokio::test]
+async fn a_refusal_of_the_gateways_own_key_is_not_taken_for_one_of_the_callers() {
+    let upstream = Upstream::bind().await;
+    let url = upstream.url();
+    let file = File::new(&format!("[upstream]\nurl = \"{url}\"\nforward_identity = false\n"));
+    let options = ["--config", file.path()];
+    let lists = async |status| {
+        upstream.expect("POST /assistants/search").await.json(status, "[]").await;
+    };
+    let (process, ()) = tokio::join!(Process::serve(&options), lists(200));
+    let info =
+        format!("GET /agui/info HTTP/1.1\r\nhost: localhost\r\n{}\r\n\r\n", IDENTITY.join("\r\n"));
+    let (mut response, ()) =
+        tokio::join!(Response::to(process.address, info.as_bytes()), lists(401));
+    let (status, body) = refused(&mut response).await;
+    assert_eq!(status, "HTTP/1.1 502 Bad Gateway");
+    assert!(body.contains("upstream_unauthorized"), "{body}");
 }

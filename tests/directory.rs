@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use support::clock::HeldClock;
 use support::gateway::{
-    Gateway, Response, THREAD, agents, input, refusal, refused, run_agent, serve,
+    Gateway, Response, THREAD, agents, input, post, refusal, refused, run_agent, serve,
 };
 use support::upstream::{Exchange, Upstream};
 use threadway::agents::{FACTS_AGE, FACTS_TIMEOUT, PROBE_TIMEOUT};
@@ -387,8 +387,126 @@ async fn the_keys_are_asked_for_once_a_minute_and_only_if_they_matter() {
     assert_eq!(body["input"].get("tools"), None);
 }
 
+/// A client that sends state.
+fn with_state() -> Value {
+    let mut input = input(&["hi"]);
+    input["state"] = json!({"note": "x", "internal_role": "admin"});
+    input
+}
+
+/// What of its state goes up with a run of a caller, as `search` and `schemas` are answered where
+/// they are asked for.
+async fn state_sent(
+    gateway: &Gateway,
+    caller: &str,
+    search: Option<Value>,
+    schemas: Option<(u16, Value)>,
+) -> Value {
+    let script = async {
+        let state = format!("GET /threads/{THREAD}/state");
+        gateway.upstream.expect(&state).await.json(404, "{}").await;
+        if let Some(found) = search {
+            let search = gateway.upstream.expect("POST /assistants/search").await;
+            assert_eq!(search.key(), Some(caller));
+            search.json(200, &found.to_string()).await;
+        }
+        if let Some((status, body)) = schemas {
+            let asked = gateway.upstream.next().await;
+            assert!(asked.line.ends_with("/schemas"), "{}", asked.line);
+            assert_eq!(asked.key(), Some(caller));
+            asked.json(status, &body.to_string()).await;
+        }
+        started(&gateway.upstream).await
+    };
+    let (headers, body) = (format!("x-api-key: {caller}\r\n"), with_state().to_string());
+    let (_response, run) = tokio::join!(post(gateway.address, &headers, &body), script);
+    let mut sent = run["input"].as_object().unwrap().clone();
+    sent.remove("messages");
+    Value::Object(sent)
+}
+
+fn found() -> Option<Value> {
+    Some(serde_json::from_str(&assistants()).unwrap())
+}
+
+fn noted() -> Value {
+    json!({"input_schema": {"properties": {"messages": {}, "note": {}}}})
+}
+
 #[tokio::test]
-async fn keys_that_do_not_come_hold_a_run_for_5_seconds_and_the_next_one_not_at_all() {
+async fn what_one_caller_is_not_shown_says_nothing_of_what_others_are() {
+    let gateway = Gateway::start().await;
+    // The agent is hidden from this one.
+    assert_eq!(state_sent(&gateway, "stranger", Some(json!([])), None).await, json!({}));
+    let sent = state_sent(&gateway, "alice", found(), Some((200, noted()))).await;
+    assert_eq!(sent, json!({"note": "x"}));
+    // What the server has said of an agent it would say to all.
+    assert_eq!(state_sent(&gateway, "bob", None, None).await, json!({"note": "x"}));
+}
+
+#[tokio::test]
+async fn only_messages_go_up_to_an_agent_of_which_nothing_is_known_and_it_is_asked_about_again() {
+    let gateway = Gateway::start().await;
+    for status in [500, 502, 401, 403, 404] {
+        let refused = Some((status, json!({"detail": "boom"})));
+        let sent = state_sent(&gateway, "alice", found(), refused).await;
+        assert_eq!(sent, json!({}), "{status}");
+    }
+    let garbage = Some((200, json!("<html>")));
+    assert_eq!(state_sent(&gateway, "alice", found(), garbage).await, json!({}));
+    let sent = state_sent(&gateway, "alice", found(), Some((200, noted()))).await;
+    assert_eq!(sent, json!({"note": "x"}));
+}
+
+#[tokio::test]
+async fn an_agent_that_its_server_cannot_describe_gets_all_state_of_those_who_were_told_so() {
+    let gateway = Gateway::javascript().await;
+    let all = with_state()["state"].clone();
+    let fails = || Some((500, json!("Internal Server Error")));
+    assert_eq!(state_sent(&gateway, "alice", found(), fails()).await, all);
+    assert_eq!(state_sent(&gateway, "alice", None, None).await, all);
+    // It may have been a failure: others are answered for themselves.
+    let sent = state_sent(&gateway, "bob", found(), Some((200, noted()))).await;
+    assert_eq!(sent, json!({"note": "x"}));
+}
+
+#[tokio::test]
+async fn a_kind_that_one_caller_is_not_told_is_asked_for_by_the_next() {
+    let gateway = Gateway::start().await;
+    let hi = input(&["hi"]).to_string();
+    let asks = async |caller: &str, status: Option<u16>| {
+        let script = async {
+            let mut kinds = 0;
+            loop {
+                let asked = gateway.upstream.accept().await;
+                if asked.line == "GET /info" {
+                    kinds += 1;
+                    let info = r#"{"version":"0.16.7","langgraph_py_version":"1.2.22"}"#;
+                    asked.json(status.unwrap_or(200), info).await;
+                } else if asked.line.starts_with("GET ") {
+                    asked.json(404, "{}").await;
+                } else {
+                    let mut run = asked;
+                    run.begin("").await;
+                    return (kinds, run.body.contains("checkpoints"));
+                }
+            }
+        };
+        let headers = format!("x-api-key: {caller}\r\n");
+        let (_response, seen) = tokio::join!(post(gateway.address, &headers, &hi), script);
+        seen
+    };
+    // This one's failure is remembered for this one.
+    assert_eq!(asks("stranger", Some(500)).await, (1, true));
+    assert_eq!(asks("stranger", Some(500)).await, (0, true));
+    assert_eq!(asks("alice", None).await, (1, false));
+    // What the server is, it is to all.
+    assert_eq!(asks("stranger", Some(500)).await, (0, false));
+    assert_eq!(asks("bob", Some(500)).await, (0, false));
+}
+
+#[tokio::test]
+async fn keys_that_do_not_come_hold_a_run_for_5_seconds_and_are_asked_for_again() {
     let gateway = Gateway::acquainted().await;
     let clock = HeldClock::pause();
     let script = async {
@@ -405,7 +523,38 @@ async fn keys_that_do_not_come_hold_a_run_for_5_seconds_and_the_next_one_not_at_
     let (response, body) = tokio::join!(gateway.post(&with_tools), script);
     assert!(response.head.starts_with("HTTP/1.1 200 OK\r\n"), "{}", response.head);
     assert_eq!(body["input"].get("tools"), None);
-    let (_response, _) = tokio::join!(gateway.post(&with_tools), begins(&gateway.upstream));
+    let script = async {
+        let state = format!("GET /threads/{THREAD}/state");
+        gateway.upstream.expect(&state).await.json(404, "{}").await;
+        let schemas = json!({"input_schema": {"properties": {"tools": {}}}}).to_string();
+        schema(&gateway.upstream).await.json(200, &schemas).await;
+        started(&gateway.upstream).await
+    };
+    let (_response, body) = tokio::join!(gateway.post(&with_tools), script);
+    assert_eq!(body["input"]["tools"][0]["name"], "paint");
+}
+
+#[tokio::test]
+async fn a_javascript_server_that_is_late_with_a_schema_gets_all_state() {
+    let gateway = Gateway::javascript().await;
+    // Its kind is known.
+    let hi = input(&["hi"]);
+    let (_response, _) = tokio::join!(gateway.post(&hi), begins(&gateway.upstream));
+    let clock = HeldClock::pause();
+    let script = async {
+        let state = format!("GET /threads/{THREAD}/state");
+        gateway.upstream.expect(&state).await.json(404, "{}").await;
+        let hanging = schema(&gateway.upstream).await;
+        clock.advance(FACTS_TIMEOUT).await;
+        hanging.closed().await;
+        started(&gateway.upstream).await
+    };
+    let with_state = with_state();
+    let (_response, body) = tokio::join!(gateway.post(&with_state), script);
+    assert_eq!(body["input"]["note"], "x");
+    // The next run of the caller does not wait.
+    let (_response, body) = tokio::join!(gateway.post(&with_state), begins(&gateway.upstream));
+    assert_eq!(body["input"]["note"], "x");
 }
 
 #[tokio::test]

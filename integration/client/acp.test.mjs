@@ -490,6 +490,29 @@ describe("an editor", { concurrency: SUITES, timeout: 2 * OPTIONS.timeout }, () 
           await refused(editor.request("session/new", { cwd: "work/a", mcpServers: [] }), -32602);
         }));
 
+      for (const secrets of [false, true]) {
+        test(`the secrets of MCP servers are ${secrets ? "stored where the docs say, if they are forwarded" : "stored nowhere"}`, () => {
+          const config = `[acp]\nforward_mcp_servers = "mcp_servers"\nforward_mcp_secrets = ${secrets}\n`;
+          return withEditor(server, { agent: "text", config }, async (editor) => {
+            const headers = [{ name: "authorization", value: "Bearer s3cr3t" }];
+            const url = "https://me:s3cr3t@mcp.example/docs?key=s3cr3t";
+            const session = await editor.new({ mcpServers: [{ type: "http", name: "docs", url, headers }] });
+            assert.deepEqual(await session.prompt("hello"), { stopReason: "end_turn" });
+            const lg = new Langgraph(server);
+            const thread = `/threads/${session.id}`;
+            const [{ run_id, kwargs }] = await lg.get(`${thread}/runs`);
+            const [docs] = kwargs.config.configurable.mcp_servers;
+            assert.match(docs.url, secrets ? /s3cr3t/ : /^https:\/\/mcp\.example\/docs$/);
+            const places = ["", "/state", "/history", "/runs", `/runs/${run_id}`, `/runs/${run_id}/join`];
+            const holding = [];
+            for (const place of places) if ((await lg.send("GET", thread + place)).includes("s3cr3t")) holding.push(place);
+            const stored = ["/state", "/history", "/runs", `/runs/${run_id}`];
+            if (!isPython) stored.unshift("");
+            assert.deepEqual(holding, secrets ? stored : []);
+          });
+        });
+      }
+
       test("close ends the turn and the session, delete the thread", () =>
         withEditor(server, { agent: "text" }, async (editor) => {
           const cwd = ownCwd();

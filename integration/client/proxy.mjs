@@ -7,7 +7,7 @@ const JOIN = /^\/threads\/[^/]+\/runs\/([^/]+)\/stream(\?|$)/;
 
 /** Forwards everything to `target`, byte by byte as it comes. */
 export class Proxy {
-  /** All exchanges so far, `{ method, path, response, began, ended, chunks }`; destroying a `response` cuts its exchange. */
+  /** All exchanges so far, `{ method, path, key, response, began, ended, chunks }`, `key` being the `x-api-key`; destroying a `response` cuts its exchange. */
   exchanges = [];
   /** Told of each exchange as it begins. */
   onExchange = () => {};
@@ -37,7 +37,7 @@ export class Proxy {
 
   #forward(asked, response) {
     const { method, url: path, headers } = asked;
-    const exchange = { method, path, response, began: performance.now(), ended: Infinity, chunks: [] };
+    const exchange = { method, path, key: headers["x-api-key"], response, began: performance.now(), ended: Infinity, chunks: [] };
     this.exchanges.push(exchange);
     this.onExchange(exchange);
     const { hostname, port } = this.target;

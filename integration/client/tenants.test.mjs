@@ -2,7 +2,12 @@
 
 import { strict as assert } from "node:assert";
 import { randomUUID } from "node:crypto";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
+import { Proxy } from "./proxy.mjs";
 import { startThreadway } from "./threadway.mjs";
 
 const LANGGRAPH = process.env.LANGGRAPH_AUTH_URL;
@@ -160,6 +165,128 @@ for (const threadId of [randomUUID(), `the thread of Alice ${randomUUID()}`]) {
   });
 }
 
+// ---------------------------------------------------------------- what one tenant does to another
+/** What a stream has said, less what is no text. */
+function textOf(stream) {
+  const events = stream.text.split("\n").filter((line) => line.startsWith("data: ")).map((line) => JSON.parse(line.slice(6)));
+  return events.filter(({ type }) => type === "TEXT_MESSAGE_CONTENT").map(({ delta }) => delta).join("");
+}
+
+test("a tenant that names another's run leaves that run's stream whole, also when its upstream connection is cut", async () => {
+  const TOKENS = 200; // 20 s
+  const proxy = await Proxy.start(LANGGRAPH);
+  const replicas = await Promise.all(["three", "four"].map((name) => startThreadway(`tenants-${name}`, proxy.url)));
+  try {
+    const own = randomUUID();
+    const mine = new Stream(await send(replicas[0], "/agui/agent/text/run", BOB, input(own, { tokens: 1 })));
+    await mine.until(() => false);
+    const threadId = randomUUID();
+    const alice = new Stream(await send(replicas[0], "/agui/agent/text/run", ALICE, input(threadId, { tokens: TOKENS, delay: 0.1 })));
+    await alice.until((text) => text.includes("tok1 "));
+    const runId = alice.ids[0].split(".")[1];
+    const viewer = new Stream(await send(replicas[1], `/agui/agent/text/threads/${threadId}/events`, ALICE));
+    await viewer.until((text) => text.includes("tok1 "));
+
+    /** Bob names Alice's run on a thread of his own, in each way there is. */
+    const intrude = async () => {
+      for (const replica of replicas) {
+        for (const id of [`1.${runId}.1.start.0.0000`, alice.ids[3], alice.ids.at(-1)]) {
+          const events = `/agui/agent/text/threads/${own}/events`;
+          const connect = input(own, undefined, { forwardedProps: { lastEventId: id } });
+          for (const asked of [
+            send(replica, events, { ...BOB, "last-event-id": id }),
+            send(replica, `${events}?last_event_id=${id}`, BOB),
+            send(replica, `${events}?follow=thread`, { ...BOB, "last-event-id": id }),
+            send(replica, "/agui/agent/text/connect", BOB, connect),
+          ]) {
+            const response = await asked;
+            assert.ok([200, 204].includes(response.status), `${response.status}`);
+            if (response.status === 204) continue;
+            const stream = new Stream(response);
+            const seen = await stream.until((text) => text.includes("RUN_FINISHED"));
+            assert.ok(!seen.includes("tok1 ") && !seen.includes(threadId), seen);
+            await stream.leave();
+          }
+        }
+      }
+    };
+    for (let round = 0; round < 3; round += 1) {
+      await intrude();
+      const live = proxy.exchanges.filter(({ path, ended }) => ended === Infinity && path.includes(threadId) && path.includes("/runs/"));
+      assert.ok(live.length >= 2, "both replicas read the run");
+      for (const { response } of live) response.destroy();
+      await intrude();
+    }
+    await Promise.all([alice, viewer].map((stream) => stream.until(() => false)));
+    const whole = Array.from({ length: TOKENS }, (_, at) => `tok${at} `).join("");
+    for (const [name, stream] of Object.entries({ alice, viewer })) {
+      assert.ok(!stream.text.includes("RUN_ERROR"), `${name}: ${/.*RUN_ERROR.*/.exec(stream.text)?.[0]}`);
+      assert.equal(textOf(stream), whole, name);
+      assert.match(stream.text, /RUN_FINISHED.*"success"/, name);
+    }
+    const stolen = proxy.exchanges.filter(({ path, key }) => path.includes(threadId) && key !== ALICE["x-api-key"]);
+    assert.deepEqual(stolen.map(({ method, path, key }) => `${method} ${path} as ${key}`), [], "no other's key was used for the thread");
+  } finally {
+    await Promise.all(replicas.map(({ stop }) => stop()));
+    proxy.close();
+  }
+});
+
+test("a second upstream is sent nobody's key", async () => {
+  const asked = [];
+  const recorder = createServer((request, response) => {
+    asked.push({ path: request.url, headers: request.headers });
+    request.resume();
+    response.statusCode = request.url.endsWith("/state") ? 404 : 200;
+    response.setHeader("content-type", "application/json").end(request.url === "/info" ? '{"version":"1","langgraph_py_version":"1"}' : "[]");
+  });
+  await new Promise((resolve) => recorder.listen(0, "127.0.0.1", resolve));
+  const directory = mkdtempSync(join(tmpdir(), "threadway-tenants-"));
+  const file = join(directory, "config.toml");
+  const second = `http://127.0.0.1:${recorder.address().port}`;
+  // The first of the file is the last of the alphabet.
+  writeFileSync(file, `forward_headers = ["x-tenant"]\n[upstreams.own]\nurl = "${LANGGRAPH}"\n[upstreams.foreign]\nurl = "${second}"\n`);
+  const replicas = await Promise.all(["five", "six"].map((name) => startThreadway(`tenants-${name}`, undefined, "--config", file)));
+  try {
+    for (const replica of replicas) {
+      const headers = { ...ALICE, authorization: "Bearer of-alice", "x-tenant": "of-alice", baggage: "user=of-alice" };
+      const { agents } = await (await send(replica, "/agui/info", headers)).json();
+      assert.ok(agents["own:text"], "the first knows her");
+      const run = await send(replica, "/agui/agent/foreign:text/run", headers, input(randomUUID(), { tokens: 1 }));
+      await run.text();
+      const connected = await send(replica, "/agui/agent/foreign:text/connect", headers, input(randomUUID()));
+      await connected.body.cancel();
+      await send(replica, "/readyz", headers);
+    }
+    assert.ok(asked.filter(({ path }) => path === "/assistants/search").length >= 2 && asked.some(({ path }) => path.includes("/runs/stream")));
+    for (const { path, headers } of asked) {
+      assert.doesNotMatch(JSON.stringify(headers), /alice/, path);
+    }
+  } finally {
+    await Promise.all(replicas.map(({ stop }) => stop()));
+    recorder.close();
+    recorder.closeAllConnections();
+    rmSync(directory, { recursive: true });
+  }
+});
+
+test("an agent that is hidden from one tenant opens no filter for the other", async () => {
+  const state = { steps: 1, delay: 0.01 };
+  const sentUp = async (gateway, headers) => {
+    const threadId = randomUUID();
+    const run = await send(gateway, "/agui/agent/slow/run", headers, input(threadId, undefined, { state: { ...state, internal_role: "admin" } }));
+    assert.match(await run.text(), /RUN_FINISHED/);
+    const [{ kwargs }] = await (await fetch(`${LANGGRAPH}/threads/${threadId}/runs`, { headers })).json();
+    return kwargs.input;
+  };
+  for (const gateway of gateways) {
+    // LangGraph runs a graph's own assistant also for those to whom it does not show it.
+    assert.deepEqual(await sentUp(gateway, BOB), { messages: [] });
+    assert.deepEqual(await sentUp(gateway, ALICE), { ...state, messages: [] });
+  }
+});
+
+// ---------------------------------------------------------------- what is one's own
 test("who follows with a key is told the thread's next run, which another replica has started", async () => {
   const threadId = randomUUID();
   const [one, two] = gateways;

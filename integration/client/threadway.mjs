@@ -5,10 +5,14 @@ import { createWriteStream } from "node:fs";
 
 const READY_MS = 10_000;
 
-/** Starts the binary in THREADWAY_BIN before `upstream` on a free port: its URL, and how to stop it. It logs where the others do. */
+/**
+ * Starts the binary in THREADWAY_BIN before `upstream` on a free port: its URL, and how to stop it. It logs where the others do.
+ * Without an `upstream` the options name a config file that has some.
+ */
 export async function startThreadway(name, upstream, ...options) {
   const bare = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("THREADWAY_")));
-  const command = ["serve", "--upstream", upstream, "--listen", "127.0.0.1:0", ...options];
+  const before = upstream === undefined ? [] : ["--upstream", upstream];
+  const command = ["serve", ...before, "--listen", "127.0.0.1:0", ...options];
   const child = spawn(process.env.THREADWAY_BIN, command, { env: bare, stdio: ["ignore", "ignore", "pipe"] });
   const exit = new Promise((resolve) => child.once("exit", resolve));
   process.once("exit", () => child.kill("SIGKILL"));

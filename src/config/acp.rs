@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use toml::{Table, Value};
 
 use crate::acp::choice::Mode;
+use crate::acp::mcp::Secrets;
 use crate::acp::permission::{Rule, Rules};
 use crate::acp::prompt::{Accepts, Command};
 use crate::acp::{Dialect, Glob};
@@ -38,6 +39,7 @@ struct Written {
     commands: IndexMap<String, WrittenCommand>,
     modes: IndexMap<String, WrittenMode>,
     forward_mcp_servers: Option<String>,
+    forward_mcp_secrets: bool,
 }
 
 /// What a prompt may hold, besides text and links.
@@ -106,6 +108,13 @@ impl Acp {
                 Err(format!("a command's name without spaces, not {:?}", command.name))
             }
         });
+        if written.forward_mcp_secrets && written.forward_mcp_servers.is_none() {
+            let expected = "`forward_mcp_servers` beside `forward_mcp_secrets`: the key under which \
+                            the graph gets the servers";
+            return Err(expected.to_owned());
+        }
+        let mcp_secrets =
+            if written.forward_mcp_secrets { Secrets::Forwarded } else { Secrets::Withheld };
         let modes = written.modes.into_iter().map(|(id, mode)| Self::mode(id, mode));
         let settings = Settings {
             dialect: Arc::new(dialect),
@@ -114,6 +123,7 @@ impl Acp {
             modes: modes.collect::<Result<_, String>>()?,
             permissions: rules("permissions", &written.permissions)?,
             mcp_key: written.forward_mcp_servers,
+            mcp_secrets,
         };
         Ok(Self { agent: written.agent, settings })
     }

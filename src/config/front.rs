@@ -12,7 +12,7 @@ use crate::server::{
     JwtSettings, Keys, KeysError, KeysFrom, MAX_SKEW, NotAHostName, NotForwarded, Rates,
     RequestRate,
 };
-use crate::upstream::{KeySetUrl, NotAKeySetUrl, Tls, Unknown};
+use crate::upstream::{Identity, KeySetUrl, NotAKeySetUrl, Tls, Unknown};
 
 /// The most requests a second that a caller may be allowed: beyond it the limit would be none.
 const MOST_REQUESTS: usize = 100_000;
@@ -43,7 +43,16 @@ impl Raw {
         match mode {
             Mode::None => Some(Auth::None),
             Mode::Upstream => {
-                for Upstream { name, api_key, headers, .. } in upstreams {
+                for (place, upstream) in upstreams.iter().enumerate() {
+                    let Upstream { name, api_key, headers, .. } = upstream;
+                    if upstream.identity_at(place) == Identity::Withheld {
+                        let expected = format!(
+                            "each caller's own credentials to go to every upstream, since nobody \
+                             else checks them; the upstream `{name}` is not sent them: set \
+                             `forward_identity = true` in its table, or choose another mode"
+                        );
+                        mistakes.note(given.clone().mistaken(expected));
+                    }
                     if api_key.is_some() || CREDENTIALS.iter().any(|c| headers.contains_key(*c)) {
                         let expected = format!(
                             "each caller's own credentials to go up; those that are configured for \
@@ -71,6 +80,14 @@ impl Raw {
                 mistakes.keep(parsed.map_err(wrong)).map(Auth::Bearer)
             }
             Mode::Jwt => {
+                for Upstream { name, .. } in unsaid(upstreams) {
+                    let expected = format!(
+                        "`forward_identity` in the table of the upstream `{name}`: with `true` \
+                         each caller's token is sent there too; with `false` every caller sees \
+                         every thread there"
+                    );
+                    mistakes.note(given.clone().mistaken(expected));
+                }
                 let settings = jwt?;
                 let checked = Jwt::new(&settings).map_err(|error| jwt_mistake(&error));
                 mistakes.keep(checked).map(Auth::Jwt)
@@ -201,6 +218,11 @@ impl Raw {
             streams: streams.and_then(NonZeroUsize::new),
         }
     }
+}
+
+/// The upstreams that are not sent who their callers are, and do not say so themselves.
+fn unsaid(upstreams: &[Upstream]) -> impl Iterator<Item = &Upstream> {
+    upstreams.iter().skip(1).filter(|upstream| upstream.identity.is_none())
 }
 
 /// What is wrong with how tokens are to be checked. None of it is a secret.

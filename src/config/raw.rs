@@ -48,9 +48,10 @@ pub(super) const KEYS: [(&str, Form); 30] = [
 ];
 
 /// What one server has, as `upstream.KEY` or `upstreams.NAME.KEY`.
-const OF_UPSTREAM: [(&str, Form); 4] = [
+const OF_UPSTREAM: [(&str, Form); 5] = [
     ("url", Form::Text),
     ("api_key", Form::Secret),
+    ("forward_identity", Form::Switch),
     ("ca_file", Form::Text),
     ("client_certificate_file", Form::Text),
 ];
@@ -77,6 +78,8 @@ pub(super) struct Raw {
     pub(super) given: BTreeMap<String, Given>,
     /// The table `acp`: only a file has it.
     pub(super) acp: Acp,
+    /// The upstreams of a file, as `upstream` or `upstreams.NAME`, in its order.
+    pub(super) upstreams: Vec<String>,
     /// The files that were read.
     pub(super) files: Vec<PathBuf>,
 }
@@ -221,6 +224,11 @@ impl Raw {
         }
         for (key, value) in flatten(table, "") {
             let place = format!("`{key}` in {name}");
+            if let Some((upstream, _)) = of_upstream(&key)
+                && !raw.upstreams.iter().any(|known| known == upstream)
+            {
+                raw.upstreams.push(upstream.to_owned());
+            }
             match read(&key, &value) {
                 Ok(value) => {
                     raw.given.insert(key, Given { place, value });

@@ -5,6 +5,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use super::raw::KEYS;
 use super::*;
 use crate::acp::ToolKind;
+use crate::acp::mcp::Secrets;
 use crate::acp::permission::Rule;
 use crate::langgraph::ErrorDetail;
 use crate::server::{Cors, Credentials, Forward, Rates, RequestRate};
@@ -60,6 +61,7 @@ fn the_example_holds_every_key_with_its_default() {
         "upstream.client_certificate_file",
         "upstream.headers.x-region",
         "upstreams.local.url",
+        "upstreams.cloud.forward_identity",
         "upstreams.cloud.api_key",
         "agents.support",
         "auth.keys.backend",
@@ -70,6 +72,7 @@ fn the_example_holds_every_key_with_its_default() {
     let Acp { agent, settings } = all.acp;
     assert_eq!(agent.as_deref(), Some("agent"));
     assert_eq!(settings.mcp_key.as_deref(), Some("mcp_servers"));
+    assert_eq!(settings.mcp_secrets, Secrets::Withheld);
     assert_eq!(settings.dialect.window("claude-opus"), Some(200_000));
     assert_eq!(settings.dialect.kind("run_all"), ToolKind::Execute);
     assert_eq!(settings.permissions.of("read_file"), Some(Rule::Allow));
@@ -92,6 +95,7 @@ fn the_table_acp_keeps_its_order_and_names_its_mistakes() {
         ("[acp]\nx = 1", "unknown field `x`"),
         ("[acp]\nprompt = [\"video\"]", "unknown variant `video`"),
         ("[acp]\npaths = \"here\"", "`paths`"),
+        ("[acp]\nforward_mcp_secrets = true", "`forward_mcp_servers` beside"),
         ("[acp.tool_kinds]\na = \"juggle\"", "`juggle` is no kind of tool"),
         ("[acp.permissions]\na = \"maybe\"", "unknown variant `maybe`"),
         ("[acp.modes.a]\nconfigurable = 1", "invalid type"),
@@ -152,6 +156,61 @@ fn several_upstreams_have_names_and_their_agents_aliases() {
         .unwrap_err(),
         ["`agents.x` in f.toml is c:d; expected an agent of an upstream: `a:..` or `b:..`"]
     );
+}
+
+#[test]
+fn the_first_upstream_of_the_file_is_sent_who_its_callers_are_and_no_other() {
+    let sent = |local: &str, cloud: &str| {
+        let file = format!(
+            "[upstreams.local]\nurl = \"http://l\"\n{local}\n\
+             [upstreams.cloud]\nurl = \"http://c\"\n{cloud}\n"
+        );
+        let config = checked(&file).unwrap();
+        let agents = config.agents(&Metrics::default()).unwrap();
+        let one = |upstream: &agents::Upstream| (upstream.name.clone(), upstream.client.identity());
+        agents.upstreams().iter().map(one).collect::<Vec<_>>()
+    };
+    let both = |local, cloud| vec![("local".to_owned(), local), ("cloud".to_owned(), cloud)];
+    let (yes, no) = ("forward_identity = true", "forward_identity = false");
+    let (forwarded, withheld) = (Identity::Forwarded, Identity::Withheld);
+    assert_eq!(sent("", ""), both(forwarded, withheld));
+    assert_eq!(sent(yes, yes), both(forwarded, forwarded));
+    assert_eq!(sent(no, yes), both(withheld, forwarded));
+    assert_eq!(sent(no, no), both(withheld, withheld));
+}
+
+/// "Nobody else checks them."
+#[test]
+fn callers_that_nobody_checks_for_an_upstream_are_a_mistake() {
+    let jwt =
+        "auth = {mode = \"jwt\", jwks = \"http://127.0.0.1/k\", issuer = \"i\", audience = \"a\"}";
+    let bearer = "auth = {mode = \"bearer\", keys.a = \"0123456789abcdef\"}";
+    let (upstream, none) = ("auth.mode = \"upstream\"", "");
+    let two = |auth: &str, cloud: &str| {
+        let file = format!(
+            "{auth}\nupstreams.local.url = \"http://l\"\nupstreams.cloud.url = \"http://c\"\n{cloud}\n"
+        );
+        checked(&file).err().unwrap_or_default().concat()
+    };
+    let (yes, no) =
+        ("upstreams.cloud.forward_identity = true", "upstreams.cloud.forward_identity = false");
+    for (auth, cloud, told) in [
+        (upstream, "", Some("the upstream `cloud` is not sent them")),
+        (upstream, no, Some("the upstream `cloud` is not sent them")),
+        (upstream, yes, None),
+        (jwt, "", Some("`forward_identity` in the table of the upstream `cloud`")),
+        (jwt, no, None),
+        (jwt, yes, None),
+        (bearer, "", None),
+        (none, "", None),
+    ] {
+        let mistakes = two(auth, cloud);
+        assert_eq!(mistakes.is_empty(), told.is_none(), "{auth} {cloud}: {mistakes}");
+        assert!(mistakes.contains(told.unwrap_or_default()), "{auth} {cloud}: {mistakes}");
+    }
+    let alone =
+        "auth.mode = \"upstream\"\nupstream = {url = \"http://u\", forward_identity = false}";
+    assert!(checked(alone).unwrap_err().concat().contains("`default` is not sent them"));
 }
 
 #[test]
@@ -259,6 +318,7 @@ fn what_would_let_everybody_in_is_a_mistake() {
         ("cors.origins = \"*\"\nauth.mode = \"upstream\"", None),
         ("forward_headers = [\"Connection\"]", Some("the name of a header")),
         ("error_detail = \"all\"", Some("`full` or `message`")),
+        ("upstream.forward_identity = \"no\"", Some("`true` or `false`")),
         ("limits.requests_per_second = 0", Some("between 1 and")),
     ] {
         let mistakes = checked(&format!("upstream.url = \"http://u\"\n{file}")).err();

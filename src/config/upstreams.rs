@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::raw::{self, Given, Mistake, Mistakes, Raw};
 use super::{DEFAULT_UPSTREAM, Upstream};
-use crate::upstream::{BaseUrl, BaseUrlError, NotAKey, NotTls, Tls};
+use crate::upstream::{BaseUrl, BaseUrlError, Identity, NotAKey, NotTls, Tls};
 
 impl Raw {
     pub(super) fn upstreams(&mut self, mistakes: &mut Mistakes) -> Vec<Upstream> {
@@ -12,6 +12,8 @@ impl Raw {
         let mut prefixes: Vec<_> = self.given.keys().filter_map(of_upstream).collect();
         prefixes.sort_unstable();
         prefixes.dedup();
+        // The first of the file is first here.
+        prefixes.sort_by_key(|prefix| self.upstreams.iter().position(|known| known == prefix));
         if prefixes.is_empty() {
             mistakes.note(missing_upstream());
         }
@@ -55,11 +57,15 @@ impl Raw {
                 _ => mistakes.note(given.hidden("a header's name, and a value that it can have")),
             }
         }
+        let identity = self.take(&format!("{prefix}.forward_identity")).and_then(|given| {
+            let words = [("true", Identity::Forwarded), ("false", Identity::Withheld)];
+            mistakes.keep(given.one_of(&words))
+        });
         let mut tls = Tls::default();
         self.read_pem(&format!("{prefix}.ca_file"), &mut tls, Tls::trust, mistakes);
         let key = format!("{prefix}.client_certificate_file");
         self.read_pem(&key, &mut tls, Tls::identify, mistakes);
-        Some(Upstream { name: name.to_owned(), url: url?, api_key, headers, tls })
+        Some(Upstream { name: name.to_owned(), url: url?, api_key, headers, identity, tls })
     }
 
     /// Reads a file that a key names into what is known of TLS.

@@ -120,9 +120,11 @@ pub enum ServerKind {
 /// The keys that a graph takes as its input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum InputKeys {
-    /// Its schema could not be read, or does not name them.
+    /// Nothing is known: the agent is not shown to its caller, or its schema was not read.
     #[default]
     Unknown,
+    /// The server has answered, and does not describe what the graph takes.
+    Undescribed,
     /// These.
     Known(HashSet<String>),
 }
@@ -333,22 +335,24 @@ impl fmt::Display for ServerInfo {
 // === impl InputKeys ===
 
 impl InputKeys {
-    /// Reads the answer of `GET /assistants/{id}/schemas`.
-    pub fn parse(body: &str) -> Self {
-        let schemas: json::Members<'_> = serde_json::from_str(body).unwrap_or_default();
+    /// Reads the answer of `GET /assistants/{id}/schemas`. `None` if it is none.
+    pub fn parse(body: &str) -> Option<Self> {
+        let schemas: json::Members<'_> = serde_json::from_str(body).ok()?;
         let schema = schemas.get("input_schema").and_then(json::members).unwrap_or_default();
-        match schema.get("properties").and_then(json::members) {
+        Some(match schema.get("properties").and_then(json::members) {
             Some(keys) => {
                 Self::Known(keys.0.iter().map(|(key, _)| key.0.clone().into_owned()).collect())
             }
-            None => Self::Unknown,
-        }
+            None => Self::Undescribed,
+        })
     }
 
-    /// Whether a key may go up: also if nothing is known, since the graph passes over the rest.
+    /// Whether a key of a client's state may go up. A graph without a description may take any,
+    /// and passes over the rest; of an unknown one nothing is assumed.
     pub fn may_take(&self, key: &str) -> bool {
         match self {
-            Self::Unknown => true,
+            Self::Unknown => false,
+            Self::Undescribed => true,
             Self::Known(keys) => keys.contains(key),
         }
     }
@@ -356,7 +360,7 @@ impl InputKeys {
     /// Whether the graph is known to take a key.
     pub fn takes(&self, key: &str) -> bool {
         match self {
-            Self::Unknown => false,
+            Self::Unknown | Self::Undescribed => false,
             Self::Known(keys) => keys.contains(key),
         }
     }
@@ -514,12 +518,18 @@ mod tests {
     #[test]
     fn input_keys_are_the_schemas_properties() {
         let keys = InputKeys::parse(r#"{"input_schema":{"properties":{"messages":{},"a b":{}}}}"#);
+        let keys = keys.unwrap();
         assert!(keys.takes("a b") && keys.may_take("messages"));
         assert!(!keys.takes("x") && !keys.may_take("x"));
-        for unknown in ["{}", "<html>", r#"{"input_schema":null}"#, r#"{"input_schema":{}}"#] {
-            let keys = InputKeys::parse(unknown);
-            assert_eq!(keys, InputKeys::Unknown, "{unknown}");
+        for none in ["{}", r#"{"input_schema":null}"#, r#"{"input_schema":{}}"#] {
+            let keys = InputKeys::parse(none).unwrap();
+            assert_eq!(keys, InputKeys::Undescribed, "{none}");
             assert!(keys.may_take("x") && !keys.takes("x"));
         }
+        for no_answer in ["", "<html>", "[]", "null", "7"] {
+            assert_eq!(InputKeys::parse(no_answer), None, "{no_answer}");
+        }
+        let unknown = InputKeys::Unknown;
+        assert!(!unknown.may_take("x") && !unknown.takes("x"));
     }
 }

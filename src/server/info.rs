@@ -25,7 +25,7 @@ pub(super) async fn info(
     let mut agents = ObjectWriter::new();
     let mut fault = None;
     let mut is_answered = false;
-    for Listing { upstream, agents: listed } in gateway.agents.list(&caller).await {
+    for Listing { upstream, caller, agents: listed } in gateway.agents.list(&caller).await {
         match listed {
             Ok(listed) => {
                 is_answered = true;
@@ -35,11 +35,11 @@ pub(super) async fn info(
             }
             Err(error) => {
                 tracing::warn!(upstream, %error, "the agents of an upstream were not read");
-                fault = fault.or(Some(error));
+                fault = fault.or(Some((error, caller)));
             }
         }
     }
-    if let Some(error) = fault.filter(|_| !is_answered) {
+    if let Some((error, caller)) = fault.filter(|_| !is_answered) {
         return Err(Reject::upstream(&error, &caller, gateway.error_detail));
     }
     let info = ObjectWriter::new()

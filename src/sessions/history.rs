@@ -16,9 +16,10 @@ use super::session::{Session, Sessions, unknown_session};
 use super::turn::{Telling, Turn};
 use crate::acp::Update;
 use crate::acp::choice::Kept;
+use crate::acp::mcp::{self, Forwarded};
 use crate::acp::prompt::Command;
 use crate::acp::rpc::{self, Code, Error};
-use crate::json::{self, Json, ObjectWriter};
+use crate::json::{Json, ObjectWriter};
 use crate::langgraph::{ServerKind, ThreadRecord};
 use crate::runs::ThreadReader;
 use crate::upstream::{self, Caller, ThreadSearch};
@@ -185,23 +186,31 @@ impl Link {
         agents.server_kind(&agent).await
     }
 
-    /// The client's tool servers for the graph. "stdio" ones are processes of the editor's
-    /// machine, which a graph cannot start.
+    /// The client's tool servers for the graph.
     fn servers(&self, servers: &[McpServer]) -> Result<Option<Json>, Error> {
-        if self.service().settings.mcp_key.is_none() {
+        let settings = &self.service().settings;
+        if settings.mcp_key.is_none() {
             return Ok(None);
         }
         let mut forwarded = Vec::new();
         for server in servers {
-            match server {
-                McpServer::Http(_) | McpServer::Sse(_) => forwarded.push(rpc::result(server)?),
-                McpServer::Stdio(_) | _ => {
-                    tracing::warn!("an MCP server that is no URL cannot be reached by the graph");
+            match Forwarded::of(server, settings.mcp_secrets)? {
+                Forwarded::Whole(server) => forwarded.push(server),
+                Forwarded::Without(server, left_out) => {
+                    let left_out = left_out.join(", ");
+                    tracing::warn!(
+                        left_out,
+                        "an MCP server goes to the graph without what may hold a secret; \
+                         `acp.forward_mcp_secrets` sends that too, and LangGraph then stores it"
+                    );
+                    forwarded.push(server);
+                }
+                Forwarded::Nothing(why) => {
+                    tracing::warn!(why, "an MCP server of the editor does not go to the graph");
                 }
             }
         }
-        let forwarded = json::array(forwarded.iter().map(|server| server.get()));
-        Ok((!servers.is_empty()).then_some(forwarded))
+        Ok((!servers.is_empty()).then(|| mcp::list(&forwarded)))
     }
 
     /// What is told behind the response, for clients that know the session only then.

@@ -10,6 +10,9 @@ use http::header::HeaderName;
 /// The headers that tell a trace, and nothing of who asks.
 const TRACE: [&str; 3] = ["traceparent", "tracestate", "baggage"];
 
+/// The headers of W3C Trace Context: they name a request, and nobody.
+const TRACE_CONTEXT: [&str; 2] = ["traceparent", "tracestate"];
+
 /// Who asks. Two are equal if LangGraph cannot tell them apart. Clones share the headers.
 #[derive(Clone, Default)]
 pub struct Caller {
@@ -27,9 +30,31 @@ pub enum Unknown {
     Refused,
 }
 
+/// Whether an upstream is sent who its callers are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Identity {
+    /// It is sent all headers that the gateway forwards.
+    #[default]
+    Forwarded,
+    /// It is sent the trace context alone: every caller is the gateway to it.
+    Withheld,
+}
+
 /// Whether a header tells a trace, and nothing of who asks.
 pub fn is_trace(name: &HeaderName) -> bool {
     TRACE.contains(&name.as_str())
+}
+
+// === impl Identity ===
+
+impl Identity {
+    /// Whether a header of a caller is not sent.
+    pub(super) fn withholds(self, name: &HeaderName) -> bool {
+        match self {
+            Self::Forwarded => false,
+            Self::Withheld => !TRACE_CONTEXT.contains(&name.as_str()),
+        }
+    }
 }
 
 // === impl Caller ===

@@ -1,9 +1,13 @@
 """Who may use the server: two tenants by their keys, each of whom sees the threads that are its own."""
 
+from uuid import UUID, uuid5
+
 from langgraph_sdk import Auth
 
 auth = Auth()
 TENANTS = {"key-of-alice": "alice", "key-of-bob": "bob"}
+HIDDEN = {"bob": ("slow",)}  # the graphs that a tenant is not shown
+NAMESPACE_GRAPH = UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")  # of the ids of the graphs' own assistants
 
 
 @auth.authenticate
@@ -23,5 +27,9 @@ async def own(ctx: Auth.types.AuthContext, value: dict) -> dict:
 
 
 @auth.on.assistants
-async def shared(ctx: Auth.types.AuthContext, value: dict) -> None:
-    """Every tenant may use every agent."""
+async def shared(ctx: Auth.types.AuthContext, value: dict) -> dict | None:
+    """Every tenant may use every agent, except those that are hidden from it."""
+    for graph in HIDDEN.get(ctx.user.identity, ()):
+        if value.get("graph_id") == graph or str(value.get("assistant_id")) == str(uuid5(NAMESPACE_GRAPH, graph)):
+            return {"shown_to": "nobody"}
+    return None

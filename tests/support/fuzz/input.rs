@@ -79,7 +79,8 @@ fn check_request(body: &[u8], state: &str, schemas: &str) {
     let state = ThreadState::parse(state);
     for thread in [None, state.as_ref()] {
         let _ = Turn::needs_keys(&input, thread);
-        for keys in [InputKeys::Unknown, InputKeys::parse(schemas)] {
+        let described = InputKeys::parse(schemas).unwrap_or_default();
+        for keys in [InputKeys::Unknown, InputKeys::Undescribed, described] {
             match Turn::plan(&input, thread, &keys) {
                 Ok(turn) => check_turn(turn, &input.run_id),
                 Err(error) => check_refusal(&error.to_string()),

@@ -1,0 +1,170 @@
+//! The MCP servers of a client, as they go up to a graph.
+//!
+//! Whatever reaches a graph is stored with its run: LangGraph keeps the whole request, and its API
+//! shows it. So what may hold a secret goes up only where the operator says so.
+
+use agent_client_protocol_schema::v1::{HttpHeader, McpServer, Meta};
+use http::Uri;
+
+use super::rpc;
+use crate::json::{self, Json, ObjectWriter};
+
+/// Whether the secrets of MCP servers go up, to be stored by LangGraph.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Secrets {
+    /// Of a server only its name, kind and address.
+    #[default]
+    Withheld,
+    /// All that the client sent.
+    Forwarded,
+}
+
+/// What becomes of one server.
+#[derive(Clone, Debug)]
+pub enum Forwarded {
+    /// It goes up as the client sent it.
+    Whole(Json),
+    /// It goes up without these parts of it, which may hold secrets.
+    Without(Json, Vec<&'static str>),
+    /// It does not go up, and this is why.
+    Nothing(&'static str),
+}
+
+impl Forwarded {
+    /// Prepares a server for the graph.
+    pub fn of(server: &McpServer, secrets: Secrets) -> Result<Self, rpc::Error> {
+        let (kind, name, url, headers, meta) = match server {
+            McpServer::Http(http) => ("http", &http.name, &http.url, &http.headers, &http.meta),
+            McpServer::Sse(sse) => ("sse", &sse.name, &sse.url, &sse.headers, &sse.meta),
+            McpServer::Stdio(_) | _ => {
+                return Ok(Self::Nothing(
+                    "the graph cannot start a process on the editor's machine",
+                ));
+            }
+        };
+        match secrets {
+            Secrets::Forwarded => Ok(Self::Whole(rpc::result(server)?)),
+            Secrets::Withheld => Ok(Self::without_secrets(kind, name, url, headers, meta.as_ref())),
+        }
+    }
+
+    fn without_secrets(
+        kind: &str,
+        name: &str,
+        url: &str,
+        headers: &[HttpHeader],
+        meta: Option<&Meta>,
+    ) -> Self {
+        let Some((address, left_out_of_url)) = address(url) else {
+            return Self::Nothing("its URL cannot be read, and may hold a secret");
+        };
+        let others = [("headers", !headers.is_empty()), ("_meta", meta.is_some())];
+        let left_out = left_out_of_url.into_iter().chain(others);
+        let left_out: Vec<_> =
+            left_out.filter_map(|(part, is_there)| is_there.then_some(part)).collect();
+        let server = ObjectWriter::new()
+            .string("type", kind)
+            .string("name", name)
+            .string("url", &address)
+            .raw("headers", "[]")
+            .finish();
+        if left_out.is_empty() { Self::Whole(server) } else { Self::Without(server, left_out) }
+    }
+}
+
+/// Scheme, host, port and path of a URL; and which other parts it has.
+fn address(url: &str) -> Option<(String, [(&'static str, bool); 3])> {
+    // The fragment is no part of a `Uri`.
+    let (whole, fragment) =
+        url.split_once('#').map_or((url, None), |(url, rest)| (url, Some(rest)));
+    let uri: Uri = whole.parse().ok()?;
+    let scheme = uri.scheme_str().filter(|scheme| matches!(*scheme, "http" | "https"))?;
+    let authority = uri.authority()?;
+    let port = authority.port().map_or_else(String::new, |port| format!(":{port}"));
+    let address = format!("{scheme}://{}{port}{}", authority.host(), uri.path());
+    let has_user = authority.as_str().contains('@');
+    Some((
+        address,
+        [
+            ("the user of its URL", has_user),
+            ("the query of its URL", uri.query().is_some()),
+            ("the fragment of its URL", fragment.is_some()),
+        ],
+    ))
+}
+
+/// All servers that go up, as one list.
+pub fn list(servers: &[Json]) -> Json {
+    json::array(servers.iter().map(|server| server.get()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn forwarded(server: &str, secrets: Secrets) -> String {
+        let server: McpServer = serde_json::from_str(server).unwrap();
+        match Forwarded::of(&server, secrets).unwrap() {
+            Forwarded::Whole(server) => server.get().to_owned(),
+            Forwarded::Without(server, parts) => format!("{} - {}", server.get(), parts.join(", ")),
+            Forwarded::Nothing(why) => why.to_owned(),
+        }
+    }
+
+    fn http(url: &str, more: &str) -> String {
+        format!(r#"{{"type":"http","name":"docs","url":"{url}"{more}}}"#)
+    }
+
+    #[test]
+    fn what_may_hold_a_secret_stays_here() {
+        const SECRET: &str = "s3cr3t";
+        let header = r#","headers":[{"name":"authorization","value":"Bearer s3cr3t"}]"#;
+        let meta = r#","headers":[],"_meta":{"key":"s3cr3t"}"#;
+        let plain = r#","headers":[]"#;
+        let clean = http("https://h:8/mcp", plain);
+        for (url, more, left_out) in [
+            ("https://h:8/mcp", plain, ""),
+            ("https://h:8/mcp", header, " - headers"),
+            ("https://h:8/mcp", meta, " - _meta"),
+            ("https://h:8/mcp?key=s3cr3t", plain, " - the query of its URL"),
+            ("https://h:8/mcp#s3cr3t", plain, " - the fragment of its URL"),
+            ("https://me:s3cr3t@h:8/mcp", plain, " - the user of its URL"),
+            (
+                "https://s3cr3t@h:8/mcp?s3cr3t",
+                header,
+                " - the user of its URL, the query of its URL, headers",
+            ),
+        ] {
+            let server = http(url, more);
+            assert_eq!(
+                forwarded(&server, Secrets::Withheld),
+                format!("{clean}{left_out}"),
+                "{url}"
+            );
+            assert_eq!(
+                forwarded(&server, Secrets::Forwarded).contains(SECRET),
+                server.contains(SECRET)
+            );
+        }
+        for url in
+            ["s3cr3t", "ftp://s3cr3t", "https:s3cr3t@h", "https://h\\\\@s3cr3t", "https://", ""]
+        {
+            let told = forwarded(&http(url, plain), Secrets::Withheld);
+            assert!(told.starts_with("its URL cannot be read"), "{url}: {told}");
+        }
+        let sse = r#"{"type":"sse","name":"docs","url":"http://[::1]:8","headers":[]}"#;
+        assert_eq!(
+            forwarded(sse, Secrets::Withheld),
+            r#"{"type":"sse","name":"docs","url":"http://[::1]:8/","headers":[]}"#
+        );
+    }
+
+    #[test]
+    fn a_process_of_the_editors_machine_never_goes_up() {
+        let stdio =
+            r#"{"name":"x","command":"/bin/x","args":[],"env":[{"name":"K","value":"s3cr3t"}]}"#;
+        for secrets in [Secrets::Withheld, Secrets::Forwarded] {
+            assert!(forwarded(stdio, secrets).starts_with("the graph cannot start a process"));
+        }
+    }
+}
