@@ -470,3 +470,81 @@ async fn a_wrong_answer_among_right_ones_is_refused_and_nothing_is_sent() {
         assert_eq!(changes(&server), Vec::<String>::new(), "{wrong}");
     }
 }
+
+// === a server that says `interrupted` of a run that asks ===
+
+/// The status of a run that has stopped to ask, and of one that was cancelled, on servers other
+/// than LangGraph's.
+const INTERRUPTED: &str = "interrupted";
+
+fn outcome(events: &[Value]) -> &str {
+    events.last().unwrap()["outcome"]["type"].as_str().unwrap_or("none")
+}
+
+#[tokio::test]
+async fn a_run_that_asks_ends_with_its_question_whatever_its_status() {
+    let asks = json!([delete()]);
+    let shown = |values: bool| {
+        let mut data = json!({"__interrupt__": asks});
+        if values {
+            data["messages"] = said();
+        }
+        data
+    };
+    // What the stream shows, whether the state shows it too, and how the run then ends.
+    for (streamed, has_state, expected) in [
+        (&["updates", "values"][..], true, "interrupt"),
+        (&["updates"], false, "interrupt"),
+        (&[], true, "interrupt"),
+        (&[], false, "cancelled"),
+    ] {
+        let mut server = LangGraph::start().await;
+        server.thread(THREAD, json!({}), None);
+        let gateway = Front::of(&server).await;
+        let request = body(&json!({}));
+        let (mut starter, mut run) = tokio::join!(gateway.asks(&request), server.run());
+        let mut joiner = soon("a join", connect(&gateway)).await;
+        for mode in streamed {
+            run.sends(mode, &shown(*mode == "values")).await;
+        }
+        let open = if has_state { asks.clone() } else { json!([]) };
+        let own = (has_state || streamed.is_empty()).then(|| state(&run.id, &said(), &open));
+        run.ends(INTERRUPTED, own).await;
+        for response in [&mut starter, &mut joiner] {
+            let events = soon("the end", response.rest()).await;
+            assert_eq!(outcome(&events), expected, "{streamed:?} {has_state}");
+        }
+        // The same thread at rest.
+        if has_state {
+            assert_eq!(asked_ids(&connect(&gateway).await.rest().await), [ASKED]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_run_at_a_breakpoints_place_is_cancelled_and_a_breakpoint_is_none() {
+    for (streamed, expected) in [(true, "interrupt"), (false, "cancelled")] {
+        let mut server = LangGraph::start().await;
+        server.thread(THREAD, json!({}), None);
+        let gateway = Front::of(&server).await;
+        let request = body(&json!({}));
+        let (mut starter, mut run) = tokio::join!(gateway.asks(&request), server.run());
+        run.sends("values", &json!({"messages": said()})).await;
+        if streamed {
+            run.sends("updates", &json!({"__interrupt__": []})).await;
+        }
+        let mut left = state(&run.id, &said(), &json!([]));
+        left["next"] = json!(["tools"]);
+        run.ends(INTERRUPTED, Some(left)).await;
+        let events = soon("the end", starter.rest()).await;
+        assert_eq!(outcome(&events), expected);
+        if streamed {
+            assert_eq!(asked_ids(&events), [format!("{THREAD}:breakpoint")]);
+        }
+    }
+}
+
+async fn connect(gateway: &Front) -> Response {
+    let request = connect_request("", &body(&json!({})));
+    Response::to(gateway.address, request.as_bytes()).await
+}
