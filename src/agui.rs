@@ -7,6 +7,7 @@
 mod input;
 mod message;
 mod project;
+mod resume;
 mod turn;
 
 use serde::Serialize;
@@ -16,7 +17,8 @@ pub use message::{
     Content, ContentPart, FunctionCall, Message, PartMetadata, PartSource, ToolCall,
 };
 pub use project::{Client, Projector, RunId, Version};
-pub use turn::{Turn, TurnError};
+pub use resume::ResumeError;
+pub use turn::{OnMessage, Plan, Turn};
 
 use crate::json::{Json, Text};
 use crate::run::Operation;

@@ -197,6 +197,7 @@ impl Raw {
             hosts: self.hosts(mistakes),
             forward: self.forward(mistakes),
             error_detail: self.error_detail(mistakes),
+            on_message: self.on_message(mistakes),
             limits: self.limits(mistakes),
         };
         let log = self.take("log").unwrap_or_else(|| Given::new("", DEFAULT_LOG));

@@ -10,6 +10,7 @@
 //! is brought back from the view, which is the one that the translator keeps. Who joins late is
 //! told the view too, never the history.
 
+mod answers;
 mod attach;
 mod batch;
 mod books;
@@ -32,6 +33,7 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use answers::answered_now;
 pub use attach::{AtShutdown, FollowError, ThreadReader};
 pub use batch::{Batch, Events};
 pub use capture::{Fault, translate};

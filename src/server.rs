@@ -29,6 +29,7 @@ mod rates;
 mod reject;
 mod request;
 mod stop;
+mod turns;
 mod wire;
 
 use std::sync::Arc;
@@ -57,6 +58,7 @@ pub use request::BODY_TIMEOUT;
 pub use wire::{Encoder, Wire};
 
 use crate::agents::Agents;
+use crate::agui::OnMessage;
 use crate::langgraph::ErrorDetail;
 use crate::metrics::Metrics;
 use crate::runs::Runs;
@@ -65,6 +67,7 @@ use auth::{Admission, Memory};
 use connections::Door;
 use health::Readiness;
 use reject::Reject;
+use turns::Turns;
 
 /// How the gateway serves.
 #[derive(Clone, Debug, Default)]
@@ -75,6 +78,8 @@ pub struct Settings {
     pub forward: Forward,
     /// How much clients are told of what failed.
     pub error_detail: ErrorDetail,
+    /// What becomes of a message while its thread asks something.
+    pub on_message: OnMessage,
     /// Who may call.
     pub auth: Auth,
     /// Which web pages may ask.
@@ -99,6 +104,7 @@ pub struct Server {
 #[derive(Debug)]
 struct Kept {
     runs: Runs,
+    turns: Turns,
     memory: Memory,
     readiness: Readiness,
     observer: Observer,
@@ -110,10 +116,12 @@ struct Kept {
 struct Gateway {
     agents: Agents,
     runs: Runs,
+    turns: Turns,
     readiness: Readiness,
     limits: Limits,
     forward: Forward,
     error_detail: ErrorDetail,
+    on_message: OnMessage,
     observer: Observer,
     admission: Admission,
     /// Cancelled when streams are to end.
@@ -134,7 +142,8 @@ impl Server {
         let runs = Runs::new(log_bytes, owners, observer.metrics.clone(), shutdown.clone());
         let memory = Memory::new();
         let readiness = Readiness::new(agents.clone(), shutdown.clone());
-        let kept = Kept { runs, memory, readiness, observer, shutdown };
+        let turns = Turns::default();
+        let kept = Kept { runs, turns, memory, readiness, observer, shutdown };
         let (door, admin) = kept.doors(agents, settings);
         Self { kept, door: watch::Sender::new(door), admin: watch::Sender::new(admin) }
     }
@@ -175,7 +184,8 @@ impl Server {
 impl Kept {
     /// What clients find, and what the operator's tools do.
     fn doors(&self, agents: Agents, settings: Settings) -> (Door, Door) {
-        let Settings { limits, forward, error_detail, auth, cors, hosts, rates } = settings;
+        let Settings { limits, forward, error_detail, on_message, auth, cors, hosts, rates } =
+            settings;
         self.runs.tell(error_detail);
         let readiness = self.readiness.of(agents.clone());
         let admin = admin::door(&readiness, &self.observer.metrics, &limits);
@@ -183,10 +193,12 @@ impl Kept {
         let gateway = Arc::new(Gateway {
             agents,
             runs: self.runs.clone(),
+            turns: self.turns.clone(),
             readiness,
             limits: limits.clone(),
             forward,
             error_detail,
+            on_message,
             observer: self.observer.clone(),
             admission: Admission { auth: auth.clone(), cors, hosts, rates, memory },
             shutdown: self.shutdown.clone(),

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use support::capture;
 use support::schema::Schema;
 use threadway::agui::{
-    Content, Event, Input, InputError, Message, Outcome, Projector, SubagentOutcome, TokenUsage,
-    Turn, TurnError, Version,
+    Content, Event, Input, InputError, Message, OnMessage, Outcome, Plan, Projector, ResumeError,
+    SubagentOutcome, TokenUsage, Turn, Version,
 };
 use threadway::json::{self, Text};
 use threadway::langgraph::{InputKeys, Media, Source, ThreadState};
@@ -203,7 +203,7 @@ fn an_input_is_read_tolerantly_and_refused_with_the_members_name() {
 }
 
 /// The body of the run that a request becomes on a thread with a state.
-fn goes_up(input: &Value, state: &Value) -> Result<(Value, Option<String>), TurnError> {
+fn goes_up(input: &Value, state: &Value) -> Result<(Value, Option<String>), ResumeError> {
     goes_up_to(&InputKeys::Undescribed, input, state)
 }
 
@@ -212,12 +212,16 @@ fn goes_up_to(
     keys: &InputKeys,
     input: &Value,
     state: &Value,
-) -> Result<(Value, Option<String>), TurnError> {
+) -> Result<(Value, Option<String>), ResumeError> {
     let mut body = json!({"threadId": "t", "runId": "r", "messages": []});
     body.as_object_mut().unwrap().extend(input.as_object().unwrap().clone());
     let input = Input::parse(body.to_string().as_bytes()).unwrap();
     let state = state.to_string();
-    let turn = Turn::plan(&input, ThreadState::parse(&state).as_ref(), keys)?;
+    let state = ThreadState::parse(&state);
+    let turn = match Turn::plan(&input, state.as_ref(), keys, OnMessage::AskAgain)? {
+        Plan::Start(turn) => *turn,
+        Plan::Present => return Ok((Value::Null, None)),
+    };
     let fork = turn.fork_before.clone();
     let body = serde_json::to_string(&turn.request("agent", "r", None)).unwrap();
     Ok((serde_json::from_str(&body).unwrap(), fork))
@@ -434,8 +438,8 @@ fn answers_go_up_in_the_form_that_the_interrupt_takes() {
         assert!(body.get("input").is_none());
     }
     let half = resume(json!([entry("two:1", json!(true))])).unwrap_err();
-    assert_eq!(half, TurnError::HalfAnswered { id: "two".to_owned(), answered: 1, expected: 2 });
-    let no_decision = || TurnError::NoDecision { id: "one".to_owned() };
+    assert_eq!(half, ResumeError::HalfAnswered { id: "two".to_owned(), answered: 1, expected: 2 });
+    let no_decision = || ResumeError::NoDecision { id: "one".to_owned() };
     for payload in ["null", "{}", "\"no\"", "0", "{\"approved\":\"false\"}", "{\"approved\":null}"]
     {
         let payload = serde_json::from_str(payload).unwrap();
@@ -443,20 +447,71 @@ fn answers_go_up_in_the_form_that_the_interrupt_takes() {
     }
     let bare = json!([{"interruptId": "one", "status": "resolved"}]);
     assert_eq!(resume(bare).unwrap_err(), no_decision());
-    let (body, _) = resume(json!([entry("t:breakpoint", Value::Null)])).unwrap();
+}
+
+#[test]
+fn a_static_breakpoint_is_passed_by_an_answer_and_kept_by_a_cancel() {
+    let breakpoint = |status: &str| json!({"interruptId": "t:breakpoint", "status": status});
+    let resume =
+        |entries: Value, state: &Value| goes_up(&json!({"resume": entries}), state).unwrap().0;
+    let waits = json!({"values": {}, "next": ["x"], "tasks": []});
+    let body = resume(json!([breakpoint("resolved")]), &waits);
     assert!(body.get("command").is_none() && body.get("input").is_none());
+    assert_eq!(body["metadata"]["threadway_answers"], json!(["t:breakpoint"]));
+    assert_eq!(resume(json!([breakpoint("cancelled")]), &waits), Value::Null);
+    let passed = json!({"values": {}, "next": [], "tasks": []});
+    assert_eq!(resume(json!([breakpoint("resolved")]), &passed), Value::Null);
+    // A message at a breakpoint is input, as for LangGraph.
+    let message = json!({"messages": [{"id": "u", "role": "user", "content": "hi"}]});
+    let (body, _) = goes_up(&message, &waits).unwrap();
+    assert_eq!(body["input"]["messages"][0]["id"], "u");
+}
+
+#[test]
+fn an_abandoned_question_gets_null_which_is_checked_beside_other_answers() {
+    let asks = |id: &str| json!({"id": id, "value": "?", "response_schema": {"type": "string"}});
+    let state = json!({"values": {}, "tasks": [{"interrupts": [asks("a"), asks("b")]}]});
+    let cancelled = json!({"interruptId": "a", "status": "cancelled"});
+    let (body, _) = goes_up(&json!({"resume": [cancelled]}), &state).unwrap();
+    assert_eq!(body["command"]["resume"], json!({"a": null}));
+    let answered = json!({"interruptId": "b", "status": "resolved", "payload": "x"});
+    let error = goes_up(&json!({"resume": [answered, cancelled]}), &state).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`resume` answers interrupt a with what its `responseSchema` does not allow: `type` does \
+         not hold for the answer"
+    );
 }
 
 #[test]
 fn the_older_hooks_answer_goes_up_as_it_is() {
+    let state = json!({"values": {}, "tasks": [{"interrupts": [{"id": "i", "value": "sure?"}]}]});
     for (resume, expected) in [
         (json!("yes"), json!("yes")),
         (json!("{\"approved\":true}"), json!({"approved": true})),
         (json!({"x": 1}), json!({"x": 1})),
     ] {
         let input = json!({"forwardedProps": {"command": {"resume": resume}}});
-        let (body, _) = goes_up(&input, &json!({})).unwrap();
+        let (body, _) = goes_up(&input, &state).unwrap();
         assert_eq!(body["command"]["resume"], expected);
+        assert_eq!(body["metadata"]["threadway_answers"], json!(["i"]));
+        assert_eq!(goes_up(&input, &json!({})).unwrap().0, Value::Null);
+    }
+}
+
+#[test]
+fn the_older_hooks_answers_by_id_go_up_if_they_are_open_and_allowed() {
+    let (open, closed) = ("a".repeat(32), "b".repeat(32));
+    let state = json!({"values": {}, "tasks": [{"interrupts": [
+        {"id": open, "value": "?", "response_schema": {"type": "integer"}}]}]});
+    let sent = |resume: Value| {
+        let input = json!({"forwardedProps": {"command": {"resume": resume}}});
+        goes_up(&input, &state).map(|(body, _)| body["command"]["resume"].clone())
+    };
+    assert_eq!(sent(json!({(&*open): 1, (&*closed): 2})).unwrap(), json!({(&*open): 1}));
+    assert_eq!(sent(json!({(&*closed): 2})).unwrap(), Value::Null);
+    for wrong in [json!({(&*open): "x"}), json!("x")] {
+        assert!(matches!(sent(wrong), Err(ResumeError::Mismatch { id, .. }) if id == open));
     }
 }
 

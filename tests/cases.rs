@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use support::capture::{self, Translated};
 use support::judge;
 use support::schema::Schema;
-use threadway::agui::{Input, Projector, Turn};
+use threadway::agui::{Input, OnMessage, Plan, Projector, Turn};
 use threadway::langgraph::{InputKeys, ThreadState};
 use threadway::run::{StreamEnd, Translator};
 
@@ -95,10 +95,17 @@ impl Case {
         let input = self.input();
         let states = self.states();
         let state = states.first().and_then(|state| ThreadState::parse(state));
-        let turn = Turn::plan(&input, state.as_ref(), &InputKeys::Unknown).unwrap();
+        let turn = planned(&input, state.as_ref());
         let fork = turn.fork_before.clone();
         let body = serde_json::to_string(&turn.request("agent", &input.run_id, None)).unwrap();
         (serde_json::from_str(&body).unwrap(), fork)
+    }
+}
+
+fn planned(input: &Input, state: Option<&ThreadState<'_>>) -> Turn {
+    match Turn::plan(input, state, &InputKeys::Unknown, OnMessage::AskAgain).unwrap() {
+        Plan::Start(turn) => *turn,
+        Plan::Present => panic!("no run is started"),
     }
 }
 
@@ -380,7 +387,7 @@ fn case_30_media_go_up_as_langchains_standard_blocks() {
         ]}],
     });
     let input = Input::parse(body.to_string().as_bytes()).unwrap();
-    let turn = Turn::plan(&input, None, &InputKeys::Unknown).unwrap();
+    let turn = planned(&input, None);
     let sent = serde_json::to_string(&turn.request("agent", "r", None)).unwrap();
     let sent: Value = serde_json::from_str(&sent).unwrap();
     assert_eq!(

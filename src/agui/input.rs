@@ -144,6 +144,18 @@ impl Input {
         json::members(self.forwarded_props.as_deref()?)?.string("lastEventId")
     }
 
+    /// Whether it answers what its thread asks.
+    pub fn is_answer(&self) -> bool {
+        !self.resume.is_empty() || self.legacy_resume().is_some()
+    }
+
+    /// `forwardedProps.command.resume`, as CopilotKit's older hook answers.
+    pub(super) fn legacy_resume(&self) -> Option<&RawValue> {
+        let members = json::members(self.forwarded_props.as_deref()?)?;
+        let command = json::members(members.get("command")?)?;
+        present(&command, "resume")
+    }
+
     /// The conversation that the client holds.
     pub fn held(&self) -> Vec<run::Message> {
         self.messages.iter().map(|message| message.message.clone()).collect()
@@ -212,6 +224,9 @@ impl Input {
             let interrupt_id = members
                 .string("interruptId")
                 .ok_or_else(|| wrong("an entry with a string `interruptId`"))?;
+            if interrupt_id.is_empty() {
+                return Err(wrong("an entry with a non-empty `interruptId`"));
+            }
             let status = match members.string("status").as_deref() {
                 Some("resolved") => ResumeStatus::Resolved,
                 Some("cancelled") => ResumeStatus::Cancelled,

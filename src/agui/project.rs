@@ -524,8 +524,6 @@ fn project_answer<'a>(id: &str, value: &'a Json, schema: Option<&Json>) -> Inter
     }
     let members = json::members(value).unwrap_or_default();
     let string = |name, other| members.string(name).or_else(|| members.string(other));
-    let schema_member = || members.get("responseSchema").or_else(|| members.get("response_schema"));
-    let is_object = |schema: &Json| schema.get().starts_with('{');
     Interrupt {
         id: id.to_owned(),
         reason: members.string("reason").unwrap_or(Cow::Borrowed("langgraph:interrupt")),
@@ -533,13 +531,18 @@ fn project_answer<'a>(id: &str, value: &'a Json, schema: Option<&Json>) -> Inter
             .or_else(|| members.text("message"))
             .or_else(|| members.text("question")),
         tool_call_id: string("toolCallId", "tool_call_id"),
-        response_schema: schema
-            .cloned()
-            .or_else(|| schema_member().map(Json::from))
-            .filter(is_object),
+        response_schema: response_schema(value, schema),
         expires_at: string("expiresAt", "expires_at"),
         metadata: Some(written(&Outer { langgraph: Inner { value } })),
     }
+}
+
+/// The schema of an answer: LangGraph's, else the one that the value itself names.
+pub(super) fn response_schema(value: &Json, schema: Option<&Json>) -> Option<Json> {
+    let members = json::members(value).unwrap_or_default();
+    let member = || members.get("responseSchema").or_else(|| members.get("response_schema"));
+    let schema = schema.cloned().or_else(|| member().map(Json::from));
+    schema.filter(|schema| schema.get().starts_with('{'))
 }
 
 fn written(value: &impl serde::Serialize) -> Json {

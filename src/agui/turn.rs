@@ -4,13 +4,12 @@ use std::collections::HashMap;
 
 use serde_json::value::RawValue;
 
-use super::input::{Input, InputMessage, Resume, ResumeStatus};
+use super::input::{Input, InputMessage};
 use super::message;
 use super::project::Version;
-use crate::json::{self, Json, ObjectWriter};
-use crate::langgraph::{
-    self, ApprovalForm, Decision, InputKeys, Kind, RunRequest, Start, ThreadState,
-};
+use super::resume::{Answers, ResumeError};
+use crate::json::{self, Json, ObjectWriter, Text};
+use crate::langgraph::{self, InputKeys, Kind, RunRequest, Start, ThreadState};
 use crate::run::{self, Role};
 
 /// Where a graph may have a place for the tools and the context of its client. All that such a
@@ -27,35 +26,28 @@ pub struct Turn {
     pub fork_before: Option<String>,
     /// The configuration for the run.
     pub config: Option<Json>,
+    /// The interrupts that it answers, by LangGraph's ids; one that ends in `:breakpoint` is a
+    /// static breakpoint.
+    pub answers: Vec<String>,
 }
 
-/// Why a request cannot become a run.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TurnError {
-    /// Some of the actions of an approval are answered, and some are not.
-    #[error(
-        "`resume` answers {answered} of the {expected} actions of interrupt {id}; answer all of \
-         them in one request"
-    )]
-    HalfAnswered {
-        /// LangGraph's interrupt.
-        id: String,
-        /// How many answers there are.
-        answered: usize,
-        /// How many it takes.
-        expected: usize,
-    },
-    /// An approval is answered with something that is no decision. What acts must not be had by
-    /// an answer that we misread.
-    #[error(
-        "`resume` neither approves nor rejects interrupt {id}; send the payload \
-         `{{\"approved\": true}}` or `{{\"approved\": false}}`, or a decision of LangChain's with its \
-         `type`"
-    )]
-    NoDecision {
-        /// The interrupt, or one action of it, as the client names it.
-        id: String,
-    },
+/// What a request comes to, on its thread as it is.
+#[derive(Debug)]
+pub enum Plan {
+    /// A run.
+    Start(Box<Turn>),
+    /// No run: the client is to see the thread as it is, and what that asks.
+    Present,
+}
+
+/// What becomes of a message that comes without an answer, while the thread asks for one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnMessage {
+    /// The question is asked again. The message is not sent.
+    #[default]
+    AskAgain,
+    /// The text of the message rejects all that waits for approval.
+    Reject,
 }
 
 // === impl Turn ===
@@ -73,29 +65,48 @@ impl Turn {
 
     /// What a request asks of a thread, given its state and the keys that the graph takes; no
     /// state for a thread that has none.
+    ///
+    /// A question that is open stays open until it is answered. To change an earlier message, or
+    /// to have it answered again, is to go back before the question: that starts a run.
     pub fn plan(
         input: &Input,
         thread: Option<&ThreadState<'_>>,
         keys: &InputKeys,
-    ) -> Result<Self, TurnError> {
-        let config = input.forwarded_props.as_deref().and_then(allowed_config);
-        let resume = match input.resume.as_slice() {
-            [] => input.forwarded_props.as_deref().and_then(legacy_resume),
-            entries => Some(answers(entries, thread)?),
+        on_message: OnMessage,
+    ) -> Result<Plan, ResumeError> {
+        let config = || input.forwarded_props.as_deref().and_then(allowed_config);
+        let answering = |answers: Option<Answers>| {
+            answers.map_or(Plan::Present, |Answers { start, ids }| {
+                let config = config();
+                Plan::Start(Box::new(Self { start, fork_before: None, config, answers: ids }))
+            })
         };
-        if let Some(start) = resume {
-            return Ok(Self { start, fork_before: None, config });
+        match (input.resume.as_slice(), input.legacy_resume()) {
+            ([], None) => {}
+            ([], Some(resume)) => return Answers::of_legacy(resume, thread).map(answering),
+            (entries, _) => return Answers::of(entries, thread).map(answering),
         }
         let known = thread.and_then(|thread| thread.values.as_ref());
         let (new, fork_before) = new_messages(input, known);
+        let is_asked = thread.is_some_and(|thread| !thread.interrupts.is_empty());
+        if is_asked && fork_before.is_none() {
+            return Ok(answering(match on_message {
+                OnMessage::AskAgain => None,
+                OnMessage::Reject => {
+                    typed(&new).and_then(|reason| Answers::rejecting(&reason, thread))
+                }
+            }));
+        }
         let state = known.and_then(|values| values.state.as_deref()).unwrap_or_default();
         let start = Start::Input(input_json(input, state, keys, &new));
-        Ok(Self { start, fork_before, config })
+        let (config, answers) = (config(), Vec::new());
+        Ok(Plan::Start(Box::new(Self { start, fork_before, config, answers })))
     }
 
     /// The run, at the checkpoint that the fork begins at.
     pub fn request(self, assistant: &str, run_id: &str, checkpoint: Option<String>) -> RunRequest {
         RunRequest::new(assistant, run_id, self.start)
+            .answering(&self.answers)
             .at_checkpoint(checkpoint)
             .with_config(self.config)
     }
@@ -136,6 +147,16 @@ fn new_messages<'a>(
         return (vec![last], Some(last.message.id.to_string()));
     }
     (new, None)
+}
+
+/// What a person has typed; `None` if that is nothing, or no text.
+fn typed(new: &[&InputMessage]) -> Option<Text> {
+    let texts = new.iter().filter(|sent| sent.message.role == Role::User);
+    let texts: Vec<_> = texts.map(|sent| sent.message.content.text()).collect();
+    let texts: Vec<_> = texts.iter().map(Text::decode).collect();
+    let text = texts.iter().map(|text| text.trim()).filter(|text| !text.is_empty());
+    let text = text.collect::<Vec<_>>().join("\n\n");
+    (!text.is_empty()).then(|| Text::new(&text))
 }
 
 /// The messages of a thread, by the ids that a client knows them under.
@@ -258,111 +279,6 @@ fn to_langchain(sent: &InputMessage, all: &[InputMessage]) -> Json {
             .string("status", status);
     }
     object.finish()
-}
-
-/// The answers in LangGraph's native form, `{interrupt id: answer}`, which also answers some of
-/// several. A static breakpoint takes no answer: the run goes on.
-fn answers(entries: &[Resume], thread: Option<&ThreadState<'_>>) -> Result<Start, TurnError> {
-    let open = thread.map(|thread| thread.interrupts.as_slice()).unwrap_or_default();
-    let open: Vec<_> = open.iter().map(run::Interrupt::of_langgraph).collect();
-    let mut answers = ObjectWriter::new();
-    let mut answered: Vec<&str> = Vec::new();
-    for entry in entries {
-        if run::is_breakpoint(&entry.interrupt_id) {
-            return Ok(Start::Continue);
-        }
-        let (id, _) = split_action(&entry.interrupt_id, &open);
-        if answered.contains(&id) {
-            continue;
-        }
-        answered.push(id);
-        let interrupt = open.iter().find(|interrupt| *interrupt.id == *id);
-        let answer = match interrupt.map(|interrupt| &interrupt.ask) {
-            Some(run::Ask::Approval { actions, form }) => {
-                decisions(id, actions, *form, entries, &open)?
-            }
-            Some(run::Ask::Answer { .. } | run::Ask::Breakpoint) | None => answer(entry),
-        };
-        answers = answers.raw(id, answer.get());
-    }
-    Ok(Start::Resume(answers.finish()))
-}
-
-/// LangGraph's interrupt of an entry, and which of its actions the entry answers.
-fn split_action<'a>(id: &'a str, open: &[run::Interrupt]) -> (&'a str, usize) {
-    let is_open = |id: &str| open.iter().any(|interrupt| *interrupt.id == *id);
-    match id.rsplit_once(':').map(|(whole, action)| (whole, action.parse())) {
-        Some((whole, Ok(action))) if !is_open(id) => (whole, action),
-        _ => (id, 0),
-    }
-}
-
-/// "cancelled = abandoned, no payload": the graph gets null, which it can tell from an answer.
-fn answer(entry: &Resume) -> Json {
-    let payload = entry.payload.clone().filter(|_| entry.status == ResumeStatus::Resolved);
-    payload.unwrap_or_else(|| Json::from(RawValue::NULL))
-}
-
-/// The decisions on all actions of an approval, in their order.
-fn decisions(
-    id: &str,
-    actions: &[run::Action],
-    form: ApprovalForm,
-    entries: &[Resume],
-    open: &[run::Interrupt],
-) -> Result<Json, TurnError> {
-    let of = |at: usize| entries.iter().find(|e| split_action(&e.interrupt_id, open) == (id, at));
-    let expected = actions.len();
-    let found: Vec<_> = (0..expected).filter_map(of).collect();
-    // The middleware's own form answers all actions at once.
-    if let Some(whole) = found.first().and_then(|entry| entry.payload.as_deref())
-        && json::members(whole).is_some_and(|members| members.get("decisions").is_some())
-    {
-        return Ok(Json::from(whole));
-    }
-    if found.len() < expected {
-        let (id, answered) = (id.to_owned(), found.len());
-        return Err(TurnError::HalfAnswered { id, answered, expected });
-    }
-    let found = found.into_iter().zip(actions);
-    let decisions = found.map(|(entry, action)| decision(entry, action, form));
-    Ok(form.answer(&decisions.collect::<Result<Vec<_>, _>>()?))
-}
-
-/// A decision: LangChain's own form, or AG-UI's `{approved, editedArgs?, reason?}`.
-fn decision(entry: &Resume, action: &run::Action, form: ApprovalForm) -> Result<Json, TurnError> {
-    let of = |decision| form.decision(&action.name, &decision);
-    let none = || TurnError::NoDecision { id: entry.interrupt_id.clone() };
-    let payload = match entry.status {
-        ResumeStatus::Cancelled => return Ok(of(Decision::Reject { message: None })),
-        ResumeStatus::Resolved => entry.payload.as_ref().ok_or_else(none)?,
-    };
-    let members = json::members(payload).unwrap_or_default();
-    if members.get("type").is_some() {
-        return Ok(payload.clone());
-    }
-    match members.get("approved").unwrap_or(payload).get() {
-        "true" => match members.get("editedArgs").filter(|args| args.get() != "null") {
-            // "Approve-with-edits: full replacement."
-            Some(args) => Ok(of(Decision::Edit { args: Json::from(args) })),
-            None => Ok(of(Decision::Approve)),
-        },
-        "false" => {
-            let message = members.text("message").or_else(|| members.text("reason"));
-            Ok(of(Decision::Reject { message }))
-        }
-        _ => Err(none()),
-    }
-}
-
-/// `forwardedProps.command.resume`, as CopilotKit's older hook sends it.
-fn legacy_resume(forwarded: &RawValue) -> Option<Start> {
-    let command = json::members(json::members(forwarded)?.get("command")?)?;
-    let resume = command.get("resume").filter(|resume| resume.get() != "null")?;
-    // A string may hold JSON: the hook's callers print what they answer with.
-    let inner = json::string(resume).filter(|s| s.starts_with(['{', '[']));
-    let parsed = inner.and_then(|s| serde_json::from_str::<&RawValue>(&s).map(Json::from).ok());
-    Some(Start::Resume(parsed.unwrap_or_else(|| Json::from(resume))))
 }
 
 /// The part of `forwardedProps.config` that a client may set.

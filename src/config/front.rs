@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::raw::{AUTH_KEYS, Given, Mistake, Mistakes, Raw};
 use super::{MOST_CONNECTIONS, Upstream};
+use crate::agui::OnMessage;
 use crate::langgraph::ErrorDetail;
 use crate::server::{
     Auth, Cors, CorsError, Credentials, DEFAULT_SKEW, Forward, HostName, Jwt, JwtError,
@@ -192,6 +193,12 @@ impl Raw {
         ];
         let given = self.take("error_detail").map(|given| given.one_of(&words));
         given.and_then(|detail| mistakes.keep(detail)).unwrap_or_default()
+    }
+
+    pub(super) fn on_message(&mut self, mistakes: &mut Mistakes) -> OnMessage {
+        let words = [("ask_again", OnMessage::AskAgain), ("reject", OnMessage::Reject)];
+        let given = self.take("on_message_while_interrupted").map(|given| given.one_of(&words));
+        given.and_then(|choice| mistakes.keep(choice)).unwrap_or_default()
     }
 
     pub(super) fn cors(&mut self, mistakes: &mut Mistakes) -> Cors {

@@ -14,7 +14,7 @@ use crate::telemetry::{Log, NotALog};
 
 /// Every key that has one name, and what it takes. Those of the upstreams, of `agents` and of
 /// `auth.keys` are the others, beside the table `acp`, which has a form of its own.
-pub(super) const KEYS: [(&str, Form); 30] = [
+pub(super) const KEYS: [(&str, Form); 31] = [
     ("listen", Form::Text),
     ("admin_listen", Form::Text),
     ("insecure", Form::Switch),
@@ -23,6 +23,7 @@ pub(super) const KEYS: [(&str, Form); 30] = [
     ("watch_config", Form::Switch),
     ("error_detail", Form::Text),
     ("on_owner_disconnect", Form::Text),
+    ("on_message_while_interrupted", Form::Text),
     ("hosts", Form::List),
     ("forward_headers", Form::List),
     ("auth.mode", Form::Text),

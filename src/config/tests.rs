@@ -7,6 +7,7 @@ use super::*;
 use crate::acp::ToolKind;
 use crate::acp::mcp::Secrets;
 use crate::acp::permission::Rule;
+use crate::agui::OnMessage;
 use crate::langgraph::ErrorDetail;
 use crate::server::{Cors, Credentials, Forward, Rates, RequestRate};
 use crate::sessions;
@@ -255,6 +256,7 @@ fn the_front_is_what_the_file_says() {
     let file = format!(
         "upstream = {{url = \"http://u\", headers.X-Region = \"eu\"}}\nlisten = \"0.0.0.0:1\"\n\
          error_detail = \"code\"\nforward_headers = [\"x-tenant\"]\nwatch_config = true\n\
+         on_message_while_interrupted = \"reject\"\n\
          admin_listen = \"127.0.0.1:0\"\notlp_endpoint = \"http://c:4318\"\n\
          [auth]\nmode = \"bearer\"\nunknown_threads = \"empty\"\nkeys = {{a = \"{key}\"}}\n\
          [cors]\norigins = [\"https://a\", \"https://b\"]\ncredentials = true\n\
@@ -265,7 +267,7 @@ fn the_front_is_what_the_file_says() {
     assert_eq!(config.admin_listen, Some("127.0.0.1:0".parse().unwrap()));
     assert_eq!(config.otlp_endpoint.map(|url| url.to_string()), Some("http://c:4318".to_owned()));
     assert_eq!(config.upstreams[0].headers["x-region"], "eu");
-    let Settings { auth, cors, rates, forward, error_detail, .. } = config.settings;
+    let Settings { auth, cors, rates, forward, error_detail, on_message, .. } = config.settings;
     assert!(matches!(auth, Auth::Bearer(keys) if keys.names().eq(["a"])));
     let origins = ["https://a", "https://b"];
     assert_eq!(cors, Cors::new(origins, Credentials::Included).unwrap());
@@ -277,6 +279,7 @@ fn the_front_is_what_the_file_says() {
     expected.tell_unknown(Unknown::Empty);
     assert_eq!(forward, expected);
     assert_eq!(error_detail, ErrorDetail::Code);
+    assert_eq!(on_message, OnMessage::Reject);
 }
 
 #[test]
@@ -319,6 +322,7 @@ fn what_would_let_everybody_in_is_a_mistake() {
         ("forward_headers = [\"Connection\"]", Some("the name of a header")),
         ("error_detail = \"all\"", Some("`full` or `message`")),
         ("upstream.forward_identity = \"no\"", Some("`true` or `false`")),
+        ("on_message_while_interrupted = \"ask\"", Some("`ask_again` or `reject`")),
         ("limits.requests_per_second = 0", Some("between 1 and")),
     ] {
         let mistakes = checked(&format!("upstream.url = \"http://u\"\n{file}")).err();

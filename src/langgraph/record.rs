@@ -33,6 +33,8 @@ pub struct RunRecord {
     pub has_values: bool,
     /// What it begins with, if that is new input.
     pub input: Option<Json>,
+    /// The interrupts that it answers, if a gateway started it for that.
+    pub answers: Vec<String>,
 }
 
 /// How far a run is.
@@ -154,6 +156,8 @@ impl RunRecord {
         let modes = kwargs
             .get("stream_mode")
             .map(|modes| json::items(modes).unwrap_or_else(|| vec![modes]));
+        let answers = metadata.get(super::request::ANSWERS).and_then(json::items);
+        let answers = answers.unwrap_or_default();
         Some(Self {
             id: members.string("run_id")?.into_owned(),
             status: RunStatus::of(&members.string("status")?),
@@ -164,6 +168,7 @@ impl RunRecord {
             // "Default values."
             has_values: modes.is_none_or(|modes| modes.iter().any(|m| m.get() == "\"values\"")),
             input: kwargs.get("input").filter(|input| input.get() != "null").map(Json::from),
+            answers: answers.into_iter().filter_map(json::string).map(Cow::into_owned).collect(),
         })
     }
 }
@@ -380,6 +385,18 @@ mod tests {
         assert_eq!(told, [("R", RunStatus::Running, Some("r1")), ("S", RunStatus::Unknown, None)]);
         assert_eq!(RunRecord::parse_list(r#"[{"status":"running"}]"#), None);
         assert_eq!(RunRecord::parse("<html>"), None);
+    }
+
+    #[test]
+    fn a_run_that_answers_is_known_by_its_metadata() {
+        let read = |metadata: &str| {
+            let record = format!(r#"{{"run_id":"R","status":"running","metadata":{metadata}}}"#);
+            RunRecord::parse(&record).unwrap().answers
+        };
+        assert_eq!(read(r#"{"threadway_answers":["a","b\"",7]}"#), ["a", "b\""]);
+        for none in ["{}", "null", r#"{"threadway_answers":"a"}"#] {
+            assert_eq!(read(none), Vec::<String>::new(), "{none}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::ServerKind;
-use crate::json::{Json, ObjectWriter};
+use crate::json::{self, Json, ObjectWriter};
 
 /// What we ask for: see the mapping's "What we ask for when we start a run".
 const STREAM_MODES: [&str; 4] = ["values", "messages-tuple", "updates", "custom"];
@@ -36,10 +36,16 @@ pub struct RunRequest {
     stream_resumable: bool,
     on_disconnect: &'static str,
     if_not_exists: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    multitask_strategy: Option<&'static str>,
 }
 
 /// The key of a run's metadata that lets another replica tell the client's name of the run.
 pub(super) const CLIENT_RUN_ID: &str = "threadway_run_id";
+
+/// The key of a run's metadata that names the interrupts which it answers. Not the answers: other
+/// callers of the server may read it.
+pub(super) const ANSWERS: &str = "threadway_answers";
 
 /// What a run begins with.
 #[derive(Clone, Debug)]
@@ -78,7 +84,28 @@ impl RunRequest {
             stream_resumable: true,
             on_disconnect: "continue",
             if_not_exists: "create",
+            multitask_strategy: None,
         }
+    }
+
+    /// For a run that answers these interrupts: LangGraph is not to start it while another run of
+    /// the thread is under way, and its record names them.
+    ///
+    /// The Python server would let a second answer wait, and run the graph again with it.
+    #[must_use]
+    pub fn answering(mut self, interrupts: &[String]) -> Self {
+        if interrupts.is_empty() {
+            return self;
+        }
+        // Strings always serialise.
+        let ids = serde_json::to_string(interrupts).unwrap_or_default();
+        let members = json::members(&self.metadata).unwrap_or_default().0;
+        let metadata = members
+            .iter()
+            .fold(ObjectWriter::new(), |object, (key, value)| object.raw(key, value.get()));
+        self.metadata = metadata.raw(ANSWERS, &ids).finish();
+        self.multitask_strategy = Some("reject");
+        self
     }
 
     /// Forks the thread: the run begins at a checkpoint of its past.
@@ -124,7 +151,21 @@ impl RunRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::json;
+
+    #[test]
+    fn a_run_that_answers_names_what_it_answers_and_waits_for_none() {
+        let sent = |ids: &[&str]| {
+            let ids: Vec<_> = ids.iter().map(|id| (*id).to_owned()).collect();
+            let request = RunRequest::new("agent", "r", Start::Continue).answering(&ids);
+            serde_json::to_value(request).unwrap()
+        };
+        let body = sent(&["a\"b", "c"]);
+        let metadata =
+            serde_json::json!({"threadway_run_id": "r", "threadway_answers": ["a\"b", "c"]});
+        assert_eq!(body["metadata"], metadata);
+        assert_eq!(body["multitask_strategy"], "reject");
+        assert_eq!(sent(&[]).get("multitask_strategy"), None);
+    }
 
     #[test]
     fn what_is_chosen_reaches_the_graph_on_either_server() {

@@ -57,7 +57,7 @@ pub struct Action {
 }
 
 /// How the id of a static breakpoint ends: LangGraph gives it none.
-const BREAKPOINT: &str = ":breakpoint";
+pub const BREAKPOINT: &str = ":breakpoint";
 
 /// Whether an interrupt's id is that of a static breakpoint.
 pub fn is_breakpoint(id: &str) -> bool {

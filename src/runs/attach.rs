@@ -131,17 +131,21 @@ impl Runs {
             Err(error) => return Err(error),
         }
         if let Some(after) = after {
-            let here = self.0.read_here(&RunKey::of(upstream, after.run_id()), |run| {
-                (run.thread_id == thread_id).then(|| RunReader::behind(run, after.clone()))
-            });
-            if let Some(reader) = here {
-                return Ok(Some(reader.into()));
+            let key = RunKey::of(upstream, thread_id, after.run_id());
+            if let Some((run, _wanted)) = self.0.live.find(&key, upstream) {
+                return Ok(Some(RunReader::behind(run, after.clone()).into()));
             }
             found = upstream.find_run(thread_id, after.run_id()).await?;
             event = found.is_some().then(|| after.clone());
         }
         if found.is_none() {
             found = run_named(upstream, server, thread_id, name).await?;
+            // A list of runs does not say what they were asked for.
+            if let Some(run) = &mut found
+                && run.status.is_live()
+            {
+                *run = self.0.whole(upstream, thread_id, run.clone()).await?;
+            }
         }
         let Some(record) = found else { return Ok(None) };
         if event.is_none() && after.is_some() {

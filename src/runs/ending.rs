@@ -136,6 +136,9 @@ impl Question<'_> {
                 StreamEnd::Lost { code: UPSTREAM_LOST, message: message.to_owned() }
             }
             RunStatus::Success => StreamEnd::Succeeded,
+            // LangGraph says `success` of a run that stops to ask. Other servers of its API say
+            // `interrupted`, of a cancelled run too.
+            RunStatus::Interrupted if self.has_asked(state.as_ref()) => StreamEnd::Succeeded,
             RunStatus::Error if has_failed => failed(error, state.as_ref()),
             RunStatus::Timeout => StreamEnd::Failed(RunError {
                 code: "timeout".to_owned(),
@@ -148,6 +151,23 @@ impl Question<'_> {
             | RunStatus::Unknown => StreamEnd::Cancelled,
         };
         Ok(Ending { state, end })
+    }
+
+    /// Whether the run has stopped to ask something, as its state shows it. Without a state of its
+    /// own, what its stream has shown counts. Nodes that are still to run alone say nothing: a
+    /// cancelled run leaves them too.
+    fn has_asked(&self, state: Option<&State>) -> bool {
+        let own = match state {
+            Some(State::OfRun(state)) => ThreadState::parse(state),
+            Some(State::OfThread(_)) | None => None,
+        };
+        match own {
+            Some(own) => {
+                let is_at_breakpoint = self.seen.is_interrupted && !own.next.is_empty();
+                !own.interrupts.is_empty() || is_at_breakpoint
+            }
+            None => self.seen.is_interrupted,
+        }
     }
 
     fn lacks_end(&self) -> bool {

@@ -18,10 +18,10 @@ use super::request::{InPath, Thread, read_json};
 use super::wire::{Encoder, Wire};
 use super::{Gateway, attach};
 use crate::agents::Agent;
-use crate::agui::{Input, Projector, Turn};
+use crate::agui::{Input, Plan, Projector, Turn};
 use crate::langgraph::{InputKeys, RunRequest, ServerKind, ThreadState};
 use crate::runs::{self, ForkError};
-use crate::upstream::{self, Caller};
+use crate::upstream::{self, Caller, RunStream};
 
 pub(super) async fn run(
     State(gateway): State<Arc<Gateway>>,
@@ -56,18 +56,10 @@ pub(super) async fn start(
         let body = RunBody::new(reader, encoder, &gateway.observer.metrics).holding(slot);
         return Ok(streamed(wire, Body::new(body), about));
     }
-    let (request, server) = Box::pin(plan(gateway, &agent, &input, &thread)).await?;
-    if gateway.shutdown.is_cancelled() {
-        return Err(Reject::shutting_down());
-    }
-    let stream = agent.upstream.start_run(&thread.id, &request).await;
-    let stream = stream.map_err(|error| {
-        if error.is_unknown_assistant() {
-            Reject::unknown_assistant(&agent)
-        } else {
-            gateway.refuse(&error, &agent.upstream)
-        }
-    })?;
+    let started = Box::pin(begin(gateway, &agent, &input, &thread)).await?;
+    let Some((stream, server)) = started else {
+        return attach::present(gateway, &agent, &input, wire, slot).await;
+    };
     tracing::debug!(agent = name, thread_id = thread.id, run_id = stream.run_id, "run started");
 
     let upstream = agent.upstream;
@@ -76,6 +68,43 @@ pub(super) async fn start(
     let encoder = Encoder::new(wire, Projector::new(input.client(), input.held()));
     let body = RunBody::new(reader, encoder, &gateway.observer.metrics).holding(slot);
     Ok(streamed(wire, Body::new(body), about))
+}
+
+/// Starts the run that a request asks for, on a server of this kind; `None` if it asks for none.
+///
+/// Answers of one caller to a thread are started one after the other. LangGraph refuses an answer
+/// while another run of the thread is under way, and that run may be the one that has just taken
+/// the same answer elsewhere: the thread is looked at once more.
+async fn begin(
+    gateway: &Gateway,
+    agent: &Agent,
+    input: &Input,
+    thread: &Thread<'_>,
+) -> Result<Option<(RunStream, Option<ServerKind>)>, Reject> {
+    let upstream = &agent.upstream;
+    let _turn =
+        if input.is_answer() { Some(gateway.turns.turn(upstream, &thread.id).await) } else { None };
+    let mut may_look_again = true;
+    loop {
+        let Some(Planned { request, server, is_answer }) =
+            plan(gateway, agent, input, thread).await?
+        else {
+            return Ok(None);
+        };
+        if gateway.shutdown.is_cancelled() {
+            return Err(Reject::shutting_down());
+        }
+        match upstream.start_run(&thread.id, &request).await {
+            Ok(stream) => return Ok(Some((stream, server))),
+            Err(error) if error.is_thread_busy() && is_answer && may_look_again => {
+                may_look_again = false;
+            }
+            Err(error) if error.is_unknown_assistant() => {
+                return Err(Reject::unknown_assistant(agent));
+            }
+            Err(error) => return Err(gateway.refuse(&error, upstream)),
+        }
+    }
 }
 
 pub(super) fn parse(body: &[u8]) -> Result<Input, Reject> {
@@ -88,34 +117,65 @@ pub(super) fn accepted(headers: &HeaderMap) -> Wire {
     accept.map_or(Wire::Sse, Wire::accepted)
 }
 
-/// The run that a request asks for, given what its thread holds, and on what kind of server.
+/// A run to start.
+struct Planned {
+    request: RunRequest,
+    /// For what kind of server.
+    server: Option<ServerKind>,
+    /// Whether it answers what its thread asks.
+    is_answer: bool,
+}
+
+/// The run that a request asks for, given what its thread holds; `None` if the client is to see
+/// the thread as it is.
 async fn plan(
     gateway: &Gateway,
     agent: &Agent,
     input: &Input,
     thread: &Thread<'_>,
-) -> Result<(RunRequest, Option<ServerKind>), Reject> {
+) -> Result<Option<Planned>, Reject> {
     let upstream = &agent.upstream;
+    let answered_now = async || {
+        let answered = runs::answered_now(upstream, &thread.id).await;
+        answered.map_err(|error| gateway.refuse(&error, upstream))
+    };
+    // Before the state is read: a run that is not under way any more has made its state.
+    let mut answered = if input.is_answer() { answered_now().await? } else { Vec::new() };
     let (body, server) =
         tokio::join!(upstream.thread_state(&thread.id), gateway.agents.server_kind(agent));
     let body = body.map_err(|error| gateway.refuse(&error, upstream))?;
-    let state = match &body {
+    let mut state = match &body {
         Some(body) => Some(ThreadState::parse(body).ok_or_else(|| {
             Reject::not_langgraph("the LangGraph server's answer about the thread is no state")
         })?),
         None => None,
     };
+    if let Some(state) = &mut state {
+        if !input.is_answer() && !state.interrupts.is_empty() {
+            answered = answered_now().await?;
+        }
+        // What a live run answers is not open any more, and the nodes that it runs are no
+        // breakpoint's.
+        state.interrupts.retain(|open| !answered.iter().any(|id| **id == *open.id));
+        if !answered.is_empty() {
+            state.next.clear();
+        }
+    }
     let keys = if Turn::needs_keys(input, state.as_ref()) {
         gateway.agents.input_keys(agent).await
     } else {
         InputKeys::Unknown.into()
     };
+    let plan = Turn::plan(input, state.as_ref(), &keys, gateway.on_message)
+        .map_err(|error| Reject::new(StatusCode::CONFLICT, "cannot_resume", error.to_string()))?;
+    let turn = match plan {
+        Plan::Start(turn) => *turn,
+        Plan::Present => return Ok(None),
+    };
     if let (None, Some(client_id)) = (&state, thread.client_id) {
         let created = upstream.create_thread(&thread.id, client_id).await;
         created.map_err(|error| gateway.refuse(&error, upstream))?;
     }
-    let turn = Turn::plan(input, state.as_ref(), &keys)
-        .map_err(|error| Reject::new(StatusCode::CONFLICT, "cannot_resume", error.to_string()))?;
     let checkpoint = match &turn.fork_before {
         Some(message_id) => Some(
             runs::fork_point(upstream, &thread.id, message_id)
@@ -124,8 +184,9 @@ async fn plan(
         ),
         None => None,
     };
+    let is_answer = !turn.answers.is_empty();
     let request = turn.request(&agent.assistant, &input.run_id, checkpoint).on(server);
-    Ok((request, server))
+    Ok(Some(Planned { request, server, is_answer }))
 }
 
 fn cannot_fork(gateway: &Gateway, upstream: &upstream::Client, error: &ForkError) -> Reject {

@@ -58,8 +58,30 @@ pub(super) async fn connect_to(
         return nothing_more(gateway, &agent, &thread).await;
     }
     let slot = streams.slot()?;
-    let reader = attach(gateway, &agent, &thread, Reach::Present, &last).await?;
-    let wire = accepted(headers);
+    show(gateway, &agent, &input, accepted(headers), &last, slot).await
+}
+
+/// Shows a client its thread as it is, instead of a run that its request does not start.
+pub(super) async fn present(
+    gateway: &Gateway,
+    agent: &Agent,
+    input: &Input,
+    wire: Wire,
+    slot: StreamSlot,
+) -> Result<Response, Reject> {
+    show(gateway, agent, input, wire, &LastEvent::None, slot).await
+}
+
+async fn show(
+    gateway: &Gateway,
+    agent: &Agent,
+    input: &Input,
+    wire: Wire,
+    last: &LastEvent,
+    slot: StreamSlot,
+) -> Result<Response, Reject> {
+    let thread = Thread::of(&input.thread_id);
+    let reader = attach(gateway, agent, &thread, Reach::Present, last).await?;
     let held = |client| Projector::new(client, input.held());
     let encoder = last.encoder(wire, input.viewer(), held);
     let about = About { thread_id: thread.id.clone(), run_id: None };

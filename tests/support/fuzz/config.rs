@@ -12,7 +12,7 @@ use toml::{Table, Value};
 use super::SECRET;
 
 /// The first words of keys. Whatever stands under others may be a secret with a slip in its name.
-const KNOWN: [&str; 17] = [
+const KNOWN: [&str; 18] = [
     "acp",
     "admin_listen",
     "agents",
@@ -26,6 +26,7 @@ const KNOWN: [&str; 17] = [
     "listen",
     "log",
     "on_owner_disconnect",
+    "on_message_while_interrupted",
     "otlp_endpoint",
     "upstream",
     "upstreams",

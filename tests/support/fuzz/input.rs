@@ -5,7 +5,7 @@
 //! and the schemas of its assistant.
 
 use serde_json::Value;
-use threadway::agui::{Input, Projector, Turn};
+use threadway::agui::{Input, OnMessage, Plan, Projector, Turn};
 use threadway::langgraph::{InputKeys, ThreadState};
 use threadway::run::{RunEvent, StreamEnd};
 use threadway::runs::{Events, Feed};
@@ -31,7 +31,7 @@ const NOT_FOR_CLIENTS: [&str; 6] =
     ["thread_id", "run_id", "user_id", "graph_id", "assistant_id", "checkpoint_id"];
 
 /// What a request for a run may hold.
-const REQUEST: [&str; 11] = [
+const REQUEST: [&str; 12] = [
     "assistant_id",
     "input",
     "command",
@@ -43,6 +43,7 @@ const REQUEST: [&str; 11] = [
     "stream_resumable",
     "on_disconnect",
     "if_not_exists",
+    "multitask_strategy",
 ];
 
 pub(crate) fn check(data: &[u8]) {
@@ -81,9 +82,12 @@ fn check_request(body: &[u8], state: &str, schemas: &str) {
         let _ = Turn::needs_keys(&input, thread);
         let described = InputKeys::parse(schemas).unwrap_or_default();
         for keys in [InputKeys::Unknown, InputKeys::Undescribed, described] {
-            match Turn::plan(&input, thread, &keys) {
-                Ok(turn) => check_turn(turn, &input.run_id),
-                Err(error) => check_refusal(&error.to_string()),
+            for on_message in [OnMessage::AskAgain, OnMessage::Reject] {
+                match Turn::plan(&input, thread, &keys, on_message) {
+                    Ok(Plan::Start(turn)) => check_turn(*turn, &input.run_id),
+                    Ok(Plan::Present) => {}
+                    Err(error) => check_refusal(&error.to_string()),
+                }
             }
         }
     }

@@ -1,0 +1,196 @@
+// A real agent with the human-in-the-loop middleware that waits for approval: a message, the same answer twice, a wrong answer
+// among two, an edit. LangGraph's own thread is the judge: its runs, its state, and how often each tool has run.
+
+import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
+import { after, describe, test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { clientOf, GENERATIONS, readThread, SERVERS } from "./gateway.mjs";
+import { Langgraph } from "./langgraph.mjs";
+import { firstDifference, interruptIds, ofClient, ofThread } from "./thread.mjs";
+import { startThreadway } from "./threadway.mjs";
+
+const OPTIONS = { concurrency: 4, timeout: 120_000 };
+const REASON = "no, write to nobody";
+
+console.error = () => {}; // what the client says here it also throws
+
+// ---------------------------------------------------------------- what LangGraph holds
+class Judge {
+  constructor(server, client) {
+    Object.assign(this, { server, client, langgraph: new Langgraph(server) });
+  }
+
+  get path() {
+    return `/threads/${this.client.threadId}`;
+  }
+
+  async runs() {
+    return this.langgraph.get(`${this.path}/runs?limit=100`);
+  }
+
+  async state() {
+    return (await readThread(this.server, this.client.threadId)).text;
+  }
+
+  async interrupts() {
+    return interruptIds((await readThread(this.server, this.client.threadId)).state).sort();
+  }
+
+  /** How often each call was carried out in the thread's whole history: each time makes a message with an id of its own. */
+  async results() {
+    const counts = {};
+    const seen = new Set();
+    for (const { values } of await this.langgraph.history(this.client.threadId)) {
+      for (const { id, type, tool_call_id } of values.messages ?? []) {
+        if (type !== "tool" || seen.has(id)) continue;
+        seen.add(id);
+        counts[tool_call_id] = (counts[tool_call_id] ?? 0) + 1;
+      }
+    }
+    return counts;
+  }
+
+  /** A client holds what the thread holds. */
+  async same(client) {
+    const { state } = await readThread(this.server, this.client.threadId);
+    const difference = firstDifference(ofClient(client.messages), ofThread(state.values, client.threadId));
+    assert.equal(difference, undefined, `the client's messages against the thread's: ${difference}`);
+  }
+}
+
+// ---------------------------------------------------------------- the clients
+/** Another client of the same thread that holds the same, as a page that was loaded again, or a second tab. */
+function copy(Client, client, { pending = false } = {}) {
+  const other = new Client(client.graph, { threadId: client.threadId });
+  other.setMessages(structuredClone(client.messages));
+  other.setState(structuredClone(client.state));
+  if (pending) other.pendingInterrupts = structuredClone(client.pendingInterrupts);
+  return other;
+}
+
+async function asked(Client, server, graph) {
+  const client = new Client(graph);
+  client.say("go");
+  const { events } = await client.record();
+  assert.equal(events.at(-1).outcome?.type, "interrupt");
+  assert.equal(client.pendingInterrupts.length, 2);
+  return { client, judge: new Judge(server, client) };
+}
+
+const ids = ({ events }) => (events.at(-1).outcome?.interrupts ?? []).map(({ id }) => id).sort();
+
+function answer({ buildResumeArray }, client, payload = () => ({ approved: true })) {
+  const answers = client.pendingInterrupts.map((pending) => [pending.id, { status: "resolved", payload: payload(pending) }]);
+  return { resume: buildResumeArray(client.pendingInterrupts, Object.fromEntries(answers)) };
+}
+
+function ended({ events, refused }, type) {
+  assert.equal(refused, undefined, `the client refused the run: ${refused}`);
+  const last = events.at(-1);
+  assert.equal(last.type, "RUN_FINISHED", JSON.stringify(last));
+  assert.equal(last.outcome?.type ?? "success", type, JSON.stringify(last));
+}
+
+// ---------------------------------------------------------------- the cases
+function cases({ server, generation, Client, graph, rejecting }) {
+  test("a message is answered with the question, and changes nothing", async () => {
+    const { client, judge } = await asked(Client, server, graph);
+    const before = await judge.state();
+    const other = copy(Client, client);
+    other.say("and something else");
+    const done = await other.record();
+    ended(done, "interrupt");
+    assert.deepEqual(ids(done), await judge.interrupts());
+    assert.equal(await judge.state(), before);
+    assert.equal((await judge.runs()).length, 1);
+    await judge.same(other);
+    // The client that was asked again can answer.
+    ended(await other.record(answer(generation, other)), "success");
+    assert.deepEqual(await judge.results(), { call_e: 1, call_d: 1 });
+    assert.equal((await judge.runs()).length, 2);
+    await judge.same(other);
+  });
+
+  test("the same answer twice at once, and once more after", async () => {
+    const { client, judge } = await asked(Client, server, graph);
+    const [other, late] = [copy(Client, client, { pending: true }), copy(Client, client, { pending: true })];
+    const resume = answer(generation, client);
+    const both = await Promise.all([client.record(resume), other.record(resume)]);
+    for (const done of both) ended(done, "success");
+    ended(await late.record(resume), "success");
+    assert.equal((await judge.runs()).length, 2);
+    assert.deepEqual(await judge.results(), { call_e: 1, call_d: 1 });
+    for (const each of [client, other, late]) await judge.same(each);
+  });
+
+  test("a wrong answer among two is refused, and nothing is done", async () => {
+    const { client, judge } = await asked(Client, server, graph);
+    const before = await judge.state();
+    const editedArgs = { path: "/tmp/y" }; // it may be approved or rejected, not edited
+    const wrong = answer(generation, client, ({ toolCallId }) => ({ approved: true, ...(toolCallId === "call_d" && { editedArgs }) }));
+    const pending = structuredClone(client.pendingInterrupts);
+    const done = await client.record(wrong);
+    assert.match(String(done.refused), /409/);
+    const { error, message } = JSON.parse(done.body);
+    assert.equal(error, "cannot_resume");
+    assert.match(message, /approve, reject/);
+    assert.equal(await judge.state(), before);
+    assert.equal((await judge.runs()).length, 1);
+    client.pendingInterrupts = pending;
+    ended(await client.record(answer(generation, client)), "success");
+    assert.deepEqual(await judge.results(), { call_e: 1, call_d: 1 });
+  });
+
+  test("an edited message forks the thread before the question", async () => {
+    const { client, judge } = await asked(Client, server, graph);
+    const before = await judge.interrupts();
+    const other = copy(Client, client);
+    const [first] = other.messages;
+    other.setMessages([{ ...first, content: JSON.stringify({ tools: false, tokens: 2 }) }]);
+    ended(await other.record(), "success");
+    assert.equal((await judge.runs()).length, 2);
+    assert.notDeepEqual(await judge.interrupts(), before);
+    assert.deepEqual(await judge.results(), {});
+    await judge.same(other);
+  });
+
+  test("a message may reject what is asked", async () => {
+    const { client, judge } = await asked(Client, server, graph);
+    const Rejecting = clientOf({ ...server, threadway: rejecting.url }, generation);
+    const other = copy(Rejecting, client);
+    other.say(REASON);
+    ended(await other.record(), "success");
+    assert.equal((await judge.runs()).length, 2);
+    await judge.same(other);
+    const { state } = await readThread(server, client.threadId);
+    const results = state.values.messages.filter(({ type }) => type === "tool");
+    assert.equal(results.length, 2);
+    for (const { content, status } of results) {
+      assert.equal(status, "error");
+      assert.ok(content.includes(REASON), content);
+    }
+    other.say({ tools: false, tokens: 1 });
+    ended(await other.record(), "success");
+    assert.equal((await judge.runs()).length, 3);
+    await judge.same(other);
+  });
+}
+
+/** On the Python server a graph may ask for each call apart. */
+const GRAPHS = { Python: ["hitl", "hitl_per_call"], JavaScript: ["hitl"] };
+
+for (const server of SERVERS) {
+  const config = fileURLToPath(new URL(`../.cache/logs/asked-${server.name}.toml`, import.meta.url));
+  writeFileSync(config, 'on_message_while_interrupted = "reject"\n');
+  const rejecting = await startThreadway(`asked-${server.name}`, server.langgraph, "--config", config);
+  after(rejecting.stop);
+  describe(`on the ${server.name} server`, { concurrency: GENERATIONS.length }, () => {
+    for (const generation of GENERATIONS) {
+      for (const graph of GRAPHS[server.name]) {
+        const Client = clientOf(server, generation);
+        describe(`${graph}, with client ${generation.version}`, OPTIONS, () => cases({ server, generation, Client, graph, rejecting }));
+      }
+    }
+  });
+}

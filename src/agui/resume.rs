@@ -1,0 +1,399 @@
+//! Answers to what a thread asks: which of them go up, in which form, and whether each is one that
+//! its question takes. All are checked before any is sent: the tools of one may have acted by the
+//! time that the graph refuses another.
+
+use serde_json::value::RawValue;
+
+use super::input::{Resume, ResumeStatus};
+use super::project;
+use crate::json::schema::{self, Mismatch};
+use crate::json::{self, Json, ObjectWriter, Text};
+use crate::langgraph::{ApprovalForm, Decision, Start, ThreadState};
+use crate::run::{self, Action, Ask, Interrupt};
+
+/// The decisions of the human-in-the-loop middleware.
+const DECISIONS: [&str; 4] = ["approve", "edit", "reject", "respond"];
+
+/// The length of LangGraph's own ids of interrupts, in hexadecimal digits. An answer that is an
+/// object with such keys alone answers by id, for LangGraph too.
+const ID_DIGITS: usize = 32;
+
+/// Answers that a run begins with.
+#[derive(Debug)]
+pub(super) struct Answers {
+    pub(super) start: Start,
+    /// The interrupts that are answered, by LangGraph's ids.
+    pub(super) ids: Vec<String>,
+}
+
+/// Why answers cannot be sent. What was answered is not quoted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ResumeError {
+    /// Some of the actions of an approval are answered, or there are too many answers.
+    #[error(
+        "`resume` answers {answered} of the {expected} actions of interrupt {id}; answer all of \
+         them in one request"
+    )]
+    HalfAnswered {
+        /// LangGraph's interrupt.
+        id: String,
+        /// How many answers there are.
+        answered: usize,
+        /// How many it takes.
+        expected: usize,
+    },
+    /// An approval is answered with something that is no decision. What acts must not be had by
+    /// an answer that we misread.
+    #[error(
+        "`resume` neither approves nor rejects interrupt {id}; send the payload \
+         `{{\"approved\": true}}` or `{{\"approved\": false}}`, or a decision of LangChain's with its \
+         `type`"
+    )]
+    NoDecision {
+        /// The interrupt, or one action of it, as the client names it.
+        id: String,
+    },
+    /// A decision that this approval does not allow.
+    #[error(
+        "`resume` answers interrupt {id} with a decision that it does not allow; it takes one of: \
+         {}",
+        allowed.join(", ")
+    )]
+    NotAllowed {
+        /// The interrupt, or one action of it.
+        id: String,
+        /// What it takes.
+        allowed: Vec<&'static str>,
+    },
+    /// A decision that lacks a part.
+    #[error("`resume` answers interrupt {id} with a decision whose {part}")]
+    Incomplete {
+        /// The interrupt, or one action of it.
+        id: String,
+        /// Which part, and what it must be.
+        part: &'static str,
+    },
+    /// An answer that the question's schema does not allow.
+    #[error(
+        "`resume` answers interrupt {id} with what its `responseSchema` does not allow: {mismatch}"
+    )]
+    Mismatch {
+        /// The interrupt.
+        id: String,
+        /// What is wrong.
+        mismatch: Mismatch,
+    },
+}
+
+/// What a thread asks.
+struct Open {
+    interrupts: Vec<Interrupt>,
+    /// Whether it waits at a static breakpoint.
+    is_at_breakpoint: bool,
+}
+
+/// What an entry of `resume` answers.
+#[derive(Clone, Copy)]
+struct Target<'a> {
+    interrupt: &'a Interrupt,
+    /// Which of its actions.
+    action: usize,
+}
+
+// === impl Answers ===
+
+impl Answers {
+    /// The answers in LangGraph's native form, `{interrupt id: answer}`, which also answers some of
+    /// several. Entries that name nothing open are left out; `None` if none is left.
+    ///
+    /// A static breakpoint takes no answer: the run goes on, unless the client gives it up.
+    pub(super) fn of(
+        entries: &[Resume],
+        thread: Option<&ThreadState<'_>>,
+    ) -> Result<Option<Self>, ResumeError> {
+        let open = Open::of(thread);
+        if open.is_at_breakpoint {
+            let goes_on = |entry: &&Resume| {
+                run::is_breakpoint(&entry.interrupt_id) && entry.status == ResumeStatus::Resolved
+            };
+            let entry = entries.iter().find(goes_on);
+            let ids = entry.map(|entry| vec![entry.interrupt_id.clone()]);
+            return Ok(ids.map(|ids| Self { start: Start::Continue, ids }));
+        }
+        let targets: Vec<_> = entries
+            .iter()
+            .filter_map(|entry| Some((entry, open.target(&entry.interrupt_id)?)))
+            .collect();
+        let mut answers = Vec::new();
+        for (entry, Target { interrupt, .. }) in &targets {
+            let id = &*interrupt.id;
+            if answers.iter().any(|(answered, _)| *answered == id) {
+                continue;
+            }
+            let answer = match &interrupt.ask {
+                Ask::Approval { actions, form } => decisions(id, actions, *form, &targets)?,
+                Ask::Answer { .. } | Ask::Breakpoint => answer(entry),
+            };
+            answers.push((id, answer));
+        }
+        let is_abandoned = |id: &str| {
+            let of_it = targets.iter().find(|(_, target)| *target.interrupt.id == *id);
+            of_it.is_some_and(|(entry, _)| entry.status == ResumeStatus::Cancelled)
+        };
+        for (id, answer) in &answers {
+            // LangGraph keeps nothing of a run that a null alone has failed, so that it may be
+            // tried. Beside other answers it may fail after their tools have acted.
+            if answers.len() > 1 || !is_abandoned(id) {
+                open.check(id, answer)?;
+            }
+        }
+        Ok(Self::by_id(&answers))
+    }
+
+    /// `forwardedProps.command.resume`, as CopilotKit's older hook sends it: one bare answer, or
+    /// one by LangGraph's ids. `None` if nothing is open, or none that it names.
+    pub(super) fn of_legacy(
+        resume: &RawValue,
+        thread: Option<&ThreadState<'_>>,
+    ) -> Result<Option<Self>, ResumeError> {
+        let open = Open::of(thread);
+        // A string may hold JSON: the hook's callers print what they answer with.
+        let inner = json::string(resume).filter(|s| s.starts_with(['{', '[']));
+        let parsed = inner.and_then(|s| serde_json::from_str::<&RawValue>(&s).map(Json::from).ok());
+        let resume = parsed.unwrap_or_else(|| Json::from(resume));
+        let members = json::members(&resume).unwrap_or_default().0;
+        if !members.is_empty() && members.iter().all(|(key, _)| is_id(key)) {
+            let is_open = |id: &str| open.interrupts.iter().any(|open| *open.id == *id);
+            let answers = members.iter().filter(|(id, _)| is_open(id));
+            let answers: Vec<_> =
+                answers.map(|(id, answer)| (&**id, Json::from(*answer))).collect();
+            for (id, answer) in &answers {
+                open.check(id, answer)?;
+            }
+            return Ok(Self::by_id(&answers));
+        }
+        let ids: Vec<_> = open.interrupts.iter().map(|open| open.id.to_string()).collect();
+        match open.interrupts.as_slice() {
+            [] if open.is_at_breakpoint => {
+                let ids = vec![run::BREAKPOINT.to_owned()];
+                return Ok(Some(Self { start: Start::Resume(resume), ids }));
+            }
+            [] => return Ok(None),
+            [only] => open.check(&only.id, &resume)?,
+            // LangGraph refuses a bare answer to several before anything acts.
+            [..] => {}
+        }
+        Ok(Some(Self { start: Start::Resume(resume), ids }))
+    }
+
+    /// A rejection of all that waits for approval and may be rejected, for this reason. `None` if
+    /// there is nothing of that kind.
+    pub(super) fn rejecting(reason: &Text, thread: Option<&ThreadState<'_>>) -> Option<Self> {
+        let open = Open::of(thread);
+        let reject = |interrupt: &Interrupt| {
+            let Ask::Approval { actions, form } = &interrupt.ask else { return None };
+            let takes_it = |action: &Action| allowed(action).contains(&"reject");
+            if !actions.iter().all(takes_it) {
+                return None;
+            }
+            let decision = Decision::Reject { message: Some(reason.clone()) };
+            let decisions = actions.iter().map(|action| form.decision(&action.name, &decision));
+            Some(form.answer(&decisions.collect::<Vec<_>>()))
+        };
+        let rejections = open.interrupts.iter().filter_map(|open| Some((&*open.id, reject(open)?)));
+        Self::by_id(&rejections.collect::<Vec<_>>())
+    }
+
+    fn by_id(answers: &[(&str, Json)]) -> Option<Self> {
+        if answers.is_empty() {
+            return None;
+        }
+        let ids = answers.iter().map(|(id, _)| (*id).to_owned()).collect();
+        let object = ObjectWriter::new();
+        let object =
+            answers.iter().fold(object, |object, (id, answer)| object.raw(id, answer.get()));
+        Some(Self { start: Start::Resume(object.finish()), ids })
+    }
+}
+
+fn is_id(key: &str) -> bool {
+    key.len() == ID_DIGITS && key.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+// === impl Open ===
+
+impl Open {
+    fn of(thread: Option<&ThreadState<'_>>) -> Self {
+        let interrupts = thread.map(|thread| thread.interrupts.as_slice()).unwrap_or_default();
+        let interrupts: Vec<_> = interrupts.iter().map(Interrupt::of_langgraph).collect();
+        let is_interrupted = thread.is_some_and(ThreadState::is_interrupted);
+        Self { is_at_breakpoint: is_interrupted && interrupts.is_empty(), interrupts }
+    }
+
+    /// What an id of ours names: an interrupt, or one action of several.
+    fn target(&self, id: &str) -> Option<Target<'_>> {
+        let find = |id: &str| self.interrupts.iter().find(|interrupt| *interrupt.id == *id);
+        if let Some(interrupt) = find(id) {
+            return Some(Target { interrupt, action: 0 });
+        }
+        let (whole, action) = id.rsplit_once(':')?;
+        let (interrupt, action) = (find(whole)?, action.parse().ok()?);
+        let Ask::Approval { actions, .. } = &interrupt.ask else { return None };
+        (action < actions.len()).then_some(Target { interrupt, action })
+    }
+
+    /// Whether an interrupt takes an answer.
+    fn check(&self, id: &str, answer: &Json) -> Result<(), ResumeError> {
+        let Some(interrupt) = self.interrupts.iter().find(|interrupt| *interrupt.id == *id) else {
+            return Ok(());
+        };
+        match &interrupt.ask {
+            Ask::Approval { actions, form } => check_approval(id, actions, *form, answer),
+            Ask::Answer { value, schema } => {
+                let shown = project::response_schema(value, schema.as_ref());
+                check_schema(id, shown.as_ref(), answer)
+            }
+            Ask::Breakpoint => Ok(()),
+        }
+    }
+}
+
+/// "cancelled = abandoned, no payload": the graph gets null, which it can tell from an answer.
+fn answer(entry: &Resume) -> Json {
+    let payload = entry.payload.clone().filter(|_| entry.status == ResumeStatus::Resolved);
+    payload.unwrap_or_else(|| Json::from(RawValue::NULL))
+}
+
+/// The decisions on all actions of an approval, in their order.
+fn decisions(
+    id: &str,
+    actions: &[Action],
+    form: ApprovalForm,
+    targets: &[(&Resume, Target<'_>)],
+) -> Result<Json, ResumeError> {
+    let of = |at: usize| {
+        let is_it = |target: &Target<'_>| *target.interrupt.id == *id && target.action == at;
+        targets.iter().find(|(_, target)| is_it(target)).map(|(entry, _)| *entry)
+    };
+    let expected = actions.len();
+    let found: Vec<_> = (0..expected).filter_map(of).collect();
+    // The middleware's own form answers all actions at once.
+    if let Some(whole) = found.first().and_then(|entry| entry.payload.as_deref())
+        && json::members(whole).is_some_and(|members| members.get("decisions").is_some())
+    {
+        return Ok(Json::from(whole));
+    }
+    if found.len() < expected {
+        let (id, answered) = (id.to_owned(), found.len());
+        return Err(ResumeError::HalfAnswered { id, answered, expected });
+    }
+    let found = found.into_iter().zip(actions);
+    let decisions = found.map(|(entry, action)| decision(entry, action, form));
+    Ok(form.answer(&decisions.collect::<Result<Vec<_>, _>>()?))
+}
+
+/// A decision: LangChain's own form, or AG-UI's `{approved, editedArgs?, reason?}`.
+fn decision(entry: &Resume, action: &Action, form: ApprovalForm) -> Result<Json, ResumeError> {
+    let of = |decision| form.decision(&action.name, &decision);
+    let none = || ResumeError::NoDecision { id: entry.interrupt_id.clone() };
+    let payload = match entry.status {
+        ResumeStatus::Cancelled => return Ok(of(Decision::Reject { message: None })),
+        ResumeStatus::Resolved => entry.payload.as_ref().ok_or_else(none)?,
+    };
+    let members = json::members(payload).unwrap_or_default();
+    if members.get("type").is_some() {
+        return Ok(payload.clone());
+    }
+    match members.get("approved").unwrap_or(payload).get() {
+        "true" => match members.get("editedArgs").filter(|args| args.get() != "null") {
+            // "Approve-with-edits: full replacement."
+            Some(args) => Ok(of(Decision::Edit { args: Json::from(args) })),
+            None => Ok(of(Decision::Approve)),
+        },
+        "false" => {
+            let message = members.text("message").or_else(|| members.text("reason"));
+            Ok(of(Decision::Reject { message }))
+        }
+        _ => Err(none()),
+    }
+}
+
+// === what is allowed ===
+
+/// The decisions that an action takes. Where the graph names none, the middleware judges.
+fn allowed(action: &Action) -> Vec<&'static str> {
+    let is_named = |kind: &&str| action.decisions.iter().any(|named| **named == **kind);
+    let named: Vec<_> = DECISIONS.into_iter().filter(is_named).collect();
+    if action.decisions.is_empty() { DECISIONS.to_vec() } else { named }
+}
+
+fn check_approval(
+    id: &str,
+    actions: &[Action],
+    form: ApprovalForm,
+    answer: &Json,
+) -> Result<(), ResumeError> {
+    let decisions = match form {
+        ApprovalForm::PerCall => vec![&**answer],
+        ApprovalForm::Python | ApprovalForm::JavaScript => {
+            let members = json::members(answer).unwrap_or_default();
+            members.get("decisions").and_then(json::items).unwrap_or_default()
+        }
+    };
+    if decisions.len() != actions.len() {
+        let (id, answered, expected) = (id.to_owned(), decisions.len(), actions.len());
+        return Err(ResumeError::HalfAnswered { id, answered, expected });
+    }
+    for (at, (decision, action)) in decisions.into_iter().zip(actions).enumerate() {
+        let id = if actions.len() == 1 { id.to_owned() } else { format!("{id}:{at}") };
+        check_decision(id, decision, action, form)?;
+    }
+    Ok(())
+}
+
+fn check_decision(
+    id: String,
+    decision: &RawValue,
+    action: &Action,
+    form: ApprovalForm,
+) -> Result<(), ResumeError> {
+    let members = json::members(decision).unwrap_or_default();
+    let kind = members.string("type").unwrap_or_default();
+    let allowed = allowed(action);
+    if !allowed.contains(&&*kind) && !action.decisions.iter().any(|named| **named == *kind) {
+        return Err(ResumeError::NotAllowed { id, allowed });
+    }
+    let has_text = |name| members.get(name).is_some_and(|text| text.get().starts_with('"'));
+    let part = match &*kind {
+        "edit" => {
+            let edited = members.get(form.edit_key()).and_then(json::members).unwrap_or_default();
+            let has_args = edited.get("args").is_some_and(|args| args.get().starts_with('{'));
+            let is_whole = has_args && edited.string("name").is_some();
+            (!is_whole).then_some(match form {
+                ApprovalForm::JavaScript => {
+                    "`editedAction` is not an object with a string `name` and an object `args`"
+                }
+                ApprovalForm::Python | ApprovalForm::PerCall => {
+                    "`edited_action` is not an object with a string `name` and an object `args`"
+                }
+            })
+        }
+        "respond" => (!has_text("message")).then_some("`message` is not a string"),
+        "reject" => {
+            let is_wrong = members.get("message").is_some() && !has_text("message");
+            is_wrong.then_some("`message` is not a string")
+        }
+        _ => None,
+    };
+    match part {
+        Some(part) => Err(ResumeError::Incomplete { id, part }),
+        None => check_schema(&id, action.schema.as_ref(), decision),
+    }
+}
+
+fn check_schema(id: &str, schema: Option<&Json>, answer: &RawValue) -> Result<(), ResumeError> {
+    match schema.and_then(|schema| schema::mismatch(schema, answer)) {
+        Some(mismatch) => Err(ResumeError::Mismatch { id: id.to_owned(), mismatch }),
+        None => Ok(()),
+    }
+}
