@@ -55,7 +55,11 @@ struct Directory {
 
 /// What servers have told of themselves, for a while: to all callers, or to one.
 #[derive(Debug)]
-struct Facts<K, V>(Mutex<HashMap<(K, Option<Caller>), (V, Instant)>>);
+struct Facts<K, V>(Mutex<Remembered<K, V>>);
+
+/// Facts by what they are about and whom they are for, `None` being all callers; until when each is
+/// taken for true.
+type Remembered<K, V> = HashMap<(K, Option<Caller>), (V, Instant)>;
 
 /// For whom something that was found out is remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -254,15 +258,10 @@ impl Agents {
         if let Some(keys) = self.0.keys.get(&place, caller) {
             return keys;
         }
-        let (keys, scope) = match told_in_time(self.read_input_keys(agent)).await {
-            Ok(told) => told,
-            Err(error) => {
-                tracing::warn!(agent = agent.assistant, %error, "an agent's input keys were not read");
-                // After a timeout the caller's next run does not wait again.
-                let is_late = matches!(error, Error::Timeout { .. });
-                (InputKeys::Unknown, if is_late { Scope::Caller } else { Scope::Nobody })
-            }
-        };
+        let (keys, scope) = self.read_input_keys(agent).await.unwrap_or_else(|error| {
+            tracing::warn!(agent = agent.assistant, %error, "an agent's input keys were not read");
+            (InputKeys::Unknown, Scope::Nobody)
+        });
         if keys == InputKeys::Unknown {
             tracing::warn!(
                 agent = agent.assistant,
@@ -274,15 +273,17 @@ impl Agents {
 
     /// Reads the input keys of an agent, and for whom they are to be remembered.
     async fn read_input_keys(&self, agent: &Agent) -> Result<(InputKeys, Scope), Error> {
-        let Some((id, scope)) = agent.assistant_id().await? else {
-            // It may be hidden from this caller only. The run itself will be refused.
+        let deadline = Instant::now() + FACTS_TIMEOUT;
+        let Some((id, scope)) = told_by(deadline, agent.assistant_id()).await? else {
+            // It may be hidden from this caller only.
             return Ok((InputKeys::Unknown, Scope::Nobody));
         };
-        match agent.upstream.input_keys(&id).await {
+        match told_by(deadline, agent.upstream.input_keys(&id)).await {
             Ok(keys) => Ok((keys, scope)),
-            // The JavaScript server answers so of each graph whose state is an `Annotation`, to
-            // callers who may see it. It may also have failed, which concerns no other caller.
-            Err(Error::Status { code: 500, .. })
+            // So the JavaScript server answers of each graph whose state is an `Annotation`, which
+            // it has just shown to the caller; on a busy machine it is late with that. It may also
+            // have failed, which concerns no other caller.
+            Err(Error::Status { code: 500, .. } | Error::Timeout { .. })
                 if self.server_kind(agent).await == Some(ServerKind::JavaScript) =>
             {
                 Ok((InputKeys::Undescribed, Scope::Caller))
@@ -319,7 +320,14 @@ impl Agents {
 }
 
 async fn told_in_time<T>(told: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    let told = tokio::time::timeout(FACTS_TIMEOUT, told).await;
+    told_by(Instant::now() + FACTS_TIMEOUT, told).await
+}
+
+async fn told_by<T>(
+    deadline: Instant,
+    told: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let told = tokio::time::timeout_at(deadline, told).await;
     told.unwrap_or(Err(Error::Timeout { waited: FACTS_TIMEOUT }))
 }
 
@@ -341,7 +349,7 @@ fn own_names(assistants: Vec<Assistant>) -> Vec<Listed> {
 // === impl Facts ===
 
 impl<K: Clone + Eq + Hash, V: Clone> Facts<K, V> {
-    fn lock(&self) -> MutexGuard<'_, HashMap<(K, Option<Caller>), (V, Instant)>> {
+    fn lock(&self) -> MutexGuard<'_, Remembered<K, V>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -506,7 +506,7 @@ async fn a_kind_that_one_caller_is_not_told_is_asked_for_by_the_next() {
 }
 
 #[tokio::test]
-async fn keys_that_do_not_come_hold_a_run_for_5_seconds_and_the_next_one_not_at_all() {
+async fn keys_that_do_not_come_hold_a_run_for_5_seconds_and_are_asked_for_again() {
     let gateway = Gateway::acquainted().await;
     let clock = HeldClock::pause();
     let script = async {
@@ -523,7 +523,38 @@ async fn keys_that_do_not_come_hold_a_run_for_5_seconds_and_the_next_one_not_at_
     let (response, body) = tokio::join!(gateway.post(&with_tools), script);
     assert!(response.head.starts_with("HTTP/1.1 200 OK\r\n"), "{}", response.head);
     assert_eq!(body["input"].get("tools"), None);
-    let (_response, _) = tokio::join!(gateway.post(&with_tools), begins(&gateway.upstream));
+    let script = async {
+        let state = format!("GET /threads/{THREAD}/state");
+        gateway.upstream.expect(&state).await.json(404, "{}").await;
+        let schemas = json!({"input_schema": {"properties": {"tools": {}}}}).to_string();
+        schema(&gateway.upstream).await.json(200, &schemas).await;
+        started(&gateway.upstream).await
+    };
+    let (_response, body) = tokio::join!(gateway.post(&with_tools), script);
+    assert_eq!(body["input"]["tools"][0]["name"], "paint");
+}
+
+#[tokio::test]
+async fn a_javascript_server_that_is_late_with_a_schema_gets_all_state() {
+    let gateway = Gateway::javascript().await;
+    // Its kind is known.
+    let hi = input(&["hi"]);
+    let (_response, _) = tokio::join!(gateway.post(&hi), begins(&gateway.upstream));
+    let clock = HeldClock::pause();
+    let script = async {
+        let state = format!("GET /threads/{THREAD}/state");
+        gateway.upstream.expect(&state).await.json(404, "{}").await;
+        let hanging = schema(&gateway.upstream).await;
+        clock.advance(FACTS_TIMEOUT).await;
+        hanging.closed().await;
+        started(&gateway.upstream).await
+    };
+    let with_state = with_state();
+    let (_response, body) = tokio::join!(gateway.post(&with_state), script);
+    assert_eq!(body["input"]["note"], "x");
+    // The next run of the caller does not wait.
+    let (_response, body) = tokio::join!(gateway.post(&with_state), begins(&gateway.upstream));
+    assert_eq!(body["input"]["note"], "x");
 }
 
 #[tokio::test]
