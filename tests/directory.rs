@@ -425,8 +425,8 @@ async fn state_sent(
     Value::Object(sent)
 }
 
-fn found() -> Option<Value> {
-    Some(serde_json::from_str(&assistants()).unwrap())
+fn found() -> Value {
+    serde_json::from_str(&assistants()).unwrap()
 }
 
 fn noted() -> Value {
@@ -438,7 +438,7 @@ async fn what_one_caller_is_not_shown_says_nothing_of_what_others_are() {
     let gateway = Gateway::start().await;
     // The agent is hidden from this one.
     assert_eq!(state_sent(&gateway, "stranger", Some(json!([])), None).await, json!({}));
-    let sent = state_sent(&gateway, "alice", found(), Some((200, noted()))).await;
+    let sent = state_sent(&gateway, "alice", Some(found()), Some((200, noted()))).await;
     assert_eq!(sent, json!({"note": "x"}));
     // What the server has said of an agent it would say to all.
     assert_eq!(state_sent(&gateway, "bob", None, None).await, json!({"note": "x"}));
@@ -449,12 +449,12 @@ async fn only_messages_go_up_to_an_agent_of_which_nothing_is_known_and_it_is_ask
     let gateway = Gateway::start().await;
     for status in [500, 502, 401, 403, 404] {
         let refused = Some((status, json!({"detail": "boom"})));
-        let sent = state_sent(&gateway, "alice", found(), refused).await;
+        let sent = state_sent(&gateway, "alice", Some(found()), refused).await;
         assert_eq!(sent, json!({}), "{status}");
     }
     let garbage = Some((200, json!("<html>")));
-    assert_eq!(state_sent(&gateway, "alice", found(), garbage).await, json!({}));
-    let sent = state_sent(&gateway, "alice", found(), Some((200, noted()))).await;
+    assert_eq!(state_sent(&gateway, "alice", Some(found()), garbage).await, json!({}));
+    let sent = state_sent(&gateway, "alice", Some(found()), Some((200, noted()))).await;
     assert_eq!(sent, json!({"note": "x"}));
 }
 
@@ -463,10 +463,10 @@ async fn an_agent_that_its_server_cannot_describe_gets_all_state_of_those_who_we
     let gateway = Gateway::javascript().await;
     let all = with_state()["state"].clone();
     let fails = || Some((500, json!("Internal Server Error")));
-    assert_eq!(state_sent(&gateway, "alice", found(), fails()).await, all);
+    assert_eq!(state_sent(&gateway, "alice", Some(found()), fails()).await, all);
     assert_eq!(state_sent(&gateway, "alice", None, None).await, all);
     // It may have been a failure: others are answered for themselves.
-    let sent = state_sent(&gateway, "bob", found(), Some((200, noted()))).await;
+    let sent = state_sent(&gateway, "bob", Some(found()), Some((200, noted()))).await;
     assert_eq!(sent, json!({"note": "x"}));
 }
 
