@@ -36,11 +36,12 @@
 //! - [`config`], [`cli`]: what the operator says. [`check`]: whether it will work.
 //! - [`telemetry`]: log lines, and traces.
 //! - [`editors`]: what to paste into an editor's settings. [`manual`]: completions, manual pages.
+//! - [`terminal`]: what a terminal may show of others' text.
 //! - [`watch`]: a client in the terminal. It too is the other side of the wire, AG-UI's.
 //!
 //! A module imports only from lower ranks: json, sse < langgraph < run < agui, acp, metrics <
 //! upstream, demo < agents, credentials, runs < server, sessions < stdio < config, cli, check,
-//! editors, manual, telemetry, watch. Those up to agui, acp and metrics name no IO and no clock.
+//! editors, manual, telemetry, terminal, watch. Those up to agui, acp and metrics name no IO and no clock.
 //! `tests/tidy.rs` holds both.
 //!
 //! # What always holds
@@ -78,5 +79,6 @@ pub mod sessions;
 pub mod sse;
 pub mod stdio;
 pub mod telemetry;
+pub mod terminal;
 pub mod upstream;
 pub mod watch;

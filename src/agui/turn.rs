@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::value::RawValue;
 
+use super::allowance::Allowance;
 use super::input::{Input, InputMessage, Resume, ResumeStatus};
 use super::message;
 use super::project::Version;
@@ -78,19 +79,25 @@ impl Turn {
         thread: Option<&ThreadState<'_>>,
         keys: &InputKeys,
     ) -> Result<Self, TurnError> {
-        let config = input.forwarded_props.as_deref().and_then(allowed_config);
         let resume = match input.resume.as_slice() {
             [] => input.forwarded_props.as_deref().and_then(legacy_resume),
             entries => Some(answers(entries, thread)?),
         };
         if let Some(start) = resume {
-            return Ok(Self { start, fork_before: None, config });
+            return Ok(Self { start, fork_before: None, config: None });
         }
         let known = thread.and_then(|thread| thread.values.as_ref());
         let (new, fork_before) = new_messages(input, known);
         let state = known.and_then(|values| values.state.as_deref()).unwrap_or_default();
         let start = Start::Input(input_json(input, state, keys, &new));
-        Ok(Self { start, fork_before, config })
+        Ok(Self { start, fork_before, config: None })
+    }
+
+    /// The same with as much of the client's configuration as it may set: by itself nothing of that
+    /// goes up.
+    #[must_use]
+    pub fn configured(self, input: &Input, allowance: &Allowance) -> Self {
+        Self { config: allowance.config(input), ..self }
     }
 
     /// The run, at the checkpoint that the fork begins at.
@@ -363,35 +370,4 @@ fn legacy_resume(forwarded: &RawValue) -> Option<Start> {
     let inner = json::string(resume).filter(|s| s.starts_with(['{', '[']));
     let parsed = inner.and_then(|s| serde_json::from_str::<&RawValue>(&s).map(Json::from).ok());
     Some(Start::Resume(parsed.unwrap_or_else(|| Json::from(resume))))
-}
-
-/// The part of `forwardedProps.config` that a client may set.
-///
-/// The rest of the props is left out, not spread into the run: a browser that can name a webhook
-/// makes the server call it.
-fn allowed_config(forwarded: &RawValue) -> Option<Json> {
-    let config = json::members(json::members(forwarded)?.get("config")?)?;
-    let mut allowed = ObjectWriter::new();
-    let limit = config.number("recursion_limit").or_else(|| config.number("recursionLimit"));
-    if let Some(limit) = limit {
-        allowed = allowed.raw("recursion_limit", &limit.to_string());
-    }
-    if let Some(configurable) = config.get("configurable").and_then(json::members) {
-        let keys = configurable.0.iter().filter(|(key, _)| is_allowed(key));
-        let keys = keys.fold(ObjectWriter::new(), |w, (key, value)| w.raw(key, value.get()));
-        allowed = allowed.raw("configurable", keys.finish().get());
-    }
-    (!allowed.is_empty()).then(|| allowed.finish())
-}
-
-/// Not the keys that LangGraph itself acts on, another thread, another checkpoint, another user;
-/// nor those under which a graph finds the headers of its request, which only a request can set.
-fn is_allowed(key: &str) -> bool {
-    let key = key.to_ascii_lowercase();
-    let is_langgraphs = matches!(
-        &*key,
-        "thread_id" | "thread_ts" | "run_id" | "user_id" | "graph_id" | "assistant_id"
-    );
-    let beginnings = ["checkpoint", "langgraph_", "__", "x-"];
-    !is_langgraphs && key != "authorization" && !beginnings.iter().any(|b| key.starts_with(b))
 }

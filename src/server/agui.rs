@@ -109,6 +109,16 @@ async fn plan(
     }
     let turn = Turn::plan(input, state.as_ref(), &keys)
         .map_err(|error| Reject::new(StatusCode::CONFLICT, "cannot_resume", error.to_string()))?;
+    let turn = turn.configured(input, &gateway.allowance);
+    let left_out = gateway.allowance.left_out(input);
+    if left_out > 0 && gateway.left_out.is_due() {
+        // Not their names, which are the client's.
+        tracing::warn!(
+            left_out,
+            "a client set members of `configurable` that it may not set; `forward_configurable` \
+             names those that it may"
+        );
+    }
     let checkpoint = match &turn.fork_before {
         Some(message_id) => Some(
             runs::fork_point(upstream, &thread.id, message_id)
