@@ -2,7 +2,7 @@
 # The gateway as an image: one static binary, no shell, no root.
 #
 #   docker build -t threadway .
-#   docker run --rm -p 127.0.0.1:8484:8484 threadway demo --listen 0.0.0.0:8484
+#   docker run --rm -p 127.0.0.1:8484:8484 threadway demo --insecure
 
 # The host of an Alpine image is musl, so that what it builds is static.
 FROM rust:1.95.0-alpine3.23 AS build

@@ -11,7 +11,7 @@ a Python that has langgraph-sdk in LANGGRAPH_PYTHON, with --validate one that ha
 --copilot installs CopilotKit's client for it, --tanstack TanStack AI's, --chromium a browser, whose path is in CHROMIUM, --acp builds the Rust
 SDK's client, whose path is in ACP_RUST. --spare tells it in LANGGRAPH_SPARE and LANGGRAPH_JS_SPARE how to start another
 LangGraph server, one that it may kill: the command, less its port, where to run it, and what to add to its environment.
---auth starts only a Python server whose tenants have keys, upstream/python-auth, in LANGGRAPH_AUTH_URL.
+--auth starts a Python server whose tenants have keys, upstream/python-auth, in LANGGRAPH_AUTH_URL, and no other that is not asked for.
 THREADWAY_BIN names a built binary; without it `cargo build --release` makes one, and COMMAND finds it there. Everything installed or written lies in integration/.cache.
 """
 

@@ -4,6 +4,7 @@
 //! The specification is at <https://ag-ui.com/spec/1.0>; the official clients' reading of it is
 //! what the types are tested against.
 
+mod allowance;
 mod input;
 mod message;
 mod project;
@@ -12,6 +13,7 @@ mod turn;
 
 use serde::Serialize;
 
+pub use allowance::{Allowance, DEFAULT_RECURSION_LIMIT, NotForClients};
 pub use input::{Input, InputError, InputMessage, Resume, ResumeStatus};
 pub use message::{
     Content, ContentPart, FunctionCall, Message, PartMetadata, PartSource, ToolCall,

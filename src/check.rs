@@ -4,6 +4,8 @@ use std::fmt;
 
 use crate::agents::{Agents, Upstream};
 use crate::langgraph::ServerInfo;
+use crate::server::Settings;
+use crate::server::isolation::{self, Judgement};
 use crate::upstream::Error;
 
 /// What was found out about one upstream.
@@ -19,6 +21,12 @@ pub struct Finding {
 enum Verdict {
     /// A LangGraph server that has agents.
     Serves { server: ServerInfo, agents: Vec<String> },
+    /// A LangGraph server that asks each caller for credentials, and refuses invented ones.
+    Guarded(ServerInfo),
+    /// A LangGraph server that tells no callers apart, although the gateway leaves that to it.
+    Open(ServerInfo, Judgement),
+    /// A LangGraph server of which it is not known whether it tells callers apart.
+    NotJudged(Error),
     /// A LangGraph server that has none.
     NoAgents(ServerInfo),
     /// Nothing is there, or it does not answer.
@@ -32,10 +40,10 @@ enum Verdict {
 }
 
 /// Looks at every upstream, one after the other.
-pub async fn check(agents: &Agents) -> Vec<Finding> {
+pub async fn check(agents: &Agents, settings: &Settings) -> Vec<Finding> {
     let mut findings = Vec::new();
     for upstream in agents.upstreams() {
-        let verdict = judge(agents, upstream).await;
+        let verdict = judge(agents, upstream, settings).await;
         let Upstream { name, client } = upstream.clone();
         findings.push(Finding { upstream: name, url: client.base().to_string(), verdict });
     }
@@ -45,7 +53,7 @@ pub async fn check(agents: &Agents) -> Vec<Finding> {
 /// The aliases of agents that no upstream has: each alias, and the name that it stands for.
 /// Of upstreams that did not tell their agents nothing is known.
 pub fn idle_aliases<'a>(agents: &'a Agents, findings: &[Finding]) -> Vec<&'a (String, String)> {
-    if !findings.iter().all(Finding::is_good) {
+    if !findings.iter().all(Finding::is_listed) {
         return Vec::new();
     }
     let is_listed = |alias: &str| findings.iter().any(|finding| finding.lists(alias));
@@ -55,15 +63,25 @@ pub fn idle_aliases<'a>(agents: &'a Agents, findings: &[Finding]) -> Vec<&'a (St
 /// Whether there may be an agent of this name: of upstreams that did not tell their agents nothing
 /// is known.
 pub fn may_exist(name: &str, findings: &[Finding]) -> bool {
-    findings.iter().any(|finding| finding.lists(name) || !finding.is_good())
+    findings.iter().any(|finding| finding.lists(name) || !finding.is_listed())
 }
 
-async fn judge(agents: &Agents, upstream: &Upstream) -> Verdict {
+async fn judge(agents: &Agents, upstream: &Upstream, settings: &Settings) -> Verdict {
     let server = match upstream.client.info().await {
         Ok(server) => server,
         Err(error) => return Verdict::of(error, Verdict::NotLangGraph),
     };
+    let Settings { auth, forward, .. } = settings;
+    match isolation::judge(&upstream.client, auth, forward).await {
+        None | Some(Ok(Judgement::Refuses)) => {}
+        Some(Ok(accepts)) => return Verdict::Open(server, accepts),
+        Some(Err(error)) => return Verdict::of(error, Verdict::NotJudged),
+    }
     match agents.list_of(upstream).await.agents {
+        // It has no key of ours, and is to have none.
+        Err(error) if error.is_unauthorized() && auth.is_for_langgraph() => {
+            Verdict::Guarded(server)
+        }
         Ok(agents) if agents.is_empty() => Verdict::NoAgents(server),
         Ok(agents) => {
             Verdict::Serves { server, agents: agents.into_iter().map(|agent| agent.id).collect() }
@@ -95,6 +113,11 @@ impl Verdict {
 impl Finding {
     /// Whether the upstream can be served.
     pub fn is_good(&self) -> bool {
+        matches!(self.verdict, Verdict::Serves { .. } | Verdict::Guarded(_))
+    }
+
+    /// Whether its agents are known.
+    fn is_listed(&self) -> bool {
         matches!(self.verdict, Verdict::Serves { .. })
     }
 
@@ -112,6 +135,21 @@ impl fmt::Display for Finding {
                 let count = agents.len();
                 write!(f, "{server}, {count} agents: {}", agents.join(", "))
             }
+            Verdict::Guarded(server) => {
+                write!(
+                    f,
+                    "{server}, which asks each caller for credentials; its agents are not shown to threadway itself"
+                )
+            }
+            Verdict::Open(server, accepts) => {
+                write!(f, "{server}; {accepts}, or choose another `auth.mode`")
+            }
+            Verdict::NotJudged(error) => write!(
+                f,
+                "whether it refuses invented credentials is not known ({}); its `auth` has to \
+                 answer them with 401 or 403",
+                error.explained()
+            ),
             Verdict::NoAgents(server) => {
                 write!(f, "{server}, but it has no agents; name graphs in its langgraph.json")
             }

@@ -120,7 +120,13 @@ pub struct Front {
     /// The origins whose pages may call, behind commas; `*` for all [default: none].
     #[arg(long, env = "THREADWAY_CORS_ORIGINS", hide_env_values = true, value_name = "ORIGINS")]
     pub cors_origins: Option<String>,
-    /// Listen for others than this machine though nothing asks who they are.
+    /// The names by which the gateway may be called without `auth`, comma-separated, beside
+    /// addresses and names that nobody on the internet can have.
+    #[arg(long, env = "THREADWAY_HOSTS", hide_env_values = true, value_name = "NAMES")]
+    pub hosts: Option<String>,
+    /// Allow what lets strangers in: a non-loopback address without `auth`, or with mode upstream
+    /// before a LangGraph that accepts any credentials; a non-loopback admin address; CORS for all
+    /// without `auth`.
     #[arg(long, env = "THREADWAY_INSECURE", hide_env_values = true)]
     pub insecure: bool,
     /// How much clients are told of what failed: full, message, code, none [default: message].
@@ -185,6 +191,9 @@ pub struct Demo {
     /// Where the scripted LangGraph server listens [default: 127.0.0.1:0].
     #[arg(long, value_name = "ADDR")]
     pub langgraph_listen: Option<String>,
+    /// Allow non-loopback addresses: whoever reaches one may use the demo.
+    #[arg(long, env = "THREADWAY_INSECURE", hide_env_values = true)]
+    pub insecure: bool,
 }
 
 /// How to serve an editor.

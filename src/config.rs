@@ -22,7 +22,7 @@ use crate::agents::{self, Agents};
 use crate::cli;
 use crate::metrics::Metrics;
 use crate::runs::OwnerPolicy;
-use crate::server::{Auth, Cors, Limits, MIN_HEADER_BYTES, Settings};
+use crate::server::{Auth, Cors, Limits, MIN_HEADER_BYTES, Settings, Trust};
 use crate::telemetry::Log;
 use crate::upstream::{self, ApiKey, BaseUrl, Identity, SetupError, Tls};
 use raw::{Given, Mistakes, Raw};
@@ -159,9 +159,16 @@ pub fn log(log: Option<&str>) -> Result<Log, Mistake> {
     log.map_or(default, |value| Given::new("--log (THREADWAY_LOG)", value)).log()
 }
 
-/// An address that only the command line can say.
-pub fn address(place: &str, value: &str) -> Result<SocketAddr, Mistake> {
-    Given::new(place, value).address()
+/// An address of the demo's, which has no `auth`.
+pub fn demo_address(place: &str, value: &str, is_insecure: bool) -> Result<SocketAddr, Mistake> {
+    let given = Given::new(place, value);
+    let address = given.clone().address()?;
+    if address.ip().is_loopback() || is_insecure {
+        return Ok(address);
+    }
+    let expected = "a loopback address, since the demo has no `auth`: whoever reaches another could \
+                    use it; or say --insecure";
+    Err(given.mistaken(expected))
 }
 
 // === impl Raw ===
@@ -170,14 +177,15 @@ impl Raw {
     fn check(mut self, mistakes: &mut Mistakes) -> Option<Config> {
         let given = self.take("listen").unwrap_or_else(|| Given::new("", DEFAULT_LISTEN));
         let listen = mistakes.keep(given.clone().address());
-        let admin_listen = self.take("admin_listen").map(Given::address);
-        let admin_listen = admin_listen.and_then(|address| mistakes.keep(address));
+        let is_insecure = self.is_on("insecure", mistakes);
+        let admin_listen = self.admin_listen(is_insecure, mistakes);
         let upstreams = self.upstreams(mistakes);
         let aliases = self.aliases(&upstreams, mistakes);
-        let auth = self.auth(&upstreams, mistakes);
-        let is_insecure = self.is_on("insecure", mistakes);
-        let is_open = matches!(auth, Some(Auth::None))
-            && listen.is_some_and(|address| !address.ip().is_loopback());
+        let forward = self.forward(mistakes);
+        let is_reached = listen.is_some_and(|address| !address.ip().is_loopback());
+        let trust = if is_reached && !is_insecure { Trust::Proven } else { Trust::Given };
+        let auth = self.auth(&upstreams, &forward, trust, mistakes);
+        let is_open = is_reached && matches!(auth, Some(Auth::None));
         if is_open && !is_insecure {
             let expected = "a loopback address, since `auth.mode` is none: whoever reaches \
                             another could use the agents; choose an `auth.mode`, or say --insecure";
@@ -195,7 +203,8 @@ impl Raw {
             cors,
             rates: self.rates(mistakes),
             hosts: self.hosts(mistakes),
-            forward: self.forward(mistakes),
+            forward,
+            allowance: self.allowance(mistakes),
             error_detail: self.error_detail(mistakes),
             on_message: self.on_message(mistakes),
             limits: self.limits(mistakes),
@@ -219,6 +228,18 @@ impl Raw {
             is_watched,
             files,
         })
+    }
+
+    /// Where the admin listener is. It asks nobody who they are.
+    fn admin_listen(&mut self, is_insecure: bool, mistakes: &mut Mistakes) -> Option<SocketAddr> {
+        let given = self.take("admin_listen")?;
+        let address = mistakes.keep(given.clone().address())?;
+        if !address.ip().is_loopback() && !is_insecure {
+            let expected = "a loopback address, since the admin listener has no `auth`: whoever \
+                            reaches another could read the metrics; or say --insecure";
+            mistakes.note(given.mistaken(expected));
+        }
+        Some(address)
     }
 
     fn limits(&mut self, mistakes: &mut Mistakes) -> Limits {

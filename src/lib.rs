@@ -38,11 +38,13 @@
 //! - [`config`], [`cli`]: what the operator says. [`check`]: whether it will work.
 //! - [`telemetry`]: log lines, and traces.
 //! - [`editors`]: what to paste into an editor's settings. [`manual`]: completions, manual pages.
+//! - [`terminal`]: what a terminal may show of others' text.
 //! - [`watch`]: a client in the terminal. It too is the other side of the wire, AG-UI's.
 //!
 //! A module imports only from lower ranks: buffer, sync < json, sse < langgraph < run < agui, acp,
 //! metrics < upstream, demo < agents, credentials, runs < server, sessions < stdio < config, cli,
-//! check, editors, manual, telemetry, watch. Those up to agui, acp and metrics name no IO and no clock.
+//! check, editors, manual, telemetry, terminal, watch. Those up to agui, acp and metrics name no IO
+//! and no clock.
 //! `tests/tidy.rs` holds both.
 //!
 //! # What always holds
@@ -82,5 +84,6 @@ pub mod sse;
 pub mod stdio;
 mod sync;
 pub mod telemetry;
+pub mod terminal;
 pub mod upstream;
 pub mod watch;

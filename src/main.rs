@@ -24,10 +24,14 @@ use threadway::metrics::Metrics;
 use threadway::reload::{self, Asked};
 use threadway::run::RunEvent;
 use threadway::runs::{self, Feed};
-use threadway::server::{self, Encoder, Limits, Observer, Server, Settings, Wire};
+use threadway::server::isolation::{self, Judgement};
+use threadway::server::{
+    self, Auth, Encoder, Judged, Limits, Observer, Server, Settings, Trust, Wire,
+};
 use threadway::sessions::{Connection, Outbox, Service};
 use threadway::stdio;
 use threadway::telemetry::Traces;
+use threadway::terminal;
 use threadway::upstream::{self, Caller};
 use threadway::watch::{self, Format, Watch};
 use tokio::net::TcpListener;
@@ -86,6 +90,7 @@ fn serve(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
     let traces = traces.transpose().map_err(failed)?;
     let observer = Observer { metrics, tracer: traces.as_ref().map(Traces::tracer) };
     let served = runtime()?.block_on(async {
+        refuse_open_upstreams(&agents, &config.settings).await?;
         let listener = bind("--listen", config.listen).await?;
         let admin = match config.admin_listen {
             Some(listen) => Some(bind("--admin-listen", listen).await?),
@@ -96,20 +101,24 @@ fn serve(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
         if config.is_open {
             tracing::warn!(%address, "whoever reaches this address may use the agents: --insecure");
         }
+        if let Some(address) = config.admin_listen.filter(|address| !address.ip().is_loopback()) {
+            tracing::warn!(%address, "whoever reaches this address may read the metrics: --insecure");
+        }
         let asked = Asked::new(&config.files).map_err(failed)?;
         let settings = config.settings.clone();
+        let auth = settings.auth.clone();
         let server = Server::new(agents.clone(), settings, observer, shutdown.clone());
         let read = || Config::read(options, log);
         let at_rest = CancellationToken::new();
         let (done, (), _) = tokio::join!(
             async {
-                let announced = announce(&agents, address);
+                let announced = announce(&agents, &auth, address);
                 let done = serve_agents(&server, listener, &agents, &shutdown, announced).await;
                 at_rest.cancel();
                 done
             },
             serve_admin(&server, admin, &at_rest),
-            shutdown.run_until_cancelled(reload::on_demand(&server, config, asked, read))
+            shutdown.run_until_cancelled(reload::on_demand(&server, agents.clone(), config, asked, read))
         );
         done
     });
@@ -117,6 +126,29 @@ fn serve(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
         traces.finish();
     }
     served
+}
+
+/// Ends the start where LangGraph would let in whoever reaches the gateway, although nobody has said
+/// `--insecure`. An upstream that does not answer yet is probed when the first request comes.
+async fn refuse_open_upstreams(agents: &Agents, settings: &Settings) -> Result<(), u8> {
+    let Settings { auth, forward, .. } = settings;
+    let Auth::Upstream(Judged { trust: Trust::Proven, .. }) = auth else { return Ok(()) };
+    for agents::Upstream { name, client } in agents.upstreams() {
+        match isolation::judge(client, auth, forward).await {
+            None | Some(Ok(Judgement::Refuses)) => {}
+            Some(Ok(accepts)) => {
+                return Err(failed(format!(
+                    "upstream {name}: {accepts}; or listen on a loopback address, choose another \
+                     `auth.mode`, or say --insecure"
+                )));
+            }
+            Some(Err(error)) => say(format!(
+                "upstream {name}: {error}; nobody is let in before it has refused invented \
+                 credentials"
+            )),
+        }
+    }
+    Ok(())
 }
 
 /// Serves the operator's tools, where they are to be served, until all else has come to rest.
@@ -153,9 +185,10 @@ async fn serve_agents(
 
 fn demo(args: &cli::Demo, log: Option<&str>) -> Result<(), u8> {
     let listen = args.listen.as_deref().unwrap_or(config::DEFAULT_LISTEN);
-    let listen = config::address("--listen (THREADWAY_LISTEN)", listen).map_err(misused)?;
+    let address = |flag, value| config::demo_address(flag, value, args.insecure).map_err(misused);
+    let listen = address("--listen (THREADWAY_LISTEN)", listen)?;
     let langgraph = args.langgraph_listen.as_deref().unwrap_or("127.0.0.1:0");
-    let langgraph = config::address("--langgraph-listen", langgraph).map_err(misused)?;
+    let langgraph = address("--langgraph-listen", langgraph)?;
     config::log(log).map_err(misused)?.to_stderr();
     runtime()?.block_on(async {
         let listener = bind("--listen", listen).await?;
@@ -301,10 +334,10 @@ fn check(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
     let config = read_config(options, log)?;
     let agents = config.agents(&Metrics::default()).map_err(failed)?;
     config.log.to_stderr();
-    let findings = runtime()?.block_on(check::check(&agents));
+    let findings = runtime()?.block_on(check::check(&agents, &config.settings));
     let mut stdout = io::stdout().lock();
     for finding in &findings {
-        writeln!(stdout, "{finding}").map_err(failed)?;
+        writeln!(stdout, "{}", terminal::harmless_line(&finding.to_string())).map_err(failed)?;
     }
     let idle = check::idle_aliases(&agents, &findings);
     for (alias, own_name) in &idle {
@@ -343,7 +376,7 @@ async fn bind(flag: &str, listen: SocketAddr) -> Result<TcpListener, u8> {
 
 /// Tells which agents there are, and how to run them. A server that is not up yet is served as
 /// soon as it is.
-async fn announce(agents: &Agents, address: SocketAddr) {
+async fn announce(agents: &Agents, auth: &Auth, address: SocketAddr) {
     for Listing { upstream, agents, .. } in agents.list(&Caller::default()).await {
         match agents {
             Ok(agents) if agents.is_empty() => {
@@ -353,6 +386,12 @@ async fn announce(agents: &Agents, address: SocketAddr) {
                 for Listed { id, .. } in agents {
                     say(format!("agent {id}: POST http://{address}/agui/agent/{id}/run"));
                 }
+            }
+            Err(error) if error.is_unauthorized() && auth.is_for_langgraph() => {
+                say(format!(
+                    "upstream {upstream}: it asks each caller for credentials; GET \
+                     http://{address}/agui/info lists its agents to those who have some"
+                ));
             }
             Err(error) => {
                 say(format!("upstream {upstream}: {error}; its agents are served once it answers"));
@@ -542,8 +581,9 @@ fn failed(error: impl Display) -> u8 {
     FAILED
 }
 
-/// Tells a person, whatever the log filter is.
+/// Tells a person, whatever the log filter is. What a server calls its agents is in some lines.
 fn say(line: impl Display) {
+    let line = line.to_string();
     // With stderr closed there is nobody to tell.
-    let _ = writeln!(io::stderr(), "threadway: {line}");
+    let _ = writeln!(io::stderr(), "threadway: {}", terminal::harmless_line(&line));
 }

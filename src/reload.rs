@@ -5,11 +5,13 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
+use crate::agents::Agents;
 use crate::config::{Config, Mistake};
 use crate::metrics::Reload;
-use crate::server::Server;
+use crate::server::{Server, isolation};
 
 /// How often the files are looked at, where they are. A change that comes in several steps is
 /// over by the next look, or tried again then.
@@ -17,18 +19,24 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Reads the configuration again for as long as it is polled.
 ///
-/// A configuration that is wrong changes nothing, and is told. `config` is the one that is served.
+/// A configuration that is wrong changes nothing, and is told. `config` is the one that is served,
+/// before `agents`. Meanwhile the log warns of upstreams that do not tell callers apart although the
+/// configuration leaves that to them.
 pub async fn on_demand(
     server: &Server,
+    agents: Agents,
     mut config: Config,
     mut asked: Asked,
     read: impl Fn() -> Result<Config, Vec<Mistake>>,
 ) {
     let mut looks = tokio::time::interval(LOOK_INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut warning = JoinSet::new();
+    warning.spawn(isolation::warn(agents, config.settings.clone()));
     loop {
         tokio::select! {
             () = asked.again() => {}
+            Some(_) = warning.join_next() => continue,
             _ = looks.tick(), if config.is_watched => {
                 if asked.seen == Seen::of(&config.files) {
                     continue;
@@ -53,6 +61,8 @@ pub async fn on_demand(
                 for key in config.fixed(&new) {
                     tracing::warn!(key, "this takes a restart to change");
                 }
+                warning.abort_all();
+                warning.spawn(isolation::warn(agents.clone(), new.settings.clone()));
                 server.reload(agents, new.settings.clone());
                 server.metrics().reloaded(Reload::Done);
                 tracing::info!("the configuration was read again");

@@ -23,8 +23,10 @@ mod framing;
 mod health;
 mod host;
 mod info;
+pub mod isolation;
 mod limits;
 mod observe;
+mod pace;
 mod rates;
 mod reject;
 mod request;
@@ -43,7 +45,8 @@ use tokio_util::sync::CancellationToken;
 
 pub use admin::ADMIN_CONNECTIONS;
 pub use auth::{
-    Auth, DEFAULT_SKEW, Jwt, JwtError, JwtSettings, Keys, KeysError, KeysFrom, MAX_SKEW, NotAKeySet,
+    Auth, DEFAULT_SKEW, Judged, Jwt, JwtError, JwtSettings, Keys, KeysError, KeysFrom, MAX_SKEW,
+    NotAKeySet, Trust,
 };
 pub use body::{KEEP_ALIVE, RETRY, RunBody};
 pub use connections::{GRACE, SPARE_CONNECTIONS, WRITE_TIMEOUT, serve};
@@ -58,7 +61,7 @@ pub use request::BODY_TIMEOUT;
 pub use wire::{Encoder, Wire};
 
 use crate::agents::Agents;
-use crate::agui::OnMessage;
+use crate::agui::{Allowance, OnMessage};
 use crate::langgraph::ErrorDetail;
 use crate::metrics::Metrics;
 use crate::runs::Runs;
@@ -66,6 +69,8 @@ use crate::upstream;
 use auth::{Admission, Memory};
 use connections::Door;
 use health::Readiness;
+use isolation::Proof;
+use pace::Pace;
 use reject::Reject;
 use turns::Turns;
 
@@ -84,11 +89,13 @@ pub struct Settings {
     pub auth: Auth,
     /// Which web pages may ask.
     pub cors: Cors,
-    /// Names of the gateway's own, beside those that are safe by themselves: without `auth`, who
-    /// is on its machine may call it by these alone.
+    /// Names of the gateway's own, beside those that are safe by themselves: without `auth` it
+    /// answers to no others.
     pub hosts: Vec<HostName>,
     /// How much one caller may ask.
     pub rates: Rates,
+    /// What clients may set of a run's configuration.
+    pub allowance: Allowance,
 }
 
 /// A gateway: the runs that it reads, and the door before them.
@@ -122,6 +129,9 @@ struct Gateway {
     forward: Forward,
     error_detail: ErrorDetail,
     on_message: OnMessage,
+    allowance: Allowance,
+    /// Of the lines about what clients may not set: each request can cause one.
+    left_out: Pace,
     observer: Observer,
     admission: Admission,
     /// Cancelled when streams are to end.
@@ -184,12 +194,27 @@ impl Server {
 impl Kept {
     /// What clients find, and what the operator's tools do.
     fn doors(&self, agents: Agents, settings: Settings) -> (Door, Door) {
-        let Settings { limits, forward, error_detail, on_message, auth, cors, hosts, rates } =
-            settings;
+        let Settings {
+            limits,
+            forward,
+            error_detail,
+            on_message,
+            auth,
+            cors,
+            hosts,
+            rates,
+            allowance,
+        } = settings;
         self.runs.tell(error_detail);
         let readiness = self.readiness.of(agents.clone());
         let admin = admin::door(&readiness, &self.observer.metrics, &limits);
         let memory = self.memory.clone();
+        let proof = match &auth {
+            Auth::Upstream(Judged { trust: Trust::Proven, .. }) => {
+                Some(Proof::new(agents.clone(), auth.clone(), forward.clone()))
+            }
+            Auth::None | Auth::Bearer(_) | Auth::Jwt(_) | Auth::Upstream(_) => None,
+        };
         let gateway = Arc::new(Gateway {
             agents,
             runs: self.runs.clone(),
@@ -200,7 +225,9 @@ impl Kept {
             error_detail,
             on_message,
             observer: self.observer.clone(),
-            admission: Admission { auth: auth.clone(), cors, hosts, rates, memory },
+            allowance,
+            left_out: Pace::default(),
+            admission: Admission { auth: auth.clone(), cors, hosts, rates, memory, proof },
             shutdown: self.shutdown.clone(),
         });
         (Door { routes: routes(gateway), limits, auth }, admin)

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use support::capture;
 use support::schema::Schema;
 use threadway::agui::{
-    Content, Event, Input, InputError, Message, OnMessage, Outcome, Plan, Projector, ResumeError,
-    SubagentOutcome, TokenUsage, Turn, Version,
+    Allowance, Content, Event, Input, InputError, Message, OnMessage, Outcome, Plan, Projector,
+    ResumeError, SubagentOutcome, TokenUsage, Turn, Version,
 };
 use threadway::json::{self, Text};
 use threadway::langgraph::{InputKeys, Media, Source, ThreadState};
@@ -222,6 +222,9 @@ fn goes_up_to(
         Plan::Start(turn) => *turn,
         Plan::Present => return Ok((Value::Null, None)),
     };
+    let mut allowance = Allowance::default();
+    allowance.allow("model").unwrap();
+    let turn = turn.configured(&input, &allowance);
     let fork = turn.fork_before.clone();
     let body = serde_json::to_string(&turn.request("agent", "r", None)).unwrap();
     Ok((serde_json::from_str(&body).unwrap(), fork))
@@ -524,6 +527,49 @@ fn no_client_chooses_another_thread_or_user_by_its_configuration() {
     }}});
     let (body, _) = goes_up(&input, &json!({})).unwrap();
     assert_eq!(body["config"], json!({"recursion_limit": 7, "configurable": {"model": "m"}}));
+}
+
+#[test]
+fn a_client_sets_only_what_its_operator_allows() {
+    let input = json!({"forwardedProps": {"config": {
+        "recursionLimit": 1_000_000_000, "configurable": {"model": "m", "tenant_id": "other", "Model": "n"},
+    }}});
+    let (body, _) = goes_up(&input, &json!({})).unwrap();
+    assert_eq!(body["config"], json!({"recursion_limit": 1000, "configurable": {"model": "m"}}));
+
+    let mut body = json!({"threadId": "t", "runId": "r", "messages": []});
+    body.as_object_mut().unwrap().extend(input.as_object().unwrap().clone());
+    let input = Input::parse(body.to_string().as_bytes()).unwrap();
+    let config = |turn: Turn| {
+        let body = serde_json::to_value(turn.request("agent", "r", None)).unwrap();
+        body.get("config").cloned()
+    };
+    let plan = || match Turn::plan(&input, None, &InputKeys::Unknown, OnMessage::AskAgain) {
+        Ok(Plan::Start(turn)) => *turn,
+        other => panic!("{other:?}"),
+    };
+    // Nothing goes up by itself, and by default no more than a number.
+    assert_eq!(config(plan()), None);
+    let mut allowance = Allowance::default();
+    let default = plan().configured(&input, &allowance);
+    assert_eq!(config(default), Some(json!({"recursion_limit": 1000})));
+    assert_eq!(allowance.left_out(&input), 3);
+    allowance.allow("tenant_id").unwrap();
+    allowance.limit_recursion(50);
+    let configured = plan().configured(&input, &allowance);
+    let expected = json!({"recursion_limit": 50, "configurable": {"tenant_id": "other"}});
+    assert_eq!(config(configured), Some(expected));
+    for key in [
+        "",
+        "thread_id",
+        "Checkpoint_Id",
+        "langgraph_auth_user",
+        "__x",
+        "X-Tenant",
+        "Authorization",
+    ] {
+        assert!(allowance.allow(key).is_err(), "{key}");
+    }
 }
 
 /// One event for a client of a generation.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use support::capture::{self, Translated};
 use support::judge;
 use support::schema::Schema;
-use threadway::agui::{Input, OnMessage, Plan, Projector, Turn};
+use threadway::agui::{Allowance, Input, OnMessage, Plan, Projector, Turn};
 use threadway::langgraph::{InputKeys, ThreadState};
 use threadway::run::{StreamEnd, Translator};
 
@@ -95,7 +95,11 @@ impl Case {
         let input = self.input();
         let states = self.states();
         let state = states.first().and_then(|state| ThreadState::parse(state));
-        let turn = planned(&input, state.as_ref());
+        let mut allowance = Allowance::default();
+        for key in ["model", "extra"] {
+            allowance.allow(key).unwrap();
+        }
+        let turn = planned(&input, state.as_ref()).configured(&input, &allowance);
         let fork = turn.fork_before.clone();
         let body = serde_json::to_string(&turn.request("agent", &input.run_id, None)).unwrap();
         (serde_json::from_str(&body).unwrap(), fork)

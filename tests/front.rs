@@ -5,7 +5,7 @@
 
 mod support;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +15,13 @@ use support::clock::HeldClock;
 use support::gateway::{Response, THREAD, agents, input, refusal, refused, serve_as, started};
 use support::issuer::{AUDIENCE, ISSUER, Signer, from_now, key_set};
 use support::upstream::{Exchange, Upstream};
+use threadway::agui::Allowance;
 use threadway::server::auth::{FAILURES, FETCH_PAUSE, FRESH, Jwt, JwtSettings, KeysFrom, MAX_AGE};
 use threadway::server::cors::Credentials;
-use threadway::server::{Auth, Cors, Forward, RETRY, Rates, RequestRate, Server, Settings};
+use threadway::server::isolation::PROBE_PAUSE;
+use threadway::server::{
+    Auth, Cors, Forward, Judged, Observer, RETRY, Rates, RequestRate, Server, Settings, Trust,
+};
 use threadway::upstream::Tls;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -245,7 +249,7 @@ async fn a_reload_changes_the_keys_and_ends_no_stream() {
 
 #[tokio::test]
 async fn langgraph_judges_credentials_where_it_is_to() {
-    let front = Front::guarded(Auth::Upstream).await;
+    let front = Front::guarded(Auth::Upstream(Judged::default())).await;
     let message = "the gateway wants your credentials for LangGraph; send them in `authorization` \
                    or `x-api-key`";
     for headers in ["", "cookie: a=b\r\n", "traceparent: 00-1-2-3\r\n", "x-tenant: t\r\n"] {
@@ -459,13 +463,88 @@ async fn what_goes_up_is_on_the_list() {
 }
 
 #[tokio::test]
-async fn what_is_for_the_next_hop_alone_goes_no_further() {
-    let front = Front::with(Settings::default()).await;
-    let head = front
-        .passes("connection: keep-alive, X-Api-Key\r\nconnection: authorization\r\nx-api-key: a\r\nauthorization: b\r\ntraceparent: c\r\n")
-        .await;
-    assert!(!head.contains("x-api-key") && !head.contains("authorization"), "{head}");
-    assert!(head.contains("\r\ntraceparent: c\r\n"), "{head}");
+async fn connection_names_no_header_that_is_checked_or_goes_up() {
+    let signer = Signer::ed25519("k");
+    let mut forward = Forward::default();
+    forward.allow("x-tenant").unwrap();
+    let modes = [
+        (Auth::None, String::new()),
+        (keys(&format!("web={KEY}")), bearer(KEY)),
+        (jwt_of_file("connection", &[&signer]), bearer(&signer.token(&[]))),
+        (Auth::Upstream(Judged::default()), bearer("mine")),
+    ];
+    for (auth, credentials) in modes {
+        let mode = format!("{auth:?}");
+        let forward = forward.clone();
+        let front = Front::with(Settings { auth, forward, ..Settings::default() }).await;
+        for (lines, name) in [
+            ("connection: authorization", "authorization"),
+            ("Connection:Authorization", "authorization"),
+            ("connection: keep-alive, X-Api-Key", "x-api-key"),
+            ("connection: keep-alive\r\nconnection: x-other ,\tX-TENANT\t, close", "x-tenant"),
+            ("connection: ,,cookie,", "cookie"),
+            ("connection: traceparent", "traceparent"),
+            ("connection: baggage", "baggage"),
+            ("connection: origin", "origin"),
+            ("connection: host", "host"),
+            ("connection: last-event-id", "last-event-id"),
+            ("connection: sec-fetch-site", "sec-fetch-site"),
+            ("connection: content-length", "content-length"),
+            ("connection: content-type", "content-type"),
+        ] {
+            let told = front.is_refused(&format!("{credentials}{lines}\r\n")).await.1;
+            let message = format!(
+                "`connection` names the header {name}, which every hop would have to drop; send \
+                 `connection` without it"
+            );
+            let expected = refusal("400 Bad Request", "invalid_request", &message);
+            assert_eq!(told, expected, "{mode}: {lines}");
+        }
+        // Before anything else is: not even credentials that are wrong are looked at.
+        let (_, told) =
+            front.is_refused("authorization: Bearer x\r\nconnection: authorization\r\n").await;
+        assert!(told.0.starts_with("HTTP/1.1 400 "), "{mode}: {told:?}");
+        for line in ["keep-alive", "Keep-Alive, x-other", "close", "upgrade", "te, trailer", ""] {
+            let lines = format!("{credentials}connection: {line}\r\nx-other: 1\r\n");
+            let head = front.passes(&lines).await;
+            assert!(!head.contains("x-other"), "{head}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn of_a_clients_configuration_goes_up_what_its_operator_allows() {
+    let mut allowance = Allowance::default();
+    allowance.allow("model").unwrap();
+    for (allowance, expected) in [
+        (Allowance::default(), json!({"recursion_limit": 1000})),
+        (allowance, json!({"recursion_limit": 1000, "configurable": {"model": "m"}})),
+    ] {
+        let front = Front::with(Settings { allowance, ..Settings::default() }).await;
+        let mut body = input(&["hi"]);
+        body["forwardedProps"] = json!({"config": {
+            "recursion_limit": 1_000_000_000,
+            "configurable": {"model": "m", "tenant_id": "other"},
+        }});
+        let body = body.to_string();
+        let request = format!(
+            "POST /agui/agent/agent/run HTTP/1.1\r\nhost: 127.0.0.1\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let script = async {
+            let state = front.upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
+            state.json(404, NOT_FOUND).await;
+            let mut run =
+                front.upstream.expect(&format!("POST /threads/{THREAD}/runs/stream")).await;
+            run.begin("").await;
+            run.body
+        };
+        let (_response, sent) =
+            tokio::join!(Response::to(front.address, request.as_bytes()), script);
+        let sent: serde_json::Value = serde_json::from_str(&sent).unwrap();
+        assert_eq!(sent["config"], expected);
+    }
 }
 
 #[tokio::test]
@@ -527,6 +606,9 @@ async fn a_page_of_another_origin_is_refused_unless_it_is_allowed() {
         (Cors::Off, "null", false),
         // Its own.
         (Cors::Off, "http://127.0.0.1", true),
+        (Cors::Off, "https://127.0.0.1", true),
+        (Cors::Off, "evil://127.0.0.1", false),
+        (Cors::Off, "chrome-extension://127.0.0.1", false),
         (listed.clone(), "https://chat.example.com", true),
         (listed.clone(), "http://localhost:3000", true),
         (listed.clone(), "http://localhost:3001", false),
@@ -552,6 +634,89 @@ async fn a_page_of_another_origin_is_refused_unless_it_is_allowed() {
             let mut response = Response::to(front.address, stop.as_bytes()).await;
             assert_eq!(refused(&mut response).await, foreign);
             front.upstream.is_untouched().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_page_of_another_site_opens_nothing_though_it_says_no_origin() {
+    let message = "the gateway does not answer pages of this origin; have its operator add the \
+                   origin to `cors.origins`";
+    let foreign = refusal("403 Forbidden", "cross_origin", message);
+    let listed = Cors::new(["https://chat.example.com"], Credentials::Omitted).unwrap();
+    let listed_page = "origin: https://chat.example.com\r\n";
+    for (cors, auth) in [
+        (Cors::Off, Auth::None),
+        (listed.clone(), Auth::None),
+        (Cors::Any, keys(&format!("web={KEY}"))),
+        (listed, Auth::Upstream(Judged::default())),
+    ] {
+        let is_listed = matches!(cors, Cors::Origins { .. });
+        let front = Front::with(Settings { cors, auth, ..Settings::default() }).await;
+        let key = bearer(KEY);
+        let events = format!("/agui/agent/agent/threads/{THREAD}/events?follow=thread");
+        for fetch in [
+            "sec-fetch-site: cross-site\r\n",
+            "sec-fetch-site: same-site\r\n",
+            // A link, a frame, an image.
+            "sec-fetch-site: cross-site\r\nsec-fetch-mode: navigate\r\nsec-fetch-dest: document\r\n",
+            "sec-fetch-site: cross-site\r\nsec-fetch-mode: navigate\r\nsec-fetch-dest: iframe\r\n",
+            "sec-fetch-site: cross-site\r\nsec-fetch-mode: no-cors\r\nsec-fetch-dest: image\r\n",
+        ] {
+            let request = format!("GET {events} HTTP/1.1\r\nhost: 127.0.0.1\r\n{key}{fetch}\r\n");
+            let mut response = Response::to(front.address, request.as_bytes()).await;
+            assert_eq!(refused(&mut response).await, foreign, "{fetch}");
+            assert_eq!(front.is_refused(&format!("{key}{fetch}")).await.1, foreign, "{fetch}");
+        }
+        // Its own pages, and who types the address.
+        for site in ["same-origin", "none"] {
+            front.passes(&format!("{key}sec-fetch-site: {site}\r\n")).await;
+        }
+        if is_listed {
+            front.passes(&format!("{key}{listed_page}sec-fetch-site: cross-site\r\n")).await;
+        }
+    }
+}
+
+/// An address of this machine's that is not loopback; `None` without a network.
+fn address_in_a_network() -> Option<IpAddr> {
+    // Nothing is sent: the system only chooses the address that it would send from.
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("192.0.2.1:9").ok()?;
+    Some(socket.local_addr().ok()?.ip()).filter(|address| !address.is_loopback())
+}
+
+#[tokio::test]
+async fn the_name_of_a_host_counts_wherever_a_request_comes_from() {
+    let Some(own) = address_in_a_network() else { return };
+    let upstream = Upstream::bind().await;
+    let listener = tokio::net::TcpListener::bind("0.0.0.0:0").await.unwrap();
+    let address = SocketAddr::new(own, listener.local_addr().unwrap().port());
+    let settings =
+        Settings { hosts: vec!["chat.example.com".parse().unwrap()], ..Settings::default() };
+    let agents = agents(&[("default", &upstream.url())], &[]);
+    let stop = CancellationToken::new();
+    let server = Arc::new(Server::new(agents, settings, Observer::default(), stop.clone()));
+    let mut serving = JoinSet::new();
+    serving.spawn(async move { server.serve(listener).await });
+    for (host, is_safe) in [
+        (address.to_string(), true),
+        ("chat.example.com".to_owned(), true),
+        ("threadway:8484".to_owned(), true),
+        ("evil.example".to_owned(), false),
+    ] {
+        let request =
+            format!("GET /agui/info HTTP/1.1\r\nhost: {host}\r\norigin: http://{host}\r\n\r\n");
+        let asked = Response::to(address, request.as_bytes());
+        if is_safe {
+            let (response, ()) = tokio::join!(asked, async {
+                upstream.expect("POST /assistants/search").await.json(200, "[]").await;
+            });
+            assert!(response.head.starts_with("HTTP/1.1 200 "), "{host} {}", response.head);
+        } else {
+            let (status, body) = refused(&mut asked.await).await;
+            assert!(status.ends_with(" 403 Forbidden") && body.contains("wrong_host"), "{body}");
+            upstream.is_untouched().await;
         }
     }
 }
@@ -731,7 +896,7 @@ async fn without_keys_a_caller_is_an_address() {
 async fn where_langgraph_judges_a_caller_is_its_credentials() {
     let rate = RequestRate { per_second: number(1), burst: number(1) };
     let rates = Rates { requests: Some(rate), streams: None };
-    let auth = Auth::Upstream;
+    let auth = Auth::Upstream(Judged::default());
     let front = Front::with(Settings { rates, auth, ..Settings::default() }).await;
     let _clock = HeldClock::pause();
     front.passes("x-api-key: a\r\n").await;
@@ -739,6 +904,154 @@ async fn where_langgraph_judges_a_caller_is_its_credentials() {
     front.passes("authorization: a\r\n").await;
     let again = "x-api-key: a\r\ntraceparent: 1\r\n";
     assert!(front.is_refused(again).await.0.starts_with("HTTP/1.1 429 "));
+}
+
+/// Callers whom LangGraph judges, by this header if it is named; each may ask once a second.
+async fn judged(credential: Option<&'static str>) -> Front {
+    let rate = RequestRate { per_second: number(1), burst: number(1) };
+    let rates = Rates { requests: Some(rate), streams: NonZeroUsize::new(1) };
+    let credential = credential.map(http::HeaderName::from_static);
+    let auth = Auth::Upstream(Judged { credential, ..Judged::default() });
+    let mut forward = Forward::default();
+    forward.allow("x-tenant").unwrap();
+    Front::with(Settings { rates, auth, forward, ..Settings::default() }).await
+}
+
+#[tokio::test]
+async fn no_caller_is_another_by_a_header_that_it_adds() {
+    let front = judged(Some("authorization")).await;
+    let _clock = HeldClock::pause();
+    front.passes("authorization: Bearer a\r\n").await;
+    for more in [
+        "authorization: Bearer a\r\n",
+        "authorization: Bearer a\r\nx-api-key: 1\r\n",
+        "authorization: Bearer a\r\nx-api-key: 2\r\nx-tenant: 2\r\n",
+        "authorization: bearer  a\r\nx-tenant: 3\r\n",
+    ] {
+        let (head, told) = front.is_refused(more).await;
+        assert!(
+            head.starts_with("HTTP/1.1 429 ") && told.1.contains("too_many_requests"),
+            "{more}"
+        );
+    }
+    // Others have what is theirs, whatever they add.
+    front.passes("authorization: Bearer b\r\nx-api-key: 1\r\n").await;
+    assert!(front.is_refused("authorization: Bearer b\r\n").await.0.starts_with("HTTP/1.1 429 "));
+}
+
+#[tokio::test]
+async fn without_a_named_header_several_credentials_count_against_their_address() {
+    let front = judged(None).await;
+    let clock = HeldClock::pause();
+    front.passes("authorization: Bearer a\r\nx-api-key: 1\r\n").await;
+    for more in ["authorization: Bearer a\r\nx-api-key: 2\r\n", "x-api-key: 2\r\nx-tenant: 3\r\n"] {
+        assert!(front.is_refused(more).await.0.starts_with("HTTP/1.1 429 "), "{more}");
+    }
+    clock.advance(Duration::from_secs(1)).await;
+    // One alone is what LangGraph goes by.
+    front.passes("authorization: Bearer a\r\ntraceparent: 1\r\n").await;
+    front.passes("x-tenant: a\r\n").await;
+    assert!(front.is_refused("authorization: Bearer a\r\n").await.0.starts_with("HTTP/1.1 429 "));
+}
+
+#[tokio::test]
+async fn credentials_that_langgraph_has_not_accepted_count_against_their_address() {
+    let front = judged(None).await;
+    let clock = HeldClock::pause();
+    let invented = async |at: u32| {
+        let headers = format!("authorization: Bearer invented-{at}\r\n");
+        let answered = async {
+            front.upstream.expect("POST /assistants/search").await.json(401, "{}").await;
+            std::future::pending::<Response>().await
+        };
+        let mut response = tokio::select! {
+            response = front.ask(&headers) => response,
+            response = answered => response,
+        };
+        refused(&mut response).await
+    };
+    let refused_by_langgraph = invented(0).await;
+    assert!(refused_by_langgraph.0.ends_with(" 401 Unauthorized"), "{refused_by_langgraph:?}");
+    for at in 1..50 {
+        let told = invented(at).await;
+        assert!(told.1.contains("too_many_requests"), "{at}: {told:?}");
+    }
+    front.upstream.is_untouched().await;
+    // Credentials that were accepted are not in the way of the address, nor it in theirs.
+    clock.advance(Duration::from_secs(1)).await;
+    front.passes("authorization: Bearer a\r\n").await;
+    front.passes("authorization: Bearer b\r\n").await;
+    clock.advance(Duration::from_secs(1)).await;
+    assert!(invented(50).await.0.ends_with(" 401 Unauthorized"));
+    front.passes("authorization: Bearer a\r\n").await;
+    assert!(invented(51).await.1.contains("too_many_requests"));
+    // What LangGraph does not take any more is as good as invented.
+    clock.advance(Duration::from_secs(1)).await;
+    let (mut response, ()) = tokio::join!(front.ask("authorization: Bearer b\r\n"), async {
+        front.upstream.expect("POST /assistants/search").await.json(401, "{}").await;
+    });
+    assert!(refused(&mut response).await.0.ends_with(" 401 Unauthorized"));
+    assert!(invented(52).await.0.ends_with(" 401 Unauthorized"));
+    assert!(front.is_refused("authorization: Bearer b\r\n").await.0.starts_with("HTTP/1.1 429 "));
+}
+
+#[tokio::test]
+async fn a_stream_is_its_callers_once_langgraph_has_accepted_it() {
+    let front = judged(Some("authorization")).await;
+    let clock = HeldClock::pause();
+    let (_a, _run_of_a) = front.run("authorization: Bearer a\r\n").await;
+    // The address has its place back, and the caller has had its own.
+    let (_b, _run_of_b) = front.run("authorization: Bearer b\r\n").await;
+    clock.advance(Duration::from_secs(1)).await;
+    let more = run_request("authorization: Bearer a\r\nx-api-key: 1\r\n");
+    let mut response = Response::to(front.address, more.as_bytes()).await;
+    let told = refused(&mut response).await;
+    assert!(told.1.contains("too_many_streams"), "{told:?}");
+    front.upstream.is_untouched().await;
+    front.stop.cancel();
+}
+
+#[tokio::test]
+async fn nobody_is_let_in_before_langgraph_has_refused_invented_credentials() {
+    let auth = Auth::Upstream(Judged { trust: Trust::Proven, ..Judged::default() });
+    let front = Front::guarded(auth).await;
+    let clock = HeldClock::pause();
+    let message = "the gateway lets nobody in before LangGraph has refused invented credentials; \
+                   try again, and have its operator look at its log";
+    let unproven = refusal("503 Service Unavailable", "auth_unproven", message);
+    let probed = async |status: u16| {
+        let probe = front.upstream.expect("POST /threads/search").await;
+        assert!(!probe.head.contains("Bearer mine"), "{}", probe.head);
+        let head = probe.head.clone();
+        probe.json(status, "[]").await;
+        head
+    };
+    for status in [200, 503, 404] {
+        let asked = front.ask("authorization: Bearer mine\r\n");
+        let (mut response, _) = tokio::join!(asked, probed(status));
+        assert_eq!(refused(&mut response).await, unproven, "{status}");
+        // Who comes at once is told what is known.
+        assert_eq!(front.is_refused("authorization: Bearer mine\r\n").await.1, unproven);
+        clock.advance(PROBE_PAUSE).await;
+    }
+    let asked = front.ask("authorization: Bearer mine\r\n");
+    let (response, heads) = tokio::join!(asked, async {
+        let mut heads = Vec::new();
+        // Each header alone, a token that is well formed, and all at once.
+        for status in [401, 403, 401, 401] {
+            heads.push(probed(status).await);
+        }
+        front.upstream.expect("POST /assistants/search").await.json(200, "[]").await;
+        heads
+    });
+    assert!(response.head.starts_with("HTTP/1.1 200 "), "{}", response.head);
+    let shows = |name: &str| -> Vec<bool> {
+        heads.iter().map(|head| head.contains(&format!("\r\n{name}: "))).collect()
+    };
+    assert_eq!(shows("authorization"), [true, false, true, true]);
+    assert_eq!(shows("x-api-key"), [false, true, false, true]);
+    // It is not asked twice.
+    front.passes("authorization: Bearer mine\r\n").await;
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use support::gateway::{Gateway, RUN, THREAD, part, token, values};
+use support::gateway::{Gateway, RUN, Response, THREAD, part, token, values};
 
 /// What was logged.
 #[derive(Clone, Default)]
@@ -82,4 +82,31 @@ async fn a_run_is_one_line_that_tells_nothing_that_was_said() {
     for line in ours {
         assert!(!line.contains("s3cret"), "{line}");
     }
+}
+
+#[tokio::test]
+async fn a_page_that_is_refused_is_one_line_for_the_operator() {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .json()
+        .flatten_event(true)
+        .with_max_level(tracing::Level::INFO)
+        .with_writer(move || writer.clone())
+        .finish();
+    let _logging = tracing::subscriber::set_default(subscriber);
+    let gateway = Gateway::start().await;
+    // Whoever opens a page can have its browser ask as often as it likes.
+    for _ in 0..3 {
+        let request =
+            "GET /agui/info HTTP/1.1\r\nhost: evil.example\r\norigin: http://evil.example\r\n\r\n";
+        let response = Response::to(gateway.address, request.as_bytes()).await;
+        assert!(response.head.starts_with("HTTP/1.1 403 "), "{}", response.head);
+    }
+    let message = "a request was refused as a web page's; for wrong_host add the name to `hosts`, \
+                   for cross_origin the origin to `cors.origins`";
+    let told = lines.with(message);
+    assert_eq!(told.len(), 1, "{told:#?}");
+    assert_eq!((&told[0]["level"], &told[0]["code"]), (&json!("WARN"), &json!("wrong_host")));
+    assert!(!told[0].to_string().contains("evil"), "{}", told[0]);
 }

@@ -38,6 +38,7 @@ const RANKS: &[(&str, u8)] = &[
     ("check", SHELL),
     ("reload", SHELL),
     ("telemetry", SHELL),
+    ("terminal", SHELL),
     ("watch", SHELL),
     ("main", SHELL),
 ];

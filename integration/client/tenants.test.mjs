@@ -1,12 +1,14 @@
 // What one tenant may see of another's: nothing, on no route, through no replica, though the other's run is in this process's log.
 
 import { strict as assert } from "node:assert";
+import { execFile } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { createServer } from "node:http";
-import { tmpdir } from "node:os";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import http, { createServer } from "node:http";
+import { networkInterfaces, tmpdir } from "node:os";
 import { join } from "node:path";
-import { after, before, test } from "node:test";
+import { after, before, describe, test } from "node:test";
 import { Proxy } from "./proxy.mjs";
 import { startThreadway } from "./threadway.mjs";
 
@@ -321,4 +323,163 @@ test("the agents are told to who has a key", async () => {
     assert.ok((await info.json()).agents.text);
     assert.equal((await send(gateway, "/agui/info", {})).status, 502);
   }
+});
+
+describe("the front door", () => {
+  const OPEN = { Python: process.env.LANGGRAPH_URL, JavaScript: process.env.LANGGRAPH_JS_URL };
+  const JUDGED = ["--auth-mode", "upstream"];
+  const FOREVER_MS = 60_000;
+
+  /** Sends a request with headers that `fetch` would not send, and reads the answer, or as much of a stream as comes at once. */
+  function ask(url, headers, { method = "GET", body } = {}) {
+    return new Promise((resolve, reject) => {
+      const request = http.request(url, { method, headers, agent: false }, (response) => {
+        let text = "";
+        const isStream = String(response.headers["content-type"]).startsWith("text/event-stream");
+        response.setEncoding("utf8").on("data", (chunk) => {
+          text += chunk;
+          if (!isStream) return;
+          resolve({ status: response.statusCode, text });
+          response.destroy();
+        });
+        response.on("end", () => resolve({ status: response.statusCode, text }));
+      });
+      request.on("error", reject);
+      request.end(body);
+    });
+  }
+
+  /** Runs the binary to its end. */
+  function ended(...arguments_) {
+    const bare = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("THREADWAY_")));
+    return new Promise((resolve) => {
+      execFile(process.env.THREADWAY_BIN, arguments_, { env: bare, timeout: FOREVER_MS }, (error, stdout, stderr) => {
+        resolve({ code: error ? error.code : 0, said: stdout + stderr });
+      });
+    });
+  }
+
+  /** Two replicas, while they are used. */
+  async function withReplicas(name, upstream, options, use) {
+    const replicas = [];
+    try {
+      for (const at of [1, 2]) replicas.push(await startThreadway(`tenants-${name}-${at}`, upstream, ...options));
+      for (const [at, replica] of replicas.entries()) await use(replica, `replica ${at + 1}`);
+    } finally {
+      await Promise.all(replicas.map(({ stop }) => stop()));
+    }
+  }
+
+  test("what Connection would have dropped is not checked", async () => {
+    const threadId = randomUUID();
+    const made = await send(gateways[0], "/agui/agent/text/run", ALICE, input(threadId, { tokens: 2 }));
+    assert.match(await made.text(), /RUN_FINISHED/);
+    const check = async (gateway, where) => {
+      for (const connection of ["x-api-key", "keep-alive, X-API-Key", "close ,\tcookie"]) {
+        for (const [name, [path, body, more]] of Object.entries(routes(threadId, "1.a.1.b.0.0000"))) {
+          const headers = { ...ALICE, ...more, connection, "content-type": "application/json" };
+          const asked = body === undefined ? {} : { method: "POST", body: JSON.stringify(body) };
+          const { status, text } = await ask(gateway.url + path, headers, asked);
+          assert.equal(status, 400, `${where}: ${name}, connection: ${connection}: ${text}`);
+          assert.match(text, /`connection` names the header/, `${where}: ${name}`);
+        }
+      }
+      const { status } = await ask(`${gateway.url}/agui/info`, { ...ALICE, connection: "keep-alive, x-other" });
+      assert.equal(status, 200, where);
+    };
+    for (const [at, gateway] of gateways.entries()) await check(gateway, `replica ${at + 1}`);
+    await withReplicas("connection", LANGGRAPH, JUDGED, check);
+  });
+
+  test("check and serve say whether LangGraph tells callers apart", async () => {
+    const everywhere = ["--listen", "0.0.0.0:0"];
+    const guarded = await ended("check", "--upstream", LANGGRAPH, ...JUDGED);
+    assert.equal(guarded.code, 0, guarded.said);
+    assert.match(guarded.said, /asks each caller for credentials/);
+    await withReplicas("guarded", LANGGRAPH, [...JUDGED, ...everywhere], async ({ url, said }, where) => {
+      const local = url.replace("0.0.0.0", "127.0.0.1");
+      assert.equal((await ask(`${local}/agui/info`, ALICE)).status, 200, where);
+      assert.equal((await ask(`${local}/agui/info`, { "x-api-key": "invented" })).status, 401, where);
+      assert.doesNotMatch(said(), /told apart|nobody is let in/, where);
+    });
+    for (const [kind, open] of Object.entries(OPEN)) {
+      const checked = await ended("check", "--upstream", open, ...JUDGED);
+      assert.equal(checked.code, 1, `${kind}: ${checked.said}`);
+      assert.match(checked.said, /accepts invented credentials in authorization/, kind);
+      const refused = await ended("serve", "--upstream", open, ...JUDGED, ...everywhere);
+      assert.equal(refused.code, 1, `${kind}: ${refused.said}`);
+      assert.match(refused.said, /or say --insecure/, kind);
+      for (const options of [[], [...everywhere, "--insecure"]]) {
+        const gateway = await startThreadway(`tenants-open-${kind}-${options.length}`, open, ...JUDGED, ...options);
+        const late = Date.now() + ANSWER_MS;
+        while (!gateway.said().includes("callers are not told apart") && Date.now() < late) {
+          await new Promise((resolve) => setTimeout(resolve, 50));
+        }
+        await gateway.stop();
+        assert.match(gateway.said(), /callers are not told apart/, `${kind} ${options}`);
+      }
+    }
+  });
+
+  test("no header that is added gives a caller more than it may have", async () => {
+    const directory = await mkdtemp(join(tmpdir(), "threadway-tenants-"));
+    const file = join(directory, "config.toml");
+    await writeFile(file, `auth = { mode = "upstream", credential_header = "x-api-key" }\nlimits = { requests_per_second = 1, request_burst = 3, streams_per_caller = 1 }\nforward_headers = ["x-tenant"]\n`);
+    try {
+      await withReplicas("limits", LANGGRAPH, ["--config", file], async ({ url }, where) => {
+        const count = async (headers) => {
+          const began = Date.now();
+          const statuses = [];
+          for (let at = 0; at < 12; at += 1) statuses.push((await ask(`${url}/agui/info`, headers(at))).status);
+          // Three at once, and one with each second.
+          return { statuses, most: 3 + Math.ceil((Date.now() - began) / 1000) };
+        };
+        const alice = await count((at) => ({ ...ALICE, authorization: `Bearer ${at}`, "x-tenant": `${at}` }));
+        const answered = alice.statuses.filter((status) => status === 200).length;
+        assert.ok(answered >= 3 && answered <= alice.most && alice.statuses.includes(429), `${where}: ${alice.statuses}`);
+        // Nor do invented keys give anybody more, or take what is Bob's.
+        const invented = await count((at) => ({ "x-api-key": `invented-${at}` }));
+        const judged = invented.statuses.filter((status) => status === 401).length;
+        assert.ok(judged >= 1 && judged <= invented.most && invented.statuses.includes(429), `${where}: ${invented.statuses}`);
+        await new Promise((resolve) => setTimeout(resolve, 1_100));
+        assert.equal((await ask(`${url}/agui/info`, BOB)).status, 200, where);
+        const run = await send({ url }, "/agui/agent/text/run", BOB, input(randomUUID(), { tokens: 100, delay: 0.05 }));
+        assert.equal(run.status, 200, where);
+        const second = await send({ url }, "/agui/agent/text/run", { ...BOB, authorization: "Bearer x" }, input(randomUUID(), { tokens: 1 }));
+        assert.equal(second.status, 429, where);
+        assert.match(await second.text(), /too_many_streams/, where);
+        await run.body.cancel();
+      });
+    } finally {
+      await rm(directory, { recursive: true });
+    }
+  });
+
+  test("no page of another site gets an answer, wherever its browser is", async () => {
+    const own = Object.values(networkInterfaces()).flat().find(({ family, internal }) => family === "IPv4" && !internal)?.address;
+    const check = async ({ url }, where) => {
+      const { port } = new URL(url);
+      const places = ["127.0.0.1", ...(url.includes("0.0.0.0") && own ? [own] : [])];
+      for (const place of places) {
+        const [events, info] = [`http://${place}:${port}/agui/agent/text/threads/${randomUUID()}/events?follow=thread`, `http://${place}:${port}/agui/info`];
+        const refused = async (headers, code) => {
+          for (const target of [events, info]) {
+            const { status, text } = await ask(target, { ...ALICE, ...headers });
+            assert.equal(status, 403, `${where} at ${place}: ${JSON.stringify(headers)}: ${text}`);
+            assert.equal(JSON.parse(text).error, code, where);
+          }
+        };
+        await refused({ host: `evil.example:${port}`, origin: `http://evil.example:${port}` }, "wrong_host");
+        await refused({ host: "evil.example" }, "wrong_host");
+        await refused({ origin: `evil://${place}:${port}` }, "cross_origin");
+        await refused({ "sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors" }, "cross_origin");
+        await refused({ "sec-fetch-site": "same-site" }, "cross_origin");
+        for (const headers of [{}, { origin: `http://${place}:${port}` }, { "sec-fetch-site": "same-origin" }, { "sec-fetch-site": "none" }, { host: "localhost" }]) {
+          assert.equal((await ask(info, { ...ALICE, ...headers })).status, 200, `${where} at ${place}: ${JSON.stringify(headers)}`);
+        }
+      }
+    };
+    for (const [at, gateway] of gateways.entries()) await check(gateway, `replica ${at + 1}`);
+    await withReplicas("rebinding", LANGGRAPH, ["--listen", "0.0.0.0:0", "--insecure"], check);
+  });
 });

@@ -12,12 +12,16 @@ const READY_MS = 10_000;
 export async function startThreadway(name, upstream, ...options) {
   const bare = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("THREADWAY_")));
   const before = upstream === undefined ? [] : ["--upstream", upstream];
-  const command = ["serve", ...before, "--listen", "127.0.0.1:0", ...options];
+  const listen = options.includes("--listen") ? [] : ["--listen", "127.0.0.1:0"];
+  const command = ["serve", ...before, ...listen, ...options];
   const child = spawn(process.env.THREADWAY_BIN, command, { env: bare, stdio: ["ignore", "ignore", "pipe"] });
   const exit = new Promise((resolve) => child.once("exit", resolve));
-  process.once("exit", () => child.kill("SIGKILL"));
+  const kill = () => child.kill("SIGKILL");
+  process.once("exit", kill);
+  child.once("exit", () => process.off("exit", kill));
   const file = createWriteStream(new URL(`../.cache/logs/threadway-${name}.log`, import.meta.url));
   let log = "";
+  let said = "";
   let isReady = false;
   const url = await new Promise((resolve, reject) => {
     const late = setTimeout(() => reject(new Error(`threadway was not ready after ${READY_MS} ms:\n${log}`)), READY_MS);
@@ -25,6 +29,7 @@ export async function startThreadway(name, upstream, ...options) {
     child.once("exit", (code) => reject(new Error(`threadway ended with ${code}:\n${log}`)));
     child.stderr.setEncoding("utf8").on("data", (text) => {
       file.write(text);
+      said += text;
       if (isReady) return;
       log += text;
       const told = /listening on .*?(http:\/\/[\d.]+:\d+)/.exec(log);
@@ -38,5 +43,5 @@ export async function startThreadway(name, upstream, ...options) {
     child.kill("SIGTERM");
     return exit;
   };
-  return { url, pid: child.pid, stop };
+  return { url, pid: child.pid, stop, said: () => said };
 }

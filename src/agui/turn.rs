@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::value::RawValue;
 
+use super::allowance::Allowance;
 use super::input::{Input, InputMessage};
 use super::message;
 use super::project::Version;
@@ -74,11 +75,9 @@ impl Turn {
         keys: &InputKeys,
         on_message: OnMessage,
     ) -> Result<Plan, ResumeError> {
-        let config = || input.forwarded_props.as_deref().and_then(allowed_config);
         let answering = |answers: Option<Answers>| {
             answers.map_or(Plan::Present, |Answers { start, ids }| {
-                let config = config();
-                Plan::Start(Box::new(Self { start, fork_before: None, config, answers: ids }))
+                Plan::Start(Box::new(Self { start, fork_before: None, config: None, answers: ids }))
             })
         };
         match (input.resume.as_slice(), input.legacy_resume()) {
@@ -99,8 +98,15 @@ impl Turn {
         }
         let state = known.and_then(|values| values.state.as_deref()).unwrap_or_default();
         let start = Start::Input(input_json(input, state, keys, &new));
-        let (config, answers) = (config(), Vec::new());
-        Ok(Plan::Start(Box::new(Self { start, fork_before, config, answers })))
+        let answers = Vec::new();
+        Ok(Plan::Start(Box::new(Self { start, fork_before, config: None, answers })))
+    }
+
+    /// The same with as much of the client's configuration as it may set: by itself nothing of that
+    /// goes up.
+    #[must_use]
+    pub fn configured(self, input: &Input, allowance: &Allowance) -> Self {
+        Self { config: allowance.config(input), ..self }
     }
 
     /// The run, at the checkpoint that the fork begins at.
@@ -279,35 +285,4 @@ fn to_langchain(sent: &InputMessage, all: &[InputMessage]) -> Json {
             .string("status", status);
     }
     object.finish()
-}
-
-/// The part of `forwardedProps.config` that a client may set.
-///
-/// The rest of the props is left out, not spread into the run: a browser that can name a webhook
-/// makes the server call it.
-fn allowed_config(forwarded: &RawValue) -> Option<Json> {
-    let config = json::members(json::members(forwarded)?.get("config")?)?;
-    let mut allowed = ObjectWriter::new();
-    let limit = config.number("recursion_limit").or_else(|| config.number("recursionLimit"));
-    if let Some(limit) = limit {
-        allowed = allowed.raw("recursion_limit", &limit.to_string());
-    }
-    if let Some(configurable) = config.get("configurable").and_then(json::members) {
-        let keys = configurable.0.iter().filter(|(key, _)| is_allowed(key));
-        let keys = keys.fold(ObjectWriter::new(), |w, (key, value)| w.raw(key, value.get()));
-        allowed = allowed.raw("configurable", keys.finish().get());
-    }
-    (!allowed.is_empty()).then(|| allowed.finish())
-}
-
-/// Not the keys that LangGraph itself acts on, another thread, another checkpoint, another user;
-/// nor those under which a graph finds the headers of its request, which only a request can set.
-fn is_allowed(key: &str) -> bool {
-    let key = key.to_ascii_lowercase();
-    let is_langgraphs = matches!(
-        &*key,
-        "thread_id" | "thread_ts" | "run_id" | "user_id" | "graph_id" | "assistant_id"
-    );
-    let beginnings = ["checkpoint", "langgraph_", "__", "x-"];
-    !is_langgraphs && key != "authorization" && !beginnings.iter().any(|b| key.starts_with(b))
 }

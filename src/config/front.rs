@@ -4,19 +4,24 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use http::HeaderName;
+
 use super::raw::{AUTH_KEYS, Given, Mistake, Mistakes, Raw};
 use super::{MOST_CONNECTIONS, Upstream};
-use crate::agui::OnMessage;
+use crate::agui::{Allowance, NotForClients, OnMessage};
 use crate::langgraph::ErrorDetail;
 use crate::server::{
-    Auth, Cors, CorsError, Credentials, DEFAULT_SKEW, Forward, HostName, Jwt, JwtError,
+    Auth, Cors, CorsError, Credentials, DEFAULT_SKEW, Forward, HostName, Judged, Jwt, JwtError,
     JwtSettings, Keys, KeysError, KeysFrom, MAX_SKEW, NotAHostName, NotForwarded, Rates,
-    RequestRate,
+    RequestRate, Trust,
 };
 use crate::upstream::{Identity, KeySetUrl, NotAKeySetUrl, Tls, Unknown};
 
 /// The most requests a second that a caller may be allowed: beyond it the limit would be none.
 const MOST_REQUESTS: usize = 100_000;
+
+/// The most steps of a graph that clients may be allowed to ask for.
+const MOST_STEPS: usize = 1_000_000;
 
 /// The headers by which LangGraph knows who asks.
 const CREDENTIALS: [&str; 2] = ["authorization", "x-api-key"];
@@ -30,7 +35,15 @@ enum Mode {
 }
 
 impl Raw {
-    pub(super) fn auth(&mut self, upstreams: &[Upstream], mistakes: &mut Mistakes) -> Option<Auth> {
+    /// Who may call. Callers of other machines are those whom `trust` concerns.
+    pub(super) fn auth(
+        &mut self,
+        upstreams: &[Upstream],
+        forward: &Forward,
+        trust: Trust,
+        mistakes: &mut Mistakes,
+    ) -> Option<Auth> {
+        let credential = self.credential_header(forward, mistakes);
         let given = self.take("auth.mode").unwrap_or_else(|| Given::new("`auth.mode`", "none"));
         let mode = mistakes.keep(given.clone().one_of(&[
             ("none", Mode::None),
@@ -63,7 +76,7 @@ impl Raw {
                         mistakes.note(given.clone().mistaken(expected));
                     }
                 }
-                Some(Auth::Upstream)
+                Some(Auth::Upstream(Judged { credential, trust }))
             }
             Mode::Bearer if keys.is_empty() => {
                 let expected = "keys: `auth.keys.NAME` or `auth.keys_file` in the config file, or \
@@ -94,6 +107,35 @@ impl Raw {
                 mistakes.keep(checked).map(Auth::Jwt)
             }
         }
+    }
+
+    /// The header by which LangGraph authenticates.
+    fn credential_header(
+        &mut self,
+        forward: &Forward,
+        mistakes: &mut Mistakes,
+    ) -> Option<HeaderName> {
+        let given = self.take("auth.credential_header")?;
+        let name = given.value.parse().ok().filter(|name| forward.identifies_by(name));
+        let expected = "authorization, x-api-key, or one of `forward_headers`";
+        mistakes.keep(name.ok_or_else(|| given.mistaken(expected)))
+    }
+
+    /// What clients may set of a run's configuration.
+    pub(super) fn allowance(&mut self, mistakes: &mut Mistakes) -> Allowance {
+        let mut allowance = Allowance::default();
+        if let Some(given) = self.take("forward_configurable") {
+            for key in given.items() {
+                let wrong = |error: NotForClients| {
+                    Given::new(&given.place, key).mistaken(error.to_string())
+                };
+                mistakes.keep(allowance.allow(key).map_err(wrong));
+            }
+        }
+        if let Some(most) = self.number("limits.recursion_limit", 1, MOST_STEPS, mistakes) {
+            allowance.limit_recursion(most as u64);
+        }
+        allowance
     }
 
     /// The keys of callers, from wherever they were given, as lines of `NAME=KEY`.

@@ -14,7 +14,7 @@ use crate::telemetry::{Log, NotALog};
 
 /// Every key that has one name, and what it takes. Those of the upstreams, of `agents` and of
 /// `auth.keys` are the others, beside the table `acp`, which has a form of its own.
-pub(super) const KEYS: [(&str, Form); 31] = [
+pub(super) const KEYS: [(&str, Form); 34] = [
     ("listen", Form::Text),
     ("admin_listen", Form::Text),
     ("insecure", Form::Switch),
@@ -26,6 +26,7 @@ pub(super) const KEYS: [(&str, Form); 31] = [
     ("on_message_while_interrupted", Form::Text),
     ("hosts", Form::List),
     ("forward_headers", Form::List),
+    ("forward_configurable", Form::List),
     ("auth.mode", Form::Text),
     ("auth.keys_file", Form::Text),
     ("auth.jwks", Form::Text),
@@ -34,6 +35,7 @@ pub(super) const KEYS: [(&str, Form); 31] = [
     ("auth.audience", Form::List),
     ("auth.clock_skew_seconds", Form::Number),
     ("auth.unknown_threads", Form::Text),
+    ("auth.credential_header", Form::Text),
     ("cors.origins", Form::List),
     ("cors.credentials", Form::Switch),
     ("limits.body_bytes", Form::Number),
@@ -46,6 +48,7 @@ pub(super) const KEYS: [(&str, Form); 31] = [
     ("limits.requests_per_second", Form::Number),
     ("limits.request_burst", Form::Number),
     ("limits.streams_per_caller", Form::Number),
+    ("limits.recursion_limit", Form::Number),
 ];
 
 /// What one server has, as `upstream.KEY` or `upstreams.NAME.KEY`.
@@ -130,6 +133,7 @@ impl Raw {
             auth_issuer,
             auth_audience,
             cors_origins,
+            hosts,
             insecure,
             error_detail,
             otlp_endpoint,
@@ -151,6 +155,7 @@ impl Raw {
             ("auth.issuer", "auth-issuer", auth_issuer.as_deref()),
             ("auth.audience", "auth-audience", auth_audience.as_deref()),
             ("cors.origins", "cors-origins", cors_origins.as_deref()),
+            ("hosts", "hosts", hosts.as_deref()),
             ("upstream.url", "upstream", upstream.as_deref()),
             ("upstream.api_key", "upstream-api-key", upstream_api_key.as_deref()),
             ("limits.body_bytes", "limit-body-bytes", limit_body_bytes.as_deref()),

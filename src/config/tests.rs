@@ -7,9 +7,9 @@ use super::*;
 use crate::acp::ToolKind;
 use crate::acp::mcp::Secrets;
 use crate::acp::permission::Rule;
-use crate::agui::OnMessage;
+use crate::agui::{Allowance, OnMessage};
 use crate::langgraph::ErrorDetail;
-use crate::server::{Cors, Credentials, Forward, Rates, RequestRate};
+use crate::server::{Cors, Credentials, Forward, Judged, Rates, RequestRate};
 use crate::sessions;
 use crate::upstream::Unknown;
 
@@ -283,6 +283,45 @@ fn the_front_is_what_the_file_says() {
 }
 
 #[test]
+fn langgraph_has_to_be_proven_where_others_reach_the_gateway() {
+    let file = "auth = {mode = \"upstream\", credential_header = \"X-Api-Key\"}\nupstream.url = \"http://u\"";
+    for (more, trust) in [
+        ("", Trust::Given),
+        ("listen = \"127.0.0.2:1\"", Trust::Given),
+        ("listen = \"0.0.0.0:1\"", Trust::Proven),
+        ("listen = \"0.0.0.0:1\"\ninsecure = true", Trust::Given),
+    ] {
+        let config = checked(&format!("{more}\n{file}")).unwrap();
+        let Auth::Upstream(judged) = config.settings.auth else { panic!() };
+        let credential = Some(http::HeaderName::from_static("x-api-key"));
+        assert_eq!(judged, Judged { credential, trust }, "{more}");
+    }
+}
+
+#[test]
+fn clients_set_what_the_file_lists() {
+    let file = "forward_configurable = [\"model\"]\nlimits.recursion_limit = 7\nupstream.url = \"http://u\"";
+    let mut expected = Allowance::default();
+    expected.allow("model").unwrap();
+    expected.limit_recursion(7);
+    assert_eq!(checked(file).unwrap().settings.allowance, expected);
+    let config = checked("upstream.url = \"http://u\"").unwrap();
+    assert_eq!(config.settings.allowance, Allowance::default());
+}
+
+#[test]
+fn the_demo_stays_on_this_machine_unless_it_is_told_otherwise() {
+    for address in ["127.0.0.1:0", "[::1]:0", "127.0.0.2:1"] {
+        assert!(demo_address("--listen", address, false).is_ok(), "{address}");
+    }
+    for address in ["0.0.0.0:0", "[::]:0", "192.168.0.1:1"] {
+        assert!(demo_address("--listen", address, true).is_ok(), "{address}");
+        let mistake = demo_address("--listen", address, false).unwrap_err().to_string();
+        assert!(mistake.contains("since the demo has no `auth`"), "{mistake}");
+    }
+}
+
+#[test]
 fn keys_of_the_environment_take_the_place_of_the_files() {
     let [ours, theirs] = ["0", "1"].map(|digit| digit.repeat(32));
     let front =
@@ -305,6 +344,20 @@ fn what_would_let_everybody_in_is_a_mistake() {
         ("listen = \"127.0.0.2:1\"", None),
         ("listen = \"[::1]:1\"", None),
         ("listen = \"0.0.0.0:1\"\nauth.mode = \"upstream\"", None),
+        ("admin_listen = \"0.0.0.0:1\"", Some("the admin listener has no `auth`")),
+        (
+            "admin_listen = \"[::]:1\"\nauth.mode = \"upstream\"",
+            Some("the admin listener has no `auth`"),
+        ),
+        ("admin_listen = \"0.0.0.0:1\"\ninsecure = true", None),
+        ("admin_listen = \"127.0.0.1:1\"", None),
+        ("auth.credential_header = \"x-tenant\"", Some("one of `forward_headers`")),
+        ("auth.credential_header = \"traceparent\"", Some("one of `forward_headers`")),
+        ("auth.credential_header = \"x-tenant\"\nforward_headers = [\"X-Tenant\"]", None),
+        ("forward_configurable = [\"thread_id\"]", Some("not for clients")),
+        ("forward_configurable = [\"X-Tenant\"]", Some("not for clients")),
+        ("forward_configurable = [\"model\", \"temperature\"]", None),
+        ("limits.recursion_limit = 0", Some("between 1 and 1000000")),
         ("auth.mode = \"upstream\"\nupstream.api_key = \"k\"", Some("own credentials")),
         (
             "auth.mode = \"upstream\"\nupstream.headers.Authorization = \"k\"",

@@ -169,9 +169,18 @@ async fn plan(
     let plan = Turn::plan(input, state.as_ref(), &keys, gateway.on_message)
         .map_err(|error| Reject::new(StatusCode::CONFLICT, "cannot_resume", error.to_string()))?;
     let turn = match plan {
-        Plan::Start(turn) => *turn,
+        Plan::Start(turn) => turn.configured(input, &gateway.allowance),
         Plan::Present => return Ok(None),
     };
+    let left_out = gateway.allowance.left_out(input);
+    if left_out > 0 && gateway.left_out.is_due() {
+        // Not their names, which are the client's.
+        tracing::warn!(
+            left_out,
+            "a client set members of `configurable` that it may not set; `forward_configurable` \
+             names those that it may"
+        );
+    }
     if let (None, Some(client_id)) = (&state, thread.client_id) {
         let created = upstream.create_thread(&thread.id, client_id).await;
         created.map_err(|error| gateway.refuse(&error, upstream))?;

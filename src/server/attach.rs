@@ -16,7 +16,7 @@ use http::{HeaderMap, StatusCode};
 
 use super::Gateway;
 use super::agui::{accepted, parse, streamed};
-use super::auth::Streams;
+use super::auth::{Streams, Unasked};
 use super::body::{RETRY, RunBody};
 use super::observe::About;
 use super::rates::StreamSlot;
@@ -122,7 +122,9 @@ pub(super) async fn events(
         // It was here before, and an `EventSource` that is refused never comes again.
         Err(reject) if last != LastEvent::None && wire == Wire::Sse && reject.is_passing() => {
             tracing::debug!(thread_id = thread.id, ?reject, "a client is to come again later");
-            return Ok(streamed(wire, Body::from(wire.beginning(RETRY)), about));
+            let mut later = streamed(wire, Body::from(wire.beginning(RETRY)), about);
+            later.extensions_mut().insert(Unasked);
+            return Ok(later);
         }
         Err(reject) => return Err(reject),
     };

@@ -1,14 +1,15 @@
 //! Who may call, what counts against a caller, and which of its headers go up with what it asks.
 //!
 //! ```text
-//!   a request -> host -> origin -> credentials -> rate -> its route
-//!                 400     403       401            429
-//!                 403               400, 429, 503
+//!   a request -> connection -> host -> origin -> credentials -> rate -> its route
+//!                400           400     403       401            429
+//!                              403               400, 429, 503
 //! ```
 //!
 //! Credentials are looked at before what has failed is counted: who shows the right ones gets in,
 //! whatever others have tried from behind the same proxy.
 
+mod accepted;
 mod identity;
 mod jwks;
 mod jwt;
@@ -16,14 +17,14 @@ mod keys;
 
 use std::net::IpAddr;
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use aws_lc_rs::hmac;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::header::{AUTHORIZATION, HOST};
-use http::{HeaderMap, StatusCode, Version};
+use http::{HeaderMap, HeaderName, StatusCode, Version};
 
 pub use jwks::{MAX_KEYS as MAX_KEY_SET_KEYS, NotAKeySet};
 pub use jwt::{
@@ -37,9 +38,12 @@ use super::Gateway;
 use super::connections::Peer;
 use super::cors::{self, Cors};
 use super::host::{self, HostName};
-use super::rates::{Callers, Exceeded, Rates, RequestRate, StreamSlot};
+use super::isolation::Proof;
+use super::pace::Pace;
+use super::rates::{Callers, Exceeded, Rates, RequestRate, SlotId, StreamSlot};
 use super::reject::Reject;
 use crate::upstream::Caller;
+use accepted::Accepted;
 use identity::{Fingerprint, fingerprint_key, network};
 use jwt::TokenError;
 
@@ -64,7 +68,26 @@ pub enum Auth {
     /// Who shows a token of an issuer that is believed. A caller is the token's subject.
     Jwt(Jwt),
     /// Who shows credentials, which LangGraph judges. A caller is its credentials.
-    Upstream,
+    Upstream(Judged),
+}
+
+/// How callers are let in whom LangGraph judges.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Judged {
+    /// The header by which LangGraph authenticates. `None` where the operator has not named it.
+    pub credential: Option<HeaderName>,
+    /// Whether anybody is let in before LangGraph is known to judge.
+    pub trust: Trust,
+}
+
+/// Whether it must be known that LangGraph judges credentials before anybody is let in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Trust {
+    /// No: only who is on this machine reaches the gateway, or its operator has said `--insecure`.
+    #[default]
+    Given,
+    /// Yes: LangGraph has to refuse invented credentials first.
+    Proven,
 }
 
 /// What a request meets before its route.
@@ -75,6 +98,8 @@ pub(super) struct Admission {
     pub(super) hosts: Vec<HostName>,
     pub(super) rates: Rates,
     pub(super) memory: Memory,
+    /// `None` where nothing has to be proven.
+    pub(super) proof: Option<Proof>,
 }
 
 /// What is remembered of callers, whatever the settings become.
@@ -83,7 +108,11 @@ pub(super) struct Memory {
     callers: Callers,
     /// Whose credentials have failed, by network.
     failed: Callers,
+    /// What LangGraph has accepted, where it judges.
+    accepted: Accepted,
     digest: hmac::Key,
+    /// Of the lines about pages that were refused: whoever opens a page can cause them.
+    refusals: Pace,
 }
 
 /// What one caller may still have of streams.
@@ -92,6 +121,21 @@ pub(super) struct Streams {
     identity: Identity,
     rates: Rates,
     callers: Callers,
+    /// The place that was taken.
+    taken: Arc<OnceLock<SlotId>>,
+}
+
+/// On a response that LangGraph was not asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unasked;
+
+/// Who calls, as far as it is known before LangGraph is asked.
+#[derive(Clone, Debug)]
+struct Known {
+    /// Whom the request counts against.
+    identity: Identity,
+    /// The credentials that LangGraph is going to judge.
+    credentials: Option<Fingerprint>,
 }
 
 /// Why credentials do not open the gateway.
@@ -117,28 +161,44 @@ pub(super) async fn admit(
     let peer = request.extensions().get::<Peer>().map(|Peer(peer)| peer.ip());
     let consumed = match admission.auth {
         Auth::Bearer(_) => &[AUTHORIZATION][..],
-        Auth::None | Auth::Jwt(_) | Auth::Upstream => &[],
+        Auth::None | Auth::Jwt(_) | Auth::Upstream(_) => &[],
     };
     let (head, body) = request.into_parts();
     let caller = forward.caller(&head.headers, consumed);
     let admitted = async {
+        if let Some(name) = forward.dropped_by_connection(&head.headers) {
+            return Err(Reject::invalid(format!(
+                "`connection` names the header {name}, which every hop would have to drop; send \
+                 `connection` without it"
+            )));
+        }
         let host = host(&head)?;
-        admission.welcome(peer, host, &head.headers)?;
+        admission.welcome(host, &head.headers)?;
         if let Some(name) = forward.repeated(&head.headers) {
             return Err(Reject::invalid(format!("the header {name} is there more than once")));
         }
-        let identity = admission.identify(peer, &head.headers, &caller).await?;
-        admission.streams(identity)
+        let known = admission.identify(peer, &head.headers, &caller).await?;
+        let streams = admission.streams(known.identity)?;
+        Ok((streams, known.credentials))
     };
-    let streams = match admitted.await {
-        Ok(streams) => streams,
+    let (streams, credentials) = match admitted.await {
+        Ok(admitted) => admitted,
         Err(reject) => return reject.into_response(),
     };
     request = Request::from_parts(head, body);
     request.extensions_mut().insert(caller);
-    request.extensions_mut().insert(streams);
+    request.extensions_mut().insert(streams.clone());
     let response = next.run(request).await;
-    if response.status() != StatusCode::UNAUTHORIZED {
+    let status = response.status();
+    if let Some(credentials) = credentials {
+        if status == StatusCode::UNAUTHORIZED {
+            admission.memory.accepted.remove(&credentials);
+        } else if status.is_success() && response.extensions().get::<Unasked>().is_none() {
+            admission.memory.accepted.insert(credentials);
+            streams.transfer(&Identity::Fingerprint(credentials));
+        }
+    }
+    if status != StatusCode::UNAUTHORIZED {
         return response;
     }
     // LangGraph's own refusal counts as ours would.
@@ -163,26 +223,29 @@ fn host(head: &http::request::Parts) -> Result<Option<&str>, Reject> {
 
 impl Admission {
     /// Refuses what a web page has its visitor's browser ask.
-    fn welcome(
-        &self,
-        peer: Option<IpAddr>,
-        host: Option<&str>,
-        headers: &HeaderMap,
-    ) -> Result<(), Reject> {
-        let is_local = peer.is_some_and(host::is_this_machine);
+    fn welcome(&self, host: Option<&str>, headers: &HeaderMap) -> Result<(), Reject> {
         let is_open = matches!(self.auth, Auth::None);
-        if is_open && is_local && host.is_some_and(|host| !host::is_safe(host, &self.hosts)) {
+        let refused = if is_open && host.is_some_and(|host| !host::is_safe(host, &self.hosts)) {
             let message = "a gateway without `auth` does not answer under a name that any web \
                            page could have; call it by its address or `localhost`, or have its \
                            operator add the name to `hosts`";
-            return Err(Reject::new(StatusCode::FORBIDDEN, "wrong_host", message));
-        }
-        if cors::is_foreign(&self.cors, headers, host) {
+            Reject::new(StatusCode::FORBIDDEN, "wrong_host", message)
+        } else if cors::is_foreign(&self.cors, headers, host) {
             let message = "the gateway does not answer pages of this origin; have its operator \
                            add the origin to `cors.origins`";
-            return Err(Reject::new(StatusCode::FORBIDDEN, "cross_origin", message));
+            Reject::new(StatusCode::FORBIDDEN, "cross_origin", message)
+        } else {
+            return Ok(());
+        };
+        if self.memory.refusals.is_due() {
+            // Not the host and the origin: a log line has no header. The page's browser shows both.
+            tracing::warn!(
+                code = refused.code(),
+                "a request was refused as a web page's; for wrong_host add the name to `hosts`, \
+                 for cross_origin the origin to `cors.origins`"
+            );
         }
-        Ok(())
+        Err(refused)
     }
 
     /// Who calls, by what proves it.
@@ -191,7 +254,7 @@ impl Admission {
         peer: Option<IpAddr>,
         headers: &HeaderMap,
         caller: &Caller,
-    ) -> Result<Identity, Reject> {
+    ) -> Result<Known, Reject> {
         let digest = &self.memory.digest;
         let proven = match &self.auth {
             Auth::None => Ok(Identity::of_peer(peer)),
@@ -209,13 +272,15 @@ impl Admission {
                 },
                 Err(unproven) => Err(unproven),
             },
-            Auth::Upstream if !caller.is_personal() => Err(Unproven::Missing),
-            Auth::Upstream => {
-                let shown = caller.identifying();
-                let shown = shown.flat_map(|(name, value)| [name.as_str().as_bytes(), value]);
-                Ok(Identity::Fingerprint(Fingerprint::of(digest, shown)))
+            Auth::Upstream(_) if !caller.is_personal() => Err(Unproven::Missing),
+            Auth::Upstream(judged) => {
+                if let Some(proof) = &self.proof {
+                    proof.holds().await?;
+                }
+                return Ok(self.judged_by_langgraph(judged, peer, caller));
             }
         };
+        let proven = proven.map(|identity| Known { identity, credentials: None });
         proven.map_err(|unproven| {
             let reject = unproven.told(&self.auth);
             match unproven {
@@ -223,6 +288,24 @@ impl Admission {
                 Unproven::Missing | Unproven::Expired | Unproven::Unknown => reject,
             }
         })
+    }
+
+    /// Who calls where LangGraph judges: credentials that it has accepted, or else their address.
+    ///
+    /// Anybody can invent credentials, and add headers to good ones. So nothing counts as a caller
+    /// of its own but the one header by which LangGraph authenticates, once it has.
+    fn judged_by_langgraph(&self, judged: &Judged, peer: Option<IpAddr>, caller: &Caller) -> Known {
+        let mut shown = caller.identifying();
+        let shown = match &judged.credential {
+            Some(credential) => shown.find(|(name, _)| *name == credential),
+            // With several nobody here knows which of them LangGraph goes by.
+            None => shown.next().filter(|_| shown.next().is_none()),
+        };
+        let credentials = shown
+            .map(|(name, value)| Fingerprint::of_credentials(&self.memory.digest, name, value));
+        let accepted = credentials.filter(|shown| self.memory.accepted.contains(shown));
+        let identity = accepted.map_or_else(|| Identity::of_peer(peer), Identity::Fingerprint);
+        Known { identity, credentials }
     }
 
     /// Counts credentials that were not good.
@@ -244,7 +327,7 @@ impl Admission {
         if let Some(rate) = rates.requests {
             callers.admit(&identity, rate)?;
         }
-        Ok(Streams { identity, rates, callers })
+        Ok(Streams { identity, rates, callers, taken: Arc::default() })
     }
 }
 
@@ -261,7 +344,8 @@ fn bearer(headers: &HeaderMap) -> Result<&str, Unproven> {
 
 impl Memory {
     pub(super) fn new() -> Self {
-        Self { callers: Callers::default(), failed: Callers::default(), digest: fingerprint_key() }
+        let (callers, failed, accepted) = Default::default();
+        Self { callers, failed, accepted, digest: fingerprint_key(), refusals: Pace::default() }
     }
 }
 
@@ -270,13 +354,29 @@ impl Memory {
 impl Streams {
     /// Takes a place for one more stream, to be held until it ends.
     pub(super) fn slot(&self) -> Result<StreamSlot, Reject> {
-        Ok(self.callers.stream(&self.identity, self.rates.streams)?)
+        let slot = self.callers.stream(&self.identity, self.rates.streams)?;
+        // A request has one stream at most.
+        let _ = self.taken.set(slot.id());
+        Ok(slot)
+    }
+
+    /// Counts the request and its stream against this caller, whom LangGraph has just accepted.
+    fn transfer(&self, accepted: &Identity) {
+        if self.identity != *accepted {
+            let slot = self.taken.get().copied();
+            self.callers.transfer(&self.identity, accepted, self.rates.requests, slot);
+        }
     }
 }
 
 // === impl Auth ===
 
 impl Auth {
+    /// Whether callers bring credentials that are LangGraph's to judge.
+    pub fn is_for_langgraph(&self) -> bool {
+        matches!(self, Self::Jwt(_) | Self::Upstream(_))
+    }
+
     /// Goes on with what was learnt before a reload.
     #[must_use]
     pub(super) fn succeeding(self, old: &Self) -> Self {
@@ -304,7 +404,7 @@ impl Unproven {
     fn told(self, auth: &Auth) -> Reject {
         let unauthorized = |code, message| Reject::new(StatusCode::UNAUTHORIZED, code, message);
         match (self, auth) {
-            (Self::Missing, Auth::Upstream) => unauthorized(
+            (Self::Missing, Auth::Upstream(_)) => unauthorized(
                 "unauthenticated",
                 "the gateway wants your credentials for LangGraph; send them in `authorization` \
                  or `x-api-key`",

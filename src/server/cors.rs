@@ -75,6 +75,19 @@ pub enum CorsError {
     CredentialsOfNone,
 }
 
+/// Which page had the browser send a request, as `Sec-Fetch-Site` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Site {
+    /// One of the origin that the request goes to. The browser knows that origin also where a proxy
+    /// has changed `Host`.
+    Same,
+    /// One of another origin, be it of the same site.
+    Other,
+    /// None: a person typed the address. Or the header is missing: the client is no browser, or the
+    /// gateway is reached by plain HTTP through a network.
+    Unknown,
+}
+
 // === impl Cors ===
 
 impl Cors {
@@ -128,24 +141,49 @@ impl Cors {
     }
 }
 
-/// Whether a request comes from a page of another origin than its own `host`, that none has
-/// allowed.
+/// Whether a request comes from a page of another origin than its own `host`, which no setting
+/// allows.
 ///
 /// Without CORS a page cannot read the answer, but a browser may send the request all the same,
-/// and a proxy may add who its user is. Browsers say where a request comes from, and no page can
-/// have them say otherwise.
+/// and a proxy may add who its user is. No page can change `Origin` or `Sec-Fetch-Site`.
+///
+/// A page of another site can also send a GET without `Origin`: an image, a frame, a link. It
+/// could not read the answer, but the gateway would open a stream for it.
 pub(super) fn is_foreign(cors: &Cors, headers: &HeaderMap, host: Option<&str>) -> bool {
+    let site = Site::of(headers);
     let mut origins = headers.get_all(ORIGIN).iter();
-    let (Some(origin), None) = (origins.next(), origins.next()) else {
-        // Nobody sends two.
-        return headers.contains_key(ORIGIN);
-    };
-    // A proxy may have changed the host; browsers tell it in this way too, over TLS.
-    let is_own = headers.get("sec-fetch-site").is_some_and(|site| site == "same-origin");
-    let authority = origin.to_str().ok().and_then(|origin| Some(origin.split_once("://")?.1));
-    let is_of_host =
-        authority.zip(host).is_some_and(|(authority, host)| authority.eq_ignore_ascii_case(host));
-    !(is_own || is_of_host || cors.allows(origin))
+    match (origins.next(), origins.next()) {
+        (None, _) => site == Site::Other,
+        // No browser sends two.
+        (Some(_), Some(_)) => true,
+        (Some(origin), None) => match site {
+            Site::Same => false,
+            Site::Other => !cors.allows(origin),
+            Site::Unknown => !(is_of_host(origin, host) || cors.allows(origin)),
+        },
+    }
+}
+
+/// Whether an origin is that of a page which this host serves. A proxy in front may end TLS, so
+/// either scheme may be the page's; no other scheme is spoken here.
+fn is_of_host(origin: &HeaderValue, host: Option<&str>) -> bool {
+    let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+    let (Some((scheme, authority)), Some(host)) = (origin, host) else { return false };
+    let is_web = ["http", "https"].iter().any(|known| known.eq_ignore_ascii_case(scheme));
+    is_web && authority.eq_ignore_ascii_case(host)
+}
+
+// === impl Site ===
+
+impl Site {
+    fn of(headers: &HeaderMap) -> Self {
+        let mut sites = headers.get_all("sec-fetch-site").iter().map(HeaderValue::as_bytes);
+        match (sites.next(), sites.next()) {
+            (None, _) | (Some(b"none"), None) => Self::Unknown,
+            (Some(b"same-origin"), None) => Self::Same,
+            _ => Self::Other,
+        }
+    }
 }
 
 // === impl Origin ===
@@ -263,6 +301,21 @@ mod tests {
             (&[("origin", "https://x"), ("sec-fetch-site", "same-origin")], false),
             (&[("origin", "https://x"), ("sec-fetch-site", "same-site")], true),
             (&[("origin", "https://x"), ("sec-fetch-site", "none")], true),
+            // The scheme counts.
+            (&[("origin", "evil://h:1")], true),
+            (&[("origin", "HTTP://h:1")], false),
+            (&[("origin", "://h:1")], true),
+            // The browser's own word beats the comparison.
+            (&[("origin", "http://h:1"), ("sec-fetch-site", "cross-site")], true),
+            (&[("origin", "http://h:1"), ("sec-fetch-site", "none")], false),
+            (&[("origin", "https://chat.example.com"), ("sec-fetch-site", "cross-site")], false),
+            // Without an origin.
+            (&[("sec-fetch-site", "same-origin")], false),
+            (&[("sec-fetch-site", "none")], false),
+            (&[("sec-fetch-site", "cross-site")], true),
+            (&[("sec-fetch-site", "same-site")], true),
+            (&[("sec-fetch-site", "Same-Origin")], true),
+            (&[("sec-fetch-site", "same-origin"), ("sec-fetch-site", "same-origin")], true),
         ];
         for (headers, expected) in cases {
             let mut map = HeaderMap::new();
@@ -271,7 +324,11 @@ mod tests {
             }
             assert_eq!(is_foreign(&cors, &map, Some("h:1")), *expected, "{headers:?}");
             let is_foreign_anywhere = is_foreign(&Cors::Any, &map, None);
-            assert_eq!(is_foreign_anywhere, map.get_all(ORIGIN).iter().count() > 1, "{headers:?}");
+            let expected = match map.get_all(ORIGIN).iter().count() {
+                0 => *expected,
+                several => several > 1,
+            };
+            assert_eq!(is_foreign_anywhere, expected, "{headers:?}");
         }
     }
 }

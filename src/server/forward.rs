@@ -35,6 +35,22 @@ const NEVER: [&str; 17] = [
     "upgrade",
 ];
 
+/// Headers that the gateway reads itself, beside those that may go up.
+const CHECKED: [&str; 12] = [
+    "accept",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "cookie",
+    "expect",
+    "host",
+    "last-event-id",
+    "origin",
+    "prefer",
+    "sec-fetch-site",
+    "transfer-encoding",
+];
+
 /// Which headers of a request go up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forward {
@@ -74,6 +90,11 @@ impl Forward {
         &self.names
     }
 
+    /// Whether LangGraph may tell callers apart by this header.
+    pub fn identifies_by(&self, name: &HeaderName) -> bool {
+        self.names.contains(name) && !is_trace(name)
+    }
+
     /// A header that tells who asks, and stands in the request more than once: who reads the first
     /// and who reads the last would take it for two callers.
     pub(super) fn repeated(&self, request: &HeaderMap) -> Option<&HeaderName> {
@@ -81,17 +102,24 @@ impl Forward {
         names.find(|name| request.get_all(*name).iter().nth(1).is_some())
     }
 
+    /// A header that `Connection` names although the gateway checks it or sends it up.
+    ///
+    /// RFC 9110 has each hop drop what `Connection` names. A gateway that checked a header and then
+    /// dropped it would have LangGraph answer another caller than the one that was checked.
+    pub(super) fn dropped_by_connection(&self, request: &HeaderMap) -> Option<&str> {
+        let lines = request.get_all(CONNECTION).iter();
+        let options = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+        let mut options = options.map(<[u8]>::trim_ascii);
+        options.find_map(|option| {
+            let names = self.names.iter().map(HeaderName::as_str).chain(CHECKED);
+            names.into_iter().find(|name| option.eq_ignore_ascii_case(name.as_bytes()))
+        })
+    }
+
     /// Who asks, by the headers of a request, less those that were meant for the gateway.
     pub(super) fn caller(&self, request: &HeaderMap, consumed: &[HeaderName]) -> Caller {
         let mut headers = HeaderMap::new();
-        let is_for_next_hop = |name: &HeaderName| {
-            let mut listed = request.get_all(CONNECTION).iter().flat_map(|value| {
-                value.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
-            });
-            listed.any(|listed| listed.eq_ignore_ascii_case(name.as_str().as_bytes()))
-        };
-        let names = self.names.iter().filter(|name| !consumed.contains(name));
-        for name in names.filter(|name| !is_for_next_hop(name)) {
+        for name in self.names.iter().filter(|name| !consumed.contains(name)) {
             for value in request.get_all(name) {
                 let mut value = value.clone();
                 value.set_sensitive(true);

@@ -1,12 +1,13 @@
 //! The names by which the gateway may be called where nothing else tells who calls.
 //!
-//! A page of any site can have its own name point at this machine while it is open (DNS
-//! rebinding). Its browser then takes the gateway for that site, CORS or not, and only the name
-//! that it asks for tells. So a gateway without keys answers a caller on this machine only by an
-//! address, or by a name that nobody on the internet can have.
+//! A page of any site can have its own name point at this machine, or at one of its network, while
+//! the page is open (DNS rebinding). Its browser then takes the gateway for that site, CORS or not,
+//! and only the name in the request differs. So a gateway without `auth` answers only to an
+//! address, or to a name that nobody on the internet can have. Where the request comes from proves
+//! nothing: in a container, or behind a port that was forwarded, no peer is loopback.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 /// Endings of names that are never registered: RFC 6761, and ICANN's for private networks.
@@ -36,11 +37,6 @@ pub(super) fn is_safe(host: &str, own: &[HostName]) -> bool {
     let is_private = is_name(name)
         && (!name.contains('.') || PRIVATE_ENDINGS.iter().any(|ending| name.ends_with(ending)));
     is_address || is_private || own.iter().any(|own| own.0 == name)
-}
-
-/// Whether who connects from there is on this machine, as a browser is that was led here.
-pub(super) fn is_this_machine(address: IpAddr) -> bool {
-    address.to_canonical().is_loopback()
 }
 
 fn is_name(name: &str) -> bool {

@@ -63,6 +63,9 @@ pub(super) struct Callers(Arc<Mutex<Counts>>);
 #[derive(Default)]
 struct Counts {
     callers: HashMap<Identity, Count>,
+    /// The caller of each open stream; `None` where the others' place was taken.
+    slots: HashMap<SlotId, Option<Identity>>,
+    next_slot: u64,
     /// What all callers share for whom there is no place.
     others: Count,
     /// How many callers there are when the next are forgotten.
@@ -81,9 +84,12 @@ struct Count {
 /// A caller's place for one stream, given back when it is dropped.
 pub(super) struct StreamSlot {
     callers: Callers,
-    /// `None` where the others' was taken.
-    identity: Option<Identity>,
+    id: SlotId,
 }
+
+/// Names a [`StreamSlot`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct SlotId(u64);
 
 // === impl RequestRate ===
 
@@ -118,7 +124,34 @@ impl Callers {
             return Err(Exceeded::Streams { limit });
         }
         count.streams += 1;
-        Ok(StreamSlot { callers: self.clone(), identity: is_own.then(|| identity.clone()) })
+        let id = counts.hold(is_own.then(|| identity.clone()));
+        Ok(StreamSlot { callers: self.clone(), id })
+    }
+
+    /// Counts a request and its stream against another caller than so far: who really asks is known
+    /// only now. The other may have less left than that, and then waits the longer.
+    pub(super) fn transfer(
+        &self,
+        from: &Identity,
+        to: &Identity,
+        rate: Option<RequestRate>,
+        slot: Option<SlotId>,
+    ) {
+        let now = Instant::now();
+        let mut counts = self.lock();
+        if let Some(rate) = rate {
+            if let Some(count) = counts.callers.get_mut(from) {
+                count.refund(rate, now);
+            }
+            counts.of(to, now).0.charge(rate, now);
+        }
+        if let Some(slot) = slot
+            && counts.release(slot)
+        {
+            let (count, is_own) = counts.of(to, now);
+            count.streams += 1;
+            counts.slots.insert(slot, is_own.then(|| to.clone()));
+        }
     }
 
     /// Nothing that is done under the lock can fail half-way.
@@ -147,6 +180,27 @@ impl Counts {
             return (&mut self.others, false);
         }
         (self.callers.entry(identity.clone()).or_default(), true)
+    }
+
+    /// Notes whose place a new stream takes.
+    fn hold(&mut self, holder: Option<Identity>) -> SlotId {
+        let id = SlotId(self.next_slot);
+        self.next_slot += 1;
+        self.slots.insert(id, holder);
+        id
+    }
+
+    /// Gives a stream's place back; whether it was held.
+    fn release(&mut self, slot: SlotId) -> bool {
+        let Some(holder) = self.slots.remove(&slot) else { return false };
+        let count = match holder {
+            Some(identity) => self.callers.get_mut(&identity),
+            None => Some(&mut self.others),
+        };
+        if let Some(count) = count {
+            count.streams = count.streams.saturating_sub(1);
+        }
+        true
     }
 
     /// Whether one more caller can be told apart, once those are forgotten that have nothing
@@ -181,6 +235,18 @@ impl Count {
         Err(wait)
     }
 
+    /// Counts a request that was admitted elsewhere.
+    fn charge(&mut self, rate: RequestRate, now: Instant) {
+        let paid_until = self.paid_until.map_or(now, |paid| paid.max(now));
+        self.paid_until = Some(paid_until + rate.interval());
+    }
+
+    /// Takes back what one request was counted for.
+    fn refund(&mut self, rate: RequestRate, now: Instant) {
+        let paid_until = self.paid_until.and_then(|paid| paid.checked_sub(rate.interval()));
+        self.paid_until = paid_until.filter(|paid| *paid > now);
+    }
+
     fn is_nothing(&self, now: Instant) -> bool {
         self.streams == 0 && self.paid_until.is_none_or(|paid| paid <= now)
     }
@@ -188,17 +254,15 @@ impl Count {
 
 // === impl StreamSlot ===
 
+impl StreamSlot {
+    pub(super) fn id(&self) -> SlotId {
+        self.id
+    }
+}
+
 impl Drop for StreamSlot {
     fn drop(&mut self) {
-        let Self { callers, identity } = self;
-        let mut counts = callers.lock();
-        let count = match identity {
-            Some(identity) => counts.callers.get_mut(identity),
-            None => Some(&mut counts.others),
-        };
-        if let Some(count) = count {
-            count.streams = count.streams.saturating_sub(1);
-        }
+        self.callers.lock().release(self.id);
     }
 }
 
@@ -271,6 +335,31 @@ mod tests {
         drop(first);
         assert!(callers.stream(&caller, limit).is_err());
         assert!(callers.stream(&caller, NonZeroUsize::new(3)).is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_counted_against_one_caller_is_counted_against_another() {
+        let callers = Callers::default();
+        let (address, key) = (caller("address"), caller("key"));
+        let (rate, one) = (rate(1, 2), NonZeroUsize::new(1));
+        assert_eq!(callers.admit(&address, rate), Ok(()));
+        let slot = callers.stream(&address, one).unwrap();
+        callers.transfer(&address, &key, Some(rate), Some(slot.id()));
+        // The first has all that it had, and the other less.
+        assert!(callers.stream(&address, one).is_ok());
+        assert!(callers.stream(&key, one).is_err());
+        for _ in 0..2 {
+            assert_eq!(callers.admit(&address, rate), Ok(()));
+        }
+        assert_eq!(callers.admit(&address, rate), wait(1_000));
+        assert_eq!(callers.admit(&key, rate), Ok(()));
+        assert_eq!(callers.admit(&key, rate), wait(1_000));
+        let id = slot.id();
+        drop(slot);
+        assert!(callers.stream(&key, one).is_ok());
+        // A stream that is over is nobody's any more.
+        callers.transfer(&address, &key, None, Some(id));
+        assert!(callers.stream(&key, one).is_ok());
     }
 
     #[tokio::test(start_paused = true)]

@@ -6,10 +6,11 @@
 //! first is under way.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use crate::sync::{Guard, Mutex};
 use crate::upstream::{Caller, Client};
 
 /// The answers that are being started. Each belongs to a request that is being handled, so
@@ -65,8 +66,8 @@ impl Turns {
         Ok(Turn { turns: self.clone(), key: key.clone(), _ends: ends })
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, watch::Receiver<()>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Guard<'_, HashMap<Key, watch::Receiver<()>>> {
+        self.0.lock()
     }
 }
 

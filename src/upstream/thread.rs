@@ -34,6 +34,12 @@ struct ThreadSearchBody<'a> {
     select: [&'static str; 4],
 }
 
+/// The body of `POST /threads/search` for any thread at all.
+#[derive(Serialize)]
+struct AnyThread {
+    limit: usize,
+}
+
 /// A thread's metadata: the body of a POST and of a PATCH.
 #[derive(Serialize)]
 struct Metadata<'a> {
@@ -82,6 +88,16 @@ impl Client {
         match self.get(Operation::ThreadState, &["threads", thread_id, "state"]).await {
             Ok(body) => Ok(Some(one_line(body))),
             Err(Error::Status { code: 404, .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the server lets the caller look for threads. What it finds is not read.
+    pub async fn lets_in(&self) -> Result<bool, Error> {
+        let post = self.request(Operation::Threads, Method::POST, &["threads", "search"]);
+        match answered(with_json(post, &AnyThread { limit: 1 })).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_unauthorized() => Ok(false),
             Err(error) => Err(error),
         }
     }

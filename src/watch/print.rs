@@ -13,7 +13,8 @@ use indexmap::IndexMap;
 use super::event::{Event, Failure, Interrupt, Message, Operation, Outcome, Speaker};
 use super::state::{Change, Held};
 use crate::json::{self, Text, TextBuf};
-use text::{decoded, harmless, one_line, quote};
+use crate::terminal::harmless;
+use text::{decoded, one_line, quote};
 
 /// How much of the messages and of the calls is kept to tell what is new: as much as the largest
 /// snapshot. Beyond it the oldest are forgotten, and would be printed again.

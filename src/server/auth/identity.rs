@@ -5,6 +5,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use aws_lc_rs::hmac;
+use http::HeaderName;
+use http::header::AUTHORIZATION;
 use uuid::Uuid;
 
 /// Who a request comes from. All its requests count together.
@@ -63,6 +65,23 @@ impl Fingerprint {
     }
 }
 
+impl Fingerprint {
+    /// A digest of one header's credentials. How its scheme is written makes no other caller:
+    /// servers read `Bearer` in any case, with any space after it.
+    pub(in crate::server) fn of_credentials(
+        key: &hmac::Key,
+        name: &HeaderName,
+        value: &[u8],
+    ) -> Self {
+        let value = value.trim_ascii();
+        let space =
+            value.iter().position(u8::is_ascii_whitespace).filter(|_| name == AUTHORIZATION);
+        let (scheme, rest) = value.split_at(space.unwrap_or(0));
+        let scheme = scheme.to_ascii_lowercase();
+        Self::of(key, [name.as_str().as_bytes(), &scheme, rest.trim_ascii()])
+    }
+}
+
 impl AsRef<[u8]> for Fingerprint {
     fn as_ref(&self) -> &[u8] {
         &self.0
@@ -102,5 +121,28 @@ mod tests {
         }
         assert_ne!(Fingerprint::of(&fingerprint_key(), ["a", "b"]), of(&["a", "b"]));
         assert_eq!(format!("{:?}", Identity::Fingerprint(of(&["a"]))), "Fingerprint([redacted])");
+    }
+
+    #[test]
+    fn how_a_scheme_is_written_makes_no_other_caller() {
+        let key = fingerprint_key();
+        let of = |name, value: &str| {
+            Fingerprint::of_credentials(&key, &HeaderName::from_static(name), value.as_bytes())
+        };
+        let token = of("authorization", "Bearer Abc");
+        for same in ["bearer Abc", "BEARER   Abc", "Bearer \tAbc "] {
+            assert_eq!(of("authorization", same), token, "{same}");
+        }
+        for (name, other) in [
+            ("authorization", "Bearer abc"),
+            ("authorization", "BearerAbc"),
+            ("authorization", "Basic Abc"),
+            ("authorization", "Abc"),
+            ("authorization", ""),
+            ("x-api-key", "Bearer Abc"),
+        ] {
+            assert_ne!(of(name, other), token, "{name}: {other}");
+        }
+        assert_ne!(of("x-api-key", "A b"), of("x-api-key", "a b"));
     }
 }

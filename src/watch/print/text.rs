@@ -35,24 +35,6 @@ fn cut_pair(escaped: &str) -> usize {
     if is_half && slashes % 2 == 0 { LENGTH } else { 0 }
 }
 
-/// Text without what would move the cursor, colour the terminal or ask it something: only line
-/// feeds and tabs stay.
-pub(super) fn harmless(text: &str) -> Cow<'_, str> {
-    let is_harmful = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
-    if !text.contains(is_harmful) {
-        return Cow::Borrowed(text);
-    }
-    let mut shown = String::with_capacity(text.len());
-    for character in text.chars() {
-        if is_harmful(character) {
-            shown.extend(character.escape_default());
-        } else {
-            shown.push(character);
-        }
-    }
-    Cow::Owned(shown)
-}
-
 /// A value on one line, cut where it is long.
 pub(super) fn one_line(text: &str) -> Cow<'_, str> {
     clipped(text, LINE_CHARS)

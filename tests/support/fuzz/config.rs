@@ -12,13 +12,14 @@ use toml::{Table, Value};
 use super::SECRET;
 
 /// The first words of keys. Whatever stands under others may be a secret with a slip in its name.
-const KNOWN: [&str; 18] = [
+const KNOWN: [&str; 19] = [
     "acp",
     "admin_listen",
     "agents",
     "auth",
     "cors",
     "error_detail",
+    "forward_configurable",
     "forward_headers",
     "hosts",
     "insecure",

@@ -5,7 +5,9 @@
 //! and the schemas of its assistant.
 
 use serde_json::Value;
-use threadway::agui::{Input, OnMessage, Plan, Projector, Turn};
+use threadway::agui::{
+    Allowance, DEFAULT_RECURSION_LIMIT, Input, OnMessage, Plan, Projector, Turn,
+};
 use threadway::langgraph::{InputKeys, ThreadState};
 use threadway::run::{RunEvent, StreamEnd};
 use threadway::runs::{Events, Feed};
@@ -25,6 +27,9 @@ const RUN: &str = concat!(
     "{\"type\":\"ai\",\"id\":\"m2\",\"content\":\"b\",\"tool_calls\":[{\"id\":\"c1\",\"name\":\"f\",\"args\":{}}]},",
     "{\"type\":\"tool\",\"id\":\"m3\",\"tool_call_id\":\"c1\",\"content\":\"d\"}]}\n\n",
 );
+
+/// What this operator lets a client set.
+const FOR_CLIENTS: [&str; 3] = ["model", "extra", "k"];
 
 /// What a client may not set: it is LangGraph's own, or makes the server call someone.
 const NOT_FOR_CLIENTS: [&str; 6] =
@@ -84,7 +89,9 @@ fn check_request(body: &[u8], state: &str, schemas: &str) {
         for keys in [InputKeys::Unknown, InputKeys::Undescribed, described] {
             for on_message in [OnMessage::AskAgain, OnMessage::Reject] {
                 match Turn::plan(&input, thread, &keys, on_message) {
-                    Ok(Plan::Start(turn)) => check_turn(*turn, &input.run_id),
+                    Ok(Plan::Start(turn)) => {
+                        check_turn(turn.configured(&input, &allowance()), &input.run_id);
+                    }
                     Ok(Plan::Present) => {}
                     Err(error) => check_refusal(&error.to_string()),
                 }
@@ -105,6 +112,18 @@ fn check_refusal(error: &str) {
     assert!(!error.contains(SECRET), "it is quoted in {error:?}");
 }
 
+/// What an operator may allow clients to set.
+fn allowance() -> Allowance {
+    let mut allowance = Allowance::default();
+    for key in FOR_CLIENTS {
+        allowance.allow(key).expect("it may be allowed");
+    }
+    for key in NOT_FOR_CLIENTS {
+        assert!(allowance.allow(key).is_err(), "{key} may be allowed");
+    }
+    allowance
+}
+
 /// What goes up is JSON, and holds nothing that a client may not set.
 fn check_turn(turn: Turn, run_id: &str) {
     let fork = turn.fork_before.clone();
@@ -119,12 +138,12 @@ fn check_turn(turn: Turn, run_id: &str) {
     let config = request["config"].as_object();
     for (name, value) in config.into_iter().flatten() {
         assert!(name == "configurable" || name == "recursion_limit", "{name} in {text}");
-        assert!(name != "recursion_limit" || value.is_u64(), "{text}");
+        let is_limited = value.as_u64().is_some_and(|limit| limit <= DEFAULT_RECURSION_LIMIT);
+        assert!(name != "recursion_limit" || is_limited, "{text}");
     }
     let configurable = request["config"]["configurable"].as_object();
     for (name, _) in configurable.into_iter().flatten() {
-        let is_free = !NOT_FOR_CLIENTS.contains(&&**name) && !name.starts_with("__");
-        assert!(is_free && !name.starts_with("langgraph_"), "{name} in {text}");
+        assert!(FOR_CLIENTS.contains(&&**name), "{name} in {text}");
     }
 }
 
