@@ -385,7 +385,7 @@ impl Turn {
             let agent = service.agents.find(&choices.assistant, &Caller::default());
             let agent = agent.map_err(|error| Error::internal(error.to_string()))?;
             let servers = service.settings.mcp_key.as_deref().zip(self.session.servers.as_ref());
-            (agent, choices.configurable(desk.menu.mode(choices), servers))
+            (agent, choices.configurable(&desk.menu, servers))
         };
         let kind = service.agents.server_kind(&agent).await;
         let name = Uuid::new_v4().to_string();
