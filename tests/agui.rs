@@ -396,6 +396,8 @@ fn answers_go_up_in_the_form_that_the_interrupt_takes() {
         {"id": "two", "value": approval(&["send", "delete"])},
         {"id": "one", "value": approval(&["send"])},
         {"id": "js", "value": {"actionRequests": [{"name": "send", "args": {}}], "reviewConfigs": []}},
+        {"id": "inbox", "value": [{"action_request": {"action": "send", "args": {}},
+            "config": {"allow_accept": true, "allow_edit": true, "allow_respond": true, "allow_ignore": true}}]},
     ]}]});
     let resume = |entries: Value| goes_up(&json!({"resume": entries}), &state);
     let entry = |id: &str, payload: Value| json!({"interruptId": id, "status": "resolved", "payload": payload});
@@ -425,6 +427,22 @@ fn answers_go_up_in_the_form_that_the_interrupt_takes() {
             json!([entry("two", json!({"decisions": [{"type": "approve"}, {"type": "approve"}]}))]),
             json!({"two": {"decisions": [{"type": "approve"}, {"type": "approve"}]}}),
         ),
+        (
+            json!([entry("inbox", json!({"approved": true}))]),
+            json!({"inbox": [{"type": "accept", "args": null}]}),
+        ),
+        (
+            json!([entry("inbox", json!({"approved": true, "editedArgs": {"to": "b"}}))]),
+            json!({"inbox": [{"type": "edit", "args": {"action": "send", "args": {"to": "b"}}}]}),
+        ),
+        (
+            json!([entry("inbox", json!({"type": "response", "args": "later"}))]),
+            json!({"inbox": [{"type": "response", "args": "later"}]}),
+        ),
+        (
+            json!([entry("inbox", json!([{"type": "ignore", "args": null}]))]),
+            json!({"inbox": [{"type": "ignore", "args": null}]}),
+        ),
     ];
     for (entries, expected) in cases {
         let (body, _) = resume(entries.clone()).unwrap();
@@ -443,6 +461,41 @@ fn answers_go_up_in_the_form_that_the_interrupt_takes() {
     assert_eq!(resume(bare).unwrap_err(), no_decision());
     let (body, _) = resume(json!([entry("t:breakpoint", Value::Null)])).unwrap();
     assert!(body.get("command").is_none() && body.get("input").is_none());
+}
+
+#[test]
+fn whoever_approves_is_sent_all_that_was_asked() {
+    let interrupt = |value: Value| {
+        let state = json!({"tasks": [{"interrupts": [{"id": "i", "value": value}]}]});
+        let state = state.to_string();
+        let state = ThreadState::parse(&state).unwrap();
+        let interrupts = state.interrupts.iter().map(run::Interrupt::of_langgraph).collect();
+        let outcome = run::Outcome::Interrupted(interrupts);
+        let ended = RunEvent::Ended { outcome, usage: Vec::new() };
+        let mut sent = Vec::new();
+        Projector::for_anyone(capture::newcomer()).project(&ended, &mut |e| sent.push(written(e)));
+        sent[0]["outcome"]["interrupts"][0].clone()
+    };
+    let asked = interrupt(json!({"review_configs": [], "risk": "high", "action_requests": [
+        {"name": "send", "args": {"to": "a"}, "description": "Not to be undone.", "due": 1}]}));
+    assert_eq!(asked["message"], "Not to be undone.");
+    assert_eq!(asked["metadata"]["langgraph"]["details"], json!({"risk": "high", "due": 1}));
+    let asked = interrupt(json!([{"action_request": {"action": "send", "args": {"to": "a"}},
+        "config": {"allow_accept": true, "allow_ignore": true}, "description": "Sure?"}]));
+    assert_eq!(asked["message"], "Sure?");
+    assert_eq!(
+        asked["metadata"]["langgraph"],
+        json!({"action": "send", "args": {"to": "a"}, "allowed_decisions": ["accept", "ignore"]})
+    );
+    assert_eq!(
+        asked["responseSchema"]["properties"],
+        json!({"type": {"enum": ["accept", "ignore"]},
+            "args": {"type": ["string", "object", "null"]}})
+    );
+    let value = json!({"prompt": "Right?", "llm_output": "Dear all"});
+    let asked = interrupt(value.clone());
+    assert_eq!(asked["message"], "Right?");
+    assert_eq!(asked["metadata"]["langgraph"]["value"], value);
 }
 
 #[test]

@@ -314,9 +314,14 @@ fn decisions(
     let of = |at: usize| entries.iter().find(|e| split_action(&e.interrupt_id, open) == (id, at));
     let expected = actions.len();
     let found: Vec<_> = (0..expected).filter_map(of).collect();
-    // The middleware's own form answers all actions at once.
+    // The form's own answer answers all actions at once.
     if let Some(whole) = found.first().and_then(|entry| entry.payload.as_deref())
-        && json::members(whole).is_some_and(|members| members.get("decisions").is_some())
+        && match form {
+            ApprovalForm::Inbox => json::items(whole).is_some_and(|all| all.len() == expected),
+            ApprovalForm::Python | ApprovalForm::JavaScript | ApprovalForm::PerCall => {
+                json::members(whole).is_some_and(|members| members.get("decisions").is_some())
+            }
+        }
     {
         return Ok(Json::from(whole));
     }

@@ -149,6 +149,7 @@ impl Turn {
                     Settled::Stopped => return Ok(self.stopped(voice)),
                 },
             };
+            self.link.decided(&self.session, voice, &answer.answered);
             let reason = self.go_on(voice, start).await?;
             if answer.is_used || reason != StopReason::EndTurn {
                 return Ok(reason);
