@@ -178,9 +178,9 @@ export class Judge {
     const isNew = update.sessionUpdate === "tool_call";
     if (isNew === calls.has(id)) this.#fault("agent", isNew ? "a call that was announced before" : "a call that was not announced", message);
     const before = calls.get(id);
-    // "Pending: the input is streaming or awaits approval": that a call has to wait shows only when its graph asks, and
-    // one that a cancelled turn has left open is asked about again.
-    const isWithdrawn = ["in_progress", "failed"].includes(before) && status === "pending";
+    // A call that a cancelled turn has left open is asked about again. One that runs never waits again.
+    const isWithdrawn = before === "failed" && status === "pending";
+    if (before === "in_progress" && status === "pending") this.#fault("agent", "a call that was in progress waits again", message);
     if (SETTLED.includes(before) && (status ?? before) !== before && !isWithdrawn) this.#fault("agent", `a call that was ${before} before`, message);
     if (isWithdrawn) withdrawn.set(id, message);
     else if (withdrawn.has(id)) this.#fault("agent", "a call that was taken back to pending, and not asked about", message);
