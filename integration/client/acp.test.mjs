@@ -565,6 +565,24 @@ describe("an editor", { concurrency: SUITES, timeout: 2 * OPTIONS.timeout }, () 
           assert.deepEqual(answers(session.transcript()), answers(transcriptOf(values, session.id)));
         }));
 
+      test("a prompt that is cancelled behind a run of others leaves that run, and no call open", () =>
+        withEditor(server, { agent: "agent" }, async (editor) => {
+          const session = await editor.new();
+          const lg = new Langgraph(server);
+          const run = await lg.run(session.id, "agent", { tool_sleep: 5 }, { stream_mode: MODES, stream_resumable: true });
+          await lg.started(session.id, run.run_id);
+          const prompt = session.prompt({ tokens: 1 });
+          await session.until("their call", ({ calls }) => [...calls.values()].some(({ rawInput }) => rawInput));
+          await session.cancel();
+          assert.deepEqual(await prompt, { stopReason: "cancelled" });
+          assert.deepEqual(editor.wire.judge.openCalls(session.id), []);
+          // The next prompt waits for that run again, and shows what came of it.
+          assert.deepEqual(await session.prompt({ tokens: 1 }), { stopReason: "end_turn" });
+          for (const { status } of session.calls.values()) assert.equal(status, "completed");
+          const { values } = await read(server, session.id);
+          assert.equal(values.messages.filter(({ type }) => type === "human").length, 2, "their prompt and the second of ours");
+        }));
+
       test("a prompt of nothing, and one of what nobody knows", () =>
         withEditor(server, { agent: "text" }, async (editor) => {
           const session = await editor.new();
