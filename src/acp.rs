@@ -3,6 +3,7 @@
 //! The specification is at <https://agentclientprotocol.com/protocol/v1/overview>; the official
 //! JSON schema is what the types are tested against.
 
+pub mod asked;
 pub mod choice;
 pub mod mcp;
 pub mod permission;

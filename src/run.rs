@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 pub use crate::langgraph::{ApprovalForm, Decision, Finish, RunError};
 pub use commit::{langgraph_call_id, snapshots, snapshots_for_anyone, snapshots_for_returning};
-pub use interrupt::{Action, Ask, BREAKPOINT, Interrupt, is_breakpoint};
+pub use interrupt::{Action, Ask, BREAKPOINT, Interrupt, is_breakpoint, question_key};
 pub use message::{Call, Content, ContentPart, Message, Role};
 pub use open::Open;
 pub use patch::{Operation, Patch, State};

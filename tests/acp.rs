@@ -280,6 +280,7 @@ fn a_subagent_of_a_call_speaks_to_its_caller_and_a_subgraph_to_the_person() {
     ]);
     let expected = [
         "tool_call task task",
+        "tool_call_update task task",
         "tool_call_update task in_progress",
         "tool_call c2 grep",
         "agent_message_chunk m3 hello",
@@ -321,8 +322,8 @@ fn parallel_calls_go_by_their_own_ids_and_a_failure_is_one() {
         [
             "tool_call a read_file",
             "tool_call b bash",
-            "tool_call_update a in_progress",
-            "tool_call_update b in_progress",
+            "tool_call_update a Read x",
+            "tool_call_update b Run ls",
             "tool_call_update b failed",
             "tool_call_update a completed",
         ]
@@ -388,7 +389,8 @@ fn what_a_run_leaves_open_is_settled_but_for_what_it_asks() {
         session.check_settled().unwrap();
     }
     let session = told(&[open(), vec![ended(Outcome::Interrupted(Vec::new()))]].concat());
-    assert_eq!(session.calls()["c"].get("status"), "in_progress");
+    // It is announced as pending, which is what an absent status says.
+    assert_eq!(session.calls()["c"].get("status"), &Value::Null);
 
     // Nobody waited for the result, and it came.
     let mut ai = Message::new(id("ai"), Role::Assistant);
@@ -421,6 +423,7 @@ fn action(tool: &str, args: &Value, call_id: Option<&str>) -> Action {
         decisions: vec![id("approve"), id("reject")],
         call_id: call_id.map(id),
         schema: None,
+        details: None,
     }
 }
 
@@ -440,7 +443,8 @@ fn an_approval_is_about_the_call_that_was_announced() {
             "locations": [{"path": "/tmp/x"}], "rawInput": args,
         })
     );
-    projector.decide("c", Verdict::Allowed, &mut |update| session.push(update));
+    let allowed = Verdict::Allowed;
+    projector.decide(&id("i"), 0, &asked, allowed, &mut |update| session.push(update));
     session
         .extend(acp::project(&mut projector, &[started(), result("c", "gone", false), finished()]));
     checked(&session);
@@ -448,12 +452,53 @@ fn an_approval_is_about_the_call_that_was_announced() {
         story(&session),
         [
             "tool_call c delete_file",
-            "tool_call_update c in_progress",
-            "tool_call_update c pending",
+            "tool_call_update c Delete /tmp/x",
             "tool_call_update c in_progress",
             "tool_call_update c completed",
         ]
     );
+}
+
+#[test]
+fn a_call_that_is_rejected_never_shows_as_in_progress() {
+    let mut projector = acp::newcomer();
+    let args = json!({"path": "/tmp/x"});
+    let mut session =
+        acp::project(&mut projector, &[vec![started()], called("c", "delete", &args)].concat());
+    session.extend(acp::project(&mut projector, [&ended(Outcome::Interrupted(Vec::new()))]));
+    let asked = action("delete", &args, Some("c"));
+    projector.ask(&id("i"), 0, &asked, &mut |update| session.push(update));
+    let rejected = Verdict::Rejected;
+    projector.decide(&id("i"), 0, &asked, rejected, &mut |update| session.push(update));
+    let rest = [started(), result("c", "User rejected the tool call", true), finished()];
+    session.extend(acp::project(&mut projector, &rest));
+    checked(&session);
+    let statuses: Vec<_> = session.updates.iter().filter_map(|u| u["status"].as_str()).collect();
+    assert_eq!(statuses, ["failed"]);
+}
+
+#[test]
+fn what_was_asked_is_the_content_of_the_permission_until_the_call_is_over() {
+    let mut projector = acp::newcomer();
+    let args = json!({"file_path": "/a.rs", "old_string": "x", "new_string": "y"});
+    let mut session =
+        acp::project(&mut projector, &[vec![started()], called("e", "edit_file", &args)].concat());
+    let mut asked = action("edit_file", &args, Some("e"));
+    asked.description = Some(Text::new("This cannot be\u{1b}[8m undone."));
+    asked.details = Some(threadway::json::raw(r#"{"policy":["two eyes"],"ticket":7}"#.to_owned()));
+    let call = projector.ask(&id("i"), 0, &asked, &mut |update| session.push(update));
+    let text = "This cannot be\\u{1b}[8m undone.\n\npolicy:\n\n- two eyes\n\nticket: 7";
+    let diff = json!({"type": "diff", "path": "/a.rs", "oldText": "x", "newText": "y"});
+    assert_eq!(
+        serde_json::to_value(&call.content).unwrap(),
+        json!([{"type": "content", "content": {"type": "text", "text": text}}, diff])
+    );
+    projector.decide(&id("i"), 0, &asked, Verdict::Allowed, &mut |update| session.push(update));
+    session
+        .extend(acp::project(&mut projector, &[started(), result("e", "ok", false), finished()]));
+    checked(&session);
+    // A client that has taken the permission's content over is shown the call's own again.
+    assert_eq!(session.updates.last().unwrap()["content"], json!([diff]));
 }
 
 #[test]
@@ -478,12 +523,13 @@ fn an_edited_call_is_told_with_what_it_became() {
 fn an_action_that_is_no_call_is_announced_by_its_question() {
     let mut projector = acp::newcomer();
     let mut session = Session::default();
-    for at in 0..2 {
-        let asked = action("deploy", &json!({"at": at}), None);
-        let call = projector.ask(&id("i"), at, &asked, &mut |update| session.push(update));
+    let asked = [0, 1].map(|at| action("deploy", &json!({"at": at}), None));
+    for (at, asked) in asked.iter().enumerate() {
+        let call = projector.ask(&id("i"), at, asked, &mut |update| session.push(update));
         assert_eq!(call.tool_call_id, format!("i:{at}"));
     }
-    projector.decide("i:0", Verdict::Allowed, &mut |update| session.push(update));
+    let allowed = Verdict::Allowed;
+    projector.decide(&id("i"), 0, &asked[0], allowed, &mut |update| session.push(update));
     projector.settle(&mut |update| session.push(update));
     projector.settle(&mut |update| session.push(update));
     checked(&session);

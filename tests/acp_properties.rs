@@ -12,11 +12,17 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use support::acp::{self, Session};
+use support::acp::{self, AskedAnew, Session};
 use support::acp_schema::Schema;
 use support::capture::Capture;
 use support::generate::{self, any_end, fold, known_end, run_events};
-use threadway::run::{self, Holds, Id, Message, Outcome, RunEvent, StreamEnd, View};
+use threadway::acp::Verdict;
+use threadway::json::{self, Text, TextBuf};
+use threadway::langgraph::Finish;
+use threadway::run::{
+    self, Action, Call, Content, Holds, Id, Message, Outcome, Role, RunEvent, StreamEnd, Subagent,
+    View,
+};
 
 /// Runs per property unless `PROPTEST_CASES` says otherwise.
 const RUNS: u32 = 8_000;
@@ -34,6 +40,7 @@ fn told(events: &[RunEvent]) -> Session {
 
 fn is_legal(session: &Session, events: &[RunEvent], roll: u8) -> Result<(), String> {
     session.check()?;
+    session.check_statuses(AskedAnew::Never)?;
     if roll == 0 {
         SCHEMA.with(|schema| schema.check(session))?;
     }
@@ -86,8 +93,159 @@ fn goes_on_with<'a>(messages: &[Message], mut events: impl Iterator<Item = &'a R
     })
 }
 
+/// Something that becomes of a call.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Start,
+    Args,
+    End,
+    Result {
+        is_error: bool,
+    },
+    /// A snapshot shows all calls, this one with its result or without.
+    Show {
+        is_answered: bool,
+    },
+    /// A snapshot shows none.
+    TakeBack,
+    Subagent,
+    Ask,
+    Decide(Verdict),
+    /// The turn is stopped.
+    Settle,
+    /// The run ends, and another begins.
+    Ended {
+        is_interrupted: bool,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        Just(Step::Start),
+        Just(Step::Args),
+        Just(Step::End),
+        any::<bool>().prop_map(|is_error| Step::Result { is_error }),
+        any::<bool>().prop_map(|is_answered| Step::Show { is_answered }),
+        Just(Step::TakeBack),
+        Just(Step::Subagent),
+        Just(Step::Ask),
+        Just(Step::Decide(Verdict::Allowed)),
+        Just(Step::Decide(Verdict::Rejected)),
+        Just(Step::Settle),
+        any::<bool>().prop_map(|is_interrupted| Step::Ended { is_interrupted }),
+    ]
+}
+
+/// How many calls the steps are about.
+const CALLS: usize = 3;
+
+const ARGS: &str = r#"{"command":"ls"}"#;
+
+/// What a step is to a projector: events of the run.
+fn events_of(step: Step, at: usize) -> Vec<RunEvent> {
+    let id = |at: usize| Id::from(format!("c{at}"));
+    let (call_id, message_id) = (id(at), Id::from("ai"));
+    let text = Content::Text(TextBuf::from(&Text::new("done")));
+    match step {
+        Step::Start => {
+            let name = Id::from("bash");
+            vec![RunEvent::CallStarted { call_id, name, message_id, agent: None }]
+        }
+        Step::Args => vec![RunEvent::CallArgs { call_id, delta: Text::new(ARGS) }],
+        Step::End => vec![RunEvent::CallEnded { call_id }],
+        Step::Result { is_error } => {
+            let message_id = Id::from(format!("r{at}"));
+            let content = text;
+            vec![RunEvent::CallResult { message_id, call_id, content, is_error, agent: None }]
+        }
+        Step::Show { is_answered } => {
+            let mut ai = Message::new(message_id, Role::Assistant);
+            let args = TextBuf::from(&Text::new(ARGS));
+            let call = |at| Call { id: id(at), name: Id::from("bash"), args: args.clone() };
+            ai.calls.extend((0..CALLS).map(call));
+            let mut result = Message::new(Id::from(format!("r{at}")), Role::Tool);
+            result.content = text;
+            result.call_id = Some(call_id);
+            let messages: Vec<_> = [ai].into_iter().chain(is_answered.then_some(result)).collect();
+            vec![RunEvent::Messages(messages.into())]
+        }
+        Step::TakeBack => vec![RunEvent::Messages([].into())],
+        Step::Subagent => vec![RunEvent::SubagentStarted(Subagent {
+            id: Id::from(format!("s{at}")),
+            name: Id::from("helper"),
+            parent: None,
+            call_id: Some(call_id),
+        })],
+        Step::Ended { is_interrupted } => {
+            let outcome = if is_interrupted {
+                Outcome::Interrupted(Vec::new())
+            } else {
+                Outcome::Finished { pending_calls: Vec::new(), finish: Finish::Done }
+            };
+            let run = Id::from("R");
+            vec![
+                RunEvent::Ended { outcome, usage: Vec::new() },
+                RunEvent::Started { thread_id: Id::from("T"), run_id: None, name: run },
+            ]
+        }
+        Step::Ask | Step::Decide(_) | Step::Settle => Vec::new(),
+    }
+}
+
 proptest! {
     #![proptest_config(generate::config(RUNS))]
+
+    #[test]
+    fn a_call_is_in_progress_only_where_somebody_has_allowed_it_or_it_is_seen_to_run(
+        steps in prop::collection::vec((0..CALLS, step()), 0..40),
+    ) {
+        let mut projector = acp::newcomer();
+        let mut session = Session::default();
+        let mut may_run = [false; CALLS];
+        for (at, step) in steps {
+            let action = Action {
+                name: Text::new("bash"),
+                args: json::raw(ARGS.to_owned()),
+                description: None,
+                decisions: Vec::new(),
+                call_id: Some(Id::from(format!("c{at}"))),
+                schema: None,
+                details: None,
+            };
+            let question = Id::from("q");
+            may_run[at] |= matches!(step, Step::Decide(Verdict::Allowed) | Step::Subagent);
+            let told = session.updates.len();
+            match step {
+                Step::Ask => {
+                    let call = projector.ask(&question, at, &action, &mut |u| session.push(u));
+                    let status = serde_json::to_value(call.status).unwrap();
+                    prop_assert!(may_run[at] || status == "pending", "{status}");
+                }
+                Step::Decide(verdict) => {
+                    projector.decide(&question, at, &action, verdict, &mut |u| session.push(u));
+                }
+                Step::Settle => projector.settle(&mut |update| session.push(update)),
+                Step::Start
+                | Step::Args
+                | Step::End
+                | Step::Result { .. }
+                | Step::Show { .. }
+                | Step::TakeBack
+                | Step::Subagent
+                | Step::Ended { .. } => {
+                    session.extend(acp::project(&mut projector, &events_of(step, at)));
+                }
+            }
+            let name = format!("c{at}");
+            for update in &session.updates[told..] {
+                let runs = update["status"] == "in_progress";
+                prop_assert!(!runs || (may_run[at] && update["toolCallId"] == name), "{update}");
+            }
+        }
+        prop_assert_eq!(session.check(), Ok(()));
+        projector.settle(&mut |update| session.push(update));
+        prop_assert_eq!(session.check_settled(), Ok(()));
+    }
 
     #[test]
     fn any_parts_make_legal_updates(

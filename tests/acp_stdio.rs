@@ -15,7 +15,7 @@ use support::capture::Capture;
 use support::clock::HeldClock;
 use support::editor::{CWD, Editor, Frames, Setup, open, open_with, outline, said};
 use support::gateway::{part, token};
-use support::langgraph::{LangGraph, soon, state};
+use support::langgraph::{LangGraph, assistant, soon, state};
 use threadway::acp::Glob;
 use threadway::acp::choice::Mode;
 use threadway::acp::mcp::Secrets;
@@ -799,7 +799,7 @@ async fn all_of_a_turn_is_told_before_its_response() {
     let outline = outline(&told.of(&session));
     assert_eq!(
         outline.iter().filter(|line| line.contains(" c ")).collect::<Vec<_>>(),
-        ["tool_call c -", "tool_call_update c in_progress", "tool_call_update c completed",]
+        ["tool_call c -", "tool_call_update c -", "tool_call_update c completed",]
     );
     assert_eq!(outline[0], "session_info_update");
     editor.is_alive().await;
@@ -846,6 +846,84 @@ async fn a_prompt_that_is_sent_behind_a_choice_runs_with_it() {
     // What was chosen is for every process to read.
     let kept = server.asked("PATCH").pop().unwrap();
     assert_eq!(kept["metadata"]["acp_config"], json!({"model": "deep"}));
+    editor.ended().await;
+}
+
+/// The value that an option is shown with.
+fn current(options: &Value, id: &str) -> Value {
+    let options = options["configOptions"].as_array().unwrap();
+    options.iter().find(|option| option["id"] == id).unwrap()["currentValue"].clone()
+}
+
+#[tokio::test]
+async fn one_agents_settings_do_not_go_to_another() {
+    let mut server = LangGraph::start().await;
+    let model = |values: [&str; 2]| {
+        json!({"config_schema": {"properties": {
+            "model": {"default": values[0], "enum": values, "title": "Model", "type": "string"}}}})
+    };
+    server.books().assistants = vec![assistant("a"), assistant("b")];
+    server.books().schemas = json!({"a": model(["fast", "smart"]), "b": model(["gpt", "claude"])});
+    let mut editor = Editor::initialized(&server.url, &Setup::default()).await;
+    let session = editor.session().await;
+    let mut settings = json!({});
+    for (option, value, shown, goes_up) in [
+        ("config:model", "smart", "smart", json!({"configurable": {"model": "smart"}})),
+        ("assistant", "b", "gpt", json!(null)),
+        ("config:model", "claude", "claude", json!({"configurable": {"model": "claude"}})),
+        ("assistant", "a", "smart", json!({"configurable": {"model": "smart"}})),
+    ] {
+        let choice = of(&session, json!({"configId": option, "value": value}));
+        let options = editor.call("session/set_config_option", choice).await;
+        assert_eq!(current(&options, "config:model"), shown, "{option} {value}");
+        let prompt = editor.prompt(&session, "hi").await;
+        let run = server.run().await;
+        assert_eq!(run.body["config"]["configurable"], goes_up["configurable"], "{option} {value}");
+        run.ends("success", None).await;
+        assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
+        settings = server.asked("PATCH").pop().unwrap()["metadata"].clone();
+    }
+    editor.ended().await;
+    assert_eq!(settings["acp_config"], json!({"model": "smart"}));
+    assert_eq!(settings["acp_other_configs"], json!({"b": {"model": "claude"}}));
+    // Another process reads them, also of a session that an older version has kept.
+    let older = json!({"acp_session": true, "cwd": CWD, "acp_assistant": "b",
+        "acp_config": {"model": "smart"}});
+    server.thread(LOADED, older, None);
+    let mut editor = Editor::initialized(&server.url, &Setup::default()).await;
+    for (id, shown) in [(&*session, "smart"), (LOADED, "gpt")] {
+        let opened = editor.call("session/resume", open_params(id)).await;
+        assert_eq!(current(&opened, "config:model"), shown, "{id}");
+    }
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn a_mode_that_is_left_gives_back_the_agent_that_was_chosen() {
+    let mut server = LangGraph::start().await;
+    server.books().assistants = ["a", "b", "planner"].map(assistant).to_vec();
+    let mut settings = two_modes();
+    settings.modes[1].assistant = Some("planner".to_owned());
+    let setup = Setup { settings, ..Setup::default() };
+    let mut editor = Editor::initialized(&server.url, &setup).await;
+    let session = editor.session().await;
+    let choice = of(&session, json!({"configId": "assistant", "value": "b"}));
+    editor.call("session/set_config_option", choice).await;
+    for (mode, agent) in [("auto", "planner"), ("ask", "b"), ("auto", "planner")] {
+        editor.call("session/set_mode", of(&session, json!({"modeId": mode}))).await;
+        let prompt = editor.prompt(&session, "hi").await;
+        let run = server.run().await;
+        assert_eq!(run.body["assistant_id"], agent, "{mode}");
+        run.ends("success", None).await;
+        assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
+    }
+    editor.ended().await;
+    // Another process leaves the mode.
+    let mut editor = Editor::initialized(&server.url, &setup).await;
+    editor.call("session/resume", open_params(&session)).await;
+    let left = of(&session, json!({"configId": "mode", "value": "ask"}));
+    let options = editor.call("session/set_config_option", left).await;
+    assert_eq!(current(&options, "assistant"), "b");
     editor.ended().await;
 }
 
@@ -1584,6 +1662,165 @@ async fn a_breakpoint_is_asked_about() {
     }
 }
 
+/// The statuses of a call, as they were told.
+fn statuses(updates: &[Value], id: &str) -> Vec<String> {
+    let of_call = updates.iter().filter(|update| update["toolCallId"] == id);
+    of_call.filter_map(|update| update["status"].as_str()).map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn an_asked_call_is_pending_until_it_is_allowed() {
+    let args = json!({"path": "/srv/app/a.txt"});
+    for (setup, answer, expected) in [
+        (Setup::default(), Some("allow"), &["in_progress", "completed"][..]),
+        (Setup::default(), Some("reject"), &["failed"]),
+        // A rule answers.
+        (Setup { settings: in_auto(), ..Setup::default() }, None, &["in_progress", "completed"]),
+    ] {
+        let (mut server, mut editor) = open_with(setup).await;
+        let session = editor.session().await;
+        let prompt = editor.prompt(&session, "hi").await;
+        let mut run = server.run().await;
+        run.calls("m", "c", "write", &args).await;
+        let ai = json!({"type": "ai", "id": "m", "content": "",
+            "tool_calls": [call("c", "write", &args)]});
+        run.asks(&json!([ai]), &json!([approval("q", &[("write", args.clone())])])).await;
+        let mut updates = Vec::new();
+        if let Some(answer) = answer {
+            let (before, request) = editor.until_asked().await;
+            updates.extend(before);
+            assert_eq!(request["params"]["toolCall"]["status"], "pending");
+            assert_eq!(statuses(&updates, "c"), Vec::<String>::new());
+            editor.reply(&request, selected(answer)).await;
+        }
+        let run = server.run().await;
+        let status = if answer == Some("reject") { "error" } else { "success" };
+        let result = json!({"type": "tool", "id": "t", "tool_call_id": "c", "content": "",
+            "status": status});
+        run.ends_with(&json!([ai, result])).await;
+        let told = editor.until(prompt).await;
+        updates.extend(told.of(&session));
+        assert_eq!(statuses(&updates, "c"), expected, "{answer:?}");
+        editor.ended().await;
+    }
+}
+
+/// The mode in which writing is allowed.
+fn in_auto() -> Settings {
+    let mut settings = two_modes();
+    settings.modes.reverse();
+    settings
+}
+
+#[tokio::test]
+async fn whoever_approves_is_shown_all_that_was_asked() {
+    let description = "This goes to 5,000 customers and cannot be undone.";
+    let args = json!({"to": "all"});
+    let requests = |requests: &str, configs: &str, name: &str, allowed: &str| {
+        json!({requests: [{"name": "send", "args": args, "description": description}],
+            configs: [{name: "send", allowed: ["approve", "reject"]}], "risk": "high"})
+    };
+    let yes_no =
+        json!([{"oneOf": [], "discriminator": {"mapping": {"approve": "", "reject": ""}}}]);
+    let inbox = json!([{"action_request": {"action": "send", "args": args},
+        "config": {"allow_accept": true, "allow_ignore": true, "allow_edit": false,
+            "allow_respond": false},
+        "description": description, "risk": "high"}]);
+    for (value, schema, answer) in [
+        (
+            requests("action_requests", "review_configs", "action_name", "allowed_decisions"),
+            Value::Null,
+            json!({"decisions": [{"type": "approve"}]}),
+        ),
+        (
+            requests("actionRequests", "reviewConfigs", "actionName", "allowedDecisions"),
+            Value::Null,
+            json!({"decisions": [{"type": "approve"}]}),
+        ),
+        (
+            json!({"type": "tool_approval", "tool_call_id": "c", "name": "send", "args": args,
+                "description": description, "risk": "high"}),
+            yes_no[0].clone(),
+            json!({"type": "approve"}),
+        ),
+        (inbox, Value::Null, json!([{"type": "accept", "args": null}])),
+    ] {
+        let (mut server, mut editor) = open().await;
+        let session = editor.session().await;
+        let prompt = editor.prompt(&session, "hi").await;
+        let mut run = server.run().await;
+        run.calls("m", "c", "send", &args).await;
+        let ai = json!({"type": "ai", "id": "m", "content": "",
+            "tool_calls": [call("c", "send", &args)]});
+        let question = json!({"id": "q", "value": value, "response_schema": schema});
+        run.asks(&json!([ai]), &json!([question])).await;
+        let (_, request) = editor.until_asked().await;
+        assert_eq!(request["method"], "session/request_permission", "{value}");
+        assert_eq!(options(&request), ["allow", "allow_always", "reject", "reject_always"]);
+        let asked = &request["params"]["toolCall"];
+        assert_eq!(asked["toolCallId"], "c", "{value}");
+        let text = format!("{description}\n\nrisk: high");
+        let content = json!([{"type": "content", "content": {"type": "text", "text": text}}]);
+        assert_eq!(asked["content"], content, "{value}");
+        assert_eq!(request.to_string().matches("5,000").count(), 1, "it is shown once: {request}");
+        editor.reply(&request, selected("allow")).await;
+        let run = server.run().await;
+        assert_eq!(run.body["command"]["resume"]["q"], answer);
+        run.ends("success", None).await;
+        assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
+        editor.ended().await;
+    }
+}
+
+#[tokio::test]
+async fn a_question_is_asked_with_its_subject() {
+    let value = json!({"question": "Is this right?", "llm_output": "Dear \u{1b}[8mall,\nhi",
+        "choices": ["yes", "no"]});
+    let text =
+        "Is this right?\n\nllm_output:\n\nDear \\u{1b}[8mall,\nhi\n\nchoices:\n\n- yes\n- no";
+    let (mut server, mut editor) = open_with(Setup::with_forms()).await;
+    let session = editor.session().await;
+    let prompt = editor.prompt(&session, "hi").await;
+    server.run().await.asks(&json!([]), &json!([{"id": "q", "value": value}])).await;
+    let (_, request) = editor.until_asked().await;
+    assert_eq!(request["params"]["message"], text);
+    editor.reply(&request, json!({"action": "accept", "content": {"answer": "yes"}})).await;
+    server.run().await.ends("success", None).await;
+    assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
+    editor.ended().await;
+    let (mut server, mut editor) = open().await;
+    let session = editor.session().await;
+    let prompt = editor.prompt(&session, "hi").await;
+    let long = json!({"id": "r", "value": {"question": "x".repeat(5_000), "draft": {"to": ["a"]}}});
+    let questions = json!([{"id": "q", "value": value}, long]);
+    server.run().await.asks(&json!([]), &questions).await;
+    let said = editor.until(prompt).await.said();
+    assert_eq!(said[0], ("q".to_owned(), text.to_owned()));
+    let rest = "\n\n[cut: the first 4000 of 5000 characters are shown]\n\n\
+        draft:\n\n```json\n{\n  \"to\": [\n    \"a\"\n  ]\n}\n```";
+    assert_eq!(said[1], ("r".to_owned(), format!("{}{rest}", "x".repeat(4_000))));
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn an_action_that_a_prompt_answers_is_asked_with_its_arguments() {
+    let (mut server, mut editor) = open().await;
+    let session = editor.session().await;
+    let prompt = editor.prompt(&session, "hi").await;
+    let value = json!([{"action_request": {"action": "ask_person", "args": {"topic": "tea"}},
+        "config": {"allow_respond": true}, "description": "Which one?"}]);
+    server.run().await.asks(&json!([]), &json!([{"id": "q", "value": value}])).await;
+    let text = "Which one?\n\nask_person:\n\n```json\n{\n  \"topic\": \"tea\"\n}\n```";
+    assert_eq!(editor.until(prompt).await.said(), [("q".to_owned(), text.to_owned())]);
+    let prompt = editor.prompt(&session, "green").await;
+    let run = server.run().await;
+    let answer = json!([{"type": "response", "args": "green"}]);
+    assert_eq!(run.body["command"], json!({"resume": {"q": answer}}));
+    run.ends("success", None).await;
+    assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
+    editor.ended().await;
+}
+
 // === sessions of other processes ===
 
 const LOADED: &str = "11111111-1111-4111-8111-111111111111";
@@ -1728,6 +1965,47 @@ async fn a_cancel_stops_a_live_run_that_is_shown() {
     editor.cancel(LOADED).await;
     server.until("the cancel", |server| server.cancelled() == ["L"]).await;
     run.ends("interrupted", None).await;
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn a_cancelled_prompt_behind_a_run_of_others_leaves_that_run_and_settles_its_calls() {
+    let (mut server, mut editor) = open().await;
+    server.thread(LOADED, kept(), Some(state("r", &conversation(), &json!([]))));
+    let load = editor.request("session/load", open_params(LOADED)).await;
+    editor.until(load).await.result();
+    // It begins while nobody looks.
+    live(&server, "L");
+    let prompt = editor.prompt(LOADED, "next").await;
+    let mut run = server.joined().await;
+    let values = part("values", &json!({"messages": conversation()}));
+    run.exchange.send(format!("id: 1-0\r\n{values}")).await;
+    run.calls("a3", "c2", "look", &json!({"at": "that"})).await;
+    run.says("a4", "looking").await;
+    let mut updates = editor.until_said("looking").await;
+    editor.cancel(LOADED).await;
+    let told = editor.until(prompt).await;
+    assert_eq!(told.stop_reason(), "cancelled");
+    updates.extend(told.of(LOADED));
+    assert_eq!(statuses(&updates, "c2"), ["failed"]);
+    assert_eq!(server.cancelled(), Vec::<String>::new());
+    // That run ends by itself, and the next prompt shows what came of it.
+    let mut messages = conversation();
+    messages.as_array_mut().unwrap().extend([
+        json!({"type": "ai", "id": "a3", "content": "",
+            "tool_calls": [call("c2", "look", &json!({"at": "that"}))]}),
+        json!({"type": "tool", "id": "t2", "tool_call_id": "c2", "content": "seen",
+            "status": "success"}),
+        json!({"type": "ai", "id": "a4", "content": "looking"}),
+    ]);
+    run.record("success", Some(state("L", &messages, &json!([]))));
+    let prompt = editor.prompt(LOADED, "and now?").await;
+    let run = server.run().await;
+    messages.as_array_mut().unwrap().push(run.said());
+    run.ends_with(&messages).await;
+    let told = editor.until(prompt).await;
+    assert_eq!(statuses(&told.of(LOADED), "c2"), ["completed"]);
+    assert_eq!(server.cancelled(), Vec::<String>::new());
     editor.ended().await;
 }
 

@@ -405,6 +405,8 @@ fn answers_go_up_in_the_form_that_the_interrupt_takes() {
         {"id": "two", "value": approval(&["send", "delete"])},
         {"id": "one", "value": approval(&["send"])},
         {"id": "js", "value": {"actionRequests": [{"name": "send", "args": {}}], "reviewConfigs": []}},
+        {"id": "inbox", "value": [{"action_request": {"action": "send", "args": {}},
+            "config": {"allow_accept": true, "allow_edit": true, "allow_respond": true, "allow_ignore": true}}]},
     ]}]});
     let resume = |entries: Value| goes_up(&json!({"resume": entries}), &state);
     let entry = |id: &str, payload: Value| json!({"interruptId": id, "status": "resolved", "payload": payload});
@@ -433,6 +435,22 @@ fn answers_go_up_in_the_form_that_the_interrupt_takes() {
         (
             json!([entry("two", json!({"decisions": [{"type": "approve"}, {"type": "approve"}]}))]),
             json!({"two": {"decisions": [{"type": "approve"}, {"type": "approve"}]}}),
+        ),
+        (
+            json!([entry("inbox", json!({"approved": true}))]),
+            json!({"inbox": [{"type": "accept", "args": null}]}),
+        ),
+        (
+            json!([entry("inbox", json!({"approved": true, "editedArgs": {"to": "b"}}))]),
+            json!({"inbox": [{"type": "edit", "args": {"action": "send", "args": {"to": "b"}}}]}),
+        ),
+        (
+            json!([entry("inbox", json!({"type": "response", "args": "later"}))]),
+            json!({"inbox": [{"type": "response", "args": "later"}]}),
+        ),
+        (
+            json!([entry("inbox", json!([{"type": "ignore", "args": null}]))]),
+            json!({"inbox": [{"type": "ignore", "args": null}]}),
         ),
     ];
     for (entries, expected) in cases {
@@ -484,6 +502,63 @@ fn an_abandoned_question_gets_null_which_is_checked_beside_other_answers() {
         "`resume` answers interrupt a with what its `responseSchema` does not allow: `type` does \
          not hold for the answer"
     );
+}
+
+#[test]
+fn whoever_approves_is_sent_all_that_was_asked() {
+    let interrupt = |value: Value| {
+        let state = json!({"tasks": [{"interrupts": [{"id": "i", "value": value}]}]});
+        let state = state.to_string();
+        let state = ThreadState::parse(&state).unwrap();
+        let interrupts = state.interrupts.iter().map(run::Interrupt::of_langgraph).collect();
+        let outcome = run::Outcome::Interrupted(interrupts);
+        let ended = RunEvent::Ended { outcome, usage: Vec::new() };
+        let mut sent = Vec::new();
+        Projector::for_anyone(capture::newcomer()).project(&ended, &mut |e| sent.push(written(e)));
+        sent[0]["outcome"]["interrupts"][0].clone()
+    };
+    let asked = interrupt(json!({"review_configs": [], "risk": "high", "action_requests": [
+        {"name": "send", "args": {"to": "a"}, "description": "Not to be undone.", "due": 1}]}));
+    assert_eq!(asked["message"], "Not to be undone.");
+    assert_eq!(asked["metadata"]["langgraph"]["details"], json!({"risk": "high", "due": 1}));
+    let asked = interrupt(json!([{"action_request": {"action": "send", "args": {"to": "a"}},
+        "config": {"allow_accept": true, "allow_ignore": true}, "description": "Sure?"}]));
+    assert_eq!(asked["message"], "Sure?");
+    assert_eq!(
+        asked["metadata"]["langgraph"],
+        json!({"action": "send", "args": {"to": "a"}, "allowed_decisions": ["accept", "ignore"]})
+    );
+    assert_eq!(
+        asked["responseSchema"]["properties"],
+        json!({"type": {"enum": ["accept", "ignore"]},
+            "args": {"type": ["string", "object", "null"]}})
+    );
+    let value = json!({"prompt": "Right?", "llm_output": "Dear all"});
+    let asked = interrupt(value.clone());
+    assert_eq!(asked["message"], "Right?");
+    assert_eq!(asked["metadata"]["langgraph"]["value"], value);
+}
+
+#[test]
+fn an_agent_inbox_request_is_answered_in_its_own_form() {
+    let state = json!({"values": {}, "tasks": [{"interrupts": [{"id": "i", "value": [{
+        "action_request": {"action": "send", "args": {"to": "a"}},
+        "config": {"allow_accept": true, "allow_edit": true, "allow_ignore": true}}]}]}]});
+    let native = json!([{"type": "ignore", "args": null}]);
+    let edited = json!([{"type": "edit", "args": {"action": "send", "args": {"to": "b"}}}]);
+    for (payload, expected) in [
+        (json!({"approved": true}), json!([{"type": "accept", "args": null}])),
+        (json!({"approved": true, "editedArgs": {"to": "b"}}), edited.clone()),
+        (json!({"approved": false}), native.clone()),
+        (json!({"type": "ignore", "args": null}), native.clone()),
+        (native.clone(), native.clone()),
+        (edited.clone(), edited),
+    ] {
+        let input = json!({"resume": [
+            {"interruptId": "i", "status": "resolved", "payload": payload}]});
+        let (body, _) = goes_up(&input, &state).unwrap();
+        assert_eq!(body["command"]["resume"], json!({"i": expected}), "{payload}");
+    }
 }
 
 #[test]

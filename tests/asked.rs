@@ -438,6 +438,8 @@ async fn a_wrong_answer_among_right_ones_is_refused_and_nothing_is_sent() {
         "discriminator": {"propertyName": "type", "mapping": {"approve": "#/$defs/A"}}}});
     let mail = approval(OTHER, &[("mail", &["approve", "edit", "respond"])]);
     let two = approval(OTHER, &[("mail", &["approve"]), ("send", &["approve"])]);
+    let inbox = json!({"id": OTHER, "value": [{"action_request": {"action": "mail", "args": {}},
+        "config": {"allow_accept": true, "allow_edit": true, "allow_respond": true}}]});
     let yes = json!({"approved": true});
     for (interrupt, wrong, says) in [
         (&form, json!({"level": "middle"}), "`enum` does not hold for `/level` of the answer"),
@@ -459,6 +461,12 @@ async fn a_wrong_answer_among_right_ones_is_refused_and_nothing_is_sent() {
         (&two, json!({"decisions": [{"type": "approve"}]}), "answers 1 of the 2 actions"),
         (&two, json!({"decisions": [{"type": "approve"}, {}]}), "takes one of: approve"),
         (&two, json!({"decisions": "all"}), "answers 0 of the 2 actions"),
+        (&inbox, json!({"approved": false}), "takes one of: accept, edit, response"),
+        (&inbox, json!([{"type": "ignore", "args": null}]), "takes one of: accept, edit, response"),
+        (&inbox, json!([{"type": "approve"}]), "takes one of: accept, edit, response"),
+        (&inbox, json!([{"type": "response", "args": null}]), "`args` is not a string"),
+        (&inbox, json!([{"type": "edit", "args": {"to": "x"}}]), "`args` is not an object with"),
+        (&inbox, json!([]), "answers 0 of the 1 actions"),
     ] {
         let server = LangGraph::start().await;
         waiting(&server, &json!([delete(), interrupt]));

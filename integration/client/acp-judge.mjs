@@ -61,7 +61,7 @@ export class Judge {
   }
 
   #session(id) {
-    if (!this.#sessions.has(id)) this.#sessions.set(id, { isKnown: false, prompts: 0, isShowing: false, calls: new Map(), withdrawn: new Map(), ids: new Map() });
+    if (!this.#sessions.has(id)) this.#sessions.set(id, { isKnown: false, prompts: 0, isShowing: false, calls: new Map(), withdrawn: new Map(), cutShort: new Set(), ids: new Map() });
     return this.#sessions.get(id);
   }
 
@@ -142,6 +142,8 @@ export class Judge {
     if (method === "session/prompt") {
       const session = this.#session(params.sessionId);
       session.prompts -= 1;
+      // The run of others that a cancelled prompt has waited for goes on: its calls may still be completed.
+      if (result?.stopReason === "cancelled") for (const [id, status] of session.calls) if (status === "failed") session.cutShort.add(id);
       if (session.prompts === 0) session.isShowing = false;
     }
     if (method === "session/load" || method === "session/resume") {
@@ -173,15 +175,16 @@ export class Judge {
     ids.set(messageId, kind);
   }
 
-  #toolCall({ calls, withdrawn }, update, message) {
+  #toolCall({ calls, withdrawn, cutShort }, update, message) {
     const { toolCallId: id, status, locations = [], content = [] } = update;
     const isNew = update.sessionUpdate === "tool_call";
     if (isNew === calls.has(id)) this.#fault("agent", isNew ? "a call that was announced before" : "a call that was not announced", message);
     const before = calls.get(id);
-    // "Pending: the input is streaming or awaits approval": that a call has to wait shows only when its graph asks, and
-    // one that a cancelled turn has left open is asked about again.
-    const isWithdrawn = ["in_progress", "failed"].includes(before) && status === "pending";
-    if (SETTLED.includes(before) && (status ?? before) !== before && !isWithdrawn) this.#fault("agent", `a call that was ${before} before`, message);
+    // A call that a cancelled turn has left open is asked about again. One that runs never waits again.
+    const isWithdrawn = before === "failed" && status === "pending";
+    if (before === "in_progress" && status === "pending") this.#fault("agent", "a call that was in progress waits again", message);
+    const isLate = status === "completed" && cutShort.delete(id);
+    if (SETTLED.includes(before) && (status ?? before) !== before && !isWithdrawn && !isLate) this.#fault("agent", `a call that was ${before} before`, message);
     if (isWithdrawn) withdrawn.set(id, message);
     else if (withdrawn.has(id)) this.#fault("agent", "a call that was taken back to pending, and not asked about", message);
     calls.set(id, status ?? before ?? "pending");

@@ -48,7 +48,7 @@ describe("an editor in a hurry", { concurrency: 2, timeout: 2 * OPTIONS.timeout 
         withEditor(server, { agent: "agent" }, async (editor) => {
           const session = await editor.new();
           const prompt = session.prompt({ tool_sleep: 20 });
-          await session.until("a running tool", ({ calls }) => [...calls.values()].some(({ status }) => status === "in_progress"));
+          await session.until("a running tool", ({ calls }) => [...calls.values()].some(({ rawInput }) => rawInput));
           const asked = performance.now();
           await session.cancel();
           assert.deepEqual(await prompt, { stopReason: "cancelled" });

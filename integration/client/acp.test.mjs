@@ -16,6 +16,7 @@ const SHORT_MS = 300; // in which nothing more comes
 const PAGED_SESSIONS = 130;
 const PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 const MODES = ["values", "messages-tuple", "updates", "custom"];
+const WARNING = "This goes to 5,000 customers and cannot be undone."; // of the graphs `described` and `reviewed`
 const BARE = { fs: { readTextFile: true, writeTextFile: true }, terminal: true }; // what acpx declares
 const PYTHON = SERVERS.find(({ name }) => name === "Python");
 /** The calls of a session that was loaded and went on are the thread's. */
@@ -56,7 +57,7 @@ describe("an editor", { concurrency: SUITES, timeout: 2 * OPTIONS.timeout }, () 
             assert.deepEqual(calls.map(({ toolCallId, name }) => [toolCallId, name]), [["call_w", "get_weather"], ["call_s", "search"]]);
             assert.deepEqual(calls.map(output), ["sunny in Paris", 'results for naïve "quotes" ☃ 😀']);
             for (const { statuses, title } of calls) {
-              assert.deepEqual(statuses.filter((status) => status !== "-"), ["in_progress", "completed"]);
+              assert.deepEqual(statuses.filter((status) => status !== "-"), ["completed"]);
               assert.ok(title);
             }
             // Both were announced before the arguments of either were whole.
@@ -222,6 +223,36 @@ describe("an editor", { concurrency: SUITES, timeout: 2 * OPTIONS.timeout }, () 
 
       });
     }
+
+    test(`whoever approves is shown why, and a call runs only then, ${server.name}`, { timeout: OPTIONS.timeout }, () =>
+      withEditor(server, { agent: "described" }, async (editor) => {
+        for (const [option, expected] of [["allow_once", ["in_progress", "completed"]], ["reject_once", ["failed"]]]) {
+          const session = await editor.new();
+          session.permit(option);
+          await turn(server, session, {});
+          assert.equal(session.permissions.length, 2);
+          for (const { toolCall } of session.permissions) {
+            assert.deepEqual(toolCall.content, [{ type: "content", content: { type: "text", text: WARNING } }]);
+            assert.equal(toolCall.status, "pending");
+          }
+          for (const { statuses } of session.calls.values()) assert.deepEqual(statuses.filter((status) => status !== "-"), expected);
+        }
+      }));
+
+    test(`a question is asked with its subject, and Agent Inbox's request as a permission, ${server.name}`, { timeout: OPTIONS.timeout }, () =>
+      withEditor(server, { agent: "reviewed" }, async (editor) => {
+        const session = await editor.new();
+        session.permit("allow_once");
+        session.answers.elicitations = () => ({ action: "accept", content: { answer: "yes" } });
+        assert.deepEqual(await session.prompt("go"), { stopReason: "end_turn" });
+        const [{ message }] = session.elicitations;
+        assert.equal(message, "Is this right?\n\nllm_output:\n\nDear all,\nhello\n\nchoices:\n\n- yes\n- no");
+        const [{ toolCall, options }] = session.permissions;
+        assert.equal(toolCall.content[0].content.text, WARNING);
+        assert.deepEqual(toolCall.rawInput, { to: "all" });
+        assert.deepEqual(options.map(({ optionId }) => optionId), ["allow", "allow_always", "edit", "reject", "reject_always"]);
+        assert.deepEqual((await read(server, session.id)).values.answers, ["yes", { type: "accept", args: null }]);
+      }));
 
     // ---------------------------------------------------------------- questions
     describe(`a free-form interrupt, ${server.name}`, OPTIONS, () => {
@@ -555,6 +586,24 @@ describe("an editor", { concurrency: SUITES, timeout: 2 * OPTIONS.timeout }, () 
           assert.deepEqual(values.messages.map(({ type }) => type), ["human", "ai", "human", "ai"]);
           const answers = (transcript) => transcript.filter(([role]) => role === "agent");
           assert.deepEqual(answers(session.transcript()), answers(transcriptOf(values, session.id)));
+        }));
+
+      test("a prompt that is cancelled behind a run of others leaves that run, and no call open", () =>
+        withEditor(server, { agent: "agent" }, async (editor) => {
+          const session = await editor.new();
+          const lg = new Langgraph(server);
+          const run = await lg.run(session.id, "agent", { tool_sleep: 5 }, { stream_mode: MODES, stream_resumable: true });
+          await lg.started(session.id, run.run_id);
+          const prompt = session.prompt({ tokens: 1 });
+          await session.until("their call", ({ calls }) => [...calls.values()].some(({ rawInput }) => rawInput));
+          await session.cancel();
+          assert.deepEqual(await prompt, { stopReason: "cancelled" });
+          assert.deepEqual(editor.wire.judge.openCalls(session.id), []);
+          // The next prompt waits for that run again, and shows what came of it.
+          assert.deepEqual(await session.prompt({ tokens: 1 }), { stopReason: "end_turn" });
+          for (const { status } of session.calls.values()) assert.equal(status, "completed");
+          const { values } = await read(server, session.id);
+          assert.equal(values.messages.filter(({ type }) => type === "human").length, 2, "their prompt and the second of ours");
         }));
 
       test("a prompt of nothing, and one of what nobody knows", () =>

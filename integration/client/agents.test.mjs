@@ -312,6 +312,21 @@ function interrupts({ server, generation, Client }) {
     assert.deepEqual(client.state.answers, ["prep", { ask: "yes" }, "fin"]);
   });
 
+  test("whoever approves is sent all that was asked, and Agent Inbox's request is an approval", async () => {
+    const client = new Client("reviewed");
+    client.say("go");
+    await run(client, interrupt);
+    const [question] = client.pendingInterrupts;
+    assert.equal(question.message, "Is this right?");
+    assert.deepEqual(question.metadata.langgraph.value.choices, ["yes", "no"]);
+    await run(client, interrupt, answer(client, () => "yes"));
+    const [approval] = client.pendingInterrupts;
+    assert.equal(approval.message, "This goes to 5,000 customers and cannot be undone.");
+    assert.deepEqual(approval.metadata.langgraph, { action: "publish", args: { to: "all" }, allowed_decisions: ["accept", "edit", "ignore"] });
+    await run(client, success, answer(client, () => ({ approved: true })));
+    assert.deepEqual(client.state.answers, ["yes", { type: "accept", args: null }]);
+  });
+
   test("a node of a subgraph asks", async () => {
     const client = new Client("interrupt_child");
     client.say({ tokens: 3 });

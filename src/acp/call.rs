@@ -1,22 +1,27 @@
 //! What a client was told of the tool calls: each is announced once, and settled in the end.
 //!
 //! ```text
-//!   announced --arguments--> in progress --result--> completed | failed
-//!       |                        |  ^                      ^
-//!       |                   asked|  |allowed               |
-//!       +----asked----------> pending -----result----------+
+//!   pending ---allowed, or seen to run---> in progress ---result---> completed | failed
+//!      |                                                                  ^
+//!      +-------------------------------result-----------------------------+
 //! ```
+//! A status never goes back while its run lasts. Complete arguments do not mean that the tool
+//! runs: the graph may ask a person first, and its stream does not report when a tool begins. So a
+//! call stays pending until a person or a rule has allowed it, a subagent works for it, or its
+//! result is known.
+//!
 //! A call whose run ends without a result is settled as failed. A result that is known later is
-//! told all the same.
+//! told all the same, and a later question about the call makes it pending again.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
+use super::asked;
 use super::content;
 use super::strict;
 use super::tool::{self, Reader, Told};
-use super::update::{ToolCall, ToolContent, ToolKind, ToolStatus, Update};
+use super::update::{ContentBlock, ToolCall, ToolContent, ToolKind, ToolStatus, Update};
 use crate::json::{self, Text, TextBuf};
 use crate::run::{self, Action, Content, Id};
 
@@ -59,6 +64,10 @@ struct Call {
     told: Option<TextBuf>,
     /// Whether what was told shows what the call changes.
     has_diff: bool,
+    /// Whether the client was shown, in the content, what was asked about the call.
+    has_note: bool,
+    /// Whether the client was last shown the call as over. It may begin anew since.
+    is_over: bool,
     /// The fingerprint of the result that was told.
     result: u64,
     /// The last run that told of it.
@@ -77,8 +86,9 @@ enum Origin {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// It waits: for its arguments, or for a person.
+    /// It waits: for its arguments, for a person, or for the graph to run it.
     Pending,
+    /// A person or a rule has allowed it, or something was seen to run in it.
     InProgress,
     /// The turn was over before it had a result.
     GivenUp,
@@ -137,8 +147,8 @@ impl Calls {
     pub(super) fn end(&mut self, id: &Id, reader: Reader<'_>, emit: &mut dyn FnMut(&Update<'_>)) {
         let Some(call) = self.known.get_mut(id).filter(|call| call.is_open()) else { return };
         let is_whole = call.args.is_empty() || tool::is_complete(&call.args.to_text().decode());
-        if is_whole && let Some(news) = call.proceed(id, reader) {
-            emit(&Update::ToolCallUpdate(news));
+        if is_whole && let Some(told) = call.read(reader) {
+            emit(&Update::ToolCallUpdate(with_args(id, told)));
         }
         if let Some((content, is_error)) = self.early.remove(id) {
             let answer = Answer { content: &content, is_error };
@@ -174,14 +184,17 @@ impl Calls {
     ) {
         let id = &call.id;
         let is_whole = || tool::is_complete(&call.args.to_text().decode());
+        let none = || ToolCall::of(id);
         let Some(known) = self.known.get_mut(id) else {
             let mut new = self.new_call(&call.name, reader);
             new.args.clone_from(&call.args);
             let ToolCall { title, name, kind, .. } = new.announcement(id);
             let shown = match answer {
                 Some(answer) => new.answered(id, answer, reader),
-                None if is_whole() => new.proceed(id, reader).unwrap_or_else(|| ToolCall::of(id)),
-                None => ToolCall::of(id),
+                None if is_whole() => {
+                    new.read(reader).map_or_else(none, |told| with_args(id, told))
+                }
+                None => none(),
             };
             let title = shown.title.clone().or(title);
             emit(&Update::ToolCall(ToolCall { title, name, kind, ..shown }));
@@ -209,12 +222,10 @@ impl Calls {
             }
             (Stage::Pending | Stage::InProgress, None) => {
                 known.args.clone_from(&call.args);
-                match &known.told {
-                    // Whoever was asked may have changed what was told.
-                    Some(_) => known.read(reader).map(|told| with_args(id, told)),
-                    None if is_whole() => known.proceed(id, reader),
-                    None => None,
-                }
+                // Whoever was asked may have changed what was told.
+                let is_news = known.told.is_some() || is_whole();
+                let told = if is_news { known.read(reader) } else { None };
+                told.map(|told| with_args(id, told))
             }
         };
         if let Some(news) = news {
@@ -233,7 +244,16 @@ impl Calls {
         }
     }
 
-    /// A person is asked about a call: it is known now, and waits. Gives what it is.
+    /// The tool is seen to run.
+    pub(super) fn run(&mut self, id: &str, emit: &mut dyn FnMut(&Update<'_>)) {
+        let Some(call) = self.known.get_mut(id).filter(|call| call.waits()) else { return };
+        call.stage = Stage::InProgress;
+        let status = Some(ToolStatus::InProgress);
+        emit(&Update::ToolCallUpdate(ToolCall { status, ..ToolCall::of(id) }));
+    }
+
+    /// A person is asked about a call: it is known now, and waits, unless it runs already. Gives
+    /// the call with all that was asked about it.
     pub(super) fn ask(
         &mut self,
         id: &Id,
@@ -250,7 +270,10 @@ impl Calls {
         if is_new || !call.is_open() {
             self.open.push(Arc::clone(id));
         }
-        let waited = std::mem::replace(&mut call.stage, Stage::Pending) == Stage::Pending;
+        if !call.is_open() {
+            call.stage = Stage::Pending;
+        }
+        let is_anew = std::mem::take(&mut call.is_over);
         call.args = TextBuf::from(&Text::new(action.args.get()));
         let news = call.read(reader).map(|told| with_args(id, told));
         if is_new {
@@ -258,19 +281,29 @@ impl Calls {
             let news = news.unwrap_or_else(|| ToolCall::of(id));
             let title = news.title.clone().or(title);
             emit(&Update::ToolCall(ToolCall { title, name, kind, ..news }));
-        } else if news.is_some() || !waited {
+        } else if news.is_some() || is_anew {
             let news = news.unwrap_or_else(|| ToolCall::of(id));
-            emit(&Update::ToolCallUpdate(ToolCall { status: Some(ToolStatus::Pending), ..news }));
+            let status = is_anew.then_some(ToolStatus::Pending);
+            emit(&Update::ToolCallUpdate(ToolCall { status, ..news }));
         }
-        let (kind, status) = (Some(call.kind), Some(ToolStatus::Pending));
-        ToolCall { kind, status, ..with_args(id, call.told_args(reader)) }
+        let status = match call.stage {
+            Stage::InProgress => ToolStatus::InProgress,
+            Stage::Pending | Stage::GivenUp | Stage::Answered | Stage::TakenBack => {
+                ToolStatus::Pending
+            }
+        };
+        let mut asked = with_args(id, call.told_args(reader));
+        if let Some(note) = asked::about(action) {
+            let note = ToolContent::Content { content: ContentBlock::text(&note) };
+            asked.content.get_or_insert_default().insert(0, note);
+            call.has_note = true;
+        }
+        ToolCall { kind: Some(call.kind), status: Some(status), ..asked }
     }
 
     /// A person has decided about a call that was asked about.
     pub(super) fn decide(&mut self, id: &str, verdict: Verdict, emit: &mut dyn FnMut(&Update<'_>)) {
-        let Some(call) = self.known.get_mut(id).filter(|call| call.stage == Stage::Pending) else {
-            return;
-        };
+        let Some(call) = self.known.get_mut(id).filter(|call| call.waits()) else { return };
         let status = match (verdict, call.origin) {
             (Verdict::Allowed, Origin::Conversation) => ToolStatus::InProgress,
             (Verdict::Allowed, Origin::Question) => ToolStatus::Completed,
@@ -282,6 +315,7 @@ impl Calls {
             Origin::Conversation => Stage::InProgress,
             Origin::Question => Stage::Answered,
         };
+        call.is_over = call.stage == Stage::Answered;
         emit(&Update::ToolCallUpdate(ToolCall { status: Some(status), ..ToolCall::of(id) }));
     }
 
@@ -297,6 +331,7 @@ impl Calls {
             };
             emit(&Update::ToolCallUpdate(ToolCall { status: Some(ToolStatus::Failed), ..news }));
             call.stage = Stage::GivenUp;
+            call.is_over = true;
         }
     }
 
@@ -313,6 +348,8 @@ impl Calls {
             args: TextBuf::default(),
             told: None,
             has_diff: false,
+            has_note: false,
+            is_over: false,
             result: 0,
             run: self.run,
             origin: Origin::Conversation,
@@ -346,6 +383,11 @@ impl Call {
         matches!(self.stage, Stage::Pending | Stage::InProgress)
     }
 
+    /// Whether it waits, also as the client sees it.
+    fn waits(&self) -> bool {
+        self.stage == Stage::Pending && !self.is_over
+    }
+
     fn announcement(&self, id: &str) -> ToolCall<'static> {
         ToolCall {
             title: Some(tool::bare_title(&self.name, self.kind)),
@@ -353,13 +395,6 @@ impl Call {
             kind: Some(self.kind),
             ..ToolCall::of(id)
         }
-    }
-
-    /// The arguments are complete: the tool runs, as far as anybody knows.
-    fn proceed(&mut self, id: &str, reader: Reader<'_>) -> Option<ToolCall<'static>> {
-        let told = self.read(reader)?;
-        self.stage = Stage::InProgress;
-        Some(ToolCall { status: Some(ToolStatus::InProgress), ..with_args(id, told) })
     }
 
     /// What the arguments tell.
@@ -386,9 +421,15 @@ impl Call {
     /// The call with its result, and what was not told of it.
     fn answered<'a>(&mut self, id: &str, answer: Answer<'a>, reader: Reader<'_>) -> ToolCall<'a> {
         let Answer { content, is_error } = answer;
-        let told = self.read_rest(reader);
+        // What was asked gives way to what came of it.
+        let is_stale = std::mem::take(&mut self.has_note) && self.has_diff;
+        let told = match self.read_rest(reader) {
+            None if is_stale => Some(self.told_args(reader)),
+            told => told,
+        };
         let news = told.map_or_else(|| ToolCall::of(id), |told| with_args(id, told));
         self.stage = Stage::Answered;
+        self.is_over = true;
         self.result = answer.fingerprint();
         self.args = TextBuf::default();
         self.told = None;

@@ -53,11 +53,21 @@ pub struct Menu {
 pub struct Choices {
     /// The mode; `None` where there are none.
     pub mode: Option<String>,
-    /// The agent.
+    /// The agent that runs: the mode's, or the session's own.
     pub assistant: String,
-    /// The graph's settings, as far as they were chosen.
-    pub fields: IndexMap<String, Json>,
+    /// The session's own agent, which it returns to when it leaves a mode that brought another.
+    /// `None` for a session of an older version, which did not keep it.
+    pub own: Option<String>,
+    /// What was chosen of each agent's settings; the agent that was set last is last.
+    pub fields: IndexMap<String, Fields>,
 }
+
+/// Settings of a graph, by their keys.
+pub type Fields = IndexMap<String, Json>;
+
+/// For how many agents a session keeps settings; those that were not set for longest go first.
+/// They are in the thread's metadata, which is read whole.
+pub const MAX_CONFIGURED: usize = 32;
 
 /// A value that a client sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,7 +118,7 @@ impl Menu {
             options.push(select(ASSISTANT, "Agent", category, &chosen.assistant, values));
         }
         for field in &self.fields {
-            let current = chosen.fields.get(&field.key).unwrap_or(&field.default);
+            let current = chosen.value_of(field).unwrap_or(&field.default);
             let id = format!("{FIELD}{}", field.key);
             options.push(option_of_field(&id, field, current, has_switches));
         }
@@ -146,11 +156,26 @@ impl Menu {
             let known = self.modes.iter().map(|mode| &*mode.id);
             return Err(unknown("mode", id, known));
         };
-        chosen.mode = Some(mode.id.clone());
-        if let Some(assistant) = &mode.assistant {
-            chosen.assistant.clone_from(assistant);
+        // One that is chosen again changes nothing: another agent may have been chosen in it.
+        if chosen.mode.as_ref() != Some(&mode.id) {
+            chosen.enter(mode);
         }
         Ok(())
+    }
+
+    /// Takes the first mode where none is chosen, or one that is no more.
+    pub fn settle_mode(&self, chosen: &mut Choices) {
+        let is_known = self.modes.iter().any(|mode| Some(&mode.id) == chosen.mode.as_ref());
+        match self.modes.first() {
+            Some(_) if is_known => {}
+            Some(first) => chosen.enter(first),
+            None if chosen.mode.take().is_some() => {
+                if let Some(own) = &chosen.own {
+                    chosen.assistant.clone_from(own);
+                }
+            }
+            None => {}
+        }
     }
 
     /// Takes the value of an option.
@@ -163,6 +188,7 @@ impl Menu {
                     return Err(unknown("agent", assistant, known));
                 }
                 (*assistant).clone_into(&mut chosen.assistant);
+                chosen.own = Some((*assistant).to_owned());
                 Ok(())
             }
             (MODE | ASSISTANT, Value::Switch(_)) => Err(Error::new(
@@ -176,7 +202,7 @@ impl Menu {
                     Error::new(Code::InvalidParams, format!("there is no option `{id}`"))
                 })?;
                 let value = value_of_field(field, value)?;
-                chosen.fields.insert(field.key.clone(), value);
+                chosen.set(&field.key, value);
                 Ok(())
             }
         }
@@ -289,22 +315,49 @@ fn unknown<'a>(what: &str, id: &str, known: impl Iterator<Item = &'a str>) -> Er
 // === impl Choices ===
 
 impl Choices {
-    /// What the graph is told, as one object: the mode's settings, those that were chosen, and the
-    /// tool servers of the client under the operator's key for them.
-    pub fn configurable(
-        &self,
-        mode: Option<&Mode>,
-        servers: Option<(&str, &Json)>,
-    ) -> Option<Json> {
+    /// What the graph is told, as one object: the mode's settings, those that were chosen for this
+    /// agent and that its graph offers, and the tool servers of the client under the operator's key
+    /// for them.
+    pub fn configurable(&self, menu: &Menu, servers: Option<(&str, &Json)>) -> Option<Json> {
         let mut all: IndexMap<&str, &RawValue> = IndexMap::new();
+        let mode = menu.mode(self);
         let members = mode.and_then(|mode| mode.configurable.as_deref()).and_then(json::members);
         let members = members.unwrap_or_default().0;
         all.extend(members.iter().map(|(key, value)| (&**key, *value)));
-        all.extend(self.fields.iter().map(|(key, value)| (&**key, &**value)));
+        for field in &menu.fields {
+            all.extend(self.value_of(field).map(|value| (&*field.key, &**value)));
+        }
         all.extend(servers.map(|(key, servers)| (key, &**servers)));
         let object =
             all.iter().fold(ObjectWriter::new(), |all, (key, value)| all.raw(key, value.get()));
         (!object.is_empty()).then(|| object.finish())
+    }
+
+    fn enter(&mut self, mode: &Mode) {
+        let own = self.own.get_or_insert_with(|| self.assistant.clone());
+        self.assistant.clone_from(mode.assistant.as_ref().unwrap_or(own));
+        self.mode = Some(mode.id.clone());
+    }
+
+    /// What was chosen of a setting for the agent that runs, if its graph offers that.
+    fn value_of(&self, field: &ConfigField) -> Option<&Json> {
+        let value = self.fields.get(&self.assistant)?.get(&field.key)?;
+        let is_offered = match &field.kind {
+            ConfigKind::Switch => matches!(value.get(), "true" | "false"),
+            ConfigKind::Choice(choices) => {
+                choices.iter().any(|choice| json::same(choice.value.get(), value.get()))
+            }
+        };
+        is_offered.then_some(value)
+    }
+
+    /// Sets a value for the agent that runs.
+    fn set(&mut self, key: &str, value: Json) {
+        let mut fields = self.fields.shift_remove(&self.assistant).unwrap_or_default();
+        fields.insert(key.to_owned(), value);
+        self.fields.insert(self.assistant.clone(), fields);
+        let surplus = self.fields.len().saturating_sub(MAX_CONFIGURED);
+        self.fields.drain(..surplus);
     }
 }
 
@@ -316,7 +369,11 @@ mod key {
     pub(super) const CWD: &str = "cwd";
     pub(super) const MODE: &str = "acp_mode";
     pub(super) const ASSISTANT: &str = "acp_assistant";
+    pub(super) const OWN_ASSISTANT: &str = "acp_own_assistant";
+    /// The settings of the agent that runs. Older versions kept those of all agents here.
     pub(super) const CONFIG: &str = "acp_config";
+    /// Those of the others, by agent.
+    pub(super) const OTHER_CONFIGS: &str = "acp_other_configs";
     pub(super) const ALWAYS: &str = "acp_always";
     pub(super) const TITLE: &str = "title";
 }
@@ -326,7 +383,16 @@ impl Kept {
     pub fn read(metadata: &RawValue) -> Self {
         let members = json::members(metadata).unwrap_or_default();
         let string = |name| members.string(name).map(Into::into);
-        let fields = members.get(key::CONFIG).and_then(json::members).unwrap_or_default();
+        let assistant: String = string(key::ASSISTANT).unwrap_or_default();
+        let others = members.get(key::OTHER_CONFIGS).and_then(json::members).unwrap_or_default();
+        let mut fields: IndexMap<_, _> = others
+            .0
+            .iter()
+            .filter_map(|(agent, config)| Some((agent.0.to_string(), read_fields(config)?)))
+            .take(MAX_CONFIGURED)
+            .collect();
+        let config = members.get(key::CONFIG).and_then(read_fields);
+        fields.extend(config.filter(|all| !all.is_empty()).map(|all| (assistant.clone(), all)));
         let always = members.get(key::ALWAYS).and_then(json::items).unwrap_or_default();
         // One that is not understood is no reason to forget the others.
         let always = always.into_iter().filter_map(|one| serde_json::from_str(one.get()).ok());
@@ -334,8 +400,9 @@ impl Kept {
             cwd: string(key::CWD),
             choices: Choices {
                 mode: string(key::MODE),
-                assistant: string(key::ASSISTANT).unwrap_or_default(),
-                fields: fields.0.iter().map(|(k, v)| (k.0.to_string(), Json::from(*v))).collect(),
+                assistant,
+                own: string(key::OWN_ASSISTANT),
+                fields,
             },
             always: always.collect(),
             title: string(key::TITLE),
@@ -355,15 +422,21 @@ impl Kept {
     pub fn write(&self) -> Json {
         let Self { cwd, choices, always: _, title } = self;
         let text = |string: &Option<String>| string.as_deref().map(Text::new);
-        let fields = choices.fields.iter();
-        let fields =
-            fields.fold(ObjectWriter::new(), |all, (key, value)| all.raw(key, value.get()));
+        let none = Fields::new();
+        let fields = choices.fields.get(&choices.assistant).unwrap_or(&none);
+        let others = choices.fields.iter().filter(|(agent, _)| **agent != choices.assistant);
+        let others = others.fold(ObjectWriter::new(), |all, (agent, fields)| {
+            all.raw(agent, write_fields(fields).get())
+        });
+        // A server merges metadata: what is not written again stays as it was.
         ObjectWriter::new()
             .raw(key::SESSION, "true")
             .optional(key::CWD, text(cwd).as_ref())
             .optional(key::MODE, text(&choices.mode).as_ref())
             .string(key::ASSISTANT, &choices.assistant)
-            .raw(key::CONFIG, fields.finish().get())
+            .optional(key::OWN_ASSISTANT, text(&choices.own).as_ref())
+            .raw(key::CONFIG, write_fields(fields).get())
+            .raw(key::OTHER_CONFIGS, others.finish().get())
             .raw(key::ALWAYS, self.write_always().get())
             .optional(key::TITLE, text(title).as_ref())
             .finish()
@@ -372,6 +445,16 @@ impl Kept {
     fn write_always(&self) -> Json {
         json::raw(serde_json::to_string(&self.always).unwrap_or_else(|_| "[]".to_owned()))
     }
+}
+
+fn read_fields(config: &RawValue) -> Option<Fields> {
+    let members = json::members(config)?;
+    Some(members.0.iter().map(|(key, value)| (key.0.to_string(), Json::from(*value))).collect())
+}
+
+fn write_fields(fields: &Fields) -> Json {
+    let object = fields.iter();
+    object.fold(ObjectWriter::new(), |all, (key, value)| all.raw(key, value.get())).finish()
 }
 
 #[cfg(test)]
@@ -425,6 +508,7 @@ mod tests {
         Choices {
             mode: Some("act".to_owned()),
             assistant: "agent".to_owned(),
+            own: Some("agent".to_owned()),
             fields: IndexMap::new(),
         }
     }
@@ -480,21 +564,85 @@ mod tests {
             ("config:model", Value::Id("2")),
             ("config:verbose", Value::Id("true")),
             ("config:verbose", Value::Switch(false)),
-            ("mode", Value::Id("plan")),
         ] {
             menu.choose(&mut choices, id, &value).unwrap();
         }
-        // A mode brings its agent along, and what was chosen beats what it sets.
+        let told = |choices: &Choices| {
+            let told = choices.configurable(&menu, Some(("mcp", &raw("[]"))));
+            told.unwrap().get().to_owned()
+        };
+        assert_eq!(told(&choices), r#"{"model":2,"verbose":false,"mcp":[]}"#);
+        // A mode brings its agent along, which has settings of its own.
+        menu.choose(&mut choices, "mode", &Value::Id("plan")).unwrap();
         assert_eq!(choices.assistant, "planner");
-        let told = choices.configurable(menu.mode(&choices), Some(("mcp", &raw("[]"))));
-        assert_eq!(told.unwrap().get(), r#"{"model":2,"deep":true,"verbose":false,"mcp":[]}"#);
-        assert_eq!(chosen().configurable(menu.mode(&chosen()), None), None);
+        assert_eq!(told(&choices), r#"{"model":"slow","deep":true,"mcp":[]}"#);
+        // What is chosen beats what the mode sets.
+        menu.choose(&mut choices, "config:model", &Value::Id("fast")).unwrap();
+        assert_eq!(told(&choices), r#"{"model":"fast","deep":true,"mcp":[]}"#);
+        menu.choose(&mut choices, "mode", &Value::Id("act")).unwrap();
+        assert_eq!(told(&choices), r#"{"model":2,"verbose":false,"mcp":[]}"#);
+        assert_eq!(chosen().configurable(&menu, None), None);
+    }
+
+    #[test]
+    fn what_an_agents_graph_does_not_offer_is_neither_sent_nor_shown() {
+        let mut choices = chosen();
+        menu().choose(&mut choices, "config:model", &Value::Id("2")).unwrap();
+        let other =
+            ConfigChoice { value: raw("\"gpt\""), label: "G".to_owned(), description: None };
+        let mut changed = menu();
+        changed.fields.truncate(1);
+        changed.fields[0].kind = ConfigKind::Choice(vec![other]);
+        changed.fields[0].default = raw("\"gpt\"");
+        assert_eq!(choices.configurable(&changed, None), None);
+        let options = changed.options(&choices, false);
+        assert!(options.get().contains(r#""currentValue":"gpt""#), "{}", options.get());
+        // Once it is offered again, it is the choice again.
+        assert_eq!(choices.configurable(&menu(), None).unwrap().get(), r#"{"model":2}"#);
+    }
+
+    #[test]
+    fn a_mode_that_is_left_gives_back_the_sessions_own_agent() {
+        let (menu, mut choices) = (menu(), chosen());
+        menu.choose_mode(&mut choices, "plan").unwrap();
+        assert_eq!(choices.assistant, "planner");
+        menu.choose_mode(&mut choices, "act").unwrap();
+        assert_eq!(choices, chosen());
+        // An agent that is chosen in a mode is the session's own from then on.
+        menu.choose_mode(&mut choices, "plan").unwrap();
+        menu.choose(&mut choices, "assistant", &Value::Id("agent")).unwrap();
+        menu.choose_mode(&mut choices, "plan").unwrap();
+        assert_eq!(choices.assistant, "agent");
+        menu.choose_mode(&mut choices, "act").unwrap();
+        assert_eq!(choices.assistant, "agent");
+        // The operator takes the mode away.
+        menu.choose_mode(&mut choices, "plan").unwrap();
+        for modes in [menu.modes[..1].to_vec(), Vec::new()] {
+            let mut choices = choices.clone();
+            let less = Menu { modes, ..menu.clone() };
+            less.settle_mode(&mut choices);
+            assert_eq!(choices.assistant, "agent");
+            assert_eq!(choices.mode, less.modes.first().map(|mode| mode.id.clone()));
+        }
+    }
+
+    #[test]
+    fn settings_are_kept_for_so_many_agents() {
+        let (menu, mut choices) = (menu(), chosen());
+        for at in 0..=MAX_CONFIGURED {
+            choices.assistant = format!("agent{at}");
+            menu.choose(&mut choices, "config:model", &Value::Id("2")).unwrap();
+        }
+        assert_eq!(choices.fields.len(), MAX_CONFIGURED);
+        assert!(!choices.fields.contains_key("agent0"));
     }
 
     #[test]
     fn what_is_kept_is_read_again_whatever_else_stands_there() {
         let mut choices = chosen();
-        choices.fields.insert("model".to_owned(), raw("2"));
+        choices.set("model", raw("2"));
+        choices.fields.insert("other".to_owned(), Fields::from([("a".to_owned(), raw("1"))]));
+        choices.fields.swap_indices(0, 1);
         let always =
             Remembered { name: "rm".to_owned(), args: "{}".to_owned(), decision: Always::Reject };
         let kept = Kept {
@@ -504,6 +652,11 @@ mod tests {
             title: Some("T".to_owned()),
         };
         assert_eq!(Kept::read(&kept.write()), kept);
+        // An older version kept one set of settings, and not the session's own agent.
+        let older = raw(r#"{"acp_assistant":"agent","acp_config":{"model":2}}"#);
+        let older = Kept::read(&older).choices;
+        assert_eq!(older.fields["agent"]["model"].get(), "2");
+        assert_eq!((older.fields.len(), older.own), (1, None));
         let foreign =
             raw(r#"{"cwd":1,"acp_mode":[],"acp_config":"x","acp_always":{},"title":null}"#);
         assert_eq!(Kept::read(&foreign), Kept::default());

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::Glob;
+use super::{Glob, asked};
 use crate::json::{self, Json, ObjectWriter, Text};
 use crate::run::{Action, Decision};
 
@@ -153,15 +153,16 @@ pub fn answered_by_prompt(action: &Action, prompt: &str) -> Option<Decision> {
 
 /// A graph that does not say takes yes and no.
 fn may(action: &Action, what: Allowed) -> bool {
-    let name = match what {
-        Allowed::Approve => "approve",
-        Allowed::Edit => "edit",
-        Allowed::Reject => "reject",
-        Allowed::Respond => "respond",
+    // LangChain's word, and Agent Inbox's.
+    let names = match what {
+        Allowed::Approve => ["approve", "accept"],
+        Allowed::Edit => ["edit"; 2],
+        Allowed::Reject => ["reject", "ignore"],
+        Allowed::Respond => ["respond", "response"],
     };
     let is_default = matches!(what, Allowed::Approve | Allowed::Reject);
     (action.decisions.is_empty() && is_default)
-        || action.decisions.iter().any(|allowed| &**allowed == name)
+        || action.decisions.iter().any(|allowed| names.contains(&&**allowed))
 }
 
 // === impl Remembered ===
@@ -244,9 +245,6 @@ enum Reading {
 /// The only field of a form that has but one.
 const FIELD: &str = "answer";
 
-/// What a form asks at most, in characters: more is no question.
-const MAX_QUESTION_CHARS: usize = 4_000;
-
 /// The keys of a property that both a schema of LangGraph's and a form have, with the kind of JSON
 /// that each must be.
 const PROPERTY_KEYS: [&str; 13] = [
@@ -268,7 +266,7 @@ const PROPERTY_KEYS: [&str; 13] = [
 impl Form {
     /// For what a graph asks by `interrupt()`.
     pub fn of_question(value: &RawValue, schema: Option<&RawValue>) -> Self {
-        let message = question(value);
+        let message = asked::question(value);
         let schema = schema.filter(|schema| schema.get() != "null");
         let Some(schema) = schema.map(|schema| json::members(schema).unwrap_or_default()) else {
             return Self::of_field(
@@ -322,9 +320,7 @@ impl Form {
 
     /// For the answer that a person gives in a tool's place.
     pub fn of_response(action: &Action) -> Self {
-        let tool = action.name.decode();
-        let asked = action.description.as_ref().map(|text| text.decode().into_owned());
-        let message = asked.unwrap_or_else(|| format!("What does {tool} answer?"));
+        let message = asked::in_place_of(action);
         Self::of_field(message, r#"{"type":"string","title":"Answer"}"#, Reading::Field)
     }
 
@@ -358,19 +354,6 @@ fn object_schema(properties: &str, required: &str) -> Json {
         .raw("properties", properties)
         .raw("required", required)
         .finish()
-}
-
-/// What a value asks, for a person to read.
-pub fn question(value: &RawValue) -> String {
-    let members = json::members(value).unwrap_or_default();
-    let told = ["question", "message", "prompt", "description"];
-    let text = json::string(value)
-        .or_else(|| told.into_iter().find_map(|name| members.string(name)))
-        .map_or_else(|| value.get().to_owned(), Into::into);
-    match text.char_indices().nth(MAX_QUESTION_CHARS) {
-        Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
-        None => text,
-    }
 }
 
 /// What a prompt means as the answer to a graph's question.
@@ -475,6 +458,7 @@ mod tests {
             decisions: decisions.iter().map(|decision| Id::from(*decision)).collect(),
             call_id: None,
             schema: None,
+            details: None,
         }
     }
 
@@ -528,6 +512,12 @@ mod tests {
             ),
             (&["respond"], true, vec![Respond]),
             (&["respond"], false, vec![]),
+            (
+                &["accept", "edit", "ignore", "response"],
+                true,
+                vec![Allow, AllowAlways, Edit, Reject, RejectAlways, Respond],
+            ),
+            (&["response"], false, vec![]),
         ] {
             assert_eq!(offers(&action(decisions, "{}"), has_forms), expected, "{decisions:?}");
         }

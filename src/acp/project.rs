@@ -172,17 +172,20 @@ impl Projector {
         action: &Action,
         emit: Emit<'_>,
     ) -> ToolCall<'static> {
-        let id = match &action.call_id {
-            Some(id) => Arc::clone(id),
-            None => Id::from(format!("{interrupt_id}:{at}")),
-        };
         let reader = Reader { dialect: &self.dialect, cwd: &self.cwd };
-        self.calls.ask(&id, action, reader, emit)
+        self.calls.ask(&call_id_of(interrupt_id, at, action), action, reader, emit)
     }
 
-    /// A person has decided about a call that was asked about.
-    pub fn decide(&mut self, tool_call_id: &str, verdict: Verdict, emit: Emit<'_>) {
-        self.calls.decide(tool_call_id, verdict, emit);
+    /// A person or a rule has decided about a call, and the decision goes up.
+    pub fn decide(
+        &mut self,
+        interrupt_id: &Id,
+        at: usize,
+        action: &Action,
+        verdict: Verdict,
+        emit: Emit<'_>,
+    ) {
+        self.calls.decide(&call_id_of(interrupt_id, at, action), verdict, emit);
     }
 
     /// The turn is over without an answer to what is open: settles it as failed.
@@ -296,6 +299,9 @@ impl Projector {
             (None, Some(Part::Outer) | None) => Part::Outer,
         };
         self.subagents.insert(Arc::clone(&subagent.id), part);
+        if let Some(call_id) = &subagent.call_id {
+            self.calls.run(call_id, emit);
+        }
         let (known, strangers) = std::mem::take(&mut self.strangers)
             .into_iter()
             .partition(|stranger| stranger.agent.as_ref() == Some(&subagent.id));
@@ -338,6 +344,15 @@ impl Projector {
         }
         self.subagents.clear();
         self.strangers.clear();
+    }
+}
+
+/// The call that an action is about. An action that is no call of the conversation is named after
+/// its question.
+fn call_id_of(interrupt_id: &Id, at: usize, action: &Action) -> Id {
+    match &action.call_id {
+        Some(id) => Arc::clone(id),
+        None => Id::from(format!("{interrupt_id}:{at}")),
     }
 }
 

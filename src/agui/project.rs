@@ -475,21 +475,27 @@ fn project_action<'a>(id: &str, action: &'a run::Action, form: ApprovalForm) -> 
         reason: Cow::Borrowed(if action.call_id.is_some() { "tool_call" } else { "confirmation" }),
         message: action.description.clone(),
         tool_call_id: action.call_id.as_deref().map(Cow::Borrowed),
-        response_schema: schema.or_else(|| Some(decision_schema(&decisions, form.edit_key()))),
+        response_schema: schema.or_else(|| Some(decision_schema(&decisions, form))),
         expires_at: None,
         metadata: Some(action_metadata(action, &decisions)),
     }
 }
 
-/// What answers an approval: LangChain's decision, of the kinds that are allowed.
-fn decision_schema(decisions: &[&str], edit: &str) -> Json {
+/// What answers an approval: LangChain's decision, or Agent Inbox's response, of the kinds that are
+/// allowed.
+fn decision_schema(decisions: &[&str], form: ApprovalForm) -> Json {
     let of = |kind| ObjectWriter::new().string("type", kind).finish();
     let kinds = ObjectWriter::new().raw("enum", written(&decisions).get()).finish();
-    let properties = ObjectWriter::new()
-        .raw("type", kinds.get())
-        .raw("message", of("string").get())
-        .raw(edit, of("object").get())
-        .finish();
+    let properties = ObjectWriter::new().raw("type", kinds.get());
+    let properties = match form {
+        ApprovalForm::Inbox => {
+            properties.raw(form.edit_key(), r#"{"type":["string","object","null"]}"#)
+        }
+        ApprovalForm::Python | ApprovalForm::JavaScript | ApprovalForm::PerCall => {
+            properties.raw("message", of("string").get()).raw(form.edit_key(), of("object").get())
+        }
+    };
+    let properties = properties.finish();
     ObjectWriter::new()
         .string("type", "object")
         .raw("properties", properties.get())
@@ -507,8 +513,15 @@ fn action_metadata(action: &run::Action, decisions: &[&str]) -> Json {
         action: &'a Text,
         args: &'a Json,
         allowed_decisions: &'a [&'a str],
+        #[serde(skip_serializing_if = "Option::is_none")]
+        details: Option<&'a Json>,
     }
-    let inner = Inner { action: &action.name, args: &action.args, allowed_decisions: decisions };
+    let inner = Inner {
+        action: &action.name,
+        args: &action.args,
+        allowed_decisions: decisions,
+        details: action.details.as_ref(),
+    };
     written(&Outer { langgraph: inner })
 }
 
@@ -528,8 +541,7 @@ fn project_answer<'a>(id: &str, value: &'a Json, schema: Option<&Json>) -> Inter
         id: id.to_owned(),
         reason: members.string("reason").unwrap_or(Cow::Borrowed("langgraph:interrupt")),
         message: Text::from_raw(value)
-            .or_else(|| members.text("message"))
-            .or_else(|| members.text("question")),
+            .or_else(|| run::question_key(&members).and_then(|key| members.text(key))),
         tool_call_id: string("toolCallId", "tool_call_id"),
         response_schema: response_schema(value, schema),
         expires_at: string("expiresAt", "expires_at"),

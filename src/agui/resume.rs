@@ -14,6 +14,9 @@ use crate::run::{self, Action, Ask, Interrupt};
 /// The decisions of the human-in-the-loop middleware.
 const DECISIONS: [&str; 4] = ["approve", "edit", "reject", "respond"];
 
+/// The responses of Agent Inbox.
+const RESPONSES: [&str; 4] = ["accept", "edit", "response", "ignore"];
+
 /// The length of LangGraph's own ids of interrupts, in hexadecimal digits. An answer that is an
 /// object with such keys alone answers by id, for LangGraph too.
 const ID_DIGITS: usize = 32;
@@ -192,7 +195,8 @@ impl Answers {
         let open = Open::of(thread);
         let reject = |interrupt: &Interrupt| {
             let Ask::Approval { actions, form } = &interrupt.ask else { return None };
-            let takes_it = |action: &Action| allowed(action).contains(&"reject");
+            let rejection = if *form == ApprovalForm::Inbox { "ignore" } else { "reject" };
+            let takes_it = |action: &Action| allowed(action, *form).contains(&rejection);
             if !actions.iter().all(takes_it) {
                 return None;
             }
@@ -277,9 +281,15 @@ fn decisions(
     };
     let expected = actions.len();
     let found: Vec<_> = (0..expected).filter_map(of).collect();
-    // The middleware's own form answers all actions at once.
+    // The form's own answer answers all actions at once.
+    let is_whole = |payload: &RawValue| match form {
+        ApprovalForm::Inbox => json::items(payload).is_some(),
+        ApprovalForm::Python | ApprovalForm::JavaScript | ApprovalForm::PerCall => {
+            json::members(payload).is_some_and(|members| members.get("decisions").is_some())
+        }
+    };
     if let Some(whole) = found.first().and_then(|entry| entry.payload.as_deref())
-        && json::members(whole).is_some_and(|members| members.get("decisions").is_some())
+        && is_whole(whole)
     {
         return Ok(Json::from(whole));
     }
@@ -321,10 +331,14 @@ fn decision(entry: &Resume, action: &Action, form: ApprovalForm) -> Result<Json,
 // === what is allowed ===
 
 /// The decisions that an action takes. Where the graph names none, the middleware judges.
-fn allowed(action: &Action) -> Vec<&'static str> {
+fn allowed(action: &Action, form: ApprovalForm) -> Vec<&'static str> {
+    let kinds = match form {
+        ApprovalForm::Inbox => RESPONSES,
+        ApprovalForm::Python | ApprovalForm::JavaScript | ApprovalForm::PerCall => DECISIONS,
+    };
     let is_named = |kind: &&str| action.decisions.iter().any(|named| **named == **kind);
-    let named: Vec<_> = DECISIONS.into_iter().filter(is_named).collect();
-    if action.decisions.is_empty() { DECISIONS.to_vec() } else { named }
+    let named: Vec<_> = kinds.into_iter().filter(is_named).collect();
+    if action.decisions.is_empty() { kinds.to_vec() } else { named }
 }
 
 fn check_approval(
@@ -335,6 +349,7 @@ fn check_approval(
 ) -> Result<(), ResumeError> {
     let decisions = match form {
         ApprovalForm::PerCall => vec![&**answer],
+        ApprovalForm::Inbox => json::items(answer).unwrap_or_default(),
         ApprovalForm::Python | ApprovalForm::JavaScript => {
             let members = json::members(answer).unwrap_or_default();
             members.get("decisions").and_then(json::items).unwrap_or_default()
@@ -359,36 +374,65 @@ fn check_decision(
 ) -> Result<(), ResumeError> {
     let members = json::members(decision).unwrap_or_default();
     let kind = members.string("type").unwrap_or_default();
-    let allowed = allowed(action);
+    let allowed = allowed(action, form);
     if !allowed.contains(&&*kind) && !action.decisions.iter().any(|named| **named == *kind) {
         return Err(ResumeError::NotAllowed { id, allowed });
     }
-    let has_text = |name| members.get(name).is_some_and(|text| text.get().starts_with('"'));
-    let part = match &*kind {
-        "edit" => {
-            let edited = members.get(form.edit_key()).and_then(json::members).unwrap_or_default();
-            let has_args = edited.get("args").is_some_and(|args| args.get().starts_with('{'));
-            let is_whole = has_args && edited.string("name").is_some();
-            (!is_whole).then_some(match form {
-                ApprovalForm::JavaScript => {
-                    "`editedAction` is not an object with a string `name` and an object `args`"
-                }
-                ApprovalForm::Python | ApprovalForm::PerCall => {
-                    "`edited_action` is not an object with a string `name` and an object `args`"
-                }
-            })
+    let lacks = match form {
+        ApprovalForm::Inbox => lacking_response(&kind, &members),
+        ApprovalForm::Python | ApprovalForm::JavaScript | ApprovalForm::PerCall => {
+            lacking_decision(&kind, &members, form)
         }
-        "respond" => (!has_text("message")).then_some("`message` is not a string"),
-        "reject" => {
-            let is_wrong = members.get("message").is_some() && !has_text("message");
-            is_wrong.then_some("`message` is not a string")
-        }
-        _ => None,
     };
-    match part {
+    match lacks {
         Some(part) => Err(ResumeError::Incomplete { id, part }),
         None => check_schema(&id, action.schema.as_ref(), decision),
     }
+}
+
+/// What a decision of the middleware's lacks, and what it must be.
+fn lacking_decision(
+    kind: &str,
+    members: &json::Members<'_>,
+    form: ApprovalForm,
+) -> Option<&'static str> {
+    match kind {
+        "edit" => {
+            let is_whole = is_edited(members.get(form.edit_key()), "name");
+            (!is_whole).then_some(if form == ApprovalForm::JavaScript {
+                "`editedAction` is not an object with a string `name` and an object `args`"
+            } else {
+                "`edited_action` is not an object with a string `name` and an object `args`"
+            })
+        }
+        "respond" => (!has_text(members, "message")).then_some("`message` is not a string"),
+        "reject" => {
+            let is_wrong = members.get("message").is_some() && !has_text(members, "message");
+            is_wrong.then_some("`message` is not a string")
+        }
+        _ => None,
+    }
+}
+
+/// What a response of Agent Inbox's lacks, and what it must be.
+fn lacking_response(kind: &str, members: &json::Members<'_>) -> Option<&'static str> {
+    match kind {
+        "edit" => (!is_edited(members.get("args"), "action"))
+            .then_some("`args` is not an object with a string `action` and an object `args`"),
+        "response" => (!has_text(members, "args")).then_some("`args` is not a string"),
+        _ => None,
+    }
+}
+
+/// Whether it is an action with its name under this key, and its arguments.
+fn is_edited(value: Option<&RawValue>, name: &str) -> bool {
+    let edited = value.and_then(json::members).unwrap_or_default();
+    edited.get("args").is_some_and(|args| args.get().starts_with('{'))
+        && edited.string(name).is_some()
+}
+
+fn has_text(members: &json::Members<'_>, name: &str) -> bool {
+    members.get(name).is_some_and(|text| text.get().starts_with('"'))
 }
 
 fn check_schema(id: &str, schema: Option<&Json>, answer: &RawValue) -> Result<(), ResumeError> {

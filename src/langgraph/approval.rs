@@ -1,5 +1,5 @@
-//! The question of LangChain's human-in-the-loop middleware, whether tools may be called, in its
-//! three wire forms, and the answer that each form takes.
+//! The question whether tools may be called, in the three wire forms of LangChain's
+//! human-in-the-loop middleware and in Agent Inbox's, and the answer that each form takes.
 
 use serde_json::value::RawValue;
 
@@ -24,12 +24,15 @@ pub struct ApprovalRequest {
     pub args: Json,
     /// What to tell the person.
     pub description: Option<Text>,
-    /// `approve`, `edit`, `reject`, `respond`: what the person may answer.
+    /// What the person may answer, in the form's own words: `approve`, `edit`, `reject`,
+    /// `respond`; of Agent Inbox `accept`, `edit`, `ignore`, `response`.
     pub decisions: Vec<String>,
     /// The model's call, where the form names it.
     pub call_id: Option<String>,
     /// The schema of the answer, where the form has one.
     pub schema: Option<Json>,
+    /// What else the graph passes along: an object of the members that no field here holds.
+    pub details: Option<Json>,
 }
 
 /// A wire form (langchain 1.4.7 for Python, 1.5.14 for JavaScript).
@@ -41,6 +44,9 @@ pub enum ApprovalForm {
     JavaScript,
     /// One interrupt per call: Python's `interrupt_mode="per_call"`.
     PerCall,
+    /// LangGraph's `HumanInterrupt`, as Agent Inbox reads it; the answer is a list of
+    /// `HumanResponse`.
+    Inbox,
 }
 
 /// What a person has decided about one call.
@@ -70,6 +76,9 @@ pub enum Decision {
 impl Approval {
     /// Reads an interrupt. `None` if it asks something else.
     pub fn parse(interrupt: &Interrupt<'_>) -> Option<Self> {
+        if let Some(requests) = inbox(interrupt.value?) {
+            return Some(Self { requests, form: ApprovalForm::Inbox });
+        }
         let members = json::members(interrupt.value?)?;
         let batched = |form| {
             let requests = batched(&members, form)?;
@@ -92,7 +101,10 @@ fn batched(members: &json::Members<'_>, form: ApprovalForm) -> Option<Vec<Approv
         ApprovalForm::JavaScript => {
             ("actionRequests", "reviewConfigs", "actionName", "allowedDecisions")
         }
-        ApprovalForm::PerCall => return None,
+        ApprovalForm::PerCall | ApprovalForm::Inbox => return None,
+    };
+    let beside = |own: &json::Members<'_>, known: &[&str]| {
+        details(&[(members, &[requests, configs]), (own, known)])
     };
     let requests = json::items(members.get(requests)?)?;
     let configs = members.get(configs).and_then(json::items).unwrap_or_default();
@@ -106,18 +118,83 @@ fn batched(members: &json::Members<'_>, form: ApprovalForm) -> Option<Vec<Approv
     };
     let request = |request: &RawValue| {
         let members = json::members(request)?;
-        let name = members.text("name").or_else(|| members.text("action"))?;
-        let args = members.get("args").or_else(|| members.get("arguments"));
+        let either = |one, other| if members.get(one).is_some() { one } else { other };
+        let (name, args) = (either("name", "action"), either("args", "arguments"));
         Some(ApprovalRequest {
-            decisions: decisions(&name.decode()),
-            name,
-            args: args.map_or_else(|| json::raw("{}".to_owned()), Json::from),
-            description: members.text("description"),
+            decisions: decisions(&members.text(name)?.decode()),
+            name: members.text(name)?,
+            args: members.get(args).map_or_else(Json::empty_object, Json::from),
+            description: described(&members),
             call_id: None,
             schema: None,
+            details: beside(&members, &[name, args, DESCRIPTION]),
         })
     };
     let requests: Option<Vec<_>> = requests.into_iter().map(request).collect();
+    requests.filter(|requests| !requests.is_empty())
+}
+
+const DESCRIPTION: &str = "description";
+
+fn described(members: &json::Members<'_>) -> Option<Text> {
+    members.text(DESCRIPTION).filter(|text| !text.is_empty())
+}
+
+/// The members of objects that are not known by name, as one object. A description that is no
+/// text is not known.
+fn details(objects: &[(&json::Members<'_>, &[&str])]) -> Option<Json> {
+    let mut details = ObjectWriter::new();
+    for (members, known) in objects {
+        let is_known = |name: &str, value: &RawValue| {
+            known.contains(&name) && (name != DESCRIPTION || value.get().starts_with('"'))
+        };
+        for (name, value) in &members.0 {
+            if !is_known(name, value) && value.get() != "null" {
+                details = details.raw(name, value.get());
+            }
+        }
+    }
+    (!details.is_empty()).then(|| details.finish())
+}
+
+/// What `HumanInterruptConfig` allows, and the answer that is allowed.
+const INBOX: [(&str, &str); 4] = [
+    ("allow_accept", "accept"),
+    ("allow_edit", "edit"),
+    ("allow_respond", "response"),
+    ("allow_ignore", "ignore"),
+];
+
+/// `{"action_request": {action, args}, "config": {allow_accept, ..}, description}`, alone or in a
+/// list. One that allows nothing is no approval.
+fn inbox(value: &RawValue) -> Option<Vec<ApprovalRequest>> {
+    let request = |value: &RawValue| {
+        let members = json::members(value)?;
+        let action = json::members(members.get("action_request")?)?;
+        let config = json::members(members.get("config")?)?;
+        let is_allowed = |allows| config.get(allows).is_some_and(|is| is.get() == "true");
+        let allowed = INBOX.into_iter().filter(|(allows, _)| is_allowed(allows));
+        let decisions: Vec<_> = allowed.map(|(_, answer)| answer.to_owned()).collect();
+        if decisions.is_empty() {
+            return None;
+        }
+        Some(ApprovalRequest {
+            name: action.text("action")?,
+            args: action.get("args").map_or_else(Json::empty_object, Json::from),
+            description: described(&members),
+            decisions,
+            call_id: None,
+            schema: None,
+            details: details(&[
+                (&members, &["action_request", "config", DESCRIPTION]),
+                (&action, &["action", "args"]),
+            ]),
+        })
+    };
+    let requests: Option<Vec<_>> = match json::items(value) {
+        Some(items) => items.into_iter().map(request).collect(),
+        None => request(value).map(|request| vec![request]),
+    };
     requests.filter(|requests| !requests.is_empty())
 }
 
@@ -128,8 +205,9 @@ fn single(members: &json::Members<'_>, schema: Option<&RawValue>) -> Option<Appr
     let call_id = members.string("tool_call_id")?.into_owned();
     Some(ApprovalRequest {
         name: members.text("name")?,
-        args: members.get("args").map_or_else(|| json::raw("{}".to_owned()), Json::from),
-        description: members.text("description").filter(|text| !text.is_empty()),
+        args: members.get("args").map_or_else(Json::empty_object, Json::from),
+        description: described(members),
+        details: details(&[(members, &["type", "tool_call_id", "name", "args", DESCRIPTION])]),
         decisions: schema.map(allowed_by).unwrap_or_default(),
         call_id: Some(call_id),
         schema: schema.filter(|schema| schema.get() != "null").map(Json::from),
@@ -159,12 +237,16 @@ impl ApprovalForm {
         match self {
             Self::Python | Self::PerCall => "edited_action",
             Self::JavaScript => "editedAction",
+            Self::Inbox => "args",
         }
     }
 
     /// A decision about the call of a tool.
     pub fn decision(self, tool: &Text, decision: &Decision) -> Json {
         let of = |kind| ObjectWriter::new().string("type", kind);
+        if self == Self::Inbox {
+            return inbox_response(tool, decision);
+        }
         match decision {
             Decision::Approve => of("approve").finish(),
             Decision::Edit { args } => {
@@ -182,11 +264,29 @@ impl ApprovalForm {
     pub fn answer(self, decisions: &[Json]) -> Json {
         match (self, decisions) {
             (Self::PerCall, [only]) => only.clone(),
+            (Self::Inbox, all) => json::array(all.iter().map(|decision| decision.get())),
             (Self::PerCall | Self::Python | Self::JavaScript, all) => {
                 let decisions = json::array(all.iter().map(|decision| decision.get()));
                 ObjectWriter::new().raw("decisions", decisions.get()).finish()
             }
         }
+    }
+}
+
+/// LangGraph's `HumanResponse`: `args` is null, a text, or the action with other arguments.
+fn inbox_response(tool: &Text, decision: &Decision) -> Json {
+    let of = |kind, args: &str| ObjectWriter::new().string("type", kind).raw("args", args).finish();
+    match decision {
+        Decision::Approve => of("accept", "null"),
+        Decision::Edit { args } => {
+            let action = ObjectWriter::new().text("action", tool).raw("args", args.get());
+            of("edit", action.finish().get())
+        }
+        Decision::Reject { message: None } => of("ignore", "null"),
+        Decision::Reject { message: Some(message) } => {
+            of("ignore", Json::from(message.clone()).get())
+        }
+        Decision::Respond { message } => of("response", Json::from(message.clone()).get()),
     }
 }
 
@@ -227,6 +327,43 @@ mod tests {
     }
 
     #[test]
+    fn an_agent_inbox_request_is_an_approval_of_what_its_config_allows() {
+        let request = |config: &str| {
+            format!(
+                r#"{{"action_request":{{"action":"send","args":{{"to":"x"}}}},"config":{config},"description":"Sure?","due":"now"}}"#
+            )
+        };
+        let one = request(r#"{"allow_accept":true,"allow_ignore":true,"allow_edit":false}"#);
+        let other = request(r#"{"allow_respond":true,"allow_edit":true,"allow_accept":1}"#);
+        for value in [one.clone(), format!("[{one}]"), format!("[{one},{other}]")] {
+            let approval = read(&value, None).unwrap();
+            assert_eq!(approval.form, ApprovalForm::Inbox);
+            let [first, rest @ ..] = &*approval.requests else { panic!("{approval:?}") };
+            assert_eq!(first.decisions, ["accept", "ignore"]);
+            assert_eq!(first.description, Some(Text::new("Sure?")));
+            assert_eq!(first.args.get(), r#"{"to":"x"}"#);
+            assert_eq!(first.details.as_ref().unwrap().get(), r#"{"due":"now"}"#);
+            assert!(rest.iter().all(|other| other.decisions == ["edit", "response"]));
+        }
+        for none in [request("{}"), request("1"), format!("[{one},1]"), "[]".to_owned()] {
+            assert_eq!(read(&none, None), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn what_no_field_holds_is_kept_beside_it() {
+        let value = r#"{"action_requests":[{"name":"a","args":{},"description":{"en":"A"},"risk":1},{"name":"b"}],
+            "review_configs":[],"reason":"r","none":null}"#;
+        let approval = read(value, None).unwrap();
+        let details = |at: usize| approval.requests[at].details.as_ref().unwrap().get().to_owned();
+        assert_eq!(details(0), r#"{"reason":"r","description":{"en":"A"},"risk":1}"#);
+        assert_eq!(details(1), r#"{"reason":"r"}"#);
+        let value = r#"{"type":"tool_approval","tool_call_id":"c","name":"a","policy":"p"}"#;
+        let approval = read(value, None).unwrap();
+        assert_eq!(approval.requests[0].details.as_ref().unwrap().get(), r#"{"policy":"p"}"#);
+    }
+
+    #[test]
     fn each_form_has_its_own_answer() {
         let tool = Text::new("send");
         let edit = Decision::Edit { args: json::raw(r#"{"to":"y"}"#.to_owned()) };
@@ -248,6 +385,18 @@ mod tests {
                 ApprovalForm::PerCall,
                 &Decision::Respond { message: Text::new("42") },
                 r#"{"type":"respond","message":"42"}"#,
+            ),
+            (ApprovalForm::Inbox, &Decision::Approve, r#"[{"type":"accept","args":null}]"#),
+            (
+                ApprovalForm::Inbox,
+                &edit,
+                r#"[{"type":"edit","args":{"action":"send","args":{"to":"y"}}}]"#,
+            ),
+            (ApprovalForm::Inbox, &reject, r#"[{"type":"ignore","args":"no"}]"#),
+            (
+                ApprovalForm::Inbox,
+                &Decision::Respond { message: Text::new("42") },
+                r#"[{"type":"response","args":"42"}]"#,
             ),
         ] {
             let answer = form.answer(&[form.decision(&tool, decision)]);

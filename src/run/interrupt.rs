@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use super::commit::call_id_of;
 use super::{Call, Id, Message, View};
-use crate::json::{Json, Text, TextBuf};
+use crate::json::{self, Json, Text, TextBuf};
 use crate::langgraph::{self, Approval, ApprovalForm, ApprovalRequest};
 
 /// A question.
@@ -21,7 +21,7 @@ pub struct Interrupt {
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// Whether tools may be called, as the human-in-the-loop middleware asks.
+    /// Whether tools may be called, as the human-in-the-loop middleware or Agent Inbox asks.
     Approval {
         /// The calls, at least one.
         actions: Vec<Action>,
@@ -48,12 +48,24 @@ pub struct Action {
     pub args: Json,
     /// What to tell the person.
     pub description: Option<Text>,
-    /// `approve`, `edit`, `reject`, `respond`: what the person may answer.
+    /// What the person may answer, in the words of the question's form: `approve`, `edit`,
+    /// `reject`, `respond`; of Agent Inbox `accept`, `edit`, `ignore`, `response`.
     pub decisions: Vec<Id>,
     /// The call, where it could be told which it is.
     pub call_id: Option<Id>,
     /// The schema of the decision, where the graph gives one.
     pub schema: Option<Json>,
+    /// What else the graph passes along about it: an object.
+    pub details: Option<Json>,
+}
+
+/// Where graphs put the text of what they ask.
+const QUESTION_KEYS: [&str; 4] = ["message", "question", "prompt", "description"];
+
+/// The member of a value that holds the text of what is asked: the first that has some.
+pub fn question_key(members: &json::Members<'_>) -> Option<&'static str> {
+    let has_text = |key: &&str| members.text(key).is_some_and(|text| !text.is_empty());
+    QUESTION_KEYS.into_iter().find(has_text)
 }
 
 /// How the id of a static breakpoint ends: LangGraph gives it none.
@@ -121,7 +133,8 @@ impl Interrupt {
 
 impl From<ApprovalRequest> for Action {
     fn from(request: ApprovalRequest) -> Self {
-        let ApprovalRequest { name, args, description, decisions, call_id, schema } = request;
+        let ApprovalRequest { name, args, description, decisions, call_id, schema, details } =
+            request;
         Self {
             name,
             args,
@@ -129,6 +142,7 @@ impl From<ApprovalRequest> for Action {
             decisions: decisions.iter().map(|decision| Id::from(&**decision)).collect(),
             call_id: call_id.as_deref().map(Id::from),
             schema,
+            details,
         }
     }
 }

@@ -30,22 +30,27 @@ impl Link {
                 description: agent.description,
             })
             .collect();
-        let Choices { mode, assistant, fields: _ } = &mut kept.choices;
-        if !assistants.iter().any(|known| known.id == *assistant) {
-            let default = service.agent.clone();
-            let first = || assistants.first().map(|agent| agent.id.clone());
-            *assistant = default.or_else(first).ok_or_else(|| {
-                let server = service.upstream.client.base();
-                Error::internal(format!("{server} has no agents; `threadway check` tells more"))
-            })?;
-        }
         let modes = service.settings.modes.clone();
         let mut menu = Menu { modes, assistants, fields: Vec::new() };
-        if mode.is_none()
-            && let Some(first) = menu.modes.first().map(|mode| mode.id.clone())
-        {
-            menu.choose_mode(&mut kept.choices, &first)?;
+        let is_listed = |id: &str| menu.assistants.iter().any(|known| known.id == id);
+        let first = || menu.assistants.first().map(|agent| agent.id.clone());
+        let default = service.agent.clone().or_else(first).ok_or_else(|| {
+            let server = service.upstream.client.base();
+            Error::internal(format!("{server} has no agents; `threadway check` tells more"))
+        })?;
+        let brought = menu.mode(&kept.choices).and_then(|mode| mode.assistant.clone());
+        let Choices { mode, assistant, own, fields: _ } = &mut kept.choices;
+        let is_brought = mode.is_some() && brought.as_ref() == Some(assistant);
+        if !is_listed(assistant) {
+            assistant.clone_from(&default);
         }
+        *own = match own.take().filter(|own| is_listed(own)) {
+            // An older version did not keep it, and the mode may have brought the one that runs.
+            None if is_brought => Some(default),
+            None => Some(assistant.clone()),
+            own => own,
+        };
+        menu.settle_mode(&mut kept.choices);
         menu.fields = self.fields_of(&kept.choices.assistant).await?;
         Ok(Desk { kept, menu, is_kept: false })
     }

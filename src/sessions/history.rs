@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::link::{Answer, Link, Work};
 use super::session::{Session, Sessions, unknown_session};
-use super::turn::{Telling, Turn};
+use super::turn::{Telling, Turn, Whose};
 use crate::acp::Update;
 use crate::acp::choice::Kept;
 use crate::acp::mcp::{self, Forwarded};
@@ -71,7 +71,8 @@ pub(super) async fn load(
     session.show(&stop);
     sessions.open(Arc::clone(&session))?;
     let turn = Turn::new(link.clone(), Arc::clone(&session), stop);
-    let (reader, outcome) = turn.tell_history(&mut voice, reader, Telling::Aloud).await?;
+    let (reader, outcome) =
+        turn.tell_history(&mut voice, reader, Telling::Aloud, Whose::Own).await?;
     let state = link.state_of(&session).await;
     let introduce = link.introduce(&session);
     let left = session.left().clone();

@@ -10,7 +10,7 @@ use crate::acp::permission::{
     self, Always, Form, Offer, PermissionOption, Remembered, answer_of_prompt,
 };
 use crate::acp::rpc::Error;
-use crate::acp::{ContentBlock, ToolCall, Update, Verdict};
+use crate::acp::{ContentBlock, ToolCall, Update, Verdict, asked};
 use crate::json::{self, Json, ObjectWriter, Text};
 use crate::langgraph::Start;
 use crate::run::{Action, Ask, Decision, Interrupt};
@@ -48,7 +48,6 @@ enum Reply {
     Verdict {
         decision: Decision,
         always: Option<Remembered>,
-        call_id: String,
     },
     Answer(Json),
     /// The next prompt will tell.
@@ -179,7 +178,7 @@ impl Link {
                 );
                 let (decision, always) = self.understand(session, &call, &action, chosen).await?;
                 let always = always.map(|always| Remembered::new(&action, always));
-                Ok(Reply::Verdict { decision, always, call_id: call.tool_call_id })
+                Ok(Reply::Verdict { decision, always })
             }
         }
     }
@@ -293,23 +292,25 @@ impl Link {
                         continue;
                     }
                     Reply::Decision(decision) => decision,
-                    Reply::Verdict { decision, always: remembered, call_id } => {
+                    Reply::Verdict { decision, always: remembered } => {
                         always.extend(remembered);
-                        let verdict = match decision {
-                            Decision::Approve | Decision::Edit { .. } => Verdict::Allowed,
-                            Decision::Reject { .. } | Decision::Respond { .. } => Verdict::Rejected,
-                        };
-                        self.emit(session, |emit| voice.projector.decide(&call_id, verdict, emit));
                         decision
                     }
                 };
                 match waiting.decided.get_mut(at) {
                     Some(decided) => *decided = Some(decision),
                     // A breakpoint: who does not go on has stopped it.
-                    None if decision == Decision::Approve => {
-                        return Ok(Settled::Resume(Start::Continue));
+                    None => {
+                        let (id, action) = (&waiting.question.id, breakpoint());
+                        let verdict = verdict(&decision);
+                        self.emit(session, |emit| {
+                            voice.projector.decide(id, at, &action, verdict, emit);
+                        });
+                        return Ok(match verdict {
+                            Verdict::Allowed => Settled::Resume(Start::Continue),
+                            Verdict::Rejected => Settled::Stopped,
+                        });
                     }
-                    None => return Ok(Settled::Stopped),
                 }
             }
             answers.add(waiting, answer);
@@ -318,12 +319,28 @@ impl Link {
             self.remember(session, always).await;
         }
         if let Some(start) = answers.start() {
+            self.decided(session, voice, &answers.answered);
             return Ok(Settled::Resume(start));
         }
         self.put_in_words(session, &answers.waiting);
         voice.waiting = answers.waiting;
         voice.waiting.iter_mut().for_each(|waiting| waiting.is_in_words = true);
         Ok(Settled::ByPrompt)
+    }
+
+    /// Shows what is decided about the calls of these questions, whose answers go up.
+    pub(super) fn decided(&self, session: &Session, voice: &mut Voice, answered: &[Waiting]) {
+        for Waiting { question, decided, is_in_words: _ } in answered {
+            let Ask::Approval { actions, .. } = &question.ask else { continue };
+            self.emit(session, |emit| {
+                for (at, (action, decided)) in actions.iter().zip(decided).enumerate() {
+                    if let Some(decision) = decided {
+                        let verdict = verdict(decision);
+                        voice.projector.decide(&question.id, at, action, verdict, emit);
+                    }
+                }
+            });
+        }
     }
 
     /// Keeps answers that hold for good with the thread, for any process.
@@ -339,10 +356,10 @@ impl Link {
     fn put_in_words(&self, session: &Session, waiting: &[Waiting]) {
         for Waiting { question, decided, is_in_words: _ } in waiting {
             let words = match &question.ask {
-                Ask::Answer { value, .. } => permission::question(value),
+                Ask::Answer { value, .. } => asked::question(value),
                 Ask::Approval { actions, .. } => {
                     let open = actions.iter().zip(decided).filter(|(_, decided)| decided.is_none());
-                    let words = open.map(|(action, _)| Form::of_response(action).message);
+                    let words = open.map(|(action, _)| asked::in_words(action));
                     words.collect::<Vec<_>>().join("\n\n")
                 }
                 Ask::Breakpoint => continue,
@@ -358,6 +375,8 @@ impl Link {
 pub(super) struct PromptAnswer {
     /// What the run goes on with, if that is all it needs.
     pub(super) start: Option<Start>,
+    /// The questions that it goes on with an answer to.
+    pub(super) answered: Vec<Waiting>,
     /// What the prompt says nothing about.
     pub(super) left: Vec<Waiting>,
     /// Whether it was an answer.
@@ -368,6 +387,7 @@ pub(super) struct PromptAnswer {
 #[derive(Default)]
 pub(super) struct Answers {
     answers: ObjectWriter,
+    answered: Vec<Waiting>,
     waiting: Vec<Waiting>,
 }
 
@@ -389,6 +409,7 @@ impl Answers {
             Some(answer) => {
                 let answers = std::mem::take(&mut self.answers);
                 self.answers = answers.raw(&question.id, answer.get());
+                self.answered.push(waiting);
             }
             None => self.waiting.push(waiting),
         }
@@ -423,12 +444,21 @@ impl Answers {
             }
             answers.add(waiting, answer);
         }
-        PromptAnswer { start: answers.start().filter(|_| is_used), left: answers.waiting, is_used }
+        let start = answers.start().filter(|_| is_used);
+        PromptAnswer { start, answered: answers.answered, left: answers.waiting, is_used }
     }
 
     fn start(&mut self) -> Option<Start> {
         let answers = std::mem::take(&mut self.answers);
         (!answers.is_empty()).then(|| Start::Resume(answers.finish()))
+    }
+}
+
+/// What a decision means for the call.
+fn verdict(decision: &Decision) -> Verdict {
+    match decision {
+        Decision::Approve | Decision::Edit { .. } => Verdict::Allowed,
+        Decision::Reject { .. } | Decision::Respond { .. } => Verdict::Rejected,
     }
 }
 
@@ -441,5 +471,6 @@ fn breakpoint() -> Action {
         decisions: Vec::new(),
         call_id: None,
         schema: None,
+        details: None,
     }
 }

@@ -38,8 +38,17 @@ pub(super) struct Turn {
     session: Arc<Session>,
     /// Stops it, and its run.
     stop: CancellationToken,
-    /// The run that it shows, by LangGraph's id or by our name of it.
+    /// The run that it stops when it is stopped, by LangGraph's id or by our name of it.
     run: Mutex<Option<String>>,
+}
+
+/// Whose run is shown, which decides what stopping the turn does to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// The run that the turn is about: it is stopped with the turn.
+    Own,
+    /// A run of others that a prompt waits for: it goes on.
+    Others,
 }
 
 /// Whether what a reader brings is told.
@@ -124,7 +133,7 @@ impl Turn {
 
     async fn run_with(&self, voice: &mut Voice, prompt: &Prompt) -> Result<StopReason, Error> {
         let Some(questions) = self.stop.run_until_cancelled(self.catch_up(voice)).await else {
-            return Ok(StopReason::Cancelled);
+            return Ok(self.stopped(voice));
         };
         let mut questions = questions?;
         // Who goes on from a breakpoint with something new begins anew.
@@ -141,6 +150,7 @@ impl Turn {
                     Settled::Stopped => return Ok(self.stopped(voice)),
                 },
             };
+            self.link.decided(&self.session, voice, &answer.answered);
             let reason = self.go_on(voice, start).await?;
             if answer.is_used || reason != StopReason::EndTurn {
                 return Ok(reason);
@@ -207,23 +217,22 @@ impl Turn {
                 return Ok(waiting);
             }
         }
-        match self.see_thread(voice).await? {
-            Shown::Over(Outcome::Interrupted(questions)) => {
-                Ok(questions.into_iter().map(Waiting::from).collect())
-            }
-            Shown::Over(_) | Shown::Stopped => Ok(Vec::new()),
-        }
+        let Outcome::Interrupted(questions) = self.see_thread(voice).await? else {
+            return Ok(Vec::new());
+        };
+        Ok(questions.into_iter().map(Waiting::from).collect())
     }
 
-    /// Shows what the thread holds, and its live run to the end; the client of a resumed session
-    /// holds the former.
-    async fn see_thread(&self, voice: &mut Voice) -> Result<Shown, Error> {
+    /// Shows what the thread holds, and its live run to the end, which is that of others; the
+    /// client of a resumed session holds the former. Gives how that run ended.
+    async fn see_thread(&self, voice: &mut Voice) -> Result<Outcome, Error> {
         let reader = self.link.read(&self.session).await?;
         let telling = if voice.is_based { Telling::Aloud } else { Telling::Silent };
-        let (mut reader, outcome) = self.tell_history(voice, reader, telling).await?;
+        let (mut reader, outcome) =
+            self.tell_history(voice, reader, telling, Whose::Others).await?;
         match outcome {
-            Some(outcome) => Ok(Shown::Over(outcome)),
-            None => Ok(self.show(voice, &mut reader).await),
+            Some(outcome) => Ok(outcome),
+            None => Ok(self.tell(voice, &mut reader, Whose::Others).await),
         }
     }
 
@@ -233,10 +242,11 @@ impl Turn {
         voice: &mut Voice,
         mut reader: ThreadReader,
         telling: Telling,
+        whose: Whose,
     ) -> Result<(ThreadReader, Option<Outcome>), Error> {
         while let Some(events) = reader.next().await {
             self.link.outbox().room().await;
-            let outcome = self.project(voice, &events, telling);
+            let outcome = self.project(voice, &events, telling, whose);
             // A graph without messages tells its state alone.
             let is_told = |event: &RunEvent| {
                 matches!(event, RunEvent::Messages(_) | RunEvent::StateSnapshot(_))
@@ -302,7 +312,7 @@ impl Turn {
                     waits += 1;
                     match self.stop.run_until_cancelled(self.see_thread(voice)).await {
                         Some(seen) => seen?,
-                        None => return Ok(StopReason::Cancelled),
+                        None => return Ok(self.stopped(voice)),
                     };
                     continue;
                 }
@@ -386,7 +396,7 @@ impl Turn {
             let agent = service.agents.find(&choices.assistant, &Caller::default());
             let agent = agent.map_err(|error| Error::internal(error.to_string()))?;
             let servers = service.settings.mcp_key.as_deref().zip(self.session.servers.as_ref());
-            (agent, choices.configurable(desk.menu.mode(choices), servers))
+            (agent, choices.configurable(&desk.menu, servers))
         };
         let kind = service.agents.server_kind(&agent).await;
         let name = Uuid::new_v4().to_string();
@@ -398,25 +408,25 @@ impl Turn {
         Ok(Due { agent, kind, request, name })
     }
 
-    /// Shows a run to its end, or to where the turn is stopped.
+    /// Shows the turn's own run to its end, or to where the turn is stopped, and the run with it.
     async fn show(&self, voice: &mut Voice, run: &mut ThreadReader) -> Shown {
-        let told = self.stop.run_until_cancelled(self.tell(voice, run)).await;
+        let told = self.stop.run_until_cancelled(self.tell(voice, run, Whose::Own)).await;
         if let Some(outcome) = told {
             return Shown::Over(outcome);
         }
         self.stop_run();
         // What it still says is told, if it ends soon: its last words, and how its calls ended.
-        let _ = tokio::time::timeout(STOP_WAIT, self.tell(voice, run)).await;
+        let _ = tokio::time::timeout(STOP_WAIT, self.tell(voice, run, Whose::Own)).await;
         Shown::Stopped
     }
 
-    async fn tell(&self, voice: &mut Voice, run: &mut ThreadReader) -> Outcome {
+    async fn tell(&self, voice: &mut Voice, run: &mut ThreadReader, whose: Whose) -> Outcome {
         loop {
             self.link.outbox().room().await;
             let Some(events) = run.next().await else {
                 return Outcome::AtRest { error: None };
             };
-            match self.project(voice, &events, Telling::Aloud) {
+            match self.project(voice, &events, Telling::Aloud, whose) {
                 None => {}
                 // The run goes on: what was missed of it is told from the thread.
                 Some(outcome) if is_too_slow(&outcome) => {
@@ -431,9 +441,17 @@ impl Turn {
     }
 
     /// Tells a batch of events; the outcome, if they end the run.
-    fn project(&self, voice: &mut Voice, events: &[RunEvent], telling: Telling) -> Option<Outcome> {
+    fn project(
+        &self,
+        voice: &mut Voice,
+        events: &[RunEvent],
+        telling: Telling,
+        whose: Whose,
+    ) -> Option<Outcome> {
         let Self { link, session, .. } = self;
-        if let Some(RunEvent::Started { run_id: Some(run_id), .. }) = events.first() {
+        if let (Whose::Own, Some(RunEvent::Started { run_id: Some(run_id), .. })) =
+            (whose, events.first())
+        {
             *self.running() = Some(run_id.to_string());
         }
         match telling {

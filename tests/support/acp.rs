@@ -18,6 +18,13 @@ pub(crate) struct Session {
     pub(crate) updates: Vec<Value>,
 }
 
+/// Whether a call that is over may have been asked about once more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AskedAnew {
+    Never,
+    Perhaps,
+}
+
 /// A tool call as a client shows it in the end.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Shown {
@@ -115,6 +122,7 @@ impl Session {
 
     /// Checks that every update is one that the client can take where it stands.
     pub(crate) fn check(&self) -> Result<(), String> {
+        self.check_statuses(AskedAnew::Perhaps)?;
         let mut announced = BTreeSet::new();
         for update in &self.updates {
             let id = update["toolCallId"].as_str().unwrap_or_default();
@@ -138,6 +146,28 @@ impl Session {
                     return Err(format!("a path is absolute: {update}"));
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Checks that no call's status goes back: it was pending, is in progress, is over. One that is
+    /// over waits again only where it was asked about anew, which a run by itself does not do.
+    pub(crate) fn check_statuses(&self, asked_anew: AskedAnew) -> Result<(), String> {
+        let rank = |status: &str| match status {
+            "pending" => 0,
+            "in_progress" => 1,
+            _ => 2,
+        };
+        let mut ranks = BTreeMap::new();
+        for update in &self.updates {
+            let Some(id) = update["toolCallId"].as_str() else { continue };
+            let before = *ranks.entry(id).or_insert(0);
+            let Some(now) = update["status"].as_str().map(rank) else { continue };
+            let may_go_back = asked_anew == AskedAnew::Perhaps && before == 2 && now == 0;
+            if now < before && !may_go_back {
+                return Err(format!("the status of {id} goes back: {update}"));
+            }
+            ranks.insert(id, now);
         }
         Ok(())
     }

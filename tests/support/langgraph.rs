@@ -31,7 +31,7 @@ pub(crate) struct LangGraph {
 pub(crate) struct Books {
     pub(crate) threads: BTreeMap<String, Thread>,
     pub(crate) assistants: Vec<Value>,
-    /// The answer to `GET /assistants/{id}/schemas`.
+    /// The answer to `GET /assistants/{id}/schemas`, or the answers by graph.
     pub(crate) schemas: Value,
     /// Who comes without it is turned away.
     pub(crate) key: Option<String>,
@@ -263,8 +263,16 @@ impl Books {
         let segments: Vec<_> = path.trim_start_matches('/').split('/').collect();
         let missing = || Some((404, json!({"detail": "Thread or assistant not found."})));
         let answer = match (method, &*segments) {
-            ("POST", ["assistants", "search"]) => Some((200, json!(self.assistants))),
-            ("GET", ["assistants", _, "schemas"]) => Some((200, self.schemas.clone())),
+            ("POST", ["assistants", "search"]) => {
+                let wanted = body.get("graph_id").and_then(Value::as_str);
+                let is_wanted =
+                    |known: &&Value| wanted.is_none_or(|graph| known["graph_id"] == graph);
+                Some((200, self.assistants.iter().filter(is_wanted).cloned().collect()))
+            }
+            ("GET", ["assistants", id, "schemas"]) => {
+                let own = self.schemas.get(id.trim_start_matches("id-of-"));
+                Some((200, own.unwrap_or(&self.schemas).clone()))
+            }
             ("GET", ["assistants", id]) => {
                 let known = self
                     .assistants

@@ -226,6 +226,15 @@ export const hitl = createAgent({
   ],
 });
 
+const WARNING = "This goes to 5,000 customers and cannot be undone.";
+const warned = { allowedDecisions: ["approve", "reject"], description: WARNING };
+
+export const described = createAgent({
+  model: new ScriptedModel("hitl"),
+  tools: [sendEmail, deleteFile],
+  middleware: [humanInTheLoopMiddleware({ interruptOn: { send_email: warned, delete_file: warned } })],
+});
+
 // ---------------------------------------------------------------- plain interrupts
 const appended = Annotation({ reducer: (all, more) => all.concat(more), default: () => [] });
 const Asking = Annotation.Root({ messages: Annotation(), answers: appended });
@@ -239,6 +248,19 @@ export const interruptNode = new StateGraph(Asking)
   .addEdge("prep", "ask")
   .addEdge("ask", "fin")
   .compile();
+
+/** Asks about a text, and then as Agent Inbox is asked. */
+function review() {
+  const answer = interrupt({ question: "Is this right?", llm_output: "Dear all,\nhello", choices: ["yes", "no"] });
+  const request = {
+    action_request: { action: "publish", args: { to: "all" } },
+    description: WARNING,
+    config: { allow_accept: true, allow_edit: true, allow_respond: false, allow_ignore: true },
+  };
+  return { answers: [answer, interrupt([request])[0]] };
+}
+
+export const reviewed = new StateGraph(Asking).addNode("review", review).addEdge(START, "review").compile();
 
 export const interruptParallel = new StateGraph(Asking)
   .addNode("left", ask("left"))

@@ -249,6 +249,9 @@ hitl = create_agent(FakeStreamingModel(script="hitl"), tools=[send_email, delete
     HumanInTheLoopMiddleware(interrupt_on={"send_email": True, "delete_file": {"allowed_decisions": ["approve", "reject"]}})])
 hitl_per_call = create_agent(FakeStreamingModel(script="hitl"), tools=[send_email, delete_file], middleware=[HumanInTheLoopMiddleware(
     interrupt_on={"send_email": True, "delete_file": {"allowed_decisions": ["approve", "reject"]}}, interrupt_mode="per_call")])
+WARNING = "This goes to 5,000 customers and cannot be undone."
+described = create_agent(FakeStreamingModel(script="hitl"), tools=[send_email, delete_file], middleware=[HumanInTheLoopMiddleware(
+    interrupt_on={name: {"allowed_decisions": ["approve", "reject"], "description": WARNING} for name in ("send_email", "delete_file")})])
 todos = create_agent(FakeStreamingModel(script="todos"), tools=[], middleware=[TodoListMiddleware()])
 
 # create_agent's ToolNode answers only for arguments that do not fit the tool; what a tool raises
@@ -343,6 +346,21 @@ _g.add_node("ask", _ask("ask"))
 _g.add_node("fin", lambda s: {"answers": ["fin"]})
 _g.add_edge(START, "prep"); _g.add_edge("prep", "ask"); _g.add_edge("ask", "fin"); _g.add_edge("fin", END)
 interrupt_node = _g.compile()
+
+
+
+def _review(state: IState):
+    """Asks about a text, and then as Agent Inbox is asked."""
+    answer = interrupt({"question": "Is this right?", "llm_output": "Dear all,\nhello", "choices": ["yes", "no"]})
+    request = {"action_request": {"action": "publish", "args": {"to": "all"}}, "description": WARNING,
+               "config": {"allow_accept": True, "allow_edit": True, "allow_respond": False, "allow_ignore": True}}
+    return {"answers": [answer, interrupt([request])[0]]}
+
+
+_g = StateGraph(IState)
+_g.add_node("review", _review)
+_g.add_edge(START, "review")
+reviewed = _g.compile()
 
 FORM = {"type": "object", "required": ["level"], "properties": {
     "level": {"type": "string", "title": "Level", "enum": ["low", "high"]},

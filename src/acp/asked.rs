@@ -1,0 +1,341 @@
+//! What a graph asks, as text for the person who answers: all of it, bounded, and harmless.
+//!
+//! Clients show these texts as Markdown. Nothing that was asked is left out silently: where a
+//! text is cut, a note in brackets says so.
+
+use std::fmt::Write as _;
+
+use serde_json::value::RawValue;
+
+use crate::json::{self, Members, Text};
+use crate::run::{self, Action};
+
+/// How many characters of a question or a description are shown.
+pub const MAX_QUESTION_CHARS: usize = 4_000;
+
+/// How many characters are shown of each other member of what a graph asks.
+pub const MAX_MEMBER_CHARS: usize = 2_000;
+
+/// After so many characters the members that follow are only counted.
+pub const MAX_ASKED_CHARS: usize = 16_000;
+
+/// How many characters of a member's name are shown.
+const MAX_NAME_CHARS: usize = 100;
+
+/// How far nested JSON is indented, in levels.
+const MAX_INDENT: usize = 16;
+
+/// What is shown of a question that says nothing.
+const NO_QUESTION: &str = "The agent waits for an answer, and does not say to what.";
+
+/// A free question of a graph: its text, then everything else that it passes to `interrupt()`.
+pub fn question(value: &RawValue) -> String {
+    let mut shown = Shown::default();
+    match (json::members(value), json::items(value)) {
+        (Some(members), _) => shown.object(&members),
+        (None, Some(items)) if items.iter().any(|item| is_nested(item)) => {
+            for (at, item) in items.into_iter().enumerate() {
+                if at > 0 {
+                    shown.part(|| "---".to_owned());
+                }
+                match json::members(item) {
+                    Some(members) => shown.object(&members),
+                    None => shown.part(|| plain(item)),
+                }
+            }
+        }
+        (None, _) if value.get() == "null" => {}
+        (None, _) => shown.part(|| plain(value)),
+    }
+    shown.finish().unwrap_or_else(|| NO_QUESTION.to_owned())
+}
+
+/// What was asked about a call besides the call itself; `None` if nothing was.
+pub(super) fn about(action: &Action) -> Option<String> {
+    let mut shown = Shown::default();
+    if let Some(description) = &action.description {
+        shown.part(|| bounded(&description.decode(), MAX_QUESTION_CHARS));
+    }
+    let details = action.details.as_deref().and_then(json::members).unwrap_or_default();
+    shown.members(&details, None);
+    shown.finish()
+}
+
+/// What a person is asked whose answer stands for the tool's.
+pub(super) fn in_place_of(action: &Action) -> String {
+    match &action.description {
+        Some(description) => bounded(&description.decode(), MAX_QUESTION_CHARS),
+        None => format!("What does {} answer?", bounded(&action.name.decode(), MAX_NAME_CHARS)),
+    }
+}
+
+/// An action in words, for a client that is shown nothing else of it.
+pub fn in_words(action: &Action) -> String {
+    let mut shown = Shown::default();
+    shown.part(|| in_place_of(action));
+    let details = action.details.as_deref().and_then(json::members).unwrap_or_default();
+    shown.members(&details, None);
+    // The client shows the calls of the conversation.
+    if action.call_id.is_none() {
+        let name = bounded(&action.name.decode(), MAX_NAME_CHARS);
+        shown.part(|| member(&name, &action.args));
+    }
+    shown.finish().unwrap_or_default()
+}
+
+/// The parts that are shown, each a paragraph.
+#[derive(Default)]
+struct Shown {
+    text: String,
+    /// How long it is.
+    chars: usize,
+    left_out: usize,
+}
+
+impl Shown {
+    /// Adds a part, unless enough is shown.
+    fn part(&mut self, part: impl FnOnce() -> String) {
+        if self.chars > MAX_ASKED_CHARS {
+            self.left_out += 1;
+            return;
+        }
+        if !self.text.is_empty() {
+            self.text.push_str("\n\n");
+        }
+        let part = part();
+        self.chars += part.chars().count();
+        self.text.push_str(&part);
+    }
+
+    /// The question that an object asks, then its other members.
+    fn object(&mut self, members: &Members<'_>) {
+        let key = run::question_key(members);
+        if let Some(question) = key.and_then(|key| members.text(key)) {
+            self.part(|| bounded(&question.decode(), MAX_QUESTION_CHARS));
+        }
+        self.members(members, key);
+    }
+
+    /// The members of an object but for one.
+    fn members(&mut self, members: &Members<'_>, but: Option<&str>) {
+        let is_news = |name: &str, value: &RawValue| Some(name) != but && value.get() != "null";
+        for (name, value) in members.0.iter().filter(|(name, value)| is_news(name, value)) {
+            self.part(|| member(&bounded(name, MAX_NAME_CHARS), value));
+        }
+    }
+
+    fn finish(mut self) -> Option<String> {
+        if self.left_out > 0 {
+            // Writing to a string never fails.
+            let _ = write!(self.text, "\n\n[cut: {} more parts are not shown]", self.left_out);
+        }
+        (!self.text.is_empty()).then_some(self.text)
+    }
+}
+
+/// A member with its name.
+fn member(name: &str, value: &RawValue) -> String {
+    let text = plain(value);
+    let is_block = text.contains('\n') || text.starts_with("- ");
+    let gap = if is_block { "\n\n" } else { " " };
+    format!("{name}:{gap}{text}")
+}
+
+/// A value: text as it is, a list of simple values as a list, anything else as a block of JSON.
+fn plain(value: &RawValue) -> String {
+    if let Some(text) = Text::from_raw(value) {
+        return bounded(&text.decode(), MAX_MEMBER_CHARS);
+    }
+    match json::items(value) {
+        Some(items) if !items.is_empty() && !items.iter().any(|item| is_nested(item)) => {
+            let lines: Vec<_> = items
+                .into_iter()
+                .map(|item| match Text::from_raw(item) {
+                    Some(text) => format!("- {}", text.decode()),
+                    None => format!("- {}", item.get()),
+                })
+                .collect();
+            bounded(&lines.join("\n"), MAX_MEMBER_CHARS)
+        }
+        Some(_) | None if is_nested(value) && value.get().len() > "{}".len() => block(value),
+        Some(_) | None => bounded(value.get(), MAX_MEMBER_CHARS),
+    }
+}
+
+fn is_nested(value: &RawValue) -> bool {
+    value.get().starts_with(['{', '['])
+}
+
+/// JSON over several lines. None of them begins with the mark that ends the block: a line begins
+/// with a bracket, a quote, a digit or a word.
+fn block(value: &RawValue) -> String {
+    let (text, is_whole) = pretty(value.get(), MAX_MEMBER_CHARS);
+    let block = format!("```json\n{}\n```", harmless(&text));
+    if is_whole {
+        return block;
+    }
+    let bytes = value.get().len();
+    format!("{block}\n\n[cut: the first {MAX_MEMBER_CHARS} characters are shown, of {bytes} bytes]")
+}
+
+/// The first characters of a text, with a note if there are more.
+fn bounded(text: &str, limit: usize) -> String {
+    let Some((at, _)) = text.char_indices().nth(limit) else { return harmless(text) };
+    let (shown, all) = (text.get(..at).unwrap_or_default(), text.chars().count());
+    format!("{}\n\n[cut: the first {limit} of {all} characters are shown]", harmless(shown))
+}
+
+/// Text without what would move a cursor, colour a terminal, or show the text in another order
+/// than it has: such characters are spelled as `\u{..}`.
+fn harmless(text: &str) -> String {
+    let is_bidi = |c: char| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let is_harmful = |c: char| is_bidi(c) || (c.is_control() && !matches!(c, '\n' | '\t'));
+    let mut shown = String::with_capacity(text.len());
+    for character in text.replace("\r\n", "\n").chars() {
+        if is_harmful(character) {
+            shown.extend(character.escape_unicode());
+        } else {
+            shown.push(character);
+        }
+    }
+    shown
+}
+
+/// JSON with a line for each value, as far as the limit, in characters; and whether that is all.
+/// The values keep their bytes.
+fn pretty(json: &str, limit: usize) -> (String, bool) {
+    let mut compact = String::new();
+    json::compact(json, &mut compact);
+    let mut out = String::new();
+    let mut depth = 0_usize;
+    let (mut in_string, mut is_escaped) = (false, false);
+    let mut characters = compact.chars().peekable();
+    let mut written = 0;
+    while let Some(character) = characters.next() {
+        if written >= limit {
+            return (out, false);
+        }
+        let before = out.len();
+        let is_inside = in_string;
+        match character {
+            '"' if !is_escaped => in_string = !in_string,
+            '}' | ']' if !in_string => {
+                depth = depth.saturating_sub(1);
+                let is_empty = out.ends_with(['{', '[']);
+                if !is_empty {
+                    break_line(depth, &mut out);
+                }
+            }
+            _ => {}
+        }
+        is_escaped = is_inside && character == '\\' && !is_escaped;
+        out.push(character);
+        match character {
+            '{' | '[' if !in_string => {
+                depth += 1;
+                if !matches!(characters.peek(), Some('}' | ']')) {
+                    break_line(depth, &mut out);
+                }
+            }
+            ',' if !in_string => break_line(depth, &mut out),
+            ':' if !in_string => out.push(' '),
+            _ => {}
+        }
+        written += out.get(before..).unwrap_or_default().chars().count();
+    }
+    (out, true)
+}
+
+fn break_line(depth: usize, out: &mut String) {
+    out.push('\n');
+    out.push_str(&"  ".repeat(depth.min(MAX_INDENT)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json::Json;
+
+    fn raw(text: &str) -> Json {
+        json::raw(text.to_owned())
+    }
+
+    fn action(description: Option<&str>, details: Option<&str>) -> Action {
+        Action {
+            name: Text::new("send_mail"),
+            args: raw(r#"{"to":["a"]}"#),
+            description: description.map(Text::new),
+            decisions: Vec::new(),
+            call_id: None,
+            schema: None,
+            details: details.map(raw),
+        }
+    }
+
+    #[test]
+    fn a_question_comes_with_everything_that_was_passed_along() {
+        for (value, expected) in [
+            (r#""Sure?""#, "Sure?"),
+            ("true", "true"),
+            ("null", NO_QUESTION),
+            ("{}", NO_QUESTION),
+            (r#"{"question":"Which?","node":"a","seed":null}"#, "Which?\n\nnode: a"),
+            (
+                r#"{"choices":["a","b"],"llm_output":"one\ntwo","question":"Good?"}"#,
+                "Good?\n\nchoices:\n\n- a\n- b\n\nllm_output:\n\none\ntwo",
+            ),
+            (r#"{"message":"M","question":"Q"}"#, "M\n\nquestion: Q"),
+            (r#"{"question":7,"n":1.10}"#, "question: 7\n\nn: 1.10"),
+            (r#"["a",2]"#, "- a\n- 2"),
+            (r#"[{"question":"A?"},{"x":"y"}]"#, "A?\n\n---\n\nx: y"),
+            (
+                r#"{"args":{"to":"x:{,}\"","n":[1,{}],"e":[]}}"#,
+                "args:\n\n```json\n{\n  \"to\": \"x:{,}\\\"\",\n  \"n\": [\n    1,\n    {}\n  ],\n  \"e\": []\n}\n```",
+            ),
+        ] {
+            assert_eq!(question(&raw(value)), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn an_action_is_shown_with_what_was_asked_about_it() {
+        assert_eq!(about(&action(None, None)), None);
+        let asked = action(Some("Not to be undone."), Some(r#"{"risk":"high"}"#));
+        assert_eq!(about(&asked).unwrap(), "Not to be undone.\n\nrisk: high");
+        let args = "send_mail:\n\n```json\n{\n  \"to\": [\n    \"a\"\n  ]\n}\n```";
+        assert_eq!(in_words(&asked), format!("Not to be undone.\n\nrisk: high\n\n{args}"));
+        let known = Action { call_id: Some(run::Id::from("c")), ..action(None, None) };
+        assert_eq!(in_words(&known), "What does send_mail answer?");
+    }
+
+    #[test]
+    fn a_cut_is_announced_and_hides_no_other_member() {
+        let long = "é".repeat(MAX_QUESTION_CHARS + 1);
+        let value = format!(r#"{{"question":"{long}","risk":"high"}}"#);
+        let shown = question(&raw(&value));
+        assert!(
+            shown.ends_with("\n\n[cut: the first 4000 of 4001 characters are shown]\n\nrisk: high"),
+            "{shown}"
+        );
+        let value = format!(r#"{{"a":[{}1],"risk":"high"}}"#, "{},".repeat(100_000));
+        let shown = question(&raw(&value));
+        let note = "[cut: the first 2000 characters are shown, of 300003 bytes]\n\nrisk: high";
+        assert!(shown.ends_with(note) && shown.contains("\n```\n\n["), "{shown}");
+        let members: Vec<_> = (0..10_000).map(|at| format!(r#""n{at}":"value {at}""#)).collect();
+        let shown = question(&raw(&format!("{{{}}}", members.join(","))));
+        assert!(shown.chars().count() < MAX_ASKED_CHARS + 100, "{}", shown.len());
+        let parts = shown.matches(": value ").count();
+        let note = format!("\n\n[cut: {} more parts are not shown]", 10_000 - parts);
+        assert!(shown.ends_with(&note), "{shown}");
+        // Nothing grows beyond what is shown of it, however deep it is.
+        let deep = format!("{}1{}", "[".repeat(50_000), "]".repeat(50_000));
+        assert!(question(&raw(&format!(r#"{{"deep":{deep}}}"#))).len() < 3_000);
+    }
+
+    #[test]
+    fn nothing_moves_a_cursor_or_turns_the_text_around() {
+        let shown =
+            question(&raw(r#"{"question":"a\u001b[2Jb\r\nc\rd\u202ee","k\u0007":["\u009b"]}"#));
+        assert_eq!(shown, "a\\u{1b}[2Jb\nc\\u{d}d\\u{202e}e\n\nk\\u{7}:\n\n- \\u{9b}");
+    }
+}
