@@ -550,8 +550,12 @@ async fn a_thread_whose_runs_were_given_pictures_can_be_attached_and_followed() 
         for status in ["success", "running"] {
             let gateway = Gateway::start().await;
             let mut server = Pictures { status, refuses: false, listed: 0, refused: 0 };
-            let (mut response, joined) =
-                tokio::join!(gateway.events(query), server.answer(&gateway));
+            let attached = async {
+                let response = gateway.events(query).await;
+                assert!(response.head.starts_with("HTTP/1.1 200"), "{query}: {}", response.head);
+                response
+            };
+            let (mut response, joined) = tokio::join!(attached, server.answer(&gateway));
             if let Some(mut join) = joined {
                 join.begin("").await;
                 join.send(metadata("R19") + &part("values", &held(1))).await;

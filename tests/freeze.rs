@@ -183,12 +183,11 @@ fn streamed(script: Arc<Script>, holds: impl Fn(Thread) -> bool + Send + 'static
     let first = if thread.is_running { says.concat() } else { ": hello\r\n\r\n".to_owned() };
     let rest = (script, changes, holds, Some(first));
     let parts = stream::unfold(rest, async |(script, mut changes, holds, first)| {
-        let text = match first {
-            Some(first) => first,
-            None => {
-                changes.changed().await.ok()?;
-                holds(script.thread()).then(|| part("lifecycle", &json!({})))?
-            }
+        let text = if let Some(first) = first {
+            first
+        } else {
+            changes.changed().await.ok()?;
+            holds(script.thread()).then(|| part("lifecycle", &json!({})))?
         };
         Some((Ok::<_, Infallible>(text), (script, changes, holds, None)))
     });
