@@ -502,6 +502,13 @@ fn an_abandoned_question_gets_null_which_is_checked_beside_other_answers() {
         "`resume` answers interrupt a with what its `responseSchema` does not allow: `type` does \
          not hold for the answer"
     );
+    // An abandoned approval is a rejection, which is a decision as any other.
+    let action = json!({"name": "send", "args": {}});
+    let config = json!({"action_name": "send", "allowed_decisions": ["approve"]});
+    let approval = json!({"action_requests": [action], "review_configs": [config]});
+    let state = json!({"values": {}, "tasks": [{"interrupts": [{"id": "a", "value": approval}]}]});
+    let error = goes_up(&json!({"resume": [cancelled]}), &state).unwrap_err();
+    assert_eq!(error, ResumeError::NotAllowed { id: "a".to_owned(), allowed: vec!["approve"] });
 }
 
 #[test]

@@ -141,7 +141,10 @@ impl Answers {
         }
         let is_abandoned = |id: &str| {
             let of_it = targets.iter().find(|(_, target)| *target.interrupt.id == *id);
-            of_it.is_some_and(|(entry, _)| entry.status == ResumeStatus::Cancelled)
+            of_it.is_some_and(|(entry, target)| {
+                let is_question = matches!(target.interrupt.ask, Ask::Answer { .. });
+                is_question && entry.status == ResumeStatus::Cancelled
+            })
         };
         for (id, answer) in &answers {
             // LangGraph keeps nothing of a run that a null alone has failed, so that it may be
