@@ -9,7 +9,8 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 use support::gateway::{
-    Gateway, RUN, Response, THREAD, agents, events_request, input, part, post, serve, token, values,
+    COLUMNS, Gateway, RUN, Response, THREAD, agents, events_request, input, part, post, serve,
+    token, values,
 };
 use support::upstream::{Exchange, STRANGER};
 use threadway::runs::EventId;
@@ -530,7 +531,7 @@ async fn nothing_is_started_while_it_cannot_be_known() {
     let gateway = Gateway::start().await;
     let known = format!("1.{RUN}.1.1002-0.0.b840");
     let run = format!("GET /threads/{THREAD}/runs/{RUN}");
-    let pending = format!("GET /threads/{THREAD}/runs?status=pending&limit=100");
+    let pending = format!("GET /threads/{THREAD}/runs?status=pending&limit=100{COLUMNS}");
     for (last, line) in [(&*known, run), ("garbage", pending)] {
         let script = async {
             gateway.upstream.expect(&line).await.json(500, r#"{"detail":"boom"}"#).await;
@@ -570,9 +571,9 @@ async fn the_id_of_anothers_run_gives_nothing_of_it_away() {
     let script = async {
         for line in [
             format!("GET /threads/{OTHER_THREAD}/runs/{RUN}"),
-            format!("GET /threads/{OTHER_THREAD}/runs?status=pending&limit=100"),
-            format!("GET /threads/{OTHER_THREAD}/runs?status=running&limit=100"),
-            format!("GET /threads/{OTHER_THREAD}/runs?limit=20"),
+            format!("GET /threads/{OTHER_THREAD}/runs?status=pending&limit=100{COLUMNS}"),
+            format!("GET /threads/{OTHER_THREAD}/runs?status=running&limit=100{COLUMNS}"),
+            format!("GET /threads/{OTHER_THREAD}/runs?limit=20{COLUMNS}"),
             format!("GET /threads/{OTHER_THREAD}/state"),
         ] {
             let get = gateway.upstream.expect(&line).await;

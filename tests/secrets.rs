@@ -14,6 +14,9 @@ use support::upstream::{Exchange, Upstream};
 /// Where each secret is put. They share a part, by which all are found.
 const PART: &str = "hush5ecret";
 
+/// A `run` that is sent for the first time: it has no `Last-Event-ID`.
+const FIRST_RUN: &str = "run?first&";
+
 fn secret(place: &str) -> String {
     format!("{PART}-{place}-0123456789abcdef0123456789abcdef")
 }
@@ -21,10 +24,15 @@ fn secret(place: &str) -> String {
 /// A request, with the caller's key and much that is none of ours.
 fn request(method: &str, path: &str, body: &str) -> String {
     let (key, header, cookie) = (secret("caller"), secret("header"), secret("cookie"));
+    let last = if path.contains(FIRST_RUN) {
+        String::new()
+    } else {
+        format!("last-event-id: {header}-id\r\n")
+    };
     format!(
         "{method} {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\n\
          x-api-key: {header}-key\r\nx-tenant: {header}-tenant\r\nx-other: {header}-other\r\n\
-         cookie: session={cookie}\r\nlast-event-id: {header}-id\r\n\
+         cookie: session={cookie}\r\n{last}\
          traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\n\
          baggage: user={header}-baggage\r\ncontent-type: application/json\r\n\
          content-length: {}\r\n\r\n{body}",
@@ -48,12 +56,15 @@ async fn ask(process: &Process, method: &str, path: &str, body: &str) -> String 
 /// What the upstream answers, each time with a secret: a refusal, a broken answer, a failed run.
 async fn misbehave(upstream: &Upstream, seen: &mut Vec<String>) {
     let told = secret("upstream");
+    let mut states = 0;
     for round in 0.. {
         let exchange: Exchange = upstream.next().await;
         seen.push(exchange.head.clone() + &exchange.body);
         let detail = json!({ "detail": format!("no {told}"), "message": told }).to_string();
+        // Counted by themselves, so that some runs begin however many requests each takes.
+        states += u32::from(exchange.line.ends_with("/state"));
         match exchange.line.as_str() {
-            line if line.ends_with("/state") && round % 3 == 0 => exchange.json(404, "{}").await,
+            line if line.ends_with("/state") && states % 2 == 1 => exchange.json(404, "{}").await,
             line if line.ends_with("/runs/stream") => {
                 let mut stream = exchange;
                 if round % 2 == 0 {
@@ -92,10 +103,10 @@ async fn asks(process: &Process) -> Vec<String> {
             run["messages"][0]["content"] = content;
             run["forwardedProps"] =
                 json!({ "webhook": format!("http://{prompt}"), "lastEventId": prompt });
-            for path in ["run", "connect"] {
+            for path in [FIRST_RUN, "run?", "connect?"] {
                 let body = run.to_string();
                 answers
-                    .push(ask(process, "POST", &format!("{agent}/{path}?x={query}"), &body).await);
+                    .push(ask(process, "POST", &format!("{agent}/{path}x={query}"), &body).await);
             }
         }
         let events = format!("{agent}/threads/{THREAD}/events");

@@ -101,6 +101,7 @@ impl Shown {
         }
         if !self.text.is_empty() {
             self.text.push_str("\n\n");
+            self.chars += 2;
         }
         let part = part();
         self.chars += part.chars().count();

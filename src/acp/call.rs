@@ -273,7 +273,7 @@ impl Calls {
         if !call.is_open() {
             call.stage = Stage::Pending;
         }
-        let is_anew = std::mem::take(&mut call.is_over);
+        let waits_again = std::mem::take(&mut call.is_over);
         call.args = TextBuf::from(&Text::new(action.args.get()));
         let news = call.read(reader).map(|told| with_args(id, told));
         if is_new {
@@ -281,9 +281,9 @@ impl Calls {
             let news = news.unwrap_or_else(|| ToolCall::of(id));
             let title = news.title.clone().or(title);
             emit(&Update::ToolCall(ToolCall { title, name, kind, ..news }));
-        } else if news.is_some() || is_anew {
+        } else if news.is_some() || waits_again {
             let news = news.unwrap_or_else(|| ToolCall::of(id));
-            let status = is_anew.then_some(ToolStatus::Pending);
+            let status = waits_again.then_some(ToolStatus::Pending);
             emit(&Update::ToolCallUpdate(ToolCall { status, ..news }));
         }
         let status = match call.stage {

@@ -297,21 +297,20 @@ impl Link {
                         decision
                     }
                 };
-                match waiting.decided.get_mut(at) {
-                    Some(decided) => *decided = Some(decision),
-                    // A breakpoint: who does not go on has stopped it.
-                    None => {
-                        let (id, action) = (&waiting.question.id, breakpoint());
-                        let verdict = verdict(&decision);
-                        self.emit(session, |emit| {
-                            voice.projector.decide(id, at, &action, verdict, emit);
-                        });
-                        return Ok(match verdict {
-                            Verdict::Allowed => Settled::Resume(Start::Continue),
-                            Verdict::Rejected => Settled::Stopped,
-                        });
-                    }
+                if let Some(decided) = waiting.decided.get_mut(at) {
+                    *decided = Some(decision);
+                    continue;
                 }
+                // A breakpoint: whoever does not go on has stopped it.
+                let (id, action) = (&waiting.question.id, breakpoint());
+                let verdict = verdict(&decision);
+                self.emit(session, |emit| {
+                    voice.projector.decide(id, at, &action, verdict, emit);
+                });
+                return Ok(match verdict {
+                    Verdict::Allowed => Settled::Resume(Start::Continue),
+                    Verdict::Rejected => Settled::Stopped,
+                });
             }
             answers.add(waiting, answer);
         }
@@ -386,7 +385,7 @@ pub(super) struct PromptAnswer {
 /// The answers to the questions of a run, and those that are still open.
 #[derive(Default)]
 pub(super) struct Answers {
-    answers: ObjectWriter,
+    object: ObjectWriter,
     answered: Vec<Waiting>,
     waiting: Vec<Waiting>,
 }
@@ -407,8 +406,8 @@ impl Answers {
         });
         match answer {
             Some(answer) => {
-                let answers = std::mem::take(&mut self.answers);
-                self.answers = answers.raw(&question.id, answer.get());
+                let object = std::mem::take(&mut self.object);
+                self.object = object.raw(&question.id, answer.get());
                 self.answered.push(waiting);
             }
             None => self.waiting.push(waiting),
@@ -449,7 +448,7 @@ impl Answers {
     }
 
     fn start(&mut self) -> Option<Start> {
-        let answers = std::mem::take(&mut self.answers);
+        let answers = std::mem::take(&mut self.object);
         (!answers.is_empty()).then(|| Start::Resume(answers.finish()))
     }
 }
