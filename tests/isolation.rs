@@ -6,11 +6,11 @@
 
 mod support;
 
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 use support::gateway::{Response, refused};
 use support::issuer::{AUDIENCE, ISSUER, Signer, key_set};
-use support::process::{File, Process};
+use support::process::{File, PATIENCE, Process};
 use support::upstream::Upstream;
 use tokio::task::JoinSet;
 
@@ -52,14 +52,18 @@ impl Server {
     }
 }
 
-/// Runs the binary to its end.
+/// Runs the binary to its end. One that goes on serving instead is killed, and fails the test.
 async fn ended(arguments: &[&str]) -> Output {
-    let arguments: Vec<_> = arguments.iter().map(|&argument| argument.to_owned()).collect();
-    let run = move || {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_threadway"));
-        command.args(arguments).env_clear().output().unwrap()
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_threadway"));
+    command.args(arguments).env_clear().stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let id = child.id().to_string();
+    let ended = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap());
+    let Ok(output) = tokio::time::timeout(PATIENCE, ended).await else {
+        std::process::Command::new("kill").args(["-KILL", &id]).status().unwrap();
+        panic!("{arguments:?} does not end");
     };
-    tokio::task::spawn_blocking(run).await.unwrap()
+    output.unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -310,6 +310,8 @@ function named(at) {
       const threadId = await at.langgraph.thread(graph, { said: saidBefore() });
       const audience = new Audience(at, graph, threadId);
       const [follower] = audience.attach(["follow"]);
+      // Whatever has ended before its first look is past to a follower, and an interrupted run lasts 100 ms.
+      await follower.until("the thread", ({ frames }) => frames.length > 0);
       const first = await startForeign(at, threadId, graph, options, { delay });
       if (!waits) await at.langgraph.started(threadId, first.runId);
       const early = audience.attach(["connect", "connect 0.0.59", "events", "follow"]).slice(0, 3);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 /// How long it may take to say what is waited for, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// `threadway serve` as a process. It ends when this is dropped.
 pub(crate) struct Process {
