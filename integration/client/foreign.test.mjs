@@ -149,7 +149,7 @@ async function combination(at, { situation, resumable, modes }) {
   await judgeAll(at, viewers, facts, texts);
   const isJoined = resumable || server.name === "Python";
   for (const run of runs) {
-    checkJoins(proxy, run.runId, isJoined ? 1 : 0, viewers);
+    checkJoins(at, run.runId, isJoined ? 1 : 0, viewers);
   }
   // Who was there from the beginning has seen the models speak, not only what they had said: what was missed is replayed.
   if (resumable && situation === "running" && SAYS_TOKENS.includes(modes) && (graph !== "subgraphs" || withSubgraphs || modes === "events")) {
@@ -161,10 +161,13 @@ async function combination(at, { situation, resumable, modes }) {
 
 /**
  * A run is joined once, however many watch, and not at all where that would rob its owner. When all have left it is read
- * no more, and who comes then joins it again.
+ * no more, and who comes then joins it again. Equal parts of one millisecond around a join may be repeats, which only
+ * another join can tell (docs/decisions.md): the log counts those.
  */
-function checkJoins(proxy, runId, most, viewers) {
+function checkJoins({ proxy, threadway }, runId, most, viewers) {
   const joins = proxy.joins(runId);
+  const isDoubt = (line) => line.includes(runId) && line.includes("the stream may repeat itself");
+  const doubts = threadway.said().split("\n").filter(isDoubt).length;
   const watches = viewers.flatMap((viewer) => {
     const frames = viewer.runs.find(([{ event }]) => event.metadata?.langgraph?.run_id === runId);
     return frames ? [{ kind: viewer.kind, from: frames[0].at, to: viewer.left ?? frames.at(-1).at }] : [];
@@ -173,7 +176,7 @@ function checkJoins(proxy, runId, most, viewers) {
     const ended = joins[n].ended - SEEN_MS;
     return began < ended || watches.some(({ from, to }) => from < ended && to > joins[n].ended + LEAVING_MS);
   });
-  if (joins.length <= most || (most > 0 && !isJoinedAgain)) return;
+  if (joins.length <= most + doubts || (most > 0 && !isJoinedAgain)) return;
   const times = joins.map(({ began, ended }) => `${began.toFixed(0)} to ${ended.toFixed(0)}`).join(", ");
   const watched = watches.map(({ kind, from, to }) => `${kind} ${from.toFixed(0)} to ${to.toFixed(0)}`).join(", ");
   assert.fail(`run ${runId} was joined ${joins.length} times: ${times}; it was watched by ${watched}`);
@@ -466,7 +469,7 @@ function named(at) {
       assert.equal(audience.viewers.length, VIEWERS);
       for (const viewer of audience.viewers) assert.deepEqual(shownRuns(viewer), [runId]);
       assert.deepEqual(names, undisturbed);
-      checkJoins(at.proxy, runId, 0, audience.viewers);
+      checkJoins(at, runId, 0, audience.viewers);
     });
   }
 
@@ -495,7 +498,7 @@ function named(at) {
       await Promise.all(coming);
       await at.langgraph.ended(threadId, runId);
       await audience.leaveAndJudge(await Facts.gather(at.langgraph, threadId, [{ runId, end: success }]), texts);
-      checkJoins(at.proxy, runId, 1, audience.viewers);
+      checkJoins(at, runId, 1, audience.viewers);
     });
   }
 }
@@ -507,7 +510,7 @@ describe("foreign runs", { concurrency: SERVERS.length }, () => {
       const at = { name: started.name, langgraph: new Langgraph(started) };
       before(async () => {
         at.proxy = await Proxy.start(started.langgraph);
-        at.threadway = await startThreadway(`foreign-${started.name}`, at.proxy.url);
+        at.threadway = await startThreadway(`foreign-${started.name}`, at.proxy.url, "--log", "info,threadway::runs::driver=debug");
         at.server = { ...started, threadway: at.threadway.url, second: started.threadway };
       });
       after(async () => {
