@@ -22,8 +22,8 @@ use crate::upstream::{Caller, Client, Error, Identity};
 /// How long what a server has told of itself is taken for true: it may be deployed anew.
 pub const FACTS_AGE: Duration = Duration::from_mins(1);
 
-/// How long a run waits for what its server tells of itself. Without that, of what its client
-/// sent only the messages go up.
+/// How long a run waits for its server's kind and its agent's input keys. If the keys do not come
+/// in time, only the client's messages are sent, and none of its state.
 pub const FACTS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long an upstream may take to say that it is ready: orchestrators wait a few seconds.
@@ -54,7 +54,8 @@ struct Directory {
     kinds: Facts<usize, Option<ServerKind>>,
 }
 
-/// What servers have told of themselves, for a while: to all callers, or to one.
+/// Answers of servers about themselves. Each is kept for [`FACTS_AGE`], for all callers or for the
+/// one that asked.
 #[derive(Debug)]
 struct Facts<K, V>(Mutex<Remembered<K, V>>);
 

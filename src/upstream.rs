@@ -379,8 +379,8 @@ impl Client {
         }
     }
 
-    /// A run of a list, with what it was asked for. One whose record is gone stays as it is listed:
-    /// who reads the run finds that out.
+    /// The record of a listed run, with the run's input. If the server has no such record any more,
+    /// this returns the run as it was listed, and reading the run reports that it is gone.
     pub async fn whole_run(&self, thread_id: &str, listed: RunRecord) -> Result<RunRecord, Error> {
         if listed.has_request {
             return Ok(listed);

@@ -2168,7 +2168,8 @@ async fn sessions_are_listed_by_pages_and_by_directory() {
 
 // === MCP servers ===
 
-/// What a graph is told of MCP servers with secrets in all parts, and all that was sent upstream.
+/// The MCP servers that a graph receives, from a client whose servers hold a secret in every part;
+/// and everything that the gateway sent upstream.
 async fn told_of_servers(secrets: Secrets) -> (Value, String) {
     let settings = Settings {
         mcp_key: Some("mcp_servers".to_owned()),

@@ -1030,7 +1030,7 @@ async fn nobody_is_let_in_before_langgraph_has_refused_invented_credentials() {
         let asked = front.ask("authorization: Bearer mine\r\n");
         let (mut response, _) = tokio::join!(asked, probed(status));
         assert_eq!(refused(&mut response).await, unproven, "{status}");
-        // Who comes at once is told what is known.
+        // A request during the pause gets the known answer, without another probe.
         assert_eq!(front.is_refused("authorization: Bearer mine\r\n").await.1, unproven);
         clock.advance(PROBE_PAUSE).await;
     }

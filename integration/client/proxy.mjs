@@ -84,20 +84,12 @@ export class Pipe {
   }
 
   #forward(socket) {
-    this.#keep(socket);
+    keep(this.#sockets, socket);
     if (this.#isFrozen) return;
-    const other = this.#keep(connect(this.target.port, this.target.hostname));
+    const other = keep(this.#sockets, connect(this.target.port, this.target.hostname));
     socket.pipe(other).pipe(socket);
     socket.once("close", () => other.destroy());
     other.once("close", () => socket.destroy());
-  }
-
-  #keep(socket) {
-    this.#sockets.add(socket);
-    socket.setNoDelay(true);
-    socket.on("error", () => {}); // its close is what counts
-    socket.once("close", () => this.#sockets.delete(socket));
-    return socket;
   }
 }
 
@@ -131,8 +123,8 @@ export class Cutter {
     const exchange = { asked: "", answered: "", isCut: false };
     const cut = this.cuts.shift();
     this.exchanges.push(exchange);
-    this.#keep(socket).setEncoding("latin1");
-    const other = this.#keep(connect(this.target.port, this.target.hostname)).setEncoding("latin1");
+    keep(this.#sockets, socket).setEncoding("latin1");
+    const other = keep(this.#sockets, connect(this.target.port, this.target.hostname)).setEncoding("latin1");
     socket.on("data", (text) => {
       exchange.asked += text;
       other.write(text, "latin1");
@@ -152,12 +144,13 @@ export class Cutter {
     socket.once("close", () => other.destroy());
     other.once("close", () => exchange.isCut || socket.destroy());
   }
+}
 
-  #keep(socket) {
-    this.#sockets.add(socket);
-    socket.setNoDelay(true);
-    socket.on("error", () => {}); // its close is what counts
-    socket.once("close", () => this.#sockets.delete(socket));
-    return socket;
-  }
+/** Keeps a socket among others until it closes. */
+function keep(sockets, socket) {
+  sockets.add(socket);
+  socket.setNoDelay(true);
+  socket.on("error", () => {}); // its close is what counts
+  socket.once("close", () => sockets.delete(socket));
+  return socket;
 }

@@ -111,9 +111,9 @@ impl Source {
         }
     }
 
-    /// How a run is to be read for a client that has it up to an event, or has nothing of it. The
-    /// stream of a run that is over is replayed only if the client lacks some of it: otherwise
-    /// its record and its state tell how it ended.
+    /// The source to read a run from, for a client that has the run up to an event, or has nothing
+    /// of it. The stream of a run that is over is replayed only if the client lacks a part of it.
+    /// Otherwise the run's record and the thread's state are enough.
     pub(super) fn after(
         record: &RunRecord,
         server: Option<ServerKind>,

@@ -83,7 +83,7 @@ pub struct Judged {
 /// Whether it must be known that LangGraph judges credentials before anybody is let in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Trust {
-    /// No: only who is on this machine reaches the gateway, or its operator has said `--insecure`.
+    /// No: the gateway listens on a loopback address, or its operator has said `--insecure`.
     #[default]
     Given,
     /// Yes: LangGraph has to refuse invented credentials first.

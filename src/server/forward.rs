@@ -14,30 +14,21 @@ const ALWAYS: [HeaderName; 5] = [
     HeaderName::from_static("baggage"),
 ];
 
-/// Headers that say how a message travels, or what is in it: none is the next server's business.
-const NEVER: [&str; 17] = [
+/// Headers that concern this hop alone: they never go up.
+const HOP: [&str; 8] = [
     "connection",
-    "content-encoding",
-    "content-length",
-    "content-type",
-    "cookie",
-    "expect",
-    "host",
     "keep-alive",
-    "last-event-id",
-    "prefer",
     "proxy-authenticate",
     "proxy-authorization",
     "proxy-connection",
     "te",
     "trailer",
-    "transfer-encoding",
     "upgrade",
 ];
 
-/// Headers that the gateway reads itself, beside those that may go up.
-const CHECKED: [&str; 12] = [
-    "accept",
+/// Headers that the gateway reads itself, and that never go up: they describe this message, or
+/// belong to the gateway's own site.
+const OWN: [&str; 9] = [
     "content-encoding",
     "content-length",
     "content-type",
@@ -45,11 +36,12 @@ const CHECKED: [&str; 12] = [
     "expect",
     "host",
     "last-event-id",
-    "origin",
     "prefer",
-    "sec-fetch-site",
     "transfer-encoding",
 ];
+
+/// Headers that the gateway reads itself, and that an operator may have it send up too.
+const READ: [&str; 3] = ["accept", "origin", "sec-fetch-site"];
 
 /// Which headers of a request go up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +61,7 @@ impl Forward {
     /// Lets one more header go up.
     pub fn allow(&mut self, name: &str) -> Result<(), NotForwarded> {
         let name = name.parse::<HeaderName>().map_err(|_| NotForwarded)?;
-        if NEVER.contains(&name.as_str()) {
+        if HOP.iter().chain(&OWN).any(|never| name == *never) {
             return Err(NotForwarded);
         }
         if !self.names.contains(&name) {
@@ -111,7 +103,7 @@ impl Forward {
         let options = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
         let mut options = options.map(<[u8]>::trim_ascii);
         options.find_map(|option| {
-            let names = self.names.iter().map(HeaderName::as_str).chain(CHECKED);
+            let names = self.names.iter().map(HeaderName::as_str).chain(OWN).chain(READ);
             names.into_iter().find(|name| option.eq_ignore_ascii_case(name.as_bytes()))
         })
     }
@@ -143,7 +135,7 @@ mod tests {
     #[test]
     fn what_tells_how_a_message_travels_never_goes_up() {
         let mut forward = Forward::default();
-        for name in NEVER.into_iter().chain(["Transfer-Encoding", "", "a b"]) {
+        for name in HOP.into_iter().chain(OWN).chain(["Transfer-Encoding", "", "a b"]) {
             assert_eq!(forward.allow(name), Err(NotForwarded), "{name}");
         }
         assert_eq!(forward.allow("X-Tenant"), Ok(()));

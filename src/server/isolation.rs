@@ -54,7 +54,8 @@ pub enum Judgement {
 #[derive(Clone, Debug)]
 struct Invented(HeaderMap);
 
-/// Whether every upstream is known to judge: who asks first finds it out for all.
+/// Whether every upstream is known to refuse invented credentials. The first request probes the
+/// upstreams, and all later ones use the result.
 #[derive(Clone, Debug)]
 pub(super) struct Proof {
     agents: Agents,
