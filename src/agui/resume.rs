@@ -11,12 +11,6 @@ use crate::json::{self, Json, ObjectWriter, Text};
 use crate::langgraph::{ApprovalForm, Decision, Start, ThreadState};
 use crate::run::{self, Action, Ask, Interrupt};
 
-/// The decisions of the human-in-the-loop middleware.
-const DECISIONS: [&str; 4] = ["approve", "edit", "reject", "respond"];
-
-/// The responses of Agent Inbox.
-const RESPONSES: [&str; 4] = ["accept", "edit", "response", "ignore"];
-
 /// The length of LangGraph's own ids of interrupts, in hexadecimal digits. An answer that is an
 /// object with such keys alone answers by id, for LangGraph too.
 const ID_DIGITS: usize = 32;
@@ -198,8 +192,7 @@ impl Answers {
         let open = Open::of(thread);
         let reject = |interrupt: &Interrupt| {
             let Ask::Approval { actions, form } = &interrupt.ask else { return None };
-            let rejection = if *form == ApprovalForm::Inbox { "ignore" } else { "reject" };
-            let takes_it = |action: &Action| allowed(action, *form).contains(&rejection);
+            let takes_it = |action: &Action| allowed(action, *form).contains(&form.rejection());
             if !actions.iter().all(takes_it) {
                 return None;
             }
@@ -335,10 +328,7 @@ fn decision(entry: &Resume, action: &Action, form: ApprovalForm) -> Result<Json,
 
 /// The decisions that an action takes. Where the graph names none, the middleware judges.
 fn allowed(action: &Action, form: ApprovalForm) -> Vec<&'static str> {
-    let kinds = match form {
-        ApprovalForm::Inbox => RESPONSES,
-        ApprovalForm::Python | ApprovalForm::JavaScript | ApprovalForm::PerCall => DECISIONS,
-    };
+    let kinds = form.decisions();
     let is_named = |kind: &&str| action.decisions.iter().any(|named| **named == **kind);
     let named: Vec<_> = kinds.into_iter().filter(is_named).collect();
     if action.decisions.is_empty() { kinds.to_vec() } else { named }
@@ -381,61 +371,10 @@ fn check_decision(
     if !allowed.contains(&&*kind) && !action.decisions.iter().any(|named| **named == *kind) {
         return Err(ResumeError::NotAllowed { id, allowed });
     }
-    let lacks = match form {
-        ApprovalForm::Inbox => lacking_response(&kind, &members),
-        ApprovalForm::Python | ApprovalForm::JavaScript | ApprovalForm::PerCall => {
-            lacking_decision(&kind, &members, form)
-        }
-    };
-    match lacks {
+    match form.lacks(&kind, &members) {
         Some(part) => Err(ResumeError::Incomplete { id, part }),
         None => check_schema(&id, action.schema.as_ref(), decision),
     }
-}
-
-/// What a decision of the middleware's lacks, and what it must be.
-fn lacking_decision(
-    kind: &str,
-    members: &json::Members<'_>,
-    form: ApprovalForm,
-) -> Option<&'static str> {
-    match kind {
-        "edit" => {
-            let is_whole = is_edited(members.get(form.edit_key()), "name");
-            (!is_whole).then_some(if form == ApprovalForm::JavaScript {
-                "`editedAction` is not an object with a string `name` and an object `args`"
-            } else {
-                "`edited_action` is not an object with a string `name` and an object `args`"
-            })
-        }
-        "respond" => (!has_text(members, "message")).then_some("`message` is not a string"),
-        "reject" => {
-            let is_wrong = members.get("message").is_some() && !has_text(members, "message");
-            is_wrong.then_some("`message` is not a string")
-        }
-        _ => None,
-    }
-}
-
-/// What a response of Agent Inbox's lacks, and what it must be.
-fn lacking_response(kind: &str, members: &json::Members<'_>) -> Option<&'static str> {
-    match kind {
-        "edit" => (!is_edited(members.get("args"), "action"))
-            .then_some("`args` is not an object with a string `action` and an object `args`"),
-        "response" => (!has_text(members, "args")).then_some("`args` is not a string"),
-        _ => None,
-    }
-}
-
-/// Whether it is an action with its name under this key, and its arguments.
-fn is_edited(value: Option<&RawValue>, name: &str) -> bool {
-    let edited = value.and_then(json::members).unwrap_or_default();
-    edited.get("args").is_some_and(|args| args.get().starts_with('{'))
-        && edited.string(name).is_some()
-}
-
-fn has_text(members: &json::Members<'_>, name: &str) -> bool {
-    members.get(name).is_some_and(|text| text.get().starts_with('"'))
 }
 
 fn check_schema(id: &str, schema: Option<&Json>, answer: &RawValue) -> Result<(), ResumeError> {

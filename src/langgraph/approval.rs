@@ -157,6 +157,9 @@ fn details(objects: &[(&json::Members<'_>, &[&str])]) -> Option<Json> {
     (!details.is_empty()).then(|| details.finish())
 }
 
+/// The decisions of the human-in-the-loop middleware.
+const DECISIONS: [&str; 4] = ["approve", "edit", "reject", "respond"];
+
 /// What `HumanInterruptConfig` allows, and the answer that is allowed.
 const INBOX: [(&str, &str); 4] = [
     ("allow_accept", "accept"),
@@ -241,6 +244,32 @@ impl ApprovalForm {
         }
     }
 
+    /// All decisions that the form knows.
+    pub fn decisions(self) -> [&'static str; 4] {
+        match self {
+            Self::Python | Self::JavaScript | Self::PerCall => DECISIONS,
+            Self::Inbox => INBOX.map(|(_, answer)| answer),
+        }
+    }
+
+    /// The decision that a tool may not be called.
+    pub fn rejection(self) -> &'static str {
+        match self {
+            Self::Python | Self::JavaScript | Self::PerCall => "reject",
+            Self::Inbox => "ignore",
+        }
+    }
+
+    /// What a decision of this kind lacks, and what it must be.
+    pub fn lacks(self, kind: &str, members: &json::Members<'_>) -> Option<&'static str> {
+        match self {
+            Self::Python | Self::JavaScript | Self::PerCall => {
+                lacking_decision(kind, members, self)
+            }
+            Self::Inbox => lacking_response(kind, members),
+        }
+    }
+
     /// A decision about the call of a tool.
     pub fn decision(self, tool: &Text, decision: &Decision) -> Json {
         let of = |kind| ObjectWriter::new().string("type", kind);
@@ -288,6 +317,51 @@ fn inbox_response(tool: &Text, decision: &Decision) -> Json {
         }
         Decision::Respond { message } => of("response", Json::from(message.clone()).get()),
     }
+}
+
+/// What a decision of the middleware's lacks, and what it must be.
+fn lacking_decision(
+    kind: &str,
+    members: &json::Members<'_>,
+    form: ApprovalForm,
+) -> Option<&'static str> {
+    match kind {
+        "edit" => {
+            let is_whole = is_edited(members.get(form.edit_key()), "name");
+            (!is_whole).then_some(if form == ApprovalForm::JavaScript {
+                "`editedAction` is not an object with a string `name` and an object `args`"
+            } else {
+                "`edited_action` is not an object with a string `name` and an object `args`"
+            })
+        }
+        "respond" => (!has_text(members, "message")).then_some("`message` is not a string"),
+        "reject" => {
+            let is_wrong = members.get("message").is_some() && !has_text(members, "message");
+            is_wrong.then_some("`message` is not a string")
+        }
+        _ => None,
+    }
+}
+
+/// What a response of Agent Inbox's lacks, and what it must be.
+fn lacking_response(kind: &str, members: &json::Members<'_>) -> Option<&'static str> {
+    match kind {
+        "edit" => (!is_edited(members.get("args"), "action"))
+            .then_some("`args` is not an object with a string `action` and an object `args`"),
+        "response" => (!has_text(members, "args")).then_some("`args` is not a string"),
+        _ => None,
+    }
+}
+
+/// Whether it is an action with its name under this key, and its arguments.
+fn is_edited(value: Option<&RawValue>, name: &str) -> bool {
+    let edited = value.and_then(json::members).unwrap_or_default();
+    edited.get("args").is_some_and(|args| args.get().starts_with('{'))
+        && edited.string(name).is_some()
+}
+
+fn has_text(members: &json::Members<'_>, name: &str) -> bool {
+    members.get(name).is_some_and(|text| text.get().starts_with('"'))
 }
 
 #[cfg(test)]
