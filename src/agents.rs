@@ -203,7 +203,7 @@ impl Agents {
     }
 
     /// The other names of agents: each alias, and the agent's own name.
-    pub fn aliases(&self) -> &[(String, String)] {
+    pub(crate) fn aliases(&self) -> &[(String, String)] {
         &self.0.aliases
     }
 

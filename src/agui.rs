@@ -1,6 +1,6 @@
 //! The AG-UI 1.0 wire: its 31 events as strict output types, and what becomes of a run on it.
 //!
-//! "Absent means absent": an optional member that has no value is left out, never null.
+//! An optional member that has no value is left out, never null.
 //! The specification is at <https://ag-ui.com/spec/1.0>; the official clients' reading of it is
 //! what the types are tested against.
 

@@ -3,14 +3,25 @@
 use std::fmt;
 
 use crate::agents::{Agents, Upstream};
+use crate::config::{Acp, Config};
 use crate::langgraph::ServerInfo;
 use crate::server::Settings;
 use crate::server::isolation::{self, Judgement};
+use crate::terminal;
 use crate::upstream::Error;
 
-/// What was found out about one upstream.
+/// What the operator is to read.
 #[derive(Debug)]
-pub struct Finding {
+pub struct Report {
+    /// One line for each upstream, then one for each configured name that no agent has.
+    pub lines: Vec<String>,
+    /// Whether every upstream can be served, and every configured name may be an agent's.
+    pub is_good: bool,
+}
+
+/// The result for one upstream.
+#[derive(Debug)]
+struct Finding {
     upstream: String,
     url: String,
     verdict: Verdict,
@@ -39,31 +50,36 @@ enum Verdict {
     Refuses(Error),
 }
 
-/// Looks at every upstream, one after the other.
-pub async fn check(agents: &Agents, settings: &Settings) -> Vec<Finding> {
+/// Sends requests to every upstream, one after the other. `agents` are those of `config`.
+pub async fn check(agents: &Agents, config: &Config) -> Report {
     let mut findings = Vec::new();
     for upstream in agents.upstreams() {
-        let verdict = judge(agents, upstream, settings).await;
+        let verdict = judge(agents, upstream, &config.settings).await;
         let Upstream { name, client } = upstream.clone();
         findings.push(Finding { upstream: name, url: client.base().to_string(), verdict });
     }
-    findings
+    let unknown = unknown_names(agents.aliases(), &config.acp, &findings);
+    let is_good = unknown.is_empty() && findings.iter().all(Finding::is_good);
+    let found = findings.iter().map(|finding| terminal::harmless_line(&finding.to_string()).into());
+    Report { lines: found.chain(unknown).collect(), is_good }
 }
 
-/// The aliases of agents that no upstream has: each alias, and the name that it stands for.
-/// Of upstreams that did not tell their agents nothing is known.
-pub fn idle_aliases<'a>(agents: &'a Agents, findings: &[Finding]) -> Vec<&'a (String, String)> {
+/// One line for each name in the configuration that no agent has. An upstream that did not list its
+/// agents may have any.
+fn unknown_names(aliases: &[(String, String)], acp: &Acp, findings: &[Finding]) -> Vec<String> {
     if !findings.iter().all(Finding::is_listed) {
         return Vec::new();
     }
-    let is_listed = |alias: &str| findings.iter().any(|finding| finding.lists(alias));
-    agents.aliases().iter().filter(|(alias, _)| !is_listed(alias)).collect()
-}
-
-/// Whether there may be an agent of this name: of upstreams that did not tell their agents nothing
-/// is known.
-pub fn may_exist(name: &str, findings: &[Finding]) -> bool {
-    findings.iter().any(|finding| finding.lists(name) || !finding.is_listed())
+    let is_listed = |name: &str| findings.iter().any(|finding| finding.lists(name));
+    let idle = aliases.iter().filter(|(alias, _)| !is_listed(alias));
+    let idle = idle.map(|(alias, own_name)| (format!("alias {alias}"), own_name.as_str()));
+    let modes = acp.settings.modes.iter().filter_map(|mode| {
+        Some((format!("acp.modes.{}.assistant", mode.id), mode.assistant.as_deref()?))
+    });
+    let agent = acp.agent.as_deref().map(|agent| ("acp.agent".to_owned(), agent));
+    let unknown = agent.into_iter().chain(modes).filter(|(_, name)| !is_listed(name));
+    let line = |(place, name)| format!("{place}: there is no agent `{name}`");
+    idle.chain(unknown).map(line).collect()
 }
 
 async fn judge(agents: &Agents, upstream: &Upstream, settings: &Settings) -> Verdict {
@@ -112,7 +128,7 @@ impl Verdict {
 
 impl Finding {
     /// Whether the upstream can be served.
-    pub fn is_good(&self) -> bool {
+    fn is_good(&self) -> bool {
         matches!(self.verdict, Verdict::Serves { .. } | Verdict::Guarded(_))
     }
 
@@ -175,5 +191,36 @@ impl fmt::Display for Finding {
                 )
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::langgraph::ServerKind;
+
+    fn finding(verdict: fn(ServerInfo) -> Verdict) -> Finding {
+        let info = ServerInfo { kind: ServerKind::Python, version: "0.16.7".to_owned() };
+        let [upstream, url] = ["only", "http://127.0.0.1:2024"].map(str::to_owned);
+        Finding { upstream, url, verdict: verdict(info) }
+    }
+
+    #[test]
+    fn a_name_is_unknown_once_every_upstream_has_listed_its_agents() {
+        let pair = |alias: &str, name: &str| (alias.to_owned(), name.to_owned());
+        let aliases = [pair("good", "agent"), pair("idle", "nobody")];
+        let acp = Acp { agent: Some("nobody".to_owned()), ..Acp::default() };
+        let listed = || {
+            finding(|server| {
+                let agents = ["agent", "good"].map(str::to_owned).to_vec();
+                Verdict::Serves { server, agents }
+            })
+        };
+        assert_eq!(
+            unknown_names(&aliases, &acp, &[listed()]),
+            ["alias idle: there is no agent `nobody`", "acp.agent: there is no agent `nobody`"]
+        );
+        let findings = [listed(), finding(Verdict::Guarded)];
+        assert!(unknown_names(&aliases, &acp, &findings).is_empty());
     }
 }

@@ -1,21 +1,45 @@
 //! What to paste into an editor's settings, so that it starts `threadway acp`.
 
+use std::iter;
+use std::path::{Path, absolute};
+
 use serde_json::{Value, json};
 
-use crate::cli::Editor;
+use crate::cli::{Acp, Editor};
 
 /// How an editor starts us.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Start {
-    /// The program, with its whole path: editors have another `PATH` than shells.
-    pub program: String,
-    /// Its arguments, `acp` first.
-    pub args: Vec<String>,
+#[derive(Debug)]
+struct Start {
+    program: String,
+    args: Vec<String>,
 }
 
+/// What to paste. A first line says where it belongs, if the format has comments.
+///
+/// `program` is an absolute path: editors have another `PATH` than shells. `args` are those of the
+/// command that prints the snippet: the editor's command gets the same, but for the key, which
+/// belongs in no settings.
+pub fn snippet(editor: Editor, program: &Path, args: &Acp) -> String {
+    Start::new(program, args).snippet(editor)
+}
+
+// === impl Start ===
+
 impl Start {
-    /// The snippet, and above it a line that says where it belongs.
-    pub fn snippet(&self, editor: Editor) -> String {
+    fn new(program: &Path, args: &Acp) -> Self {
+        let config = args.config.as_ref().map(|file| {
+            // The editor's working directory is another one.
+            absolute(file).unwrap_or_else(|_| file.clone()).display().to_string()
+        });
+        let options =
+            [("--upstream", &args.upstream), ("--config", &config), ("--agent", &args.agent)];
+        let options =
+            options.into_iter().filter_map(|(flag, value)| Some([flag.to_owned(), value.clone()?]));
+        let args = iter::once("acp".to_owned()).chain(options.flatten()).collect();
+        Self { program: program.display().to_string(), args }
+    }
+
+    fn snippet(&self, editor: Editor) -> String {
         let Self { program, args } = self;
         match editor {
             Editor::Zed => {
@@ -30,7 +54,7 @@ impl Start {
                 format!("{}\n", pretty(&settings).trim_end())
             }
             Editor::Neovim => {
-                let words = std::iter::once(program).chain(args);
+                let words = iter::once(program).chain(args);
                 let words: Vec<_> = words.map(|word| lua_string(word)).collect();
                 format!(
                     "-- Neovim: CodeCompanion, in require(\"codecompanion\").setup({{ ... }})\n\
@@ -54,7 +78,7 @@ impl Start {
                 )
             }
             Editor::Acpx => {
-                let words = std::iter::once(program).chain(args);
+                let words = iter::once(program).chain(args);
                 let words: Vec<_> = words.map(|word| shell_word(word)).collect();
                 let command = shell_word(&words.join(" "));
                 format!("acpx --agent {command} exec 'Hello'\n")

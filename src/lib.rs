@@ -40,12 +40,13 @@
 //! - [`editors`]: what to paste into an editor's settings. [`manual`]: completions, manual pages.
 //! - [`terminal`]: what a terminal may show of others' text.
 //! - [`watch`]: a client in the terminal. It too is the other side of the wire, AG-UI's.
+//! - `main`, `commands`: the binary, with a file for each of its commands.
 //!
 //! A module imports only from lower ranks: buffer, sync < json, sse < langgraph < run < agui, acp,
 //! metrics < upstream, demo < agents, credentials, runs < server, sessions < stdio < config, cli,
 //! check, editors, manual, telemetry, terminal, watch. Those up to agui, acp and metrics name no IO
 //! and no clock.
-//! `tests/tidy.rs` holds both.
+//! `tests/core/tidy.rs` holds both.
 //!
 //! # What always holds
 //!

@@ -285,9 +285,9 @@ impl Shared {
         *self.error_detail.lock()
     }
 
-    /// A run of others as it is being read, by a new task if nobody reads it yet: "one upstream
-    /// join per run and replica, however many watch". With it comes a receiver of its bell, for the
-    /// task to know that it is wanted.
+    /// The shared reading of a run that was started elsewhere. If no task reads the run yet, this
+    /// starts one: a replica joins a run once for all its viewers. While a returned receiver exists,
+    /// the task counts the run as watched.
     ///
     /// The run was just shown to this caller, whose credentials are good for it now; those that it
     /// is read with may have run out.

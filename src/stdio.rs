@@ -64,7 +64,7 @@ pub async fn serve(
             line = next_line(outbox, &mut lines) => match line {
                 Ok(Some(Line::Whole(at))) => {
                     let line = lines.buffer.get(at).unwrap_or_default();
-                    // "Blank lines are tolerated."
+                    // A blank line is no message, and no error.
                     if !line.trim_ascii().is_empty() {
                         works.extend(connection.take(line));
                     }

@@ -525,7 +525,7 @@ impl Client {
     }
 
     fn request_to(&self, operation: Operation, method: Method, url: Url) -> Asking {
-        // "A configured header wins": a later name takes the place of all earlier ones.
+        // A configured header replaces the caller's of the same name.
         let mut headers = self.caller.headers().clone();
         headers.extend(self.headers.clone());
         if let Some(ApiKey(key)) = &*self.key.lock() {
@@ -604,8 +604,14 @@ async fn successful(mut response: Response) -> Result<Response, Error> {
 /// Reads a body to its end. What came before an error stays.
 async fn read(response: &mut Response, limit: usize, body: &mut Vec<u8>) -> Result<(), Error> {
     while let Some(chunk) = response.chunk().await.map_err(|e| failure(&e, ANSWER_TIMEOUT))? {
-        if body.len() + chunk.len() > limit {
+        let length = body.len() + chunk.len();
+        if length > limit {
             return Err(Error::TooLarge { limit });
+        }
+        if length > body.capacity() {
+            // Doubled as a vector does by itself, but never beyond the limit.
+            let capacity = body.capacity().saturating_mul(2).clamp(length, limit);
+            body.reserve_exact(capacity - body.len());
         }
         body.extend_from_slice(&chunk);
     }

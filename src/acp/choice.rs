@@ -103,8 +103,8 @@ const FIELD: &str = "config:";
 // === impl Menu ===
 
 impl Menu {
-    /// The options in the order of their weight, "every option has a default". A client without
-    /// switches gets a choice of two instead.
+    /// The options in the order of their weight, each with a default. A client without switches
+    /// gets a choice of two instead.
     pub fn options(&self, chosen: &Choices, has_switches: bool) -> Json {
         let mut options = Vec::new();
         if let Some(mode) = self.mode(chosen) {

@@ -221,7 +221,7 @@ impl Offer {
 
 // === forms ===
 
-/// A form that a client shows, "a flat JSON schema", and how its content is read.
+/// A form that a client shows, which is a flat JSON schema, and how its content is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Form {
     /// What is asked.

@@ -87,7 +87,7 @@ impl Prompt {
                     typed.push_str(&text.text);
                     pieces.text(&text.text);
                 }
-                // "All agents MUST support resource links": the graph cannot read them, but its
+                // ACP: every agent supports resource links. The graph cannot read them, but its
                 // tools may.
                 ContentBlock::ResourceLink(link) => {
                     let mention = format!("[{}]({})", link.name, link.uri);

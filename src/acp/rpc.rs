@@ -36,7 +36,7 @@ pub enum Incoming {
     },
 }
 
-/// A request's id, as it stands on the wire: "int64 | string | null".
+/// A request's id, as it is on the wire: an integer, a string, or null.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Id(String);
 
@@ -47,7 +47,8 @@ pub struct Error {
     pub code: Code,
     /// For a person: what happened, which input, what to do.
     pub message: String,
-    /// Zed shows the text of "exactly `{"details": ..}`" behind an internal error.
+    /// Sent as `{"details": ..}`. Zed shows that after an internal error only if it is the only
+    /// member.
     pub details: Option<String>,
 }
 
@@ -66,7 +67,7 @@ pub enum Code {
     Internal,
     /// Nothing works before `authenticate`.
     AuthRequired,
-    /// "Unknown session".
+    /// There is no such session.
     NotFound,
     /// The client has taken its request back.
     Cancelled,

@@ -1,7 +1,7 @@
 //! What a client sends to start a run: `RunAgentInput`, read tolerantly.
 //!
-//! "Strip unknown, reject malformed known": null counts as absent, unknown members, roles and
-//! parts are passed over, and what is there must have its form.
+//! Null counts as absent. Unknown members, roles and parts are ignored. A known member must have
+//! its form.
 
 use std::borrow::Cow;
 

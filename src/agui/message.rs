@@ -155,7 +155,7 @@ pub struct PartMetadata<'a> {
 pub(super) enum Parts {
     /// Parts wherever 1.0 allows them.
     All,
-    /// "concatenate text parts, no placeholder" for tools; no `file` sources.
+    /// A tool's text parts are concatenated, without a placeholder for others. No `file` sources.
     Legacy,
 }
 
@@ -320,7 +320,7 @@ fn read_content(content: &RawValue) -> run::Content {
     joined(items.into_iter().filter_map(read_part).collect())
 }
 
-/// "A content part the producer cannot use MUST NOT fail the run: skip it."
+/// `None` for a part that the graph cannot use. It is skipped: AG-UI forbids that it fails the run.
 fn read_part(part: &RawValue) -> Option<run::ContentPart> {
     let members = json::members(part)?;
     let kind = match &*members.string("type")? {

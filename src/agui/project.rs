@@ -43,8 +43,7 @@ pub enum RunId {
 pub enum Version {
     /// Sends `protocolVersion`; takes all of 1.0.
     V1,
-    /// Sends none: "absence of `protocolVersion` identifies a pre-1.0 peer". Unknown outcomes and
-    /// content lists are fatal to it.
+    /// Sends none, as clients before 1.0 do. Unknown outcomes and content lists are fatal to it.
     Legacy,
 }
 
@@ -144,6 +143,11 @@ impl Projector {
         if begins_a_message(event) {
             self.held.mix();
         }
+        self.unfold(event, emit);
+    }
+
+    /// Emits the wire's events of one that the client does not hold yet.
+    fn unfold(&mut self, event: &RunEvent, emit: &mut dyn FnMut(&Event<'_>)) {
         match event {
             RunEvent::Started { thread_id, run_id, name } => {
                 self.started(thread_id, run_id.as_deref(), name, emit);
@@ -327,8 +331,8 @@ impl Projector {
             (run::Outcome::Failed { code, message }, _) => {
                 return emit(&Event::RunError { message, code: Some(code), usage });
             }
-            // "omitting it reports success, RUN_ERROR reports failure; code `abort` is shown as
-            // neither."
+            // Without an outcome such a client reports success, after `RUN_ERROR` a failure. The
+            // code `abort` is shown as neither.
             (run::Outcome::Cancelled, Version::Legacy) => {
                 let message = "the run was cancelled";
                 return emit(&Event::RunError { message, code: Some("abort"), usage });
@@ -415,7 +419,7 @@ fn begins_a_message(event: &RunEvent) -> bool {
     )
 }
 
-/// "Text messages can be developer, system, assistant, or user (not tool)".
+/// AG-UI's text messages have any role but that of a tool.
 fn text_role(role: run::Role) -> &'static str {
     match role {
         run::Role::User => "user",

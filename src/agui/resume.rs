@@ -258,7 +258,7 @@ impl Open {
     }
 }
 
-/// "cancelled = abandoned, no payload": the graph gets null, which it can tell from an answer.
+/// What the graph gets: the payload of a resolved entry, null for a cancelled one.
 fn answer(entry: &Resume) -> Json {
     let payload = entry.payload.clone().filter(|_| entry.status == ResumeStatus::Resolved);
     payload.unwrap_or_else(|| Json::from(RawValue::NULL))
@@ -312,7 +312,7 @@ fn decision(entry: &Resume, action: &Action, form: ApprovalForm) -> Result<Json,
     }
     match members.get("approved").unwrap_or(payload).get() {
         "true" => match members.get("editedArgs").filter(|args| args.get() != "null") {
-            // "Approve-with-edits: full replacement."
+            // The edited arguments replace all of the call's.
             Some(args) => Ok(of(Decision::Edit { args: Json::from(args) })),
             None => Ok(of(Decision::Approve)),
         },

@@ -130,7 +130,7 @@ fn new_messages<'a>(
     let sent = &input.messages;
     let known = Known::of(known);
     let goes_up = |message: &&InputMessage| match message.message.role {
-        // "Assistant messages that LangGraph does not know are never sent up."
+        // An assistant message that LangGraph does not know is never sent up.
         Role::Assistant | Role::Reasoning => false,
         Role::User | Role::Tool | Role::System | Role::Developer => true,
     };
@@ -220,8 +220,8 @@ fn input_json(
     keys: &InputKeys,
     new: &[&InputMessage],
 ) -> Json {
-    // "A value equal to the thread's is an echo, and a key with an accumulating reducer would
-    // double on every turn." A client's numbers are doubles.
+    // A value equal to the thread's is an echo. Sent up, it would double on every turn if its key
+    // has an accumulating reducer. A client's numbers are doubles.
     let is_echo = |key: &str, value: &RawValue| {
         let mut known = known.iter().filter(|(name, _)| &**name == key);
         known.any(|(_, known)| json::same_in_doubles(known.get(), value.get()))

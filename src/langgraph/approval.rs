@@ -217,8 +217,8 @@ fn single(members: &json::Members<'_>, schema: Option<&RawValue>) -> Option<Appr
     })
 }
 
-/// The decisions of a schema: "a union discriminated by `type`; a one-decision tool gets that
-/// decision's plain object schema".
+/// The decisions of a schema: a union discriminated by `type`, or for a single decision its plain
+/// object schema.
 fn allowed_by(schema: &RawValue) -> Vec<String> {
     fn opened(value: Option<&RawValue>) -> json::Members<'_> {
         value.and_then(json::members).unwrap_or_default()

@@ -158,7 +158,7 @@ impl<'a> Message<'a> {
             Block::push_content(content, &mut blocks);
         }
         let kwargs = self.additional_kwargs.filter(|kwargs| kwargs.get() != "{}");
-        // "Only if the content holds none": in LangChain's standard form it is there twice.
+        // Only if the content holds no reasoning: LangChain's standard form has it in both places.
         if let Some(kwargs) = kwargs
             && !blocks.iter().any(|block| matches!(block, Block::Reasoning(_)))
         {

@@ -165,7 +165,7 @@ impl RunRecord {
             created_at: members.string("created_at").unwrap_or_default().into_owned(),
             has_request: members.get("kwargs").is_some(),
             is_resumable: kwargs.get("resumable").is_some_and(|flag| flag.get() == "true"),
-            // "Default values."
+            // Without the member the server streams `values`.
             has_values: modes.is_none_or(|modes| modes.iter().any(|m| m.get() == "\"values\"")),
             input: kwargs.get("input").filter(|input| input.get() != "null").map(Json::from),
             answers: answers.into_iter().filter_map(json::string).map(Cow::into_owned).collect(),

@@ -3,9 +3,10 @@
 //!
 //! Asked to replay, the Python server sends what it has stored, then one block of repeats, since it
 //! listens before it reads its store, then what is new (langgraph-api 0.16.7). Ids are times in
-//! milliseconds, and several frames may have one: "drop what is lower than the highest id seen, and
-//! of those equal to it, once the order has stepped back, as many byte-equal parts as were already
-//! seen". First occurrences are always in order. The JavaScript server repeats nothing, and counts.
+//! milliseconds, and several frames may have one. Frames with an id below the highest one seen are
+//! dropped. Once the order has stepped back, as many frames with the highest id are dropped as were
+//! seen with the same bytes. First occurrences are always in order. The JavaScript server repeats
+//! nothing, and counts.
 //!
 //! ```text
 //!   a connection:   what was seen before | what is new in the store | repeats | what is live
@@ -67,7 +68,7 @@ struct Seen {
     highest: Option<Cursor>,
     /// The digests of the frames that have it, in order.
     frames: Vec<u32>,
-    /// The highest id but that one: "ask for the greatest id below the last one received".
+    /// The highest id below that one, from which the next connection begins.
     below: Option<Cursor>,
 }
 

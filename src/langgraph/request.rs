@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::ServerKind;
 use crate::json::{self, Json, ObjectWriter};
 
-/// What we ask for: see the mapping's "What we ask for when we start a run".
+/// The stream modes of a run that the gateway starts; docs/mapping.md says what becomes of each.
 const STREAM_MODES: [&str; 4] = ["values", "messages-tuple", "updates", "custom"];
 
 /// What we ask of the JavaScript server, and of one whose kind is not known.

@@ -115,7 +115,7 @@ impl Brackets {
 
     /// Opens a call, if it is not.
     ///
-    /// "A tool call belongs to the message that carries it": it takes the owner of its message.
+    /// The call gets the owner of the message that carries it.
     pub(super) fn open_call(&mut self, id: &Id, name: &Id, message_id: &Id, agent: Option<&Id>) {
         if !self.view.open().calls.contains(id) {
             let agent = self.owner(message_id, agent);

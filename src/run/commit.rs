@@ -168,8 +168,8 @@ fn stray_thoughts<'a>(
 /// A thought that no snapshot can delete, of a message that is not there, is emptied: the run may
 /// tell it yet, from its beginning, and otherwise nobody has thought it.
 ///
-/// "Position of already-known messages is not changed": a wrong order takes two snapshots, of the
-/// prefix on which both agree and then of the whole. A snapshot without thoughts leaves the
+/// A snapshot does not move messages that the client holds: a wrong order takes two snapshots, of
+/// the prefix on which both agree and then of the whole. A snapshot without thoughts leaves the
 /// client's where they are, so that a prefix without any carries an empty one, for the whole to
 /// delete again.
 pub fn snapshots(held: &[Message], target: &[Message]) -> Vec<Vec<Message>> {

@@ -113,7 +113,7 @@ impl State {
         Self(Node::Raw(value))
     }
 
-    /// `{}`: "`state` absent is `{}`".
+    /// `{}`, which an absent state is for AG-UI.
     pub fn empty() -> Self {
         Self(Node::Object(IndexMap::new()))
     }

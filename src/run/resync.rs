@@ -1,9 +1,9 @@
 //! What brings a reader that missed some of a run to where the run is.
 //!
-//! "Text is never streamed again from its beginning to someone who may hold it": snapshots of the
-//! view tell it, half-streamed messages included, and what is still being said goes on under its
-//! old id. What the reader has open and the run has not is closed; what the run has open and the
-//! reader has not is opened; the rest stays as it is.
+//! Text is never streamed again from its beginning to a reader that may hold it. Snapshots of the
+//! view carry it, half-streamed messages included, and an open message goes on under its old id.
+//! What the reader has open and the run has not is closed; what the run has open and the reader has
+//! not is opened; the rest stays as it is.
 
 use std::sync::Arc;
 

@@ -200,8 +200,8 @@ impl Translator {
     /// The stream was joined, and carries the state or not. It may be that it does not tell the
     /// run from its beginning: its first part shows.
     ///
-    /// "A message whose beginning we may have missed is withheld until it is committed, then sent
-    /// whole."
+    /// A message whose beginning may be missing is withheld until it is committed, and then sent
+    /// whole.
     #[must_use]
     pub fn joined(mut self, has_values: bool) -> Self {
         self.beginning = Beginning::Unsure { has_values };
@@ -429,7 +429,7 @@ impl Translator {
 
     fn on_interrupts(&mut self, interrupts: Option<&[langgraph::Interrupt<'_>]>) {
         match interrupts {
-            // "an empty list is a static breakpoint, which is an interrupt too"
+            // An empty list is a static breakpoint, which is an interrupt too.
             Some([]) => self.is_at_breakpoint = true,
             Some(interrupts) => self.collect(interrupts),
             None => {}
@@ -582,9 +582,9 @@ impl Translator {
         }
     }
 
-    /// "It speaks before the first root `values` or `updates` after the join": behind a superstep
-    /// who speaks begins. Of parallel nodes the updates tell only one, and are used for want of
-    /// the state.
+    /// Notes the first root `values` or `updates` after a join. Before it a message may lack its
+    /// beginning; after a superstep every message is whole. Of parallel nodes `updates` show only
+    /// one, so they count only if the stream has no `values`.
     fn note_boundary(&mut self, part: &Part<'_>) {
         let Beginning::Missed { has_values, .. } = self.beginning else { return };
         let is_boundary = matches!(part.body, Body::Values(_))

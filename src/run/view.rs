@@ -144,7 +144,7 @@ impl View {
         }
     }
 
-    /// `TEXT_MESSAGE_START`, `REASONING_MESSAGE_START`: "if id exists, reuse it".
+    /// `TEXT_MESSAGE_START`, `REASONING_MESSAGE_START`. A message that exists is reused.
     fn start(&mut self, id: &Id, role: Role, name: Option<&Text>, agent: Option<&Id>) {
         if self.message(id).is_some() {
             return;
@@ -156,7 +156,7 @@ impl View {
         self.push(message);
     }
 
-    /// "if existing content is parts it is replaced by the delta".
+    /// Content that is a list of parts is replaced by the delta.
     fn append(&mut self, id: &Id, delta: &Text) {
         let Some(message) = self.message_mut(id) else { return };
         match &mut message.content {
@@ -167,8 +167,9 @@ impl View {
         }
     }
 
-    /// "id already known anywhere: rename only; else attach to the parent's assistant message, or
-    /// create one with id = parent (or the call's id if the parent is no assistant)".
+    /// A call that is known anywhere is only renamed. Another one is added to the parent if that is
+    /// an assistant message, else to a new message. The new message gets the parent's id, or the
+    /// call's own if the parent is no assistant.
     fn start_call(&mut self, id: &Id, name: &Id, parent: &Id, agent: Option<&Id>) {
         if let Some(call) = self.call_mut(id) {
             call.name = Arc::clone(name);
@@ -201,8 +202,8 @@ impl View {
         }
     }
 
-    /// "inserted right after the owning assistant message and its existing tool messages, else
-    /// appended".
+    /// Inserts the result right after the call's assistant message and its other results. Without
+    /// that message it is appended.
     fn answer(&mut self, id: &Id, call_id: &Id, content: &Content, agent: Option<&Id>) {
         let mut message = Message::new(Arc::clone(id), Role::Tool);
         message.call_id = Some(Arc::clone(call_id));
@@ -218,8 +219,8 @@ impl View {
         self.insert(owner + 1 + results, message);
     }
 
-    /// "filter(local kept if id in snapshot or client-only), replace in place by id, append
-    /// unseen"; reasoning is client-only unless the snapshot contains any.
+    /// Messages that the snapshot holds too are replaced in place, others are removed, and new ones
+    /// are appended. Reasoning is kept unless the snapshot contains any.
     fn replace_messages(&mut self, snapshot: &[Message]) {
         let owns_reasoning = snapshot.iter().any(|message| message.role == Role::Reasoning);
         let by_id: HashMap<&Id, &Message> = snapshot.iter().map(|m| (&m.id, m)).collect();

@@ -54,8 +54,8 @@ impl Runs {
     /// holds. A thread that is not there holds nothing, or is an error, as the caller is told of
     /// such.
     ///
-    /// "A client gets no byte of a run before a request with its own credentials has succeeded on
-    /// that thread."
+    /// A client gets no byte of a run before a request with its own credentials has succeeded on
+    /// that thread.
     ///
     /// A client that has read up to an event of the live run, or of the last one, goes on behind
     /// it, if it can still be found: in what this replica keeps of the run, else in what the
@@ -275,7 +275,7 @@ async fn prelude(upstream: &Client, thread_id: &str, record: &RunRecord) -> Resu
     Ok(Prelude { events, view: Box::new(view) })
 }
 
-/// A thread at rest, after its last run, as a run that is over: "snapshot and finish".
+/// A thread at rest as a run that is over: a snapshot, and its end.
 pub(super) async fn at_rest(
     metrics: &Metrics,
     upstream: &Client,

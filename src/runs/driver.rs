@@ -335,7 +335,7 @@ impl Driver {
                 return Stop::Body(BodyEnd::Cut(why));
             }
         };
-        // "Join first, then read the thread's state": nothing falls between the two.
+        // The state is read after the join, so that nothing is lost between the two.
         if let Some(record) = record.filter(|_| is_first)
             && record.status == RunStatus::Running
             && !(record.is_resumable && record.has_values)

@@ -182,10 +182,10 @@ impl Question<'_> {
         self.is_stopped && self.seen.error.is_none()
     }
 
-    /// What the run came to, where its stream does not tell all of it: one that is stopped may
-    /// commit a step that its stream does not tell any more, and "interrupted if the run's own
-    /// stream, or a state whose `metadata.run_id` is this run, holds open interrupts": a stream
-    /// that showed some needs no state, unless its end is missing.
+    /// The run's last state, if the stream does not show all of it. A stopped run may commit a step
+    /// after its stream has ended. A run is interrupted if its own stream, or a state whose
+    /// `metadata.run_id` is this run, holds open interrupts. A stream that showed some needs no
+    /// state, unless its end is missing.
     async fn state(&self, run_id: &str, status: RunStatus) -> Result<Option<State>, Error> {
         let is_whole = self.has_heard_all();
         let is_told = self.seen.is_interrupted || self.seen.error.is_some();

@@ -71,13 +71,19 @@ impl Retry {
     }
 }
 
-/// A pause that was doubled so often, up to the longest; less up to a half of it, by chance, so
-/// that not all who wait come back together.
+/// The pause after this many doublings, up to the longest. It is shortened at random by up to half,
+/// so that those who wait do not all return at once.
 pub(super) fn doubled(first: Duration, doublings: u32, longest: Duration) -> Duration {
     let whole = first.saturating_mul(1 << doublings.min(16)).min(longest);
     // The hasher is keyed at random.
-    let [jitter, ..] = RandomState::new().hash_one(doublings).to_be_bytes();
-    whole.mul_f32(1.0 - f32::from(jitter) / 512.0)
+    let [chance, ..] = RandomState::new().hash_one(doublings).to_be_bytes();
+    shortened(whole, chance)
+}
+
+/// `chance` is of 256 how much of half the pause is left out. Whole numbers, because a float rounds
+/// up beyond the pause itself.
+fn shortened(whole: Duration, chance: u8) -> Duration {
+    whole.saturating_sub(whole / 512 * u32::from(chance))
 }
 
 #[cfg(test)]
@@ -96,8 +102,16 @@ mod tests {
         assert!(!retry.is_young());
         retry.attempts = u32::MAX;
         assert!(retry.next_pause() <= LONGEST_PAUSE);
-        let pauses = (0..20).map(|_| Retry { attempts: 6, ..Retry::default() }.next_pause());
-        assert!(pauses.collect::<std::collections::HashSet<_>>().len() > 1);
+    }
+
+    #[test]
+    fn whatever_the_chance_a_pause_is_at_least_half_and_at_most_the_whole() {
+        for whole in [200, 400, 800, 1600, 3200, 5000].map(Duration::from_millis) {
+            let pauses: Vec<_> = (0..=u8::MAX).map(|chance| shortened(whole, chance)).collect();
+            assert_eq!(pauses[0], whole);
+            assert!(pauses.is_sorted_by(|longer, shorter| longer > shorter), "{pauses:?}");
+            assert!(pauses[255] > whole / 2, "{pauses:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -102,7 +102,7 @@ fn too_large(limit: usize) -> Reject {
 // === impl Thread ===
 
 impl<'a> Thread<'a> {
-    /// "A UUID is used as it is; any other string maps to a `UUIDv5`." LangGraph writes UUIDs in
+    /// A UUID is used as it is, and any other string maps to a `UUIDv5`. LangGraph writes UUIDs in
     /// small letters.
     pub(super) fn of(client_id: &'a str) -> Self {
         match Uuid::try_parse(client_id) {

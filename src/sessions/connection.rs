@@ -146,7 +146,7 @@ impl Connection {
                     request.cancel();
                 }
             }
-            // "Unknown notifications are ignored."
+            // JSON-RPC has no answer to a notification.
             _ => tracing::debug!(method, "an unknown notification was passed over"),
         }
     }
@@ -260,7 +260,7 @@ impl Connection {
             );
         let logout = wants_key.then(LogoutCapabilities::new);
         let agent = agent.auth(AgentAuthCapabilities::new().logout(logout));
-        // "The agent answers with its latest version if it does not speak the one requested."
+        // The latest version that the gateway speaks, whatever version the client asks for.
         let response = InitializeResponse::new(ProtocolVersion::V1)
             .agent_capabilities(agent)
             .auth_methods(self.link.auth_methods())
@@ -273,8 +273,8 @@ impl Connection {
 
     // --- sessions ---
 
-    /// "The agent must cancel any ongoing work as if `session/cancel` was called, then free up any
-    /// resources". A session that is not open is closed.
+    /// Cancels the session's work as `session/cancel` does, and then frees its resources. A session
+    /// that is not open needs neither.
     async fn close(&self, id: &str) {
         if let Some(session) = self.sessions.remove(id) {
             session.stop();

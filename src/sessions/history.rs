@@ -56,7 +56,7 @@ pub(super) async fn new(
     Ok(Answer { result, after: link.introduce(&session) })
 }
 
-/// `session/load`: "the agent MUST replay the entire conversation, then respond".
+/// `session/load` replays the entire conversation, and responds then.
 pub(super) async fn load(
     link: &Link,
     sessions: &Sessions,
@@ -85,7 +85,7 @@ pub(super) async fn load(
     Ok(Answer { result: ObjectWriter::new().rest(state).finish(), after: Some(after.boxed()) })
 }
 
-/// `session/resume`: "MUST NOT replay".
+/// `session/resume` replays nothing.
 pub(super) async fn resume(
     link: &Link,
     sessions: &Sessions,
@@ -113,7 +113,7 @@ async fn reopen(
     let mut kept = Kept::read(&thread.metadata);
     let is_kept = kept.cwd.is_some();
     match &kept.cwd {
-        // "`cwd` must match the session's."
+        // ACP: a session keeps its `cwd`.
         Some(known) if *known != cwd => {
             let message =
                 format!("session `{id}` is about {known}, not {cwd}; load it with that cwd");
@@ -154,7 +154,7 @@ pub(super) async fn list(link: &Link, request: &ListSessionsRequest) -> Result<J
     rpc::result(&ListSessionsResponse::new(sessions).next_cursor(next))
 }
 
-/// "`cwd` is required": a thread without one was made a session by others.
+/// `None` for a thread without a `cwd`, which ACP requires in a list.
 ///
 /// A session gets its title with its first prompt here. One of others is read for it; without, it
 /// is listed all the same.
@@ -232,7 +232,7 @@ impl Link {
     }
 }
 
-/// "`cwd` MUST be an absolute path."
+/// The `cwd` as text. ACP requires an absolute path.
 fn absolute(cwd: &Path) -> Result<String, Error> {
     let text = cwd.to_string_lossy();
     // An editor on Windows may run us elsewhere: its paths are no paths here.

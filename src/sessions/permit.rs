@@ -57,7 +57,8 @@ enum Reply {
 /// Why nothing was said.
 #[derive(Debug)]
 enum Unasked {
-    /// "If the client cancels the turn, it must respond with `cancelled`."
+    /// The client has cancelled the turn. ACP has it answer its open permissions with `cancelled`
+    /// then.
     Cancelled,
     Failed(Error),
 }

@@ -120,7 +120,7 @@ impl Sessions {
     }
 }
 
-/// `-32002`: "resource not found".
+/// ACP's `-32002`, resource not found.
 pub(super) fn unknown_session(id: &str) -> Error {
     let message = format!("there is no session `{id}` here; load or resume it, or make a new one");
     Error::new(Code::NotFound, message)

@@ -55,8 +55,8 @@ pub(super) enum Whose {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Telling {
     Aloud,
-    /// The client holds it: it is only taken note of. But for calls that wait: what becomes of
-    /// them is told here, and "every update of a call follows the call".
+    /// The client holds it, so it is only noted. Calls that wait are sent all the same: their
+    /// updates are sent here, and ACP wants each after its call.
     Silent,
 }
 

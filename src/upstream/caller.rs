@@ -24,7 +24,7 @@ pub struct Caller {
 /// What a thread is to a caller that LangGraph does not find for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unknown {
-    /// One that is still to be, and empty till then: "every new chat asks".
+    /// One that does not exist yet, and is empty: every new chat asks for its thread.
     Empty,
     /// Perhaps somebody else's: LangGraph says the same of both.
     Refused,

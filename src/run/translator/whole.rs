@@ -98,7 +98,7 @@ impl Translator {
 
     pub(super) fn say_result(&mut self, part: &Message, agent: Option<&Id>) {
         let Some(call_id) = &part.call_id else { return };
-        // "never for a tool message that the reader already holds"
+        // Never a second time for a tool message that the reader already holds.
         if self.view().message(&part.id).is_none() {
             let agent = match self.view().call(call_id) {
                 Some((owner, _)) => owner.agent.clone(),

@@ -1,0 +1,79 @@
+//! What each command of the binary does, and what the commands share: exit codes, lines on stderr,
+//! listeners.
+
+mod acp;
+mod check;
+mod demo;
+mod manual;
+mod serve;
+mod signal;
+mod translate;
+mod watch;
+
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+
+use threadway::cli::{self, Command};
+use threadway::config::Config;
+use threadway::terminal;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+
+/// The exit code of a command that failed while it ran.
+pub(crate) const FAILED: u8 = 1;
+
+/// The exit code of `translate` for a capture that is not whole.
+const BROKEN_CAPTURE: u8 = 2;
+
+/// `EX_USAGE` of sysexits.h: the command line or the configuration is wrong.
+pub(crate) const USAGE: u8 = 64;
+
+/// Runs a command to its end. The error is the exit code; stderr has the reason by then.
+pub(crate) fn run(command: Command, log: Option<&str>) -> Result<(), u8> {
+    match command {
+        Command::Serve(options) => serve::run(&options, log),
+        Command::Demo(args) => demo::run(&args, log),
+        Command::Acp(args) => acp::run(&args, log),
+        Command::Check(options) => check::run(&options, log),
+        Command::Watch(args) => watch::run(args, log),
+        Command::Translate(args) => translate::run(&args, log),
+        Command::Completions { shell } => manual::completions(shell),
+        Command::Man { command } => manual::man(command.as_deref()),
+    }
+}
+
+fn read_config(options: &cli::Options, log: Option<&str>) -> Result<Config, u8> {
+    Config::read(options, log).map_err(|mistakes| {
+        mistakes.iter().for_each(say);
+        USAGE
+    })
+}
+
+fn runtime() -> Result<Runtime, u8> {
+    Runtime::new().map_err(failed)
+}
+
+async fn bind(flag: &str, listen: SocketAddr) -> Result<TcpListener, u8> {
+    TcpListener::bind(listen).await.map_err(|error| {
+        failed(format!("cannot listen on {listen}: {error}; choose another with {flag}"))
+    })
+}
+
+fn misused(error: impl Display) -> u8 {
+    say(error);
+    USAGE
+}
+
+fn failed(error: impl Display) -> u8 {
+    say(error);
+    FAILED
+}
+
+/// Writes a line to stderr, whatever the log filter is. Lines may hold names that a server chose, so
+/// control characters are escaped.
+fn say(line: impl Display) {
+    let line = line.to_string();
+    // Without an open stderr nobody can read the line.
+    let _ = writeln!(io::stderr(), "threadway: {}", terminal::harmless_line(&line));
+}

@@ -1,0 +1,113 @@
+//! `threadway acp`: serves one editor on stdin and stdout, or prepares that.
+
+use std::env;
+use std::future::pending;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use threadway::agents::{Agents, Upstream};
+use threadway::cli::{self, Editor};
+use threadway::config::Config;
+use threadway::credentials::{self, Credentials};
+use threadway::editors;
+use threadway::metrics::Metrics;
+use threadway::server::Limits;
+use threadway::sessions::{Connection, Outbox, Service};
+use threadway::stdio;
+use threadway::upstream::Caller;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::{failed, misused, read_config, runtime, say, signal};
+
+pub(super) fn run(args: &cli::Acp, log: Option<&str>) -> Result<(), u8> {
+    if let Some(editor) = args.print_config {
+        return print_config(args, editor);
+    }
+    let config = read_config(&args.options(), log)?;
+    let agents = config.agents(&Metrics::default()).map_err(failed)?;
+    config.log.clone().to_stderr();
+    let agent = args.agent.clone().or_else(|| config.acp.agent.clone());
+    let upstream = choose_upstream(&agents, agent.as_deref())?;
+    let directory = credentials::directory(|name| env::var_os(name).map(PathBuf::from));
+    let credentials = Credentials::new(directory.as_deref(), upstream.client.base());
+    if args.login {
+        return login(&upstream, &credentials);
+    }
+    if !upstream.client.has_key() {
+        upstream.client.use_key(credentials.key());
+    }
+    let Config { settings, acp, .. } = config;
+    let Limits { owners, log_bytes, .. } = settings.limits;
+    let service = Service::new(agents, upstream, acp.settings, credentials, owners, log_bytes);
+    serve(service.with_agent(agent))
+}
+
+/// The upstream whose threads are the editor's sessions.
+fn choose_upstream(agents: &Agents, agent: Option<&str>) -> Result<Upstream, u8> {
+    let upstream = match (agents.upstreams(), agent) {
+        ([only], _) => Some(only),
+        (_, Some(agent)) => {
+            let agent = agents.find(agent, &Caller::default()).map_err(misused)?;
+            agents.upstream_of(&agent)
+        }
+        (_, None) => None,
+    };
+    upstream.cloned().ok_or_else(|| {
+        misused(
+            "--agent (THREADWAY_AGENT): with several upstreams, name the agent, as `local:agent`; \
+             its upstream's sessions are served",
+        )
+    })
+}
+
+/// Serves until stdin ends or a signal comes.
+fn serve(service: Service) -> Result<(), u8> {
+    let service = Arc::new(service);
+    let runtime = runtime()?;
+    let served = runtime.block_on(async {
+        let stop = signal::stop().map_err(failed)?;
+        let shutdown = CancellationToken::new();
+        let outbox = Outbox::new();
+        let connection = Connection::new(Arc::clone(&service), outbox.clone());
+        let (stdin, stdout) = (tokio::io::stdin(), tokio::io::stdout());
+        // On a worker, where runs are read too: an update is written without waking this thread.
+        let mut serving = JoinSet::new();
+        let cancelled = shutdown.clone();
+        serving.spawn(async move {
+            stdio::serve(&connection, &outbox, stdin, stdout, &cancelled).await
+        });
+        let served = tokio::select! {
+            Some(served) = serving.join_next() => served.unwrap_or_else(|e| Err(e.into())),
+            () = async { signal::cancel_after(stop, &shutdown).await; pending().await } => Ok(()),
+        };
+        // The editor waits for this process to end, so what takes longer is left undone.
+        let _ = tokio::time::timeout(stdio::END_TIMEOUT, service.close()).await;
+        served.map_err(failed)
+    });
+    // Reading stdin may never end.
+    runtime.shutdown_background();
+    served
+}
+
+fn print_config(args: &cli::Acp, editor: Editor) -> Result<(), u8> {
+    let program = env::current_exe().map_err(failed)?;
+    let snippet = editors::snippet(editor, &program, args);
+    io::stdout().lock().write_all(snippet.as_bytes()).map_err(failed)
+}
+
+/// Asks a person for the server's key, and keeps it if the server accepts it.
+fn login(upstream: &Upstream, credentials: &Credentials) -> Result<(), u8> {
+    let server = upstream.client.base();
+    let key = rpassword::prompt_password(format!("API key of {server}: ")).map_err(failed)?;
+    let key = key.trim();
+    let checked = key.parse().map_err(|expected| misused(format!("this is not {expected}")))?;
+    upstream.client.use_key(Some(checked));
+    let listed = runtime()?.block_on(upstream.client.assistants(None));
+    listed.map_err(|error| failed(format!("the key was not kept: {}", error.explained())))?;
+    let file =
+        credentials.keep(key).map_err(|error| failed(format!("the key was not kept: {error}")))?;
+    say(format!("the key is kept in {}", file.display()));
+    Ok(())
+}

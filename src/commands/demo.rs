@@ -1,0 +1,71 @@
+//! `threadway demo`: serves a scripted LangGraph server, and the gateway for it.
+
+use std::net::SocketAddr;
+
+use threadway::agents::{Agents, Upstream};
+use threadway::cli;
+use threadway::config;
+use threadway::demo::{self, Demo, Pace};
+use threadway::server::{self, Limits, Observer, Server, Settings};
+use threadway::upstream::{BaseUrl, Client};
+use tokio_util::sync::CancellationToken;
+
+use super::serve::serve_agents;
+use super::{bind, failed, misused, runtime, say};
+
+/// The request body of the `curl` lines.
+const INPUT: &str = r#"{"threadId":"demo-GRAPH","runId":"1","protocolVersion":"1.0","messages":[{"id":"1","role":"user","content":"Where is it warm?"}]}"#;
+
+pub(super) fn run(args: &cli::Demo, log: Option<&str>) -> Result<(), u8> {
+    let listen = args.listen.as_deref().unwrap_or(config::DEFAULT_LISTEN);
+    let address = |flag, value| config::demo_address(flag, value, args.insecure).map_err(misused);
+    let listen = address("--listen (THREADWAY_LISTEN)", listen)?;
+    let langgraph = args.langgraph_listen.as_deref().unwrap_or("127.0.0.1:0");
+    let langgraph = address("--langgraph-listen", langgraph)?;
+    config::log(log).map_err(misused)?.to_stderr();
+    runtime()?.block_on(async {
+        let listener = bind("--listen", listen).await?;
+        let scripted = bind("--langgraph-listen", langgraph).await?;
+        let url = format!("http://{}", scripted.local_addr().map_err(failed)?);
+        let url = url.parse().map_err(failed)?;
+        let shutdown = CancellationToken::new();
+        let demo = Demo::new(Pace::HUMAN, shutdown.clone());
+        let announced = announce(listener.local_addr().map_err(failed)?, &url);
+        let observer = Observer::default();
+        let client = Client::new(url, None).map_err(failed)?;
+        let client = client.counted_in(&observer.metrics);
+        let upstream = Upstream { name: config::DEFAULT_UPSTREAM.to_owned(), client };
+        let agents = Agents::new(vec![upstream], Vec::new());
+        let (limits, settings) = (Limits::default(), Settings::default());
+        let server = Server::new(agents.clone(), settings, observer, shutdown.clone());
+        let (done, (), ()) = tokio::join!(
+            serve_agents(&server, listener, &agents, &shutdown, announced),
+            server::serve(scripted, demo.routes(), &limits, shutdown.clone()),
+            demo.run_background()
+        );
+        demo.drain().await;
+        done
+    })
+}
+
+/// Prints a `curl` line for each agent, and where LangGraph's own API is.
+fn announce(address: SocketAddr, langgraph: &BaseUrl) -> impl Future<Output = ()> + use<> {
+    let api = format!(
+        "LangGraph's own API is at {langgraph}; a run starts by itself every {} s on its thread {}",
+        demo::BACKGROUND_PERIOD.as_secs(),
+        demo::WATCHED_THREAD
+    );
+    let editors = format!("editors: threadway acp --upstream {langgraph}");
+    async move {
+        for (graph, what) in demo::GRAPHS {
+            let input = INPUT.replace("GRAPH", graph);
+            say(format!("{graph}: {what}"));
+            say(format!(
+                "  curl -N http://{address}/agui/agent/{graph}/run -H 'content-type: \
+                 application/json' -d '{input}'"
+            ));
+        }
+        say(api);
+        say(editors);
+    }
+}

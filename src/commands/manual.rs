@@ -1,0 +1,28 @@
+//! `threadway completions` and `threadway man`: print what is installed beside the binary.
+
+use std::io::{self, Write};
+
+use clap_complete::Shell;
+use threadway::manual;
+
+use super::{failed, misused};
+
+pub(super) fn completions(shell: Shell) -> Result<(), u8> {
+    print(&manual::completions(shell))
+}
+
+pub(super) fn man(command: Option<&str>) -> Result<(), u8> {
+    let page = manual::page(command).map_err(failed)?;
+    let page = page.ok_or_else(|| {
+        misused("COMMAND: there is no such command; `threadway --help` lists them")
+    })?;
+    print(&page)
+}
+
+fn print(document: &[u8]) -> Result<(), u8> {
+    match io::stdout().lock().write_all(document) {
+        // The reader has read enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        printed => printed.map_err(failed),
+    }
+}

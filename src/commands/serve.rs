@@ -1,0 +1,161 @@
+//! `threadway serve`: serves the agents of the configured upstreams until a signal comes.
+
+use std::net::SocketAddr;
+
+use threadway::agents::{Agents, Listed, Listing, Upstream};
+use threadway::cli;
+use threadway::config::Config;
+use threadway::metrics::Metrics;
+use threadway::reload::{self, Asked};
+use threadway::server::isolation::{self, Judgement};
+use threadway::server::{Auth, Judged, Observer, Server, Settings, Trust};
+use threadway::telemetry::Traces;
+use threadway::upstream::Caller;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use super::{bind, failed, read_config, runtime, say, signal};
+
+pub(super) fn run(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
+    let config = read_config(options, log)?;
+    let metrics = Metrics::default();
+    let agents = config.agents(&metrics).map_err(failed)?;
+    config.log.clone().to_stderr();
+    let traces = config.otlp_endpoint.as_ref().map(Traces::to_collector);
+    let traces = traces.transpose().map_err(failed)?;
+    let observer = Observer { metrics, tracer: traces.as_ref().map(Traces::tracer) };
+    let served = runtime()?.block_on(async {
+        refuse_open_upstreams(&agents, &config.settings).await?;
+        let listener = bind("--listen", config.listen).await?;
+        let admin = match config.admin_listen {
+            Some(listen) => Some(bind("--admin-listen", listen).await?),
+            None => None,
+        };
+        let shutdown = CancellationToken::new();
+        let address = listener.local_addr().map_err(failed)?;
+        warn_of_open_listeners(&config, address);
+        let asked = Asked::new(&config.files).map_err(failed)?;
+        let settings = config.settings.clone();
+        let auth = settings.auth.clone();
+        let server = Server::new(agents.clone(), settings, observer, shutdown.clone());
+        let read = || Config::read(options, log);
+        let reloading = reload::on_demand(&server, agents.clone(), config, asked, read);
+        let at_rest = CancellationToken::new();
+        let (done, (), _) = tokio::join!(
+            async {
+                let announced = announce(&agents, &auth, address);
+                let done = serve_agents(&server, listener, &agents, &shutdown, announced).await;
+                at_rest.cancel();
+                done
+            },
+            serve_admin(&server, admin, &at_rest),
+            shutdown.run_until_cancelled(reloading)
+        );
+        done
+    });
+    if let Some(traces) = traces {
+        traces.finish();
+    }
+    served
+}
+
+fn warn_of_open_listeners(config: &Config, address: SocketAddr) {
+    // Log filters name the binary, not its modules.
+    if config.is_open {
+        tracing::warn!(
+            target: "threadway",
+            %address,
+            "whoever reaches this address may use the agents: --insecure"
+        );
+    }
+    if let Some(address) = config.admin_listen.filter(|address| !address.ip().is_loopback()) {
+        tracing::warn!(
+            target: "threadway",
+            %address,
+            "whoever reaches this address may read the metrics: --insecure"
+        );
+    }
+}
+
+/// Ends the start if an upstream accepts any credentials, the gateway leaves the judgement of
+/// callers to it, and `--insecure` is not set. An upstream that does not answer yet is probed when
+/// the first request comes.
+async fn refuse_open_upstreams(agents: &Agents, settings: &Settings) -> Result<(), u8> {
+    let Settings { auth, forward, .. } = settings;
+    let Auth::Upstream(Judged { trust: Trust::Proven, .. }) = auth else { return Ok(()) };
+    for Upstream { name, client } in agents.upstreams() {
+        match isolation::judge(client, auth, forward).await {
+            None | Some(Ok(Judgement::Refuses)) => {}
+            Some(Ok(accepts)) => {
+                return Err(failed(format!(
+                    "upstream {name}: {accepts}; or listen on a loopback address, choose another \
+                     `auth.mode`, or say --insecure"
+                )));
+            }
+            Some(Err(error)) => say(format!(
+                "upstream {name}: {error}; nobody is let in before it has refused invented \
+                 credentials"
+            )),
+        }
+    }
+    Ok(())
+}
+
+/// Serves the metrics, if there is a listener for them, until `at_rest` is cancelled.
+async fn serve_admin(server: &Server, listener: Option<TcpListener>, at_rest: &CancellationToken) {
+    let Some(listener) = listener else { return };
+    if let Ok(address) = listener.local_addr() {
+        say(format!("admin: metrics on http://{address}/metrics"));
+    }
+    server.serve_admin(listener, at_rest.clone()).await;
+}
+
+/// Serves until a signal comes, which cancels `shutdown`. Polls `announced` until then.
+pub(super) async fn serve_agents(
+    server: &Server,
+    listener: TcpListener,
+    agents: &Agents,
+    shutdown: &CancellationToken,
+    announced: impl Future<Output = ()>,
+) -> Result<(), u8> {
+    let address = listener.local_addr().map_err(failed)?;
+    // Before the address is printed: its reader may send the signal at once.
+    let stop = signal::stop().map_err(failed)?;
+    let bases = agents.upstreams().iter().map(|upstream| upstream.client.base().to_string());
+    let bases = bases.collect::<Vec<_>>().join(", ");
+    say(format!("listening on http://{address} in front of {bases}"));
+    agents.identity_lines().iter().for_each(say);
+    tokio::join!(
+        server.serve(listener),
+        shutdown.run_until_cancelled(announced),
+        signal::cancel_after(stop, shutdown)
+    );
+    Ok(())
+}
+
+/// Prints the URL of each agent. The agents of an upstream that does not answer yet are served as
+/// soon as it does.
+async fn announce(agents: &Agents, auth: &Auth, address: SocketAddr) {
+    for Listing { upstream, agents, .. } in agents.list(&Caller::default()).await {
+        match agents {
+            Ok(agents) if agents.is_empty() => {
+                say(format!("upstream {upstream} has no agents; `threadway check` tells more"));
+            }
+            Ok(agents) => {
+                for Listed { id, .. } in agents {
+                    say(format!("agent {id}: POST http://{address}/agui/agent/{id}/run"));
+                }
+            }
+            Err(error) if error.is_unauthorized() && auth.is_for_langgraph() => {
+                say(format!(
+                    "upstream {upstream}: it asks each caller for credentials; GET \
+                     http://{address}/agui/info lists its agents to those who have some"
+                ));
+            }
+            Err(error) => {
+                say(format!("upstream {upstream}: {error}; its agents are served once it answers"));
+            }
+        }
+    }
+    say(format!("CopilotKit: runtimeUrl http://{address}/agui"));
+}
