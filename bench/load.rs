@@ -4,7 +4,7 @@
 //! `cargo bench --bench load`; with `-- --quick` only the last, with `-- --join` who joins runs of
 //! others, with `-- --resume` who comes back to one, with `-- --reload` streams under a change of
 //! the configuration, with `-- --endure` what is left after many runs, with `-- --soak` what is
-//! after many cuts. `bench/README.md` tells more.
+//! after many cuts. `bench/README.md` describes the set-up.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "its output is its purpose")]
 #![expect(clippy::expect_used, reason = "a broken input must stop it")]
@@ -56,7 +56,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use client::Fault;
 use scenario::{Bench, Outcome, Sizes};
 
-/// What the table in `bench/README.md` was made with.
+/// The sizes for the figures in `docs/measurements/load.md`.
 const FULL: Sizes = Sizes {
     rounds: 7,
     streams: 100,

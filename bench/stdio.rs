@@ -2,7 +2,7 @@
 //! memory, beside an agent made with the Rust SDK that sends the same updates from memory.
 //!
 //! `cargo bench --bench stdio`; with `-- --quick` only whether all comes, without the SDK.
-//! `bench/README.md` tells more.
+//! `bench/README.md` describes the set-up.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "its output is its purpose")]
 #![expect(clippy::expect_used, reason = "a broken input must stop it")]
@@ -47,7 +47,7 @@ struct Sizes {
     pause: Duration,
 }
 
-/// What the table in `bench/README.md` was made with.
+/// The sizes for the figures in `docs/measurements/stdio.md`.
 const FULL: Sizes = Sizes { rounds: 5, tokens: 200_000, pause: Duration::from_secs(5) };
 
 /// Enough to see that nothing is lost.

@@ -1,7 +1,7 @@
 //! Prints generated AG-UI streams, each with what a client must hold after it: the input of
 //! `integration/client/reducer.test.mjs`, where the official client is the judge of [`View`].
 //!
-//! `cargo run --release --example reducer-streams -- --count 1000 --seed 7`
+//! `cargo run --example reducer-streams -- --count 1000 --seed 7`
 
 #![expect(clippy::unwrap_used, reason = "a tool for a test fails as a test does")]
 #![expect(clippy::indexing_slicing, reason = "`Value` is indexed by name")]

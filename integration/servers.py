@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Installs what the integration tests need, starts real LangGraph servers and a threadway before each, runs one command, stops them.
 
-usage: servers.py [--python | --js | --demo] [--upstream-only] [--validate] [--metrics] [--copilot] [--tanstack] [--chromium] [--acp] [--spare] [--auth] [--proxies] COMMAND [ARG...]
+usage: servers.py [--name NAME] [--python | --js | --demo | --none] [--upstream-only] [--validate] [--metrics] [--copilot]
+                  [--tanstack] [--chromium] [--acp] [--spare] [--auth] [--proxies] COMMAND [ARG...]
 
-There are two LangGraph servers, one in Python and one in JavaScript; --python and --js start only that one, and --demo
-only the scripted one of `threadway demo`. --proxies installs nginx and Caddy, whose paths are in NGINX and CADDY, and starts
+There are two LangGraph servers, one in Python and one in JavaScript; --python and --js start only that one, --demo
+only the scripted one of `threadway demo`, and --none starts no server. --proxies installs nginx and Caddy, whose paths are in NGINX and CADDY, and starts
 nothing but a `threadway demo`, whose gateway is in DEMO_GATEWAY_URL.
 COMMAND finds them in LANGGRAPH_URL and THREADWAY_URL, LANGGRAPH_JS_URL and THREADWAY_JS_URL, or DEMO_URL, with --demo
 a Python that has langgraph-sdk in LANGGRAPH_PYTHON, with --validate one that has ag-ui-validate in VALIDATE_PYTHON, and with --metrics one that has prometheus-client in METRICS_PYTHON.
@@ -12,7 +13,9 @@ a Python that has langgraph-sdk in LANGGRAPH_PYTHON, with --validate one that ha
 SDK's client, whose path is in ACP_RUST. --spare tells it in LANGGRAPH_SPARE and LANGGRAPH_JS_SPARE how to start another
 LangGraph server, one that it may kill: the command, less its port, where to run it, and what to add to its environment.
 --auth starts a Python server whose tenants have keys, upstream/python-auth, in LANGGRAPH_AUTH_URL, and no other that is not asked for.
-THREADWAY_BIN names a built binary; without it `cargo build --release` makes one, and COMMAND finds it there. Everything installed or written lies in integration/.cache.
+THREADWAY_BIN names a built binary; without it `cargo build` makes one, and COMMAND finds it there.
+Everything installed or written lies in integration/.cache. Runs of different names (default: `run`) work side by side: each has
+its own projects and its own logs, in the directory that COMMAND finds in LOGS. Two runs of one name wait for each other.
 """
 
 import contextlib
@@ -33,6 +36,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 CACHE = HERE / ".cache"
 LOGS = CACHE / "logs"
+INSTALL_LOGS = LOGS / "install"
 PYTHON = HERE / "upstream" / "python"
 PYTHON_AUTH = HERE / "upstream" / "python-auth"
 JS = HERE / "upstream" / "js"
@@ -81,7 +85,7 @@ def install(name: str, lock: Path, directory: Path, commands: list[list[str]], b
     directory.mkdir(parents=True)
     if before:
         before()
-    log = LOGS / f"install-{name}.log"
+    log = INSTALL_LOGS / f"{name}.log"
     with step(f"install {name}"), log.open("w") as out:
         for command in commands:
             if subprocess.run(command, cwd=directory, stdout=out, stderr=subprocess.STDOUT).returncode != 0:
@@ -126,7 +130,7 @@ def install_package(package: str, names: list[str], variable: str) -> str:
     missing = f"there is no {' or '.join(names)}"
     if variable in os.environ or os.geteuid() != 0 or not shutil.which("apt-get"):
         raise Failed(f"{missing}: install it, or name one in {variable} (with apt-get, and as root, this does it itself)")
-    log = LOGS / f"install-{package}.log"
+    log = INSTALL_LOGS / f"{package}.log"
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}  # a package's service is not started
     with step(f"install {package}"), log.open("w") as out:
         for command in (["apt-get", "update"], ["apt-get", "install", "--yes", "--no-install-recommends", package]):
@@ -157,10 +161,12 @@ def install_python(package: Path) -> Path:
 def build_threadway() -> Path:
     if "THREADWAY_BIN" in os.environ:
         return Path(os.environ["THREADWAY_BIN"]).resolve()
+    # Beside a test, so that the dependencies have the features that `cargo test` has built them with.
+    command = ["cargo", "build", "--locked", "--bin", "threadway", "--test", "memory"]
     with step("build threadway"):
-        if subprocess.run(["cargo", "build", "--release"], cwd=HERE.parent).returncode != 0:
-            raise Failed("`cargo build --release` failed")
-    return HERE.parent / os.environ.get("CARGO_TARGET_DIR", "target") / "release" / "threadway"
+        if subprocess.run(command, cwd=HERE.parent).returncode != 0:
+            raise Failed("`cargo build` failed")
+    return HERE.parent / os.environ.get("CARGO_TARGET_DIR", "target") / "debug" / "threadway"
 
 
 def build_acp_rust() -> Path:
@@ -170,6 +176,49 @@ def build_acp_rust() -> Path:
         if subprocess.run(command).returncode != 0:
             raise Failed("`cargo build` of the Rust SDK's client failed")
     return target / "debug" / "threadway-integration-acp"
+
+
+def prepare(options: set[str]) -> dict[str, str]:
+    """Install and build what these options need; return the variables that name it."""
+    found = {}
+    with locked(CACHE / "install.lock"):
+        INSTALL_LOGS.mkdir(parents=True, exist_ok=True)
+        install_client(CLIENT)
+        if "--validate" in options:
+            found["VALIDATE_PYTHON"] = str(install_python(VALIDATE))
+        if "--metrics" in options:
+            found["METRICS_PYTHON"] = str(install_python(METRICS))
+        if "--copilot" in options:
+            install_client(COPILOT)
+        if "--tanstack" in options:
+            install_client(TANSTACK)
+        if "--chromium" in options:
+            found["CHROMIUM"] = install_chromium()
+        if "--proxies" in options:
+            found |= install_proxies()
+        if "--acp" in options:
+            found["ACP_RUST"] = os.environ.get("ACP_RUST") or str(build_acp_rust())
+        if "--upstream-only" not in options:
+            found["THREADWAY_BIN"] = str(build_threadway())
+        if {"--demo", "--auth"} & options or "python" in upstreams(options):
+            found["LANGGRAPH_PYTHON"] = str(install_langgraph() / "bin" / "python")
+        if "js" in upstreams(options):
+            install_langgraph_js()
+    return found
+
+
+def upstreams(options: set[str]) -> list[str]:
+    """The names of the LangGraph servers that the options ask for."""
+    chosen = {"--python", "--js", "--demo", "--none", "--auth", "--proxies"} & options
+    return [name for name in UPSTREAMS if not chosen or f"--{name}" in chosen]
+
+
+@contextlib.contextmanager
+def locked(path: Path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 # ---------------------------------------------------------------- run
@@ -227,16 +276,16 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def fresh_project(source: Path, name: str) -> Path:
+def fresh_project(source: Path, run: str, name: str) -> Path:
     """A copy to run in: both servers keep their threads in `.langgraph_api` there, and would go on with the runs they find."""
-    project = CACHE / "upstream" / name
+    project = CACHE / "upstream" / run / name
     shutil.rmtree(project, ignore_errors=True)
     shutil.copytree(source, project, ignore=shutil.ignore_patterns(".*", "__pycache__", "node_modules"))
     return project
 
 
-def start_langgraph(processes: Processes, name: str, command: list, project: Path) -> str:
-    log = LOGS / f"langgraph-{name}.log"
+def start_langgraph(processes: Processes, logs: Path, name: str, command: list, project: Path) -> str:
+    log = logs / f"langgraph-{name}.log"
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     with step(f"start langgraph-{name}"), log.open("w") as out:
@@ -255,16 +304,23 @@ def install_langgraph() -> Path:
     return venv
 
 
-def prepare_python(name: str) -> tuple[list, Path]:
+def install_langgraph_js() -> Path:
+    directory = CACHE / "js"
+    # The server's packages ask for an SDK that the graph's package excludes; they run together all the same.
+    install_node_modules("langgraph-js", JS, directory, ("--legacy-peer-deps",))
+    return directory
+
+
+def prepare_python(run: str, name: str) -> tuple[list, Path]:
     """The command of a server, less its port, and the project to run it in."""
     venv = install_langgraph()
     options = ["--no-reload", "--n-jobs-per-worker", 10, "--server-log-level", "WARNING"]
-    return [venv / "bin" / "langgraph", "dev", *options, *LOCAL], fresh_project(PYTHON, name)
+    return [venv / "bin" / "langgraph", "dev", *options, *LOCAL], fresh_project(PYTHON, run, name)
 
 
-def prepare_python_auth(name: str) -> tuple[list, Path]:
+def prepare_python_auth(run: str, name: str) -> tuple[list, Path]:
     """The same graphs, for those who have a key."""
-    command, project = prepare_python(name)
+    command, project = prepare_python(run, name)
     shutil.copy(PYTHON_AUTH / "auth.py", project)
     settings = json.loads((project / "langgraph.json").read_text())
     settings["auth"] = {"path": "./auth.py:auth"}
@@ -272,11 +328,9 @@ def prepare_python_auth(name: str) -> tuple[list, Path]:
     return command, project
 
 
-def prepare_js(name: str) -> tuple[list, Path]:
-    directory = CACHE / "js"
-    # The server's packages ask for an SDK that the graph's package excludes; they run together all the same.
-    install_node_modules("langgraph-js", JS, directory, ("--legacy-peer-deps",))
-    project = fresh_project(JS, name)
+def prepare_js(run: str, name: str) -> tuple[list, Path]:
+    directory = install_langgraph_js()
+    project = fresh_project(JS, run, name)
     (project / "node_modules").symlink_to(directory / "node_modules")
     return [directory / "node_modules" / ".bin" / "langgraphjs", "dev", *LOCAL], project
 
@@ -292,22 +346,22 @@ def spare(command: list, project: Path) -> str:
     return json.dumps({"command": [str(part) for part in command], "cwd": str(project), "env": LANGGRAPH_ENVIRONMENT})
 
 
-def start_threadway(processes: Processes, name: str, binary: Path, upstream: str) -> str:
+def start_threadway(processes: Processes, logs: Path, name: str, binary: str, upstream: str) -> str:
     command = [binary, "serve", "--upstream", upstream, "--listen", "127.0.0.1:0"]
-    return start_binary(processes, f"threadway-{name}", command, GATEWAY_TOLD)
+    return start_binary(processes, logs, f"threadway-{name}", command, GATEWAY_TOLD)
 
 
 GATEWAY_TOLD = r"listening on .*?(http://[\d.]+:\d+)"
 LANGGRAPH_TOLD = r"LangGraph's own API is at (http://[\d.]+:\d+)"
 
 
-def start_demo(processes: Processes, binary: Path, told: str) -> str:
+def start_demo(processes: Processes, logs: Path, binary: str, told: str) -> str:
     """The URL of its gateway, or of its scripted LangGraph server."""
-    return start_binary(processes, "threadway-demo", [binary, "demo", "--listen", "127.0.0.1:0"], told)
+    return start_binary(processes, logs, "threadway-demo", [binary, "demo", "--listen", "127.0.0.1:0"], told)
 
 
-def start_binary(processes: Processes, name: str, command: list, told: str) -> str:
-    log = LOGS / f"{name}.log"
+def start_binary(processes: Processes, logs: Path, name: str, command: list, told: str) -> str:
+    log = logs / f"{name}.log"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("THREADWAY_")}
 
     def bound_address() -> str | None:
@@ -335,67 +389,60 @@ def show(log: Path) -> None:
     print(f"# ---- {log}, last {len(lines)} lines", *lines, sep="\n", file=sys.stderr, flush=True)
 
 
+OPTIONS = {"--python", "--js", "--demo", "--none", "--upstream-only", "--validate", "--metrics", "--copilot", "--tanstack", "--chromium",
+           "--acp", "--spare", "--auth", "--proxies"}
+
+
+def start_servers(processes: Processes, run: str, logs: Path, options: set[str], environment: dict[str, str]) -> None:
+    """Start what the options ask for, and add to the environment where it is."""
+    binary = environment.get("THREADWAY_BIN") if "--upstream-only" not in options else None
+    if "--demo" in options:
+        environment["DEMO_URL"] = start_demo(processes, logs, binary, LANGGRAPH_TOLD)
+    if "--proxies" in options:
+        environment["DEMO_GATEWAY_URL"] = start_demo(processes, logs, binary, GATEWAY_TOLD)
+    if "--auth" in options:
+        command = prepare_python_auth(run, "python-auth")
+        environment["LANGGRAPH_AUTH_URL"] = start_langgraph(processes, logs, "python-auth", *command)
+    for name in upstreams(options):
+        langgraph, threadway, prepare_server = UPSTREAMS[name]
+        url = environment[f"{langgraph}_URL"] = start_langgraph(processes, logs, name, *prepare_server(run, name))
+        if binary:
+            environment[f"{threadway}_URL"] = start_threadway(processes, logs, name, binary, url)
+        if "--spare" in options:
+            environment[f"{langgraph}_SPARE"] = spare(*prepare_server(run, f"{name}-spare"))
+
+
 def main(arguments: list[str]) -> int:
-    options = {"--python", "--js", "--demo", "--upstream-only", "--validate", "--metrics", "--copilot", "--tanstack", "--chromium", "--acp", "--spare",
-               "--auth", "--proxies"}
-    names = list(UPSTREAMS)
-    chosen = set()
-    while arguments and arguments[0] in options:
-        chosen.add(arguments.pop(0))
-    if {"--python", "--js", "--demo", "--auth", "--proxies"} & chosen:
-        names = [name for name in UPSTREAMS if f"--{name}" in chosen]
+    run, options = "run", set()
+    while arguments and arguments[0].startswith("--"):
+        option = arguments.pop(0)
+        if option == "--name" and arguments:
+            run = arguments.pop(0)
+        elif option in OPTIONS:
+            options.add(option)
+        else:
+            print(f"{option}: there is no such option\n\n{__doc__}", file=sys.stderr)
+            return 2
     if not arguments:
         print(__doc__, file=sys.stderr)
         return 2
     if sys.version_info < (3, 11):
         print("the LangGraph server needs Python 3.11 or newer", file=sys.stderr)
         return 2
-    LOGS.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     signal.signal(signal.SIGHUP, lambda *_: sys.exit(129))
     processes = Processes()
-    with (CACHE / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # a second run waits for the first: they share .cache
+    logs = LOGS / run
+    with locked(CACHE / "locks" / run):
         try:
-            for log in LOGS.iterdir():
-                log.unlink()
-            install_client(CLIENT)
-            environment = dict(os.environ)
-            if "--validate" in chosen:
-                environment["VALIDATE_PYTHON"] = str(install_python(VALIDATE))
-            if "--metrics" in chosen:
-                environment["METRICS_PYTHON"] = str(install_python(METRICS))
-            if "--copilot" in chosen:
-                install_client(COPILOT)
-            if "--tanstack" in chosen:
-                install_client(TANSTACK)
-            if "--chromium" in chosen:
-                environment["CHROMIUM"] = install_chromium()
-            if "--acp" in chosen:
-                environment["ACP_RUST"] = str(build_acp_rust())
-            binary = None if "--upstream-only" in chosen else build_threadway()
-            if binary:
-                environment["THREADWAY_BIN"] = str(binary)
-            if "--demo" in chosen:
-                environment["LANGGRAPH_PYTHON"] = str(install_langgraph() / "bin" / "python")
-                environment["DEMO_URL"] = start_demo(processes, binary, LANGGRAPH_TOLD)
-            if "--auth" in chosen:
-                environment["LANGGRAPH_AUTH_URL"] = start_langgraph(processes, "python-auth", *prepare_python_auth("python-auth"))
-            if "--proxies" in chosen:
-                environment |= install_proxies()
-                environment["DEMO_GATEWAY_URL"] = start_demo(processes, binary, GATEWAY_TOLD)
-            for name in names:
-                langgraph, threadway, prepare = UPSTREAMS[name]
-                url = environment[f"{langgraph}_URL"] = start_langgraph(processes, name, *prepare(name))
-                if binary:
-                    environment[f"{threadway}_URL"] = start_threadway(processes, name, binary, url)
-                if "--spare" in chosen:
-                    environment[f"{langgraph}_SPARE"] = spare(*prepare(f"{name}-spare"))
+            shutil.rmtree(logs, ignore_errors=True)
+            logs.mkdir(parents=True)
+            environment = os.environ | prepare(options) | {"LOGS": str(logs)}
+            start_servers(processes, run, logs, options, environment)
             status = processes.start(arguments, env=environment).wait()
             if status != 0:
-                for log in sorted(LOGS.glob("*-*.log")):
-                    if not log.name.startswith("install-"):
-                        show(log)
+                for log in sorted(logs.glob("*-*.log")):
+                    show(log)
             return abs(status)
         except (Failed, OSError) as failure:
             print(f"# {failure}", file=sys.stderr)

@@ -7,8 +7,9 @@ mod support;
 
 use peak_alloc::PeakAlloc;
 use serde_json::json;
-use support::gateway::{Gateway, RUN, part, values};
+use support::gateway::{Gateway, RUN, THREAD, input, part, refusal, refused, values};
 use threadway::server::Limits;
+use threadway::upstream::MAX_ANSWER_BYTES;
 use tokio::sync::Mutex;
 
 #[global_allocator]
@@ -66,4 +67,38 @@ async fn a_client_that_does_not_read_costs_no_more_than_the_log() {
     gateway.record("interrupted").await;
     let grown = MEMORY.peak_usage() - before;
     assert!(grown < 2 * MIB, "{grown} bytes were kept");
+}
+
+#[tokio::test]
+async fn a_state_without_an_end_is_refused_at_the_limit() {
+    const CHUNK: usize = MIB;
+    let _counting = COUNTING.lock().await;
+    let gateway = Gateway::acquainted().await;
+    let chunk = vec![b'1'; CHUNK];
+    let before = MEMORY.current_usage();
+    MEMORY.reset_peak_usage();
+    let script = async {
+        let mut state = gateway.upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
+        // It names no length, and the server does not close it.
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\
+                    transfer-encoding: chunked\r\n\r\n";
+        state.raw(head).await;
+        for _ in 0..MAX_ANSWER_BYTES / CHUNK {
+            state.send(&chunk).await;
+        }
+        state.send("1").await;
+        state.closed().await;
+    };
+    let hi = input(&["hi"]);
+    let (mut response, ()) = tokio::join!(gateway.post(&hi), script);
+    let grown = MEMORY.peak_usage().saturating_sub(before);
+    let message = "the LangGraph server's answer is longer than 67108864 bytes; have the graph \
+                   keep less in its state";
+    let expected = refusal("502 Bad Gateway", "upstream_too_large", message);
+    assert_eq!(refused(&mut response).await, expected);
+    gateway.upstream.is_untouched().await;
+    // While what was read moves to a larger place it is there twice.
+    assert!(grown < 2 * MAX_ANSWER_BYTES + MIB, "{grown} bytes were kept");
+    let kept = MEMORY.current_usage().saturating_sub(before);
+    assert!(kept < MIB, "{kept} bytes are still kept");
 }

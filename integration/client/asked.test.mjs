@@ -7,6 +7,7 @@ import { after, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { clientOf, GENERATIONS, readThread, SERVERS } from "./gateway.mjs";
 import { Langgraph } from "./langgraph.mjs";
+import { LOGS } from "./logs.mjs";
 import { firstDifference, interruptIds, ofClient, ofThread } from "./thread.mjs";
 import { startThreadway } from "./threadway.mjs";
 
@@ -181,7 +182,7 @@ function cases({ server, generation, Client, graph, rejecting }) {
 const GRAPHS = { Python: ["hitl", "hitl_per_call"], JavaScript: ["hitl"] };
 
 for (const server of SERVERS) {
-  const config = fileURLToPath(new URL(`../.cache/logs/asked-${server.name}.toml`, import.meta.url));
+  const config = fileURLToPath(new URL(`asked-${server.name}.toml`, LOGS));
   writeFileSync(config, 'on_message_while_interrupted = "reject"\n');
   const rejecting = await startThreadway(`asked-${server.name}`, server.langgraph, "--config", config);
   after(rejecting.stop);

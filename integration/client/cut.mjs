@@ -5,11 +5,11 @@ import { randomUUID } from "node:crypto";
 import { writeFileSync } from "node:fs";
 import { GENERATIONS, readThread } from "./gateway.mjs";
 import { checkLegal, checkSpoken, same } from "./judge.mjs";
+import { LOGS } from "./logs.mjs";
 import { Proxy } from "./proxy.mjs";
 import { reduce } from "./reducer.mjs";
 import { firstDifference, interruptIds, ofClient, ofThread, stateOf } from "./thread.mjs";
 
-const LOGS = new URL("../.cache/logs/", import.meta.url);
 const TERMINAL = ["RUN_FINISHED", "RUN_ERROR"];
 /** The gateway has lost sight of the run, which goes on: whoever has an id comes back with it. */
 const LOST = ["upstream_unavailable", "gateway_shutdown", "reader_too_slow", "internal_error"];

@@ -10,6 +10,7 @@ import { after, before, describe, test } from "node:test";
 import { clientOf, GENERATIONS, SERVERS } from "./gateway.mjs";
 import { cancelled, Facts, failed, interrupt, judge, showsNow, success } from "./judge.mjs";
 import { Langgraph, runOf } from "./langgraph.mjs";
+import { LOGS } from "./logs.mjs";
 import { Proxy } from "./proxy.mjs";
 import { SEED, seeded } from "./seeded.mjs";
 import { startThreadway } from "./threadway.mjs";
@@ -20,7 +21,6 @@ const CONCURRENCY = 6; // runs at a time on each server
 const OPTIONS = { concurrency: CONCURRENCY, timeout: 400_000 }; // of all on one server
 const TEST = { timeout: 90_000 }; // a run of two seconds, its viewers, on a busy machine
 const CRON_MS = 20_000; // a cron of every fifth second, which fires up to three seconds late
-const LOGS = new URL("../.cache/logs/", import.meta.url);
 console.log(`# SEED=${SEED}`);
 
 // The client only warns of material that it strips and of patches that it cannot apply: both are faults of ours.

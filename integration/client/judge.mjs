@@ -4,9 +4,9 @@ import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import jsonpatch from "fast-json-patch";
 import { from, lastValueFrom } from "rxjs";
+import { LOGS } from "./logs.mjs";
 import { exact, firstDifference, interruptIds, ofClient, ofThread, stateOf } from "./thread.mjs";
 
-const LOGS = new URL("../.cache/logs/", import.meta.url);
 const TERMINAL = ["RUN_FINISHED", "RUN_ERROR"];
 const THOUGHT = "Let me think.";
 const PRELUDE = "Looking up.";

@@ -6,13 +6,14 @@ import { execFileSync, spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { openSync, readFileSync, writeFileSync } from "node:fs";
-import { mkdir, mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, rm } from "node:fs/promises";
 import { connect as connectHttp2 } from "node:http2";
 import { request as requestHttp1 } from "node:https";
 import { connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
+import { LOGS } from "./logs.mjs";
 
 const GATEWAY = new URL(process.env.DEMO_GATEWAY_URL);
 const DOCUMENT = readFileSync(new URL("../../docs/operate.md", import.meta.url), "utf8");
@@ -177,9 +178,7 @@ describe("proxies", { concurrency: true }, () => {
         directory = await mkdtemp(join(tmpdir(), `threadway-${name}-`));
         port = await freePort();
         const [program, ...options] = configure(directory, port, await tap.listen());
-        const logs = new URL("../.cache/logs/", import.meta.url);
-        await mkdir(logs, { recursive: true });
-        const log = openSync(new URL(`proxy-${name}.log`, logs), "w");
+        const log = openSync(new URL(`proxy-${name}.log`, LOGS), "w");
         proxy = spawn(program, options, { stdio: ["ignore", log, log], env: { ...process.env, HOME: directory } });
         proxy.once("error", () => {});
         process.once("exit", () => proxy.kill("SIGKILL"));

@@ -53,7 +53,7 @@ test("the reducer names the rule of verifyEvents that a stream breaks", async ()
 test(`${COUNT} streams of seed ${SEED} leave the client with what they promise`, { timeout: 600_000 }, async () => {
   const differences = [];
   let streams = 0;
-  const cargo = spawn("cargo", ["run", "--quiet", "--release", "--example", "reducer-streams", "--", "--count", COUNT, "--seed", SEED], {
+  const cargo = spawn("cargo", ["run", "--quiet", "--locked", "--example", "reducer-streams", "--", "--count", COUNT, "--seed", SEED], {
     cwd: fileURLToPath(new URL("../..", import.meta.url)),
     stdio: ["ignore", "pipe", "inherit"],
   });

@@ -3,6 +3,7 @@
 import { execFileSync, spawn } from "node:child_process";
 import { createWriteStream } from "node:fs";
 import { createServer } from "node:net";
+import { LOGS } from "./logs.mjs";
 
 const READY_MS = 60_000; // 3 s on an idle machine, 24 s seen on a busy one
 const STOP_MS = 20_000; // 5 s on an idle machine
@@ -14,7 +15,7 @@ export class Spare {
     const spare = new Spare();
     const port = await freePort();
     Object.assign(spare, { how: JSON.parse(how), port, url: `http://127.0.0.1:${port}` });
-    spare.log = createWriteStream(new URL(`../.cache/logs/langgraph-${name}-spare.log`, import.meta.url));
+    spare.log = createWriteStream(new URL(`langgraph-${name}-spare.log`, LOGS));
     process.once("exit", () => send(descendants(spare.child.pid), "SIGKILL"));
     await spare.restart();
     return spare;

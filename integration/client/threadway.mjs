@@ -2,6 +2,7 @@
 
 import { spawn } from "node:child_process";
 import { createWriteStream } from "node:fs";
+import { LOGS } from "./logs.mjs";
 
 const READY_MS = 10_000;
 
@@ -19,7 +20,7 @@ export async function startThreadway(name, upstream, ...options) {
   const kill = () => child.kill("SIGKILL");
   process.once("exit", kill);
   child.once("exit", () => process.off("exit", kill));
-  const file = createWriteStream(new URL(`../.cache/logs/threadway-${name}.log`, import.meta.url));
+  const file = createWriteStream(new URL(`threadway-${name}.log`, LOGS));
   let log = "";
   let said = "";
   let isReady = false;

@@ -217,7 +217,9 @@ impl Editor {
 
     /// The next frame, whose request was not checked either.
     pub(crate) async fn next_unchecked(&mut self) -> Value {
-        serde_json::from_str(&self.line().await).unwrap()
+        let frame = serde_json::from_str(&self.line().await).unwrap();
+        check_method(&frame);
+        frame
     }
 
     /// Reads until the agent has said this.
@@ -237,6 +239,7 @@ impl Editor {
     pub(crate) async fn rest(&mut self) -> String {
         let mut rest = String::new();
         soon("the end", self.reader.read_to_string(&mut rest)).await.unwrap();
+        rest.lines().for_each(|line| check_method(&serde_json::from_str(line).expect(line)));
         rest
     }
 
@@ -402,6 +405,21 @@ const METHODS: &[(&str, &str, &str)] = &[
     ("$/cancel_request", "CancelRequestNotification", ""),
 ];
 
+/// The requests of an agent. It has no others: `fs/*` would read and write the client's files, and
+/// `terminal/*` would run commands there.
+const AGENT_REQUESTS: [&str; 2] = ["session/request_permission", "elicitation/create"];
+
+/// The notifications of an agent.
+const AGENT_NOTIFICATIONS: [&str; 2] = ["session/update", "$/cancel_request"];
+
+/// Fails for a frame of an agent that is neither a response nor one of these.
+fn check_method(frame: &Value) {
+    let Some(method) = frame.get("method") else { return };
+    let is_request = frame.get("id").is_some();
+    let known = if is_request { &AGENT_REQUESTS } else { &AGENT_NOTIFICATIONS };
+    assert!(known.iter().any(|known| method == known), "an agent sends no {method}: {frame}");
+}
+
 impl Frames {
     /// A message of the client's.
     pub(crate) fn sends(&mut self, message: &Value) {
@@ -433,6 +451,7 @@ impl Frames {
         let message: Value = serde_json::from_str(whole).expect(line);
         let members = message.as_object().expect(line);
         assert_eq!(message["jsonrpc"], "2.0", "{line}");
+        check_method(&message);
         let has = |names: &[&str]| {
             members.len() == names.len() && names.iter().all(|name| members.contains_key(*name))
         };

@@ -171,21 +171,45 @@ impl Gateway {
         join
     }
 
-    /// The upstream refuses all that it is asked, while time passes; returns what that was.
+    /// The upstream refuses every request while time passes, and what follows from its last refusal;
+    /// returns the requests.
     pub(crate) async fn refused_for(&self, clock: &HeldClock, time: Duration) -> Vec<String> {
-        let mut asked = Vec::new();
+        const REFUSAL: &str = r#"{"detail":"boom"}"#;
+        const QUIET: u8 = 5;
+        let (before, mut asked) = (self.answers_read(), Vec::new());
         let refuse = async {
             loop {
                 let exchange = self.upstream.next().await;
                 asked.push(exchange.line.clone());
-                exchange.json(500, r#"{"detail":"boom"}"#).await;
+                exchange.json(500, REFUSAL).await;
             }
         };
         tokio::select! {
             () = refuse => {}
             () = self.passes(clock, time) => {}
         }
+        // The last step may have made the gateway ask, and each refusal makes it ask once more: a join,
+        // then the record. It waits for the clock once it has read the last refusal and asks no more.
+        let mut quiet = 0;
+        while quiet < QUIET {
+            self.settled().await;
+            if let Some(exchange) = self.upstream.waiting().await {
+                asked.push(exchange.line.clone());
+                exchange.json(500, REFUSAL).await;
+                quiet = 0;
+            } else if self.answers_read() - before >= asked.len() {
+                quiet += 1;
+            }
+        }
         asked
+    }
+
+    /// How many answers of the upstream the gateway has read.
+    fn answers_read(&self) -> usize {
+        let text = self.metrics.text(Format::OpenMetrics);
+        let lines =
+            text.lines().filter(|line| line.starts_with("threadway_upstream_requests_total{"));
+        lines.map(|line| line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()).sum()
     }
 
     /// Time passes, and the gateway does what is due in it.
@@ -224,6 +248,11 @@ impl Gateway {
         self.runs(&format!("limit={}", self.upstream.recent_runs()), over).await;
     }
 
+    /// Another gateway, in front of the same server.
+    pub(crate) async fn replica(&self) -> (SocketAddr, CancellationToken, JoinSet<()>) {
+        serve(agents(&[("default", &self.upstream.url())], &[]), Limits::default()).await
+    }
+
     /// Waits until the gateway has seen all that was sent or closed so far: what is answered on
     /// another connection, after that was accepted, shows it.
     pub(crate) async fn settled(&self) {
@@ -232,6 +261,15 @@ impl Gateway {
             let mut response = Response::to(self.address, request).await;
             assert_eq!(response.body().await, "ok\n");
         }
+    }
+
+    /// Waits until so many viewers are left: a busy machine may show a closed connection late.
+    pub(crate) async fn watched_by(&self, viewers: u8) {
+        let viewers = f64::from(viewers);
+        while counted(&self.metrics, "active_viewers").total_cmp(&viewers).is_ne() {
+            self.settled().await;
+        }
+        self.settled().await;
     }
 
     pub(crate) async fn stopped(mut self) {

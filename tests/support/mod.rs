@@ -7,6 +7,7 @@ pub(crate) mod acp_schema;
 pub(crate) mod capture;
 pub(crate) mod clock;
 pub(crate) mod editor;
+pub(crate) mod frames;
 pub(crate) mod fuzz;
 pub(crate) mod gateway;
 pub(crate) mod generate;

@@ -1,5 +1,5 @@
 //! What a client holds: the reducer of the official client 1.0.0 (`apply/default`), on the wire's
-//! own JSON.
+//! own JSON. What is quoted below is AG-UI 1.0's specification.
 
 use serde_json::{Map, Value, json};
 

@@ -2,7 +2,8 @@
 //!
 //! `ag-ui-1.0.0.json` is exported from the official client, which is tolerant: it lets unknown
 //! members pass and has lost the type of some objects. Here an unknown member is a spelling
-//! mistake, and an optional member is absent or has a value: "absent means absent", never null.
+//! mistake, and an optional member is absent or has a value. It is never null: AG-UI 1.0 says "absent
+//! means absent".
 
 use std::collections::HashMap;
 

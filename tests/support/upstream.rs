@@ -102,6 +102,17 @@ impl Upstream {
         }
     }
 
+    /// The next request, if it has come.
+    pub(crate) async fn waiting(&self) -> Option<Exchange> {
+        loop {
+            let exchange = self.requests.lock().await.try_recv().ok()?;
+            if exchange.line != "GET /info" {
+                return Some(exchange);
+            }
+            exchange.json(200, self.info).await;
+        }
+    }
+
     /// Makes sure that nothing was asked of it: what the test itself asks now comes first.
     pub(crate) async fn is_untouched(&self) {
         let mut socket = TcpStream::connect(self.address()).await.unwrap();
@@ -191,6 +202,15 @@ impl Exchange {
 
     pub(crate) async fn json(self, status: u16, body: &str) {
         self.answer(status, "application/json", body).await;
+    }
+
+    /// Answers with a redirect to this URL, and closes.
+    pub(crate) async fn redirect(mut self, status: u16, location: &str) {
+        let head = format!(
+            "HTTP/1.1 {status} Status\r\nlocation: {location}\r\ncontent-length: 0\r\n\
+             connection: close\r\n\r\n"
+        );
+        self.write(head.as_bytes()).await;
     }
 
     /// Answers, if the other side still waits.

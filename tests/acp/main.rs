@@ -1,0 +1,9 @@
+//! Editors: an ACP connection and the threads of its sessions, on scripted LangGraph servers.
+
+#![cfg(test)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod stdio;
+mod threads;

@@ -1,0 +1,531 @@
+//! Whose credentials go up with what, and that nobody is told of a run what LangGraph has not just
+//! shown to the very caller: not from a log, not by a watcher that others have begun.
+
+use std::time::Duration;
+
+use crate::support::clock::HeldClock;
+use crate::support::gateway::{
+    Gateway, RUN, Response, THREAD, agents, events_request, input, part, refusal, refused, token,
+    values,
+};
+use crate::support::process::{File, Process};
+use crate::support::upstream::{Exchange, STRANGER, Upstream};
+use serde_json::{Value, json};
+use threadway::runs::OwnerPolicy;
+use threadway::server::{Forward, Limits, Settings};
+use threadway::upstream::Unknown;
+
+const NOT_SHOWN: &str = "LangGraph has no such thread, or does not show it with these credentials";
+
+/// How often a followed thread is looked at.
+const INTERVAL: Duration = Duration::from_secs(2);
+
+fn key(key: &str) -> String {
+    format!("x-api-key: {key}\r\n")
+}
+
+fn kept(id: &str, part: &str) -> String {
+    format!("id: {id}\r\n{part}")
+}
+
+fn record() -> Value {
+    json!([{
+        "run_id": RUN, "status": "running", "metadata": {"threadway_run_id": "r1"},
+        "kwargs": {"resumable": true, "stream_mode": ["values", "messages-tuple"]},
+    }])
+}
+
+/// A run of Alice's that has told half a message; and the id of its last event.
+async fn half_told(gateway: &Gateway) -> (Response, Exchange, String) {
+    let (mut response, mut run) = gateway.run().await;
+    let metadata = part("metadata", &json!({"run_id": RUN, "attempt": 1}));
+    let state = part("values", &values(&["hi"]));
+    let said = kept("3-0", &token("m1", "one"));
+    run.send(kept("1-0", &metadata) + &kept("2-0", &state) + &said).await;
+    loop {
+        let frame = response.whole_frame().await;
+        if frame.contains("one") {
+            let id = frame.lines().find_map(|line| line.strip_prefix("id: ")).unwrap();
+            return (response, run, id.to_owned());
+        }
+    }
+}
+
+async fn events(gateway: &Gateway, headers: &str, query: &str) -> Response {
+    Response::to(gateway.address, events_request(headers, query).as_bytes()).await
+}
+
+#[tokio::test]
+async fn a_log_answers_nobody_whom_the_upstream_does_not_show_the_thread() {
+    let gateway = Gateway::start().await;
+    let (_alice, _run, id) = half_told(&gateway).await;
+    let behind = format!("?last_event_id={id}");
+    let expected = refusal("404 Not Found", "unknown_thread", NOT_SHOWN);
+    for query in [&*behind, "?follow=thread", &format!("{behind}&follow=thread")] {
+        let mut response = events(&gateway, &key(STRANGER), query).await;
+        assert_eq!(refused(&mut response).await, expected, "{query}");
+    }
+    gateway.upstream.is_untouched().await;
+    // Who is shown it goes on, with nothing more asked.
+    let mut bob = events(&gateway, &key("bob"), &behind).await;
+    assert!(bob.head.starts_with("HTTP/1.1 200"), "{}", bob.head);
+    assert_eq!(bob.frame().await, "retry: 3000\n\n");
+}
+
+#[tokio::test]
+async fn the_id_of_a_runs_end_says_nothing_of_it_to_others() {
+    let gateway = Gateway::start().await;
+    let (mut alice, mut run, _) = half_told(&gateway).await;
+    run.send(kept("4-0", &part("values", &values(&["hi"])))).await;
+    run.end().await;
+    gateway.status("success").await;
+    let state = json!({"values": values(&["hi"]), "metadata": {"run_id": RUN}});
+    gateway.state(Some(state)).await;
+    let mut end = String::new();
+    while end.is_empty() || !end.contains("RUN_FINISHED") {
+        end = alice.whole_frame().await;
+    }
+    let id = end.lines().find_map(|line| line.strip_prefix("id: ")).unwrap();
+    let query = format!("?last_event_id={id}");
+    let mut stranger = events(&gateway, &key(STRANGER), &query).await;
+    let expected = refusal("404 Not Found", "unknown_thread", NOT_SHOWN);
+    assert_eq!(refused(&mut stranger).await, expected);
+    let shown = events(&gateway, &key("bob"), &query).await;
+    assert!(shown.head.starts_with("HTTP/1.1 204"), "{}", shown.head);
+}
+
+#[tokio::test]
+async fn a_watcher_of_others_tells_nobody_whom_the_upstream_does_not_show_the_thread() {
+    let gateway = Gateway::start().await;
+    let script = async {
+        let bell = gateway.upstream.next().await;
+        assert!(bell.line.contains("/stream?stream_modes=lifecycle"), "{}", bell.line);
+        assert_eq!(bell.key(), Some("alice"));
+        bell.json(404, "{}").await;
+        let recent = gateway.upstream.next().await;
+        assert_eq!(recent.key(), Some("alice"));
+        recent.json(200, &record().to_string()).await;
+        gateway.joined_behind("-1").await
+    };
+    let alice = key("alice");
+    let (mut followed, mut join) = tokio::join!(events(&gateway, &alice, "?follow=thread"), script);
+    assert_eq!(join.key(), Some("alice"));
+    let metadata = part("metadata", &json!({"run_id": RUN, "attempt": 1}));
+    let state = part("values", &values(&["hi"]));
+    join.send(kept("1-0", &metadata) + &kept("2-0", &state)).await;
+    assert_eq!(followed.next(1).await[0]["type"], "RUN_STARTED");
+    // Bob sees it with a request of his own, and then what Alice's watcher reads.
+    let mut bob = events(&gateway, &key("bob"), "?follow=thread").await;
+    assert_eq!(bob.next(1).await[0]["type"], "RUN_STARTED");
+    let mut stranger = events(&gateway, &key(STRANGER), "?follow=thread").await;
+    let expected = refusal("404 Not Found", "unknown_thread", NOT_SHOWN);
+    assert_eq!(refused(&mut stranger).await, expected);
+}
+
+/// A thread that Alice and then Bob follow, while the clock stands still: both have been told it at
+/// rest, and it is looked at with Bob's credentials from now on.
+async fn followed_by_both(forward: Forward) -> (Gateway, Response, Response) {
+    let gateway = Gateway::javascript().await;
+    let agents = agents(&[("default", &gateway.upstream.url())], &[]);
+    gateway.server.reload(agents, Settings { forward, ..Settings::default() });
+    let alices = key("alice");
+    let script = at_rest(&gateway, "alice");
+    let (mut alice, ()) = tokio::join!(events(&gateway, &alices, "?follow=thread"), script);
+    assert_eq!(alice.next(1).await[0]["type"], "RUN_STARTED");
+    gateway.settled().await;
+    let bobs = key("bob");
+    let script = at_rest(&gateway, "bob");
+    let (mut bob, ()) = tokio::join!(events(&gateway, &bobs, "?follow=thread"), script);
+    assert_eq!(bob.next(1).await[0]["type"], "RUN_STARTED");
+    gateway.settled().await;
+    (gateway, alice, bob)
+}
+
+/// One look at a thread that has only its state.
+async fn at_rest(gateway: &Gateway, by: &str) {
+    let runs = gateway.upstream.next().await;
+    assert_eq!((runs.key(), runs.line.contains("/runs?")), (Some(by), true), "{}", runs.line);
+    runs.json(200, "[]").await;
+    let state = gateway.upstream.next().await;
+    assert_eq!((state.key(), state.line.ends_with("/state")), (Some(by), true), "{}", state.line);
+    let checkpoint = json!({"checkpoint_id": "C1"});
+    let body = json!({"values": values(&["hi"]), "next": [], "checkpoint": checkpoint});
+    state.json(200, &body.to_string()).await;
+}
+
+/// The thread is looked at, and a run is found.
+async fn begins(gateway: &Gateway, clock: &HeldClock) -> Exchange {
+    clock.advance(INTERVAL).await;
+    gateway.upstream.next().await.json(200, &record().to_string()).await;
+    let mut run = gateway.joined_behind("-1").await;
+    run.send(kept("1-0", &part("metadata", &json!({"run_id": RUN, "attempt": 1})))).await;
+    run.send(kept("2-0", &part("values", &values(&["hi"])))).await;
+    run
+}
+
+/// The stream ends, and before that has told nothing of a run.
+async fn is_told_of_no_run(response: &mut Response) {
+    let rest = response.rest().await;
+    assert!(rest.iter().all(|event| event["runId"] != "r1"), "{rest:?}");
+}
+
+#[tokio::test]
+async fn who_is_not_shown_a_thread_any_more_is_told_of_no_later_run() {
+    let clock = HeldClock::pause();
+    for status in [404, 403, 401] {
+        let (gateway, mut alice, mut bob) = followed_by_both(Forward::default()).await;
+        gateway.upstream.shows("alice", status);
+        let _run = begins(&gateway, &clock).await;
+        assert_eq!(bob.next(5).await[4]["runId"], "r1", "{status}");
+        is_told_of_no_run(&mut alice).await;
+    }
+}
+
+#[tokio::test]
+async fn nor_where_a_thread_that_is_not_shown_is_told_as_empty() {
+    let clock = HeldClock::pause();
+    let mut forward = Forward::default();
+    forward.tell_unknown(Unknown::Empty);
+    let (gateway, mut alice, mut bob) = followed_by_both(forward).await;
+    gateway.upstream.shows("alice", 404);
+    let _run = begins(&gateway, &clock).await;
+    assert_eq!(bob.next(5).await[4]["runId"], "r1");
+    is_told_of_no_run(&mut alice).await;
+}
+
+#[tokio::test]
+async fn a_run_is_kept_for_a_follower_of_whom_nobody_can_tell_whether_it_may_see_it() {
+    let clock = HeldClock::pause();
+    let (gateway, mut alice, mut bob) = followed_by_both(Forward::default()).await;
+    gateway.upstream.shows("alice", 503);
+    let _run = begins(&gateway, &clock).await;
+    assert_eq!(bob.next(5).await[4]["runId"], "r1");
+    gateway.settled().await;
+    assert_eq!(alice.next(4).await[3]["type"], "RUN_FINISHED");
+    gateway.upstream.shows("alice", 200);
+    clock.advance(INTERVAL).await;
+    assert_eq!(alice.next(1).await[0]["runId"], "r1");
+}
+
+#[tokio::test]
+async fn credentials_that_are_refused_end_the_following_and_the_next_begins_it_anew() {
+    let clock = HeldClock::pause();
+    for status in [401, 403, 404] {
+        let (gateway, mut alice, mut bob) = followed_by_both(Forward::default()).await;
+        clock.advance(INTERVAL).await;
+        gateway.upstream.next().await.json(status, "{}").await;
+        for follower in [&mut alice, &mut bob] {
+            let told = follower.rest().await;
+            assert_eq!(told.last().unwrap()["type"], "RUN_FINISHED", "{status}");
+        }
+        gateway.settled().await;
+        clock.advance(INTERVAL).await;
+        gateway.settled().await;
+        gateway.upstream.is_untouched().await;
+        let bobs = key("bob");
+        let script = at_rest(&gateway, "bob");
+        let (mut bob, ()) = tokio::join!(events(&gateway, &bobs, "?follow=thread"), script);
+        assert_eq!(bob.next(1).await[0]["type"], "RUN_STARTED");
+    }
+}
+
+#[tokio::test]
+async fn who_comes_while_anothers_credentials_are_refused_is_looked_for_with_its_own() {
+    let clock = HeldClock::pause();
+    let (gateway, mut alice, _bob) = followed_by_both(Forward::default()).await;
+    clock.advance(INTERVAL).await;
+    let refused = gateway.upstream.next().await;
+    assert_eq!(refused.key(), Some("bob"));
+    let carols = key("carol");
+    let script = async {
+        gateway.settled().await;
+        refused.json(401, "{}").await;
+        at_rest(&gateway, "carol").await;
+    };
+    let (mut carol, ()) = tokio::join!(events(&gateway, &carols, "?follow=thread"), script);
+    assert_eq!(carol.next(1).await[0]["type"], "RUN_STARTED");
+    let _run = begins(&gateway, &clock).await;
+    assert_eq!(alice.next(5).await[4]["runId"], "r1");
+}
+
+#[tokio::test]
+async fn a_run_is_read_with_the_credentials_of_the_last_who_came() {
+    let gateway = Gateway::start().await;
+    let (mut alice, run, _) = half_told(&gateway).await;
+    assert_eq!(run.key(), None);
+    let script = async {
+        let list = gateway.upstream.next().await;
+        assert_eq!(list.key(), Some("bob"));
+        list.json(200, &record().to_string()).await;
+    };
+    let bobs = key("bob");
+    let (mut bob, ()) = tokio::join!(events(&gateway, &bobs, ""), script);
+    assert_eq!(bob.next(1).await[0]["type"], "RUN_STARTED");
+    run.cut();
+    let mut join =
+        gateway.upstream.expect(&format!("GET /threads/{THREAD}/runs/{RUN}/stream")).await;
+    assert_eq!(join.key(), Some("bob"));
+    join.begin("").await;
+    join.send(kept("3-0", &token("m1", "one")) + &kept("4-0", &token("m1", " more"))).await;
+    assert_eq!(alice.next(1).await[0]["delta"], " more");
+}
+
+/// A thread of the stranger's own.
+const OTHER: &str = "7b0c9f10-52a1-4d0c-9a53-0d1f5a6d3c11";
+
+/// One comes to a thread of its own, with the id of an event of another's run.
+async fn with_anothers_event(gateway: &Gateway, id: &str, query: &str) -> Response {
+    let request = format!(
+        "GET /agui/agent/agent/threads/{OTHER}/events{query} HTTP/1.1\r\nhost: h\r\n\
+         last-event-id: {id}\r\n{}\r\n",
+        key("mallory")
+    );
+    let script = async {
+        loop {
+            let asked = gateway.upstream.next().await;
+            assert_eq!(asked.key(), Some("mallory"), "{}", asked.line);
+            assert!(asked.line.contains(OTHER), "{}", asked.line);
+            let is_last = asked.line.ends_with("/state");
+            let body = if is_last || asked.line.contains("/stream") { "{}" } else { "[]" };
+            asked.json(if body == "[]" { 200 } else { 404 }, body).await;
+            if is_last {
+                return;
+            }
+        }
+    };
+    let (mut response, ()) =
+        tokio::join!(Response::to(gateway.address, request.as_bytes()), script);
+    assert_eq!(response.next(1).await[0]["threadId"], OTHER);
+    response
+}
+
+#[tokio::test]
+async fn the_id_of_anothers_run_lends_that_run_no_credentials() {
+    for query in ["", "?follow=thread"] {
+        let gateway = Gateway::start().await;
+        // Only Alice is shown the thread.
+        let (mut alice, run, id) = half_told(&gateway).await;
+        let _mallory = with_anothers_event(&gateway, &id, query).await;
+        run.cut();
+        let line = format!("GET /threads/{THREAD}/runs/{RUN}/stream");
+        let mut join = gateway.upstream.expect(&line).await;
+        assert_eq!(join.key(), None, "{query}");
+        join.begin("").await;
+        join.send(kept("3-0", &token("m1", "one")) + &kept("4-0", &token("m1", " more"))).await;
+        assert_eq!(alice.next(1).await[0]["delta"], " more", "{query}");
+    }
+}
+
+#[tokio::test]
+async fn nor_does_it_where_the_run_is_followed() {
+    let gateway = Gateway::start().await;
+    let script = async {
+        gateway.upstream.next().await.json(404, "{}").await;
+        gateway.upstream.next().await.json(200, &record().to_string()).await;
+        gateway.joined_behind("-1").await
+    };
+    let alices = key("alice");
+    let (mut alice, mut run) = tokio::join!(events(&gateway, &alices, "?follow=thread"), script);
+    let metadata = part("metadata", &json!({"run_id": RUN, "attempt": 1}));
+    let state = part("values", &values(&["hi"]));
+    run.send(kept("1-0", &metadata) + &kept("2-0", &state) + &kept("3-0", &token("m1", "one")))
+        .await;
+    while !alice.whole_frame().await.contains("one") {}
+    run.send(kept("4-0", &token("m1", " two"))).await;
+    let id = loop {
+        let frame = alice.whole_frame().await;
+        if let Some(id) = frame.lines().find_map(|line| line.strip_prefix("id: 1.")) {
+            break format!("1.{id}");
+        }
+    };
+    for query in ["", "?follow=thread"] {
+        let _mallory = with_anothers_event(&gateway, &id, query).await;
+    }
+    run.cut();
+    let line = format!("GET /threads/{THREAD}/runs/{RUN}/stream");
+    let mut join = gateway.upstream.expect(&line).await;
+    assert_eq!(join.key(), Some("alice"));
+    join.begin("").await;
+    join.send(kept("4-0", &token("m1", " two")) + &kept("5-0", &token("m1", " more"))).await;
+    assert_eq!(alice.next(1).await[0]["delta"], " more");
+}
+
+#[tokio::test]
+async fn a_run_without_its_owner_is_stopped_with_the_owners_credentials() {
+    let grace = Duration::from_secs(20);
+    let owners = OwnerPolicy::Cancel { grace };
+    let gateway = Gateway::with(Limits { owners, ..Limits::default() }).await;
+    let (alice, mut run, _) = half_told(&gateway).await;
+    let script = async {
+        gateway.upstream.next().await.json(200, &record().to_string()).await;
+    };
+    let bobs = key("bob");
+    let (mut bob, ()) = tokio::join!(events(&gateway, &bobs, ""), script);
+    assert_eq!(bob.next(1).await[0]["type"], "RUN_STARTED");
+    // The run is read with Bob's credentials from here on.
+    run.cut();
+    let line = format!("GET /threads/{THREAD}/runs/{RUN}/stream");
+    run = gateway.upstream.expect(&line).await;
+    assert_eq!(run.key(), Some("bob"));
+    run.begin("").await;
+    let clock = HeldClock::pause();
+    drop((alice, bob));
+    gateway.watched_by(0).await;
+    clock.advance(grace).await;
+    let cancel =
+        gateway.upstream.expect(&format!("POST /threads/{THREAD}/runs/{RUN}/cancel")).await;
+    assert_eq!(cancel.key(), None);
+    cancel.json(202, "").await;
+    run.closed().await;
+}
+
+#[tokio::test]
+async fn whose_thread_exists_already_is_told_as_of_one_that_does_not() {
+    let gateway = Gateway::start().await;
+    let mut named = input(&["hi"]);
+    named["threadId"] = json!("a name");
+    let body = named.to_string();
+    let request = format!(
+        "POST /agui/agent/agent/run HTTP/1.1\r\nhost: h\r\ncontent-type: application/json\r\n\
+         {}content-length: {}\r\n\r\n{body}",
+        key("bob"),
+        body.len()
+    );
+    let script = async {
+        gateway.upstream.next().await.json(404, r#"{"detail":"Thread not found"}"#).await;
+        let create = gateway.upstream.expect("POST /threads").await;
+        create.json(409, r#"{"detail":"Thread with ID T already exists"}"#).await;
+    };
+    let (mut response, ()) =
+        tokio::join!(Response::to(gateway.address, request.as_bytes()), script);
+    let expected = refusal("404 Not Found", "unknown_thread", NOT_SHOWN);
+    assert_eq!(refused(&mut response).await, expected);
+}
+
+// === several upstreams ===
+
+/// What every upstream is sent.
+const TRACE: &str = "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+/// What identifies a caller.
+const IDENTITY: [&str; 4] = [
+    "authorization: Bearer of-the-caller",
+    "x-api-key: of-the-caller",
+    "x-tenant: of-the-caller",
+    "baggage: user=of-the-caller",
+];
+
+/// Two upstreams: the first of the file is not the first of the alphabet. The second has a key.
+fn two_upstreams(first: &Upstream, second: &Upstream, more: &str) -> File {
+    File::new(&format!(
+        "forward_headers = [\"x-tenant\"]\n[upstreams.local]\nurl = \"{}\"\n\
+         [upstreams.cloud]\nurl = \"{}\"\napi_key = \"of-the-gateway\"\n{more}",
+        first.url(),
+        second.url()
+    ))
+}
+
+async fn serve_two(file: &File, first: &Upstream, second: &Upstream) -> Process {
+    let options = ["--config", file.path()];
+    let lists = async |upstream: &Upstream| {
+        upstream.expect("POST /assistants/search").await.json(200, "[]").await;
+    };
+    let (process, (), ()) = tokio::join!(Process::serve(&options), lists(first), lists(second));
+    process
+}
+
+/// Which of the caller's headers a request has.
+fn shown(exchange: &Exchange) -> Vec<&'static str> {
+    let has = |header: &&str| exchange.head.contains(&format!("\r\n{header}\r\n"));
+    IDENTITY.into_iter().filter(has).collect()
+}
+
+/// Asks for all agents, and has each upstream answer; what each was shown of the caller, and the
+/// keys that they were called with.
+async fn asked_for_agents(
+    process: &Process,
+    upstreams: [&Upstream; 2],
+) -> [(Vec<&'static str>, Option<String>); 2] {
+    let info = format!(
+        "GET /agui/info HTTP/1.1\r\nhost: localhost\r\n{TRACE}\r\n{}\r\n\r\n",
+        IDENTITY.join("\r\n")
+    );
+    let asked = async |upstream: &Upstream| {
+        let search = upstream.expect("POST /assistants/search").await;
+        let told = (shown(&search), search.key().map(str::to_owned));
+        assert!(search.head.contains(&format!("\r\n{TRACE}\r\n")), "{}", search.head);
+        search.json(200, "[]").await;
+        told
+    };
+    let [first, second] = upstreams;
+    let (response, first, second) =
+        tokio::join!(Response::to(process.address, info.as_bytes()), asked(first), asked(second));
+    assert!(response.head.starts_with("HTTP/1.1 200"), "{}", response.head);
+    [first, second]
+}
+
+#[tokio::test]
+async fn a_second_upstream_is_sent_no_identity_of_a_caller() {
+    let (first, second) = (Upstream::bind().await, Upstream::bind().await);
+    let file = two_upstreams(&first, &second, "");
+    let process = serve_two(&file, &first, &second).await;
+    let [of_first, of_second] = asked_for_agents(&process, [&first, &second]).await;
+    assert_eq!(of_first, (IDENTITY.to_vec(), Some("of-the-caller".to_owned())));
+    assert_eq!(of_second, (vec![], Some("of-the-gateway".to_owned())));
+
+    // Nor does a run of one of its agents send any.
+    let body = input(&["hi"]).to_string();
+    let run = format!(
+        "POST /agui/agent/cloud:agent/run HTTP/1.1\r\nhost: localhost\r\n{}\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        IDENTITY.join("\r\n"),
+        body.len()
+    );
+    let script = async {
+        let state = second.next().await;
+        assert_eq!(shown(&state), [""; 0], "{}", state.head);
+        state.json(404, "{}").await;
+        let mut post = second.next().await;
+        assert_eq!(shown(&post), [""; 0], "{}", post.head);
+        post.begin(&format!("content-location: /threads/{THREAD}/runs/{RUN}\r\n")).await;
+    };
+    let (response, ()) = tokio::join!(Response::to(process.address, run.as_bytes()), script);
+    assert!(response.head.starts_with("HTTP/1.1 200"), "{}", response.head);
+    first.is_untouched().await;
+}
+
+#[tokio::test]
+async fn an_upstream_is_sent_the_identity_of_callers_where_its_configuration_says_so() {
+    let (first, second) = (Upstream::bind().await, Upstream::bind().await);
+    let local = format!("[upstreams.local]\nurl = \"{}\"\nforward_identity = false\n", first.url());
+    let cloud = format!("[upstreams.cloud]\nurl = \"{}\"\nforward_identity = true\n", second.url());
+    let file = File::new(&(local + &cloud));
+    let mut process = serve_two(&file, &first, &second).await;
+    let said = process.says("upstream cloud").await;
+    assert!(said.ends_with("is sent the credentials of each caller"), "{said}");
+    assert!(process.said.contains("is sent no credentials of callers"), "{}", process.said);
+    let [of_first, of_second] = asked_for_agents(&process, [&first, &second]).await;
+    assert_eq!(of_first, (vec![], None));
+    let all_but_the_tenant: Vec<_> =
+        IDENTITY.into_iter().filter(|header| !header.starts_with("x-tenant")).collect();
+    assert_eq!(of_second, (all_but_the_tenant, Some("of-the-caller".to_owned())));
+}
+
+#[tokio::test]
+async fn a_refusal_of_the_gateways_own_key_is_not_taken_for_one_of_the_callers() {
+    let upstream = Upstream::bind().await;
+    let url = upstream.url();
+    let file = File::new(&format!("[upstream]\nurl = \"{url}\"\nforward_identity = false\n"));
+    let options = ["--config", file.path()];
+    let lists = async |status| {
+        upstream.expect("POST /assistants/search").await.json(status, "[]").await;
+    };
+    let (process, ()) = tokio::join!(Process::serve(&options), lists(200));
+    let info =
+        format!("GET /agui/info HTTP/1.1\r\nhost: localhost\r\n{}\r\n\r\n", IDENTITY.join("\r\n"));
+    let (mut response, ()) =
+        tokio::join!(Response::to(process.address, info.as_bytes()), lists(401));
+    let (status, body) = refused(&mut response).await;
+    assert_eq!(status, "HTTP/1.1 502 Bad Gateway");
+    assert!(body.contains("upstream_unauthorized"), "{body}");
+}

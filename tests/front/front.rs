@@ -1,0 +1,1250 @@
+//! The front door on real sockets: who is let in, what of a request goes up, which pages may ask,
+//! how much one caller may, and how each is told why not.
+
+use std::net::{IpAddr, SocketAddr};
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::support::clock::HeldClock;
+use crate::support::gateway::{
+    RUN, Response, THREAD, agents, events, input, part, refusal, refused, serve_as, started,
+};
+use crate::support::issuer::{AUDIENCE, ISSUER, Signer, from_now, key_set};
+use crate::support::upstream::{Exchange, Upstream};
+use serde_json::json;
+use threadway::agui::Allowance;
+use threadway::langgraph::{ErrorDetail, RunError};
+use threadway::server::auth::{FAILURES, FETCH_PAUSE, FRESH, Jwt, JwtSettings, KeysFrom, MAX_AGE};
+use threadway::server::cors::Credentials;
+use threadway::server::isolation::PROBE_PAUSE;
+use threadway::server::{
+    Auth, Cors, Forward, Judged, Observer, RETRY, Rates, RequestRate, Server, Settings, Trust,
+};
+use threadway::upstream::Tls;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+const KEY: &str = "0123456789abcdef";
+const OTHER_KEY: &str = "fedcba9876543210";
+const NOT_FOUND: &str = r#"{"detail":"Thread not found"}"#;
+
+/// A gateway in some setting, and the server behind it.
+struct Front {
+    upstream: Upstream,
+    address: SocketAddr,
+    server: Arc<Server>,
+    stop: CancellationToken,
+    _serving: JoinSet<()>,
+}
+
+// === impl Front ===
+
+impl Front {
+    async fn with(settings: Settings) -> Self {
+        let upstream = Upstream::bind().await;
+        let agents = agents(&[("default", &upstream.url())], &[]);
+        let (address, stop, serving, server) = serve_as(agents, settings).await;
+        Self { upstream, address, server, stop, _serving: serving }
+    }
+
+    async fn guarded(auth: Auth) -> Self {
+        Self::with(Settings { auth, ..Settings::default() }).await
+    }
+
+    fn reload(&self, settings: Settings) {
+        self.server.reload(agents(&[("default", &self.upstream.url())], &[]), settings);
+    }
+
+    /// Asks something harmless, with more header lines.
+    async fn ask(&self, headers: &str) -> Response {
+        let request = format!("GET /agui/info HTTP/1.1\r\nhost: 127.0.0.1\r\n{headers}\r\n");
+        Response::to(self.address, request.as_bytes()).await
+    }
+
+    /// Asks, and gets the answer; what went up.
+    async fn passes(&self, headers: &str) -> String {
+        let (mut response, head) = tokio::join!(self.ask(headers), async {
+            let search = self.upstream.expect("POST /assistants/search").await;
+            let head = search.head.clone();
+            search.json(200, "[]").await;
+            head
+        });
+        assert!(response.head.starts_with("HTTP/1.1 200 OK\r\n"), "{}", response.head);
+        response.body().await;
+        head
+    }
+
+    /// Asks, and is refused before anything goes up.
+    async fn is_refused(&self, headers: &str) -> (String, (String, String)) {
+        let mut response = self.ask(headers).await;
+        let refused = refused(&mut response).await;
+        self.upstream.is_untouched().await;
+        (response.head, refused)
+    }
+
+    /// Starts a run on a new thread: the client has its first event, the upstream waits.
+    async fn run(&self, headers: &str) -> (Response, Exchange) {
+        let request = run_request(headers);
+        let (mut response, run) =
+            tokio::join!(Response::to(self.address, request.as_bytes()), async {
+                let state = self.upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
+                state.json(404, NOT_FOUND).await;
+                let mut run =
+                    self.upstream.expect(&format!("POST /threads/{THREAD}/runs/stream")).await;
+                let place = format!("/threads/{THREAD}/runs/{RUN}");
+                run.begin(&format!("content-location: {place}\r\n")).await;
+                run
+            });
+        assert_eq!(response.frame().await, "retry: 3000\n\n");
+        assert_eq!(response.frame().await, started());
+        (response, run)
+    }
+}
+
+fn run_request(headers: &str) -> String {
+    let body = input(&["hi"]).to_string();
+    format!(
+        "POST /agui/agent/agent/run HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n\
+         {headers}content-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+fn bearer(token: &str) -> String {
+    format!("authorization: Bearer {token}\r\n")
+}
+
+fn keys(text: &str) -> Auth {
+    Auth::Bearer(text.parse().unwrap())
+}
+
+fn number(number: u32) -> NonZeroU32 {
+    NonZeroU32::new(number).unwrap()
+}
+
+fn unauthorized(error: &str, message: &str) -> (String, String) {
+    refusal("401 Unauthorized", error, message)
+}
+
+fn wants_a_key() -> (String, String) {
+    unauthorized(
+        "unauthenticated",
+        "the gateway wants a key; send it as `authorization: Bearer KEY`",
+    )
+}
+
+fn unknown_key() -> (String, String) {
+    unauthorized("invalid_token", "the key is none of the gateway's; send another")
+}
+
+fn wrong_token() -> (String, String) {
+    unauthorized("invalid_token", "the token is not valid here; send another")
+}
+
+// === who may call ===
+
+#[tokio::test]
+async fn a_key_opens_and_stays_here() {
+    let front = Front::guarded(keys(&format!("web={KEY}\nops={OTHER_KEY}"))).await;
+    for headers in [
+        bearer(KEY),
+        bearer(OTHER_KEY),
+        format!("AUTHORIZATION: bearer   {KEY}\r\n"),
+        format!("authorization: BEARER {KEY}\r\nx-api-key: mine\r\n"),
+    ] {
+        let head = front.passes(&headers).await;
+        assert!(!head.contains("authorization") && !head.contains(KEY), "{head}");
+        assert_eq!(head.contains("\r\nx-api-key: mine\r\n"), headers.contains("mine"), "{head}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_key_opens_nothing() {
+    let front = Front::guarded(keys(&format!("web={KEY}"))).await;
+    let (missing, wrong) = ("Bearer\r\n", "Bearer error=\"invalid_token\"\r\n");
+    for (headers, challenge, expected) in [
+        (String::new(), missing, wants_a_key()),
+        (format!("x-api-key: {KEY}\r\n"), missing, wants_a_key()),
+        (format!("cookie: authorization={KEY}\r\n"), missing, wants_a_key()),
+        (bearer(OTHER_KEY), wrong, unknown_key()),
+        (bearer(&KEY[1..]), wrong, unknown_key()),
+        (bearer(&format!("{KEY}0")), wrong, unknown_key()),
+        (bearer(""), wrong, unknown_key()),
+        ("authorization: Bearer\r\n".to_owned(), wrong, unknown_key()),
+        ("authorization:\r\n".to_owned(), wrong, unknown_key()),
+        (format!("authorization: {KEY}\r\n"), wrong, unknown_key()),
+        (format!("authorization: Basic {KEY}\r\n"), wrong, unknown_key()),
+        (format!("authorization: Bearer {KEY},{KEY}\r\n"), wrong, unknown_key()),
+        (format!("authorization: Bearer {KEY}\u{e9}\r\n"), wrong, unknown_key()),
+    ] {
+        let (head, refused) = front.is_refused(&headers).await;
+        assert_eq!(refused, expected, "{headers}");
+        assert!(head.contains(&format!("\r\nwww-authenticate: {challenge}")), "{head}");
+    }
+}
+
+#[tokio::test]
+async fn every_route_wants_the_key() {
+    let front = Front::guarded(keys(&format!("web={KEY}"))).await;
+    let json = "content-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
+    for request in [
+        format!("POST /agui/agent/a/run HTTP/1.1\r\nhost: h\r\n{json}"),
+        format!("POST /agui/agent/a/connect HTTP/1.1\r\nhost: h\r\n{json}"),
+        format!("POST /agui/agent/a/stop/t HTTP/1.1\r\nhost: h\r\n{json}"),
+        format!("POST /agui HTTP/1.1\r\nhost: h\r\n{json}"),
+        format!("POST /agui/ HTTP/1.1\r\nhost: h\r\n{json}"),
+        "GET /agui/agent/a/threads/t/events HTTP/1.1\r\nhost: h\r\n\r\n".to_owned(),
+        "GET /agui/agent/a/threads/t/events?access_token=0123456789abcdef HTTP/1.1\r\nhost: h\r\n\r\n"
+            .to_owned(),
+        "GET /agui/info HTTP/1.1\r\nhost: h\r\n\r\n".to_owned(),
+        "HEAD /agui/info HTTP/1.1\r\nhost: h\r\n\r\n".to_owned(),
+    ] {
+        let mut response = Response::to(front.address, request.as_bytes()).await;
+        assert!(response.head.starts_with("HTTP/1.1 401 "), "{request} {}", response.head);
+        if !request.starts_with("HEAD") {
+            assert_eq!(refused(&mut response).await, wants_a_key(), "{request}");
+        }
+    }
+    // What an orchestrator asks is open.
+    let health = b"GET /healthz HTTP/1.1\r\nhost: h\r\n\r\n";
+    assert_eq!(Response::to(front.address, health).await.body().await, "ok\n");
+    let ready = b"GET /readyz HTTP/1.1\r\nhost: h\r\n\r\n";
+    let probed = async {
+        front.upstream.expect("GET /ok").await.json(200, r#"{"ok":true}"#).await;
+        std::future::pending::<Response>().await
+    };
+    let mut response = tokio::select! {
+        response = Response::to(front.address, ready) => response,
+        response = probed => response,
+    };
+    assert!(response.head.starts_with("HTTP/1.1 200 "), "{}", response.head);
+    let told = "{\"ready\":true,\"upstreams\":{\"default\":\"ok\"}}\n";
+    assert_eq!(response.body().await, told);
+    front.upstream.is_untouched().await;
+}
+
+#[tokio::test]
+async fn who_has_tried_too_much_waits_and_the_right_key_does_not() {
+    let front = Front::guarded(keys(&format!("web={KEY}"))).await;
+    let _clock = HeldClock::pause();
+    for _ in 0..FAILURES.burst.get() {
+        // To bring none is no try.
+        assert_eq!(front.is_refused("").await.1, wants_a_key());
+        assert_eq!(front.is_refused(&bearer(OTHER_KEY)).await.1, unknown_key());
+    }
+    let message = "too many credentials from your network were not good; wait, then send others";
+    let (head, told) = front.is_refused(&bearer(OTHER_KEY)).await;
+    assert_eq!(told, refusal("429 Too Many Requests", "too_many_failures", message));
+    assert!(head.contains("\r\nretry-after: 1\r\n"), "{head}");
+    front.passes(&bearer(KEY)).await;
+    assert_eq!(front.is_refused("").await.1, wants_a_key());
+}
+
+#[tokio::test]
+async fn a_reload_changes_the_keys_and_ends_no_stream() {
+    let front = Front::guarded(keys(&format!("old={KEY}"))).await;
+    let (mut response, mut run) = front.run(&bearer(KEY)).await;
+    front.reload(Settings {
+        auth: keys(&format!("old={KEY}\nnew={OTHER_KEY}")),
+        ..Settings::default()
+    });
+    front.passes(&bearer(KEY)).await;
+    front.passes(&bearer(OTHER_KEY)).await;
+    front.reload(Settings { auth: keys(&format!("new={OTHER_KEY}")), ..Settings::default() });
+    assert_eq!(front.is_refused(&bearer(KEY)).await.1, unknown_key());
+    run.send(crate::support::gateway::token("a", "still here")).await;
+    response.frame().await;
+    assert!(response.frame().await.contains("still here"));
+}
+
+#[tokio::test]
+async fn langgraph_judges_credentials_where_it_is_to() {
+    let front = Front::guarded(Auth::Upstream(Judged::default())).await;
+    let message = "the gateway wants your credentials for LangGraph; send them in `authorization` \
+                   or `x-api-key`";
+    for headers in ["", "cookie: a=b\r\n", "traceparent: 00-1-2-3\r\n", "x-tenant: t\r\n"] {
+        let (head, told) = front.is_refused(headers).await;
+        assert_eq!(told, unauthorized("unauthenticated", message), "{headers}");
+        assert!(head.contains("\r\nwww-authenticate: Bearer\r\n"), "{head}");
+    }
+    for headers in ["authorization: Bearer a\r\n", "authorization: Basic b\r\n", "x-api-key: c\r\n"]
+    {
+        let head = front.passes(headers).await;
+        assert!(head.contains(&format!("\r\n{headers}")), "{head}");
+    }
+    // What LangGraph refuses is refused, and counts.
+    let (response, _run) = front.run("x-api-key: right\r\n").await;
+    drop(response);
+    let _clock = HeldClock::pause();
+    let request = run_request("x-api-key: wrong\r\n");
+    for attempt in 0..=FAILURES.burst.get() {
+        let (mut response, ()) =
+            tokio::join!(Response::to(front.address, request.as_bytes()), async {
+                let state = front.upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
+                state.json(401, r#"{"detail":"secret words"}"#).await;
+            });
+        let told = refused(&mut response).await;
+        let expected = if attempt < FAILURES.burst.get() {
+            let message = "LangGraph does not take these credentials; send others";
+            unauthorized("unauthorized", message)
+        } else {
+            let message =
+                "too many credentials from your network were not good; wait, then send others";
+            refusal("429 Too Many Requests", "too_many_failures", message)
+        };
+        assert_eq!(told, expected, "{attempt}");
+    }
+}
+
+// === tokens ===
+
+fn jwt(keys: KeysFrom) -> Jwt {
+    let settings = JwtSettings {
+        keys,
+        issuer: ISSUER.to_owned(),
+        audiences: vec![AUDIENCE.to_owned()],
+        skew: Duration::from_mins(1),
+    };
+    Jwt::new(&settings).unwrap()
+}
+
+fn jwt_of_file(name: &str, signers: &[&Signer]) -> Auth {
+    let file = std::env::temp_dir().join(format!("threadway-{}-{name}.json", std::process::id()));
+    std::fs::write(&file, key_set(signers)).unwrap();
+    let jwt = jwt(KeysFrom::File(file.clone()));
+    std::fs::remove_file(file).unwrap();
+    Auth::Jwt(jwt)
+}
+
+fn jwt_of_url(issuer: &Upstream) -> Auth {
+    let url = format!("{}/keys", issuer.url()).parse().unwrap();
+    Auth::Jwt(jwt(KeysFrom::Url { url, tls: Tls::default() }))
+}
+
+#[tokio::test]
+async fn a_token_of_the_issuer_opens_and_goes_up() {
+    let signers = [Signer::ed25519("e"), Signer::p256("p"), Signer::rsa("r")];
+    let front = Front::guarded(jwt_of_file("opens", &signers.each_ref())).await;
+    for signer in &signers {
+        for changes in [
+            &[][..],
+            &[("aud", json!(["x", AUDIENCE]))],
+            &[("exp", from_now(-50))],
+            &[("nbf", from_now(50))],
+        ] {
+            let token = signer.token(changes);
+            let head = front.passes(&bearer(&token)).await;
+            assert!(head.contains(&format!("\r\nauthorization: Bearer {token}\r\n")), "{head}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn no_other_token_opens() {
+    let [known, unknown] = [Signer::ed25519("k"), Signer::ed25519("k")];
+    let [rsa, stranger] = [Signer::rsa("r"), Signer::p256("s")];
+    let front = Front::guarded(jwt_of_file("no-other", &[&known, &rsa])).await;
+    let expired = unauthorized("token_expired", "the token has expired; send a new one");
+    let wants = "the gateway wants a token; send it as `authorization: Bearer TOKEN`";
+    let good = known.token(&[]);
+    let body = good.split('.').nth(1).unwrap();
+    for (headers, expected) in [
+        (String::new(), unauthorized("unauthenticated", wants)),
+        (bearer(&known.token(&[("exp", from_now(-70))])), expired),
+        (bearer(&known.token(&[("nbf", from_now(70))])), wrong_token()),
+        (bearer(&known.token(&[("exp", json!(null))])), wrong_token()),
+        (bearer(&known.token(&[("iss", json!("https://other"))])), wrong_token()),
+        (bearer(&known.token(&[("aud", json!("other"))])), wrong_token()),
+        (bearer(&known.token(&[("aud", json!(null))])), wrong_token()),
+        (bearer(&known.token(&[("sub", json!(null))])), wrong_token()),
+        (bearer(&unknown.token(&[])), wrong_token()),
+        (bearer(&unknown.token(&[("exp", from_now(-70))])), wrong_token()),
+        (bearer(&stranger.token(&[])), wrong_token()),
+        (bearer(&known.confused()), wrong_token()),
+        (bearer(&rsa.confused()), wrong_token()),
+        // {"alg":"none"}
+        (bearer(&format!("eyJhbGciOiJub25lIn0.{body}.")), wrong_token()),
+        (bearer("a.b.c"), wrong_token()),
+        (format!("authorization: Basic {good}\r\n"), wrong_token()),
+        (format!("authorization: {good}\r\n"), wrong_token()),
+    ] {
+        assert_eq!(front.is_refused(&headers).await.1, expected, "{headers}");
+    }
+}
+
+#[tokio::test]
+async fn keys_are_fetched_when_they_are_needed_and_change() {
+    let [old, new] = [Signer::ed25519("old"), Signer::ed25519("new")];
+    let issuer = Upstream::bind().await;
+    let front = Front::guarded(jwt_of_url(&issuer)).await;
+    let clock = HeldClock::pause();
+    let fetched = async |keys: String| {
+        let fetch = issuer.accept().await;
+        assert_eq!(fetch.line, "GET /keys");
+        fetch.json(200, &keys).await;
+    };
+    // Several who come at once are worth one fetch.
+    let (old_token, new_token) = (bearer(&old.token(&[])), bearer(&new.token(&[])));
+    let both = async {
+        let (first, second) = tokio::join!(front.ask(&old_token), front.ask(&old_token));
+        (first.head, second.head)
+    };
+    let answered = async {
+        fetched(key_set(&[&old])).await;
+        for _ in 0..2 {
+            front.upstream.expect("POST /assistants/search").await.json(200, "[]").await;
+        }
+    };
+    let ((first, second), ()) = tokio::join!(both, answered);
+    assert!(first.starts_with("HTTP/1.1 200 ") && second.starts_with("HTTP/1.1 200 "));
+    // Invented keys are asked for once in a while only.
+    for _ in 0..5 {
+        assert_eq!(front.is_refused(&new_token).await.1, wrong_token());
+    }
+    issuer.is_untouched().await;
+    clock.advance(FETCH_PAUSE).await;
+    tokio::join!(front.passes(&new_token), fetched(key_set(&[&old, &new])));
+    // What the issuer has withdrawn is believed no longer than it takes to hear of it.
+    clock.advance(FRESH).await;
+    tokio::join!(front.passes(&old_token), fetched(key_set(&[&new])));
+    clock.advance(FETCH_PAUSE).await;
+    let (refused, ()) = tokio::join!(front.is_refused(&old_token), fetched(key_set(&[&new])));
+    assert_eq!(refused.1, wrong_token());
+}
+
+#[tokio::test]
+async fn known_keys_are_used_while_the_issuer_is_away() {
+    let signer = Signer::ed25519("k");
+    let issuer = Upstream::bind().await;
+    let front = Front::guarded(jwt_of_url(&issuer)).await;
+    let clock = HeldClock::pause();
+    let token = bearer(&signer.token(&[]));
+    let away = "the keys of the tokens' issuer cannot be had now; try again";
+    let away = refusal("503 Service Unavailable", "auth_unavailable", away);
+    for answer in [(500, "{}"), (200, "<html>"), (200, r#"{"keys":[]}"#), (302, "{}")] {
+        let (refused, ()) = tokio::join!(front.is_refused(&token), async {
+            issuer.accept().await.json(answer.0, answer.1).await;
+        });
+        assert_eq!(refused.1, away, "{answer:?}");
+        // It is let alone for a while.
+        let (head, refused) = front.is_refused(&token).await;
+        assert_eq!(refused, away);
+        assert!(head.contains("\r\nretry-after: 5\r\n"), "{head}");
+        clock.advance(FETCH_PAUSE).await;
+    }
+    tokio::join!(front.passes(&token), async {
+        issuer.accept().await.json(200, &key_set(&[&signer])).await;
+    });
+    // Nobody waits for newer keys; they may take as long as they like to fail.
+    clock.advance(FRESH).await;
+    front.passes(&token).await;
+    let fetch = issuer.accept().await;
+    front.passes(&token).await;
+    fetch.json(503, "{}").await;
+    // A reload goes on with what is known.
+    front.reload(Settings { auth: jwt_of_url(&issuer), ..Settings::default() });
+    front.passes(&token).await;
+    issuer.accept().await.json(503, "{}").await;
+    clock.advance(MAX_AGE).await;
+    let (refused, ()) = tokio::join!(front.is_refused(&token), async {
+        issuer.accept().await.json(503, "{}").await;
+    });
+    assert_eq!(refused.1, away);
+}
+
+#[tokio::test]
+async fn keys_are_not_fetched_from_where_a_redirect_leads() {
+    let signer = Signer::ed25519("k");
+    let [issuer, elsewhere] = [Upstream::bind().await, Upstream::bind().await];
+    let front = Front::guarded(jwt_of_url(&issuer)).await;
+    let clock = HeldClock::pause();
+    let token = bearer(&signer.token(&[]));
+    let away = "the keys of the tokens' issuer cannot be had now; try again";
+    let away = refusal("503 Service Unavailable", "auth_unavailable", away);
+    for status in [301, 302, 303, 307, 308] {
+        let script = async {
+            let fetch = issuer.accept().await;
+            assert_eq!(fetch.line, "GET /keys");
+            fetch.redirect(status, &format!("{}/keys", elsewhere.url())).await;
+        };
+        let answered = async { tokio::join!(front.is_refused(&token), script) };
+        let ((_, told), ()) = tokio::select! {
+            answered = answered => answered,
+            followed = elsewhere.accept() => panic!("{status} was followed:\n{}", followed.head),
+        };
+        assert_eq!(told, away, "{status}");
+        elsewhere.is_untouched().await;
+        issuer.is_untouched().await;
+        clock.advance(FETCH_PAUSE).await;
+    }
+}
+
+// === what goes up ===
+
+#[tokio::test]
+async fn what_goes_up_is_on_the_list() {
+    let mut forward = Forward::default();
+    forward.allow("x-tenant").unwrap();
+    let front = Front::with(Settings { forward, ..Settings::default() }).await;
+    let sent = "authorization: Bearer a\r\nx-api-key: b\r\ntraceparent: c\r\ntracestate: d=1\r\n\
+                tracestate: e=2\r\nbaggage: f=3\r\nx-tenant: g\r\n";
+    let kept = "cookie: secret-1\r\nproxy-authorization: secret-2\r\nx-other: secret-3\r\n\
+                x-forwarded-for: secret-4\r\nforwarded: for=secret-5\r\nuser-agent: secret-6\r\n\
+                te: secret-7\r\nkeep-alive: secret-8\r\nlast-event-id: secret-9\r\n\
+                prefer: secret-10\r\nreferer: http://secret-11\r\nvia: secret-12\r\n";
+    let head = front.passes(&format!("{kept}{sent}")).await;
+    for line in sent.lines() {
+        assert!(head.contains(&format!("\r\n{line}\r\n")), "{line} is not in {head}");
+    }
+    assert!(!head.contains("secret"), "{head}");
+}
+
+#[tokio::test]
+async fn connection_names_no_header_that_is_checked_or_goes_up() {
+    let signer = Signer::ed25519("k");
+    let mut forward = Forward::default();
+    forward.allow("x-tenant").unwrap();
+    let modes = [
+        (Auth::None, String::new()),
+        (keys(&format!("web={KEY}")), bearer(KEY)),
+        (jwt_of_file("connection", &[&signer]), bearer(&signer.token(&[]))),
+        (Auth::Upstream(Judged::default()), bearer("mine")),
+    ];
+    for (auth, credentials) in modes {
+        let mode = format!("{auth:?}");
+        let forward = forward.clone();
+        let front = Front::with(Settings { auth, forward, ..Settings::default() }).await;
+        for (lines, name) in [
+            ("connection: authorization", "authorization"),
+            ("Connection:Authorization", "authorization"),
+            ("connection: keep-alive, X-Api-Key", "x-api-key"),
+            ("connection: keep-alive\r\nconnection: x-other ,\tX-TENANT\t, close", "x-tenant"),
+            ("connection: ,,cookie,", "cookie"),
+            ("connection: traceparent", "traceparent"),
+            ("connection: baggage", "baggage"),
+            ("connection: origin", "origin"),
+            ("connection: host", "host"),
+            ("connection: last-event-id", "last-event-id"),
+            ("connection: sec-fetch-site", "sec-fetch-site"),
+            ("connection: content-length", "content-length"),
+            ("connection: content-type", "content-type"),
+        ] {
+            let told = front.is_refused(&format!("{credentials}{lines}\r\n")).await.1;
+            let message = format!(
+                "`connection` names the header {name}, which every hop would have to drop; send \
+                 `connection` without it"
+            );
+            let expected = refusal("400 Bad Request", "invalid_request", &message);
+            assert_eq!(told, expected, "{mode}: {lines}");
+        }
+        // Before anything else is: not even credentials that are wrong are looked at.
+        let (_, told) =
+            front.is_refused("authorization: Bearer x\r\nconnection: authorization\r\n").await;
+        assert!(told.0.starts_with("HTTP/1.1 400 "), "{mode}: {told:?}");
+        for line in ["keep-alive", "Keep-Alive, x-other", "close", "upgrade", "te, trailer", ""] {
+            let lines = format!("{credentials}connection: {line}\r\nx-other: 1\r\n");
+            let head = front.passes(&lines).await;
+            assert!(!head.contains("x-other"), "{head}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn of_a_clients_configuration_goes_up_what_its_operator_allows() {
+    let mut allowance = Allowance::default();
+    allowance.allow("model").unwrap();
+    for (allowance, expected) in [
+        (Allowance::default(), json!({"recursion_limit": 1000})),
+        (allowance, json!({"recursion_limit": 1000, "configurable": {"model": "m"}})),
+    ] {
+        let front = Front::with(Settings { allowance, ..Settings::default() }).await;
+        let mut body = input(&["hi"]);
+        body["forwardedProps"] = json!({"config": {
+            "recursion_limit": 1_000_000_000,
+            "configurable": {"model": "m", "tenant_id": "other"},
+        }});
+        let body = body.to_string();
+        let request = format!(
+            "POST /agui/agent/agent/run HTTP/1.1\r\nhost: 127.0.0.1\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let script = async {
+            let state = front.upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
+            state.json(404, NOT_FOUND).await;
+            let mut run =
+                front.upstream.expect(&format!("POST /threads/{THREAD}/runs/stream")).await;
+            run.begin("").await;
+            run.body
+        };
+        let (_response, sent) =
+            tokio::join!(Response::to(front.address, request.as_bytes()), script);
+        let sent: serde_json::Value = serde_json::from_str(&sent).unwrap();
+        assert_eq!(sent["config"], expected);
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_does_not_go_up_tells_nothing_of_its_caller() {
+    let upstream = Upstream::bind().await;
+    let agents = agents(&[("default", &upstream.url())], &[]);
+    agents.upstreams()[0].client.use_key(Some("ours".parse().unwrap()));
+    let (address, _stop, _serving, _) = serve_as(agents, Settings::default()).await;
+    let events = format!(
+        "GET /agui/agent/agent/threads/{THREAD}/events HTTP/1.1\r\nhost: 127.0.0.1\r\n\
+         x-api-key: stray\r\n\r\n"
+    );
+    let answered = async |status, body: &str| {
+        let looked = upstream.next().await;
+        assert_eq!(looked.key(), Some("ours"));
+        assert!(!looked.head.contains("stray"), "{}", looked.head);
+        looked.json(status, body).await;
+    };
+    // What LangGraph refuses is the gateway's own key: the caller has no better one.
+    let (mut response, ()) =
+        tokio::join!(Response::to(address, events.as_bytes()), answered(401, "{}"));
+    let message = "the LangGraph server answered 401; send the credentials that it wants, or have \
+                   the gateway's operator set `upstream.api_key` to a key that it takes";
+    let expected = refusal("502 Bad Gateway", "upstream_unauthorized", message);
+    assert_eq!(refused(&mut response).await, expected);
+    // And nobody's thread can be hidden from it: one that is not there is a new chat's.
+    let (response, ()) = tokio::join!(Response::to(address, events.as_bytes()), async {
+        // Its runs in three states, and the state.
+        for _ in 0..4 {
+            answered(404, NOT_FOUND).await;
+        }
+    });
+    assert!(response.head.starts_with("HTTP/1.1 200 OK\r\n"), "{}", response.head);
+}
+
+#[tokio::test]
+async fn a_caller_is_one_caller() {
+    let mut forward = Forward::default();
+    forward.allow("x-tenant").unwrap();
+    let front = Front::with(Settings { forward, ..Settings::default() }).await;
+    for name in ["authorization", "x-api-key", "x-tenant"] {
+        let told = front.is_refused(&format!("{name}: a\r\n{name}: b\r\n")).await.1;
+        let message = format!("the header {name} is there more than once");
+        assert_eq!(told, refusal("400 Bad Request", "invalid_request", &message));
+    }
+}
+
+// === what comes down ===
+
+#[tokio::test]
+async fn a_failure_says_as_much_as_its_operator_allows() {
+    const CODE: &str = "ValueError";
+    const WORDS: &str = "boom after 3 tokens";
+    let untold = RunError::untold();
+    for (error_detail, code, message) in [
+        (ErrorDetail::None, &*untold.code, &*untold.message),
+        (ErrorDetail::Code, CODE, &*untold.message),
+        (ErrorDetail::Message, CODE, WORDS),
+        (ErrorDetail::Full, CODE, WORDS),
+    ] {
+        let front = Front::with(Settings { error_detail, ..Settings::default() }).await;
+        let expected = json!({"type": "RUN_ERROR", "message": message, "code": code});
+        // A run that fails, to the client that started it.
+        let (mut response, mut run) = front.run("").await;
+        run.send(part("error", &json!({"error": CODE, "message": WORDS}))).await;
+        run.end().await;
+        let record = json!({"run_id": RUN, "status": "error"});
+        let get = front.upstream.expect(&format!("GET /threads/{THREAD}/runs/{RUN}")).await;
+        get.json(200, &record.to_string()).await;
+        let get = front.upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
+        get.json(404, NOT_FOUND).await;
+        let body = response.body().await;
+        assert_eq!(events(&body).last(), Some(&expected), "{error_detail:?}");
+        assert!(body.contains(CODE) == (code == CODE), "{error_detail:?}: {body}");
+        assert!(body.contains(WORDS) == (message == WORDS), "{error_detail:?}: {body}");
+
+        // The same run, to a client that connects after its end.
+        let connect = run_request("").replace("/run HTTP", "/connect HTTP");
+        let script = async {
+            for runs in [json!([]), json!([]), json!([record])] {
+                front.upstream.next().await.json(200, &runs.to_string()).await;
+            }
+            let get = front.upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
+            let state = json!({"values": {}, "next": [], "tasks": [], "metadata": {}});
+            get.json(200, &state.to_string()).await;
+            let get = front.upstream.expect(&format!("GET /threads/{THREAD}")).await;
+            let thread = json!({"error": {"error": CODE, "message": WORDS}});
+            get.json(200, &thread.to_string()).await;
+        };
+        let (mut response, ()) =
+            tokio::join!(Response::to(front.address, connect.as_bytes()), script);
+        let body = response.body().await;
+        let told = events(&body).pop().unwrap()["metadata"]["langgraph"]["error"].take();
+        assert_eq!(told, json!({"code": code, "message": message}), "{error_detail:?}");
+        assert!(body.contains(CODE) == (code == CODE), "{error_detail:?}: {body}");
+        assert!(body.contains(WORDS) == (message == WORDS), "{error_detail:?}: {body}");
+
+        // A request that LangGraph refuses.
+        let request = run_request("");
+        let script = async {
+            let get = front.upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
+            get.json(500, r#"{"detail":"boom"}"#).await;
+        };
+        let (mut response, ()) =
+            tokio::join!(Response::to(front.address, request.as_bytes()), script);
+        let words = if error_detail == ErrorDetail::Full { ": boom" } else { "" };
+        let message =
+            format!("the LangGraph server answered 500{words}; the server's log may tell more");
+        let expected = refusal("502 Bad Gateway", "upstream_refused", &message);
+        assert_eq!(refused(&mut response).await, expected, "{error_detail:?}");
+    }
+}
+
+// === web pages ===
+
+#[tokio::test]
+async fn a_page_of_another_origin_is_refused_unless_it_is_allowed() {
+    let message = "the gateway does not answer pages of this origin; have its operator add the \
+                   origin to `cors.origins`";
+    let foreign = refusal("403 Forbidden", "cross_origin", message);
+    let origins = ["https://chat.example.com", "http://localhost:3000"];
+    let listed = Cors::new(origins, Credentials::Omitted).unwrap();
+    for (cors, origin, is_welcome) in [
+        (Cors::Off, "https://chat.example.com", false),
+        (Cors::Off, "null", false),
+        // Its own.
+        (Cors::Off, "http://127.0.0.1", true),
+        (Cors::Off, "https://127.0.0.1", true),
+        (Cors::Off, "evil://127.0.0.1", false),
+        (Cors::Off, "chrome-extension://127.0.0.1", false),
+        (listed.clone(), "https://chat.example.com", true),
+        (listed.clone(), "http://localhost:3000", true),
+        (listed.clone(), "http://localhost:3001", false),
+        (listed.clone(), "http://chat.example.com", false),
+        (listed.clone(), "https://chat.example.com.evil.example", false),
+        (listed, "null", false),
+        (Cors::Any, "https://chat.example.com", true),
+        (Cors::Any, "null", true),
+    ] {
+        let front = Front::with(Settings { cors: cors.clone(), ..Settings::default() }).await;
+        let headers = format!("origin: {origin}\r\n");
+        if is_welcome {
+            front.passes(&headers).await;
+        } else {
+            let (head, told) = front.is_refused(&headers).await;
+            assert_eq!(told, foreign, "{cors:?} {origin}");
+            assert!(!head.contains("access-control-allow-origin"), "{head}");
+            // Nor can it stop a run, which takes any content type.
+            let stop = format!(
+                "POST /agui/agent/a/stop/{THREAD} HTTP/1.1\r\nhost: 127.0.0.1\r\n{headers}\
+                 content-type: text/plain\r\ncontent-length: 0\r\n\r\n"
+            );
+            let mut response = Response::to(front.address, stop.as_bytes()).await;
+            assert_eq!(refused(&mut response).await, foreign);
+            front.upstream.is_untouched().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_page_of_another_site_opens_nothing_though_it_says_no_origin() {
+    let message = "the gateway does not answer pages of this origin; have its operator add the \
+                   origin to `cors.origins`";
+    let foreign = refusal("403 Forbidden", "cross_origin", message);
+    let listed = Cors::new(["https://chat.example.com"], Credentials::Omitted).unwrap();
+    let listed_page = "origin: https://chat.example.com\r\n";
+    for (cors, auth) in [
+        (Cors::Off, Auth::None),
+        (listed.clone(), Auth::None),
+        (Cors::Any, keys(&format!("web={KEY}"))),
+        (listed, Auth::Upstream(Judged::default())),
+    ] {
+        let is_listed = matches!(cors, Cors::Origins { .. });
+        let front = Front::with(Settings { cors, auth, ..Settings::default() }).await;
+        let key = bearer(KEY);
+        let events = format!("/agui/agent/agent/threads/{THREAD}/events?follow=thread");
+        for fetch in [
+            "sec-fetch-site: cross-site\r\n",
+            "sec-fetch-site: same-site\r\n",
+            // A link, a frame, an image.
+            "sec-fetch-site: cross-site\r\nsec-fetch-mode: navigate\r\nsec-fetch-dest: document\r\n",
+            "sec-fetch-site: cross-site\r\nsec-fetch-mode: navigate\r\nsec-fetch-dest: iframe\r\n",
+            "sec-fetch-site: cross-site\r\nsec-fetch-mode: no-cors\r\nsec-fetch-dest: image\r\n",
+        ] {
+            let request = format!("GET {events} HTTP/1.1\r\nhost: 127.0.0.1\r\n{key}{fetch}\r\n");
+            let mut response = Response::to(front.address, request.as_bytes()).await;
+            assert_eq!(refused(&mut response).await, foreign, "{fetch}");
+            assert_eq!(front.is_refused(&format!("{key}{fetch}")).await.1, foreign, "{fetch}");
+        }
+        // Its own pages, and who types the address.
+        for site in ["same-origin", "none"] {
+            front.passes(&format!("{key}sec-fetch-site: {site}\r\n")).await;
+        }
+        if is_listed {
+            front.passes(&format!("{key}{listed_page}sec-fetch-site: cross-site\r\n")).await;
+        }
+    }
+}
+
+/// An address of this machine's that is not loopback; `None` without a network.
+fn address_in_a_network() -> Option<IpAddr> {
+    // Nothing is sent: the system only chooses the address that it would send from.
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("192.0.2.1:9").ok()?;
+    Some(socket.local_addr().ok()?.ip()).filter(|address| !address.is_loopback())
+}
+
+#[tokio::test]
+async fn the_name_of_a_host_counts_wherever_a_request_comes_from() {
+    let Some(own) = address_in_a_network() else { return };
+    let upstream = Upstream::bind().await;
+    let listener = tokio::net::TcpListener::bind("0.0.0.0:0").await.unwrap();
+    let address = SocketAddr::new(own, listener.local_addr().unwrap().port());
+    let settings =
+        Settings { hosts: vec!["chat.example.com".parse().unwrap()], ..Settings::default() };
+    let agents = agents(&[("default", &upstream.url())], &[]);
+    let stop = CancellationToken::new();
+    let server = Arc::new(Server::new(agents, settings, Observer::default(), stop.clone()));
+    let mut serving = JoinSet::new();
+    serving.spawn(async move { server.serve(listener).await });
+    for (host, is_safe) in [
+        (address.to_string(), true),
+        ("chat.example.com".to_owned(), true),
+        ("threadway:8484".to_owned(), true),
+        ("evil.example".to_owned(), false),
+    ] {
+        let request =
+            format!("GET /agui/info HTTP/1.1\r\nhost: {host}\r\norigin: http://{host}\r\n\r\n");
+        let asked = Response::to(address, request.as_bytes());
+        if is_safe {
+            let (response, ()) = tokio::join!(asked, async {
+                upstream.expect("POST /assistants/search").await.json(200, "[]").await;
+            });
+            assert!(response.head.starts_with("HTTP/1.1 200 "), "{host} {}", response.head);
+        } else {
+            let (status, body) = refused(&mut asked.await).await;
+            assert!(status.ends_with(" 403 Forbidden") && body.contains("wrong_host"), "{body}");
+            upstream.is_untouched().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_allowed_page_is_told_what_it_may() {
+    let mut forward = Forward::default();
+    forward.allow("x-tenant").unwrap();
+    let origins = ["https://chat.example.com"];
+    let with = |cors| Settings {
+        cors,
+        forward: forward.clone(),
+        auth: keys(&format!("web={KEY}")),
+        ..Settings::default()
+    };
+    let vary = "vary: origin, access-control-request-method, access-control-request-headers\r\n";
+    let may = "access-control-allow-methods: GET,POST\r\naccess-control-allow-headers: \
+               accept,authorization,content-type,last-event-id,x-api-key,traceparent,tracestate,\
+               baggage,x-tenant\r\naccess-control-max-age: 600\r\n";
+    for (credentials, told) in [
+        (Credentials::Omitted, ""),
+        (Credentials::Included, "access-control-allow-credentials: true\r\n"),
+    ] {
+        let front = Front::with(with(Cors::new(origins, credentials).unwrap())).await;
+        // A preflight brings no key.
+        let preflight = |origin: &str, path: &str| {
+            format!(
+                "OPTIONS {path} HTTP/1.1\r\nhost: h\r\norigin: {origin}\r\n\
+                 access-control-request-method: POST\r\n\
+                 access-control-request-headers: content-type,authorization\r\n\r\n"
+            )
+        };
+        for path in ["/agui", "/agui/info", "/agui/agent/a/run", "/agui/agent/a/threads/t/events"] {
+            let request = preflight("https://chat.example.com", path);
+            let response = Response::to(front.address, request.as_bytes()).await;
+            let origin = "access-control-allow-origin: https://chat.example.com\r\n";
+            let lines = response.head.split_inclusive('\n');
+            let head: String = lines.filter(|line| !line.starts_with("allow: ")).collect();
+            assert_eq!(
+                head,
+                format!("HTTP/1.1 200 OK\r\n{told}{vary}{may}{origin}content-length: 0\r\n\r\n")
+            );
+            let request = preflight("https://other.example.com", path);
+            let response = Response::to(front.address, request.as_bytes()).await;
+            assert!(!response.head.contains("allow-origin"), "{}", response.head);
+        }
+        // It may read the answer, and why there is none.
+        let origin = "origin: https://chat.example.com\r\n";
+        let (head, refused) = front.is_refused(origin).await;
+        assert_eq!(refused, wants_a_key());
+        for line in [
+            "access-control-allow-origin: https://chat.example.com\r\n",
+            "access-control-expose-headers: retry-after\r\n",
+            vary,
+            told,
+        ] {
+            assert!(head.contains(line), "{line} is not in {head}");
+        }
+        assert!(!head.contains("allow-headers"), "{head}");
+        front.passes(&format!("{origin}{}", bearer(KEY))).await;
+    }
+    let front = Front::with(with(Cors::Any)).await;
+    let (head, _) = front.is_refused("origin: https://anywhere.example\r\n").await;
+    assert!(head.contains("\r\naccess-control-allow-origin: *\r\n"), "{head}");
+    assert!(!head.contains("allow-credentials"), "{head}");
+}
+
+#[tokio::test]
+async fn without_cors_nothing_is_said_of_it() {
+    let front = Front::with(Settings::default()).await;
+    let request = "OPTIONS /agui/info HTTP/1.1\r\nhost: h\r\norigin: https://a\r\n\
+                   access-control-request-method: GET\r\n\r\n";
+    let response = Response::to(front.address, request.as_bytes()).await;
+    assert!(response.head.starts_with("HTTP/1.1 405 "), "{}", response.head);
+    assert!(!response.head.contains("access-control"), "{}", response.head);
+}
+
+#[tokio::test]
+async fn without_keys_the_gateway_goes_by_names_that_nobody_else_has() {
+    let message = "a gateway without `auth` does not answer under a name that any web page could \
+                   have; call it by its address or `localhost`, or have its operator add the name \
+                   to `hosts`";
+    let wrong_host = refusal("403 Forbidden", "wrong_host", message);
+    let hosts = vec!["chat.example.com".parse().unwrap()];
+    let ask = async |front: &Front, target: &str, headers: &str| {
+        let request = format!("GET {target} HTTP/1.1\r\n{headers}\r\n");
+        let asked = Response::to(front.address, request.as_bytes());
+        let answered = async {
+            front.upstream.expect("POST /assistants/search").await.json(200, "[]").await;
+            std::future::pending::<Response>().await
+        };
+        tokio::select! {
+            response = asked => response,
+            response = answered => response,
+        }
+    };
+    for (auth, is_open) in [(Auth::None, true), (keys(&format!("web={KEY}")), false)] {
+        let settings = Settings { auth, hosts: hosts.clone(), ..Settings::default() };
+        let front = Front::with(settings).await;
+        for (host, is_safe) in [
+            ("127.0.0.1:8484", true),
+            ("localhost:8484", true),
+            ("threadway:8484", true),
+            ("chat.example.com", true),
+            ("evil.example.com", false),
+            ("evil.example.com:8484", false),
+        ] {
+            // A page that has taken the gateway's address says that it is of its own origin.
+            let headers = format!("host: {host}\r\norigin: http://{host}\r\n{}", bearer(KEY));
+            let mut response = ask(&front, "/agui/info", &headers).await;
+            if is_safe || !is_open {
+                assert!(response.head.starts_with("HTTP/1.1 200 "), "{host} {}", response.head);
+            } else {
+                assert_eq!(refused(&mut response).await, wrong_host, "{host}");
+            }
+        }
+    }
+    let front = Front::with(Settings::default()).await;
+    // The host of the target counts, where it has one.
+    let mut response =
+        ask(&front, "http://evil.example.com/agui/info", "host: localhost\r\n").await;
+    assert_eq!(refused(&mut response).await, wrong_host);
+    let response = ask(&front, "http://localhost/agui/info", "host: evil.example.com\r\n").await;
+    assert!(response.head.starts_with("HTTP/1.1 200 "), "{}", response.head);
+    let one_host = refusal("400 Bad Request", "invalid_request", "a request has one `host` header");
+    for headers in ["", "host: a\r\nhost: a\r\n", "host: a\r\nhost: b\r\n"] {
+        let mut response = ask(&front, "/agui/info", headers).await;
+        assert_eq!(refused(&mut response).await, one_host, "{headers}");
+    }
+    let old = b"GET /agui/info HTTP/1.0\r\n\r\n";
+    let (response, ()) = tokio::join!(Response::to(front.address, old), async {
+        front.upstream.expect("POST /assistants/search").await.json(200, "[]").await;
+    });
+    assert!(response.head.starts_with("HTTP/1.0 200 "), "{}", response.head);
+}
+
+// === how much ===
+
+#[tokio::test]
+async fn a_caller_who_asks_too_often_waits() {
+    let rate = RequestRate { per_second: number(2), burst: number(3) };
+    let rates = Rates { requests: Some(rate), streams: None };
+    let auth = keys(&format!("a={KEY}\nb={OTHER_KEY}"));
+    let front = Front::with(Settings { rates, auth, ..Settings::default() }).await;
+    let clock = HeldClock::pause();
+    for _ in 0..3 {
+        front.passes(&bearer(KEY)).await;
+    }
+    let message = "you ask more often than you may; wait, then send the request again";
+    let (head, told) = front.is_refused(&bearer(KEY)).await;
+    assert_eq!(told, refusal("429 Too Many Requests", "too_many_requests", message));
+    assert!(head.contains("\r\nretry-after: 1\r\n"), "{head}");
+    // Others are not in the way, nor is what needs no key.
+    front.passes(&bearer(OTHER_KEY)).await;
+    let health = b"GET /healthz HTTP/1.1\r\nhost: h\r\n\r\n";
+    assert_eq!(Response::to(front.address, health).await.body().await, "ok\n");
+    clock.advance(Duration::from_millis(500)).await;
+    front.passes(&bearer(KEY)).await;
+    assert!(front.is_refused(&bearer(KEY)).await.0.starts_with("HTTP/1.1 429 "));
+    // A reload forgives nothing.
+    let auth = keys(&format!("a={KEY}"));
+    front.reload(Settings { rates, auth, ..Settings::default() });
+    assert!(front.is_refused(&bearer(KEY)).await.0.starts_with("HTTP/1.1 429 "));
+}
+
+#[tokio::test]
+async fn without_keys_a_caller_is_an_address() {
+    let rate = RequestRate { per_second: number(1), burst: number(1) };
+    let rates = Rates { requests: Some(rate), streams: None };
+    let front = Front::with(Settings { rates, ..Settings::default() }).await;
+    let _clock = HeldClock::pause();
+    front.passes("x-api-key: a\r\n").await;
+    assert!(front.is_refused("x-api-key: b\r\n").await.0.starts_with("HTTP/1.1 429 "));
+}
+
+#[tokio::test]
+async fn where_langgraph_judges_a_caller_is_its_credentials() {
+    let rate = RequestRate { per_second: number(1), burst: number(1) };
+    let rates = Rates { requests: Some(rate), streams: None };
+    let auth = Auth::Upstream(Judged::default());
+    let front = Front::with(Settings { rates, auth, ..Settings::default() }).await;
+    let _clock = HeldClock::pause();
+    front.passes("x-api-key: a\r\n").await;
+    front.passes("x-api-key: b\r\n").await;
+    front.passes("authorization: a\r\n").await;
+    let again = "x-api-key: a\r\ntraceparent: 1\r\n";
+    assert!(front.is_refused(again).await.0.starts_with("HTTP/1.1 429 "));
+}
+
+/// Callers whom LangGraph judges, by this header if it is named; each may ask once a second.
+async fn judged(credential: Option<&'static str>) -> Front {
+    let rate = RequestRate { per_second: number(1), burst: number(1) };
+    let rates = Rates { requests: Some(rate), streams: NonZeroUsize::new(1) };
+    let credential = credential.map(http::HeaderName::from_static);
+    let auth = Auth::Upstream(Judged { credential, ..Judged::default() });
+    let mut forward = Forward::default();
+    forward.allow("x-tenant").unwrap();
+    Front::with(Settings { rates, auth, forward, ..Settings::default() }).await
+}
+
+#[tokio::test]
+async fn no_caller_is_another_by_a_header_that_it_adds() {
+    let front = judged(Some("authorization")).await;
+    let _clock = HeldClock::pause();
+    front.passes("authorization: Bearer a\r\n").await;
+    for more in [
+        "authorization: Bearer a\r\n",
+        "authorization: Bearer a\r\nx-api-key: 1\r\n",
+        "authorization: Bearer a\r\nx-api-key: 2\r\nx-tenant: 2\r\n",
+        "authorization: bearer  a\r\nx-tenant: 3\r\n",
+    ] {
+        let (head, told) = front.is_refused(more).await;
+        assert!(
+            head.starts_with("HTTP/1.1 429 ") && told.1.contains("too_many_requests"),
+            "{more}"
+        );
+    }
+    // Others have what is theirs, whatever they add.
+    front.passes("authorization: Bearer b\r\nx-api-key: 1\r\n").await;
+    assert!(front.is_refused("authorization: Bearer b\r\n").await.0.starts_with("HTTP/1.1 429 "));
+}
+
+#[tokio::test]
+async fn without_a_named_header_several_credentials_count_against_their_address() {
+    let front = judged(None).await;
+    let clock = HeldClock::pause();
+    front.passes("authorization: Bearer a\r\nx-api-key: 1\r\n").await;
+    for more in ["authorization: Bearer a\r\nx-api-key: 2\r\n", "x-api-key: 2\r\nx-tenant: 3\r\n"] {
+        assert!(front.is_refused(more).await.0.starts_with("HTTP/1.1 429 "), "{more}");
+    }
+    clock.advance(Duration::from_secs(1)).await;
+    // One alone is what LangGraph goes by.
+    front.passes("authorization: Bearer a\r\ntraceparent: 1\r\n").await;
+    front.passes("x-tenant: a\r\n").await;
+    assert!(front.is_refused("authorization: Bearer a\r\n").await.0.starts_with("HTTP/1.1 429 "));
+}
+
+#[tokio::test]
+async fn credentials_that_langgraph_has_not_accepted_count_against_their_address() {
+    let front = judged(None).await;
+    let clock = HeldClock::pause();
+    let invented = async |at: u32| {
+        let headers = format!("authorization: Bearer invented-{at}\r\n");
+        let answered = async {
+            front.upstream.expect("POST /assistants/search").await.json(401, "{}").await;
+            std::future::pending::<Response>().await
+        };
+        let mut response = tokio::select! {
+            response = front.ask(&headers) => response,
+            response = answered => response,
+        };
+        refused(&mut response).await
+    };
+    let refused_by_langgraph = invented(0).await;
+    assert!(refused_by_langgraph.0.ends_with(" 401 Unauthorized"), "{refused_by_langgraph:?}");
+    for at in 1..50 {
+        let told = invented(at).await;
+        assert!(told.1.contains("too_many_requests"), "{at}: {told:?}");
+    }
+    front.upstream.is_untouched().await;
+    // Credentials that were accepted are not in the way of the address, nor it in theirs.
+    clock.advance(Duration::from_secs(1)).await;
+    front.passes("authorization: Bearer a\r\n").await;
+    front.passes("authorization: Bearer b\r\n").await;
+    clock.advance(Duration::from_secs(1)).await;
+    assert!(invented(50).await.0.ends_with(" 401 Unauthorized"));
+    front.passes("authorization: Bearer a\r\n").await;
+    assert!(invented(51).await.1.contains("too_many_requests"));
+    // What LangGraph does not take any more is as good as invented.
+    clock.advance(Duration::from_secs(1)).await;
+    let (mut response, ()) = tokio::join!(front.ask("authorization: Bearer b\r\n"), async {
+        front.upstream.expect("POST /assistants/search").await.json(401, "{}").await;
+    });
+    assert!(refused(&mut response).await.0.ends_with(" 401 Unauthorized"));
+    assert!(invented(52).await.0.ends_with(" 401 Unauthorized"));
+    assert!(front.is_refused("authorization: Bearer b\r\n").await.0.starts_with("HTTP/1.1 429 "));
+}
+
+#[tokio::test]
+async fn a_stream_is_its_callers_once_langgraph_has_accepted_it() {
+    let front = judged(Some("authorization")).await;
+    let clock = HeldClock::pause();
+    let (_a, _run_of_a) = front.run("authorization: Bearer a\r\n").await;
+    // The address has its place back, and the caller has had its own.
+    let (_b, _run_of_b) = front.run("authorization: Bearer b\r\n").await;
+    clock.advance(Duration::from_secs(1)).await;
+    let more = run_request("authorization: Bearer a\r\nx-api-key: 1\r\n");
+    let mut response = Response::to(front.address, more.as_bytes()).await;
+    let told = refused(&mut response).await;
+    assert!(told.1.contains("too_many_streams"), "{told:?}");
+    front.upstream.is_untouched().await;
+    front.stop.cancel();
+}
+
+#[tokio::test]
+async fn nobody_is_let_in_before_langgraph_has_refused_invented_credentials() {
+    let auth = Auth::Upstream(Judged { trust: Trust::Proven, ..Judged::default() });
+    let front = Front::guarded(auth).await;
+    let clock = HeldClock::pause();
+    let message = "the gateway lets nobody in before LangGraph has refused invented credentials; \
+                   try again, and have its operator look at its log";
+    let unproven = refusal("503 Service Unavailable", "auth_unproven", message);
+    let probed = async |status: u16| {
+        let probe = front.upstream.expect("POST /threads/search").await;
+        assert!(!probe.head.contains("Bearer mine"), "{}", probe.head);
+        let head = probe.head.clone();
+        probe.json(status, "[]").await;
+        head
+    };
+    for status in [200, 503, 404] {
+        let asked = front.ask("authorization: Bearer mine\r\n");
+        let (mut response, _) = tokio::join!(asked, probed(status));
+        assert_eq!(refused(&mut response).await, unproven, "{status}");
+        // A request during the pause gets the known answer, without another probe.
+        assert_eq!(front.is_refused("authorization: Bearer mine\r\n").await.1, unproven);
+        clock.advance(PROBE_PAUSE).await;
+    }
+    let asked = front.ask("authorization: Bearer mine\r\n");
+    let (response, heads) = tokio::join!(asked, async {
+        let mut heads = Vec::new();
+        // Each header alone, a token that is well formed, and all at once.
+        for status in [401, 403, 401, 401] {
+            heads.push(probed(status).await);
+        }
+        front.upstream.expect("POST /assistants/search").await.json(200, "[]").await;
+        heads
+    });
+    assert!(response.head.starts_with("HTTP/1.1 200 "), "{}", response.head);
+    let shows = |name: &str| -> Vec<bool> {
+        heads.iter().map(|head| head.contains(&format!("\r\n{name}: "))).collect()
+    };
+    assert_eq!(shows("authorization"), [true, false, true, true]);
+    assert_eq!(shows("x-api-key"), [false, true, false, true]);
+    // It is not asked twice.
+    front.passes("authorization: Bearer mine\r\n").await;
+}
+
+#[tokio::test]
+async fn a_tokens_subject_is_one_caller_whatever_token_it_shows() {
+    let signer = Signer::ed25519("k");
+    let rate = RequestRate { per_second: number(1), burst: number(1) };
+    let rates = Rates { requests: Some(rate), streams: None };
+    let auth = jwt_of_file("subject", &[&signer]);
+    let front = Front::with(Settings { rates, auth, ..Settings::default() }).await;
+    let _clock = HeldClock::pause();
+    front.passes(&bearer(&signer.token(&[]))).await;
+    front.passes(&bearer(&signer.token(&[("sub", json!("bob"))]))).await;
+    let renewed = signer.token(&[("exp", from_now(700))]);
+    assert!(front.is_refused(&bearer(&renewed)).await.0.starts_with("HTTP/1.1 429 "));
+}
+
+#[tokio::test]
+async fn a_caller_has_so_many_streams_and_no_more() {
+    let rates = Rates { requests: None, streams: NonZeroUsize::new(1) };
+    let auth = keys(&format!("a={KEY}\nb={OTHER_KEY}"));
+    let front = Front::with(Settings { rates, auth, ..Settings::default() }).await;
+    // Its stream goes on: one that broke off would be asked for again.
+    let (response, _run) = front.run(&bearer(KEY)).await;
+    let message = "you may have 1 streams at once, and have; end one, then try again";
+    let too_many = refusal("429 Too Many Requests", "too_many_streams", message);
+    let key = bearer(KEY);
+    let body = input(&["hi"]).to_string();
+    let length = body.len();
+    let envelope = json!({"method": "agent/run", "params": {"agentId": "agent"},
+                          "body": input(&["hi"])})
+    .to_string();
+    let events = format!("/agui/agent/agent/threads/{THREAD}/events");
+    for request in [
+        run_request(&key),
+        run_request(&key).replace("/run HTTP", "/connect HTTP"),
+        format!("GET {events} HTTP/1.1\r\nhost: h\r\n{key}\r\n"),
+        format!(
+            "POST /agui HTTP/1.1\r\nhost: h\r\n{key}content-type: application/json\r\n\
+             content-length: {}\r\n\r\n{envelope}",
+            envelope.len()
+        ),
+    ] {
+        let mut response = Response::to(front.address, request.as_bytes()).await;
+        assert_eq!(refused(&mut response).await, too_many, "{request} {length}");
+        assert!(response.head.contains("\r\nretry-after: 5\r\n"), "{}", response.head);
+    }
+    // An `EventSource` that was here before would never come again.
+    let again = format!(
+        "GET {events} HTTP/1.1\r\nhost: h\r\n{key}last-event-id: x\r\naccept: text/event-stream\r\n\r\n"
+    );
+    let mut later = Response::to(front.address, again.as_bytes()).await;
+    assert_eq!(later.body().await, format!("retry: {}\n\n", RETRY.as_millis()));
+    front.upstream.is_untouched().await;
+    // What is no stream passes.
+    front.passes(&key).await;
+    // Another's streams are another's.
+    let (other, _other_run) = front.run(&bearer(OTHER_KEY)).await;
+    drop(other);
+    // A place is free when its stream is over, also when its client left.
+    drop(response);
+    settled(&front).await;
+    front.run(&key).await;
+    front.stop.cancel();
+}
+
+/// Waits until the gateway has seen what was closed: connections that come later are answered.
+async fn settled(front: &Front) {
+    for _ in 0..3 {
+        let request = b"GET /healthz HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n";
+        let mut response = Response::to(front.address, request).await;
+        assert_eq!(response.body().await, "ok\n");
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_was_not_started_holds_no_place() {
+    let rates = Rates { requests: None, streams: NonZeroUsize::new(1) };
+    let front = Front::with(Settings { rates, ..Settings::default() }).await;
+    // Its server's kind is known from here on.
+    let (response, _run) = front.run("").await;
+    drop(response);
+    settled(&front).await;
+    for _ in 0..3 {
+        let request = run_request("");
+        let (response, ()) = tokio::join!(Response::to(front.address, request.as_bytes()), async {
+            let state = front.upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
+            state.json(500, "{}").await;
+        });
+        assert!(response.head.starts_with("HTTP/1.1 502 "), "{}", response.head);
+    }
+    front.run("").await;
+}

@@ -1,0 +1,188 @@
+//! What the binary does about a LangGraph server that tells no callers apart, about addresses that
+//! strangers reach, and about servers whose names would steer a terminal.
+
+use std::process::{Output, Stdio};
+
+use crate::support::gateway::{Response, refused};
+use crate::support::issuer::{AUDIENCE, ISSUER, Signer, key_set};
+use crate::support::process::{File, PATIENCE, Process};
+use crate::support::upstream::Upstream;
+use tokio::task::JoinSet;
+
+const ACCEPTS: &str = "the LangGraph server accepts invented credentials in authorization, so every \
+                       caller sees every thread";
+
+/// A LangGraph server that answers by itself: what it says of itself, its assistants, and which
+/// status credentials get.
+struct Server {
+    url: String,
+    _answering: JoinSet<()>,
+}
+
+impl Server {
+    async fn answering(status: u16) -> Self {
+        let info = r#"{"version":"0.16.7","langgraph_py_version":"1.2.22"}"#;
+        Self::with(status, info, "agent").await
+    }
+
+    async fn with(status: u16, info: &'static str, graph: &'static str) -> Self {
+        let upstream = Upstream::bind().await;
+        let url = upstream.url();
+        let assistants = format!(
+            r#"[{{"assistant_id":"fe096781-5601-53d2-b2f6-0d3403f7e9ca","graph_id":"{graph}",
+                 "name":"{graph}","metadata":{{"created_by":"system"}}}}]"#
+        );
+        let mut answering = JoinSet::new();
+        answering.spawn(async move {
+            loop {
+                let exchange = upstream.accept().await;
+                match &*exchange.line {
+                    "GET /info" => exchange.json_if_there(200, info).await,
+                    "POST /assistants/search" => exchange.json_if_there(status, &assistants).await,
+                    _ => exchange.json_if_there(status, "[]").await,
+                }
+            }
+        });
+        Self { url, _answering: answering }
+    }
+}
+
+/// Runs the binary to its end. One that goes on serving instead is killed, and fails the test.
+async fn ended(arguments: &[&str]) -> Output {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_threadway"));
+    command.args(arguments).env_clear().stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let id = child.id().to_string();
+    let ended = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap());
+    let Ok(output) = tokio::time::timeout(PATIENCE, ended).await else {
+        std::process::Command::new("kill").args(["-KILL", &id]).status().unwrap();
+        panic!("{arguments:?} does not end");
+    };
+    output.unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn check_fails_before_a_server_that_accepts_what_nobody_has() {
+    let signer = Signer::ed25519("k");
+    let keys = File::new(&key_set(&[&signer]));
+    let jwt = [
+        "--auth-mode",
+        "jwt",
+        "--auth-jwks",
+        keys.path(),
+        "--auth-issuer",
+        ISSUER,
+        "--auth-audience",
+        AUDIENCE,
+    ];
+    let upstream = ["--auth-mode", "upstream"];
+    for mode in [&upstream[..], &jwt] {
+        for (status, is_good, expected) in [
+            (200, false, ACCEPTS),
+            (401, true, "which asks each caller for credentials"),
+            (403, true, "which asks each caller for credentials"),
+            (500, false, "whether it refuses invented credentials is not known"),
+        ] {
+            let server = Server::answering(status).await;
+            let output = ended(&[&["check", "--upstream", &server.url], mode].concat()).await;
+            let said = text(&output.stdout);
+            assert_eq!(
+                output.status.code(),
+                Some(i32::from(!is_good)),
+                "{mode:?} {status}: {said}"
+            );
+            assert!(said.contains(expected), "{mode:?} {status}: {said}");
+        }
+    }
+    // Where the gateway judges by itself nothing is probed.
+    let server = Server::answering(200).await;
+    let output = ended(&["check", "--upstream", &server.url]).await;
+    assert!(output.status.success(), "{}", text(&output.stdout));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn serve_refuses_or_warns_where_callers_are_not_told_apart() {
+    let server = Server::answering(200).await;
+    let mode = ["--upstream", &server.url, "--auth-mode", "upstream"];
+    let output = ended(&[&["serve", "--listen", "0.0.0.0:0"][..], &mode].concat()).await;
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains(ACCEPTS) && said.contains("or say --insecure"), "{said}");
+    for listen in [&["--listen", "0.0.0.0:0", "--insecure"][..], &["--listen", "127.0.0.1:0"]] {
+        let mut process = Process::serve(&[listen, &mode].concat()).await;
+        let line = process.says("callers are not told apart").await;
+        assert!(line.contains(ACCEPTS), "{line}");
+        process.stop().await;
+    }
+    // One that judges is no matter for a word, nor is it alarming that it does not list its agents.
+    let server = Server::answering(401).await;
+    let options = ["--upstream", &server.url, "--auth-mode", "upstream", "--listen", "0.0.0.0:0"];
+    let mut process = Process::serve(&options).await;
+    process.says("it asks each caller for credentials").await;
+    let said = process.stop().await;
+    assert!(!said.contains("told apart") && !said.contains("401"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn serve_starts_before_its_upstream_and_lets_nobody_in() {
+    let options =
+        ["--upstream", "http://127.0.0.1:1", "--auth-mode", "upstream", "--listen", "0.0.0.0:0"];
+    let process = Process::serve(&options).await;
+    assert!(process.said.contains("nobody is let in before"), "{}", process.said);
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], process.address.port()));
+    let request = b"GET /agui/info HTTP/1.1\r\nhost: h\r\nx-api-key: a\r\n\r\n";
+    let mut response = Response::to(address, request).await;
+    let (status, body) = refused(&mut response).await;
+    assert!(status.contains(" 503 ") && body.contains("auth_unproven"), "{status} {body}");
+    process.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn addresses_that_strangers_reach_want_a_word() {
+    let server = Server::answering(200).await;
+    for (arguments, expected) in [
+        (
+            &["serve", "--upstream", &server.url, "--admin-listen", "0.0.0.0:0"][..],
+            "--admin-listen (THREADWAY_ADMIN_LISTEN) is 0.0.0.0:0; expected a loopback address",
+        ),
+        (
+            &["demo", "--listen", "0.0.0.0:0"],
+            "--listen (THREADWAY_LISTEN) is 0.0.0.0:0; expected a loopback address",
+        ),
+        (
+            &["demo", "--listen", "127.0.0.1:0", "--langgraph-listen", "[::]:0"],
+            "--langgraph-listen is [::]:0; expected a loopback address",
+        ),
+    ] {
+        let output = ended(arguments).await;
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(64), "{said}");
+        assert!(said.contains(expected), "{said}");
+    }
+    let options = ["--upstream", &server.url, "--admin-listen", "0.0.0.0:0", "--insecure"];
+    let mut process = Process::serve(&options).await;
+    process.says("admin: metrics on").await;
+    let said = process.stop().await;
+    assert!(said.contains("whoever reaches this address may read the metrics"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_cannot_steer_the_terminal_by_what_it_calls_itself() {
+    let info =
+        r#"{"version":"\u001b]0;owned\u0007\r\nthreadway: fine","langgraph_py_version":"1"}"#;
+    let server = Server::with(200, info, r"a\u001b[2J\r\nthreadway: listening\u202e").await;
+    let output = ended(&["check", "--upstream", &server.url]).await;
+    let said = text(&output.stdout);
+    let is_harmful = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+    assert!(!said.contains(is_harmful) && said.lines().count() == 1, "{said:?}");
+    assert!(said.contains(r"\u{1b}]0;owned\u{7}\r\nthreadway: fine"), "{said:?}");
+    let mut process = Process::serve(&["--upstream", &server.url]).await;
+    process.says("CopilotKit: runtimeUrl").await;
+    let said = process.stop().await;
+    assert!(said.contains(r"agent a\u{1b}[2J\r\nthreadway: listening\u{202e}: POST"), "{said:?}");
+    assert!(!said.contains("\u{1b}[2J") && !said.contains('\u{202e}'), "{said:?}");
+}

@@ -1,0 +1,14 @@
+//! The front door: who may call, what each caller sees, and which secrets stay inside.
+
+#![cfg(test)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod callers;
+mod front;
+#[cfg(unix)]
+mod isolation;
+#[cfg(unix)]
+mod secrets;
+mod tls;

@@ -1,0 +1,135 @@
+//! Upstreams over TLS: whom the gateway believes to be one, and how it shows itself.
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use threadway::upstream::{Client, Error, Tls};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+
+/// Who signs certificates.
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+/// A server with a certificate for one name, which answers each request with `{"ok":true}`.
+struct Server {
+    url: String,
+    _serving: JoinSet<()>,
+}
+
+// === impl Authority ===
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::new([]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    /// A certificate for a name, and its key, as PEM.
+    fn issue(&self, name: &str) -> String {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new([name.to_owned()]).unwrap();
+        params.signed_by(&key, &self.0).unwrap().pem() + &key.serialize_pem()
+    }
+}
+
+// === impl Server ===
+
+impl Server {
+    /// Serves with this certificate; where an authority is named, only clients that it vouches for.
+    async fn start(certificate: &str, clients: Option<&Authority>) -> Self {
+        let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()];
+        let key = PrivateKeyDer::from_pem_slice(certificate.as_bytes()).unwrap();
+        let config = match clients {
+            Some(authority) => {
+                let mut roots = RootCertStore::empty();
+                let root = CertificateDer::from_pem_slice(authority.pem().as_bytes()).unwrap();
+                roots.add(root).unwrap();
+                let verifier = WebPkiClientVerifier::builder(Arc::new(roots)).build().unwrap();
+                ServerConfig::builder().with_client_cert_verifier(verifier)
+            }
+            None => ServerConfig::builder().with_no_client_auth(),
+        };
+        let acceptor = TlsAcceptor::from(Arc::new(config.with_single_cert(chain, key).unwrap()));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{}", listener.local_addr().unwrap());
+        let mut serving = JoinSet::new();
+        serving.spawn(async move {
+            loop {
+                let (socket, _) = listener.accept().await.unwrap();
+                let Ok(mut socket) = acceptor.accept(socket).await else { continue };
+                let mut request = Vec::new();
+                while !request.ends_with(b"\r\n\r\n") {
+                    if socket.read_buf(&mut request).await.unwrap_or(0) == 0 {
+                        break;
+                    }
+                }
+                let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 11\r\nconnection: close\r\n\r\n{\"ok\":true}";
+                // Who did not believe us has left.
+                let _ = socket.write_all(answer).await;
+                let _ = socket.shutdown().await;
+            }
+        });
+        Self { url, _serving: serving }
+    }
+
+    async fn asked(&self, tls: &Tls) -> Result<(), Error> {
+        let client = Client::with(self.url.parse().unwrap(), None, HeaderMap::new(), tls).unwrap();
+        client.probe().await
+    }
+}
+
+fn is_refused(asked: &Result<(), Error>) -> bool {
+    matches!(asked, Err(Error::Unreachable { .. } | Error::Interrupted { .. }))
+}
+
+#[tokio::test]
+async fn a_server_is_believed_whom_a_trusted_authority_vouches_for() {
+    let (ours, others) = (Authority::new(), Authority::new());
+    let server = Server::start(&ours.issue("127.0.0.1"), None).await;
+    assert!(is_refused(&server.asked(&Tls::default()).await), "no system knows this authority");
+    let mut tls = Tls::default();
+    tls.trust(others.pem().as_bytes()).unwrap();
+    assert!(is_refused(&server.asked(&tls).await), "another authority says nothing of it");
+    tls.trust(ours.pem().as_bytes()).unwrap();
+    assert_eq!(server.asked(&tls).await, Ok(()));
+    let elsewhere = Server::start(&ours.issue("langgraph.example"), None).await;
+    assert!(is_refused(&elsewhere.asked(&tls).await), "the name is another's");
+}
+
+#[tokio::test]
+async fn a_server_that_asks_is_shown_a_certificate() {
+    let (ours, others) = (Authority::new(), Authority::new());
+    let server = Server::start(&ours.issue("127.0.0.1"), Some(&ours)).await;
+    let mut tls = Tls::default();
+    tls.trust(ours.pem().as_bytes()).unwrap();
+    assert!(is_refused(&server.asked(&tls).await), "no certificate was shown");
+    tls.identify(others.issue("gateway").as_bytes()).unwrap();
+    assert!(is_refused(&server.asked(&tls).await), "another's certificate was taken");
+    tls.identify(ours.issue("gateway").as_bytes()).unwrap();
+    assert_eq!(server.asked(&tls).await, Ok(()));
+}
+
+#[test]
+fn what_is_no_certificate_is_told_and_not_repeated() {
+    let mut tls = Tls::default();
+    for text in ["", "secret", "-----BEGIN CERTIFICATE-----\nsecret\n-----END CERTIFICATE-----\n"] {
+        let error = tls.trust(text.as_bytes()).unwrap_err().to_string();
+        assert!(error.contains("PEM") && !error.contains("secret"), "{error}");
+        let error = tls.identify(text.as_bytes()).unwrap_err().to_string();
+        assert!(error.contains("PEM") && !error.contains("secret"), "{error}");
+    }
+    tls.identify(Authority::new().issue("gateway").as_bytes()).unwrap();
+    assert_eq!(format!("{tls:?}"), "Tls { authorities: 0, identity: Some(\"[redacted]\") }");
+}

@@ -1,0 +1,588 @@
+//! What the gateway tells of itself and of the agents behind it: info, readiness, names, keys.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::support::clock::HeldClock;
+use crate::support::gateway::{
+    Gateway, Response, THREAD, agents, input, post, refusal, refused, run_agent, serve,
+};
+use crate::support::upstream::{Exchange, Upstream};
+use serde_json::{Value, json};
+use threadway::agents::{FACTS_AGE, FACTS_TIMEOUT, PROBE_TIMEOUT};
+use threadway::server::{Limits, PROBE_AGE};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: h\r\n\r\n";
+
+/// A gateway in front of two servers.
+struct Two {
+    a: Upstream,
+    b: Upstream,
+    address: SocketAddr,
+    _stop: CancellationToken,
+    _serving: JoinSet<()>,
+}
+
+impl Two {
+    async fn start() -> Self {
+        let (a, b) = (Upstream::bind().await, Upstream::bind().await);
+        let aliases = [("helper", "b:agent"), ("ghost", "b:nobody")];
+        let agents = agents(&[("a", &a.url()), ("b", &b.url())], &aliases);
+        let (address, stop, serving) = serve(agents, Limits::default()).await;
+        Self { a, b, address, _stop: stop, _serving: serving }
+    }
+}
+
+/// Asks a route with GET; the status line and the body of the answer.
+async fn get(address: SocketAddr, route: &str) -> (String, String) {
+    let request = format!("GET {route} HTTP/1.1\r\nhost: h\r\n\r\n");
+    refused(&mut Response::to(address, request.as_bytes()).await).await
+}
+
+fn ok(body: &str) -> (String, String) {
+    ("HTTP/1.1 200 OK".to_owned(), format!("{body}\n"))
+}
+
+fn unavailable(body: &str) -> (String, String) {
+    ("HTTP/1.1 503 Service Unavailable".to_owned(), format!("{body}\n"))
+}
+
+// === alive and ready ===
+
+#[tokio::test]
+async fn it_says_that_it_is_alive() {
+    let gateway = Gateway::start().await;
+    let mut response = Response::to(gateway.address, HEALTH).await;
+    assert!(response.head.starts_with("HTTP/1.1 200 OK\r\n"), "{}", response.head);
+    assert_eq!(response.body().await, "ok\n");
+    gateway.upstream.is_untouched().await;
+}
+
+#[tokio::test]
+async fn it_is_ready_until_no_upstream_has_been_for_three_probes() {
+    let two = Two::start().await;
+    let clock = HeldClock::pause();
+    let told =
+        |a: &str, b: &str| format!(r#"{{"ready":true,"upstreams":{{"a":"{a}","b":"{b}"}}}}"#);
+    let not_ready = r#"{"ready":false,"upstreams":{"a":"timeout","b":"failed"}}"#;
+    for (a, b, expected) in [
+        (Some(500), Some(200), ok(&told("failed", "ok"))),
+        (Some(200), None, ok(&told("ok", "timeout"))),
+        // What has been ready is so until it has failed three times in a row.
+        (None, Some(500), ok(&told("timeout", "failed"))),
+        (None, Some(500), ok(&told("timeout", "failed"))),
+        (None, Some(500), unavailable(not_ready)),
+        (None, Some(500), unavailable(not_ready)),
+        (None, Some(200), ok(&told("timeout", "ok"))),
+        (None, Some(500), ok(&told("timeout", "failed"))),
+    ] {
+        let script = async {
+            let asked = tokio::join!(two.a.expect("GET /ok"), two.b.expect("GET /ok"));
+            let mut silent = Vec::new();
+            for (probe, status) in [(asked.0, a), (asked.1, b)] {
+                match status {
+                    Some(status) => probe.answer(status, "text/plain", "boom").await,
+                    None => silent.push(probe),
+                }
+            }
+            // What is answered on another connection shows that these were read.
+            Response::to(two.address, HEALTH).await;
+            clock.advance(PROBE_TIMEOUT).await;
+            for probe in silent {
+                probe.closed().await;
+            }
+        };
+        let (told, ()) = tokio::join!(get(two.address, "/readyz"), script);
+        assert_eq!(told, expected);
+        clock.advance(PROBE_AGE).await;
+    }
+}
+
+#[tokio::test]
+async fn an_upstream_that_nobody_serves_is_not_ready() {
+    let url = Upstream::bind().await.url();
+    let agents = agents(&[("default", &url)], &[]);
+    let (address, _stop, _serving) = serve(agents, Limits::default()).await;
+    let expected = r#"{"ready":false,"upstreams":{"default":"unreachable"}}"#;
+    assert_eq!(get(address, "/readyz").await, unavailable(expected));
+}
+
+#[tokio::test]
+async fn an_upstream_is_not_ready_before_its_first_success() {
+    let gateway = Gateway::start().await;
+    let clock = HeldClock::pause();
+    let not_ready = unavailable(r#"{"ready":false,"upstreams":{"default":"failed"}}"#);
+    let ready = ok(r#"{"ready":true,"upstreams":{"default":"ok"}}"#);
+    for (status, expected) in [(500, &not_ready), (503, &not_ready), (200, &ready)] {
+        let script = async {
+            gateway.upstream.expect("GET /ok").await.json(status, r#"{"detail":"s3cret"}"#).await;
+        };
+        let (told, ()) = tokio::join!(get(gateway.address, "/readyz"), script);
+        assert_eq!(&told, expected);
+        clock.advance(PROBE_AGE).await;
+    }
+}
+
+#[tokio::test]
+async fn the_upstream_is_asked_once_in_5_seconds_however_many_ask() {
+    let gateway = Gateway::start().await;
+    let clock = HeldClock::pause();
+    let ready = ok(r#"{"ready":true,"upstreams":{"default":"ok"}}"#);
+    let script = async {
+        let probe = gateway.upstream.expect("GET /ok").await;
+        // The other has been heard by now, and waits for this answer.
+        gateway.upstream.is_untouched().await;
+        probe.json(200, r#"{"ok":true}"#).await;
+    };
+    let ask = || get(gateway.address, "/readyz");
+    let (first, second, ()) = tokio::join!(ask(), ask(), script);
+    assert_eq!([first, second], [ready.clone(), ready.clone()]);
+
+    clock.advance(PROBE_AGE.saturating_sub(Duration::from_millis(10))).await;
+    assert_eq!(ask().await, ready);
+    gateway.upstream.is_untouched().await;
+
+    clock.advance(Duration::from_millis(10)).await;
+    let script = async {
+        gateway.upstream.expect("GET /ok").await.json(500, "{}").await;
+    };
+    let (third, ()) = tokio::join!(ask(), script);
+    assert_eq!(third, ok(r#"{"ready":true,"upstreams":{"default":"failed"}}"#));
+}
+
+#[tokio::test]
+async fn it_is_not_ready_any_more_when_it_was_told_to_stop() {
+    let gateway = Gateway::start().await;
+    let script = async {
+        let probe = gateway.upstream.expect("GET /ok").await;
+        gateway.stop.cancel();
+        probe.json(200, r#"{"ok":true}"#).await;
+    };
+    let (told, ()) = tokio::join!(get(gateway.address, "/readyz"), script);
+    assert_eq!(told, unavailable(r#"{"ready":false,"upstreams":{"default":"ok"}}"#));
+    gateway.stopped().await;
+}
+
+// === who there is ===
+
+/// Two agents of a server: one of a graph, one that a person has made.
+fn assistants() -> String {
+    json!([
+        {"assistant_id": "5f1b1d1e-0000-4000-8000-000000000001", "graph_id": "agent",
+         "name": "Tuned \"mine\"", "description": "of mine", "metadata": {}},
+        {"assistant_id": "5f1b1d1e-0000-4000-8000-000000000002", "graph_id": "agent",
+         "name": "agent", "description": null, "metadata": {"created_by": "system"}},
+    ])
+    .to_string()
+}
+
+async fn lists(upstream: &Upstream) {
+    let search = upstream.expect("POST /assistants/search").await;
+    assert_eq!(search.body, r#"{"limit":100,"offset":0}"#);
+    search.json(200, &assistants()).await;
+}
+
+/// What `/agui/info` tells of these agents.
+fn info(agents: &[String]) -> (String, String) {
+    ok(&format!(
+        r#"{{"version":"{}","agents":{{{}}},"audioFileTranscriptionEnabled":false,"mode":"sse"}}"#,
+        env!("CARGO_PKG_VERSION"),
+        agents.join(",")
+    ))
+}
+
+fn told(id: &str, name: &str, description: &str) -> String {
+    format!(
+        r#""{id}":{{"name":"{name}","className":"LangGraphAgent","description":"{description}"}}"#
+    )
+}
+
+/// The agents of a server, whose names begin so.
+fn both(prefix: &str) -> [String; 2] {
+    [
+        told(
+            &format!("{prefix}5f1b1d1e-0000-4000-8000-000000000001"),
+            r#"Tuned \"mine\""#,
+            "of mine",
+        ),
+        told(&format!("{prefix}agent"), "agent", ""),
+    ]
+}
+
+#[tokio::test]
+async fn the_agents_of_one_upstream_go_by_their_own_names() {
+    let gateway = Gateway::start().await;
+    let script = lists(&gateway.upstream);
+    let (info_told, ()) = tokio::join!(get(gateway.address, "/agui/info"), script);
+    assert_eq!(info_told, info(&both("")));
+}
+
+#[tokio::test]
+async fn the_agents_of_two_upstreams_go_by_both_names_and_their_aliases() {
+    let two = Two::start().await;
+    let script = async { tokio::join!(lists(&two.a), lists(&two.b)) };
+    let (info_told, _) = tokio::join!(get(two.address, "/agui/info"), script);
+    let alias = [told("helper", "agent", "")];
+    assert_eq!(info_told, info(&[&both("a:")[..], &alias, &both("b:")].concat()));
+}
+
+#[tokio::test]
+async fn an_upstream_that_does_not_tell_its_agents_is_left_out_unless_none_does() {
+    let two = Two::start().await;
+    let fails = async |upstream: &Upstream, why: &str| {
+        upstream.expect("POST /assistants/search").await.answer(500, "text/plain", why).await;
+    };
+    let script = async { tokio::join!(lists(&two.a), fails(&two.b, "boom")) };
+    let (info_told, _) = tokio::join!(get(two.address, "/agui/info"), script);
+    assert_eq!(info_told, info(&both("a:")));
+
+    let script = async { tokio::join!(fails(&two.a, "boom"), lists(&two.b)) };
+    let (info_told, _) = tokio::join!(get(two.address, "/agui/info"), script);
+    let alias = [told("helper", "agent", "")];
+    assert_eq!(info_told, info(&[&alias[..], &both("b:")].concat()));
+
+    let script = async { tokio::join!(fails(&two.a, "boom"), fails(&two.b, "bang")) };
+    let (info_told, _) = tokio::join!(get(two.address, "/agui/info"), script);
+    let message = "the LangGraph server answered 500; the server's log may tell more";
+    assert_eq!(info_told, refusal("502 Bad Gateway", "upstream_refused", message));
+}
+
+// === who is run ===
+
+/// Begins a run; what it was asked for.
+async fn begins(upstream: &Upstream) -> Value {
+    let state = format!("GET /threads/{THREAD}/state");
+    upstream.expect(&state).await.json(404, "{}").await;
+    started(upstream).await
+}
+
+async fn started(upstream: &Upstream) -> Value {
+    let mut run = upstream.expect(&format!("POST /threads/{THREAD}/runs/stream")).await;
+    run.begin("").await;
+    serde_json::from_str(&run.body).unwrap()
+}
+
+#[tokio::test]
+async fn an_agent_runs_where_its_name_says() {
+    let two = Two::start().await;
+    let hi = input(&["hi"]);
+    for (name, runs_on, other) in
+        [("a:agent", &two.a, &two.b), ("b:other", &two.b, &two.a), ("helper", &two.b, &two.a)]
+    {
+        let (response, body) = tokio::join!(run_agent(two.address, name, &hi), begins(runs_on));
+        assert!(response.head.starts_with("HTTP/1.1 200 OK\r\n"), "{}", response.head);
+        let assistant = if name == "b:other" { "other" } else { "agent" };
+        assert_eq!(body["assistant_id"], assistant);
+        other.is_untouched().await;
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_no_upstream_can_have_is_refused_with_what_to_do() {
+    let two = Two::start().await;
+    for name in ["agent", "c:agent", "", "A:agent"] {
+        let message = format!(
+            "there is no agent `{name}`; with several upstreams an agent's name begins with its \
+             upstream's and a colon: `a:..`, `b:..`"
+        );
+        let expected = refusal("404 Not Found", "unknown_agent", &message);
+        let mut response = run_agent(two.address, name, &input(&["hi"])).await;
+        if name.is_empty() {
+            // A path without a name is no route at all.
+            assert!(response.head.starts_with("HTTP/1.1 404 Not Found\r\n"), "{}", response.head);
+            continue;
+        }
+        assert_eq!(refused(&mut response).await, expected);
+        let stop = format!(
+            "POST /agui/agent/{name}/stop/{THREAD} HTTP/1.1\r\nhost: h\r\ncontent-length: 0\r\n\r\n"
+        );
+        let mut response = Response::to(two.address, stop.as_bytes()).await;
+        assert_eq!(refused(&mut response).await, expected);
+    }
+    two.a.is_untouched().await;
+    two.b.is_untouched().await;
+}
+
+// === what an agent takes ===
+
+fn with_tools() -> Value {
+    let mut input = input(&["hi"]);
+    input["tools"] = json!([{"name": "paint", "description": "Paints", "parameters": {}}]);
+    input["context"] = json!([{"description": "where", "value": "here"}]);
+    input
+}
+
+/// Answers what is asked for the input keys of the agent, as those of a server that takes tools.
+async fn schema(upstream: &Upstream) -> Exchange {
+    let search = upstream.expect("POST /assistants/search").await;
+    assert_eq!(search.body, r#"{"graph_id":"agent","limit":100,"offset":0}"#);
+    search.json(200, &assistants()).await;
+    let id = "5f1b1d1e-0000-4000-8000-000000000002";
+    upstream.expect(&format!("GET /assistants/{id}/schemas")).await
+}
+
+#[tokio::test]
+async fn tools_and_context_go_up_under_the_keys_that_the_agent_takes() {
+    let tool = json!({"type": "function", "name": "paint", "function":
+        {"name": "paint", "description": "Paints", "parameters": {}}});
+    let context = json!([{"description": "where", "value": "here"}]);
+    for (keys, expected) in [
+        (json!({"messages": {}, "tools": {}}), json!({"tools": [tool]})),
+        (
+            json!({"messages": {}, "ag-ui": {}}),
+            json!({"ag-ui": {"tools": [tool], "context": context}}),
+        ),
+        (
+            json!({"messages": {}, "copilotkit": {}}),
+            json!({"copilotkit": {"actions": [tool], "context": context}}),
+        ),
+        (json!({"messages": {}}), json!({})),
+    ] {
+        let gateway = Gateway::start().await;
+        let script = async {
+            let state = format!("GET /threads/{THREAD}/state");
+            gateway.upstream.expect(&state).await.json(404, "{}").await;
+            let schemas = json!({"input_schema": {"properties": keys}}).to_string();
+            schema(&gateway.upstream).await.json(200, &schemas).await;
+            started(&gateway.upstream).await
+        };
+        let with_tools = with_tools();
+        let (_response, body) = tokio::join!(gateway.post(&with_tools), script);
+        let mut sent = body["input"].as_object().unwrap().clone();
+        sent.remove("messages");
+        assert_eq!(Value::Object(sent), expected);
+    }
+}
+
+#[tokio::test]
+async fn the_keys_are_asked_for_once_a_minute_and_only_if_they_matter() {
+    let gateway = Gateway::start().await;
+    let clock = HeldClock::pause();
+    let state = format!("GET /threads/{THREAD}/state");
+    let asked = async |keys: Value| {
+        gateway.upstream.expect(&state).await.json(404, "{}").await;
+        let schemas = json!({"input_schema": {"properties": keys}}).to_string();
+        schema(&gateway.upstream).await.json(200, &schemas).await;
+        started(&gateway.upstream).await
+    };
+    let (plain, with_tools) = (input(&["hi"]), with_tools());
+    // Nothing hangs on them.
+    let (_response, _) = tokio::join!(gateway.post(&plain), begins(&gateway.upstream));
+    let (_response, body) =
+        tokio::join!(gateway.post(&with_tools), asked(json!({"messages": {}, "tools": {}})));
+    assert_eq!(body["input"]["tools"][0]["name"], "paint");
+    // They are known.
+    clock.advance(FACTS_AGE.saturating_sub(Duration::from_millis(10))).await;
+    let (_response, body) = tokio::join!(gateway.post(&with_tools), begins(&gateway.upstream));
+    assert_eq!(body["input"]["tools"][0]["name"], "paint");
+    // They may have changed.
+    clock.advance(Duration::from_millis(10)).await;
+    let (_response, body) = tokio::join!(gateway.post(&with_tools), asked(json!({"messages": {}})));
+    assert_eq!(body["input"].get("tools"), None);
+}
+
+/// A client that sends state.
+fn with_state() -> Value {
+    let mut input = input(&["hi"]);
+    input["state"] = json!({"note": "x", "internal_role": "admin"});
+    input
+}
+
+/// What of its state goes up with a run of a caller, as `search` and `schemas` are answered where
+/// they are asked for.
+async fn state_sent(
+    gateway: &Gateway,
+    caller: &str,
+    search: Option<Value>,
+    schemas: Option<(u16, Value)>,
+) -> Value {
+    let script = async {
+        let state = format!("GET /threads/{THREAD}/state");
+        gateway.upstream.expect(&state).await.json(404, "{}").await;
+        if let Some(found) = search {
+            let search = gateway.upstream.expect("POST /assistants/search").await;
+            assert_eq!(search.key(), Some(caller));
+            search.json(200, &found.to_string()).await;
+        }
+        if let Some((status, body)) = schemas {
+            let asked = gateway.upstream.next().await;
+            assert!(asked.line.ends_with("/schemas"), "{}", asked.line);
+            assert_eq!(asked.key(), Some(caller));
+            asked.json(status, &body.to_string()).await;
+        }
+        started(&gateway.upstream).await
+    };
+    let (headers, body) = (format!("x-api-key: {caller}\r\n"), with_state().to_string());
+    let (_response, run) = tokio::join!(post(gateway.address, &headers, &body), script);
+    let mut sent = run["input"].as_object().unwrap().clone();
+    sent.remove("messages");
+    Value::Object(sent)
+}
+
+fn found() -> Value {
+    serde_json::from_str(&assistants()).unwrap()
+}
+
+fn noted() -> Value {
+    json!({"input_schema": {"properties": {"messages": {}, "note": {}}}})
+}
+
+#[tokio::test]
+async fn what_one_caller_is_not_shown_says_nothing_of_what_others_are() {
+    let gateway = Gateway::start().await;
+    // The agent is hidden from this one.
+    assert_eq!(state_sent(&gateway, "stranger", Some(json!([])), None).await, json!({}));
+    let sent = state_sent(&gateway, "alice", Some(found()), Some((200, noted()))).await;
+    assert_eq!(sent, json!({"note": "x"}));
+    // What the server has said of an agent it would say to all.
+    assert_eq!(state_sent(&gateway, "bob", None, None).await, json!({"note": "x"}));
+}
+
+#[tokio::test]
+async fn only_messages_go_up_to_an_agent_of_which_nothing_is_known_and_it_is_asked_about_again() {
+    let gateway = Gateway::start().await;
+    for status in [500, 502, 401, 403, 404] {
+        let refused = Some((status, json!({"detail": "boom"})));
+        let sent = state_sent(&gateway, "alice", Some(found()), refused).await;
+        assert_eq!(sent, json!({}), "{status}");
+    }
+    let garbage = Some((200, json!("<html>")));
+    assert_eq!(state_sent(&gateway, "alice", Some(found()), garbage).await, json!({}));
+    let sent = state_sent(&gateway, "alice", Some(found()), Some((200, noted()))).await;
+    assert_eq!(sent, json!({"note": "x"}));
+}
+
+#[tokio::test]
+async fn an_agent_that_its_server_cannot_describe_gets_all_state_of_those_who_were_told_so() {
+    let gateway = Gateway::javascript().await;
+    let all = with_state()["state"].clone();
+    let fails = || Some((500, json!("Internal Server Error")));
+    assert_eq!(state_sent(&gateway, "alice", Some(found()), fails()).await, all);
+    assert_eq!(state_sent(&gateway, "alice", None, None).await, all);
+    // It may have been a failure: others are answered for themselves.
+    let sent = state_sent(&gateway, "bob", Some(found()), Some((200, noted()))).await;
+    assert_eq!(sent, json!({"note": "x"}));
+}
+
+#[tokio::test]
+async fn a_kind_that_one_caller_is_not_told_is_asked_for_by_the_next() {
+    let gateway = Gateway::start().await;
+    let hi = input(&["hi"]).to_string();
+    let asks = async |caller: &str, status: Option<u16>| {
+        let script = async {
+            let mut kinds = 0;
+            loop {
+                let asked = gateway.upstream.accept().await;
+                if asked.line == "GET /info" {
+                    kinds += 1;
+                    let info = r#"{"version":"0.16.7","langgraph_py_version":"1.2.22"}"#;
+                    asked.json(status.unwrap_or(200), info).await;
+                } else if asked.line.starts_with("GET ") {
+                    asked.json(404, "{}").await;
+                } else {
+                    let mut run = asked;
+                    run.begin("").await;
+                    return (kinds, run.body.contains("checkpoints"));
+                }
+            }
+        };
+        let headers = format!("x-api-key: {caller}\r\n");
+        let (_response, seen) = tokio::join!(post(gateway.address, &headers, &hi), script);
+        seen
+    };
+    // This one's failure is remembered for this one.
+    assert_eq!(asks("stranger", Some(500)).await, (1, true));
+    assert_eq!(asks("stranger", Some(500)).await, (0, true));
+    assert_eq!(asks("alice", None).await, (1, false));
+    // What the server is, it is to all.
+    assert_eq!(asks("stranger", Some(500)).await, (0, false));
+    assert_eq!(asks("bob", Some(500)).await, (0, false));
+}
+
+#[tokio::test]
+async fn keys_that_do_not_come_hold_a_run_for_5_seconds_and_are_asked_for_again() {
+    let gateway = Gateway::acquainted().await;
+    let clock = HeldClock::pause();
+    let script = async {
+        let state = format!("GET /threads/{THREAD}/state");
+        gateway.upstream.expect(&state).await.json(404, "{}").await;
+        let hanging = schema(&gateway.upstream).await;
+        clock.advance(FACTS_TIMEOUT.saturating_sub(Duration::from_millis(10))).await;
+        gateway.upstream.is_untouched().await;
+        clock.advance(Duration::from_millis(10)).await;
+        hanging.closed().await;
+        started(&gateway.upstream).await
+    };
+    let with_tools = with_tools();
+    let (response, body) = tokio::join!(gateway.post(&with_tools), script);
+    assert!(response.head.starts_with("HTTP/1.1 200 OK\r\n"), "{}", response.head);
+    assert_eq!(body["input"].get("tools"), None);
+    let script = async {
+        let state = format!("GET /threads/{THREAD}/state");
+        gateway.upstream.expect(&state).await.json(404, "{}").await;
+        let schemas = json!({"input_schema": {"properties": {"tools": {}}}}).to_string();
+        schema(&gateway.upstream).await.json(200, &schemas).await;
+        started(&gateway.upstream).await
+    };
+    let (_response, body) = tokio::join!(gateway.post(&with_tools), script);
+    assert_eq!(body["input"]["tools"][0]["name"], "paint");
+}
+
+#[tokio::test]
+async fn a_javascript_server_that_is_late_with_a_schema_gets_all_state() {
+    let gateway = Gateway::javascript().await;
+    // Its kind is known.
+    let hi = input(&["hi"]);
+    let (_response, _) = tokio::join!(gateway.post(&hi), begins(&gateway.upstream));
+    let clock = HeldClock::pause();
+    let script = async {
+        let state = format!("GET /threads/{THREAD}/state");
+        gateway.upstream.expect(&state).await.json(404, "{}").await;
+        let hanging = schema(&gateway.upstream).await;
+        clock.advance(FACTS_TIMEOUT).await;
+        hanging.closed().await;
+        started(&gateway.upstream).await
+    };
+    let with_state = with_state();
+    let (_response, body) = tokio::join!(gateway.post(&with_state), script);
+    assert_eq!(body["input"]["note"], "x");
+    // The next run of the caller does not wait.
+    let (_response, body) = tokio::join!(gateway.post(&with_state), begins(&gateway.upstream));
+    assert_eq!(body["input"]["note"], "x");
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_tell_its_kind_holds_a_run_for_5_seconds_and_the_next_not_at_all() {
+    let gateway = Gateway::start().await;
+    let clock = HeldClock::pause();
+    let run = async || {
+        let mut run = gateway.upstream.expect(&format!("POST /threads/{THREAD}/runs/stream")).await;
+        run.begin("").await;
+        run.body
+    };
+    let script = async {
+        // In whatever order they come.
+        let (first, second) = (gateway.upstream.accept().await, gateway.upstream.accept().await);
+        let (state, kind) =
+            if first.line == "GET /info" { (second, first) } else { (first, second) };
+        assert_eq!(kind.line, "GET /info");
+        state.json(404, "{}").await;
+        clock.advance(FACTS_TIMEOUT).await;
+        kind.closed().await;
+        run().await
+    };
+    let hi = input(&["hi"]);
+    let (_response, body) = tokio::join!(gateway.post(&hi), script);
+    // What any server needs.
+    assert!(body.contains(r#""custom","checkpoints"]"#), "{body}");
+    let script = async {
+        let state = gateway.upstream.accept().await;
+        assert_eq!(state.line, format!("GET /threads/{THREAD}/state"));
+        state.json(404, "{}").await;
+        run().await
+    };
+    let (_response, body) = tokio::join!(gateway.post(&hi), script);
+    assert!(body.contains(r#""custom","checkpoints"]"#), "{body}");
+}

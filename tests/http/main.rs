@@ -1,0 +1,15 @@
+//! The gateway as an HTTP server: its routes, its refusals, its limits, and what an operator sees of it.
+
+#![cfg(test)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod directory;
+mod envelope;
+mod hostile_http;
+mod metrics;
+mod requests;
+mod server;
+mod shutdown;
+mod traces;

@@ -1,0 +1,327 @@
+//! Requests that are wrong, slow, too large or too many: what each is told, and that it harms no
+//! other and leaves nothing behind upstream.
+
+use std::time::Duration;
+
+use crate::support::clock::HeldClock;
+use crate::support::gateway::{
+    Gateway, Response, closed, finished, input, refusal, refused, token, told,
+};
+use serde_json::json;
+use threadway::server::{BODY_TIMEOUT, Limits};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: h\r\n\r\n";
+
+const MAX_BODY: usize = 10 * 1024 * 1024;
+
+// === what is sent ===
+
+#[tokio::test]
+async fn what_is_no_request_to_run_an_agent_is_refused() {
+    let gateway = Gateway::start().await;
+    let send = async |request: String| {
+        let mut response = Response::to(gateway.address, request.as_bytes()).await;
+        refused(&mut response).await
+    };
+    let run = |headers: &str, body: &str| {
+        format!("POST /agui/agent/a/run HTTP/1.1\r\nhost: h\r\n{headers}\r\n{body}")
+    };
+    let json = "content-type: application/json\r\n";
+    let route = "there is no route /nowhere; runs are started with POST /agui/agent/{agent}/run, \
+                 and GET /agui/info names the agents";
+    let method = "/agui/agent/a/run does not take GET; the `allow` header names what it takes";
+    let large = "the body is longer than 10485760 bytes; send attachments by URL, or begin a new \
+                 thread";
+    for (request, expected) in [
+        (
+            "GET /nowhere HTTP/1.1\r\nhost: h\r\n\r\n".to_owned(),
+            refusal("404 Not Found", "unknown_route", route),
+        ),
+        (
+            "GET /agui/agent/a/run HTTP/1.1\r\nhost: h\r\n\r\n".to_owned(),
+            refusal("405 Method Not Allowed", "wrong_method", method),
+        ),
+        (
+            run("content-type: text/plain\r\ncontent-length: 2\r\n", "{}"),
+            refusal(
+                "415 Unsupported Media Type",
+                "not_json",
+                "the content-type is another; send application/json",
+            ),
+        ),
+        (
+            run(&format!("{json}content-length: 2\r\n"), "{}"),
+            refusal(
+                "400 Bad Request",
+                "invalid_request",
+                "`threadId` is missing; a RunAgentInput has one",
+            ),
+        ),
+        (
+            run(&format!("{json}content-length: 5\r\n"), "\u{1}[{]}"),
+            refusal(
+                "400 Bad Request",
+                "invalid_request",
+                "the body is not JSON: expected value at line 1 column 1",
+            ),
+        ),
+        (
+            run(&format!("{json}content-length: {}\r\n", MAX_BODY + 1), ""),
+            refusal("413 Payload Too Large", "too_large", large),
+        ),
+        (
+            run(
+                &format!("{json}transfer-encoding: chunked\r\n"),
+                &format!("{:x}\r\n{}", MAX_BODY + 1, " ".repeat(MAX_BODY + 1)),
+            ),
+            refusal("413 Payload Too Large", "too_large", large),
+        ),
+    ] {
+        assert_eq!(send(request).await, expected);
+    }
+    gateway.upstream.is_untouched().await;
+}
+
+#[tokio::test]
+async fn a_wrong_method_is_told_the_right_one() {
+    let gateway = Gateway::start().await;
+    let request = b"PUT /agui/agent/a/run HTTP/1.1\r\nhost: h\r\n\r\n";
+    let response = Response::to(gateway.address, request).await;
+    assert!(response.head.contains("\r\nallow: POST\r\n"), "{}", response.head);
+}
+
+#[tokio::test]
+async fn json_of_the_wrong_shape_is_told_which_member_it_is() {
+    let gateway = Gateway::start().await;
+    let message = json!({"id": "m", "role": "user", "content": "hi"});
+    let with = |member: &str, value: serde_json::Value| {
+        let mut body = json!({"threadId": "t", "runId": "r", "messages": [message]});
+        body[member] = value;
+        body.to_string()
+    };
+    let object = "the body is not a JSON object; send a RunAgentInput";
+    let role = "`messages[1]` is not a message with a string `id` and a string `role`";
+    let status = r#"`resume[0]` is not an entry with `status` \"resolved\" or \"cancelled\""#;
+    for (body, expected) in [
+        ("[]".to_owned(), object),
+        ("null".to_owned(), object),
+        (with("threadId", json!(null)), "`threadId` is missing; a RunAgentInput has one"),
+        (with("threadId", json!(1)), "`threadId` is not a string"),
+        (with("runId", json!(null)), "`runId` is missing; a RunAgentInput has one"),
+        (with("runId", json!({})), "`runId` is not a string"),
+        (with("messages", json!(null)), "`messages` is missing; a RunAgentInput has one"),
+        (with("messages", json!("hi")), "`messages` is not an array"),
+        (with("messages", json!([1])), "`messages[0]` is not an object with id and role"),
+        (with("messages", json!([message, {"id": "n"}])), role),
+        (with("messages", json!([message, {"id": 1, "role": "user"}])), role),
+        (with("tools", json!({})), "`tools` is not an array"),
+        (with("tools", json!([{}])), "`tools[0]` is not a tool with a string `name`"),
+        (with("context", json!([1])), "`context[0]` is not an object"),
+        (with("resume", json!([[]])), "`resume[0]` is not an object"),
+        (with("resume", json!([{}])), "`resume[0]` is not an entry with a string `interruptId`"),
+        (with("resume", json!([{"interruptId": "i", "status": "done"}])), status),
+    ] {
+        let mut response = gateway.post_raw(&body).await;
+        let expected = refusal("400 Bad Request", "invalid_request", expected);
+        assert_eq!(refused(&mut response).await, expected, "{body}");
+    }
+    gateway.upstream.is_untouched().await;
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_text_and_json_that_nests_deeply_are_refused() {
+    let gateway = Gateway::start().await;
+    let not_utf8 = b"{\"threadId\":\"\xFF\"}".to_vec();
+    let deep = |depth| "[".repeat(depth) + &"]".repeat(depth);
+    let without_end = "[".repeat(1_000_000).into_bytes();
+    let message = format!(r#"{{"id":"m","role":"user","content":{}}}"#, deep(1_000_000));
+    let message = format!(r#"{{"threadId":"t","messages":[{message}]}}"#).into_bytes();
+    for (body, expected) in [
+        (not_utf8, "the body is not JSON: invalid unicode code point at line 1 column 14"),
+        (without_end, "the body is not JSON: EOF while parsing a list at line 1 column 1000000"),
+        (message, "`runId` is missing; a RunAgentInput has one"),
+    ] {
+        let head = format!(
+            "POST /agui/agent/agent/run HTTP/1.1\r\nhost: h\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n",
+            body.len()
+        );
+        let request = [head.into_bytes(), body].concat();
+        let mut response = Response::to(gateway.address, &request).await;
+        let expected = refusal("400 Bad Request", "invalid_request", expected);
+        assert_eq!(refused(&mut response).await, expected);
+    }
+    gateway.upstream.is_untouched().await;
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_off_starts_nothing() {
+    let gateway = Gateway::start().await;
+    let mut socket = TcpStream::connect(gateway.address).await.unwrap();
+    let whole = input(&["hi"]).to_string();
+    let request = format!(
+        "POST /agui/agent/agent/run HTTP/1.1\r\nhost: h\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n\r\n{}",
+        whole.len(),
+        whole.strip_suffix('}').unwrap()
+    );
+    socket.write_all(request.as_bytes()).await.unwrap();
+    socket.shutdown().await.unwrap();
+    let mut told = String::new();
+    socket.read_to_string(&mut told).await.unwrap();
+    assert!(told.is_empty() || told.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{told}");
+    gateway.upstream.is_untouched().await;
+}
+
+#[tokio::test]
+async fn what_is_no_http_is_refused() {
+    let gateway = Gateway::start().await;
+    for bytes in ["no http at all\r\n\r\n", "GET / HTTP/1.1\r\nhost h\r\n\r\n"] {
+        let response = Response::to(gateway.address, bytes.as_bytes()).await;
+        assert!(response.head.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{}", response.head);
+        response.closed().await;
+    }
+    gateway.upstream.is_untouched().await;
+}
+
+#[tokio::test]
+async fn headers_may_be_as_large_as_the_limit_and_no_larger() {
+    let gateway = Gateway::start().await;
+    let limit = Limits::default().header_bytes;
+    let start = "GET /healthz HTTP/1.1\r\nhost: h\r\nx: ";
+    let fits = format!("{start}{}\r\n\r\n", "x".repeat(limit - 1024));
+    let mut response = Response::to(gateway.address, fits.as_bytes()).await;
+    assert_eq!(response.body().await, "ok\n");
+
+    // No end of them is in sight when the limit is reached.
+    let large = format!("{start}{}", "x".repeat(limit - start.len()));
+    let response = Response::to(gateway.address, large.as_bytes()).await;
+    let status = "HTTP/1.1 431 Request Header Fields Too Large\r\n";
+    assert!(response.head.starts_with(status), "{}", response.head);
+    response.closed().await;
+    gateway.upstream.is_untouched().await;
+}
+
+// === how long it takes ===
+
+#[tokio::test]
+async fn a_connection_on_which_nothing_is_said_is_closed_after_10_seconds() {
+    let gateway = Gateway::start().await;
+    let mut socket = TcpStream::connect(gateway.address).await.unwrap();
+    // An answered request on another connection: the first was accepted before it.
+    Response::to(gateway.address, HEALTH).await;
+    let clock = HeldClock::pause();
+    clock.advance(Limits::default().header_timeout).await;
+    assert_eq!(socket.read(&mut [0]).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn headers_that_come_too_slowly_are_told_so() {
+    let gateway = Gateway::start().await;
+    let mut socket = TcpStream::connect(gateway.address).await.unwrap();
+    // What is answered on another connection shows that this one was accepted, or read.
+    Response::to(gateway.address, HEALTH).await;
+    let clock = HeldClock::pause();
+    clock.advance(Duration::from_secs(1)).await;
+    let half = b"POST /agui/agent/agent/run HTTP/1.1\r\nhost: h\r\n";
+    socket.write_all(half).await.unwrap();
+    Response::to(gateway.address, HEALTH).await;
+    clock.advance(Duration::from_secs(5)).await;
+    // A header more now and then does not keep the connection.
+    socket.write_all(b"content-type: application/json\r\n").await.unwrap();
+    Response::to(gateway.address, HEALTH).await;
+    // The time counts from the first byte at the latest.
+    for _ in 0..5 {
+        clock.advance(Duration::from_secs(1)).await;
+    }
+    let mut told = String::new();
+    socket.read_to_string(&mut told).await.unwrap();
+    assert_eq!(
+        told,
+        "HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\ncontent-length: 86\r\n\
+         connection: close\r\n\r\n\
+         {\"error\":\"header_timeout\",\"message\":\"the request's headers did not come within 10 s\"}\n"
+    );
+    gateway.upstream.is_untouched().await;
+}
+
+#[tokio::test]
+async fn the_headers_of_a_second_request_have_their_time_too() {
+    let gateway = Gateway::start().await;
+    for (half, expected) in [("GET /healthz HTT", "HTTP/1.1 408 Request Timeout\r\n"), ("", "")] {
+        let mut response = Response::to(gateway.address, HEALTH).await;
+        assert_eq!(response.body().await, "ok\n");
+        response.socket.write_all(half.as_bytes()).await.unwrap();
+        Response::to(gateway.address, HEALTH).await;
+        let clock = HeldClock::pause();
+        clock.advance(Limits::default().header_timeout).await;
+        let mut told = String::new();
+        response.socket.read_to_string(&mut told).await.unwrap();
+        let (status, _) = told.split_at(told.find('\n').map_or(0, |at| at + 1));
+        assert_eq!(status, expected);
+        drop(clock);
+        tokio::time::resume();
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_comes_too_slowly_is_told_so() {
+    let gateway = Gateway::start().await;
+    let mut socket = TcpStream::connect(gateway.address).await.unwrap();
+    let head = b"POST /agui/agent/agent/run HTTP/1.1\r\nhost: h\r\ncontent-length: 9\r\n\
+                 content-type: application/json\r\nexpect: 100-continue\r\n\r\n";
+    socket.write_all(head).await.unwrap();
+    let mut answer = [0; 25];
+    socket.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 100 Continue\r\n\r\n");
+    let clock = HeldClock::pause();
+    clock.advance(BODY_TIMEOUT / 2).await;
+    socket.write_all(b"{").await.unwrap();
+    Response::to(gateway.address, HEALTH).await;
+    clock.advance(BODY_TIMEOUT / 2).await;
+    let mut response = Response::on(socket).await;
+    let message = "the body did not come within 30 s";
+    let expected = refusal("408 Request Timeout", "body_timeout", message);
+    assert_eq!(refused(&mut response).await, expected);
+    gateway.upstream.is_untouched().await;
+}
+
+// === how many there are ===
+
+#[tokio::test]
+async fn one_connection_too_many_is_told_so_and_harms_no_other() {
+    let gateway = Gateway::with(Limits { connections: 2, ..Limits::default() }).await;
+    let (mut stream, mut run) = gateway.run().await;
+    let mut idle = Response::to(gateway.address, HEALTH).await;
+    assert_eq!(idle.body().await, "ok\n");
+
+    let mut refusals = Vec::new();
+    for _ in 0..2 {
+        let mut response = gateway.post(&input(&["hi"])).await;
+        assert!(response.head.contains("\r\nretry-after: 5\r\n"), "{}", response.head);
+        assert!(response.head.contains("\r\nconnection: close\r\n"), "{}", response.head);
+        refusals.push(refused(&mut response).await);
+        response.closed().await;
+    }
+    let message = "the gateway has as many connections as it may have; try again later, or raise \
+                   `limits.connections`";
+    let expected = refusal("503 Service Unavailable", "too_many_connections", message);
+    assert_eq!(refusals, [expected.clone(), expected]);
+    gateway.upstream.is_untouched().await;
+
+    run.send(token("a", "one")).await;
+    assert_eq!(stream.frame().await + &stream.frame().await, told("a", "one"));
+    idle.again(HEALTH).await;
+    assert_eq!(idle.body().await, "ok\n");
+
+    idle.socket.shutdown().await.unwrap();
+    idle.closed().await;
+    let mut next = Response::to(gateway.address, HEALTH).await;
+    assert_eq!(next.body().await, "ok\n");
+
+    run.end().await;
+    gateway.record("interrupted").await;
+    assert_eq!(stream.body().await, closed("a") + &finished("cancelled"));
+}

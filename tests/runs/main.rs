@@ -1,0 +1,18 @@
+//! Live runs on real sockets: who attaches to them, follows them, loses them and resumes them.
+
+#![cfg(test)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod asked;
+mod attach;
+mod eventsource;
+mod fanout;
+mod follow;
+mod hostile;
+mod repeated;
+mod resume;
+mod slow;
+mod stop;
+mod upstreams;

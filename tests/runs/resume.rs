@@ -1,0 +1,1220 @@
+//! Ids of events, going on behind them, and runs whose upstream is lost and found again.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::support::clock::HeldClock;
+use crate::support::frames::{event, id, kind, kinds};
+use crate::support::gateway::{
+    Gateway, RUN, Response, THREAD, connect_request, events_request, input, part, token, values,
+};
+use crate::support::judge;
+use crate::support::schema::Schema;
+use crate::support::upstream::Exchange;
+use serde_json::{Value, json};
+use threadway::runs::{EventId, LINGER, UPSTREAM_PATIENCE};
+use threadway::server::Limits;
+
+/// The pause before a stream is joined again.
+const NO_PAUSE: Duration = Duration::from_millis(3);
+
+/// The longest pause between two attempts to join.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// How long a join may take until it is answered.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How long the Python server may be silent, and any other.
+const SILENCE: Duration = Duration::from_secs(20);
+const SILENCE_WITHOUT_SIGNS: Duration = Duration::from_secs(30);
+
+// === what the upstream holds and says ===
+
+/// The run, as LangGraph records it: a gateway has started it, and its stream is kept.
+fn record(status: &str) -> Value {
+    json!([{
+        "run_id": RUN,
+        "status": status,
+        "created_at": "2026-11-22T08:00:00Z",
+        "metadata": {"threadway_run_id": "r1"},
+        "kwargs": {"resumable": true, "stream_mode": ["values", "messages-tuple"]},
+    }])
+}
+
+fn counted(messages: &[&str], count: u64) -> Value {
+    let mut values = values(messages);
+    values["count"] = json!(count);
+    values
+}
+
+/// The thread's state with these values, as the run has made it.
+fn state_of(values: &Value) -> Value {
+    json!({
+        "values": values, "next": [], "tasks": [],
+        "metadata": {"run_id": RUN}, "checkpoint": {"checkpoint_id": "C"},
+    })
+}
+
+/// A part under the id that the server keeps it by.
+fn kept(id: &str, part: &str) -> String {
+    format!("id: {id}\r\n{part}")
+}
+
+fn metadata(id: &str) -> String {
+    kept(id, &part("metadata", &json!({"run_id": RUN, "attempt": 1})))
+}
+
+fn state(id: &str, values: &Value) -> String {
+    kept(id, &part("values", values))
+}
+
+/// A token of `m1`.
+fn says(id: &str, text: &str) -> String {
+    kept(id, &token("m1", text))
+}
+
+fn thinks(id: &str, text: &str) -> String {
+    let content = json!([{"type": "thinking", "thinking": text, "index": 0}]);
+    let chunk = json!({"type": "AIMessageChunk", "id": "m1", "content": content});
+    kept(id, &part("messages", &json!([chunk, {}])))
+}
+
+/// A run that thinks and says something, up to where it is about to say more. Two of its parts
+/// share a millisecond.
+fn told_so_far() -> Vec<String> {
+    vec![
+        metadata("1000-0"),
+        state("1001-0", &counted(&["hi"], 1)),
+        thinks("1002-0", "hm"),
+        thinks("1002-0", "m"),
+        says("1003-0", "one "),
+        says("1003-0", "two "),
+    ]
+}
+
+/// What comes then.
+fn told_later() -> Vec<String> {
+    vec![says("1004-0", "three"), state("1005-0", &counted(&["hi", "one two three"], 2))]
+}
+
+fn came_to() -> Value {
+    state_of(&counted(&["hi", "one two three"], 2))
+}
+
+// === what clients are told ===
+
+/// How the ids of events begin that cannot be resumed: whoever comes back with one was here
+/// before, and starts over. Each is given once.
+const VOID: &str = "0.";
+
+/// Whether an event has an id, and one that leads nowhere.
+fn is_void(frame: &str) -> bool {
+    id(frame).is_some_and(|id| id.starts_with(VOID) && id.parse::<EventId>().is_err())
+}
+
+/// The frames of a stream, as they can be compared with those of another one: an id that leads
+/// nowhere is given once.
+fn comparable(frames: &[String]) -> Vec<String> {
+    let of = |frame: &String| match id(frame) {
+        Some(id) if is_void(frame) => frame.replace(id, VOID),
+        _ => frame.clone(),
+    };
+    frames.iter().map(of).collect()
+}
+
+impl Response {
+    fn status(&self) -> &str {
+        self.head.lines().next().unwrap().strip_prefix("HTTP/1.1 ").unwrap()
+    }
+}
+
+impl Gateway {
+    /// Starts a run; the client has read nothing of the response's body.
+    async fn posted(&self) -> (Response, Exchange) {
+        let input = input(&["hi"]);
+        tokio::join!(self.post(&input), async {
+            self.state(None).await;
+            self.stream().await
+        })
+    }
+
+    /// The run is found to run.
+    async fn runs_now(&self) {
+        self.runs("status=running&limit=100", record("running")).await;
+    }
+
+    /// The run is found to be over, with the thread's state.
+    async fn is_over(&self) {
+        self.no_live_runs(record("success")).await;
+        self.state(Some(came_to())).await;
+    }
+
+    /// The stream is over, and so is the run.
+    async fn ends(&self, run: Exchange) {
+        run.end().await;
+        self.status("success").await;
+        self.state(Some(came_to())).await;
+    }
+}
+
+/// Asks for the thread's events behind one, as an `EventSource` does that comes back.
+async fn behind(address: SocketAddr, id: &str) -> Response {
+    let header = format!("last-event-id: {id}\r\n");
+    Response::to(address, events_request(&header, "").as_bytes()).await
+}
+
+/// The same, as one asks whose page was loaded again.
+async fn behind_query(address: SocketAddr, id: &str) -> Response {
+    let query = format!("?last_event_id={id}");
+    Response::to(address, events_request("", &query).as_bytes()).await
+}
+
+/// The same, as a client of the AG-UI library asks.
+async fn connected_behind(address: SocketAddr, id: &str) -> Response {
+    let mut input = input(&[]);
+    input["forwardedProps"] = json!({"lastEventId": id});
+    Response::to(address, connect_request("", &input).as_bytes()).await
+}
+
+/// What a client of an uncut run is told that had heard of its beginning, and the id of that.
+async fn uncut() -> (String, Vec<String>) {
+    let gateway = Gateway::start().await;
+    let (mut response, mut run) = gateway.posted().await;
+    let started = response.frames(1).await.remove(0);
+    let mut viewer = behind(gateway.address, id(&started).unwrap()).await;
+    run.send([told_so_far().concat(), told_later().concat()].concat()).await;
+    gateway.ends(run).await;
+    let told = viewer.rest_of_frames().await;
+    let mut all = vec![started.clone()];
+    all.extend(told.iter().cloned());
+    judge::closed(&Schema::load(), &all.iter().map(|f| event(f)).collect::<Vec<_>>()).unwrap();
+    (id(&started).unwrap().to_owned(), told)
+}
+
+/// How many of an uncut run's events, behind the first, are told before what comes later.
+fn so_far(told: &[String]) -> usize {
+    told.iter().position(|frame| frame.contains("\"two \"")).unwrap() + 1
+}
+
+/// A gateway whose client has been told the run so far.
+async fn told_half(gateway: &Gateway, told: &[String]) -> (Response, Exchange) {
+    let (mut response, mut run) = gateway.posted().await;
+    let started = response.frames(1).await.remove(0);
+    let mut viewer = behind(gateway.address, id(&started).unwrap()).await;
+    run.send(told_so_far().concat()).await;
+    assert_eq!(viewer.frames(so_far(told)).await, told[..so_far(told)]);
+    // Whoever started the run leaves, and one stays.
+    drop(response);
+    (viewer, run)
+}
+
+/// A client that starts over: it is told that its id is worth nothing any more.
+async fn starts_over(response: &mut Response) {
+    assert_eq!(response.status(), "200 OK");
+    let first = response.frames(1).await.remove(0);
+    assert!(kind(&first) == "RUN_STARTED" && is_void(&first), "{first}");
+}
+
+// === ids ===
+
+#[tokio::test]
+async fn each_event_has_an_id_that_says_what_it_was_made_of() {
+    let gateway = Gateway::start().await;
+    let (mut response, mut run) = gateway.posted().await;
+    run.send([told_so_far().concat(), told_later().concat()].concat()).await;
+    // The run ends without it.
+    run.send(kept("1006-0", &token("m2", "never done"))).await;
+    gateway.ends(run).await;
+    let frames = response.rest_of_frames().await;
+    let id = |frame: &String| match id(frame) {
+        Some(_) if is_void(frame) => VOID.to_owned(),
+        id => id.unwrap_or("none").replace(RUN, "R"),
+    };
+    let told: Vec<_> = frames.iter().map(|frame| (kind(frame), id(frame))).collect();
+    let told: Vec<_> = told.iter().map(|(kind, id)| (&**kind, &**id)).collect();
+    // Where these change, a client that comes back to another version of the gateway is told
+    // something else than it has missed: ids then begin with another number.
+    let expected = [
+        ("RUN_STARTED", "1.R.1.start.0.0000"),
+        ("STATE_SNAPSHOT", "1.R.1.1001-0.0.37b6"),
+        // One event of ours, and two of the client's.
+        ("REASONING_START", "1.R.1.1002-0.0-1.b840"),
+        ("REASONING_MESSAGE_START", "1.R.1.1002-0.0.b840"),
+        ("REASONING_MESSAGE_CONTENT", "1.R.1.1002-0.1.b840"),
+        // Another part of the same millisecond.
+        ("REASONING_MESSAGE_CONTENT", "1.R.1.1002-0.2.e77f"),
+        ("REASONING_MESSAGE_END", "1.R.1.1003-0.0-1.582c"),
+        ("REASONING_END", "1.R.1.1003-0.0.582c"),
+        ("TEXT_MESSAGE_START", "1.R.1.1003-0.1.582c"),
+        ("TEXT_MESSAGE_CONTENT", "1.R.1.1003-0.2.582c"),
+        ("TEXT_MESSAGE_CONTENT", "1.R.1.1003-0.3.130f"),
+        ("TEXT_MESSAGE_CONTENT", "1.R.1.1004-0.0.f394"),
+        ("STATE_SNAPSHOT", "1.R.1.1005-0.0.0176"),
+        ("TEXT_MESSAGE_END", "1.R.1.1005-0.1.0176"),
+        ("TEXT_MESSAGE_START", "1.R.1.1006-0.0.4269"),
+        ("TEXT_MESSAGE_CONTENT", "1.R.1.1006-0.1.4269"),
+        ("TEXT_MESSAGE_END", "1.R.1.close.0.4269"),
+        ("MESSAGES_SNAPSHOT", VOID),
+        ("RUN_FINISHED", "1.R.1.end.0.0000"),
+    ];
+    assert_eq!(told, expected, "{told:#?}");
+}
+
+#[tokio::test]
+async fn behind_each_event_of_a_live_run_comes_what_is_behind_it() {
+    let (_, told) = uncut().await;
+    let gateway = Gateway::start().await;
+    let (viewer, mut run) = told_half(&gateway, &told).await;
+    let half = so_far(&told);
+    let mut returned = Vec::new();
+    for (at, frame) in told[..half].iter().enumerate() {
+        let id = id(frame).unwrap();
+        for mut response in [
+            behind(gateway.address, id).await,
+            behind_query(gateway.address, id).await,
+            connected_behind(gateway.address, id).await,
+        ] {
+            assert_eq!(response.status(), "200 OK");
+            assert_eq!(response.frames(half - at - 1).await, told[at + 1..half], "{id}");
+            returned.push(response);
+        }
+    }
+    // It was all in the log.
+    gateway.upstream.is_untouched().await;
+    run.send(told_later().concat()).await;
+    gateway.ends(run).await;
+    returned.push(viewer);
+    for mut response in returned {
+        assert_eq!(response.rest_of_frames().await, told[half..]);
+    }
+}
+
+#[tokio::test]
+async fn the_header_is_worth_more_than_the_query() {
+    let (started, told) = uncut().await;
+    let gateway = Gateway::start().await;
+    let (viewer, _run) = told_half(&gateway, &told).await;
+    let half = so_far(&told);
+    let header = format!("last-event-id: {}\r\n", id(&told[half - 2]).unwrap());
+    let query = format!("?last_event_id={started}");
+    let request = events_request(&header, &query);
+    let mut response = Response::to(gateway.address, request.as_bytes()).await;
+    assert_eq!(response.frames(1).await, told[half - 1..half]);
+    drop(viewer);
+}
+
+#[tokio::test]
+async fn behind_each_event_of_a_run_that_is_over_its_replay_goes_on() {
+    let (started, told) = uncut().await;
+    let gateway = Gateway::start().await;
+    let (replica, _stop, _serving) = gateway.replica().await;
+    let ids = [&*started].into_iter().chain(told.iter().map(|frame| id(frame).unwrap()));
+    for (at, id) in ids.enumerate().take(told.len()) {
+        let script = async {
+            gateway.is_over().await;
+            let mut join = gateway.joined_behind("-1").await;
+            join.send([told_so_far().concat(), told_later().concat()].concat()).await;
+            gateway.ends(join).await;
+        };
+        let (mut response, ()) = tokio::join!(behind(replica, id), script);
+        assert_eq!(response.rest_of_frames().await, told[at..], "{id}");
+    }
+    gateway.upstream.is_untouched().await;
+}
+
+#[tokio::test]
+async fn behind_each_event_of_a_run_that_failed_its_replay_and_its_thread_go_on() {
+    let gateway = Gateway::start().await;
+    let failed = || json!({"error": "ValueError", "message": "boom"});
+    let thread = || state_of(&counted(&["hi"], 1));
+    let (mut response, mut run) = gateway.posted().await;
+    let started = response.frames(1).await.remove(0);
+    let mut viewer = behind(gateway.address, id(&started).unwrap()).await;
+    run.send(told_so_far().concat() + &part("error", &failed())).await;
+    run.end().await;
+    gateway.status("error").await;
+    gateway.state(Some(thread())).await;
+    let told = viewer.rest_of_frames().await;
+    let last = event(told.last().unwrap());
+    assert_eq!((&last["message"], &last["code"]), (&json!("boom"), &json!("ValueError")));
+
+    let ids: Vec<_> = told.iter().map(|frame| id(frame)).collect();
+    let (end, ids) = ids.split_last().unwrap();
+    assert!(end.unwrap().contains(".end."));
+    assert!(ids.iter().flatten().any(|id| id.contains(".close.")), "{ids:?}");
+    for (at, last) in ids.iter().enumerate() {
+        let Some(last) = last.filter(|last| !last.starts_with(VOID)) else { continue };
+        let script = async {
+            gateway.no_live_runs(record("error")).await;
+            gateway.state(Some(thread())).await;
+            // The Python server does not keep how it failed.
+            let mut join = gateway.joined_behind("-1").await;
+            join.send(told_so_far().concat()).await;
+            join.end().await;
+            gateway.status("error").await;
+            let get = gateway.upstream.expect(&format!("GET /threads/{THREAD}")).await;
+            get.json(200, &json!({"error": failed()}).to_string()).await;
+            gateway.state(Some(thread())).await;
+        };
+        let (mut response, ()) = tokio::join!(behind(gateway.address, last), script);
+        let rest = response.rest_of_frames().await;
+        assert_eq!(comparable(&rest), comparable(&told[at + 1..]), "{last}");
+    }
+    gateway.upstream.is_untouched().await;
+}
+
+#[tokio::test]
+async fn behind_each_event_of_a_run_that_another_replica_reads_comes_what_is_behind_it() {
+    let (started, told) = uncut().await;
+    let gateway = Gateway::start().await;
+    let (mut viewer, mut run) = told_half(&gateway, &told).await;
+    let half = so_far(&told);
+    let ids = [&*started].into_iter().chain(told[..half].iter().map(|frame| id(frame).unwrap()));
+    let mut elsewhere = Vec::new();
+    for (at, id) in ids.enumerate() {
+        // Each comes to one that has just been started.
+        let (address, stop, serving) = gateway.replica().await;
+        let script = async {
+            gateway.runs_now().await;
+            let mut join = gateway.joined_behind("-1").await;
+            join.send(told_so_far().concat()).await;
+            join
+        };
+        let (mut response, join) = tokio::join!(behind(address, id), script);
+        assert_eq!(response.frames(half - at).await, told[at..half], "{id}");
+        elsewhere.push((response, join, stop, serving));
+    }
+    run.send(told_later().concat()).await;
+    gateway.ends(run).await;
+    assert_eq!(viewer.rest_of_frames().await, told[half..]);
+    for (mut response, mut join, _stop, _serving) in elsewhere {
+        join.send(told_later().concat()).await;
+        gateway.ends(join).await;
+        assert_eq!(response.rest_of_frames().await, told[half..]);
+    }
+}
+
+// === ids that lead nowhere ===
+
+#[tokio::test]
+async fn an_id_that_is_not_of_this_run_starts_over_and_is_replaced() {
+    let (_, told) = uncut().await;
+    let gateway = Gateway::start().await;
+    let (_viewer, mut run) = told_half(&gateway, &told).await;
+    let known = id(&told[2]).unwrap();
+    let (place, check) = known.rsplit_once('.').unwrap();
+    let another_check = u16::from_str_radix(check, 16).unwrap() ^ 1;
+    let mut returned = Vec::new();
+    for (last, is_of_the_run) in [
+        ("garbage".to_owned(), false),
+        ("0.00c0ffee.1".to_owned(), false),
+        ("1795305649395-0".to_owned(), false),
+        // Of another version of the gateway.
+        (known.replacen("1.", "2.", 1), false),
+        // Of another run, which was before.
+        (known.replace(RUN, "01a200b7-5ee6-7592-b13b-000000000000"), false),
+        // Of what was said differently, or never.
+        (format!("{place}.{another_check:04x}"), true),
+        (known.replace(".1001-0.", ".1000-9."), true),
+        // Of an attempt that this gateway knows nothing of.
+        (known.replacen(&format!("{RUN}.1."), &format!("{RUN}.2."), 1), true),
+    ] {
+        let ask = async {
+            let mut connected = connected_behind(gateway.address, &last).await;
+            starts_over(&mut connected).await;
+            let mut response = behind(gateway.address, &last).await;
+            starts_over(&mut response).await;
+            response
+        };
+        let script = async {
+            if !is_of_the_run {
+                gateway.runs_now().await;
+                gateway.runs_now().await;
+            }
+        };
+        let (mut response, ()) = tokio::join!(ask, script);
+        // What stands is a snapshot, which nobody can go on behind.
+        let mut frame = response.frames(1).await.remove(0);
+        while !kind(&frame).ends_with("_START") {
+            assert!(kind(&frame).ends_with("_SNAPSHOT"), "{frame}");
+            assert!(is_void(&frame), "{frame}");
+            frame = response.frames(1).await.remove(0);
+        }
+        assert!(is_void(&frame), "{frame}");
+        returned.push(response);
+    }
+    gateway.upstream.is_untouched().await;
+    // The tail is the same for all, and so are its ids.
+    run.send(told_later().concat()).await;
+    gateway.ends(run).await;
+    for mut response in returned {
+        assert_eq!(response.rest_of_frames().await, told[so_far(&told)..]);
+    }
+}
+
+#[tokio::test]
+async fn an_id_of_what_is_no_longer_kept_starts_over() {
+    let (_, told) = uncut().await;
+    let gateway = Gateway::with(Limits { log_bytes: 4096, ..Limits::default() }).await;
+    let (mut viewer, mut run) = told_half(&gateway, &told).await;
+    for n in 0..50 {
+        run.send(says(&format!("{}-0", 2000 + n), &"x".repeat(200))).await;
+        let frame = viewer.frames(1).await.remove(0);
+        assert_eq!(kind(&frame), "TEXT_MESSAGE_CONTENT");
+    }
+    let mut response = behind(gateway.address, id(&told[0]).unwrap()).await;
+    starts_over(&mut response).await;
+    gateway.upstream.is_untouched().await;
+}
+
+#[tokio::test]
+async fn an_id_of_a_run_that_is_over_and_cannot_be_replayed_starts_over() {
+    let (_, told) = uncut().await;
+    let known = id(&told[2]).unwrap();
+    let gateway = Gateway::start().await;
+    let mut not_kept = record("success");
+    not_kept[0]["kwargs"]["resumable"] = json!(false);
+    let older = known.replace(RUN, "01a200b7-5ee6-7592-b13b-000000000000");
+    for (last, runs, is_replayed) in [
+        (known, not_kept, false),
+        // Another one has run since.
+        (&*older, record("success"), false),
+        // Its time is over.
+        (known, record("success"), true),
+    ] {
+        let script = async {
+            gateway.no_live_runs(runs).await;
+            gateway.state(Some(came_to())).await;
+            if is_replayed {
+                let join = gateway.joined_behind("-1").await;
+                gateway.ends(join).await;
+            }
+        };
+        let ask = async {
+            let mut response = behind(gateway.address, last).await;
+            starts_over(&mut response).await;
+            response.rest_of_frames().await
+        };
+        let (frames, ()) = tokio::join!(ask, script);
+        let (end, snapshots) = frames.split_last().unwrap();
+        assert!(snapshots.iter().all(|frame| is_void(frame)), "{frames:#?}");
+        let whole = event(snapshots.last().unwrap());
+        assert_eq!(whole["messages"][1]["content"], "one two three", "{frames:#?}");
+        assert!(id(end).unwrap().contains(".end."), "{end}");
+        gateway.upstream.is_untouched().await;
+    }
+}
+
+#[tokio::test]
+async fn who_follows_the_thread_goes_on_with_its_run_too() {
+    let (started, told) = uncut().await;
+    let half = so_far(&told);
+    let gateway = Gateway::start().await;
+    let ask = async |last: &str| {
+        let header = format!("last-event-id: {last}\r\n");
+        let request = events_request(&header, "?follow=thread");
+        Response::to(gateway.address, request.as_bytes()).await
+    };
+    let script = async {
+        let line = format!("GET /threads/{THREAD}/stream?stream_modes=lifecycle");
+        let mut bell = gateway.upstream.expect(&line).await;
+        bell.begin("").await;
+        gateway.runs("limit=20", record("running")).await;
+        let mut join = gateway.joined_behind("-1").await;
+        join.send(told_so_far().concat()).await;
+        (bell, join)
+    };
+    let (mut first, (_bell, mut join)) = tokio::join!(ask(&started), script);
+    assert_eq!(first.frames(half).await, told[..half]);
+    let mut second = ask(id(&told[half - 2]).unwrap()).await;
+    assert_eq!(second.frames(1).await, told[half - 1..half]);
+    join.send(told_later().concat()).await;
+    gateway.ends(join).await;
+    for viewer in [&mut first, &mut second] {
+        assert_eq!(viewer.frames(told.len() - half).await, told[half..]);
+    }
+}
+
+#[tokio::test]
+async fn behind_the_end_of_a_run_there_is_nothing_but_the_threads_future() {
+    let (_, told) = uncut().await;
+    let last = id(told.last().unwrap()).unwrap();
+    assert!(last.contains(".end."), "{last}");
+    let gateway = Gateway::start().await;
+    for mut response in [
+        behind(gateway.address, last).await,
+        behind_query(gateway.address, last).await,
+        connected_behind(gateway.address, last).await,
+    ] {
+        assert_eq!(response.status(), "204 No Content");
+        assert!(!response.head.contains("content-type"), "{}", response.head);
+        // The connection is fit for the next request.
+        response.again(b"GET /healthz HTTP/1.1\r\nhost: h\r\n\r\n").await;
+        assert_eq!(response.status(), "200 OK");
+    }
+    gateway.upstream.is_untouched().await;
+
+    let request = events_request(&format!("last-event-id: {last}\r\n"), "?follow=thread");
+    let script = async {
+        let line = format!("GET /threads/{THREAD}/stream?stream_modes=lifecycle");
+        let mut bell = gateway.upstream.expect(&line).await;
+        bell.begin("").await;
+        gateway.runs("limit=20", record("success")).await;
+        gateway.state(Some(came_to())).await;
+        bell
+    };
+    let (mut response, _bell) =
+        tokio::join!(Response::to(gateway.address, request.as_bytes()), script);
+    starts_over(&mut response).await;
+}
+
+#[tokio::test]
+async fn a_thread_at_rest_has_an_end_that_there_is_nothing_behind() {
+    let gateway = Gateway::start().await;
+    let script = async {
+        gateway.no_live_runs(record("success")).await;
+        gateway.state(Some(came_to())).await;
+    };
+    let (mut response, ()) = tokio::join!(gateway.events(""), script);
+    let frames = response.rest_of_frames().await;
+    let (last, others) = frames.split_last().unwrap();
+    assert!(others.iter().all(|frame| is_void(frame)), "{frames:#?}");
+    let response = behind(gateway.address, id(last).unwrap()).await;
+    assert_eq!(response.status(), "204 No Content");
+    gateway.upstream.is_untouched().await;
+}
+
+#[tokio::test]
+async fn a_run_whose_parts_have_no_ids_replaces_that_of_its_beginning() {
+    let gateway = Gateway::start().await;
+    let (mut response, mut run) = gateway.posted().await;
+    assert!(id(&response.frames(1).await[0]).unwrap().contains(".start.0."));
+    let bare = [part("values", &counted(&["hi"], 1)), token("m1", "one ")];
+    run.send(bare.concat()).await;
+    let frames = response.frames(3).await;
+    assert!(frames.iter().all(|frame| is_void(frame)), "{frames:#?}");
+    gateway.ends(run).await;
+    let frames = response.rest_of_frames().await;
+    let (last, closings) = frames.split_last().unwrap();
+    assert!(closings.iter().all(|frame| is_void(frame)), "{closings:#?}");
+    // Who was told the end needs nothing more.
+    assert!(id(last).unwrap().contains(".end."), "{last}");
+}
+
+#[tokio::test]
+async fn a_run_whose_own_id_is_no_line_gives_its_events_none() {
+    let gateway = Gateway::start().await;
+    let input = input(&["hi"]);
+    let script = async {
+        gateway.state(None).await;
+        let line = format!("POST /threads/{THREAD}/runs/stream");
+        let mut post = gateway.upstream.expect(&line).await;
+        post.begin("").await;
+        let metadata = json!({"run_id": "a\nid: b", "attempt": 1});
+        post.send(kept("1-0", &part("metadata", &metadata))).await;
+        post
+    };
+    let (mut response, _run) = tokio::join!(gateway.post(&input), script);
+    response.frame().await;
+    let frame = response.whole_frame().await;
+    assert!(kind(&frame) == "RUN_STARTED" && is_void(&frame), "{frame}");
+    assert_eq!(frame.lines().filter(|line| line.starts_with("id: ")).count(), 1, "{frame}");
+}
+
+#[tokio::test]
+async fn a_run_without_its_state_in_its_stream_has_no_ids() {
+    let gateway = Gateway::start().await;
+    let mut runs = record("running");
+    runs[0]["kwargs"]["stream_mode"] = json!(["messages-tuple"]);
+    let script = async {
+        gateway.runs("status=running&limit=100", runs).await;
+        let mut join = gateway.joined_behind("-1").await;
+        gateway.state(Some(state_of(&counted(&["hi"], 1)))).await;
+        join.send([metadata("1000-0"), says("1001-0", "one ")].concat()).await;
+        join
+    };
+    let (mut response, join) = tokio::join!(gateway.events(""), script);
+    let mut frames = response.frames(5).await;
+    gateway.ends(join).await;
+    frames.extend(response.rest_of_frames().await);
+    let (_, others) = frames.split_last().unwrap();
+    assert!(others.iter().all(|frame| is_void(frame)), "{frames:#?}");
+}
+
+// === a lost upstream ===
+
+/// How a connection is lost.
+#[derive(Clone, Copy, Debug)]
+enum Loss {
+    InsideAFrame,
+    BetweenFrames,
+    InOrder,
+    Reset,
+    Silence,
+}
+
+/// The connection is lost, and the pause before the next is over.
+async fn lost(gateway: &Gateway, clock: &HeldClock, mut run: Exchange, loss: Loss) {
+    match loss {
+        Loss::InsideAFrame => {
+            run.send("event: messages\r\ndata: [{\"type\":").await;
+            gateway.settled().await;
+            run.cut();
+        }
+        Loss::BetweenFrames => run.cut(),
+        Loss::InOrder => {
+            run.end().await;
+            for _ in 0..5 {
+                gateway.status("running").await;
+                gateway.settled().await;
+                clock.advance(Duration::from_secs(1)).await;
+            }
+        }
+        Loss::Reset => run.reset(),
+        Loss::Silence => {
+            clock.advance(SILENCE.saturating_sub(Duration::from_secs(1))).await;
+            gateway.settled().await;
+            gateway.upstream.is_untouched().await;
+            clock.advance(Duration::from_secs(1)).await;
+            run.closed().await;
+        }
+    }
+    gateway.settled().await;
+    clock.advance(NO_PAUSE).await;
+}
+
+#[tokio::test]
+async fn whoever_watches_a_run_whose_upstream_is_lost_is_told_nothing_of_that() {
+    let (_, told) = uncut().await;
+    let half = so_far(&told);
+    let clock = HeldClock::pause();
+    for loss in [Loss::InsideAFrame, Loss::BetweenFrames, Loss::InOrder, Loss::Reset, Loss::Silence]
+    {
+        let gateway = Gateway::start().await;
+        let (mut viewer, run) = told_half(&gateway, &told).await;
+        lost(&gateway, &clock, run, loss).await;
+        // Below the last one: others may have that too.
+        let mut run = gateway.joined_behind("1002-0").await;
+        run.send([told_so_far()[4..].concat(), told_later().concat()].concat()).await;
+        gateway.ends(run).await;
+        // A comment may be among them.
+        assert_eq!(viewer.rest_of_frames().await, told[half..], "{loss:?}");
+        gateway.upstream.is_untouched().await;
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_is_lost_among_the_repeats_loses_and_doubles_nothing() {
+    let (_, told) = uncut().await;
+    let half = so_far(&told);
+    let gateway = Gateway::start().await;
+    let (mut viewer, mut run) = told_half(&gateway, &told).await;
+    let clock = HeldClock::pause();
+    for again in 0..3 {
+        lost(&gateway, &clock, run, Loss::BetweenFrames).await;
+        if again > 0 {
+            // It brought nothing new.
+            gateway.settled().await;
+            clock.advance(LONGEST_PAUSE).await;
+        }
+        run = gateway.joined_behind("1002-0").await;
+        run.send(&told_so_far()[4]).await;
+        gateway.settled().await;
+    }
+    run.send(told_so_far()[5].clone() + &told_later().concat()).await;
+    gateway.ends(run).await;
+    assert_eq!(viewer.rest_of_frames().await, told[half..]);
+}
+
+#[tokio::test]
+async fn of_a_run_that_has_only_begun_the_beginning_comes_again() {
+    let (_, told) = uncut().await;
+    let gateway = Gateway::start().await;
+    let (mut response, mut run) = gateway.posted().await;
+    let started = response.frames(1).await.remove(0);
+    let mut viewer = behind(gateway.address, id(&started).unwrap()).await;
+    run.send(&told_so_far()[0]).await;
+    gateway.settled().await;
+    run.cut();
+    let mut run = gateway.joined_behind("-1").await;
+    run.send([told_so_far().concat(), told_later().concat()].concat()).await;
+    gateway.ends(run).await;
+    // It is the same attempt.
+    assert_eq!(viewer.rest_of_frames().await, told);
+}
+
+#[tokio::test]
+async fn the_block_of_repeats_behind_a_rejoin_is_dropped() {
+    let (_, told) = uncut().await;
+    let half = so_far(&told);
+    let gateway = Gateway::start().await;
+    let (mut viewer, run) = told_half(&gateway, &told).await;
+    run.cut();
+    let mut run = gateway.joined_behind("1002-0").await;
+    let later = told_later();
+    let stored = [told_so_far()[4..].concat(), later.concat()].concat();
+    run.send(stored + &told_so_far()[5] + &later.concat()).await;
+    gateway.ends(run).await;
+    assert_eq!(viewer.rest_of_frames().await, told[half..]);
+}
+
+#[tokio::test]
+async fn a_server_without_signs_of_life_may_be_silent_for_thirty_seconds() {
+    let gateway = Gateway::javascript().await;
+    let (mut response, mut run) = gateway.posted().await;
+    let clock = HeldClock::pause();
+    run.send([metadata("0"), state("1", &counted(&["hi"], 1)), says("2", "one ")].concat()).await;
+    response.frames(4).await;
+    for _ in 0..2 {
+        clock.advance(SILENCE_WITHOUT_SIGNS / 2).await;
+        gateway.settled().await;
+    }
+    run.closed().await;
+    gateway.settled().await;
+    clock.advance(NO_PAUSE).await;
+    let mut run = gateway.joined_behind("1").await;
+    run.send([says("2", "one "), says("3", "two")].concat()).await;
+    let frame = response.frames(1).await.remove(0);
+    assert_eq!(event(&frame)["delta"], "two");
+    assert!(id(&frame).unwrap().contains(".1.3.0."), "{frame}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_is_asked_ever_less_often_and_given_up_after_a_minute() {
+    let (_, told) = uncut().await;
+    let gateway = Gateway::start().await;
+    let (mut viewer, run) = told_half(&gateway, &told).await;
+    let clock = HeldClock::pause();
+    run.cut();
+    let before = UPSTREAM_PATIENCE.saturating_sub(Duration::from_secs(1));
+    let mut asked = gateway.refused_for(&clock, before).await;
+    // All that its client hears is that it is still there.
+    for _ in 0..3 {
+        assert_eq!(viewer.whole_frame().await, ": keep-alive\n\n");
+    }
+    assert!(viewer.decoded.is_empty() && viewer.raw.is_empty());
+    let read = viewer.socket.try_read(&mut [0]);
+    assert_eq!(read.unwrap_err().kind(), ErrorKind::WouldBlock);
+    asked.extend(gateway.refused_for(&clock, LONGEST_PAUSE + Duration::from_secs(2)).await);
+    let joins = asked.iter().filter(|line| line.ends_with("/stream")).count();
+    assert!((12..=32).contains(&joins), "{joins} attempts");
+    // After some that failed it is asked each time what has become of the run.
+    assert_eq!(asked.len(), 2 * joins - 4, "{asked:#?}");
+
+    let frames = viewer.rest_of_frames().await;
+    assert_eq!(kinds(&frames), ["TEXT_MESSAGE_END", "RUN_ERROR"]);
+    assert_eq!(event(&frames[1])["code"], "upstream_unavailable");
+    // It can come back, and behind this there is nothing to go on with.
+    assert!(frames.iter().all(|frame| is_void(frame)), "{frames:#?}");
+    gateway.upstream.is_untouched().await;
+
+    // The server is back.
+    let half = so_far(&told);
+    let script = async {
+        gateway.runs_now().await;
+        let mut join = gateway.joined_behind("-1").await;
+        join.send([told_so_far().concat(), told_later().concat()].concat()).await;
+        gateway.ends(join).await;
+    };
+    let last = id(&told[half - 1]).unwrap();
+    let (mut response, ()) = tokio::join!(behind(gateway.address, last), script);
+    assert_eq!(response.rest_of_frames().await, told[half..]);
+}
+
+#[tokio::test]
+async fn one_answer_of_the_server_begins_its_minute_anew() {
+    let (_, told) = uncut().await;
+    let half = so_far(&told);
+    let gateway = Gateway::start().await;
+    let (mut viewer, run) = told_half(&gateway, &told).await;
+    let clock = HeldClock::pause();
+    run.cut();
+    for _ in 0..2 {
+        let most = UPSTREAM_PATIENCE.saturating_sub(LONGEST_PAUSE * 2);
+        gateway.refused_for(&clock, most).await;
+        // The stream is not to be had, and the run goes on.
+        clock.advance(LONGEST_PAUSE).await;
+        let line = format!("GET /threads/{THREAD}/runs/{RUN}/stream");
+        gateway.upstream.expect(&line).await.json(500, "{}").await;
+        gateway.status("running").await;
+    }
+    gateway.settled().await;
+    clock.advance(LONGEST_PAUSE).await;
+    let mut run = gateway.joined_behind("1002-0").await;
+    run.send([told_so_far()[4..].concat(), told_later().concat()].concat()).await;
+    gateway.ends(run).await;
+    assert_eq!(viewer.rest_of_frames().await, told[half..]);
+}
+
+#[tokio::test]
+async fn a_join_that_is_not_answered_is_given_up_after_twenty_seconds() {
+    let (_, told) = uncut().await;
+    let half = so_far(&told);
+    let gateway = Gateway::start().await;
+    let (mut viewer, run) = told_half(&gateway, &told).await;
+    let clock = HeldClock::pause();
+    lost(&gateway, &clock, run, Loss::BetweenFrames).await;
+    let line = format!("GET /threads/{THREAD}/runs/{RUN}/stream");
+    let unanswered = gateway.upstream.expect(&line).await;
+    gateway.settled().await;
+    clock.advance(JOIN_TIMEOUT).await;
+    unanswered.closed().await;
+    gateway.settled().await;
+    clock.advance(LONGEST_PAUSE).await;
+    let mut run = gateway.joined_behind("1002-0").await;
+    run.send([told_so_far()[4..].concat(), told_later().concat()].concat()).await;
+    gateway.ends(run).await;
+    assert_eq!(viewer.rest_of_frames().await, told[half..]);
+}
+
+// === what a new connection finds ===
+
+#[tokio::test]
+async fn a_run_that_begins_again_keeps_what_was_committed_and_forgets_what_was_half_said() {
+    let (_, told) = uncut().await;
+    let gateway = Gateway::start().await;
+    let (mut viewer, run) = told_half(&gateway, &told).await;
+    run.cut();
+    // The server was restarted: its store is new, and so are its ids.
+    let mut run = gateway.joined_behind("1002-0").await;
+    let again = [metadata("9000-0"), state("9001-0", &counted(&["hi"], 1))];
+    run.send(again.concat()).await;
+    let begun_again = viewer.frames(2).await;
+    assert_eq!(kinds(&begun_again), ["TEXT_MESSAGE_END", "MESSAGES_SNAPSHOT"]);
+    let snapshot = event(&begun_again[1]);
+    let messages = snapshot["messages"].as_array().unwrap();
+    assert!(messages.iter().all(|message| message["id"] != "m1"), "{snapshot}");
+    let spoken = kept("9002-0", &token("m2", "once more"));
+    run.send(&spoken).await;
+    let frames = viewer.frames(2).await;
+    assert_eq!(kinds(&frames), ["TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT"]);
+    assert!(id(&frames[1]).unwrap().starts_with(&format!("1.{RUN}.2.9002-0.1.")), "{frames:?}");
+
+    // Who has read some of the attempt before it goes on here, where all of that is kept.
+    let half = so_far(&told);
+    let mut response = behind(gateway.address, id(&told[half - 2]).unwrap()).await;
+    let way = [&told[half - 1..half], &*begun_again, &*frames].concat();
+    assert_eq!(response.frames(way.len()).await, way);
+    // On a replica that has not seen it there is no going on, with an id of either. The replicas' joins
+    // stay open: one that was cut would be joined again.
+    let mut joins = Vec::new();
+    for last in [id(&told[half - 1]).unwrap(), id(&frames[0]).unwrap()] {
+        let (replica, _stop, _serving) = gateway.replica().await;
+        let script = async {
+            gateway.runs_now().await;
+            let mut join = gateway.joined_behind("-1").await;
+            join.send(again.concat() + &spoken).await;
+            join
+        };
+        let ask = async {
+            let mut response = behind(replica, last).await;
+            starts_over(&mut response).await;
+        };
+        let ((), join) = tokio::join!(ask, script);
+        joins.push(join);
+    }
+}
+
+#[tokio::test]
+async fn ids_that_mean_something_else_now_are_of_another_attempt() {
+    let clock = HeldClock::pause();
+    // What comes behind the last id, and what is not behind it at all.
+    for again in [kept("3", &token("m2", "else")), metadata("0")] {
+        let gateway = Gateway::javascript().await;
+        let (mut response, mut run) = gateway.posted().await;
+        let begins = [metadata("0"), state("1", &counted(&["hi"], 1))].concat();
+        run.send(begins.clone() + &says("2", "one ") + &says("3", "two")).await;
+        response.frames(5).await;
+        lost(&gateway, &clock, run, Loss::BetweenFrames).await;
+        let mut run = gateway.joined_behind("2").await;
+        run.send(again).await;
+        gateway.settled().await;
+        clock.advance(LONGEST_PAUSE).await;
+        // It is read from its beginning.
+        let mut run = gateway.joined_behind("-1").await;
+        let said = kept("2", &token("m2", "something ")) + &kept("3", &token("m2", "else"));
+        run.send(begins + &said).await;
+        let frames = response.frames(5).await;
+        let expected = [
+            "TEXT_MESSAGE_END",
+            "MESSAGES_SNAPSHOT",
+            "TEXT_MESSAGE_START",
+            "TEXT_MESSAGE_CONTENT",
+            "TEXT_MESSAGE_CONTENT",
+        ];
+        assert_eq!(kinds(&frames), expected, "{frames:#?}");
+        assert_eq!(event(&frames[3])["delta"], "something ");
+        assert!(id(&frames[4]).unwrap().starts_with(&format!("1.{RUN}.2.3.0.")), "{frames:#?}");
+    }
+}
+
+#[tokio::test]
+async fn where_something_may_be_missing_the_state_is_read_and_the_ids_end() {
+    let (_, told) = uncut().await;
+    let gateway = Gateway::start().await;
+    let (mut viewer, run) = told_half(&gateway, &told).await;
+    run.cut();
+    let mut run = gateway.joined_behind("1002-0").await;
+    // What was told last does not come again: more may have been forgotten.
+    run.send(kept("3000-0", &token("m2", "and "))).await;
+    gateway.state(Some(state_of(&counted(&["hi", "one two three"], 2)))).await;
+    run.send(kept("3001-0", &token("m2", "so on"))).await;
+    run.send(state("3002-0", &counted(&["hi", "one two three", "and so on"], 3))).await;
+    run.end().await;
+    gateway.status("success").await;
+    let end = state_of(&counted(&["hi", "one two three", "and so on"], 3));
+    gateway.state(Some(end)).await;
+    let frames = viewer.rest_of_frames().await;
+    let (last, others) = frames.split_last().unwrap();
+    assert!(others.iter().all(|frame| is_void(frame)), "{frames:#?}");
+    assert!(id(last).unwrap().contains(".end."), "{last}");
+    let shown = others.iter().rfind(|frame| kind(frame) == "MESSAGES_SNAPSHOT").unwrap();
+    assert_eq!(event(shown)["messages"][1]["content"], "one two three", "{frames:#?}");
+}
+
+#[tokio::test]
+async fn a_run_that_ended_meanwhile_is_told_by_its_record_and_its_state() {
+    let (_, told) = uncut().await;
+    let gateway = Gateway::start().await;
+    let (mut viewer, run) = told_half(&gateway, &told).await;
+    run.cut();
+    // Nothing of it is kept any more.
+    let join = gateway.joined_behind("1002-0").await;
+    gateway.ends(join).await;
+    let frames = viewer.rest_of_frames().await;
+    let kinds = kinds(&frames);
+    assert_eq!(kinds.last().unwrap(), "RUN_FINISHED", "{kinds:?}");
+    let snapshot = frames.iter().rfind(|frame| kind(frame) == "MESSAGES_SNAPSHOT").unwrap();
+    let messages = &event(snapshot)["messages"];
+    let said = messages.as_array().unwrap().iter().find(|message| message["id"] == "m1").unwrap();
+    assert_eq!(said["content"], "one two three");
+    assert!(frames.iter().any(|frame| frame.contains(r#""count":2"#)), "{frames:#?}");
+}
+
+#[tokio::test]
+async fn a_run_that_is_not_there_any_more_was_cancelled_unless_its_thread_is_gone_too() {
+    let (_, told) = uncut().await;
+    let python = json!({"error": "HTTPException", "message": "404: Run not found"});
+    let of_another = json!({"error": "HTTPException", "message": "404: Thread not found"});
+    let javascript = json!("Run not found");
+    for missing in [python, of_another, javascript] {
+        for thread in [Some(state_of(&counted(&["hi"], 7))), None] {
+            let gateway = Gateway::start().await;
+            let (mut viewer, run) = told_half(&gateway, &told).await;
+            run.cut();
+            let mut join = gateway.joined_behind("1002-0").await;
+            join.send(part("error", &missing)).await;
+            join.end().await;
+            let get = gateway.upstream.expect(&format!("GET /threads/{THREAD}/runs/{RUN}")).await;
+            get.json(404, r#"{"detail":"Not Found"}"#).await;
+            gateway.state(thread.clone()).await;
+            let frames = viewer.rest_of_frames().await;
+            let last = event(frames.last().unwrap());
+            if thread.is_some() {
+                assert_eq!(last["outcome"], json!({"type": "cancelled"}), "{frames:#?}");
+                // What was half said is not in the thread.
+                let snapshot =
+                    frames.iter().rfind(|frame| kind(frame) == "MESSAGES_SNAPSHOT").unwrap();
+                assert!(!snapshot.contains("\"m1\""), "{snapshot}");
+                assert!(frames.iter().any(|frame| frame.contains(r#""count":7"#)), "{frames:#?}");
+            } else {
+                assert_eq!(last["code"], "run_gone", "{frames:#?}");
+            }
+            gateway.upstream.is_untouched().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_failure_that_was_told_counts_also_where_the_record_is_gone() {
+    let (_, told) = uncut().await;
+    for thread in [Some(state_of(&counted(&["hi"], 7))), None] {
+        let gateway = Gateway::start().await;
+        let (mut viewer, mut run) = told_half(&gateway, &told).await;
+        run.send(part("error", &json!({"error": "ValueError", "message": "boom"}))).await;
+        run.end().await;
+        let get = gateway.upstream.expect(&format!("GET /threads/{THREAD}/runs/{RUN}")).await;
+        get.json(404, r#"{"detail":"Not Found"}"#).await;
+        gateway.state(thread).await;
+        let frames = viewer.rest_of_frames().await;
+        let last = event(frames.last().unwrap());
+        assert_eq!((&last["message"], &last["code"]), (&json!("boom"), &json!("ValueError")));
+    }
+}
+
+#[tokio::test]
+async fn of_a_run_that_is_not_kept_what_was_missed_is_read() {
+    let gateway = Gateway::start().await;
+    let mut runs = record("running");
+    runs[0]["kwargs"]["resumable"] = json!(false);
+    let script = async {
+        gateway.runs("status=running&limit=100", runs).await;
+        let join = gateway.joined_behind("-1").await;
+        gateway.state(Some(state_of(&counted(&["hi"], 1)))).await;
+        join
+    };
+    let (mut response, mut join) = tokio::join!(gateway.events(""), script);
+    response.frames(4).await;
+    join.send(part("values", &counted(&["hi"], 1)) + &token("m1", "one ")).await;
+    response.frames(2).await;
+    join.cut();
+    // What it says from now on is all there is of its stream.
+    let mut join = gateway.joined_behind("-1").await;
+    join.send(token("m1", "three")).await;
+    gateway.state(Some(state_of(&counted(&["hi"], 2)))).await;
+    join.send(part("values", &counted(&["hi", "one two three"], 2))).await;
+    gateway.ends(join).await;
+    let frames = response.rest_of_frames().await;
+    // What was half said is forgotten, and comes whole.
+    let expected = [
+        "TEXT_MESSAGE_END",
+        "STATE_SNAPSHOT",
+        "MESSAGES_SNAPSHOT",
+        "TEXT_MESSAGE_START",
+        "TEXT_MESSAGE_CONTENT",
+        "TEXT_MESSAGE_END",
+        "RUN_FINISHED",
+    ];
+    assert_eq!(kinds(&frames), expected, "{frames:#?}");
+    assert!(!frames[2].contains("\"m1\""), "{}", frames[2]);
+    assert_eq!(event(&frames[4])["delta"], "one two three");
+    assert!(frames[..6].iter().all(|frame| is_void(frame)), "{frames:#?}");
+}
+
+#[tokio::test]
+async fn a_failure_whose_state_stays_out_of_reach_leaves_a_way_back() {
+    let (_, told) = uncut().await;
+    let gateway = Gateway::start().await;
+    let (mut viewer, mut run) = told_half(&gateway, &told).await;
+    let clock = HeldClock::pause();
+    run.send(part("error", &json!({"error": "ValueError", "message": "boom"}))).await;
+    run.end().await;
+    let asked = gateway.refused_for(&clock, UPSTREAM_PATIENCE + LONGEST_PAUSE * 2).await;
+    // There is no more of its stream.
+    assert!(asked.iter().all(|line| !line.ends_with("/stream")), "{asked:#?}");
+    let frames = viewer.rest_of_frames().await;
+    let (last, closings) = frames.split_last().unwrap();
+    assert_eq!(event(last)["code"], "upstream_unavailable");
+    let message = event(last)["message"].as_str().unwrap().to_owned();
+    assert!(message.starts_with("the run failed (ValueError: boom)"), "{message}");
+    assert!(is_void(&closings[0]) && is_void(last), "{frames:#?}");
+}
+
+// === nobody reads ===
+
+#[tokio::test]
+async fn who_comes_back_within_ten_seconds_is_served_from_the_log() {
+    let (_, told) = uncut().await;
+    let half = so_far(&told);
+    let gateway = Gateway::start().await;
+    let (viewer, mut run) = told_half(&gateway, &told).await;
+    let clock = HeldClock::pause();
+    drop(viewer);
+    gateway.watched_by(0).await;
+    run.send(&told_later()[0]).await;
+    clock.advance(LINGER.saturating_sub(Duration::from_secs(1))).await;
+    gateway.settled().await;
+    let mut response = behind(gateway.address, id(&told[half - 1]).unwrap()).await;
+    assert_eq!(response.frames(1).await, told[half..=half]);
+    // It stays as long as somebody reads.
+    clock.advance(LINGER / 2).await;
+    gateway.settled().await;
+    run.send(&told_later()[1]).await;
+    gateway.upstream.is_untouched().await;
+    // Who stays away is not read for.
+    drop(response);
+    gateway.watched_by(0).await;
+    clock.advance(LINGER.saturating_sub(Duration::from_secs(1))).await;
+    gateway.settled().await;
+    clock.advance(Duration::from_secs(1)).await;
+    run.closed().await;
+    gateway.upstream.is_untouched().await;
+}
+
+// === who comes back at a bad time ===
+
+#[tokio::test]
+async fn who_comes_back_while_the_upstream_is_away_is_served_from_the_log() {
+    let (_, told) = uncut().await;
+    let half = so_far(&told);
+    let gateway = Gateway::start().await;
+    let (mut viewer, run) = told_half(&gateway, &told).await;
+    let clock = HeldClock::pause();
+    run.cut();
+    gateway.refused_for(&clock, UPSTREAM_PATIENCE / 2).await;
+    let mut response = behind(gateway.address, id(&told[1]).unwrap()).await;
+    assert_eq!(response.frames(half - 2).await, told[2..half]);
+    clock.advance(LONGEST_PAUSE).await;
+    let mut run = gateway.joined_behind("1002-0").await;
+    run.send([told_so_far()[4..].concat(), told_later().concat()].concat()).await;
+    gateway.ends(run).await;
+    for viewer in [&mut viewer, &mut response] {
+        assert_eq!(viewer.rest_of_frames().await, told[half..]);
+    }
+}
+
+#[tokio::test]
+async fn who_comes_back_and_cannot_be_told_anything_yet_is_to_come_again() {
+    let gateway = Gateway::start().await;
+    for request in
+        [events_request("last-event-id: 0\r\n", ""), events_request("", "?last_event_id=x")]
+    {
+        let ask = Response::to(gateway.address, request.as_bytes());
+        let refuse = async { gateway.upstream.next().await.answer(503, "text/plain", "no").await };
+        let (mut response, ()) = tokio::join!(ask, refuse);
+        // An `EventSource` that is refused never comes again.
+        assert!(response.head.starts_with("HTTP/1.1 200 "), "{}", response.head);
+        assert_eq!(response.body().await, "retry: 3000\n\n");
+    }
+    let refuse = async { gateway.upstream.next().await.answer(503, "text/plain", "no").await };
+    let (response, ()) = tokio::join!(gateway.events(""), refuse);
+    assert!(response.head.starts_with("HTTP/1.1 502 "), "{}", response.head);
+}
+
+#[tokio::test]
+async fn what_a_gateway_breaks_off_that_goes_down_another_goes_on_with() {
+    let (_, told) = uncut().await;
+    let half = so_far(&told);
+    let gateway = Gateway::start().await;
+    let (mut posted, mut run) = gateway.posted().await;
+    let started = posted.frames(1).await.remove(0);
+    let mut viewer = behind(gateway.address, id(&started).unwrap()).await;
+    run.send(told_so_far().concat()).await;
+    assert_eq!(viewer.frames(half).await, told[..half]);
+    gateway.stop.cancel();
+    assert_eq!(viewer.rest_of_frames().await, [] as [String; 0]);
+    // A bare end would be a success to the client of a POST.
+    let frames = posted.rest_of_frames().await;
+    let last = frames.last().unwrap();
+    assert_eq!(event(last)["code"], "gateway_shutdown");
+    assert!(is_void(last), "{last}");
+    run.closed().await;
+
+    let (replica, _stop, _serving) = gateway.replica().await;
+    let script = async {
+        gateway.runs_now().await;
+        let mut join = gateway.joined_behind("-1").await;
+        join.send([told_so_far().concat(), told_later().concat()].concat()).await;
+        gateway.ends(join).await;
+    };
+    let last = id(&told[half - 1]).unwrap();
+    let (mut response, ()) = tokio::join!(behind(replica, last), script);
+    assert_eq!(response.rest_of_frames().await, told[half..]);
+}
+
+#[tokio::test]
+async fn who_comes_back_to_a_run_that_still_waits_for_its_turn_waits_too() {
+    let (started, told) = uncut().await;
+    let gateway = Gateway::start().await;
+    let script = async {
+        gateway.runs("status=running&limit=100", json!([])).await;
+        gateway.runs("status=pending&limit=100", record("pending")).await;
+        gateway.state(None).await;
+        let mut join = gateway.joined_behind("-1").await;
+        join.send([told_so_far().concat(), told_later().concat()].concat()).await;
+        gateway.ends(join).await;
+    };
+    let (mut response, ()) = tokio::join!(behind(gateway.address, &started), script);
+    assert_eq!(response.rest_of_frames().await, told);
+}

@@ -1,0 +1,223 @@
+//! Stopping a thread's live run: which one, what the asker is told, and how its stream ends.
+
+use crate::support::gateway::{
+    COLUMNS, Gateway, RUN, Response, THREAD, agents, closed, finished, part, refusal, refused,
+    serve, token, told,
+};
+use crate::support::upstream::Upstream;
+use serde_json::{Value, json};
+use threadway::server::Limits;
+
+const STOPPED: &str = concat!(
+    r#"{"stopped":true,"interrupt":{"type":"RUN_ERROR","message":"Run stopped by user","#,
+    r#""code":"STOPPED"}}"#,
+    "\n"
+);
+
+fn request(thread: &str, body: &str) -> Vec<u8> {
+    let length = body.len();
+    format!(
+        "POST /agui/agent/agent/stop/{thread} HTTP/1.1\r\nhost: h\r\ncontent-length: {length}\r\n\
+         \r\n{body}"
+    )
+    .into_bytes()
+}
+
+/// Asks for a stop; the status line and the body of the answer.
+async fn stop(gateway: &Gateway, body: &str) -> (String, String) {
+    refused(&mut Response::to(gateway.address, &request(THREAD, body)).await).await
+}
+
+/// Answers what is asked for the thread's live runs. The pending ones come first: a run that gets
+/// its turn meanwhile is then in the second list.
+async fn live(upstream: &Upstream, thread: &str, running: Value, pending: Value) {
+    for (status, runs) in [("pending", pending), ("running", running)] {
+        let line = format!("GET /threads/{thread}/runs?status={status}&limit=100{COLUMNS}");
+        upstream.expect(&line).await.json(200, &runs.to_string()).await;
+    }
+}
+
+fn run(id: &str, status: &str, client_id: &str) -> Value {
+    json!({"run_id": id, "status": status, "metadata": {"threadway_run_id": client_id}})
+}
+
+fn stopped() -> (String, String) {
+    ("HTTP/1.1 200 OK".to_owned(), STOPPED.to_owned())
+}
+
+fn nothing(message: &str) -> (String, String) {
+    let body = format!("{{\"stopped\":false,\"message\":\"{message}\"}}\n");
+    ("HTTP/1.1 200 OK".to_owned(), body)
+}
+
+#[tokio::test]
+async fn the_run_that_is_named_is_stopped_else_the_one_whose_turn_it_is() {
+    let gateway = Gateway::start().await;
+    // Newest first.
+    let pending = || json!([run("R3", "pending", "r3"), run("R2", "pending", "r2")]);
+    let running = || json!([run("R1", "running", "r1")]);
+    for (running, body, expected) in [
+        (running(), "", Some("R1")),
+        (running(), "{}", Some("R1")),
+        (json!([]), "", Some("R2")),
+        (running(), r#"{"runId":"r1"}"#, Some("R1")),
+        (running(), r#"{"runId":"r2"}"#, Some("R2")),
+        (running(), r#"{"runId":"R3"}"#, Some("R3")),
+        (running(), r#"{"runId":"r4"}"#, None),
+    ] {
+        let script = async {
+            live(&gateway.upstream, THREAD, running, pending()).await;
+            if let Some(run_id) = expected {
+                let path = format!("POST /threads/{THREAD}/runs/{run_id}/cancel");
+                let cancel = gateway.upstream.expect(&path).await;
+                assert_eq!(cancel.body, "");
+                cancel.json(202, "").await;
+            }
+        };
+        let (told, ()) = tokio::join!(stop(&gateway, body), script);
+        let none = || nothing("the thread has no live run r4");
+        assert_eq!(told, expected.map_or_else(none, |_| stopped()), "{body}");
+    }
+    gateway.upstream.is_untouched().await;
+}
+
+#[tokio::test]
+async fn a_thread_with_no_live_run_is_told_so_and_left_alone() {
+    let gateway = Gateway::start().await;
+    let script = live(&gateway.upstream, THREAD, json!([]), json!([]));
+    let (told, ()) = tokio::join!(stop(&gateway, ""), script);
+    assert_eq!(told, nothing("the thread has no live run"));
+
+    // Both servers' ways to say that there is no such thread.
+    for (status, body) in [(404, r#"{"detail":"Thread not found"}"#), (404, "Thread not found")] {
+        let script = async {
+            for _ in 0..2 {
+                gateway.upstream.next().await.json(status, body).await;
+            }
+        };
+        let (told, ()) = tokio::join!(stop(&gateway, ""), script);
+        assert_eq!(told, nothing("the thread has no live run"));
+    }
+
+    // It has ended in the meantime.
+    let script = async {
+        live(&gateway.upstream, THREAD, json!([run(RUN, "running", "r1")]), json!([])).await;
+        let cancel = gateway.upstream.next().await;
+        cancel.json(404, r#"{"detail":"No matching runs to cancel."}"#).await;
+    };
+    let (told, ()) = tokio::join!(stop(&gateway, r#"{"runId":"r1"}"#), script);
+    assert_eq!(told, nothing("the thread has no live run r1"));
+    gateway.upstream.is_untouched().await;
+}
+
+#[tokio::test]
+async fn a_thread_goes_by_the_clients_name_here_too() {
+    let gateway = Gateway::start().await;
+    let script = async {
+        // What `my thread` is called in LangGraph.
+        let thread = "e817c419-7e64-5f51-8a5c-c4cf14d1fb2d";
+        live(&gateway.upstream, thread, json!([]), json!([run("R", "pending", "r")])).await;
+        let path = format!("POST /threads/{thread}/runs/R/cancel");
+        gateway.upstream.expect(&path).await.json(204, "").await;
+    };
+    let request = request("my%20thread", "");
+    let (mut response, ()) = tokio::join!(Response::to(gateway.address, &request), script);
+    assert_eq!(refused(&mut response).await, stopped());
+}
+
+#[tokio::test]
+async fn what_is_no_request_to_stop_is_refused_and_stops_nothing() {
+    let gateway = Gateway::start().await;
+    let form = r#"the body of a stop is empty, `{}` or `{\"runId\": \"..\"}`"#;
+    for body in ["null", "[]", "{", "r1", r#"{"runId":1}"#, r#"{"runId":null}"#, r#"{"x":1}"#] {
+        let expected = refusal("400 Bad Request", "invalid_request", form);
+        assert_eq!(stop(&gateway, body).await, expected, "{body}");
+    }
+    let large = format!(r#"{{"runId":"{}"}}"#, "r".repeat(4096));
+    let (status, _) = stop(&gateway, &large).await;
+    assert_eq!(status, "HTTP/1.1 413 Payload Too Large");
+    gateway.upstream.is_untouched().await;
+}
+
+#[tokio::test]
+async fn an_upstream_that_cannot_be_asked_stops_nothing_and_says_why() {
+    let url = Upstream::bind().await.url();
+    let (address, _stop, _serving) = serve(agents(&[("a", &url)], &[]), Limits::default()).await;
+    let mut response = Response::to(address, &request(THREAD, "")).await;
+    let message = "the LangGraph server cannot be reached: Connection refused (os error 111); \
+                   check that it runs, and the upstream's URL";
+    let expected = refusal("502 Bad Gateway", "upstream_unreachable", message);
+    assert_eq!(refused(&mut response).await, expected);
+
+    let gateway = Gateway::start().await;
+    let boom = "the LangGraph server answered 500; the server's log may tell more";
+    let no_list = "the LangGraph server's answer is not a list of runs; check that the upstream's \
+                   URL is that of a LangGraph API server";
+    for (status, body, expected) in [
+        (500, "boom", refusal("502 Bad Gateway", "upstream_refused", boom)),
+        (200, "<html>", refusal("502 Bad Gateway", "not_langgraph", no_list)),
+    ] {
+        let script = async {
+            gateway.upstream.next().await.answer(status, "text/plain", body).await;
+        };
+        let (told, ()) = tokio::join!(stop(&gateway, ""), script);
+        assert_eq!(told, expected);
+    }
+    // The cancel itself.
+    let script = async {
+        live(&gateway.upstream, THREAD, json!([run(RUN, "running", "r1")]), json!([])).await;
+        gateway.upstream.next().await.answer(500, "text/plain", "boom").await;
+    };
+    let (told, ()) = tokio::join!(stop(&gateway, ""), script);
+    assert_eq!(told, refusal("502 Bad Gateway", "upstream_refused", boom));
+}
+
+#[tokio::test]
+async fn the_stream_of_a_stopped_run_ends_as_cancelled_on_both_servers() {
+    // The Python server ends the stream without a word, the JavaScript one with an error.
+    let interrupt = part("error", &json!({"error": "Error", "message": "interrupt"}));
+    for (last_part, status) in [(None, "interrupted"), (Some(interrupt), "error")] {
+        let gateway = Gateway::start().await;
+        let (mut response, mut stream) = gateway.run().await;
+        stream.send(token("a", "one")).await;
+        let script = async {
+            live(&gateway.upstream, THREAD, json!([run(RUN, "running", "r1")]), json!([])).await;
+            let path = format!("POST /threads/{THREAD}/runs/{RUN}/cancel");
+            gateway.upstream.expect(&path).await.json(202, "").await;
+            if let Some(part) = last_part {
+                stream.send(part).await;
+            }
+            stream.end().await;
+            gateway.record(status).await;
+            if status == "error" {
+                gateway.state(None).await;
+            }
+        };
+        let (answer, ()) = tokio::join!(stop(&gateway, r#"{"runId":"r1"}"#), script);
+        assert_eq!(answer, stopped());
+        let end = told("a", "one") + &closed("a") + &finished("cancelled");
+        assert_eq!(response.body().await, end, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_could_not_be_stopped_and_then_fails_has_failed() {
+    let gateway = Gateway::start().await;
+    let (mut response, stream) = gateway.run().await;
+    let script = async {
+        live(&gateway.upstream, THREAD, json!([run(RUN, "running", "r1")]), json!([])).await;
+        let path = format!("POST /threads/{THREAD}/runs/{RUN}/cancel");
+        gateway.upstream.expect(&path).await.json(500, r#"{"detail":"no"}"#).await;
+    };
+    let (answer, ()) = tokio::join!(stop(&gateway, ""), script);
+    assert_eq!(answer.0, "HTTP/1.1 502 Bad Gateway");
+    let script = async {
+        stream.end().await;
+        gateway.status("error").await;
+        let get = gateway.upstream.expect(&format!("GET /threads/{THREAD}")).await;
+        get.json(200, r#"{"error":{"error":"ValueError","message":"boom"}}"#).await;
+        gateway.state(None).await;
+    };
+    let (body, ()) = tokio::join!(response.body(), script);
+    assert!(body.ends_with("\"message\":\"boom\",\"code\":\"ValueError\"}\n\n"), "{body}");
+}
