@@ -20,6 +20,7 @@ const VIEWERS = 20;
 const CONCURRENCY = 6; // runs at a time on each server
 const OPTIONS = { concurrency: CONCURRENCY, timeout: 400_000 }; // of all on one server
 const TEST = { timeout: 90_000 }; // a run of two seconds, its viewers, on a busy machine
+const LEAD = 3; // seconds before a model speaks whose first word a viewer must not miss: it may come two seconds late
 const CRON_MS = 20_000; // a cron of every fifth second, which fires up to three seconds late
 console.log(`# SEED=${SEED}`);
 
@@ -372,7 +373,7 @@ function named(at) {
       const threadId = await at.langgraph.thread("parallel", { said: saidBefore() });
       const audience = new Audience(at, "parallel", threadId);
       const [follower] = audience.attach(["follow"]);
-      const { runId, texts } = await startForeign(at, threadId, "parallel", { stream_mode: MODES[modes] });
+      const { runId, texts } = await startForeign(at, threadId, "parallel", { stream_mode: MODES[modes] }, { lead: LEAD });
       await at.langgraph.started(threadId, runId);
       audience.attach();
       // While both speak, when one has said all, and when both have.
@@ -403,7 +404,7 @@ function named(at) {
       const threadId = await at.langgraph.thread("agent", { said: saidBefore() });
       const audience = new Audience(at, "agent", threadId);
       if (company !== "alone") audience.attach(["follow"]);
-      const slow = { flavour, delay: 0.2, words: undefined, tokens: 2 };
+      const slow = { flavour, delay: 0.2, lead: LEAD, words: undefined, tokens: 2 };
       const { runId } = await startForeign(at, threadId, "agent", { stream_mode: ["values", "messages-tuple"] }, slow);
       const onEvent = (event, viewer) => void (event.type === type && !viewer.hasLeft && viewer.leave());
       const first = audience.attach(["connect", "connect 0.0.59"], { onEvent });

@@ -15,6 +15,7 @@ import { z } from "zod";
 
 const DEFAULTS = {
   delay: 0.01, // seconds between chunks
+  lead: 0, // seconds before the first of them
   tokens: 8, // text tokens of the final answer
   words: undefined, // the tokens themselves
   flavour: "v1", // v1 | anthropic | reasoning_content | string
@@ -144,6 +145,7 @@ class ScriptedModel extends BaseChatModel {
 
   async *_streamResponseChunks(messages, _options, runManager) {
     const asked = script(messages);
+    if (asked.lead) await seconds(asked.lead);
     for (const message of this.chunks(asked)) {
       if (asked.delay) await seconds(asked.delay);
       const chunk = new ChatGenerationChunk({ message, text: message.text });
@@ -350,8 +352,8 @@ export const big = new StateGraph(Big)
 // ---------------------------------------------------------------- two models at once
 /** Say one's own half of the words, `pace` times as slowly; a step commits in the order of its nodes, not of their ends. */
 const speakAt = (name, pace) => async ({ messages }) => {
-  const { words, delay, flavour } = script(messages);
-  const own = { words: [`${name}: `, ...(words ?? ["tok0 ", "tok1 "])], delay: delay * pace, flavour };
+  const { words, delay, lead, flavour } = script(messages);
+  const own = { words: [`${name}: `, ...(words ?? ["tok0 ", "tok1 "])], delay: delay * pace, lead, flavour };
   return { messages: [await new ScriptedModel("plain").invoke([new HumanMessage(JSON.stringify(own))])] };
 };
 

@@ -28,6 +28,7 @@ from typing_extensions import TypedDict
 
 DEFAULTS: dict[str, Any] = {
     "delay": 0.01,        # seconds between chunks
+    "lead": 0,            # seconds before the first of them
     "tokens": 8,          # text tokens of the final answer
     "words": None,        # the tokens themselves
     "flavour": "v1",      # v1 | anthropic | reasoning_content | string
@@ -178,6 +179,7 @@ class FakeStreamingModel(BaseChatModel):
 
     async def _astream(self, messages, stop=None, run_manager=None, **kw) -> AsyncIterator[ChatGenerationChunk]:
         p, _ = params(messages)
+        await asyncio.sleep(p["lead"])
         for c in self._chunks(messages):
             if p["delay"]:
                 await asyncio.sleep(p["delay"])
@@ -496,7 +498,7 @@ def _speak_at(pace: float):
     async def node(state: MessagesState, config: RunnableConfig):
         p, _ = params(state["messages"])
         own = [f"{config['metadata']['langgraph_node']}: ", *(p["words"] or ["tok0 ", "tok1 "])]
-        script = json.dumps({"words": own, "delay": p["delay"] * pace, "flavour": p["flavour"]})
+        script = json.dumps({"words": own, "delay": p["delay"] * pace, "lead": p["lead"], "flavour": p["flavour"]})
         return {"messages": [await _model.ainvoke([HumanMessage(script)])]}
     return node
 
