@@ -80,6 +80,7 @@ struct Families {
     resumes: Family<Resume, Counter>,
     resyncs: Family<Resync, Counter>,
     missed_batches: Counter,
+    standings: Counter,
     upstream_requests: Family<Both<Operation, Answer>, Counter>,
     upstream_errors: Family<Kind, Counter>,
     upstream_rejoins: Family<Rejoin, Counter>,
@@ -166,6 +167,11 @@ impl Metrics {
     /// A reader is told a run as it stands.
     pub fn resynced(&self, reason: Resync) {
         self.0.resyncs.get_or_create(&reason).inc();
+    }
+
+    /// A run was frozen as it stood, for a reader.
+    pub fn stood(&self) {
+        self.0.standings.inc();
     }
 
     /// A reader has missed so many batches of a run's events.
@@ -297,6 +303,8 @@ impl Families {
         let runs_ended = to.family("runs_ended", "Runs whose reading ended");
         let resumes = to.family("resumes", "Clients that came back with the id of an event");
         let resyncs = to.family("resyncs", "Readers that were told a run as it stands");
+        let standings =
+            to.count("standings", "Runs that were frozen as they stood, for readers to be shown");
         let missed_batches =
             to.count("missed_batches", "Batches of events that readers fell too far behind for");
         let upstream_requests = to.bare("upstream_requests", "Requests to upstreams");
@@ -344,6 +352,7 @@ impl Families {
             resumes,
             resyncs,
             missed_batches,
+            standings,
             upstream_requests,
             upstream_errors,
             upstream_rejoins,

@@ -2,18 +2,17 @@
 //! readers; and the threads that it follows, one task each.
 //!
 //! ```text
-//!  upstream::Body --> driver (Feed: decode, translate) --> books { view, log } --> RunReader, ..
-//!                        ^                                        bell rings -->   each pulls
+//!  upstream::Body --> driver { Reading { Feed } } --> Run { log, standing } --> RunReader, ..
+//!                        ^          owns all of it      bell rings -->   each pulls
 //!                        +-- ends with its run, at shutdown, or when the last reader leaves
 //! ```
-//! The driver never waits for a reader. The log is bounded in bytes; a reader that falls off it
-//! is brought back from the view, which is the one that the translator keeps. Who joins late is
-//! told the view too, never the history.
+//! The driver never waits for a reader, and no reader for another. The log is bounded in bytes. A
+//! reader that falls off it is brought back by a standing: the run as it was, frozen, at a position
+//! of the log. Who joins late is sent a standing too, never the history.
 
 mod answers;
 mod attach;
 mod batch;
-mod books;
 mod capture;
 mod driver;
 mod ending;
@@ -22,14 +21,18 @@ mod feed;
 mod follow;
 mod fork;
 mod log;
+mod published;
 mod reader;
+mod reading;
 mod retry;
+mod standing;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -48,10 +51,11 @@ use crate::langgraph::{ErrorDetail, RunRecord, RunStatus, ServerKind};
 use crate::metrics::{Metrics, Origin};
 use crate::sync::{Guard, Mutex};
 use crate::upstream::{Caller, Client, Error, RunFilter, RunStream};
-use books::{Run, Standing};
-use driver::{Driver, Source};
+use driver::Driver;
 use follow::Following;
+use published::{Past, Run};
 use reader::Told;
+use reading::{Reading, Source};
 
 /// The code of a run whose stream or record cannot be understood.
 pub const UPSTREAM_LOST: &str = "upstream_lost";
@@ -177,8 +181,9 @@ impl Runs {
         stream: RunStream,
     ) -> RunReader {
         let RunStream { run_id, date: _, body } = stream;
-        let feed = Feed::new(thread_id, run_id.as_deref(), Some(name));
-        let (run, bell) = self.0.open(thread_id, feed, Standing::Complete);
+        let mut feed = Feed::new(thread_id, run_id.as_deref(), Some(name));
+        let (run, bell) = self.0.open(thread_id, &mut feed, Past::Kept);
+        let reading = Reading::started(feed, server, Instant::now());
         let (owner, left) = match self.0.owners {
             OwnerPolicy::Continue => (None, None),
             OwnerPolicy::Cancel { grace } => {
@@ -188,8 +193,9 @@ impl Runs {
         };
         let reader = RunReader::of_owner(Arc::clone(&run), owner);
         let shared = Arc::clone(&self.0);
-        let driver = Driver::new(upstream, server, run, bell, shared, Origin::Started).owned(left);
-        self.0.tasks.spawn(driver.drive(Source::Started(body)));
+        let driver =
+            Driver::new(upstream, reading, run, bell, shared, Origin::Started).owned(left);
+        self.0.tasks.spawn(driver.drive(Some(body)));
         reader
     }
 
@@ -235,7 +241,7 @@ impl Runs {
     fn note_stop(&self, key: &RunKey, is_stopped: bool) {
         let run = self.0.live.lock().get(key).map(|listed| Arc::clone(&listed.what));
         if let Some(run) = run {
-            run.books().is_stopped = is_stopped;
+            run.published().is_stopped = is_stopped;
         }
     }
 
@@ -257,12 +263,12 @@ impl Shared {
     fn open(
         &self,
         thread_id: &str,
-        feed: Feed,
-        standing: Standing,
+        feed: &mut Feed,
+        past: Past,
     ) -> (Arc<Run>, Arc<watch::Sender<()>>) {
         let bell = Arc::new(watch::Sender::new(()));
         let (weak, metrics) = (Arc::downgrade(&bell), self.metrics.clone());
-        let run = Run::new(thread_id, feed, self.log_bytes, standing, weak, metrics);
+        let run = Run::new(thread_id, feed, self.log_bytes, past, weak, metrics);
         (Arc::new(run), bell)
     }
 
@@ -297,22 +303,23 @@ impl Shared {
         server: Option<ServerKind>,
         thread_id: &str,
         record: RunRecord,
-        source: fn(RunRecord) -> Source,
+        source: Source,
     ) -> (Arc<Run>, watch::Receiver<()>) {
         let key = RunKey::of(upstream, thread_id, &record.id);
         if let Some(found) = self.live.find(&key, upstream) {
             return found;
         }
-        let feed = Feed::joined(thread_id, &record);
-        let (run, bell) = self.open(thread_id, feed, Standing::CatchingUp);
+        let mut feed = Feed::joined(thread_id, &record);
+        let (run, bell) = self.open(thread_id, &mut feed, Past::Replaying);
         let listener = bell.subscribe();
         if let Some(found) = self.live.find_or_list(key, upstream, &run) {
             return found;
         }
         let shared = Arc::clone(self);
         let read = Arc::clone(&run);
-        let driver = Driver::new(upstream.clone(), server, read, bell, shared, Origin::Joined);
-        self.tasks.spawn(driver.drive(source(record)));
+        let reading = Reading::joined(feed, record, server, source, Instant::now());
+        let driver = Driver::new(upstream.clone(), reading, read, bell, shared, Origin::Joined);
+        self.tasks.spawn(driver.drive(None));
         (run, listener)
     }
 }

@@ -125,6 +125,11 @@ impl State {
         json::raw(text)
     }
 
+    /// How many bytes of JSON it is made of.
+    pub(super) fn weight(&self) -> usize {
+        self.0.weight()
+    }
+
     /// What makes this state `new`; `None` where a snapshot is the better way to tell it.
     ///
     /// Opens this state where it differs.
@@ -154,6 +159,16 @@ impl State {
 // === impl Node ===
 
 impl Node {
+    fn weight(&self) -> usize {
+        match self {
+            Self::Raw(value) => value.get().len(),
+            Self::Object(members) => {
+                members.iter().map(|(key, value)| key.len() + value.weight()).sum()
+            }
+            Self::Array(items) => items.iter().map(Self::weight).sum(),
+        }
+    }
+
     fn write(&self, out: &mut String) {
         match self {
             Self::Raw(value) => out.push_str(value.get()),

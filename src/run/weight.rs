@@ -1,6 +1,6 @@
 //! What a run event weighs: about how many bytes of memory it keeps.
 
-use super::{Ask, Content, ContentPart, Interrupt, Message, Operation, Outcome, RunEvent};
+use super::{Ask, Content, ContentPart, Interrupt, Message, Operation, Outcome, RunEvent, View};
 use crate::langgraph::Source;
 
 /// What an event or a message takes besides its texts: itself, its ids, the allocator's share.
@@ -40,6 +40,16 @@ impl RunEvent {
             | Self::SubagentStarted(_)
             | Self::SubagentFinished { .. } => 0,
         }
+    }
+}
+
+// === impl View ===
+
+impl View {
+    /// About how many bytes of memory the view keeps; never less than what is said in it.
+    pub fn weight(&self) -> usize {
+        let state = self.state().map_or(0, super::State::weight);
+        self.messages().iter().map(|message| message.weight()).sum::<usize>() + state
     }
 }
 

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::batch::{Batch, Events};
-use super::books::Run;
-use super::driver::Source;
 use super::ending;
 use super::event_id::EventId;
 use super::follow::{self, Follower};
+use super::published::Run;
 use super::reader::{Prelude, RunReader, Told};
+use super::reading::Source;
 use super::{Feed, GATEWAY_SHUTDOWN, RunKey, Runs};
 use crate::langgraph::{ErrorDetail, RunRecord, RunStatus, ServerKind, ThreadState};
 use crate::metrics::{Metrics, Resume};
@@ -187,7 +187,7 @@ impl Runs {
         after: Option<&EventId>,
     ) -> Result<ThreadReader, FollowError> {
         let (run, later) = follow::join(&self.0, upstream, server, thread_id).await?;
-        let is_after = |event: &&EventId| run.books().feed.run_id() == Some(event.run_id());
+        let is_after = |event: &&EventId| run.id().as_deref() == Some(event.run_id());
         let event = after.filter(is_after).cloned();
         if event.is_none() && after.is_some() {
             self.0.metrics.resumed(Resume::StartOver);
@@ -271,8 +271,7 @@ async fn prelude(upstream: &Client, thread_id: &str, record: &RunRecord) -> Resu
     if let Some(input) = &record.input {
         feed.input(input, &mut events);
     }
-    let view = feed.view().cloned().unwrap_or_default();
-    Ok(Prelude { events, view: Box::new(view) })
+    Ok(Prelude { events, view: feed.shared_view().unwrap_or_default() })
 }
 
 /// A thread at rest as a run that is over: a snapshot, and its end.

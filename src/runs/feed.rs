@@ -85,6 +85,17 @@ pub(super) enum Heard {
     NotItsEnd,
 }
 
+/// What decides whether an event may still be made of what comes next.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Horizon {
+    /// The run has no name yet.
+    Open,
+    /// The run's events have no marks.
+    Unmarked,
+    /// Parts up to this one have come, in this attempt.
+    At { highest: Option<Cursor>, attempt: u32 },
+}
+
 /// How far the bytes at hand were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
@@ -245,15 +256,24 @@ impl Feed {
         }
     }
 
-    /// Whether an event may still be made of what comes next, as far as its place tells.
-    pub(super) fn may_reach(&self, mark: Mark) -> bool {
-        let Some(run) = &self.parts.run else { return true };
-        let is_ahead = match mark.place {
-            Place::Part(cursor) => self.replay.highest() <= Some(cursor),
-            Place::Close => true,
-            Place::Start | Place::End => false,
-        };
-        self.parts.marks.is_kept() && mark.attempt == run.translator.attempt() && is_ahead
+    /// How far the parts have come.
+    pub(super) fn horizon(&self) -> Horizon {
+        match &self.parts.run {
+            None => Horizon::Open,
+            Some(_) if !self.parts.marks.is_kept() => Horizon::Unmarked,
+            Some(run) => {
+                let highest = self.replay.highest();
+                Horizon::At { highest, attempt: run.translator.attempt() }
+            }
+        }
+    }
+
+    /// Whether the run's conversation is known; where none comes, as of a graph without messages,
+    /// its state is enough.
+    pub(super) fn knows_conversation(&self) -> bool {
+        self.view().is_some_and(|view| {
+            view.is_based() || (view.state().is_some() && view.messages().is_empty())
+        })
     }
 
     /// How many parts have come.
@@ -407,6 +427,25 @@ impl Feed {
 
 fn values(state: &str) -> Option<Values<'_>> {
     ThreadState::parse(state)?.values
+}
+
+// === impl Horizon ===
+
+impl Horizon {
+    /// Whether an event with this mark may still come.
+    pub(super) fn may_reach(self, mark: Mark) -> bool {
+        let (highest, attempt) = match self {
+            Self::Open => return true,
+            Self::Unmarked => return false,
+            Self::At { highest, attempt } => (highest, attempt),
+        };
+        let is_ahead = match mark.place {
+            Place::Part(cursor) => highest <= Some(cursor),
+            Place::Close => true,
+            Place::Start | Place::End => false,
+        };
+        mark.attempt == attempt && is_ahead
+    }
 }
 
 // === impl Parts ===

@@ -23,8 +23,8 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::attach::{FollowError, at_rest};
-use super::books::Run;
-use super::driver::Source;
+use super::published::Run;
+use super::reading::Source;
 use super::{Listed, Shared, ThreadKey, retry};
 use crate::langgraph::{RunRecord, RunStatus, ServerKind, ThreadState};
 use crate::metrics::Held;

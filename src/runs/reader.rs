@@ -9,11 +9,12 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use super::batch::{Batch, Events};
-use super::books::{Books, Run};
 use super::event_id::EventId;
-use super::log;
+use super::log::{self, Kept};
+use super::published::{Run, Shown};
+use super::standing::Standing;
 use crate::metrics::{Held, Resume, Resync};
-use crate::run::{Holds, Open, RunEvent, View};
+use crate::run::{Open, RunEvent, View};
 
 /// The code of a stream whose reader fell behind before the run had told its conversation.
 pub const READER_TOO_SLOW: &str = "reader_too_slow";
@@ -85,7 +86,7 @@ struct Return {
 pub(super) enum Told {
     Nothing,
     /// Another run of the thread to its end, and so all of this.
-    Run(Arc<View>),
+    Run(Arc<Standing>),
     /// What stood before a run that waits for its turn.
     Prelude(Prelude),
 }
@@ -93,7 +94,16 @@ pub(super) enum Told {
 /// What stands before a run that waits for its turn: what the thread holds, and the run's input.
 pub(super) struct Prelude {
     pub(super) events: Events,
-    pub(super) view: Box<View>,
+    pub(super) view: Arc<View>,
+}
+
+/// What there is for a reader.
+enum Found {
+    Events(Batch),
+    /// It is to be brought to the run as it stands.
+    Standing(Arc<Standing>),
+    /// It finds more when the bell rings.
+    Nothing,
 }
 
 // === impl RunReader ===
@@ -113,7 +123,7 @@ impl RunReader {
 
     /// A reader that goes on behind an event; where that is not found, with the run as it stands.
     pub(super) fn behind(run: Arc<Run>, event: EventId) -> Self {
-        let is_replayed = run.books().is_catching_up();
+        let is_replayed = run.published().is_catching_up();
         let kind = if is_replayed { Resume::Replay } else { Resume::Log };
         let search = Search { event, at: 0, until: None, kind };
         Self { place: Place::Seeking(search), ..Self::from_here(run, Told::Nothing) }
@@ -121,7 +131,7 @@ impl RunReader {
 
     /// Goes on with the next run of the thread, for the same client.
     pub(super) fn go_on_with(&mut self, next: Arc<Run>) {
-        let told = self.run.told().map_or(Told::Nothing, Told::Run);
+        let told = self.run.ended().map_or(Told::Nothing, Told::Run);
         *self = Self::from_here(next, told);
     }
 
@@ -133,22 +143,27 @@ impl RunReader {
             return None;
         }
         let events = loop {
-            if let Some(events) = self.read() {
-                break events;
-            }
-            let rung = if let Place::Seeking(Search { until: Some(until), .. }) = self.place {
-                // Then it has waited long enough.
-                tokio::time::timeout_at(until, self.bell.changed()).await.unwrap_or(Ok(()))
-            } else {
-                self.bell.changed().await
-            };
-            if rung.is_err() {
-                // The driver is gone, and the end may be the last thing that it wrote.
-                break self.read().unwrap_or_else(|| {
-                    let message = "threadway failed to read this run; please report it";
-                    let books = self.run.books();
-                    books.failed(self.open.as_ref(), INTERNAL_ERROR, message).into()
-                });
+            match self.read() {
+                Found::Events(events) => break events,
+                Found::Standing(standing) => {
+                    let events = self.brought_to(&standing).await;
+                    // It may hold all of it.
+                    if !events.is_empty() {
+                        break events.into();
+                    }
+                }
+                Found::Nothing => {
+                    if self.rings().await.is_err() {
+                        // The driver is gone, and the end may be the last thing that it published.
+                        match self.read() {
+                            Found::Events(events) => break events,
+                            Found::Standing(standing) => {
+                                break self.brought_to(&standing).await.into();
+                            }
+                            Found::Nothing => break self.failed().into(),
+                        }
+                    }
+                }
             }
         };
         let open = self.open.get_or_insert_default();
@@ -162,107 +177,163 @@ impl RunReader {
         Some(events)
     }
 
-    /// What stands in the books for this reader.
-    fn read(&mut self) -> Option<Batch> {
-        let books = self.run.books();
-        match &mut self.place {
-            Place::Over => None,
-            Place::Seeking(search) => {
-                let from = std::mem::replace(&mut search.at, books.log.end());
-                match Return::to(&books, &search.event, from) {
-                    Some((way, open)) => {
+    /// Waits until there may be more, or one that resumes has waited long enough. An error means
+    /// that the driver is gone.
+    async fn rings(&mut self) -> Result<(), watch::error::RecvError> {
+        if let Place::Seeking(Search { until: Some(until), .. }) = self.place {
+            tokio::time::timeout_at(until, self.bell.changed()).await.unwrap_or(Ok(()))
+        } else {
+            self.bell.changed().await
+        }
+    }
+
+    /// The driver is gone without a word.
+    fn failed(&self) -> Events {
+        let message = "threadway failed to read this run; please report it";
+        self.run.published().failed(self.open.as_ref(), INTERNAL_ERROR, message)
+    }
+
+    /// What there is for this reader.
+    fn read(&mut self) -> Found {
+        loop {
+            let published = self.run.published();
+            match &mut self.place {
+                Place::Over => return Found::Nothing,
+                Place::Seeking(search) => {
+                    let (kept, end) = (published.log.kept(), published.log.end());
+                    let start = published.start().cloned();
+                    let has_end = published.has_end_mark();
+                    let may_come = published.may_reach(search.event.mark());
+                    let is_catching_up = published.is_catching_up();
+                    drop(published);
+                    let from = std::mem::replace(&mut search.at, end);
+                    let start = start.as_ref();
+                    if let Some((way, open)) = Return::to(kept, start, has_end, &search.event, from)
+                    {
                         self.run.metrics.resumed(search.kind);
                         self.place = Place::Returning(way);
                         self.open = Some(open);
+                        continue;
                     }
-                    None if books.is_catching_up() => return None,
-                    None if books.may_reach(search.event.mark()) => {
-                        let now = Instant::now();
-                        if *search.until.get_or_insert(now + SEEK_PATIENCE) > now {
-                            return None;
-                        }
-                        self.run.metrics.resumed(Resume::StartOver);
-                        self.place = Place::Joining;
+                    let now = Instant::now();
+                    if is_catching_up
+                        || (may_come && *search.until.get_or_insert(now + SEEK_PATIENCE) > now)
+                    {
+                        return Found::Nothing;
                     }
-                    None => {
-                        self.run.metrics.resumed(Resume::StartOver);
-                        self.place = Place::Joining;
+                    self.run.metrics.resumed(Resume::StartOver);
+                    self.place = Place::Joining;
+                }
+                Place::Returning(way) => {
+                    let Some(batch) = way.batches.pop_front() else { return Found::Nothing };
+                    if !way.batches.is_empty() {
+                        let told = batch.len();
+                        return Found::Events(Batch::told(batch, told, 0));
                     }
+                    let (told, partly) = (way.told, way.partly);
+                    self.place = Place::At(way.next);
+                    return Found::Events(Batch::told(batch, told, partly));
                 }
-                drop(books);
-                self.read()
+                Place::Joining => {
+                    if matches!(self.told, Told::Nothing) && published.must_be_told_from_the_start()
+                    {
+                        self.place = Place::At(0);
+                        continue;
+                    }
+                    let Some(start) = published.start().cloned() else { return Found::Nothing };
+                    if published.can_be_told() {
+                        drop(published);
+                        return self.shown();
+                    }
+                    drop(published);
+                    self.place = Place::Waiting;
+                    return Found::Events(self.beginning(start).into());
+                }
+                Place::Waiting => {
+                    if !published.can_be_told() {
+                        return Found::Nothing;
+                    }
+                    drop(published);
+                    return self.shown();
+                }
+                Place::At(at) => match published.log.at(*at) {
+                    log::Found::Nothing => return Found::Nothing,
+                    log::Found::Next(segment) => {
+                        *at += 1;
+                        return Found::Events(Arc::clone(&segment.events).into());
+                    }
+                    log::Found::Gone => {
+                        drop(published);
+                        return self.shown();
+                    }
+                },
             }
-            Place::Returning(way) => {
-                let batch = way.batches.pop_front()?;
-                if !way.batches.is_empty() {
-                    let told = batch.len();
-                    return Some(Batch::told(batch, told, 0));
-                }
-                let (told, partly) = (way.told, way.partly);
-                self.place = Place::At(way.next);
-                Some(Batch::told(batch, told, partly))
-            }
-            Place::Joining => {
-                if matches!(self.told, Told::Nothing) && books.must_be_told_from_the_start() {
-                    self.place = Place::At(0);
-                    drop(books);
-                    return self.read();
-                }
-                let mut events = Events::from(vec![books.start()?.clone()]);
-                if let Told::Prelude(prelude) = &mut self.told {
-                    events.append(std::mem::take(&mut prelude.events));
-                }
-                self.place = Place::Waiting;
-                if books.can_be_told() {
-                    self.run.metrics.resynced(self.told.reason());
-                    events.append(self.told.take_up_to(&books));
-                    self.place = Place::At(books.log.end());
-                }
-                Some(events.into())
-            }
-            Place::Waiting => {
-                if !books.can_be_told() {
-                    return None;
-                }
-                self.place = Place::At(books.log.end());
-                self.run.metrics.resynced(self.told.reason());
-                // It may hold all of it.
-                let events = self.told.take_up_to(&books);
-                (!events.is_empty()).then(|| events.into())
-            }
-            Place::At(at) => match books.log.at(*at) {
-                log::Found::Nothing => None,
-                log::Found::Batch(events) => {
-                    *at += 1;
-                    Some(events.into())
-                }
-                log::Found::Gone => {
-                    self.run.metrics.resynced(Resync::FellBehind);
-                    self.run.metrics.missed(books.log.end() - *at);
-                    *at = books.log.end();
-                    let start = books.start().filter(|_| self.open.is_none());
-                    let mut events = Events::from(Vec::from_iter(start.cloned()));
-                    let nothing = Open::default();
-                    let open = self.open.as_ref().unwrap_or(&nothing);
-                    events.append(brought_back(&books, Holds::Some(open)));
-                    Some(events.into())
-                }
-            },
         }
     }
-}
 
-/// What brings a reader to the run as it stands.
-fn brought_back(books: &Books, reader: Holds<'_>) -> Events {
-    books.resync(reader).unwrap_or_else(|| {
-        let nothing = Open::default();
-        let open = match reader {
-            Holds::Nothing | Holds::This(_) => &nothing,
-            Holds::Some(open) => open,
+    /// The run as it stands; nothing before it is published.
+    fn shown(&self) -> Found {
+        match self.run.show() {
+            Shown::Standing(standing) => Found::Standing(standing),
+            Shown::Asked => Found::Nothing,
+        }
+    }
+
+    /// What every reader begins with that joins.
+    fn beginning(&mut self, start: RunEvent) -> Events {
+        let mut events = Events::from(vec![start]);
+        if let Told::Prelude(prelude) = &mut self.told {
+            events.append(std::mem::take(&mut prelude.events));
+        }
+        events
+    }
+
+    /// What brings the reader to the run as it stands: from there it goes on in the log.
+    async fn brought_to(&mut self, standing: &Arc<Standing>) -> Events {
+        let start = self.run.published().start().cloned();
+        let (brought, is_begun) = match self.place {
+            Place::At(_) => {
+                let open = self.open.clone().unwrap_or_default();
+                (standing.for_straggler(open).await, self.open.is_some())
+            }
+            _ => {
+                let brought = match &self.told {
+                    Told::Nothing => standing.for_newcomer().await,
+                    Told::Run(held) => standing.after(held).await,
+                    Told::Prelude(prelude) => standing.for_holder(Arc::clone(&prelude.view)).await,
+                };
+                (brought, self.place == Place::Waiting)
+            }
         };
-        let message = "the stream was read too slowly; load the thread to see the run";
-        books.failed(Some(open), READER_TOO_SLOW, message)
-    })
+        // From here on it waits for nothing.
+        let mut events = match start {
+            Some(start) if !is_begun => self.beginning(start),
+            _ => Events::default(),
+        };
+        self.count(standing);
+        self.place = Place::At(standing.at());
+        // What came before the run is not needed any more.
+        self.told = Told::Nothing;
+        events.append(brought.unwrap_or_else(|| {
+            let nothing = Open::default();
+            let open = self.open.as_ref().unwrap_or(&nothing);
+            let message = "the stream was read too slowly; load the thread to see the run";
+            self.run.published().failed(Some(open), READER_TOO_SLOW, message)
+        }));
+        events
+    }
+
+    fn count(&self, standing: &Standing) {
+        let metrics = &self.run.metrics;
+        match (&self.place, &self.told) {
+            (Place::At(at), _) => {
+                metrics.resynced(Resync::FellBehind);
+                metrics.missed(standing.at().saturating_sub(*at));
+            }
+            (_, Told::Run(_)) => metrics.resynced(Resync::NextRun),
+            (_, Told::Nothing | Told::Prelude(_)) => metrics.resynced(Resync::Joined),
+        }
+    }
 }
 
 impl fmt::Debug for RunReader {
@@ -279,16 +350,23 @@ impl Return {
     ///
     /// A client that has the run's end gets that event again, under another id. There is nothing
     /// after it, and some clients take an empty answer for an error.
-    fn to(books: &Books, event: &EventId, from: u64) -> Option<(Self, Open)> {
+    fn to(
+        kept: Kept,
+        start: Option<&RunEvent>,
+        has_end: bool,
+        event: &EventId,
+        from: u64,
+    ) -> Option<(Self, Open)> {
         let (last, index) = if event.is_terminal() {
-            books.find_end()?
+            kept.last().filter(|_| has_end)?
         } else {
-            books.log.find(event.mark(), from)?
+            kept.find(event.mark(), from)?
         };
-        let (open, mut batches) = books.log.up_to(last);
-        if !books.log.is_whole() {
+        let is_whole = kept.is_whole();
+        let (open, mut batches) = kept.up_to(last);
+        if !is_whole {
             // The way begins in the middle: how the run started is told at least.
-            batches.push_front(Arc::new(Events::from(vec![books.start()?.clone()])));
+            batches.push_front(Arc::new(Events::from(vec![start?.clone()])));
         }
         let (told, partly) = match event.partly() {
             _ if event.is_terminal() => (index, 0),
@@ -300,27 +378,5 @@ impl Return {
             *newest = Arc::new(newest.with_last_mark(event.mark_of_repeat()));
         }
         Some((Self { batches, told, partly, next: last + 1 }, open))
-    }
-}
-
-// === impl Told ===
-
-impl Told {
-    /// Why the reader is told the run as it stands.
-    fn reason(&self) -> Resync {
-        match self {
-            Self::Nothing | Self::Prelude(_) => Resync::Joined,
-            Self::Run(_) => Resync::NextRun,
-        }
-    }
-
-    /// What brings the client to the run as it stands; of what came before it nothing is needed
-    /// any more.
-    fn take_up_to(&mut self, books: &Books) -> Events {
-        match std::mem::replace(self, Self::Nothing) {
-            Self::Nothing => brought_back(books, Holds::Nothing),
-            Self::Prelude(prelude) => brought_back(books, Holds::This(&prelude.view)),
-            Self::Run(view) => brought_back(books, Holds::This(&view)),
-        }
     }
 }
