@@ -156,7 +156,7 @@ pub enum RunEvent {
     /// What changed in the state.
     StateDelta(Patch),
     /// The conversation, whole.
-    Messages(Arc<[Message]>),
+    Messages(Arc<[Arc<Message>]>),
     /// What one call of a model has cost so far.
     Spent {
         /// The message that it makes.

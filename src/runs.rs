@@ -193,8 +193,7 @@ impl Runs {
         };
         let reader = RunReader::of_owner(Arc::clone(&run), owner);
         let shared = Arc::clone(&self.0);
-        let driver =
-            Driver::new(upstream, reading, run, bell, shared, Origin::Started).owned(left);
+        let driver = Driver::new(upstream, reading, run, bell, shared, Origin::Started).owned(left);
         self.0.tasks.spawn(driver.drive(Some(body)));
         reader
     }

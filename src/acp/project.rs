@@ -234,7 +234,7 @@ impl Projector {
     }
 
     /// The conversation is this now. What it does not hold any more may be said again.
-    fn messages(&mut self, messages: &[Message], emit: Emit<'_>) {
+    fn messages(&mut self, messages: &[Arc<Message>], emit: Emit<'_>) {
         let ids: HashSet<_> = messages.iter().map(|message| &message.id).collect();
         let owns_thoughts = messages.iter().any(|message| message.role == Role::Reasoning);
         for (id, voice) in &mut self.voices {

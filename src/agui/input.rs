@@ -4,6 +4,7 @@
 //! its form.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
@@ -157,8 +158,8 @@ impl Input {
     }
 
     /// The conversation that the client holds.
-    pub fn held(&self) -> Vec<run::Message> {
-        self.messages.iter().map(|message| message.message.clone()).collect()
+    pub fn held(&self) -> Vec<Arc<run::Message>> {
+        self.messages.iter().map(|message| Arc::new(message.message.clone())).collect()
     }
 
     fn messages(members: &json::Members<'_>) -> Result<Vec<InputMessage>, InputError> {

@@ -62,7 +62,7 @@ pub struct Projector {
 #[derive(Debug)]
 enum Held {
     /// What it sent along, while the run has shown nothing.
-    Sent(Vec<run::Message>, HeldIds),
+    Sent(Vec<Arc<run::Message>>, HeldIds),
     /// What it sent along, and more since: its order can no longer be told.
     Mixed(HeldIds),
     /// Nobody knows.
@@ -95,7 +95,7 @@ impl Version {
 
 impl Projector {
     /// For a client that holds these messages.
-    pub fn new(client: Client, held: Vec<run::Message>) -> Self {
+    pub fn new(client: Client, held: Vec<Arc<run::Message>>) -> Self {
         let ids = HeldIds {
             messages: held.iter().map(|message| Arc::clone(&message.id)).collect(),
             calls: held.iter().flat_map(|m| &m.calls).map(|call| Arc::clone(&call.id)).collect(),
@@ -288,9 +288,9 @@ impl Projector {
     }
 
     /// The first snapshot is left out for a client that holds exactly it.
-    fn messages(&mut self, messages: &Arc<[run::Message]>, emit: &mut dyn FnMut(&Event<'_>)) {
+    fn messages(&mut self, messages: &[Arc<run::Message>], emit: &mut dyn FnMut(&Event<'_>)) {
         let parts = self.client.version.parts();
-        let mut snapshot = |messages: &[run::Message]| {
+        let mut snapshot = |messages: &[Arc<run::Message>]| {
             let messages = messages.iter().map(|m| Message::of(m, parts)).collect();
             emit(&Event::MessagesSnapshot { messages });
         };

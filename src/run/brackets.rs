@@ -227,7 +227,7 @@ impl Brackets {
 
     /// The conversation is this now. A call that it does not hold cannot be gone on with, nor be
     /// shown to who comes then: it ends before.
-    pub(super) fn messages(&mut self, messages: &[Message]) {
+    pub(super) fn messages(&mut self, messages: &[Arc<Message>]) {
         let is_held = |id: &Id| messages.iter().flat_map(|m| &m.calls).any(|call| call.id == *id);
         let lost: Vec<_> =
             self.view.open().calls.iter().filter(|id| !is_held(id)).cloned().collect();

@@ -20,7 +20,7 @@ pub(super) struct Conversation {
 #[derive(Debug)]
 struct Entry {
     raw: Json,
-    messages: Vec<Message>,
+    messages: Vec<Arc<Message>>,
 }
 
 /// A committed LangChain message that is new or has changed.
@@ -28,7 +28,7 @@ pub(super) struct Committed<'a> {
     /// The message itself.
     pub(super) source: langgraph::Message<'a>,
     /// What it became; its last is the message, before it stand its thoughts.
-    pub(super) messages: Vec<Message>,
+    pub(super) messages: Vec<Arc<Message>>,
 }
 
 // === impl Conversation ===
@@ -57,11 +57,11 @@ impl Conversation {
         changed
     }
 
-    pub(super) fn messages(&self) -> impl Iterator<Item = &Message> {
+    pub(super) fn messages(&self) -> impl Iterator<Item = &Arc<Message>> {
         self.entries.iter().flat_map(|entry| &entry.messages)
     }
 
-    pub(super) fn to_vec(&self) -> Vec<Message> {
+    pub(super) fn to_vec(&self) -> Vec<Arc<Message>> {
         self.messages().cloned().collect()
     }
 }
@@ -78,7 +78,7 @@ struct Names {
 }
 
 impl Names {
-    fn of<'a>(messages: impl Iterator<Item = &'a Message>) -> Self {
+    fn of<'a>(messages: impl Iterator<Item = &'a Arc<Message>>) -> Self {
         let mut names = Self::default();
         for message in messages {
             names.messages.insert(Arc::clone(&message.id));
@@ -96,7 +96,7 @@ impl Names {
         source: &langgraph::Message<'_>,
         at: usize,
         thread_id: &Id,
-    ) -> Vec<Message> {
+    ) -> Vec<Arc<Message>> {
         let id = source.id().map(|id| Id::from(&*id));
         let id = id.filter(|id| !self.messages.contains(id));
         let id = id.unwrap_or_else(|| Id::from(format!("{thread_id}:m{at}")));
@@ -116,7 +116,7 @@ impl Names {
                 self.calls.insert(std::mem::replace(&mut call.id, Arc::clone(&wire)), wire);
             }
         }
-        messages
+        messages.into_iter().map(Arc::new).collect()
     }
 }
 
@@ -141,21 +141,26 @@ pub(super) fn call_id_of<'a>(wire: &'a str, message_id: &str) -> &'a str {
 /// Whether a client that holds `held` shows the conversation `target`.
 ///
 /// Thoughts are the client's own where the conversation has none: a snapshot cannot delete them.
-pub(super) fn shows(held: &[Message], target: &[Message]) -> bool {
+pub(super) fn shows(held: &[Arc<Message>], target: &[Arc<Message>]) -> bool {
     let has_thoughts = target.iter().any(|message| message.role == Role::Reasoning);
     if !has_thoughts && stray_thoughts(held, target).any(|stray| !stray.content.is_empty()) {
         return false;
     }
     let mut held = held.iter().filter(|message| has_thoughts || message.role != Role::Reasoning);
-    target.iter().all(|message| held.next().is_some_and(|held| held.says_the_same(message)))
+    target.iter().all(|message| held.next().is_some_and(|held| is_same(held, message)))
         && held.next().is_none()
+}
+
+/// Whether a client would show the same: at once, where both are one.
+pub(super) fn is_same(held: &Arc<Message>, message: &Arc<Message>) -> bool {
+    Arc::ptr_eq(held, message) || held.says_the_same(message)
 }
 
 /// The thoughts of messages that a conversation without thoughts does not hold, or not yet.
 fn stray_thoughts<'a>(
-    held: &'a [Message],
-    target: &'a [Message],
-) -> impl Iterator<Item = &'a Message> {
+    held: &'a [Arc<Message>],
+    target: &'a [Arc<Message>],
+) -> impl Iterator<Item = &'a Arc<Message>> {
     let is_there = |id: &str| target.iter().any(|message| *message.id == *id);
     held.iter().filter(move |thought| {
         let owner = thought.id.rsplit_once(":reasoning:").map(|(owner, _)| owner);
@@ -172,7 +177,7 @@ fn stray_thoughts<'a>(
 /// the prefix on which both agree and then of the whole. A snapshot without thoughts leaves the
 /// client's where they are, so that a prefix without any carries an empty one, for the whole to
 /// delete again.
-pub fn snapshots(held: &[Message], target: &[Message]) -> Vec<Vec<Message>> {
+pub fn snapshots(held: &[Arc<Message>], target: &[Arc<Message>]) -> Vec<Vec<Arc<Message>>> {
     if shows(held, target) {
         return Vec::new();
     }
@@ -181,7 +186,7 @@ pub fn snapshots(held: &[Message], target: &[Message]) -> Vec<Vec<Message>> {
         whole.extend(stray_thoughts(held, target).map(|stray| {
             let mut emptied = Message::new(Arc::clone(&stray.id), Role::Reasoning);
             emptied.content = Content::Text(TextBuf::default());
-            emptied
+            Arc::new(emptied)
         }));
     }
     let mut view = View::with(held.to_vec(), None);
@@ -194,26 +199,26 @@ pub fn snapshots(held: &[Message], target: &[Message]) -> Vec<Vec<Message>> {
 }
 
 /// The snapshots that bring any client to `target`, whatever it holds.
-pub fn snapshots_for_anyone(target: &[Message]) -> Vec<Vec<Message>> {
+pub fn snapshots_for_anyone(target: &[Arc<Message>]) -> Vec<Vec<Arc<Message>>> {
     through(0, target)
 }
 
 /// The snapshots that bring one to `target` who comes back to be told the run as it stands, and may
 /// hold thoughts that are still to be told. No snapshot can delete the last thought: an empty one
 /// may stay.
-pub fn snapshots_for_returning(target: &[Message]) -> Vec<Vec<Message>> {
+pub fn snapshots_for_returning(target: &[Arc<Message>]) -> Vec<Vec<Arc<Message>>> {
     let empty = Message::new(Id::from(EMPTY_THOUGHT), Role::Reasoning);
-    vec![vec![empty], target.to_vec()]
+    vec![vec![empty.into()], target.to_vec()]
 }
 
-fn through(common: usize, target: &[Message]) -> Vec<Vec<Message>> {
+fn through(common: usize, target: &[Arc<Message>]) -> Vec<Vec<Arc<Message>>> {
     if common == target.len() {
         return vec![target.to_vec()];
     }
     let mut prefix: Vec<_> = target.iter().take(common).cloned().collect();
-    let is_thought = |message: &Message| message.role == Role::Reasoning;
+    let is_thought = |message: &Arc<Message>| message.role == Role::Reasoning;
     if target.iter().any(is_thought) && !prefix.iter().any(is_thought) {
-        prefix.push(Message::new(Id::from(EMPTY_THOUGHT), Role::Reasoning));
+        prefix.push(Message::new(Id::from(EMPTY_THOUGHT), Role::Reasoning).into());
     }
     vec![prefix, target.to_vec()]
 }

@@ -104,7 +104,7 @@ impl Interrupt {
         let Ask::Approval { actions, .. } = &mut self.ask else { return };
         let named = actions.iter_mut().filter_map(|action| action.call_id.as_mut());
         for call_id in named {
-            let of_message = |message: &Message| {
+            let of_message = |message: &Arc<Message>| {
                 let is_meant = |call: &&Call| {
                     call_id_of(&call.id, &message.id) == &**call_id && !view.is_answered(&call.id)
                 };
@@ -114,7 +114,7 @@ impl Interrupt {
                 *call_id = wire;
             }
         }
-        let waits = |message: &&Message| {
+        let waits = |message: &&Arc<Message>| {
             message.agent.is_none() && message.calls.iter().any(|c| !view.is_answered(&c.id))
         };
         let Some(message) = view.messages().iter().rev().find(waits) else { return };

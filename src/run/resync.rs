@@ -4,12 +4,15 @@
 //! view carry it, half-streamed messages included, and an open message goes on under its old id.
 //! What the reader has open and the run has not is closed; what the run has open and the reader has
 //! not is opened; the rest stays as it is.
+//!
+//! A reader that is known to hold the beginning of the conversation is sent the messages behind
+//! that, as if they were said now: the next run of a long thread costs what is new in it.
 
 use std::sync::Arc;
 
 use super::commit;
 use super::open::Open;
-use super::{Message, Role, RunEvent, Subagent, View};
+use super::{Content, Message, Role, RunEvent, Subagent, View};
 
 /// What a reader holds of the conversation and the state.
 #[derive(Clone, Copy, Debug)]
@@ -29,24 +32,112 @@ pub fn resync(view: &View, reader: Holds<'_>) -> Option<Vec<RunEvent>> {
     if !view.is_based() && !view.messages().is_empty() {
         return None;
     }
-    let nothing = Open::default();
-    let open = match reader {
-        Holds::Nothing | Holds::This(_) => &nothing,
-        Holds::Some(open) => open,
+    let mut open = match reader {
+        Holds::Nothing | Holds::This(_) => Open::default(),
+        Holds::Some(open) => open.clone(),
     };
     let mut out = Vec::new();
-    close_ended(view.open(), open, &mut out);
+    close_ended(view.open(), &open, &mut out);
     out.extend(state(view, reader));
     if view.is_based() {
-        let snapshots = match reader {
-            Holds::Nothing => vec![view.messages().to_vec()],
-            Holds::This(held) => commit::snapshots(held.messages(), view.messages()),
-            Holds::Some(_) => commit::snapshots_for_anyone(view.messages()),
+        let messages = match reader {
+            Holds::Nothing => told(vec![view.messages().to_vec()]),
+            Holds::Some(_) => told(commit::snapshots_for_anyone(view.messages())),
+            Holds::This(held) => more(held, view)
+                .unwrap_or_else(|| told(commit::snapshots(held.messages(), view.messages()))),
         };
-        out.extend(snapshots.into_iter().map(|messages| RunEvent::Messages(messages.into())));
+        for event in &messages {
+            open.apply(event);
+        }
+        out.extend(messages);
     }
-    open_begun(view, open, &mut out);
+    open_begun(view, &open, &mut out);
     Some(out)
+}
+
+fn told(snapshots: Vec<Vec<Arc<Message>>>) -> Vec<RunEvent> {
+    snapshots.into_iter().map(|messages| RunEvent::Messages(messages.into())).collect()
+}
+
+/// What is behind the messages that a client holds, as if it was said now. `None` where the
+/// conversation is not the client's and more, or where only a snapshot can tell what is new:
+/// media, a failed tool's error, a subagent's message.
+fn more(held: &View, view: &View) -> Option<Vec<RunEvent>> {
+    let held = held.messages();
+    let (same, new) = view.messages().split_at_checked(held.len())?;
+    if new.is_empty() || !held.iter().zip(same).all(|(held, same)| commit::is_same(held, same)) {
+        return None;
+    }
+    let mut out = Vec::new();
+    for message in new {
+        say(message, view.open(), &mut out)?;
+    }
+    // A client puts a result behind its call, and may order the messages otherwise.
+    let mut client = View::with(held.to_vec(), None);
+    for event in &out {
+        client.apply(event);
+    }
+    commit::shows(client.messages(), view.messages()).then_some(out)
+}
+
+/// Says a message, and leaves open what is open now.
+fn say(message: &Message, now: &Open, out: &mut Vec<RunEvent>) -> Option<()> {
+    let Message { id, role, name, content, calls, call_id, error, sealed, agent } = message;
+    if agent.is_some() || error.is_some() {
+        return None;
+    }
+    let message_id = Arc::clone(id);
+    let text = match (role, content) {
+        (Role::Tool, _) => {
+            let (call_id, content) = (Arc::clone(call_id.as_ref()?), content.clone());
+            let result =
+                RunEvent::CallResult { message_id, call_id, content, is_error: false, agent: None };
+            out.push(result);
+            return Some(());
+        }
+        (_, Content::Parts(_)) => return None,
+        (_, Content::Absent | Content::Text(_)) => content.text(),
+    };
+    if *role == Role::Reasoning {
+        out.push(RunEvent::ReasoningStarted { message_id: Arc::clone(id), agent: None });
+        if !text.is_empty() {
+            out.push(RunEvent::ReasoningDelta { message_id: Arc::clone(id), delta: text });
+        }
+        if let Some(sealed) = sealed {
+            let sealed = sealed.clone();
+            out.push(RunEvent::ReasoningSealed { message_id: Arc::clone(id), sealed });
+        }
+        if !now.thoughts.contains(id) {
+            out.push(RunEvent::ReasoningEnded { message_id });
+        }
+        return Some(());
+    }
+    let is_open = now.texts.contains(id);
+    if is_open || !text.is_empty() || calls.is_empty() {
+        let name = name.clone();
+        let message_id = Arc::clone(id);
+        out.push(RunEvent::TextStarted { message_id, role: *role, name, agent: None });
+        if !text.is_empty() {
+            out.push(RunEvent::TextDelta { message_id: Arc::clone(id), delta: text });
+        }
+        if !is_open {
+            out.push(RunEvent::TextEnded { message_id: Arc::clone(id) });
+        }
+    }
+    for call in calls {
+        let call_id = &call.id;
+        let (message_id, name) = (Arc::clone(id), Arc::clone(&call.name));
+        let call_id = || Arc::clone(call_id);
+        out.push(RunEvent::CallStarted { call_id: call_id(), name, message_id, agent: None });
+        let args = call.args.to_text();
+        if !args.is_empty() {
+            out.push(RunEvent::CallArgs { call_id: call_id(), delta: args });
+        }
+        if !now.calls.contains(&call.id) {
+            out.push(RunEvent::CallEnded { call_id: call_id() });
+        }
+    }
+    Some(())
 }
 
 /// The state, unless the reader holds it; what differs, where that is shorter.

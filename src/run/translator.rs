@@ -314,7 +314,8 @@ impl Translator {
             if let (Some(message), Some(id)) = (message, id)
                 && self.view().message(&id).is_none()
             {
-                all.extend(message::Message::of_langchain(&message, &id));
+                let messages = message::Message::of_langchain(&message, &id);
+                all.extend(messages.into_iter().map(Arc::new));
             }
         }
         if all.len() > self.view().messages().len() {

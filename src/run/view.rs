@@ -16,8 +16,9 @@ use crate::json::{Text, TextBuf};
 /// Messages, state, and what is open.
 #[derive(Clone, Debug, Default)]
 pub struct View {
-    messages: Vec<Message>,
-    places: Places,
+    messages: Vec<Arc<Message>>,
+    /// Shared with the views that were frozen while no message was added.
+    places: Arc<Places>,
     state: Option<State>,
     open: Open,
     is_based: bool,
@@ -37,13 +38,13 @@ struct Places {
 
 impl View {
     /// A view that begins with what a client brings along.
-    pub fn with(messages: Vec<Message>, state: Option<State>) -> Self {
-        let places = Places::of(&messages);
+    pub fn with(messages: Vec<Arc<Message>>, state: Option<State>) -> Self {
+        let places = Places::of(&messages).into();
         Self { messages, places, state, open: Open::default(), is_based: false }
     }
 
     /// The conversation, half-streamed messages included.
-    pub fn messages(&self) -> &[Message] {
+    pub fn messages(&self) -> &[Arc<Message>] {
         &self.messages
     }
 
@@ -54,7 +55,7 @@ impl View {
 
     /// A message by its id.
     pub fn message(&self, id: &str) -> Option<&Message> {
-        self.places.messages.get(id).and_then(|at| self.messages.get(*at))
+        self.places.messages.get(id).and_then(|at| self.messages.get(*at)).map(Arc::as_ref)
     }
 
     /// The message that makes a call, and the call.
@@ -130,7 +131,7 @@ impl View {
     }
 
     fn message_mut(&mut self, id: &str) -> Option<&mut Message> {
-        self.places.messages.get(id).and_then(|at| self.messages.get_mut(*at))
+        self.places.messages.get(id).and_then(|at| self.messages.get_mut(*at)).map(Arc::make_mut)
     }
 
     fn push(&mut self, message: Message) {
@@ -138,9 +139,10 @@ impl View {
     }
 
     fn insert(&mut self, at: usize, message: Message) {
-        self.messages.insert(at, message);
+        self.messages.insert(at, message.into());
+        let places = Arc::make_mut(&mut self.places);
         for (at, message) in self.messages.iter().enumerate().skip(at) {
-            self.places.add(at, message);
+            places.add(at, message);
         }
     }
 
@@ -179,7 +181,8 @@ impl View {
         let created = match self.message_mut(parent) {
             Some(message) if message.role == Role::Assistant => {
                 message.calls.push(call);
-                self.places.calls.insert(Arc::clone(id), Arc::clone(parent));
+                let places = Arc::make_mut(&mut self.places);
+                places.calls.insert(Arc::clone(id), Arc::clone(parent));
                 return;
             }
             Some(_) => Arc::clone(id),
@@ -221,13 +224,13 @@ impl View {
 
     /// Messages that the snapshot holds too are replaced in place, others are removed, and new ones
     /// are appended. Reasoning is kept unless the snapshot contains any.
-    fn replace_messages(&mut self, snapshot: &[Message]) {
+    fn replace_messages(&mut self, snapshot: &[Arc<Message>]) {
         let owns_reasoning = snapshot.iter().any(|message| message.role == Role::Reasoning);
-        let by_id: HashMap<&Id, &Message> = snapshot.iter().map(|m| (&m.id, m)).collect();
+        let by_id: HashMap<&Id, &Arc<Message>> = snapshot.iter().map(|m| (&m.id, m)).collect();
         let mut kept = Vec::with_capacity(snapshot.len());
         for message in self.messages.drain(..) {
             match by_id.get(&message.id) {
-                Some(new) => kept.push((*new).clone()),
+                Some(new) => kept.push(Arc::clone(new)),
                 None if message.role == Role::Reasoning && !owns_reasoning => kept.push(message),
                 None => {}
             }
@@ -235,10 +238,10 @@ impl View {
         let mut seen: HashSet<Id> = kept.iter().map(|message| Arc::clone(&message.id)).collect();
         for message in snapshot {
             if seen.insert(Arc::clone(&message.id)) {
-                kept.push(message.clone());
+                kept.push(Arc::clone(message));
             }
         }
-        self.places = Places::of(&kept);
+        self.places = Places::of(&kept).into();
         self.messages = kept;
     }
 }
@@ -246,7 +249,7 @@ impl View {
 // === impl Places ===
 
 impl Places {
-    fn of(messages: &[Message]) -> Self {
+    fn of(messages: &[Arc<Message>]) -> Self {
         let mut places = Self::default();
         for (at, message) in messages.iter().enumerate() {
             places.add(at, message);

@@ -23,7 +23,7 @@ impl RunEvent {
             Self::CallResult { content, .. } => content.weight(),
             Self::StateSnapshot(state) => state.get().len(),
             Self::StateDelta(patch) => patch.operations().iter().map(Operation::weight).sum(),
-            Self::Messages(messages) => messages.iter().map(Message::weight).sum(),
+            Self::Messages(messages) => messages.iter().map(|message| message.weight()).sum(),
             Self::Custom { name, value, .. } => name.len() + value.get().len(),
             Self::Ended { outcome, .. } => outcome.weight(),
             // Their texts are names and ids.

@@ -16,9 +16,9 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, Sleep};
 
 use super::batch::Events;
-use super::ending::{BodyEnd, Outlook, Question};
+use super::ending::{BodyEnd, Inquest, Outlook};
 use super::published::Run;
-use super::reading::{Action, End, Reading};
+use super::reading::{Action, End, Question, Reading};
 use super::{
     GATEWAY_SHUTDOWN, Listed, RUN_GONE, RunKey, Shared, UPSTREAM_LOST, UPSTREAM_UNAVAILABLE,
 };
@@ -76,16 +76,16 @@ enum Unwanted {
     Deserted,
 }
 
-/// What an action came to.
-enum Done {
-    Opened(Result<RunStream, BodyEnd>),
+/// What the upstream has answered.
+enum Answer {
+    Stream(Result<RunStream, BodyEnd>),
     State(Option<String>),
     Record(Result<RunRecord, BodyEnd>),
     Outlook(Outlook),
 }
 
-/// An action under way.
-type Doing = Pin<Box<dyn Future<Output = Done> + Send>>;
+/// A question that is being asked.
+type Asking = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
 // === impl Driver ===
 
@@ -145,14 +145,13 @@ impl Driver {
 
     /// Reads the run; how it ended, unless it is not wanted any more.
     async fn read(&mut self, mut body: Option<Body>) -> Option<End> {
-        let mut doing: Option<Doing> = None;
+        let mut asking: Option<Asking> = None;
         let mut timer = pin!(tokio::time::sleep_until(Instant::now()));
         loop {
-            if let Some(action) = self.reading.poll_action() {
-                match action {
-                    Action::End(end) => return Some(end),
-                    action => doing = Some(self.begin(action)),
-                }
+            match self.reading.poll_action() {
+                Some(Action::Ask(question)) => asking = Some(self.ask(question)),
+                Some(Action::End(end)) => return Some(end),
+                None => {}
             }
             if !self.reading.has_stream() {
                 // The connection is closed, or goes back to its pool.
@@ -174,9 +173,9 @@ impl Driver {
                     self.run.stand(self.reading.feed());
                     self.bell.send_replace(());
                 }
-                done = done(&mut doing) => {
-                    doing = None;
-                    if let Some(opened) = self.finish(done) {
+                answer = answer(&mut asking) => {
+                    asking = None;
+                    if let Some(opened) = self.answered(answer) {
                         body = Some(opened);
                     }
                 }
@@ -207,66 +206,61 @@ impl Driver {
         }
     }
 
-    /// Begins an action.
-    fn begin(&mut self, action: Action) -> Doing {
+    fn ask(&mut self, question: Question) -> Asking {
         self.refresh();
         let (upstream, run) = (self.upstream.clone(), Arc::clone(&self.run));
-        if let Action::Join { again: Some(why), .. } = &action {
+        if let Question::Stream { again: Some(why), .. } = &question {
             self.shared.metrics.rejoined(*why);
         }
         Box::pin(async move {
             let thread_id = &*run.thread_id;
-            match action {
-                Action::Join { run_id, cursor, again: _ } => {
+            match question {
+                Question::Stream { run_id, cursor, again: _ } => {
                     let joining = upstream.join_run(thread_id, &run_id, &cursor);
-                    let opened = tokio::time::timeout(JOIN_TIMEOUT, joining).await;
-                    Done::Opened(match opened {
-                        Ok(opened) => opened.map_err(|error| not_given(&error)),
-                        Err(_) => {
-                            let seconds = JOIN_TIMEOUT.as_secs();
-                            Err(BodyEnd::Cut(format!("no answer within {seconds} s")))
-                        }
-                    })
+                    let late = |_| {
+                        let seconds = JOIN_TIMEOUT.as_secs();
+                        BodyEnd::Cut(format!("no answer within {seconds} s"))
+                    };
+                    let opened = tokio::time::timeout(JOIN_TIMEOUT, joining).await.map_err(late);
+                    Answer::Stream(opened.and_then(|opened| opened.map_err(|e| not_given(&e))))
                 }
-                Action::ReadState => Done::State(
-                    upstream.thread_state(thread_id).await.unwrap_or_else(|error| {
+                Question::State => {
+                    Answer::State(upstream.thread_state(thread_id).await.unwrap_or_else(|error| {
                         tracing::warn!(thread_id, %error, "the state beside a run was not read");
                         None
-                    }),
-                ),
-                Action::ReadRecord { run_id } => {
-                    let record = upstream.run_record(thread_id, &run_id).await;
-                    Done::Record(record.map_err(|error| not_given(&error)))
+                    }))
                 }
-                Action::Ask { seen, end } => {
+                Question::Record { run_id } => {
+                    let record = upstream.run_record(thread_id, &run_id).await;
+                    Answer::Record(record.map_err(|error| not_given(&error)))
+                }
+                Question::Outlook { seen, end } => {
                     let is_stopped = run.published().is_stopped;
                     let upstream = &upstream;
-                    let question =
-                        Question { upstream, thread_id, seen: &seen, end: &end, is_stopped };
-                    Done::Outlook(question.ask().await)
+                    let inquest =
+                        Inquest { upstream, thread_id, seen: &seen, end: &end, is_stopped };
+                    Answer::Outlook(inquest.hold().await)
                 }
-                // The loop has taken it.
-                Action::End(_) => std::future::pending().await,
             }
         })
     }
 
-    /// Hands the reading what an action came to. Returns the stream that was opened.
-    fn finish(&mut self, done: Done) -> Option<Body> {
+    /// Hands an answer to the reading. Returns the stream that was opened.
+    fn answered(&mut self, answer: Answer) -> Option<Body> {
         let now = Instant::now();
-        match done {
-            Done::Opened(Ok(RunStream { run_id: _, date, body })) => {
+        match answer {
+            Answer::Stream(Ok(RunStream { run_id: _, date, body })) => {
                 self.reading.on_open(date, now);
                 return Some(body);
             }
-            Done::Opened(Err(end)) => self.reading.on_closed(end, now),
-            Done::State(state) => {
+            Answer::Stream(Err(end)) => self.reading.on_closed(end, now),
+            Answer::State(state) => {
                 let mut events = Events::default();
                 self.reading.on_state(state.as_deref(), now, &mut events);
                 self.publish(events);
             }
-            Done::Record(record) => self.reading.on_record(record, now),
-            Done::Outlook(outlook) => self.reading.on_outlook(outlook, now),
+            Answer::Record(record) => self.reading.on_record(record, now),
+            Answer::Outlook(outlook) => self.reading.on_outlook(outlook, now),
         }
         None
     }
@@ -409,10 +403,10 @@ async fn wanted(
     }
 }
 
-/// Waits for what an action comes to; for ever without one.
-async fn done(doing: &mut Option<Doing>) -> Done {
-    match doing {
-        Some(doing) => doing.await,
+/// Waits for the upstream's answer; for ever without a question.
+async fn answer(asking: &mut Option<Asking>) -> Answer {
+    match asking {
+        Some(asking) => asking.await,
         None => std::future::pending().await,
     }
 }

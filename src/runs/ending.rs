@@ -59,7 +59,7 @@ pub(super) enum State {
 }
 
 /// What there is to be found out of a run whose stream has ended.
-pub(super) struct Question<'a> {
+pub(super) struct Inquest<'a> {
     pub(super) upstream: &'a Client,
     pub(super) thread_id: &'a str,
     pub(super) seen: &'a Seen,
@@ -69,11 +69,11 @@ pub(super) struct Question<'a> {
     pub(super) is_stopped: bool,
 }
 
-// === impl Question ===
+// === impl Inquest ===
 
-impl Question<'_> {
+impl Inquest<'_> {
     /// Asks how the run ended, if it has.
-    pub(super) async fn ask(&self) -> Outlook {
+    pub(super) async fn hold(&self) -> Outlook {
         let Some(run_id) = &self.seen.run_id else {
             return self.lost("the stream ended before it named its run".to_owned());
         };

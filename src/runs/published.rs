@@ -205,7 +205,8 @@ impl Run {
     pub(super) fn is_lost(&self) -> bool {
         match &self.published().end {
             Some(End {
-                event: RunEvent::Ended { outcome: Outcome::Failed { code, .. }, .. }, ..
+                event: RunEvent::Ended { outcome: Outcome::Failed { code, .. }, .. },
+                ..
             }) => code == UPSTREAM_LOST || code == UPSTREAM_UNAVAILABLE,
             Some(_) => false,
             None => true,

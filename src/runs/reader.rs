@@ -291,19 +291,16 @@ impl RunReader {
     /// What brings the reader to the run as it stands: from there it goes on in the log.
     async fn brought_to(&mut self, standing: &Arc<Standing>) -> Events {
         let start = self.run.published().start().cloned();
-        let (brought, is_begun) = match self.place {
-            Place::At(_) => {
-                let open = self.open.clone().unwrap_or_default();
-                (standing.for_straggler(open).await, self.open.is_some())
-            }
-            _ => {
-                let brought = match &self.told {
-                    Told::Nothing => standing.for_newcomer().await,
-                    Told::Run(held) => standing.after(held).await,
-                    Told::Prelude(prelude) => standing.for_holder(Arc::clone(&prelude.view)).await,
-                };
-                (brought, self.place == Place::Waiting)
-            }
+        let (brought, is_begun) = if let Place::At(_) = self.place {
+            let open = self.open.clone().unwrap_or_default();
+            (standing.for_straggler(open).await, self.open.is_some())
+        } else {
+            let brought = match &self.told {
+                Told::Nothing => standing.for_newcomer().await,
+                Told::Run(held) => standing.after(held).await,
+                Told::Prelude(prelude) => standing.for_holder(Arc::clone(&prelude.view)).await,
+            };
+            (brought, self.place == Place::Waiting)
         };
         // From here on it waits for nothing.
         let mut events = match start {

@@ -20,13 +20,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::UPSTREAM_UNAVAILABLE;
 use super::batch::Events;
 use super::ending::{BodyEnd, Ending, Outlook, State};
 use super::event_id::EventId;
 use super::feed::{Feed, Progress, Seen};
 use super::published::Past;
 use super::retry::Retry;
-use super::UPSTREAM_UNAVAILABLE;
 use crate::langgraph::{ErrorDetail, RunError, RunRecord, RunStatus, ServerKind};
 use crate::metrics::Rejoin;
 use crate::run::StreamEnd;
@@ -134,22 +134,28 @@ enum Base {
 /// What is to be done for the reading.
 #[derive(Debug)]
 pub(super) enum Action {
-    /// Open the run's stream behind this id: then [`Reading::on_open`], or [`Reading::on_closed`].
-    /// What was open before is to be closed.
-    Join {
+    /// The upstream is to be asked.
+    Ask(Question),
+    /// It is over: [`Reading::end`] tells so.
+    End(End),
+}
+
+/// What the upstream is to be asked.
+#[derive(Debug)]
+pub(super) enum Question {
+    /// The run's stream behind this id: then [`Reading::on_open`], or [`Reading::on_closed`].
+    Stream {
         run_id: String,
         cursor: String,
         /// Why it is joined again, if it is.
         again: Option<Rejoin>,
     },
-    /// Read the thread's state: then [`Reading::on_state`].
-    ReadState,
-    /// Read the run's record: then [`Reading::on_record`].
-    ReadRecord { run_id: String },
-    /// Ask how the run ended: then [`Reading::on_outlook`].
-    Ask { seen: Box<Seen>, end: BodyEnd },
-    /// It is over: [`Reading::end`] tells so.
-    End(End),
+    /// The thread's state: then [`Reading::on_state`].
+    State,
+    /// The run's record: then [`Reading::on_record`].
+    Record { run_id: String },
+    /// How the run ended, if it has: then [`Reading::on_outlook`].
+    Outlook { seen: Box<Seen>, end: BodyEnd },
 }
 
 /// How the reading of a run ends.
@@ -310,7 +316,11 @@ impl Reading {
                 }
                 self.phase = Phase::Pausing { until: now + STATUS_INTERVAL };
             }
-            other => self.phase = other,
+            other @ (Phase::Opening
+            | Phase::Streaming(_)
+            | Phase::Asking
+            | Phase::Pausing { .. }
+            | Phase::Over) => self.phase = other,
         }
     }
 
@@ -321,7 +331,7 @@ impl Reading {
                 self.retry = Retry::default();
                 if record.status == RunStatus::Running {
                     self.phase = Phase::Recording;
-                    self.action = Some(Action::ReadState);
+                    self.action = Some(Action::Ask(Question::State));
                 } else {
                     self.phase = Phase::Pausing { until: now + STATUS_INTERVAL };
                 }
@@ -475,7 +485,7 @@ impl Reading {
     fn base(&mut self, why: Base) {
         if let Phase::Streaming(stream) = self.phase {
             self.phase = Phase::Basing { stream, why };
-            self.action = Some(Action::ReadState);
+            self.action = Some(Action::Ask(Question::State));
         }
     }
 
@@ -487,29 +497,34 @@ impl Reading {
         self.phase = Phase::Opening;
         self.rejoin = Rejoin::Cut;
         let cursor = self.feed.rejoin();
-        self.action = Some(Action::Join { run_id, cursor, again });
+        self.action = Some(Action::Ask(Question::Stream { run_id, cursor, again }));
     }
 
     fn read_record(&mut self) {
         if let Some(record) = &self.record {
             self.phase = Phase::Recording;
-            self.action = Some(Action::ReadRecord { run_id: record.id.clone() });
+            let run_id = record.id.clone();
+            self.action = Some(Action::Ask(Question::Record { run_id }));
         }
     }
 
     fn ask(&mut self, end: BodyEnd) {
         self.phase = Phase::Asking;
-        self.action = Some(Action::Ask { seen: self.feed.seen().into(), end });
+        let seen = self.feed.seen().into();
+        self.action = Some(Action::Ask(Question::Outlook { seen, end }));
     }
 
     /// The stream has ended so: it is joined again, or somebody is asked what that means.
     fn look_out(&mut self, end: BodyEnd, now: Instant) {
         match end {
             // A join brings the rest, also of a run that is over by now.
-            BodyEnd::Cut(why) if self.retry.is_young() && self.may_say_more() => {
+            BodyEnd::Cut(ref why) if self.retry.is_young() && self.may_say_more() => {
+                let why = why.clone();
                 self.lose_sight(why, now);
             }
-            end => self.ask(end),
+            BodyEnd::Clean | BodyEnd::Cut(_) | BodyEnd::Refused | BodyEnd::Unreadable(_) => {
+                self.ask(end);
+            }
         }
     }
 

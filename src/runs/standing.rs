@@ -8,7 +8,7 @@
 //! A newcomer is sent the standing, and then the segments from its position on. What it is sent is
 //! made once, by the first who asks, on no runtime thread if it is large.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use tokio::sync::OnceCell;
 
@@ -40,7 +40,7 @@ pub(super) struct Standing {
     /// What one is sent who holds nothing.
     for_newcomer: Made,
     /// What one is sent who holds another standing: the last one that was asked for.
-    after: Mutex<Option<(Arc<Standing>, Made)>>,
+    after: Mutex<Option<(Weak<Self>, Made)>>,
 }
 
 /// Events that are made once.
@@ -87,12 +87,13 @@ impl Standing {
     /// What brings one to the standing who holds another.
     pub(super) async fn after(self: &Arc<Self>, held: &Arc<Self>) -> Option<Events> {
         let made = {
+            // The other one is not kept: it would keep the one before it.
             let mut after = self.after.lock();
             match &*after {
-                Some((known, made)) if Arc::ptr_eq(known, held) => Arc::clone(made),
+                Some((known, made)) if known.as_ptr() == Arc::as_ptr(held) => Arc::clone(made),
                 _ => {
                     let made = Made::default();
-                    *after = Some((Arc::clone(held), Arc::clone(&made)));
+                    *after = Some((Arc::downgrade(held), Arc::clone(&made)));
                     made
                 }
             }
@@ -122,8 +123,8 @@ impl Standing {
             && run::resync(view, Holds::This(held)).is_some_and(|events| events.is_empty())
     }
 
-    async fn made(self: &Arc<Self>, made: &Made, held: Option<&Arc<Self>>) -> Option<Events> {
-        let make = async || {
+    async fn made(self: &Arc<Self>, events: &Made, held: Option<&Arc<Self>>) -> Option<Events> {
+        let resync = async || {
             let (this, held) = (Arc::clone(self), held.cloned());
             beside(self.weight, move || {
                 let view = held.as_ref().and_then(|held| held.view.as_deref());
@@ -131,7 +132,7 @@ impl Standing {
             })
             .await
         };
-        made.get_or_init(make).await.clone()
+        events.get_or_init(resync).await.clone()
     }
 
     fn resync(&self, reader: Holds<'_>) -> Option<Events> {

@@ -262,7 +262,7 @@ fn judged(bytes: &str, parts: &[Part], state: &Value) {
 
 fn held_messages(view: &View) -> Vec<Shown> {
     let messages = view.messages().iter().filter(|message| message.role != Role::Reasoning);
-    let shown = |message: &threadway::run::Message| {
+    let shown = |message: &std::sync::Arc<threadway::run::Message>| {
         let role = match message.role {
             Role::User => "user",
             Role::Assistant => "assistant",

@@ -82,7 +82,7 @@ fn result(call: &str, said: &str, is_error: bool) -> RunEvent {
 }
 
 fn snapshot(messages: &[Message]) -> RunEvent {
-    RunEvent::Messages(messages.into())
+    RunEvent::Messages(messages.iter().cloned().map(Arc::new).collect())
 }
 
 /// What a client is told that was told nothing before; every update is checked.

@@ -5,6 +5,7 @@
 //! shows it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::support::acp::{self, AskedAnew, Session};
 use crate::support::acp_schema::Schema;
@@ -78,7 +79,10 @@ fn holds_all(resync: &[RunEvent]) -> bool {
 }
 
 /// Whether one of the messages is said further.
-fn goes_on_with<'a>(messages: &[Message], mut events: impl Iterator<Item = &'a RunEvent>) -> bool {
+fn goes_on_with<'a>(
+    messages: &[Arc<Message>],
+    mut events: impl Iterator<Item = &'a RunEvent>,
+) -> bool {
     events.any(|event| {
         let (RunEvent::TextStarted { message_id, .. }
         | RunEvent::ReasoningStarted { message_id, .. }) = event
@@ -162,8 +166,8 @@ fn events_of(step: Step, at: usize) -> Vec<RunEvent> {
             let mut result = Message::new(Id::from(format!("r{at}")), Role::Tool);
             result.content = text;
             result.call_id = Some(call_id);
-            let messages: Vec<_> = [ai].into_iter().chain(is_answered.then_some(result)).collect();
-            vec![RunEvent::Messages(messages.into())]
+            let messages = [ai].into_iter().chain(is_answered.then_some(result)).map(Arc::new);
+            vec![RunEvent::Messages(messages.collect())]
         }
         Step::TakeBack => vec![RunEvent::Messages([].into())],
         Step::Subagent => vec![RunEvent::SubagentStarted(Subagent {
@@ -396,7 +400,7 @@ proptest! {
         }
         let [before, after] = &views[..] else { panic!("two runs") };
         // Nobody's message becomes another's, but for generated ones.
-        let is_changed = |message: &Message| {
+        let is_changed = |message: &Arc<Message>| {
             before.message(&message.id).is_some_and(|other| other.role != message.role)
         };
         if let Some(held) = held {

@@ -692,7 +692,7 @@ fn an_older_client_gets_what_it_can_take() {
 
     let mut user = run::Message::new(Id::from("u"), Role::User);
     user.content = run::Content::Parts(parts);
-    let messages = RunEvent::Messages([user].into());
+    let messages = RunEvent::Messages([user.into()].into());
     let kinds = |version| {
         let parts = projected(&messages, version)["messages"][0]["content"].clone();
         let source = |part: &Value| part["source"]["type"].as_str().unwrap_or("text").to_owned();

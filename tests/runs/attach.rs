@@ -744,8 +744,13 @@ async fn one_who_comes_to_a_run_that_waits_sees_what_it_begins_with() {
         join.send([metadata(), part("values", &values), token("m3", "one ")].concat()).await;
         gateway.settled().await;
         clock.advance(QUIET).await;
-        let whole = messages(&[("m0", "hi"), ("m1", "you"), ("m2", "go on"), ("m3", "one ")]);
-        assert_eq!(response.next(2).await, [whole, start("m3")], "{given:?}");
+        let expected = if given.is_some() {
+            [start("m3"), says("m3", "one ")]
+        } else {
+            let whole = [("m0", "hi"), ("m1", "you"), ("m2", "go on"), ("m3", "one ")];
+            [messages(&whole), start("m3")]
+        };
+        assert_eq!(response.next(2).await, expected, "{given:?}");
         join.send(token("m3", "two")).await;
         assert_eq!(response.next(1).await, [says("m3", "two")]);
     }

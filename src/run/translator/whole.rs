@@ -23,6 +23,7 @@ impl Translator {
         if let Some(call) = messages.iter_mut().find_map(|message| message.call_id.as_mut()) {
             *call = self.out.wire_call_id(call);
         }
+        let messages = messages.into_iter().map(Arc::new).collect();
         self.say_whole(&id, message, messages, agent, origin);
     }
 
@@ -30,7 +31,7 @@ impl Translator {
         &mut self,
         id: &Id,
         source: &langgraph::Message<'_>,
-        messages: Vec<Message>,
+        messages: Vec<Arc<Message>>,
         agent: Option<&Id>,
         origin: Option<&Arc<Origin>>,
     ) {

@@ -108,7 +108,7 @@ fn read_beside(translator: &mut Translator, frame: &Frame<'_>, events: &mut Vec<
 /// To every client that there is.
 fn check_wires(events: &[RunEvent]) {
     for version in [Version::V1, Version::Legacy] {
-        let held = ["m0", "m1", "m2"].map(|id| Message::new(id.into(), Role::User)).to_vec();
+        let held = ["m0", "m1", "m2"].map(|id| Message::new(id.into(), Role::User).into()).to_vec();
         check_agui(events, agui::Projector::new(client(version, Some("r1")), Vec::new()));
         check_agui(events, agui::Projector::new(client(version, Some("r1")), held));
         check_agui(events, agui::Projector::for_anyone(client(version, None)));
