@@ -9,14 +9,15 @@ pub mod schema;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-/// A JSON value as the bytes it came in. Equal if the bytes are.
+/// A JSON value as the bytes it came in. Equal if the bytes are. Clones share the bytes.
 #[derive(Clone)]
-pub struct Json(Box<RawValue>);
+pub struct Json(Arc<Box<RawValue>>);
 
 /// A string borrowed from its document when it holds no escapes, else decoded.
 ///
@@ -131,7 +132,11 @@ fn string_end(text: &str) -> usize {
 ///
 /// Text that is not becomes `null`: the callers assemble it from valid pieces.
 pub fn raw(text: String) -> Json {
-    Json(RawValue::from_string(text).unwrap_or_else(|_| RawValue::NULL.to_owned()))
+    Json(boxed(text).into())
+}
+
+fn boxed(text: String) -> Box<RawValue> {
+    RawValue::from_string(text).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 
 // === impl Json ===
@@ -145,13 +150,13 @@ impl Json {
 
 impl From<&RawValue> for Json {
     fn from(value: &RawValue) -> Self {
-        Self(value.to_owned())
+        Self(value.to_owned().into())
     }
 }
 
 impl From<Text> for Json {
     fn from(text: Text) -> Self {
-        Self(text.0)
+        Self(text.0.into())
     }
 }
 
@@ -177,9 +182,15 @@ impl fmt::Debug for Json {
     }
 }
 
+impl AsRef<[u8]> for Json {
+    fn as_ref(&self) -> &[u8] {
+        self.get().as_bytes()
+    }
+}
+
 impl Serialize for Json {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(serializer)
+        (**self.0).serialize(serializer)
     }
 }
 
@@ -346,12 +357,12 @@ impl Text {
     /// Text from a decoded string.
     pub fn new(text: &str) -> Self {
         // A string always serialises; the fallback keeps this total.
-        Self(serde_json::value::to_raw_value(text).unwrap_or_else(|_| raw("\"\"".to_owned()).0))
+        Self(serde_json::value::to_raw_value(text).unwrap_or_else(|_| boxed("\"\"".to_owned())))
     }
 
     /// Text from characters that are already escaped, without quotes.
     pub fn from_escaped(escaped: &str) -> Self {
-        Self(raw(format!("\"{escaped}\"")).0)
+        Self(boxed(format!("\"{escaped}\"")))
     }
 
     /// The characters, still escaped, without quotes.

@@ -81,6 +81,7 @@ struct Families {
     resyncs: Family<Resync, Counter>,
     missed_batches: Counter,
     standings: Counter,
+    encoded_bytes: Counter,
     upstream_requests: Family<Both<Operation, Answer>, Counter>,
     upstream_errors: Family<Kind, Counter>,
     upstream_rejoins: Family<Rejoin, Counter>,
@@ -303,6 +304,10 @@ impl Families {
         let runs_ended = to.family("runs_ended", "Runs whose reading ended");
         let resumes = to.family("resumes", "Clients that came back with the id of an event");
         let resyncs = to.family("resyncs", "Readers that were told a run as it stands");
+        let encoded_bytes = to.count(
+            "encoded_bytes",
+            "Bytes that were made for streams; what streams sent beyond these was shared",
+        );
         let standings =
             to.count("standings", "Runs that were frozen as they stood, for readers to be shown");
         let missed_batches =
@@ -353,6 +358,7 @@ impl Families {
             resyncs,
             missed_batches,
             standings,
+            encoded_bytes,
             upstream_requests,
             upstream_errors,
             upstream_rejoins,
@@ -429,6 +435,11 @@ impl Stream {
         if let Some(after) = after {
             self.metrics.0.added_latency.observe(after.as_secs_f64());
         }
+    }
+
+    /// So many bytes were made for it. What it sends beyond these was made by other streams.
+    pub fn encoded(&mut self, bytes: u64) {
+        self.metrics.0.encoded_bytes.inc_by(bytes);
     }
 
     /// It is over, in this way.

@@ -38,7 +38,7 @@ use tokio_util::task::TaskTracker;
 
 pub use answers::answered_now;
 pub use attach::{AtShutdown, FollowError, ThreadReader};
-pub use batch::{Batch, Events};
+pub use batch::{Batch, ENCODINGS, Events};
 pub use capture::{Fault, translate};
 pub use driver::LINGER;
 pub use event_id::{EventId, Mark, NotAnEventId};

@@ -58,7 +58,7 @@ pub use limits::{Limits, MIN_HEADER_BYTES};
 pub use observe::Observer;
 pub use rates::{MAX_CALLERS, Rates, RequestRate};
 pub use request::BODY_TIMEOUT;
-pub use wire::{Encoder, Wire};
+pub use wire::{Encoder, Outgoing, Wire};
 
 use crate::agents::Agents;
 use crate::agui::{Allowance, OnMessage};

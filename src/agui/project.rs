@@ -118,6 +118,17 @@ impl Projector {
         Self { client, run_id: String::new(), held, left_out: Vec::new() }
     }
 
+    /// Whether every client of its generation is sent the same from here on, but for how the run is
+    /// called and how it ends.
+    pub fn is_plain(&self) -> bool {
+        matches!(self.held, Held::Shown) && self.left_out.is_empty()
+    }
+
+    /// The client's generation.
+    pub fn version(&self) -> Version {
+        self.client.version
+    }
+
     /// The run's end follows: what it has not told by now it never will.
     pub fn end_is_near(&mut self) {
         if let Held::Returned = self.held {

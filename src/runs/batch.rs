@@ -1,9 +1,11 @@
 //! Events of a run, each with its mark.
 
+use std::fmt;
 use std::mem;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::event_id::Mark;
@@ -18,7 +20,16 @@ pub struct Events {
     marks: Vec<Option<Mark>>,
     /// When the bytes were read that they were made of; `None` of what was made of something else.
     read_at: Option<Instant>,
+    encodings: Encodings,
 }
+
+/// How many forms of the same events are kept: each framing for each generation of clients.
+pub const ENCODINGS: usize = 4;
+
+/// What the events are on the wires, where that is the same for all clients: made by the first
+/// stream that sends them.
+#[derive(Default)]
+struct Encodings(OnceLock<Box<[OnceLock<Bytes>; ENCODINGS]>>);
 
 /// What a reader reads at once.
 #[derive(Clone, Debug, PartialEq)]
@@ -109,7 +120,7 @@ impl From<Vec<RunEvent>> for Events {
     /// Events that nobody can resume behind.
     fn from(list: Vec<RunEvent>) -> Self {
         let marks = vec![None; list.len()];
-        Self { list, marks, read_at: None }
+        Self { list, marks, read_at: None, encodings: Encodings::default() }
     }
 }
 
@@ -121,8 +132,29 @@ impl Deref for Events {
     }
 }
 
-// === impl Batch ===
+// === impl Encodings ===
 
+impl Clone for Encodings {
+    /// Other events, to which others may be added.
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl PartialEq for Encodings {
+    /// They say what the events say.
+    fn eq(&self, _other: &Self) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for Encodings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Encodings").finish_non_exhaustive()
+    }
+}
+
+// === impl Batch ===
 impl Batch {
     /// Events of which the reader's client has the first ones already, and of the one behind them
     /// so many of what it is on the wire.
@@ -133,6 +165,30 @@ impl Batch {
     /// Each event, with its mark.
     pub fn marked(&self) -> impl Iterator<Item = (&RunEvent, Option<Mark>)> {
         self.events.list.iter().zip(self.events.marks.iter().copied())
+    }
+
+    /// The bytes of the events in one of [`ENCODINGS`] forms, made by `encode` unless another stream
+    /// has made them. `None` if clients are sent these events in ways of their own: how the run is
+    /// called, whether it has ended for them, and the ids of what nobody can resume behind.
+    pub fn encoded(&self, form: usize, encode: impl FnOnce() -> Bytes) -> Option<Bytes> {
+        let Events { list, marks, encodings, read_at: _ } = &*self.events;
+        let is_own =
+            |event: &RunEvent| matches!(event, RunEvent::Started { .. } | RunEvent::Ended { .. });
+        if self.told > 0
+            || self.partly > 0
+            || marks.iter().any(Option::is_none)
+            || list.iter().any(is_own)
+        {
+            return None;
+        }
+        let encoding = encodings.0.get_or_init(Box::default).get(form)?;
+        if let Some(bytes) = encoding.get() {
+            return Some(bytes.clone());
+        }
+        // Two streams may both make them: none waits for the other.
+        let bytes = encode();
+        let _ = encoding.set(bytes.clone());
+        Some(bytes)
     }
 
     /// When the upstream's bytes were read that the events were made of.

@@ -12,7 +12,7 @@ use tokio::time::{Instant, Sleep};
 use tokio_util::sync::ReusableBoxFuture;
 
 use super::rates::StreamSlot;
-use super::wire::{Encoder, Wire};
+use super::wire::{Encoder, Outgoing, Wire};
 use crate::metrics::{Metrics, Protocol, Stream, StreamEnd};
 use crate::run::{Outcome, RunEvent};
 use crate::runs::{Batch, ThreadReader};
@@ -31,7 +31,7 @@ pub struct RunBody {
     encoder: Encoder,
     reading: Reading,
     /// What is ready to be sent.
-    out: Vec<u8>,
+    out: Outgoing,
     /// When the bytes were read that the oldest of it was made of, if it tells what is live.
     read_at: Option<Instant>,
     silence: Pin<Box<Sleep>>,
@@ -83,7 +83,8 @@ impl RunBody {
             Wire::Ndjson => Protocol::AguiNdjson,
         };
         let reader = Box::new(reader.into());
-        let out = encoder.wire().beginning(RETRY);
+        let mut out = Outgoing::default();
+        out.own().extend(encoder.wire().beginning(RETRY));
         Self {
             encoder,
             reading: Reading::Next(ReusableBoxFuture::new(next(reader))),
@@ -113,6 +114,7 @@ impl RunBody {
             };
             future.set(next(reader));
             self.encoder.encode(&events, &mut self.out);
+            self.meter.encoded(self.encoder.take_encoded());
             self.end = end_of(&events);
             let is_live = |read_at: &Instant| *read_at >= self.began_at;
             self.read_at = self.read_at.or_else(|| events.read_at().filter(is_live));
@@ -125,7 +127,7 @@ impl RunBody {
 
     fn poll_silence(&mut self, cx: &mut Context<'_>) {
         while self.silence.as_mut().poll(cx).is_ready() {
-            self.encoder.wire().keep_alive(&mut self.out);
+            self.encoder.wire().keep_alive(self.out.own());
             self.silence.as_mut().reset(Instant::now() + KEEP_ALIVE);
         }
     }
@@ -140,20 +142,20 @@ impl Body for RunBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let this = &mut *self;
-        let is_waiting = this.poll_events(cx).is_pending();
+        // What is ready goes first: what comes is taken when the connection asks for more.
+        let is_waiting = this.out.is_empty() && this.poll_events(cx).is_pending();
         if is_waiting {
             this.poll_silence(cx);
         }
-        match (this.out.is_empty(), is_waiting) {
-            (false, _) => {
+        match (this.out.next(), is_waiting) {
+            (Some(bytes), _) => {
                 let now = Instant::now();
                 this.silence.as_mut().reset(now + KEEP_ALIVE);
-                let bytes = Bytes::from(std::mem::take(&mut this.out));
                 this.meter.sent(bytes.len(), this.read_at.take().map(|read_at| now - read_at));
                 Poll::Ready(Some(Ok(Frame::data(bytes))))
             }
-            (true, true) => Poll::Pending,
-            (true, false) => Poll::Ready(None),
+            (None, true) => Poll::Pending,
+            (None, false) => Poll::Ready(None),
         }
     }
 }

@@ -1,15 +1,17 @@
 //! The two framings of a stream of AG-UI events: SSE, and one JSON document a line.
 
+use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::HeaderValue;
 use uuid::Uuid;
 
-use crate::agui::{Client, Projector};
+use crate::agui::{Client, Projector, Version};
 use crate::buffer;
 use crate::run::{Id, RunEvent};
-use crate::runs::{Batch, Mark};
+use crate::runs::{Batch, ENCODINGS, Mark};
 use crate::sse;
 
 /// How events are framed.
@@ -33,6 +35,15 @@ pub struct Encoder {
     ids: Ids,
     /// The id of the event that is being written.
     id: String,
+    /// How many bytes it has made itself.
+    encoded: u64,
+}
+
+/// What is ready to be sent: bytes of one stream, and bytes that streams share, in their order.
+#[derive(Debug, Default)]
+pub struct Outgoing {
+    ready: VecDeque<Bytes>,
+    own: Vec<u8>,
 }
 
 /// Which ids the events of a stream get.
@@ -108,7 +119,8 @@ impl Encoder {
             Wire::Sse => Ids::All(OneTimeIds::new()),
             Wire::Ndjson => Ids::None,
         };
-        Self { wire, projector, json: Vec::new(), run_id: None, ids, id: String::new() }
+        let (json, id) = (Vec::new(), String::new());
+        Self { wire, projector, json, run_id: None, ids, id, encoded: 0 }
     }
 
     /// For a client that comes back with the id of an event.
@@ -121,8 +133,41 @@ impl Encoder {
         self.wire
     }
 
-    /// Appends what the client has not of a batch, each event with an id.
-    pub fn encode(&mut self, batch: &Batch, out: &mut Vec<u8>) {
+    /// How many bytes it has made since it was asked, of those that it has appended.
+    pub fn take_encoded(&mut self) -> u64 {
+        std::mem::take(&mut self.encoded)
+    }
+
+    /// Appends what the client has not of a batch, each event with an id. Bytes that another stream
+    /// has made of the same events are shared.
+    pub fn encode(&mut self, batch: &Batch, out: &mut Outgoing) {
+        if self.projector.is_plain() && self.run_id.is_some() {
+            let shared = batch.encoded(self.form(), || {
+                let mut bytes = Vec::new();
+                self.encode_own(batch, &mut bytes);
+                bytes.into()
+            });
+            if let Some(bytes) = shared {
+                return out.share(bytes);
+            }
+        }
+        self.encode_own(batch, &mut out.own);
+    }
+
+    /// Which of the [`ENCODINGS`] forms this is.
+    fn form(&self) -> usize {
+        let wire = match self.wire {
+            Wire::Sse => 0,
+            Wire::Ndjson => ENCODINGS / 2,
+        };
+        wire + match self.projector.version() {
+            Version::V1 => 0,
+            Version::Legacy => 1,
+        }
+    }
+
+    fn encode_own(&mut self, batch: &Batch, out: &mut Vec<u8>) {
+        let before = out.len();
         let told = batch.told_events();
         if let Some(RunEvent::Ended { .. }) = batch.last() {
             self.projector.end_is_near();
@@ -141,6 +186,7 @@ impl Encoder {
                 self.event(event, mark, has, out);
             }
         }
+        self.encoded += (out.len() - before) as u64;
     }
 
     /// Appends events without ids, for a file: nobody comes back to that.
@@ -153,7 +199,7 @@ impl Encoder {
 
     /// Appends an event, less the first `told` of what it is on the wire.
     fn event(&mut self, event: &RunEvent, mark: Option<Mark>, told: u32, out: &mut Vec<u8>) {
-        let Self { wire, projector, json, run_id, ids, id } = self;
+        let Self { wire, projector, json, run_id, ids, id, encoded: _ } = self;
         let mut frame = |partly: u32, json: &[u8], out: &mut Vec<u8>| match wire {
             Wire::Ndjson => {
                 out.extend_from_slice(json);
@@ -194,8 +240,43 @@ impl Encoder {
     }
 }
 
-// === impl OneTimeIds ===
+// === impl Outgoing ===
 
+impl Outgoing {
+    /// Whether nothing is to be sent.
+    pub fn is_empty(&self) -> bool {
+        self.ready.is_empty() && self.own.is_empty()
+    }
+
+    /// Where bytes of the stream's own are appended.
+    pub fn own(&mut self) -> &mut Vec<u8> {
+        &mut self.own
+    }
+
+    /// Appends bytes that other streams send too.
+    pub fn share(&mut self, bytes: Bytes) {
+        if !self.own.is_empty() {
+            self.ready.push_back(std::mem::take(&mut self.own).into());
+        }
+        if !bytes.is_empty() {
+            self.ready.push_back(bytes);
+        }
+    }
+}
+
+impl Iterator for Outgoing {
+    type Item = Bytes;
+
+    /// The next bytes to send.
+    fn next(&mut self) -> Option<Bytes> {
+        if let Some(bytes) = self.ready.pop_front() {
+            return Some(bytes);
+        }
+        (!self.own.is_empty()).then(|| std::mem::take(&mut self.own).into())
+    }
+}
+
+// === impl OneTimeIds ===
 impl OneTimeIds {
     fn new() -> Self {
         let (stream, ..) = Uuid::new_v4().as_fields();

@@ -27,7 +27,7 @@ use threadway::json::Json;
 use threadway::langgraph::{RunRequest, ServerKind, Start};
 use threadway::metrics::Metrics;
 use threadway::runs::{EventId, OwnerPolicy, RunReader, Runs, ThreadReader};
-use threadway::server::{Encoder, Wire};
+use threadway::server::{Encoder, Outgoing, Wire};
 use threadway::upstream;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -459,8 +459,9 @@ impl<'a> Reader<'a> {
                 Stream::Thread(reader) => reader.next().await,
             };
             let Some(batch) = batch else { return Err("a stream without an end".to_owned()) };
-            let mut bytes = Vec::new();
-            encoder.encode(&batch, &mut bytes);
+            let mut out = Outgoing::default();
+            encoder.encode(&batch, &mut out);
+            let bytes: Vec<_> = out.flatten().collect();
             for (event, id) in framed(&String::from_utf8(bytes).unwrap()) {
                 if is_first && !resumes && event["type"] != "RUN_STARTED" {
                     return Err(format!("a stream begins with {event}"));
