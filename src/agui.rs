@@ -16,7 +16,7 @@ use serde::Serialize;
 pub use allowance::{Allowance, DEFAULT_RECURSION_LIMIT, NotForClients};
 pub use input::{Input, InputError, InputMessage, Resume, ResumeStatus};
 pub use message::{
-    Content, ContentPart, FunctionCall, Message, PartMetadata, PartSource, ToolCall,
+    Content, ContentPart, FunctionCall, Message, Messages, PartMetadata, PartSource, ToolCall,
 };
 pub use project::{Client, Projector, RunId, Version};
 pub use resume::ResumeError;
@@ -134,7 +134,7 @@ pub enum Event<'a> {
         delta: &'a [Operation],
     },
     MessagesSnapshot {
-        messages: Vec<Message<'a>>,
+        messages: Messages<'a>,
     },
     ActivitySnapshot {
         message_id: &'a str,

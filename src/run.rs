@@ -10,6 +10,7 @@ mod message;
 mod open;
 mod patch;
 mod resync;
+mod snapshot;
 mod speech;
 mod steps;
 mod translator;
@@ -26,6 +27,7 @@ pub use message::{Call, Content, ContentPart, Message, Role};
 pub use open::Open;
 pub use patch::{Operation, Patch, State};
 pub use resync::{Holds, closings, resync};
+pub use snapshot::{SNAPSHOT_FORMS, Snapshot};
 pub use translator::{STREAM_INCOMPLETE, StreamEnd, Translator};
 pub use usage::Usage;
 pub use view::View;
@@ -156,7 +158,7 @@ pub enum RunEvent {
     /// What changed in the state.
     StateDelta(Patch),
     /// The conversation, whole.
-    Messages(Arc<[Arc<Message>]>),
+    Messages(Snapshot),
     /// What one call of a model has cost so far.
     Spent {
         /// The message that it makes.

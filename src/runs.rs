@@ -18,6 +18,7 @@ mod driver;
 mod ending;
 mod event_id;
 mod feed;
+mod flights;
 mod follow;
 mod fork;
 mod log;
@@ -51,7 +52,9 @@ use crate::langgraph::{ErrorDetail, RunRecord, RunStatus, ServerKind};
 use crate::metrics::{Metrics, Origin};
 use crate::sync::{Guard, Mutex};
 use crate::upstream::{Caller, Client, Error, RunFilter, RunStream};
+use attach::{LookKey, Looked};
 use driver::Driver;
+use flights::Flights;
 use follow::Following;
 use published::{Past, Run};
 use reader::Told;
@@ -94,6 +97,8 @@ pub enum OwnerPolicy {
 struct Shared {
     live: Live,
     threads: Threads,
+    /// The looks at threads for those who load them.
+    looks: Flights<LookKey, Result<Looked, Error>>,
     tasks: TaskTracker,
     log_bytes: usize,
     owners: OwnerPolicy,
@@ -153,6 +158,7 @@ impl Runs {
         Self(Arc::new(Shared {
             live: Live::default(),
             threads: Threads::default(),
+            looks: Flights::default(),
             tasks: TaskTracker::new(),
             log_bytes,
             owners,
@@ -193,8 +199,8 @@ impl Runs {
         };
         let reader = RunReader::of_owner(Arc::clone(&run), owner);
         let shared = Arc::clone(&self.0);
-        let driver = Driver::new(upstream, reading, run, bell, shared, Origin::Started).owned(left);
-        self.0.tasks.spawn(driver.drive(Some(body)));
+        let driver = Driver::new(upstream, run, bell, shared, Origin::Started).owned(left);
+        self.0.tasks.spawn(driver.drive(reading, Some(body)));
         reader
     }
 
@@ -317,8 +323,8 @@ impl Shared {
         let shared = Arc::clone(self);
         let read = Arc::clone(&run);
         let reading = Reading::joined(feed, record, server, source, Instant::now());
-        let driver = Driver::new(upstream.clone(), reading, read, bell, shared, Origin::Joined);
-        self.tasks.spawn(driver.drive(None));
+        let driver = Driver::new(upstream.clone(), read, bell, shared, Origin::Joined);
+        self.tasks.spawn(driver.drive(reading, None));
         (run, listener)
     }
 }

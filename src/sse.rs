@@ -36,13 +36,26 @@ pub struct Frame<'a> {
 /// A line end in `data` becomes a new `data:` line, which the reader joins with a line feed. A CR
 /// is a line end too, so it arrives as one: SSE cannot carry it, and in JSON it is white space.
 pub fn encode(out: &mut Vec<u8>, id: Option<&str>, data: &[u8]) {
+    encode_id(out, id);
+    write_lines(out, b"data: ", data);
+    out.push(b'\n');
+}
+
+/// Appends what stands before the data of an event, if that is one line.
+pub fn encode_before(out: &mut Vec<u8>, id: Option<&str>) {
+    encode_id(out, id);
+    out.extend_from_slice(b"data: ");
+}
+
+/// What stands behind the data of an event.
+pub const AFTER: &[u8] = b"\n\n";
+
+fn encode_id(out: &mut Vec<u8>, id: Option<&str>) {
     if let Some(id) = id
         && can_carry(id)
     {
         write_line(out, b"id: ", id.as_bytes());
     }
-    write_lines(out, b"data: ", data);
-    out.push(b'\n');
 }
 
 /// Appends a comment, which a client ignores and a proxy sees as life.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::json::{self, Json, ObjectWriter, Text, TextBuf};
@@ -157,6 +157,47 @@ pub(super) enum Parts {
     All,
     /// A tool's text parts are concatenated, without a placeholder for others. No `file` sources.
     Legacy,
+}
+
+/// The messages of a snapshot.
+#[derive(Clone, Copy, Debug)]
+pub struct Messages<'a> {
+    list: &'a [Arc<run::Message>],
+    shared: Option<&'a run::Snapshot>,
+    parts: Parts,
+}
+
+// === impl Messages ===
+
+impl<'a> Messages<'a> {
+    /// These messages; `shared` holds just these, if anything does.
+    pub(super) fn new(
+        list: &'a [Arc<run::Message>],
+        shared: Option<&'a run::Snapshot>,
+        parts: Parts,
+    ) -> Self {
+        Self { list, shared, parts }
+    }
+
+    /// None.
+    pub const fn none() -> Self {
+        Self { list: &[], shared: None, parts: Parts::All }
+    }
+
+    /// What holds just these messages, to share what is written of them; and in which form.
+    pub fn shared(&self) -> Option<(&'a run::Snapshot, usize)> {
+        let form = match self.parts {
+            Parts::All => 0,
+            Parts::Legacy => 1,
+        };
+        Some((self.shared?, form))
+    }
+}
+
+impl Serialize for Messages<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.list.iter().map(|message| Message::of(message, self.parts)))
+    }
 }
 
 // === impl Message ===

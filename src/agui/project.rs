@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::message::{Content, Parts};
 use super::{
-    Event, Interrupt, LangGraph, LastError, Message, Metadata, Outcome, PROTOCOL_VERSION,
+    Event, Interrupt, LangGraph, LastError, Messages, Metadata, Outcome, PROTOCOL_VERSION,
     TokenUsage,
 };
 use crate::json::{self, Json, ObjectWriter, Text};
@@ -299,10 +299,12 @@ impl Projector {
     }
 
     /// The first snapshot is left out for a client that holds exactly it.
-    fn messages(&mut self, messages: &[Arc<run::Message>], emit: &mut dyn FnMut(&Event<'_>)) {
+    fn messages(&mut self, messages: &run::Snapshot, emit: &mut dyn FnMut(&Event<'_>)) {
         let parts = self.client.version.parts();
-        let mut snapshot = |messages: &[Arc<run::Message>]| {
-            let messages = messages.iter().map(|m| Message::of(m, parts)).collect();
+        let mut snapshot = |list: &[Arc<run::Message>]| {
+            let is_all = list.len() == messages.len()
+                && list.iter().zip(messages.iter()).all(|(one, other)| Arc::ptr_eq(one, other));
+            let messages = Messages::new(list, is_all.then_some(messages), parts);
             emit(&Event::MessagesSnapshot { messages });
         };
         match std::mem::replace(&mut self.held, Held::Shown) {

@@ -23,7 +23,7 @@ impl RunEvent {
             Self::CallResult { content, .. } => content.weight(),
             Self::StateSnapshot(state) => state.get().len(),
             Self::StateDelta(patch) => patch.operations().iter().map(Operation::weight).sum(),
-            Self::Messages(messages) => messages.iter().map(|message| message.weight()).sum(),
+            Self::Messages(snapshot) => snapshot.weight(),
             Self::Custom { name, value, .. } => name.len() + value.get().len(),
             Self::Ended { outcome, .. } => outcome.weight(),
             // Their texts are names and ids.
@@ -85,7 +85,7 @@ impl Interrupt {
 // === impl Message ===
 
 impl Message {
-    fn weight(&self) -> usize {
+    pub(super) fn weight(&self) -> usize {
         let calls = self.calls.iter().map(|call| FRAME_BYTES + call.args.escaped().len());
         let sealed = self.sealed.as_ref().map_or(0, |sealed| sealed.escaped().len());
         FRAME_BYTES + self.content.weight() + calls.sum::<usize>() + sealed

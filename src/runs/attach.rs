@@ -9,11 +9,11 @@ use super::follow::{self, Follower};
 use super::published::Run;
 use super::reader::{Prelude, RunReader, Told};
 use super::reading::Source;
-use super::{Feed, GATEWAY_SHUTDOWN, RunKey, Runs};
+use super::{Feed, GATEWAY_SHUTDOWN, RunKey, Runs, standing};
 use crate::langgraph::{ErrorDetail, RunRecord, RunStatus, ServerKind, ThreadState};
 use crate::metrics::{Metrics, Resume};
 use crate::run::{Outcome, RunEvent, StreamEnd};
-use crate::upstream::{Client, Error, RunFilter, Sight};
+use crate::upstream::{Caller, Client, Error, RunFilter, Sight};
 
 /// How often a thread is looked at whose state was made by no run that is listed: one that began
 /// meanwhile is listed next time, one too old to be listed never is.
@@ -74,39 +74,61 @@ impl Runs {
         {
             return Ok(RunReader::behind(run, event.clone()).into());
         }
-        let has_come_back = after.is_some();
-        let after = |record: &RunRecord| after.filter(|event| event.run_id() == record.id);
+        let Some(after) = after else {
+            // All who load the thread at the same time with the same credentials share one look.
+            let key = LookKey::of(upstream, thread_id);
+            let look = async || self.look(upstream, server, thread_id, None).await;
+            let run = match self.0.looks.share(key, look).await? {
+                Looked::ToRead(record) => {
+                    self.read(upstream, server, thread_id, record, None).await?
+                }
+                Looked::AtRest(run) => RunReader::from_here(run, Told::Nothing),
+            };
+            return Ok(run.into());
+        };
+        let run = match self.look(upstream, server, thread_id, Some(after)).await? {
+            Looked::ToRead(record) => {
+                let event = Some(after).filter(|event| event.run_id() == record.id).cloned();
+                if event.is_none() {
+                    self.0.metrics.resumed(Resume::StartOver);
+                }
+                self.read(upstream, server, thread_id, record, event).await?
+            }
+            Looked::AtRest(run) => {
+                self.0.metrics.resumed(Resume::StartOver);
+                RunReader::from_here(run, Told::Nothing)
+            }
+        };
+        Ok(run.into())
+    }
+
+    /// Looks at a thread for a client that has nothing of it, or all up to an event.
+    async fn look(
+        &self,
+        upstream: &Client,
+        server: Option<ServerKind>,
+        thread_id: &str,
+        after: Option<&EventId>,
+    ) -> Result<Looked, Error> {
+        let is_wanted = |record: &RunRecord| after.is_some_and(|event| event.run_id() == record.id);
         let mut present = look(upstream, server, thread_id).await?;
         // What a run was asked for is read of one that is to be joined.
         if let Present::Live(run) | Present::AtRest { last: Some(run), .. } = &mut present
-            && (run.status.is_live() || after(run).is_some())
+            && (run.status.is_live() || is_wanted(run))
         {
             *run = self.0.whole(upstream, thread_id, run.clone()).await?;
         }
-        let record = match present {
-            Present::Live(record) => record,
-            Present::AtRest { last: Some(last), .. }
-                if last.is_resumable && after(&last).is_some() =>
-            {
-                last
+        Ok(match present {
+            Present::Live(record) => Looked::ToRead(record),
+            Present::AtRest { last: Some(last), .. } if last.is_resumable && is_wanted(&last) => {
+                Looked::ToRead(last)
             }
             Present::AtRest { state, last } => {
                 let (metrics, detail) = (&self.0.metrics, self.0.error_detail());
-                let body = state.as_deref();
-                let run = at_rest(metrics, upstream, thread_id, body, last.as_ref(), detail);
-                let run = run.await?;
-                if has_come_back {
-                    metrics.resumed(Resume::StartOver);
-                }
-                return Ok(RunReader::from_here(run, Told::Nothing).into());
+                let run = at_rest(metrics, upstream, thread_id, state, last.as_ref(), detail);
+                Looked::AtRest(run.await?)
             }
-        };
-        let event = after(&record).cloned();
-        if event.is_none() && has_come_back {
-            self.0.metrics.resumed(Resume::StartOver);
-        }
-        let run = self.read(upstream, server, thread_id, record, event).await?;
-        Ok(run.into())
+        })
     }
 
     /// Reads the run that a client has asked for before: the run of the event `after`, after that
@@ -200,7 +222,23 @@ impl Runs {
     }
 }
 
-/// What a client comes to see.
+/// What there is of a thread to be shown.
+#[derive(Clone, Debug)]
+pub(super) enum Looked {
+    /// A run that is live, or is to be replayed.
+    ToRead(RunRecord),
+    AtRest(Arc<Run>),
+}
+
+/// A thread, and with whose credentials it is looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct LookKey {
+    upstream: String,
+    thread_id: String,
+    caller: Caller,
+}
+
+/// How a thread stands, as the server tells it.
 enum Present {
     /// The run that runs, else the next to have its turn.
     Live(RunRecord),
@@ -279,36 +317,56 @@ pub(super) async fn at_rest(
     metrics: &Metrics,
     upstream: &Client,
     thread_id: &str,
-    body: Option<&str>,
+    body: Option<String>,
     last: Option<&RunRecord>,
     detail: ErrorDetail,
 ) -> Result<Arc<Run>, Error> {
-    let mut state = match body {
-        Some(body) => Some(
-            ThreadState::parse(body).ok_or(Error::NotUnderstood { what: "a thread's state" })?,
-        ),
-        None => None,
+    // A run that was stopped or failed leaves its next nodes, as a static breakpoint does.
+    let (has_failed, is_stopped) = match last.map(|last| last.status) {
+        Some(RunStatus::Error | RunStatus::Timeout) => (true, true),
+        Some(RunStatus::Interrupted) => (false, true),
+        Some(RunStatus::Pending | RunStatus::Running | RunStatus::Success | RunStatus::Unknown)
+        | None => (false, false),
     };
     let mut error = None;
-    if let (Some(state), Some(last)) = (&mut state, last) {
-        // A run that was stopped or failed leaves its next nodes, as a static breakpoint does.
-        match last.status {
-            RunStatus::Error | RunStatus::Timeout => {
-                error = ending::last_error(upstream, thread_id, body).await;
-                error = error.map(|error| error.told(detail));
-                state.next.clear();
-            }
-            RunStatus::Interrupted => state.next.clear(),
-            RunStatus::Pending | RunStatus::Running | RunStatus::Success | RunStatus::Unknown => {}
+    if has_failed && body.is_some() {
+        error = ending::last_error(upstream, thread_id, body.as_deref()).await;
+        error = error.map(|error| error.told(detail));
+    }
+    let (thread_id, metrics) = (thread_id.to_owned(), metrics.clone());
+    let weight = body.as_ref().map_or(0, String::len);
+    standing::beside(weight, move || {
+        let mut state = match &body {
+            Some(body) => Some(
+                ThreadState::parse(body)
+                    .ok_or(Error::NotUnderstood { what: "a thread's state" })?,
+            ),
+            None => None,
+        };
+        if let Some(state) = state.as_mut().filter(|_| is_stopped) {
+            state.next.clear();
+        }
+        let checkpoint = state.as_ref().and_then(|state| state.checkpoint_id.as_deref());
+        let name = format!("connect-{}", checkpoint.unwrap_or(&thread_id));
+        let feed = Feed::at_rest(&thread_id, &name);
+        let run = Run::over(&thread_id, feed, metrics, |feed, events| {
+            feed.finish_with(state.as_ref(), StreamEnd::AtRest { error }, events);
+        });
+        Ok(Arc::new(run))
+    })
+    .await
+}
+
+// === impl LookKey ===
+
+impl LookKey {
+    fn of(upstream: &Client, thread_id: &str) -> Self {
+        Self {
+            upstream: upstream.base().to_string(),
+            thread_id: thread_id.to_owned(),
+            caller: upstream.caller().clone(),
         }
     }
-    let checkpoint = state.as_ref().and_then(|state| state.checkpoint_id.as_deref());
-    let name = format!("connect-{}", checkpoint.unwrap_or(thread_id));
-    let feed = Feed::at_rest(thread_id, &name);
-    let run = Run::over(thread_id, feed, metrics.clone(), |feed, events| {
-        feed.finish_with(state.as_ref(), StreamEnd::AtRest { error }, events);
-    });
-    Ok(Arc::new(run))
 }
 
 // === impl ThreadReader ===

@@ -19,6 +19,7 @@ use super::batch::Events;
 use super::ending::{BodyEnd, Inquest, Outlook};
 use super::published::Run;
 use super::reading::{Action, End, Question, Reading};
+use super::standing::beside;
 use super::{
     GATEWAY_SHUTDOWN, Listed, RUN_GONE, RunKey, Shared, UPSTREAM_LOST, UPSTREAM_UNAVAILABLE,
 };
@@ -41,7 +42,6 @@ pub(super) struct Driver {
     /// The upstream as the one calls it who began the reading. Whoever comes later lends its
     /// credentials for reading, and for nothing else.
     first_upstream: Client,
-    reading: Reading,
     run: Arc<Run>,
     bell: Arc<watch::Sender<()>>,
     shared: Arc<Shared>,
@@ -92,7 +92,6 @@ type Asking = Pin<Box<dyn Future<Output = Answer> + Send>>;
 impl Driver {
     pub(super) fn new(
         upstream: Client,
-        reading: Reading,
         run: Arc<Run>,
         bell: Arc<watch::Sender<()>>,
         shared: Arc<Shared>,
@@ -102,7 +101,6 @@ impl Driver {
         let mut driver = Self {
             first_upstream: upstream.clone(),
             upstream,
-            reading,
             run,
             bell,
             shared,
@@ -126,80 +124,75 @@ impl Driver {
 
     /// Reads the run to its end: from the body of the response that has started it, if there is
     /// one.
-    pub(super) async fn drive(mut self, body: Option<Body>) {
+    pub(super) async fn drive(mut self, mut reading: Reading, mut body: Option<Body>) {
         let shutdown = self.shared.shutdown.clone();
-        let end = tokio::select! {
-            biased;
-            () = shutdown.cancelled() => {
-                let message = "the gateway is shutting down; the run goes on in LangGraph";
-                let end = StreamEnd::Lost { code: GATEWAY_SHUTDOWN, message: message.to_owned() };
-                Some(End::Ended(end.into()))
-            }
-            end = self.read(body) => end,
-        };
-        match end {
-            Some(end) => self.end(end),
-            None => self.log(RunEnd::Unread, None),
-        }
-    }
-
-    /// Reads the run; how it ended, unless it is not wanted any more.
-    async fn read(&mut self, mut body: Option<Body>) -> Option<End> {
         let mut asking: Option<Asking> = None;
         let mut timer = pin!(tokio::time::sleep_until(Instant::now()));
         loop {
-            match self.reading.poll_action() {
+            match reading.poll_action() {
                 Some(Action::Ask(question)) => asking = Some(self.ask(question)),
-                Some(Action::End(end)) => return Some(end),
+                Some(Action::End(end)) => return self.end(&mut reading, end),
                 None => {}
             }
-            if !self.reading.has_stream() {
+            if !reading.has_stream() {
                 // The connection is closed, or goes back to its pool.
                 body = None;
             }
-            let due = self.reading.timeout();
+            let due = reading.timeout();
             arm(timer.as_mut(), due);
             tokio::select! {
                 biased;
+                () = shutdown.cancelled() => {
+                    let message = "the gateway is shutting down; the run goes on in LangGraph";
+                    let message = message.to_owned();
+                    let end = StreamEnd::Lost { code: GATEWAY_SHUTDOWN, message };
+                    return self.end(&mut reading, End::Ended(end.into()));
+                }
                 unwanted = wanted(&self.bell, &mut self.owner, &mut self.unread_since) => {
                     if self.is_unread() {
                         if let Unwanted::Deserted = unwanted {
                             self.cancel().await;
                         }
-                        return None;
+                        return self.log(RunEnd::Unread, None);
                     }
                 }
                 () = self.run.asked() => {
-                    self.run.stand(self.reading.feed());
+                    self.run.stand(reading.feed());
                     self.bell.send_replace(());
                 }
                 answer = answer(&mut asking) => {
                     asking = None;
-                    if let Some(opened) = self.answered(answer) {
-                        body = Some(opened);
-                    }
+                    let opened;
+                    (reading, opened) = self.answered(reading, answer).await;
+                    body = opened.or(body);
                 }
-                chunk = chunk(&mut body), if self.reading.takes_bytes() => {
+                chunk = chunk(&mut body), if reading.takes_bytes() => {
                     let now = Instant::now();
                     match chunk {
                         Ok(Some(bytes)) => {
                             self.meter.read(bytes.len());
-                            let mut events = Events::read_at(Some(now));
-                            self.reading.on_bytes(&bytes, now, &mut events);
-                            self.publish(events);
+                            let weight = reading.feed().readable(&bytes);
+                            let read = move || {
+                                let mut events = Events::read_at(Some(now));
+                                reading.on_bytes(&bytes, now, &mut events);
+                                (reading, events)
+                            };
+                            let events;
+                            (reading, events) = beside(weight, read).await;
+                            self.publish(&reading, events);
                         }
-                        Ok(None) => self.reading.on_closed(BodyEnd::Clean, now),
+                        Ok(None) => reading.on_closed(BodyEnd::Clean, now),
                         Err(error) => {
                             self.shared.metrics.upstream_failed(error.answer());
-                            self.reading.on_closed(BodyEnd::Cut(error.to_string()), now);
+                            reading.on_closed(BodyEnd::Cut(error.to_string()), now);
                         }
                     }
                 }
                 () = timer.as_mut(), if due.is_some() => {
-                    let past = self.reading.past();
-                    self.reading.on_timeout(Instant::now());
-                    if self.reading.past() != past {
-                        self.publish(Events::default());
+                    let past = reading.past();
+                    reading.on_timeout(Instant::now());
+                    if reading.past() != past {
+                        self.publish(&reading, Events::default());
                     }
                 }
             }
@@ -245,40 +238,46 @@ impl Driver {
         })
     }
 
-    /// Hands an answer to the reading. Returns the stream that was opened.
-    fn answered(&mut self, answer: Answer) -> Option<Body> {
+    /// Hands an answer to the reading. Returns the stream that was opened, too.
+    async fn answered(&mut self, mut reading: Reading, answer: Answer) -> (Reading, Option<Body>) {
         let now = Instant::now();
         match answer {
             Answer::Stream(Ok(RunStream { run_id: _, date, body })) => {
-                self.reading.on_open(date, now);
-                return Some(body);
+                reading.on_open(date, now);
+                return (reading, Some(body));
             }
-            Answer::Stream(Err(end)) => self.reading.on_closed(end, now),
+            Answer::Stream(Err(end)) => reading.on_closed(end, now),
             Answer::State(state) => {
-                let mut events = Events::default();
-                self.reading.on_state(state.as_deref(), now, &mut events);
-                self.publish(events);
+                let weight = state.as_ref().map_or(0, String::len);
+                let read = move || {
+                    let mut events = Events::default();
+                    reading.on_state(state.as_deref(), now, &mut events);
+                    (reading, events)
+                };
+                let events;
+                (reading, events) = beside(weight, read).await;
+                self.publish(&reading, events);
             }
-            Answer::Record(record) => self.reading.on_record(record, now),
-            Answer::Outlook(outlook) => self.reading.on_outlook(outlook, now),
+            Answer::Record(record) => reading.on_record(record, now),
+            Answer::Outlook(outlook) => reading.on_outlook(outlook, now),
         }
-        None
+        (reading, None)
     }
 
     /// Publishes what has become of the reading.
-    fn publish(&mut self, events: Events) {
-        let is_news = self.run.publish(self.reading.feed(), self.reading.past(), events);
+    fn publish(&mut self, reading: &Reading, events: Events) {
+        let is_news = self.run.publish(reading.feed(), reading.past(), events);
         self.list();
         if is_news {
             self.bell.send_replace(());
         }
     }
 
-    fn end(&mut self, end: End) {
+    fn end(&mut self, reading: &mut Reading, end: End) {
         let detail = self.shared.error_detail();
         let mut events = Events::default();
-        self.reading.end(end, detail, &mut events);
-        self.publish(events);
+        reading.end(end, detail, &mut events);
+        self.publish(reading, events);
         let end = self.run.published().end().cloned();
         if let Some(RunEvent::Ended { outcome, .. }) = end {
             let (end, code) = run_end(&outcome);
@@ -333,8 +332,8 @@ impl Driver {
     /// Lists the run, once its id is known.
     fn list(&mut self) {
         if self.listed.is_none() {
-            let id = self.reading.feed().run_id();
-            self.listed = id.map(|id| RunKey::of(&self.upstream, &self.run.thread_id, id));
+            let id = self.run.id();
+            self.listed = id.map(|id| RunKey::of(&self.upstream, &self.run.thread_id, &id));
             if let Some(key) = &self.listed {
                 self.shared.live.list(key.clone(), &self.run);
             }

@@ -200,6 +200,12 @@ impl Feed {
         self.decoder.push(bytes);
     }
 
+    /// How many bytes are read when these are taken in: none while an event goes on.
+    pub(super) fn readable(&self, bytes: &[u8]) -> usize {
+        let may_end = memchr::memchr2(b'\n', b'\r', bytes).is_some();
+        if may_end { self.decoder.buffered() + bytes.len() } else { 0 }
+    }
+
     /// Reads the bytes that were taken in. After an error there is only [`end`](Self::end).
     pub(super) fn advance(&mut self, out: &mut Events) -> Result<Progress, DecodeError> {
         let Self { decoder, replay, join, parts } = self;

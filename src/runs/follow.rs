@@ -442,7 +442,7 @@ impl Watcher {
             _ => {
                 let (metrics, detail) = (&self.shared.metrics, self.shared.error_detail());
                 let (upstream, thread_id) = (&self.upstream, &self.key.thread_id);
-                at_rest(metrics, upstream, thread_id, body.as_deref(), last, detail).await?
+                at_rest(metrics, upstream, thread_id, body, last, detail).await?
             }
         };
         self.rest = Some((digest, Arc::clone(&rest)));

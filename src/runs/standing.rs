@@ -156,7 +156,10 @@ impl Standing {
 }
 
 /// Does some work on a value of this weight: a large one not on a thread of the runtime.
-async fn beside<T: Send + 'static>(weight: usize, work: impl FnOnce() -> T + Send + 'static) -> T {
+pub(super) async fn beside<T: Send + 'static>(
+    weight: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> T {
     if weight < LARGE {
         return work();
     }

@@ -2,13 +2,15 @@
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderValue;
+use memchr::memchr2;
 use uuid::Uuid;
 
-use crate::agui::{Client, Projector, Version};
+use crate::agui::{Client, Event, Projector, Version};
 use crate::buffer;
 use crate::run::{Id, RunEvent};
 use crate::runs::{Batch, ENCODINGS, Mark};
@@ -45,6 +47,23 @@ pub struct Outgoing {
     ready: VecDeque<Bytes>,
     own: Vec<u8>,
 }
+
+/// A large part of an event that is not copied for each stream that sends it.
+struct Shared {
+    bytes: Bytes,
+    /// Where it stands in the rest of the event.
+    at: usize,
+}
+
+/// Bytes that are freed when the last stream has sent them.
+struct Whole(Arc<Vec<u8>>);
+
+/// From how many bytes on a part of an event is shared: below, a copy is as cheap as a frame of
+/// its own.
+const SHARED_FROM: usize = 16 * 1024;
+
+/// What stands before the state in its event.
+const STATE_SNAPSHOT: &[u8] = br#"{"type":"STATE_SNAPSHOT","snapshot":"#;
 
 /// Which ids the events of a stream get.
 #[derive(Debug)]
@@ -143,15 +162,15 @@ impl Encoder {
     pub fn encode(&mut self, batch: &Batch, out: &mut Outgoing) {
         if self.projector.is_plain() && self.run_id.is_some() {
             let shared = batch.encoded(self.form(), || {
-                let mut bytes = Vec::new();
-                self.encode_own(batch, &mut bytes);
-                bytes.into()
+                let mut all = Outgoing::default();
+                self.encode_own(batch, &mut all);
+                all.into_bytes()
             });
             if let Some(bytes) = shared {
                 return out.share(bytes);
             }
         }
-        self.encode_own(batch, &mut out.own);
+        self.encode_own(batch, out);
     }
 
     /// Which of the [`ENCODINGS`] forms this is.
@@ -166,8 +185,7 @@ impl Encoder {
         }
     }
 
-    fn encode_own(&mut self, batch: &Batch, out: &mut Vec<u8>) {
-        let before = out.len();
+    fn encode_own(&mut self, batch: &Batch, out: &mut Outgoing) {
         let told = batch.told_events();
         if let Some(RunEvent::Ended { .. }) = batch.last() {
             self.projector.end_is_near();
@@ -186,57 +204,115 @@ impl Encoder {
                 self.event(event, mark, has, out);
             }
         }
-        self.encoded += (out.len() - before) as u64;
     }
 
     /// Appends events without ids, for a file: nobody comes back to that.
     pub fn encode_bare(&mut self, events: &[RunEvent], out: &mut Vec<u8>) {
         self.ids = Ids::None;
+        let mut bare = Outgoing::default();
         for event in events {
-            self.event(event, None, 0, out);
+            self.event(event, None, 0, &mut bare);
         }
+        bare.for_each(|bytes| out.extend_from_slice(&bytes));
     }
 
     /// Appends an event, less the first `told` of what it is on the wire.
-    fn event(&mut self, event: &RunEvent, mark: Option<Mark>, told: u32, out: &mut Vec<u8>) {
-        let Self { wire, projector, json, run_id, ids, id, encoded: _ } = self;
-        let mut frame = |partly: u32, json: &[u8], out: &mut Vec<u8>| match wire {
-            Wire::Ndjson => {
-                out.extend_from_slice(json);
-                out.push(b'\n');
-            }
-            Wire::Sse => {
-                let id = match ids {
-                    Ids::None => None,
-                    Ids::All(one_time) => {
-                        id.clear();
-                        // A string takes all that is written to it.
-                        let _ = match mark.zip(run_id.as_deref()) {
-                            Some((mark, run_id)) => write!(id, "{}", mark.id_of(run_id, partly)),
-                            None => write!(id, "{}", one_time.next()),
-                        };
-                        Some(id.as_str())
+    fn event(&mut self, event: &RunEvent, mark: Option<Mark>, told: u32, out: &mut Outgoing) {
+        let Self { wire, projector, json, run_id, ids, id, encoded } = self;
+        let mut frame = |partly: u32, json: &[u8], shared: Option<Shared>, out: &mut Outgoing| {
+            *encoded += json.len() as u64;
+            let id = match (*wire, &mut *ids) {
+                (Wire::Ndjson, _) | (_, Ids::None) => None,
+                (Wire::Sse, Ids::All(one_time)) => {
+                    id.clear();
+                    // A string takes all that is written to it.
+                    let _ = match mark.zip(run_id.as_deref()) {
+                        Some((mark, run_id)) => write!(id, "{}", mark.id_of(run_id, partly)),
+                        None => write!(id, "{}", one_time.next()),
+                    };
+                    Some(id.as_str())
+                }
+            };
+            match (*wire, shared) {
+                (Wire::Sse, None) => sse::encode(&mut out.own, id, json),
+                (Wire::Sse, Some(shared)) => {
+                    sse::encode_before(&mut out.own, id);
+                    shared.put_between(json, out);
+                    out.own.extend_from_slice(sse::AFTER);
+                }
+                (Wire::Ndjson, shared) => {
+                    match shared {
+                        None => out.own.extend_from_slice(json),
+                        Some(shared) => shared.put_between(json, out),
                     }
-                };
-                sse::encode(out, id, json);
+                    out.own.push(b'\n');
+                }
             }
         };
-        let mut written = 0;
+        let (mut written, mut shared) = (0, None);
         // Each is written when the next one comes: only the last has the id of the run event.
         projector.project(event, &mut |event| {
             if written > told {
-                frame(written, json, out);
+                frame(written, json, shared.take(), out);
             }
             written += 1;
             if written > told {
                 json.clear();
-                event.write(json);
+                shared = Shared::of(event, json);
+                if shared.is_none() {
+                    event.write(json);
+                }
             }
         });
         if written > told {
-            frame(0, json, out);
+            frame(0, json, shared, out);
         }
         buffer::empty(json);
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    /// The part of an event that other streams send too, if it is large; the rest is written.
+    fn of(event: &Event<'_>, rest: &mut Vec<u8>) -> Option<Self> {
+        if let Event::StateSnapshot { snapshot } = event
+            && is_large(snapshot.get().as_bytes())
+        {
+            rest.extend_from_slice(STATE_SNAPSHOT);
+            let (bytes, at) = (Bytes::from_owner((*snapshot).clone()), rest.len());
+            rest.push(b'}');
+            return Some(Self { bytes, at });
+        }
+        let Event::MessagesSnapshot { messages } = event else { return None };
+        let (snapshot, form) = messages.shared()?;
+        if snapshot.weight() < SHARED_FROM {
+            return None;
+        }
+        let bytes = snapshot.written(form, || {
+            let mut bytes = Vec::new();
+            event.write(&mut bytes);
+            bytes
+        });
+        is_large(&bytes).then(|| Self { bytes: Bytes::from_owner(Whole(bytes)), at: 0 })
+    }
+
+    fn put_between(self, rest: &[u8], out: &mut Outgoing) {
+        let (before, after) = rest.split_at_checked(self.at).unwrap_or((rest, &[]));
+        out.own.extend_from_slice(before);
+        out.share(self.bytes);
+        out.own.extend_from_slice(after);
+    }
+}
+
+/// Whether bytes are worth to be shared. Those of more than one line are framed line by line.
+fn is_large(bytes: &[u8]) -> bool {
+    bytes.len() >= SHARED_FROM && memchr2(b'\n', b'\r', bytes).is_none()
+}
+
+impl AsRef<[u8]> for Whole {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
     }
 }
 
@@ -246,6 +322,18 @@ impl Outgoing {
     /// Whether nothing is to be sent.
     pub fn is_empty(&self) -> bool {
         self.ready.is_empty() && self.own.is_empty()
+    }
+
+    fn into_bytes(mut self) -> Bytes {
+        match (self.ready.pop_front(), self.ready.is_empty() && self.own.is_empty()) {
+            (None, _) => self.own.into(),
+            (Some(only), true) => only,
+            (Some(first), false) => {
+                let mut all = first.to_vec();
+                self.for_each(|bytes| all.extend_from_slice(&bytes));
+                all.into()
+            }
+        }
     }
 
     /// Where bytes of the stream's own are appended.
@@ -293,6 +381,70 @@ impl OneTimeIds {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agui::{RunId, Version};
+    use crate::json::{self, TextBuf};
+    use crate::run::{Content, Message, Role, Snapshot};
+
+    fn client(version: Version) -> Client {
+        let (thread_id, run_id) = ("t".to_owned(), RunId::Unnamed);
+        Client { thread_id, run_id, parent_run_id: None, version }
+    }
+
+    /// A state and a conversation, each of this many bytes.
+    fn snapshots(bytes: usize) -> [RunEvent; 2] {
+        let text = "x".repeat(bytes);
+        let mut message = Message::new("m".into(), Role::User);
+        message.content = Content::Text(TextBuf::from(&json::Text::new(&text)));
+        let state = json::ObjectWriter::new().string("note", &text).finish();
+        let conversation = Snapshot::from([Arc::new(message)]);
+        [RunEvent::StateSnapshot(state), RunEvent::Messages(conversation)]
+    }
+
+    #[test]
+    fn what_is_shared_is_the_same_as_what_is_not() {
+        for (wire, version) in
+            [(Wire::Sse, Version::V1), (Wire::Sse, Version::Legacy), (Wire::Ndjson, Version::V1)]
+        {
+            for (bytes, is_shared) in [(10, false), (SHARED_FROM, true)] {
+                let events = snapshots(bytes);
+                let mut expected = Vec::new();
+                let mut projector = Projector::for_anyone(client(version));
+                for event in &events {
+                    projector.project(event, &mut |event| {
+                        let mut json = Vec::new();
+                        event.write(&mut json);
+                        match wire {
+                            Wire::Sse => sse::encode(&mut expected, None, &json),
+                            Wire::Ndjson => expected.extend([json, vec![b'\n']].concat()),
+                        }
+                    });
+                }
+                let mut encoder = Encoder::new(wire, Projector::for_anyone(client(version)));
+                encoder.ids = Ids::None;
+                let mut out = Outgoing::default();
+                for event in &events {
+                    encoder.event(event, None, 0, &mut out);
+                }
+                assert_eq!(out.ready.len() > 1, is_shared, "{bytes} bytes");
+                let written: Vec<_> = out.flatten().collect();
+                assert!(written == expected, "{wire:?}, {version:?}, {bytes} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn two_streams_send_the_same_bytes_of_a_large_snapshot() {
+        let [_, messages] = snapshots(SHARED_FROM);
+        let parts = |encoder: &mut Encoder| {
+            let mut out = Outgoing::default();
+            encoder.event(&messages, None, 0, &mut out);
+            out.map(|bytes| (bytes.as_ptr(), bytes)).max_by_key(|(_, bytes)| bytes.len()).unwrap()
+        };
+        let new = || Encoder::new(Wire::Sse, Projector::new(client(Version::V1), Vec::new()));
+        let (one, _kept) = parts(&mut new());
+        let (other, _) = parts(&mut new());
+        assert_eq!(one, other);
+    }
 
     #[test]
     fn the_framing_is_the_first_one_named_that_we_speak() {

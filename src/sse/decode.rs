@@ -143,6 +143,11 @@ impl Decoder {
         }
     }
 
+    /// How many bytes are kept of a block that is not over.
+    pub fn buffered(&self) -> usize {
+        self.buffer.len().saturating_sub(self.first_needed())
+    }
+
     /// Adds the next bytes of the stream.
     pub fn push(&mut self, bytes: &[u8]) {
         self.take_back();

@@ -7,7 +7,7 @@ use crate::support::capture;
 use crate::support::schema::Schema;
 use serde_json::{Value, json};
 use threadway::agui::{
-    Allowance, Content, Event, Input, InputError, Message, OnMessage, Outcome, Plan, Projector,
+    Allowance, Content, Event, Input, InputError, Messages, OnMessage, Outcome, Plan, Projector,
     ResumeError, SubagentOutcome, TokenUsage, Turn, Version,
 };
 use threadway::json::{self, Text};
@@ -103,7 +103,7 @@ fn every_event_has_the_form_that_the_schema_demands() {
         },
         Event::StateSnapshot { snapshot: &value },
         Event::StateDelta { delta: &[] },
-        Event::MessagesSnapshot { messages: Vec::<Message<'_>>::new() },
+        Event::MessagesSnapshot { messages: Messages::none() },
         Event::ActivitySnapshot {
             message_id: id,
             activity_type: name,

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::support::clock::HeldClock;
 use crate::support::gateway::{
-    Gateway, RUN, Response, THREAD, connect_request, end, events_request, input, part, refusal,
-    refused, says, start, token, values,
+    COLUMNS, Gateway, RUN, Response, THREAD, connect_request, end, events_request, input, part,
+    refusal, refused, says, start, token, values,
 };
 use crate::support::judge;
 use crate::support::schema::Schema;
@@ -197,6 +197,45 @@ async fn a_thread_at_rest_is_shown_to_those_who_do_not_hold_it_and_is_over() {
         expected.extend(shown);
         expected.push(finished("r1", "success"));
         assert_eq!(told, expected, "{input}");
+    }
+    gateway.upstream.is_untouched().await;
+}
+
+#[tokio::test]
+async fn however_many_load_a_thread_at_once_it_is_looked_at_twice() {
+    let gateway = Gateway::start().await;
+    let input = input(&[]);
+    let thread = |count: u64| state_of(RUN, &counted(&["hi", "you"], count));
+    let is_shown = async |response: &mut Response, count: u64| {
+        let whole = messages(&[("m0", "hi"), ("m1", "you")]);
+        let expected = [
+            started("r1", None),
+            state(&json!({"count": count})),
+            whole,
+            finished("r1", "success"),
+        ];
+        assert_eq!(response.rest().await, expected);
+    };
+    let looks = async {
+        let running = format!("GET /threads/{THREAD}/runs?status=running&limit=100{COLUMNS}");
+        let first = gateway.upstream.expect(&running).await;
+        // The others ask while the first look is under way: what it shows may be older than they.
+        let others = futures_util::future::join_all((0..20).map(|_| gateway.connect(&input)));
+        let look = async {
+            gateway.settled().await;
+            first.json(200, "[]").await;
+            gateway.runs("status=pending&limit=100", json!([])).await;
+            gateway.runs("limit=20", record("success", true, &[])).await;
+            gateway.state(Some(thread(1))).await;
+            gateway.no_live_runs(record("success", true, &[])).await;
+            gateway.state(Some(thread(2))).await;
+        };
+        tokio::join!(others, look).0
+    };
+    let (mut first, others) = tokio::join!(gateway.connect(&input), looks);
+    is_shown(&mut first, 1).await;
+    for mut other in others {
+        is_shown(&mut other, 2).await;
     }
     gateway.upstream.is_untouched().await;
 }
