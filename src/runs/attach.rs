@@ -60,10 +60,12 @@ impl Runs {
     /// A client that has read up to an event of the live run, or of the last one, goes on behind
     /// it, if it can still be found: in what this replica keeps of the run, else in what the
     /// upstream does. Otherwise it starts over.
+    ///
+    /// The server's kind is found out while the thread is looked at.
     pub async fn connect(
         &self,
         upstream: &Client,
-        server: Option<ServerKind>,
+        server: impl Future<Output = Option<ServerKind>>,
         thread_id: &str,
         after: Option<&EventId>,
     ) -> Result<ThreadReader, Error> {
@@ -77,8 +79,9 @@ impl Runs {
         let Some(after) = after else {
             // All who load the thread at the same time with the same credentials share one look.
             let key = LookKey::of(upstream, thread_id);
-            let look = async || self.look(upstream, server, thread_id, None).await;
-            let run = match self.0.looks.share(key, look).await? {
+            let look = async || self.look(upstream, thread_id, None).await;
+            let (server, looked) = tokio::join!(server, self.0.looks.share(key, look));
+            let run = match looked? {
                 Looked::ToRead(record) => {
                     self.read(upstream, server, thread_id, record, None).await?
                 }
@@ -86,7 +89,9 @@ impl Runs {
             };
             return Ok(run.into());
         };
-        let run = match self.look(upstream, server, thread_id, Some(after)).await? {
+        let look = self.look(upstream, thread_id, Some(after));
+        let (server, looked) = tokio::join!(server, look);
+        let run = match looked? {
             Looked::ToRead(record) => {
                 let event = Some(after).filter(|event| event.run_id() == record.id).cloned();
                 if event.is_none() {
@@ -106,12 +111,11 @@ impl Runs {
     async fn look(
         &self,
         upstream: &Client,
-        server: Option<ServerKind>,
         thread_id: &str,
         after: Option<&EventId>,
     ) -> Result<Looked, Error> {
         let is_wanted = |record: &RunRecord| after.is_some_and(|event| event.run_id() == record.id);
-        let mut present = look(upstream, server, thread_id).await?;
+        let mut present = look(upstream, thread_id).await?;
         // What a run was asked for is read of one that is to be joined.
         if let Present::Live(run) | Present::AtRest { last: Some(run), .. } = &mut present
             && (run.status.is_live() || is_wanted(run))
@@ -249,24 +253,16 @@ enum Present {
     },
 }
 
-/// Looks at a thread: at what runs, then at what waits, then at all, since a run that gets its turn
-/// between the first two is in neither; and then at its state, which a run may have made that is
-/// younger than all of these.
-async fn look(
-    upstream: &Client,
-    server: Option<ServerKind>,
-    thread_id: &str,
-) -> Result<Present, Error> {
-    let any = RunFilter::Any { limit: follow::recent_runs(server) };
+/// Looks at a thread: at its runs, and where none of them is live at its state, which a run may have
+/// made that is younger than all of these.
+async fn look(upstream: &Client, thread_id: &str) -> Result<Present, Error> {
     let (mut state, mut over) = (None, Vec::new());
     for _ in 0..MAX_LOOKS {
-        for filter in [RunFilter::Running, RunFilter::Pending, any] {
-            let runs = upstream.runs(thread_id, filter).await?;
-            let live;
-            (live, over) = runs.into_iter().partition::<Vec<_>, _>(|run| run.status.is_live());
-            if let Some(oldest) = live.into_iter().next_back() {
-                return Ok(Present::Live(oldest));
-            }
+        let mut live;
+        (live, over) = recent(upstream, thread_id).await?;
+        live.sort_by_key(|run| run.status != RunStatus::Running);
+        if let Some(next) = live.into_iter().next() {
+            return Ok(Present::Live(next));
         }
         state = upstream.thread_state(thread_id).await?;
         let made_by = state.as_deref().and_then(ThreadState::parse).and_then(|s| s.run_id);
@@ -275,6 +271,30 @@ async fn look(
         }
     }
     Ok(Present::AtRest { state, last: over.into_iter().next() })
+}
+
+/// The runs of a thread that are live, the oldest first, and the recent ones that are over, the
+/// newest first.
+///
+/// One list tells how all runs stand at one moment. Of a thread with more runs than it holds, those
+/// that wait are asked for, and then those that run: one that gets its turn meanwhile is in the
+/// second list.
+async fn recent(
+    upstream: &Client,
+    thread_id: &str,
+) -> Result<(Vec<RunRecord>, Vec<RunRecord>), Error> {
+    let limit = follow::RECENT_RUNS_OF_MANY;
+    let recent = upstream.runs(thread_id, RunFilter::Any { limit }).await?;
+    let is_all = recent.len() < limit;
+    let (mut live, over): (Vec<_>, Vec<_>) =
+        recent.into_iter().partition(|run| run.status.is_live());
+    let is_running = live.iter().any(|run| run.status == RunStatus::Running);
+    if !is_all && !is_running {
+        live = upstream.runs(thread_id, RunFilter::Pending).await?;
+        live.extend(upstream.runs(thread_id, RunFilter::Running).await?);
+    }
+    live.reverse();
+    Ok((live, over))
 }
 
 /// The newest run of a thread that its client calls `name`. Only the live runs and the recent ones

@@ -47,7 +47,7 @@ const RECENT_RUNS: usize = 20;
 
 /// The same for the JavaScript server, which lists the oldest first: in a thread with more runs
 /// than these, one that was missed is told as a change of the state.
-const RECENT_RUNS_OF_MANY: usize = 100;
+pub(super) const RECENT_RUNS_OF_MANY: usize = 100;
 
 /// How many runs are kept for followers that still read one before them. Who is further behind
 /// misses some runs, and none of what they came to.

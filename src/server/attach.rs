@@ -285,7 +285,7 @@ async fn attach(
     if gateway.shutdown.is_cancelled() {
         return Err(Reject::shutting_down());
     }
-    let server = gateway.agents.server_kind(agent).await;
+    let server = gateway.agents.server_kind(agent);
     let (runs, upstream, thread_id) = (&gateway.runs, &agent.upstream, &*thread.id);
     tracing::debug!(thread_id, ?reach, ?last, "a client attaches");
     let after = last.known();
@@ -298,7 +298,7 @@ async fn attach(
             reader.map_err(|error| gateway.refuse(&error, upstream))
         }
         Reach::Future => {
-            let reader = runs.follow(upstream, server, thread_id, after).await;
+            let reader = runs.follow(upstream, server.await, thread_id, after).await;
             reader.map_err(|error| match error {
                 FollowError::Upstream(error) => gateway.refuse(&error, upstream),
                 FollowError::ShuttingDown => Reject::shutting_down(),

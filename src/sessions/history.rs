@@ -174,7 +174,8 @@ impl Link {
         let service = self.service();
         let kind = self.server_kind(session).await;
         let upstream = &service.upstream.client;
-        let reader = service.runs.connect(upstream, kind, &session.id, None).await;
+        let reader =
+            service.runs.connect(upstream, std::future::ready(kind), &session.id, None).await;
         reader.map_err(|error| self.failed(&error))
     }
 

@@ -211,7 +211,7 @@ async fn what_a_path_hides_stays_in_its_segment() {
                 id.len() == 36 && id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-'),
                 "{id}"
             );
-            assert!(rest.starts_with("runs?status="), "{rest}");
+            assert!(rest.starts_with("runs?limit="), "{rest}");
             asked.json(500, "{}").await;
         };
         let told = told(gateway.address, request.as_bytes());

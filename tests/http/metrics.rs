@@ -168,7 +168,7 @@ async fn who_comes_back_is_counted_by_what_is_told() {
 
     let script = async {
         let record = json!([{"run_id": RUN, "status": "running", "kwargs": {"resumable": true}}]);
-        gateway.runs("status=running&limit=100", record).await;
+        gateway.runs("limit=100", record).await;
     };
     let query = "?last_event_id=nonsense";
     let (mut over, ()) = tokio::join!(gateway.events(query), script);
@@ -218,7 +218,7 @@ async fn who_comes_back_to_another_replica_is_told_of_a_replay() {
             "run_id": RUN, "status": "running", "metadata": {"threadway_run_id": "r1"},
             "kwargs": {"resumable": true, "stream_mode": ["values", "messages-tuple"]},
         }]);
-        gateway.runs("status=running&limit=100", record).await;
+        gateway.runs("limit=100", record).await;
         let mut join = gateway.joined_behind("-1").await;
         join.send(half() + &kept("4-0", &token("m1", "two"))).await;
         join

@@ -395,7 +395,7 @@ async fn connect(
             Err(_) => return Ok(None),
         }
     }
-    let connected = runs.connect(upstream, kind, THREAD, last.as_ref()).await;
+    let connected = runs.connect(upstream, std::future::ready(kind), THREAD, last.as_ref()).await;
     Ok(connected.ok().map(Stream::Thread))
 }
 

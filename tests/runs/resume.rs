@@ -141,7 +141,7 @@ impl Gateway {
 
     /// The run is found to run.
     async fn runs_now(&self) {
-        self.runs("status=running&limit=100", record("running")).await;
+        self.runs("limit=100", record("running")).await;
     }
 
     /// The run is found to be over, with the thread's state.
@@ -628,7 +628,7 @@ async fn a_run_without_its_state_in_its_stream_has_no_ids() {
     let mut runs = record("running");
     runs[0]["kwargs"]["stream_mode"] = json!(["messages-tuple"]);
     let script = async {
-        gateway.runs("status=running&limit=100", runs).await;
+        gateway.runs("limit=100", runs).await;
         let mut join = gateway.joined_behind("-1").await;
         gateway.state(Some(state_of(&counted(&["hi"], 1)))).await;
         join.send([metadata("1000-0"), says("1001-0", "one ")].concat()).await;
@@ -1049,7 +1049,7 @@ async fn of_a_run_that_is_not_kept_what_was_missed_is_read() {
     let mut runs = record("running");
     runs[0]["kwargs"]["resumable"] = json!(false);
     let script = async {
-        gateway.runs("status=running&limit=100", runs).await;
+        gateway.runs("limit=100", runs).await;
         let join = gateway.joined_behind("-1").await;
         gateway.state(Some(state_of(&counted(&["hi"], 1)))).await;
         join
@@ -1208,8 +1208,7 @@ async fn who_comes_back_to_a_run_that_still_waits_for_its_turn_waits_too() {
     let (started, told) = uncut().await;
     let gateway = Gateway::start().await;
     let script = async {
-        gateway.runs("status=running&limit=100", json!([])).await;
-        gateway.runs("status=pending&limit=100", record("pending")).await;
+        gateway.runs("limit=100", record("pending")).await;
         gateway.state(None).await;
         let mut join = gateway.joined_behind("-1").await;
         join.send([told_so_far().concat(), told_later().concat()].concat()).await;
