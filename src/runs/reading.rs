@@ -608,3 +608,6 @@ impl Source {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
