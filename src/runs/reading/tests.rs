@@ -927,6 +927,22 @@ fn a_replay_that_brings_nothing_is_over_after_two_seconds_with_the_state() {
     assert_eq!((&*rig.next(), rig.is_replaying()), ("bytes", false));
     rig.sends(&[says("1002-0", "two")]);
     assert_eq!(rig.next(), "bytes");
+
+    // A sign of life is no part of a replay.
+    let begin = |at| {
+        let mut rig = Rig::joined(record(RunStatus::Running));
+        rig.opens();
+        rig.now += at;
+        rig.sends_bytes(b": heartbeat\r\n\r\n");
+        rig
+    };
+    let mut rig = begin(CATCH_UP / 2);
+    rig.passes((CATCH_UP / 2).saturating_sub(MILLISECOND));
+    assert_eq!((&*rig.next(), rig.is_replaying()), ("bytes", true));
+    for mut rig in [rig, begin(CATCH_UP)] {
+        rig.passes(MILLISECOND);
+        assert_eq!((&*rig.next(), rig.is_replaying()), ("the state", true));
+    }
 }
 
 #[test]
@@ -934,7 +950,8 @@ fn a_run_that_waits_for_its_turn_is_never_taken_for_caught_up() {
     let mut rig = Rig::joined(record(RunStatus::Pending));
     rig.opens();
     for _ in 0..60 {
-        rig.passes(CATCH_UP / 8);
+        rig.passes(Duration::from_secs(5));
+        rig.sends_bytes(b": heartbeat\r\n\r\n");
         assert_eq!((&*rig.next(), rig.is_replaying()), ("bytes", true));
     }
     rig.sends(&whole_run()[..3]);
