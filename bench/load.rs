@@ -13,14 +13,22 @@
 mod client;
 #[path = "load/endure.rs"]
 mod endure;
+#[path = "load/fanout.rs"]
+mod fanout;
 #[path = "load/floor.rs"]
 mod floor;
+#[path = "load/follow.rs"]
+mod follow;
 #[path = "load/held.rs"]
 mod held;
+#[path = "load/idle.rs"]
+mod idle;
 #[path = "load/join.rs"]
 mod join;
 #[path = "load/kept.rs"]
 mod kept;
+#[path = "load/large.rs"]
+mod large;
 #[path = "load/listen.rs"]
 mod listen;
 #[path = "load/pipe.rs"]
@@ -31,18 +39,24 @@ mod process;
 mod reload;
 #[path = "load/resume.rs"]
 mod resume;
+#[path = "load/scale.rs"]
+mod scale;
 #[path = "load/scenario.rs"]
 mod scenario;
 #[path = "load/script.rs"]
 mod script;
 #[path = "load/soak.rs"]
 mod soak;
+#[path = "load/stored.rs"]
+mod stored;
 #[path = "load/table.rs"]
 mod table;
 #[path = "load/text.rs"]
 mod text;
 #[path = "load/upstream.rs"]
 mod upstream;
+#[path = "load/viewer.rs"]
+mod viewer;
 
 use std::env;
 use std::net::SocketAddr;
@@ -101,10 +115,20 @@ fn main() -> ExitCode {
         ["endure"] => block_on(endure::run()),
         ["reload"] => block_on(reload::run()),
         ["resume"] => block_on(resume::run()),
-        ["soak", minutes] => minutes_of(minutes).and_then(|minutes| block_on(soak::run(minutes))),
+        ["soak", minutes] => count_of(minutes).and_then(|minutes| block_on(soak::run(minutes))),
         ["measure"] => block_on(measure(|bench| bench.run(FULL))),
         ["measure", "--quick"] => block_on(quick()),
         ["measure", "--join"] => block_on(measure(|bench| bench.run_joins(JOIN_ROUNDS, JOINS))),
+        ["copier", gateway] => at(gateway, fanout::copy),
+        ["follow"] => block_on(follow::run(follow::FULL)),
+        ["idle", threads] => count_of(threads).and_then(|threads| block_on(idle::run(idle::Sizes { threads, seconds: idle::SECONDS }))),
+        ["fanout"] => block_on(fanout::run(fanout::FULL)),
+        ["large"] => block_on(large::run(large::FULL)),
+        ["--fanout"] => Err(again("fanout", &[])),
+        ["--follow"] => Err(again("follow", &[])),
+        ["--idle"] => Err(again("idle", &["10000"])),
+        ["--idle", "--threads", threads] => Err(again("idle", &[threads])),
+        ["--large"] => Err(again("large", &[])),
         [] | ["--quick" | "--join"] => Err(again("measure", &arguments)),
         ["--endure"] => Err(again("endure", &[])),
         ["--reload"] => Err(again("reload", &[])),
@@ -112,7 +136,7 @@ fn main() -> ExitCode {
         ["--soak"] => Err(again("soak", &[&soak::MINUTES.to_string()])),
         ["--soak", "--minutes", minutes] => Err(again("soak", &[minutes])),
         _ => {
-            Err("expected nothing, --quick, --join, --reload, --resume, --endure or --soak".into())
+            Err("expected nothing, --quick, --join, --follow, --idle, --fanout, --large, --reload, --resume, --endure or --soak".into())
         }
     };
     match done {
@@ -150,8 +174,8 @@ where
     }
 }
 
-fn minutes_of(minutes: &str) -> Result<u64, Fault> {
-    minutes.parse().map_err(|_| format!("{minutes} is no number of minutes").into())
+fn count_of(number: &str) -> Result<u64, Fault> {
+    number.parse().map_err(|_| format!("{number} is no number").into())
 }
 
 /// A runtime as the gateway's: a thread for each core.
@@ -162,6 +186,10 @@ fn block_on(role: impl Future<Output = Result<(), Fault>>) -> Result<(), Fault> 
 /// Only looks whether all comes.
 async fn quick() -> Result<(), Fault> {
     measure(|bench| bench.run(QUICK)).await?;
+    follow::run(follow::QUICK).await?;
+    idle::run(idle::QUICK).await?;
+    fanout::run(fanout::QUICK).await?;
+    large::run(large::QUICK).await?;
     println!("One short round: the figures are no measurement.");
     Ok(())
 }

@@ -310,22 +310,38 @@ impl Shared {
         record: RunRecord,
         source: Source,
     ) -> (Arc<Run>, watch::Receiver<()>) {
+        let (run, listener, driver) =
+            self.find_or_join(upstream, server, thread_id, record, source);
+        if let Some((driver, reading)) = driver {
+            self.tasks.spawn(driver.drive(reading, None));
+        }
+        (run, listener)
+    }
+
+    /// The same, without starting the driver of a run that was not read yet.
+    fn find_or_join(
+        self: &Arc<Self>,
+        upstream: &Client,
+        server: Option<ServerKind>,
+        thread_id: &str,
+        record: RunRecord,
+        source: Source,
+    ) -> (Arc<Run>, watch::Receiver<()>, Option<(Driver, Reading)>) {
         let key = RunKey::of(upstream, thread_id, &record.id);
-        if let Some(found) = self.live.find(&key, upstream) {
-            return found;
+        if let Some((run, listener)) = self.live.find(&key, upstream) {
+            return (run, listener, None);
         }
         let mut feed = Feed::joined(thread_id, &record);
         let (run, bell) = self.open(thread_id, &mut feed, Past::Replaying);
         let listener = bell.subscribe();
-        if let Some(found) = self.live.find_or_list(key, upstream, &run) {
-            return found;
+        if let Some((run, listener)) = self.live.find_or_list(key, upstream, &run) {
+            return (run, listener, None);
         }
         let shared = Arc::clone(self);
         let read = Arc::clone(&run);
         let reading = Reading::joined(feed, record, server, source, Instant::now());
         let driver = Driver::new(upstream.clone(), read, bell, shared, Origin::Joined);
-        self.tasks.spawn(driver.drive(reading, None));
-        (run, listener)
+        (run, listener, Some((driver, reading)))
     }
 }
 

@@ -18,6 +18,8 @@ pub(crate) struct Guard<'a, T> {
     value: sync::MutexGuard<'a, T>,
     #[cfg(debug_assertions)]
     _alone: held::Alone,
+    #[cfg(test)]
+    _turn: turns::AtDrop,
 }
 
 // === impl Mutex ===
@@ -35,10 +37,14 @@ impl<T> Mutex<T> {
     /// In debug builds, if this thread holds a lock.
     #[track_caller]
     pub(crate) fn lock(&self) -> Guard<'_, T> {
+        #[cfg(test)]
+        turns::pass();
         Guard {
             #[cfg(debug_assertions)]
             _alone: held::Alone::new(),
             value: self.0.lock().unwrap_or_else(PoisonError::into_inner),
+            #[cfg(test)]
+            _turn: turns::AtDrop,
         }
     }
 }
@@ -88,6 +94,37 @@ mod held {
     impl Drop for Alone {
         fn drop(&mut self) {
             TAKEN_AT.set(None);
+        }
+    }
+}
+
+/// Where a test may let another thread go on: before each lock is taken, and after it is released.
+#[cfg(test)]
+pub(crate) mod turns {
+    use std::cell::Cell;
+
+    thread_local! {
+        static PASS: Cell<Option<fn()>> = const { Cell::new(None) };
+    }
+
+    /// What this thread does there.
+    pub(crate) fn use_on_this_thread(pass: fn()) {
+        PASS.set(Some(pass));
+    }
+
+    pub(super) fn pass() {
+        if let Some(pass) = PASS.get() {
+            pass();
+        }
+    }
+
+    /// The last field of a guard: it is dropped when the lock is free.
+    #[derive(Debug)]
+    pub(super) struct AtDrop;
+
+    impl Drop for AtDrop {
+        fn drop(&mut self) {
+            pass();
         }
     }
 }

@@ -692,6 +692,15 @@ impl Count {
 // === impl Body ===
 
 impl Body {
+    /// A stream that a test makes up.
+    #[cfg(test)]
+    pub(crate) fn of<B>(body: B) -> Self
+    where
+        B: http_body::Body<Data = Bytes, Error = std::convert::Infallible> + Send + Sync + 'static,
+    {
+        Self(reqwest::Body::wrap(body))
+    }
+
     /// The next bytes; `None` at the end. May be dropped while it waits.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
         while let Some(frame) = self.0.frame().await {

@@ -83,7 +83,7 @@ impl Process {
         self.signal("-HUP")
     }
 
-    fn signal(&self, signal: &str) -> Result<(), Fault> {
+    pub(crate) fn signal(&self, signal: &str) -> Result<(), Fault> {
         if Command::new("kill").args([signal, &self.child.id().to_string()]).status()?.success() {
             Ok(())
         } else {
@@ -106,10 +106,24 @@ impl Process {
 
     /// How many bytes of memory it holds.
     pub(crate) fn resident(&self) -> Result<u64, Fault> {
+        self.memory("VmRSS:")
+    }
+
+    /// How many bytes of memory it has held at most since the peak was forgotten.
+    pub(crate) fn peak(&self) -> Result<u64, Fault> {
+        self.memory("VmHWM:")
+    }
+
+    /// The peak begins anew with what it holds now.
+    pub(crate) fn forget_peak(&self) -> Result<(), Fault> {
+        Ok(fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5")?)
+    }
+
+    fn memory(&self, name: &str) -> Result<u64, Fault> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
         let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
-        Ok(kib.ok_or("the process has no VmRSS")?.parse::<u64>()? * 1024)
+        Ok(kib.ok_or_else(|| format!("the process has no {name}"))?.parse::<u64>()? * 1024)
     }
 }
 

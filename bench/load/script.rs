@@ -135,6 +135,18 @@ impl Parts {
         }
     }
 
+    /// The same parts, of a thread that holds these messages already.
+    pub(crate) fn behind(mut self, conversation: &str) -> Self {
+        if !conversation.is_empty() {
+            let before = format!("\"messages\":[{conversation},");
+            let Around(values, _) = &mut self.values;
+            for part in [&mut self.first_values, values] {
+                *part = part.replacen("\"messages\":[", &before, 1);
+            }
+        }
+        self
+    }
+
     /// What a run begins with: its name.
     pub(crate) fn metadata(&self) -> Bytes {
         self.metadata.clone().into()

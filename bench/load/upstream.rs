@@ -1,7 +1,7 @@
 //! The scripted upstream: as much of a LangGraph server as a gateway asks for, and runs that say
 //! what their human message tells them to. Who asks for it can join them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_LOCATION, CONTENT_TYPE, LOCATION};
+use http::header::{CACHE_CONTROL, CONTENT_LOCATION, CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use http::{Method, Request, Response, StatusCode};
 use http_body::{Body, Frame};
 use http_body_util::combinators::BoxBody;
@@ -18,6 +18,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
@@ -27,6 +28,7 @@ use crate::client::Fault;
 use crate::kept::{self, Kept};
 use crate::listen::serve;
 use crate::script::{Parts, Script};
+use crate::stored::{Mood, Threads, Wanted};
 use crate::text::{Speech, now};
 
 /// Tells all runs to end that go on till then. No LangGraph server has it.
@@ -35,8 +37,20 @@ pub(crate) const END: &str = "/end";
 /// Followed by the id of a run that is kept, tells how far it is and who has joined it. Nor this.
 pub(crate) const ACCOUNT: &str = "/account/";
 
+/// Takes a [`Wanted`]: stores threads. Nor this.
+pub(crate) const STORED: &str = "/stored";
+
+/// Takes a [`Mood`]: how the others are answered from now on. Nor this.
+pub(crate) const MOOD: &str = "/mood";
+
+/// Tells how many requests of each kind were answered since it was asked the last time, and how many bytes, but for
+/// streams, these were. Nor this.
+pub(crate) const COUNTS: &str = "/counts";
+
 /// The Python server's sign of life.
 pub(crate) const HEARTBEAT: &[u8] = b": heartbeat\r\n\r\n";
+/// What it says on the stream of a thread when a run begins or ends.
+const LIFECYCLE: &[u8] = b"event: lifecycle\r\ndata: {}\r\n\r\n";
 /// How often it comes while a run is silent.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -55,6 +69,17 @@ struct Server {
     tellers: Mutex<JoinSet<()>>,
     /// Cancelled when the runs of now are to end that go on till then.
     end: Mutex<CancellationToken>,
+    threads: Threads,
+    mood: Mutex<Mood>,
+    /// By the kind of a request: how many came, and how many bytes were answered.
+    counts: Mutex<BTreeMap<&'static str, (u64, u64)>>,
+}
+
+/// The body of `POST /threads/search`.
+#[derive(Deserialize)]
+struct ThreadSearch {
+    #[serde(default)]
+    ids: Vec<String>,
 }
 
 /// The body of `POST /threads`.
@@ -113,12 +138,37 @@ pub(crate) async fn run() -> Result<(), Fault> {
         kept: Mutex::default(),
         tellers: Mutex::default(),
         end: Mutex::default(),
+        threads: Threads::default(),
+        mood: Mutex::default(),
+        counts: Mutex::default(),
     });
     serve(move |request| Arc::clone(&server).answer(request)).await
 }
 
+/// The kind of a request to LangGraph's API; `None` of those that only this upstream has.
+fn kind_of(path: &str) -> Option<&'static str> {
+    let path: Vec<_> = path.split('/').skip(1).collect();
+    Some(match &*path {
+        ["threads", _, "runs", "stream"] => "start",
+        ["threads", _, "runs", _, "stream"] => "join",
+        ["threads", _, "runs", _] => "record",
+        ["threads", _, "runs"] => "runs",
+        ["threads", _, "state"] => "state",
+        ["threads", _, "stream"] => "bell",
+        ["threads", "search"] => "search",
+        ["threads", ..] => "thread",
+        ["info"] => "info",
+        ["assistants", ..] => "assistants",
+        _ => return None,
+    })
+}
+
 fn json_answer(status: StatusCode, body: &Value) -> Response<BoxBody<Bytes, Infallible>> {
-    let mut response = Response::new(Full::from(body.to_string()).boxed());
+    raw_answer(status, body.to_string().into())
+}
+
+fn raw_answer(status: StatusCode, body: Bytes) -> Response<BoxBody<Bytes, Infallible>> {
+    let mut response = Response::new(Full::from(body).boxed());
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, "application/json".parse().expect("a media type"));
     response
@@ -131,13 +181,74 @@ impl Server {
         self: Arc<Self>,
         request: Request<Incoming>,
     ) -> Result<Response<BoxBody<Bytes, Infallible>>, Fault> {
+        let kind = kind_of(request.uri().path());
+        if let Some(kind) = kind {
+            lock(&self.counts).entry(kind).or_default().0 += 1;
+            let mood = *lock(&self.mood);
+            if mood.delay_ms > 0 {
+                sleep(mood.delay()).await;
+            }
+            if let Some(code) = mood.refusal {
+                let status = StatusCode::from_u16(code)?;
+                let mut refusal = json_answer(status, &json!({ "detail": "not now" }));
+                refusal.headers_mut().insert(RETRY_AFTER, "30".parse()?);
+                return Ok(refusal);
+            }
+        }
+        let server = Arc::clone(&self);
+        let response = self.respond(request).await?;
+        if let (Some(kind), Some(bytes)) = (kind, response.body().size_hint().exact()) {
+            lock(&server.counts).entry(kind).or_default().1 += bytes;
+        }
+        Ok(response)
+    }
+
+    async fn respond(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+    ) -> Result<Response<BoxBody<Bytes, Infallible>>, Fault> {
         let (head, body) = request.into_parts();
         let body = body.collect().await?.to_bytes();
         let path: Vec<_> = head.uri.path().split('/').skip(1).collect();
+        let query = head.uri.query().unwrap_or_default();
+        let asked = |name: &str| {
+            let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+            pairs.filter(|(key, _)| *key == name).map(|(_, value)| value).collect::<Vec<_>>()
+        };
         let not_found = json!({ "detail": "Not Found" });
         let (status, answer) = match (&head.method, &*path) {
             (&Method::POST, ["threads", thread, "runs", "stream"]) => {
                 return self.stream(thread, &body);
+            }
+            (&Method::POST, ["threads", thread, "runs"]) => {
+                // The run goes on whether its stream is read or not.
+                let started = self.stream(thread, &body)?;
+                let run_id = started.headers().get(CONTENT_LOCATION).and_then(|l| l.to_str().ok());
+                let run_id = run_id.and_then(|location| location.rsplit('/').next());
+                (StatusCode::OK, json!({ "run_id": run_id, "status": "pending" }))
+            }
+            (&Method::POST, ["threads", "search"]) => {
+                let search: ThreadSearch = serde_json::from_slice(&body)?;
+                (StatusCode::OK, self.threads.search(&search.ids))
+            }
+            (&Method::POST, ["threads", thread, "state"]) => {
+                self.threads.change(thread);
+                (StatusCode::OK, json!({}))
+            }
+            (&Method::GET, ["threads", thread, "stream"]) => match self.threads.bell(thread) {
+                Some(bell) => return streamed(thread, "", BellBody::new(bell)),
+                None => (StatusCode::NOT_FOUND, not_found),
+            },
+            (&Method::POST, ["stored"]) => {
+                self.threads.store(serde_json::from_slice(&body)?);
+                (StatusCode::OK, Value::Null)
+            }
+            (&Method::POST, ["mood"]) => {
+                *lock(&self.mood) = serde_json::from_slice(&body)?;
+                (StatusCode::OK, Value::Null)
+            }
+            (&Method::POST, ["counts"]) => {
+                (StatusCode::OK, serde_json::to_value(std::mem::take(&mut *lock(&self.counts)))?)
             }
             (&Method::POST, ["threads"]) => {
                 let asked: NewThread = serde_json::from_slice(&body)?;
@@ -152,21 +263,29 @@ impl Server {
                 (StatusCode::OK, run)
             }
             (&Method::GET, ["threads", thread, "runs"]) => {
-                let query = head.uri.query().unwrap_or_default();
-                let mut asked = query.split('&').filter_map(|pair| pair.strip_prefix("status="));
-                let asked = asked.next();
-                let runs = lock(&self.kept);
-                let runs = runs.values().filter(|run| run.thread == *thread).filter_map(|run| {
-                    let status = self.status(&run.run_id);
-                    asked.is_none_or(|asked| asked == status).then(|| run.record(status))
+                let wanted = asked("status").first().copied();
+                let limit = asked("limit").first().and_then(|limit| limit.parse().ok());
+                let mut runs: Vec<_> = {
+                    let kept = lock(&self.kept);
+                    let runs = kept.values().filter(|run| run.thread == *thread);
+                    runs.map(|run| run.record(self.status(&run.run_id))).collect()
+                };
+                runs.extend(self.threads.runs(thread, &asked("select")));
+                let status =
+                    |run: &Value| run.get("status").and_then(Value::as_str).map(str::to_owned);
+                runs.retain(|run| {
+                    wanted.is_none_or(|wanted| status(run).as_deref() == Some(wanted))
                 });
-                (StatusCode::OK, runs.collect())
+                runs.truncate(limit.unwrap_or(usize::MAX));
+                (StatusCode::OK, runs.into())
             }
             (&Method::GET, ["threads", thread, "state"]) => {
                 let run = lock(&self.kept).values().find(|run| run.thread == *thread).cloned();
-                match run {
-                    Some(run) => (StatusCode::OK, run.state()),
-                    None => (StatusCode::NOT_FOUND, not_found),
+                let run = run.filter(|run| self.status(&run.run_id) == "running");
+                match (run, self.threads.state(thread)) {
+                    (Some(run), _) => (StatusCode::OK, run.state()),
+                    (None, Some(state)) => return Ok(raw_answer(StatusCode::OK, state)),
+                    (None, None) => (StatusCode::NOT_FOUND, not_found),
                 }
             }
             (&Method::GET, ["threads", _, "runs", run, "stream"]) => {
@@ -216,8 +335,12 @@ impl Server {
         let count = u128::from(self.runs.fetch_add(1, Ordering::Relaxed));
         let run_id = Uuid::from_u128(count << 64 | u128::from(now())).to_string();
         let [id, content] = [id, content].map(|text| Value::from(&**text).to_string());
-        let parts = self.parts.of_run(thread, &run_id, &id, &content);
+        let mut parts = self.parts.of_run(thread, &run_id, &id, &content);
+        if let Some(conversation) = self.threads.conversation(thread) {
+            parts = parts.behind(&conversation);
+        }
         lock(&self.running).insert(run_id.clone());
+        self.threads.begin(thread);
 
         let end = lock(&self.end).clone();
         let server = Arc::clone(&self);
@@ -241,7 +364,9 @@ impl Server {
         while tellers.try_join_next().is_some() {}
         let forgets = Arc::clone(&server);
         tellers.spawn(async move {
-            told.tell(body).await;
+            Arc::clone(&told).tell(body).await;
+            let values = told.state().get("values").cloned();
+            forgets.threads.end(&told.thread, &run_id, values);
             sleep(FORGOTTEN_AFTER).await;
             lock(&forgets.kept).remove(&run_id);
         });
@@ -354,5 +479,30 @@ impl Body for RunBody {
 impl Drop for RunBody {
     fn drop(&mut self) {
         lock(&self.server.running).remove(&self.run_id);
+    }
+}
+
+/// The stream in which the Python server tells that runs of a thread begin and end.
+struct BellBody(Pin<Box<dyn Future<Output = Option<watch::Receiver<u64>>> + Send + Sync>>);
+
+// === impl BellBody ===
+
+impl BellBody {
+    fn new(mut bell: watch::Receiver<u64>) -> Self {
+        Self(Box::pin(async move { bell.changed().await.ok().map(|()| bell) }))
+    }
+}
+
+impl Body for BellBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let Some(bell) = ready!(self.0.as_mut().poll(cx)) else { return Poll::Ready(None) };
+        *self = Self::new(bell);
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(LIFECYCLE)))))
     }
 }

@@ -434,7 +434,8 @@ impl Reading {
         if now - stream.opened_at > PROVEN {
             self.retry.heard();
         }
-        if stream.quiet_at.is_some() {
+        // A sign of life is no part of a replay.
+        if stream.quiet_at.is_some() && self.feed.has_begun() {
             let is_over = self.feed.is_history_over();
             let (pause, longest) = match is_over {
                 None => (QUIET, CATCH_UP),
@@ -608,3 +609,6 @@ impl Source {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

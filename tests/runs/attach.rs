@@ -11,7 +11,7 @@ use crate::support::judge;
 use crate::support::schema::Schema;
 use crate::support::upstream::Exchange;
 use serde_json::{Value, json};
-use threadway::runs::{LINGER, OwnerPolicy, UPSTREAM_PATIENCE};
+use threadway::runs::{LINGER, OwnerPolicy};
 use threadway::server::Limits;
 
 /// After how long a silence a replay is taken for over.
@@ -686,26 +686,6 @@ async fn the_javascript_server_is_asked_for_the_record_and_the_state_instead() {
         assert_eq!(response.rest().await, [state(&json!({"count": 3})), last]);
         gateway.upstream.is_untouched().await;
     }
-}
-
-#[tokio::test]
-async fn a_record_that_cannot_be_read_for_a_minute_is_given_up() {
-    let gateway = Gateway::javascript().await;
-    let clock = HeldClock::pause();
-    let mut response = followed_by_its_record(&gateway).await;
-    gateway.refused_for(&clock, UPSTREAM_PATIENCE.saturating_sub(LONGEST_PAUSE * 2)).await;
-    // One success begins the time anew.
-    clock.advance(LONGEST_PAUSE).await;
-    status(&gateway, "running").await;
-    gateway.state(Some(state_of("earlier", &counted(&["hi"], 2)))).await;
-    gateway.settled().await;
-    assert_eq!(response.next(1).await, [state(&json!({"count": 2}))]);
-    gateway.refused_for(&clock, UPSTREAM_PATIENCE + LONGEST_PAUSE * 2).await;
-    let rest = response.rest().await;
-    assert_eq!(rest.len(), 1, "{rest:#?}");
-    assert_eq!(rest[0]["type"], "RUN_ERROR");
-    assert_eq!(rest[0]["code"], "upstream_unavailable");
-    gateway.upstream.is_untouched().await;
 }
 
 #[tokio::test]

@@ -705,29 +705,6 @@ async fn whoever_watches_a_run_whose_upstream_is_lost_is_told_nothing_of_that() 
 }
 
 #[tokio::test]
-async fn a_connection_that_is_lost_among_the_repeats_loses_and_doubles_nothing() {
-    let (_, told) = uncut().await;
-    let half = so_far(&told);
-    let gateway = Gateway::start().await;
-    let (mut viewer, mut run) = told_half(&gateway, &told).await;
-    let clock = HeldClock::pause();
-    for again in 0..3 {
-        lost(&gateway, &clock, run, Loss::BetweenFrames).await;
-        if again > 0 {
-            // It brought nothing new.
-            gateway.settled().await;
-            clock.advance(LONGEST_PAUSE).await;
-        }
-        run = gateway.joined_behind("1002-0").await;
-        run.send(&told_so_far()[4]).await;
-        gateway.settled().await;
-    }
-    run.send(told_so_far()[5].clone() + &told_later().concat()).await;
-    gateway.ends(run).await;
-    assert_eq!(viewer.rest_of_frames().await, told[half..]);
-}
-
-#[tokio::test]
 async fn of_a_run_that_has_only_begun_the_beginning_comes_again() {
     let (_, told) = uncut().await;
     let gateway = Gateway::start().await;
@@ -820,31 +797,6 @@ async fn a_server_that_is_away_is_asked_ever_less_often_and_given_up_after_a_min
     let last = id(&told[half - 1]).unwrap();
     let (mut response, ()) = tokio::join!(behind(gateway.address, last), script);
     assert_eq!(response.rest_of_frames().await, told[half..]);
-}
-
-#[tokio::test]
-async fn one_answer_of_the_server_begins_its_minute_anew() {
-    let (_, told) = uncut().await;
-    let half = so_far(&told);
-    let gateway = Gateway::start().await;
-    let (mut viewer, run) = told_half(&gateway, &told).await;
-    let clock = HeldClock::pause();
-    run.cut();
-    for _ in 0..2 {
-        let most = UPSTREAM_PATIENCE.saturating_sub(LONGEST_PAUSE * 2);
-        gateway.refused_for(&clock, most).await;
-        // The stream is not to be had, and the run goes on.
-        clock.advance(LONGEST_PAUSE).await;
-        let line = format!("GET /threads/{THREAD}/runs/{RUN}/stream");
-        gateway.upstream.expect(&line).await.json(500, "{}").await;
-        gateway.status("running").await;
-    }
-    gateway.settled().await;
-    clock.advance(LONGEST_PAUSE).await;
-    let mut run = gateway.joined_behind("1002-0").await;
-    run.send([told_so_far()[4..].concat(), told_later().concat()].concat()).await;
-    gateway.ends(run).await;
-    assert_eq!(viewer.rest_of_frames().await, told[half..]);
 }
 
 #[tokio::test]

@@ -462,22 +462,6 @@ async fn a_stream_that_breaks_off_is_joined_again_however_it_broke() {
 }
 
 #[tokio::test]
-async fn a_stream_that_falls_silent_for_twenty_seconds_is_joined_again() {
-    let told = last_word(async |gateway, run| {
-        let clock = HeldClock::pause();
-        clock.advance(SILENCE.saturating_sub(Duration::from_secs(1))).await;
-        gateway.settled().await;
-        gateway.upstream.is_untouched().await;
-        clock.advance(Duration::from_secs(1)).await;
-        run.closed().await;
-        gateway.settled().await;
-        clock.advance(NO_PAUSE).await;
-        joined_and_over(gateway).await;
-    });
-    assert_eq!(told.await["outcome"], json!({"type": "cancelled"}));
-}
-
-#[tokio::test]
 async fn a_sign_of_life_in_time_keeps_a_silent_stream() {
     let told = last_word(async |gateway, mut run| {
         let clock = HeldClock::pause();

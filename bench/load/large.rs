@@ -1,0 +1,289 @@
+//! Large conversations, states and inputs: what is read and held for them, and who waits.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use memchr::memmem;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::client::Fault;
+use crate::scale::{Rig, head, kib, latency, mib, row};
+use crate::script::Script;
+use crate::stored::{Mood, Wanted};
+use crate::viewer::{Ask, Viewers, open};
+
+/// How much is measured.
+#[derive(Clone, Copy)]
+pub(crate) struct Sizes {
+    /// How many load a page of a thread of `page_bytes` at once.
+    pub(crate) loads: usize,
+    pub(crate) page_bytes: usize,
+    /// The runs of a thread, and how long the input of each is.
+    pub(crate) runs: usize,
+    pub(crate) input_bytes: usize,
+    /// Viewers of a thread whose first snapshot is 5 MB.
+    pub(crate) viewers: usize,
+    /// Followed threads of 1 MB.
+    pub(crate) threads: u64,
+    /// How long one reads slowly, and of how much.
+    pub(crate) slow_seconds: u64,
+    pub(crate) slow_messages: usize,
+    /// The state that is translated while others stream.
+    pub(crate) state_bytes: usize,
+    pub(crate) streams: usize,
+}
+
+pub(crate) const FULL: Sizes = Sizes {
+    loads: 1_000,
+    page_bytes: 10_000_000,
+    runs: 20,
+    input_bytes: 3_600_000,
+    viewers: 50,
+    threads: 20,
+    slow_seconds: 60,
+    slow_messages: 23_000,
+    state_bytes: 20_000_000,
+    streams: 100,
+};
+
+pub(crate) const QUICK: Sizes = Sizes {
+    loads: 20,
+    page_bytes: 200_000,
+    runs: 5,
+    input_bytes: 50_000,
+    viewers: 5,
+    threads: 2,
+    slow_seconds: 1,
+    slow_messages: 500,
+    state_bytes: 400_000,
+    streams: 10,
+};
+
+const SETTLE: Duration = Duration::from_secs(2);
+const UPSTREAM_DELAY_MS: u64 = 500;
+const INTERVAL_US: u64 = 20_000;
+/// How fast the slow reader reads.
+const SLOW_BYTES_PER_SECOND: u64 = 400_000;
+const CHANGES: usize = 5;
+
+pub(crate) async fn run(sizes: Sizes) -> Result<(), Fault> {
+    head("Large conversations, states and inputs");
+    loads(sizes).await?;
+    inputs(sizes).await?;
+    attach().await?;
+    held(sizes).await?;
+    viewers(sizes).await?;
+    slow(sizes).await?;
+    beside(sizes).await
+}
+
+/// Many load the page of one thread at rest.
+async fn loads(sizes: Sizes) -> Result<(), Fault> {
+    let rig = Rig::start()?;
+    let state_bytes = sizes.page_bytes / 2;
+    let messages = sizes.page_bytes / 2 / 250;
+    rig.store(Wanted { state_bytes, ..Wanted::conversation(1, messages) }).await?;
+    let before = rig.peak()?;
+    rig.counts().await?;
+    let began = Instant::now();
+    let mut viewers = Viewers::default();
+    for _ in 0..sizes.loads {
+        viewers.add(rig.address(), Ask::Connect, 1);
+    }
+    viewers.finish().await?;
+    let lasted = began.elapsed();
+    let peak = rig.peak()?.saturating_sub(before);
+    let reads = rig.counts().await?;
+    let (_, reads, bytes) =
+        reads.into_iter().find(|(kind, ..)| kind == "state").unwrap_or_default();
+    let what =
+        format!("{} page loads of a thread of {}", sizes.loads, mib(sizes.page_bytes as u64));
+    row(&format!("{what}: reads of its state"), format!("{reads}, {}", mib(bytes)), "one");
+    row(&format!("{what}: peak of memory"), mib(peak), "≤ 200 MiB");
+    row(&format!("{what}: until all are loaded"), format!("{:.1} s", lasted.as_secs_f64()), "");
+    Ok(())
+}
+
+/// One follows a thread whose runs had large inputs.
+async fn inputs(sizes: Sizes) -> Result<(), Fault> {
+    let rig = Rig::start()?;
+    let Sizes { runs, input_bytes, .. } = sizes;
+    rig.store(Wanted { runs, input_bytes, ..Wanted::conversation(1, 4) }).await?;
+    let mut viewers = Viewers::default();
+    viewers.add(rig.address(), Ask::Follow, 1);
+    viewers.until(|seen| seen.ends.load(Ordering::Relaxed) == 1).await?;
+    rig.counts().await?;
+    sleep(Duration::from_secs(10)).await;
+    let looks = rig.counts().await?;
+    let (count, bytes) =
+        looks.iter().fold((0, 0), |(n, all), (_, count, bytes)| (n + count, all + bytes));
+    let what = format!("{runs} runs with inputs of {}, followed", mib(input_bytes as u64));
+    row(&format!("{what}: bytes read per request"), kib(bytes / count.max(1)), "≤ 100 KiB");
+    viewers.leave().await;
+    Ok(())
+}
+
+/// The first attach through a new gateway, with an upstream that is far away.
+async fn attach() -> Result<(), Fault> {
+    for ask in [Ask::Connect, Ask::Events, Ask::Follow] {
+        let rig = Rig::start()?;
+        rig.store(Wanted::conversation(1, 4)).await?;
+        rig.mood(Mood { delay_ms: UPSTREAM_DELAY_MS, ..Mood::default() }).await?;
+        let began = Instant::now();
+        let mut viewers = Viewers::default();
+        viewers.add(rig.address(), ask, 1);
+        viewers.until(|seen| seen.ends.load(Ordering::Relaxed) == 1).await?;
+        let what = format!("first attach, upstream of {UPSTREAM_DELAY_MS} ms, {}", name(ask));
+        row(&what, format!("{:.2} s", began.elapsed().as_secs_f64()), "≤ 1.1 s");
+        viewers.leave().await;
+    }
+    Ok(())
+}
+
+fn name(ask: Ask) -> &'static str {
+    match ask {
+        Ask::Connect => "`connect`",
+        Ask::Events => "`events`",
+        Ask::Follow => "`events?follow=thread`",
+    }
+}
+
+/// What a followed thread holds, after its state has changed some times.
+async fn held(sizes: Sizes) -> Result<(), Fault> {
+    let rig = Rig::start()?;
+    let wanted =
+        Wanted { count: sizes.threads, state_bytes: 500_000, ..Wanted::conversation(1, 2_000) };
+    rig.store(wanted).await?;
+    let before = rig.gateway.resident()?;
+    let mut viewers = Viewers::default();
+    for thread in 1..=sizes.threads {
+        viewers.add(rig.address(), Ask::Follow, thread);
+    }
+    let mut told = usize::try_from(sizes.threads)?;
+    viewers.until(|seen| seen.ends.load(Ordering::Relaxed) == told).await?;
+    for _ in 0..CHANGES {
+        for thread in 1..=sizes.threads {
+            rig.change(thread).await?;
+        }
+        told += usize::try_from(sizes.threads)?;
+        viewers.until(|seen| seen.ends.load(Ordering::Relaxed) >= told).await?;
+    }
+    sleep(SETTLE).await;
+    let each = rig.gateway.resident()?.saturating_sub(before) / sizes.threads;
+    row(
+        &format!("memory per followed thread of 1 MB after {CHANGES} changes"),
+        mib(each),
+        "≤ 3 MiB",
+    );
+    viewers.leave().await;
+    Ok(())
+}
+
+/// What a viewer holds that was sent a large snapshot, and nothing since.
+async fn viewers(sizes: Sizes) -> Result<(), Fault> {
+    let rig = Rig::start()?;
+    rig.store(Wanted { state_bytes: 2_500_000, ..Wanted::conversation(1, 10_000) }).await?;
+    let mut viewers = Viewers::default();
+    viewers.add(rig.address(), Ask::Follow, 1);
+    viewers.until(|seen| seen.ends.load(Ordering::Relaxed) == 1).await?;
+    sleep(SETTLE).await;
+    let before = rig.gateway.resident()?;
+    for viewer in 1..=sizes.viewers {
+        viewers.add(rig.address(), Ask::Follow, 1);
+        viewers.until(|seen| seen.ends.load(Ordering::Relaxed) == 1 + viewer).await?;
+    }
+    sleep(SETTLE).await;
+    let each = rig.gateway.resident()?.saturating_sub(before) / sizes.viewers as u64;
+    row("memory per idle viewer after a snapshot of 5 MB", kib(each), "≤ 32 KiB");
+    viewers.leave().await;
+    Ok(())
+}
+
+/// One reads slowly what a run says behind a long conversation.
+async fn slow(sizes: Sizes) -> Result<(), Fault> {
+    let rig = Rig::start()?;
+    rig.store(Wanted::conversation(1, sizes.slow_messages)).await?;
+    rig.run(1, Script { goes_on: true, interval_us: INTERVAL_US, ..Script::SHORT }).await?;
+    let mut response = open(rig.address(), Ask::Events, 1).await?;
+    let began = Instant::now();
+    let (mut read, mut first_content, mut snapshots, mut contents) = (0_u64, None, 0, 0);
+    let mut is_first_over = None;
+    while began.elapsed() < Duration::from_secs(sizes.slow_seconds) {
+        let Ok(Some(frame)) = timeout(Duration::from_secs(1), response.body_mut().frame()).await
+        else {
+            continue;
+        };
+        let Ok(bytes) = frame?.into_data() else { continue };
+        read += bytes.len() as u64;
+        let found = |name: &str| {
+            memmem::find_iter(&bytes, format!("\"type\":\"{name}\"").as_bytes()).count()
+        };
+        snapshots += found("MESSAGES_SNAPSHOT");
+        contents += found("TEXT_MESSAGE_CONTENT");
+        if contents > 0 && first_content.is_none() {
+            first_content = Some(began.elapsed());
+        }
+        if snapshots > 0 && is_first_over.is_none() {
+            is_first_over = Some(began.elapsed());
+        }
+        let due = Duration::from_micros(read * 1_000_000 / SLOW_BYTES_PER_SECOND);
+        sleep(due.saturating_sub(began.elapsed())).await;
+    }
+    rig.end().await?;
+    let seconds = |at: Option<Duration>| {
+        at.map_or("never".to_owned(), |at| format!("{:.1} s", at.as_secs_f64()))
+    };
+    let what = format!(
+        "slow reader, {} s: {} read, {snapshots} snapshots, {contents} contents",
+        sizes.slow_seconds,
+        mib(read)
+    );
+    row(
+        &what,
+        format!("first content after {}", seconds(first_content)),
+        "within 10 s of live after the first snapshot",
+    );
+    Ok(())
+}
+
+/// A large state is translated while others stream.
+async fn beside(sizes: Sizes) -> Result<(), Fault> {
+    let alone = streams(sizes, None).await?;
+    let beside = streams(sizes, Some(sizes.state_bytes)).await?;
+    let what = format!(
+        "latency p99 of {} streams while a state of {} is translated",
+        sizes.streams,
+        mib(sizes.state_bytes as u64)
+    );
+    row(
+        &what,
+        format!("{:.2} ms, {:.2} × {:.2} ms", beside.1, beside.1 / alone.1, alone.1),
+        "≤ 2 ×",
+    );
+    Ok(())
+}
+
+/// How long the tokens of many streams are on their way, while others look at a thread of this size.
+async fn streams(sizes: Sizes, state: Option<usize>) -> Result<(f64, f64), Fault> {
+    let rig = Rig::start()?;
+    let large = u64::try_from(sizes.streams)? + 1;
+    let mut viewers = Viewers::default();
+    for thread in 1..large {
+        rig.store(Wanted::conversation(thread, 2)).await?;
+        rig.run(thread, Script { tokens: 300, interval_us: INTERVAL_US, ..Script::SHORT }).await?;
+        viewers.add(rig.address(), Ask::Events, thread);
+    }
+    let mut others = Viewers::default();
+    if let Some(state_bytes) = state {
+        let messages = state_bytes / 2 / 250;
+        rig.store(Wanted { state_bytes: state_bytes / 2, ..Wanted::conversation(large, messages) })
+            .await?;
+        sleep(Duration::from_secs(1)).await;
+        rig.run(large, Script { tokens: 50, interval_us: INTERVAL_US, ..Script::SHORT }).await?;
+        others.add(rig.address(), Ask::Events, large);
+        others.finish().await?;
+    }
+    viewers.finish().await?;
+    Ok(latency(viewers.leave().await))
+}

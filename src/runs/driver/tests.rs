@@ -1,0 +1,952 @@
+//! The concurrent parts of a run, in thousands of interleavings: its driver, its readers, the bell,
+//! the registry that lists it, and its end.
+//!
+//! What is run is the real [`Driver`], [`Run`], [`RunReader`] and registry, and `tokio::sync`. Only
+//! the upstream is made up: what it is asked is answered here. Each task has a thread, and one
+//! thread runs at a time. A seed decides which one goes on, wherever a task awaits, and before and
+//! after each lock of [`crate::sync`] (so also between a lock and a bell or a permit). Time stands
+//! still, or passes at moments that the seed chooses too.
+//!
+//! It is random, not exhaustive: a seed is one interleaving, and the tests say how many of them
+//! differed. A seed does not repeat exactly where a connection is lost, as the pauses before a join
+//! are drawn at random. It does not explore what happens inside a critical section, where another thread can
+//! only wait, or drop a receiver. Nor does it explore the insides of `tokio::sync`, which tokio
+//! tests with loom, weaker orders of memory than the one of a single thread, the owner's grace
+//! (`OwnerPolicy::Cancel`), and work on large values beside the runtime's threads.
+//!
+//! A deadlock is a moment in which no task can go on: a reader that waits for ever is one.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{JoinHandle, Thread};
+
+use bytes::Bytes;
+use http_body::Frame;
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::langgraph::RunStatus;
+use crate::metrics::Metrics;
+use crate::run::View;
+use crate::runs::ending::{Ending, State as ThreadState};
+use crate::runs::feed::Heard;
+use crate::runs::published::Past;
+use crate::runs::reader::{RunReader, Told};
+use crate::runs::reading::Source;
+use crate::runs::{EventId, Feed, OwnerPolicy, Runs};
+use crate::sync::turns;
+
+/// How many interleavings each test runs, unless `THREADWAY_SCHEDULES` says otherwise.
+const SCHEDULES: u64 = 300;
+
+/// In how many turns an interleaving is through, by far.
+const MAX_TURNS: u64 = 200_000;
+
+// === the schedule ===
+
+/// Lets tasks run one at a time.
+struct Schedule {
+    state: Mutex<State>,
+    /// Whose turn it is; [`NOBODY`] when all is over.
+    turn: AtomicUsize,
+    /// All threads are to end: one has failed.
+    is_broken: AtomicBool,
+    main: Thread,
+    runtime: Runtime,
+    world: World,
+}
+
+struct State {
+    chance: Chance,
+    /// Of eight times, how often whoever runs goes on.
+    stays: u64,
+    tasks: Vec<Task>,
+    threads: Vec<JoinHandle<()>>,
+    turns: u64,
+    /// The task that goes on when no other can.
+    awaits_quiet: Option<usize>,
+    /// Of all that was decided.
+    trace: DefaultHasher,
+    failure: Option<String>,
+}
+
+struct Task {
+    name: String,
+    thread: Option<Thread>,
+    doing: Doing,
+    is_woken: bool,
+    /// It makes time pass, and would do nothing else all the time.
+    is_clock: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doing {
+    Something,
+    Waiting,
+    Nothing,
+}
+
+/// Numbers that a seed decides.
+#[derive(Clone, Debug)]
+struct Chance(u64);
+
+const NOBODY: usize = usize::MAX;
+
+thread_local! {
+    /// What this thread performs.
+    static TASK: RefCell<Option<(Arc<Schedule>, usize)>> = const { RefCell::new(None) };
+}
+
+// --- impl Chance ---
+
+impl Chance {
+    fn below(&mut self, limit: u64) -> u64 {
+        // SplitMix64.
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (mixed ^ (mixed >> 31)) % limit
+    }
+
+    fn of_eight(&mut self, times: u64) -> bool {
+        self.below(8) < times
+    }
+}
+
+// --- impl Schedule ---
+
+impl Schedule {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a task, which gets its turn some time.
+    fn spawn(self: &Arc<Self>, name: &str, task: impl Future<Output = ()> + Send + 'static) {
+        self.add(name, false, task);
+    }
+
+    fn add(
+        self: &Arc<Self>,
+        name: &str,
+        is_clock: bool,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let mut state = self.state();
+        let id = state.tasks.len();
+        let name = name.to_owned();
+        let (thread, doing) = (None, Doing::Something);
+        state.tasks.push(Task { name, thread, doing, is_woken: false, is_clock });
+        let this = Arc::clone(self);
+        let thread = std::thread::spawn(move || this.perform(id, task));
+        if let Some(task) = state.tasks.get_mut(id) {
+            task.thread = Some(thread.thread().clone());
+        }
+        state.threads.push(thread);
+    }
+
+    /// What a task's thread does.
+    fn perform(self: Arc<Self>, id: usize, task: impl Future<Output = ()>) {
+        let _context = self.runtime.enter();
+        TASK.set(Some((Arc::clone(&self), id)));
+        turns::use_on_this_thread(pass);
+        let waker = Waker::from(Arc::new(Alarm { schedule: Arc::clone(&self), id }));
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            self.await_turn(id);
+            let mut task = Box::pin(task);
+            loop {
+                self.state().tasks[id].is_woken = false;
+                if task.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+                    break;
+                }
+                self.state().tasks[id].doing = Doing::Waiting;
+                self.pass_on(id);
+                self.state().tasks[id].doing = Doing::Something;
+            }
+        }));
+        TASK.set(None);
+        self.state().tasks[id].doing = Doing::Nothing;
+        match done {
+            Ok(()) => self.hand_on(id),
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().cloned();
+                let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+                if let Some(text) = text {
+                    let name = self.state().tasks[id].name.clone();
+                    self.fails(format!("{name}: {text}"));
+                }
+            }
+        }
+    }
+
+    /// Chooses who goes on.
+    fn choose(&self, me: usize) -> usize {
+        let mut state = self.state();
+        state.turns += 1;
+        let waiting = |state: &State| {
+            let left = state.tasks.iter().filter(|task| task.doing != Doing::Nothing);
+            left.map(|task| (task.name.clone(), task.doing)).collect::<Vec<_>>()
+        };
+        if state.turns > MAX_TURNS {
+            let failure = format!("it comes to no end: {:?}", waiting(&state));
+            drop(state);
+            self.fails(failure);
+            return NOBODY;
+        }
+        let can_go_on = |task: &Task| match task.doing {
+            Doing::Something => true,
+            Doing::Waiting => task.is_woken,
+            Doing::Nothing => false,
+        };
+        let mut ready: Vec<_> =
+            (0..state.tasks.len()).filter(|id| can_go_on(&state.tasks[*id])).collect();
+        if ready.len() > 1 && !state.chance.of_eight(2) {
+            ready.retain(|id| !state.tasks[*id].is_clock);
+        }
+        if ready.is_empty() {
+            ready.extend(state.awaits_quiet.take());
+        }
+        let stays = state.stays;
+        let next = if ready.contains(&me) && state.chance.of_eight(stays) {
+            me
+        } else if ready.is_empty() {
+            let waiting = waiting(&state);
+            if !waiting.is_empty() {
+                drop(state);
+                self.fails(format!("these wait for ever: {waiting:?}"));
+            }
+            return NOBODY;
+        } else {
+            let at = state.chance.below(ready.len() as u64);
+            ready[usize::try_from(at).unwrap()]
+        };
+        next.hash(&mut state.trace);
+        next
+    }
+
+    /// Lets somebody else go on, or this one, and returns when it is this one's turn again.
+    fn pass_on(&self, me: usize) {
+        let next = self.choose(me);
+        if next != me {
+            self.give(next);
+            self.await_turn(me);
+        }
+    }
+
+    /// The same, for one that needs no turn any more.
+    fn hand_on(&self, me: usize) {
+        let next = self.choose(me);
+        self.give(next);
+    }
+
+    fn give(&self, next: usize) {
+        let thread = self.state().tasks.get(next).and_then(|task| task.thread.clone());
+        self.turn.store(next, Ordering::SeqCst);
+        thread.as_ref().unwrap_or(&self.main).unpark();
+    }
+
+    fn await_turn(&self, me: usize) {
+        while self.turn.load(Ordering::SeqCst) != me {
+            if self.is_broken.load(Ordering::SeqCst) {
+                // It is no panic of its own.
+                resume_unwind(Box::new(()));
+            }
+            std::thread::park();
+        }
+    }
+
+    fn fails(&self, failure: String) {
+        let mut state = self.state();
+        state.failure.get_or_insert(failure);
+        self.is_broken.store(true, Ordering::SeqCst);
+        for task in &state.tasks {
+            if let Some(thread) = &task.thread {
+                thread.unpark();
+            }
+        }
+        self.main.unpark();
+    }
+}
+
+/// Somebody else may go on here.
+fn pass() {
+    let task = TASK.with_borrow(Clone::clone);
+    if let Some((schedule, me)) = task
+        && !std::thread::panicking()
+        && !schedule.is_broken.load(Ordering::SeqCst)
+    {
+        schedule.pass_on(me);
+    }
+}
+
+/// Wakes a task.
+struct Alarm {
+    schedule: Arc<Schedule>,
+    id: usize,
+}
+
+// --- impl Alarm ---
+
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        self.schedule.state().tasks[self.id].is_woken = true;
+    }
+}
+
+// === the upstream ===
+
+/// A run of a server, of which each connection brings all that is said.
+#[derive(Default)]
+struct Server(Mutex<Said>);
+
+#[derive(Default)]
+struct Said {
+    parts: Vec<Bytes>,
+    listeners: Vec<UnboundedSender<Bytes>>,
+    is_over: bool,
+}
+
+struct Connection(UnboundedReceiver<Bytes>);
+
+// --- impl Connection ---
+
+impl http_body::Body for Connection {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.poll_recv(cx).map(|part| Some(Ok(Frame::data(part?))))
+    }
+}
+
+// --- impl Server ---
+
+impl Server {
+    fn said(&self) -> MutexGuard<'_, Said> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn says(&self, part: &str) {
+        let mut said = self.said();
+        let part = Bytes::copy_from_slice(part.as_bytes());
+        said.listeners.retain(|listener| listener.send(part.clone()).is_ok());
+        said.parts.push(part);
+    }
+
+    /// Says nothing, to those who listen.
+    fn is_alive(&self) {
+        let sign = Bytes::from_static(b": heartbeat\r\n\r\n");
+        self.said().listeners.retain(|listener| listener.send(sign.clone()).is_ok());
+    }
+
+    fn ends(&self) {
+        let mut said = self.said();
+        said.is_over = true;
+        said.listeners.clear();
+    }
+
+    /// Brings all that was said behind an id, and what is said from now on.
+    fn connects(&self, cursor: &str) -> Body {
+        let (sender, receiver) = unbounded_channel();
+        let mut said = self.said();
+        let number = |id: &str| id.split('-').next().and_then(|number| number.parse::<u64>().ok());
+        let from = number(cursor).map_or(0, |at| at - 999);
+        for part in said.parts.iter().skip(usize::try_from(from).unwrap()) {
+            sender.send(part.clone()).unwrap();
+        }
+        if !said.is_over {
+            said.listeners.push(sender);
+        }
+        Body::of(Connection(receiver))
+    }
+
+    fn answers(&self, question: Asked) -> Answer {
+        match question {
+            Asked::Stream(cursor) => Answer::Stream(Ok(RunStream {
+                run_id: Some("R".to_owned()),
+                date: None,
+                body: self.connects(&cursor),
+            })),
+            Asked::State => Answer::State(Some(thread_state(&["hi"]))),
+            Asked::Record => Answer::Record(Ok(record())),
+            Asked::Outlook { is_whole } => Answer::Outlook(if self.said().is_over {
+                // What was not heard to its end is made up for by the state.
+                let state = || ThreadState::OfRun(thread_state(&["hi", TEXT]));
+                let state = (!is_whole).then(state);
+                Outlook::Over(Ending { state, end: StreamEnd::Succeeded })
+            } else {
+                Outlook::Live
+            }),
+        }
+    }
+}
+
+/// A question, as far as the answer depends on it.
+enum Asked {
+    Stream(String),
+    State,
+    Record,
+    Outlook {
+        /// Whether all of the run was heard, and its stream has ended in order.
+        is_whole: bool,
+    },
+}
+
+/// How a question is answered in a schedule; `None` elsewhere.
+pub(super) fn asked(question: &Question) -> Option<Asking> {
+    let (schedule, _) = TASK.with_borrow(Clone::clone)?;
+    let asked = match question {
+        Question::Stream { cursor, .. } => Asked::Stream(cursor.clone()),
+        Question::State => Asked::State,
+        Question::Record { .. } => Asked::Record,
+        Question::Outlook { seen, end } => {
+            Asked::Outlook { is_whole: seen.heard == Heard::Whole && *end == BodyEnd::Clean }
+        }
+    };
+    Some(Box::pin(async move {
+        moment().await;
+        schedule.world.server.answers(asked)
+    }))
+}
+
+/// All others go on as far as they can.
+async fn quiet(schedule: &Schedule) {
+    let mut is_awaited = false;
+    std::future::poll_fn(|_| {
+        if std::mem::replace(&mut is_awaited, true) {
+            return Poll::Ready(());
+        }
+        let me = TASK.with_borrow(|task| task.as_ref().map(|(_, me)| *me));
+        schedule.state().awaits_quiet = me;
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Others may go on, and the task may be dropped here.
+async fn moment() {
+    let mut is_over = false;
+    std::future::poll_fn(|cx| {
+        if std::mem::replace(&mut is_over, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+fn record() -> RunRecord {
+    RunRecord {
+        id: "R".to_owned(),
+        status: RunStatus::Running,
+        client_id: None,
+        created_at: String::new(),
+        has_request: true,
+        is_resumable: true,
+        has_values: true,
+        input: None,
+        answers: Vec::new(),
+    }
+}
+
+fn values(texts: &[&str]) -> Value {
+    let message = |(at, text): (usize, &&str)| {
+        let kind = if at % 2 == 0 { "human" } else { "ai" };
+        json!({"id": format!("m{at}"), "type": kind, "content": text})
+    };
+    json!({"messages": texts.iter().enumerate().map(message).collect::<Vec<_>>()})
+}
+
+/// The thread's state, with these messages.
+fn thread_state(texts: &[&str]) -> String {
+    json!({"values": values(texts), "next": [], "tasks": []}).to_string()
+}
+
+/// What the run says, token by token.
+const TEXT: &str = "t0 t1 t2 t3 t4 t5 ";
+
+/// A run of a few tokens, each with an id of its own. Its conversation is known from the second
+/// part on.
+fn parts() -> Vec<String> {
+    let mut parts =
+        vec![("metadata", json!({"run_id": "R", "attempt": 1})), ("values", values(&["hi"]))];
+    for token in TEXT.split_inclusive(' ') {
+        let chunk = json!({"type": "AIMessageChunk", "id": "m1", "content": token});
+        parts.push(("messages", json!([chunk, {}])));
+    }
+    parts.push(("values", values(&["hi", TEXT])));
+    let part = |(at, (event, data)): (usize, (&str, Value))| {
+        format!("id: {}-0\r\nevent: {event}\r\ndata: {data}\r\n\r\n", 1000 + at)
+    };
+    parts.into_iter().enumerate().map(part).collect()
+}
+
+// === readers ===
+
+/// All that the tasks of an interleaving share.
+struct World {
+    server: Server,
+    runs: Runs,
+    upstream: Client,
+    plan: Plan,
+    /// How many viewers have been shown something for the first time, and how many are through.
+    shown: watch::Sender<usize>,
+    /// What each reader's client holds by now, by a number of its own.
+    held: Mutex<HashMap<usize, String>>,
+    through: watch::Sender<usize>,
+    drivers: watch::Sender<usize>,
+}
+
+/// What happens in an interleaving.
+#[derive(Clone, Debug)]
+struct Plan {
+    viewers: usize,
+    log_bytes: usize,
+    /// Whether the server says no more now and then till all have been told what it has said; where
+    /// time passes, once till all viewers have been shown something, after they have come and gone.
+    is_patient: bool,
+    /// Whether time passes, all readers may leave, and the run is joined again then.
+    has_time: bool,
+    /// Whether the gateway goes down some time.
+    goes_down: bool,
+}
+
+/// What a client holds.
+#[derive(Default)]
+struct ClientView {
+    view: View,
+    events: Vec<RunEvent>,
+    /// The last event that it can come back behind.
+    last: Option<String>,
+    number: usize,
+}
+
+// --- impl ClientView ---
+
+impl ClientView {
+    /// The next events; whether there were any.
+    async fn reads(&mut self, reader: &mut RunReader) -> bool {
+        let Some(batch) = reader.next().await else { return false };
+        assert!(!batch.is_empty());
+        for (event, mark) in batch.marked().skip(batch.told_events()) {
+            self.view.apply(event);
+            self.events.push(event.clone());
+            self.last = mark.map(|mark| mark.id_of("R", 0).to_string());
+        }
+        true
+    }
+
+    /// Notes what it holds; nothing once it reads no more.
+    fn notes(&self, world: &World, is_reading: bool) {
+        let mut held = world.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.insert(self.number, self.holds());
+        if !is_reading || self.has_ended() {
+            held.remove(&self.number);
+        }
+    }
+
+    fn is_shown(&self) -> bool {
+        !self.view.messages().is_empty()
+    }
+
+    fn has_ended(&self) -> bool {
+        matches!(self.events.last(), Some(RunEvent::Ended { .. }))
+    }
+
+    fn holds(&self) -> String {
+        format!("{:?} {:?}", self.view.messages(), self.view.state())
+    }
+
+    /// It was told all there is, and as the run has ended.
+    fn is_done(&self, plan: &Plan) {
+        let Some(RunEvent::Ended { outcome, .. }) = self.events.last() else {
+            panic!("no end: {:#?}", self.events);
+        };
+        if plan.goes_down
+            && matches!(outcome, Outcome::Failed { code, .. } if code == GATEWAY_SHUTDOWN)
+        {
+            return;
+        }
+        assert!(matches!(outcome, Outcome::Finished { .. }), "{outcome:?}");
+        let (holds, _) = uncut();
+        assert_eq!(self.holds(), *holds);
+    }
+}
+
+/// What a client holds in the end that has read all of it, and the events.
+fn uncut() -> &'static (String, Vec<RunEvent>) {
+    static UNCUT: OnceLock<(String, Vec<RunEvent>)> = OnceLock::new();
+    UNCUT.get_or_init(|| {
+        let mut feed = Feed::new("T", Some("R"), Some("R"));
+        let mut events = Events::default();
+        feed.start(&mut events);
+        feed.read(parts().concat().as_bytes(), &mut events).unwrap();
+        feed.end(None, StreamEnd::Succeeded, &mut events);
+        let mut client = ClientView::default();
+        events.iter().for_each(|event| client.view.apply(event));
+        (client.holds(), events.to_vec())
+    })
+}
+
+/// Whoever started the run: it leaves some time where it may, else it is told each event once.
+async fn owner(schedule: Arc<Schedule>, mut reader: RunReader, leaves_after: Option<u64>) {
+    let world = &schedule.world;
+    let mut client = ClientView::default();
+    let mut batches = 0;
+    client.notes(world, true);
+    while leaves_after.is_none_or(|limit| batches < limit) && client.reads(&mut reader).await {
+        batches += 1;
+        client.notes(world, true);
+    }
+    client.notes(world, false);
+    if leaves_after.is_none() || client.has_ended() {
+        client.is_done(&world.plan);
+        let is_whole = world.plan.log_bytes > 10_000 && !world.plan.goes_down;
+        if is_whole {
+            assert_eq!(client.events, uncut().1);
+        }
+    }
+    drop(reader);
+    world.through.send_modify(|count| *count += 1);
+}
+
+/// One who comes, may leave, and comes back.
+async fn viewer(schedule: Arc<Schedule>, number: usize, mut chance: Chance) {
+    let world = &schedule.world;
+    let mut client = ClientView::default();
+    let mut was_shown = false;
+    for visit in 0.. {
+        let away = if world.plan.has_time { 60 } else { 16 };
+        for _ in 0..chance.below(away) {
+            moment().await;
+        }
+        let last = client.last.take().filter(|_| visit > 0);
+        let Some((mut reader, goes_on)) = attach(&schedule, last.as_deref()) else {
+            // It is over, and the thread is at rest.
+            assert!(world.server.said().is_over || world.plan.goes_down);
+            break;
+        };
+        if !goes_on {
+            client = ClientView { number, ..ClientView::default() };
+        }
+        client.notes(world, true);
+        // It stays to the end in the end.
+        let leaves = if world.plan.has_time { visit < 4 } else { visit < 2 && chance.of_eight(4) };
+        let mut leaves_after = leaves.then(|| chance.below(4));
+        loop {
+            if leaves_after == Some(0) && (was_shown || world.plan.has_time) {
+                break;
+            }
+            leaves_after = leaves_after.map(|left| left.saturating_sub(1));
+            let reads = client.reads(&mut reader);
+            let has_read = if leaves_after.is_some() && world.plan.has_time {
+                // It does not wait for ever.
+                tokio::time::timeout(Duration::from_secs(chance.below(9)), reads).await
+            } else {
+                Ok(reads.await)
+            };
+            if !has_read.unwrap_or_default() {
+                break;
+            }
+            client.notes(world, true);
+            let stays = leaves_after.is_none() || !world.plan.has_time;
+            if !was_shown && stays && (client.is_shown() || client.has_ended()) {
+                was_shown = true;
+                world.shown.send_modify(|count| *count += 1);
+            }
+        }
+        client.notes(world, false);
+        if client.has_ended() {
+            client.is_done(&world.plan);
+            break;
+        }
+    }
+    if !was_shown {
+        world.shown.send_modify(|count| *count += 1);
+    }
+    world.through.send_modify(|count| *count += 1);
+}
+
+/// As [`Runs::attach`] does it; where time passes, as `Runs::connect` does. Also whether it goes on
+/// behind its last event.
+fn attach(schedule: &Arc<Schedule>, last: Option<&str>) -> Option<(RunReader, bool)> {
+    let world = &schedule.world;
+    let Runs(shared) = &world.runs;
+    let (run, _wanted) = if world.plan.has_time {
+        if world.plan.goes_down && shared.shutdown.is_cancelled() {
+            return None;
+        }
+        let server = Some(crate::langgraph::ServerKind::Python);
+        let (run, wanted, driver) =
+            shared.find_or_join(&world.upstream, server, "T", record(), Source::Stream);
+        if let Some((driver, reading)) = driver {
+            drives(schedule, driver, reading, None);
+        }
+        (run, wanted)
+    } else {
+        shared.live.find(&RunKey::of(&world.upstream, "T", "R"), &world.upstream)?
+    };
+    pass();
+    let event = last.and_then(|last| last.parse::<EventId>().ok());
+    // Where events may be gone, it is not sure to go on behind one.
+    Some(match event.filter(|_| !world.plan.has_time && world.plan.log_bytes > 10_000) {
+        Some(event) => (RunReader::behind(run, event), true),
+        None => (RunReader::from_here(run, Told::Nothing), false),
+    })
+}
+
+fn drives(schedule: &Arc<Schedule>, driver: Driver, reading: Reading, body: Option<Body>) {
+    schedule.world.drivers.send_modify(|count| *count += 1);
+    let at = Arc::clone(schedule);
+    schedule.spawn("driver", async move {
+        driver.drive(reading, body).await;
+        at.world.drivers.send_modify(|count| *count -= 1);
+    });
+}
+
+/// What the server says, and when.
+async fn server(schedule: Arc<Schedule>, mut chance: Chance) {
+    let world = &schedule.world;
+    // Of a run whose conversation is known, whoever asks is shown it.
+    let silent_at = 2 + usize::try_from(chance.below(7)).unwrap();
+    for (at, part) in parts().iter().enumerate() {
+        if world.plan.is_patient && world.plan.has_time && at == silent_at {
+            let viewers = world.plan.viewers;
+            let mut shown = world.shown.subscribe();
+            shown.wait_for(|shown| *shown == viewers).await.unwrap();
+        }
+        if world.plan.is_patient && !world.plan.has_time && chance.of_eight(4) {
+            quiet(&schedule).await;
+            all_hold(world, at);
+        }
+        world.server.says(part);
+        while chance.of_eight(4) {
+            moment().await;
+            world.server.is_alive();
+        }
+        let silence = if world.plan.has_time { chance.below(40) } else { 1 };
+        for _ in 0..silence {
+            moment().await;
+        }
+    }
+    world.server.ends();
+}
+
+/// No reader waits for what was said: of the run's parts so many were.
+fn all_hold(world: &World, said: usize) {
+    let Runs(shared) = &world.runs;
+    let newest = match said {
+        0 | 1 => return,
+        2 => "hi".to_owned(),
+        _ => format!("t{} ", (said - 3).min(5)),
+    };
+    if !shared.shutdown.is_cancelled() {
+        for (number, held) in &*world.held.lock().unwrap_or_else(PoisonError::into_inner) {
+            assert!(held.contains(&newest), "reader {number} waits for {newest:?}: {held}");
+        }
+    }
+}
+
+/// Time passes, till all is over.
+async fn clock(schedule: Arc<Schedule>, mut chance: Chance) {
+    let world = &schedule.world;
+    let everybody = world.plan.viewers + 1;
+    let is_over = || *world.through.borrow() == everybody && *world.drivers.borrow() == 0;
+    if !world.plan.has_time {
+        let mut through = world.through.subscribe();
+        through.wait_for(|through| *through == everybody).await.unwrap();
+    }
+    while !is_over() {
+        let ticks = [10, 300, 2_000, 5_000];
+        let tick = Duration::from_millis(ticks[usize::try_from(chance.below(4)).unwrap()]);
+        schedule.runtime.block_on(tokio::time::advance(tick));
+        moment().await;
+    }
+}
+
+/// Runs one interleaving. Returns what was decided, as a number, and how often the run was read; or
+/// what has failed.
+fn interleave(seed: u64, plan: Plan) -> Result<(u64, usize), String> {
+    static UPSTREAM: OnceLock<Client> = OnceLock::new();
+    let base = || "http://127.0.0.1:1".parse().unwrap();
+    let upstream = UPSTREAM.get_or_init(|| Client::new(base(), None).unwrap()).clone();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = runtime.unwrap();
+    let shutdown = CancellationToken::new();
+    let metrics = Metrics::default();
+    let runs = Runs::new(plan.log_bytes, OwnerPolicy::Continue, metrics, shutdown.clone());
+    let mut chance = Chance(seed);
+    // Some interleavings change all the time, and some seldom.
+    let stays = [0, 4, 7][usize::try_from(chance.below(3)).unwrap()];
+    let zero = || watch::Sender::new(0);
+    let world = World {
+        server: Server::default(),
+        runs,
+        upstream,
+        plan,
+        shown: zero(),
+        held: Mutex::default(),
+        through: zero(),
+        drivers: zero(),
+    };
+    let state = State {
+        chance: chance.clone(),
+        stays,
+        tasks: Vec::new(),
+        threads: Vec::new(),
+        turns: 0,
+        awaits_quiet: None,
+        trace: DefaultHasher::new(),
+        failure: None,
+    };
+    let schedule = Arc::new(Schedule {
+        state: Mutex::new(state),
+        turn: AtomicUsize::new(NOBODY - 1),
+        is_broken: AtomicBool::new(false),
+        main: std::thread::current(),
+        runtime,
+        world,
+    });
+    begin(&schedule, chance);
+    schedule.hand_on(NOBODY);
+    while schedule.turn.load(Ordering::SeqCst) != NOBODY
+        && !schedule.is_broken.load(Ordering::SeqCst)
+    {
+        std::thread::park();
+    }
+    loop {
+        // The lock is not held while a thread ends.
+        let thread = schedule.state().threads.pop();
+        let Some(thread) = thread else { break };
+        let _ = thread.join();
+    }
+    let left = schedule.world.runs.0.live.lock().len();
+    let mut state = schedule.state();
+    if let Some(failure) = state.failure.take() {
+        return Err(failure);
+    }
+    if left > 0 {
+        return Err("a run is listed that nobody reads".to_owned());
+    }
+    let readings = state.tasks.iter().filter(|task| task.name == "driver").count();
+    Ok((state.trace.finish(), readings))
+}
+
+/// The tasks that there are at first.
+fn begin(schedule: &Arc<Schedule>, mut chance: Chance) {
+    let _context = schedule.runtime.enter();
+    let world = &schedule.world;
+    let Runs(shared) = &world.runs;
+    // As `Runs::start` does it.
+    let mut feed = Feed::new("T", Some("R"), Some("R"));
+    let (run, bell) = shared.open("T", &mut feed, Past::Kept);
+    let server_kind = Some(crate::langgraph::ServerKind::Python);
+    let reading = Reading::started(feed, server_kind, Instant::now());
+    let reader = RunReader::of_owner(Arc::clone(&run), None);
+    let upstream = world.upstream.clone();
+    let driver = Driver::new(upstream, run, bell, Arc::clone(shared), Origin::Started);
+    drives(schedule, driver, reading, Some(world.server.connects("-1")));
+
+    let leaves_after = world.plan.has_time.then(|| chance.below(4));
+    schedule.spawn("owner", owner(Arc::clone(schedule), reader, leaves_after));
+    for n in 0..world.plan.viewers {
+        let own = Chance(chance.below(u64::MAX));
+        schedule.spawn(&format!("viewer {n}"), viewer(Arc::clone(schedule), n + 1, own));
+    }
+    schedule.spawn("server", server(Arc::clone(schedule), chance.clone()));
+    schedule.add("clock", true, clock(Arc::clone(schedule), chance.clone()));
+    if world.plan.goes_down {
+        let (shutdown, waits) = (shared.shutdown.clone(), chance.below(60));
+        schedule.spawn("shutdown", async move {
+            for _ in 0..waits {
+                moment().await;
+            }
+            shutdown.cancel();
+        });
+    }
+}
+
+/// Runs interleavings of plans. Fails with the first seed that does.
+fn explore(plan: impl Fn(&mut Chance) -> Plan) -> Explored {
+    let count = std::env::var_os("THREADWAY_SCHEDULES");
+    let count = count.and_then(|count| count.to_str()?.parse().ok()).unwrap_or(SCHEDULES);
+    let (mut traces, mut joined_again) = (HashSet::new(), 0);
+    for seed in 0..count {
+        let plan = plan(&mut Chance(seed));
+        match interleave(seed, plan.clone()) {
+            Ok((trace, readings)) => {
+                traces.insert(trace);
+                joined_again += u64::from(readings > 1);
+            }
+            Err(failure) => panic_any(format!("seed {seed}, {plan:?}: {failure}")),
+        }
+    }
+    let explored = Explored { count, different: traces.len() as u64, joined_again };
+    println!("{explored:?}");
+    assert!(explored.different > count * 9 / 10, "{explored:?}");
+    explored
+}
+
+/// What was explored.
+#[derive(Debug)]
+struct Explored {
+    count: u64,
+    different: u64,
+    /// In how many the run was let go of, and joined again.
+    joined_again: u64,
+}
+
+/// Bytes that hold all of the run, and some that hold a part or two.
+fn log_bytes(chance: &mut Chance) -> usize {
+    if chance.of_eight(4) { 1 << 20 } else { 300 }
+}
+
+/// Time stands still: nothing but a bell, a permit or an event lets anybody go on.
+#[test]
+fn no_reader_waits_for_ever_and_all_come_to_the_same_end() {
+    explore(|chance| Plan {
+        viewers: 3,
+        log_bytes: log_bytes(chance),
+        is_patient: chance.of_eight(5),
+        has_time: false,
+        goes_down: false,
+    });
+}
+
+/// All may leave, and the run is let go of: whoever comes finds one whose driver reads on, or none.
+#[test]
+fn a_run_that_is_found_is_read_to_its_end_whoever_leaves() {
+    let explored = explore(|chance| Plan {
+        viewers: 3,
+        log_bytes: log_bytes(chance),
+        is_patient: chance.of_eight(4),
+        has_time: true,
+        goes_down: false,
+    });
+    assert!(explored.joined_again > explored.count / 10, "{explored:?}");
+}
+
+#[test]
+fn when_the_gateway_goes_down_each_reader_is_told_an_end() {
+    explore(|chance| Plan {
+        viewers: 3,
+        log_bytes: log_bytes(chance),
+        is_patient: chance.of_eight(2),
+        has_time: chance.of_eight(4),
+        goes_down: true,
+    });
+}

@@ -1,0 +1,1386 @@
+//! The machine alone: a test says what comes, and what time it is. There is no socket, no runtime
+//! and no clock here.
+
+use std::collections::BTreeSet;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::run::{Outcome, RunEvent, View};
+use crate::runs::feed::{BEGINNING, Heard};
+use crate::runs::{RUN_GONE, UPSTREAM_PATIENCE};
+
+/// The pause before the first attempt to join a stream again.
+const NO_PAUSE: Duration = Duration::from_millis(3);
+
+/// The longest pause between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+/// A time of a server, in milliseconds.
+const TIME: u64 = 1_795_305_649_000;
+
+// === what the upstream sends ===
+
+/// A part of a run's stream.
+#[derive(Clone, Debug)]
+struct Sent {
+    id: String,
+    text: String,
+}
+
+fn sent(id: &str, event: &str, data: &Value) -> Sent {
+    Sent { id: id.to_owned(), text: format!("id: {id}\r\nevent: {event}\r\ndata: {data}\r\n\r\n") }
+}
+
+fn metadata(id: &str) -> Sent {
+    sent(id, "metadata", &json!({"run_id": "R", "attempt": 1}))
+}
+
+fn values(texts: &[&str]) -> Value {
+    let message = |(at, text): (usize, &&str)| {
+        let kind = if at % 2 == 0 { "human" } else { "ai" };
+        json!({"id": format!("m{at}"), "type": kind, "content": text})
+    };
+    json!({"messages": texts.iter().enumerate().map(message).collect::<Vec<_>>()})
+}
+
+fn state(id: &str, texts: &[&str]) -> Sent {
+    sent(id, "values", &values(texts))
+}
+
+/// A token of `m1`.
+fn says(id: &str, text: &str) -> Sent {
+    sent(id, "messages", &json!([{"type": "AIMessageChunk", "id": "m1", "content": text}, {}]))
+}
+
+fn failure(id: &str) -> Sent {
+    sent(id, "error", &json!({"error": "ValueError", "message": "boom"}))
+}
+
+/// The state of the thread, with these messages.
+fn thread_state(texts: &[&str]) -> String {
+    json!({
+        "values": values(texts), "next": [], "tasks": [],
+        "metadata": {"run_id": "R"}, "checkpoint": {"checkpoint_id": "C"},
+    })
+    .to_string()
+}
+
+/// A run that speaks. Two of its parts share an id.
+fn whole_run() -> Vec<Sent> {
+    vec![
+        metadata("1000-0"),
+        state("1001-0", &["hi"]),
+        says("1002-0", "one "),
+        says("1003-0", "two "),
+        says("1003-0", "three "),
+        says("1004-0", "four"),
+        state("1005-0", &["hi", "one two three four"]),
+    ]
+}
+
+fn bytes(parts: &[Sent]) -> Vec<u8> {
+    parts.iter().flat_map(|part| part.text.bytes()).collect()
+}
+
+/// The record of a run that a gateway has started: its stream is kept, and carries the state.
+fn record(status: RunStatus) -> RunRecord {
+    RunRecord {
+        id: "R".to_owned(),
+        status,
+        client_id: None,
+        created_at: String::new(),
+        has_request: true,
+        is_resumable: true,
+        has_values: true,
+        input: None,
+        answers: Vec::new(),
+    }
+}
+
+fn success() -> Ending {
+    StreamEnd::Succeeded.into()
+}
+
+fn cut() -> BodyEnd {
+    BodyEnd::Cut("reset".to_owned())
+}
+
+// === the harness ===
+
+/// A reading, what time it is for it, and all that it has said.
+#[derive(Debug)]
+struct Rig {
+    reading: Reading,
+    now: Instant,
+    told: Vec<RunEvent>,
+    /// A question that has no answer yet.
+    asked: Option<Question>,
+    /// The end that the reading has come to, until it is told.
+    end: Option<End>,
+    /// Each change of the phase so far.
+    arrows: BTreeSet<(&'static str, &'static str)>,
+}
+
+impl Rig {
+    fn started() -> Self {
+        Self::started_on(Some(ServerKind::Python))
+    }
+
+    fn started_on(server: Option<ServerKind>) -> Self {
+        let (feed, now) = (Feed::new("T", Some("R"), None), Instant::now());
+        Self::new(|feed| Reading::started(feed, server, now), feed, now)
+    }
+
+    fn joined(record: RunRecord) -> Self {
+        Self::joined_on(Some(ServerKind::Python), record, Source::Stream)
+    }
+
+    /// A run of the JavaScript server that is not kept.
+    fn recorded() -> Self {
+        let record = RunRecord { is_resumable: false, ..record(RunStatus::Running) };
+        let server = Some(ServerKind::JavaScript);
+        assert_eq!(Source::of(&record, server), Source::Record);
+        Self::joined_on(server, record, Source::Record)
+    }
+
+    fn joined_on(server: Option<ServerKind>, record: RunRecord, source: Source) -> Self {
+        let (feed, now) = (Feed::joined("T", &record), Instant::now());
+        Self::new(|feed| Reading::joined(feed, record, server, source, now), feed, now)
+    }
+
+    fn new(begin: impl FnOnce(Feed) -> Reading, mut feed: Feed, now: Instant) -> Self {
+        let mut events = Events::default();
+        feed.start(&mut events);
+        let (reading, arrows) = (begin(feed), BTreeSet::new());
+        let mut rig = Self { reading, now, told: events.to_vec(), asked: None, end: None, arrows };
+        rig.take_action();
+        rig
+    }
+
+    /// Lets the reading take something in, and takes what it asks for.
+    fn feed(&mut self, step: impl FnOnce(&mut Reading, Instant, &mut Events)) {
+        let before = phase(&self.reading);
+        let mut events = Events::default();
+        step(&mut self.reading, self.now, &mut events);
+        self.told.extend(events.iter().cloned());
+        let after = phase(&self.reading);
+        if before != after {
+            self.arrows.insert((before, after));
+        }
+        self.take_action();
+    }
+
+    /// Whatever has come, the reading waits for something that will come.
+    fn take_action(&mut self) {
+        match self.reading.poll_action() {
+            Some(Action::Ask(question)) => {
+                assert!(self.asked.is_none(), "{question:?} beside {:?}", self.asked);
+                self.asked = Some(question);
+            }
+            Some(Action::End(end)) => self.end = Some(end),
+            None => {}
+        }
+        assert!(self.reading.poll_action().is_none(), "an action is given once");
+        let (phase, timeout) = (phase(&self.reading), self.reading.timeout());
+        match phase {
+            "Over" => assert!(self.asked.is_none() && timeout.is_none()),
+            "Streaming" => assert!(self.asked.is_none() && timeout.is_some(), "{self:?}"),
+            "Pausing" => assert!(self.asked.is_none() && timeout > Some(self.now), "{self:?}"),
+            _ => assert!(self.asked.is_some() && timeout.is_none(), "{self:?}"),
+        }
+        assert_eq!(self.reading.takes_bytes(), phase == "Streaming");
+        assert_eq!(self.reading.has_stream(), matches!(phase, "Streaming" | "Basing"));
+    }
+
+    // --- what comes ---
+
+    fn sends(&mut self, parts: &[Sent]) {
+        self.sends_bytes(&bytes(parts));
+    }
+
+    fn sends_bytes(&mut self, bytes: &[u8]) {
+        assert!(self.reading.takes_bytes(), "{:?}", self.reading.phase);
+        self.feed(|reading, now, out| reading.on_bytes(bytes, now, out));
+    }
+
+    fn closes(&mut self, end: BodyEnd) {
+        self.feed(|reading, now, _| reading.on_closed(end, now));
+    }
+
+    fn opens(&mut self) {
+        self.opens_at(None);
+    }
+
+    fn opens_at(&mut self, date: Option<u64>) {
+        let Some(Question::Stream { .. }) = self.asked.take() else { panic!("no join") };
+        self.feed(|reading, now, _| reading.on_open(date, now));
+    }
+
+    /// The stream is not to be had.
+    fn gives_none(&mut self, end: BodyEnd) {
+        let Some(Question::Stream { .. }) = self.asked.take() else { panic!("no join") };
+        self.closes(end);
+    }
+
+    fn holds(&mut self, state: Option<&str>) {
+        let Some(Question::State) = self.asked.take() else { panic!("the state is not wanted") };
+        self.feed(|reading, now, out| reading.on_state(state, now, out));
+    }
+
+    fn records(&mut self, record: Result<RunRecord, BodyEnd>) {
+        let Some(Question::Record { .. }) = self.asked.take() else { panic!("no record") };
+        self.feed(|reading, now, _| reading.on_record(record, now));
+    }
+
+    fn looks(&mut self, outlook: Outlook) {
+        let Some(Question::Outlook { .. }) = self.asked.take() else { panic!("no outlook") };
+        self.feed(|reading, now, _| reading.on_outlook(outlook, now));
+    }
+
+    /// Some time passes, as long as the reading asks for nothing.
+    fn passes(&mut self, time: Duration) {
+        let end = self.now + time;
+        let mut at_once = 0;
+        while self.asked.is_none()
+            && let Some(due) = self.reading.timeout().filter(|due| *due <= end)
+        {
+            // Two things may be due at once.
+            at_once = if due == self.now { at_once + 1 } else { 0 };
+            assert!(at_once < 3, "it is due for ever: {self:?}");
+            self.now = due;
+            self.feed(|reading, now, _| reading.on_timeout(now));
+        }
+        self.now = end.max(self.now);
+    }
+
+    /// The pause before the next attempt is over. Returns how long it was.
+    fn pause(&mut self) -> Duration {
+        let Phase::Pausing { until } = self.reading.phase else {
+            panic!("{:?}", self.reading.phase)
+        };
+        let pause = until - self.now;
+        // One moment earlier nothing happens.
+        self.now = until.checked_sub(MILLISECOND).unwrap();
+        self.feed(|reading, now, _| reading.on_timeout(now));
+        assert_eq!(self.next(), "a pause");
+        self.now = until;
+        self.feed(|reading, now, _| reading.on_timeout(now));
+        pause
+    }
+
+    fn ends(&mut self) {
+        let end = self.end.take().expect("it is over");
+        self.feed(|reading, _, out| reading.end(end, ErrorDetail::Full, out));
+    }
+
+    // --- what the reading says ---
+
+    /// What comes next.
+    fn next(&self) -> String {
+        match (&self.asked, &self.end) {
+            (Some(Question::Stream { run_id, cursor, again }), _) => {
+                assert_eq!(run_id, "R");
+                again.map_or_else(
+                    || format!("the stream after {cursor}"),
+                    |why| format!("the stream after {cursor} again: {why:?}"),
+                )
+            }
+            (Some(Question::State), _) => "the state".to_owned(),
+            (Some(Question::Record { run_id }), _) => {
+                assert_eq!(run_id, "R");
+                "the record".to_owned()
+            }
+            (Some(Question::Outlook { end, .. }), _) => format!("the outlook: {end:?}"),
+            (None, Some(End::Ended(_))) => "the end".to_owned(),
+            (None, Some(End::OutOfSight(why))) => format!("out of sight: {why}"),
+            (None, None) => match self.reading.phase {
+                Phase::Pausing { .. } => "a pause".to_owned(),
+                Phase::Streaming(_) => "bytes".to_owned(),
+                Phase::Opening
+                | Phase::Basing { .. }
+                | Phase::Asking
+                | Phase::Recording
+                | Phase::Over => "nothing".to_owned(),
+            },
+        }
+    }
+
+    fn seen(&self) -> &Seen {
+        let Some(Question::Outlook { seen, .. }) = &self.asked else { panic!("no outlook") };
+        seen
+    }
+
+    fn is_replaying(&self) -> bool {
+        self.reading.past() == Past::Replaying
+    }
+
+    /// All that was said so far.
+    fn said(&self) -> String {
+        let delta = |event: &RunEvent| {
+            let RunEvent::TextDelta { delta, .. } = event else { return None };
+            Some(delta.decode().into_owned())
+        };
+        self.told.iter().filter_map(delta).collect()
+    }
+
+    fn failure(&self) -> (&str, &str) {
+        match self.told.last() {
+            Some(RunEvent::Ended { outcome: Outcome::Failed { code, message }, .. }) => {
+                (code, message)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The stream ends in order, and the run has succeeded.
+    fn succeeds(mut self) -> Vec<RunEvent> {
+        self.closes(BodyEnd::Clean);
+        assert_eq!(self.next(), "the outlook: Clean");
+        assert_eq!(self.seen().heard, Heard::Whole);
+        self.looks(Outlook::Over(success()));
+        self.ends();
+        self.told
+    }
+}
+
+fn phase(reading: &Reading) -> &'static str {
+    match reading.phase {
+        Phase::Opening => "Opening",
+        Phase::Streaming(_) => "Streaming",
+        Phase::Basing { .. } => "Basing",
+        Phase::Asking => "Asking",
+        Phase::Pausing { .. } => "Pausing",
+        Phase::Recording => "Recording",
+        Phase::Over => "Over",
+    }
+}
+
+/// What a reader is told of a run whose stream is never cut.
+fn uncut(mut rig: Rig, parts: &[Sent]) -> Vec<RunEvent> {
+    if rig.asked.is_some() {
+        rig.opens();
+    }
+    rig.sends(parts);
+    rig.succeeds()
+}
+
+// === the picture ===
+
+#[test]
+fn each_arrow_of_the_picture_can_be_followed() {
+    let mut arrows = BTreeSet::new();
+
+    // It lacks what came before, is cut, ends, goes on, and is over.
+    let mut rig = Rig::joined(record(RunStatus::Running));
+    rig.opens();
+    rig.sends(&[says("1002-0", "two")]);
+    rig.holds(Some(&thread_state(&["hi"])));
+    rig.closes(cut());
+    rig.passes(NO_PAUSE);
+    rig.opens();
+    rig.closes(BodyEnd::Clean);
+    rig.looks(Outlook::Live);
+    rig.passes(LONGEST_PAUSE);
+    rig.gives_none(cut());
+    rig.passes(LONGEST_PAUSE);
+    rig.gives_none(BodyEnd::Refused);
+    rig.looks(Outlook::Over(success()));
+    arrows.append(&mut rig.arrows);
+
+    // It is never joined.
+    let mut rig = Rig::recorded();
+    rig.holds(None);
+    rig.passes(STATUS_INTERVAL);
+    rig.records(Ok(record(RunStatus::Success)));
+    arrows.append(&mut rig.arrows);
+
+    // A run that has failed has no more of its stream.
+    let mut rig = Rig::started();
+    rig.sends(&[failure("1")]);
+    rig.closes(BodyEnd::Clean);
+    rig.looks(Outlook::Unknown("503".to_owned()));
+    rig.passes(LONGEST_PAUSE);
+    arrows.append(&mut rig.arrows);
+
+    assert_eq!(Vec::from_iter(arrows), PICTURE);
+}
+
+/// Each way from one phase to the next, as one input leads there.
+const PICTURE: [(&str, &str); 14] = [
+    ("Asking", "Over"),
+    ("Asking", "Pausing"),
+    ("Basing", "Streaming"),
+    ("Opening", "Asking"),
+    ("Opening", "Pausing"),
+    ("Opening", "Streaming"),
+    ("Pausing", "Asking"),
+    ("Pausing", "Opening"),
+    ("Pausing", "Recording"),
+    ("Recording", "Asking"),
+    ("Recording", "Pausing"),
+    ("Streaming", "Asking"),
+    ("Streaming", "Basing"),
+    ("Streaming", "Pausing"),
+];
+
+/// Where one input leads two steps further.
+const SHORT_CUTS: [(&str, &str); 7] = [
+    // The state is read right after the join.
+    ("Opening", "Basing"),
+    // What stood behind the state cannot be read, or may be a repeat.
+    ("Basing", "Asking"),
+    ("Basing", "Pausing"),
+    // It is out of sight for too long.
+    ("Opening", "Over"),
+    ("Streaming", "Over"),
+    ("Recording", "Over"),
+    ("Basing", "Over"),
+];
+
+// === a stream that is lost ===
+
+#[test]
+fn a_cut_stream_is_joined_where_it_was_heard_and_says_nothing_twice() {
+    let parts = whole_run();
+    let told = uncut(Rig::started(), &parts);
+    // Below the last one: others may have that too.
+    let cursors = ["-1", "-1", "1000-0", "1001-0", "1002-0", "1002-0", "1003-0", "1004-0"];
+    for (heard, cursor) in cursors.into_iter().enumerate() {
+        for half in ["", "id: 9999-0\r\nevent: messages\r\ndata: [{"] {
+            let mut rig = Rig::started();
+            rig.sends_bytes(&[bytes(&parts[..heard]), half.into()].concat());
+            rig.closes(cut());
+            assert_eq!(rig.pause(), NO_PAUSE);
+            assert_eq!(rig.next(), format!("the stream after {cursor} again: Cut"));
+            rig.opens();
+            let from = parts.iter().position(|part| is_after(part, cursor)).unwrap();
+            rig.sends(&parts[from..]);
+            assert_eq!(rig.succeeds(), told, "{heard} {half}");
+        }
+    }
+}
+
+fn is_after(part: &Sent, cursor: &str) -> bool {
+    let cursor = cursor.parse::<crate::langgraph::Cursor>().ok();
+    cursor.is_none_or(|cursor| part.id.parse::<crate::langgraph::Cursor>().unwrap() > cursor)
+}
+
+#[test]
+fn the_pause_before_each_join_is_longer_and_after_five_the_record_is_asked() {
+    for brings_repeats in [false, true] {
+        let parts = whole_run();
+        let mut rig = Rig::started();
+        rig.sends(&parts[..3]);
+        let mut pauses = Vec::new();
+        for _ in 0..5 {
+            rig.closes(cut());
+            pauses.push(rig.pause().as_millis());
+            assert_eq!(rig.next(), "the stream after 1001-0 again: Cut");
+            if brings_repeats {
+                rig.opens();
+                rig.sends(&parts[2..3]);
+            } else {
+                rig.asked = None;
+            }
+        }
+        let within = |whole: u128, pause: u128| (whole / 2..=whole).contains(&pause);
+        assert_eq!(pauses[0], NO_PAUSE.as_millis());
+        for (pause, whole) in pauses[1..].iter().zip([200, 400, 800, 1600]) {
+            assert!(within(whole, *pause), "{pauses:?}");
+        }
+        rig.closes(cut());
+        assert_eq!(rig.next(), format!("the outlook: {:?}", cut()));
+        // The run goes on, and so does its reading; each failure is worth a question now.
+        rig.looks(Outlook::Live);
+        rig.pause();
+        assert_eq!(rig.next(), "the stream after 1001-0 again: Cut");
+        rig.gives_none(cut());
+        assert_eq!(rig.next(), format!("the outlook: {:?}", cut()));
+        rig.looks(Outlook::Live);
+        rig.pause();
+        // What is new begins the count anew.
+        rig.opens();
+        rig.sends(&parts[2..4]);
+        rig.closes(cut());
+        assert_eq!(rig.pause(), NO_PAUSE);
+    }
+}
+
+#[test]
+fn a_body_that_ends_inside_an_event_was_cut() {
+    for half in ["event: values", "event: values\r\ndata: {\"messages\":[]}\r\n"] {
+        let mut rig = Rig::started();
+        rig.sends(&whole_run()[..3]);
+        rig.sends_bytes(half.as_bytes());
+        rig.closes(BodyEnd::Clean);
+        assert_eq!(rig.pause(), NO_PAUSE);
+        assert_eq!(rig.next(), "the stream after 1001-0 again: Cut");
+    }
+}
+
+#[test]
+fn an_end_in_order_is_asked_about_and_a_run_that_goes_on_is_joined() {
+    let (parts, told) = (whole_run(), uncut(Rig::started(), &whole_run()));
+    for outlook in [Outlook::Live, Outlook::Unknown("503".to_owned())] {
+        let mut rig = Rig::started();
+        rig.sends(&parts[..4]);
+        rig.closes(BodyEnd::Clean);
+        assert_eq!(rig.next(), "the outlook: Clean");
+        assert_eq!(rig.seen().run_id.as_deref(), Some("R"));
+        rig.looks(outlook);
+        rig.pause();
+        assert_eq!(rig.next(), "the stream after 1002-0 again: Ended");
+        rig.opens();
+        rig.sends(&parts[3..]);
+        assert_eq!(rig.succeeds(), told);
+    }
+}
+
+#[test]
+fn a_join_that_is_refused_is_asked_about_and_made_again() {
+    let mut rig = Rig::joined(record(RunStatus::Running));
+    assert_eq!(rig.next(), "the stream after -1");
+    rig.gives_none(BodyEnd::Refused);
+    assert_eq!(rig.next(), "the outlook: Refused");
+    rig.looks(Outlook::Live);
+    rig.pause();
+    assert_eq!(rig.next(), "the stream after -1 again: Cut");
+    rig.gives_none(cut());
+    rig.pause();
+    assert_eq!(rig.next(), "the stream after -1 again: Cut");
+    assert!(rig.is_replaying());
+}
+
+#[test]
+fn a_silent_stream_is_joined_again_and_after_two_that_brought_nothing_asked_about() {
+    for (server, seconds) in
+        [(Some(ServerKind::Python), 20), (Some(ServerKind::JavaScript), 30), (None, 30)]
+    {
+        let silence = Duration::from_secs(seconds);
+        let mut rig = Rig::started_on(server);
+        rig.sends(&whole_run()[..3]);
+        // A sign of life is enough.
+        rig.passes(silence.saturating_sub(MILLISECOND));
+        rig.sends_bytes(b": heartbeat\r\n\r\n");
+        rig.passes(silence.saturating_sub(MILLISECOND));
+        assert_eq!(rig.next(), "bytes");
+        rig.passes(MILLISECOND);
+        assert_eq!(rig.pause(), NO_PAUSE);
+        assert_eq!(rig.next(), "the stream after 1001-0 again: Silent");
+        rig.opens();
+        rig.passes(silence);
+        // That one has brought nothing.
+        rig.pause();
+        rig.opens();
+        rig.passes(silence);
+        let why = BodyEnd::Cut(format!("silent for {seconds} s"));
+        assert_eq!(rig.next(), format!("the outlook: {why:?}"), "{server:?}");
+        rig.looks(Outlook::Live);
+        rig.pause();
+        assert_eq!(rig.next(), "the stream after 1001-0 again: Silent");
+        // A connection that brings something new is a good one.
+        rig.opens();
+        rig.sends(&whole_run()[2..4]);
+        rig.passes(silence);
+        assert_eq!(rig.pause(), NO_PAUSE);
+        assert_eq!(rig.next(), "the stream after 1002-0 again: Silent");
+    }
+}
+
+#[test]
+fn a_run_is_given_up_after_a_minute_out_of_sight() {
+    let mut rig = Rig::started();
+    rig.sends(&whole_run()[..3]);
+    rig.closes(cut());
+    let away = |rig: &mut Rig| match rig.asked {
+        Some(Question::Stream { .. }) => rig.gives_none(cut()),
+        Some(Question::Outlook { .. }) => rig.looks(Outlook::Unknown("503".to_owned())),
+        None => drop(rig.pause()),
+        _ => panic!("{}", rig.next()),
+    };
+    // One answer begins the minute anew.
+    let mut began = rig.now;
+    while rig.now - began < UPSTREAM_PATIENCE.saturating_sub(2 * LONGEST_PAUSE) {
+        away(&mut rig);
+    }
+    while !matches!(rig.asked, Some(Question::Outlook { .. })) {
+        away(&mut rig);
+    }
+    rig.looks(Outlook::Live);
+    began = rig.now;
+    let mut joins = 0;
+    while rig.end.is_none() {
+        joins += u32::from(matches!(rig.asked, Some(Question::Stream { .. })));
+        away(&mut rig);
+    }
+    let after = rig.now - began;
+    assert!((UPSTREAM_PATIENCE..=UPSTREAM_PATIENCE + LONGEST_PAUSE).contains(&after), "{after:?}");
+    assert!((12..=24).contains(&joins), "{joins} attempts");
+    assert_eq!(rig.next(), "out of sight: 503");
+    rig.ends();
+    let message = "the run is out of sight: 503; it may go on in LangGraph";
+    assert_eq!(rig.failure(), (UPSTREAM_UNAVAILABLE, message));
+    let closed = &rig.told[rig.told.len() - 2];
+    assert!(matches!(closed, RunEvent::TextEnded { .. }), "{closed:?}");
+}
+
+#[test]
+fn after_a_failure_in_the_stream_there_is_no_more_of_it() {
+    for end in [BodyEnd::Clean, cut()] {
+        let mut rig = Rig::started();
+        rig.sends(&whole_run()[..3]);
+        rig.sends(&[failure("1003-0")]);
+        assert_eq!(rig.next(), "bytes");
+        rig.closes(end.clone());
+        assert_eq!(rig.next(), format!("the outlook: {end:?}"));
+        assert_eq!(rig.seen().error.as_ref().unwrap().message, "boom");
+        let began = rig.now;
+        while rig.end.is_none() {
+            assert!(rig.next().starts_with("the outlook"), "{}", rig.next());
+            rig.looks(Outlook::Unknown("503".to_owned()));
+            if rig.end.is_none() {
+                rig.pause();
+            }
+        }
+        assert!(rig.now - began >= UPSTREAM_PATIENCE);
+        rig.ends();
+        let message = "the run failed (ValueError: boom), and is out of sight since: 503";
+        assert_eq!(rig.failure(), (UPSTREAM_UNAVAILABLE, message));
+    }
+}
+
+#[test]
+fn a_stream_that_cannot_be_read_is_not_read_again_unless_the_record_wants_it() {
+    let mut rig = Rig::started();
+    rig.sends(&whole_run()[..3]);
+    rig.sends_bytes(b"event: values\r\ndata: ");
+    let chunk = vec![b'1'; sse::MAX_EVENT_BYTES / 8];
+    for _ in 0..8 {
+        rig.sends_bytes(&chunk);
+    }
+    assert!(rig.next().starts_with("the outlook: Unreadable(\"an SSE event is longer than"));
+    assert!(!rig.reading.has_stream());
+    rig.looks(Outlook::Unknown("503".to_owned()));
+    rig.pause();
+    assert_eq!(rig.next(), "the stream after 1001-0 again: Unreadable");
+}
+
+#[test]
+fn a_run_without_a_name_cannot_be_asked_for() {
+    let (feed, now) = (Feed::new("T", None, None), Instant::now());
+    let mut rig = Rig::new(|feed| Reading::started(feed, None, now), feed, now);
+    rig.closes(cut());
+    assert_eq!(rig.next(), format!("the outlook: {:?}", cut()));
+    assert_eq!(rig.seen().run_id, None);
+}
+
+// === what the end is told with ===
+
+#[test]
+fn the_end_is_told_with_the_state_that_is_the_runs_or_its_threads() {
+    for (state, message) in [
+        // What was half said is not in the thread.
+        (None, "hi"),
+        (Some(State::OfRun(thread_state(&["hi", "one two"]))), "one two"),
+        (Some(State::OfThread(thread_state(&["hi", "else"]))), "else"),
+    ] {
+        let mut rig = Rig::started();
+        rig.sends(&whole_run()[..3]);
+        rig.closes(BodyEnd::Clean);
+        rig.looks(Outlook::Over(Ending { state, end: StreamEnd::Cancelled }));
+        assert_eq!(rig.next(), "the end");
+        rig.ends();
+        let last = rig.told.last().unwrap();
+        assert!(matches!(last, RunEvent::Ended { outcome: Outcome::Cancelled, .. }), "{last:?}");
+        let mut view = View::default();
+        rig.told.iter().for_each(|event| view.apply(event));
+        let last = format!("{:?}", view.messages().last());
+        assert!(last.contains(&format!("{message:?}")), "{last}");
+    }
+    let mut rig = Rig::started();
+    rig.closes(BodyEnd::Clean);
+    let error = RunError { code: RUN_GONE.to_owned(), message: "gone".to_owned() };
+    rig.looks(Outlook::Over(StreamEnd::Failed(error).into()));
+    rig.ends();
+    assert_eq!(rig.failure(), (RUN_GONE, "gone"));
+}
+
+// === a run that is joined ===
+
+#[test]
+fn a_run_without_its_state_in_its_stream_is_joined_and_then_based_on_the_threads() {
+    for is_resumable in [false, true] {
+        for state in [Some(thread_state(&["hi"])), None] {
+            let known = RunRecord { has_values: false, is_resumable, ..record(RunStatus::Running) };
+            let mut rig = Rig::joined(known);
+            assert_eq!(rig.next(), "the stream after -1");
+            rig.opens();
+            // The join stands: nothing is lost between it and the state.
+            assert_eq!((&*rig.next(), rig.reading.has_stream()), ("the state", true));
+            let count = rig.told.len();
+            rig.holds(state.as_deref());
+            assert_eq!(rig.next(), "bytes");
+            assert_eq!(rig.told.len() > count, state.is_some(), "{:?}", rig.told);
+            // Only one that is kept has a replay.
+            assert_eq!(rig.is_replaying(), is_resumable);
+            if is_resumable {
+                rig.sends(&[metadata("1000-0"), says("1001-0", "one")]);
+                rig.passes(QUIET);
+                assert!(!rig.is_replaying());
+                assert_eq!(rig.next(), "bytes");
+            }
+        }
+    }
+    // One that is not kept is based on the state also where its stream carries one.
+    let mut rig = Rig::joined(RunRecord { is_resumable: false, ..record(RunStatus::Running) });
+    rig.opens();
+    assert_eq!(rig.next(), "the state");
+    // One that waits for its turn begins with its own.
+    let mut rig = Rig::joined(RunRecord { has_values: false, ..record(RunStatus::Pending) });
+    rig.opens();
+    assert_eq!(rig.next(), "bytes");
+}
+
+#[test]
+fn a_stream_that_begins_in_the_middle_is_read_on_after_the_state() {
+    let mut rig = Rig::joined(record(RunStatus::Running));
+    rig.opens();
+    assert_eq!(rig.next(), "bytes");
+    // More is at hand when the state comes.
+    rig.sends(&[says("1002-0", "two "), state("1003-0", &["hi", "one two three"])]);
+    assert_eq!(rig.next(), "the state");
+    assert!(!rig.reading.takes_bytes() && rig.reading.has_stream());
+    let count = rig.told.len();
+    rig.holds(Some(&thread_state(&["hi"])));
+    let (based, behind): (Vec<_>, Vec<_>) =
+        rig.told[count..].iter().partition(|event| matches!(event, RunEvent::Messages(_)));
+    assert_eq!(based.len(), 1, "{:?}", rig.told);
+    assert!(!behind.is_empty());
+    assert_eq!(rig.said(), "one two three");
+    assert_eq!(rig.next(), "bytes");
+    // What begins with its beginning needs none.
+    let mut rig = Rig::joined(record(RunStatus::Running));
+    rig.opens();
+    rig.sends(&whole_run()[..3]);
+    assert_eq!(rig.next(), "bytes");
+}
+
+#[test]
+fn after_a_gap_the_state_is_read() {
+    let mut rig = Rig::started();
+    rig.sends(&whole_run()[..4]);
+    rig.closes(cut());
+    rig.pause();
+    rig.opens();
+    // What was heard last does not come again.
+    rig.sends(&[says("3000-0", "five "), says("3001-0", "six")]);
+    assert_eq!(rig.next(), "the state");
+    let said = rig.said();
+    rig.holds(Some(&thread_state(&["hi", "one two three four "])));
+    assert_eq!(rig.next(), "bytes");
+    let base = rig.told.iter().rposition(|event| matches!(event, RunEvent::Messages(_))).unwrap();
+    assert!(base > 0 && rig.said().starts_with(&said));
+    rig.sends(&[state("3002-0", &["hi", "one two three four five six"])]);
+    rig.closes(BodyEnd::Clean);
+    assert_eq!(rig.seen().heard, Heard::InPart);
+    // What begins anew says so, and there is no gap before it.
+    let mut rig = Rig::started();
+    rig.sends(&whole_run()[..4]);
+    rig.closes(cut());
+    rig.pause();
+    rig.opens();
+    rig.sends(&[metadata("3000-0")]);
+    assert_eq!(rig.next(), "bytes");
+}
+
+#[test]
+fn where_the_end_of_what_was_heard_does_not_come_again_the_end_is_in_doubt() {
+    let mut rig = Rig::started();
+    rig.sends(&whole_run()[..4]);
+    rig.closes(cut());
+    rig.pause();
+    rig.opens();
+    rig.closes(BodyEnd::Clean);
+    assert_eq!(rig.seen().heard, Heard::NotItsEnd);
+}
+
+#[test]
+fn a_part_that_may_be_a_repeat_is_asked_for_again() {
+    let told = {
+        let mut rig = Rig::joined(record(RunStatus::Running));
+        rig.opens();
+        rig.sends(&whole_run()[..3]);
+        rig.sends(&[says("1003-0", "ha "), says("1003-0", "ha "), whole_run().remove(6)]);
+        rig
+    };
+    // The replay says the same twice under one id: that may be the block of repeats.
+    assert_eq!(told.next(), "a pause");
+    let mut rig = told;
+    assert_eq!(rig.pause(), NO_PAUSE);
+    assert_eq!(rig.next(), "the stream after 1002-0 again: Doubtful");
+    rig.opens();
+    // The store knows: it was said twice.
+    rig.sends(&[says("1003-0", "ha "), says("1003-0", "ha "), says("1004-0", "ho")]);
+    assert_eq!((&*rig.next(), &*rig.said()), ("bytes", "one ha ha ho"));
+}
+
+#[test]
+fn ids_that_mean_something_else_now_are_read_from_the_beginning() {
+    for again in [says("1003-0", "else"), metadata("7")] {
+        let mut rig = Rig::started();
+        rig.sends(&whole_run()[..4]);
+        rig.closes(cut());
+        rig.pause();
+        assert_eq!(rig.next(), "the stream after 1002-0 again: Cut");
+        rig.opens();
+        rig.sends(&[again]);
+        rig.pause();
+        assert_eq!(rig.next(), "the stream after -1 again: Doubtful");
+        rig.opens();
+        rig.sends(&[metadata("7"), state("8", &["hi"]), says("9", "once more")]);
+        assert_eq!(rig.next(), "bytes");
+        assert!(rig.said().ends_with("once more"));
+    }
+}
+
+#[test]
+fn a_replay_is_over_when_it_is_quiet() {
+    // Small ids are no times.
+    let mut rig = Rig::joined(record(RunStatus::Running));
+    rig.opens_at(Some(TIME));
+    rig.sends(&whole_run()[..2]);
+    rig.passes(QUIET.saturating_sub(MILLISECOND));
+    assert!(rig.is_replaying());
+    rig.sends(&whole_run()[2..3]);
+    rig.passes(QUIET.saturating_sub(MILLISECOND));
+    assert!(rig.is_replaying());
+    rig.passes(MILLISECOND);
+    assert!(!rig.is_replaying());
+    assert_eq!(rig.next(), "bytes");
+    // Only the silence of the stream is due now.
+    assert_eq!(rig.reading.timeout(), Some(rig.now + SILENCE.saturating_sub(QUIET)));
+}
+
+#[test]
+fn a_replay_that_is_never_quiet_is_over_after_two_seconds() {
+    let mut rig = Rig::joined(record(RunStatus::Running));
+    rig.opens();
+    let began = rig.now;
+    rig.sends(&whole_run()[..2]);
+    for at in 0.. {
+        if !rig.is_replaying() {
+            break;
+        }
+        rig.passes(QUIET / 2);
+        rig.sends(&[says(&format!("{}-0", 1002 + at), "x")]);
+    }
+    assert_eq!(rig.now - began, CATCH_UP);
+}
+
+#[test]
+fn a_replay_of_times_is_over_when_it_comes_to_the_join_or_is_quiet_for_longer() {
+    let id = |time: u64| format!("{time}-0");
+    let times = || {
+        let mut rig = Rig::joined(record(RunStatus::Running));
+        rig.opens_at(Some(TIME));
+        rig.sends(&[metadata(&id(TIME - 90_000)), state(&id(TIME - 89_000), &["hi"])]);
+        rig
+    };
+    let mut rig = times();
+    rig.passes(TIMED_QUIET.saturating_sub(MILLISECOND));
+    assert!(rig.is_replaying());
+    rig.sends(&[says(&id(TIME - 1), "one ")]);
+    assert!(rig.is_replaying());
+    rig.sends(&[says(&id(TIME), "two ")]);
+    assert!(!rig.is_replaying(), "it came after the join");
+
+    let mut rig = times();
+    rig.passes(TIMED_QUIET);
+    assert!(!rig.is_replaying());
+
+    let mut rig = times();
+    let began = rig.now;
+    for at in 0.. {
+        if !rig.is_replaying() {
+            break;
+        }
+        rig.passes(TIMED_QUIET / 2);
+        rig.sends(&[says(&id(TIME - 80_000 + at), "x")]);
+    }
+    assert_eq!(rig.now - began, TIMED_CATCH_UP);
+}
+
+#[test]
+fn a_replay_that_brings_nothing_is_over_after_two_seconds_with_the_state() {
+    let mut rig = Rig::joined(record(RunStatus::Running));
+    rig.opens();
+    rig.passes(CATCH_UP.saturating_sub(MILLISECOND));
+    assert_eq!(rig.next(), "bytes");
+    rig.passes(MILLISECOND);
+    assert_eq!((&*rig.next(), rig.is_replaying()), ("the state", true));
+    rig.holds(Some(&thread_state(&["hi"])));
+    assert_eq!((&*rig.next(), rig.is_replaying()), ("bytes", false));
+    rig.sends(&[says("1002-0", "two")]);
+    assert_eq!(rig.next(), "bytes");
+
+    // A sign of life is no part of a replay.
+    let begin = |at| {
+        let mut rig = Rig::joined(record(RunStatus::Running));
+        rig.opens();
+        rig.now += at;
+        rig.sends_bytes(b": heartbeat\r\n\r\n");
+        rig
+    };
+    let mut rig = begin(CATCH_UP / 2);
+    rig.passes((CATCH_UP / 2).saturating_sub(MILLISECOND));
+    assert_eq!((&*rig.next(), rig.is_replaying()), ("bytes", true));
+    for mut rig in [rig, begin(CATCH_UP)] {
+        rig.passes(MILLISECOND);
+        assert_eq!((&*rig.next(), rig.is_replaying()), ("the state", true));
+    }
+}
+
+#[test]
+fn a_run_that_waits_for_its_turn_is_never_taken_for_caught_up() {
+    let mut rig = Rig::joined(record(RunStatus::Pending));
+    rig.opens();
+    for _ in 0..60 {
+        rig.passes(Duration::from_secs(5));
+        rig.sends_bytes(b": heartbeat\r\n\r\n");
+        assert_eq!((&*rig.next(), rig.is_replaying()), ("bytes", true));
+    }
+    rig.sends(&whole_run()[..3]);
+    rig.passes(QUIET);
+    assert_eq!((&*rig.next(), rig.is_replaying()), ("bytes", false));
+}
+
+#[test]
+fn the_replay_of_a_run_that_is_over_is_over_with_its_end() {
+    let mut rig = Rig::joined(record(RunStatus::Success));
+    rig.opens();
+    rig.passes(CATCH_UP);
+    rig.sends(&whole_run()[..3]);
+    rig.passes(CATCH_UP);
+    assert_eq!((&*rig.next(), rig.is_replaying()), ("bytes", true));
+    rig.sends(&whole_run()[3..]);
+    let told = rig.succeeds();
+    assert_eq!(told, uncut(Rig::joined(record(RunStatus::Success)), &whole_run()));
+}
+
+// === a run that is followed by its record ===
+
+#[test]
+fn a_run_that_is_not_joined_is_followed_by_its_record_and_its_threads_state() {
+    let mut rig = Rig::recorded();
+    assert_eq!((&*rig.next(), rig.is_replaying()), ("the state", true));
+    // The state is not to be had: nobody can be told anything yet.
+    rig.holds(None);
+    assert_eq!((rig.pause(), rig.is_replaying()), (STATUS_INTERVAL, true));
+    assert_eq!(rig.next(), "the record");
+    rig.records(Ok(record(RunStatus::Running)));
+    assert_eq!(rig.next(), "the state");
+    rig.holds(Some(&thread_state(&["hi"])));
+    assert_eq!((rig.pause(), rig.is_replaying()), (STATUS_INTERVAL, false));
+    let count = rig.told.len();
+    // The same state is nothing new.
+    rig.records(Ok(record(RunStatus::Running)));
+    rig.holds(Some(&thread_state(&["hi"])));
+    assert_eq!(rig.told.len(), count);
+    rig.pause();
+    // It waits for its turn: the thread's state is another's.
+    rig.records(Ok(record(RunStatus::Pending)));
+    assert_eq!(rig.pause(), STATUS_INTERVAL);
+    rig.records(Ok(record(RunStatus::Success)));
+    assert_eq!(rig.next(), "the outlook: Clean");
+    assert_ne!(rig.seen().heard, Heard::Whole);
+    let state = Some(State::OfRun(thread_state(&["hi", "you"])));
+    rig.looks(Outlook::Over(Ending { state, end: StreamEnd::Succeeded }));
+    rig.ends();
+    let last = rig.told.last().unwrap();
+    assert!(matches!(last, RunEvent::Ended { outcome: Outcome::Finished { .. }, .. }), "{last:?}");
+}
+
+#[test]
+fn a_record_that_is_out_of_reach_is_asked_for_a_second_later_at_the_earliest() {
+    let mut rig = Rig::recorded();
+    rig.holds(None);
+    let away = |rig: &mut Rig| match rig.asked {
+        Some(Question::Record { .. }) => rig.records(Err(cut())),
+        Some(Question::Outlook { .. }) => rig.looks(Outlook::Unknown("503".to_owned())),
+        None => assert!(rig.pause() >= STATUS_INTERVAL),
+        _ => panic!("{}", rig.next()),
+    };
+    // One success begins the minute anew.
+    let mut began = rig.now;
+    while rig.now - began < UPSTREAM_PATIENCE.saturating_sub(2 * LONGEST_PAUSE) {
+        away(&mut rig);
+    }
+    while !matches!(rig.asked, Some(Question::Record { .. })) {
+        away(&mut rig);
+    }
+    rig.records(Ok(record(RunStatus::Running)));
+    rig.holds(None);
+    assert_eq!(rig.pause(), STATUS_INTERVAL);
+    began = rig.now;
+    while rig.end.is_none() {
+        away(&mut rig);
+    }
+    let after = rig.now - began;
+    assert!((UPSTREAM_PATIENCE..=UPSTREAM_PATIENCE + LONGEST_PAUSE).contains(&after), "{after:?}");
+    // One that is refused may be gone.
+    let mut rig = Rig::recorded();
+    rig.holds(None);
+    rig.pause();
+    rig.records(Err(BodyEnd::Refused));
+    assert_eq!(rig.next(), "the outlook: Refused");
+    rig.looks(Outlook::Live);
+    assert!(rig.pause() >= STATUS_INTERVAL);
+    assert_eq!(rig.next(), "the record");
+}
+
+// === whatever comes ===
+
+/// How a connection is lost.
+#[derive(Clone, Copy, Debug)]
+enum Loss {
+    Cut,
+    InsideAnEvent,
+    InOrder,
+    Silence,
+}
+
+/// One connection of a server's: what it brings, and how it is lost.
+#[derive(Clone, Debug)]
+struct Visit {
+    /// How many parts it brings of those that are left.
+    brings: usize,
+    /// How many of the parts before that were said while the server read its store: they come
+    /// twice. The last connection repeats them before the end.
+    repeats: usize,
+    /// How many were in the store by then.
+    stored: usize,
+    /// In pieces of how many bytes.
+    piece: usize,
+    /// How long each piece is under way, in milliseconds.
+    lag: u64,
+    loss: Loss,
+    /// How often it is refused before that.
+    refused: usize,
+}
+
+fn visit() -> impl Strategy<Value = Visit> {
+    let loss = prop_oneof![
+        Just(Loss::Cut),
+        Just(Loss::InsideAnEvent),
+        Just(Loss::InOrder),
+        Just(Loss::Silence),
+    ];
+    let refused = prop_oneof![4 => Just(0), 1 => 1..8_usize];
+    (0..6_usize, 0..4_usize, 0..6_usize, 1..600_usize, 0..1500_u64, loss, refused).prop_map(
+        |(brings, repeats, stored, piece, lag, loss, refused)| Visit {
+            brings,
+            repeats,
+            stored,
+            piece,
+            lag,
+            loss,
+            refused,
+        },
+    )
+}
+
+/// What a run says at a time: so many milliseconds after what it said before.
+#[derive(Clone, Debug)]
+enum Says {
+    Token(&'static str),
+    /// What was said so far, as a state.
+    Commit,
+}
+
+/// A run of a server whose ids are times, of which several parts may share one, or counts.
+fn any_run() -> impl Strategy<Value = Vec<Sent>> {
+    let token = prop::sample::select(&["a", "b", "c ", "é", "\\\""][..]).prop_map(Says::Token);
+    let say = prop_oneof![5 => token, 1 => Just(Says::Commit)];
+    (vec((say, 0..3_u64), 0..24), any::<bool>()).prop_map(|(said, is_counted)| {
+        let mut parts = vec![metadata(&id(0, is_counted)), state(&id(1, is_counted), &["hi"])];
+        let (mut time, mut text) = (1, String::new());
+        for (says_so, later) in said {
+            time += if is_counted { 1 } else { later };
+            match says_so {
+                Says::Token(token) => {
+                    text.push_str(token);
+                    parts.push(says(&id(time, is_counted), token));
+                }
+                Says::Commit => parts.push(state(&id(time, is_counted), &["hi", &*text])),
+            }
+        }
+        parts.push(state(&id(time + 1, is_counted), &["hi", &*text]));
+        parts
+    })
+}
+
+fn id(time: u64, is_counted: bool) -> String {
+    if is_counted { time.to_string() } else { format!("{}-0", TIME + time) }
+}
+
+impl Rig {
+    /// A connection brings these, and takes its time.
+    fn is_sent(&mut self, sent: &[Sent], visit: &Visit) {
+        for piece in bytes(sent).chunks(visit.piece) {
+            if !self.reading.takes_bytes() {
+                // A repeat in doubt: the rest is not read any more.
+                return;
+            }
+            self.sends_bytes(piece);
+            // A replay that is silent before it has begun is taken for none.
+            if self.reading.feed().count() > 0 {
+                self.passes(Duration::from_millis(visit.lag));
+            }
+        }
+    }
+
+    /// The run is read from one connection after another, until all was said.
+    fn reads(mut self, run: &[Sent], visits: &[Visit]) -> Vec<RunEvent> {
+        let last = Visit {
+            brings: run.len(),
+            repeats: 0,
+            stored: 0,
+            piece: 1 << 16,
+            lag: 0,
+            loss: Loss::Cut,
+            refused: 0,
+        };
+        let mut visits = visits.iter();
+        // How much of the run was said by now, and where the connection begins.
+        let mut said = 0;
+        for connection in 0.. {
+            assert!(connection < 200, "it is joined for ever: {self:?}");
+            let visit = visits.next().unwrap_or(&last);
+            for _ in 0..visit.refused {
+                self.comes_to_a_join();
+                if self.asked.is_some() {
+                    self.gives_none(cut());
+                }
+            }
+            let cursor = self.comes_to_a_join();
+            let first = run.iter().position(|part| is_after(part, &cursor)).unwrap_or(run.len());
+            let is_joined = self.asked.is_some();
+            if is_joined {
+                self.opens();
+            }
+            // What is in the store, what of it is repeated, and what is said live.
+            let stored = (said + visit.stored).min(run.len()).max(first);
+            // The pause before a join lets the server's clock go on: what is said during the join has
+            // another id than what was said before it.
+            let before = said.checked_sub(1).map(|last| &*run[last].id);
+            let known = said.max(first);
+            let is_before = |part: &&Sent| Some(&*part.id) == before;
+            let fresh = known + run[known..].iter().take_while(is_before).count();
+            let repeated = stored.saturating_sub(visit.repeats).max(fresh).min(stored);
+            let block = if is_joined { &run[repeated..stored] } else { &[] };
+            said = (stored + visit.brings).min(run.len());
+            let sent = [&run[first..stored], block, &run[stored..said]].concat();
+            self.is_sent(&sent, visit);
+            if !self.reading.takes_bytes() {
+                continue;
+            }
+            if said == run.len() && visits.len() == 0 {
+                return self.succeeds();
+            }
+            match visit.loss {
+                Loss::Silence if self.reading.feed().count() > 0 => {
+                    self.passes(SILENCE_WITHOUT_SIGNS);
+                }
+                Loss::Cut | Loss::Silence => self.closes(cut()),
+                Loss::InsideAnEvent => {
+                    self.sends_bytes(b"id: 9999999999999-0\r\nevent: messages\r\ndata: [{");
+                    self.closes(BodyEnd::Clean);
+                }
+                Loss::InOrder => self.closes(BodyEnd::Clean),
+            }
+        }
+        unreachable!()
+    }
+
+    /// Where the stream is to be joined, once it is asked for.
+    fn comes_to_a_join(&mut self) -> String {
+        loop {
+            match &self.asked {
+                Some(Question::Stream { cursor, .. }) => return cursor.clone(),
+                Some(Question::Outlook { .. }) => self.looks(Outlook::Live),
+                Some(other) => panic!("{other:?} is asked"),
+                None if self.reading.takes_bytes() => return BEGINNING.to_owned(),
+                None => drop(self.pause()),
+            }
+        }
+    }
+}
+
+/// What may come of the upstream and of time.
+#[derive(Clone, Debug)]
+enum Comes {
+    Parts(Vec<Sent>),
+    Closed(BodyEnd),
+    Answer { state: bool, record: Result<RunStatus, BodyEnd>, outlook: u8, opens: bool },
+    Time(u64),
+}
+
+fn body_end() -> impl Strategy<Value = BodyEnd> {
+    prop_oneof![
+        3 => Just(BodyEnd::Clean),
+        4 => Just(cut()),
+        1 => Just(BodyEnd::Refused),
+        1 => Just(BodyEnd::Unreadable("why".to_owned())),
+    ]
+}
+
+fn status() -> impl Strategy<Value = RunStatus> {
+    use RunStatus::{Error, Interrupted, Pending, Running, Success, Timeout, Unknown};
+    prop::sample::select(vec![
+        Running,
+        Running,
+        Running,
+        Pending,
+        Success,
+        Error,
+        Timeout,
+        Interrupted,
+        Unknown,
+    ])
+}
+
+fn comes() -> impl Strategy<Value = Comes> {
+    let part = (0..4_u8, 0..6_u64, "[ab]").prop_map(|(kind, at, text)| {
+        let id = format!("{at}-0");
+        match kind {
+            0 => metadata(&id),
+            1 => state(&id, &["hi", &*text]),
+            _ => says(&id, &text),
+        }
+    });
+    let failed = (0..6_u64).prop_map(|at| vec![failure(&format!("{at}-0"))]);
+    let record = prop_oneof![3 => status().prop_map(Ok), 1 => body_end().prop_map(Err)];
+    let answer = (any::<bool>(), record, 0..8_u8, prop::bool::weighted(0.8));
+    prop_oneof![
+        6 => vec(part, 0..4).prop_map(Comes::Parts),
+        1 => failed.prop_map(Comes::Parts),
+        3 => body_end().prop_map(Comes::Closed),
+        8 => answer.prop_map(|(state, record, outlook, opens)| {
+            Comes::Answer { state, record, outlook, opens }
+        }),
+        4 => prop_oneof![0..50_u64, 0..5_000_u64, 0..90_000_u64].prop_map(Comes::Time),
+    ]
+}
+
+fn any_rig() -> impl Strategy<Value = (bool, Option<ServerKind>, RunRecord)> {
+    let server =
+        prop::sample::select(vec![Some(ServerKind::Python), Some(ServerKind::JavaScript), None]);
+    (any::<bool>(), server, status(), any::<bool>(), any::<bool>()).prop_map(
+        |(is_started, server, status, is_resumable, has_values)| {
+            (is_started, server, RunRecord { is_resumable, has_values, ..record(status) })
+        },
+    )
+}
+
+impl Rig {
+    fn takes(&mut self, comes: Comes) {
+        match (comes, &self.asked) {
+            (Comes::Answer { opens, .. }, Some(Question::Stream { .. })) => {
+                if opens {
+                    self.opens();
+                } else {
+                    self.gives_none(cut());
+                }
+            }
+            (Comes::Answer { state, .. }, Some(Question::State)) => {
+                self.holds(state.then(|| thread_state(&["hi", "a"])).as_deref());
+            }
+            (Comes::Answer { record: answer, .. }, Some(Question::Record { .. })) => {
+                self.records(answer.map(record));
+            }
+            (Comes::Answer { outlook, .. }, Some(Question::Outlook { .. })) => {
+                self.looks(match outlook {
+                    0 => Outlook::Over(success()),
+                    1..4 => Outlook::Unknown("503".to_owned()),
+                    _ => Outlook::Live,
+                });
+            }
+            (Comes::Parts(parts), None) if self.reading.takes_bytes() => self.sends(&parts),
+            (Comes::Closed(end), None) if self.reading.takes_bytes() => self.closes(end),
+            (Comes::Time(time), _) => self.passes(Duration::from_millis(time)),
+            (Comes::Answer { .. } | Comes::Parts(_) | Comes::Closed(_), _) => {}
+        }
+    }
+}
+
+/// So many runs a property, unless `PROPTEST_CASES` says otherwise.
+fn config(runs: u32) -> ProptestConfig {
+    let default = ProptestConfig::default();
+    let is_chosen = std::env::var_os("PROPTEST_CASES").is_some();
+    let cases = if is_chosen { default.cases } else { runs };
+    ProptestConfig { cases, failure_persistence: None, ..default }
+}
+
+proptest! {
+    #![proptest_config(config(1024))]
+
+    /// Wherever and however its connections are lost, whatever is repeated, and in whatever pieces
+    /// it comes: what is told of a run is what is told of it without all that.
+    #[test]
+    fn however_its_stream_is_cut_a_run_is_told_as_if_it_were_not(
+        run in any_run(),
+        visits in vec(visit(), 0..8),
+        is_joined in any::<bool>(),
+    ) {
+        let rig = || if is_joined { Rig::joined(record(RunStatus::Running)) } else { Rig::started() };
+        prop_assert_eq!(rig().reads(&run, &visits), uncut(Rig::started(), &run));
+    }
+
+    /// Whatever comes, and in whatever order: the reading moves along the picture, waits for
+    /// something that will come (`Rig::take_action`), and is told once, from a start to an end.
+    #[test]
+    fn whatever_comes_the_reading_moves_along_its_picture(
+        (is_started, server, record) in any_rig(),
+        coming in vec(comes(), 0..60),
+    ) {
+        let mut rig = if is_started {
+            Rig::started_on(server)
+        } else {
+            let source = Source::after(&record, server, None);
+            Rig::joined_on(server, record, source)
+        };
+        for comes in coming {
+            if rig.end.is_some() {
+                break;
+            }
+            rig.takes(comes);
+        }
+        // From now on the server is away.
+        let began = rig.now;
+        while rig.end.is_none() {
+            match rig.asked {
+                Some(Question::Stream { .. }) => rig.gives_none(cut()),
+                Some(Question::State) => rig.holds(None),
+                Some(Question::Record { .. }) => rig.records(Err(cut())),
+                Some(Question::Outlook { .. }) => rig.looks(Outlook::Unknown("503".to_owned())),
+                None => rig.passes(Duration::from_secs(1)),
+            }
+            prop_assert!(rig.now - began < 3 * UPSTREAM_PATIENCE, "{:?}", rig);
+        }
+        rig.ends();
+        prop_assert!(!rig.reading.has_stream() && rig.reading.timeout().is_none());
+        let is_end = |event: &RunEvent| matches!(event, RunEvent::Ended { .. });
+        let ends = rig.told.iter().filter(|event| is_end(event)).count();
+        prop_assert_eq!((ends, rig.told.last().is_some_and(is_end)), (1, true));
+        let is_start = |event: &&RunEvent| matches!(event, RunEvent::Started { .. });
+        prop_assert_eq!(rig.told.iter().filter(is_start).count(), 1);
+        for arrow in &rig.arrows {
+            prop_assert!(PICTURE.contains(arrow) || SHORT_CUTS.contains(arrow), "{arrow:?}");
+        }
+    }
+}
