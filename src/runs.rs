@@ -21,11 +21,14 @@ mod feed;
 mod follow;
 mod fork;
 mod log;
+mod pace;
+mod poll;
 mod published;
 mod reader;
 mod reading;
 mod retry;
 mod standing;
+mod waiting;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -53,6 +56,8 @@ use crate::sync::{Guard, Mutex};
 use crate::upstream::{Caller, Client, Error, RunFilter, RunStream};
 use driver::Driver;
 use follow::Following;
+use pace::Paces;
+use poll::Polls;
 use published::{Past, Run};
 use reader::Told;
 use reading::{Reading, Source};
@@ -94,6 +99,8 @@ pub enum OwnerPolicy {
 struct Shared {
     live: Live,
     threads: Threads,
+    paces: Paces,
+    polls: Polls,
     tasks: TaskTracker,
     log_bytes: usize,
     owners: OwnerPolicy,
@@ -153,6 +160,8 @@ impl Runs {
         Self(Arc::new(Shared {
             live: Live::default(),
             threads: Threads::default(),
+            paces: Paces::default(),
+            polls: Polls::default(),
             tasks: TaskTracker::new(),
             log_bytes,
             owners,
