@@ -234,12 +234,6 @@ impl Seat {
         }
         mark.mark
     }
-
-    fn misses(&self) {
-        if self.is() != Standing::Missing {
-            self.moves(Standing::Missing);
-        }
-    }
 }
 
 // === impl Polled ===
@@ -375,7 +369,8 @@ impl Poller {
                             let mark = seat.found(mark.clone(), last, asked_at);
                             self.marks.insert(*number, mark);
                         }
-                        None => seat.misses(),
+                        // Its watcher looks if that is news.
+                        None => seat.stands(Standing::Missing),
                     }
                 }
             }
@@ -440,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_moves_when_its_mark_does_and_when_it_goes_or_comes() {
+    fn a_thread_moves_when_its_mark_does_and_when_it_comes_back() {
         let seat = Seat { thread_id: "T".into(), news: watch::Sender::default() };
         let news = || *seat.news.borrow();
         let now = Instant::now();
@@ -454,11 +449,10 @@ mod tests {
         let last = seat.found(mark(ThreadStatus::Error, "3"), Some(last), later);
         assert_eq!(news(), News { standing: Standing::Resting(later), moves: 2 });
         assert_eq!(last, "3");
-        seat.misses();
-        seat.misses();
-        assert_eq!(news(), News { standing: Standing::Missing, moves: 3 });
+        seat.stands(Standing::Missing);
+        assert_eq!(news(), News { standing: Standing::Missing, moves: 2 });
         seat.found(mark(ThreadStatus::Idle, "3"), None, later);
-        assert_eq!(news(), News { standing: Standing::Resting(later), moves: 4 });
+        assert_eq!(news(), News { standing: Standing::Resting(later), moves: 3 });
     }
 
     #[test]

@@ -192,7 +192,7 @@ impl Waiting {
             (_, Look::Vain { again_at }) => return (Cause::Interval, again_at),
             _ if news.moves != self.moves => (Cause::Moved, self.looked_at),
             (Standing::Unpolled | Standing::Busy, _) => soon,
-            // The list and the thread disagree about whether it is there.
+            // The poll and the last look disagree about whether it is there.
             (Standing::Missing, _) if is_there => soon,
             (Standing::Resting(since), _) if self.looked_at < since => soon,
             (Standing::Resting(_) | Standing::Missing, Look::Partial { state_due }) => {
