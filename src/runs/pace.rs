@@ -424,7 +424,7 @@ mod tests {
         let now = Instant::now();
         let mut bucket = Bucket::new(50, now);
         assert_eq!(taken(&mut bucket, now, SECOND / 1000), 50);
-        assert_eq!(taken(&mut bucket, now + SECOND / 1000, 10 * SECOND - SECOND / 1000), 499);
+        assert_eq!(taken(&mut bucket, now + SECOND / 1000, SECOND * 10), 500);
         // A long pause leaves no more than a burst.
         assert_eq!(taken(&mut bucket, now + 100 * SECOND, SECOND / 1000), 50);
     }

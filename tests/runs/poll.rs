@@ -366,7 +366,7 @@ async fn what_happens_between_the_first_look_and_the_first_poll_is_shown() {
     for number in 0..8 {
         responses.push(server.follow(number, "").await);
     }
-    server.passes(INTERVAL - Duration::from_millis(500)).await;
+    server.passes(Duration::from_millis(1500)).await;
     let mut last = server.follow(8, "").await;
     server.runs(8);
     server.passes(INTERVAL + Duration::from_millis(500)).await;
