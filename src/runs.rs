@@ -1,5 +1,6 @@
 //! The runs that this replica reads: one task and one upstream connection each, any number of
-//! readers; and the threads that it follows, one task each.
+//! readers; and the threads that it follows, one task each, and one for each caller who follows
+//! many. What no client waits for goes up at the pace of its upstream.
 //!
 //! ```text
 //!  upstream::Body --> driver { Reading { Feed } } --> Run { log, standing } --> RunReader, ..

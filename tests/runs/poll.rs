@@ -402,7 +402,7 @@ async fn a_thread_that_a_list_leaves_out_though_it_is_shown_is_looked_at_by_itse
 
 #[test]
 fn a_server_that_cannot_be_polled_is_asked_once_and_each_thread_is_looked_at() {
-    let refusals = [400, 404, 405, 422].map(Search::Refuses);
+    let refusals = [400, 401, 403, 404, 405, 422].map(Search::Refuses);
     for search in [Search::IgnoresIds, Search::NoList].into_iter().chain(refusals) {
         paused(async {
             let mut server = Server::start().await;
@@ -422,6 +422,24 @@ fn a_server_that_cannot_be_polled_is_asked_once_and_each_thread_is_looked_at() {
             assert!(server.has_told(&mut responses[2], "r1").await, "{search:?}");
         });
     }
+}
+
+#[tokio::test]
+async fn a_server_whose_search_fails_is_looked_at_thread_by_thread_until_it_works() {
+    let (mut server, mut responses) = Server::followed(Search::Refuses(500)).await;
+    server.passes(Duration::from_mins(1)).await;
+    for number in 0..THREADS {
+        assert!(server.looks_at(number) >= 15, "{}", server.looks_at(number));
+    }
+    assert!(server.polls() <= 8, "{}", server.polls());
+    server.search = Search::Right;
+    server.passes(Duration::from_secs(30)).await;
+    server.asked.clear();
+    server.runs(3);
+    server.passes(INTERVAL * 5).await;
+    Server::assert_about(server.polls(), 5);
+    assert!(server.looks_at(3) > 0);
+    assert!(server.has_told(&mut responses[3], "r1").await);
 }
 
 // === whose credentials ===
