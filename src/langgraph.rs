@@ -29,8 +29,8 @@ pub use event::{ModelEvent, ProtocolEvent};
 pub use message::{CallChunk, Finish, Kind, Message, WholeCall};
 pub use origin::{Mutes, Origin};
 pub use record::{
-    Assistant, InputKeys, RunRecord, RunStatus, ServerInfo, ServerKind, ThreadRecord, ThreadStatus,
-    headline,
+    Assistant, InputKeys, RunRecord, RunStatus, ServerInfo, ServerKind, ThreadMark, ThreadRecord,
+    ThreadStatus, headline,
 };
 pub use replay::{Novelty, Replay};
 pub use request::{RunRequest, Start};

@@ -22,7 +22,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry, Unit};
 
 pub use label::{
-    Answer, Operation, Origin, Protocol, Rejoin, Reload, Resume, Resync, Route, RunEnd,
+    Answer, LookReason, Operation, Origin, Protocol, Rejoin, Reload, Resume, Resync, Route, RunEnd,
     StatusClass, StreamEnd,
 };
 use label::{Both, Code, Kind, Label};
@@ -85,6 +85,9 @@ struct Families {
     upstream_requests: Family<Both<Operation, Answer>, Counter>,
     upstream_errors: Family<Kind, Counter>,
     upstream_rejoins: Family<Rejoin, Counter>,
+    looks: Family<LookReason, Counter>,
+    looks_waiting: Gauge,
+    poll_lag: Histogram,
     reloads: Family<Reload, Counter>,
     added_latency: Histogram,
     stream_bytes: Histogram,
@@ -203,6 +206,21 @@ impl Metrics {
         self.0.upstream_rejoins.get_or_create(&reason).inc();
     }
 
+    /// A followed thread is looked at, or many of them at once.
+    pub fn looked(&self, reason: LookReason) {
+        self.0.looks.get_or_create(&reason).inc();
+    }
+
+    /// A look waits for its turn.
+    pub fn look_waits(&self) -> Held {
+        Held::one(&self.0.looks_waiting)
+    }
+
+    /// A poll was answered after this time from when it was due.
+    pub fn polled(&self, after: Duration) {
+        self.0.poll_lag.observe(after.as_secs_f64());
+    }
+
     /// A new configuration was read.
     pub fn reloaded(&self, result: Reload) {
         self.0.reloads.get_or_create(&result).inc();
@@ -319,6 +337,15 @@ impl Families {
             drop(upstream_errors.get_or_create(&Kind(*answer)));
         }
         let upstream_rejoins = to.family("upstream_rejoins", "Streams of runs joined again");
+        let looks = to.family("looks", "Looks at followed threads");
+        let looks_waiting =
+            to.count("looks_waiting", "Looks that wait for their turn at an upstream");
+        let poll_lag = to.histogram(
+            "poll_lag",
+            "From when a poll of followed threads is due to its answer",
+            Unit::Seconds,
+            &HEADERS_BUCKETS,
+        );
         let reloads = to.family("config_reloads", "Configurations that were read again");
         let added_latency = to.histogram(
             "added_latency",
@@ -362,6 +389,9 @@ impl Families {
             upstream_requests,
             upstream_errors,
             upstream_rejoins,
+            looks,
+            looks_waiting,
+            poll_lag,
             reloads,
             added_latency,
             stream_bytes,

@@ -1,5 +1,6 @@
 //! The runs that this replica reads: one task and one upstream connection each, any number of
-//! readers; and the threads that it follows, one task each.
+//! readers; and the threads that it follows, one task each, and one for each caller who follows
+//! many. What no client waits for goes up at the pace of its upstream.
 //!
 //! ```text
 //!  upstream::Body --> driver { Reading { Feed } } --> Run { log, standing } --> RunReader, ..
@@ -22,11 +23,14 @@ mod flights;
 mod follow;
 mod fork;
 mod log;
+mod pace;
+mod poll;
 mod published;
 mod reader;
 mod reading;
 mod retry;
 mod standing;
+mod waiting;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -56,6 +60,8 @@ use attach::{LookKey, Looked};
 use driver::Driver;
 use flights::Flights;
 use follow::Following;
+use pace::Paces;
+use poll::Polls;
 use published::{Past, Run};
 use reader::Told;
 use reading::{Reading, Source};
@@ -99,6 +105,8 @@ struct Shared {
     threads: Threads,
     /// The looks at threads for those who load them.
     looks: Flights<LookKey, Result<Looked, Error>>,
+    paces: Paces,
+    polls: Polls,
     tasks: TaskTracker,
     log_bytes: usize,
     owners: OwnerPolicy,
@@ -159,6 +167,8 @@ impl Runs {
             live: Live::default(),
             threads: Threads::default(),
             looks: Flights::default(),
+            paces: Paces::default(),
+            polls: Polls::default(),
             tasks: TaskTracker::new(),
             log_bytes,
             owners,

@@ -14,12 +14,12 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use reqwest::header::{
-    CONTENT_LOCATION, CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, LOCATION,
+    CONTENT_LOCATION, CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER,
 };
 use reqwest::{Method, RequestBuilder, Response, Url};
 use serde::Serialize;
@@ -593,12 +593,13 @@ async fn successful(mut response: Response) -> Result<Response, Error> {
         return Ok(response);
     }
     let code = response.status().as_u16();
+    let wait = retry_after(response.headers());
     let mut body = Vec::new();
     if let Err(error) = read(&mut response, MAX_ERROR_BYTES, &mut body).await {
         // Half an error text is better than none.
         tracing::debug!(code, %error, "a refusal was not read to its end");
     }
-    Err(Error::status(code, &String::from_utf8_lossy(&body)))
+    Err(Error::status(code, &String::from_utf8_lossy(&body)).asking_to_wait(wait))
 }
 
 /// Reads a body to its end. What came before an error stays.
@@ -634,8 +635,22 @@ fn run_id(headers: &HeaderMap) -> Option<String> {
 }
 
 fn date(headers: &HeaderMap) -> Option<u64> {
-    let date = httpdate::parse_http_date(header(headers, &DATE)?).ok()?;
+    let date = time(headers, &DATE)?;
     u64::try_from(date.duration_since(UNIX_EPOCH).ok()?.as_millis()).ok()
+}
+
+/// After how long the server wants to be asked again. Seconds, or a time of the clock that the
+/// answer is dated by.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let wait = header(headers, &RETRY_AFTER)?.trim();
+    if let Ok(seconds) = wait.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    time(headers, &RETRY_AFTER)?.duration_since(time(headers, &DATE)?).ok()
+}
+
+fn time(headers: &HeaderMap, name: &HeaderName) -> Option<SystemTime> {
+    httpdate::parse_http_date(header(headers, name)?).ok()
 }
 
 fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
@@ -784,6 +799,22 @@ mod tests {
         ] {
             let headers = HeaderMap::from_iter([(name, value.parse().unwrap())]);
             assert_eq!(run_id(&headers).as_deref(), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_wait_is_read_in_seconds_and_as_a_date() {
+        let read = |wait: &str, date: Option<&str>| {
+            let mut headers = HeaderMap::from_iter([(RETRY_AFTER, wait.parse().unwrap())]);
+            headers.extend(date.map(|date| (DATE, date.parse().unwrap())));
+            retry_after(&headers).map(|wait| wait.as_secs())
+        };
+        let now = "Sun, 22 Nov 2026 08:00:00 GMT";
+        assert_eq!(read("30", None), Some(30));
+        assert_eq!(read("Sun, 22 Nov 2026 08:00:30 GMT", Some(now)), Some(30));
+        assert_eq!(read("Sun, 22 Nov 2026 07:59:30 GMT", Some(now)), None);
+        for other in ["", "-1", "soon", "Sun, 22 Nov 2026 08:00:30 GMT"] {
+            assert_eq!(read(other, None), None, "{other}");
         }
     }
 

@@ -71,6 +71,17 @@ pub struct ThreadRecord {
     begins: Option<String>,
 }
 
+/// What a search tells of how far a thread is: whatever happens on it makes another mark.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadMark {
+    /// LangGraph's id.
+    pub id: String,
+    /// Whether it rests, and on what.
+    pub status: ThreadStatus,
+    /// The status and the times of the last changes, as the server writes them.
+    pub mark: String,
+}
+
 /// What a thread does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThreadStatus {
@@ -273,6 +284,26 @@ fn is_rfc3339(text: &str) -> bool {
     fits(time, TIME) && (zone == "Z" || fits(zone, "+00:00") || fits(zone, "-00:00"))
 }
 
+// === impl ThreadMark ===
+
+impl ThreadMark {
+    /// Reads a list of records, in the server's order. `None` if it is none.
+    pub fn parse_list(body: &str) -> Option<Vec<Self>> {
+        let items: Vec<&RawValue> = serde_json::from_str(body).ok()?;
+        items.into_iter().map(|item| Self::read(&json::members(item)?)).collect()
+    }
+
+    fn read(members: &json::Members<'_>) -> Option<Self> {
+        let told = ["status", "updated_at", "state_updated_at"].map(|name| members.get(name));
+        let told = told.map(|told| told.map_or("", RawValue::get));
+        Some(Self {
+            id: members.string("thread_id")?.into_owned(),
+            status: ThreadStatus::of(&members.string("status").unwrap_or_default()),
+            mark: told.join(" "),
+        })
+    }
+}
+
 // === impl ThreadStatus ===
 
 impl ThreadStatus {
@@ -456,6 +487,28 @@ mod tests {
         }
         assert_eq!(ThreadRecord::parse_list(r#"[{"status":"idle"}]"#), None);
         assert_eq!(ThreadRecord::parse_list("[]"), Some(Vec::new()));
+    }
+
+    #[test]
+    fn a_mark_is_another_where_one_of_its_members_is() {
+        let read = |members: &str| {
+            let list = format!(r#"[{{"thread_id":"T",{members}}}]"#);
+            ThreadMark::parse_list(&list).unwrap().remove(0)
+        };
+        let rests = read(r#""status":"idle","updated_at":"1","state_updated_at":"1""#);
+        assert_eq!((&*rests.id, rests.status), ("T", ThreadStatus::Idle));
+        for other in [
+            r#""status":"busy","updated_at":"1","state_updated_at":"1""#,
+            r#""status":"idle","updated_at":"2","state_updated_at":"1""#,
+            r#""status":"idle","updated_at":"1","state_updated_at":"2""#,
+            r#""status":"idle","updated_at":"1""#,
+            r#""status":"idle","state_updated_at":"1""#,
+        ] {
+            assert_ne!(read(other).mark, rests.mark, "{other}");
+        }
+        for other in ["{}", "[7]", r#"[{"status":"idle"}]"#, "<html>"] {
+            assert_eq!(ThreadMark::parse_list(other), None, "{other}");
+        }
     }
 
     #[test]

@@ -212,6 +212,8 @@ label! {
         ThreadRecord = "thread_record",
         /// List threads.
         Threads = "threads",
+        /// Ask which of the followed threads have moved.
+        PollThreads = "poll_threads",
         /// Change a thread's metadata.
         ChangeThread = "change_thread",
         /// Delete a thread.
@@ -224,6 +226,24 @@ label! {
         Info = "info",
         /// Ask whether it is ready.
         Probe = "probe",
+    }
+}
+
+label! {
+    /// Why a followed thread is looked at, or many of them at once.
+    LookReason("reason") {
+        /// One request asks which threads have moved.
+        Poll = "poll",
+        /// A poll has seen the thread move.
+        Moved = "moved",
+        /// The server's lifecycle stream has named a run.
+        Bell = "bell",
+        /// A client wants to know how the thread is now.
+        Asked = "asked",
+        /// The run that was shown has ended.
+        Ended = "ended",
+        /// Time has passed.
+        Interval = "interval",
     }
 }
 
@@ -368,6 +388,7 @@ mod tests {
         is_a_set_of_words::<Resume>();
         is_a_set_of_words::<Resync>();
         is_a_set_of_words::<Operation>();
+        is_a_set_of_words::<LookReason>();
         is_a_set_of_words::<Answer>();
         is_a_set_of_words::<Rejoin>();
         is_a_set_of_words::<Reload>();

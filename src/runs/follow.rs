@@ -6,7 +6,7 @@
 //!   looking -----------> showing that run ----------------------+
 //!      ^  |  nothing runs, the state differs from what was told  |
 //!      |  +----------> showing the thread at rest                |
-//!      +-- the bell rings, somebody comes, or time has passed <--+
+//!      +-- somebody comes, it has moved, or time has passed <----+
 //! ```
 //!
 //! Each looks with the credentials of who came last. What is shown is told to a follower whom the
@@ -25,19 +25,16 @@ use tokio::time::Instant;
 use super::attach::{FollowError, at_rest};
 use super::published::Run;
 use super::reading::Source;
+use super::waiting::{Cause, LONGEST_PAUSE, Look, Waiting};
 use super::{Listed, Shared, ThreadKey, retry};
 use crate::langgraph::{RunRecord, RunStatus, ServerKind, ThreadState};
 use crate::metrics::Held;
-use crate::sse::Decoder;
 use crate::sync::{Guard, Mutex};
-use crate::upstream::{Body, Client, Error, RunFilter, Sight};
+use crate::upstream::{Client, Error, RunFilter, Sight};
 
-/// How often a followed thread is looked at: its runs, for a server that does not tell when one
-/// begins, and its state, which may change without a run.
+/// How often a followed thread is looked at, or polled with others: its runs, for a server that
+/// does not tell when one begins, and its state, which may change without a run.
 pub(super) const FOLLOW_INTERVAL: Duration = Duration::from_secs(2);
-
-/// How long the server's bell may take to answer: a look waits for it.
-const BELL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How much of a state is read per second at most: one of 10 MB is looked at every 10 s.
 const FOLLOW_BYTES_PER_SECOND: u64 = 1_000_000;
@@ -136,8 +133,16 @@ struct Watcher {
     last: Option<RunRecord>,
     /// When the state is to be read again.
     state_due: Instant,
-    lifecycle: Lifecycle,
+    waiting: Waiting,
     _counted: Held,
+}
+
+/// What a look has found.
+enum Found {
+    /// A run that is to be shown.
+    Run(RunRecord),
+    /// The thread at rest, which is brought up to date.
+    Rest(Look),
 }
 
 /// The runs shown last, the newest at the end.
@@ -150,12 +155,6 @@ struct Showing {
     id: String,
     times: u32,
     again_at: Instant,
-}
-
-/// The server's own bell.
-#[derive(Default)]
-struct Lifecycle {
-    stream: Option<(Body, Decoder)>,
 }
 
 /// Comes to a thread: what there is to see first, and the way to what comes later.
@@ -233,6 +232,7 @@ fn follower(
     threads.insert(key.clone(), Listed::new(&following));
     drop(threads);
     let follower = Follower::new(Arc::clone(&following), bell.subscribe(), &key, upstream);
+    let waiting = Waiting::new(shared, upstream, &key.thread_id);
     let watcher = Watcher {
         shared: Arc::clone(shared),
         key,
@@ -245,7 +245,7 @@ fn follower(
         rest: None,
         last: None,
         state_due: Instant::now(),
-        lifecycle: Lifecycle::default(),
+        waiting,
         _counted: shared.metrics.following(),
     };
     let shutdown = shared.shutdown.clone();
@@ -304,6 +304,7 @@ impl Follower {
     ///
     /// May be dropped while it waits: the next call goes on from there.
     pub(super) async fn next(&mut self) -> Option<Arc<Run>> {
+        let mut failures = 0_u32;
         loop {
             if let Some((at, run)) = self.waiting() {
                 match self.turn().await {
@@ -312,8 +313,9 @@ impl Follower {
                         return Some(run);
                     }
                     Turn::Unknown => {
-                        let bell = tokio::time::timeout(FOLLOW_INTERVAL, self.bell.changed());
-                        if let Ok(Err(_)) = bell.await {
+                        let pause = retry::doubled(FOLLOW_INTERVAL, failures, LONGEST_PAUSE);
+                        failures = failures.saturating_add(1);
+                        if let Ok(Err(_)) = tokio::time::timeout(pause, self.bell.changed()).await {
                             return None;
                         }
                     }
@@ -375,26 +377,34 @@ impl Watcher {
         }
     }
 
-    /// Looks, and shows what there is to see; else waits for a reason to look again. Breaks where
-    /// it is refused.
+    /// Waits for a reason to look, looks, and shows what there is to see. Breaks where the look is
+    /// refused.
     async fn go_on(&mut self) -> ControlFlow<()> {
+        let (cause, turn) = self.waiting.turn(&self.following.asked).await;
         if let Some(upstream) = self.fresh_upstream() {
+            self.waiting.looks_as(&upstream);
             self.upstream = upstream;
         }
+        if cause == Cause::Asked {
+            self.state_due = Instant::now();
+        }
+        self.shared.metrics.looked(cause.reason());
         let look = {
             let mut sequence = self.following.sequence();
             sequence.looks += 1;
             sequence.looks
         };
-        match self.look(look).await {
-            Ok(Some(run)) => {
-                if self.show(&run).await {
-                    return ControlFlow::Continue(());
-                }
+        let found = self.look(look).await;
+        turn.heard(&found);
+        match found {
+            Ok(Found::Run(run)) => {
+                let is_over = self.show(&run).await;
+                self.waiting.shown(is_over);
             }
-            Ok(None) => {}
+            Ok(Found::Rest(rest)) => self.waiting.ended(Some(rest)),
             Err(error) => {
                 tracing::debug!(thread_id = self.key.thread_id, %error, "a thread is out of sight");
+                self.waiting.ended(None);
                 let error = Arc::new(error);
                 self.stands(Present::OutOfSight(look, Arc::clone(&error)));
                 if error.concerns_caller() {
@@ -402,18 +412,12 @@ impl Watcher {
                 }
             }
         }
-        let following = Arc::clone(&self.following);
-        tokio::select! {
-            () = tokio::time::sleep(FOLLOW_INTERVAL) => {}
-            () = following.asked.notified() => self.state_due = Instant::now(),
-            () = self.lifecycle.rings() => {}
-        }
         ControlFlow::Continue(())
     }
 
     /// The next run to show, if there is one; else the thread at rest is brought up to date.
-    async fn look(&mut self, look: u64) -> Result<Option<RunRecord>, Error> {
-        self.lifecycle.open(&self.upstream, self.server, &self.key.thread_id).await;
+    async fn look(&mut self, look: u64) -> Result<Found, Error> {
+        self.waiting.begins(&self.upstream, self.server, &self.key.thread_id).await;
         if let Some(run) = self.next_run().await? {
             return self.whole(run).await;
         }
@@ -421,7 +425,7 @@ impl Watcher {
         if let Some((_, rest)) = self.rest.as_ref().filter(|_| !is_due) {
             let rest = Arc::clone(rest);
             self.stands(Present::AtRest(look, rest));
-            return Ok(None);
+            return Ok(Found::Rest(Look::Partial { state_due: self.state_due }));
         }
         let body = self.upstream.thread_state(&self.key.thread_id).await?;
         let state = body.as_deref().and_then(ThreadState::parse);
@@ -432,6 +436,7 @@ impl Watcher {
         {
             return self.whole(run).await;
         }
+        let is_there = body.is_some() || self.last.is_some();
         let bytes = body.as_deref().map_or(0, str::len) as u64;
         let pause = Duration::from_millis(bytes * 1000 / FOLLOW_BYTES_PER_SECOND);
         self.state_due = Instant::now() + pause.max(FOLLOW_INTERVAL);
@@ -452,12 +457,12 @@ impl Watcher {
             self.following.sequence().push(Arc::clone(&rest));
         }
         self.stands(Present::AtRest(look, rest));
-        Ok(None)
+        Ok(Found::Rest(Look::Whole { is_there }))
     }
 
-    async fn whole(&self, listed: RunRecord) -> Result<Option<RunRecord>, Error> {
+    async fn whole(&self, listed: RunRecord) -> Result<Found, Error> {
         let whole = self.shared.whole(&self.upstream, &self.key.thread_id, listed);
-        whole.await.map(Some)
+        whole.await.map(Found::Run)
     }
 
     /// The oldest run that is over and was not shown, else the one that runs. One that was shown to
@@ -587,38 +592,5 @@ impl Shown {
 
     fn of(&self, id: &str) -> Option<&Showing> {
         self.0.iter().find(|showing| showing.id == id)
-    }
-}
-
-// === impl Lifecycle ===
-
-impl Lifecycle {
-    /// Opens the bell where the server has one.
-    async fn open(&mut self, upstream: &Client, server: Option<ServerKind>, thread_id: &str) {
-        if self.stream.is_some() || server != Some(ServerKind::Python) {
-            return;
-        }
-        match tokio::time::timeout(BELL_TIMEOUT, upstream.thread_lifecycle(thread_id)).await {
-            Ok(Ok(body)) => self.stream = body.map(|body| (body, Decoder::new())),
-            Ok(Err(error)) => tracing::debug!(thread_id, %error, "a thread has no bell"),
-            Err(_) => tracing::debug!(thread_id, "a thread's bell does not answer"),
-        }
-    }
-
-    /// Waits until a run begins or ends; for ever without a bell. One that is lost is opened again
-    /// at the next look, which is not to come the sooner for it: a server may end each at once.
-    async fn rings(&mut self) {
-        let Some((body, decoder)) = &mut self.stream else { return std::future::pending().await };
-        loop {
-            let Ok(Some(bytes)) = body.chunk().await else { break };
-            decoder.push(&bytes);
-            match decoder.next_frame() {
-                Ok(Some(_)) => return,
-                Ok(None) => {}
-                Err(_) => break,
-            }
-        }
-        self.stream = None;
-        std::future::pending::<()>().await;
     }
 }

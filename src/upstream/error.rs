@@ -36,6 +36,8 @@ pub enum Error {
         code: u16,
         /// Its explanation, bounded; may be empty.
         detail: String,
+        /// After how long the server wants to be asked again, if it says so (`Retry-After`).
+        retry_after: Option<Duration>,
     },
     /// What answered is no LangGraph server, or a proxy stands in front of it.
     #[error("the LangGraph server answered with something else than an event stream")]
@@ -68,7 +70,21 @@ pub enum Error {
 impl Error {
     /// A refusal, with the explanation that is in its body.
     pub(super) fn status(code: u16, body: &str) -> Self {
-        Self::Status { code, detail: bounded(&detail(body)) }
+        Self::Status { code, detail: bounded(&detail(body)), retry_after: None }
+    }
+
+    /// The same, of a server that says after how long it wants to be asked again.
+    pub(super) fn asking_to_wait(self, wait: Option<Duration>) -> Self {
+        let mut error = self;
+        if let Self::Status { retry_after, .. } = &mut error {
+            *retry_after = wait;
+        }
+        error
+    }
+
+    /// After how long the server wants to be asked again, if it says so.
+    pub fn retry_after(&self) -> Option<Duration> {
+        if let Self::Status { retry_after, .. } = self { *retry_after } else { None }
     }
 
     /// What it is in a word, which tells nothing of what the server or the system says.
@@ -91,14 +107,14 @@ impl Error {
     pub fn is_thread_busy(&self) -> bool {
         // The JavaScript server says 422.
         matches!(self, Self::Status { code: 409, .. })
-            || matches!(self, Self::Status { code: 422, detail } if detail.contains("already running"))
+            || matches!(self, Self::Status { code: 422, detail, .. } if detail.contains("already running"))
     }
 
     /// Whether a run was refused because there is no such assistant.
     pub fn is_unknown_assistant(&self) -> bool {
         // The JavaScript server says 404 of a graph's name too, the Python one 422.
         matches!(self, Self::Status { code: 404, .. })
-            || matches!(self, Self::Status { code: 422, detail } if detail.starts_with("Invalid assistant"))
+            || matches!(self, Self::Status { code: 422, detail, .. } if detail.starts_with("Invalid assistant"))
     }
 
     /// What happened, with what the server says of it: for its operator.

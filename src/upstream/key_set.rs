@@ -71,7 +71,7 @@ impl KeySets {
         let code = response.status().as_u16();
         if code != 200 {
             // What an issuer says besides is not for our log.
-            return Err(Error::Status { code, detail: String::new() });
+            return Err(Error::Status { code, detail: String::new(), retry_after: None });
         }
         let mut body = Vec::new();
         read(&mut response, MAX_KEY_SET_BYTES, &mut body).await?;

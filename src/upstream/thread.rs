@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use super::{Client, Error, answer, answered, with_json};
 use crate::json::{self, Json};
-use crate::langgraph::{RunError, ThreadRecord};
+use crate::langgraph::{RunError, ThreadMark, ThreadRecord};
 use crate::metrics::Operation;
 
 /// The largest page of threads: both servers refuse to look for more.
@@ -32,6 +32,14 @@ struct ThreadSearchBody<'a> {
     sort_by: &'static str,
     sort_order: &'static str,
     select: [&'static str; 4],
+}
+
+/// The body of `POST /threads/search` for threads of these ids.
+#[derive(Serialize)]
+struct ThreadMarks<'a> {
+    ids: &'a [&'a str],
+    select: [&'static str; 4],
+    limit: usize,
 }
 
 /// The body of `POST /threads/search` for any thread at all.
@@ -92,6 +100,22 @@ impl Client {
         }
     }
 
+    /// How far these threads are, of those that the server shows to the caller: at most
+    /// [`MAX_THREAD_PAGE`] ids, each a UUID, and at least one, since the servers take an empty list
+    /// for no condition.
+    ///
+    /// The JavaScript server knows no `state_updated_at` and leaves it out.
+    pub async fn thread_marks(&self, ids: &[&str]) -> Result<Vec<ThreadMark>, Error> {
+        let body = ThreadMarks {
+            ids,
+            select: ["thread_id", "status", "updated_at", "state_updated_at"],
+            limit: ids.len(),
+        };
+        let post = self.request(Operation::PollThreads, Method::POST, &["threads", "search"]);
+        let body = answer(with_json(post, &body)).await?;
+        ThreadMark::parse_list(&body).ok_or(Error::NotUnderstood { what: "a list of threads" })
+    }
+
     /// Whether the server lets the caller look for threads. What it finds is not read.
     pub async fn lets_in(&self) -> Result<bool, Error> {
         let post = self.request(Operation::Threads, Method::POST, &["threads", "search"]);
@@ -135,7 +159,9 @@ impl Client {
         match answer(with_json(request, &thread)).await {
             Ok(_) => Ok(()),
             // It is somebody else's, which elsewhere is not found.
-            Err(Error::Status { code: 409, detail }) => Err(Error::Status { code: 404, detail }),
+            Err(Error::Status { code: 409, detail, retry_after }) => {
+                Err(Error::Status { code: 404, detail, retry_after })
+            }
             Err(error) => Err(error),
         }
     }

@@ -45,7 +45,7 @@ fn record(metadata: &Value) -> String {
 }
 
 fn refusal(code: u16, detail: &str) -> Error {
-    Error::Status { code, detail: detail.to_owned() }
+    Error::Status { code, detail: detail.to_owned(), retry_after: None }
 }
 
 // === one thread ===

@@ -20,6 +20,9 @@ use tokio_util::sync::CancellationToken;
 /// How often a thread is looked at.
 const INTERVAL: Duration = Duration::from_secs(2);
 
+/// After how long a server that has refused is asked again, at most.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
 /// After how long a silence a replay is taken for over.
 const QUIET: Duration = Duration::from_millis(10);
 
@@ -397,6 +400,8 @@ async fn a_run_that_was_lost_is_shown_again_once_it_is_found() {
     assert_eq!(told[1]["code"], "upstream_unavailable");
     followed.is_quiet().await;
 
+    // A server that has refused for so long is asked ever less often.
+    followed.clock.advance(LONGEST_PAUSE).await;
     let mut stream = followed.find("R1").await;
     followed.is_told(&[begun("r1")]).await;
     let more = [parts().concat(), token("m2", "two ")];

@@ -11,6 +11,7 @@ mod eventsource;
 mod fanout;
 mod follow;
 mod hostile;
+mod poll;
 mod repeated;
 mod resume;
 mod slow;

@@ -14,6 +14,9 @@ use tokio::task::JoinSet;
 /// The key of one to whom the server shows no thread.
 pub(crate) const STRANGER: &str = "stranger";
 
+/// What a server for JavaScript tells of itself.
+const JAVASCRIPT: &str = r#"{"version":"2.0.0","langgraph_js_version":"1.7.3"}"#;
+
 /// The server. Requests wait until the test asks for them, but for those that ask whether a thread
 /// is there to be seen: each is, unless a stranger asks, or the test has it otherwise.
 pub(crate) struct Upstream {
@@ -45,11 +48,20 @@ impl Upstream {
     }
 
     pub(crate) async fn javascript() -> Self {
-        Self::telling(r#"{"version":"2.0.0","langgraph_js_version":"1.7.3"}"#).await
+        Self::telling(JAVASCRIPT).await
+    }
+
+    /// A server for JavaScript where another was.
+    pub(crate) async fn at(address: SocketAddr) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
+        Self::listening(listener, JAVASCRIPT)
     }
 
     async fn telling(info: &'static str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::listening(TcpListener::bind("127.0.0.1:0").await.unwrap(), info)
+    }
+
+    fn listening(listener: TcpListener, info: &'static str) -> Self {
         let address = listener.local_addr().unwrap();
         let (sender, requests) = mpsc::unbounded_channel();
         let sight = Arc::new(StdMutex::new(HashMap::from([(STRANGER.to_owned(), 404)])));

@@ -1,0 +1,568 @@
+//! Following many threads: what it costs while they rest, and while their server is away.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::support::clock::HeldClock;
+use crate::support::gateway::{Gateway, Response, counted, values};
+use crate::support::upstream::{Exchange, Upstream};
+use serde_json::{Value, json};
+
+/// How often threads are polled, or looked at one by one.
+const INTERVAL: Duration = Duration::from_secs(2);
+
+/// After this time all threads that were followed at once have been polled, and looked at after
+/// that.
+const SETTLED: Duration = Duration::from_secs(10);
+
+/// More than the threads that are polled at least.
+const THREADS: usize = 20;
+
+/// What a server answers when it is asked for its threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Search {
+    #[default]
+    Right,
+    /// All threads that it has.
+    IgnoresIds,
+    NoList,
+    Refuses(u16),
+}
+
+/// A thread of the server's.
+#[derive(Clone, Debug)]
+struct Thread {
+    /// Raised with each change.
+    mark: u64,
+    /// The runs `R1` to this one have succeeded.
+    runs: u64,
+    /// Whether it is there at all, and whether a search shows it.
+    is_there: bool,
+    is_listed: bool,
+    /// Whether a run is under way, or waits.
+    is_busy: bool,
+}
+
+/// A server for JavaScript, with threads.
+struct Server {
+    gateway: Gateway,
+    clock: HeldClock,
+    threads: BTreeMap<String, Thread>,
+    search: Search,
+    /// It answers so, whatever is asked.
+    refuses: Option<&'static str>,
+    asked: Vec<Asked>,
+    /// Lifecycle streams, which say nothing.
+    bells: Vec<Exchange>,
+}
+
+/// What was asked of it.
+#[derive(Clone, Debug)]
+struct Asked {
+    line: String,
+    key: Option<String>,
+    body: String,
+}
+
+/// Runs a test that pauses the clock, which a runtime lets it do once.
+fn paused(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(test);
+}
+
+/// The thread of this number.
+fn id(number: usize) -> String {
+    format!("0f9cfe5e-7d44-4d4f-8aef-{number:012}")
+}
+
+// === impl Asked ===
+
+impl Asked {
+    fn is_poll(&self) -> bool {
+        self.line == "POST /threads/search"
+    }
+
+    /// Whether a look at this thread begins.
+    fn is_look_at(&self, number: usize) -> bool {
+        self.line.starts_with(&format!("GET /threads/{}/runs?", id(number)))
+    }
+
+    /// The threads of a poll.
+    fn ids(&self) -> BTreeSet<String> {
+        let body: Value = serde_json::from_str(&self.body).unwrap();
+        let ids = body["ids"].as_array().unwrap();
+        assert_eq!(body["limit"], ids.len());
+        assert_eq!(
+            body["select"],
+            json!(["thread_id", "status", "updated_at", "state_updated_at"])
+        );
+        ids.iter().map(|id| id.as_str().unwrap().to_owned()).collect()
+    }
+}
+
+// === impl Server ===
+
+impl Server {
+    async fn start() -> Self {
+        Self::of(Gateway::javascript().await, THREADS)
+    }
+
+    fn of(gateway: Gateway, count: usize) -> Self {
+        let thread = Thread { mark: 1, runs: 0, is_there: true, is_listed: true, is_busy: false };
+        let threads = (0..count).map(|number| (id(number), thread.clone())).collect();
+        let (search, clock) = (Search::default(), HeldClock::pause());
+        let (asked, bells) = (Vec::new(), Vec::new());
+        Self { gateway, clock, threads, search, refuses: None, asked, bells }
+    }
+
+    /// The same, whose threads are followed, all at once, and have come to rest.
+    async fn followed(search: Search) -> (Self, Vec<Response>) {
+        let mut server = Self::start().await;
+        server.search = search;
+        let mut responses = Vec::new();
+        for number in 0..THREADS {
+            responses.push(server.follow(number, "").await);
+        }
+        server.passes(SETTLED).await;
+        server.asked.clear();
+        (server, responses)
+    }
+
+    fn thread(&mut self, number: usize) -> &mut Thread {
+        self.threads.get_mut(&id(number)).unwrap()
+    }
+
+    /// Follows a thread, with these headers: it is told at rest.
+    async fn follow(&mut self, number: usize, headers: &str) -> Response {
+        let mut response = self.attach(number, headers).await;
+        let told = response.next(5).await;
+        assert_eq!(told[4]["type"], "RUN_FINISHED", "{told:?}");
+        response
+    }
+
+    async fn attach(&mut self, number: usize, headers: &str) -> Response {
+        let request = format!(
+            "GET /agui/agent/agent/threads/{}/events?follow=thread HTTP/1.1\r\nhost: h\r\n\
+             {headers}\r\n",
+            id(number)
+        );
+        let address = self.gateway.address;
+        let attached = Response::to(address, request.as_bytes());
+        tokio::pin!(attached);
+        loop {
+            tokio::select! {
+                biased;
+                exchange = self.gateway.upstream.next() => self.answer(exchange).await,
+                response = &mut attached => return response,
+            }
+        }
+    }
+
+    /// Time passes, and what is asked meanwhile is answered.
+    async fn passes(&mut self, time: Duration) {
+        const STEP: Duration = Duration::from_millis(500);
+        let over = tokio::time::Instant::now() + time;
+        while tokio::time::Instant::now() < over {
+            self.clock.advance(STEP).await;
+            self.settles().await;
+        }
+    }
+
+    /// Answers all that is asked until nothing more is.
+    async fn settles(&mut self) {
+        loop {
+            self.gateway.settled().await;
+            let Some(exchange) = self.gateway.upstream.waiting().await else { return };
+            self.answer(exchange).await;
+            while let Some(exchange) = self.gateway.upstream.waiting().await {
+                self.answer(exchange).await;
+            }
+        }
+    }
+
+    async fn answer(&mut self, mut exchange: Exchange) {
+        let (line, body) = (exchange.line.clone(), exchange.body.clone());
+        let key = exchange.key().map(str::to_owned);
+        self.asked.push(Asked { line: line.clone(), key, body });
+        if let Some(refusal) = self.refuses {
+            exchange.raw(refusal).await;
+            return;
+        }
+        if line == "POST /threads/search" {
+            return self.searched(exchange).await;
+        }
+        let path = line.strip_prefix("GET /threads/").unwrap_or_else(|| panic!("{line}"));
+        let (id, path) = path.split_once('/').unwrap();
+        let thread = self.threads[id].clone();
+        let run = |number: u64| {
+            json!({
+                "run_id": format!("R{number}"), "status": "success",
+                "created_at": format!("2026-11-22T08:00:00Z {number}"),
+                "metadata": {"threadway_run_id": format!("r{number}")}, "kwargs": {},
+            })
+        };
+        let answer = match path {
+            path if path.starts_with("stream?") => {
+                exchange.begin("").await;
+                return self.bells.push(exchange);
+            }
+            _ if !thread.is_there => return exchange.json(404, r#"{"detail":"no"}"#).await,
+            path if path.starts_with("runs?status=") => json!([]),
+            path if path.starts_with("runs?") => (1..=thread.runs).map(run).collect(),
+            "state" => {
+                let mut values = values(&["hi", "you"]);
+                values["count"] = json!(thread.mark);
+                let made_by = (thread.runs > 0).then(|| format!("R{}", thread.runs));
+                let made_by = made_by.map_or_else(|| json!({}), |run| json!({"run_id": run}));
+                json!({
+                    "values": values, "next": [], "tasks": [],
+                    "metadata": made_by,
+                    "checkpoint": {"checkpoint_id": format!("C{}", thread.mark)},
+                })
+            }
+            path => {
+                let number = path.strip_prefix("runs/R").unwrap_or_else(|| panic!("{line}"));
+                run(number.parse().unwrap())
+            }
+        };
+        exchange.json(200, &answer.to_string()).await;
+    }
+
+    async fn searched(&self, exchange: Exchange) {
+        let asked: Value = serde_json::from_str(&exchange.body).unwrap();
+        let asked = asked["ids"].as_array().unwrap();
+        let is_found = |id: &str, thread: &Thread| {
+            let is_asked = asked.iter().any(|asked| asked == id);
+            thread.is_listed && (is_asked || self.search == Search::IgnoresIds)
+        };
+        let found = self.threads.iter().filter(|(id, thread)| is_found(id, thread));
+        let told = |(id, thread): (&String, &Thread)| {
+            let updated_at = format!("2026-11-22T08:00:00.{:03}Z", thread.mark);
+            let status = if thread.is_busy { "busy" } else { "idle" };
+            json!({"thread_id": id, "status": status, "updated_at": updated_at})
+        };
+        match self.search {
+            Search::Right | Search::IgnoresIds => {
+                let list: Value = found.map(told).collect();
+                exchange.json(200, &list.to_string()).await;
+            }
+            Search::NoList => exchange.json(200, "{}").await,
+            Search::Refuses(status) => exchange.json(status, r#"{"detail":"no"}"#).await,
+        }
+    }
+
+    /// A run of the thread has succeeded.
+    fn runs(&mut self, number: usize) {
+        let thread = self.thread(number);
+        thread.runs += 1;
+        thread.mark += 1;
+    }
+
+    fn polls(&self) -> usize {
+        self.asked.iter().filter(|asked| asked.is_poll()).count()
+    }
+
+    fn looks_at(&self, number: usize) -> usize {
+        self.asked.iter().filter(|asked| asked.is_look_at(number)).count()
+    }
+
+    /// Whether a follower has been told a run of this name by now.
+    async fn has_told(&self, response: &mut Response, run: &str) -> bool {
+        loop {
+            let event = tokio::select! {
+                biased;
+                mut events = response.next(1) => events.remove(0),
+                () = self.gateway.settled() => return false,
+            };
+            if event["type"] == "RUN_STARTED" && event["runId"] == run {
+                return true;
+            }
+        }
+    }
+
+    fn assert_about(count: usize, expected: usize) {
+        assert!(count.abs_diff(expected) <= 1, "{count}, not about {expected}");
+    }
+}
+
+// === what threads cost that rest ===
+
+#[tokio::test]
+async fn twenty_threads_at_rest_cost_one_request_in_two_seconds() {
+    let (mut server, _responses) = Server::followed(Search::Right).await;
+    server.passes(INTERVAL * 20).await;
+    let others: Vec<_> = server.asked.iter().filter(|asked| !asked.is_poll()).collect();
+    assert!(others.is_empty(), "{others:?}");
+    Server::assert_about(server.polls(), 20);
+    let all: BTreeSet<_> = (0..THREADS).map(id).collect();
+    assert!(server.asked.iter().all(|asked| asked.ids() == all));
+    // Slowly, all are looked at, in case a poll has missed something.
+    server.asked.clear();
+    server.passes(Duration::from_mins(1)).await;
+    for number in 0..THREADS {
+        assert_eq!(server.looks_at(number), 1, "{number}");
+    }
+    assert!(counted(&server.gateway.metrics, r#"looks_total{reason="poll"}"#) > 40.0);
+    assert!(counted(&server.gateway.metrics, "poll_lag_seconds_count") > 40.0);
+    assert!(counted(&server.gateway.metrics, "looks_waiting").abs() < 0.5);
+}
+
+#[tokio::test]
+async fn a_few_threads_are_looked_at_one_by_one() {
+    let mut server = Server::start().await;
+    let mut responses = Vec::new();
+    for number in 0..7 {
+        responses.push(server.follow(number, "").await);
+    }
+    server.passes(SETTLED).await;
+    assert_eq!(server.polls(), 0);
+    responses.push(server.follow(7, "").await);
+    server.passes(SETTLED).await;
+    assert!(server.polls() > 0);
+    // As soon as one has left, they are again.
+    drop(responses.pop());
+    server.gateway.watched_by(7).await;
+    server.passes(SETTLED).await;
+    server.asked.clear();
+    server.passes(SETTLED).await;
+    assert_eq!(server.polls(), 0);
+    Server::assert_about(server.looks_at(0), 5);
+}
+
+#[tokio::test]
+async fn a_thread_that_moves_is_looked_at_and_its_run_is_shown() {
+    let (mut server, mut responses) = Server::followed(Search::Right).await;
+    server.runs(3);
+    server.passes(INTERVAL * 2).await;
+    assert!(server.has_told(&mut responses[3], "r1").await);
+    for number in (0..THREADS).filter(|number| *number != 3) {
+        assert_eq!(server.looks_at(number), 0, "{number}");
+    }
+    assert!(counted(&server.gateway.metrics, r#"looks_total{reason="moved"}"#) > 0.5);
+    // And then it rests again.
+    server.passes(INTERVAL * 2).await;
+    server.asked.clear();
+    server.passes(INTERVAL * 10).await;
+    assert_eq!(server.looks_at(3), 0);
+}
+
+#[tokio::test]
+async fn a_thread_whose_run_waits_is_looked_at_until_it_runs() {
+    let (mut server, mut responses) = Server::followed(Search::Right).await;
+    server.thread(3).is_busy = true;
+    server.passes(INTERVAL * 10).await;
+    assert!(server.looks_at(3) >= 8, "{}", server.looks_at(3));
+    assert_eq!(server.looks_at(4), 0);
+    // No list of threads says that the run has got its turn.
+    server.thread(3).runs = 1;
+    server.passes(INTERVAL).await;
+    assert!(server.has_told(&mut responses[3], "r1").await);
+}
+
+#[tokio::test]
+async fn what_happens_between_the_first_look_and_the_first_poll_is_shown() {
+    let mut server = Server::start().await;
+    let mut responses = Vec::new();
+    for number in 0..8 {
+        responses.push(server.follow(number, "").await);
+    }
+    server.passes(Duration::from_millis(1500)).await;
+    let mut last = server.follow(8, "").await;
+    server.runs(8);
+    server.passes(INTERVAL + Duration::from_millis(500)).await;
+    assert!(server.asked.iter().any(|asked| asked.is_poll() && asked.ids().contains(&id(8))));
+    assert!(server.has_told(&mut last, "r1").await);
+}
+
+#[tokio::test]
+async fn a_thread_that_is_gone_is_looked_at_once() {
+    let (mut server, _responses) = Server::followed(Search::Right).await;
+    *server.thread(5) = Thread { is_there: false, is_listed: false, ..server.thread(5).clone() };
+    server.passes(INTERVAL * 10).await;
+    assert_eq!(server.looks_at(5), 1);
+    assert_eq!(server.looks_at(6), 0);
+    // It comes back, as a new chat does that is followed before its first run.
+    *server.thread(5) = Thread { is_there: true, is_listed: true, ..server.thread(5).clone() };
+    server.asked.clear();
+    server.passes(INTERVAL * 2).await;
+    assert!(server.looks_at(5) > 0);
+}
+
+#[tokio::test]
+async fn a_thread_that_a_list_leaves_out_though_it_is_shown_is_looked_at_by_itself() {
+    let (mut server, mut responses) = Server::followed(Search::Right).await;
+    server.thread(5).is_listed = false;
+    server.passes(INTERVAL * 10).await;
+    assert!(server.looks_at(5) >= 8, "{}", server.looks_at(5));
+    assert_eq!(server.looks_at(6), 0);
+    server.runs(5);
+    server.passes(INTERVAL * 2).await;
+    assert!(server.has_told(&mut responses[5], "r1").await);
+}
+
+#[test]
+fn a_server_that_cannot_be_polled_is_asked_once_and_each_thread_is_looked_at() {
+    let refusals = [400, 401, 403, 404, 405, 422].map(Search::Refuses);
+    for search in [Search::IgnoresIds, Search::NoList].into_iter().chain(refusals) {
+        paused(async {
+            let mut server = Server::start().await;
+            server.search = search;
+            let mut responses = Vec::new();
+            // One more thread is there than is followed.
+            for number in 1..THREADS {
+                responses.push(server.follow(number, "").await);
+            }
+            server.passes(SETTLED * 2).await;
+            assert_eq!(server.polls(), 1, "{search:?}");
+            for number in 1..THREADS {
+                assert!(server.looks_at(number) >= 8, "{search:?}: {}", server.looks_at(number));
+            }
+            server.runs(3);
+            server.passes(INTERVAL).await;
+            assert!(server.has_told(&mut responses[2], "r1").await, "{search:?}");
+        });
+    }
+}
+
+#[tokio::test]
+async fn a_server_whose_search_fails_is_looked_at_thread_by_thread_until_it_works() {
+    let (mut server, mut responses) = Server::followed(Search::Refuses(500)).await;
+    server.passes(Duration::from_mins(1)).await;
+    for number in 0..THREADS {
+        assert!(server.looks_at(number) >= 15, "{}", server.looks_at(number));
+    }
+    assert!(server.polls() <= 8, "{}", server.polls());
+    server.search = Search::Right;
+    server.passes(Duration::from_secs(30)).await;
+    server.asked.clear();
+    server.runs(3);
+    server.passes(INTERVAL * 5).await;
+    Server::assert_about(server.polls(), 5);
+    assert!(server.looks_at(3) > 0);
+    assert!(server.has_told(&mut responses[3], "r1").await);
+}
+
+// === whose credentials ===
+
+#[tokio::test]
+async fn two_callers_are_polled_apart_each_with_its_own_key() {
+    let mut server = Server::start().await;
+    let key = |name: &str| format!("x-api-key: {name}\r\n");
+    let mut responses = Vec::new();
+    for number in 0..THREADS {
+        let name = if number < 10 { "alice" } else { "bob" };
+        responses.push(server.follow(number, &key(name)).await);
+    }
+    server.passes(SETTLED).await;
+    let polled = |server: &Server, name: &str| {
+        let by = |asked: &&Asked| asked.is_poll() && asked.key.as_deref() == Some(name);
+        server.asked.iter().rfind(by).unwrap().ids()
+    };
+    assert_eq!(polled(&server, "alice"), (0..10).map(id).collect());
+    assert_eq!(polled(&server, "bob"), (10..THREADS).map(id).collect());
+    let keys: BTreeSet<_> = server.asked.iter().map(|asked| asked.key.as_deref()).collect();
+    assert_eq!(keys, BTreeSet::from([Some("alice"), Some("bob")]));
+    // Who has come last is who looks.
+    responses.push(server.follow(0, &key("bob")).await);
+    server.asked.clear();
+    server.passes(SETTLED).await;
+    assert_eq!(polled(&server, "alice"), (1..10).map(id).collect());
+    assert_eq!(polled(&server, "bob"), (10..THREADS).chain([0]).map(id).collect());
+}
+
+// === a server that is away ===
+
+const TOO_MANY: &str = "HTTP/1.1 429 Too Many Requests\r\nretry-after: 30\r\ncontent-length: 0\r\n\
+                        connection: close\r\n\r\n";
+
+#[test]
+fn all_wait_for_as_long_as_the_server_says() {
+    for search in [Search::Right, Search::Refuses(404)] {
+        paused(async {
+            let (mut server, mut responses) = Server::followed(search).await;
+            server.refuses = Some(TOO_MANY);
+            // Those that are due at once are asked at once.
+            while server.asked.is_empty() {
+                server.passes(Duration::from_millis(100)).await;
+            }
+            assert!(server.asked.len() <= THREADS, "{search:?}: {}", server.asked.len());
+            server.asked.clear();
+            server.passes(Duration::from_secs(29)).await;
+            assert_eq!(server.asked.len(), 0, "{search:?}");
+            // One tries.
+            server.passes(Duration::from_secs(30)).await;
+            assert_eq!(server.asked.len(), 1, "{search:?}");
+            server.refuses = None;
+            server.runs(7);
+            server.passes(Duration::from_secs(32)).await;
+            assert!(server.has_told(&mut responses[7], "r1").await, "{search:?}");
+        });
+    }
+}
+
+#[test]
+fn who_has_just_come_is_looked_for_at_once_and_ends_the_wait_of_others() {
+    const AWAY: &str = "HTTP/1.1 503 Away\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+    for (refusal, ends) in [(TOO_MANY, false), (AWAY, true)] {
+        paused(async {
+            let (mut server, _responses) = Server::followed(Search::Refuses(404)).await;
+            server.refuses = Some(refusal);
+            server.passes(Duration::from_mins(5)).await;
+            let mut refused = server.attach(0, "").await;
+            assert!(refused.head.starts_with("HTTP/1.1 5"), "{}", refused.head);
+            refused.body().await;
+            // The clock stands still.
+            server.refuses = None;
+            server.asked.clear();
+            let _newcomer = server.follow(1, "").await;
+            server.settles().await;
+            let others = (0..THREADS).filter(|number| *number != 1 && server.looks_at(*number) > 0);
+            assert_eq!(others.count() > 0, ends, "{refusal}");
+        });
+    }
+}
+
+#[test]
+fn a_server_that_is_out_of_reach_is_tried_ever_less_often_and_shows_what_was_missed() {
+    for search in [Search::Right, Search::Refuses(404)] {
+        paused(async {
+            let (mut server, mut responses) = Server::followed(search).await;
+            let address = server.gateway.upstream.address();
+            server.gateway.upstream = Upstream::bind().await;
+            let failed = |server: &Server| {
+                counted(&server.gateway.metrics, r#"upstream_errors_total{kind="unreachable"}"#)
+            };
+            server.passes(Duration::from_mins(1)).await;
+            let first = failed(&server);
+            // Those that were due when it went, and then after 2, 4, 8, 16 and 30 s, or half of that.
+            assert!((4.0..=20.0 + 8.0).contains(&first), "{search:?}: {first}");
+            server.passes(Duration::from_mins(1)).await;
+            let more = failed(&server) - first;
+            assert!((2.0..=4.0).contains(&more), "{search:?}: {more}");
+            assert_eq!(server.asked.len(), 0);
+
+            server.gateway.upstream = Upstream::at(address).await;
+            server.runs(7);
+            server.passes(Duration::from_secs(34)).await;
+            assert!(server.has_told(&mut responses[7], "r1").await, "{search:?}");
+        });
+    }
+}
+
+// === streams ===
+
+#[tokio::test]
+async fn no_more_than_128_lifecycle_streams_are_open() {
+    const MANY: usize = 132;
+    let mut server = Server::of(Gateway::start().await, MANY);
+    let mut responses = Vec::new();
+    for number in 0..MANY {
+        responses.push(server.follow(number, "").await);
+    }
+    server.passes(SETTLED).await;
+    assert_eq!(server.bells.len(), 128);
+    // Who has none is shown its runs all the same.
+    server.runs(131);
+    server.passes(INTERVAL * 2).await;
+    assert!(server.has_told(&mut responses[131], "r1").await);
+}
