@@ -20,6 +20,9 @@ mod process;
 #[path = "load/script.rs"]
 #[expect(dead_code, reason = "no run is idle here")]
 mod script;
+#[path = "load/stored.rs"]
+#[expect(dead_code, reason = "no thread holds anything before its run")]
+mod stored;
 #[path = "load/text.rs"]
 #[expect(dead_code, reason = "a text is heard from its beginning")]
 mod text;

@@ -19,6 +19,7 @@ use uuid::Uuid;
 
 use crate::listen::connect;
 use crate::script::Script;
+pub(crate) use crate::stored::thread_id;
 use crate::text::{Hearing, now};
 
 /// Whatever went wrong: the benchmark tells it and stops.
@@ -262,10 +263,6 @@ pub(crate) async fn send(
     let status = response.status();
     let body = response.into_body().collect().await?.to_bytes();
     Err(format!("{asked}: {status}, {}", String::from_utf8_lossy(&body)).into())
-}
-
-pub(crate) fn thread_id(thread: u64) -> String {
-    Uuid::from_u128(u128::from(thread)).to_string()
 }
 
 /// Starts the run that `script` asks for, on a thread of its own.

@@ -20,6 +20,7 @@ use crate::client::Fault;
 use crate::listen::serve;
 use crate::process::Process;
 use crate::scale::{Rig, head, kib, latency, row};
+use crate::scenario::micros;
 use crate::script::Script;
 use crate::stored::Wanted;
 use crate::table::float;
@@ -117,7 +118,7 @@ async fn cost(sizes: Sizes, is_copied: bool) -> Result<Cost, Fault> {
     let cpu = measured.cpu()?.saturating_sub(cpu);
     rig.end().await?;
     viewers.until(|seen| seen.ends.load(Ordering::Relaxed) == sizes.viewers).await?;
-    let wanted = sizes.seconds * 1_000_000 / INTERVAL.as_micros() as u64 * sizes.viewers as u64;
+    let wanted = sizes.seconds * 1_000_000 / micros(INTERVAL) * sizes.viewers as u64;
     if tokens < wanted * 9 / 10 {
         eprintln!(
             "{tokens} tokens came to the viewers, of some {wanted}: the machine was too slow"
@@ -139,6 +140,20 @@ struct Copies {
     is_over: bool,
 }
 
+// === impl Copies ===
+
+impl Copies {
+    fn send(&mut self, bytes: &Bytes) {
+        self.past.push(bytes.clone());
+        self.viewers.retain(|viewer| viewer.send(bytes.clone()).is_ok());
+    }
+
+    fn end(&mut self) {
+        self.is_over = true;
+        self.viewers.clear();
+    }
+}
+
 /// Reads the run at the gateway once, and copies the bytes to all who ask.
 pub(crate) async fn copy(gateway: SocketAddr) -> Result<(), Fault> {
     let copies = Arc::new(Mutex::new(Copies::default()));
@@ -147,15 +162,10 @@ pub(crate) async fn copy(gateway: SocketAddr) -> Result<(), Fault> {
     let reading = async move {
         while let Some(frame) = response.body_mut().frame().await {
             if let Ok(bytes) = frame?.into_data() {
-                let mut copies = lock(&all);
-                copies.past.push(bytes.clone());
-                copies.viewers.retain(|viewer| viewer.send(bytes.clone()).is_ok());
+                lock(&all).send(&bytes);
             }
         }
-        let mut copies = lock(&all);
-        copies.is_over = true;
-        copies.viewers.clear();
-        drop(copies);
+        lock(&all).end();
         std::future::pending::<Result<(), Fault>>().await
     };
     tokio::select! {

@@ -232,7 +232,7 @@ async fn slow(sizes: Sizes) -> Result<(), Fault> {
     }
     rig.end().await?;
     let seconds = |at: Option<Duration>| {
-        at.map_or("never".to_owned(), |at| format!("{:.1} s", at.as_secs_f64()))
+        at.map_or_else(|| "never".to_owned(), |at| format!("{:.1} s", at.as_secs_f64()))
     };
     let what = format!(
         "slow reader, {} s: {} read, {snapshots} snapshots, {contents} contents",

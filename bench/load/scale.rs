@@ -10,6 +10,7 @@ use http::Request;
 use http_body_util::BodyExt;
 use serde::Serialize;
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::client::{Fault, post, send, thread_id};
@@ -28,7 +29,7 @@ pub(crate) struct Rig {
 /// Asks for `/healthz` again and again: how long the slowest answer took.
 pub(crate) struct Probe {
     is_over: Arc<AtomicBool>,
-    slowest: tokio::task::JoinHandle<Result<Duration, Fault>>,
+    slowest: JoinSet<Result<Duration, Fault>>,
 }
 
 /// How often `/healthz` is asked for.
@@ -133,7 +134,8 @@ impl Probe {
     pub(crate) fn start(gateway: SocketAddr) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&is_over);
-        let slowest = tokio::spawn(async move {
+        let mut probing = JoinSet::new();
+        probing.spawn(async move {
             let mut slowest = Duration::ZERO;
             while !over.load(Ordering::Relaxed) {
                 let asked = Instant::now();
@@ -144,11 +146,11 @@ impl Probe {
             }
             Ok(slowest)
         });
-        Self { is_over, slowest }
+        Self { is_over, slowest: probing }
     }
 
-    pub(crate) async fn stop(self) -> Result<Duration, Fault> {
+    pub(crate) async fn stop(mut self) -> Result<Duration, Fault> {
         self.is_over.store(true, Ordering::Relaxed);
-        self.slowest.await?
+        self.slowest.join_next().await.ok_or("nothing was asked")??
     }
 }

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use uuid::Uuid;
 
-use crate::client::thread_id;
 use crate::upstream::lock;
 
 /// The upstream's threads, by their ids.
@@ -54,6 +54,11 @@ struct Stored {
     changes: u64,
     /// Rings when a run begins or ends.
     bell: watch::Sender<u64>,
+}
+
+/// The id of the thread with a number.
+pub(crate) fn thread_id(thread: u64) -> String {
+    Uuid::from_u128(u128::from(thread)).to_string()
 }
 
 // === impl Wanted ===
@@ -103,7 +108,7 @@ impl Threads {
         let mut threads = lock(&self.0);
         for thread in wanted.first..wanted.first + wanted.count {
             let runs = (0..wanted.runs).map(|run| {
-                let run_id = uuid::Uuid::from_u128(u128::from(thread) << 64 | run as u128);
+                let run_id = Uuid::from_u128(u128::from(thread) << 64 | run as u128);
                 json!({
                     "run_id": run_id.to_string(), "thread_id": thread_id(thread),
                     "status": "success", "metadata": {},
@@ -144,12 +149,12 @@ impl Threads {
     pub(crate) fn runs(&self, thread: &str, columns: &[&str]) -> Vec<Value> {
         let threads = lock(&self.0);
         let Some(stored) = threads.get(thread) else { return Vec::new() };
-        let chosen = |run: &Value| match run {
-            Value::Object(run) if !columns.is_empty() => {
-                let chosen = run.iter().filter(|(name, _)| columns.contains(&name.as_str()));
-                Value::Object(chosen.map(|(name, value)| (name.clone(), value.clone())).collect())
-            }
-            run => run.clone(),
+        let chosen = |run: &Value| {
+            let Some(members) = run.as_object().filter(|_| !columns.is_empty()) else {
+                return run.clone();
+            };
+            let chosen = members.iter().filter(|(name, _)| columns.contains(&name.as_str()));
+            Value::Object(chosen.map(|(name, value)| (name.clone(), value.clone())).collect())
         };
         stored.runs.iter().rev().map(chosen).collect()
     }

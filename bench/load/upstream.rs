@@ -28,7 +28,7 @@ use crate::client::Fault;
 use crate::kept::{self, Kept};
 use crate::listen::serve;
 use crate::script::{Parts, Script};
-use crate::stored::{Mood, Threads, Wanted};
+use crate::stored::{Mood, Threads};
 use crate::text::{Speech, now};
 
 /// Tells all runs to end that go on till then. No LangGraph server has it.
@@ -37,7 +37,7 @@ pub(crate) const END: &str = "/end";
 /// Followed by the id of a run that is kept, tells how far it is and who has joined it. Nor this.
 pub(crate) const ACCOUNT: &str = "/account/";
 
-/// Takes a [`Wanted`]: stores threads. Nor this.
+/// Takes a [`Wanted`](crate::stored::Wanted): stores threads. Nor this.
 pub(crate) const STORED: &str = "/stored";
 
 /// Takes a [`Mood`]: how the others are answered from now on. Nor this.
@@ -203,6 +203,7 @@ impl Server {
         Ok(response)
     }
 
+    #[expect(clippy::too_many_lines, reason = "a table of routes")]
     async fn respond(
         self: Arc<Self>,
         request: Request<Incoming>,

@@ -174,8 +174,9 @@ impl Viewer {
         } else if event.starts_with(b"MESSAGES_SNAPSHOT") {
             self.seen.snapshots.fetch_add(1, Ordering::Relaxed);
             // A run that speaks already is told with what it has said.
-            let last = memmem::rfind(event, b"\"content\":\"").map(|at| &event[at + 11..]);
-            let last = last.and_then(|text| Some(&text[..memchr(b'"', text)?])).unwrap_or_default();
+            let before = b"\"content\":\"";
+            let last = memmem::rfind(event, before).and_then(|at| event.get(at + before.len()..));
+            let last = last.and_then(|text| text.get(..memchr(b'"', text)?)).unwrap_or_default();
             if last.contains(&b'@') {
                 self.hearing.hear_anew(std::str::from_utf8(last)?)?;
             }
