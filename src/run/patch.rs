@@ -120,6 +120,9 @@ impl State {
 
     /// The state as one value.
     pub fn to_json(&self) -> Json {
+        if let Node::Raw(json) = &self.0 {
+            return json.clone();
+        }
         let mut text = String::new();
         self.0.write(&mut text);
         json::raw(text)

@@ -71,7 +71,8 @@ pub(super) struct Following {
 /// What was shown of the thread, in order.
 #[derive(Debug, Default)]
 struct Sequence {
-    runs: VecDeque<Arc<Run>>,
+    /// A thread at rest that another has followed at once is not kept: the later one tells all.
+    runs: VecDeque<Option<Arc<Run>>>,
     /// The position of the first run that is kept.
     first: u64,
     present: Present,
@@ -177,7 +178,7 @@ pub(super) async fn join(
         {
             let sequence = follower.following.sequence();
             let end = sequence.end();
-            match (&sequence.present, sequence.runs.back()) {
+            match (&sequence.present, sequence.last()) {
                 (Present::Running, Some(run)) if run.is_driven() => {
                     let run = Arc::clone(run);
                     drop(sequence);
@@ -276,8 +277,17 @@ impl Sequence {
         self.first + self.runs.len() as u64
     }
 
+    fn last(&self) -> Option<&Arc<Run>> {
+        self.runs.back()?.as_ref()
+    }
+
     fn push(&mut self, run: Arc<Run>) {
-        self.runs.push_back(run);
+        if run.is_at_rest()
+            && let Some(last) = self.runs.back_mut()
+        {
+            last.take_if(|last| last.is_at_rest());
+        }
+        self.runs.push_back(Some(run));
         if self.runs.len() > MAX_KEPT_RUNS {
             self.runs.pop_front();
             self.first += 1;
@@ -332,7 +342,8 @@ impl Follower {
         let sequence = self.following.sequence();
         let at = self.at.max(sequence.first);
         let index = usize::try_from(at - sequence.first).ok()?;
-        sequence.runs.get(index).map(|run| (at, Arc::clone(run)))
+        let mut next = sequence.runs.iter().enumerate().skip(index);
+        next.find_map(|(at, run)| Some((sequence.first + at as u64, Arc::clone(run.as_ref()?))))
     }
 
     /// Asks the upstream whether it still shows the thread to this one.
@@ -452,7 +463,7 @@ impl Watcher {
         };
         self.rest = Some((digest, Arc::clone(&rest)));
         // Nobody else adds to the sequence.
-        let last = self.following.sequence().runs.back().cloned();
+        let last = self.following.sequence().last().cloned();
         if last.is_none_or(|last| !rest.tells_as_much_as(&last)) {
             self.following.sequence().push(Arc::clone(&rest));
         }
@@ -501,7 +512,7 @@ impl Watcher {
             self.shared.watch(&self.upstream, self.server, thread_id, record.clone(), source);
         {
             let mut sequence = self.following.sequence();
-            if !sequence.runs.back().is_some_and(|last| Arc::ptr_eq(last, &run)) {
+            if !sequence.last().is_some_and(|last| Arc::ptr_eq(last, &run)) {
                 sequence.push(Arc::clone(&run));
             }
         }

@@ -27,6 +27,16 @@ pub(super) struct Run {
     bell: Weak<watch::Sender<()>>,
     /// A reader wants the run as it stands.
     asked: Notify,
+    kind: Kind,
+}
+
+/// What a run is to its thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A run of LangGraph's.
+    Run,
+    /// The thread at rest, shown as a run.
+    AtRest,
 }
 
 /// What is known of a run.
@@ -97,7 +107,7 @@ impl Run {
         };
         let thread_id = thread_id.to_owned();
         let (published, asked) = (Mutex::new(published), Notify::new());
-        let run = Self { thread_id, metrics, published, bell, asked };
+        let run = Self { thread_id, metrics, published, bell, asked, kind: Kind::Run };
         let mut events = Events::default();
         feed.start(&mut events);
         run.publish(feed, past, events);
@@ -112,6 +122,7 @@ impl Run {
         end: impl FnOnce(&mut Feed, &mut Events),
     ) -> Self {
         let run = Self::new(thread_id, &mut feed, 0, Past::Kept, Weak::new(), metrics);
+        let run = Self { kind: Kind::AtRest, ..run };
         let mut events = Events::default();
         end(&mut feed, &mut events);
         run.publish(&feed, Past::Kept, events);
@@ -201,6 +212,11 @@ impl Run {
         self.published().run_id.clone()
     }
 
+    /// Whether it is the thread at rest: it tells all that what came before it has told.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.kind == Kind::AtRest
+    }
+
     /// Whether we lost sight of it before its end.
     pub(super) fn is_lost(&self) -> bool {
         match &self.published().end {
@@ -253,8 +269,9 @@ impl Run {
 
 impl fmt::Debug for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { thread_id, metrics: _, published: _, bell: _, asked: _ } = self;
-        f.debug_struct("Run").field("thread_id", thread_id).finish_non_exhaustive()
+        let Self { thread_id, metrics: _, published: _, bell: _, asked: _, kind } = self;
+        let mut run = f.debug_struct("Run");
+        run.field("thread_id", thread_id).field("kind", kind).finish_non_exhaustive()
     }
 }
 
