@@ -302,6 +302,21 @@ impl Shared {
         upstream.whole_run(thread_id, listed).await
     }
 
+    /// The record of a run as it is now, if it was listed only because the run was being read here
+    /// and is so no more: it has ended, and is not to be joined again.
+    async fn fresh(
+        &self,
+        upstream: &Client,
+        thread_id: &str,
+        record: RunRecord,
+    ) -> Result<RunRecord, Error> {
+        let key = RunKey::of(upstream, thread_id, &record.id);
+        if record.has_request || self.live.find(&key, upstream).is_some() {
+            return Ok(record);
+        }
+        upstream.whole_run(thread_id, record).await
+    }
+
     fn error_detail(&self) -> ErrorDetail {
         *self.error_detail.lock()
     }

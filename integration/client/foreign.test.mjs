@@ -356,7 +356,8 @@ function named(at) {
       const threadId = await at.langgraph.thread("text");
       const audience = new Audience(at, "text", threadId);
       audience.attach(["follow"]);
-      const { runId, texts } = await startForeign(at, threadId, "text", options);
+      // It goes on until it is stopped, also on a busy machine.
+      const { runId, texts } = await startForeign(at, threadId, "text", options, { delay: 0.5 });
       await at.langgraph.started(threadId, runId);
       const viewers = audience.attach();
       for (const viewer of viewers) await viewer.until("the run", sees(runId));

@@ -190,6 +190,7 @@ impl Runs {
         record: RunRecord,
         after: Option<EventId>,
     ) -> Result<RunReader, Error> {
+        let record = self.0.fresh(upstream, thread_id, record).await?;
         let told = if record.status == RunStatus::Pending {
             Told::Prelude(prelude(upstream, thread_id, &record).await?)
         } else {
