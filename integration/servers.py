@@ -47,7 +47,7 @@ ACP_RUST = HERE / "acp-rust"
 VALIDATE = HERE / "validate"
 METRICS = HERE / "metrics"
 
-LANGGRAPH_READY_SECONDS = 60.0  # 3 s on an idle machine, 24 s seen on a busy one
+LANGGRAPH_READY_SECONDS = 240.0  # 3 s on an idle machine; 74 s seen on a busy one
 THREADWAY_READY_SECONDS = 10.0
 THREADWAY_STOP_SECONDS = 5.0
 POLL_SECONDS = 0.05
