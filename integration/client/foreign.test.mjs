@@ -512,7 +512,7 @@ describe("foreign runs", { concurrency: SERVERS.length }, () => {
       const at = { name: started.name, langgraph: new Langgraph(started) };
       before(async () => {
         at.proxy = await Proxy.start(started.langgraph);
-        at.threadway = await startThreadway(`foreign-${started.name}`, at.proxy.url, "--log", "info,threadway::runs::driver=debug");
+        at.threadway = await startThreadway(`foreign-${started.name}`, at.proxy.url, "--log", "info,threadway::runs::reading=debug");
         at.server = { ...started, threadway: at.threadway.url, second: started.threadway };
       });
       after(async () => {

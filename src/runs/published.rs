@@ -191,16 +191,22 @@ impl Run {
     }
 
     /// The run as it stands, or as it stood a moment ago, for one who can read all since.
-    pub(super) fn show(&self) -> Shown {
+    ///
+    /// `asked_at` is where the log ended when the reader asked first. What has been made since is
+    /// for it, however much the run has said meanwhile: a run that says much would keep it waiting.
+    pub(super) fn show(&self, asked_at: &mut Option<u64>) -> Shown {
         let mut published = self.published();
         let is_fresh = |standing: &&Arc<Standing>| {
+            let is_for_it = asked_at.is_some_and(|position| standing.at() >= position);
             published.log.has_all_from(standing.at())
-                && standing.is_fresh(published.log.written())
+                && (is_for_it || standing.is_fresh(published.log.written()))
                 && (published.end.is_none() || standing.at() == published.log.end())
         };
         if let Some(standing) = published.standing.as_ref().filter(is_fresh) {
+            *asked_at = None;
             return Shown::Standing(Arc::clone(standing));
         }
+        asked_at.get_or_insert(published.log.end());
         published.is_asked = true;
         drop(published);
         self.asked.notify_one();

@@ -31,6 +31,8 @@ pub struct RunReader {
     run: Arc<Run>,
     bell: watch::Receiver<()>,
     place: Place,
+    /// Where the log ended when it asked for the run as it stands; `None` if it does not wait.
+    asked_at: Option<u64>,
     /// What its client was told before this run.
     told: Told,
     /// What its client has open; `None` if it was told nothing of this run yet.
@@ -118,7 +120,16 @@ impl RunReader {
     pub(super) fn from_here(run: Arc<Run>, told: Told) -> Self {
         let bell = run.bell();
         let counted = run.metrics.viewer();
-        Self { run, bell, place: Place::Joining, told, open: None, _owner: None, _counted: counted }
+        Self {
+            run,
+            bell,
+            place: Place::Joining,
+            asked_at: None,
+            told,
+            open: None,
+            _owner: None,
+            _counted: counted,
+        }
     }
 
     /// A reader that goes on behind an event; where that is not found, with the run as it stands.
@@ -272,8 +283,8 @@ impl RunReader {
     }
 
     /// The run as it stands; nothing before it is published.
-    fn shown(&self) -> Found {
-        match self.run.show() {
+    fn shown(&mut self) -> Found {
+        match self.run.show(&mut self.asked_at) {
             Shown::Standing(standing) => Found::Standing(standing),
             Shown::Asked => Found::Nothing,
         }
@@ -335,7 +346,8 @@ impl RunReader {
 
 impl fmt::Debug for RunReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { run, bell: _, place, told: _, open: _, _owner: _, _counted: _ } = self;
+        let Self { run, bell: _, place, asked_at: _, told: _, open: _, _owner: _, _counted: _ } =
+            self;
         f.debug_struct("RunReader").field("run", run).field("place", place).finish_non_exhaustive()
     }
 }
