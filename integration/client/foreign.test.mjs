@@ -42,10 +42,13 @@ const MODES = {
 };
 const SAYS_TOKENS = ["all", "messages-tuple", "events"];
 
-/** What a graph's models say and how fast, so that a run lasts about two seconds; `quick` ones are over at once. */
-function scriptOf(graph, { quick = false } = {}) {
+/**
+ * What a graph's models say and how fast, so that a run lasts about two seconds. `quick` ones are over at once; `endless` ones
+ * speak for twenty seconds and more, so that they are still speaking when a busy machine cancels them.
+ */
+function scriptOf(graph, { quick = false, endless = false } = {}) {
   const nonce = randomUUID().slice(0, 8);
-  const say = (count) => Array.from({ length: count }, (_, i) => `${nonce}.${i} `);
+  const say = (count) => Array.from({ length: endless ? 400 : count }, (_, i) => `${nonce}.${i} `);
   const [words, delay] = {
     agent: [say(8), 0.05],
     hitl: [say(20), 0.08],
@@ -123,7 +126,7 @@ async function combination(at, { situation, resumable, modes }) {
   const runs = [];
   const texts = [];
   const start = async (end, more) => {
-    const { script, texts: own } = scriptOf(graph, { quick: situation === "finished" });
+    const { script, texts: own } = scriptOf(graph, { quick: situation === "finished", endless: situation === "cancelled" });
     const { run_id: runId } = await langgraph.run(threadId, graph, script, { ...options, ...more });
     runs.push({ runId, end });
     texts.push(...own);
