@@ -11,6 +11,7 @@ mod thread;
 mod tls;
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -96,6 +97,18 @@ pub struct Client {
     caller: Caller,
     /// Whether the server has refused to choose the columns of a list of runs.
     refuses_columns: Arc<AtomicBool>,
+}
+
+/// The credentials that a request is sent with: a configured upstream's, and the caller's. LangGraph
+/// answers requests with equal ones alike.
+///
+/// Two configured upstreams may have one URL and different keys or headers: their accesses are never
+/// equal.
+#[derive(Clone)]
+pub struct Access {
+    /// The place of the configured upstream's key, which its clients share.
+    configured: Arc<Mutex<Option<ApiKey>>>,
+    caller: Caller,
 }
 
 /// What a thread is to the one who asks.
@@ -258,6 +271,11 @@ impl Client {
     /// Who asks it.
     pub fn caller(&self) -> &Caller {
         &self.caller
+    }
+
+    /// The credentials that its requests are sent with.
+    pub fn access(&self) -> Access {
+        Access { configured: Arc::clone(&self.key), caller: self.caller.clone() }
     }
 
     /// Whether it has a key.
@@ -678,6 +696,30 @@ fn causes(error: &reqwest::Error) -> String {
     cause.to_string()
 }
 
+// === impl Access ===
+
+impl PartialEq for Access {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.configured, &other.configured) && self.caller == other.caller
+    }
+}
+
+impl Eq for Access {}
+
+impl Hash for Access {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.configured).hash(state);
+        self.caller.hash(state);
+    }
+}
+
+impl fmt::Debug for Access {
+    /// Without the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Access").field(&self.caller).finish()
+    }
+}
+
 // === impl Asking ===
 
 impl Asking {
@@ -784,6 +826,8 @@ impl fmt::Debug for BaseUrl {
 
 #[cfg(test)]
 mod tests {
+    use reqwest::header;
+
     use super::*;
 
     #[test]
@@ -816,6 +860,21 @@ mod tests {
         for other in ["", "-1", "soon", "Sun, 22 Nov 2026 08:00:30 GMT"] {
             assert_eq!(read(other, None), None, "{other}");
         }
+    }
+
+    #[test]
+    fn configured_upstreams_with_one_url_have_accesses_of_their_own() {
+        let client = || Client::new("http://h:1".parse().unwrap(), None).unwrap();
+        let caller = |key: &'static str| {
+            let value = HeaderValue::from_static(key);
+            Caller::new(HeaderMap::from_iter([(header::AUTHORIZATION, value)]))
+        };
+        let (one, other) = (client(), client());
+        let alice = one.called_by(&caller("alice"));
+        assert_eq!(alice.access(), one.called_by(&caller("alice")).access());
+        assert_ne!(alice.access(), one.called_by(&caller("bob")).access());
+        assert_ne!(alice.access(), other.called_by(&caller("alice")).access());
+        assert_ne!(one.access(), other.access());
     }
 
     #[test]

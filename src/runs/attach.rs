@@ -13,7 +13,7 @@ use super::{Feed, GATEWAY_SHUTDOWN, RunKey, Runs, standing};
 use crate::langgraph::{ErrorDetail, RunRecord, RunStatus, ServerKind, ThreadState};
 use crate::metrics::{Metrics, Resume};
 use crate::run::{Outcome, RunEvent, StreamEnd};
-use crate::upstream::{Caller, Client, Error, RunFilter, Sight};
+use crate::upstream::{Access, Client, Error, RunFilter, Sight};
 
 /// How often a thread is looked at whose state was made by no run that is listed: one that began
 /// meanwhile is listed next time, one too old to be listed never is.
@@ -190,7 +190,7 @@ impl Runs {
         record: RunRecord,
         after: Option<EventId>,
     ) -> Result<RunReader, Error> {
-        let record = self.0.fresh(upstream, thread_id, record).await?;
+        let record = self.0.whole(upstream, thread_id, record).await?;
         let told = if record.status == RunStatus::Pending {
             Told::Prelude(prelude(upstream, thread_id, &record).await?)
         } else {
@@ -238,9 +238,8 @@ pub(super) enum Looked {
 /// A thread, and with whose credentials it is looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LookKey {
-    upstream: String,
     thread_id: String,
-    caller: Caller,
+    access: Access,
 }
 
 /// How a thread stands, as the server tells it.
@@ -382,11 +381,7 @@ pub(super) async fn at_rest(
 
 impl LookKey {
     fn of(upstream: &Client, thread_id: &str) -> Self {
-        Self {
-            upstream: upstream.base().to_string(),
-            thread_id: thread_id.to_owned(),
-            caller: upstream.caller().clone(),
-        }
+        Self { thread_id: thread_id.to_owned(), access: upstream.access() }
     }
 }
 

@@ -23,7 +23,7 @@ use super::pace::{Health, Lane, Pace};
 use crate::langgraph::{ThreadMark, ThreadStatus};
 use crate::metrics::LookReason;
 use crate::sync::Mutex;
-use crate::upstream::{Caller, Client, Error, MAX_THREAD_PAGE};
+use crate::upstream::{Access, BaseUrl, Client, Error, MAX_THREAD_PAGE};
 
 /// How many threads of one caller are followed before they are polled. For fewer, looking at each
 /// costs as little as the polls and what follows from them, and sees more.
@@ -42,16 +42,9 @@ pub(super) struct Polls(Mutex<Groups>);
 
 #[derive(Debug, Default)]
 struct Groups {
-    groups: HashMap<GroupKey, Group>,
+    groups: HashMap<Access, Group>,
     /// The number of the next seat or poller.
     next: u64,
-}
-
-/// One caller of one upstream.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct GroupKey {
-    upstream: String,
-    caller: Caller,
 }
 
 /// The threads that are looked at with the credentials of one caller.
@@ -74,14 +67,14 @@ struct Seat {
 /// What polls have said of a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct News {
-    pub(super) standing: Standing,
+    pub(super) state: PollState,
     /// How often it has moved.
     pub(super) moves: u64,
 }
 
 /// How a thread was in the last poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum PollState {
     /// It is not polled.
     #[default]
     Unpolled,
@@ -98,7 +91,7 @@ pub(super) enum Standing {
 pub(super) struct Polled {
     shared: Arc<Shared>,
     /// Where the seat is; `None` for a thread that cannot be polled.
-    at: Option<(GroupKey, u64)>,
+    at: Option<(Access, u64)>,
     seat: Seat,
 }
 
@@ -106,7 +99,8 @@ pub(super) struct Polled {
 struct Poller {
     shared: Arc<Shared>,
     pace: Arc<Pace>,
-    key: GroupKey,
+    base: BaseUrl,
+    access: Access,
     number: u64,
     /// The last mark of each seat.
     marks: HashMap<u64, String>,
@@ -132,12 +126,12 @@ enum Halt {
 
 impl Polls {
     /// Gives a seat a place among those of the one who calls; and the poller that is to be started.
-    fn seat(&self, upstream: &Client, seat: Seat) -> ((GroupKey, u64), Option<u64>) {
-        let key = GroupKey::of(upstream);
+    fn seat(&self, upstream: &Client, seat: Seat) -> ((Access, u64), Option<u64>) {
+        let access = upstream.access();
         let mut groups = self.0.lock();
         let (number, poller) = (groups.next, groups.next + 1);
         groups.next += 2;
-        let group = groups.groups.entry(key.clone()).or_insert_with(|| Group {
+        let group = groups.groups.entry(access.clone()).or_insert_with(|| Group {
             upstream: upstream.clone(),
             seats: BTreeMap::new(),
             poller: None,
@@ -148,33 +142,33 @@ impl Polls {
         if is_due {
             group.poller = Some(poller);
         }
-        ((key, number), is_due.then_some(poller))
+        ((access, number), is_due.then_some(poller))
     }
 
     /// Takes the newest credentials of the caller of a group; whether they are the caller's.
-    fn renew(&self, key: &GroupKey, upstream: &Client) -> bool {
-        let is_same = *key == GroupKey::of(upstream);
-        if is_same && let Some(group) = self.0.lock().groups.get_mut(key) {
+    fn renew(&self, access: &Access, upstream: &Client) -> bool {
+        let is_same = *access == upstream.access();
+        if is_same && let Some(group) = self.0.lock().groups.get_mut(access) {
             group.upstream = upstream.clone();
         }
         is_same
     }
 
-    fn leave(&self, key: &GroupKey, number: u64) {
+    fn leave(&self, access: &Access, number: u64) {
         let mut groups = self.0.lock();
-        if let Some(group) = groups.groups.get_mut(key) {
+        if let Some(group) = groups.groups.get_mut(access) {
             group.seats.remove(&number);
             if group.seats.is_empty() {
-                groups.groups.remove(key);
+                groups.groups.remove(access);
             }
         }
     }
 
     /// The newest credentials of a caller, and its threads, for the poller of this number; `None`
     /// if these are too few. Then it polls no more, and they are told so.
-    fn polled(&self, key: &GroupKey, poller: u64) -> Option<(Client, BTreeMap<u64, Seat>)> {
+    fn polled(&self, access: &Access, poller: u64) -> Option<(Client, BTreeMap<u64, Seat>)> {
         let mut groups = self.0.lock();
-        let group = groups.groups.get_mut(key).filter(|group| group.poller == Some(poller))?;
+        let group = groups.groups.get_mut(access).filter(|group| group.poller == Some(poller))?;
         if group.seats.len() >= MIN_POLLED {
             return Some((group.upstream.clone(), group.seats.clone()));
         }
@@ -188,49 +182,41 @@ impl Polls {
 
 fn unpolled(seats: &BTreeMap<u64, Seat>) {
     for seat in seats.values() {
-        seat.stands(Standing::Unpolled);
-    }
-}
-
-// === impl GroupKey ===
-
-impl GroupKey {
-    fn of(upstream: &Client) -> Self {
-        Self { upstream: upstream.base().to_string(), caller: upstream.caller().clone() }
+        seat.stands(PollState::Unpolled);
     }
 }
 
 // === impl Seat ===
 
 impl Seat {
-    fn stands(&self, standing: Standing) {
+    fn stands(&self, state: PollState) {
         self.news.send_if_modified(|news| {
-            let is_news = news.standing != standing;
-            news.standing = standing;
+            let is_news = news.state != state;
+            news.state = state;
             is_news
         });
     }
 
-    fn moves(&self, standing: Standing) {
-        self.news.send_modify(|news| *news = News { standing, moves: news.moves + 1 });
+    fn moves(&self, state: PollState) {
+        self.news.send_modify(|news| *news = News { state, moves: news.moves + 1 });
     }
 
-    fn is(&self) -> Standing {
-        self.news.borrow().standing
+    fn is(&self) -> PollState {
+        self.news.borrow().state
     }
 
     /// A poll that was sent at this time has found the thread like that.
     fn found(&self, mark: ThreadMark, last: Option<String>, asked_at: Instant) -> String {
         let was = self.is();
-        let standing = match (mark.status, was) {
-            (ThreadStatus::Busy, _) => Standing::Busy,
-            (_, Standing::Resting(since)) => Standing::Resting(since),
-            _ => Standing::Resting(asked_at),
+        let state = match (mark.status, was) {
+            (ThreadStatus::Busy, _) => PollState::Busy,
+            (_, PollState::Resting(since)) => PollState::Resting(since),
+            _ => PollState::Resting(asked_at),
         };
-        if was == Standing::Missing || last.is_some_and(|last| last != mark.mark) {
-            self.moves(standing);
+        if was == PollState::Missing || last.is_some_and(|last| last != mark.mark) {
+            self.moves(state);
         } else {
-            self.stands(standing);
+            self.stands(state);
         }
         mark.mark
     }
@@ -254,12 +240,12 @@ impl Polled {
 
     /// The thread is looked at with these credentials from now on.
     pub(super) fn looks_as(&mut self, upstream: &Client) {
-        let is_settled = |(key, _): &(GroupKey, u64)| self.shared.polls.renew(key, upstream);
+        let is_settled = |(access, _): &(Access, u64)| self.shared.polls.renew(access, upstream);
         if !is_pollable(&self.seat.thread_id) || self.at.as_ref().is_some_and(is_settled) {
             return;
         }
         self.leave();
-        self.seat.stands(Standing::Unpolled);
+        self.seat.stands(PollState::Unpolled);
         let (at, poller) = self.shared.polls.seat(upstream, self.seat.clone());
         if let Some(number) = poller {
             Poller::new(&self.shared, upstream, at.0.clone(), number).spawn();
@@ -268,8 +254,8 @@ impl Polled {
     }
 
     fn leave(&mut self) {
-        if let Some((key, number)) = self.at.take() {
-            self.shared.polls.leave(&key, number);
+        if let Some((access, number)) = self.at.take() {
+            self.shared.polls.leave(&access, number);
         }
     }
 }
@@ -291,10 +277,11 @@ fn is_pollable(thread_id: &str) -> bool {
 // === impl Poller ===
 
 impl Poller {
-    fn new(shared: &Arc<Shared>, upstream: &Client, key: GroupKey, number: u64) -> Self {
+    fn new(shared: &Arc<Shared>, upstream: &Client, access: Access, number: u64) -> Self {
         let pace = shared.paces.of(upstream, &shared.metrics);
         let shared = Arc::clone(shared);
-        Self { shared, pace, key, number, marks: HashMap::new(), failed: 0 }
+        let base = upstream.base().clone();
+        Self { shared, pace, base, access, number, marks: HashMap::new(), failed: 0 }
     }
 
     fn spawn(self) {
@@ -370,7 +357,7 @@ impl Poller {
                             self.marks.insert(*number, mark);
                         }
                         // Its watcher looks if that is news.
-                        None => seat.stands(Standing::Missing),
+                        None => seat.stands(PollState::Missing),
                     }
                 }
             }
@@ -393,8 +380,7 @@ impl Poller {
             }
             Halt::Refused => (true, now + REFUSED_FOR),
             Halt::Unpollable => {
-                let upstream = &self.key.upstream;
-                tracing::debug!(upstream, "the server does not say which threads have moved");
+                tracing::debug!(upstream = %self.base, "the server does not say which threads have moved");
                 self.pace.is_unpollable();
                 (true, now)
             }
@@ -407,7 +393,7 @@ impl Poller {
     }
 
     fn polled(&self) -> Result<(Client, BTreeMap<u64, Seat>), Halt> {
-        self.shared.polls.polled(&self.key, self.number).ok_or(Halt::Few)
+        self.shared.polls.polled(&self.access, self.number).ok_or(Halt::Few)
     }
 }
 
@@ -441,18 +427,18 @@ mod tests {
         let now = Instant::now();
         let later = now + FOLLOW_INTERVAL;
         let last = seat.found(mark(ThreadStatus::Idle, "1"), None, now);
-        assert_eq!(news(), News { standing: Standing::Resting(now), moves: 0 });
+        assert_eq!(news(), News { state: PollState::Resting(now), moves: 0 });
         let last = seat.found(mark(ThreadStatus::Idle, "1"), Some(last), later);
-        assert_eq!(news(), News { standing: Standing::Resting(now), moves: 0 });
+        assert_eq!(news(), News { state: PollState::Resting(now), moves: 0 });
         let last = seat.found(mark(ThreadStatus::Busy, "2"), Some(last), later);
-        assert_eq!(news(), News { standing: Standing::Busy, moves: 1 });
+        assert_eq!(news(), News { state: PollState::Busy, moves: 1 });
         let last = seat.found(mark(ThreadStatus::Error, "3"), Some(last), later);
-        assert_eq!(news(), News { standing: Standing::Resting(later), moves: 2 });
+        assert_eq!(news(), News { state: PollState::Resting(later), moves: 2 });
         assert_eq!(last, "3");
-        seat.stands(Standing::Missing);
-        assert_eq!(news(), News { standing: Standing::Missing, moves: 2 });
+        seat.stands(PollState::Missing);
+        assert_eq!(news(), News { state: PollState::Missing, moves: 2 });
         seat.found(mark(ThreadStatus::Idle, "3"), None, later);
-        assert_eq!(news(), News { standing: Standing::Resting(later), moves: 3 });
+        assert_eq!(news(), News { state: PollState::Resting(later), moves: 3 });
     }
 
     #[test]

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::follow::FOLLOW_INTERVAL;
 use super::pace::{Lane, Pace, Turn};
-use super::poll::{News, Polled, Standing};
+use super::poll::{News, PollState, Polled};
 use super::{Shared, retry};
 use crate::langgraph::ServerKind;
 use crate::metrics::LookReason;
@@ -188,17 +188,17 @@ impl Waiting {
         let news = *self.news.borrow_and_update();
         let is_there = self.last == Look::Whole { is_there: true };
         let soon = (Cause::Interval, self.looked_at + FOLLOW_INTERVAL);
-        let (cause, at) = match (news.standing, self.last) {
+        let (cause, at) = match (news.state, self.last) {
             (_, Look::Vain { again_at }) => return (Cause::Interval, again_at),
             _ if news.moves != self.moves => (Cause::Moved, self.looked_at),
-            (Standing::Unpolled | Standing::Busy, _) => soon,
+            (PollState::Unpolled | PollState::Busy, _) => soon,
             // The poll and the last look disagree about whether it is there.
-            (Standing::Missing, _) if is_there => soon,
-            (Standing::Resting(since), _) if self.looked_at < since => soon,
-            (Standing::Resting(_) | Standing::Missing, Look::Partial { state_due }) => {
+            (PollState::Missing, _) if is_there => soon,
+            (PollState::Resting(since), _) if self.looked_at < since => soon,
+            (PollState::Resting(_) | PollState::Missing, Look::Partial { state_due }) => {
                 (Cause::Interval, state_due.max(soon.1))
             }
-            (Standing::Resting(_) | Standing::Missing, Look::Whole { .. }) => {
+            (PollState::Resting(_) | PollState::Missing, Look::Whole { .. }) => {
                 (Cause::Slow, self.looked_at + SLOW_INTERVAL)
             }
         };

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use crate::sync::{Guard, Mutex};
-use crate::upstream::{Caller, Client};
+use crate::upstream::{Access, Client};
 
 /// The answers that are being started. Each belongs to a request that is being handled, so
 /// `limits.connections` bounds them. Clones share them.
@@ -21,9 +21,8 @@ pub(super) struct Turns(Arc<Mutex<HashMap<Key, watch::Receiver<()>>>>);
 /// Whose answer to which thread. Another caller's requests never delay this one's.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
-    upstream: String,
     thread_id: String,
-    caller: Caller,
+    access: Access,
 }
 
 /// The turn of one answer; the next gets its turn when this is dropped.
@@ -40,11 +39,7 @@ pub(super) struct Turn {
 impl Turns {
     /// Waits until no other answer of this caller to the thread is being started.
     pub(super) async fn turn(&self, upstream: &Client, thread_id: &str) -> Turn {
-        let key = Key {
-            upstream: upstream.base().to_string(),
-            thread_id: thread_id.to_owned(),
-            caller: upstream.caller().clone(),
-        };
+        let key = Key { thread_id: thread_id.to_owned(), access: upstream.access() };
         loop {
             let mut ended = match self.take(&key) {
                 Ok(turn) => return turn,
