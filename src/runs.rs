@@ -1,15 +1,19 @@
-//! The runs that this replica reads: one task and one upstream connection each, any number of
-//! readers; and the threads that it follows, one task each, and one for each caller who follows
-//! many. What no client waits for goes up at the pace of its upstream.
+//! The runs that this replica reads, and the threads that it follows.
+//!
+//! Each run has one task (the driver), one upstream connection, and any number of readers. Each
+//! followed thread has one task (the watcher); a caller who follows many threads has one more (the
+//! poller). Requests that no client waits for are sent at the pace of their upstream.
 //!
 //! ```text
-//!  upstream::Body --> driver { Reading { Feed } } --> Run { log, standing } --> RunReader, ..
-//!                        ^          owns all of it      bell rings -->   each pulls
-//!                        +-- ends with its run, at shutdown, or when the last reader leaves
+//!  upstream::Body --> driver { Reading { Feed } } --publishes--> Run { log, standing }
+//!                                                                   |  a bell rings
+//!                                                                   v
+//!                                                               RunReader, ..  each pulls
 //! ```
-//! The driver never waits for a reader, and no reader for another. The log is bounded in bytes. A
-//! reader that falls off it is brought back by a standing: the run as it was, frozen, at a position
-//! of the log. Who joins late is sent a standing too, never the history.
+//! The driver owns the reading and the feed. It ends with its run, at shutdown, or when the last
+//! reader leaves. It never waits for a reader, and no reader waits for another. The log is bounded
+//! in bytes. A reader that falls off it is sent a standing: the run, frozen at a position of the
+//! log. A reader that joins late is sent a standing too, never the history.
 
 mod answers;
 mod attach;
@@ -300,21 +304,6 @@ impl Shared {
             return Ok(listed);
         }
         upstream.whole_run(thread_id, listed).await
-    }
-
-    /// The record of a run as it is now, if it was listed only because the run was being read here
-    /// and is so no more: it has ended, and is not to be joined again.
-    async fn fresh(
-        &self,
-        upstream: &Client,
-        thread_id: &str,
-        record: RunRecord,
-    ) -> Result<RunRecord, Error> {
-        let key = RunKey::of(upstream, thread_id, &record.id);
-        if record.has_request || self.live.find(&key, upstream).is_some() {
-            return Ok(record);
-        }
-        upstream.whole_run(thread_id, record).await
     }
 
     fn error_detail(&self) -> ErrorDetail {

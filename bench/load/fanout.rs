@@ -134,7 +134,7 @@ async fn cost(sizes: Sizes, is_copied: bool) -> Result<Cost, Fault> {
 /// What the copying process has read, and whoever it is to be sent to.
 #[derive(Default)]
 struct Copies {
-    /// All that came so far: who comes later begins with it.
+    /// All bytes that were received so far. A viewer that connects later is sent them first.
     past: Vec<Bytes>,
     viewers: Vec<UnboundedSender<Bytes>>,
     is_over: bool,

@@ -54,7 +54,7 @@ pub(crate) struct Replayed {
     pub(crate) last: u64,
 }
 
-/// What the upstream tells of a run that it keeps.
+/// What the upstream sends of a run that it keeps.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Account {
     pub(crate) parts: usize,
@@ -120,7 +120,7 @@ impl Kept {
         KeptBody { run: self, at: 0, replay: None }
     }
 
-    /// For one who comes later: all that was said behind an id, and then what will be.
+    /// For a viewer that joins later: all events after an id, and then those to come.
     pub(crate) fn join(self: Arc<Self>, from: u64) -> KeptBody {
         let (at, replay) = {
             let mut told = lock(&self.told);

@@ -159,7 +159,7 @@ impl Threads {
         stored.runs.iter().rev().map(chosen).collect()
     }
 
-    /// What `POST /threads/search` tells of these threads.
+    /// What `POST /threads/search` answers for these threads.
     pub(crate) fn search(&self, ids: &[String]) -> Value {
         let threads = lock(&self.0);
         let found = ids.iter().filter_map(|id| Some((id, threads.get(id)?)));

@@ -43,7 +43,7 @@ pub(crate) const STORED: &str = "/stored";
 /// Takes a [`Mood`]: how the others are answered from now on. Nor this.
 pub(crate) const MOOD: &str = "/mood";
 
-/// Tells how many requests of each kind were answered since it was asked the last time, and how many bytes, but for
+/// Answers with the number of requests of each kind since the last such question, and of bytes sent, but for
 /// streams, these were. Nor this.
 pub(crate) const COUNTS: &str = "/counts";
 
@@ -483,7 +483,7 @@ impl Drop for RunBody {
     }
 }
 
-/// The stream in which the Python server tells that runs of a thread begin and end.
+/// The stream on which the Python server sends an event when a run of the thread begins or ends.
 struct BellBody(Pin<Box<dyn Future<Output = Option<watch::Receiver<u64>>> + Send + Sync>>);
 
 // === impl BellBody ===

@@ -71,7 +71,7 @@ pub struct ThreadRecord {
     begins: Option<String>,
 }
 
-/// What a search tells of how far a thread is: whatever happens on it makes another mark.
+/// A thread as a search lists it. Its mark changes whenever something happens on the thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadMark {
     /// LangGraph's id.

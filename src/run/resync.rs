@@ -60,7 +60,7 @@ fn told(snapshots: Vec<Vec<Arc<Message>>>) -> Vec<RunEvent> {
 }
 
 /// What is behind the messages that a client holds, as if it was said now. `None` where the
-/// conversation is not the client's and more, or where only a snapshot can tell what is new:
+/// conversation is not the client's and more, or where only a snapshot can express the change:
 /// media, a failed tool's error, a subagent's message.
 fn more(held: &View, view: &View) -> Option<Vec<RunEvent>> {
     let held = held.messages();
@@ -72,7 +72,7 @@ fn more(held: &View, view: &View) -> Option<Vec<RunEvent>> {
     for message in new {
         say(message, view.open(), &mut out)?;
     }
-    // A client puts a result behind its call, and may order the messages otherwise.
+    // A client inserts a tool's result after its call, so that its order may differ from the upstream's.
     let mut client = View::with(held.to_vec(), None);
     for event in &out {
         client.apply(event);

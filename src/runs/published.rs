@@ -146,7 +146,7 @@ impl Run {
             drop(published);
             Arc::new(Standing::new(at, written, feed.shared_view(), Some(end.clone())))
         });
-        let (is_new, is_asked) = {
+        let (is_new, is_asked, replaced) = {
             let mut published = self.published();
             let is_new = count > 0 || published.past != past;
             published.past = past;
@@ -165,9 +165,11 @@ impl Run {
             if let Some(segment) = segment {
                 published.log.push(segment);
             }
-            published.stand(ended);
-            (is_new, published.is_asked)
+            let replaced = published.stand(ended);
+            (is_new, published.is_asked, replaced)
         };
+        // A large one takes its time, which nobody is to wait for under the lock.
+        drop(replaced);
         if is_asked {
             self.stand(feed);
         }
@@ -182,7 +184,8 @@ impl Run {
         };
         let standing = Arc::new(Standing::new(at, written, feed.shared_view(), end));
         self.metrics.stood();
-        self.published().stand(Some(standing));
+        let replaced = self.published().stand(Some(standing));
+        drop(replaced);
     }
 
     /// Waits until a reader wants the run as it stands.
@@ -320,13 +323,14 @@ impl Published {
         self.past == Past::Kept && !self.is_known && self.log.is_whole()
     }
 
-    fn stand(&mut self, standing: Option<Arc<Standing>>) {
-        if let Some(standing) = standing {
-            // One that takes long to read it finds what was said meanwhile.
-            self.log.keep(standing.weight() / 2);
-            self.standing = Some(standing);
-            self.is_asked = false;
-        }
+    /// Takes a newer standing, if there is one. The one before it is to be dropped without the lock.
+    #[must_use]
+    fn stand(&mut self, standing: Option<Arc<Standing>>) -> Option<Arc<Standing>> {
+        let standing = standing?;
+        // One that takes long to read it finds what was said meanwhile.
+        self.log.keep(standing.weight() / 2);
+        self.is_asked = false;
+        self.standing.replace(standing)
     }
 
     /// What ends the stream of a reader, who has this much open, before the run is over.

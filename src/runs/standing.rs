@@ -8,6 +8,7 @@
 //! A newcomer is sent the standing, and then the segments from its position on. What it is sent is
 //! made once, by the first who asks, on no runtime thread if it is large.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use tokio::sync::OnceCell;
@@ -24,6 +25,10 @@ const LARGE: usize = 1_000_000;
 /// A standing is shown again while what has been said since weighs no more than this part of it.
 const REUSED_WITHIN: u64 = 8;
 
+/// For how many other standings the way from there is kept. Followers of a thread hold the end of its
+/// last run, or of one of the few before it.
+const MAX_KEPT_WAYS: usize = 4;
+
 /// A run at a position of its log.
 #[derive(Debug)]
 pub(super) struct Standing {
@@ -39,8 +44,8 @@ pub(super) struct Standing {
     end: Option<End>,
     /// What one is sent who holds nothing.
     for_newcomer: Made,
-    /// What one is sent who holds another standing: the last one that was asked for.
-    after: Mutex<Option<(Weak<Self>, Made)>>,
+    /// What one is sent who holds another standing: the last few that were asked for.
+    after: Mutex<VecDeque<(Weak<Self>, Made)>>,
 }
 
 /// Events that are made once.
@@ -89,13 +94,14 @@ impl Standing {
         let made = {
             // The other one is not kept: it would keep the one before it.
             let mut after = self.after.lock();
-            match &*after {
-                Some((known, made)) if known.as_ptr() == Arc::as_ptr(held) => Arc::clone(made),
-                _ => {
-                    let made = Made::default();
-                    *after = Some((Arc::downgrade(held), Arc::clone(&made)));
-                    made
-                }
+            let known = after.iter().find(|(known, _)| known.as_ptr() == Arc::as_ptr(held));
+            if let Some((_, made)) = known {
+                Arc::clone(made)
+            } else {
+                let made = Made::default();
+                after.truncate(MAX_KEPT_WAYS - 1);
+                after.push_front((Arc::downgrade(held), Arc::clone(&made)));
+                made
             }
         };
         self.made(&made, Some(held)).await
