@@ -5,6 +5,7 @@
 
 mod brackets;
 mod commit;
+mod failure;
 mod interrupt;
 mod message;
 mod open;
@@ -22,13 +23,14 @@ use std::sync::Arc;
 
 pub use crate::langgraph::{ApprovalForm, Decision, Finish, RunError};
 pub use commit::{langgraph_call_id, snapshots, snapshots_for_anyone, snapshots_for_returning};
+pub use failure::{Failure, Loss};
 pub use interrupt::{Action, Ask, BREAKPOINT, Interrupt, is_breakpoint, question_key};
 pub use message::{Call, Content, ContentPart, Message, Role};
 pub use open::Open;
 pub use patch::{Operation, Patch, State};
 pub use resync::{Holds, closings, resync};
 pub use snapshot::{SNAPSHOT_FORMS, Snapshot};
-pub use translator::{STREAM_INCOMPLETE, StreamEnd, Translator};
+pub use translator::{StreamEnd, Translator};
 pub use usage::Usage;
 pub use view::View;
 
@@ -225,11 +227,6 @@ pub enum Outcome {
         /// Why the thread's last run failed, if it did.
         error: Option<RunError>,
     },
-    /// It failed, or we cannot tell how it goes on.
-    Failed {
-        /// The exception's name, or a stable code of ours.
-        code: String,
-        /// What happened.
-        message: String,
-    },
+    /// It failed, or the gateway cannot say how it goes on.
+    Failed(Failure),
 }

@@ -53,7 +53,7 @@ pub use driver::LINGER;
 pub use event_id::{EventId, Mark, NotAnEventId};
 pub use feed::Feed;
 pub use fork::{ForkError, fork_point};
-pub use reader::{INTERNAL_ERROR, READER_TOO_SLOW, RunReader};
+pub use reader::RunReader;
 pub use retry::UPSTREAM_PATIENCE;
 
 use crate::langgraph::{ErrorDetail, RunRecord, RunStatus, ServerKind};
@@ -69,18 +69,6 @@ use poll::Polls;
 use published::{Past, Run};
 use reader::Told;
 use reading::{Reading, Source};
-
-/// The code of a run whose stream or record cannot be understood.
-pub const UPSTREAM_LOST: &str = "upstream_lost";
-
-/// The code of a run that was out of sight for too long.
-pub const UPSTREAM_UNAVAILABLE: &str = "upstream_unavailable";
-
-/// The code of a run that the server has no more, as little as its thread.
-pub const RUN_GONE: &str = "run_gone";
-
-/// The code of a stream that ends because the gateway does.
-pub const GATEWAY_SHUTDOWN: &str = "gateway_shutdown";
 
 /// How much of a run is kept for readers that are slower than it: some 3,000 tokens, half a minute
 /// of a fast model. Who is further behind gets the view, which costs about what its messages do.

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::rpc::{self, Code, Error};
 use crate::json::Json;
 use crate::langgraph::{Finish, RECURSION_LIMIT};
-use crate::run::Outcome;
+use crate::run::{Failure, Outcome};
 
 /// Why a turn is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -31,13 +31,18 @@ pub fn stop_reason(outcome: &Outcome) -> Result<StopReason, Error> {
         Outcome::Finished { finish: Finish::Length, .. } => Ok(StopReason::MaxTokens),
         Outcome::Finished { finish: Finish::Refused, .. } => Ok(StopReason::Refusal),
         Outcome::Cancelled => Ok(StopReason::Cancelled),
-        Outcome::Failed { code, .. } if code == RECURSION_LIMIT => Ok(StopReason::MaxTurnRequests),
-        Outcome::Failed { code, message } => Err(Error {
-            code: Code::Internal,
-            message: format!("the run failed: {code}"),
-            // An exception may say nothing.
-            details: Some(if message.is_empty() { code.clone() } else { message.clone() }),
-        }),
+        Outcome::Failed(Failure::Graph(error)) if error.code == RECURSION_LIMIT => {
+            Ok(StopReason::MaxTurnRequests)
+        }
+        Outcome::Failed(failure) => {
+            let (code, message) = (failure.code(), failure.message());
+            Err(Error {
+                code: Code::Internal,
+                message: format!("the run failed: {code}"),
+                // An exception may have no message.
+                details: Some(if message.is_empty() { code } else { message }.to_owned()),
+            })
+        }
     }
 }
 
@@ -54,12 +59,16 @@ pub fn result_of(stop_reason: StopReason) -> Result<Json, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::RunError;
 
     #[test]
     fn a_turn_ends_as_its_run_did() {
         let finished = |finish| Outcome::Finished { pending_calls: Vec::new(), finish };
-        let failed =
-            |code: &str| Outcome::Failed { code: code.to_owned(), message: "m".to_owned() };
+        let with = |code: &str, message: &str| {
+            let error = RunError { code: code.to_owned(), message: message.to_owned() };
+            Outcome::Failed(Failure::Graph(error))
+        };
+        let failed = |code| with(code, "m");
         let cases = [
             (finished(Finish::Done), r#""result":{"stopReason":"end_turn"}"#),
             (finished(Finish::Length), r#""result":{"stopReason":"max_tokens"}"#),
@@ -73,7 +82,7 @@ mod tests {
                 r#""error":{"code":-32603,"message":"the run failed: ValueError","data":{"details":"m"}}"#,
             ),
             (
-                Outcome::Failed { code: "Boom".to_owned(), message: String::new() },
+                with("Boom", ""),
                 r#""error":{"code":-32603,"message":"the run failed: Boom","data":{"details":"Boom"}}"#,
             ),
         ];

@@ -340,7 +340,7 @@ impl Projector {
             Outcome::Finished { .. }
             | Outcome::Cancelled
             | Outcome::AtRest { .. }
-            | Outcome::Failed { .. } => self.settle(emit),
+            | Outcome::Failed(_) => self.settle(emit),
         }
         self.subagents.clear();
         self.strangers.clear();

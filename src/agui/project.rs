@@ -341,8 +341,9 @@ impl Projector {
             metadata = Some(Metadata { langgraph });
         }
         let outcome = match (outcome, self.client.version) {
-            (run::Outcome::Failed { code, message }, _) => {
-                return emit(&Event::RunError { message, code: Some(code), usage });
+            (run::Outcome::Failed(failure), _) => {
+                let (message, code) = (failure.message(), Some(failure.code()));
+                return emit(&Event::RunError { message, code, usage });
             }
             // Without an outcome such a client reports success, after `RUN_ERROR` a failure. The
             // code `abort` is shown as neither.

@@ -27,12 +27,9 @@ use super::message;
 use super::speech::{Source, Speech};
 use super::steps::Steps;
 use super::usage::Ledger;
-use super::{Finish, Id, Interrupt, Outcome, RunEvent, View};
+use super::{Failure, Finish, Id, Interrupt, Loss, Outcome, RunEvent, View};
 use crate::json;
 use crate::langgraph::{self, Body, Origin, Part, RunError, ThreadState, Values};
-
-/// The code of a run whose stream broke off without telling how it ended.
-pub const STREAM_INCOMPLETE: &str = "stream_incomplete";
 
 /// Translates one run.
 #[derive(Debug)]
@@ -116,11 +113,13 @@ pub enum StreamEnd {
     },
     /// The run goes on without us, or its record is out of reach.
     Lost {
-        /// A stable code.
-        code: &'static str,
+        /// Why the gateway cannot say how it goes on.
+        loss: Loss,
         /// What happened.
         message: String,
     },
+    /// The server has neither the run nor its thread any more.
+    Gone,
 }
 
 #[derive(Debug, Default)]
@@ -451,7 +450,7 @@ impl Translator {
             StreamEnd::Complete => match &self.error {
                 Some(error) => StreamEnd::Failed(error.clone()),
                 None if self.is_mid_sentence() && !self.is_interrupted() => StreamEnd::Lost {
-                    code: STREAM_INCOMPLETE,
+                    loss: Loss::Incomplete,
                     message: "the stream broke off in the middle of a message".to_owned(),
                 },
                 None => StreamEnd::Succeeded,
@@ -461,16 +460,23 @@ impl Translator {
             end @ (StreamEnd::Succeeded
             | StreamEnd::Cancelled
             | StreamEnd::AtRest { .. }
-            | StreamEnd::Lost { .. }) => end,
+            | StreamEnd::Lost { .. }
+            | StreamEnd::Gone) => end,
         }
     }
 
     fn outcome(&self, end: StreamEnd) -> Outcome {
         match end {
-            StreamEnd::Lost { code, message } => Outcome::Failed { code: code.to_owned(), message },
+            StreamEnd::Lost { loss, message } => {
+                Outcome::Failed(Failure::Gateway { loss, message })
+            }
+            StreamEnd::Gone => {
+                let message = "LangGraph has neither the run nor its thread any more".to_owned();
+                Outcome::Failed(Failure::Gateway { loss: Loss::Gone, message })
+            }
             StreamEnd::Cancelled => Outcome::Cancelled,
             StreamEnd::Failed(error) if is_cancel(&error) => Outcome::Cancelled,
-            StreamEnd::Failed(RunError { code, message }) => Outcome::Failed { code, message },
+            StreamEnd::Failed(error) => Outcome::Failed(Failure::Graph(error)),
             StreamEnd::Complete | StreamEnd::Succeeded | StreamEnd::AtRest { .. }
                 if self.is_interrupted() =>
             {

@@ -62,7 +62,7 @@ impl Outcome {
             Self::Interrupted(questions) => questions.iter().map(Interrupt::weight).sum(),
             Self::Cancelled | Self::AtRest { error: None } => 0,
             Self::AtRest { error: Some(error) } => error.code.len() + error.message.len(),
-            Self::Failed { code, message } => code.len() + message.len(),
+            Self::Failed(failure) => failure.code().len() + failure.message().len(),
         }
     }
 }

@@ -9,10 +9,10 @@ use super::follow::{self, Follower};
 use super::published::Run;
 use super::reader::{Prelude, RunReader, Told};
 use super::reading::Source;
-use super::{Feed, GATEWAY_SHUTDOWN, RunKey, Runs, standing};
+use super::{Feed, RunKey, Runs, standing};
 use crate::langgraph::{ErrorDetail, RunRecord, RunStatus, ServerKind, ThreadState};
 use crate::metrics::{Metrics, Resume};
-use crate::run::{Outcome, RunEvent, StreamEnd};
+use crate::run::{Loss, Outcome, RunEvent, StreamEnd};
 use crate::upstream::{Access, Client, Error, RunFilter, Sight};
 
 /// How often a thread is looked at whose state was made by no run that is listed: one that began
@@ -418,7 +418,7 @@ impl From<RunReader> for ThreadReader {
 fn is_shutdown(events: &[RunEvent]) -> bool {
     matches!(
         events.last(),
-        Some(RunEvent::Ended { outcome: Outcome::Failed { code, .. }, .. })
-            if code == GATEWAY_SHUTDOWN
+        Some(RunEvent::Ended { outcome: Outcome::Failed(failure), .. })
+            if failure.loss() == Some(Loss::Shutdown)
     )
 }

@@ -1,7 +1,6 @@
 //! Events of a run, each with its mark.
 
 use std::fmt;
-use std::mem;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
@@ -9,7 +8,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::event_id::Mark;
-use crate::langgraph::{ErrorDetail, RunError};
+use crate::langgraph::ErrorDetail;
 use crate::run::{Outcome, RunEvent};
 
 /// Events, and the mark of each that can be resumed behind.
@@ -82,11 +81,10 @@ impl Events {
 
     /// Tells no more than this of why the run failed.
     pub(super) fn tell_failure(&mut self, detail: ErrorDetail) {
-        if let Some(RunEvent::Ended { outcome: Outcome::Failed { code, message }, .. }) =
+        if let Some(RunEvent::Ended { outcome: Outcome::Failed(failure), .. }) =
             self.list.last_mut()
         {
-            let error = RunError { code: mem::take(code), message: mem::take(message) };
-            RunError { code: *code, message: *message } = error.told(detail);
+            *failure = failure.clone().told(detail);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 
 use super::{Events, Feed};
-use crate::run::{Outcome, RunEvent, STREAM_INCOMPLETE, StreamEnd};
+use crate::run::{Failure, Loss, Outcome, RunEvent, StreamEnd};
 use crate::sse::Ending;
 
 /// How much is read at once: a recording is passed on as it comes, and a pipe holds this much.
@@ -44,7 +44,7 @@ pub fn translate(
         }
     };
     let end = match fault {
-        Some(message) => StreamEnd::Lost { code: STREAM_INCOMPLETE, message },
+        Some(message) => StreamEnd::Lost { loss: Loss::Incomplete, message },
         None => StreamEnd::Complete,
     };
     feed.end(None, end, &mut events);
@@ -55,11 +55,10 @@ pub fn translate(
 /// A stream may be whole in its form, and still break off in the middle of a message.
 fn verdict(events: &[RunEvent]) -> Result<(), Fault> {
     match events.last() {
-        Some(RunEvent::Ended { outcome: Outcome::Failed { code, message }, .. })
-            if code == STREAM_INCOMPLETE =>
-        {
-            Err(Fault(message.clone()))
-        }
+        Some(RunEvent::Ended {
+            outcome: Outcome::Failed(Failure::Gateway { loss: Loss::Incomplete, message }),
+            ..
+        }) => Err(Fault(message.clone())),
         _ => Ok(()),
     }
 }

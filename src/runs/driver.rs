@@ -20,12 +20,10 @@ use super::ending::{BodyEnd, Inquest, Outlook};
 use super::published::Run;
 use super::reading::{Action, End, Question, Reading};
 use super::standing::beside;
-use super::{
-    GATEWAY_SHUTDOWN, Listed, RUN_GONE, RunKey, Shared, UPSTREAM_LOST, UPSTREAM_UNAVAILABLE,
-};
+use super::{Listed, RunKey, Shared};
 use crate::langgraph::RunRecord;
 use crate::metrics::{Origin, Reading as Meter, RunEnd};
-use crate::run::{Outcome, RunEvent, StreamEnd};
+use crate::run::{Loss, Outcome, RunEvent, StreamEnd};
 use crate::upstream::{Body, Client, Error, RunStream};
 
 /// How long a run is kept being read that nobody reads: an `EventSource` comes back after 3 s, a
@@ -145,7 +143,7 @@ impl Driver {
                 () = shutdown.cancelled() => {
                     let message = "the gateway is shutting down; the run goes on in LangGraph";
                     let message = message.to_owned();
-                    let end = StreamEnd::Lost { code: GATEWAY_SHUTDOWN, message };
+                    let end = StreamEnd::Lost { loss: Loss::Shutdown, message };
                     return self.end(&mut reading, End::Ended(end.into()));
                 }
                 unwanted = wanted(&self.bell, &mut self.owner, &mut self.unread_since) => {
@@ -284,8 +282,9 @@ impl Driver {
         self.publish(reading, events);
         let end = self.run.published().end().cloned();
         if let Some(RunEvent::Ended { outcome, .. }) = end {
-            let (end, code) = run_end(&outcome);
-            self.log(end, code);
+            let code =
+                if let Outcome::Failed(failure) = &outcome { Some(failure.code()) } else { None };
+            self.log(run_end(&outcome), code);
         }
     }
 
@@ -446,20 +445,17 @@ fn not_given(error: &Error) -> BodyEnd {
     }
 }
 
-/// How the reading of a run with this outcome ended, and the code of its failure.
-fn run_end(outcome: &Outcome) -> (RunEnd, Option<&str>) {
+/// How the reading of a run with this outcome ended.
+fn run_end(outcome: &Outcome) -> RunEnd {
     match outcome {
-        Outcome::Finished { .. } | Outcome::AtRest { .. } => (RunEnd::Finished, None),
-        Outcome::Interrupted(_) => (RunEnd::Interrupted, None),
-        Outcome::Cancelled => (RunEnd::Cancelled, None),
-        Outcome::Failed { code, message: _ } => {
-            let end = match &**code {
-                GATEWAY_SHUTDOWN => RunEnd::Shutdown,
-                UPSTREAM_LOST | UPSTREAM_UNAVAILABLE | RUN_GONE => RunEnd::Lost,
-                _ => RunEnd::Failed,
-            };
-            (end, Some(code))
-        }
+        Outcome::Finished { .. } | Outcome::AtRest { .. } => RunEnd::Finished,
+        Outcome::Interrupted(_) => RunEnd::Interrupted,
+        Outcome::Cancelled => RunEnd::Cancelled,
+        Outcome::Failed(failure) => match failure.loss() {
+            Some(Loss::Shutdown) => RunEnd::Shutdown,
+            Some(Loss::Unreadable | Loss::Unavailable | Loss::Gone) => RunEnd::Lost,
+            Some(Loss::Incomplete | Loss::TooSlow | Loss::Internal) | None => RunEnd::Failed,
+        },
     }
 }
 

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use super::feed::{Heard, Seen};
-use super::{RUN_GONE, UPSTREAM_LOST};
 use crate::langgraph::{RunError, RunStatus, ThreadState};
-use crate::run::StreamEnd;
+use crate::run::{Loss, StreamEnd};
 use crate::upstream::{Client, Error};
 
 /// How often the record is read while it says that the run goes on, although its stream has ended
@@ -133,7 +132,7 @@ impl Inquest<'_> {
             RunStatus::Success if state.is_none() && self.lacks_end() => {
                 let message = "the run succeeded, but neither its stream nor its state can be had \
                                whole; load the thread to see its end";
-                StreamEnd::Lost { code: UPSTREAM_LOST, message: message.to_owned() }
+                StreamEnd::Lost { loss: Loss::Unreadable, message: message.to_owned() }
             }
             RunStatus::Success => StreamEnd::Succeeded,
             // LangGraph says `success` of a run that stops to ask. Other servers of its API say
@@ -223,11 +222,8 @@ impl Inquest<'_> {
                 Outlook::Over(Ending { state: Some(State::OfThread(state)), end })
             }
             Ok(None) => {
-                let error = self.seen.error.clone().unwrap_or_else(|| RunError {
-                    code: RUN_GONE.to_owned(),
-                    message: "LangGraph has neither the run nor its thread any more".to_owned(),
-                });
-                Outlook::Over(StreamEnd::Failed(error).into())
+                let error = self.seen.error.clone();
+                Outlook::Over(error.map_or(StreamEnd::Gone, StreamEnd::Failed).into())
             }
             Err(error) => Outlook::Unknown(error.to_string()),
         }
@@ -237,7 +233,7 @@ impl Inquest<'_> {
     fn lost(&self, message: String) -> Outlook {
         Outlook::Over(match &self.seen.error {
             Some(error) => StreamEnd::Failed(error.clone()).into(),
-            None => StreamEnd::Lost { code: UPSTREAM_LOST, message }.into(),
+            None => StreamEnd::Lost { loss: Loss::Unreadable, message }.into(),
         })
     }
 }

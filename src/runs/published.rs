@@ -12,9 +12,8 @@ use super::event_id::Mark;
 use super::feed::{Feed, Horizon};
 use super::log::{RunLog, Segment};
 use super::standing::{End, Standing};
-use super::{UPSTREAM_LOST, UPSTREAM_UNAVAILABLE};
 use crate::metrics::Metrics;
-use crate::run::{self, Open, Outcome, RunEvent};
+use crate::run::{self, Failure, Loss, Open, Outcome, RunEvent};
 use crate::sync::{Guard, Mutex};
 
 /// One run being read, or a thread at rest.
@@ -230,9 +229,10 @@ impl Run {
     pub(super) fn is_lost(&self) -> bool {
         match &self.published().end {
             Some(End {
-                event: RunEvent::Ended { outcome: Outcome::Failed { code, .. }, .. },
-                ..
-            }) => code == UPSTREAM_LOST || code == UPSTREAM_UNAVAILABLE,
+                event: RunEvent::Ended { outcome: Outcome::Failed(failure), .. }, ..
+            }) => {
+                matches!(failure.loss(), Some(Loss::Unreadable | Loss::Unavailable))
+            }
             Some(_) => false,
             None => true,
         }
@@ -334,9 +334,10 @@ impl Published {
     }
 
     /// What ends the stream of a reader, who has this much open, before the run is over.
-    pub(super) fn failed(&self, open: Option<&Open>, code: &str, message: &str) -> Events {
+    pub(super) fn failed(&self, open: Option<&Open>, loss: Loss, message: &str) -> Events {
         let mut events = open.map_or_else(|| self.start.iter().cloned().collect(), run::closings);
-        let outcome = Outcome::Failed { code: code.to_owned(), message: message.to_owned() };
+        let failure = Failure::Gateway { loss, message: message.to_owned() };
+        let outcome = Outcome::Failed(failure);
         events.push(RunEvent::Ended { outcome, usage: Vec::new() });
         events.into()
     }

@@ -14,13 +14,7 @@ use super::log::{self, Kept};
 use super::published::{Run, Shown};
 use super::standing::Standing;
 use crate::metrics::{Held, Resume, Resync};
-use crate::run::{Open, RunEvent, View};
-
-/// The code of a stream whose reader fell behind before the run had told its conversation.
-pub const READER_TOO_SLOW: &str = "reader_too_slow";
-
-/// The code of a fault of ours.
-pub const INTERNAL_ERROR: &str = "internal_error";
+use crate::run::{Loss, Open, RunEvent, View};
 
 /// How long one who comes back waits for an event that this replica has not read yet: another,
 /// where it was told, may have been ahead by so much.
@@ -201,7 +195,7 @@ impl RunReader {
     /// The driver is gone without a word.
     fn failed(&self) -> Events {
         let message = "threadway failed to read this run; please report it";
-        self.run.published().failed(self.open.as_ref(), INTERNAL_ERROR, message)
+        self.run.published().failed(self.open.as_ref(), Loss::Internal, message)
     }
 
     /// What there is for this reader.
@@ -326,7 +320,7 @@ impl RunReader {
             let nothing = Open::default();
             let open = self.open.as_ref().unwrap_or(&nothing);
             let message = "the stream was read too slowly; load the thread to see the run";
-            self.run.published().failed(Some(open), READER_TOO_SLOW, message)
+            self.run.published().failed(Some(open), Loss::TooSlow, message)
         }));
         events
     }

@@ -20,7 +20,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::UPSTREAM_UNAVAILABLE;
 use super::batch::Events;
 use super::ending::{BodyEnd, Ending, Outlook, State};
 use super::event_id::EventId;
@@ -29,7 +28,7 @@ use super::published::Past;
 use super::retry::Retry;
 use crate::langgraph::{ErrorDetail, RunError, RunRecord, RunStatus, ServerKind};
 use crate::metrics::Rejoin;
-use crate::run::StreamEnd;
+use crate::run::{Loss, StreamEnd};
 use crate::sse;
 
 /// After how long a silence a replay is over, where its ids do not tell. It comes as fast as the
@@ -397,10 +396,9 @@ impl Reading {
                         format!("the run is out of sight: {why}; it may go on in LangGraph")
                     }
                 };
-                StreamEnd::Lost { code: UPSTREAM_UNAVAILABLE, message }.into()
+                StreamEnd::Lost { loss: Loss::Unavailable, message }.into()
             }
         };
-        let is_ours = matches!(end, StreamEnd::Lost { .. });
         let own = match state {
             Some(State::OfRun(state)) => Some(state),
             Some(State::OfThread(state)) => {
@@ -410,9 +408,7 @@ impl Reading {
             None => None,
         };
         self.feed.end(own.as_deref(), end, out);
-        if !is_ours {
-            out.tell_failure(detail);
-        }
+        out.tell_failure(detail);
     }
 
     /// Reads the bytes that have come.

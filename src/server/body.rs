@@ -62,7 +62,7 @@ fn end_of(events: &[RunEvent]) -> StreamEnd {
             Outcome::Finished { .. } | Outcome::AtRest { .. } => StreamEnd::Finished,
             Outcome::Interrupted(_) => StreamEnd::Interrupted,
             Outcome::Cancelled => StreamEnd::Cancelled,
-            Outcome::Failed { .. } => StreamEnd::Failed,
+            Outcome::Failed(_) => StreamEnd::Failed,
         },
         _ => StreamEnd::BrokenOff,
     }

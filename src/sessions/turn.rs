@@ -20,8 +20,8 @@ use crate::acp::{StopReason, ToolCall, ToolStatus, Update, result_of, stop_reaso
 use crate::agents::Agent;
 use crate::json::{self, Json, ObjectWriter};
 use crate::langgraph::{Interrupt, RunRequest, ServerKind, Start, ThreadState, headline};
-use crate::run::{self, Ask, Outcome, RunEvent};
-use crate::runs::{READER_TOO_SLOW, RunReader, ThreadReader};
+use crate::run::{self, Ask, Loss, Outcome, RunEvent};
+use crate::runs::{RunReader, ThreadReader};
 use crate::sync::{Guard, Mutex};
 use crate::upstream::{self, Caller, RunFilter, RunStream};
 
@@ -542,7 +542,7 @@ async fn stop_run(service: &Service, thread_id: &str, run: &str) {
 }
 
 fn is_too_slow(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Failed { code, .. } if code == READER_TOO_SLOW)
+    matches!(outcome, Outcome::Failed(failure) if failure.loss() == Some(Loss::TooSlow))
 }
 
 fn is_open_call(update: &Update<'_>) -> bool {

@@ -9,7 +9,8 @@ use threadway::acp::{Dialect, Paths, Projector, Verdict};
 use threadway::json::{Text, TextBuf};
 use threadway::langgraph::{Finish, Media, Source};
 use threadway::run::{
-    Action, Call, Content, ContentPart, Id, Message, Outcome, Role, RunEvent, Subagent, Usage,
+    Action, Call, Content, ContentPart, Failure, Id, Message, Outcome, Role, RunError, RunEvent,
+    Subagent, Usage,
 };
 
 fn id(id: &str) -> Id {
@@ -379,7 +380,8 @@ fn arguments_that_are_no_json_are_told_as_they_are() {
 #[test]
 fn what_a_run_leaves_open_is_settled_but_for_what_it_asks() {
     let open = || [vec![started()], called("c", "bash", &json!({"command": "ls"}))].concat();
-    let failed = Outcome::Failed { code: "E".to_owned(), message: "m".to_owned() };
+    let error = RunError { code: "E".to_owned(), message: "m".to_owned() };
+    let failed = Outcome::Failed(Failure::Graph(error));
     for outcome in [Outcome::Cancelled, failed, Outcome::AtRest { error: None }] {
         let session = told(&[open(), vec![ended(outcome)]].concat());
         session.check_settled().unwrap();

@@ -64,7 +64,7 @@ fn settles_what_is_not_asked(turn: &Turn) -> Result<(), String> {
         Outcome::Finished { .. }
         | Outcome::Cancelled
         | Outcome::AtRest { .. }
-        | Outcome::Failed { .. } => turn.session.check_settled(),
+        | Outcome::Failed(_) => turn.session.check_settled(),
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use threadway::agui::{Client, Input, Projector, RunId, Version};
 use threadway::langgraph::Part;
-use threadway::run::{RunEvent, STREAM_INCOMPLETE, StreamEnd, Translator, View};
+use threadway::run::{Loss, RunEvent, StreamEnd, Translator, View};
 use threadway::sse::{self, Decoder, Ending};
 
 /// A recorded stream.
@@ -148,7 +148,7 @@ pub(crate) fn run_events(bytes: &[u8]) -> (Vec<RunEvent>, View) {
     let end = match feed(&mut translator, bytes, &mut out) {
         Ending::Clean => StreamEnd::Complete,
         Ending::Partial { bytes } => StreamEnd::Lost {
-            code: STREAM_INCOMPLETE,
+            loss: Loss::Incomplete,
             message: format!("{bytes} bytes of an unfinished event are left"),
         },
     };

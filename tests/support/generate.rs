@@ -9,7 +9,7 @@ use proptest::sample::{Index, select, subsequence};
 use proptest::test_runner::Config;
 use serde_json::{Map, Value, json};
 use threadway::langgraph::{Part, ThreadState};
-use threadway::run::{self, Holds, Open, RunError, RunEvent, StreamEnd, Translator, View};
+use threadway::run::{self, Holds, Loss, Open, RunError, RunEvent, StreamEnd, Translator, View};
 use threadway::sse::Decoder;
 
 /// One part of a stream, before it is bytes.
@@ -105,6 +105,7 @@ pub(crate) fn known_end() -> impl Strategy<Value = StreamEnd> {
     prop_oneof![
         Just(StreamEnd::Succeeded),
         Just(StreamEnd::Cancelled),
+        Just(StreamEnd::Gone),
         Just(StreamEnd::Failed(RunError { code: "E".to_owned(), message: "m".to_owned() })),
     ]
 }
@@ -114,7 +115,7 @@ pub(crate) fn any_end() -> impl Strategy<Value = StreamEnd> {
     prop_oneof![
         known_end(),
         Just(StreamEnd::Complete),
-        Just(StreamEnd::Lost { code: "upstream_lost", message: "gone".to_owned() }),
+        Just(StreamEnd::Lost { loss: Loss::Unreadable, message: "gone".to_owned() }),
     ]
 }
 

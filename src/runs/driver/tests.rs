@@ -576,7 +576,7 @@ impl ClientView {
             panic!("no end: {:#?}", self.events);
         };
         if plan.goes_down
-            && matches!(outcome, Outcome::Failed { code, .. } if code == GATEWAY_SHUTDOWN)
+            && matches!(outcome, Outcome::Failed(failure) if failure.loss() == Some(Loss::Shutdown))
         {
             return;
         }

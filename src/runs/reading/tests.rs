@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::run::{Outcome, RunEvent, View};
+use crate::runs::UPSTREAM_PATIENCE;
 use crate::runs::feed::{BEGINNING, Heard};
-use crate::runs::{RUN_GONE, UPSTREAM_PATIENCE};
 
 /// The pause before the first attempt to join a stream again.
 const NO_PAUSE: Duration = Duration::from_millis(3);
@@ -330,8 +330,8 @@ impl Rig {
 
     fn failure(&self) -> (&str, &str) {
         match self.told.last() {
-            Some(RunEvent::Ended { outcome: Outcome::Failed { code, message }, .. }) => {
-                (code, message)
+            Some(RunEvent::Ended { outcome: Outcome::Failed(failure), .. }) => {
+                (failure.code(), failure.message())
             }
             other => panic!("{other:?}"),
         }
@@ -624,7 +624,7 @@ fn a_run_is_given_up_after_a_minute_out_of_sight() {
     assert_eq!(rig.next(), "out of sight: 503");
     rig.ends();
     let message = "the run is out of sight: 503; it may go on in LangGraph";
-    assert_eq!(rig.failure(), (UPSTREAM_UNAVAILABLE, message));
+    assert_eq!(rig.failure(), (Loss::Unavailable.code(), message));
     let closed = &rig.told[rig.told.len() - 2];
     assert!(matches!(closed, RunEvent::TextEnded { .. }), "{closed:?}");
 }
@@ -650,7 +650,7 @@ fn after_a_failure_in_the_stream_there_is_no_more_of_it() {
         assert!(rig.now - began >= UPSTREAM_PATIENCE);
         rig.ends();
         let message = "the run failed (ValueError: boom), and is out of sight since: 503";
-        assert_eq!(rig.failure(), (UPSTREAM_UNAVAILABLE, message));
+        assert_eq!(rig.failure(), (Loss::Unavailable.code(), message));
     }
 }
 
@@ -704,10 +704,10 @@ fn the_end_is_told_with_the_state_that_is_the_runs_or_its_threads() {
     }
     let mut rig = Rig::started();
     rig.closes(BodyEnd::Clean);
-    let error = RunError { code: RUN_GONE.to_owned(), message: "gone".to_owned() };
-    rig.looks(Outlook::Over(StreamEnd::Failed(error).into()));
+    rig.looks(Outlook::Over(StreamEnd::Gone.into()));
     rig.ends();
-    assert_eq!(rig.failure(), (RUN_GONE, "gone"));
+    let message = "LangGraph has neither the run nor its thread any more";
+    assert_eq!(rig.failure(), (Loss::Gone.code(), message));
 }
 
 // === a run that is joined ===
@@ -1047,7 +1047,7 @@ fn a_record_that_is_out_of_reach_is_asked_for_a_second_later_at_the_earliest() {
 
 /// How a connection is lost.
 #[derive(Clone, Copy, Debug)]
-enum Loss {
+enum Break {
     Cut,
     InsideAnEvent,
     InOrder,
@@ -1068,17 +1068,17 @@ struct Visit {
     piece: usize,
     /// How long each piece is under way, in milliseconds.
     lag: u64,
-    loss: Loss,
+    loss: Break,
     /// How often it is refused before that.
     refused: usize,
 }
 
 fn visit() -> impl Strategy<Value = Visit> {
     let loss = prop_oneof![
-        Just(Loss::Cut),
-        Just(Loss::InsideAnEvent),
-        Just(Loss::InOrder),
-        Just(Loss::Silence),
+        Just(Break::Cut),
+        Just(Break::InsideAnEvent),
+        Just(Break::InOrder),
+        Just(Break::Silence),
     ];
     let refused = prop_oneof![4 => Just(0), 1 => 1..8_usize];
     (0..6_usize, 0..4_usize, 0..6_usize, 1..600_usize, 0..1500_u64, loss, refused).prop_map(
@@ -1152,7 +1152,7 @@ impl Rig {
             stored: 0,
             piece: 1 << 16,
             lag: 0,
-            loss: Loss::Cut,
+            loss: Break::Cut,
             refused: 0,
         };
         let mut visits = visits.iter();
@@ -1193,15 +1193,15 @@ impl Rig {
                 return self.succeeds();
             }
             match visit.loss {
-                Loss::Silence if self.reading.feed().count() > 0 => {
+                Break::Silence if self.reading.feed().count() > 0 => {
                     self.passes(SILENCE_WITHOUT_SIGNS);
                 }
-                Loss::Cut | Loss::Silence => self.closes(cut()),
-                Loss::InsideAnEvent => {
+                Break::Cut | Break::Silence => self.closes(cut()),
+                Break::InsideAnEvent => {
                     self.sends_bytes(b"id: 9999999999999-0\r\nevent: messages\r\ndata: [{");
                     self.closes(BodyEnd::Clean);
                 }
-                Loss::InOrder => self.closes(BodyEnd::Clean),
+                Break::InOrder => self.closes(BodyEnd::Clean),
             }
         }
         unreachable!()

@@ -12,7 +12,7 @@ use threadway::agui::{self, Client, RunId, Version};
 use threadway::json;
 use threadway::langgraph::{Part, ThreadState};
 use threadway::run::{
-    self, Ask, Holds, Interrupt, Message, Open, Outcome, Role, RunError, RunEvent, StreamEnd,
+    self, Ask, Holds, Interrupt, Loss, Message, Open, Outcome, Role, RunError, RunEvent, StreamEnd,
     Translator, View,
 };
 use threadway::runs::{Events, Feed};
@@ -42,7 +42,7 @@ fn end(choice: usize) -> StreamEnd {
         2 => StreamEnd::Cancelled,
         3 => StreamEnd::Failed(error()),
         4 => StreamEnd::Failed(RunError { message: String::new(), ..error() }),
-        _ => StreamEnd::Lost { code: "upstream_lost", message: "gone".to_owned() },
+        _ => StreamEnd::Lost { loss: Loss::Unreadable, message: "gone".to_owned() },
     }
 }
 
