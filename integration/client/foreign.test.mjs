@@ -158,7 +158,11 @@ async function combination(at, { situation, resumable, modes }) {
   // Who was there from the beginning has seen the models speak, not only what they had said: what was missed is replayed.
   if (resumable && situation === "running" && SAYS_TOKENS.includes(modes) && (graph !== "subgraphs" || withSubgraphs || modes === "events")) {
     const tokens = viewers[0].frames.filter(({ event }) => event.type === "TEXT_MESSAGE_CONTENT");
-    const told = () => viewers[0].frames.map(({ at, text }) => `  ${at.toFixed(0)} ${text.slice(0, 200)}`).join("\n");
+    const told = () => {
+      keepJoins(proxy, facts);
+      const joins = proxy.joins(runId).map(({ began, ended, chunks }) => `  joined from ${began.toFixed(0)} to ${ended.toFixed(0)}, ${Buffer.concat(chunks).length} bytes`);
+      return [...joins, ...viewers[0].frames.map(({ at, text }) => `  ${at.toFixed(0)} ${text.slice(0, 600)}`)].join("\n");
+    };
     assert.ok(tokens.length > 0, `the follower of ${graph} saw no token; the run was started at ${answered.toFixed(0)}:\n${tokens.length || told()}`);
   }
 }
@@ -206,11 +210,15 @@ async function judgeAll({ proxy }, viewers, facts, texts) {
   const failures = [];
   for (const viewer of viewers) await judge(viewer, facts, texts).catch((failure) => failures.push(failure));
   if (failures.length === 0) return;
-  // What threadway was told, beside what its viewers were.
-  for (const { runId } of facts.runs) {
-    for (const [n, { chunks }] of proxy.joins(runId).entries()) writeFileSync(new URL(`foreign-${facts.threadId}-${runId}-${n}.sse`, LOGS), Buffer.concat(chunks));
-  }
+  keepJoins(proxy, facts);
   throw new Error(`${failures.length} of ${viewers.length} viewers; the first: ${failures[0].message}`, { cause: failures[0].cause });
+}
+
+/** Keep what threadway was sent, beside what its viewers were. */
+function keepJoins(proxy, { threadId, runs }) {
+  for (const { runId } of runs) {
+    for (const [n, { chunks }] of proxy.joins(runId).entries()) writeFileSync(new URL(`foreign-${threadId}-${runId}-${n}.sse`, LOGS), Buffer.concat(chunks));
+  }
 }
 
 function combinations(at) {
