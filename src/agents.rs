@@ -14,7 +14,9 @@ use tokio::time::Instant;
 use tokio_util::task::JoinQueue;
 use uuid::Uuid;
 
-use crate::langgraph::{Assistant, ConfigField, InputKeys, ServerKind};
+pub use crate::langgraph::ConfigField;
+
+use crate::langgraph::{Assistant, InputKeys, ServerKind};
 use crate::metrics::Answer;
 use crate::sync::{Guard, Mutex};
 use crate::upstream::{Caller, Client, Error, Identity};
@@ -92,6 +94,8 @@ pub struct Agent {
     pub assistant: String,
     /// The place of its upstream.
     at: usize,
+    /// What is remembered of it.
+    directory: Agents,
 }
 
 /// An agent as it is told to clients.
@@ -183,7 +187,7 @@ impl Agents {
             upstreams: upstreams.iter().map(|upstream| upstream.name.clone()).collect(),
         })?;
         let upstream = upstream.client.called_by(caller);
-        Ok(Agent { upstream, assistant: assistant.to_owned(), at })
+        Ok(Agent { upstream, assistant: assistant.to_owned(), at, directory: self.clone() })
     }
 
     /// Asks every upstream for its agents that a caller may see, all at once, in the
@@ -251,73 +255,6 @@ impl Agents {
         agents.retain(|agent| aliases.iter().all(|(alias, _)| *alias != agent.id));
         agents.splice(0..0, named);
         listing
-    }
-
-    /// The keys that an agent takes as its input, as far as its caller is shown that. They are
-    /// unknown if the caller is not shown the agent, or if they cannot be had in time.
-    pub async fn input_keys(&self, agent: &Agent) -> Arc<InputKeys> {
-        let (place, caller) = ((agent.at, agent.assistant.clone()), agent.upstream.caller());
-        if let Some(keys) = self.0.keys.get(&place, caller) {
-            return keys;
-        }
-        let (keys, scope) = self.read_input_keys(agent).await.unwrap_or_else(|error| {
-            tracing::warn!(agent = agent.assistant, %error, "an agent's input keys were not read");
-            (InputKeys::Unknown, Scope::Nobody)
-        });
-        if keys == InputKeys::Unknown {
-            tracing::warn!(
-                agent = agent.assistant,
-                "only messages go up to this agent: what else it takes is not known"
-            );
-        }
-        self.0.keys.put(place, caller, Arc::new(keys), scope)
-    }
-
-    /// Reads the input keys of an agent, and for whom they are to be remembered.
-    async fn read_input_keys(&self, agent: &Agent) -> Result<(InputKeys, Scope), Error> {
-        let deadline = Instant::now() + FACTS_TIMEOUT;
-        let Some((id, scope)) = told_by(deadline, agent.assistant_id()).await? else {
-            // It may be hidden from this caller only.
-            return Ok((InputKeys::Unknown, Scope::Nobody));
-        };
-        match told_by(deadline, agent.upstream.input_keys(&id)).await {
-            Ok(keys) => Ok((keys, scope)),
-            // So the JavaScript server answers of each graph whose state is an `Annotation`, which
-            // it has just shown to the caller; on a busy machine it is late with that. It may also
-            // have failed, which concerns no other caller.
-            Err(Error::Status { code: 500, .. } | Error::Timeout { .. })
-                if self.server_kind(agent).await == Some(ServerKind::JavaScript) =>
-            {
-                Ok((InputKeys::Undescribed, Scope::Caller))
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// What can be chosen of an agent's graph; nothing, if it cannot be had in time: the
-    /// JavaScript server fails to tell it of graphs whose state is no zod object.
-    pub async fn config_fields(&self, agent: &Agent) -> Vec<ConfigField> {
-        told_in_time(agent.read_config_fields()).await.unwrap_or_else(|error| {
-            tracing::info!(agent = agent.assistant, %error, "an agent's settings were not read");
-            Vec::new()
-        })
-    }
-
-    /// The kind of an agent's server; `None` if it cannot be had in time.
-    pub async fn server_kind(&self, agent: &Agent) -> Option<ServerKind> {
-        let caller = agent.upstream.caller();
-        if let Some(kind) = self.0.kinds.get(&agent.at, caller) {
-            return kind;
-        }
-        let (kind, scope) = match told_in_time(agent.upstream.info()).await {
-            Ok(info) => (Some(info.kind), Scope::Everyone),
-            Err(error) => {
-                let agent = &agent.assistant;
-                tracing::warn!(agent, %error, "the kind of an agent's server was not read");
-                (None, if error.concerns_caller() { Scope::Nobody } else { Scope::Caller })
-            }
-        };
-        self.0.kinds.put(agent.at, caller, kind, scope)
     }
 }
 
@@ -433,6 +370,73 @@ impl Upstream {
 // === impl Agent ===
 
 impl Agent {
+    /// The keys that the agent takes as its input, as far as its caller is shown that. They are
+    /// unknown if the caller is not shown the agent, or if they cannot be had in time.
+    pub async fn input_keys(&self) -> Arc<InputKeys> {
+        let (place, caller) = ((self.at, self.assistant.clone()), self.upstream.caller());
+        if let Some(keys) = self.directory.0.keys.get(&place, caller) {
+            return keys;
+        }
+        let (keys, scope) = self.read_input_keys().await.unwrap_or_else(|error| {
+            tracing::warn!(agent = self.assistant, %error, "an agent's input keys were not read");
+            (InputKeys::Unknown, Scope::Nobody)
+        });
+        if keys == InputKeys::Unknown {
+            tracing::warn!(
+                agent = self.assistant,
+                "only messages go up to this agent: what else it takes is not known"
+            );
+        }
+        self.directory.0.keys.put(place, caller, Arc::new(keys), scope)
+    }
+
+    /// Reads the input keys, and for whom they are to be remembered.
+    async fn read_input_keys(&self) -> Result<(InputKeys, Scope), Error> {
+        let deadline = Instant::now() + FACTS_TIMEOUT;
+        let Some((id, scope)) = told_by(deadline, self.assistant_id()).await? else {
+            // It may be hidden from this caller only.
+            return Ok((InputKeys::Unknown, Scope::Nobody));
+        };
+        match told_by(deadline, self.upstream.input_keys(&id)).await {
+            Ok(keys) => Ok((keys, scope)),
+            // So the JavaScript server answers of each graph whose state is an `Annotation`, which
+            // it has just shown to the caller; on a busy machine it is late with that. It may also
+            // have failed, which concerns no other caller.
+            Err(Error::Status { code: 500, .. } | Error::Timeout { .. })
+                if self.server_kind().await == Some(ServerKind::JavaScript) =>
+            {
+                Ok((InputKeys::Undescribed, Scope::Caller))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What can be chosen of the agent's graph; nothing, if it cannot be had in time: the
+    /// JavaScript server fails to tell it of graphs whose state is no zod object.
+    pub async fn config_fields(&self) -> Vec<ConfigField> {
+        told_in_time(self.read_config_fields()).await.unwrap_or_else(|error| {
+            tracing::info!(agent = self.assistant, %error, "an agent's settings were not read");
+            Vec::new()
+        })
+    }
+
+    /// The kind of the agent's server; `None` if it cannot be had in time.
+    pub async fn server_kind(&self) -> Option<ServerKind> {
+        let caller = self.upstream.caller();
+        if let Some(kind) = self.directory.0.kinds.get(&self.at, caller) {
+            return kind;
+        }
+        let (kind, scope) = match told_in_time(self.upstream.info()).await {
+            Ok(info) => (Some(info.kind), Scope::Everyone),
+            Err(error) => {
+                let agent = &self.assistant;
+                tracing::warn!(agent, %error, "the kind of an agent's server was not read");
+                (None, if error.concerns_caller() { Scope::Nobody } else { Scope::Caller })
+            }
+        };
+        self.directory.0.kinds.put(self.at, caller, kind, scope)
+    }
+
     async fn read_config_fields(&self) -> Result<Vec<ConfigField>, Error> {
         match self.assistant_id().await? {
             Some((id, _)) => self.upstream.config_fields(&id).await,
@@ -444,7 +448,7 @@ impl Agent {
     /// name; and for whom the agent's name means that assistant. `None` if the caller is shown
     /// none.
     async fn assistant_id(&self) -> Result<Option<(String, Scope)>, Error> {
-        let Self { upstream, assistant, at: _ } = self;
+        let Self { upstream, assistant, .. } = self;
         if Uuid::try_parse(assistant).is_ok() {
             return Ok(Some((assistant.clone(), Scope::Everyone)));
         }

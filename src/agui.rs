@@ -20,7 +20,7 @@ pub use message::{
 };
 pub use project::{Client, Projector, RunId, Version};
 pub use resume::ResumeError;
-pub use turn::{OnMessage, Plan, Turn};
+pub use turn::{Asking, OnMessage};
 
 use crate::json::{Json, Text};
 use crate::run::Operation;

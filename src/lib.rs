@@ -86,5 +86,6 @@ pub mod stdio;
 mod sync;
 pub mod telemetry;
 pub mod terminal;
+pub mod threads;
 pub mod upstream;
 pub mod watch;

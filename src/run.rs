@@ -8,6 +8,7 @@ mod commit;
 mod failure;
 mod interrupt;
 mod message;
+mod new_run;
 mod open;
 mod patch;
 mod resync;
@@ -21,11 +22,12 @@ mod weight;
 
 use std::sync::Arc;
 
-pub use crate::langgraph::{ApprovalForm, Decision, Finish, RunError};
+pub use crate::langgraph::{ApprovalForm, Decision, ErrorDetail, Finish, RunError, Start};
 pub use commit::{langgraph_call_id, snapshots, snapshots_for_anyone, snapshots_for_returning};
 pub use failure::{Failure, Loss};
 pub use interrupt::{Action, Ask, BREAKPOINT, Interrupt, is_breakpoint, question_key};
 pub use message::{Call, Content, ContentPart, Message, Role};
+pub use new_run::{Configured, NewRun, Planner};
 pub use open::Open;
 pub use patch::{Operation, Patch, State};
 pub use resync::{Holds, closings, resync};

@@ -1,8 +1,6 @@
-//! The runs that this replica reads, and the threads that it follows.
+//! The runs that this replica reads.
 //!
-//! Each run has one task (the driver), one upstream connection, and any number of readers. Each
-//! followed thread has one task (the watcher); a caller who follows many threads has one more (the
-//! poller). Requests that no client waits for are sent at the pace of their upstream.
+//! Each run has one task (the driver), one upstream connection, and any number of readers.
 //!
 //! ```text
 //!  upstream::Body --> driver { Reading { Feed } } --publishes--> Run { log, standing }
@@ -15,26 +13,19 @@
 //! in bytes. A reader that falls off it is sent a standing: the run, frozen at a position of the
 //! log. A reader that joins late is sent a standing too, never the history.
 
-mod answers;
-mod attach;
 mod batch;
 mod capture;
 mod driver;
 mod ending;
 mod event_id;
 mod feed;
-mod flights;
-mod follow;
-mod fork;
 mod log;
-mod pace;
-mod poll;
 mod published;
 mod reader;
 mod reading;
+mod rest;
 mod retry;
 mod standing;
-mod waiting;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -45,28 +36,23 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use answers::answered_now;
-pub use attach::{AtShutdown, FollowError, ThreadReader};
 pub use batch::{Batch, ENCODINGS, Events};
 pub use capture::{Fault, translate};
 pub use driver::LINGER;
 pub use event_id::{EventId, Mark, NotAnEventId};
 pub use feed::Feed;
-pub use fork::{ForkError, fork_point};
 pub use reader::RunReader;
 pub use retry::UPSTREAM_PATIENCE;
 
-use crate::langgraph::{ErrorDetail, RunRecord, RunStatus, ServerKind};
+pub(crate) use published::Run;
+pub(crate) use retry::doubled;
+
+use crate::langgraph::{ErrorDetail, RunRecord, RunRequest, RunStatus, ServerKind};
 use crate::metrics::{Metrics, Origin};
 use crate::sync::{Guard, Mutex};
-use crate::upstream::{Caller, Client, Error, RunFilter, RunStream};
-use attach::{LookKey, Looked};
+use crate::upstream::{Client, Error, RunStream};
 use driver::Driver;
-use flights::Flights;
-use follow::Following;
-use pace::Paces;
-use poll::Polls;
-use published::{Past, Run};
+use published::Past;
 use reader::Told;
 use reading::{Reading, Source};
 
@@ -94,11 +80,6 @@ pub enum OwnerPolicy {
 #[derive(Debug)]
 struct Shared {
     live: Live,
-    threads: Threads,
-    /// The looks at threads for those who load them.
-    looks: Flights<LookKey, Result<Looked, Error>>,
-    paces: Paces,
-    polls: Polls,
     tasks: TaskTracker,
     log_bytes: usize,
     owners: OwnerPolicy,
@@ -106,16 +87,6 @@ struct Shared {
     metrics: Metrics,
     /// Cancelled when the runs are to be let go of.
     shutdown: CancellationToken,
-}
-
-/// A thread of one upstream, for those to whom that has shown it; else for one caller alone.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct ThreadKey {
-    upstream: String,
-    thread_id: String,
-    /// Who waits for a thread that is not there, or that is not shown. Who is shown the same one
-    /// follows another.
-    unseen_by: Option<Caller>,
 }
 
 /// A run of a thread of one upstream: another upstream may have a copy of it, with its ids. Whoever
@@ -129,16 +100,12 @@ struct RunKey {
 
 /// The runs being read.
 #[derive(Debug, Default)]
-struct Live(Mutex<HashMap<RunKey, Listed<Run>>>);
+struct Live(Mutex<HashMap<RunKey, Listed>>);
 
-/// The threads being followed.
-#[derive(Debug, Default)]
-struct Threads(Mutex<HashMap<ThreadKey, Listed<Following>>>);
-
-/// What others can come to.
+/// A run that others can come to.
 #[derive(Debug)]
-struct Listed<T> {
-    what: Arc<T>,
+struct Listed {
+    run: Arc<Run>,
     /// The upstream as the last one calls it who came: it has just shown that one the thread. It is
     /// kept with the key, so that no credentials are used for a thread that they do not open.
     fresh_upstream: Option<Client>,
@@ -157,10 +124,6 @@ impl Runs {
     ) -> Self {
         Self(Arc::new(Shared {
             live: Live::default(),
-            threads: Threads::default(),
-            looks: Flights::default(),
-            paces: Paces::default(),
-            polls: Polls::default(),
             tasks: TaskTracker::new(),
             log_bytes,
             owners,
@@ -175,12 +138,51 @@ impl Runs {
         *self.0.error_detail.lock() = detail;
     }
 
-    /// Reads a run that was just started on a thread, by a client that calls it `name`.
+    /// Starts a run on a thread, for a client that calls it `name`, and reads it as
+    /// [`started`](Self::started) does.
+    ///
+    /// A caller that leaves before the response is an owner that has left. Only at shutdown is a
+    /// start given up that nobody waits for any more. `held` is dropped when the server has
+    /// answered.
+    pub(crate) async fn start(
+        &self,
+        upstream: &Client,
+        server: Option<ServerKind>,
+        thread_id: &str,
+        name: &str,
+        request: RunRequest,
+        held: impl Send + 'static,
+    ) -> Result<RunReader, Error> {
+        let (mut asked, answer) = oneshot::channel();
+        let (runs, upstream) = (self.clone(), upstream.clone());
+        let (thread_id, name) = (thread_id.to_owned(), name.to_owned());
+        self.0.tasks.spawn(async move {
+            let abandoned = async {
+                runs.0.shutdown.cancelled().await;
+                asked.closed().await;
+            };
+            let stream = tokio::select! {
+                biased;
+                stream = upstream.start_run(&thread_id, &request) => stream,
+                () = abandoned => return,
+            };
+            drop(held);
+            let started =
+                stream.map(|stream| runs.started(upstream, server, &thread_id, &name, stream));
+            // Where nobody waits, the reader is dropped with it.
+            let _ = asked.send(started);
+        });
+        // The task answers, unless it panics.
+        let failed = |_| Err(Error::Interrupted { reason: "the task failed".to_owned() });
+        answer.await.unwrap_or_else(failed)
+    }
+
+    /// Reads a run whose start the server has just answered, for a client that calls it `name`.
     ///
     /// Without a run id in the response the one in the stream counts. The run is read until it
     /// ends or its last reader is dropped; upstream it goes on either way, unless the policy for
     /// owners says otherwise.
-    pub fn start(
+    pub fn started(
         &self,
         upstream: Client,
         server: Option<ServerKind>,
@@ -214,42 +216,114 @@ impl Runs {
         Some(RunReader::from_here(run, Told::Nothing))
     }
 
-    /// Stops the run of a thread that is wanted, by LangGraph's id or the client's name of it;
-    /// else the one that runs, else the one that would run next. The id of what was stopped.
-    ///
-    /// The run is looked for upstream: another replica may read it, or nobody. Its stream ends by
-    /// itself, for all who watch it.
-    pub async fn stop(
+    /// A reader of a thread's run that goes on after an event; `None` if the run is not being read
+    /// here. The upstream has just shown the thread to this caller.
+    pub(crate) fn after(
         &self,
         upstream: &Client,
         thread_id: &str,
-        wanted: Option<&str>,
-    ) -> Result<Option<String>, Error> {
-        // In this order: a run that gets its turn meanwhile is in the second list. Each is newest
-        // first, so that the last one runs, or would run next.
-        let mut live = upstream.runs(thread_id, RunFilter::Pending).await?;
-        live.extend(upstream.runs(thread_id, RunFilter::Running).await?);
-        let is_wanted = |run: &RunRecord| {
-            wanted.is_none_or(|wanted| run.id == wanted || run.client_id.as_deref() == Some(wanted))
+        event: &EventId,
+    ) -> Option<RunReader> {
+        let key = RunKey::of(upstream, thread_id, event.run_id());
+        let (run, _wanted) = self.0.live.find(&key, upstream)?;
+        Some(RunReader::behind(run, event.clone()))
+    }
+
+    /// Reads a run that the upstream has just shown to this caller: after an event, or as it
+    /// stands.
+    pub(crate) async fn read(
+        &self,
+        upstream: &Client,
+        server: Option<ServerKind>,
+        thread_id: &str,
+        record: RunRecord,
+        after: Option<EventId>,
+    ) -> Result<RunReader, Error> {
+        let record = self.whole(upstream, thread_id, record).await?;
+        let told = if record.status == RunStatus::Pending {
+            Told::Prelude(rest::prelude(upstream, thread_id, &record).await?)
+        } else {
+            Told::Nothing
         };
-        let Some(run) = live.into_iter().rfind(is_wanted) else { return Ok(None) };
-        // Before the answer: the run may end, and be asked how, ahead of it.
-        let key = RunKey::of(upstream, thread_id, &run.id);
-        self.note_stop(&key, true);
-        let stopped = upstream.cancel_run(thread_id, &run.id).await;
-        if !matches!(stopped, Ok(true)) {
-            self.note_stop(&key, false);
+        let source = Source::after(&record, server, after.as_ref());
+        let (run, _wanted) = self.0.watch(upstream, server, thread_id, record, source);
+        Ok(match after {
+            Some(event) => RunReader::behind(run, event),
+            None => RunReader::from_here(run, told),
+        })
+    }
+
+    /// The run of a record, which is read from now on if it was not; while the receiver is kept, it
+    /// is. The upstream has just shown it to this caller.
+    pub(crate) fn watch(
+        &self,
+        upstream: &Client,
+        server: Option<ServerKind>,
+        thread_id: &str,
+        record: RunRecord,
+    ) -> (Arc<Run>, watch::Receiver<()>) {
+        let source = Source::after(&record, server, None);
+        self.0.watch(upstream, server, thread_id, record, source)
+    }
+
+    /// A thread at rest as a run that is over, given its state and the newest run that is over.
+    pub(crate) async fn at_rest(
+        &self,
+        upstream: &Client,
+        thread_id: &str,
+        state: Option<String>,
+        last: Option<&RunRecord>,
+    ) -> Result<Arc<Run>, Error> {
+        let detail = self.0.error_detail();
+        rest::at_rest(&self.0.metrics, upstream, thread_id, state, last, detail).await
+    }
+
+    /// A run of a list, with what it was asked for where that decides how it is read: not of one
+    /// that is read here already, unless it waits for its turn and its input is all there is.
+    pub(crate) async fn whole(
+        &self,
+        upstream: &Client,
+        thread_id: &str,
+        listed: RunRecord,
+    ) -> Result<RunRecord, Error> {
+        let key = RunKey::of(upstream, thread_id, &listed.id);
+        if listed.status != RunStatus::Pending && self.0.live.find(&key, upstream).is_some() {
+            return Ok(listed);
         }
-        Ok(stopped?.then_some(run.id))
+        upstream.whole_run(thread_id, listed).await
     }
 
     /// Notes whether a run is being stopped through us: it then ends as cancelled, also where its
     /// record says no more than that it failed.
-    fn note_stop(&self, key: &RunKey, is_stopped: bool) {
-        let run = self.0.live.lock().get(key).map(|listed| Arc::clone(&listed.what));
+    pub(crate) fn note_stop(
+        &self,
+        upstream: &Client,
+        thread_id: &str,
+        run_id: &str,
+        is_stopped: bool,
+    ) {
+        let key = RunKey::of(upstream, thread_id, run_id);
+        let run = self.0.live.lock().get(&key).map(|listed| Arc::clone(&listed.run));
         if let Some(run) = run {
             run.published().is_stopped = is_stopped;
         }
+    }
+
+    /// Runs a task that belongs to the runs: [`drained`](Self::drained) waits for it, and shutdown
+    /// ends it.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let shutdown = self.0.shutdown.clone();
+        self.0.tasks.spawn(async move {
+            shutdown.run_until_cancelled(task).await;
+        });
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.0.metrics
+    }
+
+    pub(crate) fn is_shutting_down(&self) -> bool {
+        self.0.shutdown.is_cancelled()
     }
 
     /// How many runs are being read, and threads followed.
@@ -277,21 +351,6 @@ impl Shared {
         let (weak, metrics) = (Arc::downgrade(&bell), self.metrics.clone());
         let run = Run::new(thread_id, feed, self.log_bytes, past, weak, metrics);
         (Arc::new(run), bell)
-    }
-
-    /// A run of a list, with what it was asked for where that decides how it is read: not of one
-    /// that is read here already, unless it waits for its turn and its input is all there is.
-    async fn whole(
-        &self,
-        upstream: &Client,
-        thread_id: &str,
-        listed: RunRecord,
-    ) -> Result<RunRecord, Error> {
-        let key = RunKey::of(upstream, thread_id, &listed.id);
-        if listed.status != RunStatus::Pending && self.live.find(&key, upstream).is_some() {
-            return Ok(listed);
-        }
-        upstream.whole_run(thread_id, listed).await
     }
 
     fn error_detail(&self) -> ErrorDetail {
@@ -374,7 +433,7 @@ impl Live {
 
     fn list(&self, key: RunKey, run: &Arc<Run>) {
         let mut live = self.lock();
-        if !live.get(&key).is_some_and(|listed| Arc::ptr_eq(&listed.what, run)) {
+        if !live.get(&key).is_some_and(|listed| Arc::ptr_eq(&listed.run, run)) {
             live.insert(key, Listed::new(run));
         }
     }
@@ -382,38 +441,30 @@ impl Live {
     /// The credentials of the last who came to a run, once.
     fn take_fresh(&self, key: &RunKey, run: &Arc<Run>) -> Option<Client> {
         let mut live = self.lock();
-        live.get_mut(key).filter(|listed| Arc::ptr_eq(&listed.what, run))?.fresh_upstream.take()
+        live.get_mut(key).filter(|listed| Arc::ptr_eq(&listed.run, run))?.fresh_upstream.take()
     }
 
-    fn lock(&self) -> Guard<'_, HashMap<RunKey, Listed<Run>>> {
+    fn lock(&self) -> Guard<'_, HashMap<RunKey, Listed>> {
         self.0.lock()
     }
 }
 
 /// Under the lock no driver decides that nobody reads its run.
 fn found(
-    live: &mut HashMap<RunKey, Listed<Run>>,
+    live: &mut HashMap<RunKey, Listed>,
     key: &RunKey,
     upstream: &Client,
 ) -> Option<(Arc<Run>, watch::Receiver<()>)> {
-    let listed = live.get_mut(key).filter(|listed| listed.what.is_driven())?;
+    let listed = live.get_mut(key).filter(|listed| listed.run.is_driven())?;
     listed.fresh_upstream = Some(upstream.clone());
-    Some((Arc::clone(&listed.what), listed.what.bell()))
-}
-
-// === impl Threads ===
-
-impl Threads {
-    fn lock(&self) -> Guard<'_, HashMap<ThreadKey, Listed<Following>>> {
-        self.0.lock()
-    }
+    Some((Arc::clone(&listed.run), listed.run.bell()))
 }
 
 // === impl Listed ===
 
-impl<T> Listed<T> {
-    fn new(what: &Arc<T>) -> Self {
-        Self { what: Arc::clone(what), fresh_upstream: None }
+impl Listed {
+    fn new(run: &Arc<Run>) -> Self {
+        Self { run: Arc::clone(run), fresh_upstream: None }
     }
 }
 

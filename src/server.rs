@@ -31,7 +31,6 @@ mod rates;
 mod reject;
 mod request;
 mod stop;
-mod turns;
 mod wire;
 
 use std::sync::Arc;
@@ -60,19 +59,19 @@ pub use rates::{MAX_CALLERS, Rates, RequestRate};
 pub use request::BODY_TIMEOUT;
 pub use wire::{Encoder, Outgoing, Wire};
 
-use crate::agents::Agents;
+use crate::agents::{Agent, Agents};
 use crate::agui::{Allowance, OnMessage};
-use crate::langgraph::ErrorDetail;
 use crate::metrics::Metrics;
+use crate::run::ErrorDetail;
 use crate::runs::Runs;
-use crate::upstream;
+use crate::threads::{Refusal, Thread, Threads};
 use auth::{Admission, Memory};
 use connections::Door;
 use health::Readiness;
 use isolation::Proof;
 use pace::Pace;
 use reject::Reject;
-use turns::Turns;
+use request::ThreadName;
 
 /// How the gateway serves.
 #[derive(Clone, Debug, Default)]
@@ -98,7 +97,7 @@ pub struct Settings {
     pub allowance: Allowance,
 }
 
-/// A gateway: the runs that it reads, and the door before them.
+/// A gateway: the threads that it reads, and the door before them.
 #[derive(Debug)]
 pub struct Server {
     kept: Kept,
@@ -110,8 +109,7 @@ pub struct Server {
 /// What a reload leaves as it is.
 #[derive(Debug)]
 struct Kept {
-    runs: Runs,
-    turns: Turns,
+    threads: Threads,
     memory: Memory,
     readiness: Readiness,
     observer: Observer,
@@ -122,8 +120,7 @@ struct Kept {
 #[derive(Debug)]
 struct Gateway {
     agents: Agents,
-    runs: Runs,
-    turns: Turns,
+    threads: Threads,
     readiness: Readiness,
     limits: Limits,
     forward: Forward,
@@ -134,8 +131,6 @@ struct Gateway {
     left_out: Pace,
     observer: Observer,
     admission: Admission,
-    /// Cancelled when streams are to end.
-    shutdown: CancellationToken,
 }
 
 // === impl Server ===
@@ -152,8 +147,8 @@ impl Server {
         let runs = Runs::new(log_bytes, owners, observer.metrics.clone(), shutdown.clone());
         let memory = Memory::new();
         let readiness = Readiness::new(agents.clone(), shutdown.clone());
-        let turns = Turns::default();
-        let kept = Kept { runs, turns, memory, readiness, observer, shutdown };
+        let threads = Threads::new(runs);
+        let kept = Kept { threads, memory, readiness, observer, shutdown };
         let (door, admin) = kept.doors(agents, settings);
         Self { kept, door: watch::Sender::new(door), admin: watch::Sender::new(admin) }
     }
@@ -176,7 +171,7 @@ impl Server {
     pub async fn serve(&self, listener: TcpListener) {
         let (door, shutdown) = (self.door.subscribe(), self.kept.shutdown.clone());
         connections::serve_door(listener, door, self.metrics(), shutdown).await;
-        self.kept.runs.drained().await;
+        self.kept.threads.runs().drained().await;
     }
 
     /// Serves the operator's tools: what is counted, and whether the gateway is alive and ready.
@@ -205,7 +200,7 @@ impl Kept {
             rates,
             allowance,
         } = settings;
-        self.runs.tell(error_detail);
+        self.threads.runs().tell(error_detail);
         let readiness = self.readiness.of(agents.clone());
         let admin = admin::door(&readiness, &self.observer.metrics, &limits);
         let memory = self.memory.clone();
@@ -217,8 +212,7 @@ impl Kept {
         };
         let gateway = Arc::new(Gateway {
             agents,
-            runs: self.runs.clone(),
-            turns: self.turns.clone(),
+            threads: self.threads.clone(),
             readiness,
             limits: limits.clone(),
             forward,
@@ -228,7 +222,6 @@ impl Kept {
             allowance,
             left_out: Pace::default(),
             admission: Admission { auth: auth.clone(), cors, hosts, rates, memory, proof },
-            shutdown: self.shutdown.clone(),
         });
         (Door { routes: routes(gateway), limits, auth }, admin)
     }
@@ -237,9 +230,15 @@ impl Kept {
 // === impl Gateway ===
 
 impl Gateway {
-    /// Why an upstream did not do what a client asked for, as the client is told.
-    fn refuse(&self, error: &upstream::Error, upstream: &upstream::Client) -> Reject {
-        Reject::upstream(error, upstream.caller(), self.error_detail)
+    /// The thread that a client calls so, and the agent that runs on it.
+    fn thread(&self, agent: Agent, client_thread: &str) -> Thread {
+        let ThreadName { id, client_id } = ThreadName::of(client_thread);
+        self.threads.thread(agent, id, client_id.map(str::to_owned))
+    }
+
+    /// Why something was not done with a thread, as the client is told.
+    fn refuse(&self, refusal: &Refusal, thread: &Thread) -> Reject {
+        Reject::refusal(refusal, thread.agent().upstream.caller(), self.error_detail)
     }
 }
 

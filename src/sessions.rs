@@ -5,7 +5,7 @@
 //!  line --> Connection::take --> a future per request --> Outbox --> line
 //!                                  |        ^
 //!                                  v        | answers of a person
-//!                    runs::Runs (events) -> acp::Projector
+//!                    threads::Thread (events) -> acp::Projector
 //! ```
 //! Nothing runs by itself: the transport polls what `take` gives it, and drops it at the end. Who
 //! tells more than the client reads waits for room. A session is a thread: what is not in here can
@@ -43,6 +43,7 @@ use crate::agents::{Agents, Upstream};
 use crate::credentials::Credentials;
 use crate::metrics::Metrics;
 use crate::runs::{OwnerPolicy, Runs};
+use crate::threads::Threads;
 
 /// What the operator says of the agents as ACP shows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,7 +78,7 @@ pub struct Service {
     pub credentials: Credentials,
     /// What becomes of the runs of a client that goes away.
     pub owners: OwnerPolicy,
-    runs: Runs,
+    threads: Threads,
     /// What must be done although nobody waits for it any more: stopping a run.
     chores: TaskTracker,
     shutdown: CancellationToken,
@@ -106,7 +107,7 @@ impl Service {
             settings,
             credentials,
             owners,
-            runs,
+            threads: Threads::new(runs),
             chores: TaskTracker::new(),
             shutdown,
         }
@@ -122,7 +123,7 @@ impl Service {
     pub async fn close(&self) {
         self.shutdown.cancel();
         self.chores.close();
-        tokio::join!(self.chores.wait(), self.runs.drained());
+        tokio::join!(self.chores.wait(), self.threads.runs().drained());
     }
 }
 

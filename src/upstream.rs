@@ -34,6 +34,8 @@ pub use thread::{MAX_THREAD_PAGE, ThreadSearch};
 pub use tls::{NotTls, Tls};
 
 use crate::json;
+pub use crate::langgraph::ThreadRecord;
+
 use crate::langgraph::{Assistant, ConfigField, InputKeys, RunRecord, RunRequest, ServerInfo};
 use crate::metrics::{Answer, Metrics, Operation};
 use crate::sse;

@@ -5,6 +5,7 @@ use agent_client_protocol_schema::v1::{ContentBlock, EmbeddedResourceResource};
 use super::rpc::{Code, Error};
 use super::update::{self, CommandInput};
 use crate::json::{self, Json, ObjectWriter, Text};
+use crate::langgraph;
 
 /// Which kinds of content a graph's model takes, besides text and links, which all do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +65,11 @@ impl Command {
 // === impl Prompt ===
 
 impl Prompt {
+    /// What stands for the prompt in a list; `None` if nothing was typed.
+    pub fn headline(&self) -> Option<String> {
+        langgraph::headline(&self.text)
+    }
+
     /// Reads the blocks of a prompt.
     pub fn read(
         blocks: &[ContentBlock],

@@ -10,35 +10,22 @@ use super::message;
 use super::project::Version;
 use super::resume::{Answers, ResumeError};
 use crate::json::{self, Json, ObjectWriter, Text};
-use crate::langgraph::{self, InputKeys, Kind, RunRequest, Start, ThreadState};
-use crate::run::{self, Role};
+use crate::langgraph::{self, InputKeys, Kind, Start, ThreadState};
+use crate::run::{self, Configured, NewRun, Planner, Role};
 
 /// Where a graph may have a place for the tools and the context of its client. All that such a
 /// key holds is replaced with each turn: what the client no longer has, the agent must not call.
 const CLIENT_KEYS: [&str; 3] = ["tools", "ag-ui", "copilotkit"];
 
-/// A run to start for a client.
-#[derive(Debug)]
-pub struct Turn {
-    /// What it begins with.
-    pub start: Start,
-    /// The message that the client has changed or wants answered again: the run begins at the
-    /// thread's last checkpoint that does not hold it.
-    pub fork_before: Option<String>,
-    /// The configuration for the run.
-    pub config: Option<Json>,
-    /// The interrupts that it answers, by LangGraph's ids; one that ends in `:breakpoint` is a
-    /// static breakpoint.
-    pub answers: Vec<String>,
-}
-
-/// What a request comes to, on its thread as it is.
-#[derive(Debug)]
-pub enum Plan {
-    /// A run.
-    Start(Box<Turn>),
-    /// No run: the client is to see the thread as it is, and what that asks.
-    Present,
+/// What a request asks of its thread.
+#[derive(Clone, Copy, Debug)]
+pub struct Asking<'a> {
+    /// The request.
+    pub input: &'a Input,
+    /// What becomes of a message while the thread asks something.
+    pub on_message: OnMessage,
+    /// How much of the request's configuration goes up.
+    pub allowance: &'a Allowance,
 }
 
 /// What becomes of a message that comes without an answer, while the thread asks for one.
@@ -51,34 +38,34 @@ pub enum OnMessage {
     Reject,
 }
 
-// === impl Turn ===
+// === impl Asking ===
 
-impl Turn {
-    /// Whether it matters which keys the graph takes.
-    pub fn needs_keys(input: &Input, thread: Option<&ThreadState<'_>>) -> bool {
-        let sent = input.state.as_deref().and_then(json::members).unwrap_or_default();
+impl Planner for Asking<'_> {
+    type Error = ResumeError;
+
+    fn is_answer(&self) -> bool {
+        self.input.is_answer()
+    }
+
+    fn needs_keys(&self, thread: Option<&ThreadState<'_>>) -> bool {
+        let sent = self.input.state.as_deref().and_then(json::members).unwrap_or_default();
         let held = thread.and_then(|thread| thread.values.as_ref()?.state.as_deref());
-        !input.tools.is_empty()
-            || !input.context.is_empty()
+        !self.input.tools.is_empty()
+            || !self.input.context.is_empty()
             || sent.0.iter().any(|(key, _)| &**key != "messages")
             || held.unwrap_or_default().iter().any(|(key, _)| CLIENT_KEYS.contains(&&**key))
     }
 
-    /// What a request asks of a thread, given its state and the keys that the graph takes; no
-    /// state for a thread that has none.
-    ///
     /// A question that is open stays open until it is answered. To change an earlier message, or
     /// to have it answered again, is to go back before the question: that starts a run.
-    pub fn plan(
-        input: &Input,
+    fn plan(
+        &self,
         thread: Option<&ThreadState<'_>>,
         keys: &InputKeys,
-        on_message: OnMessage,
-    ) -> Result<Plan, ResumeError> {
+    ) -> Result<Option<NewRun>, ResumeError> {
+        let input = self.input;
         let answering = |answers: Option<Answers>| {
-            answers.map_or(Plan::Present, |Answers { start, ids }| {
-                Plan::Start(Box::new(Self { start, fork_before: None, config: None, answers: ids }))
-            })
+            answers.map(|Answers { start, ids }| NewRun { answers: ids, ..self.run(start) })
         };
         match (input.resume.as_slice(), input.legacy_resume()) {
             ([], None) => {}
@@ -89,7 +76,7 @@ impl Turn {
         let (new, fork_before) = new_messages(input, known);
         let is_asked = thread.is_some_and(|thread| !thread.interrupts.is_empty());
         if is_asked && fork_before.is_none() {
-            return Ok(answering(match on_message {
+            return Ok(answering(match self.on_message {
                 OnMessage::AskAgain => None,
                 OnMessage::Reject => {
                     typed(&new).and_then(|reason| Answers::rejecting(&reason, thread))
@@ -98,23 +85,16 @@ impl Turn {
         }
         let state = known.and_then(|values| values.state.as_deref()).unwrap_or_default();
         let start = Start::Input(input_json(input, state, keys, &new));
-        let answers = Vec::new();
-        Ok(Plan::Start(Box::new(Self { start, fork_before, config: None, answers })))
+        Ok(Some(NewRun { fork_before, ..self.run(start) }))
     }
+}
 
-    /// The same with as much of the client's configuration as it may set: by itself nothing of that
-    /// goes up.
-    #[must_use]
-    pub fn configured(self, input: &Input, allowance: &Allowance) -> Self {
-        Self { config: allowance.config(input), ..self }
-    }
-
-    /// The run, at the checkpoint that the fork begins at.
-    pub fn request(self, assistant: &str, run_id: &str, checkpoint: Option<String>) -> RunRequest {
-        RunRequest::new(assistant, run_id, self.start)
-            .answering(&self.answers)
-            .at_checkpoint(checkpoint)
-            .with_config(self.config)
+impl Asking<'_> {
+    /// A run that begins with this, with as much of the client's configuration as it may set.
+    fn run(&self, start: Start) -> NewRun {
+        let configured =
+            self.allowance.config(self.input).map_or(Configured::Not, Configured::Config);
+        NewRun { configured, ..NewRun::new(&*self.input.run_id, start) }
     }
 }
 

@@ -355,9 +355,9 @@ impl Driver {
     }
 
     /// Another reading of the same run may be listed by now.
-    fn unlist(&mut self, live: &mut HashMap<RunKey, Listed<Run>>) {
+    fn unlist(&mut self, live: &mut HashMap<RunKey, Listed>) {
         if let Some(key) = self.listed.take()
-            && live.get(&key).is_some_and(|listed| Arc::ptr_eq(&listed.what, &self.run))
+            && live.get(&key).is_some_and(|listed| Arc::ptr_eq(&listed.run, &self.run))
         {
             live.remove(&key);
         }

@@ -17,7 +17,7 @@ use crate::run::{self, Failure, Loss, Open, Outcome, RunEvent};
 use crate::sync::{Guard, Mutex};
 
 /// One run being read, or a thread at rest.
-pub(super) struct Run {
+pub(crate) struct Run {
     pub(super) thread_id: String,
     pub(super) metrics: Metrics,
     published: Mutex<Published>,
@@ -216,17 +216,17 @@ impl Run {
     }
 
     /// LangGraph's id of the run, once it is known.
-    pub(super) fn id(&self) -> Option<Arc<str>> {
+    pub(crate) fn id(&self) -> Option<Arc<str>> {
         self.published().run_id.clone()
     }
 
     /// Whether it is the thread at rest: it tells all that what came before it has told.
-    pub(super) fn is_at_rest(&self) -> bool {
+    pub(crate) fn is_at_rest(&self) -> bool {
         self.kind == Kind::AtRest
     }
 
     /// Whether we lost sight of it before its end.
-    pub(super) fn is_lost(&self) -> bool {
+    pub(crate) fn is_lost(&self) -> bool {
         match &self.published().end {
             Some(End {
                 event: RunEvent::Ended { outcome: Outcome::Failed(failure), .. }, ..
@@ -260,12 +260,12 @@ impl Run {
     }
 
     /// Whether it is still being read.
-    pub(super) fn is_driven(&self) -> bool {
+    pub(crate) fn is_driven(&self) -> bool {
         self.bell.strong_count() > 0
     }
 
     /// Whether who was told this run to its end holds what another tells, questions included.
-    pub(super) fn tells_as_much_as(&self, other: &Self) -> bool {
+    pub(crate) fn tells_as_much_as(&self, other: &Self) -> bool {
         if std::ptr::eq(self, other) {
             return true;
         }

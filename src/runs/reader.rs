@@ -110,6 +110,11 @@ impl RunReader {
         Self { place: Place::At(0), _owner: owner, ..Self::from_here(run, Told::Nothing) }
     }
 
+    /// LangGraph's id of the run, once it is known.
+    pub(crate) fn run_id(&self) -> Option<Arc<str>> {
+        self.run.id()
+    }
+
     /// A reader that begins with the run as it stands.
     pub(super) fn from_here(run: Arc<Run>, told: Told) -> Self {
         let bell = run.bell();
@@ -134,8 +139,16 @@ impl RunReader {
         Self { place: Place::Seeking(search), ..Self::from_here(run, Told::Nothing) }
     }
 
+    /// A reader of what was just shown to its client: after an event, or as it stands.
+    pub(crate) fn of(run: Arc<Run>, after: Option<EventId>) -> Self {
+        match after {
+            Some(event) => Self::behind(run, event),
+            None => Self::from_here(run, Told::Nothing),
+        }
+    }
+
     /// Goes on with the next run of the thread, for the same client.
-    pub(super) fn go_on_with(&mut self, next: Arc<Run>) {
+    pub(crate) fn go_on_with(&mut self, next: Arc<Run>) {
         let told = self.run.ended().map_or(Told::Nothing, Told::Run);
         *self = Self::from_here(next, told);
     }

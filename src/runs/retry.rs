@@ -72,7 +72,7 @@ impl Retry {
 
 /// The pause after this many doublings, up to the longest. It is shortened at random by up to half,
 /// so that those who wait do not all return at once.
-pub(super) fn doubled(first: Duration, doublings: u32, longest: Duration) -> Duration {
+pub(crate) fn doubled(first: Duration, doublings: u32, longest: Duration) -> Duration {
     let whole = first.saturating_mul(1 << doublings.min(16)).min(longest);
     // The hasher is keyed at random.
     let [chance, ..] = RandomState::new().hash_one(doublings).to_be_bytes();

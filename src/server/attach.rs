@@ -21,12 +21,12 @@ use super::body::{RETRY, RunBody};
 use super::observe::About;
 use super::rates::StreamSlot;
 use super::reject::Reject;
-use super::request::{InPath, Thread, read_json};
+use super::request::{InPath, read_json};
 use super::wire::{Encoder, Wire};
-use crate::agents::Agent;
 use crate::agui::{Client, Input, Projector, RunId, Version};
 use crate::metrics::Resume;
-use crate::runs::{AtShutdown, EventId, FollowError, ThreadReader};
+use crate::runs::EventId;
+use crate::threads::{AtShutdown, Thread, ThreadReader};
 use crate::upstream::Caller;
 
 pub(super) async fn connect(
@@ -52,39 +52,38 @@ pub(super) async fn connect_to(
 ) -> Result<Response, Reject> {
     let input = parse(body)?;
     let agent = gateway.agents.find(name, caller).map_err(|error| Reject::unknown_agent(&error))?;
-    let thread = Thread::of(&input.thread_id);
+    let thread = gateway.thread(agent, &input.thread_id);
     let last = LastEvent::named(input.last_event_id().as_deref());
     if last.is_end() {
-        return nothing_more(gateway, &agent, &thread).await;
+        return nothing_more(gateway, &thread).await;
     }
     let slot = streams.slot()?;
-    show(gateway, &agent, &input, accepted(headers), &last, slot).await
+    show(gateway, &thread, &input, accepted(headers), &last, slot).await
 }
 
 /// Shows a client its thread as it is, instead of a run that its request does not start.
 pub(super) async fn present(
     gateway: &Gateway,
-    agent: &Agent,
+    thread: &Thread,
     input: &Input,
     wire: Wire,
     slot: StreamSlot,
 ) -> Result<Response, Reject> {
-    show(gateway, agent, input, wire, &LastEvent::None, slot).await
+    show(gateway, thread, input, wire, &LastEvent::None, slot).await
 }
 
 async fn show(
     gateway: &Gateway,
-    agent: &Agent,
+    thread: &Thread,
     input: &Input,
     wire: Wire,
     last: &LastEvent,
     slot: StreamSlot,
 ) -> Result<Response, Reject> {
-    let thread = Thread::of(&input.thread_id);
-    let reader = attach(gateway, agent, &thread, Reach::Present, last).await?;
+    let reader = attach(gateway, thread, Reach::Present, last).await?;
     let held = |client| Projector::new(client, input.held());
     let encoder = last.encoder(wire, input.viewer(), held);
-    let about = About { thread_id: thread.id.clone(), run_id: None };
+    let about = About { thread_id: thread.id().to_owned(), run_id: None };
     let body = RunBody::new(reader, encoder, &gateway.observer.metrics).holding(slot);
     Ok(streamed(wire, Body::new(body), about))
 }
@@ -102,15 +101,15 @@ pub(super) async fn events(
     let last = LastEvent::asked(&headers, &query);
     let agent =
         gateway.agents.find(&name, &caller).map_err(|error| Reject::unknown_agent(&error))?;
-    let thread = Thread::of(&client_thread);
+    let thread = gateway.thread(agent, &client_thread);
     let wire = accepted(&headers);
-    let about = About { thread_id: thread.id.clone(), run_id: None };
+    let about = About { thread_id: thread.id().to_owned(), run_id: None };
     let attached = if last.is_end() && reach == Reach::Present {
-        nothing_more(&gateway, &agent, &thread).await.map(Attached::NothingMore)
+        nothing_more(&gateway, &thread).await.map(Attached::NothingMore)
     } else {
         match streams.slot() {
             Ok(slot) => {
-                let reader = attach(&gateway, &agent, &thread, reach, &last).await;
+                let reader = attach(&gateway, &thread, reach, &last).await;
                 reader.map(|reader| Attached::Reads(Box::new(reader), slot))
             }
             Err(reject) => Err(reject),
@@ -121,7 +120,7 @@ pub(super) async fn events(
         Ok(Attached::NothingMore(answer)) => return Ok(answer),
         // It was here before, and an `EventSource` that is refused never comes again.
         Err(reject) if last != LastEvent::None && wire == Wire::Sse && reject.is_passing() => {
-            tracing::debug!(thread_id = thread.id, ?reject, "a client is to come again later");
+            tracing::debug!(thread_id = thread.id(), ?reject, "a client is to come again later");
             let mut later = streamed(wire, Body::from(wire.beginning(RETRY)), about);
             later.extensions_mut().insert(Unasked);
             return Ok(later);
@@ -148,8 +147,7 @@ pub(super) async fn events(
 /// CopilotKit sends several runs under one `runId`.
 pub(super) async fn asked_again(
     gateway: &Gateway,
-    agent: &Agent,
-    thread: &Thread<'_>,
+    thread: &Thread,
     input: &Input,
     headers: &HeaderMap,
 ) -> Result<Option<(ThreadReader, Encoder)>, Reject> {
@@ -157,26 +155,21 @@ pub(super) async fn asked_again(
     if last == LastEvent::None {
         return Ok(None);
     }
-    if gateway.shutdown.is_cancelled() {
-        return Err(Reject::shutting_down());
-    }
-    let server = gateway.agents.server_kind(agent).await;
-    let (upstream, after) = (&agent.upstream, last.known());
-    let again = gateway.runs.read_again(upstream, server, &thread.id, after, &input.run_id).await;
-    let reader = again.map_err(|error| gateway.refuse(&error, upstream))?;
-    tracing::debug!(thread_id = thread.id, ?last, is_found = reader.is_some(), "a run asked again");
+    let again = thread.read_again(last.known(), &input.run_id).await;
+    let reader = again.map_err(|refusal| gateway.refuse(&refusal, thread))?;
+    tracing::debug!(
+        thread_id = thread.id(),
+        ?last,
+        is_found = reader.is_some(),
+        "a run asked again"
+    );
     let encoder = Encoder::returning(accepted(headers), input.viewer());
     Ok(reader.map(|reader| (reader, encoder)))
 }
 
 /// There is nothing behind the end of a run, for one who may see its thread.
-async fn nothing_more(
-    gateway: &Gateway,
-    agent: &Agent,
-    thread: &Thread<'_>,
-) -> Result<Response, Reject> {
-    let seen = agent.upstream.see(&thread.id).await;
-    seen.map_err(|error| gateway.refuse(&error, &agent.upstream))?;
+async fn nothing_more(gateway: &Gateway, thread: &Thread) -> Result<Response, Reject> {
+    thread.see().await.map_err(|refusal| gateway.refuse(&refusal, thread))?;
     gateway.observer.metrics.resumed(Resume::Ended);
     Ok(StatusCode::NO_CONTENT.into_response())
 }
@@ -277,34 +270,19 @@ impl Reach {
 
 async fn attach(
     gateway: &Gateway,
-    agent: &Agent,
-    thread: &Thread<'_>,
+    thread: &Thread,
     reach: Reach,
     last: &LastEvent,
 ) -> Result<ThreadReader, Reject> {
-    if gateway.shutdown.is_cancelled() {
-        return Err(Reject::shutting_down());
-    }
-    let server = gateway.agents.server_kind(agent);
-    let (runs, upstream, thread_id) = (&gateway.runs, &agent.upstream, &*thread.id);
-    tracing::debug!(thread_id, ?reach, ?last, "a client attaches");
-    let after = last.known();
+    tracing::debug!(thread_id = thread.id(), ?reach, ?last, "a client attaches");
+    let reader = match reach {
+        Reach::Present => thread.connect(last.known()).await,
+        Reach::Future => thread.follow(last.known()).await,
+    };
     if *last == LastEvent::Unknown {
         gateway.observer.metrics.resumed(Resume::StartOver);
     }
-    match reach {
-        Reach::Present => {
-            let reader = runs.connect(upstream, server, thread_id, after).await;
-            reader.map_err(|error| gateway.refuse(&error, upstream))
-        }
-        Reach::Future => {
-            let reader = runs.follow(upstream, server.await, thread_id, after).await;
-            reader.map_err(|error| match error {
-                FollowError::Upstream(error) => gateway.refuse(&error, upstream),
-                FollowError::ShuttingDown => Reject::shutting_down(),
-            })
-        }
-    }
+    reader.map_err(|refusal| gateway.refuse(&refusal, thread))
 }
 
 #[cfg(test)]

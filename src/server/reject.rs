@@ -9,8 +9,8 @@ use http::{HeaderValue, Method, StatusCode, Uri};
 use serde::Serialize;
 
 use super::rates::Exceeded;
-use crate::agents::Agent;
-use crate::langgraph::ErrorDetail;
+use crate::run::ErrorDetail;
+use crate::threads::Refusal;
 use crate::upstream::{Caller, Error};
 
 /// When a client that was turned away may come again: streams end every few seconds.
@@ -101,13 +101,12 @@ impl Reject {
 
     /// An agent that LangGraph has not, or does not show to the caller; or a thread, of which the
     /// Python server says the same.
-    pub(super) fn unknown_assistant(agent: &Agent) -> Self {
-        let is_personal = agent.upstream.caller().is_personal();
-        let or_thread = if is_personal { ", or not the thread, for these credentials" } else { "" };
+    fn unknown_assistant(assistant: &str, caller: &Caller) -> Self {
+        let or_thread =
+            if caller.is_personal() { ", or not the thread, for these credentials" } else { "" };
         Self::unknown_agent(format_args!(
-            "LangGraph knows no agent `{}`{or_thread}; name a graph of the server's \
-             langgraph.json or an assistant's id",
-            agent.assistant
+            "LangGraph knows no agent `{assistant}`{or_thread}; name a graph of the server's \
+             langgraph.json or an assistant's id"
         ))
     }
 
@@ -117,7 +116,7 @@ impl Reject {
     }
 
     /// A request that came too late.
-    pub(super) fn shutting_down() -> Self {
+    fn shutting_down() -> Self {
         let message = "the gateway is shutting down; send the request again";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "gateway_shutdown", message)
     }
@@ -162,6 +161,18 @@ impl Reject {
         body
     }
 
+    /// What was not done with a thread for a caller.
+    pub(super) fn refusal(refusal: &Refusal, caller: &Caller, detail: ErrorDetail) -> Self {
+        match refusal {
+            Refusal::ShuttingDown => Self::shutting_down(),
+            Refusal::Busy => Self::thread_busy(),
+            Refusal::UnknownAssistant { assistant } => Self::unknown_assistant(assistant, caller),
+            Refusal::CannotResume(why) => Self::new(StatusCode::CONFLICT, "cannot_resume", why),
+            Refusal::CannotFork(why) => Self::new(StatusCode::CONFLICT, "cannot_fork", why),
+            Refusal::Upstream(error) => Self::upstream(error, caller, detail),
+        }
+    }
+
     /// What an upstream did not do for a caller.
     pub(super) fn upstream(error: &Error, caller: &Caller, detail: ErrorDetail) -> Self {
         let what = match detail {
@@ -198,7 +209,6 @@ impl Reject {
                 "send the credentials that it wants, or have the gateway's operator set \
                  `upstream.api_key` to a key that it takes",
             ),
-            Error::Status { .. } if error.is_thread_busy() => Self::thread_busy(),
             Error::Status { .. } => {
                 bad_gateway("upstream_refused", "the server's log may tell more")
             }
@@ -216,7 +226,7 @@ impl Reject {
     }
 
     /// What answers, answers as no LangGraph server does.
-    pub(super) fn not_langgraph(what: impl Display) -> Self {
+    fn not_langgraph(what: impl Display) -> Self {
         let message =
             format!("{what}; check that the upstream's URL is that of a LangGraph API server");
         Self::new(StatusCode::BAD_GATEWAY, "not_langgraph", message)

@@ -23,7 +23,7 @@ const THREAD_NAMESPACE: Uuid = Uuid::from_u128(0x5d1c_e0ab_93f2_4c3e_8f0a_2b7d_6
 
 /// A thread, as LangGraph calls it and as the client does.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Thread<'a> {
+pub(super) struct ThreadName<'a> {
     pub(super) id: String,
     /// The client's name for it, where that is no UUID.
     pub(super) client_id: Option<&'a str>,
@@ -99,9 +99,9 @@ fn too_large(limit: usize) -> Reject {
     Reject::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
 }
 
-// === impl Thread ===
+// === impl ThreadName ===
 
-impl<'a> Thread<'a> {
+impl<'a> ThreadName<'a> {
     /// A UUID is used as it is, and any other string maps to a `UUIDv5`. LangGraph writes UUIDs in
     /// small letters.
     pub(super) fn of(client_id: &'a str) -> Self {
@@ -129,7 +129,7 @@ mod tests {
             ("my thread", "e817c419-7e64-5f51-8a5c-c4cf14d1fb2d", true),
             ("", "7f5b744d-5886-5daf-b4df-014a8704e229", true),
         ] {
-            let thread = Thread::of(client_id);
+            let thread = ThreadName::of(client_id);
             assert_eq!(thread.id, id, "{client_id}");
             assert_eq!(thread.client_id.is_some(), is_named, "{client_id}");
         }

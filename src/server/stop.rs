@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::Gateway;
 use super::observe::About;
 use super::reject::Reject;
-use super::request::{InPath, Thread, read_body};
+use super::request::{InPath, read_body};
 use crate::json::{self, ObjectWriter};
 use crate::upstream::Caller;
 
@@ -39,12 +39,12 @@ pub(super) async fn stop_thread(
 ) -> Result<Response, Reject> {
     let wanted = wanted_run(body)?;
     let agent = gateway.agents.find(name, caller).map_err(|error| Reject::unknown_agent(&error))?;
-    let thread = Thread::of(client_thread);
-    let stopped = gateway.runs.stop(&agent.upstream, &thread.id, wanted.as_deref()).await;
-    let mut about = About { thread_id: thread.id.clone(), run_id: None };
+    let thread = gateway.thread(agent, client_thread);
+    let stopped = thread.stop(wanted.as_deref()).await;
+    let mut about = About { thread_id: thread.id().to_owned(), run_id: None };
     let answer =
-        if let Some(run_id) = stopped.map_err(|error| gateway.refuse(&error, &agent.upstream))? {
-            tracing::info!(agent = name, thread_id = thread.id, run_id, "run stopped");
+        if let Some(run_id) = stopped.map_err(|refusal| gateway.refuse(&refusal, &thread))? {
+            tracing::info!(agent = name, thread_id = thread.id(), run_id, "run stopped");
             about.run_id = Some(run_id);
             // What CopilotKit's client shows of it.
             let interrupt = ObjectWriter::new()

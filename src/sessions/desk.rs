@@ -12,8 +12,8 @@ use super::session::{Desk, Session};
 use crate::acp::Update;
 use crate::acp::choice::{Assistant, Choices, Kept, Menu, Value};
 use crate::acp::rpc::{Code, Error};
+use crate::agents::ConfigField;
 use crate::json::{Json, ObjectWriter};
-use crate::langgraph::ConfigField;
 use crate::upstream::Caller;
 
 impl Link {
@@ -61,7 +61,7 @@ impl Link {
         let agent = agents
             .find(agent, &Caller::default())
             .map_err(|error| Error::internal(error.to_string()))?;
-        Ok(agents.config_fields(&agent).await)
+        Ok(agent.config_fields().await)
     }
 
     /// What a client is told of a session when it opens it.

@@ -12,7 +12,7 @@ use futures_util::{FutureExt, StreamExt, stream};
 use tokio_util::sync::CancellationToken;
 
 use super::link::{Answer, Link, Work};
-use super::session::{Session, Sessions, unknown_session};
+use super::session::{Desk, Session, Sessions, unknown_session};
 use super::turn::{Telling, Turn, Whose};
 use crate::acp::Update;
 use crate::acp::choice::Kept;
@@ -20,9 +20,8 @@ use crate::acp::mcp::{self, Forwarded};
 use crate::acp::prompt::Command;
 use crate::acp::rpc::{self, Code, Error};
 use crate::json::{Json, ObjectWriter};
-use crate::langgraph::{ServerKind, ThreadRecord};
-use crate::runs::ThreadReader;
-use crate::upstream::{self, Caller, ThreadSearch};
+use crate::threads::{Thread, ThreadReader};
+use crate::upstream::{self, Caller, ThreadRecord, ThreadSearch};
 
 /// How many sessions a page lists: what an editor shows at once.
 const PAGE: usize = 50;
@@ -171,21 +170,17 @@ async fn listed(upstream: &upstream::Client, thread: ThreadRecord) -> Option<Ses
 impl Link {
     /// Reads a session's thread: its live run, else what it holds.
     pub(super) async fn read(&self, session: &Session) -> Result<ThreadReader, Error> {
-        let service = self.service();
-        let kind = self.server_kind(session).await;
-        let upstream = &service.upstream.client;
-        let reader =
-            service.runs.connect(upstream, std::future::ready(kind), &session.id, None).await;
-        reader.map_err(|error| self.failed(&error))
+        let thread = self.thread(session, &*session.desk.lock().await)?;
+        let reader = Box::pin(thread.connect(None)).await;
+        reader.map_err(|refusal| self.refused(&refusal))
     }
 
-    /// The kind of a session's server.
-    async fn server_kind(&self, session: &Session) -> Option<ServerKind> {
-        let agents = &self.service().agents;
-        let agent = agents
-            .find(&session.desk.lock().await.kept.choices.assistant, &Caller::default())
-            .ok()?;
-        agents.server_kind(&agent).await
+    /// A session's thread, and the agent that is chosen for it.
+    pub(super) fn thread(&self, session: &Session, desk: &Desk) -> Result<Thread, Error> {
+        let service = self.service();
+        let agent = service.agents.find(&desk.kept.choices.assistant, &Caller::default());
+        let agent = agent.map_err(|error| Error::internal(error.to_string()))?;
+        Ok(service.threads.thread(agent, session.id.clone(), None))
     }
 
     /// The client's tool servers for the graph.

@@ -15,6 +15,7 @@ use crate::acp::rpc::{self, Code, Error, Id};
 use crate::acp::{self, Update};
 use crate::json::Json;
 use crate::runs::OwnerPolicy;
+use crate::threads::Refusal;
 use crate::upstream;
 
 /// One client. Clones share it.
@@ -147,10 +148,19 @@ impl Link {
             let message = format!("{server} wants an API key; run `threadway acp --login`");
             return Error::new(Code::AuthRequired, message);
         }
-        if error.is_thread_busy() {
-            return Error::internal("the thread has a run that is not over; wait for its end");
-        }
         Error::internal(error.explained())
+    }
+
+    /// Why something was not done with a thread, for the person at the editor.
+    pub(super) fn refused(&self, refusal: &Refusal) -> Error {
+        match refusal {
+            Refusal::Upstream(error) => self.failed(error),
+            Refusal::ShuttingDown
+            | Refusal::Busy
+            | Refusal::UnknownAssistant { .. }
+            | Refusal::CannotResume(_)
+            | Refusal::CannotFork(_) => Error::internal(refusal.to_string()),
+        }
     }
 }
 

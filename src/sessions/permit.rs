@@ -12,8 +12,7 @@ use crate::acp::permission::{
 use crate::acp::rpc::Error;
 use crate::acp::{ContentBlock, ToolCall, Update, Verdict, asked};
 use crate::json::{self, Json, ObjectWriter, Text};
-use crate::langgraph::Start;
-use crate::run::{Action, Ask, Decision, Interrupt};
+use crate::run::{Action, Ask, Decision, Interrupt, Start};
 
 /// What becomes of a run that waits.
 #[derive(Debug)]

@@ -17,13 +17,10 @@ use super::session::{Session, Voice, Waiting};
 use crate::acp::prompt::Prompt;
 use crate::acp::rpc::Error;
 use crate::acp::{StopReason, ToolCall, ToolStatus, Update, result_of, stop_reason};
-use crate::agents::Agent;
 use crate::json::{self, Json, ObjectWriter};
-use crate::langgraph::{Interrupt, RunRequest, ServerKind, Start, ThreadState, headline};
-use crate::run::{self, Ask, Loss, Outcome, RunEvent};
-use crate::runs::{RunReader, ThreadReader};
+use crate::run::{self, Ask, Configured, Loss, NewRun, Outcome, RunEvent, Start};
 use crate::sync::{Guard, Mutex};
-use crate::upstream::{self, Caller, RunFilter, RunStream};
+use crate::threads::{Refusal, Thread, ThreadReader, Waits};
 
 /// How long a stopped turn waits for its run to end: its client is told within a second.
 pub const STOP_WAIT: Duration = Duration::from_millis(800);
@@ -66,17 +63,9 @@ enum Shown {
     Stopped,
 }
 
-/// A run that is to be started.
-struct Due {
-    agent: Agent,
-    kind: Option<ServerKind>,
-    request: RunRequest,
-    name: String,
-}
-
 /// How a run came to be.
 enum Started {
-    Run(Box<RunReader>),
+    Run(Box<ThreadReader>),
     /// Another run of the thread is in the way.
     Busy,
     Stopped,
@@ -87,7 +76,7 @@ enum Started {
 struct Starting<'a> {
     turn: &'a Turn,
     /// `None` once it has started.
-    asked: Option<JoinHandle<Result<RunStream, upstream::Error>>>,
+    asked: Option<JoinHandle<Result<ThreadReader, Refusal>>>,
     name: &'a str,
 }
 
@@ -182,7 +171,7 @@ impl Turn {
         let mut desk = session.desk.lock().await;
         let is_news = desk.kept.title.is_none();
         if is_news {
-            desk.kept.title = headline(&prompt.text);
+            desk.kept.title = prompt.headline();
         }
         if let Some(title) = desk.kept.title.as_deref().filter(|_| is_news) {
             link.update(
@@ -197,24 +186,23 @@ impl Turn {
 
     /// Brings the client to what the thread holds, and tells what the thread waits for.
     async fn catch_up(&self, voice: &mut Voice) -> Result<Vec<Waiting>, Error> {
-        let upstream = &self.link.service().upstream.client;
         if voice.is_based {
-            let (state, running) = tokio::try_join!(
-                upstream.thread_state(&self.session.id),
-                upstream.runs(&self.session.id, RunFilter::Running)
-            )
-            .map_err(|error| self.link.failed(&error))?;
-            let state = state.as_deref().and_then(ThreadState::parse);
-            let open = state.as_ref().map(|state| &*state.interrupts).unwrap_or_default();
-            let waiting = std::mem::take(&mut voice.waiting);
-            let is_open = |waiting: &Waiting| {
-                open.iter().any(|interrupt: &Interrupt<'_>| *interrupt.id == *waiting.question.id)
-            };
-            if running.is_empty() && open.is_empty() {
-                return Ok(Vec::new());
-            }
-            if running.is_empty() && !waiting.is_empty() && waiting.iter().all(is_open) {
-                return Ok(waiting);
+            let service = self.link.service();
+            let waits = service.threads.waits(&service.upstream.client, &self.session.id).await;
+            match waits.map_err(|error| self.link.failed(&error))? {
+                Waits::ForNothing => {
+                    voice.waiting.clear();
+                    return Ok(Vec::new());
+                }
+                Waits::ForAnswers(open) => {
+                    let waiting = std::mem::take(&mut voice.waiting);
+                    let is_open =
+                        |waiting: &Waiting| open.iter().any(|id| *id == *waiting.question.id);
+                    if !waiting.is_empty() && waiting.iter().all(is_open) {
+                        return Ok(waiting);
+                    }
+                }
+                Waits::ForRun => voice.waiting.clear(),
             }
         }
         let Outcome::Interrupted(questions) = self.see_thread(voice).await? else {
@@ -304,8 +292,8 @@ impl Turn {
     async fn go_on(&self, voice: &mut Voice, mut start: Start) -> Result<StopReason, Error> {
         let mut waits = 0;
         loop {
-            let mut run: ThreadReader = match self.start(start.clone()).await? {
-                Started::Run(run) => (*run).into(),
+            let mut run = match self.start(start.clone()).await? {
+                Started::Run(run) => *run,
                 Started::Stopped => return Ok(self.stopped(voice)),
                 // The JavaScript server does not queue runs.
                 Started::Busy if waits < MAX_WAITS => {
@@ -316,10 +304,7 @@ impl Turn {
                     };
                     continue;
                 }
-                Started::Busy => {
-                    let message = "the thread has a run that is not over; wait for its end";
-                    return Err(Error::internal(message));
-                }
+                Started::Busy => return Err(self.link.refused(&Refusal::Busy)),
             };
             let questions = match self.show(voice, &mut run).await {
                 Shown::Stopped => return Ok(self.stopped(voice)),
@@ -348,64 +333,42 @@ impl Turn {
 
     /// Starts a run, unless the turn is stopped meanwhile.
     async fn start(&self, start: Start) -> Result<Started, Error> {
-        let Some(request) = self.stop.run_until_cancelled(self.request(start)).await else {
+        let Some(due) = self.stop.run_until_cancelled(self.due(start)).await else {
             return Ok(Started::Stopped);
         };
-        let Due { agent, kind, request, name } = request?;
-        let thread_id = self.session.id.clone();
-        let service = Arc::clone(self.link.service());
-        let asked = service.chores.spawn({
-            let (upstream, thread_id) = (agent.upstream.clone(), thread_id.clone());
-            async move { upstream.start_run(&thread_id, &request).await }
-        });
+        let (thread, run) = due?;
+        let name = run.name.clone();
+        let asked = self.link.service().chores.spawn(async move { thread.start(run).await });
         let mut starting = Starting { turn: self, asked: Some(asked), name: &name };
-        let Some(stream) = self.stop.run_until_cancelled(starting.started()).await else {
+        let Some(started) = self.stop.run_until_cancelled(starting.started()).await else {
             return Ok(Started::Stopped);
         };
-        match stream {
-            Ok(Ok(stream)) => {
-                tracing::debug!(thread_id, run_id = stream.run_id, "run started");
-                *self.running() = Some(stream.run_id.clone().unwrap_or_else(|| name.clone()));
-                let runs = &service.runs;
-                let reader = runs.start(agent.upstream, kind, &thread_id, &name, stream);
+        match started? {
+            Ok(reader) => {
+                let run_id = reader.run_id().as_deref().map(str::to_owned);
+                tracing::debug!(thread_id = self.session.id, run_id, "run started");
+                *self.running() = Some(run_id.unwrap_or_else(|| name.clone()));
                 Ok(Started::Run(Box::new(reader)))
             }
-            Ok(Err(error)) if error.is_thread_busy() => Ok(Started::Busy),
-            Ok(Err(error)) => Err(self.not_started(&error, &agent)),
-            Err(error) => Err(error),
+            Err(Refusal::Busy) => Ok(Started::Busy),
+            Err(Refusal::UnknownAssistant { assistant }) => Err(Error::internal(format!(
+                "LangGraph knows no agent `{assistant}`, or no thread {}",
+                self.session.id
+            ))),
+            Err(refusal) => Err(self.link.refused(&refusal)),
         }
     }
 
-    fn not_started(&self, error: &upstream::Error, agent: &Agent) -> Error {
-        if error.is_unknown_assistant() {
-            let message = format!(
-                "LangGraph knows no agent `{}`, or no thread {}",
-                agent.assistant, self.session.id
-            );
-            return Error::internal(message);
-        }
-        self.link.failed(error)
-    }
-
-    /// The run to start, and the name that it goes by.
-    async fn request(&self, start: Start) -> Result<Due, Error> {
-        let service = self.link.service();
-        let (agent, chosen) = {
-            let desk = self.session.desk.lock().await;
-            let choices = &desk.kept.choices;
-            let agent = service.agents.find(&choices.assistant, &Caller::default());
-            let agent = agent.map_err(|error| Error::internal(error.to_string()))?;
-            let servers = service.settings.mcp_key.as_deref().zip(self.session.servers.as_ref());
-            (agent, choices.configurable(&desk.menu, servers))
-        };
-        let kind = service.agents.server_kind(&agent).await;
-        let name = Uuid::new_v4().to_string();
-        let request = RunRequest::new(&agent.assistant, &name, start).on(kind);
-        let request = match &chosen {
-            Some(chosen) => request.with_choices(chosen, kind),
-            None => request,
-        };
-        Ok(Due { agent, kind, request, name })
+    /// The run to start, and its thread.
+    async fn due(&self, start: Start) -> Result<(Thread, NewRun), Error> {
+        let desk = self.session.desk.lock().await;
+        let thread = self.link.thread(&self.session, &desk)?;
+        let servers = self.link.service().settings.mcp_key.as_deref();
+        let servers = servers.zip(self.session.servers.as_ref());
+        let chosen = desk.kept.choices.configurable(&desk.menu, servers);
+        let configured = chosen.map_or(Configured::Not, Configured::Choices);
+        let run = NewRun { configured, ..NewRun::new(Uuid::new_v4().to_string(), start) };
+        Ok((thread, run))
     }
 
     /// Shows the turn's own run to its end, or to where the turn is stopped, and the run with it.
@@ -503,7 +466,7 @@ impl Turn {
 // === impl Starting ===
 
 impl Starting<'_> {
-    async fn started(&mut self) -> Result<Result<RunStream, upstream::Error>, Error> {
+    async fn started(&mut self) -> Result<Result<ThreadReader, Refusal>, Error> {
         let Some(asked) = &mut self.asked else {
             return Err(Error::internal("the run was started twice"));
         };
@@ -524,8 +487,8 @@ impl Drop for Starting<'_> {
         let (thread_id, name) = (turn.session.id.clone(), (*name).to_owned());
         let chores = service.chores.clone();
         chores.spawn(async move {
-            if let Ok(Ok(stream)) = asked.await {
-                drop(stream);
+            if let Ok(Ok(reader)) = asked.await {
+                drop(reader);
                 stop_run(&service, &thread_id, &name).await;
             }
         });
@@ -534,7 +497,7 @@ impl Drop for Starting<'_> {
 
 /// Stops a run, by LangGraph's id or by our name of it.
 async fn stop_run(service: &Service, thread_id: &str, run: &str) {
-    match service.runs.stop(&service.upstream.client, thread_id, Some(run)).await {
+    match service.threads.stop(&service.upstream.client, thread_id, Some(run)).await {
         Ok(Some(_)) => tracing::info!(thread_id, run_id = run, "run stopped"),
         Ok(None) => tracing::debug!(thread_id, run_id = run, "the run was over already"),
         Err(error) => tracing::warn!(thread_id, run_id = run, %error, "a run was not stopped"),

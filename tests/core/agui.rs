@@ -7,12 +7,12 @@ use crate::support::capture;
 use crate::support::schema::Schema;
 use serde_json::{Value, json};
 use threadway::agui::{
-    Allowance, Content, Event, Input, InputError, Messages, OnMessage, Outcome, Plan, Projector,
-    ResumeError, SubagentOutcome, TokenUsage, Turn, Version,
+    Allowance, Asking, Content, Event, Input, InputError, Messages, OnMessage, Outcome, Projector,
+    ResumeError, SubagentOutcome, TokenUsage, Version,
 };
 use threadway::json::{self, Text};
 use threadway::langgraph::{InputKeys, Media, Source, ThreadState};
-use threadway::run::{self, ContentPart, Id, Role, RunEvent};
+use threadway::run::{self, ContentPart, Id, Planner, Role, RunEvent};
 
 fn written(event: &Event<'_>) -> Value {
     let mut line = Vec::new();
@@ -203,6 +203,11 @@ fn goes_up(input: &Value, state: &Value) -> Result<(Value, Option<String>), Resu
     goes_up_to(&InputKeys::Undescribed, input, state)
 }
 
+/// What a request asks of its thread, at a gateway that asks again what is open.
+fn asking<'a>(input: &'a Input, allowance: &'a Allowance) -> Asking<'a> {
+    Asking { input, on_message: OnMessage::AskAgain, allowance }
+}
+
 /// The same to a graph that takes these keys.
 fn goes_up_to(
     keys: &InputKeys,
@@ -214,15 +219,13 @@ fn goes_up_to(
     let input = Input::parse(body.to_string().as_bytes()).unwrap();
     let state = state.to_string();
     let state = ThreadState::parse(&state);
-    let turn = match Turn::plan(&input, state.as_ref(), keys, OnMessage::AskAgain)? {
-        Plan::Start(turn) => *turn,
-        Plan::Present => return Ok((Value::Null, None)),
-    };
     let mut allowance = Allowance::default();
     allowance.allow("model").unwrap();
-    let turn = turn.configured(&input, &allowance);
-    let fork = turn.fork_before.clone();
-    let body = serde_json::to_string(&turn.request("agent", "r", None)).unwrap();
+    let Some(run) = asking(&input, &allowance).plan(state.as_ref(), keys)? else {
+        return Ok((Value::Null, None));
+    };
+    let fork = run.fork_before.clone();
+    let body = serde_json::to_string(&run.request("agent", None, None)).unwrap();
     Ok((serde_json::from_str(&body).unwrap(), fork))
 }
 
@@ -280,7 +283,7 @@ fn the_graphs_keys_are_asked_for_only_where_they_matter() {
         let mut body = json!({"threadId": "t", "runId": "r", "messages": []});
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let input = Input::parse(body.to_string().as_bytes()).unwrap();
-        Turn::needs_keys(&input, ThreadState::parse(state).as_ref())
+        asking(&input, &Allowance::default()).needs_keys(ThreadState::parse(state).as_ref())
     };
     let empty = json!({"state": {"messages": []}, "tools": [], "context": []});
     assert!(!needs(empty.clone(), "{}"));
@@ -618,25 +621,19 @@ fn a_client_sets_only_what_its_operator_allows() {
     let mut body = json!({"threadId": "t", "runId": "r", "messages": []});
     body.as_object_mut().unwrap().extend(input.as_object().unwrap().clone());
     let input = Input::parse(body.to_string().as_bytes()).unwrap();
-    let config = |turn: Turn| {
-        let body = serde_json::to_value(turn.request("agent", "r", None)).unwrap();
+    let config = |allowance: &Allowance| {
+        let run = asking(&input, allowance).plan(None, &InputKeys::Unknown).unwrap().unwrap();
+        let body = serde_json::to_value(run.request("agent", None, None)).unwrap();
         body.get("config").cloned()
     };
-    let plan = || match Turn::plan(&input, None, &InputKeys::Unknown, OnMessage::AskAgain) {
-        Ok(Plan::Start(turn)) => *turn,
-        other => panic!("{other:?}"),
-    };
-    // Nothing goes up by itself, and by default no more than a number.
-    assert_eq!(config(plan()), None);
+    // By default no more goes up than a number.
     let mut allowance = Allowance::default();
-    let default = plan().configured(&input, &allowance);
-    assert_eq!(config(default), Some(json!({"recursion_limit": 1000})));
+    assert_eq!(config(&allowance), Some(json!({"recursion_limit": 1000})));
     assert_eq!(allowance.left_out(&input), 3);
     allowance.allow("tenant_id").unwrap();
     allowance.limit_recursion(50);
-    let configured = plan().configured(&input, &allowance);
     let expected = json!({"recursion_limit": 50, "configurable": {"tenant_id": "other"}});
-    assert_eq!(config(configured), Some(expected));
+    assert_eq!(config(&allowance), Some(expected));
     for key in [
         "",
         "thread_id",

@@ -6,9 +6,9 @@ use crate::support::capture::{self, Translated};
 use crate::support::judge;
 use crate::support::schema::Schema;
 use serde_json::{Value, json};
-use threadway::agui::{Allowance, Input, OnMessage, Plan, Projector, Turn};
+use threadway::agui::{Allowance, Asking, Input, OnMessage, Projector};
 use threadway::langgraph::{InputKeys, ThreadState};
-use threadway::run::{StreamEnd, Translator};
+use threadway::run::{NewRun, Planner, StreamEnd, Translator};
 
 /// A case as it is recorded.
 struct Case {
@@ -95,18 +95,16 @@ impl Case {
         for key in ["model", "extra"] {
             allowance.allow(key).unwrap();
         }
-        let turn = planned(&input, state.as_ref()).configured(&input, &allowance);
-        let fork = turn.fork_before.clone();
-        let body = serde_json::to_string(&turn.request("agent", &input.run_id, None)).unwrap();
+        let run = planned(&input, &allowance, state.as_ref());
+        let fork = run.fork_before.clone();
+        let body = serde_json::to_string(&run.request("agent", None, None)).unwrap();
         (serde_json::from_str(&body).unwrap(), fork)
     }
 }
 
-fn planned(input: &Input, state: Option<&ThreadState<'_>>) -> Turn {
-    match Turn::plan(input, state, &InputKeys::Unknown, OnMessage::AskAgain).unwrap() {
-        Plan::Start(turn) => *turn,
-        Plan::Present => panic!("no run is started"),
-    }
+fn planned(input: &Input, allowance: &Allowance, state: Option<&ThreadState<'_>>) -> NewRun {
+    let asking = Asking { input, on_message: OnMessage::AskAgain, allowance };
+    asking.plan(state, &InputKeys::Unknown).unwrap().expect("a run is started")
 }
 
 fn starts_with(story: &[String], expected: &[&str]) {
@@ -387,8 +385,8 @@ fn case_30_media_go_up_as_langchains_standard_blocks() {
         ]}],
     });
     let input = Input::parse(body.to_string().as_bytes()).unwrap();
-    let turn = planned(&input, None);
-    let sent = serde_json::to_string(&turn.request("agent", "r", None)).unwrap();
+    let run = planned(&input, &Allowance::default(), None);
+    let sent = serde_json::to_string(&run.request("agent", None, None)).unwrap();
     let sent: Value = serde_json::from_str(&sent).unwrap();
     assert_eq!(
         sent["input"]["messages"][0]["content"],

@@ -334,8 +334,8 @@ async fn a_history_that_cannot_be_read_is_not_taken_for_a_short_one() {
         };
         let input = input(&["ONE"]);
         let (mut response, ()) = tokio::join!(gateway.post(&input), script);
-        let message = "the LangGraph server's answer about the thread's history is no list of \
-                       states; check that the upstream's URL is that of a LangGraph API server";
+        let message = "the LangGraph server's answer is not a thread's history; check that the \
+                       upstream's URL is that of a LangGraph API server";
         let expected = refusal("502 Bad Gateway", "not_langgraph", message);
         assert_eq!(refused(&mut response).await, expected, "{history}");
     }

@@ -1066,3 +1066,46 @@ async fn a_run_goes_on_without_its_owner_unless_it_is_wanted_otherwise() {
     run.closed().await;
     gateway.upstream.is_untouched().await;
 }
+
+/// A gateway whose client has asked for a run and left before LangGraph answered.
+async fn deserted_early(owners: OwnerPolicy) -> (Gateway, Exchange, HeldClock) {
+    let gateway = Gateway::with(Limits { owners, ..Limits::default() }).await;
+    let input = input(&["hi"]);
+    let script = async {
+        gateway.state(None).await;
+        gateway.upstream.expect(&format!("POST /threads/{THREAD}/runs/stream")).await
+    };
+    let post = gateway.post(&input);
+    // Dropping the request closes its connection.
+    let run = tokio::select! {
+        _ = post => panic!("it is answered"),
+        run = script => run,
+    };
+    let clock = HeldClock::pause();
+    gateway.settled().await;
+    (gateway, run, clock)
+}
+
+#[tokio::test]
+async fn a_run_starts_though_its_owner_leaves_before_langgraph_answers() {
+    let (gateway, mut run, clock) = deserted_early(OwnerPolicy::default()).await;
+    run.begin(&format!("content-location: /threads/{THREAD}/runs/{RUN}\r\n")).await;
+    run.send(part("values", &values(&["hi"]))).await;
+    gateway.settled().await;
+    clock.advance(LINGER).await;
+    run.closed().await;
+    gateway.upstream.is_untouched().await;
+}
+
+#[tokio::test]
+async fn such_a_run_is_stopped_where_that_is_wanted() {
+    let (gateway, mut run, clock) = deserted_early(OwnerPolicy::Cancel { grace: GRACE }).await;
+    run.begin(&format!("content-location: /threads/{THREAD}/runs/{RUN}\r\n")).await;
+    gateway.settled().await;
+    clock.advance(GRACE).await;
+    let cancel =
+        gateway.upstream.expect(&format!("POST /threads/{THREAD}/runs/{RUN}/cancel")).await;
+    cancel.json(202, "").await;
+    run.closed().await;
+    gateway.upstream.is_untouched().await;
+}

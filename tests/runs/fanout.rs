@@ -59,7 +59,7 @@ impl Replica {
             run.begin("").await;
             run
         });
-        let reader = self.runs.start(self.client.clone(), None, THREAD, "r1", stream.unwrap());
+        let reader = self.runs.started(self.client.clone(), None, THREAD, "r1", stream.unwrap());
         (Viewer { reader, told: Vec::new() }, run)
     }
 
@@ -276,7 +276,7 @@ async fn a_run_that_only_its_stream_names_can_be_read_from_then_on() {
     });
     let mut stream = stream.unwrap();
     stream.run_id = None;
-    let reader = replica.runs.start(replica.client.clone(), None, THREAD, "r1", stream);
+    let reader = replica.runs.started(replica.client.clone(), None, THREAD, "r1", stream);
     let mut first = Viewer { reader, told: Vec::new() };
     assert!(replica.runs.attach(&replica.client, THREAD, RUN).is_none());
     run.send(part("metadata", &json!({"run_id": RUN, "attempt": 1}))).await;

@@ -14,6 +14,7 @@ use threadway::json::Text;
 use threadway::metrics::Metrics;
 use threadway::run::{RunEvent, View};
 use threadway::runs::{DEFAULT_LOG_BYTES, LINGER, OwnerPolicy, Runs, UPSTREAM_PATIENCE};
+use threadway::threads::Threads;
 use threadway::upstream::Client;
 use tokio_util::sync::CancellationToken;
 
@@ -798,12 +799,12 @@ async fn a_stop_of_the_gateway_breaks_off_the_following_of_a_run() {
 async fn one_who_is_many_runs_behind_misses_some_and_comes_to_the_same() {
     let upstream = Upstream::bind().await;
     let client = Client::new(upstream.url().parse().unwrap(), None).unwrap();
-    let runs = Runs::new(
+    let threads = Threads::new(Runs::new(
         DEFAULT_LOG_BYTES,
         OwnerPolicy::Continue,
         Metrics::default(),
         CancellationToken::new(),
-    );
+    ));
     let clock = HeldClock::pause();
     let look = async |count: u64| {
         let get = upstream.expect(&format!("GET /threads/{THREAD}/runs?limit=100{COLUMNS}")).await;
@@ -814,11 +815,11 @@ async fn one_who_is_many_runs_behind_misses_some_and_comes_to_the_same() {
         get.json(200, &state.to_string()).await;
     };
     let mut quick = {
-        let (reader, ()) = tokio::join!(runs.follow(&client, None, THREAD, None), look(1));
+        let (reader, ()) = tokio::join!(threads.follow(&client, None, THREAD, None), look(1));
         reader.unwrap()
     };
     let mut slow = {
-        let (reader, ()) = tokio::join!(runs.follow(&client, None, THREAD, None), look(1));
+        let (reader, ()) = tokio::join!(threads.follow(&client, None, THREAD, None), look(1));
         reader.unwrap()
     };
     let last = |events: &[RunEvent]| matches!(events.last(), Some(RunEvent::Ended { .. }));

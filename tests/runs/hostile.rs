@@ -26,8 +26,9 @@ use threadway::agui::{self, Projector, RunId};
 use threadway::json::Json;
 use threadway::langgraph::{RunRequest, ServerKind, Start};
 use threadway::metrics::Metrics;
-use threadway::runs::{EventId, OwnerPolicy, RunReader, Runs, ThreadReader};
+use threadway::runs::{EventId, OwnerPolicy, RunReader, Runs};
 use threadway::server::{Encoder, Outgoing, Wire};
+use threadway::threads::{ThreadReader, Threads};
 use threadway::upstream;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -256,7 +257,9 @@ async fn play(case: &Case) -> Result<(), String> {
     let upstream = upstream::Client::new(server.url().parse().unwrap(), None).unwrap();
     let stop = CancellationToken::new();
     let replicas = [0, 1].map(|_| {
-        Runs::new(case.log_bytes, OwnerPolicy::Continue, Metrics::default(), stop.clone())
+        let runs =
+            Runs::new(case.log_bytes, OwnerPolicy::Continue, Metrics::default(), stop.clone());
+        Threads::new(runs)
     });
     let place = |why: String| format!("{why}\nthe server was asked:\n{:#?}", server.diary());
     let mut readers: Vec<_> =
@@ -295,8 +298,10 @@ async fn play(case: &Case) -> Result<(), String> {
         return Err(place(format!("{complaints:?}")));
     }
     stop.cancel();
-    for runs in &replicas {
-        timeout(SHUTDOWN, runs.drained()).await.map_err(|_| "a task does not end".to_owned())?;
+    for replica in &replicas {
+        timeout(SHUTDOWN, replica.runs().drained())
+            .await
+            .map_err(|_| "a task does not end".to_owned())?;
     }
     Ok(())
 }
@@ -307,7 +312,7 @@ async fn read(
     client: &Client,
     server: &Hostile,
     upstream: &upstream::Client,
-    replicas: &[Runs; 2],
+    replicas: &[Threads; 2],
     reader: &mut Reader<'_>,
 ) -> Result<(), String> {
     let kind = server_kind(case);
@@ -320,7 +325,7 @@ async fn read(
         let request = RunRequest::new("agent", NAME, Start::Input(input)).on(Some(kind));
         if let Ok(stream) = upstream.start_run(THREAD, &request).await {
             let upstream = upstream.clone();
-            let started = replicas[0].start(upstream, Some(kind), THREAD, NAME, stream);
+            let started = replicas[0].runs().started(upstream, Some(kind), THREAD, NAME, stream);
             first = Some(Stream::Owner(started));
         }
         // It goes on also where the answer has not come through.
@@ -356,12 +361,12 @@ async fn resume(
     case: &Case,
     server: &Hostile,
     upstream: &upstream::Client,
-    runs: &Runs,
+    threads: &Threads,
     repeats: bool,
     reader: &mut Reader<'_>,
 ) -> Result<(), String> {
     loop {
-        if let Some(stream) = connect(case, upstream, runs, repeats, reader).await? {
+        if let Some(stream) = connect(case, upstream, threads, repeats, reader).await? {
             match reader.read(stream, None).await? {
                 Went::Ended => return reader.judge(case, server),
                 Went::Lost => {}
@@ -377,14 +382,14 @@ async fn resume(
 async fn connect(
     case: &Case,
     upstream: &upstream::Client,
-    runs: &Runs,
+    threads: &Threads,
     repeats: bool,
     reader: &Reader<'_>,
 ) -> Result<Option<Stream>, String> {
     let kind = Some(server_kind(case));
     let last: Option<EventId> = reader.last_id.as_ref().and_then(|id| id.parse().ok());
     if repeats && reader.last_id.is_some() {
-        match runs.read_again(upstream, kind, THREAD, last.as_ref(), NAME).await {
+        match threads.read_again(upstream, kind, THREAD, last.as_ref(), NAME).await {
             Ok(Some(again)) => return Ok(Some(Stream::Thread(again))),
             Ok(None) => {
                 let is_there = !matches!(case.script.end, End::Gone | End::AllGone);
@@ -395,7 +400,8 @@ async fn connect(
             Err(_) => return Ok(None),
         }
     }
-    let connected = runs.connect(upstream, std::future::ready(kind), THREAD, last.as_ref()).await;
+    let connected =
+        threads.connect(upstream, std::future::ready(kind), THREAD, last.as_ref()).await;
     Ok(connected.ok().map(Stream::Thread))
 }
 

@@ -259,7 +259,7 @@ async fn a_run_that_does_not_begin_in_a_minute_is_not_awaited() {
 #[tokio::test]
 async fn a_thread_that_cannot_be_read_starts_no_run() {
     let gateway = Gateway::acquainted().await;
-    let no_state = "the LangGraph server's answer about the thread is no state; check that the \
+    let no_state = "the LangGraph server's answer is not a thread's state; check that the \
                     upstream's URL is that of a LangGraph API server";
     for (status, body, expected) in [
         (200, "<html>", refusal("502 Bad Gateway", "not_langgraph", no_state)),

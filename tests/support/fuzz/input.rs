@@ -5,11 +5,9 @@
 //! and the schemas of its assistant.
 
 use serde_json::Value;
-use threadway::agui::{
-    Allowance, DEFAULT_RECURSION_LIMIT, Input, OnMessage, Plan, Projector, Turn,
-};
+use threadway::agui::{Allowance, Asking, DEFAULT_RECURSION_LIMIT, Input, OnMessage, Projector};
 use threadway::langgraph::{InputKeys, ThreadState};
-use threadway::run::{RunEvent, StreamEnd};
+use threadway::run::{NewRun, Planner, RunEvent, StreamEnd};
 use threadway::runs::{Events, Feed};
 
 use super::{SECRET, translate};
@@ -84,15 +82,15 @@ fn check_request(body: &[u8], state: &str, schemas: &str) {
 
     let state = ThreadState::parse(state);
     for thread in [None, state.as_ref()] {
-        let _ = Turn::needs_keys(&input, thread);
+        let allowance = allowance();
+        let asking = |on_message| Asking { input: &input, on_message, allowance: &allowance };
+        let _ = asking(OnMessage::AskAgain).needs_keys(thread);
         let described = InputKeys::parse(schemas).unwrap_or_default();
         for keys in [InputKeys::Unknown, InputKeys::Undescribed, described] {
             for on_message in [OnMessage::AskAgain, OnMessage::Reject] {
-                match Turn::plan(&input, thread, &keys, on_message) {
-                    Ok(Plan::Start(turn)) => {
-                        check_turn(turn.configured(&input, &allowance()), &input.run_id);
-                    }
-                    Ok(Plan::Present) => {}
+                match asking(on_message).plan(thread, &keys) {
+                    Ok(Some(run)) => check_run(run),
+                    Ok(None) => {}
                     Err(error) => check_refusal(&error.to_string()),
                 }
             }
@@ -125,9 +123,9 @@ fn allowance() -> Allowance {
 }
 
 /// What goes up is JSON, and holds nothing that a client may not set.
-fn check_turn(turn: Turn, run_id: &str) {
-    let fork = turn.fork_before.clone();
-    let request = turn.request("agent", run_id, fork);
+fn check_run(run: NewRun) {
+    let fork = run.fork_before.clone();
+    let request = run.request("agent", None, fork);
     let text = serde_json::to_string(&request).expect("it serialises");
     // Numbers and nesting that a value cannot hold go up as they came.
     let Ok(request) = serde_json::from_str::<Value>(&text) else { return };

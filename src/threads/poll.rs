@@ -18,8 +18,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::Shared;
-use super::follow::FOLLOW_INTERVAL;
-use super::pace::{Health, Lane, Pace};
+use super::pace::{Health, LOOK_INTERVAL, Lane, Pace};
 use crate::langgraph::{ThreadMark, ThreadStatus};
 use crate::metrics::LookReason;
 use crate::sync::Mutex;
@@ -248,7 +247,8 @@ impl Polled {
         self.seat.stands(PollState::Unpolled);
         let (at, poller) = self.shared.polls.seat(upstream, self.seat.clone());
         if let Some(number) = poller {
-            Poller::new(&self.shared, upstream, at.0.clone(), number).spawn();
+            let poller = Poller::new(&self.shared, upstream, at.0.clone(), number);
+            self.shared.runs.spawn(poller.poll());
         }
         self.at = Some(at);
     }
@@ -278,31 +278,19 @@ fn is_pollable(thread_id: &str) -> bool {
 
 impl Poller {
     fn new(shared: &Arc<Shared>, upstream: &Client, access: Access, number: u64) -> Self {
-        let pace = shared.paces.of(upstream, &shared.metrics);
+        let pace = shared.paces.of(upstream, shared.runs.metrics());
         let shared = Arc::clone(shared);
         let base = upstream.base().clone();
         Self { shared, pace, base, access, number, marks: HashMap::new(), failed: 0 }
     }
 
-    fn spawn(self) {
-        let tasks = self.shared.tasks.clone();
-        let shutdown = self.shared.shutdown.clone();
-        tasks.spawn(async move {
-            tokio::select! {
-                biased;
-                () = shutdown.cancelled() => {}
-                () = self.poll() => {}
-            }
-        });
-    }
-
     /// Polls until too few threads are left.
     async fn poll(mut self) {
-        let mut due = Instant::now() + FOLLOW_INTERVAL;
+        let mut due = Instant::now() + LOOK_INTERVAL;
         loop {
             tokio::time::sleep_until(due).await;
             let until = match self.round(due).await {
-                Ok(()) => due + FOLLOW_INTERVAL,
+                Ok(()) => due + LOOK_INTERVAL,
                 Err(Halt::Few) => return,
                 Err(halt) => match self.halt(&halt) {
                     Some(until) => until,
@@ -334,12 +322,12 @@ impl Poller {
                 Some(turn) => turn,
                 None => self.pace.turn(Lane::Polls).await,
             };
-            self.shared.metrics.looked(LookReason::Poll);
+            self.shared.runs.metrics().looked(LookReason::Poll);
             let asked_at = Instant::now();
             let answer = upstream.thread_marks(page).await;
             turn.heard(&answer);
             let marks = answer.map_err(|error| Halt::of(&error))?;
-            self.shared.metrics.polled(due.elapsed());
+            self.shared.runs.metrics().polled(due.elapsed());
             let mut found: HashMap<_, _> =
                 marks.into_iter().map(|mark| (mark.id.clone(), mark)).collect();
             // The server ignores what it was asked for.
@@ -373,10 +361,10 @@ impl Poller {
             Halt::Few => return None,
             Halt::Paused(until) => (false, (*until).min(now + REFUSED_FOR)),
             // The gate holds up what would look instead, and says when to try.
-            Halt::Failed(Health::Up | Health::Away) => (false, now + FOLLOW_INTERVAL),
+            Halt::Failed(Health::Up | Health::Away) => (false, now + LOOK_INTERVAL),
             Halt::Failed(Health::Doubtful) => {
                 self.failed += 1;
-                (self.failed >= MAX_FAILED_POLLS, now + FOLLOW_INTERVAL * self.failed.min(15))
+                (self.failed >= MAX_FAILED_POLLS, now + LOOK_INTERVAL * self.failed.min(15))
             }
             Halt::Refused => (true, now + REFUSED_FOR),
             Halt::Unpollable => {
@@ -425,7 +413,7 @@ mod tests {
         let seat = Seat { thread_id: "T".into(), news: watch::Sender::default() };
         let news = || *seat.news.borrow();
         let now = Instant::now();
-        let later = now + FOLLOW_INTERVAL;
+        let later = now + LOOK_INTERVAL;
         let last = seat.found(mark(ThreadStatus::Idle, "1"), None, now);
         assert_eq!(news(), News { state: PollState::Resting(now), moves: 0 });
         let last = seat.found(mark(ThreadStatus::Idle, "1"), Some(last), later);

@@ -16,13 +16,10 @@ const MAX_PAGES: usize = 50;
 
 /// Why there is no place to fork a thread at.
 #[derive(Debug, thiserror::Error)]
-pub enum ForkError {
+pub(super) enum ForkError {
     /// The history could not be read.
     #[error(transparent)]
     Upstream(#[from] Error),
-    /// The history came in a form that is not LangGraph's.
-    #[error("the LangGraph server's answer about the thread's history is no list of states")]
-    Unreadable,
     /// Every checkpoint on the way back holds the message.
     #[error(
         "message {message_id} was changed, but the thread has no checkpoint from before it; \
@@ -56,7 +53,7 @@ struct Checkpoint {
 ///
 /// The way back leads from parent to parent. The history also lists the branches that earlier
 /// forks have left, and a state of such a branch may lack the message and still be no past of it.
-pub async fn fork_point(
+pub(super) async fn point(
     upstream: &Client,
     thread_id: &str,
     message_id: &str,
@@ -66,7 +63,8 @@ pub async fn fork_point(
     let mut before: Option<String> = None;
     for _ in 0..MAX_PAGES {
         let page = upstream.history_page(thread_id, before.as_deref(), PAGE_STATES).await?;
-        let page = read_page(&page, message_id).ok_or(ForkError::Unreadable)?;
+        let page = read_page(&page, message_id)
+            .ok_or(Error::NotUnderstood { what: "a thread's history" })?;
         let is_last = page.len() < PAGE_STATES;
         before = page.last().map(|checkpoint| checkpoint.id.clone());
         for checkpoint in page {

@@ -19,10 +19,14 @@ use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
-use super::retry;
 use crate::metrics::Metrics;
+use crate::runs;
 use crate::sync::Mutex;
 use crate::upstream::{Client, Error};
+
+/// How often a followed thread is looked at, or polled with others: its runs, for a server that
+/// does not tell when one begins, and its state, which may change without a run.
+pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// How many looks begin in a second, and at once after a pause: one core of a LangGraph server
 /// answers some hundred lists of runs a second, and has other work.
@@ -382,7 +386,7 @@ impl Gate {
     }
 
     fn close(&mut self, failures: u32, order: Option<Duration>, now: Instant) {
-        let pause = retry::doubled(FIRST_PAUSE, failures, LONGEST_PAUSE);
+        let pause = runs::doubled(FIRST_PAUSE, failures, LONGEST_PAUSE);
         let until = now + order.map_or(pause, bounded);
         let is_ordered = order.is_some();
         self.closed = Some(Closed { until, failures, is_ordered, is_tried: false });

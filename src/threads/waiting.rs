@@ -7,12 +7,12 @@ use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
 use tokio::time::Instant;
 
-use super::follow::FOLLOW_INTERVAL;
-use super::pace::{Lane, Pace, Turn};
+use super::Shared;
+use super::pace::{LOOK_INTERVAL, Lane, Pace, Turn};
 use super::poll::{News, PollState, Polled};
-use super::{Shared, retry};
 use crate::langgraph::ServerKind;
 use crate::metrics::LookReason;
+use crate::runs;
 use crate::sse::Decoder;
 use crate::upstream::{Body, Client};
 
@@ -130,7 +130,7 @@ impl Waiting {
     pub(super) fn new(shared: &Arc<Shared>, upstream: &Client, thread_id: &str) -> Self {
         let (polled, news) = Polled::new(shared, upstream, thread_id);
         Self {
-            pace: shared.paces.of(upstream, &shared.metrics),
+            pace: shared.paces.of(upstream, shared.runs.metrics()),
             polled,
             news,
             lifecycle: Lifecycle::default(),
@@ -187,7 +187,7 @@ impl Waiting {
     fn due_at(&mut self) -> (Cause, Instant) {
         let news = *self.news.borrow_and_update();
         let is_there = self.last == Look::Whole { is_there: true };
-        let soon = (Cause::Interval, self.looked_at + FOLLOW_INTERVAL);
+        let soon = (Cause::Interval, self.looked_at + LOOK_INTERVAL);
         let (cause, at) = match (news.state, self.last) {
             (_, Look::Vain { again_at }) => return (Cause::Interval, again_at),
             _ if news.moves != self.moves => (Cause::Moved, self.looked_at),
@@ -225,7 +225,7 @@ impl Waiting {
             self.last = look;
             return;
         }
-        let pause = retry::doubled(FOLLOW_INTERVAL, self.failures, LONGEST_PAUSE);
+        let pause = runs::doubled(LOOK_INTERVAL, self.failures, LONGEST_PAUSE);
         self.failures = self.failures.saturating_add(1);
         self.last = Look::Vain { again_at: Instant::now() + pause };
     }
@@ -235,7 +235,7 @@ impl Waiting {
     pub(super) fn shown(&mut self, is_over: bool) {
         self.failures = 0;
         self.due = is_over.then_some(Cause::Ended);
-        self.last = Look::Vain { again_at: Instant::now() + FOLLOW_INTERVAL };
+        self.last = Look::Vain { again_at: Instant::now() + LOOK_INTERVAL };
     }
 }
 

@@ -13,7 +13,7 @@
 //! upstream can tell from others once it has shown the thread to that very one again. Where a look
 //! is refused, the following ends: who comes back brings credentials that are good.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
@@ -22,35 +22,25 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::attach::{FollowError, at_rest};
-use super::published::Run;
-use super::reading::Source;
+use super::Shared;
+use super::look::recent_runs;
+use super::pace::LOOK_INTERVAL;
+use super::thread::Refusal;
 use super::waiting::{Cause, LONGEST_PAUSE, Look, Waiting};
-use super::{Listed, Shared, ThreadKey, retry};
 use crate::langgraph::{RunRecord, RunStatus, ServerKind, ThreadState};
 use crate::metrics::Held;
+use crate::runs::{self, Run};
 use crate::sync::{Guard, Mutex};
-use crate::upstream::{Client, Error, RunFilter, Sight};
-
-/// How often a followed thread is looked at, or polled with others: its runs, for a server that
-/// does not tell when one begins, and its state, which may change without a run.
-pub(super) const FOLLOW_INTERVAL: Duration = Duration::from_secs(2);
+use crate::upstream::{Caller, Client, Error, RunFilter, Sight};
 
 /// How much of a state is read per second at most: one of 10 MB is looked at every 10 s.
 const FOLLOW_BYTES_PER_SECOND: u64 = 1_000_000;
-
-/// How many of the newest runs are looked at, for those that began and ended between two looks.
-const RECENT_RUNS: usize = 20;
-
-/// The same for the JavaScript server, which lists the oldest first: in a thread with more runs
-/// than these, one that was missed is told as a change of the state.
-pub(super) const RECENT_RUNS_OF_MANY: usize = 100;
 
 /// How many runs are kept for followers that still read one before them. Who is further behind
 /// misses some runs, and none of what they came to.
 const MAX_KEPT_RUNS: usize = 4;
 
-/// The longest pause before a run is shown once more. The first is [`FOLLOW_INTERVAL`], and each
+/// The longest pause before a run is shown once more. The first is [`LOOK_INTERVAL`], and each
 /// showing of the run doubles it: a list may go on naming a run that is gone, or whose stream
 /// cannot be read.
 const LONGEST_SHOW_PAUSE: Duration = Duration::from_mins(1);
@@ -58,9 +48,32 @@ const LONGEST_SHOW_PAUSE: Duration = Duration::from_mins(1);
 /// How many of the runs shown last are remembered for that.
 const MAX_SHOWN: usize = 100;
 
+/// The threads being followed.
+#[derive(Debug, Default)]
+pub(super) struct Followed(Mutex<HashMap<ThreadKey, Listed>>);
+
+/// A thread of one upstream, for those to whom that has shown it; else for one caller alone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ThreadKey {
+    upstream: String,
+    thread_id: String,
+    /// Who waits for a thread that is not there, or that is not shown. Who is shown the same one
+    /// follows another.
+    unseen_by: Option<Caller>,
+}
+
+/// A thread that others can come to.
+#[derive(Debug)]
+struct Listed {
+    following: Arc<Following>,
+    /// The upstream as the last one calls it who came: it has just shown that one the thread. It is
+    /// kept with the key, so that no credentials are used for a thread that they do not open.
+    fresh_upstream: Option<Client>,
+}
+
 /// A thread that is followed.
 #[derive(Debug)]
-pub(super) struct Following {
+struct Following {
     sequence: Mutex<Sequence>,
     /// Rings when the sequence changes. Only the watcher holds it.
     bell: Weak<watch::Sender<()>>,
@@ -164,9 +177,8 @@ pub(super) async fn join(
     upstream: &Client,
     server: Option<ServerKind>,
     thread_id: &str,
-) -> Result<(Arc<Run>, Follower), FollowError> {
-    let seen =
-        upstream.see(thread_id).await.map_err(|error| FollowError::Upstream(error.into()))?;
+) -> Result<(Arc<Run>, Follower), Refusal> {
+    let seen = upstream.see(thread_id).await?;
     let key = ThreadKey {
         upstream: upstream.base().to_string(),
         thread_id: thread_id.to_owned(),
@@ -192,7 +204,7 @@ pub(super) async fn join(
                     return Ok((run, follower));
                 }
                 (Present::OutOfSight(look, error), _) if *look > looks => {
-                    return Err(FollowError::Upstream(Arc::clone(error)));
+                    return Err(Error::clone(error).into());
                 }
                 _ => {}
             }
@@ -202,7 +214,7 @@ pub(super) async fn join(
             follower.following.asked.notify_one();
         }
         if follower.bell.changed().await.is_err() {
-            return Err(FollowError::ShuttingDown);
+            return Err(Refusal::ShuttingDown);
         }
     }
 }
@@ -216,12 +228,12 @@ fn follower(
     server: Option<ServerKind>,
 ) -> (Follower, bool) {
     // Under the lock no watcher decides that nobody follows its thread.
-    let mut threads = shared.threads.lock();
+    let mut threads = shared.followed.lock();
     if let Some(listed) = threads.get_mut(&key)
-        && let Some(bell) = listed.what.bell.upgrade()
+        && let Some(bell) = listed.following.bell.upgrade()
     {
         listed.fresh_upstream = Some(upstream.clone());
-        let following = Arc::clone(&listed.what);
+        let following = Arc::clone(&listed.following);
         return (Follower::new(following, bell.subscribe(), &key, upstream), false);
     }
     let bell = Arc::new(watch::Sender::new(()));
@@ -230,7 +242,8 @@ fn follower(
         bell: Arc::downgrade(&bell),
         asked: Notify::new(),
     });
-    threads.insert(key.clone(), Listed::new(&following));
+    let listed = Listed { following: Arc::clone(&following), fresh_upstream: None };
+    threads.insert(key.clone(), listed);
     drop(threads);
     let follower = Follower::new(Arc::clone(&following), bell.subscribe(), &key, upstream);
     let waiting = Waiting::new(shared, upstream, &key.thread_id);
@@ -247,17 +260,18 @@ fn follower(
         last: None,
         state_due: Instant::now(),
         waiting,
-        _counted: shared.metrics.following(),
+        _counted: shared.runs.metrics().following(),
     };
-    let shutdown = shared.shutdown.clone();
-    shared.tasks.spawn(async move {
-        tokio::select! {
-            biased;
-            () = shutdown.cancelled() => {}
-            () = watcher.watch() => {}
-        }
-    });
+    shared.runs.spawn(watcher.watch());
     (follower, true)
+}
+
+// === impl Followed ===
+
+impl Followed {
+    fn lock(&self) -> Guard<'_, HashMap<ThreadKey, Listed>> {
+        self.0.lock()
+    }
 }
 
 // === impl Following ===
@@ -323,7 +337,7 @@ impl Follower {
                         return Some(run);
                     }
                     Turn::Unknown => {
-                        let pause = retry::doubled(FOLLOW_INTERVAL, failures, LONGEST_PAUSE);
+                        let pause = runs::doubled(LOOK_INTERVAL, failures, LONGEST_PAUSE);
                         failures = failures.saturating_add(1);
                         if let Ok(Err(_)) = tokio::time::timeout(pause, self.bell.changed()).await {
                             return None;
@@ -399,7 +413,7 @@ impl Watcher {
         if cause == Cause::Asked {
             self.state_due = Instant::now();
         }
-        self.shared.metrics.looked(cause.reason());
+        self.shared.runs.metrics().looked(cause.reason());
         let look = {
             let mut sequence = self.following.sequence();
             sequence.looks += 1;
@@ -450,15 +464,14 @@ impl Watcher {
         let is_there = body.is_some() || self.last.is_some();
         let bytes = body.as_deref().map_or(0, str::len) as u64;
         let pause = Duration::from_millis(bytes * 1000 / FOLLOW_BYTES_PER_SECOND);
-        self.state_due = Instant::now() + pause.max(FOLLOW_INTERVAL);
+        self.state_due = Instant::now() + pause.max(LOOK_INTERVAL);
         let last = self.last.as_ref();
         let digest = digest(body.as_deref(), last);
         let rest = match self.rest.take() {
             Some((known, rest)) if known == digest => rest,
             _ => {
-                let (metrics, detail) = (&self.shared.metrics, self.shared.error_detail());
                 let (upstream, thread_id) = (&self.upstream, &self.key.thread_id);
-                at_rest(metrics, upstream, thread_id, body, last, detail).await?
+                self.shared.runs.at_rest(upstream, thread_id, body, last).await?
             }
         };
         self.rest = Some((digest, Arc::clone(&rest)));
@@ -472,7 +485,7 @@ impl Watcher {
     }
 
     async fn whole(&self, listed: RunRecord) -> Result<Found, Error> {
-        let whole = self.shared.whole(&self.upstream, &self.key.thread_id, listed);
+        let whole = self.shared.runs.whole(&self.upstream, &self.key.thread_id, listed);
         whole.await.map(Found::Run)
     }
 
@@ -505,11 +518,9 @@ impl Watcher {
     /// Shows a run to its end; whether that was the run's own, so that what comes next may be
     /// looked for at once.
     async fn show(&mut self, record: &RunRecord) -> bool {
-        let source =
-            if record.status.is_live() { Source::of(record, self.server) } else { Source::Record };
         let (thread_id, id) = (&self.key.thread_id, record.id.clone());
         let (run, mut wanted) =
-            self.shared.watch(&self.upstream, self.server, thread_id, record.clone(), source);
+            self.shared.runs.watch(&self.upstream, self.server, thread_id, record.clone());
         {
             let mut sequence = self.following.sequence();
             if !sequence.last().is_some_and(|last| Arc::ptr_eq(last, &run)) {
@@ -537,7 +548,7 @@ impl Watcher {
     /// Unlists the thread, so that who comes now has it watched anew; unless somebody has come
     /// meanwhile, whose credentials are to be tried.
     fn give_up(&self) -> ControlFlow<()> {
-        let mut threads = self.shared.threads.lock();
+        let mut threads = self.shared.followed.lock();
         if threads.get(&self.key).is_some_and(|listed| listed.fresh_upstream.is_some()) {
             return ControlFlow::Continue(());
         }
@@ -547,25 +558,17 @@ impl Watcher {
 
     /// The credentials of the last who came, once.
     fn fresh_upstream(&self) -> Option<Client> {
-        self.shared.threads.lock().get_mut(&self.key)?.fresh_upstream.take()
+        self.shared.followed.lock().get_mut(&self.key)?.fresh_upstream.take()
     }
 
     /// Whether there is no follower left. If so the thread is unlisted: none can come any more.
     fn is_unfollowed(&self) -> bool {
-        let mut threads = self.shared.threads.lock();
+        let mut threads = self.shared.followed.lock();
         if self.bell.receiver_count() > 0 {
             return false;
         }
         threads.remove(&self.key);
         true
-    }
-}
-
-/// How many runs are to be asked for, so that the newest are among them.
-pub(super) fn recent_runs(server: Option<ServerKind>) -> usize {
-    match server {
-        Some(ServerKind::Python) => RECENT_RUNS,
-        Some(ServerKind::JavaScript) | None => RECENT_RUNS_OF_MANY,
     }
 }
 
@@ -585,7 +588,7 @@ impl Shown {
         let before = at.and_then(|at| self.0.remove(at)).map_or(0, |showing| showing.times);
         // What was shown for that long is no loop.
         let before = if now - since < LONGEST_SHOW_PAUSE { before } else { 0 };
-        let pause = retry::doubled(FOLLOW_INTERVAL, before, LONGEST_SHOW_PAUSE);
+        let pause = runs::doubled(LOOK_INTERVAL, before, LONGEST_SHOW_PAUSE);
         let times = before.saturating_add(1);
         self.0.push_back(Showing { id: id.to_owned(), times, again_at: now + pause });
         if self.0.len() > MAX_SHOWN {

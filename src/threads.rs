@@ -1,0 +1,84 @@
+//! What can be done with a thread: its runs are started, read, followed and stopped.
+//!
+//! ```text
+//!  server, sessions --> Thread { agent, id } --> connect, follow, read_again --> ThreadReader
+//!                           |                         |        |
+//!                           +--> start, ask, stop     v        v
+//!                                     |             look    follow <-- waiting <-- poll
+//!                                     v               |        |                    |
+//!                                   runs::Runs <------+--------+                  pace
+//! ```
+//! Each followed thread has one task (the watcher); a caller who follows many threads has one more
+//! (the poller). Requests that no client waits for are sent at the pace of their upstream.
+
+mod connect;
+mod flights;
+mod follow;
+mod fork;
+mod look;
+mod pace;
+mod poll;
+mod questions;
+mod reader;
+mod stop;
+mod thread;
+mod turns;
+mod waiting;
+
+use std::sync::Arc;
+
+pub use questions::Waits;
+pub use reader::{AtShutdown, ThreadReader};
+pub use thread::{Refusal, Thread};
+
+use crate::agents::Agent;
+use crate::runs::Runs;
+use crate::upstream::Error;
+use flights::Flights;
+use follow::Followed;
+use look::{LookKey, Looked};
+use pace::Paces;
+use poll::Polls;
+use turns::Turns;
+
+/// The threads that this replica reads. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Threads(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    runs: Runs,
+    followed: Followed,
+    /// The looks at threads for those who load them.
+    looks: Flights<LookKey, Result<Looked, Error>>,
+    paces: Paces,
+    polls: Polls,
+    turns: Turns,
+}
+
+// === impl Threads ===
+
+impl Threads {
+    /// The threads of these runs.
+    pub fn new(runs: Runs) -> Self {
+        Self(Arc::new(Shared {
+            runs,
+            followed: Followed::default(),
+            looks: Flights::default(),
+            paces: Paces::default(),
+            polls: Polls::default(),
+            turns: Turns::default(),
+        }))
+    }
+
+    /// The runs of the threads.
+    pub fn runs(&self) -> &Runs {
+        &self.0.runs
+    }
+
+    /// A thread by LangGraph's id of it, and the agent that runs on it. A client that needs another
+    /// name for it is found by that in the metadata of the thread, if a run creates the thread.
+    pub fn thread(&self, agent: Agent, id: String, client_id: Option<String>) -> Thread {
+        Thread { threads: self.clone(), agent, id, client_id }
+    }
+}

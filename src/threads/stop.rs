@@ -1,0 +1,36 @@
+//! Stops a thread's run.
+
+use super::Threads;
+use crate::langgraph::RunRecord;
+use crate::upstream::{Client, Error, RunFilter};
+
+impl Threads {
+    /// Stops the run of a thread that is wanted, by LangGraph's id or the client's name of it;
+    /// else the one that runs, else the one that would run next. The id of what was stopped.
+    ///
+    /// The run is looked for upstream: another replica may read it, or nobody. Its stream ends by
+    /// itself, for all who watch it.
+    pub async fn stop(
+        &self,
+        upstream: &Client,
+        thread_id: &str,
+        wanted: Option<&str>,
+    ) -> Result<Option<String>, Error> {
+        // In this order: a run that gets its turn meanwhile is in the second list. Each is newest
+        // first, so that the last one runs, or would run next.
+        let mut live = upstream.runs(thread_id, RunFilter::Pending).await?;
+        live.extend(upstream.runs(thread_id, RunFilter::Running).await?);
+        let is_wanted = |run: &RunRecord| {
+            wanted.is_none_or(|wanted| run.id == wanted || run.client_id.as_deref() == Some(wanted))
+        };
+        let Some(run) = live.into_iter().rfind(is_wanted) else { return Ok(None) };
+        // Before the answer: the run may end, and be asked how, ahead of it.
+        let note = |is_stopped| self.0.runs.note_stop(upstream, thread_id, &run.id, is_stopped);
+        note(true);
+        let stopped = upstream.cancel_run(thread_id, &run.id).await;
+        if !matches!(stopped, Ok(true)) {
+            note(false);
+        }
+        Ok(stopped?.then_some(run.id))
+    }
+}

@@ -1,0 +1,241 @@
+//! One thread, as a caller names it for one agent: all that a server or a session does with it.
+
+use std::sync::Arc;
+
+use super::Threads;
+use super::fork::{self, ForkError};
+use super::questions::answered_now;
+use super::reader::ThreadReader;
+use crate::agents::Agent;
+use crate::langgraph::{InputKeys, ServerKind, ThreadState};
+use crate::run::{NewRun, Planner};
+use crate::runs::EventId;
+use crate::upstream::{Client, Error};
+
+/// A thread, and the agent that runs on it, for one caller.
+#[derive(Clone, Debug)]
+pub struct Thread {
+    pub(super) threads: Threads,
+    pub(super) agent: Agent,
+    pub(super) id: String,
+    /// The client's name of the thread, where LangGraph needs another.
+    pub(super) client_id: Option<String>,
+}
+
+/// Why something was not done with a thread.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// The gateway is shutting down.
+    #[error("the gateway is shutting down")]
+    ShuttingDown,
+    /// The thread has a run that is not over, and takes no other.
+    #[error("the thread has a run that is not over; wait for its end or stop it")]
+    Busy,
+    /// The server has no such agent, or does not show it to the caller. Of a thread that it does
+    /// not show, the Python server says the same.
+    #[error("LangGraph knows no agent `{assistant}`")]
+    UnknownAssistant {
+        /// What the server was asked for.
+        assistant: String,
+    },
+    /// What was asked does not fit the thread as it is: an answer to nothing, for example.
+    #[error("{0}")]
+    CannotResume(String),
+    /// The thread has no place for the fork.
+    #[error("{0}")]
+    CannotFork(String),
+    /// The server refused, or did not answer.
+    #[error(transparent)]
+    Upstream(Error),
+}
+
+/// A run that a thread can take.
+struct Planned {
+    run: NewRun,
+    /// For what kind of server.
+    server: Option<ServerKind>,
+    checkpoint: Option<String>,
+}
+
+// === impl Thread ===
+
+impl Thread {
+    /// LangGraph's id of it.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The agent that runs on it.
+    pub fn agent(&self) -> &Agent {
+        &self.agent
+    }
+
+    /// Reads the live run, from where it is, to its end; without one, what the thread holds. See
+    /// [`Threads::connect`].
+    pub async fn connect(&self, after: Option<&EventId>) -> Result<ThreadReader, Refusal> {
+        self.expect_no_shutdown()?;
+        let server = self.agent.server_kind();
+        Ok(self.threads.connect(self.upstream(), server, &self.id, after).await?)
+    }
+
+    /// Reads the thread as [`connect`](Self::connect) does, and then all that comes. See
+    /// [`Threads::follow`].
+    pub async fn follow(&self, after: Option<&EventId>) -> Result<ThreadReader, Refusal> {
+        self.expect_no_shutdown()?;
+        let server = self.agent.server_kind().await;
+        self.threads.follow(self.upstream(), server, &self.id, after).await
+    }
+
+    /// Reads the run that the caller has asked for before. See [`Threads::read_again`].
+    pub async fn read_again(
+        &self,
+        after: Option<&EventId>,
+        name: &str,
+    ) -> Result<Option<ThreadReader>, Refusal> {
+        self.expect_no_shutdown()?;
+        let server = self.agent.server_kind().await;
+        Ok(self.threads.read_again(self.upstream(), server, &self.id, after, name).await?)
+    }
+
+    /// Whether the server shows the thread to the caller, or says of it what it says of one that
+    /// is not there: anything else is an error.
+    pub async fn see(&self) -> Result<(), Refusal> {
+        self.upstream().see(&self.id).await?;
+        Ok(())
+    }
+
+    /// Stops the live run, or the one that is wanted. See [`Threads::stop`].
+    pub async fn stop(&self, wanted: Option<&str>) -> Result<Option<String>, Refusal> {
+        Ok(self.threads.stop(self.upstream(), &self.id, wanted).await?)
+    }
+
+    /// Starts a run, and reads it. A caller that does not wait for the answer leaves its run: it
+    /// starts all the same.
+    pub async fn start(&self, run: NewRun) -> Result<ThreadReader, Refusal> {
+        let server = self.agent.server_kind().await;
+        let checkpoint = match &run.fork_before {
+            Some(message_id) => Some(self.fork_point(message_id).await?),
+            None => None,
+        };
+        self.begin(Planned { run, server, checkpoint }, ()).await
+    }
+
+    /// Starts the run that a client's request becomes on the thread as it is, and reads it. `None`
+    /// if the client is to be shown the thread instead.
+    ///
+    /// Answers of one caller to a thread are started one after the other. LangGraph refuses an
+    /// answer while another run of the thread is under way, and that run may be the one that has
+    /// just taken the same answer elsewhere: the thread is looked at once more.
+    pub async fn ask(&self, request: &impl Planner) -> Result<Option<ThreadReader>, Refusal> {
+        let mut turn = None;
+        if request.is_answer() {
+            let turns = &self.threads.0.turns;
+            turn = Some(Arc::new(turns.turn(self.upstream(), &self.id).await));
+        }
+        let mut may_look_again = true;
+        loop {
+            let Some(planned) = self.plan(request).await? else { return Ok(None) };
+            let is_answer = !planned.run.answers.is_empty();
+            match self.begin(planned, turn.clone()).await {
+                Err(Refusal::Busy) if is_answer && may_look_again => may_look_again = false,
+                begun => return begun.map(Some),
+            }
+        }
+    }
+
+    /// The run that a request becomes on the thread as it is.
+    async fn plan<P: Planner>(&self, request: &P) -> Result<Option<Planned>, Refusal> {
+        let answered_now = async || answered_now(self.upstream(), &self.id).await;
+        // Before the state is read: a run that is not under way any more has made its state.
+        let mut answered = if request.is_answer() { answered_now().await? } else { Vec::new() };
+        let state = self.upstream().thread_state(&self.id);
+        let (body, server) = tokio::join!(state, self.agent.server_kind());
+        let body = body?;
+        let mut state = match &body {
+            Some(body) => Some(
+                ThreadState::parse(body)
+                    .ok_or(Error::NotUnderstood { what: "a thread's state" })?,
+            ),
+            None => None,
+        };
+        if let Some(state) = &mut state {
+            if !request.is_answer() && !state.interrupts.is_empty() {
+                answered = answered_now().await?;
+            }
+            // What a live run answers is not open any more, and the nodes that it runs are no
+            // breakpoint's.
+            state.interrupts.retain(|open| !answered.iter().any(|id| **id == *open.id));
+            if !answered.is_empty() {
+                state.next.clear();
+            }
+        }
+        let keys = if request.needs_keys(state.as_ref()) {
+            self.agent.input_keys().await
+        } else {
+            InputKeys::Unknown.into()
+        };
+        let planned = request.plan(state.as_ref(), &keys);
+        let Some(run) = planned.map_err(|error| Refusal::CannotResume(error.to_string()))? else {
+            return Ok(None);
+        };
+        if let (None, Some(client_id)) = (&state, &self.client_id) {
+            self.upstream().create_thread(&self.id, client_id).await?;
+        }
+        let checkpoint = match &run.fork_before {
+            Some(message_id) => Some(self.fork_point(message_id).await?),
+            None => None,
+        };
+        Ok(Some(Planned { run, server, checkpoint }))
+    }
+
+    async fn fork_point(&self, message_id: &str) -> Result<String, Refusal> {
+        Ok(fork::point(self.upstream(), &self.id, message_id).await?)
+    }
+
+    /// Starts a run, and drops `held` when the server has answered.
+    async fn begin(
+        &self,
+        planned: Planned,
+        held: impl Send + 'static,
+    ) -> Result<ThreadReader, Refusal> {
+        self.expect_no_shutdown()?;
+        let Planned { run, server, checkpoint } = planned;
+        let name = run.name.clone();
+        let request = run.request(&self.agent.assistant, server, checkpoint);
+        let runs = self.threads.runs();
+        match runs.start(self.upstream(), server, &self.id, &name, request, held).await {
+            Ok(reader) => Ok(reader.into()),
+            Err(error) if error.is_unknown_assistant() => {
+                Err(Refusal::UnknownAssistant { assistant: self.agent.assistant.clone() })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn upstream(&self) -> &Client {
+        &self.agent.upstream
+    }
+
+    fn expect_no_shutdown(&self) -> Result<(), Refusal> {
+        if self.threads.runs().is_shutting_down() { Err(Refusal::ShuttingDown) } else { Ok(()) }
+    }
+}
+
+// === impl Refusal ===
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        if error.is_thread_busy() { Self::Busy } else { Self::Upstream(error) }
+    }
+}
+
+impl From<ForkError> for Refusal {
+    fn from(error: ForkError) -> Self {
+        match error {
+            ForkError::Upstream(error) => error.into(),
+            ForkError::NoneBefore { .. } | ForkError::TooFarBack { .. } => {
+                Self::CannotFork(error.to_string())
+            }
+        }
+    }
+}
