@@ -16,16 +16,18 @@ use uuid::Uuid;
 
 pub use crate::langgraph::ConfigField;
 
+use crate::flights::Flights;
 use crate::langgraph::{Assistant, InputKeys, ServerKind};
 use crate::metrics::Answer;
 use crate::sync::{Guard, Mutex};
-use crate::upstream::{Caller, Client, Error, Identity};
+use crate::upstream::{Access, Caller, Client, Error, Identity};
 
 /// How long what a server has told of itself is taken for true: it may be deployed anew.
 pub const FACTS_AGE: Duration = Duration::from_mins(1);
 
 /// How long a run waits for its server's kind and its agent's input keys. If the keys do not come
-/// in time, only the client's messages are sent, and none of its state.
+/// in time, only the client's messages are sent, and none of its state. A caller that asks while
+/// another of its requests asks the same may wait for both, and so twice as long.
 pub const FACTS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long an upstream may take to say that it is ready: orchestrators wait a few seconds.
@@ -59,7 +61,11 @@ struct Directory {
 /// Answers of servers about themselves. Each is kept for [`FACTS_AGE`], for all callers or for the
 /// one that asked.
 #[derive(Debug)]
-struct Facts<K, V>(Mutex<Remembered<K, V>>);
+struct Facts<K, V> {
+    remembered: Mutex<Remembered<K, V>>,
+    /// What is being found out.
+    asked: Flights<(K, Access), V>,
+}
 
 /// Facts by what they are about and whom they are for, `None` being all callers; until when each is
 /// taken for true.
@@ -288,8 +294,31 @@ fn own_names(assistants: Vec<Assistant>) -> Vec<Listed> {
 // === impl Facts ===
 
 impl<K: Clone + Eq + Hash, V: Clone> Facts<K, V> {
+    /// What is known of a key to this caller, else what is found out now. All who ask at the same
+    /// time with the same credentials share one reading.
+    async fn known_or(
+        &self,
+        key: K,
+        upstream: &Client,
+        read: impl AsyncFnOnce() -> (V, Scope),
+    ) -> V {
+        let caller = upstream.caller();
+        if let Some(fact) = self.get(&key, caller) {
+            return fact;
+        }
+        let read = async || {
+            // Another reading may have ended between the look above and this one.
+            if let Some(fact) = self.get(&key, caller) {
+                return fact;
+            }
+            let (fact, scope) = read().await;
+            self.put(key.clone(), caller, fact, scope)
+        };
+        self.asked.share((key.clone(), upstream.access()), read).await
+    }
+
     fn lock(&self) -> Guard<'_, Remembered<K, V>> {
-        self.0.lock()
+        self.remembered.lock()
     }
 
     /// What is known to all, else to this caller.
@@ -326,7 +355,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Facts<K, V> {
 
 impl<K, V> Default for Facts<K, V> {
     fn default() -> Self {
-        Self(Mutex::default())
+        Self { remembered: Mutex::default(), asked: Flights::default() }
     }
 }
 
@@ -373,21 +402,22 @@ impl Agent {
     /// The keys that the agent takes as its input, as far as its caller is shown that. They are
     /// unknown if the caller is not shown the agent, or if they cannot be had in time.
     pub async fn input_keys(&self) -> Arc<InputKeys> {
-        let (place, caller) = ((self.at, self.assistant.clone()), self.upstream.caller());
-        if let Some(keys) = self.directory.0.keys.get(&place, caller) {
-            return keys;
-        }
-        let (keys, scope) = self.read_input_keys().await.unwrap_or_else(|error| {
-            tracing::warn!(agent = self.assistant, %error, "an agent's input keys were not read");
-            (InputKeys::Unknown, Scope::Nobody)
-        });
-        if keys == InputKeys::Unknown {
-            tracing::warn!(
-                agent = self.assistant,
-                "only messages go up to this agent: what else it takes is not known"
-            );
-        }
-        self.directory.0.keys.put(place, caller, Arc::new(keys), scope)
+        let read = async || {
+            let (keys, scope) = self.read_input_keys().await.unwrap_or_else(|error| {
+                let agent = &self.assistant;
+                tracing::warn!(agent, %error, "an agent's input keys were not read");
+                (InputKeys::Unknown, Scope::Nobody)
+            });
+            if keys == InputKeys::Unknown {
+                tracing::warn!(
+                    agent = self.assistant,
+                    "only messages go up to this agent: what else it takes is not known"
+                );
+            }
+            (Arc::new(keys), scope)
+        };
+        let place = (self.at, self.assistant.clone());
+        self.directory.0.keys.known_or(place, &self.upstream, read).await
     }
 
     /// Reads the input keys, and for whom they are to be remembered.
@@ -422,11 +452,7 @@ impl Agent {
 
     /// The kind of the agent's server; `None` if it cannot be had in time.
     pub async fn server_kind(&self) -> Option<ServerKind> {
-        let caller = self.upstream.caller();
-        if let Some(kind) = self.directory.0.kinds.get(&self.at, caller) {
-            return kind;
-        }
-        let (kind, scope) = match told_in_time(self.upstream.info()).await {
+        let read = async || match told_in_time(self.upstream.info()).await {
             Ok(info) => (Some(info.kind), Scope::Everyone),
             Err(error) => {
                 let agent = &self.assistant;
@@ -434,7 +460,7 @@ impl Agent {
                 (None, if error.concerns_caller() { Scope::Nobody } else { Scope::Caller })
             }
         };
-        self.directory.0.kinds.put(self.at, caller, kind, scope)
+        self.directory.0.kinds.known_or(self.at, &self.upstream, read).await
     }
 
     async fn read_config_fields(&self) -> Result<Vec<ConfigField>, Error> {

@@ -28,9 +28,11 @@
 //! - [`metrics`]: what is counted, and how Prometheus reads it.
 //! - [`upstream`]: LangGraph's API over HTTP. The only place of the gateway that knows the HTTP
 //!   client.
+//! - `flights`: requests that are shared by all who ask for the same at the same time.
 //! - [`agents`]: who can be run, under which names.
 //! - [`runs`]: the runs being read, from upstream's bytes to the events that each reader pulls.
-//! - [`server`]: connections, routes, bodies.
+//! - [`threads`]: what can be done with a thread: its runs are started, read, followed, stopped.
+//! - [`server`]: connections, routes, bodies. Like [`sessions`] it does not import [`langgraph`].
 //! - [`sessions`]: the ACP agent: what one client asks, its sessions and turns. [`stdio`]: its lines.
 //! - [`credentials`]: keys that a person has typed.
 //! - [`demo`]: a scripted LangGraph server. It is the other side of the wire, and shares no
@@ -43,8 +45,8 @@
 //! - `main`, `commands`: the binary, with a file for each of its commands.
 //!
 //! A module imports only from lower ranks: buffer, sync < json, sse < langgraph < run < agui, acp,
-//! metrics < upstream, demo < agents, credentials, runs < server, sessions < stdio < config, cli,
-//! check, editors, manual, telemetry, terminal, watch. Those up to agui, acp and metrics name no IO
+//! metrics < upstream, demo, flights < agents, credentials, runs < threads < server, sessions < stdio < config,
+//! cli, check, editors, manual, telemetry, terminal, watch. Those up to agui, acp and metrics name no IO
 //! and no clock.
 //! `tests/core/tidy.rs` holds both.
 //!
@@ -72,6 +74,7 @@ pub mod config;
 pub mod credentials;
 pub mod demo;
 pub mod editors;
+mod flights;
 pub mod json;
 pub mod langgraph;
 pub mod manual;

@@ -12,7 +12,6 @@
 //! (the poller). Requests that no client waits for are sent at the pace of their upstream.
 
 mod connect;
-mod flights;
 mod follow;
 mod fork;
 mod look;
@@ -32,9 +31,9 @@ pub use reader::{AtShutdown, ThreadReader};
 pub use thread::{Refusal, Thread};
 
 use crate::agents::Agent;
+use crate::flights::Flights;
 use crate::runs::Runs;
-use crate::upstream::Error;
-use flights::Flights;
+use crate::upstream::{Client, Error, Sight};
 use follow::Followed;
 use look::{LookKey, Looked};
 use pace::Paces;
@@ -51,6 +50,8 @@ struct Shared {
     followed: Followed,
     /// The looks at threads for those who load them.
     looks: Flights<LookKey, Result<Looked, Error>>,
+    /// Whether callers are shown threads.
+    sights: Flights<LookKey, Result<Sight, Error>>,
     paces: Paces,
     polls: Polls,
     turns: Turns,
@@ -65,6 +66,7 @@ impl Threads {
             runs,
             followed: Followed::default(),
             looks: Flights::default(),
+            sights: Flights::default(),
             paces: Paces::default(),
             polls: Polls::default(),
             turns: Turns::default(),
@@ -80,5 +82,16 @@ impl Threads {
     /// name for it is found by that in the metadata of the thread, if a run creates the thread.
     pub fn thread(&self, agent: Agent, id: String, client_id: Option<String>) -> Thread {
         Thread { threads: self.clone(), agent, id, client_id }
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    /// Whether the upstream shows a thread to the caller. All who ask at the same time with the
+    /// same credentials share a request that is sent after they have asked.
+    async fn see(&self, upstream: &Client, thread_id: &str) -> Result<Sight, Error> {
+        let read = async || upstream.see(thread_id).await;
+        self.sights.share(LookKey::of(upstream, thread_id), read).await
     }
 }

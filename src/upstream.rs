@@ -388,12 +388,32 @@ impl Client {
             RunFilter::Running => (Some("running"), MAX_LIVE_RUNS),
             RunFilter::Any { limit } => (None, limit),
         };
+        Ok(self.runs_with(thread_id, status, limit).await?.unwrap_or_default())
+    }
+
+    /// The newest runs of a thread, as [`runs`](Self::runs) lists them, and whether the server shows
+    /// the thread to the caller, as [`see`](Self::see) does: `None` if it does not.
+    pub async fn seen_runs(
+        &self,
+        thread_id: &str,
+        limit: usize,
+    ) -> Result<Option<Vec<RunRecord>>, Error> {
+        self.runs_with(thread_id, None, limit).await
+    }
+
+    async fn runs_with(
+        &self,
+        thread_id: &str,
+        status: Option<&str>,
+        limit: usize,
+    ) -> Result<Option<Vec<RunRecord>>, Error> {
         match self.listed_runs(thread_id, status, limit, &RUN_COLUMNS).await {
             Ok(body) => {
-                RunRecord::parse_list(&body).ok_or(Error::NotUnderstood { what: "a list of runs" })
+                let runs = RunRecord::parse_list(&body);
+                runs.ok_or(Error::NotUnderstood { what: "a list of runs" }).map(Some)
             }
             Err(Error::Status { code: 404, .. }) if self.caller.unknown() == Unknown::Empty => {
-                Ok(Vec::new())
+                Ok(None)
             }
             Err(error) => Err(error),
         }

@@ -33,7 +33,7 @@ impl Threads {
         after: Option<&EventId>,
     ) -> Result<ThreadReader, Error> {
         if let Some(event) = after
-            && upstream.see(thread_id).await? == Sight::Seen
+            && self.0.see(upstream, thread_id).await? == Sight::Seen
             && let Some(run) = self.0.runs.after(upstream, thread_id, event)
         {
             return Ok(run.into());
@@ -85,7 +85,7 @@ impl Threads {
         name: &str,
     ) -> Result<Option<ThreadReader>, Error> {
         let (mut found, mut event) = (None, None);
-        match upstream.see(thread_id).await {
+        match self.0.see(upstream, thread_id).await {
             Ok(Sight::Seen) => {}
             Ok(Sight::Nothing) | Err(Error::Status { code: 404, .. }) => return Ok(None),
             Err(error) => return Err(error),
@@ -119,7 +119,7 @@ impl Threads {
     pub async fn follow(
         &self,
         upstream: &Client,
-        server: Option<ServerKind>,
+        server: impl Future<Output = Option<ServerKind>>,
         thread_id: &str,
         after: Option<&EventId>,
     ) -> Result<ThreadReader, Refusal> {

@@ -16,9 +16,11 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::ControlFlow;
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::future::poll_immediate;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -109,6 +111,7 @@ enum Present {
 /// One who follows a thread.
 #[derive(Debug)]
 pub(super) struct Follower {
+    shared: Arc<Shared>,
     following: Arc<Following>,
     bell: watch::Receiver<()>,
     /// The position of the next run.
@@ -137,6 +140,8 @@ struct Watcher {
     server: Option<ServerKind>,
     following: Arc<Following>,
     bell: Arc<watch::Sender<()>>,
+    /// The runs as they stood when the first follower came, for the first look.
+    first: Option<Recent>,
     /// The runs that are over, and were shown or were over before anybody followed.
     past: Option<HashSet<String>>,
     shown: Shown,
@@ -159,6 +164,13 @@ enum Found {
     Rest(Look),
 }
 
+/// The newest runs of a thread.
+struct Recent {
+    runs: Vec<RunRecord>,
+    /// Whether the thread has no others.
+    is_all: bool,
+}
+
 /// The runs shown last, the newest at the end.
 #[derive(Debug, Default)]
 struct Shown(VecDeque<Showing>);
@@ -175,16 +187,32 @@ struct Showing {
 pub(super) async fn join(
     shared: &Arc<Shared>,
     upstream: &Client,
-    server: Option<ServerKind>,
+    server: impl Future<Output = Option<ServerKind>>,
     thread_id: &str,
 ) -> Result<(Arc<Run>, Follower), Refusal> {
-    let seen = upstream.see(thread_id).await?;
-    let key = ThreadKey {
+    let mut key = ThreadKey {
         upstream: upstream.base().to_string(),
         thread_id: thread_id.to_owned(),
-        unseen_by: (seen == Sight::Nothing).then(|| upstream.caller().clone()),
+        unseen_by: None,
     };
-    let (mut follower, mut is_looked_for) = follower(shared, key, upstream, server);
+    let (seen, server, first) = if shared.followed.has(&key) {
+        let (seen, server) = tokio::join!(shared.see(upstream, thread_id), server);
+        (seen?, server, None)
+    } else {
+        // What shows that the caller may see the thread is what the first look needs.
+        let mut server = pin!(server);
+        let known = poll_immediate(&mut server).await;
+        let recent = Recent::seen(upstream, thread_id, known.flatten());
+        let server = async { if let Some(server) = known { server } else { server.await } };
+        let (recent, server) = tokio::join!(recent, server);
+        let recent = recent?;
+        let seen = if recent.is_some() { Sight::Seen } else { Sight::Nothing };
+        (seen, server, Some(recent.unwrap_or(Recent { runs: Vec::new(), is_all: true })))
+    };
+    if seen == Sight::Nothing {
+        key.unseen_by = Some(upstream.caller().clone());
+    }
+    let (mut follower, mut is_looked_for) = follower(shared, key, upstream, server, first);
     let looks = follower.following.sequence().looks;
     loop {
         {
@@ -226,6 +254,7 @@ fn follower(
     key: ThreadKey,
     upstream: &Client,
     server: Option<ServerKind>,
+    first: Option<Recent>,
 ) -> (Follower, bool) {
     // Under the lock no watcher decides that nobody follows its thread.
     let mut threads = shared.followed.lock();
@@ -234,7 +263,9 @@ fn follower(
     {
         listed.fresh_upstream = Some(upstream.clone());
         let following = Arc::clone(&listed.following);
-        return (Follower::new(following, bell.subscribe(), &key, upstream), false);
+        let bell = bell.subscribe();
+        drop(threads);
+        return (Follower::new(shared, following, bell, &key, upstream), false);
     }
     let bell = Arc::new(watch::Sender::new(()));
     let following = Arc::new(Following {
@@ -245,7 +276,7 @@ fn follower(
     let listed = Listed { following: Arc::clone(&following), fresh_upstream: None };
     threads.insert(key.clone(), listed);
     drop(threads);
-    let follower = Follower::new(Arc::clone(&following), bell.subscribe(), &key, upstream);
+    let follower = Follower::new(shared, Arc::clone(&following), bell.subscribe(), &key, upstream);
     let waiting = Waiting::new(shared, upstream, &key.thread_id);
     let watcher = Watcher {
         shared: Arc::clone(shared),
@@ -254,6 +285,7 @@ fn follower(
         server,
         following,
         bell,
+        first,
         past: None,
         shown: Shown::default(),
         rest: None,
@@ -269,6 +301,10 @@ fn follower(
 // === impl Followed ===
 
 impl Followed {
+    fn has(&self, key: &ThreadKey) -> bool {
+        self.lock().get(key).is_some_and(|listed| listed.following.bell.strong_count() > 0)
+    }
+
     fn lock(&self) -> Guard<'_, HashMap<ThreadKey, Listed>> {
         self.0.lock()
     }
@@ -313,6 +349,7 @@ impl Sequence {
 
 impl Follower {
     fn new(
+        shared: &Arc<Shared>,
         following: Arc<Following>,
         bell: watch::Receiver<()>,
         key: &ThreadKey,
@@ -321,7 +358,8 @@ impl Follower {
         // A thread that nobody was shown is looked at for each such caller apart.
         let is_shared = key.unseen_by.is_none();
         let own = (is_shared && upstream.caller().is_personal()).then(|| upstream.clone());
-        Self { following, bell, at: 0, thread_id: key.thread_id.clone(), own }
+        let shared = Arc::clone(shared);
+        Self { shared, following, bell, at: 0, thread_id: key.thread_id.clone(), own }
     }
 
     /// The next run of the thread; `None` when it is followed no more.
@@ -368,7 +406,7 @@ impl Follower {
         let seen = tokio::select! {
             biased;
             () = unwatched => return Turn::Over,
-            seen = own.see(&self.thread_id) => seen,
+            seen = self.shared.see(own, &self.thread_id) => seen,
         };
         match seen {
             Ok(Sight::Seen) => Turn::Told,
@@ -419,6 +457,7 @@ impl Watcher {
             sequence.looks += 1;
             sequence.looks
         };
+        let is_first = self.first.is_some();
         let found = self.look(look).await;
         turn.heard(&found);
         match found {
@@ -426,7 +465,12 @@ impl Watcher {
                 let is_over = self.show(&run).await;
                 self.waiting.shown(is_over);
             }
-            Ok(Found::Rest(rest)) => self.waiting.ended(Some(rest)),
+            Ok(Found::Rest(rest)) => {
+                self.waiting.ended(Some(rest));
+                if is_first {
+                    self.listen().await;
+                }
+            }
             Err(error) => {
                 tracing::debug!(thread_id = self.key.thread_id, %error, "a thread is out of sight");
                 self.waiting.ended(None);
@@ -442,7 +486,12 @@ impl Watcher {
 
     /// The next run to show, if there is one; else the thread at rest is brought up to date.
     async fn look(&mut self, look: u64) -> Result<Found, Error> {
-        self.waiting.begins(&self.upstream, self.server, &self.key.thread_id).await;
+        self.waiting.begins();
+        if self.first.is_none() {
+            // Before the look: what begins behind it rings. Whoever waits for the first one does
+            // not wait for the bell, and what begins until it is there is found by the next look.
+            self.listen().await;
+        }
         if let Some(run) = self.next_run().await? {
             return self.whole(run).await;
         }
@@ -484,6 +533,10 @@ impl Watcher {
         Ok(Found::Rest(Look::Whole { is_there }))
     }
 
+    async fn listen(&mut self) {
+        self.waiting.listen(&self.upstream, self.server, &self.key.thread_id).await;
+    }
+
     async fn whole(&self, listed: RunRecord) -> Result<Found, Error> {
         let whole = self.shared.runs.whole(&self.upstream, &self.key.thread_id, listed);
         whole.await.map(Found::Run)
@@ -493,10 +546,12 @@ impl Watcher {
     /// its end is no more shown, whatever the list says of it; one whose end was not heard, after a
     /// pause.
     async fn next_run(&mut self) -> Result<Option<RunRecord>, Error> {
-        let limit = recent_runs(self.server);
-        let Self { upstream, key: ThreadKey { thread_id, .. }, past, shown, .. } = self;
-        let recent = upstream.runs(thread_id, RunFilter::Any { limit }).await?;
-        let is_all = recent.len() < limit;
+        let first = self.first.take();
+        let Self { upstream, key: ThreadKey { thread_id, .. }, past, shown, server, .. } = self;
+        let Recent { runs: recent, is_all } = match first {
+            Some(first) => first,
+            None => Recent::read(upstream, thread_id, *server).await?,
+        };
         let over = || recent.iter().filter(|run| !run.status.is_live());
         self.last = over().next().cloned();
         let past = past.get_or_insert_with(|| over().map(|run| run.id.clone()).collect());
@@ -576,6 +631,31 @@ fn digest(body: Option<&str>, last: Option<&RunRecord>) -> u64 {
     let mut hasher = DefaultHasher::new();
     (body, last.map(|run| &run.id)).hash(&mut hasher);
     hasher.finish()
+}
+
+// === impl Recent ===
+
+impl Recent {
+    async fn read(
+        upstream: &Client,
+        thread_id: &str,
+        server: Option<ServerKind>,
+    ) -> Result<Self, Error> {
+        let limit = recent_runs(server);
+        let runs = upstream.runs(thread_id, RunFilter::Any { limit }).await?;
+        Ok(Self { is_all: runs.len() < limit, runs })
+    }
+
+    /// The same; `None` if the server shows no such thread.
+    async fn seen(
+        upstream: &Client,
+        thread_id: &str,
+        server: Option<ServerKind>,
+    ) -> Result<Option<Self>, Error> {
+        let limit = recent_runs(server);
+        let runs = upstream.seen_runs(thread_id, limit).await?;
+        Ok(runs.map(|runs| Self { is_all: runs.len() < limit, runs }))
+    }
 }
 
 // === impl Shown ===

@@ -82,7 +82,7 @@ impl Thread {
     /// [`Threads::follow`].
     pub async fn follow(&self, after: Option<&EventId>) -> Result<ThreadReader, Refusal> {
         self.expect_no_shutdown()?;
-        let server = self.agent.server_kind().await;
+        let server = self.agent.server_kind();
         self.threads.follow(self.upstream(), server, &self.id, after).await
     }
 
@@ -100,7 +100,7 @@ impl Thread {
     /// Whether the server shows the thread to the caller, or says of it what it says of one that
     /// is not there: anything else is an error.
     pub async fn see(&self) -> Result<(), Refusal> {
-        self.upstream().see(&self.id).await?;
+        self.threads.0.see(self.upstream(), &self.id).await?;
         Ok(())
     }
 

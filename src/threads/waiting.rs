@@ -205,15 +205,19 @@ impl Waiting {
         (cause, at)
     }
 
-    /// A look begins: the server's bell is opened where it has one.
-    pub(super) async fn begins(
+    /// A look begins.
+    pub(super) fn begins(&mut self) {
+        self.looked_at = Instant::now();
+        self.moves = self.news.borrow().moves;
+    }
+
+    /// Opens the server's bell, where it has one and there are not too many.
+    pub(super) async fn listen(
         &mut self,
         upstream: &Client,
         server: Option<ServerKind>,
         thread_id: &str,
     ) {
-        self.looked_at = Instant::now();
-        self.moves = self.news.borrow().moves;
         self.lifecycle.open(upstream, server, thread_id, &self.pace).await;
     }
 

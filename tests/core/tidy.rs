@@ -22,6 +22,7 @@ const RANKS: &[(&str, u8)] = &[
     ("acp", 4),
     ("metrics", 4),
     ("demo", 5),
+    ("flights", 5),
     ("upstream", 5),
     ("agents", 6),
     ("credentials", 6),

@@ -1,5 +1,6 @@
 //! Following a thread: its runs as they come, what changes without one, and what that costs.
 
+use std::future::ready;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use threadway::run::{RunEvent, View};
 use threadway::runs::{DEFAULT_LOG_BYTES, LINGER, OwnerPolicy, Runs, UPSTREAM_PATIENCE};
 use threadway::threads::Threads;
 use threadway::upstream::Client;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// How often a thread is looked at.
@@ -48,11 +50,8 @@ impl Followed {
         let gateway = Gateway::start().await;
         let clock = HeldClock::pause();
         let script = async {
-            let line = format!("GET /threads/{THREAD}/stream?stream_modes=lifecycle");
-            let mut bell = gateway.upstream.expect(&line).await;
-            bell.begin("").await;
-            looked(&gateway, json!([run("R0", "success")]), Some(state)).await;
-            bell
+            looked_first(&gateway, json!([run("R0", "success")]), state).await;
+            bell(&gateway).await
         };
         let (mut response, bell) = tokio::join!(gateway.events("?follow=thread"), script);
         assert_eq!(response.next(5).await, shown("connect-C1", state));
@@ -100,6 +99,20 @@ async fn looked(gateway: &Gateway, runs: Value, state: Option<&Value>) {
     if let Some(state) = state {
         gateway.state(Some(state.clone())).await;
     }
+}
+
+/// A look whose list is asked for before the server's kind is known.
+async fn looked_first(gateway: &Gateway, runs: Value, state: &Value) {
+    gateway.runs("limit=100", runs).await;
+    gateway.state(Some(state.clone())).await;
+}
+
+/// The server's bell is opened.
+async fn bell(gateway: &Gateway) -> Exchange {
+    let line = format!("GET /threads/{THREAD}/stream?stream_modes=lifecycle");
+    let mut bell = gateway.upstream.expect(&line).await;
+    bell.begin("").await;
+    bell
 }
 
 async fn join(gateway: &Gateway, id: &str) -> Exchange {
@@ -641,6 +654,48 @@ async fn the_python_server_rings_and_is_looked_at_at_once() {
 }
 
 #[tokio::test]
+async fn the_first_follower_waits_for_the_list_and_the_state_alone() {
+    let gateway = Gateway::start().await;
+    let _clock = HeldClock::pause();
+    let state = at("C1", "R0", &held(1));
+    let script = async {
+        looked_first(&gateway, json!([run("R0", "success")]), &state).await;
+        gateway.upstream.next().await
+    };
+    let (mut response, bell) = tokio::join!(gateway.events("?follow=thread"), script);
+    assert!(bell.line.ends_with("?stream_modes=lifecycle"), "{}", bell.line);
+    // The bell has not answered, and no time passes.
+    assert_eq!(response.next(5).await, shown("connect-C1", &state));
+}
+
+#[tokio::test]
+async fn many_first_followers_share_one_question_for_the_servers_kind() {
+    const MANY: usize = 8;
+    let gateway = Gateway::start().await;
+    let mut following = JoinSet::new();
+    for number in 0..MANY {
+        let path = format!("/agui/agent/agent/threads/{THREAD}{number}/events?follow=thread");
+        let request = format!("GET {path} HTTP/1.1\r\nhost: h\r\n\r\n");
+        let address = gateway.address;
+        following.spawn(async move { Response::to(address, request.as_bytes()).await });
+    }
+    let (mut infos, mut lists) = (0, 0);
+    while lists < MANY {
+        let asked = gateway.upstream.accept().await;
+        if asked.line == "GET /info" {
+            infos += 1;
+            // Those who come before the answer share the next question.
+            let info = r#"{"version":"0.16.7","langgraph_py_version":"1.2.22"}"#;
+            asked.json(200, info).await;
+        } else {
+            assert!(asked.line.contains("/runs?limit="), "{}", asked.line);
+            lists += 1;
+        }
+    }
+    assert!((1..=2).contains(&infos), "{infos}");
+}
+
+#[tokio::test]
 async fn a_bell_that_is_lost_is_opened_again_at_the_next_look() {
     let Followed { gateway, clock, bell, response: _response } = Followed::start().await;
     gateway.settled().await;
@@ -650,10 +705,7 @@ async fn a_bell_that_is_lost_is_opened_again_at_the_next_look() {
         gateway.settled().await;
         gateway.upstream.is_untouched().await;
         clock.advance(INTERVAL).await;
-        let line = format!("GET /threads/{THREAD}/stream?stream_modes=lifecycle");
-        let mut bell = gateway.upstream.expect(&line).await;
-        bell.begin("").await;
-        bell.end().await;
+        self::bell(&gateway).await.end().await;
         looked(&gateway, json!([run("R0", "success")]), Some(&at("C1", "R0", &held(1)))).await;
     }
 }
@@ -815,11 +867,13 @@ async fn one_who_is_many_runs_behind_misses_some_and_comes_to_the_same() {
         get.json(200, &state.to_string()).await;
     };
     let mut quick = {
-        let (reader, ()) = tokio::join!(threads.follow(&client, None, THREAD, None), look(1));
+        let (reader, ()) =
+            tokio::join!(threads.follow(&client, ready(None), THREAD, None), look(1));
         reader.unwrap()
     };
     let mut slow = {
-        let (reader, ()) = tokio::join!(threads.follow(&client, None, THREAD, None), look(1));
+        let (reader, ()) =
+            tokio::join!(threads.follow(&client, ready(None), THREAD, None), look(1));
         reader.unwrap()
     };
     let last = |events: &[RunEvent]| matches!(events.last(), Some(RunEvent::Ended { .. }));

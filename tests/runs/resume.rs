@@ -517,15 +517,12 @@ async fn who_follows_the_thread_goes_on_with_its_run_too() {
         Response::to(gateway.address, request.as_bytes()).await
     };
     let script = async {
-        let line = format!("GET /threads/{THREAD}/stream?stream_modes=lifecycle");
-        let mut bell = gateway.upstream.expect(&line).await;
-        bell.begin("").await;
-        gateway.runs("limit=20", record("running")).await;
+        gateway.runs("limit=100", record("running")).await;
         let mut join = gateway.joined_behind("-1").await;
         join.send(told_so_far().concat()).await;
-        (bell, join)
+        join
     };
-    let (mut first, (_bell, mut join)) = tokio::join!(ask(&started), script);
+    let (mut first, mut join) = tokio::join!(ask(&started), script);
     assert_eq!(first.frames(half).await, told[..half]);
     let mut second = ask(id(&told[half - 2]).unwrap()).await;
     assert_eq!(second.frames(1).await, told[half - 1..half]);
@@ -557,14 +554,10 @@ async fn behind_the_end_of_a_run_there_is_nothing_but_the_threads_future() {
 
     let request = events_request(&format!("last-event-id: {last}\r\n"), "?follow=thread");
     let script = async {
-        let line = format!("GET /threads/{THREAD}/stream?stream_modes=lifecycle");
-        let mut bell = gateway.upstream.expect(&line).await;
-        bell.begin("").await;
-        gateway.runs("limit=20", record("success")).await;
+        gateway.runs("limit=100", record("success")).await;
         gateway.state(Some(came_to())).await;
-        bell
     };
-    let (mut response, _bell) =
+    let (mut response, ()) =
         tokio::join!(Response::to(gateway.address, request.as_bytes()), script);
     starts_over(&mut response).await;
 }

@@ -18,7 +18,8 @@ pub(crate) const STRANGER: &str = "stranger";
 const JAVASCRIPT: &str = r#"{"version":"2.0.0","langgraph_js_version":"1.7.3"}"#;
 
 /// The server. Requests wait until the test asks for them, but for those that ask whether a thread
-/// is there to be seen: each is, unless a stranger asks, or the test has it otherwise.
+/// is there to be seen: each is, unless a stranger asks, or the test has it otherwise. To whom it
+/// is not, its runs are not listed either.
 pub(crate) struct Upstream {
     address: SocketAddr,
     requests: Mutex<UnboundedReceiver<Exchange>>,
@@ -69,10 +70,9 @@ impl Upstream {
         let mut accepting = JoinSet::new();
         accepting.spawn(async move {
             while let Some(exchange) = accept(&listener).await {
-                if exchange.asks_to_see() {
-                    let status =
-                        exchange.key().and_then(|key| answers.lock().unwrap().get(key).copied());
-                    let status = status.unwrap_or(200);
+                let key = exchange.key().unwrap_or_default();
+                let status = answers.lock().unwrap().get(key).copied().unwrap_or(200);
+                if exchange.asks_to_see() || status != 200 && exchange.lists_runs() {
                     let body = if status == 200 { "[]" } else { r#"{"detail":"not for you"}"# };
                     exchange.json_if_there(status, body).await;
                 } else if sender.send(exchange).is_err() {
@@ -184,6 +184,10 @@ impl Exchange {
     /// The key that it shows.
     pub(crate) fn key(&self) -> Option<&str> {
         self.head.lines().find_map(|line| line.strip_prefix("x-api-key: "))
+    }
+
+    fn lists_runs(&self) -> bool {
+        self.line.starts_with("GET /threads/") && self.line.contains("/runs?limit=")
     }
 
     /// Whether it asks for no more than whether a thread is there to be seen.

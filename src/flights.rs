@@ -18,7 +18,7 @@ use crate::sync::Mutex;
 
 /// The readings that are under way, by what is read and for whom.
 #[derive(Debug)]
-pub(super) struct Flights<K, V>(Mutex<HashMap<K, Arc<Flight<V>>>>);
+pub(crate) struct Flights<K, V>(Mutex<HashMap<K, Arc<Flight<V>>>>);
 
 /// The readings of one thing.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Flights<K, V> {
     /// What a reading brings that begins after this was called.
     ///
     /// May be dropped while it waits: the next who waits reads then.
-    pub(super) async fn share(&self, key: K, read: impl AsyncFnOnce() -> V) -> V {
+    pub(crate) async fn share(&self, key: K, read: impl AsyncFnOnce() -> V) -> V {
         let seat = self.seat(key);
         let flight = &seat.flight;
         let begun = flight.log.lock().begun;
