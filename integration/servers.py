@@ -166,7 +166,20 @@ def build_threadway() -> Path:
     with step("build threadway"):
         if subprocess.run(command, cwd=HERE.parent).returncode != 0:
             raise Failed("`cargo build` failed")
-    return HERE.parent / os.environ.get("CARGO_TARGET_DIR", "target") / "debug" / "threadway"
+    return built("threadway")
+
+
+def built(name: str) -> Path:
+    return HERE.parent / os.environ.get("CARGO_TARGET_DIR", "target") / "debug" / name
+
+
+def build_reducer_streams() -> Path:
+    if "REDUCER_STREAMS" in os.environ:
+        return Path(os.environ["REDUCER_STREAMS"]).resolve()
+    with step("build reducer-streams"):
+        if subprocess.run(["cargo", "build", "--locked", "--example", "reducer-streams"], cwd=HERE.parent).returncode != 0:
+            raise Failed("`cargo build` of the example reducer-streams failed")
+    return built("examples/reducer-streams")
 
 
 def build_acp_rust() -> Path:
@@ -198,6 +211,8 @@ def prepare(options: set[str]) -> dict[str, str]:
             found |= install_proxies()
         if "--acp" in options:
             found["ACP_RUST"] = os.environ.get("ACP_RUST") or str(build_acp_rust())
+        if "--reducer" in options:
+            found["REDUCER_STREAMS"] = str(build_reducer_streams())
         if "--upstream-only" not in options:
             found["THREADWAY_BIN"] = str(build_threadway())
         if {"--demo", "--auth"} & options or "python" in upstreams(options):
@@ -390,7 +405,7 @@ def show(log: Path) -> None:
 
 
 OPTIONS = {"--python", "--js", "--demo", "--none", "--upstream-only", "--validate", "--metrics", "--copilot", "--tanstack", "--chromium",
-           "--acp", "--spare", "--auth", "--proxies"}
+           "--acp", "--reducer", "--spare", "--auth", "--proxies"}
 
 
 def start_servers(processes: Processes, run: str, logs: Path, options: set[str], environment: dict[str, str]) -> None:

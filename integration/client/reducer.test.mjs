@@ -6,7 +6,6 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { randomInt } from "node:crypto";
 import { createInterface } from "node:readline";
-import { fileURLToPath } from "node:url";
 import { test } from "node:test";
 import { reduce, silence } from "./reducer.mjs";
 import { firstDifference } from "./thread.mjs";
@@ -53,19 +52,16 @@ test("the reducer names the rule of verifyEvents that a stream breaks", async ()
 test(`${COUNT} streams of seed ${SEED} leave the client with what they promise`, { timeout: 600_000 }, async () => {
   const differences = [];
   let streams = 0;
-  const cargo = spawn("cargo", ["run", "--quiet", "--locked", "--example", "reducer-streams", "--", "--count", COUNT, "--seed", SEED], {
-    cwd: fileURLToPath(new URL("../..", import.meta.url)),
-    stdio: ["ignore", "pipe", "inherit"],
-  });
-  const exit = new Promise((resolve, reject) => cargo.once("exit", resolve).once("error", reject));
-  for await (const line of createInterface({ input: cargo.stdout })) {
+  const generator = spawn(process.env.REDUCER_STREAMS, ["--count", COUNT, "--seed", SEED], { stdio: ["ignore", "pipe", "inherit"] });
+  const exit = new Promise((resolve, reject) => generator.once("exit", resolve).once("error", reject));
+  for await (const line of createInterface({ input: generator.stdout })) {
     const stream = JSON.parse(line);
     const { error, messages, state } = await reduce(stream);
     const difference = error ?? firstDifference({ messages, state }, stream.expect);
     streams += 1;
     if (difference) differences.push(`${stream.name} (seed ${SEED}): ${difference}`);
   }
-  assert.equal(await exit, 0, "`cargo run --example reducer-streams` failed");
+  assert.equal(await exit, 0, "reducer-streams failed");
   assert.equal(streams, COUNT);
   assert.equal(differences.length, 0, [`${differences.length} streams differ`, ...differences.slice(0, DIFFERENCES_SHOWN)].join("\n"));
 });
