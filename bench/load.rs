@@ -121,7 +121,7 @@ fn main() -> ExitCode {
         ["measure", "--join"] => block_on(measure(|bench| bench.run_joins(JOIN_ROUNDS, JOINS))),
         ["copier", gateway] => at(gateway, fanout::copy),
         ["follow"] => block_on(follow::run(follow::FULL)),
-        ["idle", threads] => count_of(threads).and_then(|threads| block_on(idle::run(idle::Sizes { threads, seconds: idle::SECONDS }))),
+        ["idle", threads] => count_of(threads).and_then(|threads| block_on(idle::run(idle::full(threads)))),
         ["fanout"] => block_on(fanout::run(fanout::FULL)),
         ["large"] => block_on(large::run(large::FULL)),
         ["--fanout"] => Err(again("fanout", &[])),

@@ -18,18 +18,20 @@ use crate::viewer::{Ask, Viewers};
 pub(crate) struct Sizes {
     pub(crate) followers: usize,
     pub(crate) messages: usize,
+    /// How long all is left alone before a figure is read.
+    pub(crate) settle: Duration,
 }
 
-pub(crate) const FULL: Sizes = Sizes { followers: 1_000, messages: 5_000 };
-pub(crate) const QUICK: Sizes = Sizes { followers: 50, messages: 500 };
+pub(crate) const FULL: Sizes =
+    Sizes { followers: 1_000, messages: 5_000, settle: Duration::from_secs(3) };
+pub(crate) const QUICK: Sizes =
+    Sizes { followers: 50, messages: 500, settle: Duration::from_secs(1) };
 
 /// The conversation that the longer one is compared with.
 const FEW: usize = 10;
 /// The next run.
 const TOKENS: u64 = 100;
 const INTERVAL_US: u64 = 20_000;
-/// How long all is left alone before a figure is read.
-const SETTLE: Duration = Duration::from_secs(3);
 
 /// What one conversation's followers cost.
 struct Cost {
@@ -40,9 +42,9 @@ struct Cost {
 }
 
 pub(crate) async fn run(sizes: Sizes) -> Result<(), Fault> {
-    let few = cost(sizes.followers, FEW).await?;
-    let many = cost(sizes.followers, sizes.messages).await?;
-    let Sizes { followers, messages } = sizes;
+    let few = cost(sizes, FEW).await?;
+    let many = cost(sizes, sizes.messages).await?;
+    let Sizes { followers, messages, .. } = sizes;
     head(&format!(
         "{followers} followers of a thread with {messages} messages, next run of {TOKENS} tokens"
     ));
@@ -70,7 +72,8 @@ pub(crate) async fn run(sizes: Sizes) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn cost(followers: usize, messages: usize) -> Result<Cost, Fault> {
+async fn cost(sizes: Sizes, messages: usize) -> Result<Cost, Fault> {
+    let Sizes { followers, settle, .. } = sizes;
     let rig = Rig::start()?;
     rig.store(Wanted::conversation(1, messages)).await?;
     let mut viewers = Viewers::default();
@@ -82,14 +85,14 @@ async fn cost(followers: usize, messages: usize) -> Result<Cost, Fault> {
         }
     }
     viewers.until(|seen| seen.ends.load(Ordering::Relaxed) == followers).await?;
-    sleep(SETTLE).await;
+    sleep(settle).await;
     let (bytes, cpu) = (viewers.seen.bytes.load(Ordering::Relaxed), rig.gateway.cpu()?);
     let probe = Probe::start(rig.address());
     rig.run(1, Script { tokens: TOKENS, interval_us: INTERVAL_US, ..Script::SHORT }).await?;
     viewers.until(|seen| seen.ends.load(Ordering::Relaxed) == 2 * followers).await?;
     let slowest = probe.stop().await?;
     let cpu = rig.gateway.cpu()?.saturating_sub(cpu);
-    sleep(SETTLE).await;
+    sleep(settle).await;
     let bytes = viewers.seen.bytes.load(Ordering::Relaxed) - bytes;
     Ok(Cost {
         bytes: bytes / followers as u64,

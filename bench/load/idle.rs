@@ -16,16 +16,18 @@ use crate::viewer::{Ask, Viewers};
 pub(crate) struct Sizes {
     pub(crate) threads: u64,
     pub(crate) seconds: u64,
+    /// How long all is left alone before the first figure.
+    pub(crate) settle: Duration,
 }
 
-pub(crate) const QUICK: Sizes = Sizes { threads: 50, seconds: 3 };
-/// For each figure.
-pub(crate) const SECONDS: u64 = 20;
-
-const SETTLE: Duration = Duration::from_secs(5);
+pub(crate) const QUICK: Sizes = Sizes { threads: 50, seconds: 1, settle: Duration::from_secs(1) };
+/// Each figure takes twenty seconds.
+pub(crate) fn full(threads: u64) -> Sizes {
+    Sizes { threads, seconds: 20, settle: Duration::from_secs(5) }
+}
 
 pub(crate) async fn run(sizes: Sizes) -> Result<(), Fault> {
-    let Sizes { threads, seconds } = sizes;
+    let Sizes { threads, seconds, settle } = sizes;
     let rig = Rig::start()?;
     let wanted = Wanted { count: threads, ..Wanted::conversation(1, 4) };
     rig.store(wanted).await?;
@@ -40,7 +42,7 @@ pub(crate) async fn run(sizes: Sizes) -> Result<(), Fault> {
         }
     }
     viewers.until(|seen| seen.ends.load(Ordering::Relaxed) == followed).await?;
-    sleep(SETTLE).await;
+    sleep(settle).await;
 
     head(&format!("{threads} followed threads at rest"));
     let at_rest = asked(&rig, seconds).await?;

@@ -22,16 +22,20 @@ pub(crate) struct Sizes {
     /// The runs of a thread, and how long the input of each is.
     pub(crate) runs: usize,
     pub(crate) input_bytes: usize,
+    /// How long one follows it.
+    pub(crate) look_seconds: u64,
     /// Viewers of a thread whose first snapshot is 5 MB.
     pub(crate) viewers: usize,
-    /// Followed threads of 1 MB.
+    /// Followed threads of 1 MB, and how often the state of each changes.
     pub(crate) threads: u64,
+    pub(crate) changes: usize,
     /// How long one reads slowly, and of how much.
     pub(crate) slow_seconds: u64,
     pub(crate) slow_messages: usize,
     /// The state that is translated while others stream.
     pub(crate) state_bytes: usize,
     pub(crate) streams: usize,
+    pub(crate) tokens: u64,
 }
 
 pub(crate) const FULL: Sizes = Sizes {
@@ -39,12 +43,15 @@ pub(crate) const FULL: Sizes = Sizes {
     page_bytes: 10_000_000,
     runs: 20,
     input_bytes: 3_600_000,
+    look_seconds: 10,
     viewers: 50,
     threads: 20,
+    changes: 5,
     slow_seconds: 60,
     slow_messages: 23_000,
     state_bytes: 20_000_000,
     streams: 100,
+    tokens: 300,
 };
 
 pub(crate) const QUICK: Sizes = Sizes {
@@ -52,12 +59,15 @@ pub(crate) const QUICK: Sizes = Sizes {
     page_bytes: 200_000,
     runs: 5,
     input_bytes: 50_000,
+    look_seconds: 2,
     viewers: 5,
     threads: 2,
+    changes: 1,
     slow_seconds: 1,
     slow_messages: 500,
     state_bytes: 400_000,
     streams: 10,
+    tokens: 100,
 };
 
 const SETTLE: Duration = Duration::from_secs(2);
@@ -65,7 +75,6 @@ const UPSTREAM_DELAY_MS: u64 = 500;
 const INTERVAL_US: u64 = 20_000;
 /// How fast the slow reader reads.
 const SLOW_BYTES_PER_SECOND: u64 = 400_000;
-const CHANGES: usize = 5;
 
 pub(crate) async fn run(sizes: Sizes) -> Result<(), Fault> {
     head("Large conversations, states and inputs");
@@ -108,13 +117,13 @@ async fn loads(sizes: Sizes) -> Result<(), Fault> {
 /// One follows a thread whose runs had large inputs.
 async fn inputs(sizes: Sizes) -> Result<(), Fault> {
     let rig = Rig::start()?;
-    let Sizes { runs, input_bytes, .. } = sizes;
+    let Sizes { runs, input_bytes, look_seconds, .. } = sizes;
     rig.store(Wanted { runs, input_bytes, ..Wanted::conversation(1, 4) }).await?;
     let mut viewers = Viewers::default();
     viewers.add(rig.address(), Ask::Follow, 1);
     viewers.until(|seen| seen.ends.load(Ordering::Relaxed) == 1).await?;
     rig.counts().await?;
-    sleep(Duration::from_secs(10)).await;
+    sleep(Duration::from_secs(look_seconds)).await;
     let looks = rig.counts().await?;
     let (count, bytes) =
         looks.iter().fold((0, 0), |(n, all), (_, count, bytes)| (n + count, all + bytes));
@@ -162,7 +171,7 @@ async fn held(sizes: Sizes) -> Result<(), Fault> {
     }
     let mut told = usize::try_from(sizes.threads)?;
     viewers.until(|seen| seen.ends.load(Ordering::Relaxed) == told).await?;
-    for _ in 0..CHANGES {
+    for _ in 0..sizes.changes {
         for thread in 1..=sizes.threads {
             rig.change(thread).await?;
         }
@@ -172,7 +181,7 @@ async fn held(sizes: Sizes) -> Result<(), Fault> {
     sleep(SETTLE).await;
     let each = rig.gateway.resident()?.saturating_sub(before) / sizes.threads;
     row(
-        &format!("memory per followed thread of 1 MB after {CHANGES} changes"),
+        &format!("memory per followed thread of 1 MB after {} changes", sizes.changes),
         mib(each),
         "≤ 3 MiB",
     );
@@ -271,7 +280,8 @@ async fn streams(sizes: Sizes, state: Option<usize>) -> Result<(f64, f64), Fault
     let mut viewers = Viewers::default();
     for thread in 1..large {
         rig.store(Wanted::conversation(thread, 2)).await?;
-        rig.run(thread, Script { tokens: 300, interval_us: INTERVAL_US, ..Script::SHORT }).await?;
+        rig.run(thread, Script { tokens: sizes.tokens, interval_us: INTERVAL_US, ..Script::SHORT })
+            .await?;
         viewers.add(rig.address(), Ask::Events, thread);
     }
     let mut others = Viewers::default();
