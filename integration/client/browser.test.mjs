@@ -40,6 +40,7 @@ let browser, profile, origin, proxy;
 let replicas = [server.threadway]; // each takes the next of the proxy's connections
 let cuts = []; // of the proxy's next responses
 let taken = []; // the replica and the status of each response
+let latest; // the follower that was opened last
 const toThreadway = new Set(); // the proxy's connections
 
 before(async () => {
@@ -69,14 +70,13 @@ async function servePage() {
     replicas.push(replica);
     const { hostname, port } = new URL(replica);
     const passed = request({ hostname, port, method, path, headers, agent: false }, (answer) => {
-      taken.push({ replica, status: answer.statusCode });
+      const at = taken.push({ replica, status: answer.statusCode }) - 1;
       outgoing.writeHead(answer.statusCode, answer.headers);
       let left = cuts.shift() ?? Infinity;
       answer.on("data", (bytes) => {
         if (left <= 0) return;
-        // What was written goes out before the connection is cut.
         if (bytes.length < left) outgoing.write(bytes);
-        else outgoing.write(bytes.subarray(0, left), () => outgoing.destroy());
+        else outgoing.write(bytes.subarray(0, left), () => cut(outgoing, at));
         left -= bytes.length;
       });
       answer.on("end", () => left > 0 && outgoing.end());
@@ -94,6 +94,12 @@ async function servePage() {
   return listener;
 }
 
+/** Cuts a page's connection once the page has got an event over it: a browser that is slow throws away what it has not yet read. */
+async function cut(outgoing, connection) {
+  await latest.until(({ streams }) => streams[connection]?.length, `anything by connection ${connection}`);
+  outgoing.destroy();
+}
+
 /** A page that follows a thread, and what it was told: by connection, in order. */
 class Follower {
   streams = [];
@@ -103,6 +109,7 @@ class Follower {
 
   static async open(graph, threadId, query = "?follow=thread") {
     const follower = new Follower();
+    latest = follower;
     follower.page = await browser.newPage();
     await follower.page.exposeFunction("say", (...words) => follower.hear(...words));
     await follower.page.goto(origin);
