@@ -19,6 +19,7 @@ mod pace;
 mod poll;
 mod questions;
 mod reader;
+mod refusal;
 mod stop;
 mod thread;
 mod turns;
@@ -28,7 +29,8 @@ use std::sync::Arc;
 
 pub use questions::Waits;
 pub use reader::{AtShutdown, ThreadReader};
-pub use thread::{Refusal, Thread};
+pub use refusal::Refusal;
+pub use thread::Thread;
 
 use crate::agents::Agent;
 use crate::flights::Flights;

@@ -4,7 +4,7 @@ use super::Threads;
 use super::follow;
 use super::look::{LookKey, Looked, look, run_named};
 use super::reader::ThreadReader;
-use super::thread::Refusal;
+use super::refusal::Refusal;
 use crate::langgraph::ServerKind;
 use crate::metrics::Resume;
 use crate::runs::{EventId, RunReader};

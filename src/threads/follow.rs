@@ -27,7 +27,7 @@ use tokio::time::Instant;
 use super::Shared;
 use super::look::recent_runs;
 use super::pace::LOOK_INTERVAL;
-use super::thread::Refusal;
+use super::refusal::Refusal;
 use super::waiting::{Cause, LONGEST_PAUSE, Look, Waiting};
 use crate::langgraph::{RunRecord, RunStatus, ServerKind, ThreadState};
 use crate::metrics::Held;

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::Threads;
-use super::fork::{self, ForkError};
+use super::fork;
 use super::questions::answered_now;
 use super::reader::ThreadReader;
+use super::refusal::Refusal;
 use crate::agents::Agent;
 use crate::langgraph::{InputKeys, ServerKind, ThreadState};
 use crate::run::{NewRun, Planner};
@@ -20,33 +21,6 @@ pub struct Thread {
     pub(super) id: String,
     /// The client's name of the thread, where LangGraph needs another.
     pub(super) client_id: Option<String>,
-}
-
-/// Why something was not done with a thread.
-#[derive(Debug, thiserror::Error)]
-pub enum Refusal {
-    /// The gateway is shutting down.
-    #[error("the gateway is shutting down")]
-    ShuttingDown,
-    /// The thread has a run that is not over, and takes no other.
-    #[error("the thread has a run that is not over; wait for its end or stop it")]
-    Busy,
-    /// The server has no such agent, or does not show it to the caller. Of a thread that it does
-    /// not show, the Python server says the same.
-    #[error("LangGraph knows no agent `{assistant}`")]
-    UnknownAssistant {
-        /// What the server was asked for.
-        assistant: String,
-    },
-    /// What was asked does not fit the thread as it is: an answer to nothing, for example.
-    #[error("{0}")]
-    CannotResume(String),
-    /// The thread has no place for the fork.
-    #[error("{0}")]
-    CannotFork(String),
-    /// The server refused, or did not answer.
-    #[error(transparent)]
-    Upstream(Error),
 }
 
 /// A run that a thread can take.
@@ -218,24 +192,5 @@ impl Thread {
 
     fn expect_no_shutdown(&self) -> Result<(), Refusal> {
         if self.threads.runs().is_shutting_down() { Err(Refusal::ShuttingDown) } else { Ok(()) }
-    }
-}
-
-// === impl Refusal ===
-
-impl From<Error> for Refusal {
-    fn from(error: Error) -> Self {
-        if error.is_thread_busy() { Self::Busy } else { Self::Upstream(error) }
-    }
-}
-
-impl From<ForkError> for Refusal {
-    fn from(error: ForkError) -> Self {
-        match error {
-            ForkError::Upstream(error) => error.into(),
-            ForkError::NoneBefore { .. } | ForkError::TooFarBack { .. } => {
-                Self::CannotFork(error.to_string())
-            }
-        }
     }
 }
