@@ -1,14 +1,13 @@
 //! The gateway under load, beside a bare pass-through of the same bytes: CPU, latency,
 //! throughput, memory; and whether all that the upstream said has come.
 //!
-//! `cargo bench --bench load`; with `-- --quick` only the last, with `-- --join` who joins runs of
-//! others, with `-- --resume` who comes back to one, with `-- --reload` streams under a change of
-//! the configuration, with `-- --endure` what is left after many runs, with `-- --soak` what is
-//! after many cuts. `bench/README.md` describes the set-up.
+//! `bench/README.md` names its commands, and describes the set-up.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "its output is its purpose")]
 #![expect(clippy::expect_used, reason = "a broken input must stop it")]
 
+#[path = "load/capacity.rs"]
+mod capacity;
 #[path = "load/client.rs"]
 mod client;
 #[path = "load/endure.rs"]
@@ -122,8 +121,10 @@ fn main() -> ExitCode {
         ["copier", gateway] => at(gateway, fanout::copy),
         ["follow"] => block_on(follow::run(follow::FULL)),
         ["idle", threads] => count_of(threads).and_then(|threads| block_on(idle::run(idle::full(threads)))),
+        ["capacity"] => block_on(capacity::run()),
         ["fanout"] => block_on(fanout::run(fanout::FULL)),
         ["large"] => block_on(large::run(large::FULL)),
+        ["--capacity"] => Err(again("capacity", &[])),
         ["--fanout"] => Err(again("fanout", &[])),
         ["--follow"] => Err(again("follow", &[])),
         ["--idle"] => Err(again("idle", &["10000"])),
@@ -136,7 +137,7 @@ fn main() -> ExitCode {
         ["--soak"] => Err(again("soak", &[&soak::MINUTES.to_string()])),
         ["--soak", "--minutes", minutes] => Err(again("soak", &[minutes])),
         _ => {
-            Err("expected nothing, --quick, --join, --follow, --idle, --fanout, --large, --reload, --resume, --endure or --soak".into())
+            Err("expected nothing, --quick, --join, --follow, --idle, --fanout, --large, --capacity, --reload, --resume, --endure or --soak".into())
         }
     };
     match done {

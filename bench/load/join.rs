@@ -7,7 +7,7 @@ use std::time::Duration;
 use http_body_util::BodyExt;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::client::{self, Fault, Joined, Live, Progress, Until, Wire, named};
+use crate::client::{self, Fault, Joined, Live, Progress, Until, named};
 use crate::kept::Account;
 use crate::scenario::{Bench, Crowd, INTERVAL, LOOK, SETTLE, Way, micros};
 use crate::script::Script;
@@ -62,7 +62,7 @@ impl Bench {
     /// Many join one run: how soon each is live, and what they weigh.
     async fn rush(&mut self, sizes: Sizes) -> Result<(), Fault> {
         let gateway = self.gateway()?;
-        let way = Way::through(Path::Gateway, Wire::Agui, &gateway);
+        let way = Way::gateway(&gateway);
         // What a process sets up for its first run is not a joiner's weight.
         self.crowd(way, [Script::SHORT]).finish().await?;
         let run = self.live(speaking(SAID)).await?;
@@ -117,11 +117,11 @@ impl Bench {
     /// on the same.
     async fn late(&mut self, sizes: Sizes) -> Result<(), Fault> {
         let [floor, gateway] = [self.floor()?, self.gateway()?];
-        let way = Way::through(Path::Gateway, Wire::Agui, &gateway);
+        let way = Way::gateway(&gateway);
         self.crowd(way, [Script::SHORT]).finish().await?;
         let run = self.live(speaking(sizes.late_tokens)).await?;
         // The same replay as it comes from the upstream, for scale.
-        for way in [self.direct(), Way::through(Path::Floor, Wire::LangGraph, &floor)] {
+        for way in [self.direct(), Way::floor(&floor)] {
             let progress = Progress::default();
             let joined = client::join(way.target, &run, Until::Live, &progress).await?;
             self.add_late(way.path, Metric::ColdLive, Metric::ColdBytes, &joined);

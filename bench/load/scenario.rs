@@ -62,6 +62,14 @@ pub(crate) struct Way<'a> {
     gateway: Option<&'a Process>,
 }
 
+/// What streams at a pace cost: the gateway's CPU for how many tokens, and the tokens' latency in microseconds.
+pub(crate) struct Pace {
+    pub(crate) cpu: Duration,
+    pub(crate) tokens: u64,
+    pub(crate) median: f64,
+    pub(crate) p99: f64,
+}
+
 /// Runs that are read at the same time.
 pub(crate) struct Crowd<T> {
     pub(crate) runs: JoinSet<Result<T, Fault>>,
@@ -96,11 +104,7 @@ impl Bench {
     /// Runs every scenario. Returns nothing but the fault if anything was lost.
     pub(crate) async fn run(mut self, sizes: Sizes) -> Result<Outcome, Fault> {
         let [floor, gateway] = [self.floor()?, self.gateway()?];
-        let ways = [
-            self.direct(),
-            Way::through(Path::Floor, Wire::LangGraph, &floor),
-            Way::through(Path::Gateway, Wire::Agui, &gateway),
-        ];
+        let ways = [self.direct(), Way::floor(&floor), Way::gateway(&gateway)];
         for way in ways {
             self.loss_is_seen(way).await?;
         }
@@ -119,13 +123,13 @@ impl Bench {
             }
             // Memory that was freed may stay with a process: these are new.
             let floor = self.floor()?;
-            self.idle(Way::through(Path::Floor, Wire::LangGraph, &floor), sizes).await?;
+            self.idle(Way::floor(&floor), sizes).await?;
             drop(floor);
             let gateway = self.gateway()?;
-            self.idle(Way::through(Path::Gateway, Wire::Agui, &gateway), sizes).await?;
+            self.idle(Way::gateway(&gateway), sizes).await?;
             drop(gateway);
             let gateway = self.gateway()?;
-            self.viewers(Way::through(Path::Gateway, Wire::Agui, &gateway), sizes).await?;
+            self.viewers(Way::gateway(&gateway), sizes).await?;
         }
         if let Some(joins) = sizes.joins {
             self.joins(joins).await?;
@@ -164,8 +168,22 @@ impl Bench {
 
     /// Many streams at the pace of a model: CPU per token, latency.
     async fn paced(&mut self, way: Way<'_>, sizes: Sizes) -> Result<(), Fault> {
-        let Sizes { streams, window, .. } = sizes;
-        let interval_us = micros(INTERVAL);
+        let pace = self.pace(way, sizes.streams, INTERVAL, sizes.window).await?;
+        self.add_cpu(Metric::PacedCpu, way, pace.cpu, pace.tokens);
+        self.figures.add(Metric::PacedMedian, way.path, pace.median);
+        self.figures.add(Metric::PacedP99, way.path, pace.p99);
+        Ok(())
+    }
+
+    /// As many streams, with a token of each in every interval.
+    pub(crate) async fn pace(
+        &mut self,
+        way: Way<'_>,
+        streams: u64,
+        interval: Duration,
+        window: Duration,
+    ) -> Result<Pace, Fault> {
+        let interval_us = micros(interval);
         let tokens = micros(window) / interval_us + MARGIN_TOKENS;
         // Their tokens are spread over the interval, as those of unrelated runs are.
         let pause = |stream| interval_us * stream / streams;
@@ -179,12 +197,14 @@ impl Bench {
             (way.cpu()?.saturating_sub(cpu), crowd.progress.tokens.load(Ordering::Relaxed));
         let heard = crowd.finish().await?;
 
-        self.add_cpu(Metric::PacedCpu, way, cpu, after - before);
         let latencies = heard.iter().flat_map(|heard| heard.latencies.iter().skip(FIRST_TOKENS));
         let mut latencies: Vec<_> = latencies.copied().collect();
-        self.figures.add(Metric::PacedMedian, way.path, percentile(&mut latencies, 0.5) / 1e3);
-        self.figures.add(Metric::PacedP99, way.path, percentile(&mut latencies, 0.99) / 1e3);
-        Ok(())
+        Ok(Pace {
+            cpu,
+            tokens: after - before,
+            median: percentile(&mut latencies, 0.5) / 1e3,
+            p99: percentile(&mut latencies, 0.99) / 1e3,
+        })
     }
 
     /// Many streams as fast as they go: CPU per token with all that belongs to a run.
@@ -363,13 +383,21 @@ pub(crate) fn micros(duration: Duration) -> u64 {
 // === impl Way ===
 
 impl<'a> Way<'a> {
-    pub(crate) fn through(path: Path, wire: Wire, gateway: &'a Process) -> Self {
+    pub(crate) fn floor(floor: &'a Process) -> Self {
+        Self::through(Path::Floor, Wire::LangGraph, floor)
+    }
+
+    pub(crate) fn gateway(gateway: &'a Process) -> Self {
+        Self::through(Path::Gateway, Wire::Agui, gateway)
+    }
+
+    fn through(path: Path, wire: Wire, gateway: &'a Process) -> Self {
         let target = Target { address: gateway.address(), wire };
         Self { path, target, gateway: Some(gateway) }
     }
 
     /// The gateway's CPU time so far; none where there is no gateway.
-    fn cpu(&self) -> Result<Duration, Fault> {
+    pub(crate) fn cpu(&self) -> Result<Duration, Fault> {
         self.gateway.map_or(Ok(Duration::ZERO), Process::cpu)
     }
 

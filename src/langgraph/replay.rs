@@ -211,7 +211,6 @@ impl Replay {
                 self.block = Block::Behind;
             }
         }
-        let is_pair = self.here.frames.contains(&digest);
         let may_be_repeated = self.may_be_repeated(cursor);
         match &mut self.block {
             Block::Inside(awaited) => {
@@ -222,7 +221,10 @@ impl Replay {
             }
             // A block whose frames all have the highest id makes no step back, and looks like
             // equal frames of one millisecond.
-            Block::Before { is_guessed } if is_pair && may_be_repeated && !*is_guessed => {
+            // There may be thousands with one id: they are searched only where it matters.
+            Block::Before { is_guessed }
+                if may_be_repeated && !*is_guessed && self.here.frames.contains(&digest) =>
+            {
                 if self.doubts < MAX_DOUBTS {
                     self.doubts += 1;
                     return Novelty::Doubtful;
