@@ -52,11 +52,14 @@ pub(super) async fn look(
 ) -> Result<Looked, Error> {
     let is_wanted = |record: &RunRecord| after.is_some_and(|event| event.run_id() == record.id);
     let mut present = present(upstream, thread_id).await?;
-    // What a run was asked for is read of one that is to be joined.
-    if let Present::Live(run) | Present::AtRest { last: Some(run), .. } = &mut present
-        && (run.status.is_live() || is_wanted(run))
-    {
-        *run = runs.whole(upstream, thread_id, run.clone()).await?;
+    // How a run was asked for, which no list says, decides how it is joined.
+    match &mut present {
+        Present::Live(run) => *run = runs.whole(upstream, thread_id, run.clone()).await?,
+        // Also where somebody else reads it by now: whether it can be replayed is in its record.
+        Present::AtRest { last: Some(run), .. } if is_wanted(run) => {
+            *run = upstream.whole_run(thread_id, run.clone()).await?;
+        }
+        Present::AtRest { .. } => {}
     }
     Ok(match present {
         Present::Live(record) => Looked::ToRead(record),

@@ -7,7 +7,8 @@ use std::time::Duration;
 use crate::support::clock::HeldClock;
 use crate::support::frames::{event, id, kind, kinds};
 use crate::support::gateway::{
-    Gateway, RUN, Response, THREAD, connect_request, events_request, input, part, token, values,
+    COLUMNS, Gateway, RUN, Response, THREAD, connect_request, events_request, input, part, token,
+    values,
 };
 use crate::support::judge;
 use crate::support::schema::Schema;
@@ -320,6 +321,40 @@ async fn behind_each_event_of_a_run_that_is_over_its_replay_goes_on() {
         let (mut response, ()) = tokio::join!(behind(replica, id), script);
         assert_eq!(response.rest_of_frames().await, told[at..], "{id}");
     }
+    gateway.upstream.is_untouched().await;
+}
+
+#[tokio::test]
+async fn two_who_come_back_to_a_run_that_is_over_at_the_same_time_both_go_on() {
+    let (_, told) = uncut().await;
+    let gateway = Gateway::start().await;
+    let (replica, _stop, _serving) = gateway.replica().await;
+    let whole = record("success");
+    // A list of runs does not say how they were asked for.
+    let mut listed = whole.clone();
+    listed[0].as_object_mut().unwrap().remove("kwargs");
+    let script = async {
+        let (list, run) = (format!("runs?limit=100{COLUMNS}"), format!("runs/{RUN}"));
+        let expect = async |what: &str| {
+            gateway.upstream.expect(&format!("GET /threads/{THREAD}/{what}")).await
+        };
+        let [first, second] = [expect(&list).await, expect(&list).await];
+        first.json(200, &listed.to_string()).await;
+        expect("state").await.json(200, &came_to().to_string()).await;
+        expect(&run).await.json(200, &whole[0].to_string()).await;
+        let mut join = gateway.joined_behind("-1").await;
+        // The other one finds the run being read, and goes on behind its event all the same.
+        second.json(200, &listed.to_string()).await;
+        expect("state").await.json(200, &came_to().to_string()).await;
+        expect(&run).await.json(200, &whole[0].to_string()).await;
+        join.send([told_so_far().concat(), told_later().concat()].concat()).await;
+        gateway.ends(join).await;
+    };
+    let resumed = async |at: usize| {
+        let mut response = behind(replica, id(&told[at]).unwrap()).await;
+        assert_eq!(response.rest_of_frames().await, told[at + 1..]);
+    };
+    tokio::join!(resumed(1), resumed(4), script);
     gateway.upstream.is_untouched().await;
 }
 
