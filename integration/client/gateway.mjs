@@ -89,7 +89,8 @@ export async function readThread(server, threadId) {
 }
 
 async function get(server, path) {
-  const response = await fetch(server.langgraph + path);
+  // On a connection of its own: one that is kept may be closed by the server at this moment, which is nobody's fault.
+  const response = await fetch(server.langgraph + path, { headers: { connection: "close" } });
   if (response.status === 404) return '{"values":{},"tasks":[]}';
   if (!response.ok) throw new Error(`GET ${path}: ${response.status} ${await response.text()}`);
   return response.text();

@@ -21,7 +21,8 @@ export class Langgraph {
   }
 
   async send(method, path, body) {
-    const headers = body === undefined ? {} : { "content-type": "application/json" };
+    // On a connection of its own: one that is kept may be closed by the server at this moment, which is nobody's fault.
+    const headers = { connection: "close", ...(body === undefined ? {} : { "content-type": "application/json" }) };
     const response = await fetch(this.url + path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
     const text = await response.text();
     if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text}`);
