@@ -1,11 +1,12 @@
 //! The LangGraph API over HTTP: the only place in the gateway that names its HTTP client.
 //!
-//! Nothing is repeated here and no redirect is followed: a second POST would start a second run.
+//! No redirect is followed, and nothing is repeated that the server may have done: a second POST would start a second run.
 //! Each answer is bounded in time and size, but for a run's stream, which may be silent for a
 //! while and lasts as long as the run.
 
 mod caller;
 mod error;
+mod http1;
 mod key_set;
 mod thread;
 mod tls;
@@ -18,13 +19,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use http_body_util::BodyExt;
-use reqwest::header::{
+use http::header::{
     CONTENT_LOCATION, CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER,
 };
-use reqwest::{Method, RequestBuilder, Response, Url};
+use http::{Method, Request, Response};
+use http_body_util::Full;
 use serde::Serialize;
 use tokio::time::Instant;
+use url::Url;
 use uuid::Uuid;
 
 pub use caller::{Caller, Identity, Unknown, is_trace};
@@ -40,6 +42,7 @@ use crate::langgraph::{Assistant, ConfigField, InputKeys, RunRecord, RunRequest,
 use crate::metrics::{Answer, Metrics, Operation};
 use crate::sse;
 use crate::sync::Mutex;
+use http1::{BodyError, Http, SendError};
 
 /// How long the upstream may take to accept a connection: enough for a slow network, and what a
 /// client still waits for.
@@ -69,6 +72,12 @@ pub const MAX_ANSWER_BYTES: usize = sse::MAX_EVENT_BYTES;
 /// The header in which a LangGraph server looks for its key.
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
+/// The header with which a stream is joined.
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// How much of an answer the server sends back.
+const PREFER: HeaderName = HeaderName::from_static("prefer");
+
 /// The largest error body that is read. Both servers' are some hundred bytes; some name every
 /// graph of the server.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
@@ -89,7 +98,7 @@ const MAX_ASSISTANT_PAGES: usize = 10;
 /// A LangGraph API server, as somebody calls it. Clones share its connections.
 #[derive(Clone, Debug)]
 pub struct Client {
-    http: reqwest::Client,
+    http: Http,
     base: BaseUrl,
     key: Arc<Mutex<Option<ApiKey>>>,
     metrics: Metrics,
@@ -152,7 +161,7 @@ pub struct NotAKey;
 /// A client could not be set up: the system's certificates or TLS are out of reach.
 #[derive(Debug, thiserror::Error)]
 #[error("the HTTP client could not be set up: {0}")]
-pub struct SetupError(String);
+pub struct SetupError(rustls::Error);
 
 /// A run that was started, and its stream.
 #[derive(Debug)]
@@ -165,10 +174,17 @@ pub struct RunStream {
     pub body: Body,
 }
 
-/// The bytes of a run's stream, as they come. Dropping it closes the connection.
+/// The bytes of a run's stream, as they come. Dropping it before its end closes the connection.
 ///
 /// Not the response: its headers would keep the connection's first read buffer, 8 KiB a run.
-pub struct Body(reqwest::Body);
+pub struct Body(Source);
+
+enum Source {
+    Http(http1::Body),
+    /// What a test makes up.
+    #[cfg(test)]
+    Made(http_body_util::combinators::BoxBody<Bytes, std::convert::Infallible>),
+}
 
 /// Which runs of a thread are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,11 +202,14 @@ pub enum RunFilter {
 
 /// A request that is to be sent, and what is counted of it.
 struct Asking {
-    request: RequestBuilder,
+    http: Http,
+    url: Url,
+    request: Box<Request<Full<Bytes>>>,
     count: Count,
 }
 
 /// What is counted of a request.
+#[derive(Clone)]
 struct Count {
     operation: Operation,
     metrics: Metrics,
@@ -220,21 +239,7 @@ impl Client {
         headers: HeaderMap,
         tls: &Tls,
     ) -> Result<Self, SetupError> {
-        let http = tls
-            .apply(reqwest::Client::builder())
-            .redirect(reqwest::redirect::Policy::none())
-            .retry(reqwest::retry::never())
-            // Only the configuration may name a proxy.
-            .no_proxy()
-            // A run holds its connection: over HTTP/2 all would share one, and its limit of
-            // streams.
-            .http1_only()
-            .connect_timeout(CONNECT_TIMEOUT)
-            .read_timeout(SILENCE_TIMEOUT)
-            .pool_idle_timeout(IDLE_TIMEOUT)
-            .tcp_nodelay(true)
-            .build()
-            .map_err(|error| SetupError(causes(&error)))?;
+        let http = Http::new(tls)?;
         let (key, caller) = (Arc::new(Mutex::new(key)), Caller::default());
         let (metrics, identity) = (Metrics::default(), Identity::default());
         let refuses_columns = Arc::default();
@@ -322,7 +327,7 @@ impl Client {
             Method::GET,
             &["threads", thread_id, "runs", run_id, "stream"],
         );
-        let mut stream = streamed(get.header("last-event-id", last_event_id)).await?;
+        let mut stream = streamed(get.header(LAST_EVENT_ID, last_event_id)?).await?;
         // The JavaScript server names it only where it was started.
         stream.run_id = Some(run_id.to_owned());
         Ok(stream)
@@ -571,8 +576,11 @@ impl Client {
         if let Some(ApiKey(key)) = &*self.key.lock() {
             headers.insert(API_KEY, key.clone());
         }
-        let request = self.http.request(method, url).headers(headers);
-        Asking { request, count: Count { operation, metrics: self.metrics.clone() } }
+        let mut request = Box::new(Request::new(Full::default()));
+        *request.method_mut() = method;
+        *request.headers_mut() = headers;
+        let count = Count { operation, metrics: self.metrics.clone() };
+        Asking { http: self.http.clone(), url, request, count }
     }
 
     /// Each segment is escaped: ids come from outside.
@@ -587,55 +595,60 @@ impl Client {
 }
 
 /// Begins to read a stream.
-async fn streamed(Asking { request, count }: Asking) -> Result<RunStream, Error> {
-    count.ended(Box::pin(begun(request, &count)).await)
+async fn streamed(asking: Asking) -> Result<RunStream, Error> {
+    let count = asking.count.clone();
+    count.ended(Box::pin(begun(asking)).await)
 }
 
-async fn begun(request: RequestBuilder, count: &Count) -> Result<RunStream, Error> {
+async fn begun(asking: Asking) -> Result<RunStream, Error> {
     // A refusal is read to its end within the same time.
-    let answered = async { successful(count.send(request, START_TIMEOUT).await?).await };
-    let response = tokio::time::timeout(START_TIMEOUT, answered)
-        .await
-        .map_err(|_| Error::Timeout { waited: START_TIMEOUT })??;
+    let response = within(START_TIMEOUT, async { successful(asking.send().await?).await }).await?;
     let content_type = header(response.headers(), &CONTENT_TYPE).unwrap_or_default();
     if !content_type.trim_start().to_ascii_lowercase().starts_with("text/event-stream") {
         return Err(Error::NotAnEventStream { content_type: content_type.to_owned() });
     }
     let (run_id, date) = (run_id(response.headers()), date(response.headers()));
-    Ok(RunStream { run_id, date, body: Body(response.into()) })
+    Ok(RunStream { run_id, date, body: Body(Source::Http(response.into_body())) })
 }
 
 /// Reads one bounded answer to its end.
-async fn answer(Asking { request, count }: Asking) -> Result<String, Error> {
-    count.ended(Box::pin(read_answer(request, &count)).await)
+async fn answer(asking: Asking) -> Result<String, Error> {
+    let count = asking.count.clone();
+    count.ended(Box::pin(within(ANSWER_TIMEOUT, read_answer(asking))).await)
 }
 
-async fn read_answer(request: RequestBuilder, count: &Count) -> Result<String, Error> {
-    let mut response = head(request, count).await?;
+async fn read_answer(asking: Asking) -> Result<String, Error> {
+    let mut response = successful(asking.send().await?).await?;
     let mut body = Vec::new();
-    read(&mut response, MAX_ANSWER_BYTES, &mut body).await?;
+    read(response.body_mut(), MAX_ANSWER_BYTES, &mut body).await?;
     Ok(String::from_utf8(body)
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
-/// The head of an answer, where what was asked is done by then. Dropped, its body is not read.
-async fn answered(Asking { request, count }: Asking) -> Result<Response, Error> {
-    count.ended(Box::pin(head(request, &count)).await)
+/// Waits until the server has done what was asked. What it says of it is not read.
+async fn answered(asking: Asking) -> Result<(), Error> {
+    let count = asking.count.clone();
+    let head = async { successful(asking.send().await?).await };
+    count.ended(Box::pin(within(ANSWER_TIMEOUT, head)).await).map(drop)
 }
 
-async fn head(request: RequestBuilder, count: &Count) -> Result<Response, Error> {
-    successful(count.send(request.timeout(ANSWER_TIMEOUT), ANSWER_TIMEOUT).await?).await
+async fn within<T>(
+    patience: Duration,
+    answer: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let late = |_| Err(Error::Timeout { waited: patience });
+    tokio::time::timeout(patience, answer).await.unwrap_or_else(late)
 }
 
 /// The response, if the server does what was asked; else what it says instead.
-async fn successful(mut response: Response) -> Result<Response, Error> {
+async fn successful(mut response: Response<http1::Body>) -> Result<Response<http1::Body>, Error> {
     if response.status().is_success() {
         return Ok(response);
     }
     let code = response.status().as_u16();
     let wait = retry_after(response.headers());
     let mut body = Vec::new();
-    if let Err(error) = read(&mut response, MAX_ERROR_BYTES, &mut body).await {
+    if let Err(error) = read(response.body_mut(), MAX_ERROR_BYTES, &mut body).await {
         // Half an error text is better than none.
         tracing::debug!(code, %error, "a refusal was not read to its end");
     }
@@ -643,18 +656,21 @@ async fn successful(mut response: Response) -> Result<Response, Error> {
 }
 
 /// Reads a body to its end. What came before an error stays.
-async fn read(response: &mut Response, limit: usize, body: &mut Vec<u8>) -> Result<(), Error> {
-    while let Some(chunk) = response.chunk().await.map_err(|e| failure(&e, ANSWER_TIMEOUT))? {
-        let length = body.len() + chunk.len();
-        if length > limit {
-            return Err(Error::TooLarge { limit });
+async fn read(source: &mut http1::Body, limit: usize, body: &mut Vec<u8>) -> Result<(), Error> {
+    let mut chunks = Vec::new();
+    while source.chunks(&mut chunks).await? {
+        for chunk in chunks.drain(..) {
+            let length = body.len() + chunk.len();
+            if length > limit {
+                return Err(Error::TooLarge { limit });
+            }
+            if length > body.capacity() {
+                // Doubled as a vector does by itself, but never beyond the limit.
+                let capacity = body.capacity().saturating_mul(2).clamp(length, limit);
+                body.reserve_exact(capacity - body.len());
+            }
+            body.extend_from_slice(&chunk);
         }
-        if length > body.capacity() {
-            // Doubled as a vector does by itself, but never beyond the limit.
-            let capacity = body.capacity().saturating_mul(2).clamp(length, limit);
-            body.reserve_exact(capacity - body.len());
-        }
-        body.extend_from_slice(&chunk);
     }
     Ok(())
 }
@@ -662,8 +678,10 @@ async fn read(response: &mut Response, limit: usize, body: &mut Vec<u8>) -> Resu
 fn with_json(asking: Asking, body: &impl Serialize) -> Asking {
     // Strings and raw values always serialise; an empty body is refused by the server.
     let body = serde_json::to_vec(body).unwrap_or_default();
-    let Asking { request, count } = asking.header("content-type", "application/json");
-    Asking { request: request.body(body), count }
+    let mut asking = asking;
+    asking.request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    *asking.request.body_mut() = body.into();
+    asking
 }
 
 /// The run's id: the Python server sends both headers, the JavaScript one `Content-Location` only.
@@ -697,25 +715,24 @@ fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-fn failure(error: &reqwest::Error, waited: Duration) -> Error {
-    let reason = causes(error);
-    // A connection that times out while it is made is both.
-    if error.is_connect() {
-        Error::Unreachable { reason }
-    } else if error.is_timeout() {
-        Error::Timeout { waited }
-    } else {
-        Error::Interrupted { reason }
+impl From<SendError> for Error {
+    fn from(error: SendError) -> Self {
+        let reason = error.to_string();
+        match error {
+            // Nothing was asked, also where the time ran out.
+            SendError::Connect(_) | SendError::ConnectTimeout => Self::Unreachable { reason },
+            SendError::Broken(_) => Self::Interrupted { reason },
+        }
     }
 }
 
-/// The last cause tells most, and names no URL.
-fn causes(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(next) = cause.source() {
-        cause = next;
+impl From<BodyError> for Error {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::Broken(_) => Self::Interrupted { reason: error.to_string() },
+            BodyError::Silent => Self::Timeout { waited: SILENCE_TIMEOUT },
+        }
     }
-    cause.to_string()
 }
 
 // === impl Access ===
@@ -745,21 +762,26 @@ impl fmt::Debug for Access {
 // === impl Asking ===
 
 impl Asking {
-    fn header(self, name: &str, value: &str) -> Self {
-        Self { request: self.request.header(name, value), ..self }
+    fn header(mut self, name: HeaderName, value: &str) -> Result<Self, Error> {
+        let value = HeaderValue::from_str(value);
+        let value = value.map_err(|_| Error::NotUnderstood { what: "fit for a header" })?;
+        self.request.headers_mut().insert(name, value);
+        Ok(self)
+    }
+
+    /// Sends it, and waits for the head of the response.
+    async fn send(self) -> Result<Response<http1::Body>, Error> {
+        let Self { http, url, request, count } = self;
+        let asked_at = Instant::now();
+        let response = http.send(*request, &url).await?;
+        count.metrics.headers_came(asked_at.elapsed());
+        Ok(response)
     }
 }
 
 // === impl Count ===
 
 impl Count {
-    async fn send(&self, request: RequestBuilder, patience: Duration) -> Result<Response, Error> {
-        let asked_at = Instant::now();
-        let response = request.send().await.map_err(|error| failure(&error, patience))?;
-        self.metrics.headers_came(asked_at.elapsed());
-        Ok(response)
-    }
-
     /// Counts what came of the request.
     fn ended<T>(&self, answer: Result<T, Error>) -> Result<T, Error> {
         let counted = answer.as_ref().map_or_else(Error::answer, |_| Answer::Ok);
@@ -777,18 +799,22 @@ impl Body {
     where
         B: http_body::Body<Data = Bytes, Error = std::convert::Infallible> + Send + Sync + 'static,
     {
-        Self(reqwest::Body::wrap(body))
+        Self(Source::Made(http_body_util::combinators::BoxBody::new(body)))
     }
 
-    /// The next bytes; `None` at the end. May be dropped while it waits.
-    pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
-        while let Some(frame) = self.0.frame().await {
-            let frame = frame.map_err(|error| failure(&error, SILENCE_TIMEOUT))?;
-            if let Ok(bytes) = frame.into_data() {
-                return Ok(Some(bytes));
+    /// Takes the bytes that have come, and waits for the first. Returns whether there may be more:
+    /// at the end nothing is taken. May be dropped while it waits.
+    pub async fn chunks(&mut self, taken: &mut Vec<Bytes>) -> Result<bool, Error> {
+        match &mut self.0 {
+            Source::Http(body) => Ok(body.chunks(taken).await?),
+            #[cfg(test)]
+            Source::Made(body) => {
+                let frame = http_body_util::BodyExt::frame(body).await;
+                let chunk = frame.and_then(|Ok(frame)| frame.into_data().ok());
+                taken.extend(chunk.clone());
+                Ok(chunk.is_some())
             }
         }
-        Ok(None)
     }
 }
 
@@ -848,7 +874,7 @@ impl fmt::Debug for BaseUrl {
 
 #[cfg(test)]
 mod tests {
-    use reqwest::header;
+    use http::header;
 
     use super::*;
 

@@ -12,6 +12,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, Sleep};
 
@@ -122,7 +123,10 @@ impl Driver {
 
     /// Reads the run to its end: from the body of the response that has started it, if there is
     /// one.
-    pub(super) async fn drive(mut self, mut reading: Reading, mut body: Option<Body>) {
+    pub(super) async fn drive(mut self, reading: Reading, mut body: Option<Body>) {
+        // It is handed to and fro for each token.
+        let mut reading = Box::new(reading);
+        let mut chunks = Vec::new();
         let shutdown = self.shared.shutdown.clone();
         let mut asking: Option<Asking> = None;
         let mut timer = pin!(tokio::time::sleep_until(Instant::now()));
@@ -164,22 +168,23 @@ impl Driver {
                     (reading, opened) = self.answered(reading, answer).await;
                     body = opened.or(body);
                 }
-                chunk = chunk(&mut body), if reading.takes_bytes() => {
+                taken = take(&mut body, &mut chunks), if reading.takes_bytes() => {
                     let now = Instant::now();
-                    match chunk {
-                        Ok(Some(bytes)) => {
-                            self.meter.read(bytes.len());
-                            let weight = reading.feed().readable(&bytes);
+                    match taken {
+                        Ok(true) => {
+                            self.meter.read(chunks.iter().map(Bytes::len).sum());
+                            let weight = reading.feed().readable(&chunks);
                             let read = move || {
                                 let mut events = Events::read_at(Some(now));
-                                reading.on_bytes(&bytes, now, &mut events);
-                                (reading, events)
+                                reading.on_bytes(&chunks, now, &mut events);
+                                chunks.clear();
+                                (reading, chunks, events)
                             };
                             let events;
-                            (reading, events) = beside(weight, read).await;
+                            (reading, chunks, events) = beside(weight, read).await;
                             self.publish(&reading, events);
                         }
-                        Ok(None) => reading.on_closed(BodyEnd::Clean, now),
+                        Ok(false) => reading.on_closed(BodyEnd::Clean, now),
                         Err(error) => {
                             self.shared.metrics.upstream_failed(error.answer());
                             reading.on_closed(BodyEnd::Cut(error.to_string()), now);
@@ -241,7 +246,11 @@ impl Driver {
     }
 
     /// Hands an answer to the reading. Returns the stream that was opened, too.
-    async fn answered(&mut self, mut reading: Reading, answer: Answer) -> (Reading, Option<Body>) {
+    async fn answered(
+        &mut self,
+        mut reading: Box<Reading>,
+        answer: Answer,
+    ) -> (Box<Reading>, Option<Body>) {
         let now = Instant::now();
         match answer {
             Answer::Stream(Ok(RunStream { run_id: _, date, body })) => {
@@ -413,10 +422,10 @@ async fn answer(asking: &mut Option<Asking>) -> Answer {
     }
 }
 
-/// Waits for the next bytes of a stream; for ever without one.
-async fn chunk(body: &mut Option<Body>) -> Result<Option<bytes::Bytes>, Error> {
+/// Takes the bytes of a stream that have come, and waits for the first; for ever without a stream.
+async fn take(body: &mut Option<Body>, chunks: &mut Vec<Bytes>) -> Result<bool, Error> {
     match body {
-        Some(body) => body.chunk().await,
+        Some(body) => body.chunks(chunks).await,
         None => std::future::pending().await,
     }
 }

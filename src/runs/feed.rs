@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::batch::Events;
 use super::event_id::{Mark, Place};
 use crate::buffer;
@@ -201,9 +203,10 @@ impl Feed {
     }
 
     /// How many bytes are read when these are taken in: none while an event goes on.
-    pub(super) fn readable(&self, bytes: &[u8]) -> usize {
-        let may_end = memchr::memchr2(b'\n', b'\r', bytes).is_some();
-        if may_end { self.decoder.buffered() + bytes.len() } else { 0 }
+    pub(super) fn readable(&self, chunks: &[Bytes]) -> usize {
+        let mut ends = chunks.iter().map(|bytes| memchr::memchr2(b'\n', b'\r', bytes).is_some());
+        let bytes: usize = chunks.iter().map(Bytes::len).sum();
+        if ends.any(|may_end| may_end) { self.decoder.buffered() + bytes } else { 0 }
     }
 
     /// Reads the bytes that were taken in. After an error there is only [`end`](Self::end).

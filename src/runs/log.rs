@@ -82,20 +82,26 @@ impl RunLog {
         self.limit = self.limit.max(bytes);
     }
 
-    /// Appends a segment, and forgets the oldest for it.
-    pub(super) fn push(&mut self, segment: Arc<Segment>) {
+    /// Appends a segment, and returns the oldest ones that are forgotten for it. These are to be
+    /// dropped without the lock.
+    #[must_use]
+    pub(super) fn push(&mut self, segment: Arc<Segment>) -> Vec<Arc<Segment>> {
         self.bytes += segment.bytes;
         self.written += segment.bytes as u64;
         self.segments.push_back(segment);
-        while self.bytes > self.limit && self.segments.len() > 1 {
-            if let Some(oldest) = self.segments.pop_front() {
-                self.bytes -= oldest.bytes;
-                self.first += 1;
-                for event in oldest.events.iter() {
-                    self.open.apply(event);
-                }
+        let mut forgotten = Vec::new();
+        while self.bytes > self.limit
+            && self.segments.len() > 1
+            && let Some(oldest) = self.segments.pop_front()
+        {
+            self.bytes -= oldest.bytes;
+            self.first += 1;
+            for event in oldest.events.iter() {
+                self.open.apply(event);
             }
+            forgotten.push(oldest);
         }
+        forgotten
     }
 
     /// The segment at a position.
@@ -207,8 +213,8 @@ mod tests {
     fn each_reader_finds_what_it_has_not_read_yet() {
         let mut log = RunLog::new(10_000);
         assert_eq!(at(&log, 0), None);
-        log.push(segment(&["1", "2"]));
-        log.push(segment(&["3"]));
+        drop(log.push(segment(&["1", "2"])));
+        drop(log.push(segment(&["3"])));
         assert_eq!(at(&log, 0), Some(events(&["1", "2"])));
         assert_eq!(at(&log, 1), Some(events(&["3"])));
         assert_eq!(at(&log, 2), None);
@@ -219,23 +225,23 @@ mod tests {
     fn the_oldest_events_make_room_for_the_newest() {
         let mut log = RunLog::new(2 * weight(&["0"]));
         for text in ["1", "2", "3"] {
-            log.push(segment(&[text]));
+            drop(log.push(segment(&[text])));
         }
         assert!(matches!(log.at(0), Found::Gone) && !log.has_all_from(0));
         assert_eq!((at(&log, 1), log.end()), (Some(events(&["2"])), 3));
         assert_eq!(log.bytes, 2 * weight(&["0"]));
         assert_eq!(log.written(), 3 * weight(&["0"]) as u64);
         log.keep(3 * weight(&["0"]));
-        log.push(segment(&["4"]));
+        drop(log.push(segment(&["4"])));
         assert!(log.has_all_from(1), "the limit has grown");
     }
 
     #[test]
     fn a_segment_beyond_the_limit_is_kept_till_the_next() {
         let mut log = RunLog::new(0);
-        log.push(segment(&["1"]));
+        drop(log.push(segment(&["1"])));
         assert_eq!(at(&log, 0), Some(events(&["1"])));
-        log.push(segment(&["2"]));
+        drop(log.push(segment(&["2"])));
         assert!(matches!(log.at(0), Found::Gone));
         assert_eq!(log.bytes, weight(&["2"]));
     }
@@ -248,7 +254,7 @@ mod tests {
             let mut events = Events::default();
             events.push(event("1"), Some(mark(2 * batch)));
             events.push(event("2"), Some(mark(2 * batch + 1)));
-            log.push(Segment::new(events).into());
+            drop(log.push(Segment::new(events).into()));
         }
         let kept = log.kept();
         assert_eq!(kept.find(mark(1), 0), None);

@@ -132,7 +132,9 @@ impl Run {
     /// anything in it for a reader.
     pub(super) fn publish(&self, feed: &Feed, past: Past, events: Events) -> bool {
         let (is_known, horizon) = (feed.knows_conversation(), feed.horizon());
-        let (first, last, mark) = (events.first().cloned(), events.last(), events.last_mark());
+        let start =
+            events.first().filter(|first| matches!(first, RunEvent::Started { .. })).cloned();
+        let (last, mark) = (events.last(), events.last_mark());
         let end = last.filter(|last| matches!(last, RunEvent::Ended { .. }));
         let end = end.map(|event| End { event: event.clone(), mark });
         let count = events.len() as u64;
@@ -145,7 +147,7 @@ impl Run {
             drop(published);
             Arc::new(Standing::new(at, written, feed.shared_view(), Some(end.clone())))
         });
-        let (is_new, is_asked, replaced) = {
+        let (is_new, is_asked, _forgotten) = {
             let mut published = self.published();
             let is_new = count > 0 || published.past != past;
             published.past = past;
@@ -156,19 +158,16 @@ impl Run {
                 published.end = end;
             }
             if published.start.is_none() {
-                published.start = first;
+                published.start = start;
             }
             if published.run_id.is_none() {
                 published.run_id = feed.run_id().map(Arc::from);
             }
-            if let Some(segment) = segment {
-                published.log.push(segment);
-            }
+            let forgotten = segment.map(|segment| published.log.push(segment));
             let replaced = published.stand(ended);
-            (is_new, published.is_asked, replaced)
+            // To drop them takes time, for which nobody is to wait under the lock.
+            (is_new, published.is_asked, (forgotten, replaced))
         };
-        // A large one takes its time, which nobody is to wait for under the lock.
-        drop(replaced);
         if is_asked {
             self.stand(feed);
         }

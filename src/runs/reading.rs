@@ -18,6 +18,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::batch::Events;
@@ -269,8 +270,10 @@ impl Reading {
     }
 
     /// The next bytes of the stream.
-    pub(super) fn on_bytes(&mut self, bytes: &[u8], now: Instant, out: &mut Events) {
-        self.feed.push(bytes);
+    pub(super) fn on_bytes(&mut self, chunks: &[Bytes], now: Instant, out: &mut Events) {
+        for bytes in chunks {
+            self.feed.push(bytes);
+        }
         if let Phase::Streaming(stream) = &mut self.phase {
             stream.heard_at = now;
         }

@@ -275,9 +275,9 @@ impl Lifecycle {
         let Some(Ringing { body, decoder, .. }) = &mut self.stream else {
             return std::future::pending().await;
         };
-        loop {
-            let Ok(Some(bytes)) = body.chunk().await else { break };
-            decoder.push(&bytes);
+        let mut chunks = Vec::new();
+        while let Ok(true) = body.chunks(&mut chunks).await {
+            chunks.drain(..).for_each(|bytes| decoder.push(&bytes));
             match decoder.next_frame() {
                 Ok(Some(_)) => return,
                 Ok(None) => {}

@@ -5,9 +5,14 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-use reqwest::Url;
+use http::HeaderValue;
+use http::Request;
+use http::header::ACCEPT;
+use http_body_util::Full;
+use url::Url;
 
-use super::{CONNECT_TIMEOUT, Error, SetupError, Tls, causes, failure, read};
+use super::http1::Http;
+use super::{Error, SetupError, Tls, read, within};
 
 /// How long an issuer may take to tell its keys, read to their end. A caller may wait for it.
 pub const KEY_SET_TIMEOUT: Duration = Duration::from_secs(5);
@@ -33,7 +38,7 @@ pub struct NotAKeySetUrl;
 /// Fetches an issuer's keys. Clones share its connections.
 #[derive(Clone, Debug)]
 pub struct KeySets {
-    http: reqwest::Client,
+    http: Http,
     url: KeySetUrl,
 }
 
@@ -42,19 +47,7 @@ pub struct KeySets {
 impl KeySets {
     /// Makes ready to fetch keys from there. No redirect is followed.
     pub fn new(url: KeySetUrl, tls: &Tls) -> Result<Self, SetupError> {
-        let http = tls
-            .apply(reqwest::Client::builder())
-            .redirect(reqwest::redirect::Policy::none())
-            .retry(reqwest::retry::never())
-            .referer(false)
-            .connect_timeout(CONNECT_TIMEOUT)
-            .timeout(KEY_SET_TIMEOUT)
-            // Only the configuration may name a proxy.
-            .no_proxy()
-            // Keys are asked for every few minutes.
-            .pool_max_idle_per_host(0)
-            .build()
-            .map_err(|error| SetupError(causes(&error)))?;
+        let http = Http::new(tls)?;
         Ok(Self { http, url })
     }
 
@@ -65,22 +58,23 @@ impl KeySets {
 
     /// The key set, as text.
     pub async fn fetch(&self) -> Result<String, Error> {
+        within(KEY_SET_TIMEOUT, self.read()).await
+    }
+
+    async fn read(&self) -> Result<String, Error> {
         let KeySetUrl(url) = &self.url;
-        let request = self.http.get(url.clone()).header("accept", "application/json");
-        let mut response = request.send().await.map_err(|error| failed(&error))?;
+        let mut request = Request::new(Full::default());
+        request.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));
+        let mut response = self.http.send(request, url).await?;
         let code = response.status().as_u16();
         if code != 200 {
             // What an issuer says besides is not for our log.
             return Err(Error::Status { code, detail: String::new(), retry_after: None });
         }
         let mut body = Vec::new();
-        read(&mut response, MAX_KEY_SET_BYTES, &mut body).await?;
+        read(response.body_mut(), MAX_KEY_SET_BYTES, &mut body).await?;
         String::from_utf8(body).map_err(|_| Error::NotUnderstood { what: "text" })
     }
-}
-
-fn failed(error: &reqwest::Error) -> Error {
-    failure(error, KEY_SET_TIMEOUT)
 }
 
 // === impl KeySetUrl ===

@@ -1,10 +1,10 @@
 //! Threads and their states, over HTTP.
 
-use reqwest::Method;
+use http::Method;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::{Client, Error, answer, answered, with_json};
+use super::{Client, Error, PREFER, answer, answered, with_json};
 use crate::json::{self, Json};
 use crate::langgraph::{RunError, ThreadMark, ThreadRecord};
 use crate::metrics::Operation;
@@ -120,7 +120,7 @@ impl Client {
     pub async fn lets_in(&self) -> Result<bool, Error> {
         let post = self.request(Operation::Threads, Method::POST, &["threads", "search"]);
         match answered(with_json(post, &AnyThread { limit: 1 })).await {
-            Ok(_) => Ok(true),
+            Ok(()) => Ok(true),
             Err(error) if error.is_unauthorized() => Ok(false),
             Err(error) => Err(error),
         }
@@ -231,9 +231,9 @@ impl Client {
         let patch = self.request(Operation::ChangeThread, Method::PATCH, &["threads", thread_id]);
         // Else the whole state comes back. The JavaScript server sends it all the same, and it is
         // not read.
-        let patch = patch.header("prefer", "return=minimal");
+        let patch = patch.header(PREFER, "return=minimal")?;
         match answered(with_json(patch, &Metadata { metadata })).await {
-            Ok(_) => Ok(true),
+            Ok(()) => Ok(true),
             Err(Error::Status { code: 404, .. }) => Ok(false),
             Err(error) => Err(error),
         }
@@ -249,7 +249,7 @@ impl Client {
         ))
         .await
         {
-            Ok(_) => Ok(true),
+            Ok(()) => Ok(true),
             Err(error) if is_no_thread(&error) => Ok(false),
             Err(error) => Err(error),
         }

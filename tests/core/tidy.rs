@@ -60,6 +60,8 @@ const IMPURE: &[&str] = &[
     "tokio_util",
     "hyper",
     "hyper_util",
+    "hyper_rustls",
+    "rustls",
     "reqwest",
     "axum",
     "dashmap",

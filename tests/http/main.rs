@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod connections;
 mod directory;
 mod envelope;
 mod hostile_http;

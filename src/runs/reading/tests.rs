@@ -205,7 +205,8 @@ impl Rig {
 
     fn sends_bytes(&mut self, bytes: &[u8]) {
         assert!(self.reading.takes_bytes(), "{:?}", self.reading.phase);
-        self.feed(|reading, now, out| reading.on_bytes(bytes, now, out));
+        let chunks = [Bytes::copy_from_slice(bytes)];
+        self.feed(|reading, now, out| reading.on_bytes(&chunks, now, out));
     }
 
     fn closes(&mut self, end: BodyEnd) {
