@@ -140,33 +140,35 @@ impl Http {
         Ok(Self(Arc::new(Server { connector, idle })))
     }
 
-    /// Sends a request, whose URI is ignored, and waits for the head of the response.
+    /// Sends a request to this URL, and waits for the head of the response.
     ///
-    /// A request that an idle connection did not take any more is sent on another one. So is a GET
-    /// whose connection the server closed instead of answering.
+    /// A request that an idle connection did not take any more is sent on another one. A GET that was
+    /// not answered on an idle connection is sent once more, on a new one.
     pub(super) async fn send(
         &self,
         mut request: Request<Payload>,
         url: &Url,
     ) -> Result<Response<Body>, SendError> {
-        to_origin(&mut request, url);
-        while let Some(mut connection) = self.0.idle.take() {
-            let again = (request.method() == Method::GET).then(|| request.clone());
+        address(&mut request, url).map_err(|error| SendError::Connect(error.into()))?;
+        let mut idle = self.0.idle.take();
+        loop {
+            let is_kept = idle.is_some();
+            let again = (is_kept && request.method() == Method::GET).then(|| request.clone());
+            let mut connection = match idle.take() {
+                Some(connection) => connection,
+                None => self.connect(url).await?,
+            };
             match connection.answer(request).await {
                 Ok(response) => return Ok(self.with_body(response, connection)),
-                Err((_, Some(unsent))) => request = unsent,
-                Err((error, None)) => match again {
-                    Some(again) if error.is_incomplete_message() || error.is_closed() => {
-                        request = again;
-                    }
+                Err((_, Some(unsent))) if is_kept => {
+                    request = unsent;
+                    idle = self.0.idle.take();
+                }
+                Err((error, _)) => match again {
+                    Some(again) if !error.is_parse() => request = again,
                     Some(_) | None => return Err(SendError::Broken(error)),
                 },
             }
-        }
-        let mut connection = self.connect(url).await?;
-        match connection.answer(request).await {
-            Ok(response) => Ok(self.with_body(response, connection)),
-            Err((error, _)) => Err(SendError::Broken(error)),
         }
     }
 
@@ -196,17 +198,13 @@ impl Http {
     }
 }
 
-/// Gives a request the target and the headers that it has on a connection to its server.
-fn to_origin(request: &mut Request<Payload>, url: &Url) {
-    // A URL is ASCII, and escaped as a target and a header are.
-    *request.uri_mut() =
-        url[Position::BeforePath..Position::AfterQuery].parse().unwrap_or_default();
-    let host = HeaderValue::from_str(&url[Position::BeforeHost..Position::AfterPort]);
-    let headers = request.headers_mut();
-    if let Ok(host) = host {
-        headers.insert(HOST, host);
-    }
-    headers.entry(ACCEPT).or_insert(HeaderValue::from_static("*/*"));
+/// Gives a request the target and the headers that it has on a connection to the server.
+fn address(request: &mut Request<Payload>, url: &Url) -> Result<(), http::Error> {
+    *request.uri_mut() = url[Position::BeforePath..Position::AfterQuery].parse()?;
+    let host = HeaderValue::from_str(&url[Position::BeforeHost..Position::AfterPort])?;
+    request.headers_mut().insert(HOST, host);
+    request.headers_mut().entry(ACCEPT).or_insert(HeaderValue::from_static("*/*"));
+    Ok(())
 }
 
 impl fmt::Debug for Http {
