@@ -49,11 +49,10 @@ impl Planner for Asking<'_> {
 
     fn needs_keys(&self, thread: Option<&ThreadState<'_>>) -> bool {
         let sent = self.input.state.as_deref().and_then(json::members).unwrap_or_default();
-        let held = thread.and_then(|thread| thread.values.as_ref()?.state.as_deref());
         !self.input.tools.is_empty()
             || !self.input.context.is_empty()
             || sent.0.iter().any(|(key, _)| &**key != "messages")
-            || held.unwrap_or_default().iter().any(|(key, _)| CLIENT_KEYS.contains(&&**key))
+            || state_of(thread).iter().any(|(key, _)| CLIENT_KEYS.contains(&&**key))
     }
 
     /// A question that is open stays open until it is answered. To change an earlier message, or
@@ -83,9 +82,19 @@ impl Planner for Asking<'_> {
                 }
             }));
         }
-        let state = known.and_then(|values| values.state.as_deref()).unwrap_or_default();
-        let start = Start::Input(input_json(input, state, keys, &new));
+        let start = Start::Input(input_json(input, &Echoes::of(thread), keys, &new));
         Ok(Some(NewRun { fork_before, ..self.run(start) }))
+    }
+
+    fn fork(
+        &self,
+        thread: Option<&ThreadState<'_>>,
+        past: Option<&ThreadState<'_>>,
+        keys: &InputKeys,
+    ) -> Start {
+        let (new, _) = new_messages(self.input, thread.and_then(|thread| thread.values.as_ref()));
+        let echoes = Echoes { past: Some(state_of(past)), ..Echoes::of(thread) };
+        Start::Input(input_json(self.input, &echoes, keys, &new))
     }
 }
 
@@ -193,29 +202,64 @@ fn shows(known: &langgraph::Message<'_>, sent: &InputMessage, version: Version) 
     known.last().is_none_or(|known| shown(known).says_the_same(&sent.message.content))
 }
 
+/// The keys of a thread's state, without its messages.
+type State<'a> = &'a [(json::Str<'a>, &'a RawValue)];
+
+fn state_of<'a>(thread: Option<&'a ThreadState<'_>>) -> State<'a> {
+    thread.and_then(|thread| thread.values.as_ref()?.state.as_deref()).unwrap_or_default()
+}
+
+/// What a run need not be sent, because the state that it begins with has it.
+struct Echoes<'a> {
+    /// The thread's newest state, which the client was shown.
+    newest: State<'a>,
+    /// The state that a fork begins with.
+    past: Option<State<'a>>,
+}
+
+impl<'a> Echoes<'a> {
+    fn of(thread: Option<&'a ThreadState<'_>>) -> Self {
+        Self { newest: state_of(thread), past: None }
+    }
+
+    /// Whether a client's value is an echo. Sent up, it would double on every turn if its key has
+    /// an accumulating reducer.
+    ///
+    /// What a client was shown and has not changed is an echo in a fork too, unless the state that
+    /// the fork begins with has no such key: what later runs have made of a key must not leak into
+    /// the fork.
+    fn has(&self, key: &str, value: &RawValue) -> bool {
+        let Some(past) = self.past else { return holds(self.newest, key, value) };
+        let is_unchanged =
+            || past.iter().any(|(name, _)| &**name == key) && holds(self.newest, key, value);
+        holds(past, key, value) || is_unchanged()
+    }
+
+    /// The same of a value that is made from the client's tools and context, which no run makes.
+    fn has_ours(&self, key: &str, value: &RawValue) -> bool {
+        holds(self.past.unwrap_or(self.newest), key, value)
+    }
+}
+
+/// A client's numbers are doubles.
+fn holds(state: State<'_>, key: &str, value: &RawValue) -> bool {
+    let mut held = state.iter().filter(|(name, _)| &**name == key);
+    held.any(|(_, held)| json::same_in_doubles(held.get(), value.get()))
+}
+
 /// The graph's input: the state's changed keys, the client's tools and context, the new messages.
-fn input_json(
-    input: &Input,
-    known: &[(json::Str<'_>, &RawValue)],
-    keys: &InputKeys,
-    new: &[&InputMessage],
-) -> Json {
-    // A value equal to the thread's is an echo. Sent up, it would double on every turn if its key
-    // has an accumulating reducer. A client's numbers are doubles.
-    let is_echo = |key: &str, value: &RawValue| {
-        let mut known = known.iter().filter(|(name, _)| &**name == key);
-        known.any(|(_, known)| json::same_in_doubles(known.get(), value.get()))
-    };
+fn input_json(input: &Input, echoes: &Echoes<'_>, keys: &InputKeys, new: &[&InputMessage]) -> Json {
     let is_ours = |key: &str| CLIENT_KEYS.contains(&key) && keys.takes(key);
     let mut object = ObjectWriter::new();
     for (key, value) in input.state.as_deref().and_then(json::members).unwrap_or_default().0 {
-        if &*key != "messages" && keys.may_take(&key) && !is_ours(&key) && !is_echo(&key, value) {
+        if &*key != "messages" && keys.may_take(&key) && !is_ours(&key) && !echoes.has(&key, value)
+        {
             object = object.raw(&key, value.get());
         }
     }
     for key in CLIENT_KEYS.into_iter().filter(|key| is_ours(key)) {
         let value = client_value(key, input);
-        if !is_echo(key, &value) {
+        if !echoes.has_ours(key, &value) {
             object = object.raw(key, value.get());
         }
     }

@@ -51,6 +51,15 @@ pub trait Planner: Sync {
         thread: Option<&ThreadState<'_>>,
         keys: &InputKeys,
     ) -> Result<Option<NewRun>, Self::Error>;
+
+    /// What a planned run begins with if it forks the thread: `past` is the state of the checkpoint
+    /// that the fork begins at.
+    fn fork(
+        &self,
+        thread: Option<&ThreadState<'_>>,
+        past: Option<&ThreadState<'_>>,
+        keys: &InputKeys,
+    ) -> Start;
 }
 
 // === impl NewRun ===

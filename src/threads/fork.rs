@@ -41,15 +41,25 @@ pub(super) enum ForkError {
     },
 }
 
+/// Where a thread forks.
+#[derive(Debug)]
+pub(super) struct Point {
+    /// The checkpoint.
+    pub(super) checkpoint_id: String,
+    /// The thread's state at it, as the history prints it.
+    pub(super) state: String,
+}
+
 /// A checkpoint of the history, as far as we act on it.
-#[derive(Debug, PartialEq, Eq)]
-struct Checkpoint {
+#[derive(Debug)]
+struct Checkpoint<'a> {
     id: String,
     parent: Option<String>,
+    state: &'a str,
     holds_message: bool,
 }
 
-/// The id of the checkpoint to fork at, so that a message and all after it are as never said.
+/// The checkpoint to fork at, so that a message and all after it are as never said.
 ///
 /// The way back leads from parent to parent. The history also lists the branches that earlier
 /// forks have left, and a state of such a branch may lack the message and still be no past of it.
@@ -57,7 +67,7 @@ pub(super) async fn point(
     upstream: &Client,
     thread_id: &str,
     message_id: &str,
-) -> Result<String, ForkError> {
+) -> Result<Point, ForkError> {
     let none_before = || ForkError::NoneBefore { message_id: message_id.to_owned() };
     let mut wanted: Option<String> = None;
     let mut before: Option<String> = None;
@@ -72,7 +82,8 @@ pub(super) async fn point(
                 continue;
             }
             if !checkpoint.holds_message {
-                return Ok(checkpoint.id);
+                let state = checkpoint.state.to_owned();
+                return Ok(Point { checkpoint_id: checkpoint.id, state });
             }
             wanted = Some(checkpoint.parent.ok_or_else(none_before)?);
         }
@@ -85,9 +96,9 @@ pub(super) async fn point(
 
 /// The checkpoints of a page; `None` if it is none, or one of them cannot be read. The Python server also names the ids beside these members; the
 /// JavaScript one does not.
-fn read_page(page: &str, message_id: &str) -> Option<Vec<Checkpoint>> {
-    let items: Vec<&RawValue> = serde_json::from_str(page).ok()?;
-    let read = |item: &&RawValue| {
+fn read_page<'a>(page: &'a str, message_id: &str) -> Option<Vec<Checkpoint<'a>>> {
+    let items: Vec<&'a RawValue> = serde_json::from_str(page).ok()?;
+    let read = |item: &&'a RawValue| {
         let members = json::members(item)?;
         let id_of = |name| {
             let checkpoint = members.get(name).and_then(json::members)?;
@@ -96,6 +107,7 @@ fn read_page(page: &str, message_id: &str) -> Option<Vec<Checkpoint>> {
         Some(Checkpoint {
             id: id_of("checkpoint")?,
             parent: id_of("parent_checkpoint"),
+            state: item.get(),
             holds_message: holds(item.get(), message_id),
         })
     };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Threads;
-use super::fork;
+use super::fork::{self, Point};
 use super::questions::answered_now;
 use super::reader::ThreadReader;
 use super::refusal::Refusal;
@@ -88,7 +88,7 @@ impl Thread {
     pub async fn start(&self, run: NewRun) -> Result<ThreadReader, Refusal> {
         let server = self.agent.server_kind().await;
         let checkpoint = match &run.fork_before {
-            Some(message_id) => Some(self.fork_point(message_id).await?),
+            Some(message_id) => Some(self.fork_point(message_id).await?.checkpoint_id),
             None => None,
         };
         self.begin(Planned { run, server, checkpoint }, ()).await
@@ -149,20 +149,24 @@ impl Thread {
             InputKeys::Unknown.into()
         };
         let planned = request.plan(state.as_ref(), &keys);
-        let Some(run) = planned.map_err(|error| Refusal::CannotResume(error.to_string()))? else {
+        let Some(mut run) = planned.map_err(|error| Refusal::CannotResume(error.to_string()))?
+        else {
             return Ok(None);
         };
         if let (None, Some(client_id)) = (&state, &self.client_id) {
             self.upstream().create_thread(&self.id, client_id).await?;
         }
-        let checkpoint = match &run.fork_before {
-            Some(message_id) => Some(self.fork_point(message_id).await?),
-            None => None,
-        };
+        let mut checkpoint = None;
+        if let Some(message_id) = &run.fork_before {
+            let point = self.fork_point(message_id).await?;
+            let past = ThreadState::parse(&point.state);
+            run.start = request.fork(state.as_ref(), past.as_ref(), &keys);
+            checkpoint = Some(point.checkpoint_id);
+        }
         Ok(Some(Planned { run, server, checkpoint }))
     }
 
-    async fn fork_point(&self, message_id: &str) -> Result<String, Refusal> {
+    async fn fork_point(&self, message_id: &str) -> Result<Point, Refusal> {
         Ok(fork::point(self.upstream(), &self.id, message_id).await?)
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::support::clock::HeldClock;
 use crate::support::gateway::{
-    Gateway, Response, THREAD, agents, input, post, refusal, refused, run_agent, serve,
+    Gateway, Response, THREAD, agents, input, post, refusal, refused, run_agent, serve, values,
 };
 use crate::support::upstream::{Exchange, Upstream};
 use serde_json::{Value, json};
@@ -381,6 +381,53 @@ async fn the_keys_are_asked_for_once_a_minute_and_only_if_they_matter() {
     clock.advance(Duration::from_millis(10)).await;
     let (_response, body) = tokio::join!(gateway.post(&with_tools), asked(json!({"messages": {}})));
     assert_eq!(body["input"].get("tools"), None);
+}
+
+#[tokio::test]
+async fn a_fork_is_given_what_the_checkpoint_that_it_begins_at_lacks() {
+    let tool = json!({"type": "function", "name": "paint", "function":
+        {"name": "paint", "description": "Paints", "parameters": {}}});
+    // The first message came with all of this. The graph has made `log` and `note`.
+    let mut newest = values(&["hi", "yo"]);
+    newest["tools"] = json!([tool]);
+    newest["theme"] = json!("dark");
+    newest["log"] = json!(["said hi"]);
+    newest["note"] = json!("made by the graph");
+    let mut past = values(&[]);
+    past["log"] = json!([]);
+    past["kept"] = json!(1);
+    let checkpoint =
+        |id: &str, values: &Value| json!({"values": values, "checkpoint": {"checkpoint_id": id}});
+    let mut newest_checkpoint = checkpoint("c2", &newest);
+    newest_checkpoint["parent_checkpoint"] = json!({"checkpoint_id": "c1"});
+    let history = json!([newest_checkpoint, checkpoint("c1", &past)]);
+    let keys = json!({"input_schema": {"properties":
+        {"messages": {}, "tools": {}, "theme": {}, "log": {}, "note": {}, "kept": {}}}});
+
+    let gateway = Gateway::start().await;
+    let script = async {
+        gateway.state(Some(newest_checkpoint.clone())).await;
+        schema(&gateway.upstream).await.json(200, &keys.to_string()).await;
+        let path = format!("GET /threads/{THREAD}/history?limit=20");
+        gateway.upstream.expect(&path).await.json(200, &history.to_string()).await;
+        started(&gateway.upstream).await
+    };
+    // The message is edited, and so is the note; the rest is as the client was shown it.
+    let mut request = input(&["HI"]);
+    request["tools"] = json!([{"name": "paint", "description": "Paints", "parameters": {}}]);
+    request["state"] = json!({
+        "theme": "dark", "log": ["said hi"], "note": "edited", "kept": 1,
+    });
+    request["forwardedProps"] = json!({"config": {"recursion_limit": 7}});
+    let (_response, body) = tokio::join!(gateway.post(&request), script);
+    assert_eq!(body["checkpoint_id"], "c1");
+    assert_eq!(body["config"]["recursion_limit"], 7);
+    // The checkpoint has a log and what is kept. Sent again, the log would be there twice if the
+    // graph appends to it.
+    let message = json!({"type": "human", "id": "m0", "content": "HI"});
+    let expected =
+        json!({"theme": "dark", "note": "edited", "tools": [tool], "messages": [message]});
+    assert_eq!(body["input"], expected);
 }
 
 /// A client that sends state.

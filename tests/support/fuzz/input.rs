@@ -87,6 +87,7 @@ fn check_request(body: &[u8], state: &str, schemas: &str) {
         let _ = asking(OnMessage::AskAgain).needs_keys(thread);
         let described = InputKeys::parse(schemas).unwrap_or_default();
         for keys in [InputKeys::Unknown, InputKeys::Undescribed, described] {
+            let _ = asking(OnMessage::AskAgain).fork(state.as_ref(), thread, &keys);
             for on_message in [OnMessage::AskAgain, OnMessage::Reject] {
                 match asking(on_message).plan(thread, &keys) {
                     Ok(Some(run)) => check_run(run),
