@@ -17,9 +17,11 @@ mod request;
 mod thread;
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use uuid::Uuid;
 
 pub use approval::{Approval, ApprovalForm, ApprovalRequest, Decision};
 pub use block::{Block, Media, Reasoning, Source};
@@ -135,7 +137,8 @@ pub struct NodeUpdate<'a> {
 /// A question that the graph asks before it goes on.
 #[derive(Clone, Debug)]
 pub struct Interrupt<'a> {
-    /// 32 hexadecimal digits; the same over resumes.
+    /// 32 hexadecimal digits; the same over resumes. LangGraph's older versions have no ids: see
+    /// [`is_unnamed`](Self::is_unnamed).
     pub id: Cow<'a, str>,
     /// What the graph passed to `interrupt()`.
     pub value: Option<&'a RawValue>,
@@ -369,20 +372,56 @@ fn written_messages(delta: json::Members<'_>) -> Vec<Message<'_>> {
 
 // === impl Interrupt ===
 
+/// How our names of interrupts begin that have no id in LangGraph.
+const UNNAMED: &str = "unnamed-interrupt-";
+
+/// How many hexadecimal digits of a digest such a name has: interrupts of one thread are few.
+const UNNAMED_DIGITS: usize = 16;
+
 impl<'a> Interrupt<'a> {
-    /// A list of interrupts. One without an id gets its place in the list.
+    /// A list of interrupts. One without an id gets a name of ours.
     pub fn list(value: &'a RawValue) -> Option<Vec<Self>> {
-        let items = json::items(value)?;
-        Some(items.into_iter().enumerate().filter_map(|(at, item)| Self::parse(at, item)).collect())
+        Some(Self::all(json::items(value)?))
     }
 
-    fn parse(at: usize, item: &'a RawValue) -> Option<Self> {
-        let members = json::members(item)?;
-        Some(Self {
-            id: members.string("id").unwrap_or_else(|| Cow::Owned(format!("interrupt-{at}"))),
-            value: members.get("value"),
-            response_schema: members.get("response_schema").filter(|s| s.get() != "null"),
-        })
+    /// Whether an id is a name of ours. LangGraph does not know it, and takes a bare answer only.
+    pub fn is_unnamed(id: &str) -> bool {
+        id.starts_with(UNNAMED)
+    }
+
+    /// The interrupts of one list, or of all tasks of a thread.
+    ///
+    /// A name of ours is a digest of what is asked and where, so that stream and state give the
+    /// same name whatever the order of their tasks. Equal ones are numbered.
+    fn all(items: impl IntoIterator<Item = &'a RawValue>) -> Vec<Self> {
+        let mut names: HashMap<String, usize> = HashMap::new();
+        let parse = |item: &'a RawValue| {
+            let members = json::members(item)?;
+            let id = members.string("id").unwrap_or_else(|| {
+                let name = Self::name(&members);
+                let count = names.entry(name.clone()).or_default();
+                *count += 1;
+                Cow::Owned(if *count == 1 { name } else { format!("{name}-{count}") })
+            });
+            Some(Self {
+                id,
+                value: members.get("value"),
+                response_schema: members.get("response_schema").filter(|s| s.get() != "null"),
+            })
+        };
+        items.into_iter().filter_map(parse).collect()
+    }
+
+    /// `ns` is the namespace of the task, where the server gives one.
+    fn name(members: &json::Members<'_>) -> String {
+        let compact = |name| {
+            let mut text = String::new();
+            json::compact(members.get(name).unwrap_or(RawValue::NULL).get(), &mut text);
+            text
+        };
+        let text = format!("{}\n{}", compact("ns"), compact("value"));
+        let digest = Uuid::new_v5(&Uuid::NAMESPACE_OID, text.as_bytes()).simple().to_string();
+        format!("{UNNAMED}{digest:.UNNAMED_DIGITS$}")
     }
 }
 

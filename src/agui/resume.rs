@@ -8,7 +8,7 @@ use super::input::{Resume, ResumeStatus};
 use super::project;
 use crate::json::schema::{self, Mismatch};
 use crate::json::{self, Json, ObjectWriter, Text};
-use crate::langgraph::{ApprovalForm, Decision, Start, ThreadState};
+use crate::langgraph::{self, ApprovalForm, Decision, Start, ThreadState};
 use crate::run::{self, Action, Ask, Interrupt};
 
 /// The length of LangGraph's own ids of interrupts, in hexadecimal digits. An answer that is an
@@ -80,6 +80,24 @@ pub enum ResumeError {
         /// What is wrong.
         mismatch: Mismatch,
     },
+    /// An answer to one of several questions, to which LangGraph has given no id.
+    #[error(
+        "`resume` answers interrupt {id}, which has no id in LangGraph; while the thread asks \
+         other questions too, LangGraph cannot tell which one is answered"
+    )]
+    Unnamed {
+        /// Our name of the interrupt.
+        id: String,
+    },
+    /// Null or an empty object as the answer to a question to which LangGraph has given no id.
+    #[error(
+        "`resume` answers interrupt {id} with null or an empty object, which LangGraph takes only \
+         with an id, and this interrupt has none; send another answer"
+    )]
+    UnnamedEmpty {
+        /// Our name of the interrupt.
+        id: String,
+    },
 }
 
 /// What a thread asks.
@@ -101,7 +119,7 @@ struct Target<'a> {
 
 impl Answers {
     /// The answers in LangGraph's native form, `{interrupt id: answer}`, which also answers some of
-    /// several. Entries that name nothing open are left out; `None` if none is left.
+    /// several; a bare answer to an only question without an id. Entries that name nothing open are left out; `None` if none is left.
     ///
     /// A static breakpoint takes no answer: the run goes on, unless the client gives it up.
     pub(super) fn of(
@@ -147,7 +165,7 @@ impl Answers {
                 open.check(id, answer)?;
             }
         }
-        Ok(Self::by_id(&answers))
+        open.answered_by(&answers)
     }
 
     /// `forwardedProps.command.resume`, as CopilotKit's older hook sends it: one bare answer, or
@@ -170,7 +188,7 @@ impl Answers {
             for (id, answer) in &answers {
                 open.check(id, answer)?;
             }
-            return Ok(Self::by_id(&answers));
+            return open.answered_by(&answers);
         }
         let ids: Vec<_> = open.interrupts.iter().map(|open| open.id.to_string()).collect();
         match open.interrupts.as_slice() {
@@ -180,8 +198,13 @@ impl Answers {
             }
             [] => return Ok(None),
             [only] => open.check(&only.id, &resume)?,
-            // LangGraph refuses a bare answer to several before anything acts.
-            [..] => {}
+            // LangGraph refuses a bare answer to several before anything acts. Its versions without
+            // ids do not.
+            several => {
+                if let Some(unnamed) = several.iter().find(|open| open.is_unnamed()) {
+                    return Err(ResumeError::Unnamed { id: unnamed.id.to_string() });
+                }
+            }
         }
         Ok(Some(Self { start: Start::Resume(resume), ids }))
     }
@@ -201,19 +224,13 @@ impl Answers {
             Some(form.answer(&decisions.collect::<Vec<_>>()))
         };
         let rejections = open.interrupts.iter().filter_map(|open| Some((&*open.id, reject(open)?)));
-        Self::by_id(&rejections.collect::<Vec<_>>())
+        // What cannot be answered is asked again.
+        open.answered_by(&rejections.collect::<Vec<_>>()).ok().flatten()
     }
+}
 
-    fn by_id(answers: &[(&str, Json)]) -> Option<Self> {
-        if answers.is_empty() {
-            return None;
-        }
-        let ids = answers.iter().map(|(id, _)| (*id).to_owned()).collect();
-        let object = ObjectWriter::new();
-        let object =
-            answers.iter().fold(object, |object, (id, answer)| object.raw(id, answer.get()));
-        Some(Self { start: Start::Resume(object.finish()), ids })
-    }
+fn is_empty(answer: &RawValue) -> bool {
+    answer.get() == "null" || json::members(answer).is_some_and(|members| members.0.is_empty())
 }
 
 fn is_id(key: &str) -> bool {
@@ -240,6 +257,31 @@ impl Open {
         let (interrupt, action) = (find(whole)?, action.parse().ok()?);
         let Ask::Approval { actions, .. } = &interrupt.ask else { return None };
         (action < actions.len()).then_some(Target { interrupt, action })
+    }
+
+    /// These answers in the form that LangGraph takes; `None` if there are none.
+    fn answered_by(&self, answers: &[(&str, Json)]) -> Result<Option<Answers>, ResumeError> {
+        if answers.is_empty() {
+            return Ok(None);
+        }
+        let unnamed = answers.iter().find(|(id, _)| langgraph::Interrupt::is_unnamed(id));
+        let start = match (unnamed, self.interrupts.as_slice()) {
+            (None, _) => {
+                let object = ObjectWriter::new();
+                let add = |object: ObjectWriter, (id, answer): &(&str, Json)| {
+                    object.raw(id, answer.get())
+                };
+                answers.iter().fold(object, add).finish()
+            }
+            // For LangGraph null is no answer, and `{}` answers none of several.
+            (Some((id, answer)), [_]) if is_empty(answer) => {
+                return Err(ResumeError::UnnamedEmpty { id: (*id).to_owned() });
+            }
+            (Some((_, answer)), [_]) => answer.clone(),
+            (Some((id, _)), _) => return Err(ResumeError::Unnamed { id: (*id).to_owned() }),
+        };
+        let ids = answers.iter().map(|(id, _)| (*id).to_owned()).collect();
+        Ok(Some(Answers { start: Start::Resume(start), ids }))
     }
 
     /// Whether an interrupt takes an answer.

@@ -57,8 +57,8 @@ impl<'a> ThreadState<'a> {
         let waits = |task: &&json::Members<'a>| {
             task.get("result").is_none_or(|result| result.get() == "null")
         };
-        let of = |task: &json::Members<'a>| task.get("interrupts").and_then(Interrupt::list);
-        tasks.iter().filter(waits).filter_map(of).flatten().collect()
+        let of = |task: &json::Members<'a>| task.get("interrupts").and_then(json::items);
+        Interrupt::all(tasks.iter().filter(waits).filter_map(of).flatten())
     }
 
     /// Whether the run stopped before it was through: a question, or a static breakpoint.

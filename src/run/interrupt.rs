@@ -12,7 +12,7 @@ use crate::langgraph::{self, Approval, ApprovalForm, ApprovalRequest};
 /// A question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interrupt {
-    /// LangGraph's id.
+    /// LangGraph's id, or a name of ours: see [`is_unnamed`](Self::is_unnamed).
     pub id: Id,
     /// What is asked.
     pub ask: Ask,
@@ -96,6 +96,12 @@ impl Interrupt {
             },
         };
         Self { id: Id::from(&*interrupt.id), ask }
+    }
+
+    /// Whether it has no id in LangGraph. It is answered by a bare value, and only while it is the
+    /// only question of its thread.
+    pub fn is_unnamed(&self) -> bool {
+        langgraph::Interrupt::is_unnamed(&self.id)
     }
 
     /// Finds the calls that wait for approval: those without an answer, by name and arguments

@@ -91,6 +91,7 @@ impl Link {
         voice: &mut Voice,
         questions: Vec<Waiting>,
     ) -> Result<Settled, Error> {
+        expect_answerable(&questions)?;
         let mut slots = Vec::new();
         for waiting in &questions {
             slots.push(self.slots(session, voice, waiting).await);
@@ -386,6 +387,8 @@ pub(super) struct PromptAnswer {
 #[derive(Default)]
 pub(super) struct Answers {
     object: ObjectWriter,
+    /// The answer to a question that has no id in LangGraph: the only one.
+    bare: Option<Json>,
     answered: Vec<Waiting>,
     waiting: Vec<Waiting>,
 }
@@ -406,8 +409,12 @@ impl Answers {
         });
         match answer {
             Some(answer) => {
-                let object = std::mem::take(&mut self.object);
-                self.object = object.raw(&question.id, answer.get());
+                if question.is_unnamed() {
+                    self.bare = Some(answer);
+                } else {
+                    let object = std::mem::take(&mut self.object);
+                    self.object = object.raw(&question.id, answer.get());
+                }
                 self.answered.push(waiting);
             }
             None => self.waiting.push(waiting),
@@ -449,8 +456,20 @@ impl Answers {
 
     fn start(&mut self) -> Option<Start> {
         let answers = std::mem::take(&mut self.object);
-        (!answers.is_empty()).then(|| Start::Resume(answers.finish()))
+        let by_id = || (!answers.is_empty()).then(|| answers.finish());
+        self.bare.take().or_else(by_id).map(Start::Resume)
     }
+}
+
+/// Whether LangGraph can tell the answers to these questions apart.
+pub(super) fn expect_answerable(questions: &[Waiting]) -> Result<(), Error> {
+    if questions.len() > 1 && questions.iter().any(|waiting| waiting.question.is_unnamed()) {
+        return Err(Error::internal(
+            "the thread asks several questions, and one of them has no id in LangGraph, which \
+             cannot tell then which one is answered",
+        ));
+    }
+    Ok(())
 }
 
 /// What a decision means for the call.

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::Service;
 use super::link::Link;
-use super::permit::{Answers, Settled};
+use super::permit::{Answers, Settled, expect_answerable};
 use super::session::{Session, Voice, Waiting};
 use crate::acp::prompt::Prompt;
 use crate::acp::rpc::Error;
@@ -128,6 +128,7 @@ impl Turn {
         // Who goes on from a breakpoint with something new begins anew.
         questions.retain(|waiting| waiting.question.ask != Ask::Breakpoint);
         if !questions.is_empty() {
+            expect_answerable(&questions)?;
             let has_forms = self.link.client().has_forms;
             let answer = Answers::of_prompt(questions, &prompt.text, has_forms);
             let start = match answer.start {

@@ -1590,6 +1590,23 @@ async fn a_question_of_the_graph_is_asked_in_words_where_there_are_no_forms() {
 }
 
 #[tokio::test]
+async fn a_question_without_an_id_is_answered_by_a_bare_value_and_not_beside_others() {
+    let (mut server, mut editor) = open().await;
+    let session = editor.session().await;
+    let prompt = editor.prompt(&session, "hi").await;
+    server.run().await.asks(&json!([]), &json!([{"value": "Which one?"}])).await;
+    assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
+    let prompt = editor.prompt(&session, "this").await;
+    let run = server.run().await;
+    assert_eq!(run.body["command"], json!({"resume": "this"}));
+    run.asks(&json!([]), &json!([{"value": "one?"}, {"id": "q", "value": "two?"}])).await;
+    let told = editor.until(prompt).await;
+    let (_, message) = told.error();
+    assert!(message.contains("one of them has no id in LangGraph"), "{message}");
+    editor.ended().await;
+}
+
+#[tokio::test]
 async fn approvals_and_questions_at_once_are_all_asked() {
     let (mut server, mut editor) = open().await;
     let session = editor.session().await;

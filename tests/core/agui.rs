@@ -584,6 +584,52 @@ fn the_older_hooks_answer_goes_up_as_it_is() {
 }
 
 #[test]
+fn a_question_without_an_id_is_answered_by_a_bare_value_if_it_is_the_only_one() {
+    let asks = |value: Value| json!({"interrupts": [{"value": value}]});
+    let named = json!({"interrupts": [{"id": "named", "value": "?"}]});
+    let ids = |state: &Value| {
+        let state = state.to_string();
+        let state = ThreadState::parse(&state).unwrap();
+        state.interrupts.iter().map(|open| open.id.clone().into_owned()).collect::<Vec<_>>()
+    };
+    let sent = |state: &Value, at: usize, answer: Value| {
+        let mut entry = json!({"interruptId": ids(state)[at], "status": "resolved"});
+        entry.as_object_mut().unwrap().extend(answer.as_object().unwrap().clone());
+        goes_up(&json!({"resume": [entry]}), state).map(|(body, _)| body)
+    };
+    let state = json!({"tasks": [asks(json!("Sure?"))]});
+    let body = sent(&state, 0, json!({"payload": "yes"})).unwrap();
+    assert_eq!(body["command"], json!({"resume": "yes"}));
+    assert_eq!(body["metadata"]["threadway_answers"], json!(ids(&state)));
+    let approval = json!({"action_requests": [{"name": "send", "args": {}}], "review_configs": []});
+    let body = sent(&json!({"tasks": [asks(approval)]}), 0, json!({"payload": true})).unwrap();
+    assert_eq!(body["command"]["resume"], json!({"decisions": [{"type": "approve"}]}));
+    // Bare, these are no answers for LangGraph.
+    for empty in [json!({"status": "cancelled"}), json!({"payload": null}), json!({"payload": {}})]
+    {
+        let error = sent(&state, 0, empty).unwrap_err();
+        assert!(error.to_string().ends_with("has none; send another answer"), "{error}");
+    }
+
+    // Beside other questions LangGraph could not tell which one a bare value answers.
+    let state = json!({"tasks": [asks(json!("one?")), asks(json!("two?")), named]});
+    for at in [0, 1] {
+        let error = sent(&state, at, json!({"payload": "yes"})).unwrap_err();
+        let expected = format!(
+            "`resume` answers interrupt {}, which has no id in LangGraph; while the thread asks \
+             other questions too, LangGraph cannot tell which one is answered",
+            ids(&state)[at]
+        );
+        assert_eq!(error.to_string(), expected);
+    }
+    let body = sent(&state, 2, json!({"payload": "yes"})).unwrap();
+    assert_eq!(body["command"]["resume"], json!({"named": "yes"}));
+    let bare = json!({"forwardedProps": {"command": {"resume": "yes"}}});
+    let error = goes_up(&bare, &state).unwrap_err();
+    assert!(error.to_string().contains("which has no id in LangGraph"), "{error}");
+}
+
+#[test]
 fn the_older_hooks_answers_by_id_go_up_if_they_are_open_and_allowed() {
     let (open, closed) = ("a".repeat(32), "b".repeat(32));
     let state = json!({"values": {}, "tasks": [{"interrupts": [

@@ -293,6 +293,33 @@ fn a_task_with_a_result_waits_for_no_answer() {
 }
 
 #[test]
+fn questions_without_ids_are_all_asked_and_have_the_same_names_in_the_state() {
+    let asks = |value: Value, ns: Value| json!({"value": value, "resumable": true, "ns": ns, "when": "during"});
+    // Two tasks of one node, which differ in their namespace, and two that tell no difference.
+    let tasks = [
+        asks(json!("Sure?"), json!(["ask:t1"])),
+        asks(json!("Sure?"), json!(["ask:t2"])),
+        json!({"value": {"q": [1, "a b"]}}),
+        json!({"value": {"q": [1, "a b"]}}),
+    ];
+    let mut parts = vec![("values", json!({"messages": []}))];
+    parts.extend(tasks.iter().map(|task| ("updates", json!({"__interrupt__": [task]}))));
+    parts.push(("values", json!({"messages": [], "__interrupt__": tasks})));
+    let told = told(&parts);
+    let asked = told.events.last().unwrap()["outcome"]["interrupts"].as_array().unwrap().clone();
+    let asked: Vec<_> = asked.iter().map(|asked| asked["id"].as_str().unwrap()).collect();
+    assert_eq!(asked.len(), tasks.len(), "{asked:?}");
+
+    let tasks: Vec<_> = tasks.iter().map(|task| json!({"interrupts": [task]})).collect();
+    // The JavaScript server prints its answers over many lines.
+    for state in [json!({"tasks": tasks}).to_string(), format!("{:#}", json!({"tasks": tasks}))] {
+        let state = ThreadState::parse(&state).unwrap();
+        let names: Vec<_> = state.interrupts.iter().map(|open| &*open.id).collect();
+        assert_eq!(names, asked);
+    }
+}
+
+#[test]
 fn a_developers_message_stays_one() {
     let held = json!([{"id": "d", "role": "developer", "content": "be brief"}]);
     let committed = json!({"type": "system", "id": "d", "content": "be brief", "additional_kwargs": {"__openai_role__": "developer"}});
