@@ -143,7 +143,7 @@ impl Runs {
     ///
     /// A caller that leaves before the response is an owner that has left. Only at shutdown is a
     /// start given up that nobody waits for any more. `held` is dropped when the server has
-    /// answered.
+    /// answered and the run can be found.
     pub(crate) async fn start(
         &self,
         upstream: &Client,
@@ -166,9 +166,10 @@ impl Runs {
                 stream = upstream.start_run(&thread_id, &request) => stream,
                 () = abandoned => return,
             };
-            drop(held);
             let started =
                 stream.map(|stream| runs.started(upstream, server, &thread_id, &name, stream));
+            // Now the run is listed: who waited for this finds it.
+            drop(held);
             // Where nobody waits, the reader is dropped with it.
             let _ = asked.send(started);
         });

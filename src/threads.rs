@@ -20,6 +20,7 @@ mod poll;
 mod questions;
 mod reader;
 mod refusal;
+mod starts;
 mod stop;
 mod thread;
 mod turns;
@@ -40,6 +41,7 @@ use follow::Followed;
 use look::{LookKey, Looked};
 use pace::Paces;
 use poll::Polls;
+use starts::Starts;
 use turns::Turns;
 
 /// The threads that this replica reads. Clones share them.
@@ -57,6 +59,7 @@ struct Shared {
     paces: Paces,
     polls: Polls,
     turns: Turns,
+    starts: Starts,
 }
 
 // === impl Threads ===
@@ -72,6 +75,7 @@ impl Threads {
             paces: Paces::default(),
             polls: Polls::default(),
             turns: Turns::default(),
+            starts: Starts::default(),
         }))
     }
 

@@ -43,6 +43,10 @@ pub enum OnMessage {
 impl Planner for Asking<'_> {
     type Error = ResumeError;
 
+    fn name(&self) -> &str {
+        &self.input.run_id
+    }
+
     fn is_answer(&self) -> bool {
         self.input.is_answer()
     }

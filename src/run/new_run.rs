@@ -38,6 +38,9 @@ pub trait Planner: Sync {
     /// Why it cannot become a run on the thread as it is.
     type Error: Display;
 
+    /// The client's name of the run.
+    fn name(&self) -> &str;
+
     /// Whether it answers what the thread asks.
     fn is_answer(&self) -> bool;
 

@@ -86,12 +86,13 @@ impl Thread {
     /// Starts a run, and reads it. A caller that does not wait for the answer leaves its run: it
     /// starts all the same.
     pub async fn start(&self, run: NewRun) -> Result<ThreadReader, Refusal> {
+        let held = self.threads.0.starts.begin(self.upstream(), &self.id, &run.name);
         let server = self.agent.server_kind().await;
         let checkpoint = match &run.fork_before {
             Some(message_id) => Some(self.fork_point(message_id).await?.checkpoint_id),
             None => None,
         };
-        self.begin(Planned { run, server, checkpoint }, ()).await
+        self.begin(Planned { run, server, checkpoint }, held).await
     }
 
     /// Starts the run that a client's request becomes on the thread as it is, and reads it. `None`
@@ -101,6 +102,8 @@ impl Thread {
     /// answer while another run of the thread is under way, and that run may be the one that has
     /// just taken the same answer elsewhere: the thread is looked at once more.
     pub async fn ask(&self, request: &impl Planner) -> Result<Option<ThreadReader>, Refusal> {
+        let start = self.threads.0.starts.begin(self.upstream(), &self.id, request.name());
+        let start = Arc::new(start);
         let mut turn = None;
         if request.is_answer() {
             let turns = &self.threads.0.turns;
@@ -110,7 +113,7 @@ impl Thread {
         loop {
             let Some(planned) = self.plan(request).await? else { return Ok(None) };
             let is_answer = !planned.run.answers.is_empty();
-            match self.begin(planned, turn.clone()).await {
+            match self.begin(planned, (turn.clone(), Arc::clone(&start))).await {
                 Err(Refusal::Busy) if is_answer && may_look_again => may_look_again = false,
                 begun => return begun.map(Some),
             }
@@ -170,7 +173,7 @@ impl Thread {
         Ok(fork::point(self.upstream(), &self.id, message_id).await?)
     }
 
-    /// Starts a run, and drops `held` when the server has answered.
+    /// Starts a run, and drops `held` when the server has answered and the run can be found.
     async fn begin(
         &self,
         planned: Planned,

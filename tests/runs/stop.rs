@@ -1,12 +1,15 @@
 //! Stopping a thread's live run: which one, what the asker is told, and how its stream ends.
 
+use crate::support::clock::HeldClock;
 use crate::support::gateway::{
-    COLUMNS, Gateway, RUN, Response, THREAD, agents, closed, finished, part, refusal, refused,
-    serve, token, told,
+    COLUMNS, Gateway, RUN, Response, THREAD, agents, closed, finished, input, part, refusal,
+    refused, run_request, serve, token, told,
 };
 use crate::support::upstream::Upstream;
 use serde_json::{Value, json};
 use threadway::server::Limits;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 
 const STOPPED: &str = concat!(
     r#"{"stopped":true,"interrupt":{"type":"RUN_ERROR","message":"Run stopped by user","#,
@@ -170,6 +173,115 @@ async fn an_upstream_that_cannot_be_asked_stops_nothing_and_says_why() {
     };
     let (told, ()) = tokio::join!(stop(&gateway, ""), script);
     assert_eq!(told, refusal("502 Bad Gateway", "upstream_refused", boom));
+}
+
+/// A stop as CopilotKit's client sends it to a gateway's single route.
+fn in_envelope() -> Vec<u8> {
+    let params = json!({"agentId": "agent", "threadId": THREAD});
+    let body = json!({"method": "agent/stop", "params": params}).to_string();
+    let length = body.len();
+    format!(
+        "POST /agui HTTP/1.1\r\nhost: h\r\ncontent-type: application/json\r\n\
+         content-length: {length}\r\n\r\n{body}"
+    )
+    .into_bytes()
+}
+
+/// Sends a stop, and fails as soon as another answer than this comes.
+async fn answered(gateway: &Gateway, stop: &[u8], expected: (String, String)) {
+    let answer = refused(&mut Response::to(gateway.address, stop).await).await;
+    assert_eq!(answer, expected);
+}
+
+#[tokio::test]
+async fn a_run_that_is_being_started_is_stopped_as_soon_as_langgraph_has_it() {
+    let _clock = HeldClock::pause();
+    let named = request(THREAD, r#"{"runId":"r1"}"#);
+    for (stop, is_before_post) in [
+        (request(THREAD, ""), false),
+        (named.clone(), false),
+        (in_envelope(), false),
+        (named, true),
+    ] {
+        let gateway = Gateway::start().await;
+        let script = async {
+            let post = format!("POST /threads/{THREAD}/runs/stream");
+            let state = gateway.upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
+            let (mut asked, mut state) = (None, Some(state));
+            if !is_before_post {
+                state.take().unwrap().json(404, "{}").await;
+                asked = Some(gateway.upstream.expect(&post).await);
+            }
+            let langgraph = async {
+                // LangGraph does not list the run yet.
+                live(&gateway.upstream, THREAD, json!([]), json!([])).await;
+                gateway.settled().await;
+                if let Some(state) = state {
+                    state.json(404, "{}").await;
+                    asked = Some(gateway.upstream.expect(&post).await);
+                }
+                let mut stream = asked.unwrap();
+                let id = format!("content-location: /threads/{THREAD}/runs/{RUN}\r\n");
+                stream.begin(&id).await;
+                let listed = json!([run(RUN, "running", "r1")]);
+                live(&gateway.upstream, THREAD, listed, json!([])).await;
+                let path = format!("POST /threads/{THREAD}/runs/{RUN}/cancel");
+                gateway.upstream.expect(&path).await.json(202, "").await;
+                stream.end().await;
+                gateway.record("interrupted").await;
+            };
+            tokio::join!(answered(&gateway, &stop, stopped()), langgraph);
+        };
+        let input = input(&["hi"]);
+        let (mut response, ()) = tokio::join!(gateway.post(&input), script);
+        assert!(response.body().await.ends_with(&finished("cancelled")));
+        gateway.upstream.is_untouched().await;
+    }
+}
+
+#[tokio::test]
+async fn a_stop_goes_on_if_the_page_closes_both_of_its_requests() {
+    let gateway = Gateway::start().await;
+    let _clock = HeldClock::pause();
+    let mut page = TcpStream::connect(gateway.address).await.unwrap();
+    let body = input(&["hi"]).to_string();
+    page.write_all(run_request("agent", "", &body).as_bytes()).await.unwrap();
+    gateway.state(None).await;
+    let mut started = gateway.upstream.expect(&format!("POST /threads/{THREAD}/runs/stream")).await;
+    let mut stopping = TcpStream::connect(gateway.address).await.unwrap();
+    stopping.write_all(&request(THREAD, "")).await.unwrap();
+    live(&gateway.upstream, THREAD, json!([]), json!([])).await;
+    gateway.settled().await;
+    drop((page, stopping));
+    gateway.settled().await;
+    started.begin(&format!("content-location: /threads/{THREAD}/runs/{RUN}\r\n")).await;
+    // The run's owner has left, and nobody waits for the answer to the stop.
+    live(&gateway.upstream, THREAD, json!([run(RUN, "running", "r1")]), json!([])).await;
+    let path = format!("POST /threads/{THREAD}/runs/{RUN}/cancel");
+    gateway.upstream.expect(&path).await.json(202, "").await;
+}
+
+#[tokio::test]
+async fn a_run_that_langgraph_refuses_while_it_is_to_be_stopped_was_no_run() {
+    let gateway = Gateway::start().await;
+    let _clock = HeldClock::pause();
+    let script = async {
+        gateway.state(None).await;
+        let post = gateway.upstream.expect(&format!("POST /threads/{THREAD}/runs/stream")).await;
+        let langgraph = async {
+            live(&gateway.upstream, THREAD, json!([]), json!([])).await;
+            gateway.settled().await;
+            post.json(422, r#"{"detail":"no"}"#).await;
+            live(&gateway.upstream, THREAD, json!([]), json!([])).await;
+        };
+        let stop = request(THREAD, "");
+        let none = nothing("the thread has no live run");
+        tokio::join!(answered(&gateway, &stop, none), langgraph);
+    };
+    let input = input(&["hi"]);
+    let (mut response, ()) = tokio::join!(gateway.post(&input), script);
+    assert_eq!(refused(&mut response).await.0, "HTTP/1.1 502 Bad Gateway");
+    gateway.upstream.is_untouched().await;
 }
 
 #[tokio::test]

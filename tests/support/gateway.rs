@@ -489,7 +489,7 @@ pub(crate) fn events_request(headers: &str, query: &str) -> String {
     )
 }
 
-fn run_request(agent: &str, headers: &str, body: &str) -> String {
+pub(crate) fn run_request(agent: &str, headers: &str, body: &str) -> String {
     format!(
         "POST /agui/agent/{agent}/run HTTP/1.1\r\nhost: h\r\ncontent-type: application/json\r\n\
          {headers}content-length: {}\r\n\r\n{body}",

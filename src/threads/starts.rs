@@ -1,0 +1,128 @@
+//! The runs that are being started: from a client's request until LangGraph has answered it.
+//!
+//! LangGraph does not list such a run yet. A stop that finds no run waits here until it is listed.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::sync::{Guard, Mutex};
+use crate::upstream::Client;
+
+/// The runs that are being started. Each belongs to a request that is being handled, so
+/// `limits.connections` bounds them. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Starts(Arc<Mutex<HashMap<Key, Vec<Starting>>>>);
+
+/// A thread of one upstream, whoever asks for it. What a stop may do there is for the upstream to
+/// say.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    upstream: String,
+    thread_id: String,
+}
+
+/// A run that is being started.
+#[derive(Clone, Debug)]
+pub(super) struct Starting {
+    /// The client's name of the run.
+    pub(super) name: Arc<str>,
+    ended: CancellationToken,
+}
+
+/// Keeps a run among those that are being started, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Start {
+    starts: Starts,
+    key: Key,
+    starting: Starting,
+}
+
+// === impl Starts ===
+
+impl Starts {
+    pub(super) fn begin(&self, upstream: &Client, thread_id: &str, name: &str) -> Start {
+        let key = Key::of(upstream, thread_id);
+        let starting = Starting { name: Arc::from(name), ended: CancellationToken::new() };
+        self.lock().entry(key.clone()).or_default().push(starting.clone());
+        Start { starts: self.clone(), key, starting }
+    }
+
+    /// The runs of a thread that are being started, oldest first: all, or those of one name.
+    pub(super) fn of(
+        &self,
+        upstream: &Client,
+        thread_id: &str,
+        name: Option<&str>,
+    ) -> Vec<Starting> {
+        let starts = self.lock();
+        let all = starts.get(&Key::of(upstream, thread_id)).into_iter().flatten();
+        let is_wanted = |starting: &&Starting| name.is_none_or(|name| *starting.name == *name);
+        all.filter(is_wanted).cloned().collect()
+    }
+
+    fn lock(&self) -> Guard<'_, HashMap<Key, Vec<Starting>>> {
+        self.0.lock()
+    }
+}
+
+// === impl Key ===
+
+impl Key {
+    fn of(upstream: &Client, thread_id: &str) -> Self {
+        Self { upstream: upstream.base().to_string(), thread_id: thread_id.to_owned() }
+    }
+}
+
+// === impl Starting ===
+
+impl Starting {
+    /// Waits until LangGraph has answered the request for the run, or the request was given up.
+    pub(super) async fn ended(&self) {
+        self.ended.cancelled().await;
+    }
+}
+
+// === impl Start ===
+
+impl Drop for Start {
+    fn drop(&mut self) {
+        let Self { starts, key, starting } = self;
+        starting.ended.cancel();
+        let mut starts = starts.lock();
+        if let Some(of_thread) = starts.get_mut(key) {
+            of_thread.retain(|starting| !starting.ended.is_cancelled());
+            if of_thread.is_empty() {
+                starts.remove(key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_start_is_known_by_its_thread_and_name_until_it_ends() {
+        let (starts, client) = (Starts::default(), Client::new("http://h".parse().unwrap(), None));
+        let client = client.unwrap();
+        let (first, _other) = (starts.begin(&client, "t", "a"), starts.begin(&client, "u", "a"));
+        let second = starts.begin(&client, "t", "b");
+        let names = |name| {
+            let of_thread = starts.of(&client, "t", name);
+            of_thread.iter().map(|starting| starting.name.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(None), ["a", "b"]);
+        assert_eq!(names(Some("b")), ["b"]);
+        let starting = starts.of(&client, "t", Some("a")).remove(0);
+        let mut ended = std::pin::pin!(starting.ended());
+        assert!(futures_util::poll!(&mut ended).is_pending());
+        drop(first);
+        ended.await;
+        assert_eq!(names(None), ["b"]);
+        drop(second);
+        assert_eq!(starts.lock().len(), 1);
+    }
+}
