@@ -1,4 +1,5 @@
-//! What the log tells of a run: one line, without what was said in it.
+//! What the log tells: of a run one line, without what was said in it; of what an operator is to
+//! mend, a warning.
 
 #![cfg(test)]
 
@@ -8,7 +9,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use support::gateway::{Gateway, RUN, Response, THREAD, part, token, values};
+use support::gateway::{Gateway, RUN, Response, THREAD, input, part, token, values};
 
 /// What was logged.
 #[derive(Clone, Default)]
@@ -109,4 +110,37 @@ async fn a_page_that_is_refused_is_one_line_for_the_operator() {
     assert_eq!(told.len(), 1, "{told:#?}");
     assert_eq!((&told[0]["level"], &told[0]["code"]), (&json!("WARN"), &json!("wrong_host")));
     assert!(!told[0].to_string().contains("evil"), "{}", told[0]);
+}
+
+#[tokio::test]
+async fn an_agent_whose_keys_cannot_be_read_is_a_warning() {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .json()
+        .flatten_event(true)
+        .with_max_level(tracing::Level::INFO)
+        .with_writer(move || writer.clone())
+        .finish();
+    let _logging = tracing::subscriber::set_default(subscriber);
+    let gateway = Gateway::start().await;
+    let mut input = input(&["hi"]);
+    input["tools"] = json!([{"name": "paint", "description": "Paints", "parameters": {}}]);
+    let script = async {
+        gateway.state(None).await;
+        let search = gateway.upstream.expect("POST /assistants/search").await;
+        search.json(500, r#"{"detail":"boom"}"#).await;
+        let run = gateway.stream().await;
+        let body: Value = serde_json::from_str(&run.body).unwrap();
+        let sent = json!([{"type": "human", "id": "m0", "content": "hi"}]);
+        assert_eq!(body["input"], json!({"messages": sent}));
+        run.end().await;
+        gateway.record("interrupted").await;
+    };
+    let (mut response, ()) = tokio::join!(gateway.post(&input), script);
+    response.body().await;
+    let message = "only messages go up to this agent: what else it takes is not known";
+    let warned = lines.with(message);
+    assert_eq!(warned.len(), 1, "{warned:#?}");
+    assert_eq!((&warned[0]["level"], &warned[0]["agent"]), (&json!("WARN"), &json!("agent")));
 }

@@ -354,6 +354,33 @@ fn what_the_thread_has_forgotten_or_never_named_does_not_go_up_again() {
 }
 
 #[test]
+fn a_history_under_new_ids_is_new_input() {
+    let state = json!({"values": {"messages": [
+        {"type": "human", "id": "u1", "content": "hi"},
+        {"type": "ai", "id": "a1", "content": "yo"},
+    ]}});
+    let sent = |messages: Value| {
+        let (body, fork) = goes_up(&json!({"messages": messages}), &state).unwrap();
+        assert_eq!(fork, None);
+        let sent = body["input"]["messages"].as_array().unwrap().clone();
+        sent.iter().map(|message| message["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let all_new = json!([
+        {"id": "x1", "role": "user", "content": "hi"},
+        {"id": "x2", "role": "assistant", "content": "yo"},
+        {"id": "x3", "role": "user", "content": "more"},
+    ]);
+    assert_eq!(sent(all_new), ["x1", "x3"]);
+    // After the last known message the ids count, not the text.
+    let said_again = json!([
+        {"id": "u1", "role": "user", "content": "hi"},
+        {"id": "a1", "role": "assistant", "content": "yo"},
+        {"id": "x1", "role": "user", "content": "hi"},
+    ]);
+    assert_eq!(sent(said_again), ["x1"]);
+}
+
+#[test]
 fn a_message_that_comes_back_as_it_was_shown_is_no_edit() {
     let state = json!({"values": {"messages": [
         {"type": "human", "id": "u1", "content": [

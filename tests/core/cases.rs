@@ -7,7 +7,7 @@ use crate::support::judge;
 use crate::support::schema::Schema;
 use serde_json::{Value, json};
 use threadway::agui::{Allowance, Asking, Input, OnMessage, Projector};
-use threadway::langgraph::{InputKeys, ThreadState};
+use threadway::langgraph::{InputKeys, ServerKind, ThreadState};
 use threadway::run::{NewRun, Planner, StreamEnd, Translator};
 
 /// A case as it is recorded.
@@ -265,7 +265,23 @@ fn case_15_a_resume_goes_up_by_id_without_input_and_repeats_no_call() {
     assert_eq!(body["command"], json!({"resume": {"int-1": {"approved": true}}}));
     assert!(body.get("input").is_none());
     let story = case.story();
-    assert!(story.contains(&"TOOL_CALL_RESULT call_1 sunny".to_owned()), "{story:?}");
+    let told =
+        |story: &[String], line: &str| story.iter().filter(|told| told.starts_with(line)).count();
+    assert_eq!(told(&story, "TOOL_CALL_RESULT call_1 sunny"), 1, "{story:?}");
+    // This client never had the call.
+    assert_eq!(told(&story, "TOOL_CALL_START call_1"), 1, "{story:?}");
+    assert_eq!(told(&story, "TOOL_CALL_ARGS call_1"), 1, "{story:?}");
+
+    let mut case = case;
+    let function = json!({"name": "get_weather", "arguments": "{\"city\":\"Paris\"}"});
+    let call = json!({"id": "call_1", "type": "function", "function": function});
+    let message = json!({"id": "lc_run--m1", "role": "assistant", "toolCalls": [call]});
+    case.script["input"]["messages"].as_array_mut().unwrap().push(message);
+    let story = case.story();
+    assert_eq!(told(&story, "TOOL_CALL_RESULT call_1 sunny"), 1, "{story:?}");
+    for line in ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END"] {
+        assert_eq!(told(&story, line), 0, "{story:?}");
+    }
 }
 
 #[test]
@@ -412,6 +428,31 @@ fn case_31_only_what_is_allowed_goes_up() {
     assert_eq!(kinds, [["system", "s0"], ["system", "d0"], ["human", "u1"], ["tool", "t1"]]);
     assert_eq!(messages[1]["additional_kwargs"], json!({"__openai_role__": "developer"}));
     assert_eq!(messages[3]["status"], "error");
+
+    // The Python server refuses a run with both `context` and `configurable`.
+    let input = Case::numbered("31").input();
+    let mut allowance = Allowance::default();
+    allowance.allow("model").unwrap();
+    for server in [None, Some(ServerKind::Python), Some(ServerKind::JavaScript)] {
+        let run = planned(&input, &allowance, None);
+        let body = serde_json::to_value(run.request("agent", server, None)).unwrap();
+        let mut members: Vec<_> = body.as_object().unwrap().keys().map(String::as_str).collect();
+        members.sort_unstable();
+        assert_eq!(
+            members,
+            [
+                "assistant_id",
+                "config",
+                "if_not_exists",
+                "input",
+                "metadata",
+                "on_disconnect",
+                "stream_mode",
+                "stream_resumable",
+                "stream_subgraphs",
+            ],
+        );
+    }
 }
 
 #[test]
@@ -429,6 +470,15 @@ fn case_37_a_message_of_an_unknown_kind_kills_no_run() {
 #[test]
 fn case_38_a_tool_output_that_is_no_message_is_no_result() {
     let story = Case::numbered("38").story();
+    assert!(story.iter().all(|line| !line.starts_with("TOOL_CALL")), "{story:?}");
+    assert_eq!(story.last().unwrap(), "RUN_FINISHED");
+}
+
+#[test]
+fn case_38_a_tool_that_returns_null_is_no_result_either() {
+    let mut case = Case::numbered("38");
+    case.script["upstream"][1]["data"]["data"]["output"] = Value::Null;
+    let story = case.story();
     assert!(story.iter().all(|line| !line.starts_with("TOOL_CALL")), "{story:?}");
     assert_eq!(story.last().unwrap(), "RUN_FINISHED");
 }

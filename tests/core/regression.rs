@@ -11,6 +11,11 @@ use threadway::run::{RunEvent, StreamEnd, Translator};
 
 /// What becomes of parts whose run succeeded, for a client that holds messages.
 fn told_to(held: &Value, parts: &[(&str, Value)]) -> Translated {
+    told_until(StreamEnd::Succeeded, held, parts)
+}
+
+/// The same of a run that ended so.
+fn told_until(end: StreamEnd, held: &Value, parts: &[(&str, Value)]) -> Translated {
     let parts: Vec<_> = parts
         .iter()
         .map(|(event, data)| ScriptPart { event: (*event).to_owned(), data: data.to_string() })
@@ -19,7 +24,7 @@ fn told_to(held: &Value, parts: &[(&str, Value)]) -> Translated {
     let mut out = Vec::new();
     translator.start(&mut out);
     capture::feed(&mut translator, &generate::bytes(&parts, false), &mut out);
-    translator.on_end(StreamEnd::Succeeded, &mut out);
+    translator.on_end(end, &mut out);
     let input = json!({"threadId": "T", "runId": "r", "protocolVersion": "1.0", "messages": held});
     let input = Input::parse(input.to_string().as_bytes()).unwrap();
     let mut told = capture::project(&out, Projector::new(input.client(), input.held()));
@@ -42,6 +47,12 @@ fn model(task: &str) -> Value {
 fn names<'a>(told: &'a Translated, prefix: &str) -> Vec<&'a str> {
     let names = told.events.iter().map(|event| event["type"].as_str().unwrap());
     names.filter(|name| name.starts_with(prefix)).collect()
+}
+
+/// What the events of one type carry in one member, in their order.
+fn each<'a>(told: &'a Translated, kind: &str, member: &str) -> Vec<&'a str> {
+    let of_kind = told.events.iter().filter(|event| event["type"] == kind);
+    of_kind.map(|event| event[member].as_str().unwrap()).collect()
 }
 
 fn thoughts(told: &Translated) -> Vec<(String, String)> {
@@ -317,6 +328,97 @@ fn questions_without_ids_are_all_asked_and_have_the_same_names_in_the_state() {
         let names: Vec<_> = state.interrupts.iter().map(|open| &*open.id).collect();
         assert_eq!(names, asked);
     }
+}
+
+#[test]
+fn what_comes_with_the_finish_reason_is_told_too() {
+    let mut last = chunk("m", &json!("lo"));
+    last["tool_call_chunks"] = json!([{"index": 0, "id": "c", "name": "t", "args": "{\"x\":1}"}]);
+    last["response_metadata"] = json!({"finish_reason": "tool_calls"});
+    last["chunk_position"] = json!("last");
+    let call = json!({"id": "c", "name": "t", "args": {"x": 1}});
+    let whole = json!({"type": "ai", "id": "m", "content": "Hello", "tool_calls": [call]});
+    let told = told(&[
+        ("values", json!({"messages": []})),
+        ("messages", json!([chunk("m", &json!("Hel")), model("t")])),
+        ("messages", json!([last, model("t")])),
+        ("values", json!({"messages": [whole]})),
+    ]);
+    assert_eq!(each(&told, "TEXT_MESSAGE_CONTENT", "delta"), ["Hel", "lo"]);
+    assert_eq!(each(&told, "TOOL_CALL_START", "toolCallId"), ["c"]);
+    assert_eq!(each(&told, "TOOL_CALL_ARGS", "delta"), [r#"{"x":1}"#]);
+    assert_eq!(names(&told, "MESSAGES"), [""; 0]);
+}
+
+#[test]
+fn a_message_after_a_muted_one_of_the_same_node_has_its_start() {
+    for (mark, value) in [("tags", json!(["nostream"])), ("emit-messages", json!(false))] {
+        let mut muted = model("t");
+        muted[mark] = value;
+        let told = told(&[
+            ("messages", json!([chunk("internal", &json!("secret")), muted])),
+            ("messages", json!([chunk("internal", &json!("secret")), muted])),
+            ("messages", json!([chunk("answer", &json!("Hi")), model("t")])),
+        ]);
+        let expected = ["TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"];
+        assert_eq!(names(&told, "TEXT"), expected, "{mark}");
+        for kind in expected {
+            assert_eq!(each(&told, kind, "messageId"), ["answer"], "{mark}");
+        }
+    }
+}
+
+#[test]
+fn what_is_tagged_nostream_is_shown_in_no_stream_mode() {
+    let tags = json!(["nostream"]);
+    let mut muted = model("t");
+    muted["tags"] = tags.clone();
+    let event = |name: &str, data: Value| {
+        ("events", json!({"event": name, "tags": tags, "data": data, "metadata": model("t")}))
+    };
+    let mut calls = chunk("m", &json!("secret"));
+    calls["tool_call_chunks"] = json!([{"index": 0, "id": "c", "name": "t", "args": "{}"}]);
+    let whole = json!({"type": "ai", "id": "m", "content": "secret"});
+    for part in [
+        ("messages", json!([calls, muted])),
+        ("messages", json!([whole, muted])),
+        event("on_chat_model_stream", json!({"chunk": calls})),
+        event("on_chat_model_end", json!({"output": whole})),
+    ] {
+        let told = told(std::slice::from_ref(&part));
+        assert_eq!(names(&told, "TEXT"), [""; 0], "{part:?}");
+        assert_eq!(names(&told, "TOOL"), [""; 0], "{part:?}");
+    }
+}
+
+#[test]
+fn a_run_that_fails_says_what_it_has_spent() {
+    let mut last = chunk("m", &json!("Hi"));
+    last["usage_metadata"] = json!({"input_tokens": 10, "output_tokens": 2});
+    let parts = [
+        ("messages", json!([last, model("t")])),
+        ("error", json!({"error": "ValueError", "message": "boom"})),
+    ];
+    let told = told_until(StreamEnd::Complete, &json!([]), &parts);
+    let end = told.events.last().unwrap();
+    assert_eq!((&end["type"], &end["code"]), (&json!("RUN_ERROR"), &json!("ValueError")));
+    let usage = &end["usage"][0];
+    assert_eq!((&usage["inputTokens"], &usage["outputTokens"]), (&json!(10), &json!(2)));
+}
+
+#[test]
+fn a_signature_in_a_chunk_of_its_own_belongs_to_the_thought_before_it() {
+    let piece = |block: Value| ("messages", json!([chunk("m", &json!([block])), model("t")]));
+    let told = told(&[
+        piece(json!({"type": "thinking", "thinking": "Let me ", "index": 0})),
+        piece(json!({"type": "thinking", "thinking": "think.", "index": 0})),
+        piece(json!({"type": "thinking", "signature": "SIG", "index": 0})),
+        piece(json!({"type": "text", "text": "Hi", "index": 1})),
+    ]);
+    assert_eq!(thoughts(&told), [("m:reasoning:0".to_owned(), "Let me think.".to_owned())]);
+    assert_eq!(each(&told, "REASONING_START", "messageId"), ["m:reasoning:0"]);
+    assert_eq!(each(&told, "REASONING_ENCRYPTED_VALUE", "entityId"), ["m:reasoning:0"]);
+    assert_eq!(each(&told, "REASONING_ENCRYPTED_VALUE", "encryptedValue"), ["SIG"]);
 }
 
 #[test]

@@ -264,6 +264,26 @@ async fn a_script_may_have_a_json_document_a_line() {
 // === threads ===
 
 #[tokio::test]
+async fn a_thread_whose_values_are_null_has_no_state_yet() {
+    for state in [json!({"values": null}), json!({"values": null, "next": [], "tasks": []})] {
+        let gateway = Gateway::start().await;
+        let script = async {
+            gateway.state(Some(state)).await;
+            let run = gateway.stream().await;
+            let body: Value = serde_json::from_str(&run.body).unwrap();
+            let sent = json!([{"type": "human", "id": "m0", "content": "hi"}]);
+            assert_eq!(body["input"], json!({"messages": sent}));
+            run.end().await;
+            gateway.record("interrupted").await;
+        };
+        let input = input(&["hi"]);
+        let (mut response, ()) = tokio::join!(gateway.post(&input), script);
+        let body = response.body().await;
+        assert!(body.ends_with(&finished("cancelled")), "{body}");
+    }
+}
+
+#[tokio::test]
 async fn an_edited_message_forks_the_thread_before_it() {
     let gateway = Gateway::start().await;
     let state = |id: &str, parent: Option<&str>, messages: &[&str]| {
