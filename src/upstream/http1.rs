@@ -1,8 +1,8 @@
 //! HTTP/1.1 to one server, over connections that have no tasks of their own.
 //!
-//! Whoever waits for an answer polls the connection that it comes on. A token of a run so wakes one
-//! task, where a connection with a task of its own would first wake that one. And all that one read
-//! of the socket brings can be taken at once.
+//! Whoever waits for an answer polls the connection that it comes on. If each connection had a task,
+//! a token of a run would wake that task first, and then the one that reads the run. All that one
+//! read of the socket brings can also be taken at once.
 //!
 //! ```text
 //!   idle connections <--------- body dropped, connection still good ----------+
@@ -39,18 +39,18 @@ use url::{Position, Url};
 use super::{CONNECT_TIMEOUT, IDLE_TIMEOUT, SILENCE_TIMEOUT, SetupError, Tls};
 use crate::sync::Mutex;
 
-/// How many idle connections are kept: as many requests as one server gets at a time, unless many
-/// runs are started at once.
+/// How many idle connections are kept. A server seldom gets more requests at a time.
 const MAX_IDLE: usize = 64;
 
 /// After how long without a byte the system looks whether the other end is there, how often it does
 /// then, and how long what was sent may wait for an acknowledgement.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(15);
 const TCP_KEEPALIVE_RETRIES: u32 = 3;
+#[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How many bytes of a body are taken at once. The task has its next turn after those that wait, so
-/// that who reads what was taken keeps up.
+/// How many bytes of a body are taken at once. Tasks that are ready run before more is taken, so
+/// that the viewers of a fast run keep up with it.
 const MAX_AT_ONCE: usize = 64 * 1024;
 
 /// A client of one server. Clones share its connections.

@@ -8,6 +8,8 @@ use threadway::upstream::{Client, Error, IDLE_TIMEOUT, SILENCE_TIMEOUT};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::task::TaskTracker;
 
 use crate::support::clock::HeldClock;
 
@@ -32,7 +34,7 @@ impl Upstream {
         let (sender, connections) = mpsc::unbounded_channel();
         let made = Arc::<AtomicUsize>::default();
         let counted = Arc::clone(&made);
-        tokio::spawn(async move {
+        spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
                 counted.fetch_add(1, Ordering::Relaxed);
                 if sender.send(Connection(socket)).is_err() {
@@ -91,6 +93,11 @@ impl Connection {
     }
 }
 
+/// Runs beside the test. It waits for what the test sends.
+fn spawn<T: Send + 'static>(task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+    TaskTracker::new().spawn(task)
+}
+
 async fn cancel(client: &Client) -> Result<bool, Error> {
     client.cancel_run("t", "r").await
 }
@@ -99,7 +106,7 @@ async fn cancel(client: &Client) -> Result<bool, Error> {
 async fn requests_one_after_the_other_share_a_connection() {
     let mut upstream = Upstream::start().await;
     let client = upstream.client.clone();
-    let asking = tokio::spawn(async move {
+    let asking = spawn(async move {
         for _ in 0..3 {
             client.probe().await.unwrap();
             cancel(&client).await.unwrap();
@@ -125,7 +132,7 @@ async fn requests_one_after_the_other_share_a_connection() {
 async fn requests_at_the_same_time_have_connections_of_their_own() {
     let mut upstream = Upstream::start().await;
     let client = upstream.client.clone();
-    let asking = tokio::spawn(async move {
+    let asking = spawn(async move {
         let (one, other) = tokio::join!(client.probe(), cancel(&client));
         one.unwrap();
         other.unwrap();
@@ -142,14 +149,14 @@ async fn requests_at_the_same_time_have_connections_of_their_own() {
 async fn a_connection_that_the_server_has_closed_takes_no_request() {
     let mut upstream = Upstream::start().await;
     let client = upstream.client.clone();
-    let asking = tokio::spawn(async move { client.probe().await });
+    let asking = spawn(async move { client.probe().await });
     let mut connection = upstream.connection().await;
     connection.answers().await;
     asking.await.unwrap().unwrap();
     // Whether the client's system knows of it by now makes no difference to its next request.
     drop(connection);
     let client = upstream.client.clone();
-    let asking = tokio::spawn(async move { client.probe().await });
+    let asking = spawn(async move { client.probe().await });
     upstream.connection().await.answers().await;
     asking.await.unwrap().unwrap();
 }
@@ -158,7 +165,7 @@ async fn a_connection_that_the_server_has_closed_takes_no_request() {
 async fn a_get_that_is_not_answered_on_a_kept_connection_is_sent_once_more_and_a_post_is_not() {
     let mut upstream = Upstream::start().await;
     let client = upstream.client.clone();
-    let asking = tokio::spawn(async move {
+    let asking = spawn(async move {
         let first = client.probe().await;
         let again = client.probe().await;
         let post = cancel(&client).await;
@@ -182,7 +189,7 @@ async fn a_get_that_is_not_answered_on_a_kept_connection_is_sent_once_more_and_a
 async fn a_get_that_is_not_answered_on_a_new_connection_is_not_repeated() {
     let mut upstream = Upstream::start().await;
     let client = upstream.client.clone();
-    let asking = tokio::spawn(async move { client.probe().await });
+    let asking = spawn(async move { client.probe().await });
     let mut connection = upstream.connection().await;
     connection.request().await.unwrap();
     drop(connection);
@@ -195,7 +202,7 @@ async fn an_idle_connection_is_closed_after_three_seconds() {
     let clock = HeldClock::pause();
     let mut upstream = Upstream::start().await;
     let client = upstream.client.clone();
-    let asking = tokio::spawn(async move {
+    let asking = spawn(async move {
         client.probe().await.unwrap();
         client
     });
@@ -212,7 +219,7 @@ async fn a_stream_that_is_silent_for_ten_minutes_is_given_up() {
     let clock = HeldClock::pause();
     let mut upstream = Upstream::start().await;
     let client = upstream.client.clone();
-    let joining = tokio::spawn(async move { client.join_run("t", "r", "-1").await.unwrap() });
+    let joining = spawn(async move { client.join_run("t", "r", "-1").await.unwrap() });
     let mut connection = upstream.connection().await;
     connection.request().await.unwrap();
     connection.sends(STREAM).await;
@@ -222,7 +229,7 @@ async fn a_stream_that_is_silent_for_ten_minutes_is_given_up() {
     clock.advance(SILENCE_TIMEOUT / 2).await;
     connection.chunk("a").await;
     assert_eq!(body.chunks(&mut taken).await, Ok(true));
-    let mut waiting = tokio::spawn(async move { body.chunks(&mut Vec::new()).await });
+    let mut waiting = spawn(async move { body.chunks(&mut Vec::new()).await });
     clock.advance(SILENCE_TIMEOUT * 3 / 4).await;
     let early = tokio::select! { biased; ended = &mut waiting => Some(ended), () = std::future::ready(()) => None };
     assert!(early.is_none(), "{early:?}");
@@ -234,7 +241,7 @@ async fn a_stream_that_is_silent_for_ten_minutes_is_given_up() {
 async fn all_that_has_come_of_a_stream_is_taken_at_once() {
     let mut upstream = Upstream::start().await;
     let client = upstream.client.clone();
-    let joining = tokio::spawn(async move { client.join_run("t", "r", "-1").await.unwrap() });
+    let joining = spawn(async move { client.join_run("t", "r", "-1").await.unwrap() });
     let mut connection = upstream.connection().await;
     let request = connection.request().await.unwrap();
     assert!(request.contains("\r\nlast-event-id: -1\r\n"), "{request}");
@@ -253,7 +260,7 @@ async fn all_that_has_come_of_a_stream_is_taken_at_once() {
     drop(body);
     // The stream has ended in order: its connection serves on.
     let client = upstream.client.clone();
-    let asking = tokio::spawn(async move { client.probe().await });
+    let asking = spawn(async move { client.probe().await });
     assert!(connection.answers().await.starts_with("GET /ok"));
     asking.await.unwrap().unwrap();
     assert_eq!(upstream.made(), 1);
@@ -263,7 +270,7 @@ async fn all_that_has_come_of_a_stream_is_taken_at_once() {
 async fn a_stream_that_is_dropped_before_its_end_closes_its_connection() {
     let mut upstream = Upstream::start().await;
     let client = upstream.client.clone();
-    let joining = tokio::spawn(async move { client.join_run("t", "r", "-1").await.unwrap() });
+    let joining = spawn(async move { client.join_run("t", "r", "-1").await.unwrap() });
     let mut connection = upstream.connection().await;
     connection.request().await.unwrap();
     connection.sends(STREAM).await;
@@ -276,7 +283,7 @@ async fn a_stream_that_is_dropped_before_its_end_closes_its_connection() {
 async fn what_came_before_a_stream_broke_is_taken_first() {
     let mut upstream = Upstream::start().await;
     let client = upstream.client.clone();
-    let joining = tokio::spawn(async move { client.join_run("t", "r", "-1").await.unwrap() });
+    let joining = spawn(async move { client.join_run("t", "r", "-1").await.unwrap() });
     let mut connection = upstream.connection().await;
     connection.request().await.unwrap();
     connection.sends(STREAM).await;
