@@ -86,6 +86,7 @@ struct Families {
     upstream_errors: Family<Kind, Counter>,
     upstream_rejoins: Family<Rejoin, Counter>,
     looks: Family<LookReason, Counter>,
+    upstream_requests_open: Gauge,
     looks_waiting: Gauge,
     poll_lag: Histogram,
     reloads: Family<Reload, Counter>,
@@ -211,6 +212,11 @@ impl Metrics {
         self.0.looks.get_or_create(&reason).inc();
     }
 
+    /// A request to an upstream waits for its answer.
+    pub fn asks(&self) -> Held {
+        Held::one(&self.0.upstream_requests_open)
+    }
+
     /// A look waits for its turn.
     pub fn look_waits(&self) -> Held {
         Held::one(&self.0.looks_waiting)
@@ -331,6 +337,10 @@ impl Families {
         let missed_batches =
             to.count("missed_batches", "Batches of events that readers fell too far behind for");
         let upstream_requests = to.bare("upstream_requests", "Requests to upstreams");
+        let upstream_requests_open = to.count(
+            "upstream_requests_open",
+            "Requests to upstreams that wait for their answer; of a stream, for its beginning",
+        );
         let upstream_errors =
             to.bare("upstream_errors", "Requests to upstreams, and streams of theirs, that failed");
         for answer in Answer::ALL.iter().filter(|answer| **answer != Answer::Ok) {
@@ -390,6 +400,7 @@ impl Families {
             upstream_errors,
             upstream_rejoins,
             looks,
+            upstream_requests_open,
             looks_waiting,
             poll_lag,
             reloads,

@@ -597,7 +597,7 @@ impl Client {
 /// Begins to read a stream.
 async fn streamed(asking: Asking) -> Result<RunStream, Error> {
     let count = asking.count.clone();
-    count.ended(Box::pin(begun(asking)).await)
+    count.counted(Box::pin(begun(asking))).await
 }
 
 async fn begun(asking: Asking) -> Result<RunStream, Error> {
@@ -614,7 +614,7 @@ async fn begun(asking: Asking) -> Result<RunStream, Error> {
 /// Reads one bounded answer to its end.
 async fn answer(asking: Asking) -> Result<String, Error> {
     let count = asking.count.clone();
-    count.ended(Box::pin(within(ANSWER_TIMEOUT, read_answer(asking))).await)
+    count.counted(Box::pin(within(ANSWER_TIMEOUT, read_answer(asking)))).await
 }
 
 async fn read_answer(asking: Asking) -> Result<String, Error> {
@@ -629,7 +629,7 @@ async fn read_answer(asking: Asking) -> Result<String, Error> {
 async fn answered(asking: Asking) -> Result<(), Error> {
     let count = asking.count.clone();
     let head = async { successful(asking.send().await?).await };
-    count.ended(Box::pin(within(ANSWER_TIMEOUT, head)).await).map(drop)
+    count.counted(Box::pin(within(ANSWER_TIMEOUT, head))).await.map(drop)
 }
 
 async fn within<T>(
@@ -782,8 +782,11 @@ impl Asking {
 // === impl Count ===
 
 impl Count {
-    /// Counts what came of the request.
-    fn ended<T>(&self, answer: Result<T, Error>) -> Result<T, Error> {
+    /// Counts the request until it is answered, and what came of it.
+    async fn counted<T>(&self, answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let open = self.metrics.asks();
+        let answer = answer.await;
+        drop(open);
         let counted = answer.as_ref().map_or_else(Error::answer, |_| Answer::Ok);
         self.metrics.asked(self.operation, counted);
         answer

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use threadway::metrics::Metrics;
 use threadway::upstream::{Client, Error, IDLE_TIMEOUT, SILENCE_TIMEOUT};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -12,6 +13,7 @@ use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
 use crate::support::clock::HeldClock;
+use crate::support::gateway::counted;
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 11\r\n\r\n{\"ok\":true}";
 const STREAM: &[u8] =
@@ -126,6 +128,22 @@ async fn requests_one_after_the_other_share_a_connection() {
     }
     asking.await.unwrap();
     assert_eq!(upstream.made(), 1);
+}
+
+#[tokio::test]
+async fn a_request_is_open_until_it_is_answered() {
+    let metrics = Metrics::default();
+    let mut upstream = Upstream::start().await;
+    let client = upstream.client.clone().counted_in(&metrics);
+    let open = || counted(&metrics, "upstream_requests_open");
+    assert!(open().abs() < 0.5);
+    let asking = spawn(async move { client.probe().await });
+    let mut connection = upstream.connection().await;
+    connection.request().await.unwrap();
+    assert!((open() - 1.0).abs() < 0.5);
+    connection.sends(OK).await;
+    asking.await.unwrap().unwrap();
+    assert!(open().abs() < 0.5);
 }
 
 #[tokio::test]
