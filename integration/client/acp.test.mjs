@@ -40,7 +40,7 @@ function choose(session, id, answer) {
 }
 
 // All at once: a run of the Python server waits up to a second before it starts.
-describe("an editor", { concurrency: SUITES, timeout: 2 * OPTIONS.timeout }, () => {
+describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () => {
   for (const server of SERVERS) {
     const isPython = server.name === "Python";
 
