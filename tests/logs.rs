@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use support::gateway::{Gateway, RUN, Response, THREAD, input, part, token, values};
+use tracing::Level;
+use tracing::subscriber::DefaultGuard;
 
 /// What was logged.
 #[derive(Clone, Default)]
@@ -27,6 +29,19 @@ impl Write for Lines {
 }
 
 impl Lines {
+    /// What this thread logs up to a level, while the guard is kept.
+    fn up_to(level: Level) -> (Self, DefaultGuard) {
+        let lines = Self::default();
+        let writer = lines.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .json()
+            .flatten_event(true)
+            .with_max_level(level)
+            .with_writer(move || writer.clone())
+            .finish();
+        (lines, tracing::subscriber::set_default(subscriber))
+    }
+
     /// The lines with this message, each a JSON object.
     fn with(&self, message: &str) -> Vec<Value> {
         let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
@@ -37,15 +52,7 @@ impl Lines {
 
 #[tokio::test]
 async fn a_run_is_one_line_that_tells_nothing_that_was_said() {
-    let lines = Lines::default();
-    let writer = lines.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .json()
-        .flatten_event(true)
-        .with_max_level(tracing::Level::TRACE)
-        .with_writer(move || writer.clone())
-        .finish();
-    let _logging = tracing::subscriber::set_default(subscriber);
+    let (lines, _logging) = Lines::up_to(Level::TRACE);
     let gateway = Gateway::start().await;
 
     let (mut response, mut run) = gateway.run().await;
@@ -87,15 +94,7 @@ async fn a_run_is_one_line_that_tells_nothing_that_was_said() {
 
 #[tokio::test]
 async fn a_page_that_is_refused_is_one_line_for_the_operator() {
-    let lines = Lines::default();
-    let writer = lines.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .json()
-        .flatten_event(true)
-        .with_max_level(tracing::Level::INFO)
-        .with_writer(move || writer.clone())
-        .finish();
-    let _logging = tracing::subscriber::set_default(subscriber);
+    let (lines, _logging) = Lines::up_to(Level::INFO);
     let gateway = Gateway::start().await;
     // Whoever opens a page can have its browser ask as often as it likes.
     for _ in 0..3 {
@@ -114,15 +113,7 @@ async fn a_page_that_is_refused_is_one_line_for_the_operator() {
 
 #[tokio::test]
 async fn an_agent_whose_keys_cannot_be_read_is_a_warning() {
-    let lines = Lines::default();
-    let writer = lines.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .json()
-        .flatten_event(true)
-        .with_max_level(tracing::Level::INFO)
-        .with_writer(move || writer.clone())
-        .finish();
-    let _logging = tracing::subscriber::set_default(subscriber);
+    let (lines, _logging) = Lines::up_to(Level::INFO);
     let gateway = Gateway::start().await;
     let mut input = input(&["hi"]);
     input["tools"] = json!([{"name": "paint", "description": "Paints", "parameters": {}}]);

@@ -8,18 +8,18 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use crate::sync::{Guard, Mutex};
-use crate::upstream::Client;
+use crate::upstream::{Access, Client};
 
 /// The runs that are being started. Each belongs to a request that is being handled, so
 /// `limits.connections` bounds them. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Starts(Arc<Mutex<HashMap<Key, Vec<Starting>>>>);
 
-/// A thread of one upstream, whoever asks for it. What a stop may do there is for the upstream to
-/// say.
+/// A thread of one upstream, as one caller asks for it. How long a stop takes must not show a caller
+/// what others start.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
-    upstream: String,
+    access: Access,
     thread_id: String,
 }
 
@@ -71,7 +71,7 @@ impl Starts {
 
 impl Key {
     fn of(upstream: &Client, thread_id: &str) -> Self {
-        Self { upstream: upstream.base().to_string(), thread_id: thread_id.to_owned() }
+        Self { access: upstream.access(), thread_id: thread_id.to_owned() }
     }
 }
 
@@ -102,7 +102,24 @@ impl Drop for Start {
 
 #[cfg(test)]
 mod tests {
+    use http::header::AUTHORIZATION;
+    use http::{HeaderMap, HeaderValue};
+
     use super::*;
+    use crate::upstream::Caller;
+
+    #[test]
+    fn a_start_is_known_to_its_caller_alone() {
+        let client = Client::new("http://h".parse().unwrap(), None).unwrap();
+        let called_by = |key| {
+            let headers = HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_static(key))]);
+            client.called_by(&Caller::new(headers))
+        };
+        let (alice, bob, starts) = (called_by("alice"), called_by("bob"), Starts::default());
+        let _start = starts.begin(&alice, "t", "a");
+        assert_eq!(starts.of(&called_by("alice"), "t", None).len(), 1);
+        assert!(starts.of(&bob, "t", None).is_empty());
+    }
 
     #[tokio::test]
     async fn a_start_is_known_by_its_thread_and_name_until_it_ends() {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use threadway::metrics::Metrics;
-use threadway::upstream::{Client, Error, IDLE_TIMEOUT, SILENCE_TIMEOUT};
+use threadway::upstream::{Body, Client, Error, IDLE_TIMEOUT, SILENCE_TIMEOUT};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -49,6 +49,16 @@ impl Upstream {
 
     async fn connection(&mut self) -> Connection {
         self.connections.recv().await.unwrap()
+    }
+
+    /// Joins a run, whose stream begins. Returns the connection, its request, and the stream.
+    async fn joined(&mut self) -> (Connection, String, Body) {
+        let client = self.client.clone();
+        let joining = spawn(async move { client.join_run("t", "r", "-1").await.unwrap() });
+        let mut connection = self.connection().await;
+        let request = connection.request().await.unwrap();
+        connection.sends(STREAM).await;
+        (connection, request, joining.await.unwrap().body)
     }
 
     fn made(&self) -> usize {
@@ -236,12 +246,7 @@ async fn an_idle_connection_is_closed_after_three_seconds() {
 async fn a_stream_that_is_silent_for_ten_minutes_is_given_up() {
     let clock = HeldClock::pause();
     let mut upstream = Upstream::start().await;
-    let client = upstream.client.clone();
-    let joining = spawn(async move { client.join_run("t", "r", "-1").await.unwrap() });
-    let mut connection = upstream.connection().await;
-    connection.request().await.unwrap();
-    connection.sends(STREAM).await;
-    let mut body = joining.await.unwrap().body;
+    let (mut connection, _, mut body) = upstream.joined().await;
     let mut taken = Vec::new();
     // What comes puts off the end.
     clock.advance(SILENCE_TIMEOUT / 2).await;
@@ -258,13 +263,8 @@ async fn a_stream_that_is_silent_for_ten_minutes_is_given_up() {
 #[tokio::test]
 async fn all_that_has_come_of_a_stream_is_taken_at_once() {
     let mut upstream = Upstream::start().await;
-    let client = upstream.client.clone();
-    let joining = spawn(async move { client.join_run("t", "r", "-1").await.unwrap() });
-    let mut connection = upstream.connection().await;
-    let request = connection.request().await.unwrap();
+    let (mut connection, request, mut body) = upstream.joined().await;
     assert!(request.contains("\r\nlast-event-id: -1\r\n"), "{request}");
-    connection.sends(STREAM).await;
-    let mut body = joining.await.unwrap().body;
     // In one write, so that one read brings them.
     connection.sends(b"2\r\na\n\r\n2\r\nb\n\r\n2\r\nc\n\r\n").await;
     let mut taken = Vec::<Bytes>::new();
@@ -287,27 +287,18 @@ async fn all_that_has_come_of_a_stream_is_taken_at_once() {
 #[tokio::test]
 async fn a_stream_that_is_dropped_before_its_end_closes_its_connection() {
     let mut upstream = Upstream::start().await;
-    let client = upstream.client.clone();
-    let joining = spawn(async move { client.join_run("t", "r", "-1").await.unwrap() });
-    let mut connection = upstream.connection().await;
-    connection.request().await.unwrap();
-    connection.sends(STREAM).await;
+    let (mut connection, _, body) = upstream.joined().await;
     connection.chunk("a").await;
-    drop(joining.await.unwrap());
+    drop(body);
     assert!(connection.is_closed().await);
 }
 
 #[tokio::test]
 async fn what_came_before_a_stream_broke_is_taken_first() {
     let mut upstream = Upstream::start().await;
-    let client = upstream.client.clone();
-    let joining = spawn(async move { client.join_run("t", "r", "-1").await.unwrap() });
-    let mut connection = upstream.connection().await;
-    connection.request().await.unwrap();
-    connection.sends(STREAM).await;
+    let (mut connection, _, mut body) = upstream.joined().await;
     connection.sends(b"2\r\na\n\r\n5\r\nb").await;
     drop(connection);
-    let mut body = joining.await.unwrap().body;
     let mut taken = Vec::<Bytes>::new();
     let broken = loop {
         match body.chunks(&mut taken).await {
