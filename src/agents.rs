@@ -19,6 +19,7 @@ pub use crate::langgraph::ConfigField;
 use crate::flights::Flights;
 use crate::langgraph::{Assistant, InputKeys, ServerKind};
 use crate::metrics::Answer;
+use crate::run::Emit;
 use crate::sync::{Guard, Mutex};
 use crate::upstream::{Access, Caller, Client, Error, Identity};
 
@@ -45,7 +46,16 @@ const MAX_FACTS: usize = 2_000;
 
 /// The agents of all upstreams. Clones share what they remember.
 #[derive(Clone, Debug)]
-pub struct Agents(Arc<Directory>);
+pub struct Agents(Arc<Directory>, Arc<Emits>);
+
+/// What viewers are shown of each agent's runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Emits {
+    /// Of agents that have no options of their own.
+    pub default: Emit,
+    /// By the name that clients run an agent by.
+    pub by_agent: HashMap<String, Emit>,
+}
 
 #[derive(Debug)]
 struct Directory {
@@ -98,6 +108,8 @@ pub struct Agent {
     pub upstream: Client,
     /// What its server calls it: a graph, or an assistant's id.
     pub assistant: String,
+    /// What viewers are shown of its runs.
+    pub emit: Emit,
     /// The place of its upstream.
     at: usize,
     /// What is remembered of it.
@@ -144,13 +156,31 @@ pub struct UnknownAgent {
     upstreams: Vec<String>,
 }
 
+// === impl Emits ===
+
+impl Emits {
+    /// The options that apply to editors.
+    #[must_use]
+    pub fn for_editors(&self) -> Self {
+        let by_agent = self.by_agent.iter();
+        let by_agent = by_agent.map(|(agent, emit)| (agent.clone(), emit.for_editors()));
+        Self { default: self.default.for_editors(), by_agent: by_agent.collect() }
+    }
+}
+
 // === impl Agents ===
 
 impl Agents {
     /// The agents of these upstreams, and other names for some of them.
     pub fn new(upstreams: Vec<Upstream>, aliases: Vec<(String, String)>) -> Self {
         let (keys, kinds) = (Facts::default(), Facts::default());
-        Self(Arc::new(Directory { upstreams, aliases, keys, kinds }))
+        Self(Arc::new(Directory { upstreams, aliases, keys, kinds }), Arc::default())
+    }
+
+    /// The same agents, whose viewers are shown this of their runs.
+    #[must_use]
+    pub fn emitting(self, emits: Emits) -> Self {
+        Self(self.0, Arc::new(emits))
     }
 
     /// The upstreams.
@@ -193,7 +223,15 @@ impl Agents {
             upstreams: upstreams.iter().map(|upstream| upstream.name.clone()).collect(),
         })?;
         let upstream = upstream.client.called_by(caller);
-        Ok(Agent { upstream, assistant: assistant.to_owned(), at, directory: self.clone() })
+        let Emits { default, by_agent } = &*self.1;
+        let emit = by_agent.get(name).or_else(|| by_agent.get(own_name)).copied();
+        Ok(Agent {
+            upstream,
+            assistant: assistant.to_owned(),
+            emit: emit.unwrap_or(*default),
+            at,
+            directory: self.clone(),
+        })
     }
 
     /// Asks every upstream for its agents that a caller may see, all at once, in the

@@ -126,6 +126,8 @@ pub enum Event<'a> {
         role: &'static str,
         #[serde(skip_serializing_if = "Option::is_none")]
         subagent_run_id: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        metadata: Option<ResultMetadata>,
     },
     StateSnapshot {
         snapshot: &'a Json,
@@ -219,6 +221,20 @@ pub enum Event<'a> {
 pub struct Metadata<'a> {
     /// LangGraph's side of the run.
     pub langgraph: LangGraph<'a>,
+}
+
+/// What a tool's result says of itself. The event has no member for a failure.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct ResultMetadata {
+    /// LangGraph's side of the result.
+    pub langgraph: ResultStatus,
+}
+
+/// How the tool has ended.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct ResultStatus {
+    /// `error`, as LangGraph's tool message has it.
+    pub status: &'static str,
 }
 
 /// LangGraph's ids of a run, and what a thread at rest has to tell.

@@ -4,6 +4,7 @@
 //! mistakes are found before anything is done.
 
 mod acp;
+mod emit;
 mod front;
 mod raw;
 mod upstreams;
@@ -18,7 +19,7 @@ use http::HeaderMap;
 pub use acp::Acp;
 pub use raw::Mistake;
 
-use crate::agents::{self, Agents};
+use crate::agents::{self, Agents, Emits};
 use crate::cli;
 use crate::metrics::Metrics;
 use crate::runs::OwnerPolicy;
@@ -62,6 +63,8 @@ pub struct Config {
     pub upstreams: Vec<Upstream>,
     /// Other names for agents: the alias, and the agent's own name.
     pub aliases: Vec<(String, String)>,
+    /// What viewers are shown of each agent's runs.
+    pub emits: Emits,
     /// Who may ask what, and what becomes of it.
     pub settings: Settings,
     /// How ACP shows the agents.
@@ -124,7 +127,7 @@ impl Config {
             Ok(agents::Upstream { name, client })
         };
         let upstreams = self.upstreams.iter().enumerate().map(client).collect::<Result<_, _>>()?;
-        Ok(Agents::new(upstreams, self.aliases.clone()))
+        Ok(Agents::new(upstreams, self.aliases.clone()).emitting(self.emits.clone()))
     }
 
     /// What differs in another one that a gateway cannot change while it serves, by key.
@@ -180,6 +183,7 @@ impl Raw {
         let is_insecure = self.is_on("insecure", mistakes);
         let admin_listen = self.admin_listen(is_insecure, mistakes);
         let upstreams = self.upstreams(mistakes);
+        let emits = self.emits(mistakes);
         let aliases = self.aliases(&upstreams, mistakes);
         let forward = self.forward(mistakes);
         let is_reached = listen.is_some_and(|address| !address.ip().is_loopback());
@@ -221,6 +225,7 @@ impl Raw {
             admin_listen,
             upstreams,
             aliases,
+            emits,
             settings,
             acp,
             log: log?,

@@ -3,9 +3,12 @@
 //! Parts of LangGraph go in, run events come out, and each wire is a projection of those.
 //! Only the [`Translator`] makes run events; the [`View`] is their fold.
 
+mod activity;
 mod brackets;
 mod commit;
+mod emit;
 mod failure;
+mod filter;
 mod interrupt;
 mod message;
 mod new_run;
@@ -23,8 +26,11 @@ mod weight;
 use std::sync::Arc;
 
 pub use crate::langgraph::{ApprovalForm, Decision, ErrorDetail, Finish, RunError, Start};
+pub use activity::{Activity, TODOS, Todos, ToolStatus};
 pub use commit::{langgraph_call_id, snapshots, snapshots_for_anyone, snapshots_for_returning};
+pub use emit::{Emit, MessageSnapshots, StateEvents, Subagents, TRUNCATED, is_truncated};
 pub use failure::{Failure, Loss};
+pub use filter::Filter;
 pub use interrupt::{Action, Ask, BREAKPOINT, Interrupt, is_breakpoint, question_key};
 pub use message::{Call, Content, ContentPart, Message, Role};
 pub use new_run::{Configured, NewRun, Planner};
@@ -44,7 +50,7 @@ pub type Id = Arc<str>;
 /// One thing that happens in a run.
 ///
 /// ```text
-/// Started ( Step | Text | Reasoning | Call | Result | State | Messages | Subagent | Custom )* Ended
+/// Started ( Step | Text | Reasoning | Call | Result | State | Messages | Subagent | Custom | Activity )* Ended
 /// ```
 /// What starts also ends before `Ended`; nothing follows it.
 #[derive(Clone, Debug, PartialEq)]
@@ -186,6 +192,17 @@ pub enum RunEvent {
         /// Its payload, untouched.
         value: Json,
         /// The subagent that wrote it.
+        agent: Option<Id>,
+    },
+    /// Something begins to go on beside what is said, or changes.
+    Activity {
+        /// The activity.
+        id: Id,
+        /// What it is now.
+        activity: Activity,
+        /// What has changed in it; `None` for all that a viewer is to know of it.
+        change: Option<Patch>,
+        /// The subagent whose call it is.
         agent: Option<Id>,
     },
     /// The run is over, or lost to us.

@@ -27,7 +27,7 @@ mod rest;
 mod retry;
 mod standing;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,6 +49,7 @@ pub(crate) use retry::doubled;
 
 use crate::langgraph::{ErrorDetail, RunRecord, RunRequest, RunStatus, ServerKind};
 use crate::metrics::{Metrics, Origin};
+use crate::run::Emit;
 use crate::sync::{Guard, Mutex};
 use crate::upstream::{Client, Error, RunStream};
 use driver::Driver;
@@ -62,7 +63,11 @@ pub const DEFAULT_LOG_BYTES: usize = 1024 * 1024;
 
 /// The runs that this replica reads. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Runs(Arc<Shared>);
+pub struct Runs {
+    shared: Arc<Shared>,
+    /// What viewers are shown of the runs that are read through this handle.
+    emit: Emit,
+}
 
 /// What becomes of a run when the connection that started it is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,16 +96,18 @@ struct Shared {
 
 /// A run of a thread of one upstream: another upstream may have a copy of it, with its ids. Whoever
 /// finds a run by its key was shown the thread; the run's id alone opens nothing.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct RunKey {
     upstream: String,
     thread_id: String,
     run_id: String,
+    /// What its viewers are shown. The last field, so that all readings of a run are neighbours.
+    emit: Emit,
 }
 
 /// The runs being read.
 #[derive(Debug, Default)]
-struct Live(Mutex<HashMap<RunKey, Listed>>);
+struct Live(Mutex<BTreeMap<RunKey, Listed>>);
 
 /// A run that others can come to.
 #[derive(Debug)]
@@ -122,7 +129,7 @@ impl Runs {
         metrics: Metrics,
         shutdown: CancellationToken,
     ) -> Self {
-        Self(Arc::new(Shared {
+        let shared = Arc::new(Shared {
             live: Live::default(),
             tasks: TaskTracker::new(),
             log_bytes,
@@ -130,12 +137,21 @@ impl Runs {
             error_detail: Mutex::default(),
             metrics,
             shutdown,
-        }))
+        });
+        Self { shared, emit: Emit::default() }
+    }
+
+    /// The same runs, of which viewers are shown what these options say.
+    ///
+    /// A run that is read with two sets of options is read from upstream twice.
+    #[must_use]
+    pub(crate) fn showing(&self, emit: Emit) -> Self {
+        Self { shared: Arc::clone(&self.shared), emit }
     }
 
     /// Tells so much of why a run failed, from now on.
     pub fn tell(&self, detail: ErrorDetail) {
-        *self.0.error_detail.lock() = detail;
+        *self.shared.error_detail.lock() = detail;
     }
 
     /// Starts a run on a thread, for a client that calls it `name`, and reads it as
@@ -156,9 +172,9 @@ impl Runs {
         let (mut asked, answer) = oneshot::channel();
         let (runs, upstream) = (self.clone(), upstream.clone());
         let (thread_id, name) = (thread_id.to_owned(), name.to_owned());
-        self.0.tasks.spawn(async move {
+        self.shared.tasks.spawn(async move {
             let abandoned = async {
-                runs.0.shutdown.cancelled().await;
+                runs.shared.shutdown.cancelled().await;
                 asked.closed().await;
             };
             let stream = tokio::select! {
@@ -192,10 +208,11 @@ impl Runs {
         stream: RunStream,
     ) -> RunReader {
         let RunStream { run_id, date: _, body } = stream;
-        let mut feed = Feed::new(thread_id, run_id.as_deref(), Some(name));
-        let (run, bell) = self.0.open(thread_id, &mut feed, Past::Kept);
+        let feed = Feed::new(thread_id, run_id.as_deref(), Some(name));
+        let mut feed = feed.showing(self.emit);
+        let (run, bell) = self.shared.open(thread_id, &mut feed, Past::Kept);
         let reading = Reading::started(feed, server, Instant::now());
-        let (owner, left) = match self.0.owners {
+        let (owner, left) = match self.shared.owners {
             OwnerPolicy::Continue => (None, None),
             OwnerPolicy::Cancel { grace } => {
                 let (owner, left) = oneshot::channel();
@@ -203,9 +220,9 @@ impl Runs {
             }
         };
         let reader = RunReader::of_owner(Arc::clone(&run), owner);
-        let shared = Arc::clone(&self.0);
+        let shared = Arc::clone(&self.shared);
         let driver = Driver::new(upstream, run, bell, shared, Origin::Started).owned(left);
-        self.0.tasks.spawn(driver.drive(reading, Some(body)));
+        self.shared.tasks.spawn(driver.drive(reading, Some(body)));
         reader
     }
 
@@ -213,7 +230,7 @@ impl Runs {
     /// The upstream has just shown the thread to this caller.
     pub fn attach(&self, upstream: &Client, thread_id: &str, run_id: &str) -> Option<RunReader> {
         let (run, _wanted) =
-            self.0.live.find(&RunKey::of(upstream, thread_id, run_id), upstream)?;
+            self.shared.live.find(&RunKey::of(upstream, thread_id, run_id, self.emit), upstream)?;
         Some(RunReader::from_here(run, Told::Nothing))
     }
 
@@ -225,8 +242,8 @@ impl Runs {
         thread_id: &str,
         event: &EventId,
     ) -> Option<RunReader> {
-        let key = RunKey::of(upstream, thread_id, event.run_id());
-        let (run, _wanted) = self.0.live.find(&key, upstream)?;
+        let key = RunKey::of(upstream, thread_id, event.run_id(), self.emit);
+        let (run, _wanted) = self.shared.live.find(&key, upstream)?;
         Some(RunReader::behind(run, event.clone()))
     }
 
@@ -242,12 +259,13 @@ impl Runs {
     ) -> Result<RunReader, Error> {
         let record = self.whole(upstream, thread_id, record).await?;
         let told = if record.status == RunStatus::Pending {
-            Told::Prelude(rest::prelude(upstream, thread_id, &record).await?)
+            Told::Prelude(rest::prelude(upstream, thread_id, &record, self.emit).await?)
         } else {
             Told::Nothing
         };
         let source = Source::after(&record, server, after.as_ref());
-        let (run, _wanted) = self.0.watch(upstream, server, thread_id, record, source);
+        let (run, _wanted) =
+            self.shared.watch(upstream, server, thread_id, record, source, self.emit);
         Ok(match after {
             Some(event) => RunReader::behind(run, event),
             None => RunReader::from_here(run, told),
@@ -264,7 +282,7 @@ impl Runs {
         record: RunRecord,
     ) -> (Arc<Run>, watch::Receiver<()>) {
         let source = Source::after(&record, server, None);
-        self.0.watch(upstream, server, thread_id, record, source)
+        self.shared.watch(upstream, server, thread_id, record, source, self.emit)
     }
 
     /// A thread at rest as a run that is over, given its state and the newest run that is over.
@@ -275,8 +293,9 @@ impl Runs {
         state: Option<String>,
         last: Option<&RunRecord>,
     ) -> Result<Arc<Run>, Error> {
-        let detail = self.0.error_detail();
-        rest::at_rest(&self.0.metrics, upstream, thread_id, state, last, detail).await
+        let detail = self.shared.error_detail();
+        rest::at_rest(&self.shared.metrics, upstream, thread_id, state, last, detail, self.emit)
+            .await
     }
 
     /// A run of a list, with what it was asked for where that decides how it is read: not of one
@@ -287,8 +306,8 @@ impl Runs {
         thread_id: &str,
         listed: RunRecord,
     ) -> Result<RunRecord, Error> {
-        let key = RunKey::of(upstream, thread_id, &listed.id);
-        if listed.status != RunStatus::Pending && self.0.live.find(&key, upstream).is_some() {
+        let key = RunKey::of(upstream, thread_id, &listed.id, self.emit);
+        if listed.status != RunStatus::Pending && self.shared.live.find(&key, upstream).is_some() {
             return Ok(listed);
         }
         upstream.whole_run(thread_id, listed).await
@@ -303,9 +322,13 @@ impl Runs {
         run_id: &str,
         is_stopped: bool,
     ) {
-        let key = RunKey::of(upstream, thread_id, run_id);
-        let run = self.0.live.lock().get(&key).map(|listed| Arc::clone(&listed.run));
-        if let Some(run) = run {
+        // It may be read with several sets of options.
+        let first = RunKey::of(upstream, thread_id, run_id, Emit::MIN);
+        let live = self.shared.live.lock();
+        let readings = live.range(&first..).take_while(|(key, _)| key.is_of_run(&first));
+        let readings: Vec<_> = readings.map(|(_, listed)| Arc::clone(&listed.run)).collect();
+        drop(live);
+        for run in readings {
             run.published().is_stopped = is_stopped;
         }
     }
@@ -313,29 +336,29 @@ impl Runs {
     /// Runs a task that belongs to the runs: [`drained`](Self::drained) waits for it, and shutdown
     /// ends it.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let shutdown = self.0.shutdown.clone();
-        self.0.tasks.spawn(async move {
+        let shutdown = self.shared.shutdown.clone();
+        self.shared.tasks.spawn(async move {
             shutdown.run_until_cancelled(task).await;
         });
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {
-        &self.0.metrics
+        &self.shared.metrics
     }
 
     pub(crate) fn is_shutting_down(&self) -> bool {
-        self.0.shutdown.is_cancelled()
+        self.shared.shutdown.is_cancelled()
     }
 
     /// How many runs are being read, and threads followed.
     pub fn count(&self) -> usize {
-        self.0.tasks.len()
+        self.shared.tasks.len()
     }
 
     /// Waits until no run is being read any more.
     pub async fn drained(&self) {
-        self.0.tasks.close();
-        self.0.tasks.wait().await;
+        self.shared.tasks.close();
+        self.shared.tasks.wait().await;
     }
 }
 
@@ -371,9 +394,10 @@ impl Shared {
         thread_id: &str,
         record: RunRecord,
         source: Source,
+        emit: Emit,
     ) -> (Arc<Run>, watch::Receiver<()>) {
         let (run, listener, driver) =
-            self.find_or_join(upstream, server, thread_id, record, source);
+            self.find_or_join(upstream, server, thread_id, record, source, emit);
         if let Some((driver, reading)) = driver {
             self.tasks.spawn(driver.drive(reading, None));
         }
@@ -388,12 +412,13 @@ impl Shared {
         thread_id: &str,
         record: RunRecord,
         source: Source,
+        emit: Emit,
     ) -> (Arc<Run>, watch::Receiver<()>, Option<(Driver, Reading)>) {
-        let key = RunKey::of(upstream, thread_id, &record.id);
+        let key = RunKey::of(upstream, thread_id, &record.id, emit);
         if let Some((run, listener)) = self.live.find(&key, upstream) {
             return (run, listener, None);
         }
-        let mut feed = Feed::joined(thread_id, &record);
+        let mut feed = Feed::joined(thread_id, &record).showing(emit);
         let (run, bell) = self.open(thread_id, &mut feed, Past::Replaying);
         let listener = bell.subscribe();
         if let Some((run, listener)) = self.live.find_or_list(key, upstream, &run) {
@@ -445,14 +470,14 @@ impl Live {
         live.get_mut(key).filter(|listed| Arc::ptr_eq(&listed.run, run))?.fresh_upstream.take()
     }
 
-    fn lock(&self) -> Guard<'_, HashMap<RunKey, Listed>> {
+    fn lock(&self) -> Guard<'_, BTreeMap<RunKey, Listed>> {
         self.0.lock()
     }
 }
 
 /// Under the lock no driver decides that nobody reads its run.
 fn found(
-    live: &mut HashMap<RunKey, Listed>,
+    live: &mut BTreeMap<RunKey, Listed>,
     key: &RunKey,
     upstream: &Client,
 ) -> Option<(Arc<Run>, watch::Receiver<()>)> {
@@ -472,11 +497,17 @@ impl Listed {
 // === impl RunKey ===
 
 impl RunKey {
-    fn of(upstream: &Client, thread_id: &str, run_id: &str) -> Self {
+    fn of(upstream: &Client, thread_id: &str, run_id: &str, emit: Emit) -> Self {
         Self {
             upstream: upstream.base().to_string(),
             thread_id: thread_id.to_owned(),
             run_id: run_id.to_owned(),
+            emit,
         }
+    }
+
+    fn is_of_run(&self, other: &Self) -> bool {
+        let Self { upstream, thread_id, run_id, emit: _ } = self;
+        (upstream, thread_id, run_id) == (&other.upstream, &other.thread_id, &other.run_id)
     }
 }

@@ -123,7 +123,8 @@ impl Service {
     pub async fn close(&self) {
         self.shutdown.cancel();
         self.chores.close();
-        tokio::join!(self.chores.wait(), self.threads.runs().drained());
+        let runs = self.threads.runs();
+        tokio::join!(self.chores.wait(), runs.drained());
     }
 }
 

@@ -35,6 +35,7 @@ pub use thread::Thread;
 
 use crate::agents::Agent;
 use crate::flights::Flights;
+use crate::run::Emit;
 use crate::runs::Runs;
 use crate::upstream::{Client, Error, Sight};
 use follow::Followed;
@@ -46,7 +47,11 @@ use turns::Turns;
 
 /// The threads that this replica reads. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Threads(Arc<Shared>);
+pub struct Threads {
+    shared: Arc<Shared>,
+    /// What is shown of those that are read through this handle.
+    emit: Emit,
+}
 
 #[derive(Debug)]
 struct Shared {
@@ -67,7 +72,7 @@ struct Shared {
 impl Threads {
     /// The threads of these runs.
     pub fn new(runs: Runs) -> Self {
-        Self(Arc::new(Shared {
+        let shared = Arc::new(Shared {
             runs,
             followed: Followed::default(),
             looks: Flights::default(),
@@ -76,18 +81,20 @@ impl Threads {
             polls: Polls::default(),
             turns: Turns::default(),
             starts: Starts::default(),
-        }))
+        });
+        Self { shared, emit: Emit::default() }
     }
 
     /// The runs of the threads.
-    pub fn runs(&self) -> &Runs {
-        &self.0.runs
+    pub fn runs(&self) -> Runs {
+        self.shared.runs.showing(self.emit)
     }
 
     /// A thread by LangGraph's id of it, and the agent that runs on it. A client that needs another
     /// name for it is found by that in the metadata of the thread, if a run creates the thread.
     pub fn thread(&self, agent: Agent, id: String, client_id: Option<String>) -> Thread {
-        Thread { threads: self.clone(), agent, id, client_id }
+        let threads = Self { shared: Arc::clone(&self.shared), emit: agent.emit };
+        Thread { threads, agent, id, client_id }
     }
 }
 
@@ -98,6 +105,6 @@ impl Shared {
     /// same credentials share a request that is sent after they have asked.
     async fn see(&self, upstream: &Client, thread_id: &str) -> Result<Sight, Error> {
         let read = async || upstream.see(thread_id).await;
-        self.sights.share(LookKey::of(upstream, thread_id), read).await
+        self.sights.share(LookKey::of(upstream, thread_id, Emit::default()), read).await
     }
 }

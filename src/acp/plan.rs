@@ -2,17 +2,13 @@
 
 use super::strict;
 use super::update::{PlanEntry, PlanStatus, Priority};
-use crate::json::{self, Json, ObjectWriter};
-use crate::run::{Operation, Patch, State};
-
-/// The key of the state under which `deepagents` and the todo middleware keep them.
-const TODOS: &str = "todos";
+use crate::json::{self, Json};
+use crate::run::{Patch, Todos};
 
 /// The todos of a state, and what was told of them.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    /// A state of which nothing but the todos is kept.
-    state: Option<State>,
+    todos: Todos,
     told: Vec<PlanEntry>,
 }
 
@@ -21,55 +17,23 @@ pub(super) struct Plan {
 impl Plan {
     /// The state is this now. Gives the plan, if it is news.
     pub(super) fn set(&mut self, state: &Json) -> Option<&[PlanEntry]> {
-        self.state = Some(State::new(only_todos(state)));
-        self.tell()
+        if self.todos.set(state) { self.tell() } else { None }
     }
 
     /// This changes in the state. Gives the plan, if it is news.
     pub(super) fn change(&mut self, patch: &Patch) -> Option<&[PlanEntry]> {
-        let patch: Patch = patch.operations().iter().filter_map(of_todos).collect();
-        if patch.is_empty() {
-            return None;
-        }
-        self.state.get_or_insert_with(State::empty).apply(&patch);
-        self.tell()
+        if self.todos.change(patch) { self.tell() } else { None }
     }
 
     fn tell(&mut self) -> Option<&[PlanEntry]> {
-        let state = self.state.as_ref()?.to_json();
-        let members = json::members(&state).unwrap_or_default();
-        let todos = members.get(TODOS).and_then(json::items).unwrap_or_default();
+        let todos = self.todos.list();
+        let todos = todos.as_deref().and_then(json::items).unwrap_or_default();
         let entries: Vec<_> = todos.into_iter().filter_map(entry).collect();
         if entries == self.told {
             return None;
         }
         self.told = entries;
         Some(&self.told)
-    }
-}
-
-fn only_todos(state: &Json) -> Json {
-    let members = json::members(state).unwrap_or_default();
-    match members.get(TODOS) {
-        Some(todos) => ObjectWriter::new().raw(TODOS, todos.get()).finish(),
-        None => ObjectWriter::new().finish(),
-    }
-}
-
-/// An operation as far as it changes the todos.
-fn of_todos(operation: &Operation) -> Option<Operation> {
-    let (Operation::Add { path, .. }
-    | Operation::Replace { path, .. }
-    | Operation::Remove { path }) = operation;
-    let below = path.strip_prefix('/').and_then(|path| path.strip_prefix(TODOS));
-    match (operation, below) {
-        (_, Some(below)) if below.is_empty() || below.starts_with('/') => Some(operation.clone()),
-        (Operation::Add { value, .. } | Operation::Replace { value, .. }, None)
-            if path.is_empty() =>
-        {
-            Some(Operation::Replace { path: String::new(), value: only_todos(value) })
-        }
-        _ => None,
     }
 }
 
@@ -88,6 +52,7 @@ fn entry(todo: &serde_json::value::RawValue) -> Option<PlanEntry> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::Operation;
 
     fn told(entries: Option<&[PlanEntry]>) -> Option<String> {
         let short = |entry: &PlanEntry| format!("{}:{:?}", entry.content.decode(), entry.status);

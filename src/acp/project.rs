@@ -158,7 +158,8 @@ impl Projector {
             | RunEvent::StepStarted { .. }
             | RunEvent::StepFinished { .. }
             | RunEvent::SubagentFinished { .. }
-            | RunEvent::Custom { .. } => {}
+            | RunEvent::Custom { .. }
+            | RunEvent::Activity { .. } => {}
         }
     }
 

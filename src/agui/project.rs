@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::message::{Content, Parts};
 use super::{
     Event, Interrupt, LangGraph, LastError, Messages, Metadata, Outcome, PROTOCOL_VERSION,
-    TokenUsage,
+    ResultMetadata, ResultStatus, TokenUsage,
 };
 use crate::json::{self, Json, ObjectWriter, Text};
 use crate::langgraph::ApprovalForm;
@@ -215,13 +215,15 @@ impl Projector {
                 emit(&Event::ToolCallArgs { tool_call_id: call_id, delta });
             }
             RunEvent::CallEnded { call_id } => emit(&Event::ToolCallEnd { tool_call_id: call_id }),
-            RunEvent::CallResult { message_id, call_id, content, is_error: _, agent } => {
+            RunEvent::CallResult { message_id, call_id, content, is_error, agent } => {
+                let failed = ResultMetadata { langgraph: ResultStatus { status: "error" } };
                 emit(&Event::ToolCallResult {
                     message_id,
                     tool_call_id: call_id,
                     content: Content::of_tool(content, self.client.version.parts()),
                     role: "tool",
                     subagent_run_id: agent.as_deref(),
+                    metadata: is_error.then_some(failed),
                 });
             }
             RunEvent::StepStarted { name, agent } => {
@@ -245,6 +247,9 @@ impl Projector {
             }),
             RunEvent::SubagentFinished { id } => {
                 emit(&Event::SubagentFinished { subagent_run_id: id, outcome: None });
+            }
+            RunEvent::Activity { id, activity, change, agent: _ } => {
+                project_activity(id, activity, change.as_ref(), emit);
             }
             RunEvent::Custom { name, value, agent } => {
                 let subagent_run_id = agent.as_deref();
@@ -408,6 +413,7 @@ impl Held {
             | RunEvent::SubagentStarted(_)
             | RunEvent::SubagentFinished { .. }
             | RunEvent::Custom { .. }
+            | RunEvent::Activity { .. }
             | RunEvent::Ended { .. } => false,
         }
     }
@@ -420,6 +426,25 @@ impl Held {
                 ids => Self::Mixed(ids),
             };
         }
+    }
+}
+
+fn project_activity(
+    message_id: &str,
+    activity: &run::Activity,
+    change: Option<&run::Patch>,
+    emit: &mut dyn FnMut(&Event<'_>),
+) {
+    let activity_type = match activity {
+        run::Activity::Tool { .. } => "threadway.tool",
+        run::Activity::Plan { .. } => "threadway.plan",
+    };
+    if let Some(change) = change {
+        let patch = change.operations();
+        emit(&Event::ActivityDelta { message_id, activity_type, patch });
+    } else {
+        let content = &activity.content();
+        emit(&Event::ActivitySnapshot { message_id, activity_type, content, replace: None });
     }
 }
 

@@ -11,7 +11,7 @@ use super::project::Version;
 use super::resume::{Answers, ResumeError};
 use crate::json::{self, Json, ObjectWriter, Text};
 use crate::langgraph::{self, InputKeys, Kind, Start, ThreadState};
-use crate::run::{self, Configured, NewRun, Planner, Role};
+use crate::run::{self, Configured, Emit, NewRun, Planner, Role, StateEvents};
 
 /// Where a graph may have a place for the tools and the context of its client. All that such a
 /// key holds is replaced with each turn: what the client no longer has, the agent must not call.
@@ -26,6 +26,8 @@ pub struct Asking<'a> {
     pub on_message: OnMessage,
     /// How much of the request's configuration goes up.
     pub allowance: &'a Allowance,
+    /// What the client was shown of the thread.
+    pub emit: Emit,
 }
 
 /// What becomes of a message that comes without an answer, while the thread asks for one.
@@ -86,7 +88,7 @@ impl Planner for Asking<'_> {
                 }
             }));
         }
-        let start = Start::Input(input_json(input, &Echoes::of(thread), keys, &new));
+        let start = Start::Input(self.input_json(&Echoes::of(thread), keys, &new));
         Ok(Some(NewRun { fork_before, ..self.run(start) }))
     }
 
@@ -98,11 +100,42 @@ impl Planner for Asking<'_> {
     ) -> Start {
         let (new, _) = new_messages(self.input, thread.and_then(|thread| thread.values.as_ref()));
         let echoes = Echoes { past: Some(state_of(past)), ..Echoes::of(thread) };
-        Start::Input(input_json(self.input, &echoes, keys, &new))
+        Start::Input(self.input_json(&echoes, keys, &new))
     }
 }
 
 impl Asking<'_> {
+    /// The graph's input: the state's changed keys, the client's tools and context, the new messages.
+    fn input_json(&self, echoes: &Echoes<'_>, keys: &InputKeys, new: &[&InputMessage]) -> Json {
+        let input = self.input;
+        let is_ours = |key: &str| CLIENT_KEYS.contains(&key) && keys.takes(key);
+        let mut object = ObjectWriter::new();
+        let state = input.state.as_deref().filter(|_| !self.is_outdated(echoes));
+        for (key, value) in state.and_then(json::members).unwrap_or_default().0 {
+            let is_new = &*key != "messages" && keys.may_take(&key) && !is_ours(&key);
+            // What stands for a value that was too large must not take its place.
+            if is_new && !echoes.has(&key, value) && !run::is_truncated(value) {
+                object = object.raw(&key, value.get());
+            }
+        }
+        for key in CLIENT_KEYS.into_iter().filter(|key| is_ours(key)) {
+            let value = client_value(key, input);
+            if !echoes.has_ours(key, &value) {
+                object = object.raw(key, value.get());
+            }
+        }
+        let messages: Vec<_> =
+            new.iter().map(|message| to_langchain(message, &input.messages)).collect();
+        let messages = json::array(messages.iter().map(|message| message.get()));
+        object.raw("messages", messages.get()).finish()
+    }
+
+    /// Whether the client's state is older than the thread's: it was shown the one that its last
+    /// run began with.
+    fn is_outdated(&self, echoes: &Echoes<'_>) -> bool {
+        self.emit.state == StateEvents::Initial && !echoes.newest.is_empty()
+    }
+
     /// A run that begins with this, with as much of the client's configuration as it may set.
     fn run(&self, start: Start) -> NewRun {
         let configured =
@@ -249,28 +282,6 @@ impl<'a> Echoes<'a> {
 fn holds(state: State<'_>, key: &str, value: &RawValue) -> bool {
     let mut held = state.iter().filter(|(name, _)| &**name == key);
     held.any(|(_, held)| json::same_in_doubles(held.get(), value.get()))
-}
-
-/// The graph's input: the state's changed keys, the client's tools and context, the new messages.
-fn input_json(input: &Input, echoes: &Echoes<'_>, keys: &InputKeys, new: &[&InputMessage]) -> Json {
-    let is_ours = |key: &str| CLIENT_KEYS.contains(&key) && keys.takes(key);
-    let mut object = ObjectWriter::new();
-    for (key, value) in input.state.as_deref().and_then(json::members).unwrap_or_default().0 {
-        if &*key != "messages" && keys.may_take(&key) && !is_ours(&key) && !echoes.has(&key, value)
-        {
-            object = object.raw(&key, value.get());
-        }
-    }
-    for key in CLIENT_KEYS.into_iter().filter(|key| is_ours(key)) {
-        let value = client_value(key, input);
-        if !echoes.has_ours(key, &value) {
-            object = object.raw(key, value.get());
-        }
-    }
-    let messages: Vec<_> =
-        new.iter().map(|message| to_langchain(message, &input.messages)).collect();
-    let messages = json::array(messages.iter().map(|message| message.get()));
-    object.raw("messages", messages.get()).finish()
 }
 
 /// The client's tools and context in the form that is read under a key: `tools` is a convention

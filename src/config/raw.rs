@@ -8,12 +8,12 @@ use std::str::FromStr;
 
 use toml::{Table, Value};
 
-use super::Acp;
+use super::{Acp, emit};
 use crate::cli;
 use crate::telemetry::{Log, NotALog};
 
-/// Every key that has one name, and what it takes. Those of the upstreams, of `agents` and of
-/// `auth.keys` are the others, beside the table `acp`, which has a form of its own.
+/// Every key that has one name, and what it takes. Those of the upstreams, of `emit`, of `agents`
+/// and of `auth.keys` are the others, beside the table `acp`, which has a form of its own.
 pub(super) const KEYS: [(&str, Form); 34] = [
     ("listen", Form::Text),
     ("admin_listen", Form::Text),
@@ -340,8 +340,13 @@ fn form(key: &str) -> Option<Form> {
     if let Some((_, form)) = KEYS.iter().find(|(known, _)| *known == key) {
         return Some(*form);
     }
-    if key.starts_with("agents.") {
-        return Some(Form::Text);
+    if let Some(option) = key.strip_prefix("emit.") {
+        return emit::form(option);
+    }
+    if let Some(key) = key.strip_prefix("agents.") {
+        let is_option = key.contains(".emit.");
+        let option = emit::of_agent(key).and_then(|(_, option)| emit::form(option));
+        return if is_option { option } else { Some(Form::Text) };
     }
     if key.strip_prefix("auth.keys.").is_some_and(|name| !name.is_empty()) {
         return Some(Form::Secret);

@@ -9,9 +9,10 @@ use crate::acp::mcp::Secrets;
 use crate::acp::permission::Rule;
 use crate::agui::{Allowance, OnMessage};
 use crate::langgraph::ErrorDetail;
+use crate::run::{Emit, StateEvents};
 use crate::server::{Cors, Credentials, Forward, Judged, Rates, RequestRate};
 use crate::sessions;
-use crate::upstream::Unknown;
+use crate::upstream::{Caller, Unknown};
 
 const EXAMPLE: &str = include_str!("../../config.toml.example");
 
@@ -56,6 +57,10 @@ fn the_example_holds_every_key_with_its_default() {
     for (key, _) in KEYS {
         assert!(all.given.contains_key(key), "{key}");
     }
+    for (key, _) in emit::KEYS {
+        assert!(all.given.contains_key(&format!("emit.{key}")), "{key}");
+    }
+    assert_eq!(config.emits, Emits::default());
     for key in [
         "upstream.api_key",
         "upstream.ca_file",
@@ -64,7 +69,8 @@ fn the_example_holds_every_key_with_its_default() {
         "upstreams.local.url",
         "upstreams.cloud.forward_identity",
         "upstreams.cloud.api_key",
-        "agents.support",
+        "agents.support.agent",
+        "agents.support.emit.reasoning",
         "auth.keys.backend",
     ] {
         assert!(all.given.contains_key(key), "{key}");
@@ -373,6 +379,12 @@ fn what_would_let_everybody_in_is_a_mistake() {
         ("cors.origins = \"*\"\ninsecure = true", None),
         ("cors.origins = \"*\"\nauth.mode = \"upstream\"", None),
         ("forward_headers = [\"Connection\"]", Some("the name of a header")),
+        ("emit.state = \"deltas\"", Some("`initial` or `final`")),
+        ("emit.max_event_bytes = -1", Some("between 0 and")),
+        ("emit.tool_results = \"no\"", Some("`true` or `false`")),
+        ("emit.colour = 1", Some("a key that config.toml.example shows")),
+        ("agents.a.emit.colour = 1", Some("a key that config.toml.example shows")),
+        ("agents.a.emit.steps = 1", Some("`true` or `false`")),
         ("error_detail = \"all\"", Some("`full` or `message`")),
         ("upstream.forward_identity = \"no\"", Some("`true` or `false`")),
         ("on_message_while_interrupted = \"ask\"", Some("`ask_again` or `reject`")),
@@ -432,4 +444,20 @@ fn a_key_is_never_printed() {
     }
     let raw = Raw::typed(&options, None);
     assert!(!format!("{raw:?} {config:?} {options:?}").contains("s3cret"));
+}
+
+#[test]
+fn an_agent_is_shown_as_it_says_and_else_as_all_are() {
+    let file = "upstream.url = \"http://u\"\nemit = {state = \"final\", steps = false}\n\
+                [agents.help]\nagent = \"agent\"\n[agents.help.emit]\nsteps = true\n\
+                [agents.\"a.b\".emit]\nreasoning = \"hide\"";
+    let config = checked(file).unwrap();
+    assert_eq!(config.aliases, [("help".to_owned(), "agent".to_owned())]);
+    let agents = config.agents(&Metrics::default()).unwrap();
+    let emit = |name: &str| agents.find(name, &Caller::default()).unwrap().emit;
+    let all = Emit { state: StateEvents::Final, steps: false, ..Emit::default() };
+    assert_eq!(emit("other"), all);
+    assert_eq!(emit("help"), Emit { steps: true, ..all });
+    assert_eq!(emit("agent"), all, "the alias alone is shown otherwise");
+    assert_eq!(emit("a.b"), Emit { reasoning: false, ..all });
 }

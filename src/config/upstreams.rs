@@ -95,7 +95,9 @@ impl Raw {
                 .is_some_and(|(name, _)| several.iter().any(|upstream| upstream.name == name)),
         };
         let mut aliases = Vec::new();
-        for (alias, given) in self.take_all("agents.") {
+        for (key, given) in self.take_all("agents.") {
+            // A table says more of an agent than which one it is.
+            let alias = key.strip_suffix(".agent").map_or_else(|| key.clone(), str::to_owned);
             if alias.is_empty() || alias.contains('/') {
                 mistakes.note(given.hidden("a name without `/`"));
             } else if own_name(&given.value) {

@@ -168,6 +168,12 @@ fn push_summary<'a>(members: &json::Members<'a>, blocks: &mut Vec<Block<'a>>) {
 // === impl Media ===
 
 impl Media {
+    /// How many bytes its data or address has.
+    pub fn bytes(&self) -> usize {
+        let (Source::Data(text) | Source::Url(text) | Source::File(text)) = &self.source;
+        text.escaped().len()
+    }
+
     fn parse(kind: &str, members: &json::Members<'_>) -> Option<Self> {
         let (kind, default_mime) = match kind {
             "\"image\"" | "\"image_url\"" => ("image", None),

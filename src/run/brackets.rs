@@ -7,7 +7,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::open::Open;
-use super::{Content, Id, Message, Outcome, Patch, Role, RunEvent, Subagent, Usage, View, commit};
+use super::{
+    Activity, Content, Failure, Id, Message, Outcome, Patch, Role, RunEvent, Subagent, Todos,
+    ToolStatus, Usage, View, commit,
+};
 use crate::json::{Json, Text};
 
 /// The view of a run and the events that lead to it.
@@ -23,6 +26,9 @@ pub(super) struct Brackets {
     callers: HashMap<Id, (Id, Option<Id>)>,
     /// By LangGraph's id of a call: the ids on our wires of the calls that have it.
     wires: HashMap<Id, Vec<Id>>,
+    /// The plan's id, once the thread is known.
+    plan_id: Option<Id>,
+    todos: Todos,
 }
 
 // === impl Brackets ===
@@ -48,11 +54,13 @@ impl Brackets {
 
     pub(super) fn started(&mut self, thread_id: &Id, run_id: Option<&Id>, name: &Id) {
         let (thread_id, name) = (Arc::clone(thread_id), Arc::clone(name));
+        self.plan_id = Some(Activity::id_of_plan(&thread_id));
         self.emit(RunEvent::Started { thread_id, run_id: run_id.cloned(), name });
     }
 
     pub(super) fn ended(&mut self, outcome: Outcome, usage: Vec<Usage>) {
         self.close_all();
+        self.settle_tools(&outcome);
         self.emit(RunEvent::Ended { outcome, usage });
     }
 
@@ -141,6 +149,58 @@ impl Brackets {
     pub(super) fn close_call(&mut self, id: &Id) {
         if self.view.open().calls.contains(id) {
             self.emit(RunEvent::CallEnded { call_id: Arc::clone(id) });
+            self.tool(id, ToolStatus::Running);
+        }
+    }
+
+    /// A tool is so far. It goes on under the name of its call; a call that is not known has none.
+    pub(super) fn tool(&mut self, call_id: &Id, status: ToolStatus) {
+        let Some((message, call)) = self.view.call(call_id) else { return };
+        let (name, agent) = (Arc::clone(&call.name), message.agent.clone());
+        let id = Activity::id_of_tool(call_id);
+        let activity = Activity::Tool { call_id: Arc::clone(call_id), name, status };
+        self.active(id, activity, agent);
+    }
+
+    /// Shows an activity, if it is news.
+    fn active(&mut self, id: Id, activity: Activity, agent: Option<Id>) {
+        let change = match self.view.activity(&id) {
+            Some(held) if *held == activity => return,
+            Some(held) => held.change(&activity),
+            None => None,
+        };
+        self.emit(RunEvent::Activity { id, activity, change, agent });
+    }
+
+    /// Shows the todos that the state has by now.
+    fn plan(&mut self) {
+        let Some(id) = self.plan_id.clone() else { return };
+        let todos = match self.todos.list() {
+            Some(todos) => todos,
+            // There were some.
+            None if self.view.activity(&id).is_some() => crate::json::array([]),
+            None => return,
+        };
+        self.active(id, Activity::Plan { todos }, None);
+    }
+
+    /// What becomes of the tools that run when the run ends.
+    fn settle_tools(&mut self, outcome: &Outcome) {
+        for (_, activity) in self.view.running_tools() {
+            let Activity::Tool { call_id, .. } = activity else { continue };
+            let status = match outcome {
+                Outcome::Interrupted(_) => ToolStatus::Waiting,
+                Outcome::Finished { pending_calls, .. } if pending_calls.contains(&call_id) => {
+                    ToolStatus::Requested
+                }
+                // The run may go on.
+                Outcome::Failed(Failure::Gateway { .. }) => continue,
+                Outcome::Finished { .. }
+                | Outcome::Cancelled
+                | Outcome::AtRest { .. }
+                | Outcome::Failed(Failure::Graph(_)) => ToolStatus::Stopped,
+            };
+            self.tool(&call_id, status);
         }
     }
 
@@ -156,7 +216,9 @@ impl Brackets {
         self.close_call(call_id);
         let agent = self.owner(message_id, agent);
         let (message_id, call_id) = (Arc::clone(message_id), Arc::clone(call_id));
+        let called = Arc::clone(&call_id);
         self.emit(RunEvent::CallResult { message_id, call_id, content, is_error, agent });
+        self.tool(&called, if is_error { ToolStatus::Failed } else { ToolStatus::Completed });
     }
 
     /// What a model's call has cost so far.
@@ -209,7 +271,11 @@ impl Brackets {
     // --- snapshots and the rest ---
 
     pub(super) fn state_snapshot(&mut self, state: Json) {
+        let is_planned = self.todos.set(&state);
         self.emit(RunEvent::StateSnapshot(state));
+        if is_planned {
+            self.plan();
+        }
     }
 
     /// Tells a new state as a delta, or whole if that is shorter; nothing if it is the old one.
@@ -222,7 +288,11 @@ impl Brackets {
     }
 
     fn state_delta(&mut self, patch: Patch) {
+        let is_planned = self.todos.change(&patch);
         self.emit(RunEvent::StateDelta(patch));
+        if is_planned {
+            self.plan();
+        }
     }
 
     /// The conversation is this now. A call that it does not hold cannot be gone on with, nor be

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Id, RunEvent, Subagent};
+use super::{Activity, Id, RunEvent, Subagent};
 
 /// What is open, each kind in the order of its start.
 #[derive(Clone, Debug, Default)]
@@ -13,6 +13,8 @@ pub struct Open {
     /// The steps' names, each with its subagent.
     pub(super) steps: Vec<(Id, Option<Id>)>,
     pub(super) subagents: Vec<Subagent>,
+    /// The activities of the tools that run.
+    pub(super) tools: Vec<Id>,
 }
 
 // === impl Open ===
@@ -30,6 +32,7 @@ impl Open {
             | RunEvent::StateDelta(_)
             | RunEvent::Messages(_)
             | RunEvent::Spent { .. }
+            | RunEvent::Activity { activity: Activity::Plan { .. }, .. }
             | RunEvent::Custom { .. } => {}
             RunEvent::TextStarted { message_id, .. } => self.texts.push(Arc::clone(message_id)),
             RunEvent::TextEnded { message_id } => close(&mut self.texts, message_id),
@@ -46,6 +49,12 @@ impl Open {
                 self.steps.retain(|(n, a)| n != name || a != agent);
             }
             RunEvent::SubagentStarted(subagent) => self.subagents.push(subagent.clone()),
+            RunEvent::Activity { id, activity: activity @ Activity::Tool { .. }, .. } => {
+                close(&mut self.tools, id);
+                if activity.is_running() {
+                    self.tools.push(Arc::clone(id));
+                }
+            }
             RunEvent::SubagentFinished { id } => self.subagents.retain(|s| s.id != *id),
             RunEvent::Started { .. } | RunEvent::Ended { .. } => *self = Self::default(),
         }

@@ -11,8 +11,9 @@
 use std::sync::Arc;
 
 use super::commit;
+use super::emit::{Emit, MessageSnapshots, StateEvents};
 use super::open::Open;
-use super::{Content, Message, Role, RunEvent, Subagent, View};
+use super::{Activity, Content, Id, Message, Role, RunEvent, Subagent, View};
 
 /// What a reader holds of the conversation and the state.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +29,9 @@ pub enum Holds<'a> {
 /// The events that bring a reader to the view; `None` for a view that has messages but does not
 /// know its conversation, of which no snapshot can be made. Where nothing was ever said, as by a
 /// graph without messages, the reader keeps what it holds.
-pub fn resync(view: &View, reader: Holds<'_>) -> Option<Vec<RunEvent>> {
+///
+/// The view is what the options show; they also say which events may bring a reader there.
+pub fn resync(view: &View, reader: Holds<'_>, emit: Emit) -> Option<Vec<RunEvent>> {
     if !view.is_based() && !view.messages().is_empty() {
         return None;
     }
@@ -38,9 +41,11 @@ pub fn resync(view: &View, reader: Holds<'_>) -> Option<Vec<RunEvent>> {
     };
     let mut out = Vec::new();
     close_ended(view.open(), &open, &mut out);
-    out.extend(state(view, reader));
+    out.extend(state(view, reader, emit.state));
     if view.is_based() {
         let messages = match reader {
+            // Only a snapshot could show what was said before.
+            _ if emit.messages == MessageSnapshots::None => Vec::new(),
             Holds::Nothing => told(vec![view.messages().to_vec()]),
             Holds::Some(_) => told(commit::snapshots_for_anyone(view.messages())),
             Holds::This(held) => more(held, view)
@@ -52,7 +57,29 @@ pub fn resync(view: &View, reader: Holds<'_>) -> Option<Vec<RunEvent>> {
         out.extend(messages);
     }
     open_begun(view, &open, &mut out);
+    out.extend(activities(view, reader));
     Some(out)
+}
+
+/// The plan and the tools that run; to a reader that has missed some, also what has become of those
+/// that it saw running.
+fn activities(view: &View, reader: Holds<'_>) -> Vec<RunEvent> {
+    let is_news = |id: &Id, activity: &Activity| match (reader, activity) {
+        (Holds::Some(open), Activity::Tool { .. }) => {
+            activity.is_running() || open.tools.contains(id)
+        }
+        (Holds::This(held), Activity::Plan { .. }) => held.activity(id) != Some(activity),
+        (_, Activity::Tool { .. }) => activity.is_running(),
+        (_, Activity::Plan { .. }) => true,
+    };
+    let news = view.activities().filter(|(id, activity)| is_news(id, activity));
+    news.map(|(id, activity)| RunEvent::Activity {
+        id: Arc::clone(id),
+        activity: activity.clone(),
+        change: None,
+        agent: None,
+    })
+    .collect()
 }
 
 fn told(snapshots: Vec<Vec<Arc<Message>>>) -> Vec<RunEvent> {
@@ -61,7 +88,7 @@ fn told(snapshots: Vec<Vec<Arc<Message>>>) -> Vec<RunEvent> {
 
 /// What is behind the messages that a client holds, as if it was said now. `None` where the
 /// conversation is not the client's and more, or where only a snapshot can express the change:
-/// media, a failed tool's error, a subagent's message.
+/// media, a subagent's message.
 fn more(held: &View, view: &View) -> Option<Vec<RunEvent>> {
     let held = held.messages();
     let (same, new) = view.messages().split_at_checked(held.len())?;
@@ -83,15 +110,16 @@ fn more(held: &View, view: &View) -> Option<Vec<RunEvent>> {
 /// Says a message, and leaves open what is open now.
 fn say(message: &Message, now: &Open, out: &mut Vec<RunEvent>) -> Option<()> {
     let Message { id, role, name, content, calls, call_id, error, sealed, agent } = message;
-    if agent.is_some() || error.is_some() {
+    if agent.is_some() {
         return None;
     }
     let message_id = Arc::clone(id);
     let text = match (role, content) {
         (Role::Tool, _) => {
             let (call_id, content) = (Arc::clone(call_id.as_ref()?), content.clone());
+            let is_error = error.is_some();
             let result =
-                RunEvent::CallResult { message_id, call_id, content, is_error: false, agent: None };
+                RunEvent::CallResult { message_id, call_id, content, is_error, agent: None };
             out.push(result);
             return Some(());
         }
@@ -141,7 +169,7 @@ fn say(message: &Message, now: &Open, out: &mut Vec<RunEvent>) -> Option<()> {
 }
 
 /// The state, unless the reader holds it; what differs, where that is shorter.
-fn state(view: &View, reader: Holds<'_>) -> Option<RunEvent> {
+fn state(view: &View, reader: Holds<'_>, emit: StateEvents) -> Option<RunEvent> {
     let state = view.state()?.to_json();
     let held = match reader {
         Holds::This(held) => held.state(),
@@ -149,8 +177,8 @@ fn state(view: &View, reader: Holds<'_>) -> Option<RunEvent> {
     };
     match held.and_then(|held| held.clone().diff(&state)) {
         Some(patch) if patch.is_empty() => None,
-        Some(patch) => Some(RunEvent::StateDelta(patch)),
-        None => Some(RunEvent::StateSnapshot(state)),
+        Some(patch) if emit == StateEvents::Delta => Some(RunEvent::StateDelta(patch)),
+        Some(_) | None => Some(RunEvent::StateSnapshot(state)),
     }
 }
 
@@ -163,7 +191,7 @@ pub fn closings(reader: &Open) -> Vec<RunEvent> {
 
 /// Closes what has ended meanwhile; a subagent after what it says.
 fn close_ended(now: &Open, reader: &Open, out: &mut Vec<RunEvent>) {
-    let Open { texts, thoughts, calls, steps, subagents } = reader;
+    let Open { texts, thoughts, calls, steps, subagents, tools: _ } = reader;
     for id in thoughts.iter().filter(|id| !now.thoughts.contains(id)) {
         out.push(RunEvent::ReasoningEnded { message_id: Arc::clone(id) });
     }
@@ -183,7 +211,7 @@ fn close_ended(now: &Open, reader: &Open, out: &mut Vec<RunEvent>) {
 
 /// Opens what has begun meanwhile; a subagent before what it says.
 fn open_begun(view: &View, reader: &Open, out: &mut Vec<RunEvent>) {
-    let Open { texts, thoughts, calls, steps, subagents } = view.open();
+    let Open { texts, thoughts, calls, steps, subagents, tools: _ } = view.open();
     for subagent in subagents.iter().filter(|s| !is_open(reader, s)) {
         // The reader may never have heard of a parent that is through.
         let is_told = |parent: &_| subagents.iter().any(|other| other.id == *parent);

@@ -27,7 +27,7 @@ use super::message;
 use super::speech::{Source, Speech};
 use super::steps::Steps;
 use super::usage::Ledger;
-use super::{Failure, Finish, Id, Interrupt, Loss, Outcome, RunEvent, View};
+use super::{Failure, Finish, Id, Interrupt, Loss, Message, Outcome, RunEvent, View};
 use crate::json;
 use crate::langgraph::{self, Body, Origin, Part, RunError, ThreadState, Values};
 
@@ -175,6 +175,11 @@ impl Translator {
         self.out.shared_view()
     }
 
+    /// The conversation of the thread's last known state; `None` before there is one.
+    pub fn conversation(&self) -> Option<Vec<Arc<Message>>> {
+        self.conversation.as_ref().map(Conversation::to_vec)
+    }
+
     /// How often the run has begun, as far as the stream tells: the server starts it again after a
     /// crash of its own.
     pub fn attempt(&self) -> u32 {
@@ -313,7 +318,7 @@ impl Translator {
             if let (Some(message), Some(id)) = (message, id)
                 && self.view().message(&id).is_none()
             {
-                let messages = message::Message::of_langchain(&message, &id);
+                let messages = Message::of_langchain(&message, &id);
                 all.extend(messages.into_iter().map(Arc::new));
             }
         }

@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
+use super::activity::Activities;
 use super::open::Open;
-use super::{Call, Content, Id, Message, Patch, Role, RunEvent, State};
+use super::{Activity, Call, Content, Id, Message, Patch, Role, RunEvent, State};
 use crate::json::{Text, TextBuf};
 
 /// Messages, state, and what is open.
@@ -21,6 +22,8 @@ pub struct View {
     places: Arc<Places>,
     state: Option<State>,
     open: Open,
+    /// Shared as `places` are.
+    activities: Arc<Activities>,
     is_based: bool,
 }
 
@@ -40,7 +43,12 @@ impl View {
     /// A view that begins with what a client brings along.
     pub fn with(messages: Vec<Arc<Message>>, state: Option<State>) -> Self {
         let places = Places::of(&messages).into();
-        Self { messages, places, state, open: Open::default(), is_based: false }
+        Self { messages, places, state, ..Self::default() }
+    }
+
+    /// A view that begins with nothing, and lacks nothing.
+    pub(super) fn based() -> Self {
+        Self { is_based: true, ..Self::default() }
     }
 
     /// The conversation, half-streamed messages included.
@@ -67,6 +75,19 @@ impl View {
     /// Whether a call has its answer.
     pub fn is_answered(&self, call_id: &str) -> bool {
         self.places.answered.contains(call_id)
+    }
+
+    /// What goes on under an id, or did in this run.
+    pub fn activity(&self, id: &str) -> Option<&Activity> {
+        self.activities.get(id)
+    }
+
+    pub(super) fn activities(&self) -> impl Iterator<Item = (&Id, &Activity)> {
+        self.activities.iter()
+    }
+
+    pub(super) fn running_tools(&self) -> Vec<(Id, Activity)> {
+        self.activities.running()
     }
 
     pub(super) fn open(&self) -> &Open {
@@ -104,8 +125,8 @@ impl View {
                 self.start_call(call_id, name, message_id, agent.as_ref());
             }
             RunEvent::CallArgs { call_id, delta } => self.append_args(call_id, delta),
-            RunEvent::CallResult { message_id, call_id, content, is_error: _, agent } => {
-                self.answer(message_id, call_id, content, agent.as_ref());
+            RunEvent::CallResult { message_id, call_id, content, is_error, agent } => {
+                self.answer(message_id, call_id, content, *is_error, agent.as_ref());
             }
             RunEvent::StateSnapshot(state) => self.state = Some(State::new(state.clone())),
             RunEvent::StateDelta(patch) => {
@@ -115,6 +136,9 @@ impl View {
             RunEvent::Messages(messages) => {
                 self.replace_messages(messages);
                 self.is_based = true;
+            }
+            RunEvent::Activity { id, activity, .. } => {
+                Arc::make_mut(&mut self.activities).set(id, activity);
             }
             RunEvent::Started { .. }
             | RunEvent::TextEnded { .. }
@@ -207,9 +231,20 @@ impl View {
 
     /// Inserts the result right after the call's assistant message and its other results. Without
     /// that message it is appended.
-    fn answer(&mut self, id: &Id, call_id: &Id, content: &Content, agent: Option<&Id>) {
+    ///
+    /// A client that was sent the result knows of its failure, though only a snapshot has a member
+    /// for the error.
+    fn answer(
+        &mut self,
+        id: &Id,
+        call_id: &Id,
+        content: &Content,
+        is_error: bool,
+        agent: Option<&Id>,
+    ) {
         let mut message = Message::new(Arc::clone(id), Role::Tool);
         message.call_id = Some(Arc::clone(call_id));
+        message.error = is_error.then(|| content.text());
         message.content = content.clone();
         message.agent = agent.cloned();
         let owner = self.places.calls.get(call_id).and_then(|id| self.places.messages.get(id));

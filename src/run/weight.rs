@@ -1,6 +1,8 @@
 //! What a run event weighs: about how many bytes of memory it keeps.
 
-use super::{Ask, Content, ContentPart, Interrupt, Message, Operation, Outcome, RunEvent, View};
+use super::{
+    Activity, Ask, Content, ContentPart, Interrupt, Message, Operation, Outcome, RunEvent, View,
+};
 use crate::langgraph::Source;
 
 /// What an event or a message takes besides its texts: itself, its ids, the allocator's share.
@@ -24,6 +26,10 @@ impl RunEvent {
             Self::StateSnapshot(state) => state.get().len(),
             Self::StateDelta(patch) => patch.operations().iter().map(Operation::weight).sum(),
             Self::Messages(snapshot) => snapshot.weight(),
+            Self::Activity { activity, change, .. } => {
+                let change = change.as_ref().map_or(&[][..], |change| change.operations());
+                activity.weight() + change.iter().map(Operation::weight).sum::<usize>()
+            }
             Self::Custom { name, value, .. } => name.len() + value.get().len(),
             Self::Ended { outcome, .. } => outcome.weight(),
             // Their texts are names and ids.
@@ -50,6 +56,18 @@ impl View {
     pub fn weight(&self) -> usize {
         let state = self.state().map_or(0, super::State::weight);
         self.messages().iter().map(|message| message.weight()).sum::<usize>() + state
+    }
+}
+
+// === impl Activity ===
+
+impl Activity {
+    fn weight(&self) -> usize {
+        match self {
+            // Its texts are ids and words.
+            Self::Tool { .. } => 0,
+            Self::Plan { todos } => todos.get().len(),
+        }
     }
 }
 

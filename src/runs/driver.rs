@@ -7,7 +7,7 @@
 //!      +---------- what to do next -----------+                       +-- asked: the run as it stands
 //! ```
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
@@ -345,7 +345,8 @@ impl Driver {
     fn list(&mut self) {
         if self.listed.is_none() {
             let id = self.run.id();
-            self.listed = id.map(|id| RunKey::of(&self.upstream, &self.run.thread_id, &id));
+            self.listed =
+                id.map(|id| RunKey::of(&self.upstream, &self.run.thread_id, &id, self.run.emit));
             if let Some(key) = &self.listed {
                 self.shared.live.list(key.clone(), &self.run);
             }
@@ -364,7 +365,7 @@ impl Driver {
     }
 
     /// Another reading of the same run may be listed by now.
-    fn unlist(&mut self, live: &mut HashMap<RunKey, Listed>) {
+    fn unlist(&mut self, live: &mut BTreeMap<RunKey, Listed>) {
         if let Some(key) = self.listed.take()
             && live.get(&key).is_some_and(|listed| Arc::ptr_eq(&listed.run, &self.run))
         {

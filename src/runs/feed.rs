@@ -11,7 +11,7 @@ use crate::json::Json;
 use crate::langgraph::{
     Body, Cursor, Novelty, Part, Replay, RunError, RunRecord, ThreadState, Values,
 };
-use crate::run::{RunEvent, StreamEnd, Translator, View};
+use crate::run::{Emit, Filter, RunEvent, StreamEnd, Translator, View};
 use crate::sse::{self, DecodeError, Decoder, Frame};
 
 /// The id that a stream has nothing before: both servers send all that they have stored.
@@ -35,6 +35,8 @@ struct Parts {
     thread_id: String,
     /// What the client that started the run calls it, if that is known.
     name: Option<String>,
+    /// What its viewers are shown.
+    emit: Emit,
     scratch: String,
     run: Option<Run>,
     marks: Marks,
@@ -115,6 +117,8 @@ struct Run {
     /// LangGraph's id, where something has told it.
     id: Option<String>,
     translator: Translator,
+    /// What its viewers are shown; `None` where that is all.
+    filter: Option<Filter>,
 }
 
 /// What is particular to a stream that was joined.
@@ -138,6 +142,7 @@ impl Feed {
         let parts = Parts {
             thread_id: thread_id.to_owned(),
             name: name.map(str::to_owned),
+            emit: Emit::default(),
             scratch: String::new(),
             run: run_id.map(|run_id| Run::new(thread_id, Some(run_id), name)),
             marks: Marks::Kept { cursor: None, n: 0, digest: 0 },
@@ -173,9 +178,24 @@ impl Feed {
     pub(super) fn at_rest(thread_id: &str, name: &str) -> Self {
         let mut feed = Self::new(thread_id, None, Some(name));
         let translator = Translator::named(thread_id, None, name);
-        feed.parts.run = Some(Run { id: None, translator });
+        feed.parts.run = Some(Run { id: None, translator, filter: None });
         feed.parts.marks = Marks::Lost;
         feed
+    }
+
+    /// Shows its viewers what these options say. To be called before anything is read.
+    #[must_use]
+    pub fn showing(mut self, emit: Emit) -> Self {
+        self.parts.emit = emit;
+        if let Some(run) = &mut self.parts.run {
+            run.filter = Filter::new(emit);
+        }
+        // Events of other options have other ids: a viewer that resumes after one of those starts
+        // over.
+        if let Marks::Kept { digest, .. } = &mut self.parts.marks {
+            *digest = emit.seed();
+        }
+        self
     }
 
     /// Announces the run, if its id is known.
@@ -183,7 +203,7 @@ impl Feed {
         if let Some(run) = &mut self.parts.run {
             let mark = self.parts.marks.start();
             out.marked(|out| {
-                run.translator.start(out);
+                run.tell(out, Translator::start);
                 move |_| mark
             });
         }
@@ -312,13 +332,13 @@ impl Feed {
         out.unmarked(|out| {
             if let Some(values) = values(state) {
                 if *has_gap {
-                    run.translator.on_checkpoint(&values, out);
+                    run.tell(out, |run, out| run.on_checkpoint(&values, out));
                 } else {
-                    run.translator.on_base(&values, out);
+                    run.tell(out, |run, out| run.on_base(&values, out));
                 }
             }
             if let Some(input) = input {
-                run.translator.on_named_input(&input, out);
+                run.tell(out, |run, out| run.on_named_input(&input, out));
             }
         });
     }
@@ -333,14 +353,14 @@ impl Feed {
     /// Takes in a state that was read instead of the stream.
     pub(super) fn checkpoint(&mut self, state: &str, out: &mut Events) {
         if let (Some(run), Some(values)) = (&mut self.parts.run, values(state)) {
-            out.unmarked(|out| run.translator.on_checkpoint(&values, out));
+            out.unmarked(|out| run.tell(out, |run, out| run.on_checkpoint(&values, out)));
         }
     }
 
     /// Takes in what a run that waits for its turn will begin with.
     pub(super) fn input(&mut self, input: &Json, out: &mut Events) {
         if let Some(run) = &mut self.parts.run {
-            out.unmarked(|out| run.translator.on_input(input, out));
+            out.unmarked(|out| run.tell(out, |run, out| run.on_input(input, out)));
         }
     }
 
@@ -356,17 +376,18 @@ impl Feed {
         end: StreamEnd,
         out: &mut Events,
     ) {
-        let Parts { thread_id, name, run, marks, .. } = &mut self.parts;
-        let run = run.get_or_insert_with(|| Run::new(thread_id, None, name.as_deref()));
+        let Parts { thread_id, name, emit, run, marks, .. } = &mut self.parts;
+        let run =
+            run.get_or_insert_with(|| Run::new(thread_id, None, name.as_deref()).showing(*emit));
         if let Some(state) = state {
-            out.unmarked(|out| run.translator.on_state(state, out));
+            out.unmarked(|out| run.tell(out, |run, out| run.on_state(state, out)));
         }
         let is_lost = matches!(end, StreamEnd::Lost { .. });
         if is_lost {
             *marks = Marks::Lost;
         }
         out.marked(|out| {
-            run.translator.on_end(end, out);
+            run.tell(out, |run, out| run.on_end(end, out));
             let attempt = run.translator.attempt();
             let mut closings = 0;
             move |event| {
@@ -374,7 +395,10 @@ impl Feed {
                     // Who was told it needs nothing more, wherever the run was read.
                     return (!is_lost).then(|| Mark::at(attempt, Place::End, 0));
                 }
-                if let RunEvent::Messages(_) = event {
+                if let RunEvent::Messages(_)
+                | RunEvent::StateSnapshot(_)
+                | RunEvent::StateDelta(_) = event
+                {
                     // It is made of a state that was read.
                     return None;
                 }
@@ -382,6 +406,11 @@ impl Feed {
                 marks.close(attempt, closings - 1)
             }
         });
+    }
+
+    /// What its viewers are shown.
+    pub(super) fn emit(&self) -> Emit {
+        self.parts.emit
     }
 
     /// LangGraph's id of the run, once it is known.
@@ -401,7 +430,9 @@ impl Feed {
 
     /// What the stream has told so far.
     pub(super) fn seen(&self) -> Seen {
-        let Some(Run { id, translator }) = &self.parts.run else { return Seen::default() };
+        let Some(Run { id, translator, filter: _ }) = &self.parts.run else {
+            return Seen::default();
+        };
         let is_joined_whole = |join: &Join| {
             join.has_begun && join.has_values && !translator.has_missed_its_beginning()
         };
@@ -423,14 +454,17 @@ impl Feed {
         }
     }
 
-    /// What a client holds that has applied all events so far; `None` before there is any.
+    /// What a client would hold that was shown everything; `None` before there is any.
     pub(super) fn view(&self) -> Option<&View> {
         self.parts.run.as_ref().map(|run| run.translator.view())
     }
 
-    /// The same, to be kept.
+    /// What a client holds that has applied all events so far, to be kept.
     pub(super) fn shared_view(&self) -> Option<Arc<View>> {
-        self.parts.run.as_ref().map(|run| run.translator.shared_view())
+        self.parts.run.as_ref().map(|run| match &run.filter {
+            None => run.translator.shared_view(),
+            Some(filter) => Arc::clone(filter.view()),
+        })
     }
 }
 
@@ -481,22 +515,22 @@ impl Parts {
         }
         let id =
             if let Body::Metadata { run_id, .. } = &part.body { Some(&**run_id) } else { None };
-        let name = self.name.as_deref();
-        let run = self.run.get_or_insert_with(|| Run::new(&self.thread_id, id, name));
+        let (name, emit) = (self.name.as_deref(), self.emit);
+        let run = self.run.get_or_insert_with(|| Run::new(&self.thread_id, id, name).showing(emit));
         run.id = run.id.take().or_else(|| id.map(str::to_owned));
         // A failure makes no event.
         if !matches!(part.body, Body::Error(_)) {
             self.marks.begin(cursor, digest);
         }
-        let (Run { translator, .. }, marks) = (run, &mut self.marks);
+        let marks = &mut self.marks;
         let start = marks.start();
         out.marked(|out| {
-            translator.start(out);
+            run.tell(out, Translator::start);
             |_| start
         });
         out.marked(|out| {
-            translator.on_part(&part, out);
-            let attempt = translator.attempt();
+            run.tell(out, |run, out| run.on_part(&part, out));
+            let attempt = run.translator.attempt();
             move |_| marks.next(attempt)
         });
         drop(part);
@@ -509,7 +543,7 @@ impl Parts {
         self.marks = Marks::Lost;
         self.has_gap = true;
         let has_values = join.is_none_or(|join| join.has_values);
-        out.unmarked(|out| run.translator.on_gap(has_values, out));
+        out.unmarked(|out| run.tell(out, |run, out| run.on_gap(has_values, out)));
     }
 
     /// Whether a joined stream, of which the first part has come, lacks what came before it.
@@ -578,6 +612,24 @@ impl Run {
     fn new(thread_id: &str, id: Option<&str>, name: Option<&str>) -> Self {
         let run_id = id.or(name).unwrap_or(UNNAMED);
         let translator = Translator::named(thread_id, Some(run_id), name.unwrap_or(run_id));
-        Self { id: id.map(str::to_owned), translator }
+        Self { id: id.map(str::to_owned), translator, filter: None }
+    }
+
+    fn showing(self, emit: Emit) -> Self {
+        Self { filter: Filter::new(emit), ..self }
+    }
+
+    /// Lets the translator make events, and passes on those that viewers are shown.
+    fn tell(
+        &mut self,
+        out: &mut Vec<RunEvent>,
+        make: impl FnOnce(&mut Translator, &mut Vec<RunEvent>),
+    ) {
+        let Self { id: _, translator, filter } = self;
+        let from = out.len();
+        make(translator, out);
+        if let Some(filter) = filter {
+            filter.show(out, from, &|| translator.conversation());
+        }
     }
 }

@@ -13,12 +13,14 @@ use super::feed::{Feed, Horizon};
 use super::log::{RunLog, Segment};
 use super::standing::{End, Standing};
 use crate::metrics::Metrics;
-use crate::run::{self, Failure, Loss, Open, Outcome, RunEvent};
+use crate::run::{self, Emit, Failure, Loss, Open, Outcome, RunEvent};
 use crate::sync::{Guard, Mutex};
 
 /// One run being read, or a thread at rest.
 pub(crate) struct Run {
     pub(super) thread_id: String,
+    /// What its viewers are shown.
+    pub(super) emit: Emit,
     pub(super) metrics: Metrics,
     published: Mutex<Published>,
     /// Rings when more is published. Only the driver holds it: without the driver it is silent for
@@ -104,9 +106,9 @@ impl Run {
             is_known: false,
             horizon: feed.horizon(),
         };
-        let thread_id = thread_id.to_owned();
+        let (thread_id, emit) = (thread_id.to_owned(), feed.emit());
         let (published, asked) = (Mutex::new(published), Notify::new());
-        let run = Self { thread_id, metrics, published, bell, asked, kind: Kind::Run };
+        let run = Self { thread_id, emit, metrics, published, bell, asked, kind: Kind::Run };
         let mut events = Events::default();
         feed.start(&mut events);
         run.publish(feed, past, events);
@@ -145,7 +147,7 @@ impl Run {
             let published = self.published();
             let (at, written) = (published.log.end() + added.0, published.log.written() + added.1);
             drop(published);
-            Arc::new(Standing::new(at, written, feed.shared_view(), Some(end.clone())))
+            Arc::new(Standing::new(at, written, feed.shared_view(), feed.emit(), Some(end.clone())))
         });
         let (is_new, is_asked, _forgotten) = {
             let mut published = self.published();
@@ -180,7 +182,7 @@ impl Run {
             let published = self.published();
             (published.log.end(), published.log.written(), published.end.clone())
         };
-        let standing = Arc::new(Standing::new(at, written, feed.shared_view(), end));
+        let standing = Arc::new(Standing::new(at, written, feed.shared_view(), feed.emit(), end));
         self.metrics.stood();
         let replaced = self.published().stand(Some(standing));
         drop(replaced);
@@ -277,7 +279,7 @@ impl Run {
 
 impl fmt::Debug for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { thread_id, metrics: _, published: _, bell: _, asked: _, kind } = self;
+        let Self { thread_id, emit: _, metrics: _, published: _, bell: _, asked: _, kind } = self;
         let mut run = f.debug_struct("Run");
         run.field("thread_id", thread_id).field("kind", kind).finish_non_exhaustive()
     }

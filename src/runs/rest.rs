@@ -11,7 +11,7 @@ use super::reader::Prelude;
 use super::standing;
 use crate::langgraph::{ErrorDetail, RunRecord, RunStatus, ThreadState};
 use crate::metrics::Metrics;
-use crate::run::StreamEnd;
+use crate::run::{Emit, StreamEnd};
 use crate::upstream::{Client, Error};
 
 /// What stands before a run that waits for its turn.
@@ -19,9 +19,10 @@ pub(super) async fn prelude(
     upstream: &Client,
     thread_id: &str,
     record: &RunRecord,
+    emit: Emit,
 ) -> Result<Prelude, Error> {
     let state = upstream.thread_state(thread_id).await?;
-    let mut feed = Feed::joined(thread_id, record);
+    let mut feed = Feed::joined(thread_id, record).showing(emit);
     feed.start(&mut Events::default());
     let mut events = Events::default();
     feed.base(state.as_deref().unwrap_or("{}"), &mut events);
@@ -39,6 +40,7 @@ pub(super) async fn at_rest(
     body: Option<String>,
     last: Option<&RunRecord>,
     detail: ErrorDetail,
+    emit: Emit,
 ) -> Result<Arc<Run>, Error> {
     // A run that was stopped or failed leaves its next nodes, as a static breakpoint does.
     let (has_failed, is_stopped) = match last.map(|last| last.status) {
@@ -67,7 +69,7 @@ pub(super) async fn at_rest(
         }
         let checkpoint = state.as_ref().and_then(|state| state.checkpoint_id.as_deref());
         let name = format!("connect-{}", checkpoint.unwrap_or(&thread_id));
-        let feed = Feed::at_rest(&thread_id, &name);
+        let feed = Feed::at_rest(&thread_id, &name).showing(emit);
         let run = Run::over(&thread_id, feed, metrics, |feed, events| {
             feed.finish_with(state.as_ref(), StreamEnd::AtRest { error }, events);
         });

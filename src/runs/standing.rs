@@ -15,7 +15,7 @@ use tokio::sync::OnceCell;
 
 use super::batch::Events;
 use super::event_id::Mark;
-use crate::run::{self, Holds, Interrupt, Open, Outcome, RunEvent, View};
+use crate::run::{self, Emit, Holds, Interrupt, Open, Outcome, RunEvent, View};
 use crate::sync::Mutex;
 
 /// From how many bytes on a conversation and state are compared and told beside the runtime's
@@ -40,6 +40,8 @@ pub(super) struct Standing {
     view: Option<Arc<View>>,
     /// What the view weighs.
     weight: usize,
+    /// What the view shows of the run.
+    emit: Emit,
     /// How the run has ended.
     end: Option<End>,
     /// What one is sent who holds nothing.
@@ -62,10 +64,16 @@ pub(super) struct End {
 
 impl Standing {
     /// The run as it is behind a position of its log.
-    pub(super) fn new(at: u64, written: u64, view: Option<Arc<View>>, end: Option<End>) -> Self {
+    pub(super) fn new(
+        at: u64,
+        written: u64,
+        view: Option<Arc<View>>,
+        emit: Emit,
+        end: Option<End>,
+    ) -> Self {
         let weight = view.as_ref().map_or(0, |view| view.weight());
         let (for_newcomer, after) = (Made::default(), Mutex::default());
-        Self { at, written, view, weight, end, for_newcomer, after }
+        Self { at, written, view, weight, emit, end, for_newcomer, after }
     }
 
     /// The position behind the last segment that it holds.
@@ -126,7 +134,8 @@ impl Standing {
         }
         let (Some(view), Some(held)) = (&self.view, &other.view) else { return false };
         self.questions() == other.questions()
-            && run::resync(view, Holds::This(held)).is_some_and(|events| events.is_empty())
+            && run::resync(view, Holds::This(held), self.emit)
+                .is_some_and(|events| events.is_empty())
     }
 
     async fn made(self: &Arc<Self>, events: &Made, held: Option<&Arc<Self>>) -> Option<Events> {
@@ -142,7 +151,7 @@ impl Standing {
     }
 
     fn resync(&self, reader: Holds<'_>) -> Option<Events> {
-        let mut events = Events::from(run::resync(self.view.as_ref()?, reader)?);
+        let mut events = Events::from(run::resync(self.view.as_ref()?, reader, self.emit)?);
         if let Some(End { event, mark }) = &self.end {
             events.push(event.clone(), *mark);
         }

@@ -53,8 +53,12 @@ pub(super) async fn start(
         let body = RunBody::new(reader, encoder, &gateway.observer.metrics).holding(slot);
         return Ok(streamed(wire, Body::new(body), about));
     }
-    let asking =
-        Asking { input: &input, on_message: gateway.on_message, allowance: &gateway.allowance };
+    let asking = Asking {
+        input: &input,
+        on_message: gateway.on_message,
+        allowance: &gateway.allowance,
+        emit: thread.agent().emit,
+    };
     let asked = Box::pin(thread.ask(&asking)).await;
     let Some(reader) = asked.map_err(|refusal| gateway.refuse(&refusal, &thread))? else {
         return attach::present(gateway, &thread, &input, wire, slot).await;

@@ -25,6 +25,7 @@ use super::request::{InPath, read_json};
 use super::wire::{Encoder, Wire};
 use crate::agui::{Client, Input, Projector, RunId, Version};
 use crate::metrics::Resume;
+use crate::run::Emit;
 use crate::runs::EventId;
 use crate::threads::{AtShutdown, Thread, ThreadReader};
 use crate::upstream::Caller;
@@ -82,7 +83,7 @@ async fn show(
 ) -> Result<Response, Reject> {
     let reader = attach(gateway, thread, Reach::Present, last).await?;
     let held = |client| Projector::new(client, input.held());
-    let encoder = last.encoder(wire, input.viewer(), held);
+    let encoder = last.encoder(wire, input.viewer(), thread.agent().emit, held);
     let about = About { thread_id: thread.id().to_owned(), run_id: None };
     let body = RunBody::new(reader, encoder, &gateway.observer.metrics).holding(slot);
     Ok(streamed(wire, Body::new(body), about))
@@ -133,7 +134,7 @@ pub(super) async fn events(
         parent_run_id: None,
         version: Version::V1,
     };
-    let encoder = last.encoder(wire, client, Projector::for_anyone);
+    let encoder = last.encoder(wire, client, thread.agent().emit, Projector::for_anyone);
     let reader = reader.at_shutdown(AtShutdown::BreakOff);
     let body = RunBody::new(reader, encoder, &gateway.observer.metrics).holding(slot);
     Ok(streamed(wire, Body::new(body), about))
@@ -163,7 +164,7 @@ pub(super) async fn asked_again(
         is_found = reader.is_some(),
         "a run asked again"
     );
-    let encoder = Encoder::returning(accepted(headers), input.viewer());
+    let encoder = Encoder::returning(accepted(headers), input.viewer(), thread.agent().emit);
     Ok(reader.map(|reader| (reader, encoder)))
 }
 
@@ -238,11 +239,12 @@ impl LastEvent {
         &self,
         wire: Wire,
         client: Client,
+        emit: Emit,
         for_new: impl FnOnce(Client) -> Projector,
     ) -> Encoder {
         match self {
             Self::None => Encoder::new(wire, for_new(client)),
-            Self::Known(_) | Self::Unknown => Encoder::returning(wire, client),
+            Self::Known(_) | Self::Unknown => Encoder::returning(wire, client, emit),
         }
     }
 

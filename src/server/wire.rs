@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::agui::{Client, Event, Projector, Version};
 use crate::buffer;
-use crate::run::{Id, RunEvent};
+use crate::run::{Emit, Id, RunEvent};
 use crate::runs::{Batch, ENCODINGS, Mark};
 use crate::sse;
 
@@ -142,9 +142,15 @@ impl Encoder {
         Self { wire, projector, json, run_id: None, ids, id, encoded: 0 }
     }
 
-    /// For a client that comes back with the id of an event.
-    pub fn returning(wire: Wire, client: Client) -> Self {
-        Self::new(wire, Projector::for_returning(client))
+    /// For a client that resumes with the id of an event, and is shown what these options say.
+    pub fn returning(wire: Wire, client: Client, emit: Emit) -> Self {
+        // Where thoughts are not shown, it holds none that would have to be deleted.
+        let projector = if emit.reasoning {
+            Projector::for_returning(client)
+        } else {
+            Projector::for_anyone(client)
+        };
+        Self::new(wire, projector)
     }
 
     /// The framing.

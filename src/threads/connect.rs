@@ -33,36 +33,37 @@ impl Threads {
         after: Option<&EventId>,
     ) -> Result<ThreadReader, Error> {
         if let Some(event) = after
-            && self.0.see(upstream, thread_id).await? == Sight::Seen
-            && let Some(run) = self.0.runs.after(upstream, thread_id, event)
+            && self.shared.see(upstream, thread_id).await? == Sight::Seen
+            && let Some(run) = self.runs().after(upstream, thread_id, event)
         {
             return Ok(run.into());
         }
         let Some(after) = after else {
             // All who load the thread at the same time with the same credentials share one look.
-            let key = LookKey::of(upstream, thread_id);
-            let read = async || look(&self.0.runs, upstream, thread_id, None).await;
-            let (server, looked) = tokio::join!(server, self.0.looks.share(key, read));
+            let key = LookKey::of(upstream, thread_id, self.emit);
+            let read = async || look(&self.runs(), upstream, thread_id, None).await;
+            let (server, looked) = tokio::join!(server, self.shared.looks.share(key, read));
             let run = match looked? {
                 Looked::ToRead(record) => {
-                    self.0.runs.read(upstream, server, thread_id, record, None).await?
+                    self.runs().read(upstream, server, thread_id, record, None).await?
                 }
                 Looked::AtRest(run) => RunReader::of(run, None),
             };
             return Ok(run.into());
         };
-        let looked = look(&self.0.runs, upstream, thread_id, Some(after));
+        let runs = self.runs();
+        let looked = look(&runs, upstream, thread_id, Some(after));
         let (server, looked) = tokio::join!(server, looked);
         let run = match looked? {
             Looked::ToRead(record) => {
                 let event = Some(after).filter(|event| event.run_id() == record.id).cloned();
                 if event.is_none() {
-                    self.0.runs.metrics().resumed(Resume::StartOver);
+                    self.shared.runs.metrics().resumed(Resume::StartOver);
                 }
-                self.0.runs.read(upstream, server, thread_id, record, event).await?
+                self.runs().read(upstream, server, thread_id, record, event).await?
             }
             Looked::AtRest(run) => {
-                self.0.runs.metrics().resumed(Resume::StartOver);
+                self.shared.runs.metrics().resumed(Resume::StartOver);
                 RunReader::of(run, None)
             }
         };
@@ -85,13 +86,13 @@ impl Threads {
         name: &str,
     ) -> Result<Option<ThreadReader>, Error> {
         let (mut found, mut event) = (None, None);
-        match self.0.see(upstream, thread_id).await {
+        match self.shared.see(upstream, thread_id).await {
             Ok(Sight::Seen) => {}
             Ok(Sight::Nothing) | Err(Error::Status { code: 404, .. }) => return Ok(None),
             Err(error) => return Err(error),
         }
         if let Some(after) = after {
-            if let Some(run) = self.0.runs.after(upstream, thread_id, after) {
+            if let Some(run) = self.runs().after(upstream, thread_id, after) {
                 return Ok(Some(run.into()));
             }
             found = upstream.find_run(thread_id, after.run_id()).await?;
@@ -103,14 +104,14 @@ impl Threads {
             if let Some(run) = &mut found
                 && run.status.is_live()
             {
-                *run = self.0.runs.whole(upstream, thread_id, run.clone()).await?;
+                *run = self.runs().whole(upstream, thread_id, run.clone()).await?;
             }
         }
         let Some(record) = found else { return Ok(None) };
         if event.is_none() && after.is_some() {
-            self.0.runs.metrics().resumed(Resume::StartOver);
+            self.shared.runs.metrics().resumed(Resume::StartOver);
         }
-        let run = self.0.runs.read(upstream, server, thread_id, record, event).await?;
+        let run = self.runs().read(upstream, server, thread_id, record, event).await?;
         Ok(Some(run.into()))
     }
 
@@ -123,11 +124,12 @@ impl Threads {
         thread_id: &str,
         after: Option<&EventId>,
     ) -> Result<ThreadReader, Refusal> {
-        let (run, later) = follow::join(&self.0, upstream, server, thread_id).await?;
+        let (run, later) =
+            follow::join(&self.shared, upstream, server, thread_id, self.emit).await?;
         let is_after = |event: &&EventId| run.id().as_deref() == Some(event.run_id());
         let event = after.filter(is_after).cloned();
         if event.is_none() && after.is_some() {
-            self.0.runs.metrics().resumed(Resume::StartOver);
+            self.shared.runs.metrics().resumed(Resume::StartOver);
         }
         Ok(ThreadReader::following(RunReader::of(run, event), later))
     }

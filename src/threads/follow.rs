@@ -31,6 +31,7 @@ use super::refusal::Refusal;
 use super::waiting::{Cause, LONGEST_PAUSE, Look, Waiting};
 use crate::langgraph::{RunRecord, RunStatus, ServerKind, ThreadState};
 use crate::metrics::Held;
+use crate::run::Emit;
 use crate::runs::{self, Run};
 use crate::sync::{Guard, Mutex};
 use crate::upstream::{Caller, Client, Error, RunFilter, Sight};
@@ -59,6 +60,8 @@ pub(super) struct Followed(Mutex<HashMap<ThreadKey, Listed>>);
 struct ThreadKey {
     upstream: String,
     thread_id: String,
+    /// What is shown of it.
+    emit: Emit,
     /// Who waits for a thread that is not there, or that is not shown. Who is shown the same one
     /// follows another.
     unseen_by: Option<Caller>,
@@ -189,10 +192,12 @@ pub(super) async fn join(
     upstream: &Client,
     server: impl Future<Output = Option<ServerKind>>,
     thread_id: &str,
+    emit: Emit,
 ) -> Result<(Arc<Run>, Follower), Refusal> {
     let mut key = ThreadKey {
         upstream: upstream.base().to_string(),
         thread_id: thread_id.to_owned(),
+        emit,
         unseen_by: None,
     };
     let (seen, server, first) = if shared.followed.has(&key) {
@@ -520,7 +525,11 @@ impl Watcher {
             Some((known, rest)) if known == digest => rest,
             _ => {
                 let (upstream, thread_id) = (&self.upstream, &self.key.thread_id);
-                self.shared.runs.at_rest(upstream, thread_id, body, last).await?
+                self.shared
+                    .runs
+                    .showing(self.key.emit)
+                    .at_rest(upstream, thread_id, body, last)
+                    .await?
             }
         };
         self.rest = Some((digest, Arc::clone(&rest)));
@@ -538,7 +547,8 @@ impl Watcher {
     }
 
     async fn whole(&self, listed: RunRecord) -> Result<Found, Error> {
-        let whole = self.shared.runs.whole(&self.upstream, &self.key.thread_id, listed);
+        let runs = self.shared.runs.showing(self.key.emit);
+        let whole = runs.whole(&self.upstream, &self.key.thread_id, listed);
         whole.await.map(Found::Run)
     }
 
@@ -574,8 +584,8 @@ impl Watcher {
     /// looked for at once.
     async fn show(&mut self, record: &RunRecord) -> bool {
         let (thread_id, id) = (&self.key.thread_id, record.id.clone());
-        let (run, mut wanted) =
-            self.shared.runs.watch(&self.upstream, self.server, thread_id, record.clone());
+        let runs = self.shared.runs.showing(self.key.emit);
+        let (run, mut wanted) = runs.watch(&self.upstream, self.server, thread_id, record.clone());
         {
             let mut sequence = self.following.sequence();
             if !sequence.last().is_some_and(|last| Arc::ptr_eq(last, &run)) {

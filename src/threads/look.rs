@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::langgraph::{RunRecord, RunStatus, ServerKind, ThreadState};
+use crate::run::Emit;
 use crate::runs::{EventId, Run, Runs};
 use crate::upstream::{Access, Client, Error, RunFilter};
 
@@ -30,6 +31,8 @@ pub(super) enum Looked {
 pub(super) struct LookKey {
     thread_id: String,
     access: Access,
+    /// What is shown of it.
+    emit: Emit,
 }
 
 /// How a thread stands, as the server tells it.
@@ -150,7 +153,7 @@ pub(super) fn recent_runs(server: Option<ServerKind>) -> usize {
 // === impl LookKey ===
 
 impl LookKey {
-    pub(super) fn of(upstream: &Client, thread_id: &str) -> Self {
-        Self { thread_id: thread_id.to_owned(), access: upstream.access() }
+    pub(super) fn of(upstream: &Client, thread_id: &str, emit: Emit) -> Self {
+        Self { thread_id: thread_id.to_owned(), access: upstream.access(), emit }
     }
 }

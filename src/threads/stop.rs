@@ -20,14 +20,14 @@ impl Threads {
         wanted: Option<&str>,
     ) -> Result<Option<String>, Error> {
         // Before the look: what has ended by then is listed.
-        let starting = self.0.starts.of(upstream, thread_id, wanted);
+        let starting = self.shared.starts.of(upstream, thread_id, wanted);
         if starting.is_empty() {
             return self.stop_live(upstream, thread_id, wanted).await;
         }
         let (asked, answer) = oneshot::channel();
         let (threads, upstream) = (self.clone(), upstream.clone());
         let (thread_id, wanted) = (thread_id.to_owned(), wanted.map(str::to_owned));
-        self.0.runs.spawn(async move {
+        self.shared.runs.spawn(async move {
             let mut stopped = threads.stop_live(&upstream, &thread_id, wanted.as_deref()).await;
             for starting in starting {
                 if !matches!(stopped, Ok(None)) {
@@ -60,7 +60,8 @@ impl Threads {
         };
         let Some(run) = live.into_iter().rfind(is_wanted) else { return Ok(None) };
         // Before the answer: the run may end, and be asked how, ahead of it.
-        let note = |is_stopped| self.0.runs.note_stop(upstream, thread_id, &run.id, is_stopped);
+        let note =
+            |is_stopped| self.shared.runs.note_stop(upstream, thread_id, &run.id, is_stopped);
         note(true);
         let stopped = upstream.cancel_run(thread_id, &run.id).await;
         if !matches!(stopped, Ok(true)) {

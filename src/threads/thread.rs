@@ -74,7 +74,7 @@ impl Thread {
     /// Whether the server shows the thread to the caller, or says of it what it says of one that
     /// is not there: anything else is an error.
     pub async fn see(&self) -> Result<(), Refusal> {
-        self.threads.0.see(self.upstream(), &self.id).await?;
+        self.threads.shared.see(self.upstream(), &self.id).await?;
         Ok(())
     }
 
@@ -86,7 +86,7 @@ impl Thread {
     /// Starts a run, and reads it. A caller that does not wait for the answer leaves its run: it
     /// starts all the same.
     pub async fn start(&self, run: NewRun) -> Result<ThreadReader, Refusal> {
-        let held = self.threads.0.starts.begin(self.upstream(), &self.id, &run.name);
+        let held = self.threads.shared.starts.begin(self.upstream(), &self.id, &run.name);
         let server = self.agent.server_kind().await;
         let checkpoint = match &run.fork_before {
             Some(message_id) => Some(self.fork_point(message_id).await?.checkpoint_id),
@@ -102,11 +102,11 @@ impl Thread {
     /// answer while another run of the thread is under way, and that run may be the one that has
     /// just taken the same answer elsewhere: the thread is looked at once more.
     pub async fn ask(&self, request: &impl Planner) -> Result<Option<ThreadReader>, Refusal> {
-        let start = self.threads.0.starts.begin(self.upstream(), &self.id, request.name());
+        let start = self.threads.shared.starts.begin(self.upstream(), &self.id, request.name());
         let start = Arc::new(start);
         let mut turn = None;
         if request.is_answer() {
-            let turns = &self.threads.0.turns;
+            let turns = &self.threads.shared.turns;
             turn = Some(Arc::new(turns.turn(self.upstream(), &self.id).await));
         }
         let mut may_look_again = true;

@@ -361,7 +361,7 @@ proptest! {
         // It is told the thread as it stood some time ago, then the run as it stands.
         let held = View::with(loaded.messages().to_vec(), loaded.state().cloned());
         for holds in [Holds::Nothing, Holds::This(&held)] {
-            let Some(resync) = run::resync(&view, holds) else { continue };
+            let Some(resync) = run::resync(&view, holds, run::Emit::default()) else { continue };
             // What was told before a run is whole: no run goes on with that, but a generated one.
             let later = &events[joined.max(1)..];
             if holds_all(&resync) && goes_on_with(held.messages(), resync.iter().chain(later)) {

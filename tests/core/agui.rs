@@ -100,6 +100,7 @@ fn every_event_has_the_form_that_the_schema_demands() {
             content: Content::Text(text.clone()),
             role: "tool",
             subagent_run_id,
+            metadata: None,
         },
         Event::StateSnapshot { snapshot: &value },
         Event::StateDelta { delta: &[] },
@@ -205,7 +206,7 @@ fn goes_up(input: &Value, state: &Value) -> Result<(Value, Option<String>), Resu
 
 /// What a request asks of its thread, at a gateway that asks again what is open.
 fn asking<'a>(input: &'a Input, allowance: &'a Allowance) -> Asking<'a> {
-    Asking { input, on_message: OnMessage::AskAgain, allowance }
+    Asking { input, on_message: OnMessage::AskAgain, allowance, emit: run::Emit::default() }
 }
 
 /// The same to a graph that takes these keys.
@@ -770,4 +771,30 @@ fn an_older_client_gets_what_it_can_take() {
     };
     assert_eq!(kinds(Version::V1), ["text", "file", "url"]);
     assert_eq!(kinds(Version::Legacy), ["text", "url"]);
+}
+
+#[test]
+fn a_state_that_is_older_than_the_threads_does_not_go_up() {
+    let input = json!({
+        "threadId": "T", "runId": "r", "messages": [{"id": "m1", "role": "user", "content": "go"}],
+        "state": {"count": 1, "note": {"threadway:truncated": {"bytes": 9000}}, "own": true},
+    });
+    let input = Input::parse(input.to_string().as_bytes()).unwrap();
+    let body = json!({"values": {"count": 2, "note": "long", "messages": []}, "next": []});
+    let (body, allowance) = (body.to_string(), Allowance::default());
+    let thread = ThreadState::parse(&body);
+    let sent = |emit, thread: Option<&ThreadState<'_>>| {
+        let asking = Asking { emit, ..asking(&input, &allowance) };
+        let run = asking.plan(thread, &InputKeys::Undescribed).unwrap().unwrap();
+        let body = serde_json::to_value(run.request("agent", None, None)).unwrap();
+        let mut input = body["input"].clone();
+        input.as_object_mut().unwrap().remove("messages");
+        input
+    };
+    let initial = run::Emit { state: run::StateEvents::Initial, ..run::Emit::default() };
+    // What stands for a value that was too large never takes its place.
+    assert_eq!(sent(run::Emit::default(), thread.as_ref()), json!({"count": 1, "own": true}));
+    // The client was shown the state that an earlier run began with.
+    assert_eq!(sent(initial, thread.as_ref()), json!({}));
+    assert_eq!(sent(initial, None), json!({"count": 1, "own": true}));
 }

@@ -71,9 +71,11 @@ impl Case {
         told
     }
 
-    /// The story without state and steps: what was told about what.
+    /// The story without state, steps and activities: what was told about what.
     fn story(&self) -> Vec<String> {
-        let is_told = |name: &str| !name.starts_with("STATE") && !name.starts_with("STEP");
+        let is_told = |name: &str| {
+            !["STATE", "STEP", "ACTIVITY"].iter().any(|beside| name.starts_with(beside))
+        };
         let line = |event: Value| {
             let name = event["type"].as_str().unwrap().to_owned();
             let about = event["toolCallId"].as_str().or_else(|| event["messageId"].as_str());
@@ -103,7 +105,12 @@ impl Case {
 }
 
 fn planned(input: &Input, allowance: &Allowance, state: Option<&ThreadState<'_>>) -> NewRun {
-    let asking = Asking { input, on_message: OnMessage::AskAgain, allowance };
+    let asking = Asking {
+        input,
+        on_message: OnMessage::AskAgain,
+        allowance,
+        emit: threadway::run::Emit::default(),
+    };
     asking.plan(state, &InputKeys::Unknown).unwrap().expect("a run is started")
 }
 

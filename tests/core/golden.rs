@@ -77,13 +77,17 @@ fn the_worked_out_run_is_told_as_the_mapping_tells_it() {
         tell("TOOL_CALL_ARGS", call);
     }
     tell("TOOL_CALL_END", json!("call_w"));
+    tell("ACTIVITY_SNAPSHOT", json!("call_w:activity"));
     tell("TOOL_CALL_END", json!("call_s"));
+    tell("ACTIVITY_SNAPSHOT", json!("call_s:activity"));
     tell("STEP_FINISHED", json!("model"));
     tell("CUSTOM", Value::Null);
     tell("STEP_STARTED", json!("tools"));
     tell("TOOL_CALL_RESULT", json!("fe731d20-92c8-4c3e-b1e2-374d8dc38021"));
+    tell("ACTIVITY_DELTA", json!("call_w:activity"));
     tell("STEP_STARTED", json!("tools (2)"));
     tell("TOOL_CALL_RESULT", json!("50bdf88e-3d7f-4f5c-aeb5-7d23a31190c8"));
+    tell("ACTIVITY_DELTA", json!("call_s:activity"));
     tell("STEP_FINISHED", json!("tools"));
     tell("STEP_FINISHED", json!("tools (2)"));
     tell("STEP_STARTED", json!("model"));

@@ -21,9 +21,11 @@ mod support {
 mod acp;
 mod acp_golden;
 mod acp_properties;
+mod activity;
 mod agui;
 mod cases;
 mod corpus;
+mod emit;
 mod golden;
 mod promises;
 mod properties;

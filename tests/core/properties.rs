@@ -186,7 +186,7 @@ proptest! {
         for (holds, mut held) in
             [(Holds::Nothing, View::default()), (Holds::This(&before), before.clone())]
         {
-            let Some(resync) = run::resync(&view, holds) else { continue };
+            let Some(resync) = run::resync(&view, holds, run::Emit::default()) else { continue };
             let mut seen = vec![events[0].clone()];
             seen.extend(resync);
             seen.extend(events[now.max(1)..].iter().cloned());

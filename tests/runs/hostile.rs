@@ -26,6 +26,7 @@ use threadway::agui::{self, Projector, RunId};
 use threadway::json::Json;
 use threadway::langgraph::{RunRequest, ServerKind, Start};
 use threadway::metrics::Metrics;
+use threadway::run::Emit;
 use threadway::runs::{EventId, OwnerPolicy, RunReader, Runs};
 use threadway::server::{Encoder, Outgoing, Wire};
 use threadway::threads::{ThreadReader, Threads};
@@ -453,7 +454,7 @@ impl<'a> Reader<'a> {
         };
         let resumes = self.last_id.is_some();
         let mut encoder = if resumes {
-            Encoder::returning(Wire::Sse, client)
+            Encoder::returning(Wire::Sse, client, Emit::default())
         } else {
             Encoder::new(Wire::Sse, Projector::for_anyone(client))
         };

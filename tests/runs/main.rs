@@ -7,6 +7,7 @@ mod support;
 
 mod asked;
 mod attach;
+mod emit;
 mod eventsource;
 mod fanout;
 mod follow;

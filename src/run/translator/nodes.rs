@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::Translator;
 use crate::langgraph::{self, NodeUpdate, Origin};
-use crate::run::Id;
 use crate::run::speech::Speech;
+use crate::run::{Id, ToolStatus};
 
 impl Translator {
     pub(super) fn on_update(&mut self, namespace: &str, update: &NodeUpdate<'_>) {
@@ -70,6 +70,9 @@ impl Translator {
         if task.is_start() {
             if let Some(call) = task.tool_call() {
                 let call = self.out.wire_call_id(&call);
+                if !self.view().is_answered(&call) {
+                    self.out.tool(&call, ToolStatus::Running);
+                }
                 self.steps.executes(&segment, call);
             }
             let agent = task.agent();

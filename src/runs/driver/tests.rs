@@ -17,7 +17,7 @@
 //! A deadlock is a moment in which no task can go on: a reader that waits for ever is one.
 
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
@@ -36,7 +36,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::langgraph::RunStatus;
 use crate::metrics::Metrics;
-use crate::run::View;
+use crate::run::{Emit, View};
 use crate::runs::ending::{Ending, State as ThreadState};
 use crate::runs::feed::Heard;
 use crate::runs::published::Past;
@@ -684,20 +684,28 @@ async fn viewer(schedule: Arc<Schedule>, number: usize, mut chance: Chance) {
 /// behind its last event.
 fn attach(schedule: &Arc<Schedule>, last: Option<&str>) -> Option<(RunReader, bool)> {
     let world = &schedule.world;
-    let Runs(shared) = &world.runs;
+    let Runs { shared, .. } = &world.runs;
     let (run, _wanted) = if world.plan.has_time {
         if world.plan.goes_down && shared.shutdown.is_cancelled() {
             return None;
         }
         let server = Some(crate::langgraph::ServerKind::Python);
-        let (run, wanted, driver) =
-            shared.find_or_join(&world.upstream, server, "T", record(), Source::Stream);
+        let (run, wanted, driver) = shared.find_or_join(
+            &world.upstream,
+            server,
+            "T",
+            record(),
+            Source::Stream,
+            Emit::default(),
+        );
         if let Some((driver, reading)) = driver {
             drives(schedule, driver, reading, None);
         }
         (run, wanted)
     } else {
-        shared.live.find(&RunKey::of(&world.upstream, "T", "R"), &world.upstream)?
+        shared
+            .live
+            .find(&RunKey::of(&world.upstream, "T", "R", Emit::default()), &world.upstream)?
     };
     pass();
     let event = last.and_then(|last| last.parse::<EventId>().ok());
@@ -747,7 +755,7 @@ async fn server(schedule: Arc<Schedule>, mut chance: Chance) {
 
 /// No reader waits for what was said: of the run's parts so many were.
 fn all_hold(world: &World, said: usize) {
-    let Runs(shared) = &world.runs;
+    let Runs { shared, .. } = &world.runs;
     let newest = match said {
         0 | 1 => return,
         2 => "hi".to_owned(),
@@ -834,7 +842,7 @@ fn interleave(seed: u64, plan: Plan) -> Result<(u64, usize), String> {
         let Some(thread) = thread else { break };
         let _ = thread.join();
     }
-    let left = schedule.world.runs.0.live.lock().len();
+    let left = schedule.world.runs.shared.live.lock().len();
     let mut state = schedule.state();
     if let Some(failure) = state.failure.take() {
         return Err(failure);
@@ -850,7 +858,7 @@ fn interleave(seed: u64, plan: Plan) -> Result<(u64, usize), String> {
 fn begin(schedule: &Arc<Schedule>, mut chance: Chance) {
     let _context = schedule.runtime.enter();
     let world = &schedule.world;
-    let Runs(shared) = &world.runs;
+    let Runs { shared, .. } = &world.runs;
     // As `Runs::start` does it.
     let mut feed = Feed::new("T", Some("R"), Some("R"));
     let (run, bell) = shared.open("T", &mut feed, Past::Kept);

@@ -83,7 +83,12 @@ fn check_request(body: &[u8], state: &str, schemas: &str) {
     let state = ThreadState::parse(state);
     for thread in [None, state.as_ref()] {
         let allowance = allowance();
-        let asking = |on_message| Asking { input: &input, on_message, allowance: &allowance };
+        let asking = |on_message| Asking {
+            input: &input,
+            on_message,
+            allowance: &allowance,
+            emit: threadway::run::Emit::default(),
+        };
         let _ = asking(OnMessage::AskAgain).needs_keys(thread);
         let described = InputKeys::parse(schemas).unwrap_or_default();
         for keys in [InputKeys::Unknown, InputKeys::Undescribed, described] {

@@ -293,7 +293,7 @@ fn check_gap(events: &[RunEvent], from: usize, to: usize) {
     let before = View::with(before.messages().to_vec(), before.state().cloned());
     let view = fold(&events[..to]);
     for holds in [Holds::Nothing, Holds::This(&before), Holds::Some(&open)] {
-        let Some(resync) = run::resync(&view, holds) else { continue };
+        let Some(resync) = run::resync(&view, holds, run::Emit::default()) else { continue };
         // A reader that has read nothing is told the start, as all others are.
         let read = if matches!(holds, Holds::Some(_)) { from.max(1) } else { 1 };
         let seen: Vec<_> =

@@ -1,0 +1,368 @@
+//! A run's events as its viewers are shown them.
+//!
+//! ```text
+//!  Translator -- all events --> Filter -- shown events --> log, standings, projectors
+//! ```
+//! The filter folds what it lets through into a view of its own. Newcomers, stragglers and
+//! followers are brought to that view, so that they end with the same messages and state as one
+//! who was there from the start.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::emit::{Emit, MessageSnapshots, StateEvents, Subagents};
+use super::{Failure, Id, Loss, Message, Outcome, Role, RunEvent, Snapshot, State, View, commit};
+
+/// Lets through of a run's events what its viewers are shown.
+#[derive(Debug)]
+pub struct Filter {
+    emit: Emit,
+    /// What a viewer holds that was shown all so far.
+    view: Arc<View>,
+    /// The run's state, where it is needed whole.
+    state: Option<State>,
+    /// The messages and calls of subagents that are hidden.
+    hidden: HashSet<Id>,
+    /// The starts of messages that have said nothing yet, where an empty one is not shown.
+    silent: Vec<RunEvent>,
+    /// The open steps, each with its subagent and the name that is shown.
+    steps: Vec<(Id, Option<Id>, Id)>,
+    /// Whether the viewers were sent the conversation whole, and nothing of it since.
+    is_whole: bool,
+}
+
+// === impl Filter ===
+
+impl Filter {
+    /// A filter for these options; `None` if they show all.
+    pub fn new(emit: Emit) -> Option<Self> {
+        if emit == Emit::default() {
+            return None;
+        }
+        // A viewer that gets no snapshot must not be kept waiting for one.
+        let is_based = emit.messages == MessageSnapshots::None;
+        let view = if is_based { View::based() } else { View::default() };
+        Some(Self {
+            emit,
+            view: Arc::new(view),
+            state: None,
+            hidden: HashSet::new(),
+            silent: Vec::new(),
+            steps: Vec::new(),
+            is_whole: false,
+        })
+    }
+
+    /// What a viewer holds that was shown all so far.
+    pub fn view(&self) -> &Arc<View> {
+        &self.view
+    }
+
+    /// Replaces the events from `from` on by those that are shown. `conversation` is what the
+    /// thread holds by now, if that is known.
+    pub fn show(
+        &mut self,
+        events: &mut Vec<RunEvent>,
+        from: usize,
+        conversation: &dyn Fn() -> Option<Vec<Arc<Message>>>,
+    ) {
+        let all: Vec<_> = events.drain(from..).collect();
+        for event in all {
+            self.take(event, conversation, events);
+        }
+    }
+
+    fn take(
+        &mut self,
+        mut event: RunEvent,
+        conversation: &dyn Fn() -> Option<Vec<Arc<Message>>>,
+        out: &mut Vec<RunEvent>,
+    ) {
+        if matches!(event, RunEvent::StateSnapshot(_) | RunEvent::StateDelta(_)) {
+            return self.state(event, out);
+        }
+        if let RunEvent::Messages(messages) = &event {
+            return self.messages(messages, out);
+        }
+        if self.is_left_out(&event) {
+            return;
+        }
+        self.shorten(&mut event);
+        let Some(event) = self.credit(event).and_then(|event| self.step(event)) else { return };
+        if self.is_silent(&event, out) {
+            return;
+        }
+        if let RunEvent::Ended { outcome, .. } = &event {
+            self.before_end(outcome, conversation, out);
+        }
+        self.emit(event, out);
+    }
+
+    fn is_left_out(&self, event: &RunEvent) -> bool {
+        let Emit { reasoning, steps, activities, subagents, .. } = self.emit;
+        let is_thought = matches!(
+            event,
+            RunEvent::ReasoningStarted { .. }
+                | RunEvent::ReasoningDelta { .. }
+                | RunEvent::ReasoningEnded { .. }
+                | RunEvent::ReasoningSealed { .. }
+        );
+        let is_step = matches!(event, RunEvent::StepStarted { .. } | RunEvent::StepFinished { .. });
+        let is_subagent =
+            matches!(event, RunEvent::SubagentStarted(_) | RunEvent::SubagentFinished { .. });
+        (is_thought && !reasoning)
+            || (is_step && !steps)
+            || (is_subagent && subagents != Subagents::Attributed)
+            || (matches!(event, RunEvent::Activity { .. }) && !activities)
+    }
+
+    fn shorten(&self, event: &mut RunEvent) {
+        if let RunEvent::Custom { value, .. } = event
+            && let Some(cut) = self.emit.cut(value)
+        {
+            *value = cut;
+        }
+        if let RunEvent::CallResult { message_id, content, .. } = event
+            && let Some(cut) = self.emit.cut_result(message_id, content)
+        {
+            *content = cut;
+        }
+    }
+
+    /// Whether the event belongs to a message that has said nothing yet. What else there is to such
+    /// a message may be hidden, and an empty bubble must not be left of it.
+    fn is_silent(&mut self, event: &RunEvent, out: &mut Vec<RunEvent>) -> bool {
+        if self.emit.reasoning {
+            return false;
+        }
+        if let RunEvent::TextStarted { role: Role::Assistant, .. } = event {
+            self.silent.push(event.clone());
+            return true;
+        }
+        if let RunEvent::TextDelta { message_id, .. } = event
+            && let Some(start) = self.take_silent(message_id)
+        {
+            self.emit(start, out);
+        }
+        matches!(event, RunEvent::TextEnded { message_id } if self.take_silent(message_id).is_some())
+    }
+
+    /// The start of a message that was held back since the message has said nothing.
+    fn take_silent(&mut self, id: &Id) -> Option<RunEvent> {
+        let is_of = |start: &RunEvent| matches!(start, RunEvent::TextStarted { message_id, .. } if message_id == id);
+        let at = self.silent.iter().position(is_of)?;
+        Some(self.silent.remove(at))
+    }
+
+    fn emit(&mut self, event: RunEvent, out: &mut Vec<RunEvent>) {
+        let is_said = matches!(
+            event,
+            RunEvent::TextStarted { .. }
+                | RunEvent::ReasoningStarted { .. }
+                | RunEvent::ReasoningSealed { .. }
+                | RunEvent::CallStarted { .. }
+                | RunEvent::CallResult { .. }
+        );
+        if is_said || matches!(event, RunEvent::Messages(_)) {
+            self.is_whole = !is_said;
+        }
+        Arc::make_mut(&mut self.view).apply(&event);
+        out.push(event);
+    }
+
+    /// The event as subagents are shown; `None` if it is one of a hidden one.
+    fn credit(&mut self, mut event: RunEvent) -> Option<RunEvent> {
+        if self.emit.subagents == Subagents::Attributed {
+            return Some(event);
+        }
+        let (agent, id) = match &mut event {
+            RunEvent::TextStarted { message_id: id, agent, .. }
+            | RunEvent::ReasoningStarted { message_id: id, agent }
+            | RunEvent::CallStarted { call_id: id, agent, .. } => (agent, Some(Arc::clone(id))),
+            RunEvent::CallResult { agent, .. }
+            | RunEvent::Spent { agent, .. }
+            | RunEvent::Activity { agent, .. }
+            | RunEvent::Custom { agent, .. } => (agent, None),
+            RunEvent::TextDelta { message_id: id, .. }
+            | RunEvent::TextEnded { message_id: id }
+            | RunEvent::ReasoningDelta { message_id: id, .. }
+            | RunEvent::ReasoningEnded { message_id: id }
+            | RunEvent::ReasoningSealed { message_id: id, .. }
+            | RunEvent::CallArgs { call_id: id, .. }
+            | RunEvent::CallEnded { call_id: id } => {
+                return (!self.hidden.contains(id)).then_some(event);
+            }
+            RunEvent::Started { .. }
+            | RunEvent::StepStarted { .. }
+            | RunEvent::StepFinished { .. }
+            | RunEvent::StateSnapshot(_)
+            | RunEvent::StateDelta(_)
+            | RunEvent::Messages(_)
+            | RunEvent::SubagentStarted(_)
+            | RunEvent::SubagentFinished { .. }
+            | RunEvent::Ended { .. } => return Some(event),
+        };
+        let is_hidden = agent.take().is_some() && self.emit.subagents == Subagents::Hidden;
+        if let Some(id) = id {
+            // A message of a subagent may become one of the thread's own.
+            if is_hidden {
+                self.hidden.insert(id)
+            } else {
+                self.hidden.remove(&id)
+            };
+        }
+        (!is_hidden).then_some(event)
+    }
+
+    /// A step as it is shown. Without subagents its name may be that of another open step.
+    fn step(&mut self, mut event: RunEvent) -> Option<RunEvent> {
+        if self.emit.subagents == Subagents::Attributed {
+            return Some(event);
+        }
+        if let RunEvent::StepStarted { name, agent } = &mut event {
+            let agent = agent.take();
+            if agent.is_some() && self.emit.subagents == Subagents::Hidden {
+                return None;
+            }
+            let mut shown = Arc::clone(name);
+            let mut number = 1;
+            while self.steps.iter().any(|(.., open)| *open == shown) {
+                shown = Id::from(format!("{name} ({number})"));
+                number += 1;
+            }
+            let own = std::mem::replace(name, Arc::clone(&shown));
+            self.steps.push((own, agent, shown));
+        } else if let RunEvent::StepFinished { name, agent } = &mut event {
+            let agent = agent.take();
+            let at = self.steps.iter().position(|(n, a, _)| n == name && *a == agent)?;
+            (.., *name) = self.steps.remove(at);
+        }
+        Some(event)
+    }
+
+    fn state(&mut self, event: RunEvent, out: &mut Vec<RunEvent>) {
+        let is_cut = self.emit.max_event_bytes > 0;
+        let is_first = self.view.state().is_none();
+        match (self.emit.state, event) {
+            (StateEvents::None, _) => {}
+            (StateEvents::Initial, _) if !is_first => {}
+            (StateEvents::Delta, event) if !is_cut => self.emit(event, out),
+            (_, event) => {
+                if let RunEvent::StateDelta(patch) = &event {
+                    self.state.get_or_insert_with(State::empty).apply(patch);
+                } else if let RunEvent::StateSnapshot(state) = event {
+                    self.state = Some(State::new(state));
+                }
+                if self.emit.state != StateEvents::Final {
+                    self.show_state(out);
+                }
+            }
+        }
+    }
+
+    /// Shows the run's state, unless it is shown already.
+    fn show_state(&mut self, out: &mut Vec<RunEvent>) {
+        let Some(state) = &self.state else { return };
+        let state = self.emit.cut_state(&state.to_json());
+        if self.emit.state != StateEvents::Delta {
+            let is_shown =
+                self.view.state().is_some_and(|shown| shown.to_json().get() == state.get());
+            if !is_shown {
+                self.emit(RunEvent::StateSnapshot(state), out);
+            }
+            return;
+        }
+        match Arc::make_mut(&mut self.view).diff_state(&state) {
+            Some(patch) if patch.is_empty() => {}
+            Some(patch) => self.emit(RunEvent::StateDelta(patch), out),
+            None => self.emit(RunEvent::StateSnapshot(state), out),
+        }
+    }
+
+    fn messages(&mut self, messages: &Snapshot, out: &mut Vec<RunEvent>) {
+        if self.emit.messages == MessageSnapshots::None {
+            return;
+        }
+        let shown = self.shown(messages);
+        let is_same = shown.len() == messages.len()
+            && shown.iter().zip(messages.iter()).all(|(one, other)| Arc::ptr_eq(one, other));
+        // What is written of one snapshot is shared by all who send it.
+        let snapshot = if is_same { messages.clone() } else { Snapshot::from(shown) };
+        // A call that the snapshot has taken away, in the run or for its viewers, is closed before.
+        let is_held = |id: &Id| snapshot.iter().flat_map(|m| &m.calls).any(|call| call.id == *id);
+        let lost: Vec<_> =
+            self.view.open().calls.iter().filter(|id| !is_held(id)).cloned().collect();
+        for call_id in lost {
+            self.emit(RunEvent::CallEnded { call_id }, out);
+        }
+        self.emit(RunEvent::Messages(snapshot), out);
+    }
+
+    /// A conversation as it is shown.
+    fn shown(&self, messages: &[Arc<Message>]) -> Vec<Arc<Message>> {
+        let emit = self.emit;
+        let mut shown = Vec::with_capacity(messages.len());
+        for message in messages {
+            let is_of_subagent = message.agent.is_some();
+            if is_of_subagent && emit.subagents == Subagents::Hidden {
+                continue;
+            }
+            // What is nothing but a hidden thought would be an empty bubble.
+            let is_silent = message.role == Role::Assistant
+                && message.content.is_empty()
+                && message.calls.is_empty();
+            if !emit.reasoning && (message.role == Role::Reasoning || is_silent) {
+                continue;
+            }
+            let result = (message.role == Role::Tool)
+                .then(|| emit.cut_result(&message.id, &message.content))
+                .flatten();
+            let is_inlined = is_of_subagent && emit.subagents == Subagents::Inline;
+            if result.is_none() && !is_inlined {
+                shown.push(Arc::clone(message));
+                continue;
+            }
+            let mut message = Message::clone(message);
+            if is_inlined {
+                message.agent = None;
+            }
+            if let Some(content) = result {
+                message.error = message.error.map(|_| content.text());
+                message.content = content;
+            }
+            shown.push(message.into());
+        }
+        shown
+    }
+
+    /// Brings the viewers to what the options promise of the end.
+    fn before_end(
+        &mut self,
+        outcome: &Outcome,
+        conversation: &dyn Fn() -> Option<Vec<Arc<Message>>>,
+        out: &mut Vec<RunEvent>,
+    ) {
+        // Of a run that is lost it is not known what LangGraph holds: what was shown stays.
+        let is_lost = matches!(
+            outcome,
+            Outcome::Failed(Failure::Gateway { loss, .. }) if *loss != Loss::Gone
+        );
+        if self.emit.state == StateEvents::Final {
+            self.show_state(out);
+        }
+        if self.emit.messages == MessageSnapshots::None {
+            return;
+        }
+        if !is_lost && let Some(conversation) = conversation() {
+            let target = self.shown(&conversation);
+            for snapshot in commit::snapshots(self.view.messages(), &target) {
+                self.messages(&snapshot.into(), out);
+            }
+        }
+        let is_due = self.emit.messages == MessageSnapshots::Always && !self.is_whole;
+        if is_due && self.view.is_based() {
+            let messages = Snapshot::from(self.view.messages());
+            self.emit(RunEvent::Messages(messages), out);
+        }
+    }
+}

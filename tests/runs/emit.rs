@@ -1,0 +1,86 @@
+//! Options of `[emit]` on real sockets: two agents that show one run in two ways.
+
+use std::collections::HashMap;
+
+use crate::support::gateway::{
+    COLUMNS, Gateway, RUN, Response, THREAD, agents, connect_request, input, part, values,
+};
+use serde_json::{Value, json};
+use threadway::agents::Emits;
+use threadway::run::{Emit, StateEvents};
+use threadway::server::Settings;
+
+/// Serves the agent a second time, as `quiet`: no state, no thoughts, short results.
+fn with_a_quiet_one(gateway: &Gateway) {
+    let quiet = Emit {
+        state: StateEvents::None,
+        reasoning: false,
+        max_tool_result_bytes: 5,
+        ..Emit::default()
+    };
+    let by_agent = HashMap::from([("quiet".to_owned(), quiet)]);
+    let emits = Emits { default: Emit::default(), by_agent };
+    let agents = agents(&[("default", &gateway.upstream.url())], &[("quiet", "agent")]);
+    gateway.server.reload(agents.emitting(emits), Settings::default());
+}
+
+fn spoken() -> String {
+    let thought = json!([{"type": "reasoning", "reasoning": "hm", "index": 0}]);
+    let chunk = |content: Value| json!({"type": "AIMessageChunk", "id": "a", "content": content});
+    let tool = json!({"type": "tool", "id": "t", "tool_call_id": "c", "content": "a long answer"});
+    let mut last = values(&["hi"]);
+    let calls = json!([{"id": "c", "name": "search", "args": {}, "type": "tool_call"}]);
+    let answer = json!({"type": "ai", "id": "a", "content": "yes", "tool_calls": calls});
+    last["messages"].as_array_mut().unwrap().extend([answer, tool.clone()]);
+    [
+        part("values", &values(&["hi"])),
+        part("messages", &json!([chunk(thought), {}])),
+        part("messages", &json!([chunk(json!("yes")), {}])),
+        part("messages", &json!([tool, {}])),
+        part("values", &last),
+    ]
+    .concat()
+}
+
+fn told(events: &[Value]) -> Vec<&str> {
+    events.iter().map(|event| event["type"].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn one_run_is_shown_as_each_agent_says() {
+    let gateway = Gateway::start().await;
+    with_a_quiet_one(&gateway);
+    let (mut owner, mut run) = gateway.run().await;
+    run.send(spoken()).await;
+    let mut seen = owner.next(2).await;
+    assert_eq!(told(&seen), ["STATE_SNAPSHOT", "REASONING_START"]);
+    while seen.last().unwrap()["type"] != "TOOL_CALL_RESULT" {
+        seen.extend(owner.next(1).await);
+    }
+    assert_eq!(seen.last().unwrap()["content"], "a long answer");
+
+    // It is shown otherwise, and so read a second time; the next one shares that reading.
+    let request = connect_request("", &input(&[])).replace("/agent/agent/", "/agent/quiet/");
+    let record = json!([{
+        "run_id": RUN, "status": "running", "created_at": "2026-11-22T08:00:00Z",
+        "metadata": {"threadway_run_id": "r1"},
+        "kwargs": {"resumable": true, "stream_mode": ["values", "messages-tuple"]},
+    }]);
+    let (mut quiet, mut join) =
+        tokio::join!(Response::to(gateway.address, request.as_bytes()), async {
+            let line = format!("GET /threads/{THREAD}/runs?limit=100{COLUMNS}");
+            gateway.upstream.expect(&line).await.json(200, &record.to_string()).await;
+            gateway.joined_behind("-1").await
+        });
+    let metadata = part("metadata", &json!({"run_id": RUN, "attempt": 1}));
+    join.send([metadata, spoken()].concat()).await;
+    join.end().await;
+    gateway.status("success").await;
+    gateway.state(None).await;
+    let shown = quiet.rest().await;
+    let text = json!(shown).to_string();
+    assert!(!text.contains("STATE_") && !text.contains("REASONING"), "{text}");
+    assert!(text.contains("a lon\\n[8 of 13 bytes left out by the gateway; message t"), "{text}");
+    assert_eq!(shown.last().unwrap()["type"], "RUN_FINISHED");
+    run.end().await;
+}
