@@ -4,7 +4,10 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use crate::json::{self, Text};
+use crate::json::{self, Text, TextBuf};
+
+/// The index of all reasoning that stands beside the content: LangChain joins it under one key.
+const BESIDE: &str = "kwargs";
 
 /// One block.
 #[derive(Debug)]
@@ -78,18 +81,34 @@ impl<'a> Block<'a> {
 
     /// The reasoning that some providers keep in `additional_kwargs`. It is one thought, whatever
     /// is said between its pieces: LangChain joins it under one key.
+    ///
+    /// One text stands under several keys where a provider sends it twice: OpenRouter's under
+    /// `reasoning_content` and in `reasoning_details`. The longest is taken, of equals the first.
+    /// LangChain joins each key for itself, so that what is taken of the chunks and what is taken
+    /// of the whole message are the same text.
     pub(super) fn of_kwargs(kwargs: &'a RawValue) -> Vec<Self> {
         let members = json::members(kwargs).unwrap_or_default();
-        let mut blocks = Vec::new();
-        if let Some(text) = members.text("reasoning_content").filter(|text| !text.is_empty()) {
-            blocks.push(Self::Reasoning(Reasoning { text: Some(text), ..Reasoning::default() }));
+        let piece = |text| Reasoning { text: Some(text), ..Reasoning::default() };
+        let of_key = |key| members.text(key).filter(|text| !text.is_empty()).map(piece);
+        let (details, seals) = members.get("reasoning_details").map(details).unwrap_or_default();
+        let mut said = Vec::new();
+        for told in [
+            Vec::from_iter(of_key("reasoning_content")),
+            Vec::from_iter(of_key("reasoning")),
+            details,
+        ] {
+            if length(&told) > length(&said) {
+                said = told;
+            }
         }
+        let mut blocks: Vec<_> = said.into_iter().map(Self::Reasoning).collect();
         if let Some(reasoning) = members.get("reasoning").and_then(json::members) {
             push_summary(&reasoning, &mut blocks);
         }
+        blocks.extend(seals.into_iter().map(Self::Reasoning));
         for block in &mut blocks {
             if let Self::Reasoning(piece) = block {
-                piece.index = Some("kwargs");
+                piece.index = Some(BESIDE);
             }
         }
         blocks
@@ -109,13 +128,16 @@ impl<'a> Block<'a> {
                 return push_summary(&members, blocks);
             }
             "\"reasoning\"" => reasoning(&members, "reasoning", "encrypted_content"),
-            "\"thinking\"" => reasoning(&members, "thinking", "signature"),
+            "\"thinking\"" => thinking(&members),
             "\"redacted_thinking\"" => reasoning(&members, "", "data"),
             "\"reasoning_content\"" => {
                 let inner = members.get("reasoning_content").and_then(json::members);
                 let mut inner = inner.unwrap_or_default();
-                inner.0.extend(members.0.into_iter().filter(|(key, _)| &**key == "index"));
-                reasoning(&inner, "text", "signature")
+                let is_outside = |key: &str| matches!(key, "index" | "redactedContent");
+                inner.0.extend(members.0.into_iter().filter(|(key, _)| is_outside(key)));
+                let sealed = ["signature", "redacted_content", "redactedContent"];
+                let sealed = sealed.into_iter().find(|key| inner.get(key).is_some());
+                reasoning(&inner, "text", sealed.unwrap_or_default())
             }
             "\"tool_use\""
             | "\"tool_call\""
@@ -136,10 +158,65 @@ fn reasoning<'a>(members: &json::Members<'a>, text: &str, sealed: &str) -> Block
         text: members.text(text).filter(|text| !text.is_empty()),
         sealed: members
             .text(sealed)
+            // The JavaScript package for Bedrock keeps it in the standard form under its own name.
+            .or_else(|| members.text("signature"))
             // LangChain's standard form keeps what it has no field for in `extras`.
             .or_else(|| members.get("extras").and_then(json::members)?.text("signature"))
             .filter(|sealed| !sealed.is_empty()),
     })
+}
+
+/// A block of Anthropic's or Google's; Mistral's holds a list of texts instead of one.
+fn thinking<'a>(members: &json::Members<'a>) -> Block<'a> {
+    let mut block = reasoning(members, "thinking", "signature");
+    if let Block::Reasoning(piece) = &mut block
+        && let Some(items) = members.get("thinking").and_then(json::items)
+    {
+        let mut text = TextBuf::default();
+        for item in items.into_iter().filter_map(json::members) {
+            if let Some(more) = item.text("text") {
+                text.push(&more);
+            }
+        }
+        piece.text = Some(text.to_text()).filter(|text| !text.is_empty());
+    }
+    block
+}
+
+/// OpenRouter's list: its texts, and its sealed forms.
+///
+/// An item is read by its members and not by its type. Python's LangChain merges items of one
+/// index whatever they are: a summary then holds the sealed form as well. Its ids are passed
+/// over, for they stand on the sealed form alone, which comes last.
+fn details<'a>(raw: &'a RawValue) -> (Vec<Reasoning<'a>>, Vec<Reasoning<'a>>) {
+    let (mut texts, mut seals) = (Vec::new(), Vec::new());
+    for item in json::items(raw).unwrap_or_default().into_iter().filter_map(json::members) {
+        let part = item.number("index");
+        for (key, value) in &item.0 {
+            let text = || Text::from_raw(value).filter(|text| !text.is_empty());
+            match &**key {
+                "text" | "summary" => {
+                    texts.extend(text().map(|text| Reasoning {
+                        part,
+                        text: Some(text),
+                        ..Reasoning::default()
+                    }));
+                }
+                "signature" | "data" => {
+                    seals.extend(
+                        text().map(|text| Reasoning { sealed: Some(text), ..Reasoning::default() }),
+                    );
+                }
+                _ => {}
+            }
+        }
+    }
+    (texts, seals)
+}
+
+/// The length of what pieces say, in bytes as they came.
+fn length(pieces: &[Reasoning<'_>]) -> usize {
+    pieces.iter().filter_map(|piece| piece.text.as_ref()).map(|text| text.escaped().len()).sum()
 }
 
 /// A block of summary parts, each a piece of its own.
@@ -161,7 +238,16 @@ fn push_summary<'a>(members: &json::Members<'a>, blocks: &mut Vec<Block<'a>>) {
     }
     for (at, part) in parts.into_iter().filter_map(json::members).enumerate() {
         let at = part.number("index").or_else(|| u64::try_from(at).ok());
-        blocks.push(whole(at, part.text("text"), None));
+        blocks.push(whole(at, part.text("text").filter(|text| !text.is_empty()), None));
+    }
+}
+
+// === impl Reasoning ===
+
+impl Reasoning<'_> {
+    /// Whether it stands beside the content.
+    pub fn is_beside(&self) -> bool {
+        self.index == Some(BESIDE)
     }
 }
 

@@ -280,6 +280,8 @@ struct Thought {
     part: Option<u64>,
     /// Whether the next text begins another of its blocks.
     begins_block: bool,
+    /// Whether it stands beside the content.
+    is_beside: bool,
 }
 
 /// Where a piece of reasoning belongs.
@@ -298,13 +300,19 @@ impl Thoughts {
 
     /// Finds the thought of a piece; `None` while there is nothing to show of it.
     ///
-    /// A provider's id that something else has already is passed over.
+    /// A provider's id that something else has already is passed over. What stands beside the
+    /// content is passed over once the content has told a thought: of a whole message only that is
+    /// read, and LangChain's JavaScript package for OpenAI has every piece in both places.
     pub(super) fn place(
         &mut self,
         message_id: &Id,
         piece: &Reasoning<'_>,
         is_taken: impl Fn(&str) -> bool,
     ) -> Option<Placed> {
+        let is_told = |thought: &Thought| thought.id.is_some() && !thought.is_beside;
+        if piece.is_beside() && self.known.iter().any(is_told) {
+            return None;
+        }
         let at = self.find(piece);
         self.current = Some(at);
         let shown = self.known.iter().filter(|thought| thought.id.is_some()).count();
@@ -363,6 +371,7 @@ impl Thoughts {
                 id: None,
                 part: None,
                 begins_block: false,
+                is_beside: piece.is_beside(),
             });
             self.known.len() - 1
         });

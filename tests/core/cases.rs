@@ -510,3 +510,39 @@ fn case_44_interrupts_are_no_state() {
     assert_eq!(snapshot["snapshot"], json!({}));
     assert_eq!(events.last().unwrap()["outcome"]["interrupts"][0]["id"], "i");
 }
+
+/// What a case says of the thoughts: `(id, text)`.
+fn pairs(value: &Value) -> Vec<(String, String)> {
+    let pair = |pair: &Value| (judge::string(&pair[0]), judge::string(&pair[1]));
+    value.as_array().into_iter().flatten().map(pair).collect()
+}
+
+#[test]
+fn every_providers_reasoning_is_told_once_and_needs_no_snapshot() {
+    let cases: Vec<_> =
+        Case::all().into_iter().filter(|case| case.name.contains("_reasoning_")).collect();
+    let mut judged = 0;
+    for case in cases.iter().filter(|case| case.script.get("thoughts").is_some()) {
+        let told = case.translate();
+        let view = told.view.messages().iter();
+        let thoughts = view.filter(|message| message.role == threadway::run::Role::Reasoning);
+        let (mut texts, mut seals) = (Vec::new(), Vec::new());
+        for thought in thoughts {
+            let id = thought.id.to_string();
+            texts.push((id.clone(), thought.content.text().decode().into_owned()));
+            seals.extend(thought.sealed.iter().map(|seal| (id.clone(), seal.decode().into_owned())));
+        }
+        assert_eq!(texts, pairs(&case.script["thoughts"]), "{}", case.name);
+        assert_eq!(seals, pairs(&case.script["sealed"]), "{}", case.name);
+        let all = || told.events.iter();
+        let named = |name: &str| all().filter(|event| event["type"] == name).count();
+        assert_eq!(named("REASONING_START"), texts.len(), "{}", case.name);
+        assert_eq!(named("MESSAGES_SNAPSHOT"), 0, "{}", case.name);
+        let streamed = |name: &str| all().filter(|event| event["type"] == name).collect::<Vec<_>>();
+        let deltas = streamed("REASONING_MESSAGE_CONTENT");
+        let is_streamed = texts.iter().all(|(_, text)| text.is_empty()) || deltas.len() > 1;
+        assert!(is_streamed, "{}: {deltas:?}", case.name);
+        judged += 1;
+    }
+    assert_eq!(judged, 16);
+}

@@ -218,12 +218,30 @@ fn content() -> impl Strategy<Value = Value> {
         (text(), text())
             .prop_map(|(t, s)| json!({"type": "thinking", "thinking": t, "signature": s})),
         Just(json!({"type": "redacted_thinking", "data": "ENC"})),
+        text().prop_map(|t| json!({"type": "thinking", "thinking": [{"type": "text", "text": t}]})),
         (text(), 0..2).prop_map(|(t, i)| json!({"type": "reasoning", "id": "rs_1", "index": 0,
             "summary": [{"type": "summary_text", "text": t, "index": i}]})),
         Just(json!({"type": "image", "url": "https://x/y.png"})),
         any_json(1),
     ];
     prop_oneof![3 => text().prop_map(Value::from), 2 => vec(block, 0..3).prop_map(Value::from)]
+}
+
+/// Reasoning beside the content, in the forms that providers have.
+fn kwargs() -> impl Strategy<Value = Value> {
+    let key = select(&["text", "summary", "signature", "data"][..]);
+    let detail = (key, text(), prop::option::of(0..2))
+        .prop_map(|(key, t, i)| json!({"type": "reasoning.text", key: t, "index": i}));
+    prop_oneof![
+        text().prop_map(|t| json!({"reasoning_content": t})),
+        text().prop_map(|t| json!({"reasoning": t})),
+        (text(), text()).prop_map(|(a, b)| json!({"reasoning": a, "reasoning_content": b})),
+        (text(), vec(detail, 0..3))
+            .prop_map(|(t, details)| json!({"reasoning_content": t, "reasoning_details": details})),
+        any_json(1).prop_map(|any| json!({"reasoning_details": any})),
+        text().prop_map(|t| json!({"reasoning": {"id": "rs_1",
+            "summary": [{"type": "summary_text", "text": t, "index": 0}]}})),
+    ]
 }
 
 fn chunk() -> impl Strategy<Value = Value> {
@@ -236,15 +254,16 @@ fn chunk() -> impl Strategy<Value = Value> {
     let call = call.prop_map(|(index, id, name, args)| {
         json!({"type": "tool_call_chunk", "index": index, "id": id, "name": name, "args": args})
     });
-    (prop::option::weighted(0.95, select(&IDS[..])), content(), vec(call, 0..2), 0_u8..12).prop_map(
-        |(id, content, calls, roll)| {
+    let id = prop::option::weighted(0.95, select(&IDS[..]));
+    (id, content(), vec(call, 0..2), 0_u8..14, kwargs()).prop_map(
+        |(id, content, calls, roll, kwargs)| {
             let mut chunk = json!({"type": "AIMessageChunk", "id": id, "content": content,
                 "tool_call_chunks": calls});
             match roll {
                 0 => chunk["chunk_position"] = json!("last"),
                 1 => chunk["response_metadata"] = json!({"finish_reason": "stop"}),
                 2 => chunk["usage_metadata"] = json!({"input_tokens": 1, "output_tokens": 2}),
-                3 => chunk["additional_kwargs"] = json!({"reasoning_content": "hm"}),
+                3..=5 => chunk["additional_kwargs"] = kwargs,
                 _ => {}
             }
             chunk

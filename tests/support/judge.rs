@@ -126,8 +126,8 @@ pub(crate) fn text_of(content: &Value) -> String {
         return text.to_owned();
     }
     let blocks = content.as_array().into_iter().flatten();
-    let texts = blocks.filter(|block| block["type"] == "text");
-    texts.map(|block| block["text"].as_str().unwrap_or_default()).collect()
+    let text = |block: &'_ Value| (block["type"] == "text").then(|| string(&block["text"]));
+    blocks.filter_map(|block| block.as_str().map(str::to_owned).or_else(|| text(block))).collect()
 }
 
 pub(crate) fn string(value: &Value) -> String {
