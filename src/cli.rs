@@ -135,6 +135,10 @@ pub struct Front {
     /// The OpenTelemetry collector that is sent traces over HTTP [default: none].
     #[arg(long, env = "THREADWAY_OTLP_ENDPOINT", hide_env_values = true, value_name = "URL")]
     pub otlp_endpoint: Option<String>,
+    /// Keep what LangGraph sends of each run in files in this directory: they hold what users and
+    /// models say [default: nothing is kept].
+    #[arg(long, env = "THREADWAY_RECORD", hide_env_values = true, value_name = "DIR")]
+    pub record: Option<String>,
     /// Read the config file again when it changes, not on SIGHUP alone.
     #[arg(long, env = "THREADWAY_WATCH_CONFIG", hide_env_values = true)]
     pub watch_config: bool,

@@ -22,7 +22,7 @@ pub use raw::Mistake;
 use crate::agents::{self, Agents, Emits};
 use crate::cli;
 use crate::metrics::Metrics;
-use crate::runs::OwnerPolicy;
+use crate::runs::{self, OwnerPolicy, Recording};
 use crate::server::{Auth, Cors, Limits, MIN_HEADER_BYTES, Settings, Trust};
 use crate::telemetry::Log;
 use crate::upstream::{self, ApiKey, BaseUrl, Identity, SetupError, Tls};
@@ -50,6 +50,13 @@ const DEFAULT_OWNER_GRACE_SECONDS: usize = 30;
 /// The most connections that may be allowed: more than a system's ports and file descriptors.
 const MOST_CONNECTIONS: usize = 1_000_000;
 
+/// The most recordings that may be kept: a directory with more is slow to look through.
+const MOST_RECORDINGS: usize = 100_000;
+
+/// The least and the most bytes that recordings may be allowed: a run, and a large disk.
+const LEAST_RECORDED: usize = 1024 * 1024;
+const MOST_RECORDED: usize = 1024 * 1024 * 1024 * 1024;
+
 /// How the gateway is to serve.
 #[derive(Debug)]
 pub struct Config {
@@ -73,6 +80,8 @@ pub struct Config {
     pub log: Log,
     /// Where traces go; `None` for nowhere.
     pub otlp_endpoint: Option<BaseUrl>,
+    /// Where runs are recorded; `None` for nowhere.
+    pub record: Option<Recording>,
     /// Whether a change of the files is to be noticed.
     pub is_watched: bool,
     /// The files that it was read from.
@@ -138,6 +147,7 @@ impl Config {
             ("admin_listen", self.admin_listen != other.admin_listen),
             ("log", self.log.to_string() != other.log.to_string()),
             ("otlp_endpoint", self.otlp_endpoint != other.otlp_endpoint),
+            ("record", self.record != other.record),
             ("limits.log_bytes", limits.log_bytes != others.log_bytes),
             ("on_owner_disconnect", limits.owners != others.owners),
         ];
@@ -217,6 +227,7 @@ impl Raw {
         let log = mistakes.keep(log.log());
         let otlp_endpoint = self.take("otlp_endpoint").map(upstreams::base_url);
         let otlp_endpoint = otlp_endpoint.and_then(|url| mistakes.keep(url));
+        let record = self.record(mistakes);
         let is_watched = self.is_on("watch_config", mistakes);
         let Self { acp, files, upstreams: _, given: _ } = self;
         Some(Config {
@@ -230,6 +241,7 @@ impl Raw {
             acp,
             log: log?,
             otlp_endpoint,
+            record,
             is_watched,
             files,
         })
@@ -245,6 +257,18 @@ impl Raw {
             mistakes.note(given.mistaken(expected));
         }
         Some(address)
+    }
+
+    /// Where runs are recorded. The limits alone record nothing.
+    fn record(&mut self, mistakes: &mut Mistakes) -> Option<Recording> {
+        let files = self.number("record.files", 1, MOST_RECORDINGS, mistakes);
+        let bytes = self.number("record.bytes", LEAST_RECORDED, MOST_RECORDED, mistakes);
+        let dir = PathBuf::from(self.take("record.dir")?.value);
+        Some(Recording {
+            dir,
+            files: files.unwrap_or(runs::DEFAULT_FILES),
+            bytes: bytes.unwrap_or(runs::DEFAULT_BYTES),
+        })
     }
 
     fn limits(&mut self, mistakes: &mut Mistakes) -> Limits {

@@ -23,12 +23,13 @@ mod log;
 mod published;
 mod reader;
 mod reading;
+mod recorder;
 mod rest;
 mod retry;
 mod standing;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
@@ -42,6 +43,7 @@ pub use driver::LINGER;
 pub use event_id::{EventId, Mark, NotAnEventId};
 pub use feed::Feed;
 pub use reader::RunReader;
+pub use recorder::{DEFAULT_BYTES, DEFAULT_FILES, Recorder, Recording};
 pub use retry::UPSTREAM_PATIENCE;
 
 pub(crate) use published::Run;
@@ -89,6 +91,7 @@ struct Shared {
     log_bytes: usize,
     owners: OwnerPolicy,
     error_detail: Mutex<ErrorDetail>,
+    recorder: OnceLock<Recorder>,
     metrics: Metrics,
     /// Cancelled when the runs are to be let go of.
     shutdown: CancellationToken,
@@ -135,6 +138,7 @@ impl Runs {
             log_bytes,
             owners,
             error_detail: Mutex::default(),
+            recorder: OnceLock::new(),
             metrics,
             shutdown,
         });
@@ -152,6 +156,11 @@ impl Runs {
     /// Tells so much of why a run failed, from now on.
     pub fn tell(&self, detail: ErrorDetail) {
         *self.shared.error_detail.lock() = detail;
+    }
+
+    /// Records each run that is read from now on. The first recorder stays.
+    pub fn record(&self, recorder: Recorder) {
+        self.shared.recorder.get_or_init(|| recorder);
     }
 
     /// Starts a run on a thread, for a client that calls it `name`, and reads it as

@@ -63,7 +63,7 @@ use crate::agents::{Agent, Agents};
 use crate::agui::{Allowance, OnMessage};
 use crate::metrics::Metrics;
 use crate::run::ErrorDetail;
-use crate::runs::Runs;
+use crate::runs::{Recorder, Runs};
 use crate::threads::{Refusal, Thread, Threads};
 use auth::{Admission, Memory};
 use connections::Door;
@@ -156,6 +156,11 @@ impl Server {
     /// What it counts in.
     pub fn metrics(&self) -> &Metrics {
         &self.kept.observer.metrics
+    }
+
+    /// Records each run that is read from now on.
+    pub fn record(&self, recorder: Recorder) {
+        self.kept.threads.runs().record(recorder);
     }
 
     /// Serves these agents in this way from the next request on. What streams goes on as it began;

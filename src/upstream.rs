@@ -285,6 +285,17 @@ impl Client {
         Access { configured: Arc::clone(&self.key), caller: self.caller.clone() }
     }
 
+    /// What of its requests is secret: its key, its headers, and what tells who asks.
+    pub fn secrets(&self) -> Vec<Vec<u8>> {
+        let key = self.key.lock().as_ref().map(|key| key.0.as_bytes().to_vec());
+        let own = self.headers.values().map(HeaderValue::as_bytes);
+        let callers = self.caller.identifying().map(|(_, value)| value);
+        // Without the scheme: a token may stand elsewhere without it.
+        let bare =
+            |value: &[u8]| value.rsplit(|byte| *byte == b' ').next().unwrap_or_default().to_vec();
+        key.into_iter().chain(own.chain(callers).map(bare)).collect()
+    }
+
     /// Whether it has a key.
     pub fn has_key(&self) -> bool {
         self.key.lock().is_some()

@@ -7,6 +7,7 @@ use threadway::cli;
 use threadway::config::Config;
 use threadway::metrics::Metrics;
 use threadway::reload::{self, Asked};
+use threadway::runs::{Recorder, Recording};
 use threadway::server::isolation::{self, Judgement};
 use threadway::server::{Auth, Judged, Observer, Server, Settings, Trust};
 use threadway::telemetry::Traces;
@@ -23,6 +24,7 @@ pub(super) fn run(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
     config.log.clone().to_stderr();
     let traces = config.otlp_endpoint.as_ref().map(Traces::to_collector);
     let traces = traces.transpose().map_err(failed)?;
+    let recorder = config.record.as_ref().map(record).transpose()?;
     let observer = Observer { metrics, tracer: traces.as_ref().map(Traces::tracer) };
     let served = runtime()?.block_on(async {
         refuse_open_upstreams(&agents, &config.settings).await?;
@@ -38,6 +40,9 @@ pub(super) fn run(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
         let settings = config.settings.clone();
         let auth = settings.auth.clone();
         let server = Server::new(agents.clone(), settings, observer, shutdown.clone());
+        if let Some(recorder) = recorder.clone() {
+            server.record(recorder);
+        }
         let read = || Config::read(options, log);
         let reloading = reload::on_demand(&server, agents.clone(), config, asked, read);
         let at_rest = CancellationToken::new();
@@ -53,10 +58,29 @@ pub(super) fn run(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
         );
         done
     });
+    if let Some(recorder) = recorder {
+        recorder.finish();
+    }
     if let Some(traces) = traces {
         traces.finish();
     }
     served
+}
+
+/// Begins to record runs, and says so: the files hold what users and models say.
+fn record(recording: &Recording) -> Result<Recorder, u8> {
+    let Recording { dir, files, bytes } = recording;
+    let dir = dir.display();
+    let recorder =
+        Recorder::open(recording).map_err(|error| failed(format!("--record {dir}: {error}")))?;
+    tracing::warn!(
+        target: "threadway",
+        %dir,
+        files,
+        bytes,
+        "runs are recorded: what users and models say is written to files, without their credentials"
+    );
+    Ok(recorder)
 }
 
 fn warn_of_open_listeners(config: &Config, address: SocketAddr) {

@@ -14,7 +14,7 @@ use crate::telemetry::{Log, NotALog};
 
 /// Every key that has one name, and what it takes. Those of the upstreams, of `emit`, of `agents`
 /// and of `auth.keys` are the others, beside the table `acp`, which has a form of its own.
-pub(super) const KEYS: [(&str, Form); 34] = [
+pub(super) const KEYS: &[(&str, Form)] = &[
     ("listen", Form::Text),
     ("admin_listen", Form::Text),
     ("insecure", Form::Switch),
@@ -25,6 +25,9 @@ pub(super) const KEYS: [(&str, Form); 34] = [
     ("on_owner_disconnect", Form::Text),
     ("on_message_while_interrupted", Form::Text),
     ("hosts", Form::List),
+    ("record.dir", Form::Text),
+    ("record.files", Form::Number),
+    ("record.bytes", Form::Number),
     ("forward_headers", Form::List),
     ("forward_configurable", Form::List),
     ("auth.mode", Form::Text),
@@ -137,6 +140,7 @@ impl Raw {
             insecure,
             error_detail,
             otlp_endpoint,
+            record,
             watch_config,
         } = front;
         let switch = |is_on: &bool| is_on.then_some("true");
@@ -146,6 +150,7 @@ impl Raw {
             ("insecure", "insecure", switch(insecure)),
             ("log", "log", log),
             ("otlp_endpoint", "otlp-endpoint", otlp_endpoint.as_deref()),
+            ("record.dir", "record", record.as_deref()),
             ("watch_config", "watch-config", switch(watch_config)),
             ("error_detail", "error-detail", error_detail.as_deref()),
             ("auth.mode", "auth-mode", auth_mode.as_deref()),

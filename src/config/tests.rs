@@ -389,12 +389,27 @@ fn what_would_let_everybody_in_is_a_mistake() {
         ("upstream.forward_identity = \"no\"", Some("`true` or `false`")),
         ("on_message_while_interrupted = \"ask\"", Some("`ask_again` or `reject`")),
         ("limits.requests_per_second = 0", Some("between 1 and")),
+        ("record.files = 0", Some("between 1 and 100000")),
+        ("record.bytes = 1", Some("between 1048576 and")),
+        ("record.dir = 1", Some("a string")),
+        ("record.dir = \"d\"", None),
     ] {
         let mistakes = checked(&format!("upstream.url = \"http://u\"\n{file}")).err();
         let mistakes = mistakes.unwrap_or_default();
         assert_eq!(mistakes.len(), usize::from(told.is_some()), "{file}: {mistakes:?}");
         assert!(mistakes.concat().contains(told.unwrap_or_default()), "{file}: {mistakes:?}");
     }
+}
+
+#[test]
+fn runs_are_recorded_only_where_a_directory_is_given() {
+    let read = |text: &str| checked(&format!("upstream.url = \"http://u\"\n{text}")).unwrap();
+    assert_eq!(read("record = {files = 1, bytes = 1048576}").record, None);
+    let record = read("record.dir = \"d\"").record.unwrap();
+    let (files, bytes) = (runs::DEFAULT_FILES, runs::DEFAULT_BYTES);
+    assert_eq!(record, Recording { dir: PathBuf::from("d"), files, bytes });
+    let record = read("record = {dir = \"d\", files = 2, bytes = 2097152}").record.unwrap();
+    assert_eq!((record.files, record.bytes), (2, 2_097_152));
 }
 
 #[test]

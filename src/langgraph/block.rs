@@ -82,7 +82,7 @@ impl<'a> Block<'a> {
     /// The reasoning that some providers keep in `additional_kwargs`. It is one thought, whatever
     /// is said between its pieces: LangChain joins it under one key.
     ///
-    /// One text stands under several keys where a provider sends it twice: OpenRouter's under
+    /// One text stands under several keys where a provider sends it twice: `OpenRouter`'s under
     /// `reasoning_content` and in `reasoning_details`. The longest is taken, of equals the first.
     /// LangChain joins each key for itself, so that what is taken of the chunks and what is taken
     /// of the whole message are the same text.
@@ -183,12 +183,12 @@ fn thinking<'a>(members: &json::Members<'a>) -> Block<'a> {
     block
 }
 
-/// OpenRouter's list: its texts, and its sealed forms.
+/// `OpenRouter`'s list: its texts, and its sealed forms.
 ///
 /// An item is read by its members and not by its type. Python's LangChain merges items of one
 /// index whatever they are: a summary then holds the sealed form as well. Its ids are passed
 /// over, for they stand on the sealed form alone, which comes last.
-fn details<'a>(raw: &'a RawValue) -> (Vec<Reasoning<'a>>, Vec<Reasoning<'a>>) {
+fn details(raw: &RawValue) -> (Vec<Reasoning<'_>>, Vec<Reasoning<'_>>) {
     let (mut texts, mut seals) = (Vec::new(), Vec::new());
     for item in json::items(raw).unwrap_or_default().into_iter().filter_map(json::members) {
         let part = item.number("index");

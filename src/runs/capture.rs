@@ -2,12 +2,18 @@
 
 use std::io::{self, Read};
 
+use memchr::memmem;
+
+use super::recorder::{ANSWERED, JOINED};
 use super::{Events, Feed};
 use crate::run::{Failure, Loss, Outcome, RunEvent, StreamEnd};
-use crate::sse::Ending;
+use crate::sse::{DecodeError, Ending};
 
 /// How much is read at once: a recording is passed on as it comes, and a pipe holds this much.
 const READ_BYTES: usize = 64 * 1024;
+
+/// The longest comment of ours that is waited for.
+const MAX_COMMENT_BYTES: usize = 1024;
 
 /// What is wrong with a recording.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -21,22 +27,29 @@ pub fn translate(
     each: &mut dyn FnMut(&[RunEvent]) -> io::Result<()>,
 ) -> io::Result<Result<(), Fault>> {
     let mut buffer = vec![0; READ_BYTES];
+    let mut seams = Seams::default();
     let mut events = Events::default();
     feed.start(&mut events);
     let fault = loop {
         let count = match input.read(&mut buffer) {
-            Ok(0) if feed.finish() != Ending::Clean => {
-                break Some("it ends inside an event".to_owned());
+            Ok(0) => {
+                if let Err(error) = seams.finish(&mut feed, &mut events) {
+                    break Some(error.to_string());
+                }
+                each(&events)?;
+                events.clear();
+                if feed.finish() != Ending::Clean {
+                    break Some("it ends inside an event".to_owned());
+                }
+                let is_langgraph = feed.is_langgraph();
+                break (!is_langgraph).then(|| "it holds no part of a LangGraph stream".to_owned());
             }
-            Ok(0) if !feed.is_langgraph() => {
-                break Some("it holds no part of a LangGraph stream".to_owned());
-            }
-            Ok(0) => break None,
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };
-        let pushed = feed.read(buffer.get(..count).unwrap_or_default(), &mut events);
+        let new = buffer.get(..count).unwrap_or_default();
+        let pushed = seams.read(new, &mut feed, &mut events);
         each(&events)?;
         events.clear();
         if let Err(error) = pushed {
@@ -60,5 +73,141 @@ fn verdict(events: &[RunEvent]) -> Result<(), Fault> {
             ..
         }) => Err(Fault(message.clone())),
         _ => Ok(()),
+    }
+}
+
+/// Finds where a connection of a recording begins: a comment says so, and no recording by others
+/// has it.
+#[derive(Debug)]
+struct Seams {
+    /// Bytes that may be the beginning of such a comment.
+    held: Vec<u8>,
+    /// Whether a line begins with them.
+    is_line: bool,
+}
+
+// === impl Seams ===
+
+impl Seams {
+    /// Reads the next bytes, each connection for itself.
+    fn read(&mut self, new: &[u8], feed: &mut Feed, out: &mut Events) -> Result<(), DecodeError> {
+        self.held.extend_from_slice(new);
+        while let Some(at) = self.find() {
+            let Some(end) = memchr::memchr(b'\n', self.held.get(at..).unwrap_or_default()) else {
+                if self.held.len() - at > MAX_COMMENT_BYTES {
+                    break;
+                }
+                return self.pass(at, feed, out);
+            };
+            self.pass(at, feed, out)?;
+            let line = String::from_utf8_lossy(self.held.get(..end).unwrap_or_default());
+            let answered_at = line.rsplit_once(ANSWERED).and_then(|(_, at)| at.trim().parse().ok());
+            feed.recorded_join(answered_at);
+            self.pass(end + 1, feed, out)?;
+        }
+        let held = self.tail();
+        self.pass(self.held.len() - held, feed, out)
+    }
+
+    /// Reads what was held back.
+    fn finish(&mut self, feed: &mut Feed, out: &mut Events) -> Result<(), DecodeError> {
+        self.pass(self.held.len(), feed, out)
+    }
+
+    /// Hands on so many bytes.
+    fn pass(&mut self, count: usize, feed: &mut Feed, out: &mut Events) -> Result<(), DecodeError> {
+        let rest = self.held.split_off(count);
+        let passed = std::mem::replace(&mut self.held, rest);
+        if let Some(last) = passed.last() {
+            self.is_line = *last == b'\n';
+        }
+        feed.read(&passed, out)
+    }
+
+    /// Where a line begins that is such a comment.
+    fn find(&self) -> Option<usize> {
+        let begins_line = |at: &usize| match at.checked_sub(1) {
+            Some(before) => self.held.get(before) == Some(&b'\n'),
+            None => self.is_line,
+        };
+        memmem::find_iter(&self.held, JOINED).find(begins_line)
+    }
+
+    /// How many bytes at the end may be the beginning of such a comment.
+    fn tail(&self) -> usize {
+        let most = self.held.len().min(JOINED.len() - 1);
+        let may_be = |count: &usize| {
+            JOINED.as_bytes().get(..*count).is_some_and(|begin| self.held.ends_with(begin))
+        };
+        (1..=most).rev().find(may_be).unwrap_or(0)
+    }
+}
+
+impl Default for Seams {
+    fn default() -> Self {
+        Self { held: Vec::new(), is_line: true }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Gives so many bytes at once.
+    struct Slowly<'a>(&'a [u8], usize);
+
+    impl Read for Slowly<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let count = self.1.min(self.0.len());
+            let (now, later) = self.0.split_at(count);
+            buffer[..count].copy_from_slice(now);
+            self.0 = later;
+            Ok(count)
+        }
+    }
+
+    fn texts(recording: &str, size: usize) -> Vec<String> {
+        let mut texts = Vec::new();
+        let feed = Feed::new("T", None, None);
+        let read = &mut Slowly(recording.as_bytes(), size);
+        let told = translate(read, feed, &mut |events| {
+            for event in events {
+                if let RunEvent::TextDelta { delta, .. } = event {
+                    texts.push(delta.decode().into_owned());
+                }
+            }
+            Ok(())
+        });
+        told.unwrap().unwrap();
+        texts
+    }
+
+    #[test]
+    fn what_a_joined_connection_repeats_is_told_once_however_the_bytes_come() {
+        let token = |id: &str, text: &str| {
+            let chunk =
+                format!(r#"[{{"type":"AIMessageChunk","id":"m","content":"{text}"}},{{}}]"#);
+            format!("id: {id}\nevent: messages\ndata: {chunk}\n\n")
+        };
+        let recording = |comment: &str| {
+            [
+                ": threadway 0.1.0: run R of thread T\n\n",
+                "id: 1-0\nevent: metadata\ndata: {\"run_id\":\"R\"}\n\n",
+                &token("2-0", "one "),
+                // A message may hold the words of the comment.
+                &token("3-0", ": threadway joined the run after "),
+                comment,
+                &token("3-0", ": threadway joined the run after "),
+                &token("4-0", "two"),
+            ]
+            .concat()
+        };
+        let marked = recording(": threadway joined the run after 2-0; answered at 5\n\n");
+        let once = ["one ", ": threadway joined the run after ", "two"];
+        for size in 1..marked.len() {
+            assert_eq!(texts(&marked, size), once, "{size}");
+        }
+        // Without the comment nothing says that it is a repeat.
+        assert_eq!(texts(&recording(": so\n\n"), 7).len(), 4);
     }
 }

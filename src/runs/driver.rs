@@ -20,6 +20,7 @@ use super::batch::Events;
 use super::ending::{BodyEnd, Inquest, Outlook};
 use super::published::Run;
 use super::reading::{Action, End, Question, Reading};
+use super::recorder::Tape;
 use super::standing::beside;
 use super::{Listed, RunKey, Shared};
 use crate::langgraph::RunRecord;
@@ -51,6 +52,8 @@ pub(super) struct Driver {
     unread_since: Option<Instant>,
     began_at: Instant,
     meter: Meter,
+    /// Where it is recorded, if runs are.
+    tape: Option<Tape>,
 }
 
 /// Whoever started the run, where the run is to be stopped without it.
@@ -97,6 +100,7 @@ impl Driver {
         origin: Origin,
     ) -> Self {
         let meter = shared.metrics.reading(origin);
+        let tape = shared.recorder.get().map(|recorder| recorder.tape(upstream.secrets()));
         let mut driver = Self {
             first_upstream: upstream.clone(),
             upstream,
@@ -108,6 +112,7 @@ impl Driver {
             unread_since: None,
             began_at: Instant::now(),
             meter,
+            tape,
         };
         driver.list();
         driver
@@ -173,6 +178,9 @@ impl Driver {
                     match taken {
                         Ok(true) => {
                             self.meter.read(chunks.iter().map(Bytes::len).sum());
+                            if let Some(tape) = &mut self.tape {
+                                tape.take_in(&chunks);
+                            }
                             let weight = reading.feed().readable(&chunks);
                             let read = move || {
                                 let mut events = Events::read_at(Some(now));
@@ -205,8 +213,13 @@ impl Driver {
     fn ask(&mut self, question: Question) -> Asking {
         self.refresh();
         let (upstream, run) = (self.upstream.clone(), Arc::clone(&self.run));
-        if let Question::Stream { again: Some(why), .. } = &question {
-            self.shared.metrics.rejoined(*why);
+        if let Question::Stream { again, cursor, .. } = &question {
+            if let Some(why) = again {
+                self.shared.metrics.rejoined(*why);
+            }
+            if let Some(tape) = &mut self.tape {
+                tape.asks(cursor, self.upstream.secrets());
+            }
         }
         #[cfg(test)]
         if let Some(asking) = tests::asked(&question) {
@@ -254,6 +267,9 @@ impl Driver {
         let now = Instant::now();
         match answer {
             Answer::Stream(Ok(RunStream { run_id: _, date, body })) => {
+                if let Some(tape) = &mut self.tape {
+                    tape.joins(date);
+                }
                 reading.on_open(date, now);
                 return (reading, Some(body));
             }
@@ -282,6 +298,9 @@ impl Driver {
         if is_news {
             self.bell.send_replace(());
         }
+        if let Some(tape) = &mut self.tape {
+            tape.flush(&self.run.thread_id, self.listed.as_ref().map(|key| &*key.run_id));
+        }
     }
 
     fn end(&mut self, reading: &mut Reading, end: End) {
@@ -300,6 +319,10 @@ impl Driver {
     /// One line per run. It tells no message of a failure: that may quote what a user has said.
     fn log(&mut self, end: RunEnd, code: Option<&str>) {
         self.meter.ended(end);
+        if let Some(tape) = &mut self.tape {
+            let is_whole = !matches!(end, RunEnd::Unread | RunEnd::Lost | RunEnd::Shutdown);
+            tape.close(format_args!("the reading ended: {}", end.word()), is_whole);
+        }
         let seconds = self.began_at.elapsed().as_secs_f64();
         let events = self.run.published().events;
         let what = if end == RunEnd::Unread { "run let go of" } else { "run ended" };

@@ -285,6 +285,16 @@ impl Feed {
         }
     }
 
+    /// Goes on with a connection of a recording, which was answered then.
+    pub(super) fn recorded_join(&mut self, answered_at: Option<u64>) {
+        if self.parts.count > 0 {
+            self.rejoin();
+        } else {
+            self.replay = Replay::joined();
+        }
+        self.replay.answered_at(answered_at);
+    }
+
     /// How far the parts have come.
     pub(super) fn horizon(&self) -> Horizon {
         match &self.parts.run {

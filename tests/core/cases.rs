@@ -530,7 +530,8 @@ fn every_providers_reasoning_is_told_once_and_needs_no_snapshot() {
         for thought in thoughts {
             let id = thought.id.to_string();
             texts.push((id.clone(), thought.content.text().decode().into_owned()));
-            seals.extend(thought.sealed.iter().map(|seal| (id.clone(), seal.decode().into_owned())));
+            seals
+                .extend(thought.sealed.iter().map(|seal| (id.clone(), seal.decode().into_owned())));
         }
         assert_eq!(texts, pairs(&case.script["thoughts"]), "{}", case.name);
         assert_eq!(seals, pairs(&case.script["sealed"]), "{}", case.name);

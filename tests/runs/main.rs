@@ -13,6 +13,7 @@ mod fanout;
 mod follow;
 mod hostile;
 mod poll;
+mod record;
 mod repeated;
 mod resume;
 mod slow;
