@@ -14,10 +14,10 @@ use tokio::time::Instant;
 use tokio_util::task::JoinQueue;
 use uuid::Uuid;
 
-pub use crate::langgraph::ConfigField;
+pub use crate::langgraph::{ConfigField, InputKeys};
 
 use crate::flights::Flights;
-use crate::langgraph::{Assistant, InputKeys, ServerKind};
+use crate::langgraph::{Assistant, ServerKind};
 use crate::metrics::Answer;
 use crate::run::Emit;
 use crate::sync::{Guard, Mutex};
@@ -127,6 +127,8 @@ pub struct Listed {
     pub description: Option<String>,
     /// The graph that it runs.
     pub graph_id: String,
+    /// The assistant's id: another name to run it by.
+    pub assistant_id: String,
 }
 
 /// What one upstream has answered.
@@ -250,6 +252,13 @@ impl Agents {
         self.rename(upstream.clone().list().await)
     }
 
+    /// Asks the upstream of an agent for its agents, as the caller of that agent.
+    pub async fn list_beside(&self, agent: &Agent) -> Listing {
+        let name = self.upstream_of(agent).map(|upstream| upstream.name.clone());
+        let upstream = Upstream { name: name.unwrap_or_default(), client: agent.upstream.clone() };
+        self.rename(upstream.list().await)
+    }
+
     /// The other names of agents: each alias, and the agent's own name.
     pub(crate) fn aliases(&self) -> &[(String, String)] {
         &self.0.aliases
@@ -320,8 +329,9 @@ fn own_names(assistants: Vec<Assistant>) -> Vec<Listed> {
         .into_iter()
         .map(|assistant| {
             let Assistant { id, graph_id, name, description, is_of_graph } = assistant;
+            let assistant_id = id.clone();
             let id = if is_of_graph { graph_id.clone() } else { id };
-            Listed { id, name, description, graph_id }
+            Listed { id, name, description, graph_id, assistant_id }
         })
         .collect();
     // The servers list them by age, which at their start is chance.
@@ -458,6 +468,12 @@ impl Agent {
         self.directory.0.keys.known_or(place, &self.upstream, read).await
     }
 
+    /// The same as far as it is remembered: nothing is asked for it.
+    pub fn known_input_keys(&self) -> Option<Arc<InputKeys>> {
+        let place = (self.at, self.assistant.clone());
+        self.directory.0.keys.get(&place, self.upstream.caller())
+    }
+
     /// Reads the input keys, and for whom they are to be remembered.
     async fn read_input_keys(&self) -> Result<(InputKeys, Scope), Error> {
         let deadline = Instant::now() + FACTS_TIMEOUT;
@@ -561,6 +577,7 @@ mod tests {
             name: format!("{id}'s name"),
             description: None,
             graph_id: (*id).to_owned(),
+            assistant_id: format!("id-of-{id}"),
         };
         let agents = Ok(ids.iter().map(listed).collect());
         Listing { upstream: upstream.to_owned(), caller: Caller::default(), agents }

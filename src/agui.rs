@@ -5,6 +5,7 @@
 //! what the types are tested against.
 
 mod allowance;
+mod capabilities;
 mod input;
 mod message;
 mod project;
@@ -14,6 +15,7 @@ mod turn;
 use serde::Serialize;
 
 pub use allowance::{Allowance, DEFAULT_RECURSION_LIMIT, NotForClients};
+pub use capabilities::{Described, Offers, StateOffer, capabilities};
 pub use input::{Input, InputError, InputMessage, Resume, ResumeStatus};
 pub use message::{
     Content, ContentPart, FunctionCall, Message, Messages, PartMetadata, PartSource, ToolCall,

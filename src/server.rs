@@ -7,6 +7,7 @@
 //! | `GET /agui/agent/{agent}/threads/{thread}/events` | the same for an `EventSource`, and later runs |
 //! | `POST /agui/agent/{agent}/stop/{thread}` | stop a thread's live run |
 //! | `GET /agui/info` | the agents, as CopilotKit's client reads them |
+//! | `GET /agui/agent/{agent}/capabilities` | what an agent can do |
 //! | `POST /agui` | all of these, told apart by `method`, as CopilotKit's client asks on a single route |
 //! | `GET /healthz`, `GET /readyz` | alive; ready |
 
@@ -60,7 +61,7 @@ pub use request::BODY_TIMEOUT;
 pub use wire::{Encoder, Outgoing, Wire};
 
 use crate::agents::{Agent, Agents};
-use crate::agui::{Allowance, OnMessage};
+use crate::agui::{Allowance, Offers, OnMessage};
 use crate::metrics::Metrics;
 use crate::run::ErrorDetail;
 use crate::runs::{Recorder, Runs};
@@ -235,6 +236,12 @@ impl Kept {
 // === impl Gateway ===
 
 impl Gateway {
+    /// What it is set to send and to take, as `capabilities` says it: an option that leaves something
+    /// out, or adds something, is told here.
+    fn offers(&self) -> Offers {
+        Offers::default()
+    }
+
     /// The thread that a client calls so, and the agent that runs on it.
     fn thread(&self, agent: Agent, client_thread: &str) -> Thread {
         let ThreadName { id, client_id } = ThreadName::of(client_thread);
@@ -256,6 +263,7 @@ fn routes(gateway: Arc<Gateway>) -> Router {
         .route("/agui/info", get(info::info))
         .route("/agui", post(envelope::envelope))
         .route("/agui/", post(envelope::envelope))
+        .route("/agui/agent/{agent}/capabilities", get(info::capabilities))
         .route("/agui/agent/{agent}/run", post(agui::run))
         .route("/agui/agent/{agent}/connect", post(attach::connect))
         .route("/agui/agent/{agent}/threads/{thread}/events", get(attach::events))

@@ -278,6 +278,14 @@ impl<'a> Echoes<'a> {
     }
 }
 
+/// Whether a graph takes the tools that clients bring, where that is known.
+pub(super) fn takes_client_tools(keys: &InputKeys) -> Option<bool> {
+    match keys {
+        InputKeys::Unknown | InputKeys::Undescribed => None,
+        InputKeys::Known(_) => Some(CLIENT_KEYS.into_iter().any(|key| keys.takes(key))),
+    }
+}
+
 /// A client's numbers are doubles.
 fn holds(state: State<'_>, key: &str, value: &RawValue) -> bool {
     let mut held = state.iter().filter(|(name, _)| &**name == key);

@@ -100,6 +100,8 @@ label! {
         Events = "events",
         /// A run is stopped.
         Stop = "stop",
+        /// What an agent can do.
+        Capabilities = "capabilities",
         /// The agents.
         Info = "info",
         /// CopilotKit's single route.

@@ -1,4 +1,5 @@
-//! `GET /agui/info`: the agents, in the shape that CopilotKit's client reads.
+//! `GET /agui/info`: the agents, in the shape that CopilotKit's client reads; and
+//! `GET /agui/agent/{agent}/capabilities`: what one of them can do.
 
 use std::sync::Arc;
 
@@ -9,7 +10,9 @@ use http::header::CONTENT_TYPE;
 
 use super::Gateway;
 use super::reject::Reject;
-use crate::agents::{Listed, Listing};
+use super::request::InPath;
+use crate::agents::{InputKeys, Listed, Listing};
+use crate::agui::{self, Described, Offers};
 use crate::json::{Json, ObjectWriter};
 use crate::upstream::Caller;
 
@@ -25,17 +28,23 @@ pub(super) async fn info(
     let mut agents = ObjectWriter::new();
     let mut fault = None;
     let mut is_answered = false;
-    for Listing { upstream, caller, agents: listed } in gateway.agents.list(&caller).await {
+    let offers = gateway.offers();
+    for Listing { upstream, caller: asked_as, agents: listed } in gateway.agents.list(&caller).await
+    {
         match listed {
             Ok(listed) => {
                 is_answered = true;
                 for agent in listed {
-                    agents = agents.raw(&agent.id, told(&agent).get());
+                    // Nothing is asked for this: a list that is read on every page load is cheap.
+                    let found = gateway.agents.find(&agent.id, &caller).ok();
+                    let keys = found.and_then(|agent| agent.known_input_keys());
+                    let can = can(&agent, &keys.unwrap_or_default(), offers);
+                    agents = agents.raw(&agent.id, told(&agent, &can).get());
                 }
             }
             Err(error) => {
                 tracing::warn!(upstream, %error, "the agents of an upstream were not read");
-                fault = fault.or(Some((error, caller)));
+                fault = fault.or(Some((error, asked_as)));
             }
         }
     }
@@ -51,11 +60,42 @@ pub(super) async fn info(
     Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
 }
 
-fn told(agent: &Listed) -> Json {
-    let Listed { id: _, name, description, graph_id: _ } = agent;
+/// What an agent can do, with what its server says of its graph.
+///
+/// An agent that the server does not show to the caller is one that is not there, as in a run.
+pub(super) async fn capabilities(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<Caller>,
+    InPath(name): InPath<String>,
+) -> Result<Response, Reject> {
+    let agent = gateway.agents.find(&name, &caller).map_err(|e| Reject::unknown_agent(&e))?;
+    let Listing { upstream: _, caller: asked_as, agents } =
+        gateway.agents.list_beside(&agent).await;
+    let listed =
+        agents.map_err(|error| Reject::upstream(&error, &asked_as, gateway.error_detail))?;
+    let by_name = listed.iter().find(|listed| listed.id == name);
+    let by_id = || listed.iter().find(|listed| listed.assistant_id == agent.assistant);
+    let Some(listed) = by_name.or_else(by_id) else {
+        return Err(Reject::unknown_assistant(&agent.assistant, &asked_as));
+    };
+    let keys = agent.input_keys().await;
+    let body = format!("{}\n", can(listed, &keys, gateway.offers()).get());
+    Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
+}
+
+/// The one value of what an agent can do.
+fn can(agent: &Listed, keys: &InputKeys, offers: Offers) -> Json {
+    let Listed { id: _, name, description, graph_id, assistant_id: _ } = agent;
+    let description = description.as_deref();
+    agui::capabilities(&Described { name, description, graph_id, keys }, offers)
+}
+
+fn told(agent: &Listed, capabilities: &Json) -> Json {
+    let Listed { id: _, name, description, graph_id: _, assistant_id: _ } = agent;
     ObjectWriter::new()
         .string("name", name)
         .string("className", CLASS_NAME)
         .string("description", description.as_deref().unwrap_or_default())
+        .raw("capabilities", capabilities.get())
         .finish()
 }

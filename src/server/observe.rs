@@ -81,6 +81,7 @@ fn route(path: Option<&str>) -> Route {
         Some("/agui/agent/{agent}/connect") => Route::Connect,
         Some("/agui/agent/{agent}/threads/{thread}/events") => Route::Events,
         Some("/agui/agent/{agent}/stop/{thread}") => Route::Stop,
+        Some("/agui/agent/{agent}/capabilities") => Route::Capabilities,
         Some("/agui/info") => Route::Info,
         Some("/agui" | "/agui/") => Route::Envelope,
         Some("/healthz") => Route::Healthz,

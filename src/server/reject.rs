@@ -101,7 +101,7 @@ impl Reject {
 
     /// An agent that LangGraph has not, or does not show to the caller; or a thread, of which the
     /// Python server says the same.
-    fn unknown_assistant(assistant: &str, caller: &Caller) -> Self {
+    pub(super) fn unknown_assistant(assistant: &str, caller: &Caller) -> Self {
         let or_thread =
             if caller.is_personal() { ", or not the thread, for these credentials" } else { "" };
         Self::unknown_agent(format_args!(

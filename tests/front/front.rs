@@ -198,6 +198,7 @@ async fn every_route_wants_the_key() {
         "GET /agui/agent/a/threads/t/events?access_token=0123456789abcdef HTTP/1.1\r\nhost: h\r\n\r\n"
             .to_owned(),
         "GET /agui/info HTTP/1.1\r\nhost: h\r\n\r\n".to_owned(),
+        "GET /agui/agent/a/capabilities HTTP/1.1\r\nhost: h\r\n\r\n".to_owned(),
         "HEAD /agui/info HTTP/1.1\r\nhost: h\r\n\r\n".to_owned(),
     ] {
         let mut response = Response::to(front.address, request.as_bytes()).await;

@@ -7,6 +7,7 @@ use crate::support::clock::HeldClock;
 use crate::support::gateway::{
     Gateway, Response, THREAD, agents, input, post, refusal, refused, run_agent, serve, values,
 };
+use crate::support::schema::Schema;
 use crate::support::upstream::{Exchange, Upstream};
 use serde_json::{Value, json};
 use threadway::agents::{FACTS_AGE, FACTS_TIMEOUT, PROBE_TIMEOUT};
@@ -194,9 +195,29 @@ fn info(agents: &[String]) -> (String, String) {
 }
 
 fn told(id: &str, name: &str, description: &str) -> String {
+    let capabilities = capable(name, description, "");
     format!(
-        r#""{id}":{{"name":"{name}","className":"LangGraphAgent","description":"{description}"}}"#
+        r#""{id}":{{"name":"{name}","className":"LangGraphAgent","description":"{description}","capabilities":{capabilities}}}"#
     )
+}
+
+/// What an agent of the graph `agent` can do, with what is known of its tools.
+fn capable(name: &str, description: &str, tools: &str) -> String {
+    let is_for = if description.is_empty() {
+        String::new()
+    } else {
+        format!(r#""description":"{description}","#)
+    };
+    [
+        &format!(r#"{{"identity":{{"name":"{name}","type":"langgraph",{is_for}"#),
+        r#""metadata":{"langgraph":{"graph_id":"agent"}}},"#,
+        r#""transport":{"streaming":true,"websocket":false,"httpBinary":false,"#,
+        r#""pushNotifications":false,"resumable":true},"#,
+        tools,
+        r#""state":{"snapshots":true,"deltas":true,"persistentState":true},"#,
+        r#""humanInTheLoop":{"supported":true,"interrupts":true,"approveWithEdits":true}}"#,
+    ]
+    .concat()
 }
 
 /// The agents of a server, whose names begin so.
@@ -303,6 +324,97 @@ async fn a_name_that_no_upstream_can_have_is_refused_with_what_to_do() {
     }
     two.a.is_untouched().await;
     two.b.is_untouched().await;
+}
+
+// === what an agent can do ===
+
+/// Asks what an agent can do.
+async fn asks_for_capabilities(gateway: &Gateway, agent: &str) -> (String, String) {
+    get(gateway.address, &format!("/agui/agent/{agent}/capabilities")).await
+}
+
+#[tokio::test]
+async fn what_an_agent_can_do_is_what_its_schema_tells_and_one_value_everywhere() {
+    let schema_of_capabilities = Schema::load();
+    for (input_schema, tools) in [
+        (
+            json!({"properties": {"messages": {}, "tools": {}}}),
+            r#""tools":{"clientProvided":true},"#,
+        ),
+        (json!({"properties": {"ag-ui": {}}}), r#""tools":{"clientProvided":true},"#),
+        (json!({"properties": {"messages": {}}}), r#""tools":{"clientProvided":false},"#),
+        // Nobody knows.
+        (json!({}), ""),
+    ] {
+        let gateway = Gateway::start().await;
+        let clock = HeldClock::pause();
+        let script = async {
+            lists(&gateway.upstream).await;
+            let schemas = json!({"input_schema": input_schema}).to_string();
+            schema(&gateway.upstream).await.json(200, &schemas).await;
+        };
+        let (asked, ()) = tokio::join!(asks_for_capabilities(&gateway, "agent"), script);
+        assert_eq!(asked, ok(&capable("agent", "", tools)));
+        let value = serde_json::from_str(&asked.1).unwrap();
+        schema_of_capabilities.check_capabilities(&value).unwrap();
+        // The list asks for no schema, and tells what is known.
+        let known = asked.1.trim_end();
+        let (info, ()) = tokio::join!(get(gateway.address, "/agui/info"), lists(&gateway.upstream));
+        let listed: Value = serde_json::from_str(&info.1).unwrap();
+        assert_eq!(listed["agents"]["agent"]["capabilities"].to_string(), known);
+        // It is asked for again when it may have changed.
+        clock.advance(FACTS_AGE).await;
+        let (info, ()) = tokio::join!(get(gateway.address, "/agui/info"), lists(&gateway.upstream));
+        let listed: Value = serde_json::from_str(&info.1).unwrap();
+        let told = listed["agents"]["agent"]["capabilities"].to_string();
+        assert_eq!(told, capable("agent", "", ""));
+        gateway.upstream.is_untouched().await;
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_is_not_shown_has_no_capabilities() {
+    let gateway = Gateway::start().await;
+    let unknown = "LangGraph knows no agent `nobody`; name a graph of the server's langgraph.json \
+                   or an assistant's id";
+    let (asked, ()) =
+        tokio::join!(asks_for_capabilities(&gateway, "nobody"), lists(&gateway.upstream));
+    assert_eq!(asked, refusal("404 Not Found", "unknown_agent", unknown));
+    // An assistant's id is a name, too.
+    let id = "5f1b1d1e-0000-4000-8000-000000000002";
+    let script = async {
+        lists(&gateway.upstream).await;
+        let asked = gateway.upstream.expect(&format!("GET /assistants/{id}/schemas")).await;
+        asked.json(200, "{}").await;
+    };
+    let (asked, ()) = tokio::join!(asks_for_capabilities(&gateway, id), script);
+    assert_eq!(asked, ok(&capable("agent", "", "")));
+    // A caller that LangGraph refuses is refused.
+    let request = b"GET /agui/agent/agent/capabilities HTTP/1.1\r\nhost: h\r\nx-api-key: k\r\n\r\n";
+    let refuse = async {
+        let search = gateway.upstream.expect("POST /assistants/search").await;
+        assert_eq!(search.key(), Some("k"));
+        search.json(403, "{}").await;
+    };
+    let (mut response, ()) = tokio::join!(Response::to(gateway.address, request), refuse);
+    assert_eq!(refused(&mut response).await.0, "HTTP/1.1 403 Forbidden");
+    let method =
+        b"POST /agui/agent/agent/capabilities HTTP/1.1\r\nhost: h\r\ncontent-length: 0\r\n\r\n";
+    let mut response = Response::to(gateway.address, method).await;
+    assert_eq!(refused(&mut response).await.0, "HTTP/1.1 405 Method Not Allowed");
+    gateway.upstream.is_untouched().await;
+}
+
+#[tokio::test]
+async fn the_capabilities_of_one_of_several_upstreams_are_asked_of_that_one() {
+    let two = Two::start().await;
+    let script = async {
+        lists(&two.b).await;
+        schema(&two.b).await.json(200, "{}").await;
+    };
+    let (asked, ()) = tokio::join!(get(two.address, "/agui/agent/helper/capabilities"), script);
+    assert_eq!(asked, ok(&capable("agent", "", "")));
+    two.a.is_untouched().await;
 }
 
 // === what an agent takes ===

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 #[derive(Debug)]
 pub(crate) struct Schema {
     validators: HashMap<String, Validator>,
+    capabilities: Validator,
 }
 
 // === impl Schema ===
@@ -23,6 +24,9 @@ impl Schema {
     pub(crate) fn load() -> Self {
         let mut document: Value = serde_json::from_str(include_str!("ag-ui-1.0.0.json"))
             .expect("the schema file is JSON");
+        let capabilities = &mut document["AgentCapabilities"];
+        close(capabilities);
+        let capabilities = jsonschema::draft202012::new(capabilities).expect("the schema is valid");
         let event = &mut document["Event"];
         close(event);
         let definitions = event["$defs"].clone();
@@ -35,7 +39,15 @@ impl Schema {
             let name = schema["properties"]["type"]["const"].as_str();
             (name.expect("every event has a type").to_owned(), validator)
         });
-        Self { validators: validators.collect() }
+        Self { validators: validators.collect(), capabilities }
+    }
+
+    /// Checks what an agent says that it can do.
+    pub(crate) fn check_capabilities(&self, value: &Value) -> Result<(), String> {
+        let errors = self.capabilities.iter_errors(value);
+        let errors: Vec<_> =
+            errors.map(|error| format!("{}: {error}", error.instance_path())).collect();
+        if errors.is_empty() { Ok(()) } else { Err(errors.join("; ")) }
     }
 
     /// Checks one event.
