@@ -1,3 +1,5 @@
+//! What becomes of a run in a recording: its name, its bytes, its limits, and what is not written.
+
 use std::time::SystemTime;
 
 use super::*;
