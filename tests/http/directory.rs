@@ -336,6 +336,7 @@ async fn asks_for_capabilities(gateway: &Gateway, agent: &str) -> (String, Strin
 #[tokio::test]
 async fn what_an_agent_can_do_is_what_its_schema_tells_and_one_value_everywhere() {
     let schema_of_capabilities = Schema::load();
+    let clock = HeldClock::pause();
     for (input_schema, tools) in [
         (
             json!({"properties": {"messages": {}, "tools": {}}}),
@@ -347,7 +348,6 @@ async fn what_an_agent_can_do_is_what_its_schema_tells_and_one_value_everywhere(
         (json!({}), ""),
     ] {
         let gateway = Gateway::start().await;
-        let clock = HeldClock::pause();
         let script = async {
             lists(&gateway.upstream).await;
             let schemas = json!({"input_schema": input_schema}).to_string();
