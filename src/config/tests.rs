@@ -73,7 +73,7 @@ fn the_example_holds_every_key_with_its_default() {
         "agents.support.emit.reasoning",
         "auth.keys.backend",
     ] {
-        assert!(all.given.contains_key(*key), "{key}");
+        assert!(all.given.contains_key(key), "{key}");
     }
     assert_eq!(config.acp.settings, sessions::Settings::default());
     let Acp { agent, settings } = all.acp;
