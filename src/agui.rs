@@ -4,6 +4,7 @@
 //! The specification is at <https://ag-ui.com/spec/1.0>; the official clients' reading of it is
 //! what the types are tested against.
 
+mod activity;
 mod allowance;
 mod capabilities;
 mod input;
@@ -14,6 +15,7 @@ mod turn;
 
 use serde::Serialize;
 
+pub use activity::ActivityContent;
 pub use allowance::{Allowance, DEFAULT_RECURSION_LIMIT, NotForClients};
 pub use capabilities::{Described, Offers, StateOffer, capabilities};
 pub use input::{Input, InputError, InputMessage, Resume, ResumeStatus};
@@ -143,9 +145,11 @@ pub enum Event<'a> {
     ActivitySnapshot {
         message_id: &'a str,
         activity_type: &'a str,
-        content: &'a Json,
+        content: ActivityContent<'a>,
         #[serde(skip_serializing_if = "Option::is_none")]
         replace: Option<bool>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        subagent_run_id: Option<&'a str>,
     },
     ActivityDelta {
         message_id: &'a str,

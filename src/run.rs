@@ -50,7 +50,8 @@ pub type Id = Arc<str>;
 /// One thing that happens in a run.
 ///
 /// ```text
-/// Started ( Step | Text | Reasoning | Call | Result | State | Messages | Subagent | Custom | Activity )* Ended
+/// Started ( Step | Text | Attached | Reasoning | Call | Result | State | Messages | Subagent | Custom | Activity )*
+/// Ended
 /// ```
 /// What starts also ends before `Ended`; nothing follows it.
 #[derive(Clone, Debug, PartialEq)]
@@ -101,6 +102,9 @@ pub enum RunEvent {
         /// The message.
         message_id: Id,
     },
+    /// A message of the agent holds something besides its text. It stands in the place of the
+    /// attachment of this id, if there is one.
+    Attached(Arc<Message>),
     /// A thought begins, or a known one goes on.
     ReasoningStarted {
         /// The thought's id, different from its message's.

@@ -1,16 +1,23 @@
 //! What messages and tools say, as content blocks.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use super::strict;
 use super::update::{Blob, ContentBlock};
-use crate::json::Text;
+use crate::json::{self, Json, Text};
 use crate::langgraph::{Media, Source};
 use crate::run::{Content, ContentPart};
 
 /// The scheme of files that have no address: an editor can name them, not open them.
 const ATTACHMENT: &str = "attachment:";
+
+/// How much of a block that has no form in ACP is shown, in bytes of its JSON.
+const MAX_SHOWN_BYTES: usize = 4096;
+
+/// How many sources of a text are shown.
+const MAX_SOURCES: usize = 100;
 
 /// The blocks of a content, one for each of its parts.
 pub(super) fn blocks(content: &Content) -> Vec<ContentBlock<'_>> {
@@ -21,16 +28,77 @@ pub(super) fn blocks(content: &Content) -> Vec<ContentBlock<'_>> {
             let text = strict::text(&text.to_text()).into_owned();
             vec![ContentBlock::Text { text: Cow::Owned(text) }]
         }
-        Content::Parts(parts) => parts.iter().filter_map(block).collect(),
+        Content::Parts(parts) => parts.iter().flat_map(part_blocks).collect(),
     }
 }
 
-fn block(part: &ContentPart) -> Option<ContentBlock<'_>> {
+/// The blocks of a part. A block that ACP has no form for is shown as text, the sources of a text as
+/// links: editors show no `_meta`.
+pub(super) fn part_blocks(part: &ContentPart) -> Vec<ContentBlock<'_>> {
     match part {
-        ContentPart::Text(text) if text.is_empty() => None,
-        ContentPart::Text(text) => Some(ContentBlock::Text { text: strict::text(text) }),
-        ContentPart::Media(media) => Some(media_block(media)),
+        ContentPart::Text(text) if text.is_empty() => Vec::new(),
+        ContentPart::Text(text) => vec![ContentBlock::Text { text: strict::text(text) }],
+        ContentPart::Media(media) => vec![media_block(media)],
+        ContentPart::Block(block) => vec![shown(block)],
+        ContentPart::Annotations(list) => sources(list),
     }
+}
+
+/// JSON as a person may read it: up to [`MAX_SHOWN_BYTES`] of it, and how much was left out.
+fn shown(value: &Json) -> ContentBlock<'static> {
+    let all = value.get();
+    let mut end = all.len().min(MAX_SHOWN_BYTES);
+    while !all.is_char_boundary(end) {
+        end -= 1;
+    }
+    let (head, rest) = all.split_at(end);
+    let more = match rest.len() {
+        0 => String::new(),
+        rest => format!("\n… {rest} bytes more"),
+    };
+    ContentBlock::text(&format!("\n```json\n{head}{more}\n```\n"))
+}
+
+/// A link for each address that annotations name, the titles of the other sources as text, and of a
+/// list without either its JSON. Beyond [`MAX_SOURCES`] none.
+fn sources(list: &Json) -> Vec<ContentBlock<'static>> {
+    let mut known = HashSet::new();
+    let (mut blocks, mut titles) = (Vec::new(), Vec::new());
+    for annotation in json::items(list).unwrap_or_default() {
+        let outer = json::members(annotation).unwrap_or_default();
+        // LangChain's wrapper of annotations that it does not know.
+        let members = outer.get("value").and_then(json::members).unwrap_or(outer);
+        let title = ["title", "document_title", "filename", "file_id"];
+        let title = title.into_iter().find_map(|name| members.string(name));
+        let title = title.filter(|title| !title.trim().is_empty());
+        let url = members.text("url").filter(|url| !url.is_empty());
+        if known.len() >= MAX_SOURCES {
+            break;
+        }
+        match (url, title) {
+            (Some(url), title) => {
+                if known.insert(url.escaped().to_owned()) {
+                    let name = title.map(|title| Cow::Owned(Text::new(&title)));
+                    let name = name.unwrap_or_else(|| named_by(&url, "source"));
+                    let uri = Cow::Owned(strict::text(&url).into_owned());
+                    blocks.push(ContentBlock::ResourceLink { name, uri, mime_type: None });
+                }
+            }
+            (None, Some(title)) => {
+                if known.insert(title.to_string()) {
+                    titles.push(title.into_owned());
+                }
+            }
+            (None, None) => {}
+        }
+    }
+    if !titles.is_empty() {
+        blocks.push(ContentBlock::text(&format!("\n[{}]\n", titles.join("; "))));
+    }
+    if blocks.is_empty() {
+        blocks.push(shown(list));
+    }
+    blocks
 }
 
 /// The block of an image, a recording, a document.
@@ -77,11 +145,19 @@ fn named_by(url: &Text, kind: &str) -> Cow<'static, Text> {
     Cow::Owned(Text::new(last.filter(|name| !name.is_empty()).unwrap_or(kind)))
 }
 
-/// A number that tells one media block from another, without keeping its bytes.
-pub(super) fn fingerprint(media: &Media) -> u64 {
+/// A number that tells one part from another, without keeping its bytes.
+pub(super) fn fingerprint(part: &ContentPart) -> u64 {
     let mut hasher = DefaultHasher::new();
-    media.kind.hash(&mut hasher);
-    let (Source::Data(text) | Source::Url(text) | Source::File(text)) = &media.source;
-    text.escaped().hash(&mut hasher);
+    match part {
+        ContentPart::Text(text) => text.escaped().hash(&mut hasher),
+        ContentPart::Media(media) => {
+            media.kind.hash(&mut hasher);
+            let (Source::Data(text) | Source::Url(text) | Source::File(text)) = &media.source;
+            text.escaped().hash(&mut hasher);
+        }
+        ContentPart::Block(json) | ContentPart::Annotations(json) => {
+            json.get().hash(&mut hasher);
+        }
+    }
     hasher.finish()
 }

@@ -54,7 +54,7 @@ enum Voice {
 struct Speech {
     speaker: Speaker,
     text: Spoken,
-    /// The media that were told, by their fingerprints.
+    /// What was told of it that is no text, by fingerprints.
     media: Vec<u64>,
     /// The last run that told of it.
     run: u32,
@@ -113,6 +113,7 @@ impl Projector {
             RunEvent::TextStarted { message_id, role, name: _, agent } => {
                 self.start(message_id, *role, agent.as_ref());
             }
+            RunEvent::Attached(attachment) => self.message(attachment, emit),
             RunEvent::ReasoningStarted { message_id, agent } => {
                 self.start(message_id, Role::Reasoning, agent.as_ref());
             }
@@ -361,7 +362,7 @@ fn call_id_of(interrupt_id: &Id, at: usize, action: &Action) -> Id {
 fn speaker(role: Role) -> Option<Speaker> {
     match role {
         Role::User => Some(Speaker::Person),
-        Role::Assistant => Some(Speaker::Agent),
+        Role::Assistant | Role::Attachment => Some(Speaker::Agent),
         Role::Reasoning => Some(Speaker::Thought),
         Role::Tool | Role::System | Role::Developer => None,
     }
@@ -393,11 +394,13 @@ impl Speech {
                     self.say(say, emit);
                 }
                 ContentPart::Text(_) => {}
-                ContentPart::Media(media) => {
-                    let fingerprint = content::fingerprint(media);
+                ContentPart::Media(_) | ContentPart::Block(_) | ContentPart::Annotations(_) => {
+                    let fingerprint = content::fingerprint(part);
                     if !self.media.contains(&fingerprint) {
                         self.media.push(fingerprint);
-                        self.chunk(content::media_block(media), emit);
+                        for block in content::part_blocks(part) {
+                            self.chunk(block, emit);
+                        }
                     }
                 }
             }

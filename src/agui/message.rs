@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
+use super::activity::{ActivityContent, activity};
 use crate::json::{self, Json, ObjectWriter, Text, TextBuf};
 use crate::langgraph::{Media, Source};
 use crate::run;
@@ -63,6 +64,13 @@ pub enum Message<'a> {
         content: Text,
         #[serde(skip_serializing_if = "Option::is_none")]
         encrypted_value: Option<&'a Text>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        subagent_run_id: Option<&'a str>,
+    },
+    Activity {
+        id: &'a str,
+        activity_type: &'static str,
+        content: ActivityContent<'a>,
         #[serde(skip_serializing_if = "Option::is_none")]
         subagent_run_id: Option<&'a str>,
     },
@@ -246,6 +254,10 @@ impl<'a> Message<'a> {
                 encrypted_value: message.sealed.as_ref(),
                 subagent_run_id,
             },
+            run::Role::Attachment => {
+                let (activity_type, content) = activity(message);
+                Self::Activity { id, activity_type, content, subagent_run_id }
+            }
         }
     }
 }
@@ -286,19 +298,13 @@ impl<'a> ContentPart<'a> {
         let media = match part {
             run::ContentPart::Text(text) => return Some(Self::Text { text }),
             run::ContentPart::Media(media) => media,
+            // Only attachments hold these.
+            run::ContentPart::Block(_) | run::ContentPart::Annotations(_) => return None,
         };
-        let mime_type = media.mime_type.as_ref();
-        let source = match &media.source {
-            Source::Data(value) => PartSource::Data {
-                value,
-                mime_type: mime_type
-                    .cloned()
-                    .unwrap_or_else(|| Text::new(default_mime(media.kind))),
-            },
-            Source::Url(value) => PartSource::Url { value, mime_type },
-            Source::File(_) if parts == Parts::Legacy => return None,
-            Source::File(value) => PartSource::File { value, mime_type },
-        };
+        if matches!(media.source, Source::File(_)) && parts == Parts::Legacy {
+            return None;
+        }
+        let source = part_source(media);
         let metadata = media.filename.as_ref().map(|filename| PartMetadata { filename });
         Some(match media.kind {
             "image" => Self::Image { source, metadata },
@@ -306,6 +312,19 @@ impl<'a> ContentPart<'a> {
             "video" => Self::Video { source, metadata },
             _ => Self::Document { source, metadata },
         })
+    }
+}
+
+/// Where the bytes of media are, in AG-UI's form.
+pub(super) fn part_source(media: &Media) -> PartSource<'_> {
+    let mime_type = media.mime_type.as_ref();
+    match &media.source {
+        Source::Data(value) => {
+            let default = || Text::new(default_mime(media.kind));
+            PartSource::Data { value, mime_type: mime_type.cloned().unwrap_or_else(default) }
+        }
+        Source::Url(value) => PartSource::Url { value, mime_type },
+        Source::File(value) => PartSource::File { value, mime_type },
     }
 }
 
@@ -321,7 +340,8 @@ fn default_mime(kind: &str) -> &'static str {
 
 // === from the client ===
 
-/// Reads a message as a client holds it; `None` for roles that are the client's own affair.
+/// Reads a message as a client holds it; `None` for roles that are the client's own affair, and for
+/// activities: what of them is a message's comes with the message.
 pub(super) fn read(members: &json::Members<'_>) -> Option<run::Message> {
     let role = match &*members.string("role")? {
         "user" => run::Role::User,
@@ -412,6 +432,7 @@ pub(super) fn as_shown(content: &run::Content, parts: Parts) -> run::Content {
     let run::Content::Parts(all) = content else { return content.clone() };
     let shown = all.iter().filter_map(|part| match part {
         run::ContentPart::Text(_) => Some(part.clone()),
+        run::ContentPart::Block(_) | run::ContentPart::Annotations(_) => None,
         run::ContentPart::Media(media) => match &media.source {
             Source::File(_) if parts == Parts::Legacy => None,
             Source::Data(_) if media.mime_type.is_none() => {
@@ -447,6 +468,7 @@ fn part_to_langchain(part: &run::ContentPart) -> Json {
         run::ContentPart::Text(text) => {
             return ObjectWriter::new().string("type", "text").text("text", text).finish();
         }
+        run::ContentPart::Block(json) | run::ContentPart::Annotations(json) => return json.clone(),
         run::ContentPart::Media(media) => media,
     };
     let (field, value) = match &media.source {

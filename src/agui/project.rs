@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::activity::activity;
 use super::message::{Content, Parts};
 use super::{
     Event, Interrupt, LangGraph, LastError, Messages, Metadata, Outcome, PROTOCOL_VERSION,
@@ -183,6 +184,7 @@ impl Projector {
                 emit(&Event::TextMessageContent { message_id, delta });
             }
             RunEvent::TextEnded { message_id } => emit(&Event::TextMessageEnd { message_id }),
+            RunEvent::Attached(attachment) => attached(attachment, emit),
             RunEvent::ReasoningStarted { message_id, agent } => {
                 let subagent_run_id = agent.as_deref();
                 emit(&Event::ReasoningStart { message_id, subagent_run_id });
@@ -402,7 +404,9 @@ impl Held {
             RunEvent::CallStarted { call_id, .. }
             | RunEvent::CallArgs { call_id, .. }
             | RunEvent::CallEnded { call_id } => held.calls.contains(call_id),
-            RunEvent::Started { .. }
+            // Clients never send attachments along. One that is told again is replaced in its place.
+            RunEvent::Attached(_)
+            | RunEvent::Started { .. }
             | RunEvent::StepStarted { .. }
             | RunEvent::StepFinished { .. }
             | RunEvent::ReasoningSealed { .. }
@@ -452,6 +456,7 @@ fn begins_a_message(event: &RunEvent) -> bool {
     matches!(
         event,
         RunEvent::TextStarted { .. }
+            | RunEvent::Attached(_)
             | RunEvent::ReasoningStarted { .. }
             | RunEvent::CallStarted { .. }
             | RunEvent::CallResult { .. }
@@ -464,8 +469,22 @@ fn text_role(role: run::Role) -> &'static str {
         run::Role::User => "user",
         run::Role::System => "system",
         run::Role::Developer => "developer",
-        run::Role::Assistant | run::Role::Tool | run::Role::Reasoning => "assistant",
+        run::Role::Assistant | run::Role::Tool | run::Role::Reasoning | run::Role::Attachment => {
+            "assistant"
+        }
     }
+}
+
+fn attached(attachment: &run::Message, emit: &mut dyn FnMut(&Event<'_>)) {
+    let (activity_type, content) = activity(attachment);
+    emit(&Event::ActivitySnapshot {
+        message_id: &attachment.id,
+        activity_type,
+        content,
+        // The default. Clients before 1.0 write it into the event where it is absent.
+        replace: Some(true),
+        subagent_run_id: attachment.agent.as_deref(),
+    });
 }
 
 fn token_usage(usage: &run::Usage) -> TokenUsage<'_> {

@@ -157,7 +157,7 @@ fn new_messages<'a>(
     let known = Known::of(known);
     let goes_up = |message: &&InputMessage| match message.message.role {
         // An assistant message that LangGraph does not know is never sent up.
-        Role::Assistant | Role::Reasoning => false,
+        Role::Assistant | Role::Reasoning | Role::Attachment => false,
         Role::User | Role::Tool | Role::System | Role::Developer => true,
     };
     let is_edited = |sent: &InputMessage| {
@@ -311,7 +311,7 @@ fn client_value(key: &str, input: &Input) -> Json {
 fn to_langchain(sent: &InputMessage, all: &[InputMessage]) -> Json {
     let message = &sent.message;
     let kind = match message.role {
-        Role::User | Role::Assistant | Role::Reasoning => "human",
+        Role::User | Role::Assistant | Role::Reasoning | Role::Attachment => "human",
         Role::Tool => "tool",
         Role::System | Role::Developer => "system",
     };

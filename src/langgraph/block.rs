@@ -18,10 +18,12 @@ pub enum Block<'a> {
     Reasoning(Reasoning<'a>),
     /// An image, a recording, a document.
     Media(Media),
+    /// Where the text before it comes from: a list of annotations or citations, raw.
+    Annotations(&'a RawValue),
     /// A tool call, which the message holds a second time in a form of its own.
     Call,
-    /// A block of a kind that we do not know.
-    Other,
+    /// A block of a kind that we do not know, raw.
+    Other(&'a RawValue),
 }
 
 /// A piece of reasoning.
@@ -114,16 +116,44 @@ impl<'a> Block<'a> {
         blocks
     }
 
+    /// What OpenAI's chat models, and Google's that speak, keep in `additional_kwargs` and not in
+    /// the content: the words of a refusal, and a recording with the words that it says.
+    pub(super) fn push_beside(kwargs: &'a RawValue, blocks: &mut Vec<Self>) {
+        let members = json::members(kwargs).unwrap_or_default();
+        let has_text = blocks.iter().any(|block| matches!(block, Self::Text(_)));
+        let words = |text: Option<Text>| text.filter(|text| !has_text && !text.is_empty());
+        blocks.extend(words(members.text("refusal")).map(Self::Text));
+        let Some(audio) = members.get("audio") else { return };
+        let audio_members = json::members(audio).unwrap_or_default();
+        blocks.extend(words(audio_members.text("transcript")).map(Self::Text));
+        let data = Text::from_raw(audio).or_else(|| audio_members.text("data"));
+        let has_audio =
+            blocks.iter().any(|block| matches!(block, Self::Media(media) if media.kind == "audio"));
+        if let Some(data) = data.filter(|data| !has_audio && !data.is_empty()) {
+            blocks.push(Self::Media(Media {
+                kind: "audio",
+                source: Source::Data(data),
+                mime_type: audio_members.string("format").map(|format| mime("audio", &format)),
+                filename: None,
+            }));
+        }
+    }
+
     fn push_block(item: &'a RawValue, blocks: &mut Vec<Self>) {
         if let Some(text) = Text::from_raw(item) {
             blocks.push(Self::Text(text));
             return;
         }
-        let Some(members) = json::members(item) else { return blocks.push(Self::Other) };
+        let Some(members) = json::members(item) else { return blocks.push(Self::Other(item)) };
         let block = match members.get("type").map_or("", RawValue::get) {
             "\"text\"" | "\"output_text\"" | "\"text_delta\"" | "\"text-plain\"" => {
-                members.text("text").map_or(Self::Other, Self::Text)
+                blocks.push(members.text("text").map_or(Self::Other(item), Self::Text));
+                let lists = ["annotations", "citations"].map(|name| members.get(name));
+                let is_list = |list: &&RawValue| list.get().starts_with('[') && list.get() != "[]";
+                blocks.extend(lists.into_iter().flatten().filter(is_list).map(Self::Annotations));
+                return;
             }
+            "\"refusal\"" => members.text("refusal").map_or(Self::Other(item), Self::Text),
             "\"reasoning\"" if members.get("summary").is_some() => {
                 return push_summary(&members, blocks);
             }
@@ -142,9 +172,12 @@ impl<'a> Block<'a> {
             "\"tool_use\""
             | "\"tool_call\""
             | "\"tool_call_chunk\""
+            | "\"invalid_tool_call\""
             | "\"input_json_delta\""
-            | "\"function_call\"" => Self::Call,
-            kind => Media::parse(kind, &members).map_or(Self::Other, Self::Media),
+            | "\"function_call\""
+            | "\"functionCall\""
+            | "\"custom_tool_call\"" => Self::Call,
+            kind => Media::parse(kind, &members).map_or(Self::Other(item), Self::Media),
         };
         blocks.push(block);
     }
@@ -262,10 +295,18 @@ impl Media {
 
     fn parse(kind: &str, members: &json::Members<'_>) -> Option<Self> {
         let (kind, default_mime) = match kind {
-            "\"image\"" | "\"image_url\"" => ("image", None),
+            "\"image\"" | "\"image_url\"" | "\"input_image\"" => ("image", None),
             "\"audio\"" | "\"input_audio\"" => ("audio", None),
             "\"video\"" => ("video", None),
             "\"file\"" | "\"document\"" => ("file", Some("application/octet-stream")),
+            // What a model of OpenAI's Responses API has drawn.
+            "\"image_generation_call\"" => return Self::drawn(members),
+            // Google's, of any kind.
+            "\"media\"" => return Self::google(members),
+            "\"inline_data\"" | "\"inlineData\"" => {
+                let inner = members.get("inline_data").or_else(|| members.get("inlineData"))?;
+                return Self::google(&json::members(inner)?);
+            }
             _ => return None,
         };
         let (source, mime_type) = Self::source(members)?;
@@ -273,7 +314,7 @@ impl Media {
             kind,
             source,
             mime_type: mime_type
-                .or_else(|| members.text("mime_type"))
+                .or_else(|| either(members, "mime_type", "mimeType"))
                 .or_else(|| default_mime.map(Text::new)),
             filename: members
                 .text("filename")
@@ -281,7 +322,27 @@ impl Media {
         })
     }
 
-    /// LangChain's standard forms, old (`source_type`) and new, and OpenAI's `image_url`.
+    fn drawn(members: &json::Members<'_>) -> Option<Self> {
+        let source = Source::Data(members.text("result").filter(|data| !data.is_empty())?);
+        let mime_type = members.string("output_format").map(|format| mime("image", &format));
+        Some(Self { kind: "image", source, mime_type, filename: None })
+    }
+
+    fn google(members: &json::Members<'_>) -> Option<Self> {
+        let mime_type = either(members, "mime_type", "mimeType");
+        let url = || either(members, "file_uri", "fileUri").map(Source::Url);
+        let source = members.text("data").map(Source::Data).or_else(url)?;
+        let kind = match mime_type.as_ref().map(Text::decode).as_deref() {
+            Some(mime) if mime.starts_with("image/") => "image",
+            Some(mime) if mime.starts_with("audio/") => "audio",
+            Some(mime) if mime.starts_with("video/") => "video",
+            Some(_) | None => "file",
+        };
+        Some(Self { kind, source, mime_type, filename: members.text("filename") })
+    }
+
+    /// LangChain's standard forms, old (`source_type`) and new in both languages, and OpenAI's
+    /// `image_url`.
     fn source(members: &json::Members<'_>) -> Option<(Source, Option<Text>)> {
         if let Some(url) = members.get("image_url") {
             let url = Text::from_raw(url).or_else(|| json::members(url)?.text("url"))?;
@@ -298,16 +359,18 @@ impl Media {
             };
         }
         if let Some(audio) = members.get("input_audio").and_then(json::members) {
-            let format = audio.string("format").map(|format| Text::new(&format!("audio/{format}")));
+            let format = audio.string("format").map(|format| mime("audio", &format));
             return Some((Source::Data(audio.text("data")?), format));
         }
-        let base64 = || {
-            members.text("base64").or_else(|| {
-                (members.get("source_type")?.get() == "\"base64\"").then(|| members.text("data"))?
-            })
-        };
-        if let Some(data) = base64() {
-            return Some((Source::Data(data), None));
+        // `data` is words where the old form says so.
+        let is_bytes = || members.get("source_type").is_none_or(|form| form.get() == "\"base64\"");
+        let bytes = || members.text("data").filter(|_| is_bytes());
+        if let Some(data) = members.text("base64").or_else(bytes) {
+            return Some(if data.escaped().starts_with("data:") {
+                Self::from_url(&data)
+            } else {
+                (Source::Data(data), None)
+            });
         }
         if let Some(url) = members.text("url") {
             return Some(Self::from_url(&url));
@@ -317,7 +380,7 @@ impl Media {
         if let Some(data) = inner.text("file_data") {
             return Some(Self::from_url(&data));
         }
-        let id = members.text("file_id").or_else(|| inner.text("file_id"));
+        let id = either(members, "file_id", "fileId").or_else(|| inner.text("file_id"));
         Some((Source::File(id.or_else(|| members.text("id"))?), None))
     }
 
@@ -330,6 +393,16 @@ impl Media {
             None => (Source::Url(url.clone()), None),
         }
     }
+}
+
+/// A member under its name in Python or in JavaScript.
+fn either(members: &json::Members<'_>, python: &str, javascript: &str) -> Option<Text> {
+    members.text(python).or_else(|| members.text(javascript))
+}
+
+/// The media type of a format that a provider names alone (`wav`, `png`).
+fn mime(kind: &str, format: &str) -> Text {
+    Text::new(&format!("{kind}/{format}"))
 }
 
 #[cfg(test)]
@@ -382,6 +455,6 @@ mod tests {
         let content = json::raw(text.to_owned());
         let mut blocks = Vec::new();
         Block::push_content(&content, &mut blocks);
-        assert!(matches!(&*blocks, [Block::Other]), "{blocks:?}");
+        assert!(matches!(&*blocks, [Block::Other(_)]), "{blocks:?}");
     }
 }

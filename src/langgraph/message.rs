@@ -158,10 +158,10 @@ impl<'a> Message<'a> {
             Block::push_content(content, &mut blocks);
         }
         let kwargs = self.additional_kwargs.filter(|kwargs| kwargs.get() != "{}");
+        let Some(kwargs) = kwargs else { return blocks };
+        Block::push_beside(kwargs, &mut blocks);
         // Only if the content holds no reasoning: LangChain's standard form has it in both places.
-        if let Some(kwargs) = kwargs
-            && !blocks.iter().any(|block| matches!(block, Block::Reasoning(_)))
-        {
+        if !blocks.iter().any(|block| matches!(block, Block::Reasoning(_))) {
             blocks.splice(0..0, Block::of_kwargs(kwargs));
         }
         blocks

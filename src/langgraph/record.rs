@@ -251,7 +251,11 @@ fn first_words(values: &RawValue) -> Option<String> {
     let first = messages.find(|message| message.kind() == Kind::Human)?;
     let texts = first.blocks().into_iter().filter_map(|block| match block {
         Block::Text(text) => Some(text.decode().into_owned()),
-        Block::Reasoning(_) | Block::Media(_) | Block::Call | Block::Other => None,
+        Block::Reasoning(_)
+        | Block::Media(_)
+        | Block::Annotations(_)
+        | Block::Call
+        | Block::Other(_) => None,
     });
     headline(&texts.collect::<Vec<_>>().join(" "))
 }

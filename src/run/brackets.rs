@@ -94,6 +94,23 @@ impl Brackets {
         }
     }
 
+    /// Attaches something to a message, unless the client holds it. An id that is another message's
+    /// is left to that one.
+    pub(super) fn attach(&mut self, attachment: &Arc<Message>, agent: Option<&Id>) {
+        let held = self.view.message(&attachment.id);
+        let is_other = |held: &Message| held.role != Role::Attachment;
+        if held.is_some_and(|held| is_other(held) || held.says_the_same(attachment)) {
+            return;
+        }
+        let agent = self.owner(&attachment.id, agent);
+        let attachment = if attachment.agent == agent {
+            Arc::clone(attachment)
+        } else {
+            Message { agent, ..(**attachment).clone() }.into()
+        };
+        self.emit(RunEvent::Attached(attachment));
+    }
+
     // --- reasoning ---
 
     pub(super) fn open_thought(&mut self, id: &Id, agent: Option<&Id>) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
+use super::view::Owned;
 use super::{Content, Id, Message, Role, RunEvent, View};
 use crate::json::{Json, TextBuf};
 use crate::langgraph;
@@ -27,8 +28,19 @@ struct Entry {
 pub(super) struct Committed<'a> {
     /// The message itself.
     pub(super) source: langgraph::Message<'a>,
-    /// What it became; its last is the message, before it stand its thoughts.
+    /// What it became: its thoughts, the message, its attachments.
     pub(super) messages: Vec<Arc<Message>>,
+}
+
+// === impl Committed ===
+
+impl Committed<'_> {
+    /// The id of the message itself; `None` for one that takes another out of the conversation.
+    pub(super) fn id(&self) -> Option<Id> {
+        let is_own =
+            |message: &&Arc<Message>| !matches!(message.role, Role::Reasoning | Role::Attachment);
+        self.messages.iter().find(is_own).map(|message| Arc::clone(&message.id))
+    }
 }
 
 // === impl Conversation ===
@@ -61,13 +73,33 @@ impl Conversation {
         self.entries.iter().flat_map(|entry| &entry.messages)
     }
 
+    /// The messages in the order that a client holds them.
+    ///
+    /// The attachments of a message stand behind the results of its calls: a client inserts a result
+    /// right behind the message, however late it comes, and all else behind that.
     pub(super) fn to_vec(&self) -> Vec<Arc<Message>> {
-        self.messages().cloned().collect()
+        let mut ordered = Vec::new();
+        let mut attachments = Vec::new();
+        for message in self.messages() {
+            match message.role {
+                Role::Attachment => attachments.push(Arc::clone(message)),
+                Role::Tool => ordered.push(Arc::clone(message)),
+                Role::User | Role::Assistant | Role::System | Role::Developer | Role::Reasoning => {
+                    ordered.append(&mut attachments);
+                    ordered.push(Arc::clone(message));
+                }
+            }
+        }
+        ordered.append(&mut attachments);
+        ordered
     }
 }
 
 /// The id of the thought that makes a snapshot own all thoughts.
 const EMPTY_THOUGHT: &str = "threadway:resync";
+
+/// The id of the attachment that makes a snapshot own all attachments.
+const EMPTY_ATTACHMENT: &str = "threadway:resync:attachment";
 
 /// The ids that a conversation has given out.
 #[derive(Default)]
@@ -140,13 +172,14 @@ pub(super) fn call_id_of<'a>(wire: &'a str, message_id: &str) -> &'a str {
 
 /// Whether a client that holds `held` shows the conversation `target`.
 ///
-/// Thoughts are the client's own where the conversation has none: a snapshot cannot delete them.
+/// Thoughts are the client's own where the conversation has none: a snapshot cannot delete them. Nor
+/// can it delete attachments where the conversation has none: emptied ones may stay.
 pub(super) fn shows(held: &[Arc<Message>], target: &[Arc<Message>]) -> bool {
-    let has_thoughts = target.iter().any(|message| message.role == Role::Reasoning);
-    if !has_thoughts && stray_thoughts(held, target).any(|stray| !stray.content.is_empty()) {
+    let owned = Owned::by(target);
+    if strays(held, target, owned).any(|stray| !stray.content.is_empty()) {
         return false;
     }
-    let mut held = held.iter().filter(|message| has_thoughts || message.role != Role::Reasoning);
+    let mut held = held.iter().filter(|message| owned.has(message.role));
     target.iter().all(|message| held.next().is_some_and(|held| is_same(held, message)))
         && held.next().is_none()
 }
@@ -156,39 +189,47 @@ pub(super) fn is_same(held: &Arc<Message>, message: &Arc<Message>) -> bool {
     Arc::ptr_eq(held, message) || held.says_the_same(message)
 }
 
-/// The thoughts of messages that a conversation without thoughts does not hold, or not yet.
-fn stray_thoughts<'a>(
+/// What no snapshot of the conversation deletes, though no message of it owns that: of a
+/// conversation without thoughts the thoughts of messages that it does not hold, or not yet; of one
+/// without attachments all attachments, which unlike thoughts are never the client's own.
+fn strays<'a>(
     held: &'a [Arc<Message>],
     target: &'a [Arc<Message>],
+    owned: Owned,
 ) -> impl Iterator<Item = &'a Arc<Message>> {
     let is_there = |id: &str| target.iter().any(|message| *message.id == *id);
-    held.iter().filter(move |thought| {
-        let owner = thought.id.rsplit_once(":reasoning:").map(|(owner, _)| owner);
-        thought.role == Role::Reasoning && owner.is_some_and(|owner| !is_there(owner))
+    let kept = held.iter().filter(move |message| !owned.has(message.role));
+    kept.filter(move |kept| {
+        let thinker = kept.id.rsplit_once(":reasoning:").map(|(thinker, _)| thinker);
+        kept.role != Role::Reasoning || thinker.is_some_and(|thinker| !is_there(thinker))
     })
+}
+
+/// A message that says nothing, in the place of one that no snapshot deletes.
+fn emptied(id: Id, role: Role) -> Arc<Message> {
+    let mut emptied = Message::new(id, role);
+    if role == Role::Reasoning {
+        emptied.content = Content::Text(TextBuf::default());
+    }
+    emptied.into()
 }
 
 /// The snapshots that bring a client from `held` to `target`: none, one, or two.
 ///
 /// A thought that no snapshot can delete, of a message that is not there, is emptied: the run may
-/// tell it yet, from its beginning, and otherwise nobody has thought it.
+/// tell it yet, from its beginning, and otherwise nobody has thought it. So is an attachment.
 ///
 /// A snapshot does not move messages that the client holds: a wrong order takes two snapshots, of
 /// the prefix on which both agree and then of the whole. A snapshot without thoughts leaves the
 /// client's where they are, so that a prefix without any carries an empty one, for the whole to
-/// delete again.
+/// delete again; and the same with attachments.
 pub fn snapshots(held: &[Arc<Message>], target: &[Arc<Message>]) -> Vec<Vec<Arc<Message>>> {
     if shows(held, target) {
         return Vec::new();
     }
     let mut whole = target.to_vec();
-    if !target.iter().any(|message| message.role == Role::Reasoning) {
-        whole.extend(stray_thoughts(held, target).map(|stray| {
-            let mut emptied = Message::new(Arc::clone(&stray.id), Role::Reasoning);
-            emptied.content = Content::Text(TextBuf::default());
-            Arc::new(emptied)
-        }));
-    }
+    let strays = strays(held, target, Owned::by(target));
+    whole.extend(strays.map(|stray| emptied(Arc::clone(&stray.id), stray.role)));
     let mut view = View::with(held.to_vec(), None);
     view.apply(&RunEvent::Messages(whole.as_slice().into()));
     if shows(view.messages(), target) {
@@ -204,11 +245,10 @@ pub fn snapshots_for_anyone(target: &[Arc<Message>]) -> Vec<Vec<Arc<Message>>> {
 }
 
 /// The snapshots that bring one to `target` who comes back to be told the run as it stands, and may
-/// hold thoughts that are still to be told. No snapshot can delete the last thought: an empty one
-/// may stay.
+/// hold thoughts and attachments that are still to be told. No snapshot can delete the last of
+/// them: an empty one may stay.
 pub fn snapshots_for_returning(target: &[Arc<Message>]) -> Vec<Vec<Arc<Message>>> {
-    let empty = Message::new(Id::from(EMPTY_THOUGHT), Role::Reasoning);
-    vec![vec![empty.into()], target.to_vec()]
+    vec![vec![empty_thought(), empty_attachment()], target.to_vec()]
 }
 
 fn through(common: usize, target: &[Arc<Message>]) -> Vec<Vec<Arc<Message>>> {
@@ -216,9 +256,22 @@ fn through(common: usize, target: &[Arc<Message>]) -> Vec<Vec<Arc<Message>>> {
         return vec![target.to_vec()];
     }
     let mut prefix: Vec<_> = target.iter().take(common).cloned().collect();
-    let is_thought = |message: &Arc<Message>| message.role == Role::Reasoning;
-    if target.iter().any(is_thought) && !prefix.iter().any(is_thought) {
-        prefix.push(Message::new(Id::from(EMPTY_THOUGHT), Role::Reasoning).into());
+    let (of_prefix, of_all) = (Owned::by(&prefix), Owned::by(target));
+    for (role, empty) in [
+        (Role::Reasoning, empty_thought as fn() -> Arc<Message>),
+        (Role::Attachment, empty_attachment),
+    ] {
+        if of_all.has(role) && !of_prefix.has(role) {
+            prefix.push(empty());
+        }
     }
     vec![prefix, target.to_vec()]
+}
+
+fn empty_thought() -> Arc<Message> {
+    Message::new(Id::from(EMPTY_THOUGHT), Role::Reasoning).into()
+}
+
+fn empty_attachment() -> Arc<Message> {
+    emptied(Id::from(EMPTY_ATTACHMENT), Role::Attachment)
 }

@@ -8,7 +8,8 @@ use super::Id;
 use crate::json::{self, Json, ObjectWriter, Text, TextBuf};
 use crate::langgraph::{self, Block, Kind, Media, Reasoning};
 
-/// A message. One of LangChain's may become several: its reasoning is a message of its own.
+/// A message. One of LangChain's may become several: its reasoning is a message of its own, and so
+/// is each thing of an assistant that is no text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
     /// LangGraph's id.
@@ -46,6 +47,9 @@ pub enum Role {
     Developer,
     /// The agent to itself.
     Reasoning,
+    /// What a message of the agent holds besides its text. Its content has one part, or is absent
+    /// once it is gone.
+    Attachment,
 }
 
 /// What a message says.
@@ -55,7 +59,7 @@ pub enum Content {
     Absent,
     /// Text.
     Text(TextBuf),
-    /// Text and media.
+    /// Text and media, or what an attachment holds.
     Parts(Arc<[ContentPart]>),
 }
 
@@ -66,6 +70,11 @@ pub enum ContentPart {
     Text(Text),
     /// An image, a recording, a document.
     Media(Media),
+    /// A block of a kind that has no form of ours, as it is. Only attachments hold one.
+    Block(Json),
+    /// Where the text of a message comes from: a list of annotations or citations, each as it is.
+    /// Only attachments hold one.
+    Annotations(Json),
 }
 
 /// A tool call.
@@ -97,6 +106,27 @@ impl Message {
         }
     }
 
+    /// An attachment, the `at`th of a message.
+    fn attachment(owner: &Id, at: usize, part: ContentPart) -> Self {
+        let mut message = Self::new(Id::from(format!("{owner}{ATTACHED}{at}")), Role::Attachment);
+        message.content = Content::Parts([part].into());
+        message
+    }
+
+    /// The message that an attachment belongs to.
+    pub fn owner(&self) -> Option<&str> {
+        let is_attachment = self.role == Role::Attachment;
+        self.id.rsplit_once(ATTACHED).filter(|_| is_attachment).map(|(owner, _)| owner)
+    }
+
+    /// What an attachment holds; `None` for one that is gone, and for other messages.
+    pub fn attached(&self) -> Option<&ContentPart> {
+        match &self.content {
+            Content::Parts(parts) if self.role == Role::Attachment => parts.first(),
+            Content::Parts(_) | Content::Absent | Content::Text(_) => None,
+        }
+    }
+
     /// Whether a client would show the same: ids, content and calls, whoever is credited.
     ///
     /// Arguments compare as JSON: a token stream keeps the model's spelling, a state LangGraph's.
@@ -114,11 +144,21 @@ impl Message {
             && *sealed == other.sealed
     }
 
-    /// A LangChain message as a client holds it under the given id: its thoughts, then itself.
+    /// A LangChain message as a client holds it under the given id: its thoughts, then itself, then
+    /// what is attached to it.
     ///
     /// Calls keep LangGraph's ids here; the conversation makes them unique. A kind that has no
     /// counterpart becomes an assistant's text: dropping it would lose what it says.
     pub fn of_langchain(message: &langgraph::Message<'_>, id: &Id) -> Vec<Self> {
+        Self::convert(message, id, Extent::Whole)
+    }
+
+    /// The same of a message that is not complete: without attachments, which may be cut anywhere.
+    pub(super) fn of_prefix(message: &langgraph::Message<'_>, id: &Id) -> Vec<Self> {
+        Self::convert(message, id, Extent::Prefix)
+    }
+
+    fn convert(message: &langgraph::Message<'_>, id: &Id, extent: Extent) -> Vec<Self> {
         let role = match message.kind() {
             Kind::Human => Role::User,
             Kind::Ai | Kind::AiChunk | Kind::Other => Role::Assistant,
@@ -134,15 +174,22 @@ impl Message {
             for block in &blocks {
                 match block {
                     Block::Reasoning(piece) => thoughts.add(id, piece, &mut messages),
-                    Block::Text(_) | Block::Media(_) | Block::Call | Block::Other => {
-                        thoughts.interrupt();
-                    }
+                    Block::Text(_)
+                    | Block::Media(_)
+                    | Block::Annotations(_)
+                    | Block::Call
+                    | Block::Other(_) => thoughts.interrupt(),
                 }
             }
         }
         let mut own = Self::new(Arc::clone(id), role);
         own.name = message.name().filter(|_| role != Role::Tool);
-        own.content = Content::from_blocks(blocks, role, message.content());
+        let mut attached = Vec::new();
+        own.content = if role == Role::Assistant {
+            Content::of_assistant(blocks, &mut attached)
+        } else {
+            Content::from_blocks(blocks, role, message.content())
+        };
         if role == Role::Assistant {
             own.calls = message.calls().iter().map(Call::from_whole).collect();
         }
@@ -151,6 +198,10 @@ impl Message {
             own.error = message.is_error().then(|| own.content.text());
         }
         messages.push(own);
+        if extent == Extent::Whole {
+            let attached = attached.into_iter().enumerate();
+            messages.extend(attached.map(|(at, part)| Self::attachment(id, at, part)));
+        }
         messages
     }
 }
@@ -161,7 +212,9 @@ impl Content {
     /// Whether a client would show the same. Nothing and no characters look alike.
     pub fn says_the_same(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Parts(a), Self::Parts(b)) => a == b,
+            (Self::Parts(a), Self::Parts(b)) => {
+                a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| a.says_the_same(b))
+            }
             (Self::Parts(_), _) | (_, Self::Parts(_)) => false,
             (Self::Absent, Self::Absent) => true,
             (Self::Absent, Self::Text(text)) | (Self::Text(text), Self::Absent) => text.is_empty(),
@@ -188,12 +241,38 @@ impl Content {
                 for part in parts.iter() {
                     match part {
                         ContentPart::Text(piece) => text.push(piece),
-                        ContentPart::Media(_) => {}
+                        ContentPart::Media(_)
+                        | ContentPart::Block(_)
+                        | ContentPart::Annotations(_) => {}
                     }
                 }
                 text.to_text()
             }
         }
+    }
+
+    /// The text of an assistant, and apart from it all else that a person is to see. Annotations
+    /// come last, in one list: they belong to the whole text.
+    fn of_assistant(blocks: Vec<Block<'_>>, attached: &mut Vec<ContentPart>) -> Self {
+        let mut text = TextBuf::default();
+        let mut annotations = Vec::new();
+        for block in blocks {
+            match block {
+                Block::Text(piece) => text.push(&piece),
+                Block::Media(media) => attached.push(ContentPart::Media(media)),
+                Block::Other(raw) if raw.get() == "null" => {}
+                Block::Other(raw) => attached.push(ContentPart::Block(Json::from(raw))),
+                Block::Annotations(list) => {
+                    annotations.extend(json::items(list).unwrap_or_default());
+                }
+                Block::Reasoning(_) | Block::Call => {}
+            }
+        }
+        if !annotations.is_empty() {
+            let list = json::array(annotations.iter().map(|annotation| annotation.get()));
+            attached.push(ContentPart::Annotations(list));
+        }
+        Self::Text(text)
     }
 
     /// Text blocks are joined; with media beside them, people and tools keep the parts apart.
@@ -203,7 +282,7 @@ impl Content {
             match block {
                 Block::Text(text) => parts.push(ContentPart::Text(text)),
                 Block::Media(media) => parts.push(ContentPart::Media(media)),
-                Block::Reasoning(_) | Block::Call | Block::Other => {}
+                Block::Reasoning(_) | Block::Annotations(_) | Block::Call | Block::Other(_) => {}
             }
         }
         let has_media = parts.iter().any(|part| matches!(part, ContentPart::Media(_)));
@@ -214,14 +293,21 @@ impl Content {
             // A tool may answer with any JSON; its text is shown rather than nothing.
             return Self::Text(raw.map(json_as_text).unwrap_or_default());
         }
-        let mut text = TextBuf::default();
-        for part in &parts {
-            match part {
-                ContentPart::Text(piece) => text.push(piece),
-                ContentPart::Media(_) => {}
+        let content = Self::Parts(parts.into());
+        Self::Text(TextBuf::from(&content.text()))
+    }
+}
+
+// === impl ContentPart ===
+
+impl ContentPart {
+    fn says_the_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Block(a), Self::Block(b)) | (Self::Annotations(a), Self::Annotations(b)) => {
+                json::same(a.get(), b.get())
             }
+            (one, other) => one == other,
         }
-        Self::Text(text)
     }
 }
 
@@ -258,6 +344,16 @@ impl Call {
 }
 
 // === thoughts ===
+
+/// What stands between the id of a message and the number of its attachment.
+const ATTACHED: &str = ":attachment:";
+
+/// How much of a message is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Extent {
+    Whole,
+    Prefix,
+}
 
 /// Which thoughts a message has shown so far: how a piece of reasoning finds its message.
 ///

@@ -24,6 +24,7 @@ impl Open {
     pub fn apply(&mut self, event: &RunEvent) {
         match event {
             RunEvent::TextDelta { .. }
+            | RunEvent::Attached(_)
             | RunEvent::ReasoningDelta { .. }
             | RunEvent::ReasoningSealed { .. }
             | RunEvent::CallArgs { .. }

@@ -108,13 +108,17 @@ fn more(held: &View, view: &View) -> Option<Vec<RunEvent>> {
 }
 
 /// Says a message, and leaves open what is open now.
-fn say(message: &Message, now: &Open, out: &mut Vec<RunEvent>) -> Option<()> {
-    let Message { id, role, name, content, calls, call_id, error, sealed, agent } = message;
+fn say(message: &Arc<Message>, now: &Open, out: &mut Vec<RunEvent>) -> Option<()> {
+    let Message { id, role, name, content, calls, call_id, error, sealed, agent } = &**message;
     if agent.is_some() {
         return None;
     }
     let message_id = Arc::clone(id);
     let text = match (role, content) {
+        (Role::Attachment, _) => {
+            out.push(RunEvent::Attached(Arc::clone(message)));
+            return Some(());
+        }
         (Role::Tool, _) => {
             let (call_id, content) = (Arc::clone(call_id.as_ref()?), content.clone());
             let is_error = error.is_some();

@@ -576,10 +576,8 @@ impl Translator {
         let thread_id = Arc::clone(&self.thread_id);
         let conversation = self.conversation.get_or_insert_with(|| Conversation::new(thread_id));
         for committed in conversation.update(items) {
-            let Some(id) = committed.messages.last().map(|message| Arc::clone(&message.id)) else {
-                continue;
-            };
-            self.say_whole(&id, &committed.source, committed.messages, None, None);
+            let Some(id) = committed.id() else { continue };
+            self.say_whole(&id, &committed.source, &committed.messages, None, None);
             self.speeches.remove(&id);
         }
     }

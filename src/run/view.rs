@@ -37,6 +37,31 @@ struct Places {
     answered: HashSet<Id>,
 }
 
+/// Of which roles a snapshot deletes what it omits. A client keeps its own thoughts and activities
+/// unless the snapshot contains any.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owned {
+    thoughts: bool,
+    attachments: bool,
+}
+
+// === impl Owned ===
+
+impl Owned {
+    pub(super) fn by(snapshot: &[Arc<Message>]) -> Self {
+        let contains = |role| snapshot.iter().any(|message| message.role == role);
+        Self { thoughts: contains(Role::Reasoning), attachments: contains(Role::Attachment) }
+    }
+
+    pub(super) fn has(self, role: Role) -> bool {
+        match role {
+            Role::Reasoning => self.thoughts,
+            Role::Attachment => self.attachments,
+            Role::User | Role::Assistant | Role::Tool | Role::System | Role::Developer => true,
+        }
+    }
+}
+
 // === impl View ===
 
 impl View {
@@ -113,6 +138,7 @@ impl View {
             RunEvent::TextStarted { message_id, role, name, agent } => {
                 self.start(message_id, *role, name.as_ref(), agent.as_ref());
             }
+            RunEvent::Attached(attachment) => self.attach(attachment),
             RunEvent::ReasoningStarted { message_id, agent } => {
                 self.start(message_id, Role::Reasoning, None, agent.as_ref());
             }
@@ -158,12 +184,12 @@ impl View {
         self.places.messages.get(id).and_then(|at| self.messages.get_mut(*at)).map(Arc::make_mut)
     }
 
-    fn push(&mut self, message: Message) {
-        self.insert(self.messages.len(), message);
+    fn push(&mut self, message: impl Into<Arc<Message>>) {
+        self.insert(self.messages.len(), message.into());
     }
 
-    fn insert(&mut self, at: usize, message: Message) {
-        self.messages.insert(at, message.into());
+    fn insert(&mut self, at: usize, message: Arc<Message>) {
+        self.messages.insert(at, message);
         let places = Arc::make_mut(&mut self.places);
         for (at, message) in self.messages.iter().enumerate().skip(at) {
             places.add(at, message);
@@ -182,9 +208,21 @@ impl View {
         self.push(message);
     }
 
-    /// Content that is a list of parts is replaced by the delta.
+    /// `ACTIVITY_SNAPSHOT`: replaced in place, else appended.
+    fn attach(&mut self, attachment: &Arc<Message>) {
+        let at = self.places.messages.get(&attachment.id).copied();
+        match at.and_then(|at| self.messages.get_mut(at)) {
+            Some(held) => *held = Arc::clone(attachment),
+            None => self.push(Arc::clone(attachment)),
+        }
+    }
+
+    /// Content that is a list of parts is replaced by the delta. An activity takes no text.
     fn append(&mut self, id: &Id, delta: &Text) {
         let Some(message) = self.message_mut(id) else { return };
+        if message.role == Role::Attachment {
+            return;
+        }
         match &mut message.content {
             Content::Text(text) => text.push(delta),
             content @ (Content::Absent | Content::Parts(_)) => {
@@ -254,20 +292,20 @@ impl View {
         let Some(owner) = owner.filter(is_assistant).copied() else { return self.push(message) };
         let behind = self.messages.iter().skip(owner + 1);
         let results = behind.take_while(|message| message.role == Role::Tool).count();
-        self.insert(owner + 1 + results, message);
+        self.insert(owner + 1 + results, message.into());
     }
 
     /// Messages that the snapshot holds too are replaced in place, others are removed, and new ones
-    /// are appended. Reasoning is kept unless the snapshot contains any.
+    /// are appended. Reasoning is kept unless the snapshot contains any, and so are attachments.
     fn replace_messages(&mut self, snapshot: &[Arc<Message>]) {
-        let owns_reasoning = snapshot.iter().any(|message| message.role == Role::Reasoning);
+        let owned = Owned::by(snapshot);
         let by_id: HashMap<&Id, &Arc<Message>> = snapshot.iter().map(|m| (&m.id, m)).collect();
         let mut kept = Vec::with_capacity(snapshot.len());
         for message in self.messages.drain(..) {
             match by_id.get(&message.id) {
                 Some(new) => kept.push(Arc::clone(new)),
-                None if message.role == Role::Reasoning && !owns_reasoning => kept.push(message),
-                None => {}
+                None if owned.has(message.role) => {}
+                None => kept.push(message),
             }
         }
         let mut seen: HashSet<Id> = kept.iter().map(|message| Arc::clone(&message.id)).collect();

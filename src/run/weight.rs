@@ -23,6 +23,7 @@ impl RunEvent {
             | Self::CallArgs { delta, .. } => delta.escaped().len(),
             Self::ReasoningSealed { sealed, .. } => sealed.escaped().len(),
             Self::CallResult { content, .. } => content.weight(),
+            Self::Attached(message) => message.weight(),
             Self::StateSnapshot(state) => state.get().len(),
             Self::StateDelta(patch) => patch.operations().iter().map(Operation::weight).sum(),
             Self::Messages(snapshot) => snapshot.weight(),
@@ -126,13 +127,14 @@ impl Content {
 
 impl ContentPart {
     fn weight(&self) -> usize {
-        let text = match self {
-            Self::Text(text) => text,
+        let said = match self {
+            Self::Text(text) => text.escaped().len(),
             Self::Media(media) => match &media.source {
-                Source::Data(text) | Source::Url(text) | Source::File(text) => text,
+                Source::Data(text) | Source::Url(text) | Source::File(text) => text.escaped().len(),
             },
+            Self::Block(json) | Self::Annotations(json) => json.get().len(),
         };
-        FRAME_BYTES + text.escaped().len()
+        FRAME_BYTES + said
     }
 }
 

@@ -267,7 +267,7 @@ fn held_messages(view: &View) -> Vec<Shown> {
             Role::User => "user",
             Role::Assistant => "assistant",
             Role::Tool => "tool",
-            Role::System | Role::Developer | Role::Reasoning => "another",
+            Role::System | Role::Developer | Role::Reasoning | Role::Attachment => "another",
         };
         let args = |text: &str| serde_json::from_str(text).unwrap();
         let calls = message.calls.iter().map(|call| {

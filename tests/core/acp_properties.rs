@@ -55,6 +55,12 @@ fn shows(session: &Session, view: &View) -> Result<(), String> {
             return Err(format!("{id} is {text:?}, told is {told:?}"));
         }
     }
+    let attachments = view.messages().iter().filter(|m| m.attached().is_some());
+    for attachment in attachments.filter(|attachment| attachment.agent.is_none()) {
+        if told_of(session, &attachment.id) == 0 {
+            return Err(format!("{attachment:?} is not told"));
+        }
+    }
     let calls = session.calls();
     for call in view.messages().iter().flat_map(|message| &message.calls) {
         let Some(told) = calls.get(&*call.id) else { return Err(format!("{call:?} is not told")) };
@@ -63,6 +69,17 @@ fn shows(session: &Session, view: &View) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// How many chunks were told under an id.
+fn told_of(session: &Session, id: &str) -> usize {
+    let chunks = session.updates.iter();
+    chunks.filter(|update| update["messageId"] == id && update["content"].is_object()).count()
+}
+
+/// Whether a text was told whole a second time. The number behind an attachment is another one.
+fn is_told_anew(id: &str) -> bool {
+    id.ends_with(":2") && !id.ends_with(":attachment:2")
 }
 
 /// The calls of a session without what depends on when they were told.
@@ -279,13 +296,18 @@ proptest! {
         let session = told(&events);
         prop_assert_eq!(is_legal(&session, &events, 1), Ok(()));
         let texts = session.texts();
-        prop_assert!(texts.keys().all(|id| !id.ends_with(":2")), "{texts:?}");
+        prop_assert!(!texts.keys().any(|id| is_told_anew(id)), "{texts:?}");
         for (id, text) in &script.texts {
             // A subagent's words are its call's affair.
             let told = texts.get(id).map_or("", |text| text);
             prop_assert!(told == text || told.is_empty(), "{id}: {told:?} of {text:?}");
         }
         prop_assert_eq!(shows(&session, translator.view()), Ok(()));
+        for (id, kind) in &script.attached {
+            // Each source of a text is a chunk.
+            let most = if *kind == "threadway.annotations" { 3 } else { 1 };
+            prop_assert!((1..=most).contains(&told_of(&session, id)), "{}", id);
+        }
     }
 
     #[test]
@@ -337,7 +359,7 @@ proptest! {
         let Some(seen) = generate::with_a_gap(&events, missed) else { return Ok(()) };
         let session = told(&seen);
         let texts = session.texts();
-        prop_assert!(texts.keys().all(|id| !id.ends_with(":2")), "{texts:?}");
+        prop_assert!(!texts.keys().any(|id| is_told_anew(id)), "{texts:?}");
         let whole = told(&events).texts();
         for (id, text) in acp::to_be_shown(translator.view()) {
             prop_assert_eq!(texts.get(&id), Some(&text));

@@ -7,8 +7,8 @@ use crate::support::capture;
 use crate::support::schema::Schema;
 use serde_json::{Value, json};
 use threadway::agui::{
-    Allowance, Asking, Content, Event, Input, InputError, Messages, OnMessage, Outcome, Projector,
-    ResumeError, SubagentOutcome, TokenUsage, Version,
+    ActivityContent, Allowance, Asking, Content, Event, Input, InputError, Messages, OnMessage,
+    Outcome, Projector, ResumeError, SubagentOutcome, TokenUsage, Version,
 };
 use threadway::json::{self, Text};
 use threadway::langgraph::{InputKeys, Media, Source, ThreadState};
@@ -108,8 +108,9 @@ fn every_event_has_the_form_that_the_schema_demands() {
         Event::ActivitySnapshot {
             message_id: id,
             activity_type: name,
-            content: &value,
+            content: ActivityContent::Json(&value),
             replace: Some(false),
+            subagent_run_id,
         },
         Event::ActivityDelta { message_id: id, activity_type: name, patch: &[] },
         Event::Raw { event: &value, source: Some("langgraph") },

@@ -8,7 +8,7 @@ use crate::support::schema::Schema;
 use serde_json::{Value, json};
 use threadway::agui::{Allowance, Asking, Input, OnMessage, Projector};
 use threadway::langgraph::{InputKeys, ServerKind, ThreadState};
-use threadway::run::{NewRun, Planner, StreamEnd, Translator};
+use threadway::run::{NewRun, Planner, Role, StreamEnd, Translator};
 
 /// A case as it is recorded.
 struct Case {
@@ -146,7 +146,8 @@ fn every_case_ends_with_the_messages_that_the_thread_holds() {
         let expected: Vec<_> =
             expected.map(|m| (judge::string(&m["id"]), judge::text_of(&m["content"]))).collect();
         let view = case.translate().view;
-        let held = view.messages().iter().filter(|m| m.role != threadway::run::Role::Reasoning);
+        let is_own = |role| !matches!(role, Role::Reasoning | Role::Attachment);
+        let held = view.messages().iter().filter(|message| is_own(message.role));
         let held: Vec<_> =
             held.map(|m| (m.id.to_string(), m.content.text().decode().into_owned())).collect();
         assert_eq!(held, expected, "{}", case.name);
@@ -546,4 +547,15 @@ fn every_providers_reasoning_is_told_once_and_needs_no_snapshot() {
         judged += 1;
     }
     assert_eq!(judged, 16);
+}
+
+#[test]
+fn case_61_what_an_assistant_makes_besides_text_comes_whole_and_once() {
+    let told = Case::numbered("61").translate().events;
+    let ids = told.iter().filter(|event| event["type"] == "ACTIVITY_SNAPSHOT");
+    let shown: Vec<_> = ids.filter_map(|event| event["messageId"].as_str()).collect();
+    let of = |message: &str, at: usize| format!("{message}:attachment:{at}");
+    let expected: Vec<_> = (0..5).map(|at| of("m1", at)).chain([of("m2", 0)]).collect();
+    assert_eq!(shown, expected);
+    assert!(told.iter().all(|event| event["type"] != "MESSAGES_SNAPSHOT"), "{told:#?}");
 }

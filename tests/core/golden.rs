@@ -139,7 +139,7 @@ fn holds_what_langgraph_holds(
         .view
         .messages()
         .iter()
-        .filter(|message| message.role != Role::Reasoning)
+        .filter(|message| !matches!(message.role, Role::Reasoning | Role::Attachment))
         .map(|message| {
             let role = match message.role {
                 Role::User => "user",
@@ -147,7 +147,7 @@ fn holds_what_langgraph_holds(
                 Role::Tool => "tool",
                 Role::System => "system",
                 Role::Developer => "developer",
-                Role::Reasoning => "reasoning",
+                Role::Reasoning | Role::Attachment => unreachable!("they are filtered out"),
             };
             let args = |call: &threadway::run::Call| {
                 serde_json::from_str(&call.args.to_text().decode()).unwrap_or_default()

@@ -14,6 +14,7 @@ mod support {
     pub(crate) mod generate;
     pub(crate) mod judge;
     pub(crate) mod reading;
+    pub(crate) mod reduce;
     pub(crate) mod schema;
     pub(crate) mod verify;
 }
@@ -23,6 +24,7 @@ mod acp_golden;
 mod acp_properties;
 mod activity;
 mod agui;
+mod attachments;
 mod cases;
 mod corpus;
 mod emit;

@@ -7,6 +7,7 @@
 use crate::support::capture::{self, Capture, Translated};
 use crate::support::generate::{self, ScriptPart, any_end, fold, known_end, run_events};
 use crate::support::judge;
+use crate::support::reduce::Held;
 use crate::support::schema::Schema;
 use crate::support::verify::Verifier;
 use proptest::prelude::*;
@@ -35,6 +36,28 @@ fn is_legal(events: &[Value]) -> Result<(), String> {
         verifier.check(event).map_err(|why| format!("{event}: {why}"))?;
     }
     verifier.finish()
+}
+
+/// Whether LangGraph holds a message of this id.
+fn is_said(message: &run::Message) -> bool {
+    !matches!(message.role, run::Role::Reasoning | run::Role::Attachment)
+}
+
+/// What the official client's reducer makes of events.
+fn held(mut client: Held, events: &[Value]) -> Vec<Value> {
+    for event in events {
+        client.apply(event).unwrap();
+    }
+    client.messages
+}
+
+/// The activities that were told, each as often as it was.
+fn shown(events: &[Value]) -> Vec<(String, &str)> {
+    let activities = events.iter().filter(|event| event["type"] == "ACTIVITY_SNAPSHOT");
+    let text = |event: &'_ Value, name| event[name].as_str().unwrap().to_owned();
+    let shown =
+        activities.map(|event| (text(event, "messageId"), event["activityType"].as_str().unwrap()));
+    shown.collect()
 }
 
 proptest! {
@@ -88,9 +111,14 @@ proptest! {
         let view = translator.view();
         let state: Value = serde_json::from_str(view.state().unwrap().to_json().get()).unwrap();
         prop_assert_eq!(state, script.state);
-        let held = view.messages().iter().filter(|m| m.role != run::Role::Reasoning);
-        let held: Vec<_> = held.map(|message| message.id.to_string()).collect();
-        prop_assert_eq!(held, script.messages);
+        let said = view.messages().iter().filter(|message| is_said(message));
+        let said: Vec<_> = said.map(|message| message.id.to_string()).collect();
+        prop_assert_eq!(said, script.messages);
+        prop_assert_eq!(shown(&told.events), script.attached.clone());
+        let attached = view.messages().iter().filter(|m| m.role == run::Role::Attachment);
+        let attached: Vec<_> = attached.map(|message| message.id.to_string()).collect();
+        let ids: Vec<_> = script.attached.into_iter().map(|(id, _)| id).collect();
+        prop_assert_eq!(attached, ids);
         let snapshots = told.events.iter().filter(|e| e["type"] == "MESSAGES_SNAPSHOT").count();
         prop_assert!(snapshots <= 1, "the stream alone brings a client to the end");
         prop_assert_eq!(told.events.last().unwrap()["type"].as_str(), Some("RUN_FINISHED"));
@@ -246,7 +274,7 @@ proptest! {
             prop_assert!(streamed.is_empty() || streamed == text, "{id}: {streamed:?} of {text:?}");
         }
         let view = fold(&events);
-        let held = view.messages().iter().filter(|m| m.role != run::Role::Reasoning);
+        let held = view.messages().iter().filter(|message| is_said(message));
         let held: Vec<_> = held.map(|message| (message.id.to_string(), message)).collect();
         let ids: Vec<_> = held.iter().map(|(id, _)| id.clone()).collect();
         prop_assert_eq!(ids, script.messages);
@@ -257,6 +285,41 @@ proptest! {
         }
         let state: Value = serde_json::from_str(view.state().unwrap().to_json().get()).unwrap();
         prop_assert_eq!(state, script.state);
+    }
+
+    #[test]
+    fn a_client_that_sends_no_activities_ends_with_those_of_the_thread(
+        script in generate::told(),
+        at in any::<prop::sample::Index>(),
+        kept in any::<u32>(),
+    ) {
+        let is_state = |at: &usize| script.parts[*at].event == "values";
+        let states: Vec<_> = (0..script.parts.len()).filter(is_state).collect();
+        let from = states[at.index(states.len())];
+        let view_of = |parts: &[ScriptPart]| {
+            run_events(&generate::bytes(parts, false), 4096, None, StreamEnd::Succeeded)
+        };
+        let newcomer = |events: &[RunEvent]| held(Held::default(), &told(events).events);
+        // It was shown the thread as it stood, and has kept some of what was attached.
+        let shown = newcomer(&view_of(&script.parts[from..=from]).1);
+        let is_activity = |message: &Value| message["role"] == "activity";
+        // Of each message the first few: they came one after the other.
+        let kept = |message: &&Value| {
+            let id = message["id"].as_str().unwrap();
+            let Some((owner, number)) = id.rsplit_once(":attachment:") else { return true };
+            let owner: u32 = owner.rsplit_once('-').unwrap().1.parse().unwrap();
+            number.parse::<u32>().unwrap() < kept >> (2 * owner) & 3
+        };
+        let messages: Vec<_> = shown.iter().filter(kept).cloned().collect();
+        let sent: Vec<_> = messages.iter().filter(|message| !is_activity(message)).collect();
+        let input = json!({"threadId": "T", "runId": "r", "protocolVersion": "1.0", "messages": sent});
+        let input = Input::parse(input.to_string().as_bytes()).unwrap();
+
+        let (_, events) = view_of(&script.parts[from..]);
+        let told = capture::project(&events, Projector::new(input.client(), input.held()));
+        prop_assert_eq!(is_legal(&told.events), Ok(()));
+        let state = json!({});
+        prop_assert_eq!(held(Held { messages, state }, &told.events), newcomer(&events));
     }
 
     #[test]

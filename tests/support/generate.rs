@@ -29,6 +29,8 @@ pub(crate) struct Told {
     pub(crate) state: Value,
     /// The ids of the conversation in the end.
     pub(crate) messages: Vec<String>,
+    /// What is attached to them, in order: its id, and its type on AG-UI's wire.
+    pub(crate) attached: Vec<(String, &'static str)>,
 }
 
 impl ScriptPart {
@@ -38,7 +40,8 @@ impl ScriptPart {
 }
 
 const NODES: [&str; 3] = ["model", "tools", "child"];
-const IDS: [&str; 5] = ["m0", "m1", "m2", "m3", "m4"];
+/// The last is the id of another message's attachment.
+const IDS: [&str; 6] = ["m0", "m1", "m2", "m3", "m4", "m1:attachment:0"];
 const CALLS: [&str; 3] = ["c0", "c1", "c2"];
 const NAMESPACES: [&str; 4] = ["", "", "child:t9", "child:t9|tools:t8"];
 
@@ -221,7 +224,7 @@ fn content() -> impl Strategy<Value = Value> {
         text().prop_map(|t| json!({"type": "thinking", "thinking": [{"type": "text", "text": t}]})),
         (text(), 0..2).prop_map(|(t, i)| json!({"type": "reasoning", "id": "rs_1", "index": 0,
             "summary": [{"type": "summary_text", "text": t, "index": i}]})),
-        Just(json!({"type": "image", "url": "https://x/y.png"})),
+        attachment().prop_map(|(_, block)| block),
         any_json(1),
     ];
     prop_oneof![3 => text().prop_map(Value::from), 2 => vec(block, 0..3).prop_map(Value::from)]
@@ -241,6 +244,39 @@ fn kwargs() -> impl Strategy<Value = Value> {
         any_json(1).prop_map(|any| json!({"reasoning_details": any})),
         text().prop_map(|t| json!({"reasoning": {"id": "rs_1",
             "summary": [{"type": "summary_text", "text": t, "index": 0}]}})),
+    ]
+}
+
+/// A block that is more than text, and the type that it has on AG-UI's wire.
+fn attachment() -> impl Strategy<Value = (&'static str, Value)> {
+    let data = || select(&["AA==", "AQID", "/+8="][..]);
+    prop_oneof![
+        Just(("threadway.image", json!({"type": "image", "url": "https://x/y.png"}))),
+        data().prop_map(|data| (
+            "threadway.image",
+            json!({"type": "image_generation_call", "id": "ig_1", "result": data})
+        )),
+        data().prop_map(|data| (
+            "threadway.audio",
+            json!({"type": "input_audio", "input_audio": {"data": data, "format": "wav"}})
+        )),
+        data().prop_map(|data| (
+            "threadway.file",
+            json!({"type": "file", "base64": data, "mime_type": "text/csv", "filename": "a.csv"})
+        )),
+        any_json(1).prop_map(|input| (
+            "threadway.block",
+            json!({"type": "server_tool_use", "id": "st_1", "name": "search", "input": input})
+        )),
+        select(&["https://x/1", "https://x/2"][..]).prop_map(|url| (
+            "threadway.annotations",
+            json!({"type": "text", "text": "", "annotations": [{"type": "citation", "url": url}]})
+        )),
+        Just((
+            "threadway.annotations",
+            json!({"type": "text", "text": "",
+            "citations": [{"type": "char_location", "cited_text": "é", "document_title": "D"}]})
+        )),
     ]
 }
 
@@ -433,6 +469,7 @@ struct Turn {
     tokens: Vec<String>,
     thought: Vec<String>,
     calls: Vec<Vec<String>>,
+    attached: Vec<(&'static str, Value)>,
     state: (usize, i32),
 }
 
@@ -444,8 +481,16 @@ pub(crate) fn told() -> impl Strategy<Value = Told> {
 
 fn turn<S: Strategy<Value = Vec<String>>>(tokens: impl Fn() -> S) -> impl Strategy<Value = Turn> {
     let args = vec("[a-z0-9]{1,4}", 1..3);
-    (tokens(), tokens(), vec(args, 0..3), (0..3_usize, any::<i32>()))
-        .prop_map(|(tokens, thought, calls, state)| Turn { tokens, thought, calls, state })
+    let attached = prop_oneof![2 => Just(Vec::new()), 1 => vec(attachment(), 1..4)];
+    (tokens(), tokens(), vec(args, 0..3), attached, (0..3_usize, any::<i32>())).prop_map(
+        |(tokens, thought, calls, attached, state)| Turn {
+            tokens,
+            thought,
+            calls,
+            attached,
+            state,
+        },
+    )
 }
 
 fn modes() -> impl Strategy<Value = Vec<&'static str>> {
@@ -459,7 +504,18 @@ fn tell(turns: &[Turn], modes: &[&str]) -> Told {
     let texts = texts.map(|text| (text.id, text.text)).collect();
     let Progress { state, messages, .. } = teller.progress;
     let ids = messages.iter().map(|m| m["id"].as_str().unwrap().to_owned()).collect();
-    Told { parts: teller.parts, texts, state, messages: ids }
+    let said = turns.iter().enumerate().map(|(at, turn)| (format!("ai-{at}"), turn));
+    let attached = said.flat_map(|(id, turn)| attached_to(&id, turn)).collect();
+    Told { parts: teller.parts, texts, state, messages: ids, attached }
+}
+
+/// The attachments of a turn's message: each by itself, but all annotations as one, which is last.
+fn attached_to(id: &str, turn: &Turn) -> Vec<(String, &'static str)> {
+    let is_list = |kind: &&'static str| *kind == "threadway.annotations";
+    let kinds = turn.attached.iter().map(|(kind, _)| *kind);
+    let list = kinds.clone().find(|kind| is_list(kind));
+    let kinds = kinds.filter(|kind| !is_list(kind)).chain(list).enumerate();
+    kinds.map(|(at, kind)| (format!("{id}:attachment:{at}"), kind)).collect()
 }
 
 // === runs that a server begins again ===
@@ -603,6 +659,7 @@ fn whole_of(id: &str, at: &str, turn: &Turn) -> Value {
     if !turn.tokens.is_empty() {
         blocks.push(json!({"type": "text", "text": turn.tokens.concat(), "index": 1}));
     }
+    blocks.extend(turn.attached.iter().map(|(_, block)| block.clone()));
     let calls = turn.calls.iter().enumerate().map(|(call, args)| {
         json!({"id": format!("call-{at}-{call}"), "name": "t", "args": {"v": args.concat()}})
     });
@@ -744,6 +801,18 @@ impl<'a> Teller<'a> {
                 None => blocks.push(block.clone()),
             }
             let chunk = json!({"type": "AIMessageChunk", "id": id, "content": [block], "tool_call_chunks": []});
+            self.token(&chunk, &json!({"type": "ai", "id": id, "content": blocks}), &origin);
+        }
+        // A chunk may end anywhere in a block: nothing of it is told.
+        for (_, block) in &turn.attached {
+            let mut cut = block.clone();
+            for name in ["base64", "result"] {
+                if cut[name].is_string() {
+                    cut[name] = json!("A");
+                }
+            }
+            blocks.push(cut.clone());
+            let chunk = json!({"type": "AIMessageChunk", "id": id, "content": [cut], "tool_call_chunks": []});
             self.token(&chunk, &json!({"type": "ai", "id": id, "content": blocks}), &origin);
         }
         for (index, args) in turn.calls.iter().enumerate() {

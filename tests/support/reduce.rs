@@ -27,6 +27,9 @@ impl Held {
             "REASONING_MESSAGE_START" => self.start(id, "reasoning"),
             "TEXT_MESSAGE_CONTENT" | "REASONING_MESSAGE_CONTENT" => {
                 let message = self.message(id).ok_or("content of no message")?;
+                if message["role"] == "activity" {
+                    return Err("content of an activity".to_owned());
+                }
                 append(&mut message["content"], &event["delta"]);
             }
             "TOOL_CALL_START" => self.start_call(event),
@@ -35,6 +38,7 @@ impl Held {
                 append(&mut call["function"]["arguments"], &event["delta"]);
             }
             "TOOL_CALL_RESULT" => self.answer(event),
+            "ACTIVITY_SNAPSHOT" => self.show(event),
             "STATE_SNAPSHOT" => self.state = event["snapshot"].clone(),
             "STATE_DELTA" => {
                 let patch: json_patch::Patch =
@@ -102,15 +106,34 @@ impl Held {
         self.messages.insert(at, message);
     }
 
+    /// "Create; `replace` (default true) replaces content, type and subagent".
+    fn show(&mut self, event: &Value) {
+        let mut activity = json!({"id": event["messageId"], "role": "activity",
+            "activityType": event["activityType"], "content": event["content"]});
+        if let Some(subagent) = event.get("subagentRunId") {
+            activity["subagentRunId"] = subagent.clone();
+        }
+        match self.messages.iter_mut().find(|message| message["id"] == event["messageId"]) {
+            Some(held) if event["replace"] != false => *held = activity,
+            Some(_) => {}
+            None => self.messages.push(activity),
+        }
+    }
+
     /// "Local kept if id in snapshot or client-only, replace in place by id, append unseen".
     fn replace(&mut self, snapshot: &[Value]) {
-        let is_reasoning = |message: &Value| message["role"] == "reasoning";
-        let owns_reasoning = snapshot.iter().any(is_reasoning);
+        let owns = |role: &str| snapshot.iter().any(|message| message["role"] == role);
+        let (owns_reasoning, owns_activity) = (owns("reasoning"), owns("activity"));
+        let is_kept = |message: &Value| match message["role"].as_str() {
+            Some("reasoning") => !owns_reasoning,
+            Some("activity") => !owns_activity,
+            _ => false,
+        };
         let mut kept: Vec<Value> = Vec::new();
         for message in self.messages.drain(..) {
             match snapshot.iter().find(|new| new["id"] == message["id"]) {
                 Some(new) => kept.push(new.clone()),
-                None if is_reasoning(&message) && !owns_reasoning => kept.push(message),
+                None if is_kept(&message) => kept.push(message),
                 None => {}
             }
         }

@@ -152,7 +152,12 @@ impl Translator {
                     self.out.sealed(&placed.id, sealed);
                 }
             }
-            Block::Text(_) | Block::Media(_) | Block::Call | Block::Other => {}
+            // A chunk may hold a part of an attachment: the whole message has all of it.
+            Block::Text(_)
+            | Block::Media(_)
+            | Block::Annotations(_)
+            | Block::Call
+            | Block::Other(_) => {}
         }
     }
 
@@ -219,7 +224,7 @@ impl Translator {
         if message.is_last() {
             return self.on_whole(message, agent.as_ref(), Some(&origin));
         }
-        let messages = Message::of_langchain(message, &id);
+        let messages = Message::of_prefix(message, &id);
         for part in &messages {
             if part.role == Role::Reasoning {
                 self.top_up_thought(&id, part, agent.as_ref());

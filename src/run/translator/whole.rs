@@ -23,15 +23,15 @@ impl Translator {
         if let Some(call) = messages.iter_mut().find_map(|message| message.call_id.as_mut()) {
             *call = self.out.wire_call_id(call);
         }
-        let messages = messages.into_iter().map(Arc::new).collect();
-        self.say_whole(&id, message, messages, agent, origin);
+        let messages: Vec<_> = messages.into_iter().map(Arc::new).collect();
+        self.say_whole(&id, message, &messages, agent, origin);
     }
 
     pub(super) fn say_whole(
         &mut self,
         id: &Id,
         source: &langgraph::Message<'_>,
-        messages: Vec<Arc<Message>>,
+        messages: &[Arc<Message>],
         agent: Option<&Id>,
         origin: Option<&Arc<Origin>>,
     ) {
@@ -46,13 +46,14 @@ impl Translator {
             match part.role {
                 Role::Reasoning if mutes.text => {}
                 Role::Reasoning => {
-                    self.top_up_thought(id, &part, agent);
+                    self.top_up_thought(id, part, agent);
                     self.out.close_thought(&part.id);
                 }
-                Role::Tool => self.say_result(&part, agent),
+                Role::Tool => self.say_result(part, agent),
                 Role::User | Role::Assistant | Role::System | Role::Developer => {
-                    self.say_text(&part, agent, mutes);
+                    self.say_text(part, agent, mutes);
                 }
+                Role::Attachment => {}
             }
         }
         // What the client held before this run was paid for before this run.
@@ -64,6 +65,11 @@ impl Translator {
             self.note_finish(source.finish(), agent);
         }
         self.close_message(id);
+        if !mutes.text {
+            for part in messages.iter().filter(|part| part.role == Role::Attachment) {
+                self.out.attach(part, agent);
+            }
+        }
         if is_new && !was_held {
             let task = origin.and_then(|origin| origin.task()).map(str::to_owned);
             self.speeches.insert(Arc::clone(id), Speech::new(Source::Whole, task, mutes));
