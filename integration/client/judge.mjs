@@ -213,6 +213,7 @@ export function checkSpoken({ frames, sent }, facts, texts) {
   const isWhole = facts.runs.every(({ end }) => ["success", "interrupt"].includes(end.outcome));
   const allowed = [...texts, PRELUDE, ...facts.texts];
   let held = new Map(sent.messages.map((message) => [message.id, copy(message)]));
+  const activities = new Map();
   const beginsWell = ({ id, role, content }) => {
     const whole = { assistant: allowed, reasoning: [THOUGHT] }[role];
     assert.ok(!whole || whole.some((text) => text.startsWith(content)), `message ${id} (${role}) says ${JSON.stringify(content)}`);
@@ -237,7 +238,13 @@ export function checkSpoken({ frames, sent }, facts, texts) {
       beginsWell(held.get(id));
       isSaidOnce();
     }
+    if (type === "ACTIVITY_SNAPSHOT") {
+      const shown = JSON.stringify(event.content);
+      assert.notEqual(activities.get(id), shown, `activity ${id} is told twice`);
+      activities.set(id, shown);
+    }
     if (type === "MESSAGES_SNAPSHOT") {
+      activities.clear();
       const keepsThoughts = !event.messages.some(({ role }) => role === "reasoning");
       const thoughts = [...held].filter(([, { role }]) => keepsThoughts && role === "reasoning");
       held = new Map([...event.messages.map((message) => [message.id, copy(message)]), ...thoughts]);

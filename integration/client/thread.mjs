@@ -12,6 +12,7 @@ export function ofThread(values, threadId) {
   const latest = new Map(); // tool call id -> the name under which its newest call goes
   const messages = [];
   const reasoning = {};
+  const attachments = {};
   for (const [index, message] of (values?.messages ?? []).entries()) {
     const id = message.id ?? `${threadId}:m${index}`;
     const isOfDeveloper = message.additional_kwargs?.__openai_role__ === "developer"; // whom LangChain calls a system
@@ -26,6 +27,8 @@ export function ofThread(values, threadId) {
       messages.push({ id, role, content: textOf(message.content), toolCalls });
       const thought = reasoningOf(message);
       if (thought) reasoning[id] = thought;
+      const attached = attachmentsOf(message, id);
+      if (attached.length > 0) attachments[id] = attached;
     } else if (role === "tool") {
       const toolCallId = latest.get(message.tool_call_id) ?? message.tool_call_id;
       messages.push({ id, role, content: textOf(message.content), toolCallId, failed: message.status === "error" });
@@ -33,14 +36,22 @@ export function ofThread(values, threadId) {
       messages.push({ id, role, content: textOf(message.content) });
     }
   }
-  return { messages, reasoning };
+  return { messages, reasoning, attachments };
 }
 
 /** What counts of a client's messages: not attribution, names, metadata, or whether empty content is absent. */
 export function ofClient(messages) {
-  const comparable = { messages: [], reasoning: {} };
+  const comparable = { messages: [], reasoning: {}, attachments: {} };
+  let behind; // the last message that is neither a tool's nor an activity
   for (const [index, message] of messages.entries()) {
     const { id, role } = message;
+    if (role === "activity") {
+      // A snapshot cannot delete the last attachment of a conversation: it is emptied.
+      const { activityType: type, content } = message;
+      if (type.startsWith("threadway.") && type !== EMPTIED) (comparable.attachments[content.messageId] ??= []).push({ type, content, behind });
+      continue;
+    }
+    if (role !== "tool" && role !== "reasoning") behind = id;
     const content = textOf(message.content);
     if (role === "reasoning") {
       const owner = /^(.*):reasoning:\d+$/s.exec(id)?.[1] ?? messages.slice(index).find((next) => next.role === "assistant")?.id;
@@ -94,6 +105,10 @@ export function firstDifference(actual, expected, path = "") {
   return `at ${path || "/"}: got ${brief(actual)}, expected ${brief(expected)}`;
 }
 
+const EMPTIED = "threadway.empty";
+const MEDIA = ["image", "audio", "video", "file"];
+const NOT_SHOWN = ["text", "reasoning", "thinking", "tool_use", "tool_call", "input_json_delta"]; // as attachments
+
 const ROLES = {
   human: "user",
   user: "user",
@@ -108,6 +123,22 @@ const ROLES = {
 function textOf(content) {
   if (!Array.isArray(content)) return content ?? "";
   return content.map((block) => (typeof block === "string" ? block : block.type === "text" ? block.text : "")).join("");
+}
+
+/** What an assistant's message holds besides its text, in LangChain's standard forms; `behind` is the message that it stands behind. */
+function attachmentsOf(message, id) {
+  const blocks = Array.isArray(message.content) ? message.content.filter((block) => !NOT_SHOWN.includes(block.type)) : [];
+  const attached = blocks.map((block) => {
+    if (!MEDIA.includes(block.type)) return { type: "threadway.block", content: { messageId: id, block } };
+    const mimeType = block.mime_type ?? block.mimeType;
+    const value = block.base64 ?? block.data;
+    const source = value === undefined ? { type: "url", value: block.url, mimeType } : { type: "data", value, mimeType };
+    return { type: `threadway.${block.type}`, content: { messageId: id, source } };
+  });
+  const texts = Array.isArray(message.content) ? message.content.filter(({ type }) => type === "text") : [];
+  const annotations = texts.flatMap((block) => [...(block.annotations ?? []), ...(block.citations ?? [])]);
+  if (annotations.length > 0) attached.push({ type: "threadway.annotations", content: { messageId: id, annotations } });
+  return attached.map((one) => ({ ...one, behind: id }));
 }
 
 function reasoningOf(message) {

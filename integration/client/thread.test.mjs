@@ -7,6 +7,8 @@ import { exact, firstDifference, interruptIds, ofClient, ofThread, stateOf } fro
 const call = (id, args) => ({ id, name: "search", args, type: "tool_call" });
 const toolCall = (id, text) => ({ id, type: "function", function: { name: "search", arguments: text } });
 
+const activity = (id, activityType, content) => ({ role: "activity", id, activityType, content: { messageId: "d", ...content } });
+
 const VALUES = {
   messages: [
     { type: "system", id: "s", content: "be brief" },
@@ -20,6 +22,7 @@ const VALUES = {
     { type: "tool", id: "t", content: "boom", tool_call_id: "c", status: "error" },
     { type: "ai", id: "b", content: "", additional_kwargs: { reasoning_content: "Again." }, tool_calls: [call("c", {})] },
     { type: "tool", id: "u", content: [{ type: "text", text: "fine" }], tool_call_id: "c", status: "success" },
+    { type: "ai", id: "d", content: [{ type: "image", base64: "AA==", mime_type: "image/png" }, { type: "new", x: 1 }] },
   ],
   todos: [],
   __interrupt__: [{ id: "i" }],
@@ -35,6 +38,10 @@ const MESSAGES = [
   { role: "reasoning", id: "rs_1", content: "Again." },
   { role: "assistant", id: "b", toolCalls: [toolCall("c~b", "{}")], subagentRunId: "r" },
   { role: "tool", id: "u", content: "fine", toolCallId: "c~b" },
+  { role: "assistant", id: "d", content: "" },
+  activity("d:attachment:0", "threadway.image", { source: { type: "data", value: "AA==", mimeType: "image/png" } }),
+  activity("d:attachment:1", "threadway.block", { block: { type: "new", x: 1 } }),
+  activity("gone:attachment:0", "threadway.empty", {}),
 ];
 
 test("a client that holds the thread's messages is equal to it", () => {
@@ -43,7 +50,12 @@ test("a client that holds the thread's messages is equal to it", () => {
 
 test("every difference that counts is found", () => {
   const changes = {
-    "a missing message": (messages) => messages.pop(),
+    "a missing attachment": (messages) => messages.splice(10, 1),
+    "an attachment told twice": (messages) => messages.push({ ...messages[10], id: "other" }),
+    "other bytes": (messages) => (messages[10].content.source.value = "AB=="),
+    "an attachment in the place of another": (messages) => messages.splice(10, 2, messages[11], messages[10]),
+    "an attachment behind another message": (messages) => messages.splice(9, 0, ...messages.splice(10, 2)),
+    "a missing message": (messages) => messages.splice(8, 1),
     "a message too many": (messages) => messages.push({ role: "assistant", id: "x", content: "" }),
     "another order": (messages) => messages.splice(1, 0, messages.shift()),
     "another id": (messages) => (messages[1].id = "other"),

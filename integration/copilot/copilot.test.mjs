@@ -214,6 +214,22 @@ function onTransport(transport) {
     assert.deepEqual((await runsOf(agent.threadId)).map(({ status }) => status), ["success", "success"]);
   });
 
+  test("is shown what a model makes besides text, live, in the next turn and on a reload", async () => {
+    const page = await load();
+    const agent = page.agent("media");
+    await page.run(agent, "Draw a map.");
+    await check(page, agent);
+    const made = ({ messages }) => messages.filter(({ role }) => role === "activity").map(({ activityType }) => activityType);
+    const kinds = ["block", "image", "audio", "file", "annotations"].map((kind) => `threadway.${kind}`);
+    assert.deepEqual(made(agent), kinds);
+    await page.run(agent, { media: false, tokens: 2 });
+    await check(page, agent);
+    const after = await open("media", agent.threadId);
+    await after.done;
+    await check(after.page, after.agent);
+    assert.deepEqual(made(after.agent), kinds);
+  });
+
   test("runs an agent that keeps its state, and changes it", async () => {
     const page = await load();
     const agent = page.agent("counter");

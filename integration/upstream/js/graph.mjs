@@ -24,7 +24,28 @@ const DEFAULTS = {
   tool_index: undefined, // index of the first tool_call_chunk; default: 2 with content blocks (Anthropic-like), 0 with string content (OpenAI-like)
   fail_after: 3, // failing graph: tokens before the exception
   error: "Error",
+  media: true, // media: an image and more, else text
 };
+
+const PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+const WAV = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQAAAAA=";
+
+/** What the model makes besides text, in chunks: those of one index are merged, their bytes too. */
+const MEDIA = [
+  { type: "server_tool_call", id: "srv_1", name: "web_search", args: { query: "maps" }, index: 1 },
+  { type: "text", text: "Here ", index: 2 },
+  { type: "text", text: "is a map.", index: 2 },
+  {
+    type: "text",
+    text: "",
+    index: 2,
+    annotations: [{ type: "citation", url: "https://example.org/atlas", title: "An atlas", startIndex: 8, endIndex: 13 }],
+  },
+  { type: "image", data: PNG.slice(0, 40), mimeType: "image/png", index: 3 },
+  { type: "image", data: PNG.slice(40), index: 3 },
+  { type: "audio", data: WAV, mimeType: "audio/wav", index: 4 },
+  { type: "file", url: "https://example.org/map.csv", mimeType: "text/csv", index: 5 },
+];
 
 class CustomBoom extends Error {
   name = "CustomBoom";
@@ -130,6 +151,9 @@ class ScriptedModel extends BaseChatModel {
       for (const word of ["Look", "ing ", "up."]) yield token(flavour, word);
       yield* toolCalls(asked, CALLS[role](asked));
       yield usage(11, 22);
+    } else if (role === "media" && asked.media) {
+      for (const block of MEDIA) yield new AIMessageChunk({ content: [structuredClone(block)] });
+      yield usage(11, 22);
     } else if (role === "todos" && round === 1) {
       yield* toolCalls(asked, [["call_t2", "write_todos", { todos: todoList("completed", "completed") }]]);
       yield usage(13, 5);
@@ -214,6 +238,7 @@ const task = tool(
 );
 
 export const agent = createAgent({ model: new ScriptedModel("agent"), tools: [getWeather, search] });
+export const media = createAgent({ model: new ScriptedModel("media"), tools: [] });
 export const todos = createAgent({ model: new ScriptedModel("todos"), tools: [], middleware: [todoListMiddleware()] });
 export const subagent = createAgent({ model: new ScriptedModel("subagent"), tools: [task] });
 

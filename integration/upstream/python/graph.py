@@ -40,6 +40,7 @@ DEFAULTS: dict[str, Any] = {
     "message": None,      # of that exception
     "rounds": None,       # editor: what the model does in each round of the turn, see EDIT
     "again": False,       # editor: start over after the last round instead of ending
+    "media": True,        # media: an image and more, else text
 }
 
 
@@ -51,6 +52,21 @@ EDIT = [
     {"say": ["Both ", "files ", "are written."]},
 ]
 SLOW = [{"say": [f"word{i} " for i in range(400)]}]
+
+
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+WAV = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQAAAAA="
+
+# What the model makes besides text, each block of it in chunks: those of one index are merged, their base64 too.
+MEDIA = [
+    [{"type": "server_tool_call", "id": "srv_1", "name": "web_search", "args": {"query": "maps"}, "index": 1}],
+    [{"type": "text", "text": "Here ", "index": 2}, {"type": "text", "text": "is a map.", "index": 2},
+     {"type": "text", "text": "", "index": 2, "annotations": [
+         {"type": "citation", "url": "https://example.org/atlas", "title": "An atlas", "start_index": 8, "end_index": 13}]}],
+    [{"type": "image", "base64": PNG[:40], "mime_type": "image/png", "index": 3}, {"type": "image", "base64": PNG[40:], "index": 3}],
+    [{"type": "audio", "base64": WAV, "mime_type": "audio/wav", "index": 4}],
+    [{"type": "file", "url": "https://example.org/map.csv", "mime_type": "text/csv", "index": 5}],
+]
 
 
 class CustomBoom(Exception):
@@ -160,6 +176,9 @@ class FakeStreamingModel(BaseChatModel):
             else:
                 tool_calls([("call_task", "task", {"description": "say hello", "subagent_type": "helper"})])
             usage(11, 22)
+        elif s == "media" and p["media"]:
+            out += [AIMessageChunk(content=[dict(block)]) for blocks in MEDIA for block in blocks]
+            usage(11, 22)
         elif s == "todos" and rnd == 1:
             tool_calls([("call_t2", "write_todos", {"todos": [
                 {"content": "step one", "status": "completed"}, {"content": "step two", "status": "completed"}]})])
@@ -254,6 +273,7 @@ hitl_per_call = create_agent(FakeStreamingModel(script="hitl"), tools=[send_emai
 WARNING = "This goes to 5,000 customers and cannot be undone."
 described = create_agent(FakeStreamingModel(script="hitl"), tools=[send_email, delete_file], middleware=[HumanInTheLoopMiddleware(
     interrupt_on={name: {"allowed_decisions": ["approve", "reject"], "description": WARNING} for name in ("send_email", "delete_file")})])
+media = create_agent(FakeStreamingModel(script="media"), tools=[])
 todos = create_agent(FakeStreamingModel(script="todos"), tools=[], middleware=[TodoListMiddleware()])
 
 # create_agent's ToolNode answers only for arguments that do not fit the tool; what a tool raises
