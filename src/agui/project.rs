@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::activity::activity;
 use super::message::{Content, Parts};
 use super::{
-    Event, Interrupt, LangGraph, LastError, Messages, Metadata, Outcome, PROTOCOL_VERSION,
-    ResultMetadata, ResultStatus, TokenUsage,
+    ActivityContent, Event, Interrupt, LangGraph, LastError, Messages, Metadata, Outcome,
+    PROTOCOL_VERSION, ResultMetadata, ResultStatus, TokenUsage,
 };
 use crate::json::{self, Json, ObjectWriter, Text};
 use crate::langgraph::ApprovalForm;
@@ -447,8 +447,13 @@ fn project_activity(
         let patch = change.operations();
         emit(&Event::ActivityDelta { message_id, activity_type, patch });
     } else {
-        let content = &activity.content();
-        emit(&Event::ActivitySnapshot { message_id, activity_type, content, replace: None });
+        emit(&Event::ActivitySnapshot {
+            message_id,
+            activity_type,
+            content: ActivityContent::Json(&activity.content()),
+            replace: None,
+            subagent_run_id: None,
+        });
     }
 }
 

@@ -186,6 +186,7 @@ fn part_len(part: &ContentPart) -> usize {
     match part {
         ContentPart::Text(text) => decoded_len(text),
         ContentPart::Media(media) => media.bytes(),
+        ContentPart::Block(json) | ContentPart::Annotations(json) => json.get().len(),
     }
 }
 

@@ -23,8 +23,9 @@ pub struct Filter {
     state: Option<State>,
     /// The messages and calls of subagents that are hidden.
     hidden: HashSet<Id>,
-    /// The starts of messages that have said nothing yet, where an empty one is not shown.
-    silent: Vec<RunEvent>,
+    /// The starts of messages that have said nothing yet, where an empty one is not shown; and
+    /// whether the message is over.
+    silent: Vec<(RunEvent, bool)>,
     /// The open steps, each with its subagent and the name that is shown.
     steps: Vec<(Id, Option<Id>, Id)>,
     /// Whether the viewers were sent the conversation whole, and nothing of it since.
@@ -135,22 +136,35 @@ impl Filter {
         if self.emit.reasoning {
             return false;
         }
-        if let RunEvent::TextStarted { role: Role::Assistant, .. } = event {
-            self.silent.push(event.clone());
+        if let RunEvent::TextStarted { message_id, role: Role::Assistant, .. } = event {
+            // It may have begun before, and said nothing then either.
+            self.take_silent(message_id);
+            self.silent.push((event.clone(), false));
             return true;
         }
         if let RunEvent::TextDelta { message_id, .. } = event
-            && let Some(start) = self.take_silent(message_id)
+            && let Some((start, _)) = self.take_silent(message_id)
         {
             self.emit(start, out);
         }
-        matches!(event, RunEvent::TextEnded { message_id } if self.take_silent(message_id).is_some())
+        // What is attached to a message that says nothing needs that message before it.
+        if let RunEvent::Attached(attachment) = event
+            && let Some(owner) = attachment.owner()
+            && let Some((start, is_over)) = self.take_silent(owner)
+        {
+            self.emit(start, out);
+            if is_over {
+                self.emit(RunEvent::TextEnded { message_id: Id::from(owner) }, out);
+            }
+        }
+        let RunEvent::TextEnded { message_id } = event else { return false };
+        let silent = self.silent.iter_mut().find(|(start, _)| is_start_of(start, message_id));
+        silent.map(|(_, is_over)| *is_over = true).is_some()
     }
 
     /// The start of a message that was held back since the message has said nothing.
-    fn take_silent(&mut self, id: &Id) -> Option<RunEvent> {
-        let is_of = |start: &RunEvent| matches!(start, RunEvent::TextStarted { message_id, .. } if message_id == id);
-        let at = self.silent.iter().position(is_of)?;
+    fn take_silent(&mut self, id: &str) -> Option<(RunEvent, bool)> {
+        let at = self.silent.iter().position(|(start, _)| is_start_of(start, id))?;
         Some(self.silent.remove(at))
     }
 
@@ -160,6 +174,7 @@ impl Filter {
             RunEvent::TextStarted { .. }
                 | RunEvent::ReasoningStarted { .. }
                 | RunEvent::ReasoningSealed { .. }
+                | RunEvent::Attached(_)
                 | RunEvent::CallStarted { .. }
                 | RunEvent::CallResult { .. }
         );
@@ -174,6 +189,12 @@ impl Filter {
     fn credit(&mut self, mut event: RunEvent) -> Option<RunEvent> {
         if self.emit.subagents == Subagents::Attributed {
             return Some(event);
+        }
+        if let RunEvent::Attached(attachment) = &mut event
+            && attachment.agent.is_some()
+        {
+            Arc::make_mut(attachment).agent = None;
+            return (self.emit.subagents == Subagents::Inline).then_some(event);
         }
         let (agent, id) = match &mut event {
             RunEvent::TextStarted { message_id: id, agent, .. }
@@ -193,6 +214,7 @@ impl Filter {
                 return (!self.hidden.contains(id)).then_some(event);
             }
             RunEvent::Started { .. }
+            | RunEvent::Attached(_)
             | RunEvent::StepStarted { .. }
             | RunEvent::StepFinished { .. }
             | RunEvent::StateSnapshot(_)
@@ -301,6 +323,7 @@ impl Filter {
     /// A conversation as it is shown.
     fn shown(&self, messages: &[Arc<Message>]) -> Vec<Arc<Message>> {
         let emit = self.emit;
+        let owners: HashSet<_> = messages.iter().filter_map(|message| message.owner()).collect();
         let mut shown = Vec::with_capacity(messages.len());
         for message in messages {
             let is_of_subagent = message.agent.is_some();
@@ -310,7 +333,8 @@ impl Filter {
             // What is nothing but a hidden thought would be an empty bubble.
             let is_silent = message.role == Role::Assistant
                 && message.content.is_empty()
-                && message.calls.is_empty();
+                && message.calls.is_empty()
+                && !owners.contains(&*message.id);
             if !emit.reasoning && (message.role == Role::Reasoning || is_silent) {
                 continue;
             }
@@ -365,4 +389,8 @@ impl Filter {
             self.emit(RunEvent::Messages(messages), out);
         }
     }
+}
+
+fn is_start_of(start: &RunEvent, id: &str) -> bool {
+    matches!(start, RunEvent::TextStarted { message_id, .. } if **message_id == *id)
 }

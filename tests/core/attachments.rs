@@ -327,7 +327,7 @@ fn activities_do_not_go_up_and_their_message_is_not_edited() {
     ]});
     let input = Input::parse(body.to_string().as_bytes()).unwrap();
     let allowance = Allowance::default();
-    let asking = Asking { input: &input, on_message: OnMessage::AskAgain, allowance: &allowance };
+    let asking = Asking { input: &input, on_message: OnMessage::AskAgain, allowance: &allowance, emit: run::Emit::default() };
     let run = asking.plan(Some(&state), &InputKeys::Unknown).unwrap().unwrap();
     assert_eq!(run.fork_before, None);
     assert!(matches!(run.configured, Configured::Not));
@@ -366,7 +366,7 @@ fn a_follower_gets_the_next_runs_attachments_without_a_snapshot() {
     all.extend([human("v"), ai("n", json!([image(), {"type": "text", "text": "Here."}]))]);
     let run = events(&[values(&all)]);
     let view = fold(&run);
-    let resync = run::resync(&view, Holds::This(&told_before)).unwrap();
+    let resync = run::resync(&view, Holds::This(&told_before), run::Emit::default()).unwrap();
     assert!(!resync.iter().any(|event| matches!(event, RunEvent::Messages(_))), "{resync:?}");
     let mut follower: View = told_before.clone();
     for event in &resync {

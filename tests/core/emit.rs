@@ -254,16 +254,18 @@ fn ends_as_promised(emit: Emit, run: &Run, view: &View) -> Result<(), String> {
         return Ok(());
     }
     let is_told = |message: &&std::sync::Arc<run::Message>| {
+        let has_attachments = conversation.iter().any(|other| other.owner() == Some(&*message.id));
         let is_empty = message.role == Role::Assistant
             && message.content.is_empty()
-            && message.calls.is_empty();
+            && message.calls.is_empty()
+            && !has_attachments;
         emit.reasoning || !(is_empty || message.role == Role::Reasoning)
     };
     let expected: Vec<_> = conversation.iter().filter(is_told).collect();
-    let has_thoughts = expected.iter().any(|message| message.role == Role::Reasoning);
-    let held = view.messages().iter();
-    let held: Vec<_> =
-        held.filter(|message| has_thoughts || message.role != Role::Reasoning).collect();
+    // What no snapshot can delete stays with a client.
+    let has = |role| expected.iter().any(|message| message.role == role);
+    let is_own = |role| matches!(role, Role::Reasoning | Role::Attachment) && !has(role);
+    let held: Vec<_> = view.messages().iter().filter(|message| !is_own(message.role)).collect();
     let ids = |list: &[&std::sync::Arc<run::Message>]| {
         list.iter().map(|message| message.id.to_string()).collect::<Vec<_>>()
     };
