@@ -27,7 +27,7 @@ pub use resume::ResumeError;
 pub use turn::{Asking, OnMessage};
 
 use crate::json::{Json, Text};
-use crate::run::Operation;
+use crate::run::{Account, Operation};
 
 /// The protocol version that we speak.
 pub const PROTOCOL_VERSION: &str = "1.0";
@@ -64,6 +64,8 @@ pub enum Event<'a> {
         code: Option<&'a str>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         usage: Vec<TokenUsage<'a>>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        metadata: Option<Metadata<'a>>,
     },
     StepStarted {
         step_name: &'a str,
@@ -252,8 +254,8 @@ pub struct LangGraph<'a> {
     /// The run; a thread at rest has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_id: Option<&'a str>,
-    /// Why the thread's last run failed. Not a `RUN_ERROR`: released clients lose the whole thread
-    /// on one that comes as they connect.
+    /// Why a run failed: of a thread at rest its last one. Not a `RUN_ERROR` there: released clients
+    /// lose the whole thread on one that comes as they connect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<LastError<'a>>,
 }
@@ -265,6 +267,9 @@ pub struct LastError<'a> {
     pub code: &'a str,
     /// What it says.
     pub message: &'a str,
+    /// What each place of LangGraph's has on it.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub sources: &'a [Account],
 }
 
 /// How a run ended.

@@ -9,6 +9,7 @@ mod block;
 mod config;
 mod cursor;
 mod event;
+mod fault;
 mod message;
 mod origin;
 mod record;
@@ -28,6 +29,7 @@ pub use block::{Block, Media, Reasoning, Source};
 pub use config::{ConfigChoice, ConfigField, ConfigKind};
 pub use cursor::{Cursor, NotACursor};
 pub use event::{ModelEvent, ProtocolEvent};
+pub use fault::{Account, Told};
 pub use message::{CallChunk, Finish, Kind, Message, WholeCall};
 pub use origin::{Mutes, Origin};
 pub use record::{
@@ -35,7 +37,7 @@ pub use record::{
     ThreadStatus, headline,
 };
 pub use replay::{Novelty, Replay};
-pub use request::{RunRequest, Start};
+pub use request::{Multitask, RunRequest, Start};
 pub use thread::ThreadState;
 
 use crate::json::{self, Str};
@@ -186,12 +188,17 @@ pub struct RunError {
     pub code: String,
     /// Its message. The Python server hides that of exceptions it does not know.
     pub message: String,
+    /// Its stack trace, if the server sends one.
+    pub trace: Option<String>,
+    /// What each place of the server has on the failure. Clients are sent it with
+    /// [`ErrorDetail::Full`] alone.
+    pub accounts: Vec<Account>,
 }
 
 /// How much is told of a failure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ErrorDetail {
-    /// All that the server says, where it refuses a request too.
+    /// All that the server has, and where it has it; what it says where it refuses a request, too.
     Full,
     /// A run's exception, with its message, as LangGraph's own clients are told.
     #[default]
@@ -459,16 +466,22 @@ impl RunError {
     /// task `{"name": name, "message": text}`.
     pub fn parse(data: &str) -> Self {
         let Ok(value) = serde_json::from_str::<&RawValue>(data) else {
-            return Self { code: "Error".to_owned(), message: data.to_owned() };
+            return Self::new("Error", data);
         };
         if let Some(message) = json::string(value) {
-            return Self { code: "Error".to_owned(), message: message.into_owned() };
+            return Self::new("Error", message);
         }
         let members = json::members(value).unwrap_or_default();
         let field = |name| members.string(name).map(Cow::into_owned);
         let code = field("error").or_else(|| field("name")).unwrap_or_else(|| "Error".to_owned());
         let message = field("message").unwrap_or_else(|| code.clone());
-        Self { code, message }
+        let trace = fault::trace(&members);
+        Self { trace, ..Self::new(code, message) }
+    }
+
+    /// A failure of this name and message.
+    pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { code: code.into(), message: message.into(), trace: None, accounts: Vec::new() }
     }
 
     /// Whether a stream says so that there is no such run: both servers answer 200 to a join of one.
@@ -486,18 +499,16 @@ impl RunError {
     #[must_use]
     pub fn told(self, detail: ErrorDetail) -> Self {
         match detail {
-            ErrorDetail::Full | ErrorDetail::Message => self,
-            ErrorDetail::Code => Self { message: Self::untold().message, ..self },
+            ErrorDetail::Full => self,
+            ErrorDetail::Message => Self::new(self.code, self.message),
+            ErrorDetail::Code => Self::new(self.code, Self::untold().message),
             ErrorDetail::None => Self::untold(),
         }
     }
 
     /// What is said of a failure that no server tells more of.
     pub fn untold() -> Self {
-        Self {
-            code: "run_failed".to_owned(),
-            message: "the run failed; LangGraph's log tells why".to_owned(),
-        }
+        Self::new("run_failed", "the run failed; LangGraph's log tells why")
     }
 }
 

@@ -42,6 +42,7 @@ use crate::acp::prompt::{Accepts, Command};
 use crate::agents::{Agents, Upstream};
 use crate::credentials::Credentials;
 use crate::metrics::Metrics;
+use crate::run::ErrorDetail;
 use crate::runs::{OwnerPolicy, Runs};
 use crate::threads::Threads;
 
@@ -111,6 +112,13 @@ impl Service {
             chores: TaskTracker::new(),
             shutdown,
         }
+    }
+
+    /// Tells editors as much as this of why a run failed.
+    #[must_use]
+    pub fn telling(self, detail: ErrorDetail) -> Self {
+        self.threads.runs().tell(detail);
+        self
     }
 
     /// Makes another agent that of new sessions.

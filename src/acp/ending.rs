@@ -36,11 +36,14 @@ pub fn stop_reason(outcome: &Outcome) -> Result<StopReason, Error> {
         }
         Outcome::Failed(failure) => {
             let (code, message) = (failure.code(), failure.message());
+            // An exception may have no message.
+            let told = if message.is_empty() { code } else { message };
+            let lines: Vec<_> = failure.accounts().iter().map(|account| account.line()).collect();
+            let details = [&[told.to_owned()][..], &lines].concat().join("\n");
             Err(Error {
                 code: Code::Internal,
                 message: format!("the run failed: {code}"),
-                // An exception may have no message.
-                details: Some(if message.is_empty() { code } else { message }.to_owned()),
+                details: Some(details),
             })
         }
     }
@@ -59,16 +62,21 @@ pub fn result_of(stop_reason: StopReason) -> Result<Json, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::langgraph::{Account, Told};
     use crate::run::RunError;
 
     #[test]
     fn a_turn_ends_as_its_run_did() {
         let finished = |finish| Outcome::Finished { pending_calls: Vec::new(), finish };
         let with = |code: &str, message: &str| {
-            let error = RunError { code: code.to_owned(), message: message.to_owned() };
-            Outcome::Failed(Failure::Graph(error))
+            Outcome::Failed(Failure::Graph(RunError::new(code, message)))
         };
         let failed = |code| with(code, "m");
+        let full = {
+            let error = RunError::new("ValueError", "m");
+            let accounts = vec![Account::of(Told::RunStream, &error)];
+            Outcome::Failed(Failure::Graph(RunError { accounts, ..error }))
+        };
         let cases = [
             (finished(Finish::Done), r#""result":{"stopReason":"end_turn"}"#),
             (finished(Finish::Length), r#""result":{"stopReason":"max_tokens"}"#),
@@ -80,6 +88,10 @@ mod tests {
             (
                 failed("ValueError"),
                 r#""error":{"code":-32603,"message":"the run failed: ValueError","data":{"details":"m"}}"#,
+            ),
+            (
+                full,
+                r#""error":{"code":-32603,"message":"the run failed: ValueError","data":{"details":"m\nthe run's stream: ValueError: m"}}"#,
             ),
             (
                 with("Boom", ""),

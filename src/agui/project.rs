@@ -343,20 +343,21 @@ impl Projector {
         let usage = usage.iter().map(token_usage).collect();
         let mut metadata = None;
         if let run::Outcome::AtRest { error: Some(error) } = outcome {
-            let error = LastError { code: &error.code, message: &error.message };
-            let langgraph = LangGraph { thread_id: None, run_id: None, error: Some(error) };
-            metadata = Some(Metadata { langgraph });
+            metadata = Some(failed(&error.code, &error.message, &error.accounts));
         }
         let outcome = match (outcome, self.client.version) {
             (run::Outcome::Failed(failure), _) => {
-                let (message, code) = (failure.message(), Some(failure.code()));
-                return emit(&Event::RunError { message, code, usage });
+                let (message, code, sources) =
+                    (failure.message(), failure.code(), failure.accounts());
+                let metadata = (!sources.is_empty()).then(|| failed(code, message, sources));
+                return emit(&Event::RunError { message, code: Some(code), usage, metadata });
             }
             // Without an outcome such a client reports success, after `RUN_ERROR` a failure. The
             // code `abort` is shown as neither.
             (run::Outcome::Cancelled, Version::Legacy) => {
                 let message = "the run was cancelled";
-                return emit(&Event::RunError { message, code: Some("abort"), usage });
+                let code = Some("abort");
+                return emit(&Event::RunError { message, code, usage, metadata });
             }
             (run::Outcome::Cancelled, Version::V1) => Some(Outcome::Cancelled),
             (run::Outcome::Finished { .. } | run::Outcome::AtRest { .. }, Version::Legacy) => None,
@@ -381,6 +382,12 @@ impl Projector {
             metadata,
         });
     }
+}
+
+/// Why a run failed, beside an event.
+fn failed<'a>(code: &'a str, message: &'a str, sources: &'a [run::Account]) -> Metadata<'a> {
+    let error = Some(LastError { code, message, sources });
+    Metadata { langgraph: LangGraph { thread_id: None, run_id: None, error } }
 }
 
 // === impl Held ===

@@ -42,7 +42,7 @@ pub(super) fn run(args: &cli::Acp, log: Option<&str>) -> Result<(), u8> {
     let Config { settings, acp, .. } = config;
     let Limits { owners, log_bytes, .. } = settings.limits;
     let service = Service::new(agents, upstream, acp.settings, credentials, owners, log_bytes);
-    serve(service.with_agent(agent))
+    serve(service.with_agent(agent).telling(settings.error_detail))
 }
 
 /// The upstream whose threads are the editor's sessions.

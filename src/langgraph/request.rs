@@ -37,7 +37,22 @@ pub struct RunRequest {
     on_disconnect: &'static str,
     if_not_exists: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    multitask_strategy: Option<&'static str>,
+    multitask_strategy: Option<Multitask>,
+}
+
+/// What LangGraph does with a new run on a thread that has another under way. Without a word of
+/// ours the Python server has the new one wait, and the JavaScript one refuses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Multitask {
+    /// It refuses the new run.
+    Reject,
+    /// The new run waits for its turn.
+    Enqueue,
+    /// It stops the other run, which keeps what it has committed.
+    Interrupt,
+    /// It stops the other run and takes back what that has done; the Python server deletes it.
+    Rollback,
 }
 
 /// The key of a run's metadata that lets another replica tell the client's name of the run.
@@ -104,7 +119,29 @@ impl RunRequest {
             .iter()
             .fold(ObjectWriter::new(), |object, (key, value)| object.raw(key, value.get()));
         self.metadata = metadata.raw(ANSWERS, &ids).finish();
-        self.multitask_strategy = Some("reject");
+        self.multitask_strategy = Some(Multitask::Reject);
+        self
+    }
+
+    /// On a thread that has another run under way. A run that answers is refused there all the
+    /// same.
+    #[must_use]
+    pub fn when_busy(mut self, multitask: Option<Multitask>) -> Self {
+        self.multitask_strategy = self.multitask_strategy.or(multitask);
+        self
+    }
+
+    /// Writes these keys of the state, an object, before what waits for the answers goes on. Both
+    /// servers take that beside the answers, and as a command of its own where the run goes on from
+    /// a static breakpoint.
+    #[must_use]
+    pub fn updating(mut self, update: Option<Json>) -> Self {
+        let Some(update) = update.filter(|_| self.input.is_none()) else { return self };
+        let command = self.command.as_deref().and_then(json::members).unwrap_or_default().0;
+        let command = command
+            .iter()
+            .fold(ObjectWriter::new(), |object, (key, value)| object.raw(key, value.get()));
+        self.command = Some(command.raw("update", update.get()).finish());
         self
     }
 
@@ -165,6 +202,38 @@ mod tests {
         assert_eq!(body["metadata"], metadata);
         assert_eq!(body["multitask_strategy"], "reject");
         assert_eq!(sent(&[]).get("multitask_strategy"), None);
+    }
+
+    #[test]
+    fn a_busy_thread_is_handled_as_is_said_unless_the_run_answers() {
+        let sent = |ids: &[String], multitask| {
+            let request = RunRequest::new("agent", "r", Start::Continue);
+            let request = request.answering(ids).when_busy(multitask);
+            serde_json::to_value(request).unwrap().get("multitask_strategy").cloned()
+        };
+        for (multitask, word) in [
+            (Multitask::Reject, "reject"),
+            (Multitask::Enqueue, "enqueue"),
+            (Multitask::Interrupt, "interrupt"),
+            (Multitask::Rollback, "rollback"),
+        ] {
+            assert_eq!(sent(&[], Some(multitask)), Some(word.into()));
+            assert_eq!(sent(&["a".to_owned()], Some(multitask)), Some("reject".into()));
+        }
+        assert_eq!(sent(&[], None), None);
+    }
+
+    #[test]
+    fn what_comes_beside_answers_is_an_update_of_the_state() {
+        let sent = |start| {
+            let update = Some(json::raw(r#"{"a":1}"#.to_owned()));
+            let request = RunRequest::new("agent", "r", start).updating(update);
+            serde_json::to_value(request).unwrap()["command"].to_string()
+        };
+        let answers = json::raw(r#"{"i":true}"#.to_owned());
+        assert_eq!(sent(Start::Resume(answers)), r#"{"resume":{"i":true},"update":{"a":1}}"#);
+        assert_eq!(sent(Start::Continue), r#"{"update":{"a":1}}"#);
+        assert_eq!(sent(Start::Input(json::raw("{}".to_owned()))), "null");
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub struct ThreadState<'a> {
     pub checkpoint_id: Option<Cow<'a, str>>,
     /// Why a task failed, as the graph library prints it.
     pub error: Option<Cow<'a, str>>,
+    /// The node of that task.
+    pub failed_node: Option<Cow<'a, str>>,
 }
 
 // === impl ThreadState ===
@@ -31,6 +33,7 @@ impl<'a> ThreadState<'a> {
         let tasks = members.get("tasks").and_then(json::items).unwrap_or_default();
         let tasks: Vec<_> = tasks.into_iter().filter_map(json::members).collect();
         let next = members.get("next").and_then(json::items).unwrap_or_default();
+        let failed = tasks.iter().find(|task| task.string("error").is_some());
         Some(Self {
             // The servers write no state as null, the JavaScript one also as an empty list.
             values: members
@@ -47,7 +50,8 @@ impl<'a> ThreadState<'a> {
                 .get("checkpoint")
                 .and_then(json::members)
                 .and_then(|checkpoint| checkpoint.string("checkpoint_id")),
-            error: tasks.iter().find_map(|task| task.string("error")),
+            error: failed.and_then(|task| task.string("error")),
+            failed_node: failed.and_then(|task| task.string("name")),
         })
     }
 

@@ -1,6 +1,6 @@
 //! Why a run's stream ends in a failure.
 
-use crate::langgraph::{ErrorDetail, RunError};
+use crate::langgraph::{Account, ErrorDetail, RunError};
 
 /// Why a run's stream ends in a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +51,14 @@ impl Failure {
     pub fn message(&self) -> &str {
         match self {
             Self::Graph(RunError { message, .. }) | Self::Gateway { message, .. } => message,
+        }
+    }
+
+    /// What LangGraph has on the failure, as far as clients are told it.
+    pub fn accounts(&self) -> &[Account] {
+        match self {
+            Self::Graph(error) => &error.accounts,
+            Self::Gateway { .. } => &[],
         }
     }
 

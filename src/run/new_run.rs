@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use crate::json::Json;
-use crate::langgraph::{InputKeys, RunRequest, ServerKind, Start, ThreadState};
+use crate::langgraph::{InputKeys, Multitask, RunRequest, ServerKind, Start, ThreadState};
 
 /// A run to start.
 #[derive(Clone, Debug)]
@@ -20,6 +20,11 @@ pub struct NewRun {
     /// The interrupts that it answers, by LangGraph's ids; one that ends in `:breakpoint` is a
     /// static breakpoint.
     pub answers: Vec<String>,
+    /// The keys of the state that are written before what was answered goes on, an object.
+    pub update: Option<Json>,
+    /// What becomes of it on a thread that has another run under way; `None` for what the server
+    /// does by itself.
+    pub multitask: Option<Multitask>,
 }
 
 /// How a run is configured beside its assistant.
@@ -76,6 +81,8 @@ impl NewRun {
             fork_before: None,
             configured: Configured::Not,
             answers: Vec::new(),
+            update: None,
+            multitask: None,
         }
     }
 
@@ -89,6 +96,8 @@ impl NewRun {
     ) -> RunRequest {
         let request = RunRequest::new(assistant, &self.name, self.start)
             .answering(&self.answers)
+            .when_busy(self.multitask)
+            .updating(self.update)
             .at_checkpoint(checkpoint)
             .on(server);
         match self.configured {

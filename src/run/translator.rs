@@ -461,7 +461,10 @@ impl Translator {
                 None => StreamEnd::Succeeded,
             },
             // The stream names the exception, which the record may not.
-            StreamEnd::Failed(error) => StreamEnd::Failed(self.error.clone().unwrap_or(error)),
+            StreamEnd::Failed(error) => StreamEnd::Failed(match self.error.clone() {
+                Some(own) => RunError { accounts: error.accounts, ..own },
+                None => error,
+            }),
             end @ (StreamEnd::Succeeded
             | StreamEnd::Cancelled
             | StreamEnd::AtRest { .. }

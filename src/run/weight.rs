@@ -3,7 +3,7 @@
 use super::{
     Activity, Ask, Content, ContentPart, Interrupt, Message, Operation, Outcome, RunEvent, View,
 };
-use crate::langgraph::Source;
+use crate::langgraph::{Account, Source};
 
 /// What an event or a message takes besides its texts: itself, its ids, the allocator's share.
 const FRAME_BYTES: usize = 256;
@@ -80,10 +80,18 @@ impl Outcome {
             Self::Finished { pending_calls, finish: _ } => pending_calls.len() * FRAME_BYTES,
             Self::Interrupted(questions) => questions.iter().map(Interrupt::weight).sum(),
             Self::Cancelled | Self::AtRest { error: None } => 0,
-            Self::AtRest { error: Some(error) } => error.code.len() + error.message.len(),
-            Self::Failed(failure) => failure.code().len() + failure.message().len(),
+            Self::AtRest { error: Some(error) } => {
+                error.code.len() + error.message.len() + of_accounts(&error.accounts)
+            }
+            Self::Failed(failure) => {
+                failure.code().len() + failure.message().len() + of_accounts(failure.accounts())
+            }
         }
     }
+}
+
+fn of_accounts(accounts: &[Account]) -> usize {
+    accounts.iter().map(Account::weight).sum()
 }
 
 // === impl Interrupt ===

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::feed::{Heard, Seen};
-use crate::langgraph::{RunError, RunStatus, ThreadState};
+use crate::langgraph::{Account, RunError, RunStatus, ThreadState, Told};
 use crate::run::{Loss, StreamEnd};
 use crate::upstream::{Client, Error};
 
@@ -122,8 +122,8 @@ impl Inquest<'_> {
     /// The run has this status, which is its last.
     async fn over(&self, run_id: &str, status: RunStatus) -> Result<Ending, Error> {
         let has_failed = status == RunStatus::Error && !self.was_stopped();
-        let error = match &self.seen.error {
-            Some(error) => Some(error.clone()),
+        let error = match self.told_error() {
+            Some(error) => Some(error),
             None if has_failed => error_of_thread(self.upstream, self.thread_id).await,
             None => None,
         };
@@ -139,10 +139,10 @@ impl Inquest<'_> {
             // `interrupted`, of a cancelled run too.
             RunStatus::Interrupted if self.has_asked(state.as_ref()) => StreamEnd::Succeeded,
             RunStatus::Error if has_failed => failed(error, state.as_ref()),
-            RunStatus::Timeout => StreamEnd::Failed(RunError {
-                code: "timeout".to_owned(),
-                message: "LangGraph stopped the run at its time limit".to_owned(),
-            }),
+            RunStatus::Timeout => StreamEnd::Failed(RunError::new(
+                "timeout",
+                "LangGraph stopped the run at its time limit",
+            )),
             RunStatus::Error
             | RunStatus::Interrupted
             | RunStatus::Pending
@@ -175,6 +175,11 @@ impl Inquest<'_> {
 
     fn has_heard_all(&self) -> bool {
         self.seen.heard == Heard::Whole && *self.end == BodyEnd::Clean
+    }
+
+    /// The failure that its stream has told.
+    fn told_error(&self) -> Option<RunError> {
+        Some(told(self.seen.error.clone()?, Told::RunStream))
     }
 
     fn was_stopped(&self) -> bool {
@@ -217,13 +222,12 @@ impl Inquest<'_> {
     async fn gone(&self) -> Outlook {
         match self.upstream.thread_state(self.thread_id).await {
             Ok(Some(state)) => {
-                let error = self.seen.error.clone();
-                let end = error.map_or(StreamEnd::Cancelled, StreamEnd::Failed);
+                let end = self.told_error().map_or(StreamEnd::Cancelled, StreamEnd::Failed);
                 Outlook::Over(Ending { state: Some(State::OfThread(state)), end })
             }
             Ok(None) => {
-                let error = self.seen.error.clone();
-                Outlook::Over(error.map_or(StreamEnd::Gone, StreamEnd::Failed).into())
+                let end = self.told_error().map_or(StreamEnd::Gone, StreamEnd::Failed);
+                Outlook::Over(end.into())
             }
             Err(error) => Outlook::Unknown(error.to_string()),
         }
@@ -231,8 +235,8 @@ impl Inquest<'_> {
 
     /// A stream that told of its failure has said all there is.
     fn lost(&self, message: String) -> Outlook {
-        Outlook::Over(match &self.seen.error {
-            Some(error) => StreamEnd::Failed(error.clone()).into(),
+        Outlook::Over(match self.told_error() {
+            Some(error) => StreamEnd::Failed(error).into(),
             None => StreamEnd::Lost { loss: Loss::Unreadable, message }.into(),
         })
     }
@@ -250,7 +254,7 @@ fn failed(error: Option<RunError>, state: Option<&State>) -> StreamEnd {
         Some(State::OfRun(state)) => Some(&**state),
         Some(State::OfThread(_)) | None => None,
     };
-    match error.or_else(|| error_of_task(own?)) {
+    match with_task(error, own) {
         Some(error) => StreamEnd::Failed(error),
         None if own.is_some() => StreamEnd::Cancelled,
         None => StreamEnd::Failed(RunError::untold()),
@@ -264,19 +268,29 @@ pub(super) async fn last_error(
     thread_id: &str,
     state: Option<&str>,
 ) -> Option<RunError> {
-    let told = error_of_thread(upstream, thread_id).await;
-    told.or_else(|| error_of_task(state?))
+    with_task(error_of_thread(upstream, thread_id).await, state)
 }
 
 async fn error_of_thread(upstream: &Client, thread_id: &str) -> Option<RunError> {
-    upstream.thread_error(thread_id).await.unwrap_or_else(|error| {
+    let error = upstream.thread_error(thread_id).await.unwrap_or_else(|error| {
         tracing::warn!(thread_id, %error, "why a run failed was not read");
         None
-    })
+    });
+    error.map(|error| told(error, Told::Thread))
 }
 
-fn error_of_task(state: &str) -> Option<RunError> {
-    Some(RunError::parse(&ThreadState::parse(state)?.error?))
+/// A failure, with what the state's failed task has on it; that alone, if nothing else was told.
+fn with_task(error: Option<RunError>, state: Option<&str>) -> Option<RunError> {
+    let state = state.and_then(ThreadState::parse);
+    let of_task = || Some(RunError::parse(state.as_ref()?.error.as_deref()?));
+    let mut error = error.or_else(of_task)?;
+    error.accounts.extend(state.as_ref().and_then(Account::of_state));
+    Some(error)
+}
+
+/// A failure as one place tells it.
+fn told(error: RunError, source: Told) -> RunError {
+    RunError { accounts: vec![Account::of(source, &error)], ..error }
 }
 
 // === impl Ending ===

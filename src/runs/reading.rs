@@ -392,7 +392,7 @@ impl Reading {
             End::Ended(ending) => ending,
             End::OutOfSight(why) => {
                 let message = match self.feed.seen().error.map(|error| error.told(detail)) {
-                    Some(RunError { code, message }) => format!(
+                    Some(RunError { code, message, .. }) => format!(
                         "the run failed ({code}: {message}), and is out of sight since: {why}"
                     ),
                     None => {

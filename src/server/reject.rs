@@ -209,6 +209,14 @@ impl Reject {
                 "send the credentials that it wants, or have the gateway's operator set \
                  `upstream.api_key` to a key that it takes",
             ),
+            Error::Status { code: 429, retry_after, .. } => {
+                let message = format!(
+                    "{what}: it has had as many requests as it takes; wait, then \
+                                       send the request again"
+                );
+                let reject = Self::too_many("upstream_rate_limited", message);
+                Self { wait: *retry_after, ..reject }
+            }
             Error::Status { .. } => {
                 bad_gateway("upstream_refused", "the server's log may tell more")
             }

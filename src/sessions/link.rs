@@ -148,7 +148,13 @@ impl Link {
             let message = format!("{server} wants an API key; run `threadway acp --login`");
             return Error::new(Code::AuthRequired, message);
         }
-        Error::internal(error.explained())
+        match error.retry_after() {
+            Some(wait) => {
+                let seconds = wait.as_secs();
+                Error::internal(format!("{}; try again in {seconds} s", error.explained()))
+            }
+            None => Error::internal(error.explained()),
+        }
     }
 
     /// Why something was not done with a thread, for the person at the editor.

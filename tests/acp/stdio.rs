@@ -1000,6 +1000,16 @@ async fn a_run_that_fails_says_why() {
     server.held("/runs/stream").await.json(500, r#"{"detail":"out of order"}"#).await;
     let (code, message) = editor.until(prompt).await.error();
     assert_eq!((code, message.contains("out of order")), (-32603, true), "{message}");
+    // It has had too many requests, and says when it takes more.
+    let prompt = editor.prompt(&session, "hi").await;
+    server.held("/runs/stream").await.too_many("retry-after: 30\r\n").await;
+    let (code, message) = editor.until(prompt).await.error();
+    assert_eq!(
+        (code, message.ends_with("slow down; try again in 30 s")),
+        (-32603, true),
+        "{message}"
+    );
+    server.let_go_of("/runs/stream");
     // The stream breaks off. It is joined again, and the run has failed meanwhile.
     let prompt = editor.prompt(&session, "hi").await;
     let mut run = server.run().await;

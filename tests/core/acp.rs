@@ -380,7 +380,7 @@ fn arguments_that_are_no_json_are_told_as_they_are() {
 #[test]
 fn what_a_run_leaves_open_is_settled_but_for_what_it_asks() {
     let open = || [vec![started()], called("c", "bash", &json!({"command": "ls"}))].concat();
-    let error = RunError { code: "E".to_owned(), message: "m".to_owned() };
+    let error = RunError::new("E", "m");
     let failed = Outcome::Failed(Failure::Graph(error));
     for outcome in [Outcome::Cancelled, failed, Outcome::AtRest { error: None }] {
         let session = told(&[open(), vec![ended(outcome)]].concat());

@@ -64,7 +64,7 @@ fn every_event_has_the_form_that_the_schema_demands() {
             usage: Vec::new(),
             metadata: None,
         },
-        Event::RunError { message: "m", code: Some("c"), usage: usage() },
+        Event::RunError { message: "m", code: Some("c"), usage: usage(), metadata: None },
         Event::StepStarted { step_name: name, subagent_run_id },
         Event::StepFinished { step_name: name, subagent_run_id },
         Event::TextMessageStart {

@@ -637,6 +637,8 @@ async fn a_caller_is_one_caller() {
 async fn a_failure_says_as_much_as_its_operator_allows() {
     const CODE: &str = "ValueError";
     const WORDS: &str = "boom after 3 tokens";
+    // What the state alone has: the Python server hides the message of most exceptions elsewhere.
+    const HIDDEN: &str = "ValueError('boom after 3 tokens, with a secret')";
     let untold = RunError::untold();
     for (error_detail, code, message) in [
         (ErrorDetail::None, &*untold.code, &*untold.message),
@@ -645,7 +647,23 @@ async fn a_failure_says_as_much_as_its_operator_allows() {
         (ErrorDetail::Full, CODE, WORDS),
     ] {
         let front = Front::with(Settings { error_detail, ..Settings::default() }).await;
-        let expected = json!({"type": "RUN_ERROR", "message": message, "code": code});
+        let told = |source: &str| {
+            let mut error = json!({"message": message, "code": code});
+            if error_detail == ErrorDetail::Full {
+                error["sources"] = json!([
+                    {"source": source, "type": CODE, "message": WORDS},
+                    {"source": "thread_state", "node": "model", "message": HIDDEN},
+                ]);
+            }
+            error
+        };
+        let task = json!({"id": "t", "name": "model", "error": HIDDEN});
+        let state = json!({"values": {}, "next": ["model"], "tasks": [task],
+            "metadata": {"run_id": RUN}});
+        let mut expected = json!({"type": "RUN_ERROR", "message": message, "code": code});
+        if error_detail == ErrorDetail::Full {
+            expected["metadata"] = json!({"langgraph": {"error": told("run_stream")}});
+        }
         // A run that fails, to the client that started it.
         let (mut response, mut run) = front.run("").await;
         run.send(part("error", &json!({"error": CODE, "message": WORDS}))).await;
@@ -654,9 +672,10 @@ async fn a_failure_says_as_much_as_its_operator_allows() {
         let get = front.upstream.expect(&format!("GET /threads/{THREAD}/runs/{RUN}")).await;
         get.json(200, &record.to_string()).await;
         let get = front.upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
-        get.json(404, NOT_FOUND).await;
+        get.json(200, &state.to_string()).await;
         let body = response.body().await;
         assert_eq!(events(&body).last(), Some(&expected), "{error_detail:?}");
+        assert!(body.contains(HIDDEN) == (error_detail == ErrorDetail::Full), "{body}");
         assert!(body.contains(CODE) == (code == CODE), "{error_detail:?}: {body}");
         assert!(body.contains(WORDS) == (message == WORDS), "{error_detail:?}: {body}");
 
@@ -665,7 +684,6 @@ async fn a_failure_says_as_much_as_its_operator_allows() {
         let script = async {
             front.upstream.next().await.json(200, &json!([record]).to_string()).await;
             let get = front.upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
-            let state = json!({"values": {}, "next": [], "tasks": [], "metadata": {}});
             get.json(200, &state.to_string()).await;
             let get = front.upstream.expect(&format!("GET /threads/{THREAD}")).await;
             let thread = json!({"error": {"error": CODE, "message": WORDS}});
@@ -674,8 +692,9 @@ async fn a_failure_says_as_much_as_its_operator_allows() {
         let (mut response, ()) =
             tokio::join!(Response::to(front.address, connect.as_bytes()), script);
         let body = response.body().await;
-        let told = events(&body).pop().unwrap()["metadata"]["langgraph"]["error"].take();
-        assert_eq!(told, json!({"code": code, "message": message}), "{error_detail:?}");
+        let shown = events(&body).pop().unwrap()["metadata"]["langgraph"]["error"].take();
+        assert_eq!(shown, told("thread"), "{error_detail:?}");
+        assert!(body.contains(HIDDEN) == (error_detail == ErrorDetail::Full), "{body}");
         assert!(body.contains(CODE) == (code == CODE), "{error_detail:?}: {body}");
         assert!(body.contains(WORDS) == (message == WORDS), "{error_detail:?}: {body}");
 

@@ -117,10 +117,10 @@ async fn what_the_upstream_refuses_is_refused_in_our_words() {
             429,
             r#"{"detail":"Too many requests"}"#,
             refusal(
-                "502 Bad Gateway",
-                "upstream_refused",
-                "the LangGraph server answered 429; the server's log may tell \
-                 more",
+                "429 Too Many Requests",
+                "upstream_rate_limited",
+                "the LangGraph server answered 429: it has had as many requests as it takes; \
+                 wait, then send the request again",
             ),
         ),
         (
@@ -142,6 +142,45 @@ async fn what_the_upstream_refuses_is_refused_in_our_words() {
         let (mut response, ()) = tokio::join!(gateway.post(&input), script);
         assert_eq!(refused(&mut response).await, expected, "{status} {body}");
     }
+}
+
+#[tokio::test]
+async fn a_rate_limit_of_langgraph_is_one_here_with_its_time() {
+    let gateway = Gateway::acquainted().await;
+    let message = "the LangGraph server answered 429: it has had as many requests as it takes; \
+                   wait, then send the request again";
+    let expected = refusal("429 Too Many Requests", "upstream_rate_limited", message);
+    for (sent, told) in [
+        ("retry-after: 30\r\n", "30"),
+        (
+            "date: Sun, 22 Nov 2026 10:00:00 GMT\r\nretry-after: Sun, 22 Nov 2026 10:00:07 GMT\r\n",
+            "7",
+        ),
+        // Without a time the gateway names one of its own.
+        ("", "5"),
+        ("retry-after: soon\r\n", "5"),
+    ] {
+        // The read of the state, and the start of the run.
+        for asks_first in [true, false] {
+            let script = async {
+                if !asks_first {
+                    gateway.state(None).await;
+                }
+                gateway.upstream.next().await.too_many(sent).await;
+            };
+            let input = input(&["hi"]);
+            let (mut response, ()) = tokio::join!(gateway.post(&input), script);
+            let wait = format!("\r\nretry-after: {told}\r\n");
+            assert!(response.head.contains(&wait), "{sent}: {}", response.head);
+            assert_eq!(refused(&mut response).await, expected, "{sent}");
+        }
+    }
+    // The agents, where no upstream has told any.
+    let request = "GET /agui/info HTTP/1.1\r\nhost: h\r\n\r\n".as_bytes();
+    let script = async { gateway.upstream.next().await.too_many("retry-after: 9\r\n").await };
+    let (mut response, ()) = tokio::join!(Response::to(gateway.address, request), script);
+    assert!(response.head.contains("\r\nretry-after: 9\r\n"), "{}", response.head);
+    assert_eq!(refused(&mut response).await, expected);
 }
 
 #[tokio::test]

@@ -109,7 +109,7 @@ pub(crate) fn known_end() -> impl Strategy<Value = StreamEnd> {
         Just(StreamEnd::Succeeded),
         Just(StreamEnd::Cancelled),
         Just(StreamEnd::Gone),
-        Just(StreamEnd::Failed(RunError { code: "E".to_owned(), message: "m".to_owned() })),
+        Just(StreamEnd::Failed(RunError::new("E", "m"))),
     ]
 }
 

@@ -220,6 +220,17 @@ impl Exchange {
         self.answer(status, "application/json", body).await;
     }
 
+    /// Answers that it has had too many requests, with more header lines, and closes.
+    pub(crate) async fn too_many(mut self, headers: &str) {
+        let body = r#"{"detail":"slow down"}"#;
+        let length = body.len();
+        let answer = format!(
+            "HTTP/1.1 429 Status\r\ncontent-type: application/json\r\n{headers}\
+             content-length: {length}\r\nconnection: close\r\n\r\n{body}"
+        );
+        self.write(answer.as_bytes()).await;
+    }
+
     /// Answers with a redirect to this URL, and closes.
     pub(crate) async fn redirect(mut self, status: u16, location: &str) {
         let head = format!(

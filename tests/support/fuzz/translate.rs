@@ -35,7 +35,7 @@ pub(crate) fn check(stream: &[u8]) {
 }
 
 fn end(choice: usize) -> StreamEnd {
-    let error = || RunError { code: "E".to_owned(), message: "m".to_owned() };
+    let error = || RunError::new("E", "m");
     match choice {
         0 => StreamEnd::Complete,
         1 => StreamEnd::Succeeded,
