@@ -6,6 +6,7 @@
 
 mod activity;
 mod allowance;
+mod beside;
 mod capabilities;
 mod input;
 mod message;
@@ -16,7 +17,7 @@ mod turn;
 use serde::Serialize;
 
 pub use activity::ActivityContent;
-pub use allowance::{Allowance, DEFAULT_RECURSION_LIMIT, NotForClients};
+pub use allowance::{Allowance, DEFAULT_RECURSION_LIMIT, NotForClients, SystemMessages};
 pub use capabilities::{Described, Offers, StateOffer, capabilities};
 pub use input::{Input, InputError, InputMessage, Resume, ResumeStatus};
 pub use message::{

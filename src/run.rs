@@ -25,7 +25,9 @@ mod weight;
 
 use std::sync::Arc;
 
-pub use crate::langgraph::{Account, ApprovalForm, Decision, ErrorDetail, Finish, Multitask, RunError, Start};
+pub use crate::langgraph::{
+    Account, ApprovalForm, Decision, ErrorDetail, Finish, Multitask, RunError, Start,
+};
 pub use activity::{Activity, TODOS, Todos, ToolStatus};
 pub use commit::{langgraph_call_id, snapshots, snapshots_for_anyone, snapshots_for_returning};
 pub use emit::{Emit, MessageSnapshots, StateEvents, Subagents, TRUNCATED, is_truncated};

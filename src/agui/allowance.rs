@@ -1,21 +1,41 @@
-//! How much of a run's configuration a client may set.
+//! How much of a client's request goes up: what it may set of its run, and whose messages it may
+//! send.
 
 use serde_json::value::RawValue;
 
 use super::input::Input;
 use crate::json::{self, Json, Members, ObjectWriter};
+use crate::langgraph::Multitask;
+use crate::run::Role;
 
 /// The most steps of a graph that a client may ask for, unless the operator says otherwise. A run
 /// that names no limit gets LangGraph's own, which was 25 for years; agents that plan take hundreds.
 pub const DEFAULT_RECURSION_LIMIT: u64 = 1_000;
 
-/// What of `forwardedProps.config` goes up: nothing of `configurable` by default. A graph may read
+/// What of a client's request goes up. Of `forwardedProps.config` that is nothing of `configurable` by default. A graph may read
 /// a tenant, a model or a tool's address there, and only its operator knows which are the client's
 /// to choose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allowance {
     keys: Vec<String>,
     recursion_limit: u64,
+    /// What becomes of a run on a busy thread, where its client does not say.
+    multitask: Option<Multitask>,
+    /// What a client may say of that.
+    multitasks: Vec<Multitask>,
+    /// `None` if the operator does not say.
+    system_messages: Option<SystemMessages>,
+}
+
+/// What becomes of the system and developer messages that a client sends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SystemMessages {
+    /// They go up, as all new messages do.
+    #[default]
+    Send,
+    /// They do not: a model follows them more than what a person says, and anybody may write them
+    /// who reaches the gateway.
+    Drop,
 }
 
 /// A text is no name of what a client may set in `configurable`.
@@ -41,6 +61,63 @@ impl Allowance {
     /// Lets a client ask for as many steps at most.
     pub fn limit_recursion(&mut self, most: u64) {
         self.recursion_limit = most;
+    }
+
+    /// Has LangGraph do this with a run on a busy thread whose client says nothing of it.
+    pub fn when_busy(&mut self, multitask: Multitask) {
+        self.multitask = Some(multitask);
+    }
+
+    /// Lets a client ask for this on a busy thread.
+    pub fn allow_when_busy(&mut self, multitask: Multitask) {
+        self.multitasks.push(multitask);
+    }
+
+    /// Says what becomes of system and developer messages.
+    pub fn take_system_messages(&mut self, policy: SystemMessages) {
+        self.system_messages = Some(policy);
+    }
+
+    /// What the operator says of system and developer messages, if anything.
+    pub fn system_messages(&self) -> Option<SystemMessages> {
+        self.system_messages
+    }
+
+    /// Whether a client's new messages of this role go up. An assistant message that LangGraph does
+    /// not know never does.
+    pub(super) fn takes(&self, role: Role) -> bool {
+        match role {
+            Role::Assistant | Role::Reasoning => false,
+            Role::User | Role::Tool => true,
+            Role::System | Role::Developer => {
+                self.system_messages.unwrap_or_default() == SystemMessages::Send
+            }
+        }
+    }
+
+    /// What LangGraph is to do with the request's run on a busy thread.
+    pub(super) fn multitask(&self, input: &Input) -> Option<Multitask> {
+        self.asked_multitask(input).and_then(Result::ok).or(self.multitask)
+    }
+
+    /// Whether a request asks for something on a busy thread that it may not ask for.
+    pub fn leaves_multitask_out(&self, input: &Input) -> bool {
+        self.asked_multitask(input).is_some_and(|asked| asked.is_err())
+    }
+
+    /// What a request asks for on a busy thread: an error if it may not.
+    fn asked_multitask(&self, input: &Input) -> Option<Result<Multitask, ()>> {
+        let forwarded = json::members(input.forwarded_props.as_deref()?)?;
+        let names = ["multitaskStrategy", "multitask_strategy"];
+        let asked = names.into_iter().find_map(|name| forwarded.get(name))?;
+        if asked.get() == "null" {
+            return None;
+        }
+        let word = json::string(asked);
+        let mut known = Multitask::WORDS.into_iter();
+        let known = known.find(|(known, _)| word.as_deref() == Some(*known));
+        let allowed = known.map(|(_, known)| known).filter(|known| self.multitasks.contains(known));
+        Some(allowed.ok_or(()))
     }
 
     /// What goes up of a request's configuration.
@@ -77,7 +154,13 @@ impl Allowance {
 
 impl Default for Allowance {
     fn default() -> Self {
-        Self { keys: Vec::new(), recursion_limit: DEFAULT_RECURSION_LIMIT }
+        Self {
+            keys: Vec::new(),
+            recursion_limit: DEFAULT_RECURSION_LIMIT,
+            multitask: None,
+            multitasks: Vec::new(),
+            system_messages: None,
+        }
     }
 }
 

@@ -89,6 +89,13 @@ pub enum ResumeError {
         /// Our name of the interrupt.
         id: String,
     },
+    /// Beside the answers come messages that LangGraph would put between a call that waits and its
+    /// result. A model's provider refuses such a conversation.
+    #[error(
+        "`resume` comes with new messages while tool calls wait for their results; send the answers \
+         alone, and the messages when the run is over"
+    )]
+    MessagesBeside,
     /// Null or an empty object as the answer to a question to which LangGraph has given no id.
     #[error(
         "`resume` answers interrupt {id} with null or an empty object, which LangGraph takes only \

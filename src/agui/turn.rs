@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use serde_json::value::RawValue;
 
 use super::allowance::Allowance;
+use super::beside;
 use super::input::{Input, InputMessage};
 use super::message;
 use super::project::Version;
@@ -72,13 +73,17 @@ impl Planner for Asking<'_> {
         let answering = |answers: Option<Answers>| {
             answers.map(|Answers { start, ids }| NewRun { answers: ids, ..self.run(start) })
         };
-        match (input.resume.as_slice(), input.legacy_resume()) {
-            ([], None) => {}
-            ([], Some(resume)) => return Answers::of_legacy(resume, thread).map(answering),
-            (entries, _) => return Answers::of(entries, thread).map(answering),
+        let answers = match (input.resume.as_slice(), input.legacy_resume()) {
+            ([], None) => None,
+            ([], Some(resume)) => Some(Answers::of_legacy(resume, thread)?),
+            (entries, _) => Some(Answers::of(entries, thread)?),
+        };
+        if let Some(answers) = answers {
+            let Some(run) = answering(answers) else { return Ok(None) };
+            let update = beside::update(self, thread, keys)?;
+            return Ok(Some(NewRun { update, ..run }));
         }
-        let known = thread.and_then(|thread| thread.values.as_ref());
-        let (new, fork_before) = new_messages(input, known);
+        let (new, fork_before) = self.new_messages(thread);
         let is_asked = thread.is_some_and(|thread| !thread.interrupts.is_empty());
         if is_asked && fork_before.is_none() {
             return Ok(answering(match self.on_message {
@@ -98,7 +103,7 @@ impl Planner for Asking<'_> {
         past: Option<&ThreadState<'_>>,
         keys: &InputKeys,
     ) -> Start {
-        let (new, _) = new_messages(self.input, thread.and_then(|thread| thread.values.as_ref()));
+        let (new, _) = self.new_messages(thread);
         let echoes = Echoes { past: Some(state_of(past)), ..Echoes::of(thread) };
         Start::Input(self.input_json(&echoes, keys, &new))
     }
@@ -107,6 +112,12 @@ impl Planner for Asking<'_> {
 impl Asking<'_> {
     /// The graph's input: the state's changed keys, the client's tools and context, the new messages.
     fn input_json(&self, echoes: &Echoes<'_>, keys: &InputKeys, new: &[&InputMessage]) -> Json {
+        let messages = messages_json(self.input, new);
+        self.changes(echoes, keys).raw("messages", messages.get()).finish()
+    }
+
+    /// The state's changed keys, and the client's tools and context where they have changed.
+    pub(super) fn changes(&self, echoes: &Echoes<'_>, keys: &InputKeys) -> ObjectWriter {
         let input = self.input;
         let is_ours = |key: &str| CLIENT_KEYS.contains(&key) && keys.takes(key);
         let mut object = ObjectWriter::new();
@@ -124,10 +135,7 @@ impl Asking<'_> {
                 object = object.raw(key, value.get());
             }
         }
-        let messages: Vec<_> =
-            new.iter().map(|message| to_langchain(message, &input.messages)).collect();
-        let messages = json::array(messages.iter().map(|message| message.get()));
-        object.raw("messages", messages.get()).finish()
+        object
     }
 
     /// Whether the client's state is older than the thread's: it was shown the one that its last
@@ -140,45 +148,53 @@ impl Asking<'_> {
     fn run(&self, start: Start) -> NewRun {
         let configured =
             self.allowance.config(self.input).map_or(Configured::Not, Configured::Config);
-        NewRun { configured, ..NewRun::new(&*self.input.run_id, start) }
+        let multitask = self.allowance.multitask(self.input);
+        NewRun { configured, multitask, ..NewRun::new(&*self.input.run_id, start) }
     }
-}
 
-/// The messages that LangGraph does not know, and the known one to fork before.
-///
-/// A user message that is known with other content was edited; one that is the client's last,
-/// with more behind it in the thread, is to be answered again. Both begin a fork, and go up anew.
-/// What stands before the last known message is old, also where the thread has forgotten it.
-fn new_messages<'a>(
-    input: &'a Input,
-    known: Option<&langgraph::Values<'_>>,
-) -> (Vec<&'a InputMessage>, Option<String>) {
-    let sent = &input.messages;
-    let known = Known::of(known);
-    let goes_up = |message: &&InputMessage| match message.message.role {
-        // An assistant message that LangGraph does not know is never sent up.
-        Role::Assistant | Role::Reasoning | Role::Attachment => false,
-        Role::User | Role::Tool | Role::System | Role::Developer => true,
-    };
-    let is_edited = |sent: &InputMessage| {
-        sent.message.role == Role::User
-            && known.get(&sent.message.id).is_some_and(|known| !shows(known, sent, input.version))
-    };
-    if let Some(at) = sent.iter().position(is_edited) {
-        let behind = sent.get(at..).unwrap_or_default();
-        let fork = behind.first().map(|message| message.message.id.to_string());
-        return (behind.iter().filter(goes_up).collect(), fork);
+    /// The messages that LangGraph does not know, and the known one to fork before.
+    ///
+    /// A user message that is known with other content was edited; one that is the client's last,
+    /// with more behind it in the thread, is to be answered again. Both begin a fork, and go up
+    /// anew.
+    fn new_messages(
+        &self,
+        thread: Option<&ThreadState<'_>>,
+    ) -> (Vec<&InputMessage>, Option<String>) {
+        let sent = &self.input.messages;
+        let known = Known::of(thread.and_then(|thread| thread.values.as_ref()));
+        let is_edited = |sent: &InputMessage| {
+            let shows = |known| shows(known, sent, self.input.version);
+            sent.message.role == Role::User
+                && known.get(&sent.message.id).is_some_and(|known| !shows(known))
+        };
+        if let Some(at) = sent.iter().position(is_edited) {
+            let behind = sent.get(at..).unwrap_or_default();
+            let fork = behind.first().map(|message| message.message.id.to_string());
+            return (self.going_up(behind).collect(), fork);
+        }
+        let new: Vec<_> = self.behind_known(&known).collect();
+        if new.is_empty()
+            && let Some(last) = sent.last().filter(|message| message.message.role == Role::User)
+            && known.has_more_behind(&last.message.id)
+        {
+            return (vec![last], Some(last.message.id.to_string()));
+        }
+        (new, None)
     }
-    let is_known = |sent: &InputMessage| known.get(&sent.message.id).is_some();
-    let behind = sent.iter().rposition(is_known).map_or(0, |last| last + 1);
-    let new: Vec<_> = sent.iter().skip(behind).filter(goes_up).collect();
-    if new.is_empty()
-        && let Some(last) = sent.last().filter(|message| message.message.role == Role::User)
-        && known.has_more_behind(&last.message.id)
-    {
-        return (vec![last], Some(last.message.id.to_string()));
+
+    /// The messages behind the last known one. What stands before it is old, also where the thread
+    /// has forgotten it.
+    pub(super) fn behind_known(&self, known: &Known<'_>) -> impl Iterator<Item = &InputMessage> {
+        let sent = &self.input.messages;
+        let is_known = |sent: &InputMessage| known.get(&sent.message.id).is_some();
+        let behind = sent.iter().rposition(is_known).map_or(0, |last| last + 1);
+        self.going_up(sent.get(behind..).unwrap_or_default())
     }
-    (new, None)
+
+    fn going_up<'a>(&self, messages: &'a [InputMessage]) -> impl Iterator<Item = &'a InputMessage> {
+        messages.iter().filter(|message| self.allowance.takes(message.message.role))
+    }
 }
 
 /// What a person has typed; `None` if that is nothing, or no text.
@@ -193,7 +209,7 @@ fn typed(new: &[&InputMessage]) -> Option<Text> {
 
 /// The messages of a thread, by the ids that a client knows them under.
 #[derive(Default)]
-struct Known<'a> {
+pub(super) struct Known<'a> {
     by_id: HashMap<String, (usize, langgraph::Message<'a>)>,
     /// Places of messages without an id, which a client knows as `<thread id>:m<place>`.
     nameless: HashMap<String, (usize, langgraph::Message<'a>)>,
@@ -201,7 +217,7 @@ struct Known<'a> {
 }
 
 impl<'a> Known<'a> {
-    fn of(values: Option<&langgraph::Values<'a>>) -> Self {
+    pub(super) fn of(values: Option<&langgraph::Values<'a>>) -> Self {
         let mut known = Self::default();
         let messages = values.and_then(|values| values.messages.as_deref()).unwrap_or_default();
         known.count = messages.len();
@@ -247,7 +263,7 @@ fn state_of<'a>(thread: Option<&'a ThreadState<'_>>) -> State<'a> {
 }
 
 /// What a run need not be sent, because the state that it begins with has it.
-struct Echoes<'a> {
+pub(super) struct Echoes<'a> {
     /// The thread's newest state, which the client was shown.
     newest: State<'a>,
     /// The state that a fork begins with.
@@ -255,7 +271,7 @@ struct Echoes<'a> {
 }
 
 impl<'a> Echoes<'a> {
-    fn of(thread: Option<&'a ThreadState<'_>>) -> Self {
+    pub(super) fn of(thread: Option<&'a ThreadState<'_>>) -> Self {
         Self { newest: state_of(thread), past: None }
     }
 
@@ -290,6 +306,13 @@ pub(super) fn takes_client_tools(keys: &InputKeys) -> Option<bool> {
 fn holds(state: State<'_>, key: &str, value: &RawValue) -> bool {
     let mut held = state.iter().filter(|(name, _)| &**name == key);
     held.any(|(_, held)| json::same_in_doubles(held.get(), value.get()))
+}
+
+/// Messages in LangChain's form.
+pub(super) fn messages_json(input: &Input, new: &[&InputMessage]) -> Json {
+    let messages: Vec<_> =
+        new.iter().map(|message| to_langchain(message, &input.messages)).collect();
+    json::array(messages.iter().map(|message| message.get()))
 }
 
 /// The client's tools and context in the form that is read under a key: `tools` is a convention

@@ -9,7 +9,7 @@ use threadway::metrics::Metrics;
 use threadway::reload::{self, Asked};
 use threadway::runs::{Recorder, Recording};
 use threadway::server::isolation::{self, Judgement};
-use threadway::server::{Auth, Judged, Observer, Server, Settings, Trust};
+use threadway::server::{Auth, Cors, Judged, Observer, Server, Settings, Trust};
 use threadway::telemetry::Traces;
 use threadway::upstream::Caller;
 use tokio::net::TcpListener;
@@ -36,6 +36,7 @@ pub(super) fn run(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
         let shutdown = CancellationToken::new();
         let address = listener.local_addr().map_err(failed)?;
         warn_of_open_listeners(&config, address);
+        advise_on_system_messages(&config.settings);
         let asked = Asked::new(&config.files).map_err(failed)?;
         let settings = config.settings.clone();
         let auth = settings.auth.clone();
@@ -97,6 +98,19 @@ fn warn_of_open_listeners(config: &Config, address: SocketAddr) {
             target: "threadway",
             %address,
             "whoever reaches this address may read the metrics: --insecure"
+        );
+    }
+}
+
+/// Pages that anybody may open can instruct the model: the operator should say whether they may.
+fn advise_on_system_messages(settings: &Settings) {
+    let Settings { auth, cors, allowance, .. } = settings;
+    let is_for_pages = matches!(auth, Auth::None) && *cors != Cors::Off;
+    if is_for_pages && allowance.system_messages().is_none() {
+        tracing::warn!(
+            target: "threadway",
+            "pages of other origins may call without `auth`, and their system and developer \
+             messages go up; say `input.system_messages = \"drop\"`, or \"send\" if that is meant"
         );
     }
 }

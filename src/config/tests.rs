@@ -7,8 +7,8 @@ use super::*;
 use crate::acp::ToolKind;
 use crate::acp::mcp::Secrets;
 use crate::acp::permission::Rule;
-use crate::agui::{Allowance, OnMessage};
-use crate::langgraph::ErrorDetail;
+use crate::agui::{Allowance, OnMessage, SystemMessages};
+use crate::langgraph::{ErrorDetail, Multitask};
 use crate::run::{Emit, StateEvents};
 use crate::server::{Cors, Credentials, Forward, Judged, Rates, RequestRate};
 use crate::sessions;
@@ -262,7 +262,9 @@ fn the_front_is_what_the_file_says() {
     let file = format!(
         "upstream = {{url = \"http://u\", headers.X-Region = \"eu\"}}\nlisten = \"0.0.0.0:1\"\n\
          error_detail = \"code\"\nforward_headers = [\"x-tenant\"]\nwatch_config = true\n\
-         on_message_while_interrupted = \"reject\"\n\
+         on_message_while_interrupted = \"reject\"\nmultitask_strategy = \"enqueue\"\n\
+         forward_multitask_strategies = [\"interrupt\", \"reject\"]\n\
+         input.system_messages = \"drop\"\n\
          admin_listen = \"127.0.0.1:0\"\notlp_endpoint = \"http://c:4318\"\n\
          [auth]\nmode = \"bearer\"\nunknown_threads = \"empty\"\nkeys = {{a = \"{key}\"}}\n\
          [cors]\norigins = [\"https://a\", \"https://b\"]\ncredentials = true\n\
@@ -273,7 +275,8 @@ fn the_front_is_what_the_file_says() {
     assert_eq!(config.admin_listen, Some("127.0.0.1:0".parse().unwrap()));
     assert_eq!(config.otlp_endpoint.map(|url| url.to_string()), Some("http://c:4318".to_owned()));
     assert_eq!(config.upstreams[0].headers["x-region"], "eu");
-    let Settings { auth, cors, rates, forward, error_detail, on_message, .. } = config.settings;
+    let Settings { auth, cors, rates, forward, error_detail, on_message, allowance, .. } =
+        config.settings;
     assert!(matches!(auth, Auth::Bearer(keys) if keys.names().eq(["a"])));
     let origins = ["https://a", "https://b"];
     assert_eq!(cors, Cors::new(origins, Credentials::Included).unwrap());
@@ -286,6 +289,12 @@ fn the_front_is_what_the_file_says() {
     assert_eq!(forward, expected);
     assert_eq!(error_detail, ErrorDetail::Code);
     assert_eq!(on_message, OnMessage::Reject);
+    let mut expected = Allowance::default();
+    expected.when_busy(Multitask::Enqueue);
+    expected.allow_when_busy(Multitask::Interrupt);
+    expected.allow_when_busy(Multitask::Reject);
+    expected.take_system_messages(SystemMessages::Drop);
+    assert_eq!(allowance, expected);
 }
 
 #[test]
@@ -388,6 +397,9 @@ fn what_would_let_everybody_in_is_a_mistake() {
         ("error_detail = \"all\"", Some("`full` or `message`")),
         ("upstream.forward_identity = \"no\"", Some("`true` or `false`")),
         ("on_message_while_interrupted = \"ask\"", Some("`ask_again` or `reject`")),
+        ("multitask_strategy = \"queue\"", Some("`reject` or `enqueue` or `interrupt`")),
+        ("forward_multitask_strategies = [\"reject\", \"any\"]", Some("is any; expected `reject`")),
+        ("input.system_messages = \"keep\"", Some("`send` or `drop`")),
         ("limits.requests_per_second = 0", Some("between 1 and")),
         ("record.files = 0", Some("between 1 and 100000")),
         ("record.bytes = 1", Some("between 1048576 and")),

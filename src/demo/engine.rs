@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::request::{Begin, Mode};
+use super::request::{Begin, Mode, Order};
 use super::run::Run;
 use super::script::{Act, Due, End, Line, Stage, Word};
 use super::state::{self, Exception, Values};
@@ -83,7 +83,18 @@ impl Play<'_> {
             }
             (Begin::Resume(_) | Begin::Continue, Some(base)) => match starting(&base) {
                 Some(input) => self.take_in(thread, Position::at(base), input),
-                None => Ok(Position::at(base)),
+                None => {
+                    let mut position = Position::at(base);
+                    let Order { graph, update, .. } = &self.run.order;
+                    state::apply(
+                        &mut position.values,
+                        graph.channels(),
+                        update,
+                        &self.server.clock,
+                    )?;
+                    fit(&position.values)?;
+                    Ok(position)
+                }
             },
         }
     }

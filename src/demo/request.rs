@@ -91,6 +91,8 @@ pub(super) enum IfNotExists {
 pub(super) struct Order {
     pub(super) graph: Graph,
     pub(super) begin: Begin,
+    /// What is written to the state before the run goes on.
+    pub(super) update: Values,
     pub(super) checkpoint: Option<Uuid>,
     pub(super) modes: Modes,
     pub(super) is_resumable: bool,
@@ -134,12 +136,19 @@ impl RunBody {
         self.check_left_out()?;
         let graph = Graph::find(&self.assistant_id).ok_or_else(|| unknown(&self.assistant_id))?;
         let resume = self.command.get("resume").cloned();
-        if resume.is_none() && self.command.as_object().is_some_and(|command| !command.is_empty()) {
-            return Err(left_out("a command other than `resume`"));
+        let update = self.command.get("update").filter(|update| !update.is_null());
+        let update = match update {
+            None => Values::new(),
+            Some(Value::Object(update)) => update.clone(),
+            Some(_) => return Err(left_out("an `update` that is no object")),
+        };
+        if self.command.get("goto").is_some_and(|goto| !goto.is_null()) {
+            return Err(left_out("`goto`"));
         }
         let begin = match (resume, self.input) {
             (Some(answer), _) => Begin::Resume(answer),
             (None, Value::Null) => Begin::Continue,
+            (None, _) if !update.is_empty() => Begin::Continue,
             (None, input) => Begin::Input(input),
         };
         let checkpoint = self.checkpoint.and_then(|checkpoint| checkpoint.checkpoint_id);
@@ -147,6 +156,7 @@ impl RunBody {
         Ok(Order {
             graph,
             begin,
+            update,
             checkpoint: checkpoint.map(|id| uuid("checkpoint", &id)).transpose()?,
             modes: Modes::parse(&self.stream_mode)?,
             is_resumable: self.stream_resumable.unwrap_or(false),
@@ -199,11 +209,14 @@ fn unknown(assistant: &str) -> Refusal {
 impl Order {
     /// As a run's record shows what it was asked for.
     pub(super) fn kwargs(&self, configurable: Map<String, Value>, metadata: &Values) -> Value {
-        let (input, command) = match &self.begin {
+        let (input, mut command) = match &self.begin {
             Begin::Input(input) => (input.clone(), Value::Null),
             Begin::Resume(answer) => (Value::Null, json!({"resume": answer})),
             Begin::Continue => (Value::Null, Value::Null),
         };
+        if !self.update.is_empty() {
+            command["update"] = json!(self.update);
+        }
         let mut config = self.config.clone();
         config.insert("configurable".to_owned(), Value::Object(configurable));
         config.insert("metadata".to_owned(), Value::Object(metadata.clone()));

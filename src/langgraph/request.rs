@@ -73,6 +73,18 @@ pub enum Start {
     Continue,
 }
 
+// === impl Multitask ===
+
+impl Multitask {
+    /// All of them, by LangGraph's words.
+    pub const WORDS: [(&str, Self); 4] = [
+        ("reject", Self::Reject),
+        ("enqueue", Self::Enqueue),
+        ("interrupt", Self::Interrupt),
+        ("rollback", Self::Rollback),
+    ];
+}
+
 // === impl RunRequest ===
 
 impl RunRequest {

@@ -84,6 +84,12 @@ fn warn_of_left_out(gateway: &Gateway, input: &Input) {
              names those that it may"
         );
     }
+    if gateway.allowance.leaves_multitask_out(input) && gateway.left_out.is_due() {
+        tracing::warn!(
+            "a client asked for a `multitaskStrategy` that it may not ask for; \
+             `forward_multitask_strategies` lists those that it may"
+        );
+    }
 }
 
 pub(super) fn parse(body: &[u8]) -> Result<Input, Reject> {

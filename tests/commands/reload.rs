@@ -137,3 +137,22 @@ async fn others_are_not_listened_for_unless_something_asks_who_they_are() {
     let process = Process::serve(&["--upstream", &url, "--insecure"]).await;
     assert!(!process.stop().await.contains("--insecure"));
 }
+
+#[tokio::test]
+async fn who_lets_pages_in_is_asked_about_their_system_messages() {
+    let upstream = Upstream::bind().await;
+    let url = upstream.url();
+    let cors = "[cors]\norigins = [\"https://chat.example.com\"]\n";
+    for (file, is_asked) in [
+        (String::new(), false),
+        (cors.to_owned(), true),
+        (format!("input.system_messages = \"send\"\n{cors}"), false),
+        (format!("auth = {{mode = \"bearer\", keys.a = \"0123456789abcdef\"}}\n{cors}"), false),
+    ] {
+        let path = File::new(&file);
+        let options = ["--upstream", &url, "--config", path.path()];
+        let process = Process::serve(&options).await;
+        let said = process.stop().await;
+        assert_eq!(said.contains("input.system_messages"), is_asked, "{file}\n{said}");
+    }
+}

@@ -8,10 +8,10 @@ use crate::support::schema::Schema;
 use serde_json::{Value, json};
 use threadway::agui::{
     ActivityContent, Allowance, Asking, Content, Event, Input, InputError, Messages, OnMessage,
-    Outcome, Projector, ResumeError, SubagentOutcome, TokenUsage, Version,
+    Outcome, Projector, ResumeError, SubagentOutcome, SystemMessages, TokenUsage, Version,
 };
 use threadway::json::{self, Text};
-use threadway::langgraph::{InputKeys, Media, Source, ThreadState};
+use threadway::langgraph::{InputKeys, Media, Multitask, Source, ThreadState};
 use threadway::run::{self, ContentPart, Id, Planner, Role, RunEvent};
 
 fn written(event: &Event<'_>) -> Value {
@@ -218,12 +218,22 @@ fn goes_up_to(
 ) -> Result<(Value, Option<String>), ResumeError> {
     let mut body = json!({"threadId": "t", "runId": "r", "messages": []});
     body.as_object_mut().unwrap().extend(input.as_object().unwrap().clone());
+    let mut allowance = Allowance::default();
+    allowance.allow("model").unwrap();
+    goes_up_with(&allowance, keys, &body, state)
+}
+
+/// The same through a gateway that allows this.
+fn goes_up_with(
+    allowance: &Allowance,
+    keys: &InputKeys,
+    body: &Value,
+    state: &Value,
+) -> Result<(Value, Option<String>), ResumeError> {
     let input = Input::parse(body.to_string().as_bytes()).unwrap();
     let state = state.to_string();
     let state = ThreadState::parse(&state);
-    let mut allowance = Allowance::default();
-    allowance.allow("model").unwrap();
-    let Some(run) = asking(&input, &allowance).plan(state.as_ref(), keys)? else {
+    let Some(run) = asking(&input, allowance).plan(state.as_ref(), keys)? else {
         return Ok((Value::Null, None));
     };
     let fork = run.fork_before.clone();
@@ -496,6 +506,164 @@ fn answers_go_up_in_the_form_that_the_interrupt_takes() {
     }
     let bare = json!([{"interruptId": "one", "status": "resolved"}]);
     assert_eq!(resume(bare).unwrap_err(), no_decision());
+}
+
+/// A thread on which a call waits for approval, beside one that its client runs itself.
+fn waiting_for_approval() -> Value {
+    let request = json!({"action_requests": [{"name": "send", "args": {}}], "review_configs": []});
+    json!({
+        "values": {"kept": 1, "messages": [
+            {"id": "u1", "type": "human", "content": "send it"},
+            {"id": "a1", "type": "ai", "content": "", "tool_calls": [
+                {"id": "call_s", "name": "send", "args": {}},
+                {"id": "call_w", "name": "where", "args": {}}]},
+        ]},
+        "next": ["x"],
+        "tasks": [{"interrupts": [{"id": "i", "value": request}]}],
+    })
+}
+
+/// A client of that thread, which approves, with more messages and a state.
+fn approving(more: &[Value], state: &Value) -> Value {
+    let mut messages = vec![
+        json!({"id": "u1", "role": "user", "content": "send it"}),
+        json!({"id": "a1", "role": "assistant", "content": ""}),
+    ];
+    messages.extend_from_slice(more);
+    json!({"messages": messages, "state": state, "resume":
+        [{"interruptId": "i", "status": "resolved", "payload": {"approved": true}}]})
+}
+
+fn tool(id: &str, call: &str) -> Value {
+    json!({"id": id, "role": "tool", "toolCallId": call, "content": "done"})
+}
+
+#[test]
+fn what_comes_beside_an_answer_goes_up_before_what_it_answers_goes_on() {
+    let thread = waiting_for_approval();
+    let update = |more: &[Value], state: Value| {
+        let (body, _) = goes_up(&approving(more, &state), &thread).unwrap();
+        assert!(body["command"]["resume"]["i"].is_object() && body.get("input").is_none());
+        assert_eq!(body["multitask_strategy"], "reject");
+        body["command"].get("update").cloned()
+    };
+    // Nothing, or what the thread has.
+    assert_eq!(update(&[], json!({})), None);
+    assert_eq!(update(&[], json!({"kept": 1, "messages": []})), None);
+    // Changed state.
+    assert_eq!(update(&[], json!({"kept": 2, "new": [1]})), Some(json!({"kept": 2, "new": [1]})));
+    // The client's own note of its answer, as CopilotKit keeps it, would answer the call twice.
+    assert_eq!(update(&[tool("t1", "call_s")], json!({})), None);
+    // So would a result that nothing waits for.
+    assert_eq!(update(&[tool("t1", "call_gone")], json!({})), None);
+    // The result of a call that is the client's own, once.
+    let both = [tool("t1", "call_s"), tool("t2", "call_w"), tool("t3", "call_w")];
+    let result = json!({"type": "tool", "id": "t2", "content": "done", "tool_call_id": "call_w",
+        "status": "success"});
+    assert_eq!(update(&both, json!({"kept": 2})), Some(json!({"kept": 2, "messages": [result]})));
+}
+
+#[test]
+fn a_message_beside_an_answer_never_comes_between_a_call_and_its_result() {
+    let said = json!({"id": "u2", "role": "user", "content": "and hurry"});
+    let refused = |thread: &Value, more: &[Value]| goes_up(&approving(more, &json!({})), thread);
+    let thread = waiting_for_approval();
+    for role in ["user", "system", "developer"] {
+        let said = json!({"id": "u2", "role": role, "content": "and hurry"});
+        assert_eq!(refused(&thread, &[said]).unwrap_err(), ResumeError::MessagesBeside, "{role}");
+    }
+    let with_result = [tool("t2", "call_w"), said.clone()];
+    assert_eq!(refused(&thread, &with_result).unwrap_err(), ResumeError::MessagesBeside);
+    // An assistant's message never goes up.
+    let own = json!({"id": "a9", "role": "assistant", "content": "hm"});
+    assert!(refused(&thread, &[own]).unwrap().0["command"].get("update").is_none());
+
+    // Where no call waits it goes up.
+    let mut idle = waiting_for_approval();
+    idle["values"]["messages"][1]["tool_calls"] = json!([]);
+    let (body, _) = refused(&idle, std::slice::from_ref(&said)).unwrap();
+    let expected = json!([{"type": "human", "id": "u2", "content": "and hurry"}]);
+    assert_eq!(body["command"]["update"], json!({"messages": expected}));
+    // Where each call has its result, too.
+    let mut answered = waiting_for_approval();
+    let messages = answered["values"]["messages"].as_array_mut().unwrap();
+    messages.extend(
+        ["call_s", "call_w"].map(
+            |call| json!({"id": call, "type": "tool", "tool_call_id": call, "content": "done"}),
+        ),
+    );
+    assert!(refused(&answered, std::slice::from_ref(&said)).is_ok());
+    // A thread without a conversation takes none: all that the client holds would look new.
+    let mut bare = waiting_for_approval();
+    bare["values"].as_object_mut().unwrap().remove("messages");
+    assert!(refused(&bare, &[said]).unwrap().0["command"].get("update").is_none());
+}
+
+#[test]
+fn what_comes_beside_the_answer_to_a_breakpoint_goes_up_with_it() {
+    let state = json!({"values": {"n": 1}, "next": ["n"], "tasks": []});
+    let body = json!({"state": {"n": 2}, "resume":
+        [{"interruptId": "t:breakpoint", "status": "resolved"}]});
+    let (body, _) = goes_up(&body, &state).unwrap();
+    assert_eq!((&body["command"], body.get("input")), (&json!({"update": {"n": 2}}), None));
+}
+
+#[test]
+fn system_messages_go_up_as_the_operator_says() {
+    let message = |id: &str, role: &str| json!({"id": id, "role": role, "content": "obey"});
+    let body = json!({"threadId": "t", "runId": "r", "messages":
+        [message("s", "system"), message("d", "developer"), message("u", "user")]});
+    let sent = |policy: Option<SystemMessages>| {
+        let mut allowance = Allowance::default();
+        policy.into_iter().for_each(|policy| allowance.take_system_messages(policy));
+        let (body, _) = goes_up_with(&allowance, &InputKeys::Unknown, &body, &json!({})).unwrap();
+        let ids = body["input"]["messages"].as_array().unwrap().iter();
+        ids.map(|message| message["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    for policy in [None, Some(SystemMessages::Send)] {
+        assert_eq!(sent(policy), ["s", "d", "u"]);
+    }
+    assert_eq!(sent(Some(SystemMessages::Drop)), ["u"]);
+    // What is dropped stands in nobody's way: beside an answer there is no message left.
+    let mut allowance = Allowance::default();
+    allowance.take_system_messages(SystemMessages::Drop);
+    let mut body = approving(&[message("s", "system")], &json!({}));
+    body["threadId"] = json!("t");
+    body["runId"] = json!("r");
+    let keys = InputKeys::Unknown;
+    assert!(goes_up_with(&allowance, &keys, &body, &waiting_for_approval()).is_ok());
+}
+
+#[test]
+fn a_client_chooses_what_a_busy_thread_does_within_what_it_may() {
+    let mut allowance = Allowance::default();
+    let asked = |allowance: &Allowance, forwarded: &Value| {
+        let body = json!({"threadId": "t", "runId": "r", "forwardedProps": forwarded,
+            "messages": [{"id": "u", "role": "user", "content": "hi"}]});
+        let input = Input::parse(body.to_string().as_bytes()).unwrap();
+        let (up, _) = goes_up_with(allowance, &InputKeys::Unknown, &body, &json!({})).unwrap();
+        let strategy = up.get("multitask_strategy").and_then(Value::as_str).map(str::to_owned);
+        (strategy, allowance.leaves_multitask_out(&input))
+    };
+    let interrupt = json!({"multitaskStrategy": "interrupt"});
+    // By default the server decides, and no client.
+    assert_eq!(asked(&allowance, &json!({})), (None, false));
+    assert_eq!(asked(&allowance, &interrupt), (None, true));
+    allowance.when_busy(Multitask::Enqueue);
+    allowance.allow_when_busy(Multitask::Interrupt);
+    let word = |word: &str| Some(word.to_owned());
+    for (forwarded, expected) in [
+        (json!({}), (word("enqueue"), false)),
+        (json!({"multitaskStrategy": null}), (word("enqueue"), false)),
+        (interrupt, (word("interrupt"), false)),
+        (json!({"multitask_strategy": "interrupt"}), (word("interrupt"), false)),
+        (json!({"multitaskStrategy": "rollback"}), (word("enqueue"), true)),
+        (json!({"multitaskStrategy": "Interrupt"}), (word("enqueue"), true)),
+        (json!({"multitaskStrategy": ["interrupt"]}), (word("enqueue"), true)),
+        (json!("interrupt"), (word("enqueue"), false)),
+    ] {
+        assert_eq!(asked(&allowance, &forwarded), expected, "{forwarded}");
+    }
 }
 
 #[test]

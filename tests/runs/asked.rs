@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use crate::support::gateway::{Response, THREAD, agents, connect_request, post, refused, serve_as};
 use crate::support::langgraph::{LangGraph, soon, state};
 use serde_json::{Value, json};
-use threadway::agui::OnMessage;
+use threadway::agui::{Allowance, OnMessage, SystemMessages};
 use threadway::server::Settings;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -284,6 +284,55 @@ async fn an_answer_that_comes_again_joins_the_run_of_the_first() {
     let events = gateway.asks(&answer).await.rest().await;
     assert_eq!(events.last().unwrap()["outcome"]["type"], "success", "{events:#?}");
     assert_eq!(started(&server).len(), 1);
+}
+
+#[tokio::test]
+async fn what_comes_beside_an_answer_is_sent_with_it_or_refused() {
+    let mut server = LangGraph::start().await;
+    waiting(&server, &json!([delete()]));
+    let gateway = Front::of(&server).await;
+    let mut answer = approve();
+    answer["messages"].as_array_mut().unwrap().push(json!(
+        {"id": "m2", "role": "user", "content": "and hurry"}));
+    let (status, code, message) = gateway.refuses(&answer).await;
+    assert_eq!((&*status, &*code), ("HTTP/1.1 409 Conflict", "cannot_resume"));
+    assert!(message.ends_with("send the answers alone, and the messages when the run is over"));
+    assert_eq!(changes(&server), Vec::<String>::new());
+
+    // State goes up, and with it the run that the answer starts.
+    let mut answer = approve();
+    answer["state"] = json!({"mood": "brave"});
+    let (mut response, mut run) = tokio::join!(gateway.asks(&answer), server.run());
+    assert_eq!(run.body["command"]["update"], json!({"mood": "brave"}));
+    assert_eq!(run.body["command"]["resume"].as_object().unwrap().len(), 1);
+    run.sends("values", &json!({"messages": said(), "mood": "brave"})).await;
+    run.ends("success", None).await;
+    let events = soon("the end", response.rest()).await;
+    let snapshot = events.iter().find(|event| event["type"] == "STATE_SNAPSHOT");
+    assert_eq!(snapshot.unwrap()["snapshot"], json!({"mood": "brave"}));
+}
+
+#[tokio::test]
+async fn a_system_message_that_is_dropped_leaves_its_client() {
+    let mut server = LangGraph::start().await;
+    server.thread(THREAD, json!({}), None);
+    let agents = agents(&[("default", &server.url)], &[]);
+    let mut allowance = Allowance::default();
+    allowance.take_system_messages(SystemMessages::Drop);
+    let settings = Settings { allowance, ..Settings::default() };
+    let (address, _stop, _serving, _) = serve_as(agents, settings).await;
+    let body = json!({"threadId": THREAD, "runId": "r1", "protocolVersion": "1.0", "messages": [
+        {"id": "s0", "role": "system", "content": "obey me"},
+        {"id": "u0", "role": "user", "content": "hi"}]});
+    let asked = body.to_string();
+    let (mut response, run) = tokio::join!(post(address, "", &asked), server.run());
+    let sent = run.body["input"]["messages"].clone();
+    assert_eq!(sent, json!([{"type": "human", "id": "u0", "content": "hi"}]));
+    run.ends_with(&json!([{"id": "u0", "type": "human", "content": "hi"},
+        {"id": "a0", "type": "ai", "content": "hello"}]))
+        .await;
+    let events = soon("the end", response.rest()).await;
+    assert_eq!(last_messages(&events), ["u0", "a0"]);
 }
 
 #[tokio::test]
