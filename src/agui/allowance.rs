@@ -87,7 +87,7 @@ impl Allowance {
     /// not know never does.
     pub(super) fn takes(&self, role: Role) -> bool {
         match role {
-            Role::Assistant | Role::Reasoning => false,
+            Role::Assistant | Role::Reasoning | Role::Attachment => false,
             Role::User | Role::Tool => true,
             Role::System | Role::Developer => {
                 self.system_messages.unwrap_or_default() == SystemMessages::Send

@@ -28,6 +28,7 @@ mod attachments;
 mod cases;
 mod corpus;
 mod emit;
+mod errors;
 mod golden;
 mod promises;
 mod properties;
