@@ -281,6 +281,34 @@ test("a second upstream is sent nobody's key", async () => {
   }
 });
 
+test("of an assistant's configuration a client changes what it sets, and keeps the rest", async () => {
+  const langgraph = process.env.LANGGRAPH_URL;
+  const directory = mkdtempSync(join(tmpdir(), "threadway-configured-"));
+  const file = join(directory, "config.toml");
+  writeFileSync(file, 'forward_configurable = ["model"]\n');
+  const gateway = await startThreadway("tenants-configured", langgraph, "--config", file);
+  try {
+    const configurable = { model: "deep", verbose: true };
+    const body = JSON.stringify({ graph_id: "configured", config: { configurable } });
+    const made = await fetch(`${langgraph}/assistants`, { method: "POST", headers: { "content-type": "application/json" }, body });
+    const { assistant_id } = await made.json();
+    const answered = async (config) => {
+      const asked = input(randomUUID(), {}, { forwardedProps: { config } });
+      const run = await send(gateway, `/agui/agent/${assistant_id}/run`, {}, asked);
+      const events = [...(await run.text()).matchAll(/^data: (.+)$/gm)].map(([, event]) => JSON.parse(event));
+      assert.equal(events.at(-1).outcome?.type, "success", JSON.stringify(events.at(-1)));
+      return events.filter(({ type }) => type === "TEXT_MESSAGE_CONTENT").map(({ delta }) => delta).join("");
+    };
+    assert.equal(await answered(undefined), "deep, verbosely");
+    assert.equal(await answered({ configurable: { model: "fast" } }), "fast, verbosely");
+    // What is not on the list stays the assistant's.
+    assert.equal(await answered({ configurable: { model: "fast", verbose: false } }), "fast, verbosely");
+  } finally {
+    await gateway.stop();
+    rmSync(directory, { recursive: true });
+  }
+});
+
 test("an agent that is hidden from one tenant opens no filter for the other", async () => {
   const state = { steps: 1, delay: 0.01 };
   const sentUp = async (gateway, headers) => {

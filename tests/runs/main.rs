@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod apart;
 mod asked;
 mod attach;
 mod emit;
