@@ -61,7 +61,7 @@ pub use request::BODY_TIMEOUT;
 pub use wire::{Encoder, Outgoing, Wire};
 
 use crate::agents::{Agent, Agents};
-use crate::agui::{Allowance, Offers, OnMessage};
+use crate::agui::{Allowance, OnMessage};
 use crate::metrics::Metrics;
 use crate::run::ErrorDetail;
 use crate::runs::{Recorder, Runs};
@@ -236,12 +236,6 @@ impl Kept {
 // === impl Gateway ===
 
 impl Gateway {
-    /// What it is set to send and to take, as `capabilities` says it: an option that leaves something
-    /// out, or adds something, is told here.
-    fn offers(&self) -> Offers {
-        Offers::default()
-    }
-
     /// The thread that a client calls so, and the agent that runs on it.
     fn thread(&self, agent: Agent, client_thread: &str) -> Thread {
         let ThreadName { id, client_id } = ThreadName::of(client_thread);

@@ -7,6 +7,7 @@
 use super::turn::takes_client_tools;
 use crate::json::{Json, ObjectWriter};
 use crate::langgraph::InputKeys;
+use crate::run::{Emit, StateEvents};
 
 /// What the gateway is set to send and to take, beside what it always does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +91,18 @@ fn flags(flags: &[(&str, bool)]) -> Json {
 }
 
 // === impl Offers ===
+
+impl Offers {
+    /// What the gateway does for viewers that are shown this.
+    pub fn of(emit: Emit) -> Self {
+        let state = match emit.state {
+            StateEvents::Delta => StateOffer::SnapshotsAndDeltas,
+            StateEvents::Initial | StateEvents::Final | StateEvents::All => StateOffer::Snapshots,
+            StateEvents::None => StateOffer::Nothing,
+        };
+        Self { state, reasoning: emit.reasoning, ..Self::default() }
+    }
+}
 
 impl Default for Offers {
     /// What the gateway does unless its options say otherwise.

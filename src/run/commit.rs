@@ -199,7 +199,7 @@ fn strays<'a>(
 ) -> impl Iterator<Item = &'a Arc<Message>> {
     let is_there = |id: &str| target.iter().any(|message| *message.id == *id);
     let kept = held.iter().filter(move |message| !owned.has(message.role));
-    kept.filter(move |kept| {
+    kept.filter(move |kept| !is_there(&kept.id)).filter(move |kept| {
         let thinker = kept.id.rsplit_once(":reasoning:").map(|(thinker, _)| thinker);
         kept.role != Role::Reasoning || thinker.is_some_and(|thinker| !is_there(thinker))
     })

@@ -28,7 +28,6 @@ pub(super) async fn info(
     let mut agents = ObjectWriter::new();
     let mut fault = None;
     let mut is_answered = false;
-    let offers = gateway.offers();
     for Listing { upstream, caller: asked_as, agents: listed } in gateway.agents.list(&caller).await
     {
         match listed {
@@ -37,6 +36,8 @@ pub(super) async fn info(
                 for agent in listed {
                     // Nothing is asked for this: a list that is read on every page load is cheap.
                     let found = gateway.agents.find(&agent.id, &caller).ok();
+                    let offers =
+                        Offers::of(found.as_ref().map(|agent| agent.emit).unwrap_or_default());
                     let keys = found.and_then(|agent| agent.known_input_keys());
                     let can = can(&agent, &keys.unwrap_or_default(), offers);
                     agents = agents.raw(&agent.id, told(&agent, &can).get());
@@ -79,7 +80,7 @@ pub(super) async fn capabilities(
         return Err(Reject::unknown_assistant(&agent.assistant, &asked_as));
     };
     let keys = agent.input_keys().await;
-    let body = format!("{}\n", can(listed, &keys, gateway.offers()).get());
+    let body = format!("{}\n", can(listed, &keys, Offers::of(agent.emit)).get());
     Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
 }
 

@@ -91,7 +91,7 @@ fn a_tool_without_a_result_ends_with_its_run() {
         let value = json!({"action_requests": [action], "review_configs": []});
         part("updates", &json!({"__interrupt__": [{"id": "i", "value": value}]}))
     };
-    let error = RunError { code: "E".to_owned(), message: "m".to_owned() };
+    let error = RunError::new("E", "m");
     for (parts, end, status) in [
         (vec![base(), called()], StreamEnd::Succeeded, "requested"),
         (vec![base(), called(), asked()], StreamEnd::Succeeded, "waiting"),

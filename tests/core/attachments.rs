@@ -62,8 +62,10 @@ fn held(mut held: Held, events: &[Value]) -> Vec<Value> {
     held.messages
 }
 
+/// The ids of the conversation, without the tools that run.
 fn ids(messages: &[Value]) -> Vec<&str> {
-    messages.iter().map(|message| message["id"].as_str().unwrap()).collect()
+    let ids = messages.iter().map(|message| message["id"].as_str().unwrap());
+    ids.filter(|id| !id.ends_with(":activity")).collect()
 }
 
 /// A message of an agent as it comes whole behind a question, for a newcomer.
@@ -327,7 +329,12 @@ fn activities_do_not_go_up_and_their_message_is_not_edited() {
     ]});
     let input = Input::parse(body.to_string().as_bytes()).unwrap();
     let allowance = Allowance::default();
-    let asking = Asking { input: &input, on_message: OnMessage::AskAgain, allowance: &allowance, emit: run::Emit::default() };
+    let asking = Asking {
+        input: &input,
+        on_message: OnMessage::AskAgain,
+        allowance: &allowance,
+        emit: run::Emit::default(),
+    };
     let run = asking.plan(Some(&state), &InputKeys::Unknown).unwrap().unwrap();
     assert_eq!(run.fork_before, None);
     assert!(matches!(run.configured, Configured::Not));

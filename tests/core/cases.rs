@@ -526,7 +526,7 @@ fn every_providers_reasoning_is_told_once_and_needs_no_snapshot() {
     for case in cases.iter().filter(|case| case.script.get("thoughts").is_some()) {
         let told = case.translate();
         let view = told.view.messages().iter();
-        let thoughts = view.filter(|message| message.role == threadway::run::Role::Reasoning);
+        let thoughts = view.filter(|message| message.role == Role::Reasoning);
         let (mut texts, mut seals) = (Vec::new(), Vec::new());
         for thought in thoughts {
             let id = thought.id.to_string();
@@ -552,7 +552,10 @@ fn every_providers_reasoning_is_told_once_and_needs_no_snapshot() {
 #[test]
 fn case_61_what_an_assistant_makes_besides_text_comes_whole_and_once() {
     let told = Case::numbered("61").translate().events;
-    let ids = told.iter().filter(|event| event["type"] == "ACTIVITY_SNAPSHOT");
+    let is_attached = |event: &&Value| {
+        event["type"] == "ACTIVITY_SNAPSHOT" && event["activityType"] != "threadway.tool"
+    };
+    let ids = told.iter().filter(is_attached);
     let shown: Vec<_> = ids.filter_map(|event| event["messageId"].as_str()).collect();
     let of = |message: &str, at: usize| format!("{message}:attachment:{at}");
     let expected: Vec<_> = (0..5).map(|at| of("m1", at)).chain([of("m2", 0)]).collect();

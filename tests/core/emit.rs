@@ -198,7 +198,11 @@ fn keeps_to(emit: Emit, events: &[Value]) -> Result<(), String> {
                     || messages.iter().any(|m| m["role"] == "reasoning" && !emit.reasoning)
             }
             "TOOL_CALL_RESULT" => !is_short(emit, &event["content"]),
-            kind if kind.starts_with("ACTIVITY") => !emit.activities,
+            // An image that a model made is an activity too, and no news of what goes on.
+            kind if kind.starts_with("ACTIVITY") => {
+                let of = event["activityType"].as_str();
+                matches!(of, Some("threadway.tool" | "threadway.plan")) && !emit.activities
+            }
             "STEP_STARTED" | "STEP_FINISHED" => !emit.steps,
             "SUBAGENT_STARTED" | "SUBAGENT_FINISHED" => emit.subagents != Subagents::Attributed,
             "CUSTOM" => {

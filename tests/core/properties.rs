@@ -53,7 +53,10 @@ fn held(mut client: Held, events: &[Value]) -> Vec<Value> {
 
 /// The activities that were told, each as often as it was.
 fn shown(events: &[Value]) -> Vec<(String, &str)> {
-    let activities = events.iter().filter(|event| event["type"] == "ACTIVITY_SNAPSHOT");
+    let is_attached = |event: &&Value| {
+        event["type"] == "ACTIVITY_SNAPSHOT" && event["activityType"] != "threadway.tool"
+    };
+    let activities = events.iter().filter(is_attached);
     let text = |event: &'_ Value, name| event[name].as_str().unwrap().to_owned();
     let shown =
         activities.map(|event| (text(event, "messageId"), event["activityType"].as_str().unwrap()));

@@ -41,7 +41,7 @@ impl ScriptPart {
 
 const NODES: [&str; 3] = ["model", "tools", "child"];
 /// The last is the id of another message's attachment.
-const IDS: [&str; 6] = ["m0", "m1", "m2", "m3", "m4", "m1:attachment:0"];
+const IDS: [&str; 5] = ["m0", "m1", "m2", "m3", "m4"];
 const CALLS: [&str; 3] = ["c0", "c1", "c2"];
 const NAMESPACES: [&str; 4] = ["", "", "child:t9", "child:t9|tools:t8"];
 
