@@ -3,6 +3,7 @@
 //! | route | for |
 //! |---|---|
 //! | `POST /agui/agent/{agent}/run` | start a run and stream it |
+//! | `GET /agui/agent/{agent}/run`, `.../run/ws` | open a WebSocket for many runs |
 //! | `POST /agui/agent/{agent}/connect` | see a thread, and its live run to its end |
 //! | `GET /agui/agent/{agent}/threads/{thread}/events` | the same for an `EventSource`, and later runs |
 //! | `POST /agui/agent/{agent}/stop/{thread}` | stop a thread's live run |
@@ -11,8 +12,10 @@
 //! | `POST /agui` | all of these, told apart by `method`, as CopilotKit's client asks on a single route |
 //! | `GET /healthz`, `GET /readyz` | alive; ready |
 
+mod accept;
 mod admin;
 mod agui;
+mod array;
 mod attach;
 pub mod auth;
 mod body;
@@ -32,6 +35,7 @@ mod rates;
 mod reject;
 mod request;
 mod stop;
+mod websocket;
 mod wire;
 
 use std::sync::Arc;
@@ -58,6 +62,7 @@ pub use limits::{Limits, MIN_HEADER_BYTES};
 pub use observe::Observer;
 pub use rates::{MAX_CALLERS, Rates, RequestRate};
 pub use request::BODY_TIMEOUT;
+pub use websocket::{IDLE, PING, PONG_TIMEOUT};
 pub use wire::{Encoder, Outgoing, Wire};
 
 use crate::agents::{Agent, Agents};
@@ -258,7 +263,8 @@ fn routes(gateway: Arc<Gateway>) -> Router {
         .route("/agui", post(envelope::envelope))
         .route("/agui/", post(envelope::envelope))
         .route("/agui/agent/{agent}/capabilities", get(info::capabilities))
-        .route("/agui/agent/{agent}/run", post(agui::run))
+        .route("/agui/agent/{agent}/run", post(agui::run).get(websocket::on_run_route))
+        .route("/agui/agent/{agent}/run/ws", get(websocket::on_own_route))
         .route("/agui/agent/{agent}/connect", post(attach::connect))
         .route("/agui/agent/{agent}/threads/{thread}/events", get(attach::events))
         .route("/agui/agent/{agent}/stop/{thread}", post(stop::stop))

@@ -68,6 +68,10 @@ label! {
         AguiSse = "agui_sse",
         /// AG-UI, one JSON document a line.
         AguiNdjson = "agui_ndjson",
+        /// AG-UI, as one JSON array when it has ended or the client waits no longer.
+        AguiJson = "agui_json",
+        /// AG-UI on a WebSocket: one stream for each turn.
+        AguiWebSocket = "agui_websocket",
     }
 }
 
@@ -98,6 +102,8 @@ label! {
         Connect = "connect",
         /// A thread's events, for an `EventSource`.
         Events = "events",
+        /// A socket for runs is opened.
+        WebSocket = "websocket",
         /// A run is stopped.
         Stop = "stop",
         /// What an agent can do.

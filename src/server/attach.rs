@@ -15,7 +15,8 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 
 use super::Gateway;
-use super::agui::{accepted, parse, streamed};
+use super::accept::{self, Asked, streamed};
+use super::agui::parse;
 use super::auth::{Streams, Unasked};
 use super::body::{RETRY, RunBody};
 use super::observe::About;
@@ -38,8 +39,9 @@ pub(super) async fn connect(
     request: Request,
 ) -> Result<Response, Reject> {
     let (parts, body) = request.into_parts();
+    let asked = Asked::of(&parts)?;
     let body = read_json(&parts.headers, body, gateway.limits.body_bytes).await?;
-    connect_to(&gateway, &caller, &streams, &name, &parts.headers, &body).await
+    connect_to(&gateway, &caller, &streams, &name, &asked, &body).await
 }
 
 /// Connects the client of a request to the thread that it names.
@@ -48,18 +50,21 @@ pub(super) async fn connect_to(
     caller: &Caller,
     streams: &Streams,
     name: &str,
-    headers: &HeaderMap,
+    asked: &Asked<'_>,
     body: &Bytes,
 ) -> Result<Response, Reject> {
     let input = parse(body)?;
     let agent = gateway.agents.find(name, caller).map_err(|error| Reject::unknown_agent(&error))?;
     let thread = gateway.thread(agent, &input.thread_id);
-    let last = LastEvent::named(input.last_event_id().as_deref());
+    let last = match LastEvent::sent(asked.headers) {
+        Some(sent) if sent != LastEvent::None => sent,
+        _ => LastEvent::named(input.last_event_id().as_deref()),
+    };
     if last.is_end() {
         return nothing_more(gateway, &thread).await;
     }
     let slot = streams.slot()?;
-    show(gateway, &thread, &input, accepted(headers), &last, slot).await
+    show(gateway, &thread, &input, asked, &last, slot).await
 }
 
 /// Shows a client its thread as it is, instead of a run that its request does not start.
@@ -67,26 +72,25 @@ pub(super) async fn present(
     gateway: &Gateway,
     thread: &Thread,
     input: &Input,
-    wire: Wire,
+    asked: &Asked<'_>,
     slot: StreamSlot,
 ) -> Result<Response, Reject> {
-    show(gateway, thread, input, wire, &LastEvent::None, slot).await
+    show(gateway, thread, input, asked, &LastEvent::None, slot).await
 }
 
 async fn show(
     gateway: &Gateway,
     thread: &Thread,
     input: &Input,
-    wire: Wire,
+    asked: &Asked<'_>,
     last: &LastEvent,
     slot: StreamSlot,
 ) -> Result<Response, Reject> {
     let reader = attach(gateway, thread, Reach::Present, last).await?;
     let held = |client| Projector::new(client, input.held());
-    let encoder = last.encoder(wire, input.viewer(), thread.agent().emit, held);
+    let encoder = last.encoder(asked.wire(), input.viewer(), thread.agent().emit, held);
     let about = About { thread_id: thread.id().to_owned(), run_id: None };
-    let body = RunBody::new(reader, encoder, &gateway.observer.metrics).holding(slot);
-    Ok(streamed(wire, Body::new(body), about))
+    Ok(Box::pin(asked.answer(gateway, reader, encoder, slot, about)).await)
 }
 
 pub(super) async fn events(
@@ -97,13 +101,13 @@ pub(super) async fn events(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Response, Reject> {
+    let wire = accept::stream(&headers)?;
     let query = query.unwrap_or_default();
     let reach = Reach::asked(&query)?;
     let last = LastEvent::asked(&headers, &query);
     let agent =
         gateway.agents.find(&name, &caller).map_err(|error| Reject::unknown_agent(&error))?;
     let thread = gateway.thread(agent, &client_thread);
-    let wire = accepted(&headers);
     let about = About { thread_id: thread.id().to_owned(), run_id: None };
     let attached = if last.is_end() && reach == Reach::Present {
         nothing_more(&gateway, &thread).await.map(Attached::NothingMore)
@@ -150,9 +154,9 @@ pub(super) async fn asked_again(
     gateway: &Gateway,
     thread: &Thread,
     input: &Input,
-    headers: &HeaderMap,
+    asked: &Asked<'_>,
 ) -> Result<Option<(ThreadReader, Encoder)>, Reject> {
-    let last = LastEvent::sent(headers).unwrap_or(LastEvent::None);
+    let last = LastEvent::sent(asked.headers).unwrap_or(LastEvent::None);
     if last == LastEvent::None {
         return Ok(None);
     }
@@ -164,7 +168,7 @@ pub(super) async fn asked_again(
         is_found = reader.is_some(),
         "a run asked again"
     );
-    let encoder = Encoder::returning(accepted(headers), input.viewer(), thread.agent().emit);
+    let encoder = Encoder::returning(asked.wire(), input.viewer(), thread.agent().emit);
     Ok(reader.map(|reader| (reader, encoder)))
 }
 

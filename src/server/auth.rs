@@ -42,6 +42,7 @@ use super::isolation::Proof;
 use super::pace::Pace;
 use super::rates::{Callers, Exceeded, Rates, RequestRate, SlotId, StreamSlot};
 use super::reject::Reject;
+use super::websocket::Turn;
 use crate::upstream::Caller;
 use accepted::Accepted;
 use identity::{Fingerprint, fingerprint_key, network};
@@ -123,6 +124,8 @@ pub(super) struct Streams {
     callers: Callers,
     /// The place that was taken.
     taken: Arc<OnceLock<SlotId>>,
+    /// The place of the socket that the request came on.
+    of_socket: Option<StreamSlot>,
 }
 
 /// On a response that LangGraph was not asked for.
@@ -178,7 +181,8 @@ pub(super) async fn admit(
             return Err(Reject::invalid(format!("the header {name} is there more than once")));
         }
         let known = admission.identify(peer, &head.headers, &caller).await?;
-        let streams = admission.streams(known.identity)?;
+        let of_socket = head.extensions.get::<Turn>().map(|turn| turn.slot.clone());
+        let streams = admission.streams(known.identity, of_socket)?;
         Ok((streams, known.credentials))
     };
     let (streams, credentials) = match admitted.await {
@@ -206,7 +210,7 @@ pub(super) async fn admit(
 }
 
 /// The host that a request is for: `NAME` or `NAME:PORT`. HTTP/1.0 need not name one.
-fn host(head: &http::request::Parts) -> Result<Option<&str>, Reject> {
+pub(super) fn host(head: &http::request::Parts) -> Result<Option<&str>, Reject> {
     let mut named = head.headers.get_all(HOST).iter();
     let (first, is_only) = (named.next(), named.next().is_none());
     let header = first.map(|host| host.to_str().map_err(|_| ())).transpose();
@@ -322,12 +326,16 @@ impl Admission {
     }
 
     /// Counts a request of a caller, who may then have streams.
-    fn streams(&self, identity: Identity) -> Result<Streams, Reject> {
+    fn streams(
+        &self,
+        identity: Identity,
+        of_socket: Option<StreamSlot>,
+    ) -> Result<Streams, Reject> {
         let (rates, callers) = (self.rates, self.memory.callers.clone());
         if let Some(rate) = rates.requests {
             callers.admit(&identity, rate)?;
         }
-        Ok(Streams { identity, rates, callers, taken: Arc::default() })
+        Ok(Streams { identity, rates, callers, taken: Arc::default(), of_socket })
     }
 }
 
@@ -352,9 +360,13 @@ impl Memory {
 // === impl Streams ===
 
 impl Streams {
-    /// Takes a place for one more stream, to be held until it ends.
+    /// Takes a place for one more stream, to be held until it ends. A turn on a socket streams in
+    /// the socket's.
     pub(super) fn slot(&self) -> Result<StreamSlot, Reject> {
-        let slot = self.callers.stream(&self.identity, self.rates.streams)?;
+        let slot = match &self.of_socket {
+            Some(slot) => slot.clone(),
+            None => self.callers.stream(&self.identity, self.rates.streams)?,
+        };
         // A request has one stream at most.
         let _ = self.taken.set(slot.id());
         Ok(slot)

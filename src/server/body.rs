@@ -82,7 +82,18 @@ impl RunBody {
         let protocol = match encoder.wire() {
             Wire::Sse => Protocol::AguiSse,
             Wire::Ndjson => Protocol::AguiNdjson,
+            Wire::Events | Wire::Chunks => Protocol::AguiWebSocket,
         };
+        Self::counted_as(protocol, reader, encoder, metrics)
+    }
+
+    /// The same, which is counted as a stream of this protocol.
+    pub(super) fn counted_as(
+        protocol: Protocol,
+        reader: impl Into<ThreadReader>,
+        encoder: Encoder,
+        metrics: &Metrics,
+    ) -> Self {
         let reader = Box::new(reader.into());
         let mut out = Outgoing::default();
         out.own().extend(encoder.wire().beginning(RETRY));

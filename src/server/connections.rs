@@ -24,6 +24,7 @@ use super::auth::Identity;
 use super::framing::{Ambiguous, Framed};
 use super::rates::{Callers, StreamSlot};
 use super::reject;
+use super::websocket::{self, Opening};
 use super::{Auth, Limits};
 use crate::metrics::Metrics;
 
@@ -63,6 +64,8 @@ struct Routes {
     door: watch::Receiver<Door>,
     peer: Peer,
     ambiguous: Ambiguous,
+    /// Where a request leaves the socket that it opens.
+    opening: Opening,
 }
 
 /// Everything that a connection is made of, but for its socket.
@@ -138,7 +141,7 @@ pub(super) async fn serve_door(
         let ambiguous = Ambiguous::default();
         let connections = Connections::new(&door.borrow().limits, shutdown.clone());
         let door = if is_full { full.subscribe() } else { door.clone() };
-        let routes = Routes { door, peer: Peer(peer), ambiguous };
+        let routes = Routes { door, peer: Peer(peer), ambiguous, opening: Opening::default() };
         open.spawn(async move {
             let _counted = counted;
             connections.serve(routes, socket, slot).await;
@@ -198,6 +201,8 @@ impl Service<Request<Incoming>> for Routes {
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(self.peer);
+        request.extensions_mut().insert(self.opening.clone());
+        websocket::take_token(request.headers_mut());
         let routes = if self.ambiguous.is_seen() {
             Router::new().fallback(reject::two_lengths)
         } else {
@@ -239,6 +244,7 @@ impl Connections {
         let socket = TimeoutStream::new(Framed::new(socket, routes.ambiguous.clone()));
         let mut socket: Socket = Box::pin(socket);
         socket.as_mut().set_write_timeout_pinned(Some(WRITE_TIMEOUT));
+        let (door, opening) = (routes.door.clone(), routes.opening.clone());
         let mut connection = self.http1.serve_connection(TokioIo::new(socket), routes);
         let ended = tokio::select! {
             ended = &mut connection => ended,
@@ -247,6 +253,15 @@ impl Connections {
                 (&mut connection).await
             }
         };
+        if ended.is_ok()
+            && let Some(opened) = opening.take()
+        {
+            let http1::Parts { io, read_buf, .. } = connection.into_parts();
+            let routes = move || door.borrow().routes.clone();
+            let shutdown = self.shutdown.clone();
+            websocket::serve(opened, io.into_inner(), read_buf, routes, shutdown).await;
+            return ended;
+        }
         // hyper closes a connection whose headers do not come without a word. Half a head is owed
         // one; a connection that only rested is not.
         if ended.as_ref().is_err_and(hyper::Error::is_timeout) {

@@ -119,6 +119,11 @@ impl Cors {
         }
     }
 
+    /// Whether pages of other origins may send what a browser adds by itself.
+    pub(super) fn takes_credentials(&self) -> bool {
+        matches!(self, Self::Origins { credentials: Credentials::Included, .. })
+    }
+
     /// What answers preflights and tells browsers who may read; `None` where nobody may.
     pub(super) fn layer(&self, forwarded: &[HeaderName]) -> Option<CorsLayer> {
         let (origins, credentials) = match self {
@@ -135,7 +140,7 @@ impl Cors {
             .allow_origin(origins)
             .allow_methods([Method::GET, Method::POST])
             .allow_headers(headers)
-            .expose_headers([RETRY_AFTER])
+            .expose_headers([RETRY_AFTER, HeaderName::from_static("last-event-id")])
             .max_age(MAX_AGE);
         Some(if credentials { layer.allow_credentials(true) } else { layer })
     }
@@ -162,6 +167,11 @@ pub(super) fn is_foreign(cors: &Cors, headers: &HeaderMap, host: Option<&str>) -
             Site::Unknown => !(is_of_host(origin, host) || cors.allows(origin)),
         },
     }
+}
+
+/// Whether a request comes from a page of another origin than its own `host`, allowed or not.
+pub(super) fn is_elsewhere(headers: &HeaderMap, host: Option<&str>) -> bool {
+    is_foreign(&Cors::Off, headers, host)
 }
 
 /// Whether an origin is that of a page which this host serves. A proxy in front may end TLS, so

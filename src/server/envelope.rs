@@ -12,6 +12,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use serde_json::value::RawValue;
 
+use super::accept::Asked;
 use super::auth::Streams;
 use super::reject::Reject;
 use super::request::read_json;
@@ -40,11 +41,13 @@ pub(super) async fn envelope(
         Call::Info => info::info(State(gateway), Extension(caller)).await,
         Call::Run { agent, input } => {
             let input = body.slice_ref(input.as_bytes());
-            agui::start(&gateway, &caller, &streams, &agent, &parts.headers, &input).await
+            let asked = Asked::of(&parts)?;
+            agui::start(&gateway, &caller, &streams, &agent, &asked, &input).await
         }
         Call::Connect { agent, input } => {
             let input = body.slice_ref(input.as_bytes());
-            attach::connect_to(&gateway, &caller, &streams, &agent, &parts.headers, &input).await
+            let asked = Asked::of(&parts)?;
+            attach::connect_to(&gateway, &caller, &streams, &agent, &asked, &input).await
         }
         Call::Stop { agent, thread, body } => {
             stop::stop_thread(&gateway, &caller, &agent, &thread, body.as_bytes()).await

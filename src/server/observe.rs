@@ -13,7 +13,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use http_body::{Frame, SizeHint};
 use opentelemetry::propagation::{Extractor, Injector, TextMapPropagator};
 use opentelemetry::trace::{SpanKind, Status, TraceContextExt, Tracer};
@@ -65,7 +65,11 @@ pub(super) async fn observe(
     let span = observer.tracer.as_ref().map(|tracer| begin(tracer, path, &mut request));
     let mut response = next.run(request).await;
     let status = StatusClass::of(response.status().as_u16());
-    observer.metrics.answered(route(path), status);
+    let route = match response.status() {
+        StatusCode::SWITCHING_PROTOCOLS => Route::WebSocket,
+        _ => route(path),
+    };
+    observer.metrics.answered(route, status);
     if let Some(Refused(code)) = response.extensions_mut().remove() {
         observer.metrics.refused(code);
     }
@@ -78,6 +82,7 @@ pub(super) async fn observe(
 fn route(path: Option<&str>) -> Route {
     match path {
         Some("/agui/agent/{agent}/run") => Route::Run,
+        Some("/agui/agent/{agent}/run/ws") => Route::WebSocket,
         Some("/agui/agent/{agent}/connect") => Route::Connect,
         Some("/agui/agent/{agent}/threads/{thread}/events") => Route::Events,
         Some("/agui/agent/{agent}/stop/{thread}") => Route::Stop,

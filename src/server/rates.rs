@@ -81,8 +81,12 @@ struct Count {
     streams: usize,
 }
 
-/// A caller's place for one stream, given back when it is dropped.
-pub(super) struct StreamSlot {
+/// A caller's place for one stream, given back when its last clone is dropped: a socket holds the
+/// place that all its turns stream in.
+#[derive(Clone)]
+pub(super) struct StreamSlot(Arc<Place>);
+
+struct Place {
     callers: Callers,
     id: SlotId,
 }
@@ -125,7 +129,7 @@ impl Callers {
         }
         count.streams += 1;
         let id = counts.hold(is_own.then(|| identity.clone()));
-        Ok(StreamSlot { callers: self.clone(), id })
+        Ok(StreamSlot(Arc::new(Place { callers: self.clone(), id })))
     }
 
     /// Counts a request and its stream against another caller than so far: who really asks is known
@@ -256,11 +260,11 @@ impl Count {
 
 impl StreamSlot {
     pub(super) fn id(&self) -> SlotId {
-        self.id
+        self.0.id
     }
 }
 
-impl Drop for StreamSlot {
+impl Drop for Place {
     fn drop(&mut self) {
         self.callers.lock().release(self.id);
     }

@@ -115,6 +115,13 @@ impl Reject {
         Self::new(StatusCode::NOT_FOUND, "unknown_agent", what.to_string())
     }
 
+    /// A run that was to be read again, and that the thread has not.
+    pub(super) fn unknown_run() -> Self {
+        let message = "the thread has no such run, or LangGraph does not show it with these \
+                       credentials";
+        Self::new(StatusCode::NOT_FOUND, "unknown_run", message)
+    }
+
     /// A request that came too late.
     fn shutting_down() -> Self {
         let message = "the gateway is shutting down; send the request again";

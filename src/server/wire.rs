@@ -23,7 +23,16 @@ pub enum Wire {
     Sse,
     /// `application/x-ndjson`, for scripts.
     Ndjson,
+    /// Events without ids, each behind it a [`SEPARATOR`]: the frames of a WebSocket.
+    Events,
+    /// The same, each as `{"id": .., "chunk": <event>}`: the frames of a WebSocket, or the items
+    /// of an array.
+    Chunks,
 }
+
+/// What stands behind each frame of [`Wire::Events`] and [`Wire::Chunks`]. No JSON text has it,
+/// while one may have line breaks.
+pub(super) const SEPARATOR: u8 = 0x1e;
 
 /// Writes the events of one run for one client.
 #[derive(Debug)]
@@ -88,24 +97,12 @@ struct OneTimeIds {
 // === impl Wire ===
 
 impl Wire {
-    /// The framing that an `Accept` header asks for: of those that we speak, the one named first.
-    pub fn accepted(accept: &str) -> Self {
-        let named = accept.split(',').find_map(|range| {
-            let media = range.split(';').next().unwrap_or_default().trim();
-            match media.to_ascii_lowercase().as_str() {
-                "text/event-stream" => Some(Self::Sse),
-                "application/x-ndjson" => Some(Self::Ndjson),
-                _ => None,
-            }
-        });
-        named.unwrap_or(Self::Sse)
-    }
-
     /// The media type.
     pub fn content_type(self) -> HeaderValue {
         HeaderValue::from_static(match self {
             Self::Sse => "text/event-stream",
             Self::Ndjson => "application/x-ndjson",
+            Self::Events | Self::Chunks => "application/json",
         })
     }
 
@@ -114,7 +111,7 @@ impl Wire {
         let mut out = Vec::new();
         match self {
             Self::Sse => sse::encode_retry(&mut out, retry),
-            Self::Ndjson => {}
+            Self::Ndjson | Self::Events | Self::Chunks => {}
         }
         out
     }
@@ -124,7 +121,7 @@ impl Wire {
         match self {
             Self::Sse => sse::encode_comment(out, "keep-alive"),
             // A line that is no document is an error to some readers.
-            Self::Ndjson => {}
+            Self::Ndjson | Self::Events | Self::Chunks => {}
         }
     }
 }
@@ -135,8 +132,8 @@ impl Encoder {
     /// For one client.
     pub fn new(wire: Wire, projector: Projector) -> Self {
         let ids = match wire {
-            Wire::Sse => Ids::All(OneTimeIds::new()),
-            Wire::Ndjson => Ids::None,
+            Wire::Sse | Wire::Chunks => Ids::All(OneTimeIds::new()),
+            Wire::Ndjson | Wire::Events => Ids::None,
         };
         let (json, id) = (Vec::new(), String::new());
         Self { wire, projector, json, run_id: None, ids, id, encoded: 0 }
@@ -183,7 +180,9 @@ impl Encoder {
     fn form(&self) -> usize {
         let wire = match self.wire {
             Wire::Sse => 0,
-            Wire::Ndjson => ENCODINGS / 2,
+            Wire::Ndjson => 2,
+            Wire::Events => 4,
+            Wire::Chunks => ENCODINGS - 2,
         };
         wire + match self.projector.version() {
             Version::V1 => 0,
@@ -228,8 +227,8 @@ impl Encoder {
         let mut frame = |partly: u32, json: &[u8], shared: Option<Shared>, out: &mut Outgoing| {
             *encoded += json.len() as u64;
             let id = match (*wire, &mut *ids) {
-                (Wire::Ndjson, _) | (_, Ids::None) => None,
-                (Wire::Sse, Ids::All(one_time)) => {
+                (Wire::Ndjson | Wire::Events, _) | (_, Ids::None) => None,
+                (Wire::Sse | Wire::Chunks, Ids::All(one_time)) => {
                     id.clear();
                     // A string takes all that is written to it.
                     let _ = match mark.zip(run_id.as_deref()) {
@@ -246,12 +245,22 @@ impl Encoder {
                     shared.put_between(json, out);
                     out.own.extend_from_slice(sse::AFTER);
                 }
-                (Wire::Ndjson, shared) => {
+                (Wire::Ndjson | Wire::Events | Wire::Chunks, shared) => {
+                    let is_chunk = *wire == Wire::Chunks;
+                    if is_chunk {
+                        out.own.extend_from_slice(br#"{"id":"#);
+                        // A string is written, to what takes all.
+                        let _ = serde_json::to_writer(&mut out.own, id.unwrap_or_default());
+                        out.own.extend_from_slice(br#","chunk":"#);
+                    }
                     match shared {
                         None => out.own.extend_from_slice(json),
                         Some(shared) => shared.put_between(json, out),
                     }
-                    out.own.push(b'\n');
+                    if is_chunk {
+                        out.own.push(b'}');
+                    }
+                    out.own.push(if *wire == Wire::Ndjson { b'\n' } else { SEPARATOR });
                 }
             }
         };
@@ -370,6 +379,11 @@ impl Iterator for Outgoing {
     }
 }
 
+/// The id of an event that cannot be resumed, for a client that has none yet: it starts over.
+pub(super) fn one_time_id() -> String {
+    OneTimeIds::new().next().to_string()
+}
+
 // === impl OneTimeIds ===
 impl OneTimeIds {
     fn new() -> Self {
@@ -408,9 +422,13 @@ mod tests {
 
     #[test]
     fn what_is_shared_is_the_same_as_what_is_not() {
-        for (wire, version) in
-            [(Wire::Sse, Version::V1), (Wire::Sse, Version::Legacy), (Wire::Ndjson, Version::V1)]
-        {
+        for (wire, version) in [
+            (Wire::Sse, Version::V1),
+            (Wire::Sse, Version::Legacy),
+            (Wire::Ndjson, Version::V1),
+            (Wire::Events, Version::V1),
+            (Wire::Chunks, Version::Legacy),
+        ] {
             for (bytes, is_shared) in [(10, false), (SHARED_FROM, true)] {
                 let events = snapshots(bytes);
                 let mut expected = Vec::new();
@@ -422,6 +440,9 @@ mod tests {
                         match wire {
                             Wire::Sse => sse::encode(&mut expected, None, &json),
                             Wire::Ndjson => expected.extend([json, vec![b'\n']].concat()),
+                            Wire::Events => expected.extend([json, vec![SEPARATOR]].concat()),
+                            Wire::Chunks => expected
+                                .extend([&br#"{"id":"","chunk":"#[..], &json, b"}\x1e"].concat()),
                         }
                     });
                 }
@@ -450,20 +471,5 @@ mod tests {
         let (one, _kept) = parts(&mut new());
         let (other, _) = parts(&mut new());
         assert_eq!(one, other);
-    }
-
-    #[test]
-    fn the_framing_is_the_first_one_named_that_we_speak() {
-        for (accept, expected) in [
-            ("", Wire::Sse),
-            ("*/*", Wire::Sse),
-            ("text/event-stream", Wire::Sse),
-            ("application/x-ndjson", Wire::Ndjson),
-            ("text/html, Application/X-NDJSON;q=0.9, */*", Wire::Ndjson),
-            ("text/event-stream, application/x-ndjson", Wire::Sse),
-            ("application/json", Wire::Sse),
-        ] {
-            assert_eq!(Wire::accepted(accept), expected, "{accept}");
-        }
     }
 }

@@ -12,3 +12,4 @@ mod isolation;
 #[cfg(unix)]
 mod secrets;
 mod tls;
+mod websocket;

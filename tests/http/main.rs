@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod accept;
 mod connections;
 mod directory;
 mod envelope;

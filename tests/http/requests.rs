@@ -87,9 +87,19 @@ async fn what_is_no_request_to_run_an_agent_is_refused() {
 #[tokio::test]
 async fn a_wrong_method_is_told_the_right_one() {
     let gateway = Gateway::start().await;
-    let request = b"PUT /agui/agent/a/run HTTP/1.1\r\nhost: h\r\n\r\n";
-    let response = Response::to(gateway.address, request).await;
-    assert!(response.head.contains("\r\nallow: POST\r\n"), "{}", response.head);
+    for (request, allowed) in [
+        ("PUT /agui/agent/a/connect", "POST"),
+        // A GET opens a WebSocket there, and nothing else.
+        ("PUT /agui/agent/a/run", "POST,GET,HEAD"),
+        ("GET /agui/agent/a/run", "POST"),
+        ("HEAD /agui/agent/a/run", "POST"),
+    ] {
+        let request = format!("{request} HTTP/1.1\r\nhost: h\r\n\r\n");
+        let response = Response::to(gateway.address, request.as_bytes()).await;
+        assert!(response.head.starts_with("HTTP/1.1 405 "), "{}", response.head);
+        let allowed = format!("\r\nallow: {allowed}\r\n");
+        assert!(response.head.contains(&allowed), "{}", response.head);
+    }
 }
 
 #[tokio::test]

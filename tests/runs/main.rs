@@ -6,6 +6,7 @@
 mod support;
 
 mod apart;
+mod array;
 mod asked;
 mod attach;
 mod emit;
@@ -20,3 +21,4 @@ mod resume;
 mod slow;
 mod stop;
 mod upstreams;
+mod websocket;

@@ -19,5 +19,6 @@ pub(crate) mod process;
 pub(crate) mod reading;
 pub(crate) mod reduce;
 pub(crate) mod schema;
+pub(crate) mod socket;
 pub(crate) mod upstream;
 pub(crate) mod verify;

@@ -1,0 +1,216 @@
+//! Who may open a WebSocket, from which page, and how much may be asked on it.
+
+use std::net::SocketAddr;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::sync::Arc;
+
+use crate::support::gateway::{RUN, THREAD, agents, input, serve_as};
+use crate::support::socket::Socket;
+use crate::support::upstream::{Exchange, Upstream};
+use serde_json::{Value, json};
+use threadway::server::cors::Credentials;
+use threadway::server::{Auth, Cors, Forward, Judged, Rates, RequestRate, Server, Settings};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+const KEY: &str = "0123456789abcdef";
+const PATH: &str = "/agui/agent/agent/run";
+const PAGE: (&str, &str) = ("origin", "https://chat.example.com");
+const PROTOCOL: &str = "sec-websocket-protocol";
+
+struct Front {
+    upstream: Upstream,
+    address: SocketAddr,
+    server: Arc<Server>,
+    _stop: CancellationToken,
+    _serving: JoinSet<()>,
+}
+
+// === impl Front ===
+
+impl Front {
+    async fn with(settings: Settings) -> Self {
+        let upstream = Upstream::bind().await;
+        let agents = agents(&[("default", &upstream.url())], &[]);
+        let (address, stop, serving, server) = serve_as(agents, settings).await;
+        Self { upstream, address, server, _stop: stop, _serving: serving }
+    }
+
+    async fn guarded() -> Self {
+        Self::with(Settings { auth: bearer(), ..Settings::default() }).await
+    }
+
+    async fn open(&self, headers: &[(&'static str, &str)]) -> Result<Socket, (u16, Value)> {
+        Socket::with(self.address, PATH, headers).await
+    }
+
+    /// Opens a socket, which is refused before anything goes up.
+    async fn refuses(&self, headers: &[(&'static str, &str)]) -> (u16, String) {
+        let (status, body) = self.open(headers).await.err().expect("the socket is open");
+        self.upstream.is_untouched().await;
+        (status, body["error"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// Plays the beginning of a turn, and returns what started its run.
+    async fn turn(&self, socket: &mut Socket) -> (Exchange, String) {
+        socket.send(&input(&["hi"])).await;
+        let state = self.upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
+        state.json(404, "{}").await;
+        let mut run = self.upstream.expect(&format!("POST /threads/{THREAD}/runs/stream")).await;
+        let head = run.head.clone();
+        run.begin(&format!("content-location: /threads/{THREAD}/runs/{RUN}\r\n")).await;
+        assert_eq!(socket.event().await.1["type"], "RUN_STARTED");
+        (run, head)
+    }
+}
+
+fn bearer() -> Auth {
+    Auth::Bearer(format!("a={KEY}").parse().unwrap())
+}
+
+fn refused(status: u16, code: &str) -> (u16, String) {
+    (status, code.to_owned())
+}
+
+#[tokio::test]
+async fn a_socket_opens_with_a_key_in_its_header_or_among_its_subprotocols() {
+    let front = Front::guarded().await;
+    let header = format!("Bearer {KEY}");
+    let offered = format!("threadway.chunks, threadway.bearer.{KEY}");
+    let wrong = "threadway.chunks, threadway.bearer.0000000000000000";
+    assert_eq!(front.refuses(&[]).await, refused(401, "unauthenticated"));
+    assert_eq!(front.refuses(&[(PROTOCOL, wrong)]).await, refused(401, "invalid_token"));
+    // Nobody could say which of the two counts.
+    let both = [("authorization", &*header), (PROTOCOL, &offered)];
+    assert_eq!(front.refuses(&both).await, refused(400, "invalid_request"));
+    // A URL ends up in logs.
+    let in_query = Socket::with(front.address, &format!("{PATH}?access_token={KEY}"), &[]).await;
+    assert_eq!(in_query.err().unwrap().0, 401);
+    for headers in [("authorization", &*header), (PROTOCOL, &offered)] {
+        let mut socket = front.open(&[headers]).await.unwrap();
+        // The key is not said back.
+        assert!(socket.protocol.as_deref().is_none_or(|chosen| chosen == "threadway.chunks"));
+        let (_run, head) = front.turn(&mut socket).await;
+        assert!(!head.contains(KEY), "{head}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_for_langgraph_goes_up_with_each_turn() {
+    let auth = Auth::Upstream(Judged::default());
+    let front = Front::with(Settings { auth, ..Settings::default() }).await;
+    assert_eq!(front.refuses(&[]).await, refused(401, "unauthenticated"));
+    let mut socket =
+        front.open(&[(PROTOCOL, "threadway.chunks,threadway.bearer.mine")]).await.unwrap();
+    let (_run, head) = front.turn(&mut socket).await;
+    assert!(head.contains("\r\nauthorization: Bearer mine\r\n"), "{head}");
+    assert!(!head.contains("sec-websocket"), "{head}");
+}
+
+#[tokio::test]
+async fn a_key_that_is_taken_back_begins_no_turn_more() {
+    let front = Front::guarded().await;
+    let header = format!("Bearer {KEY}");
+    let mut socket = front.open(&[("authorization", &header)]).await.unwrap();
+    let (_run, _) = front.turn(&mut socket).await;
+    let auth = Auth::Bearer("b=fedcba9876543210".parse().unwrap());
+    let agents = agents(&[("default", &front.upstream.url())], &[]);
+    front.server.reload(agents, Settings { auth, ..Settings::default() });
+    let mut socket_of_b =
+        front.open(&[("authorization", "Bearer fedcba9876543210")]).await.unwrap();
+    let (_other, _) = front.turn(&mut socket_of_b).await;
+    socket.send(&json!({"type": "abort", "runId": "r1"})).await;
+    assert_eq!(socket.event().await.1["value"]["error"], "invalid_token");
+    front.upstream.is_untouched().await;
+}
+
+#[tokio::test]
+async fn pages_of_other_origins_are_refused_as_they_are_for_a_post() {
+    let cors = |credentials| Cors::new(["https://chat.example.com"], credentials).unwrap();
+    let foreign = ("origin", "https://evil.example.com");
+    let front = Front::with(Settings::default()).await;
+    for headers in [
+        vec![PAGE],
+        vec![foreign],
+        vec![("origin", "null")],
+        vec![("sec-fetch-site", "cross-site")],
+    ] {
+        assert_eq!(front.refuses(&headers).await, refused(403, "cross_origin"), "{headers:?}");
+    }
+    let own = format!("http://{}", front.address);
+    assert!(front.open(&[("origin", &own)]).await.is_ok());
+
+    let allowing = Settings { cors: cors(Credentials::Omitted), ..Settings::default() };
+    let front = Front::with(allowing).await;
+    assert!(front.open(&[PAGE]).await.is_ok());
+    assert_eq!(front.refuses(&[foreign]).await, refused(403, "cross_origin"));
+    // A browser adds cookies to any WebSocket, and a proxy who its user is.
+    for added in [("cookie", "session=1"), ("x-api-key", "k"), ("authorization", "Basic x")] {
+        assert_eq!(front.refuses(&[PAGE, added]).await, refused(403, "cross_origin"), "{added:?}");
+        assert!(
+            front.open(&[("origin", &format!("http://{}", front.address)), added]).await.is_ok()
+        );
+        assert!(front.open(&[added]).await.is_ok());
+    }
+    let token = (PROTOCOL, "threadway.chunks, threadway.bearer.token");
+    assert!(front.open(&[PAGE, token]).await.is_ok());
+    assert_eq!(
+        front.refuses(&[PAGE, token, ("cookie", "a=b")]).await,
+        refused(403, "cross_origin")
+    );
+
+    let front =
+        Front::with(Settings { cors: cors(Credentials::Included), ..Settings::default() }).await;
+    assert!(front.open(&[PAGE, ("cookie", "session=1")]).await.is_ok());
+    assert_eq!(front.refuses(&[foreign, ("cookie", "a=b")]).await, refused(403, "cross_origin"));
+
+    // Any page may come, and none with what it does not know.
+    let mut forward = Forward::default();
+    forward.allow("x-user").unwrap();
+    let front = Front::with(Settings { cors: Cors::Any, forward, ..Settings::default() }).await;
+    assert!(front.open(&[foreign]).await.is_ok());
+    assert_eq!(front.refuses(&[foreign, ("x-user", "me")]).await, refused(403, "cross_origin"));
+}
+
+#[tokio::test]
+async fn a_socket_takes_one_place_of_its_callers_streams_with_and_without_a_turn() {
+    let rates = Rates { streams: NonZeroUsize::new(1), ..Rates::default() };
+    let front = Front::with(Settings { rates, ..Settings::default() }).await;
+    let mut socket = front.open(&[]).await.unwrap();
+    assert_eq!(front.refuses(&[]).await, refused(429, "too_many_streams"));
+    let (run, _) = front.turn(&mut socket).await;
+    assert_eq!(front.refuses(&[]).await, refused(429, "too_many_streams"));
+    socket.stream.close(None).await.unwrap();
+    // It is gone when the gateway has closed its side.
+    while socket.next_raw().await {}
+    assert!(front.open(&[]).await.is_ok());
+    drop(run);
+}
+
+#[tokio::test]
+async fn each_turn_counts_as_a_request() {
+    let rate = |number| NonZeroU32::new(number).unwrap();
+    let requests = Some(RequestRate { per_second: rate(1), burst: rate(2) });
+    let rates = Rates { requests, ..Rates::default() };
+    let front = Front::with(Settings { rates, ..Settings::default() }).await;
+    let mut socket = front.open(&[]).await.unwrap();
+    tokio::time::pause();
+    let mut first = input(&["hi"]);
+    // One that is refused by what it says counts too.
+    first["messages"] = json!("none");
+    socket.send(&first).await;
+    assert_eq!(socket.event().await.1["code"], "invalid_request");
+    socket.send(&first).await;
+    assert_eq!(socket.event().await.1["code"], "too_many_requests");
+    front.upstream.is_untouched().await;
+}
+
+#[tokio::test]
+async fn an_agent_that_is_not_there_has_no_socket() {
+    let upstreams = Upstream::bind().await;
+    let agents = agents(&[("a", &upstreams.url()), ("b", &upstreams.url())], &[]);
+    let (address, _stop, _serving, _server) = serve_as(agents, Settings::default()).await;
+    let refused = Socket::with(address, "/agui/agent/nobody/run", &[]).await.err().unwrap();
+    assert_eq!((refused.0, &refused.1["error"]), (404, &json!("unknown_agent")));
+    upstreams.is_untouched().await;
+}

@@ -1,0 +1,163 @@
+//! A WebSocket client that knows the protocol and nothing of our code.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use futures_util::{SinkExt, StreamExt};
+use serde_json::Value;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::{Error, Message};
+
+use super::clock::HeldClock;
+use super::upstream::Exchange;
+
+/// The client's end of a WebSocket.
+pub(crate) struct Socket {
+    pub(crate) stream: WebSocketStream<TcpStream>,
+    /// The subprotocol that the gateway has chosen.
+    pub(crate) protocol: Option<String>,
+}
+
+/// How a gateway closes a socket: the code, and the reason.
+pub(crate) type Closed = (u16, String);
+
+/// A frame with an event: the event, and its id where it has one.
+pub(crate) fn event(text: &str) -> (Option<String>, Value) {
+    let mut value: Value = serde_json::from_str(text).unwrap();
+    match value.get("id").and_then(Value::as_str).map(str::to_owned) {
+        Some(id) if value.get("chunk").is_some() => (Some(id), value["chunk"].take()),
+        _ => (None, value),
+    }
+}
+
+// === impl Socket ===
+
+impl Socket {
+    /// Opens a socket on the run route of an agent.
+    pub(crate) async fn open(address: SocketAddr) -> Self {
+        Self::with(address, "/agui/agent/agent/run", &[]).await.unwrap()
+    }
+
+    /// Opens one, with more headers. The error is the status and the body of the refusal.
+    pub(crate) async fn with(
+        address: SocketAddr,
+        path: &str,
+        headers: &[(&'static str, &str)],
+    ) -> Result<Self, (u16, Value)> {
+        Self::on(TcpStream::connect(address).await.unwrap(), path, headers).await
+    }
+
+    /// Opens one whose kernel takes little of what is not read.
+    pub(crate) async fn narrow(address: SocketAddr) -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(16 * 1024).unwrap();
+        let socket = socket.connect(address).await.unwrap();
+        Self::on(socket, "/agui/agent/agent/run", &[]).await.unwrap()
+    }
+
+    async fn on(
+        socket: TcpStream,
+        path: &str,
+        headers: &[(&'static str, &str)],
+    ) -> Result<Self, (u16, Value)> {
+        let url = format!("ws://{}{path}", socket.peer_addr().unwrap());
+        let mut request = url.into_client_request().unwrap();
+        for (name, value) in headers {
+            request.headers_mut().append(*name, value.parse().unwrap());
+        }
+        match tokio_tungstenite::client_async(request, socket).await {
+            Ok((stream, response)) => {
+                let protocol = response.headers().get("sec-websocket-protocol");
+                let protocol = protocol.map(|value| value.to_str().unwrap().to_owned());
+                Ok(Self { stream, protocol })
+            }
+            Err(Error::Http(response)) => {
+                let body = response.body().clone().unwrap_or_default();
+                let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
+                Err((response.status().as_u16(), body))
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    pub(crate) async fn send(&mut self, frame: &Value) {
+        self.say(&frame.to_string()).await;
+    }
+
+    pub(crate) async fn say(&mut self, text: &str) {
+        self.stream.send(Message::text(text)).await.unwrap();
+    }
+
+    /// The next frame with text; how the socket was closed, if it was.
+    pub(crate) async fn next(&mut self) -> Result<String, Closed> {
+        loop {
+            match self.stream.next().await {
+                Some(Ok(Message::Text(text))) => return Ok(text.as_str().to_owned()),
+                Some(Ok(Message::Close(frame))) => {
+                    let frame = frame.expect("a close has a code");
+                    // The answer goes out with the next read.
+                    while self.stream.next().await.is_some() {}
+                    return Err((frame.code.into(), frame.reason.as_str().to_owned()));
+                }
+                Some(Ok(_)) => {}
+                other => panic!("the socket broke: {other:?}"),
+            }
+        }
+    }
+
+    /// Reads whatever comes next; whether the socket is still open.
+    pub(crate) async fn next_raw(&mut self) -> bool {
+        matches!(self.stream.next().await, Some(Ok(_)))
+    }
+
+    /// The next event, and its id.
+    pub(crate) async fn event(&mut self) -> (Option<String>, Value) {
+        event(&self.next().await.expect("the socket was closed"))
+    }
+
+    /// The events up to this many.
+    pub(crate) async fn events(&mut self, count: usize) -> Vec<(Option<String>, Value)> {
+        let mut events = Vec::new();
+        while events.len() < count {
+            events.push(self.event().await);
+        }
+        events
+    }
+
+    /// The events to the end of a turn.
+    pub(crate) async fn turn(&mut self) -> Vec<(Option<String>, Value)> {
+        let mut events = Vec::new();
+        loop {
+            events.push(self.event().await);
+            let kind = events.last().unwrap().1["type"].as_str().unwrap();
+            if matches!(kind, "RUN_FINISHED" | "RUN_ERROR") {
+                return events;
+            }
+        }
+    }
+
+    /// How the socket is closed next, with nothing before it.
+    pub(crate) async fn closed(mut self) -> Closed {
+        self.next().await.expect_err("a frame came before the close")
+    }
+
+    /// Waits for a ping while time passes, and the run's server shows that it is there; how much
+    /// has passed.
+    pub(crate) async fn pinged(&mut self, clock: &HeldClock, run: &mut Exchange) -> Duration {
+        const STEP: Duration = Duration::from_millis(500);
+        let mut passed = Duration::ZERO;
+        loop {
+            run.send(": heartbeat\r\n\r\n").await;
+            tokio::select! {
+                biased;
+                frame = self.stream.next() => match frame {
+                    Some(Ok(Message::Ping(_))) => return passed,
+                    other => panic!("no ping came: {other:?}"),
+                },
+                () = clock.advance(STEP) => passed += STEP,
+            }
+        }
+    }
+}
