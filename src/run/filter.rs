@@ -136,11 +136,13 @@ impl Filter {
         if self.emit.reasoning {
             return false;
         }
-        if let RunEvent::TextStarted { message_id, role: Role::Assistant, .. } = event {
+        if let RunEvent::TextStarted { message_id, role, .. } = event {
             // It may have begun before, and said nothing then either.
             self.take_silent(message_id);
-            self.silent.push((event.clone(), false));
-            return true;
+            if *role == Role::Assistant {
+                self.silent.push((event.clone(), false));
+            }
+            return *role == Role::Assistant;
         }
         if let RunEvent::TextDelta { message_id, .. } = event
             && let Some((start, _)) = self.take_silent(message_id)

@@ -561,7 +561,8 @@ impl<'a> Reader<'a> {
         self.check_end(case.script.end)?;
         let Some(truth) = server.truth() else { return Ok(()) };
         let held = self.held.messages.iter().filter(|message| message["role"] != "reasoning");
-        let held: Vec<_> = held.map(shown).collect();
+        let held: Vec<_> =
+            held.filter(|message| message["role"] != "activity").map(shown).collect();
         let said: Vec<_> = truth.messages.iter().map(judge::shown).collect();
         if held != said {
             return Err(format!("held {held:#?}, but the truth is {said:#?}"));
