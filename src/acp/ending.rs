@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::rpc::{self, Code, Error};
 use crate::json::Json;
 use crate::langgraph::{Finish, RECURSION_LIMIT};
-use crate::run::{Failure, Outcome};
+use crate::run::{Account, Failure, Outcome};
 
 /// Why a turn is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -38,7 +38,7 @@ pub fn stop_reason(outcome: &Outcome) -> Result<StopReason, Error> {
             let (code, message) = (failure.code(), failure.message());
             // An exception may have no message.
             let told = if message.is_empty() { code } else { message };
-            let lines: Vec<_> = failure.accounts().iter().map(|account| account.line()).collect();
+            let lines: Vec<_> = failure.accounts().iter().map(Account::line).collect();
             let details = [&[told.to_owned()][..], &lines].concat().join("\n");
             Err(Error {
                 code: Code::Internal,
@@ -62,7 +62,7 @@ pub fn result_of(stop_reason: StopReason) -> Result<Json, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::langgraph::{Account, Told};
+    use crate::langgraph::Told;
     use crate::run::RunError;
 
     #[test]

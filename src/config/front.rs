@@ -135,21 +135,24 @@ impl Raw {
         if let Some(most) = self.number("limits.recursion_limit", 1, MOST_STEPS, mistakes) {
             allowance.limit_recursion(most as u64);
         }
-        if let Some(given) = self.take("multitask_strategy") {
-            let multitask = mistakes.keep(given.one_of(&Multitask::WORDS));
-            multitask.into_iter().for_each(|multitask| allowance.when_busy(multitask));
+        if let Some(given) = self.take("multitask_strategy")
+            && let Some(multitask) = mistakes.keep(given.one_of(&Multitask::WORDS))
+        {
+            allowance.when_busy(multitask);
         }
         let listed = self.take("forward_multitask_strategies");
         for word in
             listed.iter().flat_map(|given| given.items().map(|word| Given::new(&given.place, word)))
         {
-            let multitask = mistakes.keep(word.one_of(&Multitask::WORDS));
-            multitask.into_iter().for_each(|multitask| allowance.allow_when_busy(multitask));
+            if let Some(multitask) = mistakes.keep(word.one_of(&Multitask::WORDS)) {
+                allowance.allow_when_busy(multitask);
+            }
         }
         if let Some(given) = self.take("input.system_messages") {
             let words = [("send", SystemMessages::Send), ("drop", SystemMessages::Drop)];
-            let policy = mistakes.keep(given.one_of(&words));
-            policy.into_iter().for_each(|policy| allowance.take_system_messages(policy));
+            if let Some(policy) = mistakes.keep(given.one_of(&words)) {
+                allowance.take_system_messages(policy);
+            }
         }
         allowance
     }

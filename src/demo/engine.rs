@@ -81,22 +81,23 @@ impl Play<'_> {
                 let message = "Received no input for __start__".to_owned();
                 Err(Exception { kind: "EmptyInputError", message })
             }
-            (Begin::Resume(_) | Begin::Continue, Some(base)) => match starting(&base) {
-                Some(input) => self.take_in(thread, Position::at(base), input),
-                None => {
-                    let mut position = Position::at(base);
-                    let Order { graph, update, .. } = &self.run.order;
-                    state::apply(
-                        &mut position.values,
-                        graph.channels(),
-                        update,
-                        &self.server.clock,
-                    )?;
-                    fit(&position.values)?;
-                    Ok(position)
+            (Begin::Resume(_) | Begin::Continue, Some(base)) => {
+                if let Some(input) = starting(&base) {
+                    self.take_in(thread, Position::at(base), input)
+                } else {
+                    self.update(Position::at(base))
                 }
-            },
+            }
         }
+    }
+
+    /// Lays what comes beside an answer over the state.
+    fn update(self, at: Position) -> Result<Position, Exception> {
+        let Order { graph, update, .. } = &self.run.order;
+        let mut position = at;
+        state::apply(&mut position.values, graph.channels(), update, &self.server.clock)?;
+        fit(&position.values)?;
+        Ok(position)
     }
 
     /// Makes the checkpoint that is about to take the input.

@@ -209,14 +209,16 @@ fn unknown(assistant: &str) -> Refusal {
 impl Order {
     /// As a run's record shows what it was asked for.
     pub(super) fn kwargs(&self, configurable: Map<String, Value>, metadata: &Values) -> Value {
-        let (input, mut command) = match &self.begin {
-            Begin::Input(input) => (input.clone(), Value::Null),
-            Begin::Resume(answer) => (Value::Null, json!({"resume": answer})),
-            Begin::Continue => (Value::Null, Value::Null),
+        let update = Some(&self.update).filter(|update| !update.is_empty());
+        let (input, command) = match (&self.begin, update) {
+            (Begin::Input(input), _) => (input.clone(), Value::Null),
+            (Begin::Resume(answer), None) => (Value::Null, json!({"resume": answer})),
+            (Begin::Resume(answer), Some(update)) => {
+                (Value::Null, json!({"resume": answer, "update": update}))
+            }
+            (Begin::Continue, Some(update)) => (Value::Null, json!({"update": update})),
+            (Begin::Continue, None) => (Value::Null, Value::Null),
         };
-        if !self.update.is_empty() {
-            command["update"] = json!(self.update);
-        }
         let mut config = self.config.clone();
         config.insert("configurable".to_owned(), Value::Object(configurable));
         config.insert("metadata".to_owned(), Value::Object(metadata.clone()));

@@ -615,7 +615,9 @@ fn system_messages_go_up_as_the_operator_says() {
         [message("s", "system"), message("d", "developer"), message("u", "user")]});
     let sent = |policy: Option<SystemMessages>| {
         let mut allowance = Allowance::default();
-        policy.into_iter().for_each(|policy| allowance.take_system_messages(policy));
+        if let Some(policy) = policy {
+            allowance.take_system_messages(policy);
+        }
         let (body, _) = goes_up_with(&allowance, &InputKeys::Unknown, &body, &json!({})).unwrap();
         let ids = body["input"]["messages"].as_array().unwrap().iter();
         ids.map(|message| message["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()

@@ -46,7 +46,8 @@ async fn two_runs_with_the_same_ids_do_not_mix() {
     for (at, run) in runs.iter_mut().enumerate() {
         run.calls("m", "call", "look", &json!({"of": at})).await;
     }
-    let text = |at: usize| (0..TURNS).map(|turn| format!("{at}.{turn} ")).collect::<String>();
+    let text =
+        |at: usize| (0..TURNS).map(|turn| format!("{at}.{turn} ")).collect::<Vec<_>>().concat();
     for (at, mut run) in runs.into_iter().enumerate() {
         let call = json!({"id": "call", "name": "look", "args": {"of": at}});
         let messages = json!([{"id": "u", "type": "human", "content": THREADS[at]},
