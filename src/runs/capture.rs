@@ -185,8 +185,9 @@ mod tests {
     #[test]
     fn what_a_joined_connection_repeats_is_told_once_however_the_bytes_come() {
         let token = |id: &str, text: &str| {
+            let last = if text == "two" { r#","chunk_position":"last""# } else { "" };
             let chunk =
-                format!(r#"[{{"type":"AIMessageChunk","id":"m","content":"{text}"}},{{}}]"#);
+                format!(r#"[{{"type":"AIMessageChunk","id":"m","content":"{text}"{last}}},{{}}]"#);
             format!("id: {id}\nevent: messages\ndata: {chunk}\n\n")
         };
         let recording = |comment: &str| {
