@@ -43,12 +43,15 @@ export function ofThread(values, threadId) {
 export function ofClient(messages) {
   const comparable = { messages: [], reasoning: {}, attachments: {} };
   let behind; // the last message that is neither a tool's nor an activity
+  // A result that came as an event has no `error`: its tool's activity says that it failed.
+  const isFailed = ({ activityType, content }) => activityType === "threadway.tool" && content.status === "failed";
+  const failed = new Set(messages.filter(isFailed).map(({ content }) => content.toolCallId));
   for (const [index, message] of messages.entries()) {
     const { id, role } = message;
     if (role === "activity") {
       // A snapshot cannot delete the last attachment of a conversation: it is emptied.
       const { activityType: type, content } = message;
-      if (type.startsWith("threadway.") && type !== EMPTIED) (comparable.attachments[content.messageId] ??= []).push({ type, content, behind });
+      if (type.startsWith("threadway.") && ![EMPTIED, ...GOING_ON].includes(type)) (comparable.attachments[content.messageId] ??= []).push({ type, content, behind });
       continue;
     }
     if (role !== "tool" && role !== "reasoning") behind = id;
@@ -66,7 +69,7 @@ export function ofClient(messages) {
       }));
       comparable.messages.push({ id, role, content, toolCalls });
     } else if (role === "tool") {
-      comparable.messages.push({ id, role, content, toolCallId: message.toolCallId, failed: message.error !== undefined });
+      comparable.messages.push({ id, role, content, toolCallId: message.toolCallId, failed: message.error !== undefined || failed.has(message.toolCallId) });
     } else {
       comparable.messages.push({ id, role, content });
     }
@@ -107,6 +110,7 @@ export function firstDifference(actual, expected, path = "") {
 
 const EMPTIED = "threadway.empty";
 const MEDIA = ["image", "audio", "video", "file"];
+const GOING_ON = ["threadway.tool", "threadway.plan"]; // activities that are no part of the conversation
 const NOT_SHOWN = ["text", "reasoning", "thinking", "tool_use", "tool_call", "input_json_delta"]; // as attachments
 
 const ROLES = {

@@ -458,7 +458,8 @@ fn project_activity(
             message_id,
             activity_type,
             content: ActivityContent::Json(&activity.content()),
-            replace: None,
+            // The default, and what a parsed event of older clients has.
+            replace: Some(true),
             subagent_run_id: None,
         });
     }
