@@ -1,5 +1,6 @@
 //! What is going on in a run beside what is said: the tools that run, and the plan.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
@@ -51,6 +52,66 @@ pub const TODOS: &str = "todos";
 pub struct Todos {
     /// A state of which nothing but the todos is kept; `None` while there were none.
     state: Option<State>,
+}
+
+/// The tools that a client has and runs itself, as far as the state of the run names them.
+///
+/// What such a call waits for is the client, so that it is no activity of the run: a page looks
+/// for it in the last message that it holds.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ClientTools(Vec<String>);
+
+/// Where graphs keep the tools of their client: the key, and the member of its value, if it is an
+/// object.
+const CLIENT_TOOLS: [(&str, &str); 3] =
+    [("tools", ""), ("ag-ui", "tools"), ("copilotkit", "actions")];
+
+// === impl ClientTools ===
+
+impl ClientTools {
+    /// The state is this now.
+    pub(super) fn set(&mut self, state: &RawValue) {
+        let text = state.get().as_bytes();
+        let may_have = |key: &str| memchr::memmem::find(text, format!("\"{key}\"").as_bytes());
+        self.0.clear();
+        if CLIENT_TOOLS.iter().all(|(key, _)| may_have(key).is_none()) {
+            return;
+        }
+        let members = json::members(state).unwrap_or_default();
+        for (key, inner) in CLIENT_TOOLS {
+            let Some(value) = members.get(key) else { continue };
+            let value = if inner.is_empty() {
+                Some(value)
+            } else {
+                json::members(value).and_then(|members| members.get(inner))
+            };
+            for tool in value.and_then(json::items).unwrap_or_default() {
+                let tool = json::members(tool).unwrap_or_default();
+                // OpenAI's form keeps the name one level down.
+                let function = tool.get("function").and_then(json::members).unwrap_or_default();
+                self.0.extend(
+                    tool.string("name").or_else(|| function.string("name")).map(Cow::into_owned),
+                );
+            }
+        }
+    }
+
+    /// Whether a change of the state may be one of these.
+    pub(super) fn are_in(patch: &Patch) -> bool {
+        patch.operations().iter().any(|operation| {
+            let (Operation::Add { path, .. }
+            | Operation::Replace { path, .. }
+            | Operation::Remove { path }) = operation;
+            path.is_empty()
+                || CLIENT_TOOLS.iter().any(|(key, _)| {
+                    path.strip_prefix('/').is_some_and(|path| path.starts_with(key))
+                })
+        })
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|known| known == name)
+    }
 }
 
 // === impl Activity ===

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::activity::ClientTools;
 use super::open::Open;
 use super::{
     Activity, Content, Failure, Id, Message, Outcome, Patch, Role, RunEvent, Subagent, Todos,
@@ -29,6 +30,7 @@ pub(super) struct Brackets {
     /// The plan's id, once the thread is known.
     plan_id: Option<Id>,
     todos: Todos,
+    client_tools: ClientTools,
 }
 
 // === impl Brackets ===
@@ -174,6 +176,9 @@ impl Brackets {
     pub(super) fn tool(&mut self, call_id: &Id, status: ToolStatus) {
         let Some((message, call)) = self.view.call(call_id) else { return };
         let (name, agent) = (Arc::clone(&call.name), message.agent.clone());
+        if self.client_tools.has(&name) {
+            return;
+        }
         let id = Activity::id_of_tool(call_id);
         let activity = Activity::Tool { call_id: Arc::clone(call_id), name, status };
         self.active(id, activity, agent);
@@ -288,6 +293,7 @@ impl Brackets {
     // --- snapshots and the rest ---
 
     pub(super) fn state_snapshot(&mut self, state: Json) {
+        self.client_tools.set(&state);
         let is_planned = self.todos.set(&state);
         self.emit(RunEvent::StateSnapshot(state));
         if is_planned {
@@ -299,7 +305,12 @@ impl Brackets {
     pub(super) fn state(&mut self, state: Json) {
         match Arc::make_mut(&mut self.view).diff_state(&state) {
             Some(patch) if patch.is_empty() => {}
-            Some(patch) => self.state_delta(patch),
+            Some(patch) => {
+                if ClientTools::are_in(&patch) {
+                    self.client_tools.set(&state);
+                }
+                self.state_delta(patch);
+            }
             None => self.state_snapshot(state),
         }
     }

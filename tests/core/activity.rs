@@ -163,3 +163,29 @@ fn who_comes_late_sees_what_goes_on_and_what_has_become_of_what_it_saw() {
     let follower = run::resync(&view, Holds::This(&view), Emit::default()).unwrap();
     assert_eq!(told(&follower), [begins("d", "running")], "it holds the plan");
 }
+
+#[test]
+fn a_tool_that_the_client_runs_itself_is_no_activity() {
+    for held in [
+        json!({"tools": [{"name": "search"}]}),
+        json!({"tools": [{"type": "function", "function": {"name": "search"}}]}),
+        json!({"ag-ui": {"tools": [{"name": "search"}], "context": []}}),
+        json!({"copilotkit": {"actions": [{"name": "search"}]}}),
+    ] {
+        let with = |messages: Value| {
+            let mut values = held.clone();
+            values["messages"] = messages;
+            state(&values)
+        };
+        let parts = [with(json!([])), with(json!([calls(&["c"])]))];
+        assert_eq!(told(&events(&parts, StreamEnd::Succeeded)), [""; 0], "{held}");
+    }
+    // The client offers it with the second state alone.
+    let values = |tools: Value, messages: Value| json!({"tools": tools, "messages": messages});
+    let parts = [
+        state(&values(json!([]), json!([]))),
+        state(&values(json!([{"name": "search"}]), json!([]))),
+        state(&values(json!([{"name": "search"}]), json!([calls(&["c"])]))),
+    ];
+    assert_eq!(told(&events(&parts, StreamEnd::Succeeded)), [""; 0]);
+}
