@@ -192,7 +192,7 @@ async function finished(at, name, random) {
       await tally.check(what, () => resume(reader.cutAt(place), uncut, place, { base, route }, { turn, truth }, tally));
     });
     const id = ids.at(-1);
-    const strange = ["garbage", id && `${id}0`, id && id.replace(/^1\./, "2."), ...older].filter(Boolean);
+    const strange = ["garbage", id && `${id}.`, id && id.replace(/^2/, "3"), ...older].filter(Boolean);
     for (const id of strange) {
       await tally.check(`thread ${play.threadId}, behind the id ${id}`, async () => {
         const reader = new Reader(play, { messages: [], state: {} });

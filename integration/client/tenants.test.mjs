@@ -63,8 +63,14 @@ class Stream {
 
   /** The ids of the events so far. */
   get ids() {
-    return [...this.text.matchAll(/^id: (1\..+)$/gm)].map(([, id]) => id);
+    return [...this.text.matchAll(/^id: (2.+)$/gm)].map(([, id]) => id);
   }
+}
+
+/** LangGraph's id of the run, as an event's id says it. */
+function runOf(eventId) {
+  const hex = Buffer.from(eventId.slice(1), "base64url").subarray(0, 16).toString("hex");
+  return hex.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
 }
 
 /** All that can be asked of a thread, by name. */
@@ -192,7 +198,7 @@ test("a tenant that names another's run leaves that run's stream whole, also whe
     const threadId = randomUUID();
     const alice = new Stream(await send(replicas[0], "/agui/agent/text/run", ALICE, input(threadId, { tokens: TOKENS, delay: 0.1 })));
     await alice.until((text) => text.includes("tok1 "));
-    const runId = alice.ids[0].split(".")[1];
+    const runId = runOf(alice.ids[0]);
     const viewer = new Stream(await send(replicas[1], `/agui/agent/text/threads/${threadId}/events`, ALICE));
     await viewer.until((text) => text.includes("tok1 "));
 

@@ -19,9 +19,19 @@ pub struct NotACursor;
 // === impl Cursor ===
 
 impl Cursor {
+    /// Of a count alone, or of milliseconds and what counts within them.
+    pub fn new(number: u64, count: Option<u64>) -> Self {
+        Self { number, count }
+    }
+
     /// The milliseconds, or the count.
     pub fn number(self) -> u64 {
         self.number
+    }
+
+    /// What counts within the milliseconds.
+    pub fn count(self) -> Option<u64> {
+        self.count
     }
 }
 

@@ -331,8 +331,8 @@ async fn nor_does_it_where_the_run_is_followed() {
     run.send(kept("4-0", &token("m1", " two"))).await;
     let id = loop {
         let frame = alice.whole_frame().await;
-        if let Some(id) = frame.lines().find_map(|line| line.strip_prefix("id: 1.")) {
-            break format!("1.{id}");
+        if let Some(id) = frame.lines().find_map(|line| line.strip_prefix("id: 2")) {
+            break format!("2{id}");
         }
     };
     for query in ["", "?follow=thread"] {

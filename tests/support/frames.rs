@@ -1,7 +1,10 @@
 //! Events as they stand in a stream, each with its id: what a client that resumes works with.
 
-use super::gateway::Response;
+use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
 use serde_json::Value;
+use uuid::Uuid;
+
+use super::gateway::Response;
 
 /// Whether a frame is an event, with its id before its data.
 fn is_event(frame: &str) -> bool {
@@ -13,6 +16,43 @@ fn is_event(frame: &str) -> bool {
 /// The id line of a frame.
 pub(crate) fn id(frame: &str) -> Option<&str> {
     frame.lines().find_map(|line| line.strip_prefix("id: "))
+}
+
+/// What the id of an event says, as `<run id>.<attempt>.<place>.<n>.<check>`: read here anew, as
+/// the documentation has it.
+pub(crate) fn spelt(id: &str) -> String {
+    let (named, packed) =
+        id.strip_prefix('2').expect(id).rsplit_once('.').unwrap_or(("", &id[1..]));
+    let packed = BASE64_URL_SAFE_NO_PAD.decode(packed).expect(id);
+    let (uuid, rest) = packed.split_at(if named.is_empty() { 16 } else { 0 });
+    let run_id = match named.strip_prefix('.') {
+        Some(run_id) => run_id.to_owned(),
+        None => Uuid::from_slice(uuid).expect(id).to_string(),
+    };
+    let (check, rest) = rest.split_at(2);
+    let mut numbers = rest.split_inclusive(|byte| *byte < 0x80).map(|bytes| {
+        bytes.iter().rfold(0, |number: u64, byte| number << 7 | u64::from(byte & 0x7f))
+    });
+    let mut next = || numbers.next().expect(id);
+    let head = next();
+    let place = match head % 8 {
+        0 => "start".to_owned(),
+        1 => next().to_string(),
+        2 => format!("{}-{}", next(), next()),
+        3 => "close".to_owned(),
+        4 => "end".to_owned(),
+        kind => panic!("{id}: a place of kind {kind}"),
+    };
+    let (attempt, n) = (head / 8, next());
+    let partly = numbers.next().map(|partly| format!("-{partly}")).unwrap_or_default();
+    assert_eq!(numbers.next(), None, "{id}");
+    let [high, low] = check else { unreachable!("two bytes") };
+    format!("{run_id}.{attempt}.{place}.{n}{partly}.{high:02x}{low:02x}")
+}
+
+/// The id that the version before gave to the same event.
+pub(crate) fn older(id: &str) -> String {
+    format!("1.{}", spelt(id))
 }
 
 pub(crate) fn event(frame: &str) -> Value {
