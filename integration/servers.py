@@ -173,13 +173,18 @@ def built(name: str) -> Path:
     return HERE.parent / os.environ.get("CARGO_TARGET_DIR", "target") / "debug" / name
 
 
-def build_reducer_streams() -> Path:
-    if "REDUCER_STREAMS" in os.environ:
-        return Path(os.environ["REDUCER_STREAMS"]).resolve()
-    with step("build reducer-streams"):
-        if subprocess.run(["cargo", "build", "--locked", "--example", "reducer-streams"], cwd=HERE.parent).returncode != 0:
-            raise Failed("`cargo build` of the example reducer-streams failed")
-    return built("examples/reducer-streams")
+def build_example(name: str) -> str:
+    variable = variable_of(name)
+    if variable in os.environ:
+        return str(Path(os.environ[variable]).resolve())
+    with step(f"build {name}"):
+        if subprocess.run(["cargo", "build", "--locked", "--example", name], cwd=HERE.parent).returncode != 0:
+            raise Failed(f"`cargo build` of the example {name} failed")
+    return str(built(f"examples/{name}"))
+
+
+def variable_of(example: str) -> str:
+    return example.replace("-", "_").upper()
 
 
 def build_acp_rust() -> Path:
@@ -211,8 +216,9 @@ def prepare(options: set[str]) -> dict[str, str]:
             found |= install_proxies()
         if "--acp" in options:
             found["ACP_RUST"] = os.environ.get("ACP_RUST") or str(build_acp_rust())
-        if "--reducer" in options:
-            found["REDUCER_STREAMS"] = str(build_reducer_streams())
+        for option, example in {"--reducer": "reducer-streams", "--proto": "proto-frames"}.items():
+            if option in options:
+                found[variable_of(example)] = build_example(example)
         if "--upstream-only" not in options:
             found["THREADWAY_BIN"] = str(build_threadway())
         if {"--demo", "--auth"} & options or "python" in upstreams(options):
@@ -405,7 +411,7 @@ def show(log: Path) -> None:
 
 
 OPTIONS = {"--python", "--js", "--demo", "--none", "--upstream-only", "--validate", "--metrics", "--copilot", "--tanstack", "--chromium",
-           "--acp", "--reducer", "--spare", "--auth", "--proxies"}
+           "--acp", "--reducer", "--proto", "--spare", "--auth", "--proxies"}
 
 
 def start_servers(processes: Processes, run: str, logs: Path, options: set[str], environment: dict[str, str]) -> None:
@@ -413,7 +419,7 @@ def start_servers(processes: Processes, run: str, logs: Path, options: set[str],
     binary = environment.get("THREADWAY_BIN") if "--upstream-only" not in options else None
     if "--demo" in options:
         environment["DEMO_URL"] = start_demo(processes, logs, binary, LANGGRAPH_TOLD)
-    if "--proxies" in options:
+    if {"--proxies", "--proto"} & options:
         environment["DEMO_GATEWAY_URL"] = start_demo(processes, logs, binary, GATEWAY_TOLD)
     if "--auth" in options:
         command = prepare_python_auth(run, "python-auth")

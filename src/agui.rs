@@ -11,6 +11,7 @@ mod capabilities;
 mod input;
 mod message;
 mod project;
+mod proto;
 mod resume;
 mod turn;
 
@@ -24,6 +25,7 @@ pub use message::{
     Content, ContentPart, FunctionCall, Message, Messages, PartMetadata, PartSource, ToolCall,
 };
 pub use project::{Client, Projector, RunId, Version};
+pub use proto::ProtoEncoder;
 pub use resume::ResumeError;
 pub use turn::{Asking, OnMessage};
 

@@ -108,7 +108,7 @@ impl Default for Offers {
     /// What the gateway does unless its options say otherwise.
     fn default() -> Self {
         let state = StateOffer::SnapshotsAndDeltas;
-        Self { state, reasoning: true, websocket: false, http_binary: false }
+        Self { state, reasoning: true, websocket: true, http_binary: true }
     }
 }
 
@@ -131,8 +131,8 @@ mod tests {
             (Offers { state: StateOffer::Nothing, ..usually }, "/state/snapshots", false),
             (Offers { state: StateOffer::Snapshots, ..usually }, "/state/deltas", false),
             (Offers { reasoning: false, ..usually }, "/reasoning/supported", false),
-            (Offers { websocket: true, ..usually }, "/transport/websocket", true),
-            (Offers { http_binary: true, ..usually }, "/transport/httpBinary", true),
+            (Offers { websocket: false, ..usually }, "/transport/websocket", false),
+            (Offers { http_binary: false, ..usually }, "/transport/httpBinary", false),
         ] {
             let told = told(offers);
             assert_eq!(told.pointer(place), Some(&value.into()), "{place}");

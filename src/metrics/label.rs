@@ -72,6 +72,8 @@ label! {
         AguiJson = "agui_json",
         /// AG-UI on a WebSocket: one stream for each turn.
         AguiWebSocket = "agui_websocket",
+        /// AG-UI in its binary binding.
+        AguiProto = "agui_proto",
     }
 }
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `text/event-stream` | a stream; also where nothing is named |
 //! | `application/x-ndjson` | a stream |
+//! | `application/vnd.ag-ui.event+proto` | a stream, for a 1.0 client that names it |
 //! | `application/json` | an array, once the run has ended or the client waits no longer |
 
 use std::time::Duration;
@@ -23,6 +24,7 @@ use super::rates::StreamSlot;
 use super::reject::Reject;
 use super::websocket::Turn;
 use super::wire::{Encoder, Wire};
+use crate::agui::Version;
 use crate::metrics::Protocol;
 use crate::threads::ThreadReader;
 
@@ -30,7 +32,7 @@ use crate::threads::ThreadReader;
 pub(super) const MAX_WAIT: Duration = Duration::from_mins(1);
 
 /// A request for events, and how they are to be sent.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Asked<'a> {
     pub(super) headers: &'a HeaderMap,
     answer: Answer,
@@ -63,12 +65,18 @@ enum Form {
 }
 
 /// In the order of preference for a client that has named none of them.
-const SERVED: [Served; 3] = [
+const SERVED: [Served; 4] = [
     Served { media: ("text", "event-stream"), form: Form::Stream(Wire::Sse), is_for_any: true },
     Served {
         media: ("application", "x-ndjson"),
         form: Form::Stream(Wire::Ndjson),
         is_for_any: true,
+    },
+    Served {
+        media: ("application", "vnd.ag-ui.event+proto"),
+        form: Form::Stream(Wire::Proto),
+        // By the specification `*/*` would ask for it too, and `curl` would get binary.
+        is_for_any: false,
     },
     Served { media: ("application", "json"), form: Form::Array, is_for_any: true },
 ];
@@ -108,6 +116,21 @@ impl<'a> Asked<'a> {
             }
         };
         Ok(Self { headers, answer, is_replay: false })
+    }
+
+    /// The same for a client of this version: the decoder of 0.0.59 ends the run at an event that
+    /// it does not know, so that an older client gets the next type that it takes.
+    pub(super) fn of_version(self, version: Version) -> Result<Self, Reject> {
+        let is_older = version == Version::Legacy;
+        if !is_older || self.answer != Answer::Stream(Wire::Proto) {
+            return Ok(self);
+        }
+        let served = SERVED.iter().filter(|served| served.form != Form::Stream(Wire::Proto));
+        let answer = match chosen(self.headers, served)? {
+            Form::Stream(wire) => Answer::Stream(wire),
+            Form::Array => Answer::Array { until: None },
+        };
+        Ok(Self { answer, ..self })
     }
 
     /// The framing that its events are encoded in.
@@ -309,6 +332,14 @@ mod tests {
             ("*", None),
             ("*/json", None),
             ("application/vnd.x+json", None),
+            // The binary binding is for those that name it.
+            ("application/vnd.ag-ui.event+proto", Some(Form::Stream(Wire::Proto))),
+            (
+                "application/vnd.ag-ui.event+proto, text/event-stream",
+                Some(Form::Stream(Wire::Proto)),
+            ),
+            ("text/event-stream, application/vnd.ag-ui.event+proto", SSE),
+            ("application/vnd.ag-ui.event+proto;q=0, application/x-ndjson", NDJSON),
         ] {
             assert_eq!(best(accept, &SERVED), expected, "{accept}");
         }

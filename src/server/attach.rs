@@ -54,6 +54,7 @@ pub(super) async fn connect_to(
     body: &Bytes,
 ) -> Result<Response, Reject> {
     let input = parse(body)?;
+    let asked = &asked.of_version(input.version)?;
     let agent = gateway.agents.find(name, caller).map_err(|error| Reject::unknown_agent(&error))?;
     let thread = gateway.thread(agent, &input.thread_id);
     let last = match LastEvent::sent(asked.headers) {

@@ -83,6 +83,7 @@ impl RunBody {
             Wire::Sse => Protocol::AguiSse,
             Wire::Ndjson => Protocol::AguiNdjson,
             Wire::Events | Wire::Chunks => Protocol::AguiWebSocket,
+            Wire::Proto => Protocol::AguiProto,
         };
         Self::counted_as(protocol, reader, encoder, metrics)
     }

@@ -1,4 +1,4 @@
-//! The two framings of a stream of AG-UI events: SSE, and one JSON document a line.
+//! The framings of a stream of AG-UI events: SSE, one JSON document a line, and protobuf.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
@@ -10,7 +10,7 @@ use http::HeaderValue;
 use memchr::memchr2;
 use uuid::Uuid;
 
-use crate::agui::{Client, Event, Projector, Version};
+use crate::agui::{Client, Event, Projector, ProtoEncoder, Version};
 use crate::buffer;
 use crate::run::{Emit, Id, RunEvent};
 use crate::runs::{Batch, ENCODINGS, Mark};
@@ -28,6 +28,8 @@ pub enum Wire {
     /// The same, each as `{"id": .., "chunk": <event>}`: the frames of a WebSocket, or the items
     /// of an array.
     Chunks,
+    /// `application/vnd.ag-ui.event+proto`, AG-UI's binary binding.
+    Proto,
 }
 
 /// What stands behind each frame of [`Wire::Events`] and [`Wire::Chunks`]. No JSON text has it,
@@ -41,6 +43,7 @@ pub struct Encoder {
     projector: Projector,
     /// Empty between two events.
     json: Vec<u8>,
+    proto: ProtoEncoder,
     /// Under which the ids of events name the run.
     run_id: Option<Id>,
     ids: Ids,
@@ -70,6 +73,9 @@ struct Whole(Arc<Vec<u8>>);
 /// From how many bytes on a part of an event is shared: below, a copy is as cheap as a frame of
 /// its own.
 const SHARED_FROM: usize = 16 * 1024;
+
+/// The media type of AG-UI's binary binding.
+const PROTO: &str = "application/vnd.ag-ui.event+proto";
 
 /// What stands before the state in its event.
 const STATE_SNAPSHOT: &[u8] = br#"{"type":"STATE_SNAPSHOT","snapshot":"#;
@@ -103,6 +109,8 @@ impl Wire {
             Self::Sse => "text/event-stream",
             Self::Ndjson => "application/x-ndjson",
             Self::Events | Self::Chunks => "application/json",
+            // A client takes it for SSE if there is a parameter.
+            Self::Proto => PROTO,
         })
     }
 
@@ -111,7 +119,7 @@ impl Wire {
         let mut out = Vec::new();
         match self {
             Self::Sse => sse::encode_retry(&mut out, retry),
-            Self::Ndjson | Self::Events | Self::Chunks => {}
+            Self::Ndjson | Self::Events | Self::Chunks | Self::Proto => {}
         }
         out
     }
@@ -120,8 +128,9 @@ impl Wire {
     pub fn keep_alive(self, out: &mut Vec<u8>) {
         match self {
             Self::Sse => sse::encode_comment(out, "keep-alive"),
-            // A line that is no document is an error to some readers.
-            Self::Ndjson | Self::Events | Self::Chunks => {}
+            // A line that is no document is an error to some readers, and so is a frame that is no
+            // event.
+            Self::Ndjson | Self::Events | Self::Chunks | Self::Proto => {}
         }
     }
 }
@@ -133,10 +142,10 @@ impl Encoder {
     pub fn new(wire: Wire, projector: Projector) -> Self {
         let ids = match wire {
             Wire::Sse | Wire::Chunks => Ids::All(OneTimeIds::new()),
-            Wire::Ndjson | Wire::Events => Ids::None,
+            Wire::Ndjson | Wire::Events | Wire::Proto => Ids::None,
         };
-        let (json, id) = (Vec::new(), String::new());
-        Self { wire, projector, json, run_id: None, ids, id, encoded: 0 }
+        let (json, id, proto) = (Vec::new(), String::new(), ProtoEncoder::default());
+        Self { wire, projector, json, proto, run_id: None, ids, id, encoded: 0 }
     }
 
     /// For a client that resumes with the id of an event, and is shown what these options say.
@@ -163,8 +172,9 @@ impl Encoder {
     /// Appends what the client has not of a batch, each event with an id. Bytes that another stream
     /// has made of the same events are shared.
     pub fn encode(&mut self, batch: &Batch, out: &mut Outgoing) {
-        if self.projector.is_plain() && self.run_id.is_some() {
-            let shared = batch.encoded(self.form(), || {
+        let form = self.form().filter(|_| self.projector.is_plain() && self.run_id.is_some());
+        if let Some(form) = form {
+            let shared = batch.encoded(form, || {
                 let mut all = Outgoing::default();
                 self.encode_own(batch, &mut all);
                 all.into_bytes()
@@ -176,18 +186,22 @@ impl Encoder {
         self.encode_own(batch, out);
     }
 
-    /// Which of the [`ENCODINGS`] forms this is.
-    fn form(&self) -> usize {
+    /// Which of the [`ENCODINGS`] forms this is, if it is shared: what a stream of protobuf keeps
+    /// of its last text is its own.
+    fn form(&self) -> Option<usize> {
         let wire = match self.wire {
             Wire::Sse => 0,
             Wire::Ndjson => 2,
             Wire::Events => 4,
             Wire::Chunks => ENCODINGS - 2,
+            Wire::Proto => return None,
         };
-        wire + match self.projector.version() {
-            Version::V1 => 0,
-            Version::Legacy => 1,
-        }
+        Some(
+            wire + match self.projector.version() {
+                Version::V1 => 0,
+                Version::Legacy => 1,
+            },
+        )
     }
 
     fn encode_own(&mut self, batch: &Batch, out: &mut Outgoing) {
@@ -223,11 +237,15 @@ impl Encoder {
 
     /// Appends an event, less the first `told` of what it is on the wire.
     fn event(&mut self, event: &RunEvent, mark: Option<Mark>, told: u32, out: &mut Outgoing) {
-        let Self { wire, projector, json, run_id, ids, id, encoded } = self;
+        let Self { wire, projector, json, proto, run_id, ids, id, encoded } = self;
+        let is_proto = *wire == Wire::Proto;
         let mut frame = |partly: u32, json: &[u8], shared: Option<Shared>, out: &mut Outgoing| {
             *encoded += json.len() as u64;
+            if is_proto {
+                return proto.frame(json, &mut out.own);
+            }
             let id = match (*wire, &mut *ids) {
-                (Wire::Ndjson | Wire::Events, _) | (_, Ids::None) => None,
+                (Wire::Ndjson | Wire::Events | Wire::Proto, _) | (_, Ids::None) => None,
                 (Wire::Sse | Wire::Chunks, Ids::All(one_time)) => {
                     id.clear();
                     // A string takes all that is written to it.
@@ -245,7 +263,7 @@ impl Encoder {
                     shared.put_between(json, out);
                     out.own.extend_from_slice(sse::AFTER);
                 }
-                (Wire::Ndjson | Wire::Events | Wire::Chunks, shared) => {
+                (Wire::Ndjson | Wire::Events | Wire::Chunks | Wire::Proto, shared) => {
                     let is_chunk = *wire == Wire::Chunks;
                     if is_chunk {
                         out.own.extend_from_slice(br#"{"id":"#);
@@ -273,7 +291,7 @@ impl Encoder {
             written += 1;
             if written > told {
                 json.clear();
-                shared = Shared::of(event, json);
+                shared = if is_proto { None } else { Shared::of(event, json) };
                 if shared.is_none() {
                     event.write(json);
                 }
@@ -443,6 +461,7 @@ mod tests {
                             Wire::Events => expected.extend([json, vec![SEPARATOR]].concat()),
                             Wire::Chunks => expected
                                 .extend([&br#"{"id":"","chunk":"#[..], &json, b"}\x1e"].concat()),
+                            Wire::Proto => unreachable!("nothing of it is shared"),
                         }
                     });
                 }

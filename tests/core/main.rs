@@ -32,6 +32,7 @@ mod errors;
 mod golden;
 mod promises;
 mod properties;
+mod proto;
 mod regression;
 mod schema_check;
 mod sse_oracle;

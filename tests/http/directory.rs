@@ -211,7 +211,7 @@ fn capable(name: &str, description: &str, tools: &str) -> String {
     [
         &format!(r#"{{"identity":{{"name":"{name}","type":"langgraph",{is_for}"#),
         r#""metadata":{"langgraph":{"graph_id":"agent"}}},"#,
-        r#""transport":{"streaming":true,"websocket":false,"httpBinary":false,"#,
+        r#""transport":{"streaming":true,"websocket":true,"httpBinary":true,"#,
         r#""pushNotifications":false,"resumable":true},"#,
         tools,
         r#""state":{"snapshots":true,"deltas":true,"persistentState":true},"#,

@@ -11,6 +11,7 @@ use crate::support::gateway::{
     started, token, told, values,
 };
 use serde_json::{Value, json};
+use threadway::agui::ProtoEncoder;
 use threadway::runs::LINGER;
 use threadway::server::KEEP_ALIVE;
 
@@ -259,6 +260,67 @@ async fn a_script_may_have_a_json_document_a_line() {
     assert!(response.head.contains("content-type: application/x-ndjson\r\n"));
     let line = |frame: String| frame.replace("data: ", "").replace("\n\n", "\n");
     assert_eq!(response.body().await, line(started()) + &line(finished("cancelled")));
+}
+
+#[tokio::test]
+async fn a_client_that_names_the_binary_binding_is_sent_frames_of_it() {
+    const PROTO: &str = "application/vnd.ag-ui.event+proto";
+    let legacy = || {
+        let mut input = input(&["hi"]);
+        input.as_object_mut().unwrap().remove("protocolVersion");
+        input
+    };
+    let told_more = |text: &str| {
+        data(&format!(r#"{{"type":"TEXT_MESSAGE_CONTENT","messageId":"a","delta":"{text}"}}"#))
+    };
+    // Half a character each: a string of protobuf cannot hold one.
+    let half = |unit: &str| token("a", "half").replace("half", unit);
+    for (accept, body, expected) in [
+        ("application/x-ndjson", input(&["hi"]), "application/x-ndjson"),
+        (PROTO, input(&["hi"]), PROTO),
+        ("application/vnd.ag-ui.event+proto, text/event-stream", input(&["hi"]), PROTO),
+        // An older client's decoder fails on most of what we send.
+        ("application/vnd.ag-ui.event+proto, text/event-stream", legacy(), "text/event-stream"),
+        (
+            "application/vnd.ag-ui.event+proto, application/x-ndjson",
+            legacy(),
+            "application/x-ndjson",
+        ),
+        ("*/*", input(&["hi"]), "text/event-stream"),
+        ("application/*", input(&["hi"]), "application/x-ndjson"),
+    ] {
+        let gateway = Gateway::start().await;
+        let script = async {
+            gateway.state(None).await;
+            let mut run = gateway.stream().await;
+            run.send([token("a", "one "), half("\\ud83d"), half("\\ude00")].concat()).await;
+            run.end().await;
+            gateway.record("interrupted").await;
+        };
+        let head = format!("accept: {accept}\r\n");
+        let body = body.to_string();
+        let (mut response, ()) = tokio::join!(post(gateway.address, &head, &body), script);
+        let content_type = format!("content-type: {expected}\r\n");
+        assert!(response.head.contains(&content_type), "{accept}: {}", response.head);
+        let bytes = response.bytes().await;
+        if expected != PROTO {
+            continue;
+        }
+        let events = [
+            started(),
+            told("a", "one "),
+            told_more(""),
+            told_more("😀"),
+            closed("a"),
+            finished("cancelled"),
+        ];
+        let (mut encoder, mut frames) = (ProtoEncoder::default(), Vec::new());
+        let lines = events.iter().flat_map(|event| event.lines());
+        for event in lines.filter_map(|line| line.strip_prefix("data: ")) {
+            encoder.frame(event.as_bytes(), &mut frames);
+        }
+        assert_eq!(bytes, frames, "{accept}");
+    }
 }
 
 // === threads ===

@@ -406,6 +406,12 @@ impl Response {
         without_ids(&take(&mut self.decoded, length))
     }
 
+    /// The bytes of the body from here to its end, as they are.
+    pub(crate) async fn bytes(&mut self) -> Vec<u8> {
+        while self.chunk().await {}
+        std::mem::take(&mut self.decoded)
+    }
+
     /// Decodes one chunk; whether there was one before the end.
     pub(crate) async fn chunk(&mut self) -> bool {
         let size = self.raw_until(b"\r\n").await;
