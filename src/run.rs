@@ -14,6 +14,7 @@ mod message;
 mod new_run;
 mod open;
 mod patch;
+mod raw;
 mod resync;
 mod snapshot;
 mod speech;
@@ -38,6 +39,7 @@ pub use message::{Call, Content, ContentPart, Message, Role};
 pub use new_run::{Configured, NewRun, Planner};
 pub use open::Open;
 pub use patch::{Operation, Patch, State};
+pub use raw::raw_part;
 pub use resync::{Holds, closings, resync};
 pub use snapshot::{SNAPSHOT_FORMS, Snapshot};
 pub use translator::{StreamEnd, Translator};
@@ -52,7 +54,7 @@ pub type Id = Arc<str>;
 /// One thing that happens in a run.
 ///
 /// ```text
-/// Started ( Step | Text | Attached | Reasoning | Call | Result | State | Messages | Subagent | Custom | Activity )*
+/// Started ( Step | Text | Attached | Reasoning | Call | Result | State | Messages | Subagent | Custom | Activity | Raw )*
 /// Ended
 /// ```
 /// What starts also ends before `Ended`; nothing follows it.
@@ -211,6 +213,8 @@ pub enum RunEvent {
         /// The subagent whose call it is.
         agent: Option<Id>,
     },
+    /// A part of LangGraph's stream that has no meaning here, for those who want it all the same.
+    Raw(Json),
     /// The run is over, or lost to us.
     Ended {
         /// How.

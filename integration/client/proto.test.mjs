@@ -105,7 +105,9 @@ test("the official client runs an agent over it as over SSE", async () => {
     const agent = new Agent({ url: `${process.env.DEMO_GATEWAY_URL}/agui/agent/agent/run`, threadId: randomUUID() });
     agent.messages = [{ id: "u", role: "user", content: "hi" }];
     await agent.runAgent({}, { onEvent: ({ event }) => void types.push(event.type) });
-    const messages = agent.messages.map(({ role, content }) => ({ role, content }));
+    // Each run calls its tools under ids of its own.
+    const shown = (content) => (content?.toolCallId ? { ...content, toolCallId: "" } : content);
+    const messages = agent.messages.map(({ role, content }) => ({ role, content: shown(content) }));
     seen[name] = { types: types.filter((type, at) => type !== types[at - 1]), messages };
   }
   assert.equal(seen.proto.types.at(-1), "RUN_FINISHED");

@@ -160,7 +160,8 @@ impl Projector {
             | RunEvent::StepFinished { .. }
             | RunEvent::SubagentFinished { .. }
             | RunEvent::Custom { .. }
-            | RunEvent::Activity { .. } => {}
+            | RunEvent::Activity { .. }
+            | RunEvent::Raw(_) => {}
         }
     }
 

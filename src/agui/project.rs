@@ -250,6 +250,7 @@ impl Projector {
             RunEvent::SubagentFinished { id } => {
                 emit(&Event::SubagentFinished { subagent_run_id: id, outcome: None });
             }
+            RunEvent::Raw(event) => emit(&Event::Raw { event, source: Some("langgraph") }),
             RunEvent::Activity { id, activity, change, agent: _ } => {
                 project_activity(id, activity, change.as_ref(), emit);
             }
@@ -425,6 +426,7 @@ impl Held {
             | RunEvent::SubagentFinished { .. }
             | RunEvent::Custom { .. }
             | RunEvent::Activity { .. }
+            | RunEvent::Raw(_)
             | RunEvent::Ended { .. } => false,
         }
     }

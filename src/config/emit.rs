@@ -6,7 +6,7 @@ use crate::agents::Emits;
 use crate::run::{Emit, MessageSnapshots, StateEvents, Subagents};
 
 /// The keys of the table, and what each takes.
-pub(super) const KEYS: [(&str, Form); 9] = [
+pub(super) const KEYS: [(&str, Form); 10] = [
     ("state", Form::Text),
     ("messages", Form::Text),
     ("tool_results", Form::Switch),
@@ -16,6 +16,7 @@ pub(super) const KEYS: [(&str, Form); 9] = [
     ("steps", Form::Switch),
     ("activities", Form::Switch),
     ("subagents", Form::Text),
+    ("raw", Form::Switch),
 ];
 
 impl Raw {
@@ -76,6 +77,7 @@ fn set(emit: &mut Emit, option: &str, given: Given) -> Result<(), Mistake> {
         "reasoning" => emit.reasoning = given.one_of(&[("show", true), ("hide", false)])?,
         "steps" => emit.steps = given.one_of(&switch)?,
         "activities" => emit.activities = given.one_of(&switch)?,
+        "raw" => emit.raw = given.one_of(&switch)?,
         "subagents" => {
             emit.subagents = given.one_of(&[
                 ("attributed", Subagents::Attributed),

@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use super::{Content, ContentPart};
+use super::{Content, ContentPart, raw_part};
 use crate::json::{self, Json, ObjectWriter, Text, TextBuf};
 
 /// What viewers are shown of a run. The default shows all.
@@ -27,6 +27,8 @@ pub struct Emit {
     pub activities: bool,
     /// How subgraphs and subagents are shown.
     pub subagents: Subagents,
+    /// Whether events carry the parts of LangGraph's stream that they were made of.
+    pub raw: bool,
 }
 
 /// When viewers are sent the state.
@@ -86,6 +88,7 @@ impl Default for Emit {
             steps: true,
             activities: true,
             subagents: Subagents::default(),
+            raw: false,
         }
     }
 }
@@ -102,6 +105,7 @@ impl Emit {
         steps: false,
         activities: false,
         subagents: Subagents::Attributed,
+        raw: false,
     };
 
     /// The options that apply to editors.
@@ -118,6 +122,12 @@ impl Emit {
     /// Two replicas with the same options make the same number.
     pub fn seed(self) -> u32 {
         if self == Self::default() { 0 } else { crc32fast::hash(format!("{self:?}").as_bytes()) }
+    }
+
+    /// A part of LangGraph's stream as it is shown; `None` if it is not.
+    pub fn raw_part(self, event: Option<&str>, data: &str) -> Option<Json> {
+        let raw = self.raw.then(|| raw_part(event, data)).flatten()?;
+        Some(self.cut(&raw).unwrap_or(raw))
     }
 
     /// A value of the state or of an event, as it is shown; `None` if that is the value itself.

@@ -216,6 +216,7 @@ impl Filter {
                 return (!self.hidden.contains(id)).then_some(event);
             }
             RunEvent::Started { .. }
+            | RunEvent::Raw(_)
             | RunEvent::Attached(_)
             | RunEvent::StepStarted { .. }
             | RunEvent::StepFinished { .. }

@@ -34,6 +34,7 @@ impl Open {
             | RunEvent::Messages(_)
             | RunEvent::Spent { .. }
             | RunEvent::Activity { activity: Activity::Plan { .. }, .. }
+            | RunEvent::Raw(_)
             | RunEvent::Custom { .. } => {}
             RunEvent::TextStarted { message_id, .. } => self.texts.push(Arc::clone(message_id)),
             RunEvent::TextEnded { message_id } => close(&mut self.texts, message_id),

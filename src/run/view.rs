@@ -167,6 +167,7 @@ impl View {
                 Arc::make_mut(&mut self.activities).set(id, activity);
             }
             RunEvent::Started { .. }
+            | RunEvent::Raw(_)
             | RunEvent::TextEnded { .. }
             | RunEvent::ReasoningEnded { .. }
             | RunEvent::CallEnded { .. }

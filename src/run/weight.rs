@@ -24,7 +24,7 @@ impl RunEvent {
             Self::ReasoningSealed { sealed, .. } => sealed.escaped().len(),
             Self::CallResult { content, .. } => content.weight(),
             Self::Attached(message) => message.weight(),
-            Self::StateSnapshot(state) => state.get().len(),
+            Self::StateSnapshot(json) | Self::Raw(json) => json.get().len(),
             Self::StateDelta(patch) => patch.operations().iter().map(Operation::weight).sum(),
             Self::Messages(snapshot) => snapshot.weight(),
             Self::Activity { activity, change, .. } => {

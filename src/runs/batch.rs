@@ -8,6 +8,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::event_id::Mark;
+use crate::json::Json;
 use crate::langgraph::ErrorDetail;
 use crate::run::{Outcome, RunEvent};
 
@@ -17,6 +18,9 @@ pub struct Events {
     list: Vec<RunEvent>,
     /// As many as events.
     marks: Vec<Option<Mark>>,
+    /// The upstream's parts, each with the place of the first event that was made of it. Only where
+    /// clients are sent them.
+    raws: Vec<(usize, Json)>,
     /// When the bytes were read that they were made of; `None` of what was made of something else.
     read_at: Option<Instant>,
     encodings: Encodings,
@@ -67,8 +71,17 @@ impl Events {
         self.marks.push(mark);
     }
 
+    /// The upstream's part that was made into the events from `from` on, if it was made into any.
+    pub(super) fn made_of(&mut self, from: usize, part: Json) {
+        if self.list.len() > from {
+            self.raws.push((from, part));
+        }
+    }
+
     /// Adds others behind these.
     pub(super) fn append(&mut self, others: Self) {
+        let behind = self.list.len();
+        self.raws.extend(others.raws.into_iter().map(|(at, part)| (behind + at, part)));
         self.list.extend(others.list);
         self.marks.extend(others.marks);
     }
@@ -77,6 +90,7 @@ impl Events {
     pub fn clear(&mut self) {
         self.list.clear();
         self.marks.clear();
+        self.raws.clear();
     }
 
     /// Tells no more than this of why the run failed.
@@ -110,7 +124,8 @@ impl Events {
     /// About how many bytes of memory they keep.
     pub(super) fn weight(&self) -> usize {
         let events: usize = self.list.iter().map(RunEvent::weight).sum();
-        events + self.marks.len() * size_of::<Option<Mark>>()
+        let raws: usize = self.raws.iter().map(|(_, part)| part.get().len()).sum();
+        events + raws + self.marks.len() * size_of::<Option<Mark>>()
     }
 }
 
@@ -118,7 +133,7 @@ impl From<Vec<RunEvent>> for Events {
     /// Events that nobody can resume behind.
     fn from(list: Vec<RunEvent>) -> Self {
         let marks = vec![None; list.len()];
-        Self { list, marks, read_at: None, encodings: Encodings::default() }
+        Self { list, marks, ..Self::default() }
     }
 }
 
@@ -165,11 +180,18 @@ impl Batch {
         self.events.list.iter().zip(self.events.marks.iter().copied())
     }
 
+    /// The upstream's part that the event at this place is the first of, where clients are sent it.
+    pub fn raw(&self, at: usize) -> Option<&Json> {
+        let Events { raws, .. } = &*self.events;
+        let found = raws.binary_search_by_key(&at, |(at, _)| *at).ok()?;
+        raws.get(found).map(|(_, part)| part)
+    }
+
     /// The bytes of the events in one of [`ENCODINGS`] forms, made by `encode` unless another stream
     /// has made them. `None` if clients are sent these events in ways of their own: how the run is
     /// called, whether it has ended for them, and the ids of what nobody can resume behind.
     pub fn encoded(&self, form: usize, encode: impl FnOnce() -> Bytes) -> Option<Bytes> {
-        let Events { list, marks, encodings, read_at: _ } = &*self.events;
+        let Events { list, marks, raws: _, encodings, read_at: _ } = &*self.events;
         let is_own =
             |event: &RunEvent| matches!(event, RunEvent::Started { .. } | RunEvent::Ended { .. });
         if self.told > 0

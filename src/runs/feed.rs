@@ -538,11 +538,20 @@ impl Parts {
             run.tell(out, Translator::start);
             |_| start
         });
+        let raw = emit.raw_part(frame.event.as_deref(), frame.data.as_deref().unwrap_or_default());
+        let from = out.len();
+        let is_known = !matches!(part.body, Body::Unknown | Body::Malformed(_));
         out.marked(|out| {
             run.tell(out, |run, out| run.on_part(&part, out));
+            if let Some(raw) = raw.as_ref().filter(|_| !is_known) {
+                run.tell(out, |_, out| out.push(RunEvent::Raw(raw.clone())));
+            }
             let attempt = run.translator.attempt();
             move |_| marks.next(attempt)
         });
+        if let Some(raw) = raw.filter(|_| is_known) {
+            out.made_of(from, raw);
+        }
         drop(part);
         buffer::empty_text(&mut self.scratch);
     }

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use crate::agui::{Client, Event, Projector, ProtoEncoder, Version};
 use crate::buffer;
+use crate::json::Json;
 use crate::run::{Emit, Id, RunEvent};
 use crate::runs::{Batch, ENCODINGS, Mark};
 use crate::sse;
@@ -220,7 +221,7 @@ impl Encoder {
                 self.projector.recall(event);
             } else {
                 let has = if at == told { batch.told_of_next() } else { 0 };
-                self.event(event, mark, has, out);
+                self.event(event, mark, has, batch.raw(at), out);
             }
         }
     }
@@ -230,13 +231,21 @@ impl Encoder {
         self.ids = Ids::None;
         let mut bare = Outgoing::default();
         for event in events {
-            self.event(event, None, 0, &mut bare);
+            self.event(event, None, 0, None, &mut bare);
         }
         bare.for_each(|bytes| out.extend_from_slice(&bytes));
     }
 
-    /// Appends an event, less the first `told` of what it is on the wire.
-    fn event(&mut self, event: &RunEvent, mark: Option<Mark>, told: u32, out: &mut Outgoing) {
+    /// Appends an event, less the first `told` of what it is on the wire. `raw` is the upstream's
+    /// part that it was made of.
+    fn event(
+        &mut self,
+        event: &RunEvent,
+        mark: Option<Mark>,
+        told: u32,
+        raw: Option<&Json>,
+        out: &mut Outgoing,
+    ) {
         let Self { wire, projector, json, proto, run_id, ids, id, encoded } = self;
         let is_proto = *wire == Wire::Proto;
         let mut frame = |partly: u32, json: &[u8], shared: Option<Shared>, out: &mut Outgoing| {
@@ -291,9 +300,13 @@ impl Encoder {
             written += 1;
             if written > told {
                 json.clear();
-                shared = if is_proto { None } else { Shared::of(event, json) };
+                let raw = raw.filter(|_| written == 1);
+                shared = if is_proto || raw.is_some() { None } else { Shared::of(event, json) };
                 if shared.is_none() {
                     event.write(json);
+                }
+                if let Some(raw) = raw {
+                    with_raw(json, raw);
                 }
             }
         });
@@ -301,6 +314,15 @@ impl Encoder {
             frame(0, json, shared, out);
         }
         buffer::empty(json);
+    }
+}
+
+/// Adds the upstream's part to an event that is written.
+fn with_raw(json: &mut Vec<u8>, raw: &Json) {
+    if json.pop() == Some(b'}') {
+        json.extend_from_slice(br#","rawEvent":"#);
+        json.extend_from_slice(raw.get().as_bytes());
+        json.push(b'}');
     }
 }
 
@@ -469,7 +491,7 @@ mod tests {
                 encoder.ids = Ids::None;
                 let mut out = Outgoing::default();
                 for event in &events {
-                    encoder.event(event, None, 0, &mut out);
+                    encoder.event(event, None, 0, None, &mut out);
                 }
                 assert_eq!(out.ready.len() > 1, is_shared, "{bytes} bytes");
                 let written: Vec<_> = out.flatten().collect();
@@ -483,7 +505,7 @@ mod tests {
         let [_, messages] = snapshots(SHARED_FROM);
         let parts = |encoder: &mut Encoder| {
             let mut out = Outgoing::default();
-            encoder.event(&messages, None, 0, &mut out);
+            encoder.event(&messages, None, 0, None, &mut out);
             out.map(|bytes| (bytes.as_ptr(), bytes)).max_by_key(|(_, bytes)| bytes.len()).unwrap()
         };
         let new = || Encoder::new(Wire::Sse, Projector::new(client(Version::V1), Vec::new()));

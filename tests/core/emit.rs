@@ -145,6 +145,7 @@ fn any_emit() -> impl Strategy<Value = Emit> {
             steps,
             activities,
             subagents,
+            raw: false,
         },
     )
 }

@@ -5,7 +5,8 @@ use crate::support::gateway::{
 };
 use serde_json::json;
 
-const LIST: &str = "text/event-stream, application/x-ndjson, application/json";
+const LIST: &str =
+    "text/event-stream, application/x-ndjson, application/vnd.ag-ui.event+proto, application/json";
 
 #[tokio::test]
 async fn a_client_that_takes_nothing_of_what_is_sent_starts_nothing() {
@@ -30,7 +31,10 @@ async fn a_client_that_takes_nothing_of_what_is_sent_starts_nothing() {
             (connect_request(&headers, &input(&["hi"])), LIST),
             (envelope("agent/run"), LIST),
             (envelope("agent/connect"), LIST),
-            (events_request(&headers, ""), "text/event-stream, application/x-ndjson"),
+            (
+                events_request(&headers, ""),
+                "text/event-stream, application/x-ndjson, application/vnd.ag-ui.event+proto",
+            ),
         ] {
             let mut response = Response::to(gateway.address, request.as_bytes()).await;
             let expected = refusal("406 Not Acceptable", "not_acceptable", &message(list));

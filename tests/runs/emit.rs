@@ -84,3 +84,23 @@ async fn one_run_is_shown_as_each_agent_says() {
     assert_eq!(shown.last().unwrap()["type"], "RUN_FINISHED");
     run.end().await;
 }
+
+#[tokio::test]
+async fn parts_of_the_upstream_are_sent_raw_where_that_is_wanted() {
+    let gateway = Gateway::start().await;
+    let emits = Emits { default: Emit { raw: true, ..Emit::default() }, ..Emits::default() };
+    let agents = agents(&[("default", &gateway.upstream.url())], &[]);
+    gateway.server.reload(agents.emitting(emits), Settings::default());
+    let (mut owner, mut run) = gateway.run().await;
+    let chunk = json!({"type": "AIMessageChunk", "id": "a", "content": "yes"});
+    let origin = json!({"langgraph_node": "n", "langgraph_auth_user": {"token": "secret"}});
+    let odd = json!({"n": 1, "config": {"configurable": {"key": "secret"}}});
+    run.send([part("messages", &json!([chunk, origin])), part("odd", &odd)].concat()).await;
+    let seen = owner.next(3).await;
+    assert_eq!(told(&seen), ["TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "RAW"]);
+    assert_eq!(seen[0]["rawEvent"], json!({"event": "messages", "data": [chunk]}));
+    assert_eq!(seen[1].get("rawEvent"), None, "it was made of the same part");
+    let raw = json!({"event": "odd", "data": {"n": 1}});
+    assert_eq!(seen[2], json!({"type": "RAW", "event": raw, "source": "langgraph"}));
+    run.end().await;
+}

@@ -209,7 +209,9 @@ fn a_recording_that_waits_too_long_is_given_up_and_its_run_does_not_wait() {
     let recording = Recording { dir: directory.0.clone(), files: 9, bytes: DEFAULT_BYTES };
     let mut writer = Writer::new(recording, Arc::clone(&queued)).unwrap();
     drop(recorder);
-    waiting.iter().for_each(|order| writer.obey(order));
+    for order in &waiting {
+        writer.obey(order);
+    }
     assert_eq!(queued.load(Ordering::Relaxed), 0);
     let name = format!("run-{RUN}.sse");
     assert_eq!(directory.names(), [&*name]);
