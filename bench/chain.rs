@@ -1,7 +1,9 @@
 //! Nanoseconds per part through the chain and its stages, on recorded parts of each mode, beside
 //! what parsing the same bytes into a tree costs.
 //!
-//! `cargo bench --bench chain`; the figures are the best of several rounds on an idle machine.
+//! `cargo bench --bench chain`; the figures are the best of several rounds on an idle machine. Then
+//! bytes and nanoseconds per event of the framings and the compressions; `-- --wire` prints these
+//! alone.
 
 #![expect(clippy::print_stdout, reason = "its output is its purpose")]
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a broken input must stop it")]
@@ -14,9 +16,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use threadway::acp;
-use threadway::agui::{Client, Projector, RunId, Version};
+use threadway::agui::{Client, Projector, ProtoEncoder, RunId, Version};
 use threadway::langgraph::Part;
 use threadway::run::{RunEvent, Translator};
+use threadway::server::{Coding, Compressor};
 use threadway::sse::{self, Decoder, Frame};
 
 /// How long one round measures.
@@ -46,6 +49,14 @@ struct Input {
 }
 
 fn main() {
+    if !std::env::args().any(|argument| argument == "--wire") {
+        measure_chain();
+        println!();
+    }
+    measure_wire();
+}
+
+fn measure_chain() {
     println!(
         "{:<38} {:>6} {:>7} {:>8} {:>8} {:>9} {:>8} {:>8} {:>8} {:>9}",
         "parts",
@@ -87,6 +98,104 @@ fn main() {
         "\nns per part; `parse` is the JSON parsing of the chain, `as ACP` stands for `encode`, \
          `as Value` a tree of the same bytes"
     );
+}
+
+// === on the wire ===
+
+/// Captures whose events are framed and compressed.
+const STREAMS: [&str; 3] =
+    ["py-0.16.7/agent-combo", "js-2.0.0/agent-combo", "py-0.16.7/subagent-combo-subgraphs"];
+
+/// The tokens of a longer answer than any capture has.
+const TOKENS: usize = 1000;
+
+/// As long as the ids of a token's events.
+const ID: &str = "2AaIAt17mdZKxO1RkieWcngD-CvPpuISgNAAA";
+
+/// Prints what the events of a run are on the wire, each written and flushed by itself, as tokens
+/// come.
+fn measure_wire() {
+    print!("{:<38} {:>6} {:>15} {:>15}", "events", "count", "SSE", "protobuf");
+    for coding in Coding::ALL {
+        print!(" {:>15}", coding.name());
+    }
+    println!();
+    let captured = STREAMS.map(|capture| {
+        (format!("all of {capture}"), lines_of(&Input::read("", capture).run_events()))
+    });
+    for (name, lines) in captured.into_iter().chain([(format!("{TOKENS} tokens"), tokens())]) {
+        let frames: Vec<_> = lines.iter().map(|line| framed(line)).collect();
+        let print = |bytes: usize, ns: f64| {
+            #[expect(clippy::cast_precision_loss, reason = "far below 2^52 bytes")]
+            let each = bytes as f64 / lines.len() as f64;
+            print!(" {each:>6.0} {ns:>8.0}");
+        };
+        print!("{name:<38} {:>6}", lines.len());
+        let sse = || lines.iter().map(|line| black_box(framed(line)).len()).sum();
+        print(sse(), best(lines.len(), || _ = black_box(sse())));
+        let proto = || {
+            let (mut encoder, mut out) = (ProtoEncoder::default(), Vec::new());
+            for line in &lines {
+                encoder.frame(line, &mut out);
+            }
+            black_box(out).len()
+        };
+        print(proto(), best(lines.len(), || _ = black_box(proto())));
+        for coding in Coding::ALL {
+            let compressed = || {
+                let mut compressor = Compressor::new(coding).unwrap();
+                let mut bytes = 0;
+                for frame in &frames {
+                    compressor.write(frame).unwrap();
+                    bytes += black_box(compressor.flush().unwrap()).len();
+                }
+                bytes + compressor.finish().unwrap().len()
+            };
+            print(compressed(), best(lines.len(), || _ = black_box(compressed())));
+        }
+        println!();
+    }
+    println!(
+        "\nbytes and ns per event; the compressions are of SSE, on top of its time, and each stream \
+         begins with a new encoder"
+    );
+}
+
+/// The events of a run as JSON.
+fn lines_of(events: &[RunEvent]) -> Vec<Vec<u8>> {
+    let mut lines = Vec::new();
+    let mut projector = projector();
+    for event in events {
+        projector.project(event, &mut |event| {
+            let mut line = Vec::new();
+            event.write(&mut line);
+            lines.push(line);
+        });
+    }
+    lines
+}
+
+/// Tokens of words that repeat as those of a text do: few often, many seldom.
+fn tokens() -> Vec<Vec<u8>> {
+    let mut seed = 7_u64;
+    let mut random = move || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        seed >> 33
+    };
+    let token = |_| {
+        let most = 1 << (3 + random() % 10);
+        let word = random() % most;
+        format!(
+            r#"{{"type":"TEXT_MESSAGE_CONTENT","messageId":"lc_run--01a200b7-5ee6-7592-b13b-546489e59c9e","delta":" w{word:x}"}}"#
+        )
+    };
+    (0..TOKENS).map(token).map(String::into_bytes).collect()
+}
+
+fn framed(line: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::new();
+    sse::encode(&mut frame, Some(ID), line);
+    frame
 }
 
 // === impl Input ===

@@ -221,6 +221,7 @@ impl Raw {
             allowance: self.allowance(mistakes),
             error_detail: self.error_detail(mistakes),
             on_message: self.on_message(mistakes),
+            compression: self.compression(mistakes),
             limits: self.limits(mistakes),
         };
         let log = self.take("log").unwrap_or_else(|| Given::new("", DEFAULT_LOG));

@@ -19,6 +19,7 @@ mod array;
 mod attach;
 pub mod auth;
 mod body;
+mod compress;
 mod connections;
 pub mod cors;
 mod envelope;
@@ -36,6 +37,7 @@ mod reject;
 mod request;
 mod stop;
 mod websocket;
+mod weighed;
 mod wire;
 
 use std::sync::Arc;
@@ -53,6 +55,7 @@ pub use auth::{
     NotAKeySet, Trust,
 };
 pub use body::{KEEP_ALIVE, RETRY, RunBody};
+pub use compress::{Coding, Compression, Compressor};
 pub use connections::{GRACE, SPARE_CONNECTIONS, WRITE_TIMEOUT, serve};
 pub use cors::{Cors, CorsError, Credentials};
 pub use forward::{Forward, NotForwarded};
@@ -101,6 +104,8 @@ pub struct Settings {
     pub rates: Rates,
     /// What clients may set of a run's configuration.
     pub allowance: Allowance,
+    /// Whether streams are compressed.
+    pub compression: Compression,
 }
 
 /// A gateway: the threads that it reads, and the door before them.
@@ -210,6 +215,7 @@ impl Kept {
             hosts,
             rates,
             allowance,
+            compression,
         } = settings;
         self.threads.runs().tell(error_detail);
         let readiness = self.readiness.of(agents.clone());
@@ -234,7 +240,7 @@ impl Kept {
             left_out: Pace::default(),
             admission: Admission { auth: auth.clone(), cors, hosts, rates, memory, proof },
         });
-        (Door { routes: routes(gateway), limits, auth }, admin)
+        (Door { routes: routes(gateway, compression), limits, auth }, admin)
     }
 }
 
@@ -253,7 +259,8 @@ impl Gateway {
     }
 }
 
-fn routes(gateway: Arc<Gateway>) -> Router {
+fn routes(gateway: Arc<Gateway>, compression: Compression) -> Router {
+    let compressed = middleware::from_fn_with_state(compression, compress::compress);
     let admitted = middleware::from_fn_with_state(Arc::clone(&gateway), auth::admit);
     let observed = middleware::from_fn_with_state(gateway.observer.clone(), observe::observe);
     let ready = get(health::readyz).with_state(gateway.readiness.clone());
@@ -268,6 +275,7 @@ fn routes(gateway: Arc<Gateway>) -> Router {
         .route("/agui/agent/{agent}/connect", post(attach::connect))
         .route("/agui/agent/{agent}/threads/{thread}/events", get(attach::events))
         .route("/agui/agent/{agent}/stop/{thread}", post(stop::stop))
+        .route_layer(compressed)
         .route_layer(admitted)
         .method_not_allowed_fallback(reject::wrong_method);
     // A preflight brings no credentials.

@@ -406,8 +406,8 @@ const HALF: usize = 6;
 fn half(escaped: &str) -> Option<&str> {
     let (before, half) = escaped.split_at_checked(escaped.len().checked_sub(HALF)?)?;
     let unit = u16::from_str_radix(half.strip_prefix("\\u")?, 16).ok()?;
-    let escapes = before.bytes().rev().take_while(|byte| *byte == b'\\').count();
-    ((0xd800..0xdc00).contains(&unit) && escapes % 2 == 0).then_some(half)
+    let slashes = before.bytes().rev().take_while(|byte| *byte == b'\\').count();
+    ((0xd800..0xdc00).contains(&unit) && slashes % 2 == 0).then_some(half)
 }
 
 // === impl Kind ===

@@ -11,8 +11,8 @@ use super::{MOST_CONNECTIONS, Upstream};
 use crate::agui::{Allowance, NotForClients, OnMessage, SystemMessages};
 use crate::langgraph::{ErrorDetail, Multitask};
 use crate::server::{
-    Auth, Cors, CorsError, Credentials, DEFAULT_SKEW, Forward, HostName, Judged, Jwt, JwtError,
-    JwtSettings, Keys, KeysError, KeysFrom, MAX_SKEW, NotAHostName, NotForwarded, Rates,
+    Auth, Compression, Cors, CorsError, Credentials, DEFAULT_SKEW, Forward, HostName, Judged, Jwt,
+    JwtError, JwtSettings, Keys, KeysError, KeysFrom, MAX_SKEW, NotAHostName, NotForwarded, Rates,
     RequestRate, Trust,
 };
 use crate::upstream::{Identity, KeySetUrl, NotAKeySetUrl, Tls, Unknown};
@@ -259,6 +259,12 @@ impl Raw {
     pub(super) fn on_message(&mut self, mistakes: &mut Mistakes) -> OnMessage {
         let words = [("ask_again", OnMessage::AskAgain), ("reject", OnMessage::Reject)];
         let given = self.take("on_message_while_interrupted").map(|given| given.one_of(&words));
+        given.and_then(|choice| mistakes.keep(choice)).unwrap_or_default()
+    }
+
+    pub(super) fn compression(&mut self, mistakes: &mut Mistakes) -> Compression {
+        let words = [("off", Compression::Off), ("on", Compression::On)];
+        let given = self.take("compression").map(|given| given.one_of(&words));
         given.and_then(|choice| mistakes.keep(choice)).unwrap_or_default()
     }
 

@@ -25,6 +25,7 @@ pub(super) const KEYS: &[(&str, Form)] = &[
     ("on_owner_disconnect", Form::Text),
     ("on_message_while_interrupted", Form::Text),
     ("multitask_strategy", Form::Text),
+    ("compression", Form::Text),
     ("hosts", Form::List),
     ("record.dir", Form::Text),
     ("record.files", Form::Number),

@@ -10,7 +10,7 @@ use crate::acp::permission::Rule;
 use crate::agui::{Allowance, OnMessage, SystemMessages};
 use crate::langgraph::{ErrorDetail, Multitask};
 use crate::run::{Emit, StateEvents};
-use crate::server::{Cors, Credentials, Forward, Judged, Rates, RequestRate};
+use crate::server::{Compression, Cors, Credentials, Forward, Judged, Rates, RequestRate};
 use crate::sessions;
 use crate::upstream::{Caller, Unknown};
 
@@ -218,6 +218,19 @@ fn callers_that_nobody_checks_for_an_upstream_are_a_mistake() {
     let alone =
         "auth.mode = \"upstream\"\nupstream = {url = \"http://u\", forward_identity = false}";
     assert!(checked(alone).unwrap_err().concat().contains("`default` is not sent them"));
+}
+
+#[test]
+fn streams_are_compressed_only_where_the_file_says_so() {
+    let of = |line: &str| checked(&format!("upstream.url = \"http://u\"\n{line}"));
+    let compression = |line: &str| of(line).unwrap().settings.compression;
+    assert_eq!(compression(""), Compression::Off);
+    assert_eq!(compression("compression = \"off\""), Compression::Off);
+    assert_eq!(compression("compression = \"on\""), Compression::On);
+    assert_eq!(
+        of("compression = \"gzip\"").unwrap_err(),
+        ["`compression` in f.toml is gzip; expected `off` or `on`"]
+    );
 }
 
 #[test]

@@ -4,11 +4,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use base64::display::Base64Display;
-use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
-use uuid::Uuid;
-use uuid::fmt::Hyphenated;
-
 use crate::langgraph::Cursor;
 
 /// The version of the mapping, and of the form: another one makes other events of the same parts,
@@ -138,7 +133,12 @@ impl Mark {
 
 /// The form of this version.
 mod packed {
-    use super::*;
+    use base64::display::Base64Display;
+    use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
+    use uuid::Uuid;
+    use uuid::fmt::Hyphenated;
+
+    use super::{Cursor, EventId, Mark, Place, VERSION, fmt};
 
     /// The longest: a UUID, a check, and a number of 35 bits, two of 64 and two of 32 bits.
     const MOST: usize = 16 + 2 + 5 + 2 * 10 + 2 * 5;
@@ -285,7 +285,7 @@ mod packed {
 
 /// The form of version 1: `1.<run id>.<attempt>.<place>.<n>.<check>`, with `-<partly>` behind `n`.
 mod older {
-    use super::*;
+    use super::{EventId, Mark, OLDER_VERSION, Place};
 
     pub(super) fn read(text: &str) -> Option<EventId> {
         let mut fields = text.rsplitn(5, '.');
@@ -324,6 +324,7 @@ mod older {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use uuid::Uuid;
 
     use super::*;
 

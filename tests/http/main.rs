@@ -6,6 +6,7 @@
 mod support;
 
 mod accept;
+mod compression;
 mod connections;
 mod directory;
 mod envelope;

@@ -22,7 +22,7 @@ pub(crate) fn id(frame: &str) -> Option<&str> {
 /// the documentation has it.
 pub(crate) fn spelt(id: &str) -> String {
     let (named, packed) =
-        id.strip_prefix('2').expect(id).rsplit_once('.').unwrap_or(("", &id[1..]));
+        id.strip_prefix('2').expect(id).rsplit_once('.').unwrap_or_else(|| ("", &id[1..]));
     let packed = BASE64_URL_SAFE_NO_PAD.decode(packed).expect(id);
     let (uuid, rest) = packed.split_at(if named.is_empty() { 16 } else { 0 });
     let run_id = match named.strip_prefix('.') {

@@ -12,11 +12,12 @@ use toml::{Table, Value};
 use super::SECRET;
 
 /// The first words of keys. Whatever stands under others may be a secret with a slip in its name.
-const KNOWN: [&str; 19] = [
+const KNOWN: [&str; 20] = [
     "acp",
     "admin_listen",
     "agents",
     "auth",
+    "compression",
     "cors",
     "error_detail",
     "forward_configurable",
