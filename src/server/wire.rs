@@ -24,7 +24,7 @@ pub enum Wire {
     Sse,
     /// `application/x-ndjson`, for scripts.
     Ndjson,
-    /// Events without ids, each behind it a [`SEPARATOR`]: the frames of a WebSocket.
+    /// Events without ids, each with a separator (0x1e) after it: the frames of a WebSocket.
     Events,
     /// The same, each as `{"id": .., "chunk": <event>}`: the frames of a WebSocket, or the items
     /// of an array.
