@@ -515,6 +515,8 @@ async fn a_stop_of_the_gateway_ends_the_turn_with_a_reason_and_closes_each_socke
 #[tokio::test]
 async fn a_client_that_leaves_or_says_so_stops_nothing() {
     let gateway = Gateway::start().await;
+    // A stream that ends is joined again, for as long as the gateway waits for its viewers.
+    let mut runs = Vec::new();
     for is_polite in [true, false] {
         let mut socket = Socket::open(gateway.address).await;
         let mut run = begun(&gateway, &mut socket).await;
@@ -524,6 +526,7 @@ async fn a_client_that_leaves_or_says_so_stops_nothing() {
         drop(socket);
         gateway.watched_by(0).await;
         assert!(run.lives().await);
+        runs.push(run);
     }
     gateway.upstream.is_untouched().await;
 }
