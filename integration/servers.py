@@ -2,14 +2,14 @@
 """Installs what the integration tests need, starts real LangGraph servers and a threadway before each, runs one command, stops them.
 
 usage: servers.py [--name NAME] [--python | --js | --demo | --none] [--upstream-only] [--validate] [--metrics] [--copilot]
-                  [--tanstack] [--chromium] [--acp] [--spare] [--auth] [--proxies] COMMAND [ARG...]
+                  [--tanstack] [--wire] [--chromium] [--acp] [--spare] [--auth] [--proxies] COMMAND [ARG...]
 
 There are two LangGraph servers, one in Python and one in JavaScript; --python and --js start only that one, --demo
 only the scripted one of `threadway demo`, and --none starts no server. --proxies installs nginx and Caddy, whose paths are in NGINX and CADDY, and starts
 nothing but a `threadway demo`, whose gateway is in DEMO_GATEWAY_URL.
 COMMAND finds them in LANGGRAPH_URL and THREADWAY_URL, LANGGRAPH_JS_URL and THREADWAY_JS_URL, or DEMO_URL, with --demo
 a Python that has langgraph-sdk in LANGGRAPH_PYTHON, with --validate one that has ag-ui-validate in VALIDATE_PYTHON, and with --metrics one that has prometheus-client in METRICS_PYTHON.
---copilot installs CopilotKit's client for it, --tanstack TanStack AI's, --chromium a browser, whose path is in CHROMIUM, --acp builds the Rust
+--copilot installs CopilotKit's client for it, --tanstack TanStack AI's, --wire AG-UI's own adapter of LangGraph, --chromium a browser, whose path is in CHROMIUM, --acp builds the Rust
 SDK's client, whose path is in ACP_RUST. --spare tells it in LANGGRAPH_SPARE and LANGGRAPH_JS_SPARE how to start another
 LangGraph server, one that it may kill: the command, less its port, where to run it, and what to add to its environment.
 --auth starts a Python server whose tenants have keys, upstream/python-auth, in LANGGRAPH_AUTH_URL, and no other that is not asked for.
@@ -43,6 +43,7 @@ JS = HERE / "upstream" / "js"
 CLIENT = HERE / "client"
 COPILOT = HERE / "copilot"
 TANSTACK = HERE / "tanstack"
+WIRE = HERE / "wire"
 ACP_RUST = HERE / "acp-rust"
 VALIDATE = HERE / "validate"
 METRICS = HERE / "metrics"
@@ -210,6 +211,8 @@ def prepare(options: set[str]) -> dict[str, str]:
             install_client(COPILOT)
         if "--tanstack" in options:
             install_client(TANSTACK)
+        if "--wire" in options:
+            install_client(WIRE)
         if "--chromium" in options:
             found["CHROMIUM"] = install_chromium()
         if "--proxies" in options:
@@ -410,7 +413,7 @@ def show(log: Path) -> None:
     print(f"# ---- {log}, last {len(lines)} lines", *lines, sep="\n", file=sys.stderr, flush=True)
 
 
-OPTIONS = {"--python", "--js", "--demo", "--none", "--upstream-only", "--validate", "--metrics", "--copilot", "--tanstack", "--chromium",
+OPTIONS = {"--python", "--js", "--demo", "--none", "--upstream-only", "--validate", "--metrics", "--copilot", "--tanstack", "--wire", "--chromium",
            "--acp", "--reducer", "--proto", "--spare", "--auth", "--proxies"}
 
 

@@ -21,6 +21,7 @@ from langchain_core.tools import tool
 from langgraph.config import get_stream_writer
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.message import add_messages
+from langgraph.prebuilt import ToolNode
 from langgraph.runtime import Runtime
 from langgraph.types import interrupt
 from pydantic import Field
@@ -178,6 +179,9 @@ class FakeStreamingModel(BaseChatModel):
             usage(11, 22)
         elif s == "media" and p["media"]:
             out += [AIMessageChunk(content=[dict(block)]) for blocks in MEDIA for block in blocks]
+            usage(11, 22)
+        elif s == "wire" and rnd == 0:
+            tool_calls([("call_r", "read_log", {"lines": 500})])
             usage(11, 22)
         elif s == "todos" and rnd == 1:
             tool_calls([("call_t2", "write_todos", {"todos": [
@@ -627,6 +631,49 @@ _fl = StateGraph(FState)
 _fl.add_node("flood", _flood)
 _fl.add_edge(START, "flood")
 flood = _fl.compile()
+
+
+# ---------------------------------------------------------------- wire: a long result, a large state, a long answer
+class WState(MessagesState, total=False):
+    rows: list[dict[str, Any]]   # about 100 KB
+    changed: int
+
+
+@tool
+async def read_log(lines: int) -> str:
+    """Read: 68 characters a line."""
+    return "".join(f"{i:06} worker took the next of its jobs and has written the result.\n" for i in range(lines))
+
+
+_wm = FakeStreamingModel(script="wire")
+CHANGES = 10
+
+
+async def _say_wire(state: WState):
+    return {"messages": [await _wm.ainvoke(state["messages"])]}
+
+
+def _fill_rows(state: WState):
+    note = "A row as a table of a page shows it, of which an agent changes one member or two while it works. "
+    return {"rows": [{"id": i, "status": "open", "count": 0, "note": note + note} for i in range(400)], "changed": 0}
+
+
+def _change_row(state: WState):
+    changed = state["changed"]
+    rows = [{**row, "status": "done", "count": changed} if row["id"] == 37 * changed else row for row in state["rows"]]
+    return {"rows": rows, "changed": changed + 1}
+
+
+_w = StateGraph(WState)
+_w.add_node("fill", _fill_rows)
+_w.add_node("ask", _say_wire)
+_w.add_node("tools", ToolNode([read_log]))
+_w.add_node("change", _change_row)
+_w.add_node("answer", _say_wire)
+_w.add_edge(START, "fill"); _w.add_edge("fill", "ask"); _w.add_edge("ask", "tools"); _w.add_edge("tools", "change")
+_w.add_conditional_edges("change", lambda s: "change" if s["changed"] < CHANGES else "answer", ["change", "answer"])
+_w.add_edge("answer", END)
+wire = _w.compile()
 
 
 # ---------------------------------------------------------------- what a person can choose
