@@ -100,7 +100,7 @@ async function held({ sent, frames }) {
   await client.runAgent({ runId: sent.runId });
   const { rows, changed } = client.state;
   const result = client.messages.find(({ role }) => role === "tool")?.content;
-  return { rows, changed, text: client.messages.at(-1).content, result };
+  return { rows, changed, text: client.messages.findLast(({ role }) => role === "assistant")?.content, result };
 }
 
 async function threadOf({ sent }) {
