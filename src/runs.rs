@@ -332,12 +332,7 @@ impl Runs {
         is_stopped: bool,
     ) {
         // It may be read with several sets of options.
-        let first = RunKey::of(upstream, thread_id, run_id, Emit::MIN);
-        let live = self.shared.live.lock();
-        let readings = live.range(&first..).take_while(|(key, _)| key.is_of_run(&first));
-        let readings: Vec<_> = readings.map(|(_, listed)| Arc::clone(&listed.run)).collect();
-        drop(live);
-        for run in readings {
+        for run in self.shared.live.readings(upstream, thread_id, run_id) {
             run.published().is_stopped = is_stopped;
         }
     }
@@ -464,6 +459,14 @@ impl Live {
             live.insert(key, Listed::new(run));
         }
         found
+    }
+
+    /// The readings of a run, each with options of its own.
+    fn readings(&self, upstream: &Client, thread_id: &str, run_id: &str) -> Vec<Arc<Run>> {
+        let first = RunKey::of(upstream, thread_id, run_id, Emit::MIN);
+        let live = self.lock();
+        let readings = live.range(&first..).take_while(|(key, _)| key.is_of_run(&first));
+        readings.map(|(_, listed)| Arc::clone(&listed.run)).collect()
     }
 
     fn list(&self, key: RunKey, run: &Arc<Run>) {

@@ -54,7 +54,7 @@ enum Voice {
 struct Speech {
     speaker: Speaker,
     text: Spoken,
-    /// What was told of it that is no text, by fingerprints.
+    /// Fingerprints of the images, files and other blocks of it that the client was sent.
     media: Vec<u64>,
     /// The last run that told of it.
     run: u32,

@@ -1,7 +1,7 @@
 //! Activities: what AG-UI has no other place for, as events and as messages of a snapshot.
 //!
-//! An assistant's message on this wire is a string. What else it holds (an image, a file, where
-//! its text comes from) is an activity message of ours behind it.
+//! An assistant's message on this wire is a string. Its images, files and citations are activity
+//! messages of our own types, which follow it.
 
 use serde::Serialize;
 

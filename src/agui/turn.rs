@@ -124,7 +124,7 @@ impl Asking<'_> {
         let state = input.state.as_deref().filter(|_| !self.is_outdated(echoes));
         for (key, value) in state.and_then(json::members).unwrap_or_default().0 {
             let is_new = &*key != "messages" && keys.may_take(&key) && !is_ours(&key);
-            // What stands for a value that was too large must not take its place.
+            // The client was sent a marker for a value that was too large: LangGraph keeps the value.
             if is_new && !echoes.has(&key, value) && !run::is_truncated(value) {
                 object = object.raw(&key, value.get());
             }
@@ -183,7 +183,7 @@ impl Asking<'_> {
         (new, None)
     }
 
-    /// The messages behind the last known one. What stands before it is old, also where the thread
+    /// The messages after the last known one. Messages before that one are old, also where the thread
     /// has forgotten it.
     pub(super) fn behind_known(&self, known: &Known<'_>) -> impl Iterator<Item = &InputMessage> {
         let sent = &self.input.messages;

@@ -71,7 +71,7 @@ pub enum Subagents {
     Hidden,
 }
 
-/// What is written in the place of a value that is too large, with its size.
+/// The key of the marker that replaces a value that is too large. The marker gives the value's size.
 pub const TRUNCATED: &str = "threadway:truncated";
 
 // === impl Emit ===
@@ -244,7 +244,7 @@ fn cut_members(value: &RawValue, most: usize, depth: usize) -> Option<Json> {
     is_cut.then_some(object)
 }
 
-/// Whether a value is, or holds, what stands for one that was too large.
+/// Whether a value is the marker of a value that was too large, or contains one.
 pub fn is_truncated(value: &RawValue) -> bool {
     value.get().contains(TRUNCATED)
 }

@@ -345,7 +345,7 @@ impl Call {
 
 // === thoughts ===
 
-/// What stands between the id of a message and the number of its attachment.
+/// The text between a message's id and the number of its attachment in the attachment's id.
 const ATTACHED: &str = ":attachment:";
 
 /// How much of a message is there.
@@ -396,7 +396,7 @@ impl Thoughts {
 
     /// Finds the thought of a piece; `None` while there is nothing to show of it.
     ///
-    /// A provider's id that something else has already is passed over. What stands beside the
+    /// A provider's id that something else has already is passed over. Reasoning beside the
     /// content is passed over once the content has told a thought: of a whole message only that is
     /// read, and LangChain's JavaScript package for OpenAI has every piece in both places.
     pub(super) fn place(

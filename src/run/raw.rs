@@ -7,8 +7,10 @@ use crate::json::{self, Json, ObjectWriter, Text};
 
 /// Members that hold the metadata of a request, its configuration, or who asked: LangGraph keeps
 /// headers and users there.
-const WITHHELD: [&str; 7] =
-    ["metadata", "config", "configurable", "context", "headers", "kwargs", "auth"];
+///
+/// What went wrong is withheld too: `error_detail` says how much of that clients see.
+const WITHHELD: [&str; 8] =
+    ["metadata", "config", "configurable", "context", "headers", "kwargs", "auth", "error"];
 
 /// What the members begin with that LangGraph's servers add about a request.
 const WITHHELD_PREFIXES: [&str; 2] = ["langgraph_", "__"];
@@ -77,6 +79,11 @@ mod tests {
                 "on",
                 r#"{"metadata":{"langgraph_auth_user":"secret"},"langgraph_auth_user":1,"n":1.50}"#,
                 Some(r#"{"event":"on","data":{"n":1.50}}"#),
+            ),
+            (
+                "tasks",
+                r#"{"name":"n","error":"ValueError('secret')","result":{}}"#,
+                Some(r#"{"event":"tasks","data":{"name":"n","result":{}}}"#),
             ),
             ("odd", "no JSON \"", Some(r#"{"event":"odd","data":"no JSON \""}"#)),
             ("error", r#"{"error":"E","message":"secret"}"#, None),

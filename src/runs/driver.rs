@@ -157,7 +157,7 @@ impl Driver {
                 }
                 unwanted = wanted(&self.bell, &mut self.owner, &mut self.unread_since) => {
                     if self.is_unread() {
-                        if let Unwanted::Deserted = unwanted {
+                        if matches!(unwanted, Unwanted::Deserted) && !self.is_read_otherwise() {
                             self.cancel().await;
                         }
                         return self.log(RunEnd::Unread, None);
@@ -374,6 +374,13 @@ impl Driver {
                 self.shared.live.list(key.clone(), &self.run);
             }
         }
+    }
+
+    /// Whether somebody reads the run with other options.
+    fn is_read_otherwise(&self) -> bool {
+        let Some(run_id) = self.run.id() else { return false };
+        let readings = self.shared.live.readings(&self.upstream, &self.run.thread_id, &run_id);
+        readings.iter().any(|run| !Arc::ptr_eq(run, &self.run) && run.has_readers())
     }
 
     /// Whether there is no reader left. If so the run is unlisted: none can come any more.

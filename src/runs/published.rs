@@ -260,6 +260,11 @@ impl Run {
         }
     }
 
+    /// Whether somebody reads it.
+    pub(super) fn has_readers(&self) -> bool {
+        self.bell.upgrade().is_some_and(|bell| bell.receiver_count() > 0)
+    }
+
     /// Whether it is still being read.
     pub(crate) fn is_driven(&self) -> bool {
         self.bell.strong_count() > 0

@@ -1,14 +1,17 @@
 //! Options of `[emit]` on real sockets: two agents that show one run in two ways.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
+use crate::support::clock::HeldClock;
 use crate::support::gateway::{
     COLUMNS, Gateway, RUN, Response, THREAD, agents, connect_request, input, part, values,
 };
 use serde_json::{Value, json};
 use threadway::agents::Emits;
 use threadway::run::{Emit, StateEvents};
-use threadway::server::Settings;
+use threadway::runs::OwnerPolicy;
+use threadway::server::{Limits, Settings};
 
 /// Serves the agent a second time, as `quiet`: no state, no thoughts, short results.
 fn with_a_quiet_one(gateway: &Gateway) {
@@ -103,4 +106,39 @@ async fn parts_of_the_upstream_are_sent_raw_where_that_is_wanted() {
     let raw = json!({"event": "odd", "data": {"n": 1}});
     assert_eq!(seen[2], json!({"type": "RAW", "event": raw, "source": "langgraph"}));
     run.end().await;
+}
+
+#[tokio::test]
+async fn a_run_that_is_watched_with_other_options_is_not_stopped_for_want_of_its_owner() {
+    const GRACE: Duration = Duration::from_secs(20);
+    let owners = OwnerPolicy::Cancel { grace: GRACE };
+    let gateway = Gateway::with(Limits { owners, ..Limits::default() }).await;
+    with_a_quiet_one(&gateway);
+    let (owner, run) = gateway.run().await;
+    let request = connect_request("", &input(&[])).replace("/agent/agent/", "/agent/quiet/");
+    let record = json!([{
+        "run_id": RUN, "status": "running", "created_at": "2026-11-22T08:00:00Z",
+        "metadata": {"threadway_run_id": "r1"},
+        "kwargs": {"resumable": true, "stream_mode": ["values", "messages-tuple"]},
+    }]);
+    let (mut viewer, mut join) =
+        tokio::join!(Response::to(gateway.address, request.as_bytes()), async {
+            let line = format!("GET /threads/{THREAD}/runs?limit=100{COLUMNS}");
+            gateway.upstream.expect(&line).await.json(200, &record.to_string()).await;
+            gateway.joined_behind("-1").await
+        });
+    let metadata = part("metadata", &json!({"run_id": RUN, "attempt": 1}));
+    join.send([metadata, spoken()].concat()).await;
+    viewer.next(3).await;
+    let clock = HeldClock::pause();
+    drop(owner);
+    gateway.watched_by(1).await;
+    clock.advance(GRACE / 2).await;
+    join.send(": heartbeat\r\n\r\n").await;
+    gateway.settled().await;
+    clock.advance(GRACE / 2).await;
+    gateway.settled().await;
+    gateway.upstream.is_untouched().await;
+    // Only the reading that nobody reads has ended.
+    run.closed().await;
 }
