@@ -239,6 +239,15 @@ pub fn snapshots(held: &[Arc<Message>], target: &[Arc<Message>]) -> Vec<Vec<Arc<
     through(common, &whole)
 }
 
+/// The snapshots that bring the clients of a view to `target`.
+pub(super) fn snapshots_for(view: &View, target: &[Arc<Message>]) -> Vec<Vec<Arc<Message>>> {
+    if view.is_scattered() {
+        snapshots_for_anyone(target)
+    } else {
+        snapshots(view.messages(), target)
+    }
+}
+
 /// The snapshots that bring any client to `target`, whatever it holds.
 pub fn snapshots_for_anyone(target: &[Arc<Message>]) -> Vec<Vec<Arc<Message>>> {
     through(0, target)

@@ -382,7 +382,7 @@ impl Filter {
         }
         if !is_lost && let Some(conversation) = conversation() {
             let target = self.shown(&conversation);
-            for snapshot in commit::snapshots(self.view.messages(), &target) {
+            for snapshot in commit::snapshots_for(&self.view, &target) {
                 self.messages(&snapshot.into(), out);
             }
         }

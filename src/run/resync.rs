@@ -49,7 +49,7 @@ pub fn resync(view: &View, reader: Holds<'_>, emit: Emit) -> Option<Vec<RunEvent
             Holds::Nothing => told(vec![view.messages().to_vec()]),
             Holds::Some(_) => told(commit::snapshots_for_anyone(view.messages())),
             Holds::This(held) => more(held, view)
-                .unwrap_or_else(|| told(commit::snapshots(held.messages(), view.messages()))),
+                .unwrap_or_else(|| told(commit::snapshots_for(held, view.messages()))),
         };
         for event in &messages {
             open.apply(event);
@@ -89,8 +89,8 @@ fn told(snapshots: Vec<Vec<Arc<Message>>>) -> Vec<RunEvent> {
 /// What is behind the messages that a client holds, as if it was said now. `None` where the
 /// conversation is not the client's and more, or where only a snapshot can express the change:
 /// media, a subagent's message.
-fn more(held: &View, view: &View) -> Option<Vec<RunEvent>> {
-    let held = held.messages();
+fn more(holder: &View, view: &View) -> Option<Vec<RunEvent>> {
+    let held = holder.messages();
     let (same, new) = view.messages().split_at_checked(held.len())?;
     if new.is_empty() || !held.iter().zip(same).all(|(held, same)| commit::is_same(held, same)) {
         return None;
@@ -100,11 +100,12 @@ fn more(held: &View, view: &View) -> Option<Vec<RunEvent>> {
         say(message, view.open(), &mut out)?;
     }
     // A client inserts a tool's result after its call, so that its order may differ from the upstream's.
-    let mut client = View::with(held.to_vec(), None);
+    let mut client = holder.clone();
     for event in &out {
         client.apply(event);
     }
-    commit::shows(client.messages(), view.messages()).then_some(out)
+    let is_told = !client.is_scattered() && commit::shows(client.messages(), view.messages());
+    is_told.then_some(out)
 }
 
 /// Says a message, and leaves open what is open now.

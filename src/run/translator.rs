@@ -529,7 +529,7 @@ impl Translator {
     fn reconcile(&mut self) {
         let Some(conversation) = &self.conversation else { return };
         let target = conversation.to_vec();
-        let snapshots = commit::snapshots(self.view().messages(), &target);
+        let snapshots = commit::snapshots_for(self.view(), &target);
         if snapshots.is_empty() && !self.view().is_based() {
             self.out.messages(&target);
         }

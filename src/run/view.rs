@@ -24,6 +24,8 @@ pub struct View {
     open: Open,
     /// Shared as `places` are.
     activities: Arc<Activities>,
+    ends_with_activity: bool,
+    is_scattered: bool,
     is_based: bool,
 }
 
@@ -35,6 +37,8 @@ struct Places {
     calls: HashMap<Id, Id>,
     /// The calls that have an answer.
     answered: HashSet<Id>,
+    /// The messages right before which a client holds activities.
+    after_activity: HashSet<Id>,
 }
 
 /// Of which roles a snapshot deletes what it omits. A client keeps its own thoughts and activities
@@ -129,6 +133,14 @@ impl View {
         self.state.as_mut()?.diff(new)
     }
 
+    /// Whether clients may hold the messages in another order than the view.
+    ///
+    /// A client looks for the results that follow the calling message without a gap. Its activities
+    /// are such gaps, and where they stand depends on when the client came.
+    pub(super) fn is_scattered(&self) -> bool {
+        self.is_scattered
+    }
+
     /// Folds one event in.
     pub fn apply(&mut self, event: &RunEvent) {
         self.open.apply(event);
@@ -164,6 +176,7 @@ impl View {
                 self.is_based = true;
             }
             RunEvent::Activity { id, activity, .. } => {
+                self.ends_with_activity |= self.activities.get(id).is_none();
                 Arc::make_mut(&mut self.activities).set(id, activity);
             }
             RunEvent::Started { .. }
@@ -186,7 +199,11 @@ impl View {
     }
 
     fn push(&mut self, message: impl Into<Arc<Message>>) {
-        self.insert(self.messages.len(), message.into());
+        let message = message.into();
+        if std::mem::take(&mut self.ends_with_activity) {
+            Arc::make_mut(&mut self.places).after_activity.insert(Arc::clone(&message.id));
+        }
+        self.insert(self.messages.len(), message);
     }
 
     fn insert(&mut self, at: usize, message: Arc<Message>) {
@@ -286,14 +303,29 @@ impl View {
         message.error = is_error.then(|| content.text());
         message.content = content.clone();
         message.agent = agent.cloned();
-        let owner = self.places.calls.get(call_id).and_then(|id| self.places.messages.get(id));
-        let is_assistant = |at: &&usize| {
-            self.messages.get(**at).is_some_and(|message| message.role == Role::Assistant)
+        match self.owner_of(call_id) {
+            Some(owner) => {
+                let at = owner + 1 + self.results_after(owner);
+                let is_result = |message: &Arc<Message>| message.role == Role::Tool;
+                self.is_scattered |= self.messages.get(at).is_some_and(is_result);
+                self.insert(at, message.into());
+            }
+            None => self.push(message),
+        }
+    }
+
+    /// Where the assistant's message is that makes a call.
+    fn owner_of(&self, call_id: &str) -> Option<usize> {
+        let at = *self.places.messages.get(self.places.calls.get(call_id)?)?;
+        self.messages.get(at).is_some_and(|owner| owner.role == Role::Assistant).then_some(at)
+    }
+
+    /// How many results follow a message without an activity between them.
+    fn results_after(&self, at: usize) -> usize {
+        let is_next = |message: &&Arc<Message>| {
+            message.role == Role::Tool && !self.places.after_activity.contains(&message.id)
         };
-        let Some(owner) = owner.filter(is_assistant).copied() else { return self.push(message) };
-        let behind = self.messages.iter().skip(owner + 1);
-        let results = behind.take_while(|message| message.role == Role::Tool).count();
-        self.insert(owner + 1 + results, message.into());
+        self.messages.iter().skip(at + 1).take_while(is_next).count()
     }
 
     /// Messages that the snapshot holds too are replaced in place, others are removed, and new ones
@@ -301,21 +333,32 @@ impl View {
     fn replace_messages(&mut self, snapshot: &[Arc<Message>]) {
         let owned = Owned::by(snapshot);
         let by_id: HashMap<&Id, &Arc<Message>> = snapshot.iter().map(|m| (&m.id, m)).collect();
-        let mut kept = Vec::with_capacity(snapshot.len());
-        for message in self.messages.drain(..) {
-            match by_id.get(&message.id) {
-                Some(new) => kept.push(Arc::clone(new)),
-                None if owned.has(message.role) => {}
-                None => kept.push(message),
+        let mut kept: Vec<Arc<Message>> = Vec::with_capacity(snapshot.len());
+        let mut seen: HashSet<Id> = HashSet::with_capacity(snapshot.len());
+        // Activities stay where they are, whatever is taken away around them.
+        let (mut after_activity, mut is_after) = (HashSet::new(), false);
+        let remaining = self.messages.drain(..).map(|message| {
+            let new = by_id.get(&message.id).map(|new| Arc::clone(new));
+            let stays = new.is_some() || !owned.has(message.role);
+            let is_after = self.places.after_activity.contains(&message.id);
+            (is_after, stays.then(|| new.unwrap_or(message)))
+        });
+        let appended = snapshot.iter().map(|message| (false, Some(Arc::clone(message))));
+        let tail = [(self.ends_with_activity, None)];
+        for (follows_activity, message) in remaining.chain(tail).chain(appended) {
+            is_after |= follows_activity;
+            let Some(message) = message.filter(|message| seen.insert(Arc::clone(&message.id)))
+            else {
+                continue;
+            };
+            if std::mem::take(&mut is_after) {
+                after_activity.insert(Arc::clone(&message.id));
             }
+            kept.push(message);
         }
-        let mut seen: HashSet<Id> = kept.iter().map(|message| Arc::clone(&message.id)).collect();
-        for message in snapshot {
-            if seen.insert(Arc::clone(&message.id)) {
-                kept.push(Arc::clone(message));
-            }
-        }
-        self.places = Places::of(&kept).into();
+        self.ends_with_activity = is_after;
+        self.is_scattered &= !kept.is_empty();
+        self.places = Places { after_activity, ..Places::of(&kept) }.into();
         self.messages = kept;
     }
 }

@@ -189,3 +189,66 @@ fn a_tool_that_the_client_runs_itself_is_no_activity() {
     ];
     assert_eq!(told(&events(&parts, StreamEnd::Succeeded)), [""; 0]);
 }
+
+/// The ids of a client's messages, by the rules of the official reducer: activities are among them.
+fn ids_of_client(events: &[Value]) -> Vec<String> {
+    let mut ids: Vec<String> = Vec::new();
+    let mut callers = std::collections::HashMap::new();
+    let id = |event: &Value, name: &str| event[name].as_str().unwrap_or_default().to_owned();
+    for event in events {
+        match event["type"].as_str().unwrap() {
+            "MESSAGES_SNAPSHOT" => {
+                let new: Vec<_> =
+                    event["messages"].as_array().unwrap().iter().map(|m| id(m, "id")).collect();
+                ids.retain(|held| new.contains(held) || held.ends_with(":activity"));
+                for id in new {
+                    if !ids.contains(&id) {
+                        ids.push(id);
+                    }
+                }
+                for message in event["messages"].as_array().unwrap() {
+                    for call in message["toolCalls"].as_array().into_iter().flatten() {
+                        callers.insert(id(call, "id"), id(message, "id"));
+                    }
+                }
+            }
+            "TOOL_CALL_START" => {
+                let caller = id(event, "parentMessageId");
+                if !ids.contains(&caller) {
+                    ids.push(caller.clone());
+                }
+                callers.insert(id(event, "toolCallId"), caller);
+            }
+            "ACTIVITY_SNAPSHOT" => ids.push(id(event, "messageId")),
+            "TOOL_CALL_RESULT" => {
+                let caller = callers.get(&id(event, "toolCallId"));
+                let at = caller.and_then(|caller| ids.iter().position(|id| id == caller));
+                let is_result = |id: &&String| id.starts_with("of-");
+                let at = at.map_or(ids.len(), |at| {
+                    at + 1 + ids.iter().skip(at + 1).take_while(is_result).count()
+                });
+                ids.insert(at, id(event, "messageId"));
+            }
+            _ => {}
+        }
+    }
+    ids.retain(|id| !id.ends_with(":activity"));
+    ids
+}
+
+#[test]
+fn activities_between_results_do_not_change_the_order_of_the_conversation() {
+    let called = calls(&["c"]);
+    let stray = answer("nobody", "success");
+    let parts = [
+        state(&json!({"messages": []})),
+        state(&json!({"messages": [called]})),
+        state(&json!({"messages": [called, stray]})),
+        state(&json!({"messages": [called, stray, answer("c", "success")]})),
+    ];
+    let events = events(&parts, StreamEnd::Succeeded);
+    // The activity of the call stands between the message and the stray result, so that a client
+    // inserts the call's own result before both.
+    assert!(told(&events).contains(&begins("c", "running")));
+    assert_eq!(ids_of_client(&wire(&events)), ["a", "of-nobody", "of-c"]);
+}
