@@ -6,9 +6,12 @@
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
+import { once } from "node:events";
 import { writeFileSync } from "node:fs";
+import { get } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { json } from "node:stream/consumers";
 import { describe, test } from "node:test";
 import { AbstractAgent } from "@ag-ui/client";
 import { EventEncoder } from "@ag-ui/encoder";
@@ -103,10 +106,12 @@ async function held({ sent, frames }) {
   return { rows, changed, text: client.messages.findLast(({ role }) => role === "assistant")?.content, result };
 }
 
+/** Over a connection of its own: the adapter's work takes seconds, in which the server closes idle ones unseen. */
 async function threadOf({ sent }) {
-  const response = await fetch(`${langgraph}/threads/${sent.threadId}/state`, { headers: { connection: "close" } });
-  assert.equal(response.status, 200);
-  return (await response.json()).values;
+  const request = get(`${langgraph}/threads/${sent.threadId}/state`, { agent: false });
+  const [response] = await once(request, "response");
+  assert.equal(response.statusCode, 200);
+  return (await json(response)).values;
 }
 
 const sum = (frames, key) => frames.reduce((total, frame) => total + frame[key], 0);
