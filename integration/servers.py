@@ -47,6 +47,7 @@ WIRE = HERE / "wire"
 ACP_RUST = HERE / "acp-rust"
 VALIDATE = HERE / "validate"
 METRICS = HERE / "metrics"
+BOOK = HERE / "book"
 
 LANGGRAPH_READY_SECONDS = 240.0  # 3 s on an idle machine; 74 s seen on a busy one
 THREADWAY_READY_SECONDS = 10.0
@@ -205,6 +206,8 @@ def prepare(options: set[str]) -> dict[str, str]:
         install_client(CLIENT)
         if "--validate" in options:
             found["VALIDATE_PYTHON"] = str(install_python(VALIDATE))
+        if "--book" in options:
+            found["BOOK_PYTHON"] = str(install_python(BOOK))
         if "--metrics" in options:
             found["METRICS_PYTHON"] = str(install_python(METRICS))
         if "--copilot" in options:
@@ -413,7 +416,7 @@ def show(log: Path) -> None:
     print(f"# ---- {log}, last {len(lines)} lines", *lines, sep="\n", file=sys.stderr, flush=True)
 
 
-OPTIONS = {"--python", "--js", "--demo", "--none", "--upstream-only", "--validate", "--metrics", "--copilot", "--tanstack", "--wire", "--chromium",
+OPTIONS = {"--python", "--js", "--demo", "--none", "--upstream-only", "--validate", "--metrics", "--book", "--copilot", "--tanstack", "--wire", "--chromium",
            "--acp", "--reducer", "--proto", "--spare", "--auth", "--proxies"}
 
 
