@@ -23,6 +23,7 @@ use super::observe::About;
 use super::rates::StreamSlot;
 use super::reject::Reject;
 use super::websocket::Turn;
+use super::weighed::weighed;
 use super::wire::{Encoder, Wire};
 use crate::agui::Version;
 use crate::metrics::Protocol;
@@ -208,7 +209,10 @@ fn chosen<'a>(
 }
 
 fn best<'a>(accept: &str, served: impl IntoIterator<Item = &'a Served>) -> Option<Form> {
-    let ranges: Vec<_> = accept.split(',').filter_map(Range::parse).collect();
+    let ranges = weighed(accept).filter_map(|(name, quality)| {
+        name.split_once('/').map(|(kind, subtype)| Range { kind, subtype, quality })
+    });
+    let ranges: Vec<_> = ranges.collect();
     let mut served = served.into_iter();
     if ranges.is_empty() && accept.chars().all(|char| char == ',' || char.is_whitespace()) {
         return served.next().map(|served| served.form);
@@ -262,29 +266,9 @@ impl Served {
 
 // === impl Range ===
 
-impl<'a> Range<'a> {
-    fn parse(text: &'a str) -> Option<Self> {
-        let mut parts = text.split(';').map(str::trim);
-        let (kind, subtype) = parts.next()?.split_once('/')?;
-        let quality = parts.find_map(|parameter| {
-            let (name, value) = parameter.split_once('=')?;
-            name.trim().eq_ignore_ascii_case("q").then(|| quality(value.trim()))
-        });
-        Some(Self { kind, subtype, quality: quality.unwrap_or(1_000) })
-    }
-
+impl Range<'_> {
     fn is_exact(&self) -> bool {
         self.subtype != "*"
-    }
-}
-
-/// A quality in thousandths. One that is none counts as if it were not there.
-fn quality(text: &str) -> u16 {
-    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
-    let is_number = part.len() <= 3 && part.bytes().all(|byte| byte.is_ascii_digit());
-    match whole {
-        "0" if is_number => format!("{part:0<3}").parse().unwrap_or(1_000),
-        _ => 1_000,
     }
 }
 

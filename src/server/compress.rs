@@ -140,10 +140,11 @@ impl Coding {
         let mut best = None;
         for header in headers.get_all(ACCEPT_ENCODING) {
             for (name, weight) in weighed(header.to_str().unwrap_or_default()) {
-                let place = Self::ALL.iter().position(|coding| coding.name() == name);
-                let Some(place) = place.filter(|_| weight > 0.0) else { continue };
-                let is_better = |(best_weight, best_place): (f32, usize)| {
-                    weight > best_weight || (weight >= best_weight && place < best_place)
+                let place =
+                    Self::ALL.iter().position(|coding| coding.name().eq_ignore_ascii_case(name));
+                let Some(place) = place.filter(|_| weight > 0) else { continue };
+                let is_better = |(best_weight, best_place): (u16, usize)| {
+                    weight > best_weight || (weight == best_weight && place < best_place)
                 };
                 if best.is_none_or(is_better) {
                     best = Some((weight, place));

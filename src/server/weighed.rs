@@ -1,18 +1,30 @@
 //! Lists of names with weights, as `Accept` and `Accept-Encoding` have them (RFC 9110, 12.4.2).
 
-/// The names of a header's list in their order, in small letters and without parameters, each with
-/// its weight: 1 where there is none, or none that is a number, and 0 for what the client refuses.
-pub(super) fn weighed(header: &str) -> impl Iterator<Item = (String, f32)> {
+/// The weight of a name that has none.
+const WHOLE: u16 = 1_000;
+
+/// The names of a header's list in their order and without parameters, each with its weight in
+/// thousandths: 1,000 if the header gives none, or none that is valid, and 0 for what the client
+/// refuses.
+pub(super) fn weighed(header: &str) -> impl Iterator<Item = (&str, u16)> {
     header.split(',').map(|member| {
         let mut parts = member.split(';').map(str::trim);
-        let name = parts.next().unwrap_or_default().to_ascii_lowercase();
-        let mut weights = parts.filter_map(|part| {
-            let (name, weight) = part.split_once('=')?;
-            name.trim().eq_ignore_ascii_case("q").then_some(weight.trim())
+        let name = parts.next().unwrap_or_default();
+        let weight = parts.find_map(|parameter| {
+            let (name, value) = parameter.split_once('=')?;
+            name.trim().eq_ignore_ascii_case("q").then(|| weight(value.trim()))
         });
-        let weight = weights.next_back().and_then(|weight| weight.parse().ok());
-        (name, weight.filter(|weight: &f32| weight.is_finite()).unwrap_or(1.0))
+        (name, weight.unwrap_or(WHOLE))
     })
+}
+
+fn weight(text: &str) -> u16 {
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let is_number = part.len() <= 3 && part.bytes().all(|byte| byte.is_ascii_digit());
+    match whole {
+        "0" if is_number => format!("{part:0<3}").parse().unwrap_or(WHOLE),
+        _ => WHOLE,
+    }
 }
 
 #[cfg(test)]
@@ -22,23 +34,21 @@ mod tests {
     #[test]
     fn each_name_has_its_weight() {
         for (header, expected) in [
-            ("gzip", ("gzip", 1.0)),
-            (" GZip ; q=0.5", ("gzip", 0.5)),
-            ("gzip;q=0", ("gzip", 0.0)),
-            ("gzip; Q = 0.000", ("gzip", 0.0)),
-            ("gzip;q=x", ("gzip", 1.0)),
-            ("gzip;q=NaN", ("gzip", 1.0)),
-            ("gzip;q=", ("gzip", 1.0)),
-            ("text/html;level=0;q=0.25", ("text/html", 0.25)),
-            ("", ("", 1.0)),
+            ("gzip", ("gzip", 1_000)),
+            (" GZip ; q=0.5", ("GZip", 500)),
+            ("gzip;q=0", ("gzip", 0)),
+            ("gzip; Q = 0.000", ("gzip", 0)),
+            ("gzip;q=0.", ("gzip", 0)),
+            ("gzip;q=1.0", ("gzip", 1_000)),
+            ("gzip;q=0.0000", ("gzip", 1_000)),
+            ("gzip;q=x", ("gzip", 1_000)),
+            ("gzip;q=NaN", ("gzip", 1_000)),
+            ("gzip;q=", ("gzip", 1_000)),
+            ("text/html;level=0;q=0.25", ("text/html", 250)),
+            ("", ("", 1_000)),
         ] {
-            let (name, weight) = weighed(header).next().unwrap();
-            assert_eq!(
-                (&*name, weight.to_bits()),
-                (expected.0, f32::to_bits(expected.1)),
-                "{header}"
-            );
+            assert_eq!(weighed(header).next(), Some(expected), "{header}");
         }
-        assert_eq!(weighed("a, b;q=0,c").filter(|(_, weight)| *weight > 0.0).count(), 2);
+        assert_eq!(weighed("a, b;q=0,c").filter(|(_, weight)| *weight > 0).count(), 2);
     }
 }
