@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tokio_util::task::JoinQueue;
 use uuid::Uuid;
 
-pub use crate::langgraph::{ConfigField, InputKeys};
+pub use crate::langgraph::{ConfigField, InputKeys, MessagesKey};
 
 use crate::flights::Flights;
 use crate::langgraph::{Assistant, ServerKind};
@@ -46,7 +46,11 @@ const MAX_FACTS: usize = 2_000;
 
 /// The agents of all upstreams. Clones share what they remember.
 #[derive(Clone, Debug)]
-pub struct Agents(Arc<Directory>, Arc<Emits>);
+pub struct Agents(Arc<Directory>, Arc<Emits>, Arc<MessagesKeys>);
+
+/// The keys under which graphs keep their conversations, by the name of an agent; of others the
+/// upstream's counts.
+pub type MessagesKeys = HashMap<String, MessagesKey>;
 
 /// What viewers are shown of each agent's runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -176,13 +180,21 @@ impl Agents {
     /// The agents of these upstreams, and other names for some of them.
     pub fn new(upstreams: Vec<Upstream>, aliases: Vec<(String, String)>) -> Self {
         let (keys, kinds) = (Facts::default(), Facts::default());
-        Self(Arc::new(Directory { upstreams, aliases, keys, kinds }), Arc::default())
+        let directory = Directory { upstreams, aliases, keys, kinds };
+        Self(Arc::new(directory), Arc::default(), Arc::default())
     }
 
     /// The same agents, whose viewers are shown this of their runs.
     #[must_use]
     pub fn emitting(self, emits: Emits) -> Self {
-        Self(self.0, Arc::new(emits))
+        Self(self.0, Arc::new(emits), self.2)
+    }
+
+    /// The same agents, some of which keep their conversations under other keys than their upstream's
+    /// others.
+    #[must_use]
+    pub fn keeping_messages_under(self, keys: MessagesKeys) -> Self {
+        Self(self.0, self.1, Arc::new(keys))
     }
 
     /// The upstreams.
@@ -224,7 +236,10 @@ impl Agents {
             name: name.to_owned(),
             upstreams: upstreams.iter().map(|upstream| upstream.name.clone()).collect(),
         })?;
-        let upstream = upstream.client.called_by(caller);
+        let mut upstream = upstream.client.called_by(caller);
+        if let Some(key) = self.2.get(name).or_else(|| self.2.get(own_name)) {
+            upstream = upstream.keeping_messages_under(key.clone());
+        }
         let Emits { default, by_agent } = &*self.1;
         let emit = by_agent.get(name).or_else(|| by_agent.get(own_name)).copied();
         Ok(Agent {

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use crate::langgraph::MessagesKey;
+
 const EXIT_CODES: &str = "\
 Exit codes:
   0   everything was done
@@ -283,6 +285,9 @@ pub struct Translate {
     /// [default: a 1.0 client that holds none].
     #[arg(long, value_name = "FILE")]
     pub input: Option<PathBuf>,
+    /// The key under which the graph's state holds the conversation [default: messages].
+    #[arg(long, value_name = "KEY")]
+    pub messages_key: Option<MessagesKey>,
     /// The directory of the session, for ACP: relative paths are in it [default: the current one].
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<String>,

@@ -19,7 +19,7 @@ use http::HeaderMap;
 pub use acp::Acp;
 pub use raw::Mistake;
 
-use crate::agents::{self, Agents, Emits};
+use crate::agents::{self, Agents, Emits, MessagesKey, MessagesKeys};
 use crate::cli;
 use crate::metrics::Metrics;
 use crate::runs::{self, OwnerPolicy, Recording};
@@ -72,6 +72,8 @@ pub struct Config {
     pub aliases: Vec<(String, String)>,
     /// What viewers are shown of each agent's runs.
     pub emits: Emits,
+    /// Under which keys agents keep their conversations that have one of their own.
+    pub messages_keys: MessagesKeys,
     /// Who may ask what, and what becomes of it.
     pub settings: Settings,
     /// How ACP shows the agents.
@@ -101,6 +103,8 @@ pub struct Upstream {
     pub headers: HeaderMap,
     /// Whether it is sent who its callers are; `None` if the configuration does not say.
     pub identity: Option<Identity>,
+    /// Under which key of their states its graphs keep their conversations.
+    pub messages_key: MessagesKey,
     /// How it is known, and knows us.
     pub tls: Tls,
 }
@@ -130,13 +134,16 @@ impl Config {
     pub fn agents(&self, metrics: &Metrics) -> Result<Agents, SetupError> {
         let client = |(place, upstream): (usize, &Upstream)| {
             let identity = upstream.identity_at(place);
-            let Upstream { name, url, api_key, headers, identity: _, tls } = upstream.clone();
+            let Upstream { name, url, api_key, headers, identity: _, messages_key, tls } =
+                upstream.clone();
             let client = upstream::Client::with(url, api_key, headers, &tls)?;
             let client = client.identifying(identity).counted_in(metrics);
+            let client = client.keeping_messages_under(messages_key);
             Ok(agents::Upstream { name, client })
         };
         let upstreams = self.upstreams.iter().enumerate().map(client).collect::<Result<_, _>>()?;
-        Ok(Agents::new(upstreams, self.aliases.clone()).emitting(self.emits.clone()))
+        let agents = Agents::new(upstreams, self.aliases.clone()).emitting(self.emits.clone());
+        Ok(agents.keeping_messages_under(self.messages_keys.clone()))
     }
 
     /// What differs in another one that a gateway cannot change while it serves, by key.
@@ -194,7 +201,14 @@ impl Raw {
         let admin_listen = self.admin_listen(is_insecure, mistakes);
         let upstreams = self.upstreams(mistakes);
         let emits = self.emits(mistakes);
+        let mut messages_keys = self.messages_keys(mistakes);
         let aliases = self.aliases(&upstreams, mistakes);
+        // It is the graph that has the key, whatever it is called.
+        for (alias, own_name) in &aliases {
+            if let Some(key) = messages_keys.get(alias).cloned() {
+                messages_keys.entry(own_name.clone()).or_insert(key);
+            }
+        }
         let forward = self.forward(mistakes);
         let is_reached = listen.is_some_and(|address| !address.ip().is_loopback());
         let trust = if is_reached && !is_insecure { Trust::Proven } else { Trust::Given };
@@ -238,6 +252,7 @@ impl Raw {
             upstreams,
             aliases,
             emits,
+            messages_keys,
             settings,
             acp,
             log: log?,

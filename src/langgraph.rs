@@ -11,6 +11,7 @@ mod cursor;
 mod event;
 mod fault;
 mod message;
+mod messages_key;
 mod origin;
 mod record;
 mod replay;
@@ -31,6 +32,7 @@ pub use cursor::{Cursor, NotACursor};
 pub use event::{ModelEvent, ProtocolEvent};
 pub use fault::{Account, Told};
 pub use message::{CallChunk, Finish, Kind, Message, WholeCall};
+pub use messages_key::{MessagesKey, NotAMessagesKey, Place};
 pub use origin::{Mutes, Origin};
 pub use record::{
     Assistant, InputKeys, RunRecord, RunStatus, ServerInfo, ServerKind, ThreadMark, ThreadRecord,
@@ -107,7 +109,8 @@ pub enum Body<'a> {
 pub struct Values<'a> {
     /// The whole payload.
     pub raw: &'a RawValue,
-    /// The state's keys less `messages` and `__interrupt__`; `None` where the state is no object.
+    /// The state's keys less that of the messages and `__interrupt__`; `None` where the state is no
+    /// object.
     pub state: Option<Vec<(Str<'a>, &'a RawValue)>>,
     /// The conversation, if the state holds one.
     pub messages: Option<Vec<&'a RawValue>>,
@@ -212,10 +215,15 @@ pub enum ErrorDetail {
 // === impl Part ===
 
 impl<'a> Part<'a> {
-    /// Types a frame.
+    /// Types a frame of a graph that keeps its conversation under `messages`.
     ///
     /// The JavaScript server prints its JSON over many lines; `scratch` takes the compact form.
     pub fn parse(frame: &'a Frame<'_>, scratch: &'a mut String) -> Self {
+        Self::parse_under(&MessagesKey::default(), frame, scratch)
+    }
+
+    /// The same of a graph that keeps its conversation under this key.
+    pub fn parse_under(key: &MessagesKey, frame: &'a Frame<'_>, scratch: &'a mut String) -> Self {
         let event = frame.event.as_deref().unwrap_or_default();
         let (mode, namespace) = event.split_once('|').unwrap_or((event, ""));
         let data = frame.data.as_deref().unwrap_or_default();
@@ -225,21 +233,21 @@ impl<'a> Part<'a> {
         } else {
             data
         };
-        match envelope(data) {
-            Some(envelope) => {
-                let namespace = Cow::Owned(envelope.namespace());
-                Self { namespace, body: envelope.body() }
-            }
-            None => Self { namespace: Cow::Borrowed(namespace), body: body(mode, data) },
+        if let Some(envelope) = envelope(data) {
+            let namespace = envelope.namespace();
+            let body = envelope.body(key, Place::of(&namespace, ""));
+            return Self { namespace: Cow::Owned(namespace), body };
         }
+        let body = body(mode, data, key, Place::of(namespace, ""));
+        Self { namespace: Cow::Borrowed(namespace), body }
     }
 }
 
-fn body<'a>(mode: &str, data: &'a str) -> Body<'a> {
+fn body<'a>(mode: &str, data: &'a str, key: &MessagesKey, place: Place) -> Body<'a> {
     match mode {
         "messages" => message_tuple(data).unwrap_or(Body::Malformed("messages")),
-        "values" => with(data, Values::open, Body::Values, "values"),
-        "updates" => with(data, Updates::open, Body::Updates, "updates"),
+        "values" => with(data, |raw| Values::open(raw, key), Body::Values, "values"),
+        "updates" => with(data, |raw| Updates::open(raw, key, place), Body::Updates, "updates"),
         "events" => typed(data, |event| Body::Event(Box::new(event)), "events"),
         "custom" => with(data, Some, Body::Custom, "custom"),
         "tasks" => typed(data, Body::Task, "tasks"),
@@ -301,16 +309,16 @@ fn message_tuple(data: &str) -> Option<Body<'_>> {
 // === impl Values ===
 
 impl<'a> Values<'a> {
-    /// Opens a state.
-    pub fn open(raw: &'a RawValue) -> Option<Self> {
+    /// Opens a state that holds its conversation under this key.
+    pub fn open(raw: &'a RawValue, key: &MessagesKey) -> Option<Self> {
         let Some(members) = json::members(raw) else {
             return Some(Self { raw, state: None, messages: None, interrupts: None });
         };
         let mut messages = None;
         let mut interrupts = None;
         let mut state = members.0;
-        state.retain(|(key, value)| match &**key {
-            "messages" => {
+        state.retain(|(name, value)| match &**name {
+            name if name == key.as_str() => {
                 messages = conversation(value);
                 messages.is_none()
             }
@@ -331,7 +339,7 @@ impl<'a> Values<'a> {
     }
 }
 
-/// The elements of `messages`, if each looks like a message; a list of other things is state.
+/// The elements of a list, if each looks like a message; a list of other things is state.
 fn conversation(value: &RawValue) -> Option<Vec<&RawValue>> {
     let items = json::items(value)?;
     items.iter().all(|item| Message::is_message(item)).then_some(items)
@@ -340,7 +348,7 @@ fn conversation(value: &RawValue) -> Option<Vec<&RawValue>> {
 // === impl Updates ===
 
 impl<'a> Updates<'a> {
-    fn open(raw: &'a RawValue) -> Option<Self> {
+    fn open(raw: &'a RawValue, key: &MessagesKey, place: Place) -> Option<Self> {
         let mut updates = Self { nodes: Vec::new(), interrupts: None, is_cached: false };
         for (node, delta) in json::members(raw)?.0 {
             match &*node {
@@ -350,7 +358,10 @@ impl<'a> Updates<'a> {
                     let cached = json::members(delta).and_then(|members| members.get("cached"));
                     updates.is_cached = cached.is_some_and(|cached| cached.get() == "true");
                 }
-                _ => updates.nodes.push(NodeUpdate { node, messages: messages_of(delta) }),
+                _ => {
+                    let messages = messages_of(delta, key, place);
+                    updates.nodes.push(NodeUpdate { node, messages });
+                }
             }
         }
         Some(updates)
@@ -358,19 +369,24 @@ impl<'a> Updates<'a> {
 }
 
 /// The messages that a node returned: `{"messages": [..]}`, one message, or several writes.
-fn messages_of(delta: &RawValue) -> Vec<Message<'_>> {
+fn messages_of<'a>(delta: &'a RawValue, key: &MessagesKey, place: Place) -> Vec<Message<'a>> {
+    let written = |delta| written_messages(delta, key, place);
     if let Some(writes) = json::items(delta) {
-        return writes.into_iter().filter_map(json::members).flat_map(written_messages).collect();
+        return writes.into_iter().filter_map(json::members).flat_map(written).collect();
     }
-    json::members(delta).map(written_messages).unwrap_or_default()
+    json::members(delta).map(written).unwrap_or_default()
 }
 
-fn written_messages(delta: json::Members<'_>) -> Vec<Message<'_>> {
+fn written_messages<'a>(
+    delta: json::Members<'a>,
+    key: &MessagesKey,
+    place: Place,
+) -> Vec<Message<'a>> {
     // A `Command` among the writes, as the event stream prints it: `{"graph", "update", ..}`.
     let is_command = delta.get("graph").is_some() || delta.get("goto").is_some();
     let update = || delta.get("update").filter(|_| is_command).and_then(json::members);
     let delta = update().unwrap_or(delta);
-    let Some(messages) = delta.get("messages") else { return Vec::new() };
+    let Some(messages) = key.find(&delta, place) else { return Vec::new() };
     match json::items(messages) {
         Some(items) => items.into_iter().filter_map(Message::parse).collect(),
         None => Message::parse(messages).into_iter().collect(),
@@ -556,7 +572,7 @@ impl<'a> Envelope<'a> {
         segments.into_iter().filter_map(json::string).collect::<Vec<_>>().join("|")
     }
 
-    fn body(&self) -> Body<'a> {
+    fn body(&self, key: &MessagesKey, place: Place) -> Body<'a> {
         let Some(data) = self.params.get("data") else { return Body::Malformed("event") };
         match &*self.method {
             "messages" => ProtocolEvent::parse(data)
@@ -568,7 +584,7 @@ impl<'a> Envelope<'a> {
                 let payload = json::members(data).and_then(|m| m.get("payload"));
                 Body::Custom(payload.unwrap_or(data))
             }
-            method => body(method, data.get()),
+            method => body(method, data.get(), key, place),
         }
     }
 }

@@ -49,7 +49,7 @@ pub use retry::UPSTREAM_PATIENCE;
 pub(crate) use published::Run;
 pub(crate) use retry::doubled;
 
-use crate::langgraph::{ErrorDetail, RunRecord, RunRequest, RunStatus, ServerKind};
+use crate::langgraph::{ErrorDetail, MessagesKey, RunRecord, RunRequest, RunStatus, ServerKind};
 use crate::metrics::{Metrics, Origin};
 use crate::run::Emit;
 use crate::sync::{Guard, Mutex};
@@ -104,7 +104,10 @@ struct RunKey {
     upstream: String,
     thread_id: String,
     run_id: String,
-    /// What its viewers are shown. The last field, so that all readings of a run are neighbours.
+    /// Under which key its conversation is read. This field and the next are the last, so that all
+    /// readings of a run are neighbours.
+    messages_key: MessagesKey,
+    /// What its viewers are shown.
     emit: Emit,
 }
 
@@ -218,7 +221,7 @@ impl Runs {
     ) -> RunReader {
         let RunStream { run_id, date: _, body } = stream;
         let feed = Feed::new(thread_id, run_id.as_deref(), Some(name));
-        let mut feed = feed.showing(self.emit);
+        let mut feed = feed.under(upstream.messages_key().clone()).showing(self.emit);
         let (run, bell) = self.shared.open(thread_id, &mut feed, Past::Kept);
         let reading = Reading::started(feed, server, Instant::now());
         let (owner, left) = match self.shared.owners {
@@ -422,7 +425,8 @@ impl Shared {
         if let Some((run, listener)) = self.live.find(&key, upstream) {
             return (run, listener, None);
         }
-        let mut feed = Feed::joined(thread_id, &record).showing(emit);
+        let feed = Feed::joined(thread_id, &record).under(upstream.messages_key().clone());
+        let mut feed = feed.showing(emit);
         let (run, bell) = self.open(thread_id, &mut feed, Past::Replaying);
         let listener = bell.subscribe();
         if let Some((run, listener)) = self.live.find_or_list(key, upstream, &run) {
@@ -464,6 +468,8 @@ impl Live {
     /// The readings of a run, each with options of its own.
     fn readings(&self, upstream: &Client, thread_id: &str, run_id: &str) -> Vec<Arc<Run>> {
         let first = RunKey::of(upstream, thread_id, run_id, Emit::MIN);
+        // The least of the keys.
+        let first = RunKey { messages_key: MessagesKey::default(), ..first };
         let live = self.lock();
         let readings = live.range(&first..).take_while(|(key, _)| key.is_of_run(&first));
         readings.map(|(_, listed)| Arc::clone(&listed.run)).collect()
@@ -514,12 +520,13 @@ impl RunKey {
             upstream: upstream.base().to_string(),
             thread_id: thread_id.to_owned(),
             run_id: run_id.to_owned(),
+            messages_key: upstream.messages_key().clone(),
             emit,
         }
     }
 
     fn is_of_run(&self, other: &Self) -> bool {
-        let Self { upstream, thread_id, run_id, emit: _ } = self;
+        let Self { upstream, thread_id, run_id, messages_key: _, emit: _ } = self;
         (upstream, thread_id, run_id) == (&other.upstream, &other.thread_id, &other.run_id)
     }
 }

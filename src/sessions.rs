@@ -45,6 +45,7 @@ use crate::metrics::Metrics;
 use crate::run::ErrorDetail;
 use crate::runs::{OwnerPolicy, Runs};
 use crate::threads::Threads;
+use crate::upstream::Caller;
 
 /// What the operator says of the agents as ACP shows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -121,9 +122,15 @@ impl Service {
         self
     }
 
-    /// Makes another agent that of new sessions.
+    /// Makes another agent that of new sessions. Titles of threads are read as its graph keeps its
+    /// conversations.
     #[must_use]
-    pub fn with_agent(self, agent: Option<String>) -> Self {
+    pub fn with_agent(mut self, agent: Option<String>) -> Self {
+        let found = agent.as_deref().map(|agent| self.agents.find(agent, &Caller::default()));
+        if let Some(Ok(found)) = found {
+            let key = found.upstream.messages_key().clone();
+            self.upstream.client = self.upstream.client.keeping_messages_under(key);
+        }
         Self { agent, ..self }
     }
 

@@ -38,7 +38,9 @@ pub use tls::{NotTls, Tls};
 use crate::json;
 pub use crate::langgraph::ThreadRecord;
 
-use crate::langgraph::{Assistant, ConfigField, InputKeys, RunRecord, RunRequest, ServerInfo};
+use crate::langgraph::{
+    Assistant, ConfigField, InputKeys, MessagesKey, RunRecord, RunRequest, ServerInfo,
+};
 use crate::metrics::{Answer, Metrics, Operation};
 use crate::sse;
 use crate::sync::Mutex;
@@ -105,6 +107,8 @@ pub struct Client {
     /// The configuration's own.
     headers: HeaderMap,
     identity: Identity,
+    /// Under which key of their states its graphs keep their conversations.
+    messages_key: MessagesKey,
     caller: Caller,
     /// Whether the server has refused to choose the columns of a list of runs.
     refuses_columns: Arc<AtomicBool>,
@@ -242,14 +246,31 @@ impl Client {
         let http = Http::new(tls)?;
         let (key, caller) = (Arc::new(Mutex::new(key)), Caller::default());
         let (metrics, identity) = (Metrics::default(), Identity::default());
+        let messages_key = MessagesKey::default();
         let refuses_columns = Arc::default();
-        Ok(Self { http, base, key, metrics, headers, identity, caller, refuses_columns })
+        Ok(Self {
+            http,
+            base,
+            key,
+            metrics,
+            headers,
+            identity,
+            messages_key,
+            caller,
+            refuses_columns,
+        })
     }
 
     /// The same server, which is sent who its callers are, or not, from now on.
     #[must_use]
     pub fn identifying(self, identity: Identity) -> Self {
         Self { identity, ..self }
+    }
+
+    /// The same server, whose graphs keep their conversations under this key of their states.
+    #[must_use]
+    pub fn keeping_messages_under(self, messages_key: MessagesKey) -> Self {
+        Self { messages_key, ..self }
     }
 
     /// The same server, and what is asked of it is counted there.
@@ -273,6 +294,11 @@ impl Client {
     /// Whether it is sent who its callers are.
     pub fn identity(&self) -> Identity {
         self.identity
+    }
+
+    /// Under which key of their states its graphs keep their conversations.
+    pub fn messages_key(&self) -> &MessagesKey {
+        &self.messages_key
     }
 
     /// Who asks it.

@@ -31,7 +31,7 @@ pub(super) fn update(
     let update = if messages.is_empty() {
         update
     } else {
-        update.raw("messages", messages_json(input, &messages).get())
+        update.raw(asking.messages_key.as_str(), messages_json(input, &messages).get())
     };
     Ok((!update.is_empty()).then(|| update.finish()))
 }

@@ -11,7 +11,7 @@ use super::message;
 use super::project::Version;
 use super::resume::{Answers, ResumeError};
 use crate::json::{self, Json, ObjectWriter, Text};
-use crate::langgraph::{self, InputKeys, Kind, Start, ThreadState};
+use crate::langgraph::{self, InputKeys, Kind, MessagesKey, Start, ThreadState};
 use crate::run::{self, Configured, Emit, NewRun, Planner, Role, StateEvents};
 
 /// Where a graph may have a place for the tools and the context of its client. All that such a
@@ -29,6 +29,9 @@ pub struct Asking<'a> {
     pub allowance: &'a Allowance,
     /// What the client was shown of the thread.
     pub emit: Emit,
+    /// Under which key of its state the graph keeps its conversation. The thread's state is parsed
+    /// under the same one.
+    pub messages_key: &'a MessagesKey,
 }
 
 /// What becomes of a message that comes without an answer, while the thread asks for one.
@@ -58,7 +61,7 @@ impl Planner for Asking<'_> {
         let sent = self.input.state.as_deref().and_then(json::members).unwrap_or_default();
         !self.input.tools.is_empty()
             || !self.input.context.is_empty()
-            || sent.0.iter().any(|(key, _)| &**key != "messages")
+            || sent.0.iter().any(|(key, _)| &**key != self.messages_key.as_str())
             || state_of(thread).iter().any(|(key, _)| CLIENT_KEYS.contains(&&**key))
     }
 
@@ -113,17 +116,19 @@ impl Asking<'_> {
     /// The graph's input: the state's changed keys, the client's tools and context, the new messages.
     fn input_json(&self, echoes: &Echoes<'_>, keys: &InputKeys, new: &[&InputMessage]) -> Json {
         let messages = messages_json(self.input, new);
-        self.changes(echoes, keys).raw("messages", messages.get()).finish()
+        self.changes(echoes, keys).raw(self.messages_key.as_str(), messages.get()).finish()
     }
 
     /// The state's changed keys, and the client's tools and context where they have changed.
     pub(super) fn changes(&self, echoes: &Echoes<'_>, keys: &InputKeys) -> ObjectWriter {
         let input = self.input;
-        let is_ours = |key: &str| CLIENT_KEYS.contains(&key) && keys.takes(key);
+        let conversation = self.messages_key.as_str();
+        let is_ours =
+            |key: &str| CLIENT_KEYS.contains(&key) && key != conversation && keys.takes(key);
         let mut object = ObjectWriter::new();
         let state = input.state.as_deref().filter(|_| !self.is_outdated(echoes));
         for (key, value) in state.and_then(json::members).unwrap_or_default().0 {
-            let is_new = &*key != "messages" && keys.may_take(&key) && !is_ours(&key);
+            let is_new = &*key != conversation && keys.may_take(&key) && !is_ours(&key);
             // The client was sent a marker for a value that was too large: LangGraph keeps the value.
             if is_new && !echoes.has(&key, value) && !run::is_truncated(value) {
                 object = object.raw(&key, value.get());

@@ -36,7 +36,7 @@ fn to_agui(args: &cli::Translate) -> Result<(), u8> {
     let held = input.as_ref().map(Input::held).unwrap_or_default();
     let wire = if args.ndjson { Wire::Ndjson } else { Wire::Sse };
     let thread_id = args.thread_id.as_deref().unwrap_or(&client.thread_id);
-    let feed = Feed::new(thread_id, None, args.run_id.as_deref());
+    let feed = feed(args, thread_id);
     let mut encoder = Encoder::new(wire, Projector::new(client.clone(), held));
     translate_stdin(feed, |events, out| encoder.encode_bare(events, out))
 }
@@ -53,7 +53,7 @@ fn to_acp(args: &cli::Translate) -> Result<(), u8> {
         Some(cwd) => cwd.clone(),
         None => env::current_dir().map_err(failed)?.to_string_lossy().into_owned(),
     };
-    let feed = Feed::new(session_id, None, args.run_id.as_deref());
+    let feed = feed(args, session_id);
     let mut projector = acp::Projector::new(Arc::default(), &cwd);
     translate_stdin(feed, |events, out| {
         for event in events {
@@ -65,6 +65,11 @@ fn to_acp(args: &cli::Translate) -> Result<(), u8> {
             }
         }
     })
+}
+
+fn feed(args: &cli::Translate, thread_id: &str) -> Feed {
+    let feed = Feed::new(thread_id, None, args.run_id.as_deref());
+    feed.under(args.messages_key.clone().unwrap_or_default())
 }
 
 /// Translates the recording on stdin, and writes what `encode` makes of its events to stdout.

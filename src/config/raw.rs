@@ -59,12 +59,13 @@ pub(super) const KEYS: &[(&str, Form)] = &[
 ];
 
 /// What one server has, as `upstream.KEY` or `upstreams.NAME.KEY`.
-const OF_UPSTREAM: [(&str, Form); 5] = [
+const OF_UPSTREAM: [(&str, Form); 6] = [
     ("url", Form::Text),
     ("api_key", Form::Secret),
     ("forward_identity", Form::Switch),
     ("ca_file", Form::Text),
     ("client_certificate_file", Form::Text),
+    ("messages_key", Form::Text),
 ];
 
 /// The keys of callers, as the environment gives them: all at once.

@@ -51,6 +51,7 @@ fn the_example_holds_every_key_with_its_default() {
     assert_eq!(config.listen.to_string(), DEFAULT_LISTEN);
     assert_eq!(config.log.to_string(), DEFAULT_LOG);
     assert_eq!(config.settings.limits, Limits::default());
+    assert_eq!(raw.given["upstream.messages_key"].value, MessagesKey::default().as_str());
     // What has no default stands in a comment.
     let (all, mistakes) = of_toml(&EXAMPLE.replace("#: ", ""));
     assert_eq!(mistakes, [""; 0]);
@@ -70,6 +71,7 @@ fn the_example_holds_every_key_with_its_default() {
         "upstreams.cloud.forward_identity",
         "upstreams.cloud.api_key",
         "agents.support.agent",
+        "agents.support.messages_key",
         "agents.support.emit.reasoning",
         "auth.keys.backend",
     ] {
@@ -407,6 +409,10 @@ fn what_would_let_everybody_in_is_a_mistake() {
         ("emit.colour = 1", Some("a key that config.toml.example shows")),
         ("agents.a.emit.colour = 1", Some("a key that config.toml.example shows")),
         ("agents.a.emit.steps = 1", Some("`true` or `false`")),
+        ("upstream.messages_key = \"\"", Some("a key of the graph's state")),
+        ("upstream.messages_key = \"__interrupt__\"", Some("not beginning with `__`")),
+        ("upstream.messages_key = 1", Some("a string")),
+        ("agents.a.messages_key = \"\"", Some("a key of the graph's state")),
         ("error_detail = \"all\"", Some("`full` or `message`")),
         ("upstream.forward_identity = \"no\"", Some("`true` or `false`")),
         ("on_message_while_interrupted = \"ask\"", Some("`ask_again` or `reject`")),
@@ -500,4 +506,44 @@ fn an_agent_is_shown_as_it_says_and_else_as_all_are() {
     assert_eq!(emit("help"), Emit { steps: true, ..all });
     assert_eq!(emit("agent"), all, "the alias alone is shown otherwise");
     assert_eq!(emit("a.b"), Emit { reasoning: false, ..all });
+}
+
+#[test]
+fn a_graph_keeps_its_conversation_where_its_agent_says_and_else_where_its_server_does() {
+    let key = |config: &Config, name: &str| {
+        let agents = config.agents(&Metrics::default()).unwrap();
+        let agent = agents.find(name, &Caller::default()).unwrap();
+        agent.upstream.messages_key().to_string()
+    };
+    let config = checked("upstream.url = \"http://u\"").unwrap();
+    assert_eq!(key(&config, "agent"), "messages");
+    let file = "upstream = {url = \"http://u\", messages_key = \"log\"}\n\
+                [agents.help]\nagent = \"graph\"\nmessages_key = \"chat_history\"\n\
+                [agents.\"a.b\"]\nmessages_key = \"turns\"\n\
+                [agents.plain]\nagent = \"other\"\nmessages_key = \"messages\"";
+    let config = checked(file).unwrap();
+    assert_eq!(config.aliases.len(), 2);
+    for (name, expected) in [
+        ("agent", "log"),
+        ("help", "chat_history"),
+        // It is the same graph by its own name.
+        ("graph", "chat_history"),
+        ("a.b", "turns"),
+        ("plain", "messages"),
+        ("other", "messages"),
+    ] {
+        assert_eq!(key(&config, name), expected, "{name}");
+    }
+    // A graph that says it itself is not overruled by its alias.
+    let file = "upstream.url = \"http://u\"\n[agents.help]\nagent = \"graph\"\n\
+                messages_key = \"a\"\n[agents.graph]\nmessages_key = \"b\"";
+    let config = checked(file).unwrap();
+    assert_eq!((key(&config, "help").as_str(), key(&config, "graph").as_str()), ("a", "b"));
+    let several = "[upstreams.one]\nurl = \"http://u\"\nmessages_key = \"log\"\n\
+                   [upstreams.two]\nurl = \"http://v\"";
+    let config = checked(several).unwrap();
+    assert_eq!(
+        (key(&config, "one:x").as_str(), key(&config, "two:x").as_str()),
+        ("log", "messages")
+    );
 }

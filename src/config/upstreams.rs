@@ -4,6 +4,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::raw::{self, Given, Mistake, Mistakes, Raw};
 use super::{DEFAULT_UPSTREAM, Upstream};
+use crate::agents::{MessagesKey, MessagesKeys};
+use crate::langgraph::NotAMessagesKey;
 use crate::upstream::{BaseUrl, BaseUrlError, Identity, NotAKey, NotTls, Tls};
 
 impl Raw {
@@ -65,7 +67,35 @@ impl Raw {
         self.read_pem(&format!("{prefix}.ca_file"), &mut tls, Tls::trust, mistakes);
         let key = format!("{prefix}.client_certificate_file");
         self.read_pem(&key, &mut tls, Tls::identify, mistakes);
-        Some(Upstream { name: name.to_owned(), url: url?, api_key, headers, identity, tls })
+        let messages_key = self.take(&format!("{prefix}.messages_key"));
+        let messages_key = messages_key.and_then(|given| mistakes.keep(messages_key_of(given)));
+        Some(Upstream {
+            name: name.to_owned(),
+            url: url?,
+            api_key,
+            headers,
+            identity,
+            messages_key: messages_key.unwrap_or_default(),
+            tls,
+        })
+    }
+
+    /// Under which keys agents keep their conversations that say it themselves.
+    pub(super) fn messages_keys(&mut self, mistakes: &mut Mistakes) -> MessagesKeys {
+        let mut keys = MessagesKeys::new();
+        for (name, given) in self.take_all("agents.") {
+            match name.strip_suffix(".messages_key") {
+                Some(agent) if !agent.is_empty() => {
+                    let key = mistakes.keep(messages_key_of(given));
+                    keys.extend(key.map(|key| (agent.to_owned(), key)));
+                }
+                // An alias: not ours.
+                Some(_) | None => {
+                    self.given.insert(format!("agents.{name}"), given);
+                }
+            }
+        }
+        keys
     }
 
     /// Reads a file that a key names into what is known of TLS.
@@ -110,6 +140,10 @@ impl Raw {
         }
         aliases
     }
+}
+
+fn messages_key_of(given: Given) -> Result<MessagesKey, Mistake> {
+    given.value.parse().map_err(|error: NotAMessagesKey| given.mistaken(error.to_string()))
 }
 
 /// Where a server is.

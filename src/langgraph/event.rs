@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::message::{CallChunk, Message};
-use super::{Block, Origin};
+use super::{Block, MessagesKey, Origin, Place};
 use crate::json::{self, Str};
 
 /// A record of `astream_events`.
@@ -80,18 +80,18 @@ impl<'a> ModelEvent<'a> {
     }
 
     /// The messages that a tool's `Command` puts into the state.
-    pub fn command_messages(&self) -> Vec<Message<'a>> {
+    pub fn command_messages(&self, key: &MessagesKey, place: Place) -> Vec<Message<'a>> {
         let messages = || {
             let output = json::members(json::members(self.data?)?.get("output")?)?;
-            json::items(json::members(output.get("update")?)?.get("messages")?)
+            json::items(key.find(&json::members(output.get("update")?)?, place)?)
         };
         messages().unwrap_or_default().into_iter().filter_map(Message::parse).collect()
     }
 
     /// The messages that a node returned, at its end.
-    pub fn node_messages(&self) -> Vec<Message<'a>> {
+    pub fn node_messages(&self, key: &MessagesKey, place: Place) -> Vec<Message<'a>> {
         let output = || json::members(self.data?)?.get("output");
-        output().map(super::messages_of).unwrap_or_default()
+        output().map(|output| super::messages_of(output, key, place)).unwrap_or_default()
     }
 
     /// The payload of a custom event.

@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde_json::value::RawValue;
 
-use super::{Block, Kind, Message};
+use super::{Block, Kind, Message, MessagesKey};
 use crate::json::{self, Json};
 
 /// How much of its first words names a conversation: what a list of them shows in a line.
@@ -210,16 +210,22 @@ impl RunStatus {
 impl ThreadRecord {
     /// Reads one record. `None` if it is none.
     pub fn parse(body: &str) -> Option<Self> {
-        Self::read(&serde_json::from_str(body).ok()?)
+        Self::parse_under(&MessagesKey::default(), body)
     }
 
-    /// Reads a list of records, in the server's order. `None` if it is none.
+    /// The same, of a thread whose graph keeps its conversation under this key.
+    pub fn parse_under(key: &MessagesKey, body: &str) -> Option<Self> {
+        Self::read(key, &serde_json::from_str(body).ok()?)
+    }
+
+    /// Reads a list of records without states, in the server's order. `None` if it is none.
     pub fn parse_list(body: &str) -> Option<Vec<Self>> {
         let items: Vec<&RawValue> = serde_json::from_str(body).ok()?;
-        items.into_iter().map(|item| Self::read(&json::members(item)?)).collect()
+        let read = |item| Self::read(&MessagesKey::default(), &json::members(item)?);
+        items.into_iter().map(read).collect()
     }
 
-    fn read(members: &json::Members<'_>) -> Option<Self> {
+    fn read(key: &MessagesKey, members: &json::Members<'_>) -> Option<Self> {
         let mut metadata = "{}".to_owned();
         if let Some(told) = members.get("metadata").filter(|told| told.get().starts_with('{')) {
             // The JavaScript server prints over many lines.
@@ -231,7 +237,7 @@ impl ThreadRecord {
             metadata: json::raw(metadata),
             status: ThreadStatus::of(&members.string("status").unwrap_or_default()),
             updated_at: updated_at.map(Cow::into_owned),
-            begins: members.get("values").and_then(first_words),
+            begins: members.get("values").and_then(|values| first_words(values, key)),
         })
     }
 
@@ -245,8 +251,8 @@ impl ThreadRecord {
 }
 
 /// The headline of what a person said first in a state.
-fn first_words(values: &RawValue) -> Option<String> {
-    let messages = json::items(json::members(values)?.get("messages")?)?;
+fn first_words(values: &RawValue, key: &MessagesKey) -> Option<String> {
+    let messages = json::items(json::members(values)?.get(key.as_str())?)?;
     let mut messages = messages.into_iter().filter_map(Message::parse);
     let first = messages.find(|message| message.kind() == Kind::Human)?;
     let texts = first.blocks().into_iter().filter_map(|block| match block {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Interrupt, Values};
+use super::{Interrupt, MessagesKey, Values};
 use crate::json;
 
 /// A checkpoint of a thread.
@@ -28,7 +28,15 @@ pub struct ThreadState<'a> {
 
 impl<'a> ThreadState<'a> {
     /// Reads the server's answer. `None` if it is no object.
+    ///
+    /// The conversation is looked for under `messages`: for whoever reads `values`, there is
+    /// [`parse_under`](Self::parse_under).
     pub fn parse(body: &'a str) -> Option<Self> {
+        Self::parse_under(&MessagesKey::default(), body)
+    }
+
+    /// The same, of a graph that keeps its conversation under this key.
+    pub fn parse_under(key: &MessagesKey, body: &'a str) -> Option<Self> {
         let members: json::Members<'a> = serde_json::from_str(body).ok()?;
         let tasks = members.get("tasks").and_then(json::items).unwrap_or_default();
         let tasks: Vec<_> = tasks.into_iter().filter_map(json::members).collect();
@@ -39,7 +47,7 @@ impl<'a> ThreadState<'a> {
             values: members
                 .get("values")
                 .filter(|values| values.get().starts_with('{'))
-                .and_then(Values::open),
+                .and_then(|values| Values::open(values, key)),
             next: next.into_iter().filter_map(json::string).collect(),
             interrupts: Self::interrupts(&tasks),
             run_id: members

@@ -29,7 +29,7 @@ use super::steps::Steps;
 use super::usage::Ledger;
 use super::{Failure, Finish, Id, Interrupt, Loss, Message, Outcome, RunEvent, View};
 use crate::json;
-use crate::langgraph::{self, Body, Origin, Part, RunError, ThreadState, Values};
+use crate::langgraph::{self, Body, MessagesKey, Origin, Part, RunError, ThreadState, Values};
 
 /// Translates one run.
 #[derive(Debug)]
@@ -37,6 +37,8 @@ pub struct Translator {
     thread_id: Id,
     run_id: Option<Id>,
     name: Id,
+    /// Under which key of its state the graph keeps its conversation.
+    messages_key: MessagesKey,
     phase: Phase,
     /// How often the run has begun, as far as the stream tells.
     attempt: u32,
@@ -143,6 +145,7 @@ impl Translator {
             thread_id: Id::from(thread_id),
             run_id: run_id.map(Id::from),
             name: Id::from(name),
+            messages_key: MessagesKey::default(),
             phase: Phase::New,
             attempt: 1,
             has_told_state: false,
@@ -163,6 +166,13 @@ impl Translator {
             protocol: HashMap::new(),
             announced: Vec::new(),
         }
+    }
+
+    /// The graph keeps its conversation under this key. Its parts and states are to be parsed under
+    /// the same one.
+    #[must_use]
+    pub fn under(self, messages_key: MessagesKey) -> Self {
+        Self { messages_key, ..self }
     }
 
     /// What a client holds that has applied all events so far.
@@ -307,7 +317,8 @@ impl Translator {
         out: &mut Vec<RunEvent>,
     ) {
         self.start(out);
-        let messages = json::members(input).and_then(|members| members.get("messages"));
+        let key = self.messages_key.as_str();
+        let messages = json::members(input).and_then(|members| members.get(key));
         let items = messages.map(|items| json::items(items).unwrap_or_else(|| vec![items]));
         let mut all = self.view().messages().to_vec();
         for (at, item) in items.unwrap_or_default().into_iter().enumerate() {

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use super::batch::Events;
 use super::event_id::{Mark, Place};
 use crate::buffer;
-use crate::json::Json;
+use crate::json::{Json, ObjectWriter};
 use crate::langgraph::{
-    Body, Cursor, Novelty, Part, Replay, RunError, RunRecord, ThreadState, Values,
+    Body, Cursor, MessagesKey, Novelty, Part, Replay, RunError, RunRecord, ThreadState, Values,
 };
 use crate::run::{Emit, Filter, RunEvent, StreamEnd, Translator, View};
 use crate::sse::{self, DecodeError, Decoder, Frame};
@@ -35,6 +35,8 @@ struct Parts {
     thread_id: String,
     /// What the client that started the run calls it, if that is known.
     name: Option<String>,
+    /// Under which key of its state the graph keeps its conversation.
+    messages_key: MessagesKey,
     /// What its viewers are shown.
     emit: Emit,
     scratch: String,
@@ -142,6 +144,7 @@ impl Feed {
         let parts = Parts {
             thread_id: thread_id.to_owned(),
             name: name.map(str::to_owned),
+            messages_key: MessagesKey::default(),
             emit: Emit::default(),
             scratch: String::new(),
             run: run_id.map(|run_id| Run::new(thread_id, Some(run_id), name)),
@@ -190,11 +193,18 @@ impl Feed {
         if let Some(run) = &mut self.parts.run {
             run.filter = Filter::new(emit);
         }
-        // Events of other options have other ids: a viewer that resumes after one of those starts
-        // over.
-        if let Marks::Kept { digest, .. } = &mut self.parts.marks {
-            *digest = emit.seed();
-        }
+        self.parts.reseed();
+        self
+    }
+
+    /// The graph keeps its conversation under this key of its state. To be called before anything is
+    /// read.
+    #[must_use]
+    pub fn under(mut self, messages_key: MessagesKey) -> Self {
+        let run = self.parts.run;
+        self.parts.run = run.map(|run| run.under(messages_key.clone()));
+        self.parts.messages_key = messages_key;
+        self.parts.reseed();
         self
     }
 
@@ -333,14 +343,16 @@ impl Feed {
     /// Takes in the state that the thread has while the run goes on. A run that has its own input
     /// in a state tells it there.
     pub(super) fn base(&mut self, state: &str, out: &mut Events) {
-        let Parts { run: Some(run), has_gap, marks, .. } = &mut self.parts else { return };
+        let Parts { run: Some(run), has_gap, marks, messages_key, .. } = &mut self.parts else {
+            return;
+        };
         *marks = Marks::Lost;
         let input = self.join.as_mut().and_then(|join| {
             join.has_base = true;
             join.input.take()
         });
         out.unmarked(|out| {
-            if let Some(values) = values(state) {
+            if let Some(values) = values(messages_key, state) {
                 if *has_gap {
                     run.tell(out, |run, out| run.on_checkpoint(&values, out));
                 } else {
@@ -357,12 +369,18 @@ impl Feed {
     /// thread has no messages, and its state does not say so.
     pub(super) fn untouched(&mut self, state: &str, out: &mut Events) {
         let is_new = ThreadState::parse(state).is_some_and(|state| state.checkpoint_id.is_none());
-        self.base(if is_new { r#"{"values":{"messages":[]}}"# } else { state }, out);
+        if !is_new {
+            return self.base(state, out);
+        }
+        let values = ObjectWriter::new().raw(self.parts.messages_key.as_str(), "[]").finish();
+        let state = ObjectWriter::new().raw("values", values.get()).finish();
+        self.base(state.get(), out);
     }
 
     /// Takes in a state that was read instead of the stream.
     pub(super) fn checkpoint(&mut self, state: &str, out: &mut Events) {
-        if let (Some(run), Some(values)) = (&mut self.parts.run, values(state)) {
+        let Parts { run, messages_key, .. } = &mut self.parts;
+        if let (Some(run), Some(values)) = (run, values(messages_key, state)) {
             out.unmarked(|out| run.tell(out, |run, out| run.on_checkpoint(&values, out)));
         }
     }
@@ -376,19 +394,22 @@ impl Feed {
 
     /// Ends the run, with its thread's state where that was read and belongs to it.
     pub fn end(&mut self, state: Option<&str>, end: StreamEnd, out: &mut Events) {
-        self.finish_with(state.and_then(ThreadState::parse).as_ref(), end, out);
+        let key = self.parts.messages_key.clone();
+        let state = state.and_then(|state| ThreadState::parse_under(&key, state));
+        self.finish_with(state.as_ref(), end, out);
     }
 
-    /// Ends the run with a state.
+    /// Ends the run with a state that was parsed under its graph's key.
     pub(super) fn finish_with(
         &mut self,
         state: Option<&ThreadState<'_>>,
         end: StreamEnd,
         out: &mut Events,
     ) {
-        let Parts { thread_id, name, emit, run, marks, .. } = &mut self.parts;
-        let run =
-            run.get_or_insert_with(|| Run::new(thread_id, None, name.as_deref()).showing(*emit));
+        let Parts { thread_id, name, messages_key, emit, run, marks, .. } = &mut self.parts;
+        let run = run.get_or_insert_with(|| {
+            Run::new(thread_id, None, name.as_deref()).under(messages_key.clone()).showing(*emit)
+        });
         if let Some(state) = state {
             out.unmarked(|out| run.tell(out, |run, out| run.on_state(state, out)));
         }
@@ -478,8 +499,8 @@ impl Feed {
     }
 }
 
-fn values(state: &str) -> Option<Values<'_>> {
-    ThreadState::parse(state)?.values
+fn values<'a>(key: &MessagesKey, state: &'a str) -> Option<Values<'a>> {
+    ThreadState::parse_under(key, state)?.values
 }
 
 // === impl Horizon ===
@@ -511,7 +532,7 @@ impl Parts {
         digest: u32,
         out: &mut Events,
     ) {
-        let part = Part::parse(frame, &mut self.scratch);
+        let part = Part::parse_under(&self.messages_key, frame, &mut self.scratch);
         self.is_langgraph |= !matches!(part.body, Body::Unknown);
         if let Body::Malformed(mode) = part.body {
             self.malformed += 1;
@@ -526,7 +547,9 @@ impl Parts {
         let id =
             if let Body::Metadata { run_id, .. } = &part.body { Some(&**run_id) } else { None };
         let (name, emit) = (self.name.as_deref(), self.emit);
-        let run = self.run.get_or_insert_with(|| Run::new(&self.thread_id, id, name).showing(emit));
+        let run = self.run.get_or_insert_with(|| {
+            Run::new(&self.thread_id, id, name).under(self.messages_key.clone()).showing(emit)
+        });
         run.id = run.id.take().or_else(|| id.map(str::to_owned));
         // A failure makes no event.
         if !matches!(part.body, Body::Error(_)) {
@@ -554,6 +577,14 @@ impl Parts {
         }
         drop(part);
         buffer::empty_text(&mut self.scratch);
+    }
+
+    /// Gives the events of these options ids of their own: a viewer that resumes after an event of
+    /// other options starts over.
+    fn reseed(&mut self) {
+        if let Marks::Kept { digest, .. } = &mut self.marks {
+            *digest = self.emit.seed() ^ self.messages_key.seed();
+        }
     }
 
     /// Something may be missing between what came and what comes.
@@ -634,6 +665,10 @@ impl Run {
         Self { id: id.map(str::to_owned), translator, filter: None }
     }
 
+    fn under(self, key: MessagesKey) -> Self {
+        Self { translator: self.translator.under(key), ..self }
+    }
+
     fn showing(self, emit: Emit) -> Self {
         Self { filter: Filter::new(emit), ..self }
     }
@@ -649,6 +684,24 @@ impl Run {
         make(translator, out);
         if let Some(filter) = filter {
             filter.show(out, from, &|| translator.conversation());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_has_never_begun_shows_an_empty_conversation_under_any_key() {
+        for key in ["messages", "chat_history"] {
+            let mut feed = Feed::new("T", Some("R"), None).under(key.parse().unwrap());
+            let mut events = Events::default();
+            feed.start(&mut events);
+            feed.untouched(r#"{"values":{},"next":[]}"#, &mut events);
+            let view = feed.view().unwrap();
+            assert!(view.is_based() && view.messages().is_empty(), "{key}");
+            assert_eq!(view.state().unwrap().to_json().get(), "{}", "{key}");
         }
     }
 }

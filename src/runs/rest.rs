@@ -22,7 +22,8 @@ pub(super) async fn prelude(
     emit: Emit,
 ) -> Result<Prelude, Error> {
     let state = upstream.thread_state(thread_id).await?;
-    let mut feed = Feed::joined(thread_id, record).showing(emit);
+    let feed = Feed::joined(thread_id, record).under(upstream.messages_key().clone());
+    let mut feed = feed.showing(emit);
     feed.start(&mut Events::default());
     let mut events = Events::default();
     feed.base(state.as_deref().unwrap_or("{}"), &mut events);
@@ -55,11 +56,12 @@ pub(super) async fn at_rest(
         error = error.map(|error| error.told(detail));
     }
     let (thread_id, metrics) = (thread_id.to_owned(), metrics.clone());
+    let key = upstream.messages_key().clone();
     let weight = body.as_ref().map_or(0, String::len);
     standing::beside(weight, move || {
         let mut state = match &body {
             Some(body) => Some(
-                ThreadState::parse(body)
+                ThreadState::parse_under(&key, body)
                     .ok_or(Error::NotUnderstood { what: "a thread's state" })?,
             ),
             None => None,
@@ -69,7 +71,7 @@ pub(super) async fn at_rest(
         }
         let checkpoint = state.as_ref().and_then(|state| state.checkpoint_id.as_deref());
         let name = format!("connect-{}", checkpoint.unwrap_or(&thread_id));
-        let feed = Feed::at_rest(&thread_id, &name).showing(emit);
+        let feed = Feed::at_rest(&thread_id, &name).under(key.clone()).showing(emit);
         let run = Run::over(&thread_id, feed, metrics, |feed, events| {
             feed.finish_with(state.as_ref(), StreamEnd::AtRest { error }, events);
         });

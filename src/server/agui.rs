@@ -59,6 +59,7 @@ pub(super) async fn start(
         on_message: gateway.on_message,
         allowance: &gateway.allowance,
         emit: thread.agent().emit,
+        messages_key: thread.agent().upstream.messages_key(),
     };
     let begun = Box::pin(thread.ask(&asking)).await;
     let Some(reader) = begun.map_err(|refusal| gateway.refuse(&refusal, &thread))? else {

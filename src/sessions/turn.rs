@@ -151,19 +151,21 @@ impl Turn {
         }
         let asked = self.ask_graph(voice, prompt);
         match self.stop.run_until_cancelled(asked).await {
-            Some(start) => self.go_on(voice, start).await,
+            Some(start) => self.go_on(voice, start?).await,
             None => Ok(self.stopped(voice)),
         }
     }
 
     /// A message of the person's, for the graph to begin with. Its client shows it already.
-    async fn ask_graph(&self, voice: &mut Voice, prompt: &Prompt) -> Start {
+    async fn ask_graph(&self, voice: &mut Voice, prompt: &Prompt) -> Result<Start, Error> {
         let id = Uuid::new_v4().to_string();
         voice.projector.hold(&run::Id::from(&*id));
         self.entitle(prompt).await;
         let message = prompt.message(&id);
         let messages = json::array([message.get()]);
-        Start::Input(ObjectWriter::new().raw("messages", messages.get()).finish())
+        let thread = self.link.thread(&self.session, &*self.session.desk.lock().await)?;
+        let key = thread.agent().upstream.messages_key().as_str();
+        Ok(Start::Input(ObjectWriter::new().raw(key, messages.get()).finish()))
     }
 
     /// Gives the session its title, and marks the thread as one, with its first prompt.

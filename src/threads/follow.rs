@@ -29,7 +29,7 @@ use super::look::recent_runs;
 use super::pace::LOOK_INTERVAL;
 use super::refusal::Refusal;
 use super::waiting::{Cause, LONGEST_PAUSE, Look, Waiting};
-use crate::langgraph::{RunRecord, RunStatus, ServerKind, ThreadState};
+use crate::langgraph::{MessagesKey, RunRecord, RunStatus, ServerKind, ThreadState};
 use crate::metrics::Held;
 use crate::run::Emit;
 use crate::runs::{self, Run};
@@ -60,6 +60,8 @@ pub(super) struct Followed(Mutex<HashMap<ThreadKey, Listed>>);
 struct ThreadKey {
     upstream: String,
     thread_id: String,
+    /// Under which key its conversation is read.
+    messages_key: MessagesKey,
     /// What is shown of it.
     emit: Emit,
     /// Who waits for a thread that is not there, or that is not shown. Who is shown the same one
@@ -197,6 +199,7 @@ pub(super) async fn join(
     let mut key = ThreadKey {
         upstream: upstream.base().to_string(),
         thread_id: thread_id.to_owned(),
+        messages_key: upstream.messages_key().clone(),
         emit,
         unseen_by: None,
     };

@@ -3,7 +3,7 @@
 use serde_json::value::RawValue;
 
 use crate::json;
-use crate::langgraph::{Message, ThreadState};
+use crate::langgraph::{Message, MessagesKey, ThreadState};
 use crate::upstream::{Client, Error};
 
 /// How many states are read at once: a turn of an agent with tools makes about five, so that the
@@ -73,7 +73,7 @@ pub(super) async fn point(
     let mut before: Option<String> = None;
     for _ in 0..MAX_PAGES {
         let page = upstream.history_page(thread_id, before.as_deref(), PAGE_STATES).await?;
-        let page = read_page(&page, message_id)
+        let page = read_page(&page, upstream.messages_key(), message_id)
             .ok_or(Error::NotUnderstood { what: "a thread's history" })?;
         let is_last = page.len() < PAGE_STATES;
         before = page.last().map(|checkpoint| checkpoint.id.clone());
@@ -96,7 +96,11 @@ pub(super) async fn point(
 
 /// The checkpoints of a page; `None` if it is none, or one of them cannot be read. The Python server also names the ids beside these members; the
 /// JavaScript one does not.
-fn read_page<'a>(page: &'a str, message_id: &str) -> Option<Vec<Checkpoint<'a>>> {
+fn read_page<'a>(
+    page: &'a str,
+    key: &MessagesKey,
+    message_id: &str,
+) -> Option<Vec<Checkpoint<'a>>> {
     let items: Vec<&'a RawValue> = serde_json::from_str(page).ok()?;
     let read = |item: &&'a RawValue| {
         let members = json::members(item)?;
@@ -108,14 +112,14 @@ fn read_page<'a>(page: &'a str, message_id: &str) -> Option<Vec<Checkpoint<'a>>>
             id: id_of("checkpoint")?,
             parent: id_of("parent_checkpoint"),
             state: item.get(),
-            holds_message: holds(item.get(), message_id),
+            holds_message: holds(item.get(), key, message_id),
         })
     };
     items.iter().map(read).collect()
 }
 
-fn holds(state: &str, message_id: &str) -> bool {
-    let state = ThreadState::parse(state);
+fn holds(state: &str, key: &MessagesKey, message_id: &str) -> bool {
+    let state = ThreadState::parse_under(key, state);
     let messages = state.and_then(|state| state.values).and_then(|values| values.messages);
     let is_it = |raw: &&RawValue| {
         Message::parse(raw).and_then(|message| message.id()).is_some_and(|id| id == message_id)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::langgraph::{RunRecord, RunStatus, ServerKind, ThreadState};
+use crate::langgraph::{MessagesKey, RunRecord, RunStatus, ServerKind, ThreadState};
 use crate::run::Emit;
 use crate::runs::{EventId, Run, Runs};
 use crate::upstream::{Access, Client, Error, RunFilter};
@@ -31,6 +31,8 @@ pub(super) enum Looked {
 pub(super) struct LookKey {
     thread_id: String,
     access: Access,
+    /// Under which key its conversation is read.
+    messages_key: MessagesKey,
     /// What is shown of it.
     emit: Emit,
 }
@@ -154,6 +156,7 @@ pub(super) fn recent_runs(server: Option<ServerKind>) -> usize {
 
 impl LookKey {
     pub(super) fn of(upstream: &Client, thread_id: &str, emit: Emit) -> Self {
-        Self { thread_id: thread_id.to_owned(), access: upstream.access(), emit }
+        let messages_key = upstream.messages_key().clone();
+        Self { thread_id: thread_id.to_owned(), access: upstream.access(), messages_key, emit }
     }
 }

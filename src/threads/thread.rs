@@ -128,9 +128,10 @@ impl Thread {
         let state = self.upstream().thread_state(&self.id);
         let (body, server) = tokio::join!(state, self.agent.server_kind());
         let body = body?;
+        let messages_key = self.upstream().messages_key();
         let mut state = match &body {
             Some(body) => Some(
-                ThreadState::parse(body)
+                ThreadState::parse_under(messages_key, body)
                     .ok_or(Error::NotUnderstood { what: "a thread's state" })?,
             ),
             None => None,
@@ -162,7 +163,7 @@ impl Thread {
         let mut checkpoint = None;
         if let Some(message_id) = &run.fork_before {
             let point = self.fork_point(message_id).await?;
-            let past = ThreadState::parse(&point.state);
+            let past = ThreadState::parse_under(messages_key, &point.state);
             run.start = request.fork(state.as_ref(), past.as_ref(), &keys);
             checkpoint = Some(point.checkpoint_id);
         }

@@ -196,7 +196,7 @@ impl Client {
     /// The server sends its whole state along: [`Client::threads`] does without.
     pub async fn thread(&self, thread_id: &str) -> Result<Option<ThreadRecord>, Error> {
         match self.get(Operation::ThreadRecord, &["threads", thread_id]).await {
-            Ok(body) => match ThreadRecord::parse(&body) {
+            Ok(body) => match ThreadRecord::parse_under(&self.messages_key, &body) {
                 Some(thread) => Ok(Some(thread)),
                 None => Err(Error::NotUnderstood { what: "a thread" }),
             },

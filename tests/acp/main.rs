@@ -5,5 +5,6 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod messages_key;
 mod stdio;
 mod threads;

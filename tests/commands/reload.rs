@@ -90,6 +90,19 @@ async fn a_hangup_changes_who_may_call_and_no_stream() {
 }
 
 #[tokio::test]
+async fn a_hangup_changes_the_key_that_messages_go_up_under() {
+    let (mut process, upstream, file) = serve(&[]).await;
+    let (_first, exchange) = run(&process, &upstream).await;
+    assert!(exchange.body.contains(r#""input":{"messages":["#), "{}", exchange.body);
+    file.write(&(open(&upstream) + "upstream.messages_key = \"chat_history\"\n"));
+    process.signal("-HUP");
+    process.says("the configuration was read again").await;
+    let (_second, later) = run(&process, &upstream).await;
+    assert!(later.body.contains(r#""input":{"chat_history":["#), "{}", later.body);
+    process.stop().await;
+}
+
+#[tokio::test]
 async fn a_file_that_changes_is_read_again_where_that_is_asked_for() {
     let upstream = Upstream::bind().await;
     let keys = File::new(&format!("a={KEY}\n"));

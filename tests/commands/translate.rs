@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use crate::support::capture::{self, Capture};
 use crate::support::judge;
 use crate::support::schema::Schema;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const CAPTURE: &str = "py-0.16.7/agent-combo";
 const RUN: &str = "01a200b7-5ee6-7592-b13b-546489e59c9e";
@@ -96,6 +96,29 @@ fn the_ids_are_those_that_are_given_else_those_of_the_stream() {
             assert_eq!((&event["threadId"], &event["runId"]), (&thread.into(), &run.into()));
         }
     }
+}
+
+#[test]
+fn a_conversation_under_another_key_is_read_where_that_is_said() {
+    let parts = |key: &str| {
+        let message = json!({"type": "ai", "id": "a", "content": "hi"});
+        let values = json!({key: [message], "n": 1});
+        format!(
+            "event: metadata\ndata: {}\n\nevent: values\ndata: {values}\n\n",
+            json!({"run_id": RUN, "attempt": 1})
+        )
+    };
+    for target in ["agui", "acp"] {
+        let expected = translate_to(target, &[], parts("messages").as_bytes());
+        assert!(text(&expected.stdout).contains("hi"), "{target}");
+        let args = ["--messages-key", "chat_history"];
+        let output = translate_to(target, &args, parts("chat_history").as_bytes());
+        assert_eq!(text(&output.stdout), text(&expected.stdout), "{target}");
+        assert_eq!(code(&output), 0);
+    }
+    let refused = translate(&["--messages-key", "__interrupt__"], b"");
+    assert_eq!(code(&refused), 64);
+    assert!(text(&refused.stderr).contains("not beginning with `__`"), "{}", text(&refused.stderr));
 }
 
 #[test]

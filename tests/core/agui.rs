@@ -11,7 +11,7 @@ use threadway::agui::{
     Outcome, Projector, ResumeError, SubagentOutcome, SystemMessages, TokenUsage, Version,
 };
 use threadway::json::{self, Text};
-use threadway::langgraph::{InputKeys, Media, Multitask, Source, ThreadState};
+use threadway::langgraph::{InputKeys, Media, MessagesKey, Multitask, Source, ThreadState};
 use threadway::run::{self, ContentPart, Id, Planner, Role, RunEvent};
 
 fn written(event: &Event<'_>) -> Value {
@@ -207,7 +207,13 @@ fn goes_up(input: &Value, state: &Value) -> Result<(Value, Option<String>), Resu
 
 /// What a request asks of its thread, at a gateway that asks again what is open.
 fn asking<'a>(input: &'a Input, allowance: &'a Allowance) -> Asking<'a> {
-    Asking { input, on_message: OnMessage::AskAgain, allowance, emit: run::Emit::default() }
+    Asking {
+        input,
+        on_message: OnMessage::AskAgain,
+        allowance,
+        emit: run::Emit::default(),
+        messages_key: &MessagesKey::MESSAGES,
+    }
 }
 
 /// The same to a graph that takes these keys.

@@ -11,7 +11,7 @@ use crate::support::reduce::Held;
 use crate::support::schema::Schema;
 use serde_json::{Value, json};
 use threadway::agui::{Allowance, Asking, Input, OnMessage, Projector};
-use threadway::langgraph::{InputKeys, ThreadState};
+use threadway::langgraph::{InputKeys, MessagesKey, ThreadState};
 use threadway::run::{
     self, Configured, Holds, Id, Message, Planner, Role, RunEvent, StreamEnd, View,
 };
@@ -336,6 +336,7 @@ fn activities_do_not_go_up_and_their_message_is_not_edited() {
         on_message: OnMessage::AskAgain,
         allowance: &allowance,
         emit: run::Emit::default(),
+        messages_key: &MessagesKey::MESSAGES,
     };
     let run = asking.plan(Some(&state), &InputKeys::Unknown).unwrap().unwrap();
     assert_eq!(run.fork_before, None);

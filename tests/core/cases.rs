@@ -7,7 +7,7 @@ use crate::support::judge;
 use crate::support::schema::Schema;
 use serde_json::{Value, json};
 use threadway::agui::{Allowance, Asking, Input, OnMessage, Projector};
-use threadway::langgraph::{InputKeys, ServerKind, ThreadState};
+use threadway::langgraph::{InputKeys, MessagesKey, ServerKind, ThreadState};
 use threadway::run::{NewRun, Planner, Role, StreamEnd, Translator};
 
 /// A case as it is recorded.
@@ -110,6 +110,7 @@ fn planned(input: &Input, allowance: &Allowance, state: Option<&ThreadState<'_>>
         on_message: OnMessage::AskAgain,
         allowance,
         emit: threadway::run::Emit::default(),
+        messages_key: &MessagesKey::MESSAGES,
     };
     asking.plan(state, &InputKeys::Unknown).unwrap().expect("a run is started")
 }

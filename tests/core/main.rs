@@ -30,6 +30,7 @@ mod corpus;
 mod emit;
 mod errors;
 mod golden;
+mod messages_key;
 mod promises;
 mod properties;
 mod proto;

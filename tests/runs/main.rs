@@ -14,6 +14,7 @@ mod eventsource;
 mod fanout;
 mod follow;
 mod hostile;
+mod messages_key;
 mod poll;
 mod record;
 mod repeated;

@@ -52,6 +52,9 @@ pub(crate) struct Setup {
     /// What the client says that it can do.
     pub(crate) capabilities: Value,
     pub(crate) log_bytes: usize,
+    /// The agent of new sessions, and the keys under which agents keep their conversations.
+    pub(crate) agent: Option<String>,
+    pub(crate) messages_keys: agents::MessagesKeys,
 }
 
 /// What goes over a connection, checked.
@@ -79,6 +82,8 @@ impl Default for Setup {
             directory: None,
             capabilities: json!({}),
             log_bytes: DEFAULT_LOG_BYTES,
+            agent: None,
+            messages_keys: agents::MessagesKeys::default(),
         }
     }
 }
@@ -101,9 +106,11 @@ impl Setup {
             upstream.client.use_key(credentials.key());
         }
         let agents = agents::Agents::new(vec![upstream.clone()], Vec::new());
+        let agents = agents.keeping_messages_under(self.messages_keys.clone());
         let settings = self.settings.clone();
         let (owners, log_bytes) = (self.owners, self.log_bytes);
-        Arc::new(Service::new(agents, upstream, settings, credentials, owners, log_bytes))
+        let service = Service::new(agents, upstream, settings, credentials, owners, log_bytes);
+        Arc::new(service.with_agent(self.agent.clone()))
     }
 }
 

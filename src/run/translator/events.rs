@@ -4,7 +4,7 @@ use serde_json::value::RawValue;
 
 use super::Translator;
 use crate::json::{self, Text};
-use crate::langgraph::{Kind, ModelEvent, Origin};
+use crate::langgraph::{Kind, ModelEvent, Origin, Place};
 use crate::run::speech::Source;
 use crate::run::{Id, Role};
 
@@ -14,6 +14,7 @@ impl Translator {
         let origin = self.origin.read_with(metadata, tags, || event.origin());
         let is_node =
             origin.node.as_deref().is_some_and(|node| event.name.as_deref() == Some(node));
+        let place = Place::of(namespace, &origin.checkpoint_ns);
         match &*event.event {
             "on_chat_model_stream" | "on_llm_stream" => {
                 if let Some(chunk) = event.chunk() {
@@ -28,14 +29,15 @@ impl Translator {
             }
             "on_tool_end" => {
                 let output = event.output().filter(|message| message.kind() == Kind::Tool);
-                for message in output.into_iter().chain(event.command_messages()) {
+                let written = event.command_messages(&self.messages_key, place);
+                for message in output.into_iter().chain(written) {
                     self.on_message(namespace, &message, &origin, Source::Events);
                 }
             }
             "on_custom_event" => self.on_custom_event(namespace, event, &origin),
             "on_chain_start" if is_node => self.on_node(&origin, Edge::Start),
             "on_chain_end" if is_node => {
-                for message in event.node_messages() {
+                for message in event.node_messages(&self.messages_key, place) {
                     let agent = self.enter(namespace, &origin);
                     self.on_whole(&message, agent.as_ref(), Some(&origin));
                 }

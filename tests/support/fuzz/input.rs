@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 use threadway::agui::{Allowance, Asking, DEFAULT_RECURSION_LIMIT, Input, OnMessage, Projector};
-use threadway::langgraph::{InputKeys, ThreadState};
+use threadway::langgraph::{InputKeys, MessagesKey, ThreadState};
 use threadway::run::{NewRun, Planner, RunEvent, StreamEnd};
 use threadway::runs::{Events, Feed};
 
@@ -88,6 +88,7 @@ fn check_request(body: &[u8], state: &str, schemas: &str) {
             on_message,
             allowance: &allowance,
             emit: threadway::run::Emit::default(),
+            messages_key: &MessagesKey::MESSAGES,
         };
         let _ = asking(OnMessage::AskAgain).needs_keys(thread);
         let described = InputKeys::parse(schemas).unwrap_or_default();

@@ -1,0 +1,69 @@
+//! Sessions of a graph whose conversation lies under another key.
+
+use std::collections::HashMap;
+
+use crate::support::editor::{CWD, Setup, open_with, outline};
+use crate::support::langgraph::state;
+use serde_json::{Value, json};
+
+const KEY: &str = "chat_history";
+const LOADED: &str = "44444444-4444-4444-8444-444444444444";
+
+/// An editor of the agent `agent`, whose graph alone has the key.
+fn setup() -> Setup {
+    let messages_keys = HashMap::from([("agent".to_owned(), KEY.parse().unwrap())]);
+    Setup { agent: Some("agent".to_owned()), messages_keys, ..Setup::default() }
+}
+
+fn thread(run_id: &str, conversation: &Value) -> Value {
+    let mut state = state(run_id, &json!([]), &json!([]));
+    let draft = json!({"type": "human", "id": "draft", "content": "a draft"});
+    state["values"] = json!({"messages": [draft], KEY: conversation});
+    state
+}
+
+fn conversation() -> Value {
+    json!([
+        {"type": "human", "id": "h1", "content": "hi"},
+        {"type": "ai", "id": "a1", "content": "you"},
+    ])
+}
+
+#[tokio::test]
+async fn a_session_is_loaded_and_prompted_under_the_key() {
+    let (mut server, mut editor) = open_with(setup()).await;
+    let metadata = json!({"acp_session": true, "cwd": CWD});
+    server.thread(LOADED, metadata, Some(thread("R0", &conversation())));
+    let params = json!({"sessionId": LOADED, "cwd": CWD, "mcpServers": []});
+    let load = editor.request("session/load", params).await;
+    let told = editor.until(load).await;
+    told.result();
+    let history = ["user_message_chunk h1 hi", "agent_message_chunk a1 you"];
+    assert_eq!(outline(&told.of(LOADED)), history);
+
+    let prompt = editor.prompt(LOADED, "more").await;
+    let mut run = server.run().await;
+    let said = run.body["input"][KEY].clone();
+    assert_eq!(said[0]["content"], "more");
+    assert_eq!(run.body["input"].as_object().unwrap().len(), 1);
+    let mut all = conversation();
+    let answer = json!({"type": "ai", "id": "a2", "content": "here"});
+    all.as_array_mut().unwrap().extend([said[0].clone(), answer]);
+    let last = thread(&run.id, &all);
+    run.sends("values", &last["values"]).await;
+    run.ends("success", Some(last)).await;
+    let told = editor.until(prompt).await;
+    assert_eq!(told.said(), [("a2".to_owned(), "here".to_owned())]);
+    assert_eq!(told.stop_reason(), "end_turn");
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn a_session_without_a_title_is_listed_by_what_was_said_first_under_the_key() {
+    let (server, mut editor) = open_with(setup()).await;
+    let metadata = json!({"acp_session": true, "cwd": CWD});
+    server.thread(LOADED, metadata, Some(thread("R0", &conversation())));
+    let list = editor.call("session/list", json!({"cwd": CWD})).await;
+    assert_eq!(list["sessions"][0]["title"], "hi");
+    editor.ended().await;
+}
