@@ -14,7 +14,7 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware, TodoListMiddleware, ToolErrorMiddleware
 from langchain_core.callbacks.manager import adispatch_custom_event
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, AnyMessage, BaseMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
@@ -452,6 +452,33 @@ _ct = StateGraph(TState)
 _ct.add_node("use", _use)
 _ct.add_edge(START, "use")
 client_tools = _ct.compile()
+
+# ---------------------------------------------------------------- a conversation under another key than `messages`, which is a list of notes
+class HState(TypedDict, total=False):
+    chat_history: Annotated[list[AnyMessage], add_messages]
+    messages: list[str]
+
+
+_hm = FakeStreamingModel(script="agent")
+_ht = [get_weather, search]
+
+
+async def _talk(state: HState):
+    notes = state.get("messages", [])
+    return {"chat_history": [await _hm.ainvoke(state["chat_history"])], "messages": [*notes, f"note {len(notes)}"]}
+
+
+def _sign(state: HState):
+    return {"chat_history": [AIMessage("Signed.")]}  # no token tells it
+
+
+_h = StateGraph(HState)
+_h.add_node("talk", _talk)
+_h.add_node("tools", ToolNode(_ht, messages_key="chat_history"))
+_h.add_node("sign", _sign)
+_h.add_edge(START, "talk"); _h.add_edge("tools", "talk"); _h.add_edge("sign", END)
+_h.add_conditional_edges("talk", lambda s: "tools" if s["chat_history"][-1].tool_calls else "sign", ["tools", "sign"])
+elsewhere = _h.compile()
 
 # ---------------------------------------------------------------- counter
 class CState(MessagesState, total=False):
