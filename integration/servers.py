@@ -2,14 +2,15 @@
 """Installs what the integration tests need, starts real LangGraph servers and a threadway before each, runs one command, stops them.
 
 usage: servers.py [--name NAME] [--python | --js | --demo | --none] [--upstream-only] [--validate] [--metrics] [--copilot]
-                  [--tanstack] [--wire] [--chromium] [--acp] [--spare] [--auth] [--proxies] COMMAND [ARG...]
+                  [--tanstack] [--wire] [--examples] [--chromium] [--acp] [--spare] [--auth] [--proxies] COMMAND [ARG...]
 
 There are two LangGraph servers, one in Python and one in JavaScript; --python and --js start only that one, --demo
 only the scripted one of `threadway demo`, and --none starts no server. --proxies installs nginx and Caddy, whose paths are in NGINX and CADDY, and starts
 nothing but a `threadway demo`, whose gateway is in DEMO_GATEWAY_URL.
 COMMAND finds them in LANGGRAPH_URL and THREADWAY_URL, LANGGRAPH_JS_URL and THREADWAY_JS_URL, or DEMO_URL, with --demo
 a Python that has langgraph-sdk in LANGGRAPH_PYTHON, with --validate one that has ag-ui-validate in VALIDATE_PYTHON, and with --metrics one that has prometheus-client in METRICS_PYTHON.
---copilot installs CopilotKit's client for it, --tanstack TanStack AI's, --wire AG-UI's own adapter of LangGraph, --chromium a browser, whose path is in CHROMIUM, --acp builds the Rust
+--copilot installs CopilotKit's client for it, --tanstack TanStack AI's, --wire AG-UI's own adapter of LangGraph, --examples
+copies of `examples/`, whose folder is in EXAMPLES, --chromium a browser, whose path is in CHROMIUM, --acp builds the Rust
 SDK's client, whose path is in ACP_RUST. --spare tells it in LANGGRAPH_SPARE and LANGGRAPH_JS_SPARE how to start another
 LangGraph server, one that it may kill: the command, less its port, where to run it, and what to add to its environment.
 --auth starts a Python server whose tenants have keys, upstream/python-auth, in LANGGRAPH_AUTH_URL, and no other that is not asked for.
@@ -44,6 +45,7 @@ CLIENT = HERE / "client"
 COPILOT = HERE / "copilot"
 TANSTACK = HERE / "tanstack"
 WIRE = HERE / "wire"
+EXAMPLES = HERE.parent / "examples"
 ACP_RUST = HERE / "acp-rust"
 VALIDATE = HERE / "validate"
 METRICS = HERE / "metrics"
@@ -118,6 +120,27 @@ def install_client(package: Path) -> None:
     link = package / "node_modules"
     if not link.is_symlink():
         link.symlink_to(Path("..") / ".cache" / name / "node_modules")
+
+
+def install_examples() -> Path:
+    """Copies of the examples, with what their READMEs have installed."""
+    copies = CACHE / "examples"
+    for example in sorted(path for path in EXAMPLES.iterdir() if (path / "README.md").exists()):
+        copy = copies / example.name
+        if (lock := example / "package-lock.json").exists():
+            command = re.search(r"^ *(npm ci.*)$", (example / "README.md").read_text(), re.MULTILINE)
+            if not command:
+                raise Failed(f"the README of {example.name} does not install its packages")
+            install(f"example-{example.name}", lock, copy, [["npm", "--ignore-scripts", "--no-audit", "--no-fund", *command[1].split()[1:]]],
+                    before=lambda: shutil.copytree(example, copy, ignore=NOT_COPIED, dirs_exist_ok=True))
+        shutil.copytree(example, copy, ignore=NOT_COPIED, dirs_exist_ok=True)
+    venv = copies / "graph" / ".venv"
+    if not venv.is_symlink():
+        venv.symlink_to(install_langgraph())
+    return copies
+
+
+NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "node_modules", "dist")
 
 
 def install_package(package: str, names: list[str], variable: str) -> str:
@@ -216,6 +239,8 @@ def prepare(options: set[str]) -> dict[str, str]:
             install_client(TANSTACK)
         if "--wire" in options:
             install_client(WIRE)
+        if "--examples" in options:
+            found["EXAMPLES"] = str(install_examples())
         if "--chromium" in options:
             found["CHROMIUM"] = install_chromium()
         if "--proxies" in options:
@@ -416,7 +441,7 @@ def show(log: Path) -> None:
     print(f"# ---- {log}, last {len(lines)} lines", *lines, sep="\n", file=sys.stderr, flush=True)
 
 
-OPTIONS = {"--python", "--js", "--demo", "--none", "--upstream-only", "--validate", "--metrics", "--book", "--copilot", "--tanstack", "--wire", "--chromium",
+OPTIONS = {"--python", "--js", "--demo", "--none", "--upstream-only", "--validate", "--metrics", "--book", "--copilot", "--tanstack", "--wire", "--chromium", "--examples",
            "--acp", "--reducer", "--proto", "--spare", "--auth", "--proxies"}
 
 

@@ -1,0 +1,102 @@
+// An example of `examples/`, run by the commands of its README: a new user copies them, so that they are what is tested.
+
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { createWriteStream } from "node:fs";
+import { readFile } from "node:fs/promises";
+import { createServer } from "node:net";
+import { dirname } from "node:path";
+import { LOGS } from "./logs.mjs";
+
+const READY_MS = 90_000; // a LangGraph server starts in 5 s, on a busy machine in ten times as many
+const RUN_MS = 90_000;
+const INSTALLS = /^(python3 -m venv|npm ci)\b/; // servers.py has done these
+
+/** The shell commands of a README, in their order: the lines of its `sh` blocks, joined where one ends in a backslash. */
+export function commandsOf(text) {
+  const blocks = [...text.matchAll(/^( *)```sh\n(.*?)^\1```$/gms)].map(([, , block]) => block);
+  return blocks.flatMap((block) => block.replace(/\\\n\s*/g, "").split("\n")).map((line) => line.trim()).filter(Boolean);
+}
+
+/** An example, with ports of its own. */
+export class Example {
+  /** `ports` are the numbers that stand for the README's. */
+  static async open(name, ports) {
+    const example = new Example();
+    Object.assign(example, { name, ports, folder: `${process.env.EXAMPLES}/${name}` });
+    example.commands = commandsOf(await readFile(`${example.folder}/README.md`, "utf8")).filter((command) => !INSTALLS.test(command));
+    return example;
+  }
+
+  /** Takes the README's first command that is of this kind, with this example's ports, and what else is to be replaced. */
+  take(pattern, replaced = {}) {
+    const at = this.commands.findIndex((command) => pattern.test(command));
+    assert.notEqual(at, -1, `the README of ${this.name} has no command ${pattern} (left are: ${this.commands.join("; ")})`);
+    const [command] = this.commands.splice(at, 1);
+    const all = { ...this.ports, ...replaced };
+    return Object.entries(all).reduce((text, [from, to]) => text.replaceAll(from, to), command);
+  }
+
+  /** Starts a server that goes on, and waits until it answers at this address. */
+  async start(command, url, environment) {
+    const child = this.spawn(command, environment);
+    children.add(child);
+    const deadline = performance.now() + READY_MS;
+    while (!(await fetch(url).then(({ ok }) => ok, () => false))) {
+      assert.equal(child.exitCode, null, `\`${command}\` of ${this.name} has ended`);
+      assert.ok(performance.now() < deadline, `\`${command}\` of ${this.name} does not answer at ${url}`);
+      await new Promise((wake) => setTimeout(wake, 100));
+    }
+  }
+
+  /** Runs a command to its end: what it printed. */
+  async run(command, environment) {
+    const child = this.spawn(command, environment);
+    const late = setTimeout(() => child.kill(), RUN_MS);
+    let printed = "";
+    child.stdout.setEncoding("utf8").on("data", (text) => void (printed += text));
+    const status = await new Promise((resolve) => child.once("close", resolve));
+    clearTimeout(late);
+    assert.equal(status, 0, `\`${command}\` of ${this.name}:\n${printed}`);
+    return printed;
+  }
+
+  spawn(command, environment) {
+    const log = createWriteStream(new URL(`example-${this.name}.log`, LOGS), { flags: "a" });
+    log.write(`$ ${command}\n`);
+    const env = { ...BARE, PATH: `${dirname(process.env.THREADWAY_BIN)}:${process.env.PATH}`, ...environment };
+    const child = spawn("bash", ["-c", command], { cwd: this.folder, env, stdio: ["ignore", "pipe", "pipe"] });
+    child.stdout.pipe(log);
+    child.stderr.pipe(log, { end: false });
+    return child;
+  }
+
+  /** Starts the gateway as the README has it, on a port of this example's own: its URL. */
+  async gateway() {
+    const url = `http://127.0.0.1:${await freePort()}`;
+    await this.start(this.take(/^threadway serve /), `${url}/readyz`, { THREADWAY_LISTEN: url.slice("http://".length) });
+    return url;
+  }
+
+  /** Every command of the README has been run. */
+  isDone() {
+    assert.deepEqual(this.commands, [], `commands of the README of ${this.name} that were not run`);
+  }
+}
+
+const BARE = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("THREADWAY_")));
+const children = new Set();
+
+/** Stops all that was started. What these have started servers.py stops: it is of the same process group. */
+export function stopAll() {
+  for (const child of children) child.kill();
+}
+process.once("exit", stopAll);
+
+export async function freePort() {
+  const server = createServer();
+  await new Promise((listening) => server.listen(0, "127.0.0.1", listening));
+  const { port } = server.address();
+  await new Promise((closed) => server.close(closed));
+  return port;
+}
