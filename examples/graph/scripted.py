@@ -7,7 +7,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessageChunk
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 
-SECONDS_A_WORD = 0.05
+SECONDS_A_WORD = 0.08
 HELP = "I follow a script. Say: weather, paint it teal, where am I, clean up, ask me, count, or fail."
 
 
@@ -56,7 +56,7 @@ class ScriptedModel(BaseChatModel):
         if "ask me" in said:
             return "Let me see.", [("ask_person", {"question": "What is your favourite colour?"})]
         if "count" in said:
-            return " ".join(str(number) for number in range(1, 101)), []
+            return " ".join(str(number) for number in range(1, 151)), []
         if "fail" in said:
             return "This is the last that FAIL", []
         return HELP, []

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { createWriteStream } from "node:fs";
+import { closeSync, openSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { dirname } from "node:path";
@@ -40,7 +40,7 @@ export class Example {
   /** Starts a server that goes on, and waits until it answers at this address. */
   async start(command, url, environment) {
     const child = this.spawn(command, environment);
-    children.add(child);
+    child.unref(); // servers.py stops it at the end: it is of the same process group
     const deadline = performance.now() + READY_MS;
     while (!(await fetch(url).then(({ ok }) => ok, () => false))) {
       assert.equal(child.exitCode, null, `\`${command}\` of ${this.name} has ended`);
@@ -51,7 +51,7 @@ export class Example {
 
   /** Runs a command to its end: what it printed. */
   async run(command, environment) {
-    const child = this.spawn(command, environment);
+    const child = this.spawn(command, environment, "pipe");
     const late = setTimeout(() => child.kill(), RUN_MS);
     let printed = "";
     child.stdout.setEncoding("utf8").on("data", (text) => void (printed += text));
@@ -61,13 +61,11 @@ export class Example {
     return printed;
   }
 
-  spawn(command, environment) {
-    const log = createWriteStream(new URL(`example-${this.name}.log`, LOGS), { flags: "a" });
-    log.write(`$ ${command}\n`);
+  spawn(command, environment, stdout) {
+    const log = openSync(new URL(`${this.name}-${command.match(/[a-z]+(?= )/)[0]}.log`, LOGS), "a");
     const env = { ...BARE, PATH: `${dirname(process.env.THREADWAY_BIN)}:${process.env.PATH}`, ...environment };
-    const child = spawn("bash", ["-c", command], { cwd: this.folder, env, stdio: ["ignore", "pipe", "pipe"] });
-    child.stdout.pipe(log);
-    child.stderr.pipe(log, { end: false });
+    const child = spawn("bash", ["-c", command], { cwd: this.folder, env, stdio: ["ignore", stdout ?? log, log] });
+    closeSync(log);
     return child;
   }
 
@@ -85,14 +83,6 @@ export class Example {
 }
 
 const BARE = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("THREADWAY_")));
-const children = new Set();
-
-/** Stops all that was started. What these have started servers.py stops: it is of the same process group. */
-export function stopAll() {
-  for (const child of children) child.kill();
-}
-process.once("exit", stopAll);
-
 export async function freePort() {
   const server = createServer();
   await new Promise((listening) => server.listen(0, "127.0.0.1", listening));

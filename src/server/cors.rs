@@ -13,11 +13,13 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 pub const MAX_AGE: Duration = Duration::from_mins(10);
 
 /// The headers that a page may send, beside those that are configured to go upstream.
-const REQUEST_HEADERS: [HeaderName; 8] = [
+const REQUEST_HEADERS: [HeaderName; 9] = [
     ACCEPT,
     AUTHORIZATION,
     CONTENT_TYPE,
     HeaderName::from_static("last-event-id"),
+    // TanStack AI names its run there.
+    HeaderName::from_static("x-run-id"),
     HeaderName::from_static("x-api-key"),
     HeaderName::from_static("traceparent"),
     HeaderName::from_static("tracestate"),

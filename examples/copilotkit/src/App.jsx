@@ -1,0 +1,59 @@
+import { useEffect, useState } from "react";
+import { CopilotChat, CopilotKitProvider, useAgentContext, useDefaultRenderTool, useFrontendTool } from "@copilotkit/react-core/v2";
+import "@copilotkit/react-core/v2/styles.css";
+import { z } from "zod";
+import { Questions } from "./Questions.jsx";
+import { Threads } from "./Threads.jsx";
+import "./style.css";
+
+const GATEWAY = import.meta.env.VITE_THREADWAY_URL ?? "http://127.0.0.1:8484";
+const AGENT = "agent";
+
+/** The thread is in the page's address, so that a reload shows it again, and goes on with its run. */
+function useThreadInAddress() {
+  const [threadId, setThreadId] = useState(() => new URLSearchParams(location.search).get("thread") ?? crypto.randomUUID());
+  useEffect(() => history.replaceState(null, "", `?thread=${encodeURIComponent(threadId)}`), [threadId]);
+  return [threadId, setThreadId];
+}
+
+export function App() {
+  const [threadId, openThread] = useThreadInAddress();
+  const [failure, setFailure] = useState(null);
+  return (
+    // CopilotChat shows no failed run by itself: `onError` hears of it. The inspector asks CopilotKit's own servers.
+    <CopilotKitProvider runtimeUrl={`${GATEWAY}/agui`} agentId={AGENT} onError={({ error }) => setFailure(error.message)} enableInspector={false}>
+      <Threads agentId={AGENT} threadId={threadId} open={openThread} />
+      <main>
+        {failure && (
+          <p role="alert">
+            {failure} <button onClick={() => setFailure(null)}>Close</button>
+          </p>
+        )}
+        <Abilities />
+        <CopilotChat threadId={threadId} />
+      </main>
+    </CopilotKitProvider>
+  );
+}
+
+/** What the agent may do here, what it knows of the page, and how it asks. */
+function Abilities() {
+  const [color, setColor] = useState("white");
+  useAgentContext({ description: "The colour of the page", value: color });
+  useFrontendTool({
+    name: "paint",
+    description: "Paints the page.",
+    parameters: z.object({ color: z.string() }),
+    handler: async ({ color }) => {
+      setColor(color);
+      return `The page is ${color} now.`;
+    },
+  });
+  useDefaultRenderTool();
+  return (
+    <>
+      <style>{`main { border-top: 1rem solid ${color} }`}</style>
+      <Questions />
+    </>
+  );
+}

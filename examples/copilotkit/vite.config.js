@@ -1,0 +1,8 @@
+import react from "@vitejs/plugin-react";
+import { defineConfig } from "vite";
+
+export default defineConfig({
+  plugins: [react()],
+  // Another port would be another origin, which the gateway does not let in.
+  server: { port: Number(process.env.PORT ?? 5173), strictPort: true },
+});

@@ -1,0 +1,66 @@
+import { toolDefinition } from "@tanstack/ai/client";
+import { fetchServerSentEvents, useChat } from "@tanstack/ai-react";
+import { z } from "zod";
+import { Questions } from "./Questions.jsx";
+import "./style.css";
+
+const GATEWAY = import.meta.env.VITE_THREADWAY_URL ?? "http://127.0.0.1:8484";
+
+// The thread is in the page's address, so that a reload shows it again, and goes on with its run.
+const threadId = new URLSearchParams(location.search).get("thread") ?? crypto.randomUUID();
+history.replaceState(null, "", `?thread=${encodeURIComponent(threadId)}`);
+
+// The thread is in this address too: when the client joins a run it names the run alone.
+const connection = fetchServerSentEvents(`${GATEWAY}/agui/agent/agent/run?threadId=${encodeURIComponent(threadId)}`);
+
+const paint = toolDefinition({
+  name: "paint",
+  description: "Paints the page.",
+  inputSchema: z.object({ color: z.string() }),
+}).client(({ color }) => {
+  document.body.style.borderColor = color;
+  return `The page is ${color} now.`;
+});
+
+export function App() {
+  const { messages, sendMessage, isLoading, stop, error, interrupts, resumeInterruptsUnsafe } = useChat({
+    threadId,
+    connection,
+    persistence: true, // LangGraph keeps the thread: a page that is loaded asks for it
+    tools: [paint],
+  });
+  const submit = (event) => {
+    event.preventDefault();
+    sendMessage(new FormData(event.target).get("words"));
+    event.target.reset();
+  };
+  return (
+    <>
+      <main>
+        <div>
+          {messages.map((message) => (
+            <article key={message.id} data-role={message.role}>
+              {message.parts.map((part, at) => (
+                <Part key={at} part={part} />
+              ))}
+            </article>
+          ))}
+          {interrupts.length > 0 && <Questions key={interrupts[0].id} interrupts={interrupts} resume={resumeInterruptsUnsafe} />}
+          {error && <p role="alert">{error.message}</p>}
+        </div>
+      </main>
+      <form className="composer" onSubmit={submit}>
+        <input name="words" aria-label="Message" placeholder="weather, paint it teal, clean up, ask me, count, fail" autoComplete="off" required />
+        {isLoading ? <button type="button" onClick={stop}>Stop</button> : <button>Send</button>}
+      </form>
+    </>
+  );
+}
+
+function Part({ part }) {
+  if (part.type === "text") return <p>{part.content}</p>;
+  if (part.type === "thinking") return <p className="thinking">{part.content}</p>;
+  if (part.type === "tool-call") return <code>{`${part.name} ${part.arguments}`}</code>;
+  if (part.type === "tool-result") return <code>{typeof part.content === "string" ? part.content : JSON.stringify(part.content)}</code>;
+  return null;
+}
