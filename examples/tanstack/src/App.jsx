@@ -1,3 +1,4 @@
+import { useEffect, useRef } from "react";
 import { toolDefinition } from "@tanstack/ai/client";
 import { fetchServerSentEvents, useChat } from "@tanstack/ai-react";
 import { z } from "zod";
@@ -22,13 +23,30 @@ const paint = toolDefinition({
   return `The page is ${color} now.`;
 });
 
+/** The client runs tools by itself for servers alone that are written with TanStack AI. Here a run has ended that calls one. */
+function useClientTool(tool, { messages, isLoading, addToolResult }) {
+  const done = useRef(new Set());
+  useEffect(() => {
+    if (isLoading) return;
+    const parts = messages.at(-1)?.parts ?? [];
+    const results = parts.filter(({ type }) => type === "tool-result").map(({ toolCallId }) => toolCallId);
+    for (const { type, id, name, arguments: input } of parts) {
+      if (type !== "tool-call" || name !== tool.name || results.includes(id) || done.current.has(id)) continue;
+      done.current.add(id);
+      addToolResult({ toolCallId: id, tool: name, output: tool.execute(JSON.parse(input)) });
+    }
+  }, [messages, isLoading]);
+}
+
 export function App() {
-  const { messages, sendMessage, isLoading, stop, error, interrupts, resumeInterruptsUnsafe } = useChat({
+  const chat = useChat({
     threadId,
     connection,
     persistence: true, // LangGraph keeps the thread: a page that is loaded asks for it
     tools: [paint],
   });
+  const { messages, sendMessage, isLoading, stop, error, interrupts, resumeInterruptsUnsafe } = chat;
+  useClientTool(paint, chat);
   const submit = (event) => {
     event.preventDefault();
     sendMessage(new FormData(event.target).get("words"));
@@ -50,7 +68,7 @@ export function App() {
         </div>
       </main>
       <form className="composer" onSubmit={submit}>
-        <input name="words" aria-label="Message" placeholder="weather, paint it teal, clean up, ask me, count, fail" autoComplete="off" required />
+        <input name="words" aria-label="Message" placeholder="weather, paint it teal, clean up, ask me, count, fail" autoComplete="off" required disabled={isLoading || interrupts.length > 0} />
         {isLoading ? <button type="button" onClick={stop}>Stop</button> : <button>Send</button>}
       </form>
     </>
