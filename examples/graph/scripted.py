@@ -56,7 +56,8 @@ class ScriptedModel(BaseChatModel):
         if "ask me" in said:
             return "Let me see.", [("ask_person", {"question": "What is your favourite colour?"})]
         if "count" in said:
-            return " ".join(str(number) for number in range(1, 151)), []
+            end = int(said.split()[-1]) if said.split()[-1].isdecimal() else 150
+            return " ".join(str(number) for number in range(1, end + 1)), []
         if "fail" in said:
             return "This is the last that FAIL", []
         return HELP, []
