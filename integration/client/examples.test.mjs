@@ -162,6 +162,11 @@ describe("the examples", { concurrency: 2, ...OPTIONS }, () => {
 
     await say("weather");
     await answer.getByText("Done: It is 21 degrees").waitFor();
+    // A gateway that has a list of threads says so; the page shows none otherwise.
+    const info = await (await fetch(`${gateway}/agui/info`)).json();
+    const thread = page.locator("nav li[aria-current=true]");
+    if (info.threadEndpoints?.list) await thread.waitFor();
+    else assert.equal(await thread.count(), 0);
     await say("paint it teal");
     await answer.getByText("Done: The page is teal now.").waitFor();
     assert.equal(await page.locator("main").evaluate((main) => getComputedStyle(main).borderTopColor), "rgb(0, 128, 128)");
@@ -274,11 +279,23 @@ describe("the examples", { concurrency: 2, ...OPTIONS }, () => {
   });
 
   test("tanstack chats, runs a tool of the page, answers two approvals, and shows a failed run", OPTIONS, async () => {
-    const { example, page, threadId, say, answer, showsThread } = await chats("tanstack");
+    const { example, gateway, page, threadId, say, answer, showsThread } = await chats("tanstack");
     await say("count");
     await answer.getByText("148 149 150").waitFor();
     await showsThread();
     await page.photo("counted");
+    // The client asks for the thread when its page is loaded, and joins the live run.
+    const hydrated = await fetch(`${gateway}/agui/agent/agent/run?threadId=${threadId}`, { headers: { accept: "application/json" } });
+    if (hydrated.ok) {
+      await say("count to 300");
+      await answer.getByText(/^1 2 3 4 5(?!.*150)/).waitFor();
+      await page.reload({ waitUntil: "commit" });
+      await answer.getByText(/^1 2 3 4 5(?!.*150)/).waitFor();
+      assert.ok((await runsOf(threadId)).some(({ status }) => status === "running"), "the run goes on");
+      await answer.getByText("298 299 300").waitFor();
+      await showsThread();
+      await page.photo("reloaded");
+    }
     await page.close();
     example.isDone();
   });
