@@ -148,6 +148,7 @@ describe("the examples", { concurrency: 2, ...OPTIONS }, () => {
     const threadId = new URL(page.url()).searchParams.get("thread");
     const answer = page.getByTestId("copilot-assistant-message");
     const say = async (words) => {
+      await page.locator("[data-copilot-running=false]").waitFor();
       await box.fill(words);
       await box.press("Enter");
     };
@@ -222,7 +223,7 @@ describe("the examples", { concurrency: 2, ...OPTIONS }, () => {
     const threadId = new URL(page.url()).searchParams.get("thread");
     const say = async (words) => {
       await box.fill(words);
-      await box.press("Enter");
+      await page.getByRole("button", { name: "Send" }).click(); // it is enabled when the run before is over
     };
     const answer = page.locator("article p");
     const read = () =>
