@@ -137,6 +137,18 @@ pub struct Front {
     /// The OpenTelemetry collector that is sent traces over HTTP [default: none].
     #[arg(long, env = "THREADWAY_OTLP_ENDPOINT", hide_env_values = true, value_name = "URL")]
     pub otlp_endpoint: Option<String>,
+    /// Serve a page for people at `/`, with which to try the agents [default: true on a loopback
+    /// address without `auth`].
+    #[arg(
+        long,
+        env = "THREADWAY_PAGE",
+        hide_env_values = true,
+        value_name = "true|false",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    pub page: Option<String>,
     /// Keep what LangGraph sends of each run in files in this directory: they hold what users and
     /// models say [default: nothing is kept].
     #[arg(long, env = "THREADWAY_RECORD", hide_env_values = true, value_name = "DIR")]

@@ -226,6 +226,7 @@ impl Raw {
                             --insecure";
             mistakes.note(Given::new("`cors.origins`", "*").mistaken(expected));
         }
+        let is_private = !is_reached && matches!(auth, Some(Auth::None));
         let settings = Settings {
             auth: auth.unwrap_or_default(),
             cors,
@@ -236,6 +237,7 @@ impl Raw {
             error_detail: self.error_detail(mistakes),
             on_message: self.on_message(mistakes),
             compression: self.compression(mistakes),
+            page: self.page(is_private, mistakes),
             limits: self.limits(mistakes),
         };
         let log = self.take("log").unwrap_or_else(|| Given::new("", DEFAULT_LOG));

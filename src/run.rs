@@ -11,6 +11,7 @@ mod failure;
 mod filter;
 mod interrupt;
 mod message;
+mod name;
 mod new_run;
 mod open;
 mod patch;

@@ -10,6 +10,7 @@
 //! | `GET /agui/info` | the agents, as CopilotKit's client reads them |
 //! | `GET /agui/agent/{agent}/capabilities` | what an agent can do |
 //! | `POST /agui` | all of these, told apart by `method`, as CopilotKit's client asks on a single route |
+//! | `GET /`, `GET /page/{file}` | the page, where it is served |
 //! | `GET /healthz`, `GET /readyz` | alive; ready |
 
 mod accept;
@@ -32,6 +33,7 @@ pub mod isolation;
 mod limits;
 mod observe;
 mod pace;
+mod page;
 mod rates;
 mod reject;
 mod request;
@@ -63,6 +65,7 @@ pub use health::{PROBE_AGE, PROBE_FAILURES};
 pub use host::{HostName, NotAHostName};
 pub use limits::{Limits, MIN_HEADER_BYTES};
 pub use observe::Observer;
+pub use page::Page;
 pub use rates::{MAX_CALLERS, Rates, RequestRate};
 pub use request::BODY_TIMEOUT;
 pub use websocket::{IDLE, PING, PONG_TIMEOUT};
@@ -74,6 +77,7 @@ use crate::metrics::Metrics;
 use crate::run::ErrorDetail;
 use crate::runs::{Recorder, Runs};
 use crate::threads::{Refusal, Thread, Threads};
+use crate::upstream::Caller;
 use auth::{Admission, Memory};
 use connections::Door;
 use health::Readiness;
@@ -106,6 +110,8 @@ pub struct Settings {
     pub allowance: Allowance,
     /// Whether streams are compressed.
     pub compression: Compression,
+    /// Whether people find a page at `/`.
+    pub page: Page,
 }
 
 /// A gateway: the threads that it reads, and the door before them.
@@ -138,6 +144,7 @@ struct Gateway {
     error_detail: ErrorDetail,
     on_message: OnMessage,
     allowance: Allowance,
+    page: Page,
     /// Of the lines about what clients may not set: each request can cause one.
     left_out: Pace,
     observer: Observer,
@@ -216,6 +223,7 @@ impl Kept {
             rates,
             allowance,
             compression,
+            page,
         } = settings;
         self.threads.runs().tell(error_detail);
         let readiness = self.readiness.of(agents.clone());
@@ -237,6 +245,7 @@ impl Kept {
             on_message,
             observer: self.observer.clone(),
             allowance,
+            page,
             left_out: Pace::default(),
             admission: Admission { auth: auth.clone(), cors, hosts, rates, memory, proof },
         });
@@ -247,6 +256,16 @@ impl Kept {
 // === impl Gateway ===
 
 impl Gateway {
+    /// The agent that a request names, as who looks into its stream sees it if `inspects`.
+    fn agent(&self, name: &str, caller: &Caller, inspects: bool) -> Result<Agent, Reject> {
+        let found = self.agents.find(name, caller);
+        let mut agent = found.map_err(|error| Reject::unknown_agent(&error))?;
+        if inspects {
+            agent.emit = agent.emit.inspected();
+        }
+        Ok(agent)
+    }
+
     /// The thread that a client calls so, and the agent that runs on it.
     fn thread(&self, agent: Agent, client_thread: &str) -> Thread {
         let ThreadName { id, client_id } = ThreadName::of(client_thread);
@@ -264,6 +283,7 @@ fn routes(gateway: Arc<Gateway>, compression: Compression) -> Router {
     let admitted = middleware::from_fn_with_state(Arc::clone(&gateway), auth::admit);
     let observed = middleware::from_fn_with_state(gateway.observer.clone(), observe::observe);
     let ready = get(health::readyz).with_state(gateway.readiness.clone());
+    let page = gateway.page;
     let cors = gateway.admission.cors.layer(gateway.forward.names());
     let routes = Router::new()
         .route("/agui/info", get(info::info))
@@ -282,6 +302,10 @@ fn routes(gateway: Arc<Gateway>, compression: Compression) -> Router {
     let routes = match cors {
         Some(cors) => routes.layer(cors),
         None => routes,
+    };
+    let routes = match page {
+        Page::On => routes.merge(page::routes()),
+        Page::Off => routes,
     };
     routes
         .route("/healthz", get(health::healthz))

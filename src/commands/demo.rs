@@ -6,7 +6,7 @@ use threadway::agents::{Agents, Upstream};
 use threadway::cli;
 use threadway::config;
 use threadway::demo::{self, Demo, Pace};
-use threadway::server::{self, Limits, Observer, Server, Settings};
+use threadway::server::{self, Limits, Observer, Page, Server, Settings};
 use threadway::upstream::{BaseUrl, Client};
 use tokio_util::sync::CancellationToken;
 
@@ -36,7 +36,8 @@ pub(super) fn run(args: &cli::Demo, log: Option<&str>) -> Result<(), u8> {
         let client = client.counted_in(&observer.metrics);
         let upstream = Upstream { name: config::DEFAULT_UPSTREAM.to_owned(), client };
         let agents = Agents::new(vec![upstream], Vec::new());
-        let (limits, settings) = (Limits::default(), Settings::default());
+        let limits = Limits::default();
+        let settings = Settings { page: Page::On, ..Settings::default() };
         let server = Server::new(agents.clone(), settings, observer, shutdown.clone());
         let (done, (), ()) = tokio::join!(
             serve_agents(&server, listener, &agents, &shutdown, announced),
@@ -56,7 +57,11 @@ fn announce(address: SocketAddr, langgraph: &BaseUrl) -> impl Future<Output = ()
         demo::WATCHED_THREAD
     );
     let editors = format!("editors: threadway acp --upstream {langgraph}");
+    let page = format!("page: http://{address}/");
+    let watched = format!("a run that others start: http://{address}/#/watched/{}", demo::WATCHED_THREAD);
     async move {
+        say(page);
+        say(watched);
         for (graph, what) in demo::GRAPHS {
             let input = INPUT.replace("GRAPH", graph);
             say(format!("{graph}: {what}"));

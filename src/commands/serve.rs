@@ -9,7 +9,7 @@ use threadway::metrics::Metrics;
 use threadway::reload::{self, Asked};
 use threadway::runs::{Recorder, Recording};
 use threadway::server::isolation::{self, Judgement};
-use threadway::server::{Auth, Cors, Judged, Observer, Server, Settings, Trust};
+use threadway::server::{Auth, Cors, Judged, Observer, Page, Server, Settings, Trust};
 use threadway::telemetry::Traces;
 use threadway::upstream::Caller;
 use tokio::net::TcpListener;
@@ -39,7 +39,7 @@ pub(super) fn run(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
         advise_on_system_messages(&config.settings);
         let asked = Asked::new(&config.files).map_err(failed)?;
         let settings = config.settings.clone();
-        let auth = settings.auth.clone();
+        let (auth, page) = (settings.auth.clone(), settings.page);
         let server = Server::new(agents.clone(), settings, observer, shutdown.clone());
         if let Some(recorder) = recorder.clone() {
             server.record(recorder);
@@ -49,7 +49,7 @@ pub(super) fn run(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
         let at_rest = CancellationToken::new();
         let (done, (), _) = tokio::join!(
             async {
-                let announced = announce(&agents, &auth, address);
+                let announced = announce(&agents, &auth, page, address);
                 let done = serve_agents(&server, listener, &agents, &shutdown, announced).await;
                 at_rest.cancel();
                 done
@@ -173,7 +173,10 @@ pub(super) async fn serve_agents(
 
 /// Prints the URL of each agent. The agents of an upstream that does not answer yet are served as
 /// soon as it does.
-async fn announce(agents: &Agents, auth: &Auth, address: SocketAddr) {
+async fn announce(agents: &Agents, auth: &Auth, page: Page, address: SocketAddr) {
+    if page == Page::On {
+        say(format!("page: http://{address}/"));
+    }
     for Listing { upstream, agents, .. } in agents.list(&Caller::default()).await {
         match agents {
             Ok(agents) if agents.is_empty() => {

@@ -12,8 +12,8 @@ use crate::agui::{Allowance, NotForClients, OnMessage, SystemMessages};
 use crate::langgraph::{ErrorDetail, Multitask};
 use crate::server::{
     Auth, Compression, Cors, CorsError, Credentials, DEFAULT_SKEW, Forward, HostName, Judged, Jwt,
-    JwtError, JwtSettings, Keys, KeysError, KeysFrom, MAX_SKEW, NotAHostName, NotForwarded, Rates,
-    RequestRate, Trust,
+    JwtError, JwtSettings, Keys, KeysError, KeysFrom, MAX_SKEW, NotAHostName, NotForwarded, Page,
+    Rates, RequestRate, Trust,
 };
 use crate::upstream::{Identity, KeySetUrl, NotAKeySetUrl, Tls, Unknown};
 
@@ -266,6 +266,13 @@ impl Raw {
         let words = [("off", Compression::Off), ("on", Compression::On)];
         let given = self.take("compression").map(|given| given.one_of(&words));
         given.and_then(|choice| mistakes.keep(choice)).unwrap_or_default()
+    }
+
+    /// Whether the page is served: as it is said, else where `is_private`.
+    pub(super) fn page(&mut self, is_private: bool, mistakes: &mut Mistakes) -> Page {
+        let given = self.take("page").map(|given| given.parse("`true` or `false`"));
+        let is_on = given.and_then(|given| mistakes.keep(given)).unwrap_or(is_private);
+        if is_on { Page::On } else { Page::Off }
     }
 
     pub(super) fn cors(&mut self, mistakes: &mut Mistakes) -> Cors {

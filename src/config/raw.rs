@@ -26,6 +26,7 @@ pub(super) const KEYS: &[(&str, Form)] = &[
     ("on_message_while_interrupted", Form::Text),
     ("multitask_strategy", Form::Text),
     ("compression", Form::Text),
+    ("page", Form::Switch),
     ("hosts", Form::List),
     ("record.dir", Form::Text),
     ("record.files", Form::Number),
@@ -145,6 +146,7 @@ impl Raw {
             insecure,
             error_detail,
             otlp_endpoint,
+            page,
             record,
             watch_config,
         } = front;
@@ -155,6 +157,7 @@ impl Raw {
             ("insecure", "insecure", switch(insecure)),
             ("log", "log", log),
             ("otlp_endpoint", "otlp-endpoint", otlp_endpoint.as_deref()),
+            ("page", "page", page.as_deref()),
             ("record.dir", "record", record.as_deref()),
             ("watch_config", "watch-config", switch(watch_config)),
             ("error_detail", "error-detail", error_detail.as_deref()),

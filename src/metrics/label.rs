@@ -114,6 +114,8 @@ label! {
         Info = "info",
         /// CopilotKit's single route.
         Envelope = "envelope",
+        /// A file of the page.
+        Page = "page",
         /// Whether the process is alive.
         Healthz = "healthz",
         /// Whether it is ready.

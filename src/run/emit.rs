@@ -117,6 +117,13 @@ impl Emit {
         Self { tool_results, max_tool_result_bytes, reasoning, ..Self::default() }
     }
 
+    /// The same with the parts of LangGraph's stream, for who looks into a run. Where these options
+    /// leave something out, the parts would show it: then these stay as they are.
+    #[must_use]
+    pub fn inspected(self) -> Self {
+        if self == Self::default() { Self { raw: true, ..self } } else { self }
+    }
+
     /// What tells the events of these options from those of others; 0 for the default.
     ///
     /// Two replicas with the same options make the same number.

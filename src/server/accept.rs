@@ -20,6 +20,7 @@ use super::Gateway;
 use super::array;
 use super::body::RunBody;
 use super::observe::About;
+use super::page::Page;
 use super::rates::StreamSlot;
 use super::reject::Reject;
 use super::websocket::Turn;
@@ -39,6 +40,7 @@ pub(super) struct Asked<'a> {
     answer: Answer,
     /// Nothing may be started: the client only wants the rest of a run.
     pub(super) is_replay: bool,
+    query: Option<&'a str>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +109,7 @@ impl<'a> Asked<'a> {
         let headers = &parts.headers;
         if let Some(turn) = parts.extensions.get::<Turn>() {
             let answer = Answer::Stream(turn.wire);
-            return Ok(Self { headers, answer, is_replay: turn.is_replay });
+            return Ok(Self { headers, answer, is_replay: turn.is_replay, query: None });
         }
         let answer = match chosen(headers, &SERVED)? {
             Form::Stream(wire) => Answer::Stream(wire),
@@ -116,7 +118,7 @@ impl<'a> Asked<'a> {
                 Answer::Array { until: wait.map(|wait| Instant::now() + wait) }
             }
         };
-        Ok(Self { headers, answer, is_replay: false })
+        Ok(Self { headers, answer, is_replay: false, query: parts.uri.query() })
     }
 
     /// The same for a client of this version: the decoder of 0.0.59 ends the run at an event that
@@ -132,6 +134,11 @@ impl<'a> Asked<'a> {
             Form::Array => Answer::Array { until: None },
         };
         Ok(Self { answer, ..self })
+    }
+
+    /// Whether it is for the inspector of the page.
+    pub(super) fn inspects(&self, page: Page) -> bool {
+        page.inspects(self.query)
     }
 
     /// The framing that its events are encoded in.

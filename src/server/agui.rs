@@ -42,7 +42,8 @@ pub(super) async fn start(
 ) -> Result<Response, Reject> {
     let input = parse(body)?;
     let asked = &asked.of_version(input.version)?;
-    let agent = gateway.agents.find(name, caller).map_err(|error| Reject::unknown_agent(&error))?;
+    let inspects = asked.inspects(gateway.page);
+    let agent = gateway.agent(name, caller, inspects)?;
     let thread = gateway.thread(agent, &input.thread_id);
     let slot = streams.slot()?;
     let again = attach::asked_again(gateway, &thread, &input, asked);
@@ -70,7 +71,7 @@ pub(super) async fn start(
     tracing::debug!(agent = name, thread_id = thread.id(), run_id, "run started");
 
     let about = About { thread_id: thread.id().to_owned(), run_id };
-    let encoder = Encoder::new(wire, Projector::new(input.client(), input.held()));
+    let encoder = Encoder::new(wire, Projector::new(input.client(), input.held())).naming(inspects);
     Ok(Box::pin(asked.answer(gateway, reader, encoder, slot, about)).await)
 }
 

@@ -55,7 +55,7 @@ pub(super) async fn connect_to(
 ) -> Result<Response, Reject> {
     let input = parse(body)?;
     let asked = &asked.of_version(input.version)?;
-    let agent = gateway.agents.find(name, caller).map_err(|error| Reject::unknown_agent(&error))?;
+    let agent = gateway.agent(name, caller, asked.inspects(gateway.page))?;
     let thread = gateway.thread(agent, &input.thread_id);
     let last = match LastEvent::sent(asked.headers) {
         Some(sent) if sent != LastEvent::None => sent,
@@ -90,6 +90,7 @@ async fn show(
     let reader = attach(gateway, thread, Reach::Present, last).await?;
     let held = |client| Projector::new(client, input.held());
     let encoder = last.encoder(asked.wire(), input.viewer(), thread.agent().emit, held);
+    let encoder = encoder.naming(asked.inspects(gateway.page));
     let about = About { thread_id: thread.id().to_owned(), run_id: None };
     Ok(Box::pin(asked.answer(gateway, reader, encoder, slot, about)).await)
 }
@@ -106,8 +107,8 @@ pub(super) async fn events(
     let query = query.unwrap_or_default();
     let reach = Reach::asked(&query)?;
     let last = LastEvent::asked(&headers, &query);
-    let agent =
-        gateway.agents.find(&name, &caller).map_err(|error| Reject::unknown_agent(&error))?;
+    let inspects = gateway.page.inspects(Some(&query));
+    let agent = gateway.agent(&name, &caller, inspects)?;
     let thread = gateway.thread(agent, &client_thread);
     let about = About { thread_id: thread.id().to_owned(), run_id: None };
     let attached = if last.is_end() && reach == Reach::Present {
@@ -140,6 +141,7 @@ pub(super) async fn events(
         version: Version::V1,
     };
     let encoder = last.encoder(wire, client, thread.agent().emit, Projector::for_anyone);
+    let encoder = encoder.naming(inspects);
     let reader = reader.at_shutdown(AtShutdown::BreakOff);
     let body = RunBody::new(reader, encoder, &gateway.observer.metrics).holding(slot);
     Ok(streamed(wire, Body::new(body), about))
@@ -170,6 +172,7 @@ pub(super) async fn asked_again(
         "a run asked again"
     );
     let encoder = Encoder::returning(asked.wire(), input.viewer(), thread.agent().emit);
+    let encoder = encoder.naming(asked.inspects(gateway.page));
     Ok(reader.map(|reader| (reader, encoder)))
 }
 

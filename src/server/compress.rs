@@ -135,6 +135,16 @@ impl Coding {
         }
     }
 
+    /// Whether a client takes it: `*` names all.
+    pub(super) fn is_accepted(self, headers: &HeaderMap) -> bool {
+        let lists = headers.get_all(ACCEPT_ENCODING).iter();
+        let names: Vec<_> =
+            lists.flat_map(|list| weighed(list.to_str().unwrap_or_default())).collect();
+        let weight = |name: &str| names.iter().find(|(known, _)| known == name);
+        let named = weight(self.name()).or_else(|| weight("*"));
+        named.is_some_and(|(_, weight)| *weight > 0.0)
+    }
+
     /// The one that a client likes best, of those that it names: `*` is no name.
     fn accepted(headers: &HeaderMap) -> Option<Self> {
         let mut best = None;

@@ -89,6 +89,7 @@ fn route(path: Option<&str>) -> Route {
         Some("/agui/agent/{agent}/capabilities") => Route::Capabilities,
         Some("/agui/info") => Route::Info,
         Some("/agui" | "/agui/") => Route::Envelope,
+        Some("/" | "/page/{file}") => Route::Page,
         Some("/healthz") => Route::Healthz,
         Some("/readyz") => Route::Readyz,
         Some(_) => Route::Other,

@@ -52,6 +52,8 @@ pub struct Encoder {
     id: String,
     /// How many bytes it has made itself.
     encoded: u64,
+    /// Whether a comment of an SSE stream names each run event.
+    names: bool,
 }
 
 /// What is ready to be sent: bytes of one stream, and bytes that streams share, in their order.
@@ -146,7 +148,14 @@ impl Encoder {
             Wire::Ndjson | Wire::Events | Wire::Proto => Ids::None,
         };
         let (json, id, proto) = (Vec::new(), String::new(), ProtoEncoder::default());
-        Self { wire, projector, json, proto, run_id: None, ids, id, encoded: 0 }
+        Self { wire, projector, json, proto, run_id: None, ids, id, encoded: 0, names: false }
+    }
+
+    /// The same, with a comment before what each run event is on the wire, as `: run text`: clients
+    /// pass over comments. Its bytes are shared with no other stream.
+    #[must_use]
+    pub fn naming(self, names: bool) -> Self {
+        Self { names: names && self.wire == Wire::Sse, ..self }
     }
 
     /// For a client that resumes with the id of an event, and is shown what these options say.
@@ -190,6 +199,9 @@ impl Encoder {
     /// Which of the [`ENCODINGS`] forms this is, if it is shared: what a stream of protobuf keeps
     /// of its last text is its own.
     fn form(&self) -> Option<usize> {
+        if self.names {
+            return None;
+        }
         let wire = match self.wire {
             Wire::Sse => 0,
             Wire::Ndjson => 2,
@@ -246,7 +258,10 @@ impl Encoder {
         raw: Option<&Json>,
         out: &mut Outgoing,
     ) {
-        let Self { wire, projector, json, proto, run_id, ids, id, encoded } = self;
+        let Self { wire, projector, json, proto, run_id, ids, id, encoded, names } = self;
+        if *names {
+            sse::encode_comment(&mut out.own, &format!("run {}", event.name()));
+        }
         let is_proto = *wire == Wire::Proto;
         let mut frame = |partly: u32, json: &[u8], shared: Option<Shared>, out: &mut Outgoing| {
             *encoded += json.len() as u64;

@@ -1,0 +1,488 @@
+// The page as a whole: which thread is open, what is beside it, and how it is connected.
+
+import { useCallback, useEffect, useMemo, useReducer, useRef, useState } from "preact/hooks";
+import { Asked } from "./Asked.jsx";
+import { Conversation } from "./conversation.js";
+import { info, listThreads, newId } from "./gateway.js";
+import { InspectorView } from "./InspectorView.jsx";
+import { Json } from "./Json.jsx";
+import { KeyDialog } from "./KeyDialog.jsx";
+import { Messages, Plan } from "./Messages.jsx";
+import { credentials, knownThreads, knowThread, remember, remembered } from "./storage.js";
+import { applyTheme, theme, THEMES } from "./theme.js";
+
+const LIST_EVERY_MS = 10_000;
+const WIDE = "(min-width: 1100px)"; // where a panel has room beside the conversation
+
+/** What the address names: `#/agent/thread`. */
+function route() {
+  const [, agent, thread] = location.hash.split("/");
+  const decode = (part) => {
+    try {
+      return part ? decodeURIComponent(part) : null;
+    } catch {
+      return null;
+    }
+  };
+  return { agent: decode(agent), thread: decode(thread) };
+}
+
+const hashOf = (agent, thread) => `#/${encodeURIComponent(agent)}${thread ? `/${encodeURIComponent(thread)}` : ""}`;
+
+/** Renders at most once a frame, however many events come in it. */
+function useFrame() {
+  const [, tick] = useReducer((n) => n + 1, 0);
+  const pending = useRef(0);
+  return useCallback(() => {
+    if (pending.current) return;
+    const draw = () => {
+      pending.current = 0;
+      tick();
+    };
+    // A page in the background has no frames.
+    pending.current = document.hidden ? setTimeout(draw, 100) : requestAnimationFrame(draw);
+  }, []);
+}
+
+export function App() {
+  const changed = useFrame();
+  const [at, setAt] = useState(route);
+  const [agents, setAgents] = useState(null); // by name
+  const [lists, setLists] = useState(false); // whether the gateway lists threads
+  const [threads, setThreads] = useState([]);
+  const [fault, setFault] = useState(null);
+  const [asking, setAsking] = useState(null); // for a key: the refusal, or `true`
+  const [panel, setPanel] = useState(() => (matchMedia(WIDE).matches ? remembered("panel", "inspector") : null));
+  const [drawer, setDrawer] = useState(false);
+  const [withParts, setWithParts] = useState(() => remembered("parts", true));
+  const [generation, setGeneration] = useState(0); // another key makes all anew
+  const fresh = useRef(null); // a thread that was made here and that nothing was sent to yet
+
+  const onRefused = useCallback((refused) => {
+    if (refused?.status === 401) setAsking(refused);
+  }, []);
+
+  useEffect(() => {
+    const listen = () => setAt(route());
+    addEventListener("hashchange", listen);
+    return () => removeEventListener("hashchange", listen);
+  }, []);
+
+  useEffect(() => {
+    let isOld = false;
+    info().then(
+      (told) => {
+        if (isOld) return;
+        setAgents(told.agents ?? {});
+        setLists(told.threadEndpoints?.list === true);
+        setFault(null);
+      },
+      (error) => {
+        if (isOld) return;
+        setFault(error);
+        onRefused(error);
+      },
+    );
+    return () => (isOld = true);
+  }, [generation]);
+
+  const names = Object.keys(agents ?? {});
+  // An agent that is not listed may be there all the same: an assistant's id is a name too.
+  const agent = at.agent ?? names[0] ?? null;
+
+  const open = useCallback((name, thread) => {
+    setDrawer(false);
+    location.hash = hashOf(name, thread);
+  }, []);
+  const openNew = useCallback(
+    (name) => {
+      const id = newId();
+      fresh.current = id;
+      open(name, id);
+    },
+    [open],
+  );
+  useEffect(() => {
+    if (agent && !at.thread) {
+      const id = newId();
+      fresh.current = id;
+      history.replaceState(null, "", hashOf(agent, id));
+      setAt(route());
+    }
+  }, [agent, at.thread]);
+
+  const conversation = useMemo(() => {
+    if (!agent || !at.thread) return null;
+    return new Conversation({ agent, threadId: at.thread, isNew: fresh.current === at.thread, withParts, onChange: changed, onRefused });
+  }, [agent, at.thread, generation, withParts]);
+  useEffect(() => () => conversation?.close(), [conversation]);
+
+  const readThreads = useCallback(async () => {
+    if (!agent) return;
+    const known = knownThreads(agent);
+    try {
+      setThreads(lists ? await listThreads(agent) : known);
+    } catch (error) {
+      setThreads(known);
+      onRefused(error);
+    }
+  }, [agent, lists]);
+  const outcome = conversation?.runs.at(-1)?.outcome;
+  useEffect(() => {
+    readThreads();
+    const timer = setInterval(() => document.hidden || readThreads(), LIST_EVERY_MS);
+    return () => clearInterval(timer);
+  }, [readThreads, generation, at.thread, outcome]);
+
+  // A thread is remembered as soon as it has something to show.
+  const title = conversation?.messages.find(({ role }) => role === "user");
+  useEffect(() => {
+    if (!agent || !at.thread || !title) return;
+    const text = typeof title.content === "string" ? title.content : "a message with media";
+    knowThread(agent, at.thread, text.slice(0, 80));
+    readThreads();
+  }, [agent, at.thread, title?.id]);
+
+  useEffect(() => {
+    document.title = agent ? `${agent} · threadway` : "threadway";
+  }, [agent]);
+
+  const show = (which) => {
+    const next = panel === which ? null : which;
+    setPanel(next);
+    setDrawer(false);
+    remember("panel", next);
+  };
+  const onKey = (isChanged) => {
+    setAsking(null);
+    if (isChanged) setGeneration((n) => n + 1);
+  };
+
+  return (
+    <div class={`app ${panel ? "has-panel" : ""} ${drawer ? "has-drawer" : ""}`} onKeyDown={(event) => event.key === "Escape" && setDrawer(false)}>
+      <a class="skip" href="#compose" onClick={(event) => (event.preventDefault(), document.getElementById("compose")?.focus())}>
+        Skip to the message field
+      </a>
+      <Header {...{ agent, names, agents, conversation, panel, show, openNew, drawer, setDrawer, onAskKey: () => setAsking(true) }} />
+      <Sidebar {...{ agent, threads, current: at.thread, open, openNew, lists }} />
+      <main>
+        {fault ? (
+          <div class="card failure" role="alert">
+            <h3>{fault.status === 401 ? "The gateway wants a key" : "The gateway did not say which agents it has"}</h3>
+            <p>{fault.message}</p>
+            <div class="buttons">
+              {fault.status === 401 ? (
+                <button type="button" class="primary" onClick={() => setAsking(fault)}>
+                  Give a key…
+                </button>
+              ) : null}
+              <button type="button" onClick={() => setGeneration((n) => n + 1)}>
+                Try again
+              </button>
+            </div>
+          </div>
+        ) : null}
+        {conversation ? <Thread key={`${agent}/${at.thread}/${generation}`} conversation={conversation} about={agents?.[agent]?.description} onAskKey={() => setAsking(true)} /> : null}
+      </main>
+      {panel ? (
+        <aside class="panel" aria-label={panel === "inspector" ? "Inspector" : "State"}>
+          <header>
+            <h2>{panel === "inspector" ? "Inspector" : "State"}</h2>
+            <button type="button" class="small" onClick={() => show(panel)}>
+              Close
+            </button>
+          </header>
+          {panel === "inspector" && conversation ? (
+            <InspectorView
+              inspector={conversation.inspector}
+              onClear={() => (conversation.inspector.clear(), changed())}
+              withParts={withParts}
+              onParts={(isWanted) => {
+                remember("parts", isWanted);
+                setWithParts(isWanted);
+              }}
+            />
+          ) : null}
+          {panel === "state" && conversation ? <Json value={conversation.state ?? {}} label="The thread's state" /> : null}
+        </aside>
+      ) : null}
+      {asking ? <KeyDialog refused={asking === true ? null : asking} onClose={onKey} /> : null}
+    </div>
+  );
+}
+
+function Header({ agent, names, agents, conversation, panel, show, openNew, drawer, setDrawer, onAskKey }) {
+  const [shownTheme, setTheme] = useState(theme);
+  const listed = agent && !names.includes(agent) ? [agent, ...names] : names;
+  const link = conversation?.link.state;
+  const isCut = link === "cut" || link === "lost";
+  return (
+    <header class="top">
+      <button type="button" class="menu" aria-expanded={drawer} aria-controls="threads" onClick={() => setDrawer(!drawer)}>
+        Threads
+      </button>
+      <h1>
+        <svg viewBox="0 0 32 32" aria-hidden="true">
+          <rect width="32" height="32" rx="8" />
+          <path d="M7 11h8c5 0 5 10 10 10M7 16h18M7 21h8c5 0 5-10 10-10" />
+        </svg>
+        <span>threadway</span>
+      </h1>
+      <label class="agent">
+        <span>Agent</span>
+        <select value={agent ?? ""} onChange={(event) => openNew(event.currentTarget.value)} title={agents?.[agent]?.description ?? undefined}>
+          {listed.map((name) => (
+            <option key={name} value={name}>
+              {name}
+            </option>
+          ))}
+        </select>
+      </label>
+      <div class="tools">
+        {conversation ? (
+          isCut || link === "closed" ? (
+            <button type="button" class="link is-cut" disabled={conversation.isNew} onClick={() => conversation.reconnect()}>
+              Connect
+            </button>
+          ) : (
+            <button type="button" class="link" disabled={link !== "open"} onClick={() => conversation.cut()} title="Cut the connection, as a tunnel or a closed lid does">
+              Cut the connection
+            </button>
+          )
+        ) : null}
+        <button type="button" aria-pressed={panel === "state"} onClick={() => show("state")}>
+          State
+        </button>
+        <button type="button" aria-pressed={panel === "inspector"} onClick={() => show("inspector")}>
+          Inspector
+        </button>
+        <button type="button" onClick={onAskKey}>
+          Key{credentials.get() ? " ✓" : "…"}
+        </button>
+        <label class="theme">
+          <span class="sr">Theme</span>
+          <select
+            value={shownTheme}
+            onChange={(event) => {
+              setTheme(event.currentTarget.value);
+              applyTheme(event.currentTarget.value);
+            }}
+          >
+            {THEMES.map((name) => (
+              <option key={name} value={name}>
+                {name}
+              </option>
+            ))}
+          </select>
+        </label>
+      </div>
+    </header>
+  );
+}
+
+const DAY = 24 * 60 * 60 * 1000;
+
+function ago(text) {
+  const at = Date.parse(text);
+  if (Number.isNaN(at)) return "";
+  const date = new Date(at);
+  return Date.now() - at < DAY ? date.toTimeString().slice(0, 5) : date.toISOString().slice(0, 10);
+}
+
+function Sidebar({ agent, threads, current, open, openNew, lists }) {
+  return (
+    <nav class="side" id="threads" aria-label="Threads">
+      <button type="button" class="primary" disabled={!agent} onClick={() => openNew(agent)}>
+        New chat
+      </button>
+      <h2>{lists ? "Threads" : "Threads of this browser"}</h2>
+      {threads.length === 0 ? <p class="empty">{lists ? "This agent has no threads yet." : "Those that you open here are kept in this browser."}</p> : null}
+      <ul>
+        {threads.map(({ id, name, updatedAt }) => (
+          <li key={id}>
+            <a
+              href={hashOf(agent, id)}
+              aria-current={id === current ? "page" : undefined}
+              onClick={(event) => {
+                if (event.metaKey || event.ctrlKey || event.shiftKey) return;
+                event.preventDefault();
+                open(agent, id);
+              }}
+            >
+              <span class="name">{name ?? id}</span>
+              <span class="when">{ago(updatedAt)}</span>
+            </a>
+          </li>
+        ))}
+      </ul>
+      <footer>
+        <a href="page/licences.txt" target="_blank" rel="noopener">
+          Licences
+        </a>
+      </footer>
+    </nav>
+  );
+}
+
+function Link({ link, onReconnect }) {
+  if (link.state === "cut" || link.state === "lost") {
+    return (
+      <div class="notice warn" data-link={link.state}>
+        <p>
+          <strong>{link.state === "cut" ? "You have cut the connection." : "The connection is lost."}</strong> The run goes on without this page. It connects again in {Math.round(link.pause / 1000)} s, and asks for what comes after the last event that it has:
+        </p>
+        <p class="id">{`Last-Event-ID: ${link.lastId ?? "(none)"}`}</p>
+        <div class="buttons">
+          <button type="button" class="small" onClick={onReconnect}>
+            Connect now
+          </button>
+        </div>
+      </div>
+    );
+  }
+  if (link.caughtUp) {
+    const { events, again, seconds } = link.caughtUp;
+    return (
+      <div class="notice good" data-link="caught-up" data-events={events} data-again={again}>
+        <p>
+          <strong>Connected again{seconds > 0 ? ` after ${seconds.toFixed(1)} s` : ""}.</strong> {events === 1 ? "1 event was missed and has come" : `${events} events were missed and have come`}; {again === 0 ? "none came twice" : `${again} came twice`}.
+        </p>
+      </div>
+    );
+  }
+  return null;
+}
+
+const STARTERS = ["Where is it warm?", "What can you do?"];
+
+function Thread({ conversation, about, onAskKey }) {
+  const log = useRef();
+  const sticks = useRef(true);
+  const { messages, runs, run, interrupts, link, failure } = conversation;
+  const isEmpty = messages.length === 0 && runs.every(({ isShown }) => !isShown);
+  useEffect(() => {
+    const element = log.current;
+    if (element && sticks.current) element.scrollTop = element.scrollHeight;
+  });
+  const status = run
+    ? run.isShown || messages.length > 0
+      ? "The agent works."
+      : ""
+    : interrupts.length > 0
+      ? `The agent asks: ${interrupts.length === 1 ? "one decision" : `${interrupts.length} decisions`} of yours.`
+      : runs.at(-1)?.isShown
+        ? `The run is over: ${runs.at(-1).outcome}.`
+        : "";
+  const isWorking = run !== null && run.isShown;
+  return (
+    <div class="thread">
+      <Link link={link} onReconnect={() => conversation.reconnect()} />
+      <Plan messages={messages} />
+      <div class="log" role="log" aria-live="off" aria-label="Conversation" tabIndex={0} ref={log} onScroll={(event) => (sticks.current = event.currentTarget.scrollHeight - event.currentTarget.scrollTop - event.currentTarget.clientHeight < 80)}>
+        <div class="column">
+          {isEmpty ? (
+            <div class="welcome">
+              <h2>{conversation.agent}</h2>
+              {about ? <p>This agent {about}.</p> : <p>A new thread. What you send starts a run.</p>}
+              <div class="buttons">
+                {STARTERS.map((words) => (
+                  <button type="button" key={words} disabled={isWorking || interrupts.length > 0} onClick={() => conversation.send(words)}>
+                    {words}
+                  </button>
+                ))}
+              </div>
+              <p class="hint">While it answers, cut the connection, or reload the page: the run goes on, and so does the page.</p>
+            </div>
+          ) : null}
+          <Messages messages={messages} runs={runs} isRunning={isWorking} />
+          {isWorking ? (
+            <p class="working" data-working>
+              <span class="pulse" aria-hidden="true" />
+              {link.state === "cut" || link.state === "lost" ? "It works on, out of sight" : run.isOwn ? "The agent works" : "The agent works for somebody else"}
+              {run.step ? ` at ${run.step}` : ""}
+              {run.note ? `: ${brief(run.note.value)}` : ""}
+            </p>
+          ) : null}
+          {interrupts.length > 0 ? <Asked interrupts={interrupts} isBusy={isWorking} onAnswer={(answers) => conversation.answer(answers)} /> : null}
+          {failure ? (
+            <div class="card failure" role="alert" data-refusal>
+              <h3>{failure.status ? `${failure.status} ${failure.code ?? ""}` : "No connection"}</h3>
+              <p>{failure.message}</p>
+              <div class="buttons">
+                {failure.status === 401 || failure.status === 403 ? (
+                  <button type="button" class="primary" onClick={onAskKey}>
+                    Give a key…
+                  </button>
+                ) : null}
+                <button type="button" onClick={() => ((conversation.failure = null), conversation.follow())}>
+                  Try again
+                </button>
+              </div>
+            </div>
+          ) : null}
+        </div>
+      </div>
+      <p class="sr" role="status" aria-live="polite">
+        {status}
+      </p>
+      <Composer conversation={conversation} isWorking={isWorking} hasQuestions={interrupts.length > 0} onSend={() => (sticks.current = true)} />
+    </div>
+  );
+}
+
+function brief(value) {
+  const text = typeof value === "string" ? value : Object.values(value ?? {}).filter((one) => typeof one === "string" || typeof one === "number").join(" ");
+  return text.length > 80 ? `${text.slice(0, 80)}…` : text;
+}
+
+function Composer({ conversation, isWorking, hasQuestions, onSend }) {
+  const [text, setText] = useState("");
+  const field = useRef();
+  const canSend = text.trim() !== "" && !isWorking && !hasQuestions;
+  const submit = () => {
+    if (!canSend) return;
+    setText("");
+    onSend();
+    conversation.send(text.trim());
+  };
+  return (
+    <form
+      class="composer"
+      onSubmit={(event) => {
+        event.preventDefault();
+        submit();
+      }}
+    >
+      <label class="sr" for="compose">
+        Message
+      </label>
+      <textarea
+        id="compose"
+        ref={field}
+        rows={Math.min(8, text.split("\n").length)}
+        value={text}
+        placeholder={hasQuestions ? "Answer the agent above first" : isWorking ? "The agent works; you can write your next message" : "Write a message"}
+        onInput={(event) => setText(event.currentTarget.value)}
+        onKeyDown={(event) => {
+          if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+            event.preventDefault();
+            submit();
+          }
+        }}
+        aria-describedby="compose-hint"
+      />
+      {isWorking ? (
+        <button type="button" class="danger" onClick={() => conversation.stop()}>
+          Stop
+        </button>
+      ) : (
+        <button type="submit" class="primary" disabled={!canSend}>
+          Send
+        </button>
+      )}
+      <p class="hint" id="compose-hint">
+        Enter sends, Shift+Enter begins a new line.
+      </p>
+    </form>
+  );
+}

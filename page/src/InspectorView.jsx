@@ -1,0 +1,122 @@
+// The inspector: for each moment LangGraph's part, the run events, and the events that came over the wire.
+
+import { memo } from "preact/compat";
+import { useState } from "preact/hooks";
+import { Json } from "./Json.jsx";
+
+const SHOWN = 60; // moments, at first
+
+export function InspectorView({ inspector, onClear, withParts, onParts }) {
+  const [shown, setShown] = useState(SHOWN);
+  const { moments, total } = inspector;
+  const rows = moments.slice(-shown).reverse();
+  return (
+    <div class="inspector">
+      <div class="inspector-head">
+        <p class="hint">
+          {total.moments} moments, {total.events} events, {size(total.bytes)} over the wire. The newest is on top.
+        </p>
+        <label class="inline">
+          <input type="checkbox" checked={withParts} onChange={(event) => onParts(event.currentTarget.checked)} /> LangGraph’s parts
+        </label>
+        <button type="button" class="small" onClick={onClear}>
+          Clear
+        </button>
+      </div>
+      {rows.length === 0 ? <p class="empty">Nothing has come yet. Each moment of a run is shown here: what LangGraph sent, what the gateway made of it, and what came over the wire.</p> : null}
+      <ol class="moments" reversed>
+        {rows.map((moment) => (
+          <Row key={moment.key} moment={moment} version={moment.version} />
+        ))}
+      </ol>
+      {moments.length > shown ? (
+        <button type="button" class="small" onClick={() => setShown(shown + 200)}>
+          Show older
+        </button>
+      ) : null}
+    </div>
+  );
+}
+
+export const size = (bytes) => (bytes < 1000 ? `${bytes} B` : bytes < 1e6 ? `${(bytes / 1000).toFixed(1)} kB` : `${(bytes / 1e6).toFixed(1)} MB`);
+
+const clock = (at) => {
+  const date = new Date(at);
+  return `${date.toTimeString().slice(0, 8)}.${String(date.getMilliseconds()).padStart(3, "0")}`;
+};
+
+function runsOf(moment) {
+  const counts = [];
+  for (const { name, events } of moment.runs) {
+    const last = counts.at(-1);
+    if (last && last.name === name) last.n += 1;
+    else counts.push({ name: name ?? events[0]?.type.toLowerCase().replaceAll("_", " ") ?? "…", n: 1 });
+  }
+  return counts.map(({ name, n }) => (n > 1 ? `${name} ×${n}` : name)).join(", ");
+}
+
+const CONNECTIONS = {
+  lost: ({ byHand, lastId }) => `${byHand ? "cut by hand" : "connection lost"}; last event ${lastId ?? "none"}`,
+  back: ({ lastId, status }) => `connected again with Last-Event-ID ${lastId ?? "(none)"}: ${status}`,
+  "caught-up": ({ events, again }) => `${events} events came at once that were missed, ${again} twice`,
+};
+
+const Row = memo(({ moment }) => {
+  const [isOpen, setOpen] = useState(false);
+  if (moment.connection) {
+    return (
+      <li class={`moment connection is-${moment.connection.type}`}>
+        <span class="time">{clock(moment.at)}</span> {CONNECTIONS[moment.connection.type](moment.connection)}
+      </li>
+    );
+  }
+  const { place, part } = moment;
+  const where = place ? (place.part ? `part ${place.part}` : place.place) : "no id";
+  return (
+    <li class="moment">
+      <details onToggle={(event) => setOpen(event.currentTarget.open)}>
+        <summary>
+          <span class="time">{clock(moment.at)}</span>
+          <span class="lane part">{part ? part.event : where}</span>
+          <span class="arrow" aria-hidden="true">
+            →
+          </span>
+          <span class="lane runs">{runsOf(moment)}</span>
+          <span class="arrow" aria-hidden="true">
+            →
+          </span>
+          <span class="lane bytes">{`${moment.events} ev, ${size(moment.bytes)}`}</span>
+        </summary>
+        {isOpen ? (
+          <div class="detail">
+            <h4>LangGraph’s part</h4>
+            {part ? (
+              <>
+                <p class="hint">{`${where}, ${size(moment.partBytes)} of what is shown of it`}</p>
+                <Json value={part} label="LangGraph's part" />
+              </>
+            ) : (
+              <p class="hint">{place?.part ? `${where}; its text did not come along` : "None: the gateway made these events itself, of the thread’s state or of the run’s beginning or end."}</p>
+            )}
+            <h4>Run events, and what each is on the wire</h4>
+            {moment.runs.map(({ name, events }, n) => (
+              <div class="run-event" key={n}>
+                <p class="name">{name ?? "run event"}</p>
+                {events.length === 0 ? <p class="hint">nothing on the wire</p> : null}
+                {events.map(({ id, type, bytes, isAgain, event }) => (
+                  <div key={id ?? type}>
+                    <p class="wire">
+                      <code>{type}</code> <span>{size(bytes)}</span> {isAgain ? <span class="chip warn">again</span> : null}
+                    </p>
+                    <p class="id">{id ? `id ${id}` : "without an id"}</p>
+                    <Json value={event} label={type} />
+                  </div>
+                ))}
+              </div>
+            ))}
+          </div>
+        ) : null}
+      </details>
+    </li>
+  );
+});

@@ -1,0 +1,79 @@
+// Where a person gives the key that the gateway, or LangGraph behind it, wants. It stays in this tab.
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { credentials } from "./storage.js";
+
+export function KeyDialog({ refused, onClose }) {
+  const dialog = useRef();
+  const before = credentials.get();
+  const isOther = before && !["authorization", "x-api-key"].includes(before.header);
+  const [header, setHeader] = useState(isOther ? "other" : (before?.header ?? "authorization"));
+  const [other, setOther] = useState(isOther ? before.header : "");
+  const [value, setValue] = useState(before?.value ?? "");
+  const [fault, setFault] = useState(null);
+  useEffect(() => dialog.current.showModal(), []);
+  const save = (event) => {
+    event.preventDefault();
+    const name = header === "other" ? other.trim().toLowerCase() : header;
+    // A token that was copied with its scheme.
+    const key = value.trim().replace(/^Bearer\s+/i, "");
+    if (!/^[a-z0-9!#$%&'*+.^_`|~-]+$/.test(name)) return setFault("The name of the header is letters, digits and dashes.");
+    if (!/^[\x21-\x7e]+$/.test(key)) return setFault("A key is plain characters without spaces.");
+    credentials.set({ header: name, value: key });
+    onClose(true);
+  };
+  return (
+    <dialog ref={dialog} aria-labelledby="key-title" onClose={() => onClose(false)}>
+      <form onSubmit={save} noValidate>
+        <h2 id="key-title">{refused ? "The gateway wants to know who you are" : "Your key"}</h2>
+        {refused ? (
+          <p class="fault" role="alert">{`${refused.status} ${refused.code}: ${refused.message}`}</p>
+        ) : null}
+        <p class="hint">It is sent with each request of this page, kept in this tab until you close it, and shown to nobody else. Whoever runs the gateway can tell which one it takes.</p>
+        <div class="field">
+          <label for="key-header">Sent as</label>
+          <select id="key-header" value={header} onChange={(event) => setHeader(event.currentTarget.value)}>
+            <option value="authorization">a key or token: authorization: Bearer …</option>
+            <option value="x-api-key">LangGraph’s API key: x-api-key</option>
+            <option value="other">another header</option>
+          </select>
+        </div>
+        {header === "other" ? (
+          <div class="field">
+            <label for="key-other">Name of the header</label>
+            <input id="key-other" value={other} onInput={(event) => setOther(event.currentTarget.value)} autocomplete="off" />
+          </div>
+        ) : null}
+        <div class="field">
+          <label for="key-value">Key or token</label>
+          <input id="key-value" type="password" value={value} onInput={(event) => setValue(event.currentTarget.value)} autocomplete="off" spellcheck={false} />
+        </div>
+        {fault ? (
+          <p class="fault" role="alert">
+            {fault}
+          </p>
+        ) : null}
+        <div class="buttons">
+          <button type="submit" class="primary">
+            Use it
+          </button>
+          <button type="button" onClick={() => dialog.current.close()}>
+            Close
+          </button>
+          {before ? (
+            <button
+              type="button"
+              class="danger"
+              onClick={() => {
+                credentials.set(null);
+                onClose(true);
+              }}
+            >
+              Forget it
+            </button>
+          ) : null}
+        </div>
+      </form>
+    </dialog>
+  );
+}

@@ -1,0 +1,233 @@
+// What was said: messages, thoughts, tools, images, the plan, and how runs ended.
+
+import { memo } from "preact/compat";
+import { Json, pretty } from "./Json.jsx";
+import { Markdown } from "./markdown.jsx";
+
+const MEDIA = ["image", "audio", "video", "file"];
+const MAX_TOOL_LINES = 12;
+
+const textOf = (content) =>
+  Array.isArray(content) ? content.map((part) => (typeof part === "string" ? part : part.type === "text" ? part.text : "")).join("") : (content ?? "");
+
+/** The parts of a person's message that are no text. */
+const mediaOf = (content) => (Array.isArray(content) ? content.filter((part) => MEDIA.includes(part.type) || part.type === "document") : []);
+
+export function Messages({ messages, runs, isRunning }) {
+  const activities = new Map();
+  const results = new Map();
+  for (const message of messages) {
+    if (message.role === "activity" && message.activityType === "threadway.tool") activities.set(message.content?.toolCallId, message.content);
+    if (message.role === "tool") results.set(message.toolCallId, message);
+  }
+  const ends = new Map(); // by the last message
+  for (const run of runs) if (run.ended && run.isShown) ends.set(run.after ?? "", [...(ends.get(run.after ?? "") ?? []), run]);
+  const known = new Set(messages.map(({ id }) => id));
+  const stray = [...ends].filter(([after]) => !known.has(after)).flatMap(([, list]) => list);
+  const last = messages.at(-1)?.id;
+  return (
+    <>
+      {messages.map((message) => (
+        <div class="turn" key={message.id}>
+          <Message message={message} activities={activities} results={results} isLast={isRunning && message.id === last} />
+          {ends.get(message.id)?.map((run) => <RunEnd key={run.id} run={run} />)}
+        </div>
+      ))}
+      {stray.map((run) => (
+        <RunEnd key={run.id} run={run} />
+      ))}
+    </>
+  );
+}
+
+function Message({ message, activities, results, isLast }) {
+  switch (message.role) {
+    case "user":
+      return (
+        <article class="message user" aria-label="You">
+          <div class="bubble">
+            <Markdown text={textOf(message.content)} />
+            {mediaOf(message.content).map((part) => (
+              <Media kind={part.type} source={part.source} />
+            ))}
+          </div>
+        </article>
+      );
+    case "assistant": {
+      const text = textOf(message.content);
+      return (
+        <article class="message agent" aria-label={message.name ?? "Agent"}>
+          {message.subagentRunId ? <span class="chip">{message.name ?? "subagent"}</span> : null}
+          {text ? (
+            <div class={isLast ? "is-live" : ""}>
+              <Text text={text} />
+            </div>
+          ) : null}
+          {message.toolCalls?.map((call) => (
+            <Tool key={call.id} call={call} activity={activities.get(call.id)} result={results.get(call.id)} />
+          ))}
+        </article>
+      );
+    }
+    case "reasoning":
+      return textOf(message.content) ? (
+        <details class="thought" open={isLast || undefined}>
+          <summary>{isLast ? "Thinking…" : "Thought"}</summary>
+          <p>{textOf(message.content)}</p>
+        </details>
+      ) : null;
+    case "activity":
+      return <Activity type={message.activityType} content={message.content} />;
+    case "system":
+    case "developer":
+      return (
+        <details class="thought">
+          <summary>Instruction ({message.role})</summary>
+          <p>{textOf(message.content)}</p>
+        </details>
+      );
+    default:
+      return null; // a tool's result stands with its call
+  }
+}
+
+const Text = memo(({ text }) => <Markdown text={text} />);
+
+const STATUS = {
+  running: "running",
+  completed: "done",
+  failed: "failed",
+  waiting: "asks first",
+  requested: "left to the client",
+  stopped: "stopped",
+};
+
+function Tool({ call, activity, result }) {
+  const hasFailed = activity?.status === "failed" || result?.error !== undefined;
+  const status = hasFailed ? "failed" : (activity?.status ?? (result ? "completed" : "called"));
+  const text = result ? textOf(result.content) : null;
+  const lines = text?.split("\n") ?? [];
+  return (
+    <section class={`tool is-${status}`} aria-label={`Tool ${call.function.name}`} data-tool={call.function.name} data-status={status}>
+      <header>
+        <span class="dot" aria-hidden="true" />
+        <code>{call.function.name}</code>
+        <span class="status">{STATUS[status] ?? status}</span>
+      </header>
+      {call.function.arguments && call.function.arguments !== "{}" ? <Json value={pretty(call.function.arguments)} label={`Arguments of ${call.function.name}`} /> : null}
+      {text === null ? null : lines.length > MAX_TOOL_LINES || text.length > 1200 ? (
+        <details>
+          <summary>
+            Result, {lines.length} lines, {text.length} characters
+          </summary>
+          <Json value={text} label={`Result of ${call.function.name}`} />
+        </details>
+      ) : (
+        <p class="result">{text}</p>
+      )}
+    </section>
+  );
+}
+
+function Activity({ type, content }) {
+  if (type === "threadway.tool" || type === "threadway.plan" || type === "threadway.empty") return null;
+  const kind = type.replace("threadway.", "");
+  if (MEDIA.includes(kind)) return <Media kind={kind} source={content?.source} filename={content?.filename} />;
+  if (type === "threadway.annotations") {
+    return (
+      <ul class="sources" aria-label="Sources">
+        {content?.annotations?.map((one, n) => (
+          <li key={n}>
+            <Markdown text={one.url ? `[${(one.title ?? one.url).replaceAll("]", "")}](${one.url})` : (one.title ?? JSON.stringify(one))} />
+          </li>
+        ))}
+      </ul>
+    );
+  }
+  return (
+    <details class="thought">
+      <summary>{type === "threadway.block" ? `Block ${content?.block?.type ?? ""}` : type}</summary>
+      <Json value={content?.block ?? content} label={type} />
+    </details>
+  );
+}
+
+const PLAYED = /^(image\/(png|jpeg|gif|webp|avif)|audio\/[\w.+-]+|video\/[\w.+-]+)$/;
+
+/** Data that came along is shown; an address is not fetched: a model could send anything to it. */
+function Media({ kind, source, filename }) {
+  if (!source) return null;
+  const { type, value, mimeType } = source;
+  if (type !== "data") {
+    return (
+      <p class="media">
+        <span class="chip">{kind}</span> <Markdown text={type === "url" ? `[${value}](${value})` : `${value}`} />
+      </p>
+    );
+  }
+  const mime = mimeType ?? { image: "image/png", audio: "audio/wav", video: "video/mp4" }[kind] ?? "application/octet-stream";
+  const url = `data:${mime};base64,${value}`;
+  if (kind === "image" && PLAYED.test(mime)) {
+    return (
+      <figure class="media">
+        <img src={url} alt={filename ?? "An image that the agent has made"} />
+      </figure>
+    );
+  }
+  if (kind === "audio" && PLAYED.test(mime)) return <audio class="media" controls src={url} aria-label={filename ?? "A recording that the agent has made"} />;
+  if (kind === "video" && PLAYED.test(mime)) return <video class="media" controls src={url} aria-label={filename ?? "A film that the agent has made"} />;
+  return (
+    <p class="media">
+      <span class="chip">{kind}</span> {filename ?? mime}, {Math.round((value.length * 3) / 4)} bytes
+    </p>
+  );
+}
+
+const MARKS = { completed: "✓", in_progress: "◐", pending: "○" };
+
+/** The plan of a thread: the newest, and what is done of it. */
+export function Plan({ messages }) {
+  const plan = messages.findLast((message) => message.role === "activity" && message.activityType === "threadway.plan")?.content?.todos;
+  if (!Array.isArray(plan) || plan.length === 0) return null;
+  const done = plan.filter(({ status }) => status === "completed").length;
+  return (
+    <details class="plan" open={done < plan.length || undefined}>
+      <summary>
+        Plan <span class="chip">{`${done} of ${plan.length} done`}</span>
+      </summary>
+      <ul>
+        {plan.map(({ content, status }, n) => (
+          <li key={n} class={`is-${status}`}>
+            <span aria-hidden="true">{MARKS[status] ?? "○"}</span> {String(content)} <span class="sr">{`(${status})`}</span>
+          </li>
+        ))}
+      </ul>
+    </details>
+  );
+}
+
+const OUTCOMES = { success: "done", interrupt: "asks", cancelled: "stopped", failed: "failed" };
+
+/** How a run ended, and what it has cost. */
+function RunEnd({ run }) {
+  const seconds = ((run.ended - run.began) / 1000).toFixed(1);
+  const usage = (run.usage ?? []).map(({ model, inputTokens, outputTokens }) => `${model ? `${model}: ` : ""}${inputTokens ?? 0} tokens in, ${outputTokens ?? 0} out`);
+  return (
+    <>
+      {run.error ? (
+        <div class="card failure" role="alert" data-failure>
+          <h3>The run has failed{run.error.error ? `: ${run.error.error}` : ""}</h3>
+          <p>{run.error.message ?? ""}</p>
+        </div>
+      ) : null}
+      <p class="run-end">
+        <span>{run.isOwn ? "your run" : "a run of somebody else"}</span>
+        <span>{OUTCOMES[run.outcome] ?? run.outcome}</span>
+        <span>{seconds} s</span>
+        {usage.map((one) => (
+          <span key={one}>{one}</span>
+        ))}
+      </p>
+    </>
+  );
+}

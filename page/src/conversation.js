@@ -1,0 +1,314 @@
+// One thread: the official client that holds its messages and state, and the stream that feeds it.
+//
+// There is one stream at a time. While nothing is sent it follows the thread, so that runs are shown whoever starts them; a
+// message is sent with a POST, whose stream is that run's; then the thread is followed again, after the last event.
+
+import { HttpAgent, runHttpRequest, transformHttpEventStream } from "@ag-ui/client";
+import { agentUrl, newId, Refused, stopRun } from "./gateway.js";
+import { Inspector } from "./inspector.js";
+import { Line } from "./wire.js";
+
+const TERMINAL = ["RUN_FINISHED", "RUN_ERROR"];
+const MAX_RUNS = 200; // of which is shown how they ended
+const MAX_NOTES = 50;
+
+const encoder = new TextEncoder();
+
+/** The official client, which is fed a run that it has not started as `connect` is. */
+class ThreadAgent extends HttpAgent {
+  connect() {
+    const body = this.segment;
+    return transformHttpEventStream(runHttpRequest(async () => new Response(body, { headers: { "content-type": "text/event-stream" } })));
+  }
+}
+
+/** The frames of one run, from its start to its end, as the body of a response. */
+class Segment {
+  isStarted = false;
+  body = new ReadableStream({ start: (controller) => (this.controller = controller) });
+
+  push(text) {
+    try {
+      this.controller.enqueue(encoder.encode(text));
+    } catch {
+      // The client has left this run.
+    }
+  }
+
+  close() {
+    try {
+      this.controller.close();
+    } catch {
+      // As above.
+    }
+  }
+}
+
+export class Conversation {
+  inspector = new Inspector();
+  runs = [];
+  notes = []; // what graphs say by custom events
+  interrupts = [];
+  link = { state: "closed" }; // how the connection is
+  failure = null; // why there is none, or nothing was sent
+  lastId = null;
+  own = new Set(); // the runs that were started here
+  work = Promise.resolve(); // what the client still has to take in
+  line = null;
+  segment = null;
+  isClosed = false;
+
+  constructor({ agent, threadId, isNew, withParts, onChange, onRefused }) {
+    Object.assign(this, { agent, threadId, isNew, withParts, onChange, onRefused });
+    this.client = new ThreadAgent({ url: agentUrl(agent, "run"), agentId: agent, threadId, fetch: (url, init) => this.post(url, init) });
+    this.client.subscribe({
+      onEvent: ({ event }) => this.onEvent(event),
+      onMessagesChanged: () => onChange(),
+      onStateChanged: () => onChange(),
+    });
+    if (!isNew) this.follow();
+  }
+
+  get messages() {
+    return this.client.messages;
+  }
+
+  get state() {
+    return this.client.state;
+  }
+
+  get run() {
+    const last = this.runs.at(-1);
+    return last && !last.ended ? last : null;
+  }
+
+  get query() {
+    return this.withParts ? "raw=true" : "";
+  }
+
+  // ------------------------------------------------------------- the stream
+  observer(line) {
+    const isCurrent = () => this.line === line() && !this.isClosed;
+    return {
+      onComment: (text) => isCurrent() && this.inspector.comment(text),
+      onFrame: (frame) => isCurrent() && this.take(frame),
+      onConnection: (what) => isCurrent() && this.connection(what),
+      onRefused: (refused) => isCurrent() && this.refuse(refused),
+      onEnd: () => isCurrent() && this.ended(),
+    };
+  }
+
+  /** Shows the thread as it is, and what happens on it, after the last event that came. */
+  async follow() {
+    this.hangUp();
+    const url = `${agentUrl(this.agent, `threads/${encodeURIComponent(this.threadId)}/events`)}?follow=thread&${this.query}`;
+    const line = new Line(url, { headers: { accept: "text/event-stream" } }, this.lastId, this.observer(() => line));
+    this.line = line;
+    this.setLink({ state: "opening" });
+    try {
+      const refused = await line.open();
+      if (this.line !== line) return;
+      if (refused) this.refuse(await Refused.of(refused));
+      else this.setLink({ state: "open" });
+    } catch {
+      if (this.line === line) this.refuse(new Refused(0, "unreachable", "the gateway cannot be reached; is it running?"));
+    }
+  }
+
+  /** The official client's request: its answer is the run, over as many connections as that takes. */
+  async post(url, init) {
+    const line = new Line(`${url}?${this.query}`, { ...init, signal: undefined }, null, this.observer(() => line));
+    line.isOver = ({ data }) => TERMINAL.some((type) => data.startsWith(`{"type":"${type}"`));
+    const segment = new Segment();
+    [this.line, this.segment] = [line, segment];
+    this.setLink({ state: "opening" });
+    const refused = await line.open();
+    if (refused) return refused;
+    if (this.line === line) this.setLink({ state: "open" });
+    return new Response(segment.body, { headers: { "content-type": "text/event-stream" } });
+  }
+
+  /** Takes a frame in: a run that begins is a response of its own to the client. */
+  take(frame) {
+    this.lastId = frame.id ?? this.lastId;
+    let event;
+    try {
+      event = JSON.parse(frame.data);
+    } catch {
+      return;
+    }
+    this.inspector.frame(frame, event);
+    if (event.type === "RUN_STARTED") {
+      if (this.segment?.isStarted) {
+        // The gateway could not go on where we were, and sends the whole again.
+        this.segment.close();
+        this.segment = null;
+      }
+      if (!this.segment) this.connect();
+      this.segment.isStarted = true;
+    }
+    if (!this.segment) return;
+    this.segment.push(`data: ${frame.data}\n\n`);
+    if (TERMINAL.includes(event.type)) {
+      this.segment.close();
+      this.segment = null;
+    }
+    this.onChange();
+  }
+
+  connect() {
+    const segment = new Segment();
+    this.segment = segment;
+    this.work = this.work.then(async () => {
+      if (this.isClosed) return;
+      this.client.segment = segment.body;
+      this.client.pendingInterrupts = [];
+      await this.client.connectAgent().catch((error) => this.refuse(error));
+    });
+  }
+
+  connection(what) {
+    const before = this.link;
+    this.inspector.connection(what);
+    if (what.type === "lost") {
+      this.setLink({ state: what.byHand ? "cut" : "lost", since: Date.now(), after: before.after ?? this.inspector.total.events, lastId: what.lastId, pause: what.pause });
+    } else if (what.type === "back") {
+      this.setLink({ ...before, state: "open", back: Date.now() });
+    } else if (what.type === "caught-up") {
+      const { events, again } = what;
+      this.setLink({ state: "open", caughtUp: { events, again, seconds: ((before.back ?? Date.now()) - (before.since ?? Date.now())) / 1000, lastId: before.lastId } });
+    }
+  }
+
+  setLink(link) {
+    this.link = link;
+    this.onChange();
+  }
+
+  refuse(refused) {
+    this.failure = refused;
+    if (!(refused instanceof Refused) && refused.status) this.failure = new Refused(refused.status, refused.payload?.error, refused.payload?.message ?? refused.message);
+    this.setLink({ state: "closed" });
+    this.onRefused(this.failure);
+  }
+
+  /** The stream of a run is over: from here on the thread is followed. */
+  async ended() {
+    const { line } = this;
+    await this.work;
+    if (this.line === line && !this.isClosed) {
+      const { caughtUp } = this.link;
+      await this.follow();
+      if (caughtUp && this.link.state === "open") this.setLink({ ...this.link, caughtUp });
+    }
+  }
+
+  hangUp() {
+    this.line?.close();
+    this.line = null;
+    this.segment?.close();
+    this.segment = null;
+  }
+
+  close() {
+    this.isClosed = true;
+    this.hangUp();
+  }
+
+  cut() {
+    this.line?.cut();
+  }
+
+  reconnect() {
+    if (this.link.state === "closed") this.follow();
+    else this.line?.reconnect();
+  }
+
+  // ------------------------------------------------------------- what is sent
+  async send(text) {
+    await this.begin(() => this.client.addMessage({ id: newId(), role: "user", content: text }));
+  }
+
+  /** Answers all that is open: `answers` has a payload, or `undefined` for what is given up, by the id of the interrupt. */
+  async answer(answers) {
+    const resume = this.interrupts.map(({ id }) => {
+      const payload = answers.get(id);
+      return payload === undefined ? { interruptId: id, status: "cancelled" } : { interruptId: id, status: "resolved", payload };
+    });
+    await this.begin(() => {}, resume);
+  }
+
+  async begin(prepare, resume) {
+    this.hangUp();
+    this.failure = null;
+    await this.work;
+    if (!resume) this.client.pendingInterrupts = [];
+    prepare();
+    this.isNew = false;
+    const asked = this.interrupts;
+    this.interrupts = [];
+    const runId = newId();
+    this.own.add(runId);
+    this.onChange();
+    const done = this.client.runAgent({ runId, ...(resume ? { resume } : {}) });
+    this.work = done.catch((error) => {
+      if (this.isClosed) return;
+      this.interrupts = asked;
+      // A fault of the connection before the run: nobody knows whether it was started.
+      const what = error.status ? error : new Refused(0, "unreachable", `the gateway cannot be reached; is it running? (${error.message})`);
+      const failed = this.line;
+      this.refuse(what);
+      if (failed && this.line === failed && error.status !== 401) this.followAfterRefusal();
+    });
+    await this.work;
+  }
+
+  async followAfterRefusal() {
+    const { failure } = this;
+    this.lastId = null;
+    await this.follow();
+    this.failure = failure;
+    this.onChange();
+  }
+
+  async stop() {
+    try {
+      await stopRun(this.agent, this.threadId);
+    } catch (error) {
+      this.failure = error;
+      this.onRefused(error);
+      this.onChange();
+    }
+  }
+
+  // ------------------------------------------------------------- what happens
+  onEvent(event) {
+    const last = this.messages.at(-1)?.id;
+    if (event.type === "RUN_STARTED") {
+      this.interrupts = [];
+      const isShown = !event.runId.startsWith("connect-");
+      const again = this.runs.findIndex((run) => run.id === event.runId);
+      if (again >= 0) this.runs.splice(again, 1);
+      this.runs.push({ id: event.runId, isOwn: this.own.has(event.runId), isShown, began: Date.now(), langgraph: event.metadata?.langgraph, steps: [] });
+      if (this.runs.length > MAX_RUNS) this.runs.shift();
+    }
+    const run = this.runs.at(-1);
+    if (!run) return;
+    if (event.type === "STEP_STARTED") run.step = event.stepName;
+    if (event.type === "CUSTOM") {
+      this.notes.push({ runId: run.id, name: event.name, value: event.value });
+      if (this.notes.length > MAX_NOTES) this.notes.shift();
+      run.note = this.notes.at(-1);
+    }
+    if (event.type === "RUN_FINISHED") {
+      const { outcome, usage, metadata } = event;
+      Object.assign(run, { ended: Date.now(), outcome: outcome?.type ?? "success", usage, after: last, error: metadata?.langgraph?.error });
+      if (run.error) run.isShown = true;
+      this.interrupts = outcome?.type === "interrupt" ? outcome.interrupts : [];
+    }
+    if (event.type === "RUN_ERROR") {
+      Object.assign(run, { ended: Date.now(), outcome: "failed", usage: event.usage, after: last, isShown: true, error: { message: event.message, error: event.code } });
+    }
+    this.onChange();
+  }
+}

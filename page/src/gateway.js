@@ -1,0 +1,61 @@
+// What the gateway is asked besides streams.
+
+import { credentials } from "./storage.js";
+
+/** A refusal of the gateway, in its own words. */
+export class Refused extends Error {
+  constructor(status, code, message) {
+    super(message);
+    this.status = status;
+    this.code = code;
+  }
+
+  static async of(response) {
+    const text = await response.text().catch(() => "");
+    try {
+      const { error, message } = JSON.parse(text);
+      return new Refused(response.status, error ?? String(response.status), message ?? text);
+    } catch {
+      return new Refused(response.status, String(response.status), text.slice(0, 300) || response.statusText || `the answer was ${response.status}`);
+    }
+  }
+}
+
+/** The headers by which the gateway, or LangGraph behind it, knows the person. */
+export function authHeaders() {
+  const key = credentials.get();
+  if (!key?.value) return {};
+  return key.header === "authorization" ? { authorization: `Bearer ${key.value}` } : { [key.header]: key.value };
+}
+
+/** The gateway's own address, also where a proxy serves it below a path. */
+export const BASE = new URL(".", document.baseURI).href;
+
+export const agentUrl = (agent, rest) => `${BASE}agui/agent/${encodeURIComponent(agent)}/${rest}`;
+
+export async function ask(path, init = {}) {
+  const response = await fetch(BASE + path, { ...init, headers: { accept: "application/json", ...init.headers, ...authHeaders() } });
+  if (!response.ok) throw await Refused.of(response);
+  return response.status === 204 ? null : response.json();
+}
+
+export const info = () => ask("agui/info");
+
+const LISTED = 50;
+
+export async function listThreads(agent) {
+  const { threads } = await ask(`agui/threads?agentId=${encodeURIComponent(agent)}&limit=${LISTED}`);
+  return Array.isArray(threads) ? threads : [];
+}
+
+export const stopRun = (agent, thread) =>
+  ask(`agui/agent/${encodeURIComponent(agent)}/stop/${encodeURIComponent(thread)}`, { method: "POST", headers: { "content-type": "application/json" }, body: "{}" });
+
+/** A random UUID, also where the page does not come from a secure origin. */
+export function newId() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  bytes[6] = (bytes[6] & 0x0f) | 0x40;
+  bytes[8] = (bytes[8] & 0x3f) | 0x80;
+  const hex = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+  return hex.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
+}

@@ -1,0 +1,16 @@
+// Dark and light: as the system has it, or as the person has chosen.
+
+import { remembered, remember } from "./storage.js";
+
+export const THEMES = ["system", "light", "dark"];
+
+export function theme() {
+  const chosen = remembered("theme", "system");
+  return THEMES.includes(chosen) ? chosen : "system";
+}
+
+export function applyTheme(chosen = theme()) {
+  remember("theme", chosen);
+  if (chosen === "system") document.documentElement.removeAttribute("data-theme");
+  else document.documentElement.dataset.theme = chosen;
+}

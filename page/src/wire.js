@@ -1,0 +1,156 @@
+// A stream of events as it is on the wire: it can be cut, and goes on after the last event that came.
+//
+// The official client reads one response to its end and knows no ids. So it is given a response whose body is fed from here,
+// over as many connections as it takes: a lost connection is opened again, with the same request and `Last-Event-ID`.
+
+import { authHeaders, Refused } from "./gateway.js";
+
+const RETRY_MS = 3_000; // after a connection that was lost; LangGraph's run goes on without us
+const MAX_RETRY_MS = 20_000;
+const PAUSE_MS = 25; // what came before the first pause was missed; what comes after it is live
+
+const encoder = new TextEncoder();
+
+export class Line {
+  /**
+   * `observer` hears of frames, comments and connections:
+   * `onConnection(what)`, `onComment(text)`, `onFrame({id, text, bytes, isAgain})`.
+   */
+  constructor(url, init, lastId, observer) {
+    Object.assign(this, { url, init, lastId, observer });
+    this.seen = new Set();
+    this.isClosed = false;
+    this.isOver = (_) => false; // whether nothing follows a frame
+    this.away = null; // what ends the wait for the next connection
+  }
+
+  /** Opens the first connection. Resolves with a refusal, if the gateway refuses; else with `null`, and frames come. */
+  async open() {
+    const response = await this.connect();
+    if (!response.ok) return response;
+    this.reading = this.readAll(response);
+    return null;
+  }
+
+  async connect() {
+    this.controller = new AbortController();
+    const headers = { ...this.init.headers, ...authHeaders(), ...(this.lastId ? { "last-event-id": this.lastId } : {}) };
+    return fetch(this.url, { ...this.init, headers, signal: this.controller.signal, cache: "no-store" });
+  }
+
+  /** Reads connection after connection, until the stream is over or closed. */
+  async readAll(first) {
+    let response = first;
+    let pause = RETRY_MS;
+    for (let connection = 1; ; connection += 1) {
+      let fault = null;
+      if (response) {
+        const before = performance.now();
+        try {
+          if (response.status === 204 || (await this.read(response, connection))) break;
+        } catch (error) {
+          fault = error;
+        }
+        if (performance.now() - before > RETRY_MS) pause = RETRY_MS;
+      }
+      if (this.isClosed) return;
+      if (this.init.method === "POST" && !this.lastId) {
+        // Sent again without an id, it would start another run.
+        this.observer.onRefused(new Refused(0, "lost", "the connection was lost before the run began; look at the thread before you send the message again"));
+        return;
+      }
+      this.observer.onConnection({ type: "lost", byHand: this.isCut === true, lastId: this.lastId, pause, fault });
+      this.isCut = false;
+      await new Promise((wake) => {
+        const timer = setTimeout(wake, pause);
+        this.away = () => (clearTimeout(timer), wake());
+      });
+      this.away = null;
+      if (this.isClosed) return;
+      pause = Math.min(pause * 2, MAX_RETRY_MS);
+      response = await this.connect().catch(() => null);
+      if (this.isClosed) return;
+      if (response && !response.ok && response.status < 500 && response.status !== 429) {
+        this.observer.onRefused(await Refused.of(response));
+        return;
+      }
+      if (response && !response.ok) response = null;
+      if (response) this.observer.onConnection({ type: "back", lastId: this.lastId, status: response.status });
+    }
+    if (!this.isClosed) this.observer.onEnd();
+  }
+
+  /** Reads one connection. True if what it brought is the end. */
+  async read(response, connection) {
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    let text = "";
+    let caughtUp = connection === 1 ? null : { events: 0, again: 0 };
+    const tellCaughtUp = () => {
+      if (caughtUp && !this.isClosed) this.observer.onConnection({ type: "caught-up", ...caughtUp });
+      caughtUp = null;
+    };
+    try {
+      for (let next = reader.read(); ; ) {
+        if (caughtUp?.events > 0) {
+          const paused = await Promise.race([next.then(() => false), new Promise((late) => setTimeout(late, PAUSE_MS, true))]);
+          if (paused) tellCaughtUp();
+        }
+        const { done, value } = await next;
+        if (done) break;
+        next = reader.read();
+        text += value;
+        for (let end; (end = text.indexOf("\n\n")) >= 0; text = text.slice(end + 2)) {
+          const is = this.frame(text.slice(0, end + 2));
+          if (is && caughtUp) {
+            caughtUp.events += 1;
+            caughtUp.again += is.isAgain ? 1 : 0;
+          }
+          if (this.isClosed) return true;
+          if (is?.isOver) {
+            tellCaughtUp();
+            return true;
+          }
+        }
+      }
+    } finally {
+      tellCaughtUp();
+      reader.cancel().catch(() => {});
+    }
+    return false;
+  }
+
+  frame(text) {
+    let id;
+    const data = [];
+    for (const line of text.split("\n")) {
+      if (line.startsWith("id: ")) id = line.slice(4);
+      else if (line.startsWith("data: ")) data.push(line.slice(6));
+      else if (line.startsWith(": ")) this.observer.onComment(line.slice(2));
+    }
+    if (data.length === 0) return null;
+    const isAgain = id !== undefined && this.seen.has(id);
+    if (id) {
+      this.seen.add(id);
+      this.lastId = id;
+    }
+    const frame = { id, text, data: data.join("\n"), bytes: encoder.encode(text).length, isAgain };
+    this.observer.onFrame(frame);
+    return { isAgain, isOver: this.isOver(frame) };
+  }
+
+  /** Cuts the connection, as a tunnel or a closed lid does. Nobody is told. */
+  cut() {
+    this.isCut = true;
+    this.controller.abort();
+  }
+
+  reconnect() {
+    this.away?.();
+  }
+
+  close() {
+    this.isClosed = true;
+    this.controller?.abort();
+    this.away?.();
+  }
+}
