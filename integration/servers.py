@@ -1,19 +1,31 @@
 #!/usr/bin/env python3
 """Installs what the integration tests need, starts real LangGraph servers and a threadway before each, runs one command, stops them.
 
-usage: servers.py [--name NAME] [--python | --js | --demo | --none] [--upstream-only] [--validate] [--metrics] [--copilot]
-                  [--tanstack] [--wire] [--examples] [--chromium] [--acp] [--spare] [--auth] [--proxies] COMMAND [ARG...]
+usage: servers.py [--name NAME] [OPTION...] COMMAND [ARG...]
 
-There are two LangGraph servers, one in Python and one in JavaScript; --python and --js start only that one, --demo
-only the scripted one of `threadway demo`, and --none starts no server. --proxies installs nginx and Caddy, whose paths are in NGINX and CADDY, and starts
-nothing but a `threadway demo`, whose gateway is in DEMO_GATEWAY_URL.
-COMMAND finds them in LANGGRAPH_URL and THREADWAY_URL, LANGGRAPH_JS_URL and THREADWAY_JS_URL, or DEMO_URL, with --demo
-a Python that has langgraph-sdk in LANGGRAPH_PYTHON, with --validate one that has ag-ui-validate in VALIDATE_PYTHON, and with --metrics one that has prometheus-client in METRICS_PYTHON.
---copilot installs CopilotKit's client for it, --tanstack TanStack AI's, --wire AG-UI's own adapter of LangGraph, --examples
-copies of `examples/`, whose folder is in EXAMPLES, --chromium a browser, whose path is in CHROMIUM, --acp builds the Rust
-SDK's client, whose path is in ACP_RUST. --spare tells it in LANGGRAPH_SPARE and LANGGRAPH_JS_SPARE how to start another
-LangGraph server, one that it may kill: the command, less its port, where to run it, and what to add to its environment.
---auth starts a Python server whose tenants have keys, upstream/python-auth, in LANGGRAPH_AUTH_URL, and no other that is not asked for.
+There are two LangGraph servers, one in Python and one in JavaScript. COMMAND finds them in LANGGRAPH_URL and LANGGRAPH_JS_URL,
+and a threadway before each in THREADWAY_URL and THREADWAY_JS_URL.
+
+Servers:
+  --python, --js   only that server
+  --demo           only the scripted server of `threadway demo`, in DEMO_URL, and a Python with langgraph-sdk in LANGGRAPH_PYTHON
+  --none           no server
+  --auth           a Python server whose tenants have keys (upstream/python-auth), in LANGGRAPH_AUTH_URL, and no other unless asked for
+  --upstream-only  no threadway
+  --proxies        nginx and Caddy, in NGINX and CADDY, and a `threadway demo`, whose gateway is in DEMO_GATEWAY_URL
+  --page           what the page is built with, and a `threadway demo`: its gateway is in DEMO_GATEWAY_URL, its LangGraph in DEMO_URL
+  --spare          in LANGGRAPH_SPARE and LANGGRAPH_JS_SPARE how to start another LangGraph server, one that COMMAND may kill:
+                   the command, less its port, where to run it, and what to add to its environment
+Clients and tools:
+  --copilot, --tanstack, --wire   CopilotKit's client, TanStack AI's, AG-UI's own adapter of LangGraph
+  --examples       copies of `examples/`, whose folder is in EXAMPLES
+  --chromium       a browser, in CHROMIUM
+  --acp            the Rust SDK's client, in ACP_RUST
+  --validate       a Python with ag-ui-validate, in VALIDATE_PYTHON
+  --metrics        a Python with prometheus-client, in METRICS_PYTHON
+  --book           a Python with mdBook, in BOOK_PYTHON
+  --reducer, --proto   the example programs of those suites
+
 THREADWAY_BIN names a built binary; without it `cargo build` makes one, and COMMAND finds it there.
 Everything installed or written lies in integration/.cache. Runs of different names (default: `run`) work side by side: each has
 its own projects and its own logs, in the directory that COMMAND finds in LOGS. Two runs of one name wait for each other.
@@ -50,6 +62,7 @@ ACP_RUST = HERE / "acp-rust"
 VALIDATE = HERE / "validate"
 METRICS = HERE / "metrics"
 BOOK = HERE / "book"
+PAGE = HERE.parent / "page"
 
 LANGGRAPH_READY_SECONDS = 240.0  # 3 s on an idle machine; 74 s seen on a busy one
 THREADWAY_READY_SECONDS = 10.0
@@ -119,7 +132,7 @@ def install_client(package: Path) -> None:
     install_node_modules(name, package, CACHE / name)
     link = package / "node_modules"
     if not link.is_symlink():
-        link.symlink_to(Path("..") / ".cache" / name / "node_modules")
+        link.symlink_to(os.path.relpath(CACHE / name / "node_modules", package))
 
 
 def install_examples() -> Path:
@@ -241,6 +254,8 @@ def prepare(options: set[str]) -> dict[str, str]:
             install_client(WIRE)
         if "--examples" in options:
             found["EXAMPLES"] = str(install_examples())
+        if "--page" in options:
+            install_client(PAGE)
         if "--chromium" in options:
             found["CHROMIUM"] = install_chromium()
         if "--proxies" in options:
@@ -412,6 +427,14 @@ def start_demo(processes: Processes, logs: Path, binary: str, told: str) -> str:
     return start_binary(processes, logs, "threadway-demo", [binary, "demo", "--listen", "127.0.0.1:0"], told)
 
 
+def start_both(processes: Processes, logs: Path, binary: str) -> tuple[str, str]:
+    """The URLs of one demo's gateway and of its LangGraph server."""
+    gateway = start_demo(processes, logs, binary, GATEWAY_TOLD)
+    said = lambda: re.search(LANGGRAPH_TOLD, (logs / "threadway-demo.log").read_text(errors="replace"))
+    process = processes.started[-1][0]
+    return gateway, wait_for("threadway-demo", process, THREADWAY_READY_SECONDS, logs / "threadway-demo.log", said)[1]
+
+
 def start_binary(processes: Processes, logs: Path, name: str, command: list, told: str) -> str:
     log = logs / f"{name}.log"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("THREADWAY_")}
@@ -441,7 +464,7 @@ def show(log: Path) -> None:
     print(f"# ---- {log}, last {len(lines)} lines", *lines, sep="\n", file=sys.stderr, flush=True)
 
 
-OPTIONS = {"--python", "--js", "--demo", "--none", "--upstream-only", "--validate", "--metrics", "--book", "--copilot", "--tanstack", "--wire", "--chromium", "--examples",
+OPTIONS = {"--python", "--js", "--demo", "--none", "--upstream-only", "--validate", "--metrics", "--book", "--copilot", "--tanstack", "--wire", "--chromium", "--examples", "--page",
            "--acp", "--reducer", "--proto", "--spare", "--auth", "--proxies"}
 
 
@@ -452,6 +475,8 @@ def start_servers(processes: Processes, run: str, logs: Path, options: set[str],
         environment["DEMO_URL"] = start_demo(processes, logs, binary, LANGGRAPH_TOLD)
     if {"--proxies", "--proto"} & options:
         environment["DEMO_GATEWAY_URL"] = start_demo(processes, logs, binary, GATEWAY_TOLD)
+    if "--page" in options:
+        environment["DEMO_GATEWAY_URL"], environment["DEMO_URL"] = start_both(processes, logs, binary)
     if "--auth" in options:
         command = prepare_python_auth(run, "python-auth")
         environment["LANGGRAPH_AUTH_URL"] = start_langgraph(processes, logs, "python-auth", *command)

@@ -51,6 +51,7 @@ const options = {
   write: false,
   metafile: true,
   legalComments: "none", // licences.txt has them
+  preserveSymlinks: true, // node_modules may be a link
   charset: "utf8",
   logLevel: "warning",
 };

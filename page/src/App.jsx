@@ -115,7 +115,10 @@ export function App() {
     if (!agent || !at.thread) return null;
     return new Conversation({ agent, threadId: at.thread, isNew: fresh.current === at.thread, withParts, onChange: changed, onRefused });
   }, [agent, at.thread, generation, withParts]);
-  useEffect(() => () => conversation?.close(), [conversation]);
+  useEffect(() => {
+    globalThis.threadway = conversation; // for the browser's console
+    return () => conversation?.close();
+  }, [conversation]);
 
   const readThreads = useCallback(async () => {
     if (!agent) return;
@@ -246,7 +249,7 @@ function Header({ agent, names, agents, conversation, panel, show, openNew, draw
             </button>
           ) : (
             <button type="button" class="link" disabled={link !== "open"} onClick={() => conversation.cut()} title="Cut the connection, as a tunnel or a closed lid does">
-              Cut the connection
+              Cut<span class="wide"> the connection</span>
             </button>
           )
         ) : null}
@@ -394,13 +397,13 @@ function Thread({ conversation, about, onAskKey }) {
               <p class="hint">While it answers, cut the connection, or reload the page: the run goes on, and so does the page.</p>
             </div>
           ) : null}
-          <Messages messages={messages} runs={runs} isRunning={isWorking} />
+          <Messages messages={messages} runs={runs} interrupts={interrupts} isRunning={isWorking} />
           {isWorking ? (
             <p class="working" data-working>
               <span class="pulse" aria-hidden="true" />
               {link.state === "cut" || link.state === "lost" ? "It works on, out of sight" : run.isOwn ? "The agent works" : "The agent works for somebody else"}
-              {run.step ? ` at ${run.step}` : ""}
-              {run.note ? `: ${brief(run.note.value)}` : ""}
+              {run.step && link.state === "open" ? ` at ${run.step}` : ""}
+              {run.note && link.state === "open" ? `: ${brief(run.note.value)}` : ""}
             </p>
           ) : null}
           {interrupts.length > 0 ? <Asked interrupts={interrupts} isBusy={isWorking} onAnswer={(answers) => conversation.answer(answers)} /> : null}

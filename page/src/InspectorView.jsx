@@ -14,7 +14,7 @@ export function InspectorView({ inspector, onClear, withParts, onParts }) {
     <div class="inspector">
       <div class="inspector-head">
         <p class="hint">
-          {total.moments} moments, {total.events} events, {size(total.bytes)} over the wire. The newest is on top.
+          LangGraph’s part → run events → events on the wire. {total.moments} moments, {total.events} events, {size(total.bytes)} over the wire. The newest is on top.
         </p>
         <label class="inline">
           <input type="checkbox" checked={withParts} onChange={(event) => onParts(event.currentTarget.checked)} /> LangGraph’s parts
@@ -71,25 +71,19 @@ const Row = memo(({ moment }) => {
     );
   }
   const { place, part } = moment;
-  const where = place ? (place.part ? `part ${place.part}` : place.place) : "no id";
+  const where = place ? (place.part ? `part ${place.part}` : place.place) : "thread";
   return (
     <li class="moment">
       <details onToggle={(event) => setOpen(event.currentTarget.open)}>
         <summary>
           <span class="time">{clock(moment.at)}</span>
-          <span class="lane part">{part ? part.event : where}</span>
-          <span class="arrow" aria-hidden="true">
-            →
-          </span>
+          <span class="lane part">{part ? part.event : place?.part ? "part" : where}</span>
           <span class="lane runs">{runsOf(moment)}</span>
-          <span class="arrow" aria-hidden="true">
-            →
-          </span>
           <span class="lane bytes">{`${moment.events} ev, ${size(moment.bytes)}`}</span>
         </summary>
         {isOpen ? (
           <div class="detail">
-            <h4>LangGraph’s part</h4>
+            <h3>LangGraph’s part</h3>
             {part ? (
               <>
                 <p class="hint">{`${where}, ${size(moment.partBytes)} of what is shown of it`}</p>
@@ -98,7 +92,7 @@ const Row = memo(({ moment }) => {
             ) : (
               <p class="hint">{place?.part ? `${where}; its text did not come along` : "None: the gateway made these events itself, of the thread’s state or of the run’s beginning or end."}</p>
             )}
-            <h4>Run events, and what each is on the wire</h4>
+            <h3>Run events, and what each is on the wire</h3>
             {moment.runs.map(({ name, events }, n) => (
               <div class="run-event" key={n}>
                 <p class="name">{name ?? "run event"}</p>

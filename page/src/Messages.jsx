@@ -13,7 +13,8 @@ const textOf = (content) =>
 /** The parts of a person's message that are no text. */
 const mediaOf = (content) => (Array.isArray(content) ? content.filter((part) => MEDIA.includes(part.type) || part.type === "document") : []);
 
-export function Messages({ messages, runs, isRunning }) {
+export function Messages({ messages, runs, interrupts, isRunning }) {
+  const asked = new Set(interrupts.map(({ toolCallId }) => toolCallId));
   const activities = new Map();
   const results = new Map();
   for (const message of messages) {
@@ -29,7 +30,7 @@ export function Messages({ messages, runs, isRunning }) {
     <>
       {messages.map((message) => (
         <div class="turn" key={message.id}>
-          <Message message={message} activities={activities} results={results} isLast={isRunning && message.id === last} />
+          <Message message={message} activities={activities} results={results} asked={asked} isLast={isRunning && message.id === last} />
           {ends.get(message.id)?.map((run) => <RunEnd key={run.id} run={run} />)}
         </div>
       ))}
@@ -40,7 +41,7 @@ export function Messages({ messages, runs, isRunning }) {
   );
 }
 
-function Message({ message, activities, results, isLast }) {
+function Message({ message, activities, results, asked, isLast }) {
   switch (message.role) {
     case "user":
       return (
@@ -64,7 +65,7 @@ function Message({ message, activities, results, isLast }) {
             </div>
           ) : null}
           {message.toolCalls?.map((call) => (
-            <Tool key={call.id} call={call} activity={activities.get(call.id)} result={results.get(call.id)} />
+            <Tool key={call.id} call={call} activity={activities.get(call.id)} result={results.get(call.id)} isAsked={asked.has(call.id)} />
           ))}
         </article>
       );
@@ -102,7 +103,8 @@ const STATUS = {
   stopped: "stopped",
 };
 
-function Tool({ call, activity, result }) {
+/** A call and its result. While a person is asked about it, the question shows its arguments. */
+function Tool({ call, activity, result, isAsked }) {
   const hasFailed = activity?.status === "failed" || result?.error !== undefined;
   const status = hasFailed ? "failed" : (activity?.status ?? (result ? "completed" : "called"));
   const text = result ? textOf(result.content) : null;
@@ -114,7 +116,7 @@ function Tool({ call, activity, result }) {
         <code>{call.function.name}</code>
         <span class="status">{STATUS[status] ?? status}</span>
       </header>
-      {call.function.arguments && call.function.arguments !== "{}" ? <Json value={pretty(call.function.arguments)} label={`Arguments of ${call.function.name}`} /> : null}
+      {call.function.arguments && call.function.arguments !== "{}" && !isAsked ? <Json value={pretty(call.function.arguments)} label={`Arguments of ${call.function.name}`} /> : null}
       {text === null ? null : lines.length > MAX_TOOL_LINES || text.length > 1200 ? (
         <details>
           <summary>
@@ -216,18 +218,18 @@ function RunEnd({ run }) {
     <>
       {run.error ? (
         <div class="card failure" role="alert" data-failure>
-          <h3>The run has failed{run.error.error ? `: ${run.error.error}` : ""}</h3>
+          <h3>{run.isAtRest ? "The last run has failed" : "The run has failed"}{run.error.error ? `: ${run.error.error}` : ""}</h3>
           <p>{run.error.message ?? ""}</p>
         </div>
       ) : null}
-      <p class="run-end">
+      {run.isAtRest ? null : <p class="run-end">
         <span>{run.isOwn ? "your run" : "a run of somebody else"}</span>
         <span>{OUTCOMES[run.outcome] ?? run.outcome}</span>
         <span>{seconds} s</span>
         {usage.map((one) => (
           <span key={one}>{one}</span>
         ))}
-      </p>
+      </p>}
     </>
   );
 }

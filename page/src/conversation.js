@@ -283,7 +283,8 @@ export class Conversation {
 
   // ------------------------------------------------------------- what happens
   onEvent(event) {
-    const last = this.messages.at(-1)?.id;
+    // Activities have no place of their own in a conversation.
+    const last = this.messages.findLast(({ role }) => role !== "activity")?.id;
     if (event.type === "RUN_STARTED") {
       this.interrupts = [];
       const isShown = !event.runId.startsWith("connect-");
@@ -303,7 +304,9 @@ export class Conversation {
     if (event.type === "RUN_FINISHED") {
       const { outcome, usage, metadata } = event;
       Object.assign(run, { ended: Date.now(), outcome: outcome?.type ?? "success", usage, after: last, error: metadata?.langgraph?.error });
-      if (run.error) run.isShown = true;
+      const before = this.runs.findLast(({ id, isShown }) => isShown && id !== run.id);
+      // A thread at rest says why its last run has failed; who has seen that run knows it.
+      if (run.error && before?.outcome !== "failed") Object.assign(run, { isShown: true, isAtRest: true });
       this.interrupts = outcome?.type === "interrupt" ? outcome.interrupts : [];
     }
     if (event.type === "RUN_ERROR") {

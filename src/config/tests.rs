@@ -10,7 +10,7 @@ use crate::acp::permission::Rule;
 use crate::agui::{Allowance, OnMessage, SystemMessages};
 use crate::langgraph::{ErrorDetail, Multitask};
 use crate::run::{Emit, StateEvents};
-use crate::server::{Compression, Cors, Credentials, Forward, Judged, Rates, RequestRate};
+use crate::server::{Compression, Cors, Credentials, Forward, Judged, Page, Rates, RequestRate};
 use crate::sessions;
 use crate::upstream::{Caller, Unknown};
 
@@ -326,6 +326,26 @@ fn langgraph_has_to_be_proven_where_others_reach_the_gateway() {
         let credential = Some(http::HeaderName::from_static("x-api-key"));
         assert_eq!(judged, Judged { credential, trust }, "{more}");
     }
+}
+
+#[test]
+fn the_page_is_served_to_this_machine_alone_unless_it_is_told_otherwise() {
+    let key = "k".repeat(16);
+    let keys = format!("auth = {{mode = \"bearer\", keys = {{a = \"{key}\"}}}}");
+    for (file, expected) in [
+        ("", Page::On),
+        ("listen = \"[::1]:0\"", Page::On),
+        ("page = false", Page::Off),
+        ("listen = \"0.0.0.0:1\"\ninsecure = true", Page::Off),
+        ("listen = \"0.0.0.0:1\"\ninsecure = true\npage = true", Page::On),
+        (&*keys, Page::Off),
+        (&*format!("page = true\n{keys}"), Page::On),
+    ] {
+        let config = checked(&format!("upstream.url = \"http://u\"\n{file}")).unwrap();
+        assert_eq!(config.settings.page, expected, "{file}");
+    }
+    let mistakes = checked("page = \"yes\"\nupstream.url = \"http://u\"").unwrap_err();
+    assert_eq!(mistakes, ["`page` in f.toml is yes; expected `true` or `false`"]);
 }
 
 #[test]

@@ -125,6 +125,11 @@ impl Mark {
         Self { attempt, place, n, check: 0 }
     }
 
+    /// Whether both events were made of the same parts.
+    pub fn is_beside(self, other: Self) -> bool {
+        (self.attempt, self.place) == (other.attempt, other.place)
+    }
+
     /// The id of an event of a run: of the whole run event, or of the `partly`th on the wire.
     pub fn id_of(self, run_id: &str, partly: u32) -> impl fmt::Display {
         fmt::from_fn(move |f| packed::write(self, run_id, partly, f))

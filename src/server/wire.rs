@@ -222,6 +222,8 @@ impl Encoder {
         if let Some(RunEvent::Ended { .. }) = batch.last() {
             self.projector.end_is_near();
         }
+        // The part of a run event that is nothing on the wire goes with the next one that it has made.
+        let mut untold: Option<(Option<Mark>, &Json)> = None;
         for (at, (event, mark)) in batch.marked().enumerate() {
             if let RunEvent::Started { run_id, name, .. } = event {
                 let id = run_id.as_ref().unwrap_or(name);
@@ -233,7 +235,12 @@ impl Encoder {
                 self.projector.recall(event);
             } else {
                 let has = if at == told { batch.told_of_next() } else { 0 };
-                self.event(event, mark, has, batch.raw(at), out);
+                let is_same = |of: Option<Mark>| of.zip(mark).is_some_and(|(a, b)| a.is_beside(b));
+                let before = untold.take().filter(|(of, _)| is_same(*of)).map(|(_, raw)| raw);
+                let raw = batch.raw(at).or(before);
+                if !self.event(event, mark, has, raw, out) {
+                    untold = raw.map(|raw| (mark, raw));
+                }
             }
         }
     }
@@ -249,7 +256,7 @@ impl Encoder {
     }
 
     /// Appends an event, less the first `told` of what it is on the wire. `raw` is the upstream's
-    /// part that it was made of.
+    /// part that it was made of. Returns whether the event is anything on the wire.
     fn event(
         &mut self,
         event: &RunEvent,
@@ -257,7 +264,7 @@ impl Encoder {
         told: u32,
         raw: Option<&Json>,
         out: &mut Outgoing,
-    ) {
+    ) -> bool {
         let Self { wire, projector, json, proto, run_id, ids, id, encoded, names } = self;
         if *names {
             sse::encode_comment(&mut out.own, &format!("run {}", event.name()));
@@ -329,6 +336,7 @@ impl Encoder {
             frame(0, json, shared, out);
         }
         buffer::empty(json);
+        written > 0
     }
 }
 

@@ -12,6 +12,7 @@ mod directory;
 mod envelope;
 mod hostile_http;
 mod metrics;
+mod page;
 mod requests;
 mod server;
 mod shutdown;

@@ -105,6 +105,15 @@ async fn parts_of_the_upstream_are_sent_raw_where_that_is_wanted() {
     assert_eq!(seen[1].get("rawEvent"), None, "it was made of the same part");
     let raw = json!({"event": "odd", "data": {"n": 1}});
     assert_eq!(seen[2], json!({"type": "RAW", "event": raw, "source": "langgraph"}));
+    // What a model's call has cost is no event here: the part goes with what it has made beside.
+    let usage = json!({"input_tokens": 1, "output_tokens": 2, "total_tokens": 3});
+    let chunk = json!({
+        "type": "AIMessageChunk", "id": "a", "content": "!", "usage_metadata": usage,
+        "chunk_position": "last",
+    });
+    run.send(part("messages", &json!([chunk, origin]))).await;
+    let seen = owner.next(1).await;
+    assert_eq!(seen[0]["rawEvent"]["data"], json!([chunk]), "{seen:?}");
     run.end().await;
 }
 

@@ -1,0 +1,488 @@
+// The page of the gateway as people use it: in headless Chromium, before `threadway demo` and before the real Python server.
+// What its client holds is LangGraph's thread; what it shows is that; its policy is never violated; axe finds nothing.
+// It leaves pictures of what it sees beside the logs.
+
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { createSign, generateKeyPairSync, randomUUID } from "node:crypto";
+import { readFileSync, writeFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import { after, before, describe, test } from "node:test";
+import { chromium } from "playwright-core";
+import { readThread, SERVERS } from "./gateway.mjs";
+import { Langgraph } from "./langgraph.mjs";
+import { LOGS } from "./logs.mjs";
+import { firstDifference, ofClient, ofThread, stateOf } from "./thread.mjs";
+import { startThreadway } from "./threadway.mjs";
+
+const [server] = SERVERS;
+const DEMO = { threadway: process.env.DEMO_GATEWAY_URL, langgraph: process.env.DEMO_URL };
+const PAGE = fileURLToPath(new URL("../../page/", import.meta.url));
+const AXE = readFileSync(new URL("../../page/node_modules/axe-core/axe.min.js", import.meta.url), "utf8");
+const OPTIONS = { timeout: 120_000 };
+const SHOWN_MS = 30_000; // a run of some seconds, on a busy machine
+const FLAGS = [
+  "--no-sandbox", // it is root in a container
+  "--disable-gpu",
+  "--disable-quic",
+  "--no-first-run",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
+];
+const SPEECH = { tokens: 120, delay: 0.05, tools: false };
+const WATCHED = "7e11ad3a-0000-4000-8000-00000000feed"; // the demo's thread on which runs start by themselves
+
+const langgraph = new Langgraph(server);
+let browser;
+
+before(async () => {
+  if (!process.env.CHROMIUM) throw new Error("CHROMIUM names no browser: start this with integration/run page");
+  browser = await chromium.launch({ executablePath: process.env.CHROMIUM, headless: true, args: FLAGS });
+}, OPTIONS);
+
+after(() => browser?.close());
+
+/** A page as somebody opens it who has never been here, and what must never happen in it. */
+class Visit {
+  requests = [];
+  faults = [];
+
+  static async open(t, gateway, hash = "", { width = 1360, height = 860, colorScheme = "light" } = {}) {
+    const visit = new Visit();
+    visit.gateway = gateway;
+    visit.context = await browser.newContext({ viewport: { width, height }, colorScheme, reducedMotion: "reduce" });
+    visit.page = await visit.context.newPage();
+    visit.page.setDefaultTimeout(SHOWN_MS);
+    await visit.context.exposeFunction("reportViolation", (violation) => visit.faults.push(`policy: ${violation}`));
+    await visit.context.addInitScript(() => {
+      addEventListener("securitypolicyviolation", (event) => globalThis.reportViolation(`${event.violatedDirective} ${event.blockedURI} ${event.sample}`));
+    });
+    visit.page.on("pageerror", (error) => visit.faults.push(`error: ${error.stack}`));
+    visit.page.on("request", (request) => visit.requests.push(request.url()));
+    t.after(async () => {
+      await visit.context.close();
+      const origin = new URL(gateway).origin;
+      assert.deepEqual(visit.requests.filter((url) => !url.startsWith("data:") && !url.startsWith("blob:") && new URL(url).origin !== origin), [], "nothing but the gateway is asked");
+      assert.deepEqual(visit.faults, []);
+    });
+    await visit.go(hash);
+    return visit;
+  }
+
+  go(hash) {
+    return this.page.goto(`${this.gateway}/${hash}`);
+  }
+
+  get threadId() {
+    return decodeURIComponent(new URL(this.page.url()).hash.split("/")[2]);
+  }
+
+  find(selector) {
+    return this.page.locator(selector);
+  }
+
+  button(name) {
+    return this.page.getByRole("button", { name, exact: true });
+  }
+
+  async say(words) {
+    const field = this.page.getByRole("textbox", { name: "Message" });
+    await field.fill(typeof words === "string" ? words : JSON.stringify(words));
+    await field.press("Enter");
+  }
+
+  /** Waits for so many runs that are shown as over. */
+  async over(runs = 1) {
+    await this.page.waitForFunction((n) => globalThis.threadway?.runs.filter(({ ended, isShown }) => ended && isShown).length >= n, runs);
+    await this.page.waitForFunction(() => !document.querySelector("[data-working]"));
+    // The thread is followed again.
+    await this.page.waitForFunction(() => globalThis.threadway.link.state === "open" && globalThis.threadway.runs.at(-1).ended);
+  }
+
+  /** Waits until tokens come. */
+  async speaking(tokens = 5) {
+    await this.page.waitForFunction((n) => (document.querySelector(".message.agent:last-of-type, .turn:last-of-type .message.agent")?.textContent.match(/tok\d+/g)?.length ?? 0) >= n, tokens);
+  }
+
+  picture(name, options) {
+    return this.page.screenshot({ path: fileURLToPath(new URL(`${name}.png`, LOGS)), ...options });
+  }
+
+  async isAccessible(where) {
+    // Not by a script element: the page's policy would refuse it.
+    await this.page.evaluate(AXE);
+    const { violations } = await this.page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
+    const told = violations.flatMap(({ id, help, nodes }) => nodes.map(({ html, failureSummary }) => `${id}: ${help}: ${html.slice(0, 200)}: ${failureSummary}`));
+    assert.deepEqual(told, [], where);
+  }
+
+  /** What the page's client holds, and what the page shows of it, is LangGraph's thread, each message once. */
+  async holds(of, threadId = this.threadId) {
+    const { messages, state } = await this.page.evaluate(() => ({ messages: globalThis.threadway.messages, state: globalThis.threadway.state }));
+    const uuid = /^[0-9a-f-]{36}$/.test(threadId) ? threadId : null;
+    const { state: thread } = await readThread(of, uuid ?? threadId);
+    same(ofClient(messages), ofThread(thread.values, threadId), "the page's messages against the thread's");
+    same(state, stateOf(thread.values), "the page's state against the thread's");
+    const ids = messages.map(({ id }) => id);
+    assert.equal(new Set(ids).size, ids.length, "each message once");
+    const plain = (text) => text.replace(/[\s*`_#]+/g, "");
+    const said = messages.filter(({ role, content }) => role === "user" || (role === "assistant" && content)).map(({ content }) => plain(content));
+    const shown = await this.find(".message > .bubble, .message.agent > div").allTextContents();
+    assert.deepEqual(shown.map(plain), said, "each message is shown once, in its order");
+  }
+}
+
+function same(actual, expected, what) {
+  const difference = firstDifference(actual, expected);
+  if (difference) assert.fail(`${what}: ${difference}`);
+}
+
+test("the committed bundle is what its sources make", OPTIONS, async () => {
+  await promisify(execFile)("node", ["build.mjs", "--verify"], { cwd: PAGE });
+});
+
+describe("before the demo", () => {
+  test("a newcomer sees an answer with two clicks: thoughts, tools, the plan, state and usage as they come", OPTIONS, async (t) => {
+    const visit = await Visit.open(t, DEMO.threadway);
+    await visit.find(".welcome").waitFor();
+    await visit.isAccessible("welcome");
+    await visit.button("Where is it warm?").click();
+    await visit.find("[data-working]").waitFor();
+    await visit.find(".plan").waitFor();
+    await visit.find(".tool").first().waitFor();
+    await visit.over();
+    assert.deepEqual(await visit.find(".tool").evaluateAll((tools) => tools.map(({ dataset }) => [dataset.tool, dataset.status])), [
+      ["get_weather", "completed"],
+      ["search", "completed"],
+    ]);
+    assert.match(await visit.find(".plan").textContent(), /2 of 2 done/);
+    assert.match(await visit.find(".run-end").textContent(), /your run.*done.*34 tokens in, 77 out/);
+    assert.match(await visit.find(".thought").first().textContent(), /Thought/);
+    await visit.holds(DEMO);
+    await visit.picture("chat");
+    await visit.isAccessible("after a run");
+    await visit.button("State").click();
+    assert.match(await visit.find(".panel .json").textContent(), /"celsius": 21/);
+    await visit.isAccessible("with the state");
+  });
+
+  test("a failure is said", OPTIONS, async (t) => {
+    const visit = await Visit.open(t, DEMO.threadway, "#/failing");
+    await visit.button("What can you do?").click();
+    await visit.find("[data-failure]").waitFor();
+    assert.match(await visit.find("[data-failure]").textContent(), /ValueError.*cut after 9 tokens/);
+    assert.equal(await visit.find("[data-failure]").count(), 1);
+    await visit.over();
+    assert.equal(await visit.find("[data-failure]").count(), 1, "the thread at rest does not say it again");
+  });
+
+  test("a call is edited, another rejected, and the page can be used by keys alone", OPTIONS, async (t) => {
+    const visit = await Visit.open(t, DEMO.threadway, "#/approval");
+    await visit.say("Tell Ada.");
+    await visit.find(".approval").nth(1).waitFor();
+    await visit.over();
+    await visit.isAccessible("with approvals");
+    const first = visit.find(".approval").nth(0);
+    await first.getByRole("button", { name: "Edit…" }).focus();
+    await visit.page.keyboard.press("Enter");
+    const field = first.getByRole("textbox");
+    await visit.page.waitForFunction(() => document.activeElement?.tagName === "TEXTAREA");
+    await field.fill("{");
+    await first.getByRole("button", { name: "Run with these arguments" }).click();
+    assert.match(await first.getByRole("alert").textContent(), /not JSON/);
+    await visit.isAccessible("with a fault in a form");
+    await field.fill('{"to": "bob@example.com", "body": "Hello"}');
+    await visit.picture("approval");
+    await first.getByRole("button", { name: "Run with these arguments" }).click();
+    const second = visit.find(".approval").nth(1);
+    await second.getByRole("button", { name: "Reject…" }).click();
+    await second.getByRole("textbox").fill("Not today.");
+    await second.getByRole("button", { name: "Reject", exact: true }).click();
+    await visit.over(2);
+    const log = await visit.find(".log").textContent();
+    assert.match(log, /sent to bob@example\.com/);
+    assert.match(log, /with reason: Not today\./);
+    await visit.holds(DEMO);
+  });
+
+  test("a thread that others run is followed live", OPTIONS, async (t) => {
+    const visit = await Visit.open(t, DEMO.threadway, `#/watched/${WATCHED}`);
+    await visit.page.waitForFunction(() => globalThis.threadway?.runs.some(({ isOwn, isShown }) => isShown && !isOwn));
+    await visit.page.waitForFunction(() => document.querySelector("[data-working]"), null, { timeout: 45_000 });
+    assert.match(await visit.find("[data-working]").textContent(), /for somebody else/);
+    const before = await visit.find(".log").textContent();
+    await visit.page.waitForFunction((text) => document.querySelector(".log").textContent !== text, before);
+    await visit.picture("follow");
+  });
+});
+
+describe("before the Python server", () => {
+  test("cut in the middle of a run, the page comes back, gets what it missed, and nothing twice", OPTIONS, async (t) => {
+    const visit = await Visit.open(t, server.threadway, "#/agent");
+    await visit.say(SPEECH);
+    await visit.speaking();
+    await visit.button("Cut the connection").click();
+    await visit.find('[data-link="cut"]').waitFor();
+    assert.match(await visit.find('[data-link="cut"]').textContent(), /Last-Event-ID: 2/);
+    await visit.picture("cut");
+    await visit.isAccessible("cut");
+    await visit.find('[data-link="caught-up"]').waitFor();
+    const { events, again } = await visit.find('[data-link="caught-up"]').evaluate(({ dataset }) => dataset);
+    assert.ok(Number(events) > 10, `${events} events were missed`);
+    assert.equal(again, "0");
+    // Once more, by the other button, and without waiting.
+    await visit.button("Cut the connection").click();
+    await visit.button("Connect now").click();
+    await visit.over();
+    await visit.picture("resumed");
+    await visit.holds(server);
+    assert.equal((await langgraph.get(`/threads/${visit.threadId}/runs`)).length, 1, "the message was not sent again");
+    assert.match(await visit.find(".moments").textContent(), /cut by hand.*|.*connected again with Last-Event-ID 2/);
+  });
+
+  test("the inspector has each moment: LangGraph's part, the run events, the events on the wire, with ids, times and bytes", OPTIONS, async (t) => {
+    const visit = await Visit.open(t, server.threadway, "#/agent");
+    await visit.say({ flavour: "v1" });
+    await visit.over();
+    const rows = await visit.find(".moment summary").allTextContents();
+    assert.ok(rows.length > 20, `${rows.length} moments`);
+    for (const row of rows) assert.match(row, /^\d\d:\d\d:\d\d\.\d{3}.+\d+ ev, [\d.]+ k?B$/, row);
+    assert.ok(rows.some((row) => /messages.*thought/.test(row)), rows.join("\n"));
+    assert.ok(rows.some((row) => /updates.*step finished/.test(row)), rows.join("\n"));
+    await visit.page.locator(".moment summary", { hasText: /messagestext(?!,)/ }).first().click();
+    const detail = visit.find(".moment .detail");
+    assert.match(await detail.textContent(), /"event": "messages"/, "LangGraph's part");
+    assert.match(await detail.textContent(), /TEXT_MESSAGE_CONTENT/, "the event on the wire");
+    assert.match(await detail.textContent(), /id 2[\w-]{20,}/, "its id");
+    await visit.picture("inspector");
+    await visit.isAccessible("the inspector");
+    await visit.page.getByRole("checkbox", { name: "LangGraph’s parts" }).click();
+    await visit.page.waitForFunction(() => globalThis.threadway.runs.at(-1)?.ended);
+    await visit.say({ flavour: "v1" });
+    await visit.over();
+    await visit.find(".moment summary").first().click();
+    assert.ok(await visit.page.evaluate(() => globalThis.threadway.inspector.moments.every(({ part }) => !part)), "no parts where they are not wanted");
+    await visit.holds(server);
+  });
+
+  test("a page that is loaded again in the middle of a run shows it from where it is", OPTIONS, async (t) => {
+    const visit = await Visit.open(t, server.threadway, "#/agent");
+    await visit.say(SPEECH);
+    await visit.speaking();
+    const link = visit.page.url();
+    await visit.page.reload();
+    assert.equal(visit.page.url(), link);
+    await visit.find("[data-working]").waitFor();
+    await visit.speaking();
+    await visit.over();
+    await visit.holds(server);
+    assert.equal(await visit.find(".side li a[aria-current]").count(), 1, "it is among the threads");
+  });
+
+  test("a run that another has started is shown as it goes on, and the next one", OPTIONS, async (t) => {
+    const threadId = await langgraph.thread("agent");
+    const visit = await Visit.open(t, server.threadway, `#/agent/${threadId}`);
+    await visit.page.waitForFunction(() => globalThis.threadway?.runs.at(-1)?.ended);
+    for (const runs of [1, 2]) {
+      const { run_id: runId } = await langgraph.run(threadId, "agent", SPEECH, { stream_resumable: true, stream_mode: ["values", "messages-tuple"] });
+      await visit.speaking();
+      assert.match(await visit.find("[data-working]").textContent(), /for somebody else/);
+      await visit.over(runs);
+      await langgraph.ended(threadId, runId);
+      await visit.page.waitForFunction((n) => document.querySelectorAll(".message.user").length === n, runs);
+      await visit.holds(server, threadId);
+    }
+  });
+
+  test("approvals are buttons: one is approved, one rejected", OPTIONS, async (t) => {
+    const visit = await Visit.open(t, server.threadway, "#/hitl");
+    await visit.say({});
+    await visit.find('.approval:has(code:text-is("delete_file"))').waitFor();
+    await visit.over();
+    const email = visit.find('.approval:has(code:text-is("send_email"))');
+    const remove = visit.find('.approval:has(code:text-is("delete_file"))');
+    assert.equal(await remove.getByRole("button", { name: "Edit…" }).count(), 0, "what the graph does not allow is not offered");
+    // It is asked again where the page is loaded again.
+    await visit.page.reload();
+    await email.getByRole("button", { name: "Approve" }).click();
+    assert.match(await visit.find(".asked").textContent(), /1 more to decide/);
+    await remove.getByRole("button", { name: "Reject…" }).click();
+    await remove.getByRole("button", { name: "Reject", exact: true }).click();
+    await visit.page.waitForFunction(() => /sent to a@example\.com/.test(document.querySelector(".log").textContent));
+    await visit.over();
+    await visit.holds(server);
+    assert.equal(await visit.find(".asked").count(), 0);
+  });
+
+  test("a question is a form of its schema", OPTIONS, async (t) => {
+    const visit = await Visit.open(t, server.threadway, "#/interrupt_form");
+    await visit.say("Do it.");
+    const form = visit.find(".question");
+    await form.waitFor();
+    await visit.over();
+    await form.getByRole("button", { name: "Send answer" }).click();
+    assert.match(await form.getByRole("alert").textContent(), /Level has no value yet/);
+    await form.getByLabel("Level").selectOption({ label: "high" });
+    await form.getByLabel("count").fill("0");
+    await form.getByRole("button", { name: "Send answer" }).click();
+    assert.match(await form.getByRole("alert").textContent(), /count has to be at least 1/);
+    await visit.picture("question");
+    await visit.isAccessible("a form");
+    await form.getByLabel("count").fill("3");
+    await form.getByRole("button", { name: "Send answer" }).click();
+    await visit.over(2);
+    assert.match(await visit.find(".log").textContent(), /The answer is \{"count": 3, "level": "high", "sure": true\}/);
+    await visit.holds(server);
+  });
+
+  test("images are shown that came along, and no address is fetched", OPTIONS, async (t) => {
+    const visit = await Visit.open(t, server.threadway, "#/media");
+    await visit.say({});
+    await visit.over();
+    const image = visit.find("figure.media img");
+    await image.waitFor();
+    assert.equal(await image.evaluate((element) => element.decode().then(() => element.naturalWidth)), 1);
+    assert.equal(await visit.find('a[href="https://example.org/map.csv"]').count(), 1);
+    assert.equal(await visit.find('.sources a[href="https://example.org/atlas"]').count(), 1);
+    await visit.isAccessible("media");
+  });
+
+  test("what a model writes is text, and never markup", OPTIONS, async (t) => {
+    const visit = await Visit.open(t, server.threadway, "#/agent");
+    const words = ["<img src=x onerror=reportViolation('ran')>", "\n\n[go](javascript:reportViolation('ran')) ", "**bold** `code`\n\n", "- one\n- two\n\n", "![x](https://evil.example/p.png)\n\n", "```\n<b>\n```"];
+    await visit.say({ words, tools: false });
+    await visit.over();
+    const answer = visit.find(".message.agent .markdown").last();
+    assert.equal(await answer.locator("img").count(), 0);
+    assert.match(await answer.textContent(), /<img src=x/);
+    assert.deepEqual(await answer.locator("a").evaluateAll((links) => links.map((link) => link.getAttribute("href"))), ["https://evil.example/p.png"]);
+    assert.deepEqual(await answer.locator("strong, li, pre").allTextContents(), ["bold", "one", "two", "<b>"]);
+  });
+
+  test("a run is stopped", OPTIONS, async (t) => {
+    const visit = await Visit.open(t, server.threadway, "#/agent");
+    await visit.say({ ...SPEECH, tokens: 400 });
+    await visit.speaking();
+    await visit.button("Stop").click();
+    await visit.over();
+    assert.match(await visit.find(".run-end").textContent(), /stopped/);
+  });
+
+  for (const [name, options] of [
+    ["dark", { colorScheme: "dark" }],
+    ["narrow", { width: 360, height: 740 }],
+    ["narrow and dark", { width: 360, height: 740, colorScheme: "dark" }],
+  ]) {
+    test(`it is legible and whole: ${name}`, OPTIONS, async (t) => {
+      const visit = await Visit.open(t, server.threadway, "#/hitl", options);
+      await visit.find(".welcome").waitFor();
+      await visit.isAccessible(`${name}, welcome`);
+      await visit.say("Send the mail, please.");
+      await visit.find(".approval").nth(1).waitFor();
+      await visit.over();
+      await visit.isAccessible(`${name}, approvals`);
+      await visit.picture(name.replaceAll(" ", "-"));
+      const { width } = visit.page.viewportSize();
+      assert.equal(await visit.page.evaluate(() => document.scrollingElement.scrollWidth), width, "nothing is wider than the screen");
+      if (width < 761) {
+        await visit.button("Threads").click();
+        await visit.find(".has-drawer").waitFor();
+        await visit.picture(`${name.replaceAll(" ", "-")}-threads`);
+        await visit.isAccessible(`${name}, threads`);
+        await visit.page.keyboard.press("Escape");
+        await visit.button("Inspector").click();
+        await visit.isAccessible(`${name}, inspector`);
+        await visit.picture(`${name.replaceAll(" ", "-")}-inspector`);
+        await visit.find(".panel header button").click();
+      }
+      await visit.button("Key…").click();
+      await visit.isAccessible(`${name}, key`);
+    });
+  }
+
+  test("the theme is the person's choice, and is kept", OPTIONS, async (t) => {
+    const visit = await Visit.open(t, server.threadway, "#/agent");
+    const ground = () => visit.page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+    const light = await ground();
+    await visit.page.getByRole("combobox", { name: "Theme" }).selectOption("dark");
+    const dark = await ground();
+    assert.notEqual(dark, light);
+    await visit.page.reload();
+    await visit.find(".welcome").waitFor();
+    assert.equal(await ground(), dark);
+  });
+});
+
+describe("with a key", () => {
+  const { privateKey, publicKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
+  const jwks = fileURLToPath(new URL("page-jwks.json", LOGS));
+
+  function token(seconds) {
+    const part = (value) => Buffer.from(JSON.stringify(value)).toString("base64url");
+    const now = Math.floor(Date.now() / 1000);
+    const signed = `${part({ alg: "ES256", kid: "k" })}.${part({ iss: "https://id.example", aud: "threadway", sub: "ada", exp: now + seconds })}`;
+    const signature = createSign("sha256").update(signed).sign({ key: privateKey, dsaEncoding: "ieee-p1363" }).toString("base64url");
+    return `${signed}.${signature}`;
+  }
+
+  before(() => writeFileSync(jwks, JSON.stringify({ keys: [{ ...publicKey.export({ format: "jwk" }), kid: "k", alg: "ES256", use: "sig" }] })));
+
+  const KEY = "0123456789abcdef0123456789abcdef";
+  for (const { mode, options, upstream, header, wrong, right } of [
+    { mode: "bearer", options: ["--auth-keys", `ada=${KEY}`], upstream: server.langgraph, header: "authorization", wrong: "x".repeat(32), right: () => `Bearer ${KEY}` },
+    {
+      mode: "jwt",
+      options: ["--auth-jwks", jwks, "--auth-issuer", "https://id.example", "--auth-audience", "threadway"],
+      upstream: server.langgraph,
+      header: "authorization",
+      wrong: token(-3600),
+      right: () => token(3600),
+    },
+    { mode: "upstream", options: [], upstream: process.env.LANGGRAPH_AUTH_URL, header: "x-api-key", wrong: "key-of-nobody", right: () => "key-of-alice" },
+  ]) {
+    test(`of auth.mode ${mode}: the page says what is wanted, takes the key for this tab, and runs with it`, OPTIONS, async (t) => {
+      const gateway = await startThreadway(`page-${mode}`, upstream, "--auth-mode", mode, "--page", ...options);
+      t.after(() => gateway.stop());
+      const visit = await Visit.open(t, gateway.url, "#/agent");
+      const dialog = visit.page.getByRole("dialog");
+      await dialog.waitFor();
+      assert.match(await dialog.getByRole("alert").textContent(), /^401 \w+: .*send/);
+      if (mode === "bearer") await visit.picture("key");
+      await visit.isAccessible("a key is wanted");
+      const give = async (key) => {
+        await dialog.getByLabel("Sent as").selectOption(header);
+        await dialog.getByLabel("Key or token").fill(key);
+        await dialog.getByRole("button", { name: "Use it" }).click();
+      };
+      await give(wrong);
+      await dialog.getByRole("alert").filter({ hasText: mode === "upstream" ? "401" : /token_expired|invalid_token/ }).waitFor();
+      await give(right());
+      await dialog.waitFor({ state: "detached" });
+      await visit.find(".welcome").waitFor();
+      await visit.say({ ...SPEECH, tokens: 60 });
+      await visit.speaking();
+      await visit.button("Cut the connection").click();
+      await visit.button("Connect now").click();
+      await visit.over();
+      const messages = await visit.page.evaluate(() => globalThis.threadway.messages.length);
+      assert.ok(messages >= 2, `${messages} messages`);
+      if (mode !== "upstream") await visit.holds(server);
+      assert.equal(await visit.page.evaluate(() => Object.values({ ...localStorage }).join().includes("key-of") || Object.values({ ...localStorage }).join().includes("012345")), false, "the key is kept in the tab alone");
+      await visit.page.reload();
+      await visit.find(".message.agent").first().waitFor();
+      const other = await visit.context.newPage();
+      await other.goto(`${gateway.url}/#/agent`);
+      await other.getByRole("dialog").waitFor();
+    });
+  }
+
+  test("of no kind: with a key of its own a gateway has no page unless it is told", OPTIONS, async (t) => {
+    const gateway = await startThreadway("page-none", server.langgraph, "--auth-mode", "bearer", "--auth-keys", `ada=${KEY}`);
+    t.after(() => gateway.stop());
+    const response = await fetch(`${gateway.url}/`);
+    assert.equal(response.status, 404);
+    assert.equal((await response.json()).error, "unknown_route");
+  });
+});
