@@ -171,7 +171,7 @@ export function App() {
       <main>
         {fault ? (
           <div class="card failure" role="alert">
-            <h3>{fault.status === 401 ? "The gateway wants a key" : "The gateway did not say which agents it has"}</h3>
+            <h2>{fault.status === 401 ? "The gateway wants a key" : "The gateway did not say which agents it has"}</h2>
             <p>{fault.message}</p>
             <div class="buttons">
               {fault.status === 401 ? (
@@ -348,7 +348,7 @@ function Link({ link, onReconnect }) {
     return (
       <div class="notice good" data-link="caught-up" data-events={events} data-again={again}>
         <p>
-          <strong>Connected again{seconds > 0 ? ` after ${seconds.toFixed(1)} s` : ""}.</strong> {events === 1 ? "1 event was missed and has come" : `${events} events were missed and have come`}; {again === 0 ? "none came twice" : `${again} came twice`}.
+          <strong>Connected again{seconds > 0 ? ` after ${seconds.toFixed(1)} s` : ""}.</strong> {events === 0 ? "Nothing was missed." : `${events === 1 ? "1 event was missed and has come" : `${events} events were missed and have come`}; ${again === 0 ? "none came twice" : `${again} came twice`}.`}
         </p>
       </div>
     );
@@ -379,6 +379,7 @@ function Thread({ conversation, about, onAskKey }) {
   const isWorking = run !== null && run.isShown;
   return (
     <div class="thread">
+      <h2 class="sr">Conversation</h2>
       <Link link={link} onReconnect={() => conversation.reconnect()} />
       <Plan messages={messages} />
       <div class="log" role="log" aria-live="off" aria-label="Conversation" tabIndex={0} ref={log} onScroll={(event) => (sticks.current = event.currentTarget.scrollHeight - event.currentTarget.scrollTop - event.currentTarget.clientHeight < 80)}>

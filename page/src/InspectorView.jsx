@@ -58,7 +58,7 @@ function runsOf(moment) {
 const CONNECTIONS = {
   lost: ({ byHand, lastId }) => `${byHand ? "cut by hand" : "connection lost"}; last event ${lastId ?? "none"}`,
   back: ({ lastId, status }) => `connected again with Last-Event-ID ${lastId ?? "(none)"}: ${status}`,
-  "caught-up": ({ events, again }) => `${events} events came at once that were missed, ${again} twice`,
+  "caught-up": ({ events, again }) => (events === 0 ? "nothing was missed" : `${events} events were missed and came at once, ${again} of them twice`),
 };
 
 const Row = memo(({ moment }) => {

@@ -14,6 +14,9 @@ const MAX_NOTES = 50;
 
 const encoder = new TextEncoder();
 
+/** Whether a run is none, but the thread as it rests. */
+const isOfRest = (runId) => runId.startsWith("connect-");
+
 /** The official client, which is fed a run that it has not started as `connect` is. */
 class ThreadAgent extends HttpAgent {
   connect() {
@@ -128,15 +131,20 @@ export class Conversation {
     return new Response(segment.body, { headers: { "content-type": "text/event-stream" } });
   }
 
-  /** Takes a frame in: a run that begins is a response of its own to the client. */
+  /**
+   * Takes a frame in: a run that begins is a response of its own to the client. Tells whether the frame is news: a thread
+   * that rests is sent as a run of snapshots, which is not.
+   */
   take(frame) {
     this.lastId = frame.id ?? this.lastId;
     let event;
     try {
       event = JSON.parse(frame.data);
     } catch {
-      return;
+      return false;
     }
+    if (event.type === "RUN_STARTED") this.isAtRest = isOfRest(event.runId);
+    const isNews = !this.isAtRest;
     this.inspector.frame(frame, event);
     if (event.type === "RUN_STARTED") {
       if (this.segment?.isStarted) {
@@ -147,13 +155,14 @@ export class Conversation {
       if (!this.segment) this.connect();
       this.segment.isStarted = true;
     }
-    if (!this.segment) return;
+    if (!this.segment) return isNews;
     this.segment.push(`data: ${frame.data}\n\n`);
     if (TERMINAL.includes(event.type)) {
       this.segment.close();
       this.segment = null;
     }
     this.onChange();
+    return isNews;
   }
 
   connect() {
@@ -287,7 +296,7 @@ export class Conversation {
     const last = this.messages.findLast(({ role }) => role !== "activity")?.id;
     if (event.type === "RUN_STARTED") {
       this.interrupts = [];
-      const isShown = !event.runId.startsWith("connect-");
+      const isShown = !isOfRest(event.runId);
       const again = this.runs.findIndex((run) => run.id === event.runId);
       if (again >= 0) this.runs.splice(again, 1);
       this.runs.push({ id: event.runId, isOwn: this.own.has(event.runId), isShown, began: Date.now(), langgraph: event.metadata?.langgraph, steps: [] });

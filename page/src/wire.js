@@ -14,7 +14,7 @@ const encoder = new TextEncoder();
 export class Line {
   /**
    * `observer` hears of frames, comments and connections:
-   * `onConnection(what)`, `onComment(text)`, `onFrame({id, text, bytes, isAgain})`.
+   * `onConnection(what)`, `onComment(text)`, `onFrame({id, data, bytes, isAgain})`, which tells whether the frame is news.
    */
   constructor(url, init, lastId, observer) {
     Object.assign(this, { url, init, lastId, observer });
@@ -84,14 +84,14 @@ export class Line {
   async read(response, connection) {
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let text = "";
-    let caughtUp = connection === 1 ? null : { events: 0, again: 0 };
+    let caughtUp = connection === 1 ? null : { frames: 0, events: 0, again: 0 };
     const tellCaughtUp = () => {
-      if (caughtUp && !this.isClosed) this.observer.onConnection({ type: "caught-up", ...caughtUp });
+      if (caughtUp && !this.isClosed) this.observer.onConnection({ type: "caught-up", events: caughtUp.events, again: caughtUp.again });
       caughtUp = null;
     };
     try {
       for (let next = reader.read(); ; ) {
-        if (caughtUp?.events > 0) {
+        if (caughtUp?.frames > 0) {
           const paused = await Promise.race([next.then(() => false), new Promise((late) => setTimeout(late, PAUSE_MS, true))]);
           if (paused) tellCaughtUp();
         }
@@ -102,8 +102,9 @@ export class Line {
         for (let end; (end = text.indexOf("\n\n")) >= 0; text = text.slice(end + 2)) {
           const is = this.frame(text.slice(0, end + 2));
           if (is && caughtUp) {
-            caughtUp.events += 1;
-            caughtUp.again += is.isAgain ? 1 : 0;
+            caughtUp.frames += 1;
+            caughtUp.events += is.isNews ? 1 : 0;
+            caughtUp.again += is.isNews && is.isAgain ? 1 : 0;
           }
           if (this.isClosed) return true;
           if (is?.isOver) {
@@ -133,9 +134,9 @@ export class Line {
       this.seen.add(id);
       this.lastId = id;
     }
-    const frame = { id, text, data: data.join("\n"), bytes: encoder.encode(text).length, isAgain };
-    this.observer.onFrame(frame);
-    return { isAgain, isOver: this.isOver(frame) };
+    const frame = { id, data: data.join("\n"), bytes: encoder.encode(text).length, isAgain };
+    const isNews = this.observer.onFrame(frame);
+    return { isAgain, isNews, isOver: this.isOver(frame) };
   }
 
   /** Cuts the connection, as a tunnel or a closed lid does. Nobody is told. */

@@ -10,7 +10,7 @@ use threadway::server::{self, Limits, Observer, Page, Server, Settings};
 use threadway::upstream::{BaseUrl, Client};
 use tokio_util::sync::CancellationToken;
 
-use super::serve::serve_agents;
+use super::serve::{page_url, serve_agents};
 use super::{bind, failed, misused, runtime, say};
 
 /// The request body of the `curl` lines.
@@ -49,16 +49,17 @@ pub(super) fn run(args: &cli::Demo, log: Option<&str>) -> Result<(), u8> {
     })
 }
 
-/// Prints a `curl` line for each agent, and where LangGraph's own API is.
+/// Prints where the page is, a `curl` line for each agent, and where LangGraph's own API is.
 fn announce(address: SocketAddr, langgraph: &BaseUrl) -> impl Future<Output = ()> + use<> {
+    let page = page_url(address);
     let api = format!(
         "LangGraph's own API is at {langgraph}; a run starts by itself every {} s on its thread {}",
         demo::BACKGROUND_PERIOD.as_secs(),
         demo::WATCHED_THREAD
     );
     let editors = format!("editors: threadway acp --upstream {langgraph}");
-    let page = format!("page: http://{address}/");
-    let watched = format!("a run that others start: http://{address}/#/watched/{}", demo::WATCHED_THREAD);
+    let watched = format!("  a thread that others run: {page}#/watched/{}", demo::WATCHED_THREAD);
+    let page = format!("page: {page}");
     async move {
         say(page);
         say(watched);

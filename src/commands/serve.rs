@@ -171,11 +171,21 @@ pub(super) async fn serve_agents(
     Ok(())
 }
 
+/// Where a browser on this machine finds the page.
+pub(super) fn page_url(address: SocketAddr) -> String {
+    let port = address.port();
+    if address.ip().is_unspecified() {
+        format!("http://localhost:{port}/")
+    } else {
+        format!("http://{address}/")
+    }
+}
+
 /// Prints the URL of each agent. The agents of an upstream that does not answer yet are served as
 /// soon as it does.
 async fn announce(agents: &Agents, auth: &Auth, page: Page, address: SocketAddr) {
     if page == Page::On {
-        say(format!("page: http://{address}/"));
+        say(format!("page: {}", page_url(address)));
     }
     for Listing { upstream, agents, .. } in agents.list(&Caller::default()).await {
         match agents {
