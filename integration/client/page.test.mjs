@@ -79,8 +79,8 @@ class Visit {
     return decodeURIComponent(new URL(this.page.url()).hash.split("/")[2]);
   }
 
-  find(selector) {
-    return this.page.locator(selector);
+  find(selector, options) {
+    return this.page.locator(selector, options);
   }
 
   button(name) {
@@ -168,6 +168,46 @@ describe("before the demo", () => {
     await visit.isAccessible("with the state");
   });
 
+  test("a newcomer cuts the connection, and sees what was missed come, beside what came over the wire", OPTIONS, async (t) => {
+    const visit = await Visit.open(t, DEMO.threadway, "#/agent", { width: 1280, height: 900 });
+    await visit.button("Where is it warm?").click();
+    await visit.find(".tool").first().waitFor();
+    await visit.button("Cut the connection").click();
+    await visit.find('[data-link="caught-up"]').waitFor();
+    await visit.over();
+    assert.match(await visit.find('[data-link="caught-up"]').textContent(), /were missed and have come; none came twice/);
+    await visit.holds(DEMO);
+    await visit.picture("page");
+    // At rest there is nothing to miss.
+    await visit.button("Cut the connection").click();
+    await visit.button("Connect now").click();
+    await visit.find('[data-link="caught-up"][data-events="0"]').waitFor();
+    await visit.holds(DEMO);
+  });
+
+  test("the threads are those that the gateway lists, where it does", OPTIONS, async (t) => {
+    const visit = await Visit.open(t, DEMO.threadway, "#/agent");
+    assert.equal(await visit.find(".side li").count(), 0, "nobody has been here");
+    await visit.context.route("**/agui/info", async (route) => {
+      const response = await route.fetch();
+      await route.fulfill({ response, json: { ...(await response.json()), threadEndpoints: { list: true } } });
+    });
+    const row = { organizationId: "o", agentId: "watched", createdById: "c", archived: false, createdAt: "2026-11-01T08:00:00Z", updatedAt: "2026-11-02T08:00:00Z" };
+    const asked = [];
+    await visit.context.route("**/agui/threads?*", (route) => {
+      asked.push(new URL(route.request().url()).search);
+      return route.fulfill({ json: { threads: [{ ...row, id: WATCHED, name: "The service" }, { ...row, id: "other", name: null }], nextCursor: null } });
+    });
+    await visit.go("?#/watched");
+    await visit.find(".side li a", { hasText: "The service" }).waitFor();
+    assert.deepEqual(await visit.find(".side li .name").allTextContents(), ["The service", "other"]);
+    assert.deepEqual(await visit.find(".side li .when").allTextContents(), ["2026-11-02", "2026-11-02"]);
+    assert.equal(asked[0], "?agentId=watched&limit=50");
+    await visit.find(".side li a", { hasText: "The service" }).click();
+    await visit.find(".message.agent").first().waitFor();
+    assert.equal(visit.threadId, WATCHED);
+  });
+
   test("a failure is said", OPTIONS, async (t) => {
     const visit = await Visit.open(t, DEMO.threadway, "#/failing");
     await visit.button("What can you do?").click();
@@ -251,7 +291,7 @@ describe("before the Python server", () => {
     for (const row of rows) assert.match(row, /^\d\d:\d\d:\d\d\.\d{3}.+\d+ ev, [\d.]+ k?B$/, row);
     assert.ok(rows.some((row) => /messages.*thought/.test(row)), rows.join("\n"));
     assert.ok(rows.some((row) => /updates.*step finished/.test(row)), rows.join("\n"));
-    await visit.page.locator(".moment summary", { hasText: /messagestext(?!,)/ }).first().click();
+    await visit.page.locator(".moment summary", { hasText: /messagestext\d/ }).first().click();
     const detail = visit.find(".moment .detail");
     assert.match(await detail.textContent(), /"event": "messages"/, "LangGraph's part");
     assert.match(await detail.textContent(), /TEXT_MESSAGE_CONTENT/, "the event on the wire");
@@ -392,6 +432,7 @@ describe("before the Python server", () => {
         await visit.picture(`${name.replaceAll(" ", "-")}-threads`);
         await visit.isAccessible(`${name}, threads`);
         await visit.page.keyboard.press("Escape");
+        assert.equal(await visit.find(".has-drawer").count(), 0);
         await visit.button("Inspector").click();
         await visit.isAccessible(`${name}, inspector`);
         await visit.picture(`${name.replaceAll(" ", "-")}-inspector`);

@@ -7,8 +7,9 @@ import { info, listThreads, newId } from "./gateway.js";
 import { InspectorView } from "./InspectorView.jsx";
 import { Json } from "./Json.jsx";
 import { KeyDialog } from "./KeyDialog.jsx";
+import { inline } from "./markdown.jsx";
 import { Messages, Plan } from "./Messages.jsx";
-import { credentials, knownThreads, knowThread, remember, remembered } from "./storage.js";
+import { credentials, fresh, knownThreads, knowThread, remember, remembered } from "./storage.js";
 import { applyTheme, theme, THEMES } from "./theme.js";
 
 const LIST_EVERY_MS = 10_000;
@@ -56,7 +57,6 @@ export function App() {
   const [drawer, setDrawer] = useState(false);
   const [withParts, setWithParts] = useState(() => remembered("parts", true));
   const [generation, setGeneration] = useState(0); // another key makes all anew
-  const fresh = useRef(null); // a thread that was made here and that nothing was sent to yet
 
   const onRefused = useCallback((refused) => {
     if (refused?.status === 401) setAsking(refused);
@@ -97,7 +97,7 @@ export function App() {
   const openNew = useCallback(
     (name) => {
       const id = newId();
-      fresh.current = id;
+      fresh.set(id);
       open(name, id);
     },
     [open],
@@ -105,7 +105,7 @@ export function App() {
   useEffect(() => {
     if (agent && !at.thread) {
       const id = newId();
-      fresh.current = id;
+      fresh.set(id);
       history.replaceState(null, "", hashOf(agent, id));
       setAt(route());
     }
@@ -113,7 +113,7 @@ export function App() {
 
   const conversation = useMemo(() => {
     if (!agent || !at.thread) return null;
-    return new Conversation({ agent, threadId: at.thread, isNew: fresh.current === at.thread, withParts, onChange: changed, onRefused });
+    return new Conversation({ agent, threadId: at.thread, isNew: fresh.get() === at.thread, withParts, onChange: changed, onRefused });
   }, [agent, at.thread, generation, withParts]);
   useEffect(() => {
     globalThis.threadway = conversation; // for the browser's console
@@ -141,6 +141,7 @@ export function App() {
   const title = conversation?.messages.find(({ role }) => role === "user");
   useEffect(() => {
     if (!agent || !at.thread || !title) return;
+    if (fresh.get() === at.thread) fresh.set(null);
     const text = typeof title.content === "string" ? title.content : "a message with media";
     knowThread(agent, at.thread, text.slice(0, 80));
     readThreads();
@@ -167,12 +168,13 @@ export function App() {
         Skip to the message field
       </a>
       <Header {...{ agent, names, agents, conversation, panel, show, openNew, drawer, setDrawer, onAskKey: () => setAsking(true) }} />
+      {drawer ? <button type="button" class="scrim" aria-label="Close the threads" onClick={() => setDrawer(false)} /> : null}
       <Sidebar {...{ agent, threads, current: at.thread, open, openNew, lists }} />
       <main>
         {fault ? (
           <div class="card failure" role="alert">
             <h2>{fault.status === 401 ? "The gateway wants a key" : "The gateway did not say which agents it has"}</h2>
-            <p>{fault.message}</p>
+            <p>{inline(fault.message)}</p>
             <div class="buttons">
               {fault.status === 401 ? (
                 <button type="button" class="primary" onClick={() => setAsking(fault)}>
@@ -243,8 +245,8 @@ function Header({ agent, names, agents, conversation, panel, show, openNew, draw
       </label>
       <div class="tools">
         {conversation ? (
-          isCut || link === "closed" ? (
-            <button type="button" class="link is-cut" disabled={conversation.isNew} onClick={() => conversation.reconnect()}>
+          isCut || (link === "closed" && !conversation.isNew) ? (
+            <button type="button" class="link is-cut" onClick={() => conversation.reconnect()}>
               Connect
             </button>
           ) : (
@@ -398,7 +400,7 @@ function Thread({ conversation, about, onAskKey }) {
               <p class="hint">While it answers, cut the connection, or reload the page: the run goes on, and so does the page.</p>
             </div>
           ) : null}
-          <Messages messages={messages} runs={runs} interrupts={interrupts} isRunning={isWorking} />
+          <Messages messages={messages} subagents={conversation.subagents} runs={runs} interrupts={interrupts} isRunning={isWorking} />
           {isWorking ? (
             <p class="working" data-working>
               <span class="pulse" aria-hidden="true" />
@@ -411,7 +413,7 @@ function Thread({ conversation, about, onAskKey }) {
           {failure ? (
             <div class="card failure" role="alert" data-refusal>
               <h3>{failure.status ? `${failure.status} ${failure.code ?? ""}` : "No connection"}</h3>
-              <p>{failure.message}</p>
+              <p>{inline(failure.message ?? "")}</p>
               <div class="buttons">
                 {failure.status === 401 || failure.status === 403 ? (
                   <button type="button" class="primary" onClick={onAskKey}>

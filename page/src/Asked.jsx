@@ -112,7 +112,7 @@ function Approval({ interrupt, answer, onAnswer, isBusy }) {
       {mode && !answer ? (
         <form class="decision" onSubmit={submit}>
           <label for={id}>{{ edit: "Arguments (JSON)", reject: "Reason (may be empty)", respond: "What the tool is said to have answered" }[mode]}</label>
-          <textarea id={id} class={mode === "edit" ? "code" : ""} rows={mode === "edit" ? Math.min(12, text.split("\n").length + 1) : 2} value={text} onInput={(event) => setText(event.currentTarget.value)} aria-describedby={fault ? `${id}-fault` : undefined} aria-invalid={fault ? "true" : undefined} ref={(field) => field && field.dataset.focused !== mode && ((field.dataset.focused = mode), field.focus())} />
+          <textarea id={id} class={mode === "edit" ? "code" : ""} rows={mode === "edit" ? Math.min(12, text.split("\n").length + 1) : 2} value={text} onInput={(event) => (setText(event.currentTarget.value), setFault(null))} aria-describedby={fault ? `${id}-fault` : undefined} aria-invalid={fault ? "true" : undefined} ref={(field) => field && field.dataset.focused !== mode && ((field.dataset.focused = mode), field.focus())} />
           {fault ? (
             <p class="fault" id={`${id}-fault`} role="alert">
               {fault}
@@ -170,7 +170,10 @@ function Question({ interrupt, answer, onAnswer, isBusy }) {
   const [given, setGiven] = useState(() => (fields ? Object.fromEntries(fields.map(([name, field]) => [name, initial(field, required.has(name))])) : { "": single ? initial(single, true) : "" }));
   const [fault, setFault] = useState(null);
   const id = useId();
-  const set = (name, next) => setGiven({ ...given, [name]: next });
+  const set = (name, next) => {
+    setGiven({ ...given, [name]: next });
+    setFault(null);
+  };
   const rest = typeof value === "object" && value !== null ? Object.fromEntries(Object.entries(value).filter(([, shown]) => shown !== interrupt.message)) : null;
   const isBreakpoint = interrupt.reason === "langgraph:breakpoint";
 

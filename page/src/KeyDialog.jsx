@@ -1,6 +1,7 @@
 // Where a person gives the key that the gateway, or LangGraph behind it, wants. It stays in this tab.
 
 import { useEffect, useRef, useState } from "preact/hooks";
+import { inline } from "./markdown.jsx";
 import { credentials } from "./storage.js";
 
 export function KeyDialog({ refused, onClose }) {
@@ -27,7 +28,10 @@ export function KeyDialog({ refused, onClose }) {
       <form onSubmit={save} noValidate>
         <h2 id="key-title">{refused ? "The gateway wants to know who you are" : "Your key"}</h2>
         {refused ? (
-          <p class="fault" role="alert">{`${refused.status} ${refused.code}: ${refused.message}`}</p>
+          <p class="fault" role="alert">
+            {`${refused.status} ${refused.code}: `}
+            {inline(refused.message)}
+          </p>
         ) : null}
         <p class="hint">It is sent with each request of this page, kept in this tab until you close it, and shown to nobody else. Whoever runs the gateway can tell which one it takes.</p>
         <div class="field">
@@ -46,7 +50,7 @@ export function KeyDialog({ refused, onClose }) {
         ) : null}
         <div class="field">
           <label for="key-value">Key or token</label>
-          <input id="key-value" type="password" value={value} onInput={(event) => setValue(event.currentTarget.value)} autocomplete="off" spellcheck={false} />
+          <input id="key-value" type="password" autofocus value={value} onInput={(event) => setValue(event.currentTarget.value)} autocomplete="off" spellcheck={false} />
         </div>
         {fault ? (
           <p class="fault" role="alert">

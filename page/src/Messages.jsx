@@ -13,7 +13,7 @@ const textOf = (content) =>
 /** The parts of a person's message that are no text. */
 const mediaOf = (content) => (Array.isArray(content) ? content.filter((part) => MEDIA.includes(part.type) || part.type === "document") : []);
 
-export function Messages({ messages, runs, interrupts, isRunning }) {
+export function Messages({ messages, subagents, runs, interrupts, isRunning }) {
   const asked = new Set(interrupts.map(({ toolCallId }) => toolCallId));
   const activities = new Map();
   const results = new Map();
@@ -30,7 +30,7 @@ export function Messages({ messages, runs, interrupts, isRunning }) {
     <>
       {messages.map((message) => (
         <div class="turn" key={message.id}>
-          <Message message={message} activities={activities} results={results} asked={asked} isLast={isRunning && message.id === last} />
+          <Message message={message} activities={activities} results={results} asked={asked} subagent={message.subagentRunId && (subagents.get(message.subagentRunId) ?? "subagent")} isLast={isRunning && message.id === last} />
           {ends.get(message.id)?.map((run) => <RunEnd key={run.id} run={run} />)}
         </div>
       ))}
@@ -41,7 +41,7 @@ export function Messages({ messages, runs, interrupts, isRunning }) {
   );
 }
 
-function Message({ message, activities, results, asked, isLast }) {
+function Message({ message, activities, results, asked, subagent, isLast }) {
   switch (message.role) {
     case "user":
       return (
@@ -57,8 +57,8 @@ function Message({ message, activities, results, asked, isLast }) {
     case "assistant": {
       const text = textOf(message.content);
       return (
-        <article class="message agent" aria-label={message.name ?? "Agent"}>
-          {message.subagentRunId ? <span class="chip">{message.name ?? "subagent"}</span> : null}
+        <article class="message agent" aria-label={subagent ?? message.name ?? "Agent"}>
+          {subagent ? <span class="chip">{subagent}</span> : null}
           {text ? (
             <div class={isLast ? "is-live" : ""}>
               <Text text={text} />

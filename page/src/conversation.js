@@ -50,6 +50,7 @@ class Segment {
 export class Conversation {
   inspector = new Inspector();
   runs = [];
+  subagents = new Map(); // their names
   notes = []; // what graphs say by custom events
   interrupts = [];
   link = { state: "closed" }; // how the connection is
@@ -304,6 +305,7 @@ export class Conversation {
     }
     const run = this.runs.at(-1);
     if (!run) return;
+    if (event.type === "SUBAGENT_STARTED") this.subagents.set(event.subagentRunId, event.name);
     if (event.type === "STEP_STARTED") run.step = event.stepName;
     if (event.type === "CUSTOM") {
       this.notes.push({ runId: run.id, name: event.name, value: event.value });

@@ -3,63 +3,69 @@
 
 import { readId } from "./eventid.js";
 
-export const MAX_MOMENTS = 1_500; // older ones are dropped
+// Older moments are dropped.
+export const MAX_MOMENTS = 1_500;
+export const MAX_BYTES = 16_000_000; // of parts and events
+
+/** Where in its run an event is, and what tells that from other places. */
+function whereIs(id) {
+  const place = readId(id);
+  return { place, of: place ? `${place.runId}/${place.attempt}/${place.place}/${place.part}` : "none" };
+}
 
 export class Inspector {
   moments = [];
   total = { moments: 0, events: 0, bytes: 0 };
-  run = null; // the run event that a comment has named, and of which nothing has come yet
+  kept = 0; // bytes
 
   clear() {
     this.moments = [];
     this.total = { moments: 0, events: 0, bytes: 0 };
-    this.run = null;
+    this.kept = 0;
   }
 
   begin(moment) {
     this.total.moments += 1;
     this.moments.push({ key: this.total.moments, at: Date.now(), runs: [], events: 0, bytes: 0, version: 0, ...moment });
-    if (this.moments.length > MAX_MOMENTS) this.moments.shift();
+    while (this.moments.length > MAX_MOMENTS || (this.kept > MAX_BYTES && this.moments.length > 1)) {
+      const { bytes, partBytes } = this.moments.shift();
+      this.kept -= bytes + (partBytes ?? 0);
+    }
     return this.moments.at(-1);
   }
 
   connection(what) {
-    this.run = null;
     this.begin({ connection: what });
   }
 
-  /** A comment of the stream: `run text` names the run event that follows. */
+  /** A comment of the stream: `run ID NAME` names the run event that follows, which may be nothing on the wire. */
   comment(text) {
-    if (text.startsWith("run ")) {
-      this.flush();
-      this.run = { name: text.slice(4), events: [] };
-    }
-  }
-
-  /** A run event of which nothing comes belongs to what came before it. */
-  flush() {
-    const last = this.moments.at(-1);
-    if (this.run && last && !last.connection) {
-      last.runs.push(this.run);
-      last.version += 1;
-    }
-    this.run = null;
-  }
-
-  frame({ id, data, bytes, isAgain }, event) {
-    const place = readId(id);
-    const { rawEvent: part } = event;
-    const of = place ? `${place.runId}/${place.attempt}/${place.place}/${place.part}` : "none";
+    const [, id, name] = /^run (\S+) (.+)$/.exec(text) ?? [];
+    if (!name) return;
+    const { of, place } = whereIs(id);
     let moment = this.moments.at(-1);
-    const { run } = this;
-    if (!moment || moment.connection || moment.of !== of || (part && run !== null)) {
-      moment = this.begin({ of, place, part: part ?? null, partBytes: part ? JSON.stringify(part).length : 0 });
-    } else if (part && !moment.part) {
-      Object.assign(moment, { part, partBytes: JSON.stringify(part).length });
+    if (!moment || moment.of !== of) moment = this.begin({ of, place, part: null, partBytes: 0 });
+    moment.runs.push({ name, events: [] });
+    moment.version += 1;
+  }
+
+  frame({ id, bytes, isAgain }, event) {
+    const { of, place } = whereIs(id);
+    const { rawEvent: part } = event;
+    let moment = this.moments.at(-1);
+    if (!moment || moment.of !== of) {
+      moment = this.begin({ of, place, part: null, partBytes: 0 });
+    } else if (part && moment.part) {
+      // Several parts may have one id: each is a moment.
+      const run = moment.runs.at(-1)?.events.length === 0 ? [moment.runs.pop()] : [];
+      moment.version += 1;
+      moment = this.begin({ of, place, part: null, partBytes: 0, runs: run });
     }
-    if (run) moment.runs.push(run);
-    else if (moment.runs.length === 0) moment.runs.push({ name: null, events: [] });
-    this.run = null;
+    if (part) {
+      Object.assign(moment, { part, partBytes: JSON.stringify(part).length });
+      this.kept += moment.partBytes;
+    }
+    if (moment.runs.length === 0) moment.runs.push({ name: null, events: [] });
     const { rawEvent, ...shown } = event;
     const own = rawEvent === undefined ? bytes : bytes - JSON.stringify(rawEvent).length - 12;
     moment.runs.at(-1).events.push({ id, type: event.type, bytes: own, isAgain, event: shown, n: place?.n });
@@ -68,5 +74,6 @@ export class Inspector {
     moment.version += 1;
     this.total.events += 1;
     this.total.bytes += own;
+    this.kept += own;
   }
 }

@@ -42,6 +42,26 @@ export const credentials = {
   },
 };
 
+/** The thread that was made here and that nothing was sent to yet: also after the page was loaded again. */
+export const fresh = {
+  get() {
+    try {
+      return sessionStorage.getItem(`${PREFIX}fresh`);
+    } catch {
+      return this.value;
+    }
+  },
+  set(value) {
+    this.value = value;
+    try {
+      if (value) sessionStorage.setItem(`${PREFIX}fresh`, value);
+      else sessionStorage.removeItem(`${PREFIX}fresh`);
+    } catch {
+      // As above.
+    }
+  },
+};
+
 const MAX_KNOWN = 50; // threads of an agent
 
 /** The threads of an agent that this browser has opened, the newest first. */

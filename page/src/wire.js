@@ -7,6 +7,7 @@ import { authHeaders, Refused } from "./gateway.js";
 
 const RETRY_MS = 3_000; // after a connection that was lost; LangGraph's run goes on without us
 const MAX_RETRY_MS = 20_000;
+const MAX_SEEN = 20_000; // ids that are remembered, to tell what comes twice
 const PAUSE_MS = 25; // what came before the first pause was missed; what comes after it is live
 
 const encoder = new TextEncoder();
@@ -84,6 +85,7 @@ export class Line {
   async read(response, connection) {
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let text = "";
+    let searched = 0; // so far a frame has no end
     let caughtUp = connection === 1 ? null : { frames: 0, events: 0, again: 0 };
     const tellCaughtUp = () => {
       if (caughtUp && !this.isClosed) this.observer.onConnection({ type: "caught-up", events: caughtUp.events, again: caughtUp.again });
@@ -99,7 +101,8 @@ export class Line {
         if (done) break;
         next = reader.read();
         text += value;
-        for (let end; (end = text.indexOf("\n\n")) >= 0; text = text.slice(end + 2)) {
+        for (let end; (end = text.indexOf("\n\n", searched)) >= 0; text = text.slice(end + 2)) {
+          searched = 0;
           const is = this.frame(text.slice(0, end + 2));
           if (is && caughtUp) {
             caughtUp.frames += 1;
@@ -112,6 +115,7 @@ export class Line {
             return true;
           }
         }
+        searched = Math.max(0, text.length - 1);
       }
     } finally {
       tellCaughtUp();
@@ -132,6 +136,7 @@ export class Line {
     const isAgain = id !== undefined && this.seen.has(id);
     if (id) {
       this.seen.add(id);
+      if (this.seen.size > MAX_SEEN) this.seen.delete(this.seen.values().next().value);
       this.lastId = id;
     }
     const frame = { id, data: data.join("\n"), bytes: encoder.encode(text).length, isAgain };

@@ -151,8 +151,8 @@ impl Encoder {
         Self { wire, projector, json, proto, run_id: None, ids, id, encoded: 0, names: false }
     }
 
-    /// The same, with a comment before what each run event is on the wire, as `: run text`: clients
-    /// pass over comments. Its bytes are shared with no other stream.
+    /// The same, with a comment before what each run event is on the wire, as `: run ID text`, or
+    /// `: run - text` if it has no id: clients pass over comments. Its bytes are shared with no other stream.
     #[must_use]
     pub fn naming(self, names: bool) -> Self {
         Self { names: names && self.wire == Wire::Sse, ..self }
@@ -267,7 +267,12 @@ impl Encoder {
     ) -> bool {
         let Self { wire, projector, json, proto, run_id, ids, id, encoded, names } = self;
         if *names {
-            sse::encode_comment(&mut out.own, &format!("run {}", event.name()));
+            let name = event.name();
+            let comment = match mark.zip(run_id.as_deref()) {
+                Some((mark, run_id)) => format!("run {} {name}", mark.id_of(run_id, 0)),
+                None => format!("run - {name}"),
+            };
+            sse::encode_comment(&mut out.own, &comment);
         }
         let is_proto = *wire == Wire::Proto;
         let mut frame = |partly: u32, json: &[u8], shared: Option<Shared>, out: &mut Outgoing| {
