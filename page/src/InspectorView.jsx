@@ -86,7 +86,7 @@ const Row = memo(({ moment }) => {
             <h3>LangGraph’s part</h3>
             {part ? (
               <>
-                <p class="hint">{`${where}, ${size(moment.partBytes)} of what is shown of it`}</p>
+                <p class="hint">{`${where}, ${size(moment.partBytes)} as it is shown: metadata and configuration are left out`}</p>
                 <Json value={part} label="LangGraph's part" />
               </>
             ) : (

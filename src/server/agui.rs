@@ -71,7 +71,8 @@ pub(super) async fn start(
     tracing::debug!(agent = name, thread_id = thread.id(), run_id, "run started");
 
     let about = About { thread_id: thread.id().to_owned(), run_id };
-    let encoder = Encoder::new(wire, Projector::new(input.client(), input.held())).naming(inspects);
+    let encoder = Encoder::new(wire, Projector::new(input.client(), input.held()))
+        .naming(inspects && thread.agent().emit.raw);
     Ok(Box::pin(asked.answer(gateway, reader, encoder, slot, about)).await)
 }
 

@@ -90,7 +90,7 @@ async fn show(
     let reader = attach(gateway, thread, Reach::Present, last).await?;
     let held = |client| Projector::new(client, input.held());
     let encoder = last.encoder(asked.wire(), input.viewer(), thread.agent().emit, held);
-    let encoder = encoder.naming(asked.inspects(gateway.page));
+    let encoder = encoder.naming(asked.inspects(gateway.page) && thread.agent().emit.raw);
     let about = About { thread_id: thread.id().to_owned(), run_id: None };
     Ok(Box::pin(asked.answer(gateway, reader, encoder, slot, about)).await)
 }
@@ -141,7 +141,7 @@ pub(super) async fn events(
         version: Version::V1,
     };
     let encoder = last.encoder(wire, client, thread.agent().emit, Projector::for_anyone);
-    let encoder = encoder.naming(inspects);
+    let encoder = encoder.naming(inspects && thread.agent().emit.raw);
     let reader = reader.at_shutdown(AtShutdown::BreakOff);
     let body = RunBody::new(reader, encoder, &gateway.observer.metrics).holding(slot);
     Ok(streamed(wire, Body::new(body), about))
@@ -172,7 +172,7 @@ pub(super) async fn asked_again(
         "a run asked again"
     );
     let encoder = Encoder::returning(asked.wire(), input.viewer(), thread.agent().emit);
-    let encoder = encoder.naming(asked.inspects(gateway.page));
+    let encoder = encoder.naming(asked.inspects(gateway.page) && thread.agent().emit.raw);
     Ok(reader.map(|reader| (reader, encoder)))
 }
 

@@ -163,7 +163,7 @@ impl File {
 fn is_held(request: &HeaderMap, tag: &str) -> bool {
     let held = request.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     let opaque = |tag: &str| tag.strip_prefix("W/").unwrap_or(tag).to_owned();
-    held.flat_map(|value| value.split(',')).map(str::trim).any(|one| {
-        one == "*" || opaque(one) == opaque(tag)
-    })
+    held.flat_map(|value| value.split(','))
+        .map(str::trim)
+        .any(|one| one == "*" || opaque(one) == opaque(tag))
 }
