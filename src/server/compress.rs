@@ -141,8 +141,8 @@ impl Coding {
         let names: Vec<_> =
             lists.flat_map(|list| weighed(list.to_str().unwrap_or_default())).collect();
         let weight = |name: &str| names.iter().find(|(known, _)| known == name);
-        let named = weight(self.name()).or_else(|| weight("*"));
-        named.is_some_and(|(_, weight)| *weight > 0.0)
+        let found = weight(self.name()).or_else(|| weight("*"));
+        found.is_some_and(|(_, weight)| *weight > 0.0)
     }
 
     /// The one that a client likes best, of those that it names: `*` is no name.
