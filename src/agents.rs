@@ -219,6 +219,14 @@ impl Agents {
         self.0.upstreams.get(agent.at)
     }
 
+    /// The name by which clients run an agent of an upstream.
+    pub fn name_at(&self, upstream: &Upstream, own_name: &str) -> String {
+        match self.upstreams() {
+            [_] => own_name.to_owned(),
+            _ => format!("{}:{own_name}", upstream.name),
+        }
+    }
+
     /// The agent that goes by a name, for a caller.
     pub fn find(&self, name: &str, caller: &Caller) -> Result<Agent, UnknownAgent> {
         let Directory { upstreams, aliases, keys: _, kinds: _ } = &*self.0;

@@ -227,7 +227,9 @@ impl Raw {
             mistakes.note(Given::new("`cors.origins`", "*").mistaken(expected));
         }
         let is_private = !is_reached && matches!(auth, Some(Auth::None));
+        let thread_routes = self.thread_routes(auth.as_ref(), is_reached, mistakes);
         let settings = Settings {
+            thread_routes,
             auth: auth.unwrap_or_default(),
             cors,
             rates: self.rates(mistakes),

@@ -35,8 +35,8 @@ pub use message::{CallChunk, Finish, Kind, Message, WholeCall};
 pub use messages_key::{MessagesKey, NotAMessagesKey, Place};
 pub use origin::{Mutes, Origin};
 pub use record::{
-    Assistant, InputKeys, RunRecord, RunStatus, ServerInfo, ServerKind, ThreadMark, ThreadRecord,
-    ThreadStatus, headline,
+    ARCHIVED, Assistant, CLIENT_THREAD_ID, InputKeys, RunRecord, RunStatus, ServerInfo, ServerKind,
+    TITLE, ThreadMark, ThreadRecord, ThreadStatus, headline,
 };
 pub use replay::{Novelty, Replay};
 pub use request::{Multitask, RunRequest, Start};

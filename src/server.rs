@@ -7,6 +7,7 @@
 //! | `POST /agui/agent/{agent}/connect` | see a thread, and its live run to its end |
 //! | `GET /agui/agent/{agent}/threads/{thread}/events` | the same for an `EventSource`, and later runs |
 //! | `POST /agui/agent/{agent}/stop/{thread}` | stop a thread's live run |
+//! | `GET /agui/threads`, `/agui/threads/{thread}`, .. | list, name, archive, delete and inspect threads |
 //! | `GET /agui/info` | the agents, as CopilotKit's client reads them |
 //! | `GET /agui/agent/{agent}/capabilities` | what an agent can do |
 //! | `POST /agui` | all of these, told apart by `method`, as CopilotKit's client asks on a single route |
@@ -38,6 +39,7 @@ mod rates;
 mod reject;
 mod request;
 mod stop;
+mod threads;
 mod websocket;
 mod weighed;
 mod wire;
@@ -46,7 +48,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::middleware;
-use axum::routing::{get, post};
+use axum::routing::{get, patch, post};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -68,6 +70,7 @@ pub use observe::Observer;
 pub use page::Page;
 pub use rates::{MAX_CALLERS, Rates, RequestRate};
 pub use request::BODY_TIMEOUT;
+pub use threads::{DEFAULT_PAGE, MAX_NAME_CHARS, MAX_PAGE, ThreadRoutes};
 pub use websocket::{IDLE, PING, PONG_TIMEOUT};
 pub use wire::{Encoder, Outgoing, Wire};
 
@@ -81,7 +84,7 @@ use crate::upstream::Caller;
 use auth::{Admission, Memory};
 use connections::Door;
 use health::Readiness;
-use isolation::Proof;
+use isolation::{Proof, Stake};
 use pace::Pace;
 use reject::Reject;
 use request::ThreadName;
@@ -112,6 +115,8 @@ pub struct Settings {
     pub compression: Compression,
     /// Whether people find a page at `/`.
     pub page: Page,
+    /// For whom threads are listed, changed and inspected.
+    pub thread_routes: ThreadRoutes,
 }
 
 /// A gateway: the threads that it reads, and the door before them.
@@ -149,6 +154,7 @@ struct Gateway {
     left_out: Pace,
     observer: Observer,
     admission: Admission,
+    thread_access: threads::Access,
 }
 
 // === impl Server ===
@@ -224,6 +230,7 @@ impl Kept {
             allowance,
             compression,
             page,
+            thread_routes,
         } = settings;
         self.threads.runs().tell(error_detail);
         let readiness = self.readiness.of(agents.clone());
@@ -231,12 +238,14 @@ impl Kept {
         let memory = self.memory.clone();
         let proof = match &auth {
             Auth::Upstream(Judged { trust: Trust::Proven, .. }) => {
-                Some(Proof::new(agents.clone(), auth.clone(), forward.clone()))
+                Some(Proof::new(agents.clone(), auth.clone(), forward.clone(), Stake::Entry))
             }
             Auth::None | Auth::Bearer(_) | Auth::Jwt(_) | Auth::Upstream(_) => None,
         };
+        let thread_access = threads::Access::new(thread_routes, &agents, &auth, &forward);
         let gateway = Arc::new(Gateway {
             agents,
+            thread_access,
             threads: self.threads.clone(),
             readiness,
             limits: limits.clone(),
@@ -295,6 +304,10 @@ fn routes(gateway: Arc<Gateway>, compression: Compression) -> Router {
         .route("/agui/agent/{agent}/connect", post(attach::connect))
         .route("/agui/agent/{agent}/threads/{thread}/events", get(attach::events))
         .route("/agui/agent/{agent}/stop/{thread}", post(stop::stop))
+        .route("/agui/threads", get(threads::list))
+        .route("/agui/threads/{thread}", patch(threads::change).delete(threads::delete))
+        .route("/agui/threads/{thread}/archive", post(threads::archive))
+        .route("/agui/threads/{thread}/{part}", get(threads::inspect))
         .route_layer(compressed)
         .route_layer(admitted)
         .method_not_allowed_fallback(reject::wrong_method);

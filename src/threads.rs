@@ -14,7 +14,10 @@
 mod connect;
 mod follow;
 mod fork;
+mod held;
+mod list;
 mod look;
+mod manage;
 mod pace;
 mod poll;
 mod questions;
@@ -28,6 +31,9 @@ mod waiting;
 
 use std::sync::Arc;
 
+pub use held::Held;
+pub use list::{ListQuery, MAX_SEARCHES, NotAThreadCursor, ThreadCursor, ThreadPage, list};
+pub use manage::Change;
 pub use questions::Waits;
 pub use reader::{AtShutdown, ThreadReader};
 pub use refusal::Refusal;

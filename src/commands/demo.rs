@@ -6,7 +6,7 @@ use threadway::agents::{Agents, Upstream};
 use threadway::cli;
 use threadway::config;
 use threadway::demo::{self, Demo, Pace};
-use threadway::server::{self, Limits, Observer, Page, Server, Settings};
+use threadway::server::{self, Limits, Observer, Page, Server, Settings, ThreadRoutes};
 use threadway::upstream::{BaseUrl, Client};
 use tokio_util::sync::CancellationToken;
 
@@ -36,8 +36,10 @@ pub(super) fn run(args: &cli::Demo, log: Option<&str>) -> Result<(), u8> {
         let client = client.counted_in(&observer.metrics);
         let upstream = Upstream { name: config::DEFAULT_UPSTREAM.to_owned(), client };
         let agents = Agents::new(vec![upstream], Vec::new());
+        let thread_routes =
+            if listen.ip().is_loopback() { ThreadRoutes::All } else { ThreadRoutes::Off };
         let limits = Limits::default();
-        let settings = Settings { page: Page::On, ..Settings::default() };
+        let settings = Settings { page: Page::On, thread_routes, ..Settings::default() };
         let server = Server::new(agents.clone(), settings, observer, shutdown.clone());
         let (done, (), ()) = tokio::join!(
             serve_agents(&server, listener, &agents, &shutdown, announced),

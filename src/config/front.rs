@@ -13,7 +13,7 @@ use crate::langgraph::{ErrorDetail, Multitask};
 use crate::server::{
     Auth, Compression, Cors, CorsError, Credentials, DEFAULT_SKEW, Forward, HostName, Judged, Jwt,
     JwtError, JwtSettings, Keys, KeysError, KeysFrom, MAX_SKEW, NotAHostName, NotForwarded, Page,
-    Rates, RequestRate, Trust,
+    Rates, RequestRate, ThreadRoutes, Trust,
 };
 use crate::upstream::{Identity, KeySetUrl, NotAKeySetUrl, Tls, Unknown};
 
@@ -273,6 +273,29 @@ impl Raw {
         let given = self.take("page").map(|given| given.parse("`true` or `false`"));
         let is_on = given.and_then(|given| mistakes.keep(given)).unwrap_or(is_private);
         if is_on { Page::On } else { Page::Off }
+    }
+
+    /// For whom threads are listed, changed and inspected, behind a listener that other machines reach
+    /// or not.
+    pub(super) fn thread_routes(
+        &mut self,
+        auth: Option<&Auth>,
+        is_reached: bool,
+        mistakes: &mut Mistakes,
+    ) -> ThreadRoutes {
+        let words = [
+            ("callers", ThreadRoutes::Callers),
+            ("all", ThreadRoutes::All),
+            ("off", ThreadRoutes::Off),
+        ];
+        let given = self.take("thread_routes").map(|given| given.one_of(&words));
+        let routes = given.and_then(|choice| mistakes.keep(choice));
+        match (routes.unwrap_or(ThreadRoutes::Callers), auth) {
+            // Whoever reaches it is at this machine.
+            (ThreadRoutes::Callers, Some(Auth::None)) if !is_reached => ThreadRoutes::All,
+            (ThreadRoutes::Callers, None | Some(Auth::None | Auth::Bearer(_))) => ThreadRoutes::Off,
+            (routes, _) => routes,
+        }
     }
 
     pub(super) fn cors(&mut self, mistakes: &mut Mistakes) -> Cors {

@@ -27,6 +27,7 @@ pub(super) const KEYS: &[(&str, Form)] = &[
     ("multitask_strategy", Form::Text),
     ("compression", Form::Text),
     ("page", Form::Switch),
+    ("thread_routes", Form::Text),
     ("hosts", Form::List),
     ("record.dir", Form::Text),
     ("record.files", Form::Number),

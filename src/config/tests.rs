@@ -10,7 +10,9 @@ use crate::acp::permission::Rule;
 use crate::agui::{Allowance, OnMessage, SystemMessages};
 use crate::langgraph::{ErrorDetail, Multitask};
 use crate::run::{Emit, StateEvents};
-use crate::server::{Compression, Cors, Credentials, Forward, Judged, Page, Rates, RequestRate};
+use crate::server::{
+    Compression, Cors, Credentials, Forward, Judged, Page, Rates, RequestRate, ThreadRoutes,
+};
 use crate::sessions;
 use crate::upstream::{Caller, Unknown};
 
@@ -310,6 +312,29 @@ fn the_front_is_what_the_file_says() {
     expected.allow_when_busy(Multitask::Reject);
     expected.take_system_messages(SystemMessages::Drop);
     assert_eq!(allowance, expected);
+}
+
+#[test]
+fn threads_are_listed_where_callers_are_told_apart_or_at_this_machine() {
+    let bearer = "auth = {mode = \"bearer\", keys = {a = \"0123456789abcdef\"}}";
+    let upstream = "auth.mode = \"upstream\"";
+    let open = "listen = \"0.0.0.0:1\"\ninsecure = true";
+    for (text, expected) in [
+        (String::new(), ThreadRoutes::All),
+        (open.to_owned(), ThreadRoutes::Off),
+        (bearer.to_owned(), ThreadRoutes::Off),
+        (upstream.to_owned(), ThreadRoutes::Callers),
+        (format!("{open}\n{upstream}"), ThreadRoutes::Callers),
+        (format!("thread_routes = \"all\"\n{bearer}"), ThreadRoutes::All),
+        (format!("thread_routes = \"all\"\n{open}"), ThreadRoutes::All),
+        (format!("thread_routes = \"callers\"\n{open}"), ThreadRoutes::Off),
+        ("thread_routes = \"off\"".to_owned(), ThreadRoutes::Off),
+    ] {
+        let config = checked(&format!("{text}\nupstream.url = \"http://u\"")).unwrap();
+        assert_eq!(config.settings.thread_routes, expected, "{text}");
+    }
+    let mistakes = checked("thread_routes = \"yes\"\nupstream.url = \"http://u\"").unwrap_err();
+    assert!(format!("{mistakes:?}").contains("callers"), "{mistakes:?}");
 }
 
 #[test]

@@ -12,6 +12,15 @@ use crate::json::{self, Json};
 /// How much of its first words names a conversation: what a list of them shows in a line.
 const MAX_HEADLINE_CHARS: usize = 60;
 
+/// The key of a thread's metadata that holds what people call the conversation.
+pub const TITLE: &str = "title";
+
+/// The key of a thread's metadata that says whether a person has put the thread away.
+pub const ARCHIVED: &str = "archived";
+
+/// The key of a thread's metadata that lets another replica tell the client's name of the thread.
+pub const CLIENT_THREAD_ID: &str = "threadway_thread_id";
+
 /// A run, as `GET /threads/{id}/runs/{id}` tells of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunRecord {
@@ -65,8 +74,12 @@ pub struct ThreadRecord {
     pub metadata: Json,
     /// Whether it rests, and on what.
     pub status: ThreadStatus,
-    /// When it was last changed, by a run or by hand: a time in the form of RFC 3339.
+    /// When it was made: a time in the form of RFC 3339, as all of these.
+    pub created_at: Option<String>,
+    /// When it was last changed, by a run or by hand.
     pub updated_at: Option<String>,
+    /// When a run last changed its state. Only the Python server says so.
+    pub state_updated_at: Option<String>,
     /// A headline of what was said first, if the record carries the state.
     begins: Option<String>,
 }
@@ -231,12 +244,17 @@ impl ThreadRecord {
             // The JavaScript server prints over many lines.
             json::compact(told.get(), &mut metadata);
         }
-        let updated_at = members.string("updated_at").filter(|time| is_rfc3339(time));
+        let time = |name| {
+            let time = members.string(name).filter(|time| is_rfc3339(time));
+            time.map(Cow::into_owned)
+        };
         Some(Self {
             id: members.string("thread_id")?.into_owned(),
             metadata: json::raw(metadata),
             status: ThreadStatus::of(&members.string("status").unwrap_or_default()),
-            updated_at: updated_at.map(Cow::into_owned),
+            created_at: time("created_at"),
+            updated_at: time("updated_at"),
+            state_updated_at: time("state_updated_at"),
             begins: members.get("values").and_then(|values| first_words(values, key)),
         })
     }
@@ -245,8 +263,29 @@ impl ThreadRecord {
     /// said first, if the record carries the state.
     pub fn title(&self) -> Option<String> {
         let metadata = json::members(&self.metadata).unwrap_or_default();
-        let title = metadata.string("title").filter(|title| !title.trim().is_empty());
+        let title = metadata.string(TITLE).filter(|title| !title.trim().is_empty());
         title.map(Cow::into_owned).or_else(|| self.begins.clone())
+    }
+
+    /// What the client calls the thread, where LangGraph needs another name. Whoever may change the
+    /// thread's metadata may have written it.
+    pub fn client_id(&self) -> Option<String> {
+        self.text(CLIENT_THREAD_ID)
+    }
+
+    /// Whether a person has put it away.
+    pub fn is_archived(&self) -> bool {
+        let metadata = json::members(&self.metadata).unwrap_or_default();
+        metadata.get(ARCHIVED).is_some_and(|flag| flag.get() == "true")
+    }
+
+    /// The graph that ran on it last, and the assistant.
+    pub fn ran(&self) -> (Option<String>, Option<String>) {
+        (self.text("graph_id"), self.text("assistant_id"))
+    }
+
+    fn text(&self, name: &str) -> Option<String> {
+        json::members(&self.metadata)?.string(name).map(Cow::into_owned)
     }
 }
 

@@ -112,6 +112,8 @@ label! {
         Capabilities = "capabilities",
         /// The agents.
         Info = "info",
+        /// Threads are listed, changed or inspected.
+        Threads = "threads",
         /// CopilotKit's single route.
         Envelope = "envelope",
         /// A file of the page.

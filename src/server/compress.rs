@@ -140,9 +140,9 @@ impl Coding {
         let lists = headers.get_all(ACCEPT_ENCODING).iter();
         let names: Vec<_> =
             lists.flat_map(|list| weighed(list.to_str().unwrap_or_default())).collect();
-        let weight = |name: &str| names.iter().find(|(known, _)| known == name);
+        let weight = |name: &str| names.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
         let found = weight(self.name()).or_else(|| weight("*"));
-        found.is_some_and(|(_, weight)| *weight > 0.0)
+        found.is_some_and(|(_, weight)| *weight > 0)
     }
 
     /// The one that a client likes best, of those that it names: `*` is no name.

@@ -140,7 +140,7 @@ impl Cors {
         let headers: Vec<_> = REQUEST_HEADERS.into_iter().chain(more).collect();
         let layer = CorsLayer::new()
             .allow_origin(origins)
-            .allow_methods([Method::GET, Method::POST])
+            .allow_methods([Method::GET, Method::POST, Method::PATCH, Method::DELETE])
             .allow_headers(headers)
             .expose_headers([RETRY_AFTER, HeaderName::from_static("last-event-id")])
             .max_age(MAX_AGE);

@@ -16,7 +16,7 @@ use super::accept::Asked;
 use super::auth::Streams;
 use super::reject::Reject;
 use super::request::read_json;
-use super::{Gateway, agui, attach, info, stop};
+use super::{Gateway, agui, attach, info, stop, threads};
 use crate::json::{self, Members};
 use crate::upstream::Caller;
 
@@ -27,6 +27,7 @@ enum Call<'a> {
     Run { agent: Cow<'a, str>, input: &'a str },
     Connect { agent: Cow<'a, str>, input: &'a str },
     Stop { agent: Cow<'a, str>, thread: Cow<'a, str>, body: &'a str },
+    Resource { method: Cow<'a, str>, path: Cow<'a, str>, body: &'a str },
 }
 
 pub(super) async fn envelope(
@@ -52,6 +53,10 @@ pub(super) async fn envelope(
         Call::Stop { agent, thread, body } => {
             stop::stop_thread(&gateway, &caller, &agent, &thread, body.as_bytes()).await
         }
+        Call::Resource { method, path, body } => {
+            let asked = threads::resource(&gateway, &caller, &method, &path, body.as_bytes());
+            Box::pin(asked).await
+        }
     }
 }
 
@@ -74,9 +79,15 @@ impl<'a> Call<'a> {
                 let body = body.unwrap_or_default();
                 Ok(Self::Stop { agent: agent()?, thread: param(&members, "threadId")?, body })
             }
+            "resource/request" => Ok(Self::Resource {
+                path: param(&members, "path")?,
+                method: param(&members, "httpMethod")?,
+                body: body.unwrap_or_default(),
+            }),
             "" => Err(Reject::invalid("Missing method field")),
             _ => Err(Reject::invalid(
-                "Unsupported method; it is info, agent/run, agent/connect or agent/stop",
+                "Unsupported method; it is info, agent/run, agent/connect, agent/stop or \
+                 resource/request",
             )),
         }
     }

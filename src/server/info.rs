@@ -28,8 +28,10 @@ pub(super) async fn info(
     let mut agents = ObjectWriter::new();
     let mut fault = None;
     let mut is_answered = false;
-    for Listing { upstream, caller: asked_as, agents: listed } in gateway.agents.list(&caller).await
-    {
+    // At the same time: CopilotKit's client waits 5 s for both.
+    let (listings, has_threads) =
+        tokio::join!(gateway.agents.list(&caller), gateway.thread_access.is_granted());
+    for Listing { upstream, caller: asked_as, agents: listed } in listings {
         match listed {
             Ok(listed) => {
                 is_answered = true;
@@ -52,11 +54,19 @@ pub(super) async fn info(
     if let Some((error, caller)) = fault.filter(|_| !is_answered) {
         return Err(Reject::upstream(&error, &caller, gateway.error_detail));
     }
+    // Without a word of them CopilotKit's client asks for threads all the same.
+    let endpoints = thread_endpoints(has_threads);
+    let single_route = ObjectWriter::new()
+        .raw("resourceOperations", "true")
+        .raw("threadEndpoints", endpoints.get())
+        .finish();
     let info = ObjectWriter::new()
         .string("version", env!("CARGO_PKG_VERSION"))
         .raw("agents", agents.finish().get())
         .raw("audioFileTranscriptionEnabled", "false")
-        .string("mode", "sse");
+        .string("mode", "sse")
+        .raw("threadEndpoints", endpoints.get())
+        .raw("singleRoute", single_route.get());
     let body = format!("{}\n", info.finish().get());
     Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
 }
@@ -82,6 +92,17 @@ pub(super) async fn capabilities(
     let keys = agent.input_keys().await;
     let body = format!("{}\n", can(listed, &keys, Offers::of(agent.emit)).get());
     Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
+}
+
+/// What there is of threads. Nothing tells a client of a change without being asked.
+fn thread_endpoints(has_threads: bool) -> Json {
+    let has = if has_threads { "true" } else { "false" };
+    ObjectWriter::new()
+        .raw("list", has)
+        .raw("inspect", has)
+        .raw("mutations", has)
+        .raw("realtimeMetadata", "false")
+        .finish()
 }
 
 /// The one value of what an agent can do.

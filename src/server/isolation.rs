@@ -61,9 +61,19 @@ pub(super) struct Proof {
     agents: Agents,
     auth: Auth,
     forward: Forward,
+    stake: Stake,
     is_proven: Arc<OnceLock<()>>,
     /// When it was tried last. Held while the upstreams are probed, so that they are probed once.
     tried: Arc<Mutex<Option<Instant>>>,
+}
+
+/// What waits until the upstreams are known to judge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stake {
+    /// Every request.
+    Entry,
+    /// The lists of threads.
+    Threads,
 }
 
 /// Probes an upstream; `None` where the gateway judges callers by itself, or where the operator
@@ -182,28 +192,36 @@ impl fmt::Display for Judgement {
 // === impl Proof ===
 
 impl Proof {
-    pub(super) fn new(agents: Agents, auth: Auth, forward: Forward) -> Self {
+    pub(super) fn new(agents: Agents, auth: Auth, forward: Forward, stake: Stake) -> Self {
         let (is_proven, tried) = Default::default();
-        Self { agents, auth, forward, is_proven, tried }
+        Self { agents, auth, forward, stake, is_proven, tried }
+    }
+
+    /// Whether every upstream is known to judge. Probes them if that was not tried lately.
+    pub(super) async fn is_held(&self) -> bool {
+        if self.is_proven.get().is_some() {
+            return true;
+        }
+        let mut tried = self.tried.lock().await;
+        if self.is_proven.get().is_some() {
+            return true;
+        }
+        if tried.is_some_and(|tried| tried.elapsed() < PROBE_PAUSE) {
+            return false;
+        }
+        let is_proven = self.prove().await;
+        *tried = Some(Instant::now());
+        if is_proven {
+            // Nobody else sets it while this is held.
+            let _ = self.is_proven.set(());
+        }
+        is_proven
     }
 
     /// Refuses until every upstream is known to judge.
     pub(super) async fn holds(&self) -> Result<(), Reject> {
-        if self.is_proven.get().is_some() {
+        if self.is_held().await {
             return Ok(());
-        }
-        let mut tried = self.tried.lock().await;
-        if self.is_proven.get().is_some() {
-            return Ok(());
-        }
-        if tried.is_none_or(|tried| tried.elapsed() >= PROBE_PAUSE) {
-            let is_proven = self.prove().await;
-            *tried = Some(Instant::now());
-            if is_proven {
-                // Nobody else sets it while this is held.
-                let _ = self.is_proven.set(());
-                return Ok(());
-            }
         }
         let message = "the gateway lets nobody in before LangGraph has refused invented \
                        credentials; try again, and have its operator look at its log";
@@ -215,18 +233,28 @@ impl Proof {
         for Upstream { name, client } in self.agents.upstreams() {
             match judge(client, &self.auth, &self.forward).await {
                 None | Some(Ok(Judgement::Refuses)) => continue,
-                Some(Ok(accepts)) => {
-                    tracing::error!(
+                Some(Ok(accepts)) => match self.stake {
+                    Stake::Entry => tracing::error!(
                         upstream = name,
                         "nobody is let in: {accepts}; or use --insecure"
+                    ),
+                    Stake::Threads => tracing::warn!(
+                        upstream = name,
+                        "no threads are listed: {accepts}; or set `thread_routes`"
+                    ),
+                },
+                Some(Err(error)) => {
+                    let waits = match self.stake {
+                        Stake::Entry => "nobody is let in",
+                        Stake::Threads => "no threads are listed",
+                    };
+                    tracing::warn!(
+                        upstream = name,
+                        %error,
+                        "{waits}: whether the LangGraph server refuses invented credentials is \
+                         not known"
                     );
                 }
-                Some(Err(error)) => tracing::warn!(
-                    upstream = name,
-                    %error,
-                    "nobody is let in: whether the LangGraph server refuses invented credentials \
-                     is not known"
-                ),
             }
             is_proven = false;
         }

@@ -88,6 +88,7 @@ fn route(path: Option<&str>) -> Route {
         Some("/agui/agent/{agent}/stop/{thread}") => Route::Stop,
         Some("/agui/agent/{agent}/capabilities") => Route::Capabilities,
         Some("/agui/info") => Route::Info,
+        Some(path) if path.starts_with("/agui/threads") => Route::Threads,
         Some("/agui" | "/agui/") => Route::Envelope,
         Some("/" | "/page/{file}") => Route::Page,
         Some("/healthz") => Route::Healthz,

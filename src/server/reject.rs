@@ -115,6 +115,27 @@ impl Reject {
         Self::new(StatusCode::NOT_FOUND, "unknown_agent", what.to_string())
     }
 
+    /// A thread that LangGraph has not, or does not show to the caller.
+    pub(super) fn unknown_thread() -> Self {
+        let message = "LangGraph has no such thread, or does not show it with these credentials";
+        Self::new(StatusCode::NOT_FOUND, "unknown_thread", message)
+    }
+
+    /// An envelope that asks for what no plain route has.
+    pub(super) fn unknown_resource() -> Self {
+        let message = "there is no such resource; `path` is /threads, /threads/ID, \
+                       /threads/ID/archive, /threads/ID/messages, /threads/ID/events or \
+                       /threads/ID/state";
+        Self::new(StatusCode::NOT_FOUND, "unknown_route", message)
+    }
+
+    /// An envelope that asks for a resource by a method that this has not.
+    pub(super) fn wrong_resource_method() -> Self {
+        let message = "the resource does not take this `httpMethod`; lists and what a thread holds \
+                       take GET, a thread PATCH and DELETE, and `archive` POST";
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", message)
+    }
+
     /// A run that was to be read again, and that the thread has not.
     pub(super) fn unknown_run() -> Self {
         let message = "the thread has no such run, or LangGraph does not show it with these \
@@ -206,11 +227,7 @@ impl Reject {
                 let message = "LangGraph does not allow this with these credentials";
                 Self::new(StatusCode::FORBIDDEN, "forbidden", message)
             }
-            Error::Status { code: 404, .. } => {
-                let message = "LangGraph has no such thread, or does not show it with these \
-                               credentials";
-                Self::new(StatusCode::NOT_FOUND, "unknown_thread", message)
-            }
+            Error::Status { code: 404, .. } => Self::unknown_thread(),
             Error::Status { .. } if error.is_unauthorized() => bad_gateway(
                 "upstream_unauthorized",
                 "send the credentials that it wants, or have the gateway's operator set \

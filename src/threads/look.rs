@@ -78,6 +78,25 @@ pub(super) async fn look(
     })
 }
 
+/// A thread as its state is, and the run that is live on it, else the newest. No run is read.
+pub(super) async fn hold(
+    runs: &Runs,
+    upstream: &Client,
+    thread_id: &str,
+) -> Result<(Arc<Run>, Option<RunRecord>), Error> {
+    let (state, newest) = match present(upstream, thread_id).await? {
+        Present::Live(live) => (upstream.thread_state(thread_id).await?, Some(live)),
+        Present::AtRest { state, last } => (state, last),
+    };
+    // The nodes that a live run runs are no static breakpoint's.
+    let last = newest.clone().map(|run| {
+        let status = if run.status.is_live() { RunStatus::Interrupted } else { run.status };
+        RunRecord { status, ..run }
+    });
+    let run = runs.at_rest(upstream, thread_id, state, last.as_ref()).await?;
+    Ok((run, newest))
+}
+
 /// Looks at a thread: at its runs, and where none of them is live at its state, which a run may have
 /// made that is younger than all of these.
 async fn present(upstream: &Client, thread_id: &str) -> Result<Present, Error> {

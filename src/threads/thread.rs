@@ -198,7 +198,7 @@ impl Thread {
         &self.agent.upstream
     }
 
-    fn expect_no_shutdown(&self) -> Result<(), Refusal> {
+    pub(super) fn expect_no_shutdown(&self) -> Result<(), Refusal> {
         if self.threads.runs().is_shutting_down() { Err(Refusal::ShuttingDown) } else { Ok(()) }
     }
 }

@@ -5,8 +5,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::{Client, Error, PREFER, answer, answered, with_json};
-use crate::json::{self, Json};
-use crate::langgraph::{RunError, ThreadMark, ThreadRecord};
+use crate::json::{self, Json, ObjectWriter};
+use crate::langgraph::{CLIENT_THREAD_ID, RunError, ThreadMark, ThreadRecord};
 use crate::metrics::Operation;
 
 /// The largest page of threads: both servers refuse to look for more.
@@ -31,8 +31,15 @@ struct ThreadSearchBody<'a> {
     offset: usize,
     sort_by: &'static str,
     sort_order: &'static str,
-    select: [&'static str; 4],
+    select: &'static [&'static str],
 }
+
+/// What is asked of each thread of a page: not its state, which may be large.
+const COLUMNS: [&str; 4] = ["thread_id", "metadata", "status", "updated_at"];
+
+/// The same, with all times. The JavaScript server knows no `state_updated_at` and leaves it out.
+const DATED_COLUMNS: [&str; 6] =
+    ["thread_id", "metadata", "status", "created_at", "updated_at", "state_updated_at"];
 
 /// The body of `POST /threads/search` for threads of these ids.
 #[derive(Serialize)]
@@ -71,13 +78,7 @@ struct RunMetadata<'a> {
 struct NewThread<'a> {
     thread_id: &'a str,
     if_exists: &'static str,
-    metadata: ThreadMetadata<'a>,
-}
-
-/// What lets another replica tell the client's name of the thread.
-#[derive(Serialize)]
-struct ThreadMetadata<'a> {
-    threadway_thread_id: &'a str,
+    metadata: Json,
 }
 
 // === impl Client ===
@@ -153,7 +154,7 @@ impl Client {
         let thread = NewThread {
             thread_id,
             if_exists: "do_nothing",
-            metadata: ThreadMetadata { threadway_thread_id: client_thread_id },
+            metadata: ObjectWriter::new().string(CLIENT_THREAD_ID, client_thread_id).finish(),
         };
         let request = self.request(Operation::CreateThread, Method::POST, &["threads"]);
         match answer(with_json(request, &thread)).await {
@@ -207,6 +208,34 @@ impl Client {
 
     /// A page of the threads with some metadata, the last changed first, without their states.
     pub async fn threads(&self, search: &ThreadSearch<'_>) -> Result<Vec<ThreadRecord>, Error> {
+        self.searched(search, &COLUMNS).await
+    }
+
+    /// The same, with the time at which each was made, and at which a run last changed its state.
+    pub async fn dated_threads(
+        &self,
+        search: &ThreadSearch<'_>,
+    ) -> Result<Vec<ThreadRecord>, Error> {
+        self.searched(search, &DATED_COLUMNS).await
+    }
+
+    /// The thread of an id, which is a UUID, without its state; `None` if the server has none, or
+    /// does not show it to the caller.
+    pub async fn listed_thread(&self, thread_id: &str) -> Result<Option<ThreadRecord>, Error> {
+        let body = ThreadMarks { ids: &[thread_id], select: COLUMNS, limit: 1 };
+        let post = self.request(Operation::Threads, Method::POST, &["threads", "search"]);
+        let body = answer(with_json(post, &body)).await?;
+        let threads = ThreadRecord::parse_list(&body);
+        let threads = threads.ok_or(Error::NotUnderstood { what: "a list of threads" })?;
+        // A server that does not know `ids` would list any.
+        Ok(threads.into_iter().find(|thread| thread.id == thread_id))
+    }
+
+    async fn searched(
+        &self,
+        search: &ThreadSearch<'_>,
+        select: &'static [&'static str],
+    ) -> Result<Vec<ThreadRecord>, Error> {
         let &ThreadSearch { metadata, limit, offset } = search;
         let body = ThreadSearchBody {
             metadata,
@@ -216,7 +245,7 @@ impl Client {
             // leaves; the JavaScript one refuses it.
             sort_by: "updated_at",
             sort_order: "desc",
-            select: ["thread_id", "metadata", "status", "updated_at"],
+            select,
         };
         let post = self.request(Operation::Threads, Method::POST, &["threads", "search"]);
         let body = answer(with_json(post, &body)).await?;

@@ -855,7 +855,8 @@ async fn an_allowed_page_is_told_what_it_may() {
         ..Settings::default()
     };
     let vary = "vary: origin, access-control-request-method, access-control-request-headers\r\n";
-    let may = "access-control-allow-methods: GET,POST\r\naccess-control-allow-headers: \
+    let may = "access-control-allow-methods: GET,POST,PATCH,DELETE\r\n\
+               access-control-allow-headers: \
                accept,authorization,content-type,last-event-id,x-run-id,x-api-key,traceparent,tracestate,\
                baggage,x-tenant\r\naccess-control-max-age: 600\r\n";
     for (credentials, told) in [
@@ -871,7 +872,14 @@ async fn an_allowed_page_is_told_what_it_may() {
                  access-control-request-headers: content-type,authorization\r\n\r\n"
             )
         };
-        for path in ["/agui", "/agui/info", "/agui/agent/a/run", "/agui/agent/a/threads/t/events"] {
+        for path in [
+            "/agui",
+            "/agui/info",
+            "/agui/agent/a/run",
+            "/agui/agent/a/threads/t/events",
+            "/agui/threads",
+            "/agui/threads/t",
+        ] {
             let request = preflight("https://chat.example.com", path);
             let response = Response::to(front.address, request.as_bytes()).await;
             let origin = "access-control-allow-origin: https://chat.example.com\r\n";

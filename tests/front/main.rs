@@ -11,5 +11,6 @@ mod front;
 mod isolation;
 #[cfg(unix)]
 mod secrets;
+mod threads;
 mod tls;
 mod websocket;

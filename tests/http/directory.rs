@@ -187,8 +187,9 @@ async fn lists(upstream: &Upstream) {
 
 /// What `/agui/info` tells of these agents.
 fn info(agents: &[String]) -> (String, String) {
+    let threads = r#"{"list":false,"inspect":false,"mutations":false,"realtimeMetadata":false}"#;
     ok(&format!(
-        r#"{{"version":"{}","agents":{{{}}},"audioFileTranscriptionEnabled":false,"mode":"sse"}}"#,
+        r#"{{"version":"{}","agents":{{{}}},"audioFileTranscriptionEnabled":false,"mode":"sse","threadEndpoints":{threads},"singleRoute":{{"resourceOperations":true,"threadEndpoints":{threads}}}}}"#,
         env!("CARGO_PKG_VERSION"),
         agents.join(",")
     ))

@@ -193,7 +193,15 @@ async fn what_is_no_envelope_is_refused_in_the_runtimes_words() {
         (r#"{"method":1}"#.to_owned(), "Missing method field"),
         (
             r#"{"method":"agent/suggest"}"#.to_owned(),
-            "Unsupported method; it is info, agent/run, agent/connect or agent/stop",
+            "Unsupported method; it is info, agent/run, agent/connect, agent/stop or resource/request",
+        ),
+        (
+            r#"{"method":"resource/request","params":{"httpMethod":"GET"}}"#.to_owned(),
+            "Missing or invalid parameter 'path'",
+        ),
+        (
+            r#"{"method":"resource/request","params":{"path":"/threads"}}"#.to_owned(),
+            "Missing or invalid parameter 'httpMethod'",
         ),
         (r#"{"method":"agent/run"}"#.to_owned(), no_agent),
         (json!({"method": "agent/run", "params": {"agentId": " "}}).to_string(), no_agent),

@@ -16,4 +16,5 @@ mod page;
 mod requests;
 mod server;
 mod shutdown;
+mod threads;
 mod traces;

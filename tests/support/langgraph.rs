@@ -35,6 +35,9 @@ pub(crate) struct Books {
     pub(crate) schemas: Value,
     /// Who comes without it is turned away.
     pub(crate) key: Option<String>,
+    /// Tenants by their keys, if there are any. Each sees the threads whose metadata names it as their
+    /// `owner`, and whoever shows another key is turned away.
+    pub(crate) tenants: BTreeMap<String, String>,
     /// What the test answers itself: parts of a request's line.
     pub(crate) held: Vec<String>,
     /// Every request: its line and its body.
@@ -49,6 +52,8 @@ pub(crate) struct Thread {
     pub(crate) state: Option<Value>,
     /// Its runs, the newest first.
     pub(crate) runs: Vec<Value>,
+    /// How many seconds after ten it was last changed.
+    pub(crate) changed_at: usize,
 }
 
 /// A run that was started, or is joined.
@@ -80,6 +85,7 @@ impl LangGraph {
             assistants: vec![assistant("agent")],
             schemas: json!({}),
             key: None,
+            tenants: BTreeMap::new(),
             held: Vec::new(),
             asked: Vec::new(),
             made: 0,
@@ -193,7 +199,7 @@ impl LangGraph {
 
     /// A thread as another process has left it.
     pub(crate) fn thread(&self, id: &str, metadata: Value, state: Option<Value>) {
-        let thread = Thread { metadata, state, runs: Vec::new() };
+        let thread = Thread { metadata, state, ..Thread::default() };
         self.books().threads.insert(id.to_owned(), thread);
     }
 
@@ -257,6 +263,11 @@ impl Books {
         if !self.key.as_ref().is_none_or(is_allowed) {
             return Some((401, r#"{"detail":"Not authenticated"}"#.to_owned()));
         }
+        let key = head.lines().find_map(|line| line.strip_prefix("x-api-key: "));
+        let tenant = key.and_then(|key| self.tenants.get(key).cloned());
+        if !self.tenants.is_empty() && tenant.is_none() {
+            return Some((401, r#"{"detail":"Not authenticated"}"#.to_owned()));
+        }
         let body: Value = serde_json::from_str(body).unwrap_or_default();
         let (method, path) = line.split_once(' ').unwrap();
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
@@ -289,11 +300,15 @@ impl Books {
                 self.threads.insert(id, thread);
                 Some((200, answer))
             }
-            ("POST", ["threads", "search"]) => Some((200, self.found(&body))),
+            ("POST", ["threads", "search"]) => Some((200, self.found(&body, tenant.as_deref()))),
+            (_, ["threads", id, ..]) if !self.is_shown(id, tenant.as_deref()) => missing(),
             (_, ["threads", id, rest @ ..]) => match (self.threads.get_mut(*id), method, rest) {
                 (None, ..) => missing(),
                 (Some(thread), "GET", []) => Some((200, thread.record(id))),
                 (Some(thread), "PATCH", []) => {
+                    self.made += 1;
+                    // Later than any that a test has made.
+                    thread.changed_at = 40 + self.made;
                     for (name, value) in body["metadata"].as_object().unwrap() {
                         thread.metadata[name] = value.clone();
                     }
@@ -337,14 +352,30 @@ impl Books {
         })
     }
 
-    fn found(&self, search: &Value) -> Value {
-        let wanted = search["metadata"].as_object().unwrap();
-        let has = |thread: &Thread| {
-            wanted.iter().all(|(name, value)| thread.metadata.get(name) == Some(value))
+    /// Whether a thread may be seen by a tenant, as far as it is there.
+    fn is_shown(&self, id: &str, tenant: Option<&str>) -> bool {
+        let thread = self.threads.get(id);
+        thread.is_none_or(|thread| tenant.is_none_or(|tenant| thread.metadata["owner"] == tenant))
+    }
+
+    fn found(&self, search: &Value, tenant: Option<&str>) -> Value {
+        let wanted = search["metadata"].as_object();
+        let ids = search["ids"].as_array();
+        let has = |id: &str, thread: &Thread| {
+            wanted.is_none_or(|wanted| {
+                wanted.iter().all(|(name, value)| thread.metadata.get(name) == Some(value))
+            }) && ids.is_none_or(|ids| ids.iter().any(|wanted| wanted == id))
         };
-        let number = |name: &str| usize::try_from(search[name].as_u64().unwrap()).unwrap();
-        let found = self.threads.iter().filter(|(_, thread)| has(thread));
-        let page = found.skip(number("offset")).take(number("limit"));
+        let number = |name: &str| usize::try_from(search[name].as_u64().unwrap_or(0)).unwrap();
+        let mut found: Vec<_> = self
+            .threads
+            .iter()
+            .filter(|(id, thread)| has(id, thread) && self.is_shown(id, tenant))
+            .collect();
+        if search["sort_by"] == "updated_at" {
+            found.sort_by_key(|(_, thread)| std::cmp::Reverse(thread.changed_at));
+        }
+        let page = found.into_iter().skip(number("offset")).take(number("limit"));
         page.map(|(id, thread)| thread.record(id)).collect()
     }
 }
@@ -354,8 +385,10 @@ impl Books {
 impl Thread {
     fn record(&self, id: &str) -> Value {
         let values = self.state.as_ref().map_or(Value::Null, |state| state["values"].clone());
+        let updated_at = format!("2026-11-22T10:00:{:02}.000000+00:00", self.changed_at);
         json!({"thread_id": id, "metadata": self.metadata, "status": "idle",
-            "updated_at": "2026-11-22T10:00:00.000000+00:00", "values": values})
+            "created_at": "2026-11-22T09:00:00.000000+00:00", "updated_at": updated_at,
+            "state_updated_at": "2026-11-22T09:30:00.000000+00:00", "values": values})
     }
 }
 

@@ -1,0 +1,23 @@
+// A page that shows the threads of an agent, with CopilotKit's own hook: bundled by threads.test.mjs.
+
+import { CopilotKitContext, CopilotKitCoreReact } from "@copilotkit/react-core/v2/context";
+import { useThreads } from "@copilotkit/react-core/v2/headless";
+import { createElement } from "react";
+import { createRoot } from "react-dom/client";
+
+function Threads({ agentId, limit, includeArchived }) {
+  globalThis.shown = useThreads({ agentId, limit, includeArchived });
+  const { threads, error } = globalThis.shown;
+  const row = ({ id, name, archived }) => createElement("li", { key: id, id }, `${name ?? "unnamed"}${archived ? " (archived)" : ""}`);
+  return createElement("ul", { title: error?.message }, threads.map(row));
+}
+
+/** Shows the threads of a runtime; what `useThreads` returns is `shown`, as it last was. */
+globalThis.show = ({ runtimeUrl, runtimeTransport, headers, ...input }) => {
+  const copilotkit = new CopilotKitCoreReact({ runtimeUrl, runtimeTransport, headers });
+  const value = { copilotkit, executingToolCallIds: new Set() };
+  globalThis.root?.unmount();
+  globalThis.root = createRoot(document.getElementById("root"));
+  globalThis.root.render(createElement(CopilotKitContext.Provider, { value }, createElement(Threads, input)));
+  globalThis.copilotkit = copilotkit;
+};
