@@ -16,8 +16,6 @@ function Threads({ agentId, limit, includeArchived }) {
 globalThis.show = ({ runtimeUrl, runtimeTransport, headers, ...input }) => {
   const copilotkit = new CopilotKitCoreReact({ runtimeUrl, runtimeTransport, headers });
   const value = { copilotkit, executingToolCallIds: new Set() };
-  globalThis.root?.unmount();
-  globalThis.root = createRoot(document.getElementById("root"));
-  globalThis.root.render(createElement(CopilotKitContext.Provider, { value }, createElement(Threads, input)));
-  globalThis.copilotkit = copilotkit;
+  const root = createRoot(document.getElementById("root"));
+  root.render(createElement(CopilotKitContext.Provider, { value }, createElement(Threads, input)));
 };
