@@ -13,6 +13,7 @@ mod message;
 mod project;
 mod proto;
 mod resume;
+mod tanstack;
 mod turn;
 
 use serde::Serialize;
@@ -27,6 +28,7 @@ pub use message::{
 pub use project::{Client, Projector, RunId, Version};
 pub use proto::ProtoEncoder;
 pub use resume::ResumeError;
+pub use tanstack::{NoSuchMessage, Window, window};
 pub use turn::{Asking, OnMessage};
 
 use crate::json::{Json, Text};

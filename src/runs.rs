@@ -325,6 +325,17 @@ impl Runs {
         upstream.whole_run(thread_id, listed).await
     }
 
+    /// The threads with a run that is read here and that its client calls `name`, at most `limit`.
+    /// They may be anybody's: the upstream is to be asked whether this caller may see one.
+    pub(crate) fn threads_with(&self, upstream: &Client, name: &str, limit: usize) -> Vec<String> {
+        let runs = self.shared.live.of_upstream(&upstream.base().to_string());
+        let named = runs.into_iter().filter(|(_, run)| run.is_called(name));
+        let mut threads: Vec<_> = named.map(|(thread_id, _)| thread_id).collect();
+        threads.dedup();
+        threads.truncate(limit);
+        threads
+    }
+
     /// Notes whether a run is being stopped through us: it then ends as cancelled, also where its
     /// record says no more than that it failed.
     pub(crate) fn note_stop(
@@ -473,6 +484,13 @@ impl Live {
         let live = self.lock();
         let readings = live.range(&first..).take_while(|(key, _)| key.is_of_run(&first));
         readings.map(|(_, listed)| Arc::clone(&listed.run)).collect()
+    }
+
+    /// The runs of an upstream, each with its thread.
+    fn of_upstream(&self, upstream: &str) -> Vec<(String, Arc<Run>)> {
+        let live = self.lock();
+        let found = live.iter().filter(|(key, _)| key.upstream == upstream);
+        found.map(|(key, listed)| (key.thread_id.clone(), Arc::clone(&listed.run))).collect()
     }
 
     fn list(&self, key: RunKey, run: &Arc<Run>) {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `POST /agui/agent/{agent}/run` | start a run and stream it |
 //! | `GET /agui/agent/{agent}/run`, `.../run/ws` | open a WebSocket for many runs |
+//! | `GET /agui/agent/{agent}/run?threadId=T`, `?runId=R` | load a thread, join a run, as `TanStack` AI does |
 //! | `POST /agui/agent/{agent}/connect` | see a thread, and its live run to its end |
 //! | `GET /agui/agent/{agent}/threads/{thread}/events` | the same for an `EventSource`, and later runs |
 //! | `POST /agui/agent/{agent}/stop/{thread}` | stop a thread's live run |
@@ -39,6 +40,7 @@ mod rates;
 mod reject;
 mod request;
 mod stop;
+mod tanstack;
 mod threads;
 mod websocket;
 mod weighed;

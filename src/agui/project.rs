@@ -57,6 +57,8 @@ pub struct Projector {
     held: Held,
     /// The starts that were left out since the client holds what they begin, while it is open.
     left_out: Vec<RunEvent>,
+    /// The messages of the last snapshot, for a client that forgets at a start what it was shown.
+    shown: Option<Vec<Arc<run::Message>>>,
 }
 
 /// What the client holds of the conversation.
@@ -116,13 +118,20 @@ impl Projector {
     }
 
     fn holding(client: Client, held: Held) -> Self {
-        Self { client, run_id: String::new(), held, left_out: Vec::new() }
+        Self { client, run_id: String::new(), held, left_out: Vec::new(), shown: None }
+    }
+
+    /// The same for a client that forgets at the start of a message what a snapshot has shown of it,
+    /// as `TanStack` AI's does: that is told again behind the start.
+    #[must_use]
+    pub fn telling_again(self) -> Self {
+        Self { shown: Some(Vec::new()), ..self }
     }
 
     /// Whether every client of its generation is sent the same from here on, but for how the run is
     /// called and how it ends.
     pub fn is_plain(&self) -> bool {
-        matches!(self.held, Held::Shown) && self.left_out.is_empty()
+        matches!(self.held, Held::Shown) && self.left_out.is_empty() && self.shown.is_none()
     }
 
     /// The client's generation.
@@ -156,6 +165,7 @@ impl Projector {
             self.held.mix();
         }
         self.unfold(event, emit);
+        self.tell_again(event, emit);
     }
 
     /// Emits the wire's events of one that the client does not hold yet.
@@ -257,6 +267,34 @@ impl Projector {
             RunEvent::Custom { name, value, agent } => {
                 let subagent_run_id = agent.as_deref();
                 emit(&Event::Custom { name, value, subagent_run_id });
+            }
+        }
+    }
+
+    /// Tells a client again what a start has made it forget.
+    fn tell_again(&mut self, event: &RunEvent, emit: &mut dyn FnMut(&Event<'_>)) {
+        let Some(shown) = &mut self.shown else { return };
+        if let RunEvent::Messages(messages) = event {
+            *shown = messages.iter().cloned().collect();
+        }
+        let said = |id: &run::Id| match &shown.iter().find(|message| message.id == *id)?.content {
+            run::Content::Text(text) if !text.is_empty() => Some(text.to_text()),
+            run::Content::Text(_) | run::Content::Absent | run::Content::Parts(_) => None,
+        };
+        if let RunEvent::TextStarted { message_id, .. } = event
+            && let Some(delta) = said(message_id)
+        {
+            emit(&Event::TextMessageContent { message_id, delta: &delta });
+        }
+        if let RunEvent::ReasoningStarted { message_id, .. } = event
+            && let Some(delta) = said(message_id)
+        {
+            emit(&Event::ReasoningMessageContent { message_id, delta: &delta });
+        }
+        if let RunEvent::CallStarted { call_id, .. } = event {
+            let mut calls = shown.iter().flat_map(|message| &message.calls);
+            if let Some(call) = calls.find(|call| call.id == *call_id && !call.args.is_empty()) {
+                emit(&Event::ToolCallArgs { tool_call_id: call_id, delta: &call.args.to_text() });
             }
         }
     }

@@ -27,7 +27,7 @@ pub struct Events {
 }
 
 /// How many forms of the same events are kept: each framing for each generation of clients.
-pub const ENCODINGS: usize = 8;
+pub const ENCODINGS: usize = 10;
 
 /// What the events are on the wires, where that is the same for all clients: made by the first
 /// stream that sends them.

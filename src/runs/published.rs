@@ -221,6 +221,14 @@ impl Run {
         self.published().run_id.clone()
     }
 
+    /// Whether its client calls it so.
+    pub(super) fn is_called(&self, name: &str) -> bool {
+        match &self.published().start {
+            Some(RunEvent::Started { name: known, .. }) => **known == *name,
+            _ => false,
+        }
+    }
+
     /// Whether it is the thread at rest: it tells all that what came before it has told.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.kind == Kind::AtRest

@@ -30,6 +30,9 @@ use crate::agui::Version;
 use crate::metrics::Protocol;
 use crate::threads::ThreadReader;
 
+/// The header in which `TanStack` AI names the run that it asks for.
+const RUN_ID: HeaderName = HeaderName::from_static("x-run-id");
+
 /// The longest time that a client may ask to wait: proxies cut a silent answer after 60 s or more.
 pub(super) const MAX_WAIT: Duration = Duration::from_mins(1);
 
@@ -112,6 +115,10 @@ impl<'a> Asked<'a> {
             return Ok(Self { headers, answer, is_replay: turn.is_replay, query: None });
         }
         let answer = match chosen(headers, &SERVED)? {
+            // TanStack AI resumes lines by the ids in them, and names its run in a header.
+            Form::Stream(Wire::Ndjson) if headers.contains_key(RUN_ID) => {
+                Answer::Stream(Wire::ChunkLines)
+            }
             Form::Stream(wire) => Answer::Stream(wire),
             Form::Array => {
                 let wait = wait(parts.uri.query().unwrap_or_default())?;

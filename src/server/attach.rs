@@ -191,7 +191,7 @@ enum Attached {
 
 /// What a client names as the last event that it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum LastEvent {
+pub(super) enum LastEvent {
     None,
     Known(EventId),
     /// It is none of ours, or of another version.
@@ -211,7 +211,7 @@ enum Reach {
 
 impl LastEvent {
     /// The header, as a client sends it when it comes back, if there is one.
-    fn sent(headers: &HeaderMap) -> Option<Self> {
+    pub(super) fn sent(headers: &HeaderMap) -> Option<Self> {
         let header = headers.get("last-event-id")?;
         Some(Self::named(Some(header.to_str().unwrap_or("?"))))
     }
@@ -227,14 +227,14 @@ impl LastEvent {
         Self::named(named.as_ref().map(|(_, id)| &**id))
     }
 
-    fn named(id: Option<&str>) -> Self {
+    pub(super) fn named(id: Option<&str>) -> Self {
         match id {
             None | Some("") => Self::None,
             Some(id) => id.parse().map_or(Self::Unknown, Self::Known),
         }
     }
 
-    fn known(&self) -> Option<&EventId> {
+    pub(super) fn known(&self) -> Option<&EventId> {
         match self {
             Self::Known(id) => Some(id),
             Self::None | Self::Unknown => None,
@@ -243,7 +243,7 @@ impl LastEvent {
 
     /// Writes for the client: for one that comes back, what it holds by now is what it was told,
     /// and half of a message may be of that.
-    fn encoder(
+    pub(super) fn encoder(
         &self,
         wire: Wire,
         client: Client,

@@ -81,7 +81,7 @@ impl RunBody {
     pub fn new(reader: impl Into<ThreadReader>, encoder: Encoder, metrics: &Metrics) -> Self {
         let protocol = match encoder.wire() {
             Wire::Sse => Protocol::AguiSse,
-            Wire::Ndjson => Protocol::AguiNdjson,
+            Wire::Ndjson | Wire::ChunkLines => Protocol::AguiNdjson,
             Wire::Events | Wire::Chunks => Protocol::AguiWebSocket,
             Wire::Proto => Protocol::AguiProto,
         };

@@ -143,6 +143,14 @@ impl Reject {
         Self::new(StatusCode::NOT_FOUND, "unknown_run", message)
     }
 
+    /// A run that was to be read again, of a thread that the client has not named.
+    pub(super) fn unplaced_run() -> Self {
+        let message = "this gateway reads no such run for these credentials, and the request does \
+                       not name its thread; put `threadId=THREAD` into the query of the client's \
+                       URL, or load the thread before";
+        Self::new(StatusCode::NOT_FOUND, "unknown_run", message)
+    }
+
     /// A request that came too late.
     fn shutting_down() -> Self {
         let message = "the gateway is shutting down; send the request again";

@@ -25,7 +25,7 @@ use serde_json::value::RawValue;
 
 pub(super) use access::Access;
 pub use access::ThreadRoutes;
-use inspect::Told;
+pub(super) use inspect::Told;
 
 use super::Gateway;
 use super::observe::About;

@@ -38,6 +38,7 @@ use super::cors;
 use super::rates::StreamSlot;
 use super::reject::{self, Reject};
 use super::request::InPath;
+use super::tanstack::{self, TanStack};
 use super::wire::Wire;
 use crate::sync::Mutex;
 use crate::upstream::{Caller, is_trace};
@@ -109,7 +110,8 @@ pub(super) fn take_token(headers: &mut HeaderMap) {
     }
 }
 
-/// `GET .../run`: opens a socket, if that is asked for.
+/// `GET .../run`: opens a socket, if that is asked for; or answers `TanStack` AI's client, which loads
+/// a thread and joins a run here.
 pub(super) async fn on_run_route(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<Caller>,
@@ -119,6 +121,10 @@ pub(super) async fn on_run_route(
 ) -> Result<Response, Reject> {
     if is_upgrade(request.headers()) && request.method() == Method::GET {
         return open(&gateway, &caller, &streams, &name.0, Wire::Chunks, request);
+    }
+    if let Some(read) = TanStack::asked(&request) {
+        let (parts, _) = request.into_parts();
+        return Box::pin(read.answer(&gateway, &caller, &streams, &name.0, &parts.headers)).await;
     }
     let (method, uri) = (request.method().clone(), request.uri().clone());
     let mut response = reject::wrong_method(method, uri).await.into_response();
@@ -302,13 +308,18 @@ impl Replay {
         let Some(offset) = value("offset").filter(|offset| !offset.is_empty()) else {
             return Ok(None);
         };
-        let Some(thread_id) = value("threadId") else {
+        let run_id = value("runId").unwrap_or_default();
+        let (thread_id, run_id) = match tanstack::RunName::of(&run_id) {
+            Some(name) => (Some(name.thread_id), name.run_id),
+            None => (value("threadId"), run_id),
+        };
+        let Some(thread_id) = thread_id else {
             return Err(Reject::invalid(
                 "`offset` stands without `threadId`; name the thread in the URL's query, since \
                  the id of an event does not",
             ));
         };
-        Ok(Some(Self { thread_id, run_id: value("runId").unwrap_or_default(), offset }))
+        Ok(Some(Self { thread_id, run_id, offset }))
     }
 }
 

@@ -29,6 +29,8 @@ pub enum Wire {
     /// The same, each as `{"id": .., "chunk": <event>}`: the frames of a WebSocket, or the items
     /// of an array.
     Chunks,
+    /// The same, one a line: `application/x-ndjson` that a client can resume.
+    ChunkLines,
     /// `application/vnd.ag-ui.event+proto`, AG-UI's binary binding.
     Proto,
 }
@@ -110,7 +112,7 @@ impl Wire {
     pub fn content_type(self) -> HeaderValue {
         HeaderValue::from_static(match self {
             Self::Sse => "text/event-stream",
-            Self::Ndjson => "application/x-ndjson",
+            Self::Ndjson | Self::ChunkLines => "application/x-ndjson",
             Self::Events | Self::Chunks => "application/json",
             // A client takes it for SSE if there is a parameter.
             Self::Proto => PROTO,
@@ -122,7 +124,7 @@ impl Wire {
         let mut out = Vec::new();
         match self {
             Self::Sse => sse::encode_retry(&mut out, retry),
-            Self::Ndjson | Self::Events | Self::Chunks | Self::Proto => {}
+            Self::Ndjson | Self::Events | Self::Chunks | Self::ChunkLines | Self::Proto => {}
         }
         out
     }
@@ -133,8 +135,13 @@ impl Wire {
             Self::Sse => sse::encode_comment(out, "keep-alive"),
             // A line that is no document is an error to some readers, and so is a frame that is no
             // event.
-            Self::Ndjson | Self::Events | Self::Chunks | Self::Proto => {}
+            Self::Ndjson | Self::Events | Self::Chunks | Self::ChunkLines | Self::Proto => {}
         }
+    }
+
+    /// Whether each event is sent with its id around it.
+    fn has_chunks(self) -> bool {
+        matches!(self, Self::Chunks | Self::ChunkLines)
     }
 }
 
@@ -144,7 +151,7 @@ impl Encoder {
     /// For one client.
     pub fn new(wire: Wire, projector: Projector) -> Self {
         let ids = match wire {
-            Wire::Sse | Wire::Chunks => Ids::All(OneTimeIds::new()),
+            Wire::Sse | Wire::Chunks | Wire::ChunkLines => Ids::All(OneTimeIds::new()),
             Wire::Ndjson | Wire::Events | Wire::Proto => Ids::None,
         };
         let (json, id, proto) = (Vec::new(), String::new(), ProtoEncoder::default());
@@ -206,7 +213,8 @@ impl Encoder {
             Wire::Sse => 0,
             Wire::Ndjson => 2,
             Wire::Events => 4,
-            Wire::Chunks => ENCODINGS - 2,
+            Wire::Chunks => 6,
+            Wire::ChunkLines => ENCODINGS - 2,
             Wire::Proto => return None,
         };
         Some(
@@ -282,7 +290,7 @@ impl Encoder {
             }
             let id = match (*wire, &mut *ids) {
                 (Wire::Ndjson | Wire::Events | Wire::Proto, _) | (_, Ids::None) => None,
-                (Wire::Sse | Wire::Chunks, Ids::All(one_time)) => {
+                (Wire::Sse | Wire::Chunks | Wire::ChunkLines, Ids::All(one_time)) => {
                     id.clear();
                     // A string takes all that is written to it.
                     let _ = match mark.zip(run_id.as_deref()) {
@@ -299,8 +307,11 @@ impl Encoder {
                     shared.put_between(json, out);
                     out.own.extend_from_slice(sse::AFTER);
                 }
-                (Wire::Ndjson | Wire::Events | Wire::Chunks | Wire::Proto, shared) => {
-                    let is_chunk = *wire == Wire::Chunks;
+                (
+                    Wire::Ndjson | Wire::Events | Wire::Chunks | Wire::ChunkLines | Wire::Proto,
+                    shared,
+                ) => {
+                    let is_chunk = wire.has_chunks();
                     if is_chunk {
                         out.own.extend_from_slice(br#"{"id":"#);
                         // A string is written, to what takes all.
@@ -314,7 +325,10 @@ impl Encoder {
                     if is_chunk {
                         out.own.push(b'}');
                     }
-                    out.own.push(if *wire == Wire::Ndjson { b'\n' } else { SEPARATOR });
+                    out.own.push(match *wire {
+                        Wire::Ndjson | Wire::ChunkLines => b'\n',
+                        Wire::Sse | Wire::Events | Wire::Chunks | Wire::Proto => SEPARATOR,
+                    });
                 }
             }
         };
@@ -496,6 +510,7 @@ mod tests {
             (Wire::Ndjson, Version::V1),
             (Wire::Events, Version::V1),
             (Wire::Chunks, Version::Legacy),
+            (Wire::ChunkLines, Version::Legacy),
         ] {
             for (bytes, is_shared) in [(10, false), (SHARED_FROM, true)] {
                 let events = snapshots(bytes);
@@ -511,6 +526,8 @@ mod tests {
                             Wire::Events => expected.extend([json, vec![SEPARATOR]].concat()),
                             Wire::Chunks => expected
                                 .extend([&br#"{"id":"","chunk":"#[..], &json, b"}\x1e"].concat()),
+                            Wire::ChunkLines => expected
+                                .extend([&br#"{"id":"","chunk":"#[..], &json, b"}\n"].concat()),
                             Wire::Proto => unreachable!("nothing of it is shared"),
                         }
                     });

@@ -115,6 +115,20 @@ impl Threads {
         Ok(Some(run.into()))
     }
 
+    /// Reads a run by LangGraph's id of it, as it stands, to its end. Returns `None` if the thread has
+    /// no such run, or if the server does not show it to the caller.
+    pub async fn read_by_id(
+        &self,
+        upstream: &Client,
+        server: Option<ServerKind>,
+        thread_id: &str,
+        run_id: &str,
+    ) -> Result<Option<ThreadReader>, Error> {
+        let Some(record) = upstream.find_run(thread_id, run_id).await? else { return Ok(None) };
+        let run = self.runs().read(upstream, server, thread_id, record, None).await?;
+        Ok(Some(run.into()))
+    }
+
     /// Reads a thread as [`connect`](Self::connect) does, and then all its later runs, each from
     /// its beginning to its end, and what changes in it without a run.
     pub async fn follow(

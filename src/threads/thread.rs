@@ -71,6 +71,13 @@ impl Thread {
         Ok(self.threads.read_again(self.upstream(), server, &self.id, after, name).await?)
     }
 
+    /// Reads a run by LangGraph's id of it. See [`Threads::read_by_id`].
+    pub async fn read_by_id(&self, run_id: &str) -> Result<Option<ThreadReader>, Refusal> {
+        self.expect_no_shutdown()?;
+        let server = self.agent.server_kind().await;
+        Ok(self.threads.read_by_id(self.upstream(), server, &self.id, run_id).await?)
+    }
+
     /// Whether the server shows the thread to the caller, or says of it what it says of one that
     /// is not there: anything else is an error.
     pub async fn see(&self) -> Result<(), Refusal> {

@@ -21,5 +21,6 @@ mod repeated;
 mod resume;
 mod slow;
 mod stop;
+mod tanstack;
 mod upstreams;
 mod websocket;

@@ -391,6 +391,12 @@ impl Response {
         events(&self.body().await)
     }
 
+    /// The lines from here to the end.
+    pub(crate) async fn rest_of_lines(&mut self) -> Vec<Value> {
+        let body = self.body().await;
+        body.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
     /// The body from here to its end, less the ids of its events.
     pub(crate) async fn body(&mut self) -> String {
         let length = self.head.lines().find_map(|line| line.strip_prefix("content-length: "));

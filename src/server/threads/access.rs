@@ -42,10 +42,8 @@ impl Access {
         forward: &Forward,
     ) -> Self {
         // Where the gateway judges by itself nothing can be proven.
-        let routes = match routes {
-            ThreadRoutes::Callers if !auth.is_for_langgraph() => ThreadRoutes::Off,
-            routes => routes,
-        };
+        let is_unproven = routes == ThreadRoutes::Callers && !auth.is_for_langgraph();
+        let routes = if is_unproven { ThreadRoutes::Off } else { routes };
         let proof = Proof::new(agents.clone(), auth.clone(), forward.clone(), Stake::Threads);
         Self { routes, agents: agents.clone(), proof }
     }
