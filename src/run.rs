@@ -6,6 +6,7 @@
 mod activity;
 mod brackets;
 mod commit;
+mod decision;
 mod emit;
 mod failure;
 mod filter;
@@ -28,16 +29,17 @@ mod weight;
 use std::sync::Arc;
 
 pub use crate::langgraph::{
-    Account, ApprovalForm, Decision, ErrorDetail, Finish, Multitask, RunError, Start,
+    Account, ApprovalForm, Decision, ErrorDetail, Finish, Given, Multitask, RunError, Start,
 };
 pub use activity::{Activity, TODOS, Todos, ToolStatus};
 pub use commit::{langgraph_call_id, snapshots, snapshots_for_anyone, snapshots_for_returning};
+pub use decision::DecisionFault;
 pub use emit::{Emit, MessageSnapshots, StateEvents, Subagents, TRUNCATED, is_truncated};
 pub use failure::{Failure, Loss};
 pub use filter::Filter;
-pub use interrupt::{Action, Ask, BREAKPOINT, Interrupt, is_breakpoint, question_key};
+pub use interrupt::{Action, Ask, BREAKPOINT, Interrupt, Kept, is_breakpoint, question_key};
 pub use message::{Call, Content, ContentPart, Message, Role};
-pub use new_run::{Configured, NewRun, Planner};
+pub use new_run::{Configured, NewRun, Plan, Planner};
 pub use open::Open;
 pub use patch::{Operation, Patch, State};
 pub use raw::raw_part;

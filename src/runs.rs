@@ -19,6 +19,7 @@ mod driver;
 mod ending;
 mod event_id;
 mod feed;
+mod kept;
 mod log;
 mod published;
 mod reader;
@@ -46,7 +47,9 @@ pub use reader::RunReader;
 pub use recorder::{DEFAULT_BYTES, DEFAULT_FILES, Recorder, Recording};
 pub use retry::UPSTREAM_PATIENCE;
 
+pub(crate) use kept::read as kept_answers;
 pub(crate) use published::Run;
+pub(crate) use rest::Rested;
 pub(crate) use retry::doubled;
 
 use crate::langgraph::{ErrorDetail, MessagesKey, RunRecord, RunRequest, RunStatus, ServerKind};
@@ -302,11 +305,11 @@ impl Runs {
         &self,
         upstream: &Client,
         thread_id: &str,
-        state: Option<String>,
+        rested: Rested,
         last: Option<&RunRecord>,
     ) -> Result<Arc<Run>, Error> {
         let detail = self.shared.error_detail();
-        rest::at_rest(&self.shared.metrics, upstream, thread_id, state, last, detail, self.emit)
+        rest::at_rest(&self.shared.metrics, upstream, thread_id, rested, last, detail, self.emit)
             .await
     }
 

@@ -15,6 +15,7 @@ mod connect;
 mod follow;
 mod fork;
 mod held;
+mod kept;
 mod list;
 mod look;
 mod manage;

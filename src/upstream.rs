@@ -39,7 +39,7 @@ use crate::json;
 pub use crate::langgraph::ThreadRecord;
 
 use crate::langgraph::{
-    Assistant, ConfigField, InputKeys, MessagesKey, RunRecord, RunRequest, ServerInfo,
+    Assistant, ConfigField, InputKeys, MessagesKey, NewestRuns, RunRecord, RunRequest, ServerInfo,
 };
 use crate::metrics::{Answer, Metrics, Operation};
 use crate::sse;
@@ -459,6 +459,13 @@ impl Client {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// The newest runs of a thread that have begun, whatever the server's order; `None` if they
+    /// cannot be told from the others.
+    pub async fn newest_runs(&self, thread_id: &str) -> Result<Option<NewestRuns>, Error> {
+        let body = self.listed_runs(thread_id, None, NewestRuns::LIMIT, &RUN_COLUMNS).await?;
+        NewestRuns::parse(&body).ok_or(Error::NotUnderstood { what: "a list of runs" })
     }
 
     /// The record of a listed run, with the run's input. If the server has no such record any more,

@@ -1,5 +1,5 @@
 // A real agent with the human-in-the-loop middleware that waits for approval: a message, the same answer twice, a wrong answer
-// among two, an edit. LangGraph's own thread is the judge: its runs, its state, and how often each tool has run.
+// among two, an answer to one of two, an edit. LangGraph's own thread is the judge: its runs, its state, and how often each tool has run.
 
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
@@ -12,6 +12,7 @@ import { firstDifference, interruptIds, ofClient, ofThread } from "./thread.mjs"
 import { startThreadway } from "./threadway.mjs";
 
 const OPTIONS = { concurrency: 4, timeout: 120_000 };
+const KEPT = "threadway_answer:";
 const REASON = "no, write to nobody";
 
 console.error = () => {}; // what the client says here it also throws
@@ -86,6 +87,15 @@ function answer({ buildResumeArray }, client, payload = () => ({ approved: true 
   return { resume: buildResumeArray(client.pendingInterrupts, Object.fromEntries(answers)) };
 }
 
+/** Waits for what nobody is told of. */
+async function until(isSo) {
+  const deadline = Date.now() + 10_000;
+  while (!(await isSo())) {
+    assert.ok(Date.now() < deadline, "it did not happen");
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}
+
 function ended({ events, refused }, type) {
   assert.equal(refused, undefined, `the client refused the run: ${refused}`);
   const last = events.at(-1);
@@ -141,6 +151,71 @@ function cases({ server, generation, Client, graph, rejecting }) {
     client.pendingInterrupts = pending;
     ended(await client.record(answer(generation, client)), "success");
     assert.deepEqual(await judge.results(), { call_e: 1, call_d: 1 });
+  });
+
+  /** A request of a client that answers only these. The official client itself insists on all that it was shown. */
+  const some = (entries) => ({
+    resume: entries.map(([interrupt, payload]) => ({ interruptId: interrupt.id, status: "resolved", payload })),
+  });
+
+  test("some are answered now, and the rest later through another replica", async () => {
+    const { client, judge } = await asked(Client, server, graph);
+    const Replica = clientOf({ ...server, threadway: rejecting.url }, generation);
+    const [email, file] = client.pendingInterrupts;
+    const isBatch = graph === "hitl";
+    const before = await judge.state();
+
+    const first = copy(Client, client);
+    const kept = await first.record(some([[email, isBatch ? { approved: false, reason: REASON } : { approved: true }]]));
+    ended(kept, "interrupt");
+    assert.deepEqual(ids(kept), [file.id]);
+    await judge.same(first);
+    if (isBatch) {
+      assert.equal(await judge.state(), before);
+      assert.equal((await judge.runs()).length, 1);
+      // A changed decision, through another replica.
+      const changed = copy(Replica, client);
+      const editedArgs = { to: "b@example.com", body: "hi" };
+      const done = await changed.record(some([[email, { approved: true, editedArgs }]]));
+      ended(done, "interrupt");
+      assert.deepEqual(ids(done), [file.id]);
+    }
+    // One who comes afterwards is shown what is open, and may answer it.
+    const late = copy(Replica, client);
+    const shown = await late.record();
+    ended(shown, "interrupt");
+    assert.deepEqual(ids(shown), [file.id]);
+    ended(await late.record(answer(generation, late)), "success");
+    assert.deepEqual(await judge.results(), { call_e: 1, call_d: 1 });
+    assert.equal((await judge.runs()).length, isBatch ? 2 : 3);
+    await judge.same(late);
+    if (!isBatch) return;
+    const { state } = await readThread(server, client.threadId);
+    const results = Object.fromEntries(state.values.messages.filter(({ type }) => type === "tool").map((result) => [result.tool_call_id, result]));
+    assert.match(results.call_e.content, /sent to b@example.com/);
+    assert.match(results.call_d.content, /deleted/);
+    // Nothing of it stays, nor goes into the history.
+    for (const { metadata } of [...(await judge.runs()), ...(await judge.langgraph.history(client.threadId))]) {
+      for (const [key, value] of Object.entries(metadata)) if (key.startsWith(KEPT)) assert.equal(value, null);
+    }
+    const { metadata } = await judge.langgraph.get(judge.path);
+    const keys = Object.keys(metadata).filter((key) => key.startsWith(KEPT));
+    assert.equal(keys.length, 1);
+    await until(async () => (await judge.langgraph.get(judge.path)).metadata[keys[0]] === null);
+  });
+
+  test("two answer different actions at once through two replicas", async () => {
+    if (graph !== "hitl") return;
+    const { client, judge } = await asked(Client, server, graph);
+    const Replica = clientOf({ ...server, threadway: rejecting.url }, generation);
+    const [email, file] = client.pendingInterrupts;
+    const [one, other] = [copy(Client, client), copy(Replica, client)];
+    const both = await Promise.all([one.record(some([[email, { approved: true }]])), other.record(some([[file, { approved: true }]]))]);
+    // Whoever has seen both answers has sent them; the other may have been shown the thread before.
+    assert.ok(both.some(({ events }) => events.at(-1).outcome?.type !== "interrupt"));
+    for (const { refused } of both) assert.equal(refused, undefined);
+    assert.deepEqual(await judge.results(), { call_e: 1, call_d: 1 });
+    assert.equal((await judge.runs()).length, 2);
   });
 
   test("an edited message forks the thread before the question", async () => {

@@ -270,6 +270,7 @@ mod tests {
             call_id: None,
             schema: None,
             details: details.map(raw),
+            kept: None,
         }
     }
 

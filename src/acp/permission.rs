@@ -459,6 +459,7 @@ mod tests {
             call_id: None,
             schema: None,
             details: None,
+            kept: None,
         }
     }
 

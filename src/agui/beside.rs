@@ -36,6 +36,14 @@ pub(super) fn update(
     Ok((!update.is_empty()).then(|| update.finish()))
 }
 
+/// Whether a request brings messages that would go up.
+pub(super) fn has_messages(
+    asking: &Asking<'_>,
+    thread: Option<&ThreadState<'_>>,
+) -> Result<bool, ResumeError> {
+    Ok(!messages(asking, thread)?.is_empty())
+}
+
 /// The new messages that go up. A thread without a conversation takes none: all that the client
 /// holds would look new.
 ///

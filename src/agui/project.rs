@@ -556,7 +556,8 @@ fn token_usage(usage: &run::Usage) -> TokenUsage<'_> {
     }
 }
 
-/// One interrupt of LangGraph's is one of AG-UI's, but for an approval, which is one per call.
+/// One interrupt of LangGraph's is one of AG-UI's, but for an approval, which is one per call that
+/// waits for a decision.
 fn project_interrupt(interrupt: &run::Interrupt) -> Vec<Interrupt<'_>> {
     match &interrupt.ask {
         Ask::Approval { actions, form } if actions.len() == 1 => {
@@ -565,6 +566,7 @@ fn project_interrupt(interrupt: &run::Interrupt) -> Vec<Interrupt<'_>> {
         Ask::Approval { actions, form } => actions
             .iter()
             .enumerate()
+            .filter(|(_, action)| action.kept.is_none())
             .map(|(at, action)| project_action(&format!("{}:{at}", interrupt.id), action, *form))
             .collect(),
         Ask::Answer { value, schema } => {

@@ -8,25 +8,39 @@ use super::input::{Resume, ResumeStatus};
 use super::project;
 use crate::json::schema::{self, Mismatch};
 use crate::json::{self, Json, ObjectWriter, Text};
-use crate::langgraph::{self, ApprovalForm, Decision, Start, ThreadState};
-use crate::run::{self, Action, Ask, Interrupt};
+use crate::langgraph::{
+    self, ApprovalForm, Decision, Given, MAX_KEPT_ACTIONS, MAX_KEPT_BYTES, Start, ThreadState,
+};
+use crate::run::{self, Action, Ask, DecisionFault, Interrupt};
 
 /// The length of LangGraph's own ids of interrupts, in hexadecimal digits. An answer that is an
 /// object with such keys alone answers by id, for LangGraph too.
 const ID_DIGITS: usize = 32;
 
-/// Answers that a run begins with.
+/// Answers to what a thread asks.
 #[derive(Debug)]
 pub(super) struct Answers {
-    pub(super) start: Start,
+    /// What a run begins with; `None` if no interrupt is answered whole.
+    pub(super) start: Option<Start>,
     /// The interrupts that are answered, by LangGraph's ids.
     pub(super) ids: Vec<String>,
+    /// The decisions that wait for those on the other actions of their interrupts.
+    pub(super) keep: Vec<Given>,
+}
+
+/// What a request answers of an interrupt, beside what is kept.
+enum Answered {
+    /// All of it: the answer.
+    Whole(Json),
+    /// Some of its actions: the decisions that are not kept yet.
+    Some(Vec<Given>),
 }
 
 /// Why answers cannot be sent. What was answered is not quoted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResumeError {
-    /// Some of the actions of an approval are answered, or there are too many answers.
+    /// A list of decisions has not one for each action of its approval, or some are answered of an
+    /// approval whose answers cannot wait for the others.
     #[error(
         "`resume` answers {answered} of the {expected} actions of interrupt {id}; answer all of \
          them in one request"
@@ -96,6 +110,23 @@ pub enum ResumeError {
          alone, and the messages when the run is over"
     )]
     MessagesBeside,
+    /// A decision that is too long to wait for those on the other actions.
+    #[error(
+        "`resume` answers interrupt {id} with {bytes} bytes, and at most {MAX_KEPT_BYTES} can wait for \
+         the answers to the other actions; answer all of them in one request"
+    )]
+    TooLongToKeep {
+        /// One action of an interrupt.
+        id: String,
+        /// How long the decision is.
+        bytes: usize,
+    },
+    /// New messages come beside answers that wait for others, which no run begins with.
+    #[error(
+        "`resume` comes with new messages, and the thread takes none before the other actions are \
+         answered too; send the answers alone, and the messages when the run is over"
+    )]
+    MessagesBesideKept,
     /// Null or an empty object as the answer to a question to which LangGraph has given no id.
     #[error(
         "`resume` answers interrupt {id} with null or an empty object, which LangGraph takes only \
@@ -140,23 +171,30 @@ impl Answers {
             };
             let entry = entries.iter().find(goes_on);
             let ids = entry.map(|entry| vec![entry.interrupt_id.clone()]);
-            return Ok(ids.map(|ids| Self { start: Start::Continue, ids }));
+            return Ok(ids.map(|ids| Self::whole(Start::Continue, ids)));
         }
         let targets: Vec<_> = entries
             .iter()
             .filter_map(|entry| Some((entry, open.target(&entry.interrupt_id)?)))
             .collect();
-        let mut answers = Vec::new();
+        if targets.is_empty() {
+            return Ok(None);
+        }
+        let (mut answers, mut keep, mut seen) = (Vec::new(), Vec::new(), Vec::new());
         for (entry, Target { interrupt, .. }) in &targets {
             let id = &*interrupt.id;
-            if answers.iter().any(|(answered, _)| *answered == id) {
+            if seen.contains(&id) {
                 continue;
             }
-            let answer = match &interrupt.ask {
+            seen.push(id);
+            let answered = match &interrupt.ask {
                 Ask::Approval { actions, form } => decisions(id, actions, *form, &targets)?,
-                Ask::Answer { .. } | Ask::Breakpoint => answer(entry),
+                Ask::Answer { .. } | Ask::Breakpoint => Answered::Whole(answer(entry)),
             };
-            answers.push((id, answer));
+            match answered {
+                Answered::Whole(answer) => answers.push((id, answer)),
+                Answered::Some(given) => keep.extend(given),
+            }
         }
         let is_abandoned = |id: &str| {
             let of_it = targets.iter().find(|(_, target)| *target.interrupt.id == *id);
@@ -172,7 +210,13 @@ impl Answers {
                 open.check(id, answer)?;
             }
         }
-        open.answered_by(&answers)
+        let whole = open.answered_by(&answers)?;
+        let nothing = Self { start: None, ids: Vec::new(), keep: Vec::new() };
+        Ok(Some(Self { keep, ..whole.unwrap_or(nothing) }))
+    }
+
+    fn whole(start: Start, ids: Vec<String>) -> Self {
+        Self { start: Some(start), ids, keep: Vec::new() }
     }
 
     /// `forwardedProps.command.resume`, as CopilotKit's older hook sends it: one bare answer, or
@@ -201,7 +245,7 @@ impl Answers {
         match open.interrupts.as_slice() {
             [] if open.is_at_breakpoint => {
                 let ids = vec![run::BREAKPOINT.to_owned()];
-                return Ok(Some(Self { start: Start::Resume(resume), ids }));
+                return Ok(Some(Self::whole(Start::Resume(resume), ids)));
             }
             [] => return Ok(None),
             [only] => open.check(&only.id, &resume)?,
@@ -213,22 +257,24 @@ impl Answers {
                 }
             }
         }
-        Ok(Some(Self { start: Start::Resume(resume), ids }))
+        Ok(Some(Self::whole(Start::Resume(resume), ids)))
     }
 
     /// A rejection of all that waits for approval and may be rejected, for this reason. `None` if
-    /// there is nothing of that kind.
+    /// there is nothing of that kind. A decision that is kept stays as it is.
     pub(super) fn rejecting(reason: &Text, thread: Option<&ThreadState<'_>>) -> Option<Self> {
         let open = Open::of(thread);
         let reject = |interrupt: &Interrupt| {
             let Ask::Approval { actions, form } = &interrupt.ask else { return None };
-            let takes_it = |action: &Action| allowed(action, *form).contains(&form.rejection());
-            if !actions.iter().all(takes_it) {
-                return None;
-            }
-            let decision = Decision::Reject { message: Some(reason.clone()) };
-            let decisions = actions.iter().map(|action| form.decision(&action.name, &decision));
-            Some(form.answer(&decisions.collect::<Vec<_>>()))
+            let rejected = Decision::Reject { message: Some(reason.clone()) };
+            let decisions = actions.iter().map(|action| match &action.kept {
+                Some(kept) => Some(kept.decision.clone()),
+                None => action
+                    .allowed(*form)
+                    .contains(&form.rejection())
+                    .then(|| form.decision(&action.name, &rejected)),
+            });
+            Some(form.answer(&decisions.collect::<Option<Vec<_>>>()?))
         };
         let rejections = open.interrupts.iter().filter_map(|open| Some((&*open.id, reject(open)?)));
         // What cannot be answered is asked again.
@@ -249,7 +295,9 @@ fn is_id(key: &str) -> bool {
 impl Open {
     fn of(thread: Option<&ThreadState<'_>>) -> Self {
         let interrupts = thread.map(|thread| thread.interrupts.as_slice()).unwrap_or_default();
-        let interrupts: Vec<_> = interrupts.iter().map(Interrupt::of_langgraph).collect();
+        let mut interrupts: Vec<_> = interrupts.iter().map(Interrupt::of_langgraph).collect();
+        let kept = thread.map(|thread| thread.kept.current.as_slice()).unwrap_or_default();
+        interrupts.iter_mut().for_each(|interrupt| interrupt.keep(kept));
         let is_interrupted = thread.is_some_and(ThreadState::is_interrupted);
         Self { is_at_breakpoint: is_interrupted && interrupts.is_empty(), interrupts }
     }
@@ -288,7 +336,7 @@ impl Open {
             (Some((id, _)), _) => return Err(ResumeError::Unnamed { id: (*id).to_owned() }),
         };
         let ids = answers.iter().map(|(id, _)| (*id).to_owned()).collect();
-        Ok(Some(Answers { start: Start::Resume(start), ids }))
+        Ok(Some(Answers::whole(Start::Resume(start), ids)))
     }
 
     /// Whether an interrupt takes an answer.
@@ -313,19 +361,19 @@ fn answer(entry: &Resume) -> Json {
     payload.unwrap_or_else(|| Json::from(RawValue::NULL))
 }
 
-/// The decisions on all actions of an approval, in their order.
+/// The decisions on the actions of an approval, in their order: those of the request, else those
+/// that are kept.
 fn decisions(
     id: &str,
     actions: &[Action],
     form: ApprovalForm,
     targets: &[(&Resume, Target<'_>)],
-) -> Result<Json, ResumeError> {
+) -> Result<Answered, ResumeError> {
     let of = |at: usize| {
         let is_it = |target: &Target<'_>| *target.interrupt.id == *id && target.action == at;
         targets.iter().find(|(_, target)| is_it(target)).map(|(entry, _)| *entry)
     };
-    let expected = actions.len();
-    let found: Vec<_> = (0..expected).filter_map(of).collect();
+    let found: Vec<_> = (0..actions.len()).map(of).collect();
     // The form's own answer answers all actions at once.
     let is_whole = |payload: &RawValue| match form {
         ApprovalForm::Inbox => json::items(payload).is_some(),
@@ -333,18 +381,52 @@ fn decisions(
             json::members(payload).is_some_and(|members| members.get("decisions").is_some())
         }
     };
-    if let Some(whole) = found.first().and_then(|entry| entry.payload.as_deref())
+    let first = found.iter().flatten().next();
+    if let Some(whole) = first.and_then(|entry| entry.payload.as_deref())
         && is_whole(whole)
     {
-        return Ok(Json::from(whole));
+        return Ok(Answered::Whole(Json::from(whole)));
     }
-    if found.len() < expected {
-        let (id, answered) = (id.to_owned(), found.len());
+    let mut given = Vec::with_capacity(actions.len());
+    for (entry, action) in found.into_iter().zip(actions) {
+        given.push(entry.map(|entry| decision(entry, action, form)).transpose()?);
+    }
+    let kept = actions.iter().map(|action| action.kept.as_ref().map(|kept| &kept.decision));
+    let all: Option<Vec<_>> =
+        given.iter().zip(kept).map(|(given, kept)| given.as_ref().or(kept).cloned()).collect();
+    match all {
+        Some(all) => Ok(Answered::Whole(form.answer(&all))),
+        None => some(id, actions, form, given).map(Answered::Some),
+    }
+}
+
+/// Decisions on some of the actions of an approval, as they can wait for the others.
+fn some(
+    id: &str,
+    actions: &[Action],
+    form: ApprovalForm,
+    given: Vec<Option<Json>>,
+) -> Result<Vec<Given>, ResumeError> {
+    let expected = actions.len();
+    // A name of ours is that of the next question that asks the same, too.
+    if langgraph::Interrupt::is_unnamed(id) || expected > MAX_KEPT_ACTIONS {
+        let (id, answered) = (id.to_owned(), given.iter().flatten().count());
         return Err(ResumeError::HalfAnswered { id, answered, expected });
     }
-    let found = found.into_iter().zip(actions);
-    let decisions = found.map(|(entry, action)| decision(entry, action, form));
-    Ok(form.answer(&decisions.collect::<Result<Vec<_>, _>>()?))
+    let mut some = Vec::new();
+    for (at, (decision, action)) in given.into_iter().zip(actions).enumerate() {
+        let Some(decision) = decision else { continue };
+        let of_action = format!("{id}:{at}");
+        check_decision(&of_action, &decision, action, form)?;
+        let bytes = decision.get().len();
+        if bytes > MAX_KEPT_BYTES {
+            return Err(ResumeError::TooLongToKeep { id: of_action, bytes });
+        }
+        if action.kept.as_ref().is_none_or(|kept| kept.decision != decision) {
+            some.push(Given { interrupt: id.to_owned(), action: at, decision });
+        }
+    }
+    Ok(some)
 }
 
 /// A decision: LangChain's own form, or AG-UI's `{approved, editedArgs?, reason?}`.
@@ -375,14 +457,6 @@ fn decision(entry: &Resume, action: &Action, form: ApprovalForm) -> Result<Json,
 
 // === what is allowed ===
 
-/// The decisions that an action takes. Where the graph names none, the middleware judges.
-fn allowed(action: &Action, form: ApprovalForm) -> Vec<&'static str> {
-    let kinds = form.decisions();
-    let is_named = |kind: &&str| action.decisions.iter().any(|named| **named == **kind);
-    let named: Vec<_> = kinds.into_iter().filter(is_named).collect();
-    if action.decisions.is_empty() { kinds.to_vec() } else { named }
-}
-
 fn check_approval(
     id: &str,
     actions: &[Action],
@@ -403,27 +477,23 @@ fn check_approval(
     }
     for (at, (decision, action)) in decisions.into_iter().zip(actions).enumerate() {
         let id = if actions.len() == 1 { id.to_owned() } else { format!("{id}:{at}") };
-        check_decision(id, decision, action, form)?;
+        check_decision(&id, decision, action, form)?;
     }
     Ok(())
 }
 
 fn check_decision(
-    id: String,
+    id: &str,
     decision: &RawValue,
     action: &Action,
     form: ApprovalForm,
 ) -> Result<(), ResumeError> {
-    let members = json::members(decision).unwrap_or_default();
-    let kind = members.string("type").unwrap_or_default();
-    let allowed = allowed(action, form);
-    if !allowed.contains(&&*kind) && !action.decisions.iter().any(|named| **named == *kind) {
-        return Err(ResumeError::NotAllowed { id, allowed });
-    }
-    match form.lacks(&kind, &members) {
-        Some(part) => Err(ResumeError::Incomplete { id, part }),
-        None => check_schema(&id, action.schema.as_ref(), decision),
-    }
+    let id = id.to_owned();
+    action.check(form, decision).map_err(|fault| match fault {
+        DecisionFault::NotAllowed { allowed } => ResumeError::NotAllowed { id, allowed },
+        DecisionFault::Incomplete { part } => ResumeError::Incomplete { id, part },
+        DecisionFault::Mismatch(mismatch) => ResumeError::Mismatch { id, mismatch },
+    })
 }
 
 fn check_schema(id: &str, schema: Option<&Json>, answer: &RawValue) -> Result<(), ResumeError> {

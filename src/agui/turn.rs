@@ -12,7 +12,7 @@ use super::project::Version;
 use super::resume::{Answers, ResumeError};
 use crate::json::{self, Json, ObjectWriter, Text};
 use crate::langgraph::{self, InputKeys, Kind, MessagesKey, Start, ThreadState};
-use crate::run::{self, Configured, Emit, NewRun, Planner, Role, StateEvents};
+use crate::run::{self, Configured, Emit, NewRun, Plan, Planner, Role, StateEvents};
 
 /// Where a graph may have a place for the tools and the context of its client. All that such a
 /// key holds is replaced with each turn: what the client no longer has, the agent must not call.
@@ -71,33 +71,45 @@ impl Planner for Asking<'_> {
         &self,
         thread: Option<&ThreadState<'_>>,
         keys: &InputKeys,
-    ) -> Result<Option<NewRun>, ResumeError> {
+    ) -> Result<Plan, ResumeError> {
         let input = self.input;
-        let answering = |answers: Option<Answers>| {
-            answers.map(|Answers { start, ids }| NewRun { answers: ids, ..self.run(start) })
-        };
         let answers = match (input.resume.as_slice(), input.legacy_resume()) {
             ([], None) => None,
             ([], Some(resume)) => Some(Answers::of_legacy(resume, thread)?),
             (entries, _) => Some(Answers::of(entries, thread)?),
         };
         if let Some(answers) = answers {
-            let Some(run) = answering(answers) else { return Ok(None) };
-            let update = beside::update(self, thread, keys)?;
-            return Ok(Some(NewRun { update, ..run }));
+            let Some(Answers { start, ids, keep }) = answers else { return Ok(Plan::default()) };
+            let run = match start {
+                Some(start) => {
+                    let update = beside::update(self, thread, keys)?;
+                    Some(NewRun { update, ..self.answering(start, ids, thread) })
+                }
+                None if beside::has_messages(self, thread)? => {
+                    return Err(ResumeError::MessagesBesideKept);
+                }
+                None => None,
+            };
+            return Ok(Plan { keep, run });
         }
         let (new, fork_before) = self.new_messages(thread);
         let is_asked = thread.is_some_and(|thread| !thread.interrupts.is_empty());
         if is_asked && fork_before.is_none() {
-            return Ok(answering(match self.on_message {
+            let answers = match self.on_message {
                 OnMessage::AskAgain => None,
                 OnMessage::Reject => {
                     typed(&new).and_then(|reason| Answers::rejecting(&reason, thread))
                 }
-            }));
+            };
+            let Some(Answers { start: Some(start), ids, .. }) = answers else {
+                return Ok(Plan::default());
+            };
+            return Ok(self.answering(start, ids, thread).into());
         }
         let start = Start::Input(self.input_json(&Echoes::of(thread), keys, &new));
-        Ok(Some(NewRun { fork_before, ..self.run(start) }))
+        let hides = kept_keys(thread);
+        let forgets = hides.clone();
+        Ok(NewRun { fork_before, hides, forgets, ..self.run(start) }.into())
     }
 
     fn fork(
@@ -147,6 +159,22 @@ impl Asking<'_> {
     /// run began with.
     fn is_outdated(&self, echoes: &Echoes<'_>) -> bool {
         self.emit.state == StateEvents::Initial && !echoes.newest.is_empty()
+    }
+
+    /// A run that begins with answers to these interrupts.
+    fn answering(
+        &self,
+        start: Start,
+        ids: Vec<String>,
+        thread: Option<&ThreadState<'_>>,
+    ) -> NewRun {
+        let hides = kept_keys(thread);
+        let current = thread.map(|thread| thread.kept.current.as_slice()).unwrap_or_default();
+        let waits = |key: &String| {
+            current.iter().any(|kept| kept.key == *key && !ids.contains(&kept.interrupt))
+        };
+        let forgets = hides.iter().filter(|key| !waits(key)).cloned().collect();
+        NewRun { answers: ids, hides, forgets, ..self.run(start) }
     }
 
     /// A run that begins with this, with as much of the client's configuration as it may set.
@@ -200,6 +228,12 @@ impl Asking<'_> {
     fn going_up<'a>(&self, messages: &'a [InputMessage]) -> impl Iterator<Item = &'a InputMessage> {
         messages.iter().filter(|message| self.allowance.takes(message.message.role))
     }
+}
+
+/// The members of a thread's metadata that keep decisions.
+fn kept_keys(thread: Option<&ThreadState<'_>>) -> Vec<String> {
+    let Some(ThreadState { kept, .. }) = thread else { return Vec::new() };
+    kept.current.iter().map(|kept| &kept.key).chain(&kept.stale).cloned().collect()
 }
 
 /// What a person has typed; `None` if that is nothing, or no text.

@@ -289,6 +289,25 @@ impl ApprovalForm {
         }
     }
 
+    /// Reads a decision. `None` if it is none of these.
+    pub fn read(self, decision: &RawValue) -> Option<Decision> {
+        let members = json::members(decision)?;
+        let kind = members.string("type")?;
+        let args = |key| Some(Json::from(json::members(members.get(key)?)?.get("args")?));
+        Some(match (self, &*kind) {
+            (Self::Inbox, "accept") => Decision::Approve,
+            (Self::Inbox, "edit") => Decision::Edit { args: args("args")? },
+            (Self::Inbox, "ignore") => Decision::Reject { message: members.text("args") },
+            (Self::Inbox, "response") => Decision::Respond { message: members.text("args")? },
+            (Self::Inbox, _) => return None,
+            (_, "approve") => Decision::Approve,
+            (_, "edit") => Decision::Edit { args: args(self.edit_key())? },
+            (_, "reject") => Decision::Reject { message: members.text("message") },
+            (_, "respond") => Decision::Respond { message: members.text("message")? },
+            (_, _) => return None,
+        })
+    }
+
     /// The answer to the interrupt, from the decisions on its calls in their order.
     pub fn answer(self, decisions: &[Json]) -> Json {
         match (self, decisions) {
@@ -473,7 +492,9 @@ mod tests {
                 r#"[{"type":"response","args":"42"}]"#,
             ),
         ] {
-            let answer = form.answer(&[form.decision(&tool, decision)]);
+            let spelled = form.decision(&tool, decision);
+            assert_eq!(form.read(&spelled).as_ref(), Some(decision));
+            let answer = form.answer(&[spelled]);
             assert_eq!(answer.get(), expected);
         }
     }

@@ -135,6 +135,22 @@ impl RunRequest {
         self
     }
 
+    /// Does not take these members of the thread's metadata over. The servers copy the others into
+    /// the run's, into what is traced of it, and into each checkpoint that it makes.
+    #[must_use]
+    pub fn hiding(mut self, keys: &[String]) -> Self {
+        if keys.is_empty() {
+            return self;
+        }
+        let members = json::members(&self.metadata).unwrap_or_default().0;
+        let metadata = members
+            .iter()
+            .fold(ObjectWriter::new(), |object, (key, value)| object.raw(key, value.get()));
+        let hidden = keys.iter().fold(metadata, |object, key| object.raw(key, "null"));
+        self.metadata = hidden.finish();
+        self
+    }
+
     /// On a thread that has another run under way. A run that answers is refused there all the
     /// same.
     #[must_use]

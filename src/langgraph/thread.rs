@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Interrupt, MessagesKey, Values};
+use super::{Interrupt, KeptAnswers, MessagesKey, Values};
 use crate::json;
 
 /// A checkpoint of a thread.
@@ -14,6 +14,8 @@ pub struct ThreadState<'a> {
     pub next: Vec<Cow<'a, str>>,
     /// The questions that wait for an answer.
     pub interrupts: Vec<Interrupt<'a>>,
+    /// What the thread's metadata keep of the answers to them, which no state has.
+    pub kept: KeptAnswers,
     /// The run that made this checkpoint.
     pub run_id: Option<Cow<'a, str>>,
     /// The checkpoint; `None` for a thread that has none yet.
@@ -50,6 +52,7 @@ impl<'a> ThreadState<'a> {
                 .and_then(|values| Values::open(values, key)),
             next: next.into_iter().filter_map(json::string).collect(),
             interrupts: Self::interrupts(&tasks),
+            kept: KeptAnswers::default(),
             run_id: members
                 .get("metadata")
                 .and_then(json::members)

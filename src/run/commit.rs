@@ -205,6 +205,14 @@ fn strays<'a>(
     })
 }
 
+/// A conversation with what no snapshot of it deletes, emptied.
+fn with_strays(held: &[Arc<Message>], target: &[Arc<Message>]) -> Vec<Arc<Message>> {
+    let mut whole = target.to_vec();
+    let strays = strays(held, target, Owned::by(target));
+    whole.extend(strays.map(|stray| emptied(Arc::clone(&stray.id), stray.role)));
+    whole
+}
+
 /// A message that says nothing, in the place of one that no snapshot deletes.
 fn emptied(id: Id, role: Role) -> Arc<Message> {
     let mut emptied = Message::new(id, role);
@@ -227,9 +235,7 @@ pub fn snapshots(held: &[Arc<Message>], target: &[Arc<Message>]) -> Vec<Vec<Arc<
     if shows(held, target) {
         return Vec::new();
     }
-    let mut whole = target.to_vec();
-    let strays = strays(held, target, Owned::by(target));
-    whole.extend(strays.map(|stray| emptied(Arc::clone(&stray.id), stray.role)));
+    let whole = with_strays(held, target);
     let mut view = View::with(held.to_vec(), None);
     view.apply(&RunEvent::Messages(whole.as_slice().into()));
     if shows(view.messages(), target) {
@@ -242,7 +248,7 @@ pub fn snapshots(held: &[Arc<Message>], target: &[Arc<Message>]) -> Vec<Vec<Arc<
 /// The snapshots that bring the clients of a view to `target`.
 pub(super) fn snapshots_for(view: &View, target: &[Arc<Message>]) -> Vec<Vec<Arc<Message>>> {
     if view.is_scattered() {
-        snapshots_for_anyone(target)
+        through(0, &with_strays(view.messages(), target))
     } else {
         snapshots(view.messages(), target)
     }

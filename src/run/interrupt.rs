@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use super::commit::call_id_of;
 use super::{Call, Id, Message, View};
 use crate::json::{self, Json, Text, TextBuf};
-use crate::langgraph::{self, Approval, ApprovalForm, ApprovalRequest};
+use crate::langgraph::{self, Approval, ApprovalForm, ApprovalRequest, KeptAnswer};
 
 /// A question.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +57,17 @@ pub struct Action {
     pub schema: Option<Json>,
     /// What else the graph passes along about it: an object.
     pub details: Option<Json>,
+    /// The decision that was made before those on the other actions, and is kept until then.
+    pub kept: Option<Kept>,
+}
+
+/// A decision that the thread's metadata keep.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The member of the metadata.
+    pub key: Id,
+    /// The decision, in the words of the question's form.
+    pub decision: Json,
 }
 
 /// Where graphs put the text of what they ask.
@@ -104,6 +115,43 @@ impl Interrupt {
         langgraph::Interrupt::is_unnamed(&self.id)
     }
 
+    /// Whether it asks about several actions at once.
+    pub(super) fn is_batch(&self) -> bool {
+        matches!(&self.ask, Ask::Approval { actions, .. } if actions.len() > 1)
+    }
+
+    /// Takes in what is kept of its answer. A decision that its action does not take is none:
+    /// anybody who may change the thread may have written it.
+    pub fn keep(&mut self, kept: &[KeptAnswer]) {
+        let Ask::Approval { actions, form } = &mut self.ask else { return };
+        let of_it = kept.iter().filter(|kept| kept.interrupt == *self.id);
+        for KeptAnswer { key, action, decision, .. } in of_it {
+            if let Some(action) = actions.get_mut(*action)
+                && action.check(*form, decision).is_ok()
+            {
+                action.kept = Some(Kept { key: Id::from(&**key), decision: decision.clone() });
+            }
+        }
+    }
+
+    /// Asks everything again if nothing is open: all decisions are kept, and were not sent. Any of
+    /// them sends all.
+    pub(super) fn ask_some(&mut self) {
+        let Ask::Approval { actions, .. } = &mut self.ask else { return };
+        if actions.iter().all(|action| action.kept.is_some()) {
+            actions.iter_mut().for_each(|action| action.kept = None);
+        }
+    }
+
+    /// The members of the thread's metadata that keep decisions on its actions.
+    pub fn kept_keys(&self) -> impl Iterator<Item = String> {
+        let actions = match &self.ask {
+            Ask::Approval { actions, .. } => actions.as_slice(),
+            Ask::Answer { .. } | Ask::Breakpoint => &[],
+        };
+        actions.iter().filter_map(|action| Some(action.kept.as_ref()?.key.to_string()))
+    }
+
     /// Finds the calls that wait for approval: those without an answer, by name and arguments
     /// where the graph does not name them.
     pub(super) fn find_calls(&mut self, view: &View) {
@@ -149,6 +197,7 @@ impl From<ApprovalRequest> for Action {
             call_id: call_id.as_deref().map(Id::from),
             schema,
             details,
+            kept: None,
         }
     }
 }

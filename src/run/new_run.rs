@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use crate::json::Json;
-use crate::langgraph::{InputKeys, Multitask, RunRequest, ServerKind, Start, ThreadState};
+use crate::langgraph::{Given, InputKeys, Multitask, RunRequest, ServerKind, Start, ThreadState};
 
 /// A run to start.
 #[derive(Clone, Debug)]
@@ -25,6 +25,21 @@ pub struct NewRun {
     /// What becomes of it on a thread that has another run under way; `None` for what the server
     /// does by itself.
     pub multitask: Option<Multitask>,
+    /// The members of the thread's metadata that the run is not to take over: the decisions that
+    /// are kept there.
+    pub hides: Vec<String>,
+    /// Those of them that are to be forgotten once it has started.
+    pub forgets: Vec<String>,
+}
+
+/// What becomes of a client's request on a thread. If nothing does, the client is to be shown the
+/// thread as it is.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// The decisions that are to be kept until those on the other actions of their batch have come.
+    pub keep: Vec<Given>,
+    /// The run to start, when they are kept.
+    pub run: Option<NewRun>,
 }
 
 /// How a run is configured beside its assistant.
@@ -52,13 +67,10 @@ pub trait Planner: Sync {
     /// Whether the plan depends on the keys that the graph takes as its input.
     fn needs_keys(&self, thread: Option<&ThreadState<'_>>) -> bool;
 
-    /// The run to start, given the thread's state and the graph's keys; no state for a thread that
-    /// has none. `None` if no run is to be started: the client is to be shown the thread as it is.
-    fn plan(
-        &self,
-        thread: Option<&ThreadState<'_>>,
-        keys: &InputKeys,
-    ) -> Result<Option<NewRun>, Self::Error>;
+    /// What is to be done, given the thread's state and the graph's keys; no state for a thread that
+    /// has none.
+    fn plan(&self, thread: Option<&ThreadState<'_>>, keys: &InputKeys)
+    -> Result<Plan, Self::Error>;
 
     /// What a planned run begins with if it forks the thread: `past` is the state of the checkpoint
     /// that the fork begins at.
@@ -68,6 +80,14 @@ pub trait Planner: Sync {
         past: Option<&ThreadState<'_>>,
         keys: &InputKeys,
     ) -> Start;
+}
+
+// === impl Plan ===
+
+impl From<NewRun> for Plan {
+    fn from(run: NewRun) -> Self {
+        Self { keep: Vec::new(), run: Some(run) }
+    }
 }
 
 // === impl NewRun ===
@@ -83,6 +103,8 @@ impl NewRun {
             answers: Vec::new(),
             update: None,
             multitask: None,
+            hides: Vec::new(),
+            forgets: Vec::new(),
         }
     }
 
@@ -96,6 +118,7 @@ impl NewRun {
     ) -> RunRequest {
         let request = RunRequest::new(assistant, &self.name, self.start)
             .answering(&self.answers)
+            .hiding(&self.hides)
             .when_busy(self.multitask)
             .updating(self.update)
             .at_checkpoint(checkpoint)

@@ -29,7 +29,9 @@ use super::steps::Steps;
 use super::usage::Ledger;
 use super::{Failure, Finish, Id, Interrupt, Loss, Message, Outcome, RunEvent, View};
 use crate::json;
-use crate::langgraph::{self, Body, MessagesKey, Origin, Part, RunError, ThreadState, Values};
+use crate::langgraph::{
+    self, Body, KeptAnswer, MessagesKey, Origin, Part, RunError, ThreadState, Values,
+};
 
 /// Translates one run.
 #[derive(Debug)]
@@ -51,6 +53,8 @@ pub struct Translator {
     steps: Steps,
     ledger: Ledger,
     interrupts: Vec<Interrupt>,
+    /// What is kept of the answers to them.
+    kept: Vec<KeptAnswer>,
     is_at_breakpoint: bool,
     error: Option<RunError>,
     /// Why the run's own model stopped the last time.
@@ -156,6 +160,7 @@ impl Translator {
             steps: Steps::default(),
             ledger: Ledger::default(),
             interrupts: Vec::new(),
+            kept: Vec::new(),
             is_at_breakpoint: false,
             error: None,
             finish: Finish::default(),
@@ -204,6 +209,11 @@ impl Translator {
     /// Whether the run has asked a question, or stopped at a static breakpoint.
     pub fn is_interrupted(&self) -> bool {
         self.is_at_breakpoint || !self.interrupts.is_empty()
+    }
+
+    /// Whether the run asks about several actions at once, some of which may be answered.
+    pub fn asks_batch(&self) -> bool {
+        self.interrupts.iter().any(Interrupt::is_batch)
     }
 
     /// Why the run failed, as its stream tells it.
@@ -288,6 +298,7 @@ impl Translator {
             return;
         }
         self.collect(&state.interrupts);
+        self.keep(&state.kept.current);
         if state.is_interrupted() && state.interrupts.is_empty() {
             self.is_at_breakpoint = true;
         }
@@ -295,6 +306,11 @@ impl Translator {
             self.take_in(values);
         }
         self.out.drain_into(out);
+    }
+
+    /// Takes in what the thread's metadata keep of the answers to what is asked.
+    pub fn keep(&mut self, kept: &[KeptAnswer]) {
+        self.kept.extend_from_slice(kept);
     }
 
     /// Shows, behind what the thread holds, what a run that waits for its turn will begin with.
@@ -525,6 +541,8 @@ impl Translator {
             questions.push(Interrupt::breakpoint(&self.thread_id));
         }
         for question in &mut questions {
+            question.keep(&self.kept);
+            question.ask_some();
             question.find_calls(self.view());
         }
         questions

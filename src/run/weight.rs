@@ -1,7 +1,8 @@
 //! What a run event weighs: about how many bytes of memory it keeps.
 
 use super::{
-    Activity, Ask, Content, ContentPart, Interrupt, Message, Operation, Outcome, RunEvent, View,
+    Action, Activity, Ask, Content, ContentPart, Interrupt, Message, Operation, Outcome, RunEvent,
+    View,
 };
 use crate::langgraph::{Account, Source};
 
@@ -101,7 +102,12 @@ impl Interrupt {
         FRAME_BYTES
             + match &self.ask {
                 Ask::Approval { actions, .. } => {
-                    actions.iter().map(|action| FRAME_BYTES + action.args.get().len()).sum()
+                    let kept = |action: &Action| {
+                        action.kept.as_ref().map_or(0, |kept| kept.decision.get().len())
+                    };
+                    let weight =
+                        |action: &Action| FRAME_BYTES + action.args.get().len() + kept(action);
+                    actions.iter().map(weight).sum()
                 }
                 Ask::Answer { value, .. } => value.get().len(),
                 Ask::Breakpoint => 0,

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::feed::{Heard, Seen};
-use crate::langgraph::{Account, RunError, RunStatus, ThreadState, Told};
+use super::kept;
+use crate::langgraph::{Account, KeptAnswers, RunError, RunRecord, RunStatus, ThreadState, Told};
 use crate::run::{Loss, StreamEnd};
 use crate::upstream::{Client, Error};
 
@@ -44,6 +45,8 @@ pub(super) enum Outlook {
 pub(super) struct Ending {
     /// What there is to be told of it, where that was needed.
     pub(super) state: Option<State>,
+    /// What is kept of the answers to what it asks.
+    pub(super) kept: KeptAnswers,
     /// The end.
     pub(super) end: StreamEnd,
 }
@@ -76,12 +79,12 @@ impl Inquest<'_> {
         let Some(run_id) = &self.seen.run_id else {
             return self.lost("the stream ended before it named its run".to_owned());
         };
-        let status = match self.status(run_id).await {
-            Ok(status) => status,
+        let record = match self.record(run_id).await {
+            Ok(record) => record,
             Err(Error::Status { code: 404, .. }) => return self.gone().await,
             Err(error) => return Outlook::Unknown(error.to_string()),
         };
-        match (status, self.end) {
+        match (record.status, self.end) {
             // It is as good as over, and its state may not be written yet.
             (RunStatus::Pending | RunStatus::Running, _) if self.seen.error.is_some() => {
                 Outlook::Unknown("the run's record does not tell its end yet".to_owned())
@@ -93,25 +96,22 @@ impl Inquest<'_> {
             (RunStatus::Unknown, _) => {
                 self.lost("the run's record tells no known status".to_owned())
             }
-            (status, _) => match self.over(run_id, status).await {
+            (_, _) => match self.over(run_id, &record).await {
                 Ok(ending) => Outlook::Over(ending),
                 Err(error) => Outlook::Unknown(error.to_string()),
             },
         }
     }
 
-    /// The run's status: after an end in order, with some patience for a record that lags behind.
-    async fn status(&self, run_id: &str) -> Result<RunStatus, Error> {
-        let read = async || {
-            let record = self.upstream.run_record(self.thread_id, run_id).await?;
-            Ok::<_, Error>(record.status)
-        };
+    /// The run's record: after an end in order, with some patience for a record that lags behind.
+    async fn record(&self, run_id: &str) -> Result<RunRecord, Error> {
+        let read = async || self.upstream.run_record(self.thread_id, run_id).await;
         let mut pause = RECORD_PAUSE;
         let reads = if *self.end == BodyEnd::Clean { RECORD_READS } else { 1 };
         for _ in 1..reads {
-            let status = read().await?;
-            if !status.is_live() {
-                return Ok(status);
+            let record = read().await?;
+            if !record.status.is_live() {
+                return Ok(record);
             }
             tokio::time::sleep(pause).await;
             pause *= 2;
@@ -119,8 +119,9 @@ impl Inquest<'_> {
         read().await
     }
 
-    /// The run has this status, which is its last.
-    async fn over(&self, run_id: &str, status: RunStatus) -> Result<Ending, Error> {
+    /// The run has this record, which is its last.
+    async fn over(&self, run_id: &str, record: &RunRecord) -> Result<Ending, Error> {
+        let status = record.status;
         let has_failed = status == RunStatus::Error && !self.was_stopped();
         let error = match self.told_error() {
             Some(error) => Some(error),
@@ -149,7 +150,31 @@ impl Inquest<'_> {
             | RunStatus::Running
             | RunStatus::Unknown => StreamEnd::Cancelled,
         };
-        Ok(Ending { state, end })
+        let kept = self.kept(record, state.as_ref()).await?;
+        Ok(Ending { state, kept, end })
+    }
+
+    /// What is kept of the answers to what the run asks. Only what other questions than those that
+    /// it answers have been asked before it is kept.
+    async fn kept(&self, record: &RunRecord, state: Option<&State>) -> Result<KeptAnswers, Error> {
+        let own = match state {
+            Some(State::OfRun(state)) => Some(state.as_str()),
+            Some(State::OfThread(_)) | None => None,
+        };
+        let asks = self.seen.asks_batch || own.is_some();
+        if record.answers.is_empty() || !asks {
+            return Ok(KeptAnswers::default());
+        }
+        let read;
+        let state = match own {
+            Some(own) => Some(own),
+            None => {
+                read = self.upstream.thread_state(self.thread_id).await?;
+                read.as_deref()
+            }
+        };
+        let state = state.and_then(ThreadState::parse);
+        kept::read(self.upstream, self.thread_id, state.as_ref()).await
     }
 
     /// Whether the run has stopped to ask something, as its state shows it. Without a state of its
@@ -223,7 +248,8 @@ impl Inquest<'_> {
         match self.upstream.thread_state(self.thread_id).await {
             Ok(Some(state)) => {
                 let end = self.told_error().map_or(StreamEnd::Cancelled, StreamEnd::Failed);
-                Outlook::Over(Ending { state: Some(State::OfThread(state)), end })
+                let state = Some(State::OfThread(state));
+                Outlook::Over(Ending { state, kept: KeptAnswers::default(), end })
             }
             Ok(None) => {
                 let end = self.told_error().map_or(StreamEnd::Gone, StreamEnd::Failed);
@@ -297,6 +323,6 @@ fn told(error: RunError, source: Told) -> RunError {
 
 impl From<StreamEnd> for Ending {
     fn from(end: StreamEnd) -> Self {
-        Self { state: None, end }
+        Self { state: None, kept: KeptAnswers::default(), end }
     }
 }

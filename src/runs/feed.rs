@@ -9,7 +9,8 @@ use super::event_id::{Mark, Place};
 use crate::buffer;
 use crate::json::{Json, ObjectWriter};
 use crate::langgraph::{
-    Body, Cursor, MessagesKey, Novelty, Part, Replay, RunError, RunRecord, ThreadState, Values,
+    Body, Cursor, KeptAnswers, MessagesKey, Novelty, Part, Replay, RunError, RunRecord,
+    ThreadState, Values,
 };
 use crate::run::{Emit, Filter, RunEvent, StreamEnd, Translator, View};
 use crate::sse::{self, DecodeError, Decoder, Frame};
@@ -73,6 +74,8 @@ pub(super) struct Seen {
     pub(super) is_interrupted: bool,
     /// How much of it was heard.
     pub(super) heard: Heard,
+    /// Whether it asks about several actions at once.
+    pub(super) asks_batch: bool,
     /// Whether it has told anything.
     pub(super) has_begun: bool,
     /// Why the run failed.
@@ -392,6 +395,13 @@ impl Feed {
         }
     }
 
+    /// Takes in what is kept of the answers to what the run asks.
+    pub(super) fn keep(&mut self, kept: &KeptAnswers) {
+        if let Some(run) = &mut self.parts.run {
+            run.translator.keep(&kept.current);
+        }
+    }
+
     /// Ends the run, with its thread's state where that was read and belongs to it.
     pub fn end(&mut self, state: Option<&str>, end: StreamEnd, out: &mut Events) {
         let key = self.parts.messages_key.clone();
@@ -473,6 +483,7 @@ impl Feed {
         Seen {
             run_id: id.clone(),
             is_interrupted: translator.is_interrupted(),
+            asks_batch: translator.asks_batch(),
             heard: if !self.replay.is_settled() {
                 Heard::NotItsEnd
             } else if is_whole {

@@ -388,7 +388,7 @@ impl Reading {
     /// Tells the end. No more than `detail` is told of why a run failed.
     pub(super) fn end(&mut self, end: End, detail: ErrorDetail, out: &mut Events) {
         self.phase = Phase::Over;
-        let Ending { state, end } = match end {
+        let Ending { state, kept, end } = match end {
             End::Ended(ending) => ending,
             End::OutOfSight(why) => {
                 let message = match self.feed.seen().error.map(|error| error.told(detail)) {
@@ -410,6 +410,7 @@ impl Reading {
             }
             None => None,
         };
+        self.feed.keep(&kept);
         self.feed.end(own.as_deref(), end, out);
         out.tell_failure(detail);
     }

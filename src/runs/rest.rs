@@ -9,10 +9,19 @@ use super::feed::Feed;
 use super::published::Run;
 use super::reader::Prelude;
 use super::standing;
-use crate::langgraph::{ErrorDetail, RunRecord, RunStatus, ThreadState};
+use crate::langgraph::{ErrorDetail, KeptAnswers, RunRecord, RunStatus, ThreadState};
 use crate::metrics::Metrics;
 use crate::run::{Emit, StreamEnd};
 use crate::upstream::{Client, Error};
+
+/// What a thread at rest holds.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rested {
+    /// Its state, as the server sends it; `None` for a thread that is not there.
+    pub(crate) state: Option<String>,
+    /// What its metadata keep of the answers to what it asks.
+    pub(crate) kept: KeptAnswers,
+}
 
 /// What stands before a run that waits for its turn.
 pub(super) async fn prelude(
@@ -38,11 +47,12 @@ pub(super) async fn at_rest(
     metrics: &Metrics,
     upstream: &Client,
     thread_id: &str,
-    body: Option<String>,
+    rested: Rested,
     last: Option<&RunRecord>,
     detail: ErrorDetail,
     emit: Emit,
 ) -> Result<Arc<Run>, Error> {
+    let Rested { state: body, kept } = rested;
     // A run that was stopped or failed leaves its next nodes, as a static breakpoint does.
     let (has_failed, is_stopped) = match last.map(|last| last.status) {
         Some(RunStatus::Error | RunStatus::Timeout) => (true, true),
@@ -66,8 +76,11 @@ pub(super) async fn at_rest(
             ),
             None => None,
         };
-        if let Some(state) = state.as_mut().filter(|_| is_stopped) {
-            state.next.clear();
+        if let Some(state) = &mut state {
+            state.kept = kept;
+            if is_stopped {
+                state.next.clear();
+            }
         }
         let checkpoint = state.as_ref().and_then(|state| state.checkpoint_id.as_deref());
         let name = format!("connect-{}", checkpoint.unwrap_or(&thread_id));

@@ -204,6 +204,15 @@ impl Reject {
             Refusal::Busy => Self::thread_busy(),
             Refusal::UnknownAssistant { assistant } => Self::unknown_assistant(assistant, caller),
             Refusal::CannotResume(why) => Self::new(StatusCode::CONFLICT, "cannot_resume", why),
+            Refusal::NotKept(error) => {
+                let reject = Self::upstream(error, caller, detail);
+                let message = format!(
+                    "LangGraph did not keep this answer until those to the other actions come, and \
+                     the question is still open: {}; or answer all actions in one request",
+                    reject.message
+                );
+                Self { message, ..reject }
+            }
             Refusal::CannotFork(why) => Self::new(StatusCode::CONFLICT, "cannot_fork", why),
             Refusal::Upstream(error) => Self::upstream(error, caller, detail),
         }

@@ -331,6 +331,7 @@ impl Link {
     /// Shows what is decided about the calls of these questions, whose answers go up.
     pub(super) fn decided(&self, session: &Session, voice: &mut Voice, answered: &[Waiting]) {
         for Waiting { question, decided, is_in_words: _ } in answered {
+            voice.kept.extend(question.kept_keys());
             let Ask::Approval { actions, .. } = &question.ask else { continue };
             self.emit(session, |emit| {
                 for (at, (action, decided)) in actions.iter().zip(decided).enumerate() {
@@ -401,8 +402,13 @@ impl Answers {
             Ask::Approval { actions, form } => {
                 let decided: Option<Vec<_>> = decided.iter().map(Option::as_ref).collect();
                 let decisions = decided?.into_iter().zip(actions);
-                let decisions =
-                    decisions.map(|(decision, action)| form.decision(&action.name, decision));
+                let decisions = decisions.map(|(decision, action)| match &action.kept {
+                    // It may say more than a decision of ours.
+                    Some(kept) if action.kept_decision(*form).as_ref() == Some(decision) => {
+                        kept.decision.clone()
+                    }
+                    Some(_) | None => form.decision(&action.name, decision),
+                });
                 Some(form.answer(&decisions.collect::<Vec<_>>()))
             }
             Ask::Answer { .. } | Ask::Breakpoint => None,
@@ -490,5 +496,6 @@ fn breakpoint() -> Action {
         call_id: None,
         schema: None,
         details: None,
+        kept: None,
     }
 }

@@ -58,6 +58,8 @@ pub(super) struct Voice {
     pub(super) is_based: bool,
     /// The questions whose answer is the next prompt.
     pub(super) waiting: Vec<Waiting>,
+    /// The members of the thread's metadata that keep decisions which the next run answers with.
+    pub(super) kept: Vec<String>,
 }
 
 /// A question that is partly answered, if it is an approval of several calls.
@@ -137,7 +139,7 @@ impl Session {
         settings: &Settings,
     ) -> Self {
         let projector = Projector::new(Arc::clone(&settings.dialect), cwd);
-        let voice = Voice { projector, is_based: false, waiting: Vec::new() };
+        let voice = Voice { projector, is_based: false, waiting: Vec::new(), kept: Vec::new() };
         Self {
             id: id.to_owned(),
             servers,
@@ -221,10 +223,12 @@ impl Drop for Prompting<'_> {
 
 impl From<Interrupt> for Waiting {
     fn from(question: Interrupt) -> Self {
-        let calls = match &question.ask {
-            Ask::Approval { actions, .. } => actions.len(),
-            Ask::Answer { .. } | Ask::Breakpoint => 0,
+        let decided = match &question.ask {
+            Ask::Approval { actions, form } => {
+                actions.iter().map(|action| action.kept_decision(*form)).collect()
+            }
+            Ask::Answer { .. } | Ask::Breakpoint => Vec::new(),
         };
-        Self { question, is_in_words: false, decided: vec![None; calls] }
+        Self { question, is_in_words: false, decided }
     }
 }

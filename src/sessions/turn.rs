@@ -294,8 +294,9 @@ impl Turn {
     /// Starts a run, shows it, asks what it asks, and so on to the end.
     async fn go_on(&self, voice: &mut Voice, mut start: Start) -> Result<StopReason, Error> {
         let mut waits = 0;
+        let mut kept = std::mem::take(&mut voice.kept);
         loop {
-            let mut run = match self.start(start.clone()).await? {
+            let mut run = match self.start(start.clone(), &kept).await? {
                 Started::Run(run) => *run,
                 Started::Stopped => return Ok(self.stopped(voice)),
                 // The JavaScript server does not queue runs.
@@ -319,7 +320,10 @@ impl Turn {
             };
             let waiting = questions.into_iter().map(Waiting::from).collect();
             match self.settle(voice, waiting).await? {
-                Settled::Resume(next) => start = next,
+                Settled::Resume(next) => {
+                    start = next;
+                    kept = std::mem::take(&mut voice.kept);
+                }
                 Settled::ByPrompt => return Ok(StopReason::EndTurn),
                 Settled::Stopped => return Ok(self.stopped(voice)),
             }
@@ -335,8 +339,8 @@ impl Turn {
     }
 
     /// Starts a run, unless the turn is stopped meanwhile.
-    async fn start(&self, start: Start) -> Result<Started, Error> {
-        let Some(due) = self.stop.run_until_cancelled(self.due(start)).await else {
+    async fn start(&self, start: Start, kept: &[String]) -> Result<Started, Error> {
+        let Some(due) = self.stop.run_until_cancelled(self.due(start, kept)).await else {
             return Ok(Started::Stopped);
         };
         let (thread, run) = due?;
@@ -362,15 +366,17 @@ impl Turn {
         }
     }
 
-    /// The run to start, and its thread.
-    async fn due(&self, start: Start) -> Result<(Thread, NewRun), Error> {
+    /// The run to start, which answers with what is kept there, and its thread.
+    async fn due(&self, start: Start, kept: &[String]) -> Result<(Thread, NewRun), Error> {
         let desk = self.session.desk.lock().await;
         let thread = self.link.thread(&self.session, &desk)?;
         let servers = self.link.service().settings.mcp_key.as_deref();
         let servers = servers.zip(self.session.servers.as_ref());
         let chosen = desk.kept.choices.configurable(&desk.menu, servers);
         let configured = chosen.map_or(Configured::Not, Configured::Choices);
-        let run = NewRun { configured, ..NewRun::new(Uuid::new_v4().to_string(), start) };
+        let (hides, forgets) = (kept.to_vec(), kept.to_vec());
+        let new = NewRun::new(Uuid::new_v4().to_string(), start);
+        let run = NewRun { configured, hides, forgets, ..new };
         Ok((thread, run))
     }
 

@@ -29,10 +29,10 @@ use super::look::recent_runs;
 use super::pace::LOOK_INTERVAL;
 use super::refusal::Refusal;
 use super::waiting::{Cause, LONGEST_PAUSE, Look, Waiting};
-use crate::langgraph::{MessagesKey, RunRecord, RunStatus, ServerKind, ThreadState};
+use crate::langgraph::{KeptAnswers, MessagesKey, RunRecord, RunStatus, ServerKind, ThreadState};
 use crate::metrics::Held;
 use crate::run::Emit;
-use crate::runs::{self, Run};
+use crate::runs::{self, Rested, Run};
 use crate::sync::{Guard, Mutex};
 use crate::upstream::{Caller, Client, Error, RunFilter, Sight};
 
@@ -518,12 +518,13 @@ impl Watcher {
         {
             return self.whole(run).await;
         }
+        let kept = runs::kept_answers(&self.upstream, &self.key.thread_id, state.as_ref()).await?;
         let is_there = body.is_some() || self.last.is_some();
         let bytes = body.as_deref().map_or(0, str::len) as u64;
         let pause = Duration::from_millis(bytes * 1000 / FOLLOW_BYTES_PER_SECOND);
         self.state_due = Instant::now() + pause.max(LOOK_INTERVAL);
         let last = self.last.as_ref();
-        let digest = digest(body.as_deref(), last);
+        let digest = digest(body.as_deref(), &kept, last);
         let rest = match self.rest.take() {
             Some((known, rest)) if known == digest => rest,
             _ => {
@@ -531,7 +532,7 @@ impl Watcher {
                 self.shared
                     .runs
                     .showing(self.key.emit)
-                    .at_rest(upstream, thread_id, body, last)
+                    .at_rest(upstream, thread_id, Rested { state: body, kept }, last)
                     .await?
             }
         };
@@ -640,9 +641,12 @@ impl Watcher {
     }
 }
 
-fn digest(body: Option<&str>, last: Option<&RunRecord>) -> u64 {
+fn digest(body: Option<&str>, kept: &KeptAnswers, last: Option<&RunRecord>) -> u64 {
     let mut hasher = DefaultHasher::new();
     (body, last.map(|run| &run.id)).hash(&mut hasher);
+    for kept in &kept.current {
+        (&kept.interrupt, kept.action, kept.decision.get()).hash(&mut hasher);
+    }
     hasher.finish()
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::langgraph::{MessagesKey, RunRecord, RunStatus, ServerKind, ThreadState};
 use crate::run::Emit;
-use crate::runs::{EventId, Run, Runs};
+use crate::runs::{self, EventId, Rested, Run, Runs};
 use crate::upstream::{Access, Client, Error, RunFilter};
 
 /// How often a thread is looked at whose state was made by no run that is listed: one that began
@@ -72,8 +72,8 @@ pub(super) async fn look(
             Looked::ToRead(last)
         }
         Present::AtRest { state, last } => {
-            let run = runs.at_rest(upstream, thread_id, state, last.as_ref());
-            Looked::AtRest(run.await?)
+            let rested = rested(upstream, thread_id, state).await?;
+            Looked::AtRest(runs.at_rest(upstream, thread_id, rested, last.as_ref()).await?)
         }
     })
 }
@@ -93,8 +93,20 @@ pub(super) async fn hold(
         let status = if run.status.is_live() { RunStatus::Interrupted } else { run.status };
         RunRecord { status, ..run }
     });
-    let run = runs.at_rest(upstream, thread_id, state, last.as_ref()).await?;
+    let rested = rested(upstream, thread_id, state).await?;
+    let run = runs.at_rest(upstream, thread_id, rested, last.as_ref()).await?;
     Ok((run, newest))
+}
+
+/// A state with what is kept of the answers to what it asks.
+async fn rested(
+    upstream: &Client,
+    thread_id: &str,
+    state: Option<String>,
+) -> Result<Rested, Error> {
+    let parsed = state.as_deref().and_then(ThreadState::parse);
+    let kept = runs::kept_answers(upstream, thread_id, parsed.as_ref()).await?;
+    Ok(Rested { state, kept })
 }
 
 /// Looks at a thread: at its runs, and where none of them is live at its state, which a run may have

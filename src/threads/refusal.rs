@@ -22,6 +22,9 @@ pub enum Refusal {
     /// What was asked does not fit the thread as it is: an answer to nothing, for example.
     #[error("{0}")]
     CannotResume(String),
+    /// The server did not keep an answer that is to wait for others.
+    #[error("the answer was not kept: {0}")]
+    NotKept(Error),
     /// The thread has no place for the fork.
     #[error("{0}")]
     CannotFork(String),

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use super::Threads;
 use super::fork::{self, Point};
+use super::kept;
 use super::questions::answered_now;
 use super::reader::ThreadReader;
 use super::refusal::Refusal;
 use crate::agents::Agent;
-use crate::langgraph::{InputKeys, ServerKind, ThreadState};
-use crate::run::{NewRun, Planner};
-use crate::runs::EventId;
+use crate::langgraph::{Given, InputKeys, NewestRuns, ServerKind, ThreadState};
+use crate::run::{NewRun, Plan, Planner};
+use crate::runs::{self, EventId};
 use crate::upstream::{Client, Error};
 
 /// A thread, and the agent that runs on it, for one caller.
@@ -29,6 +30,26 @@ struct Planned {
     /// For what kind of server.
     server: Option<ServerKind>,
     checkpoint: Option<String>,
+}
+
+/// What a request becomes.
+enum Next {
+    /// A run.
+    Start(Box<Planned>),
+    /// A look at the thread: some of it is kept, or is to be.
+    Keep(Keeping),
+    /// A look at the thread by its client.
+    Show,
+}
+
+/// How far the decisions are that wait for others.
+enum Keeping {
+    /// Nothing has come that is to be kept.
+    Nothing,
+    /// Something has, after these runs.
+    Due(NewestRuns),
+    /// It is kept.
+    Done,
 }
 
 // === impl Thread ===
@@ -108,6 +129,9 @@ impl Thread {
     /// Answers of one caller to a thread are started one after the other. LangGraph refuses an
     /// answer while another run of the thread is under way, and that run may be the one that has
     /// just taken the same answer elsewhere: the thread is looked at once more.
+    ///
+    /// A decision on one of several actions is kept first, and then the thread is looked at again:
+    /// of two replicas that keep the last two decisions at once, at least one sees them all.
     pub async fn ask(&self, request: &impl Planner) -> Result<Option<ThreadReader>, Refusal> {
         let start = self.threads.shared.starts.begin(self.upstream(), &self.id, request.name());
         let start = Arc::new(start);
@@ -117,8 +141,16 @@ impl Thread {
             turn = Some(Arc::new(turns.turn(self.upstream(), &self.id).await));
         }
         let mut may_look_again = true;
+        let mut keeping = Keeping::Nothing;
         loop {
-            let Some(planned) = self.plan(request).await? else { return Ok(None) };
+            let planned = match Box::pin(self.plan(request, &keeping)).await? {
+                Next::Show => return Ok(None),
+                Next::Keep(further) => {
+                    keeping = further;
+                    continue;
+                }
+                Next::Start(planned) => *planned,
+            };
             let is_answer = !planned.run.answers.is_empty();
             match self.begin(planned, (turn.clone(), Arc::clone(&start))).await {
                 Err(Refusal::Busy) if is_answer && may_look_again => may_look_again = false,
@@ -127,8 +159,8 @@ impl Thread {
         }
     }
 
-    /// The run that a request becomes on the thread as it is.
-    async fn plan<P: Planner>(&self, request: &P) -> Result<Option<Planned>, Refusal> {
+    /// What a request becomes on the thread as it is.
+    async fn plan<P: Planner>(&self, request: &P, keeping: &Keeping) -> Result<Next, Refusal> {
         let answered_now = async || answered_now(self.upstream(), &self.id).await;
         // Before the state is read: a run that is not under way any more has made its state.
         let mut answered = if request.is_answer() { answered_now().await? } else { Vec::new() };
@@ -154,16 +186,22 @@ impl Thread {
                 state.next.clear();
             }
         }
+        let kept = runs::kept_answers(self.upstream(), &self.id, state.as_ref()).await?;
+        if let Some(state) = &mut state {
+            state.kept = kept;
+        }
         let keys = if request.needs_keys(state.as_ref()) {
             self.agent.input_keys().await
         } else {
             InputKeys::Unknown.into()
         };
         let planned = request.plan(state.as_ref(), &keys);
-        let Some(mut run) = planned.map_err(|error| Refusal::CannotResume(error.to_string()))?
-        else {
-            return Ok(None);
-        };
+        let Plan { keep, run } =
+            planned.map_err(|error| Refusal::CannotResume(error.to_string()))?;
+        if let Some(further) = self.keep(state.as_ref(), &keep, keeping).await? {
+            return Ok(Next::Keep(further));
+        }
+        let Some(mut run) = run else { return Ok(Next::Show) };
         if let (None, Some(client_id)) = (&state, &self.client_id) {
             self.upstream().create_thread(&self.id, client_id).await?;
         }
@@ -174,7 +212,30 @@ impl Thread {
             run.start = request.fork(state.as_ref(), past.as_ref(), &keys);
             checkpoint = Some(point.checkpoint_id);
         }
-        Ok(Some(Planned { run, server, checkpoint }))
+        Ok(Next::Start(Box::new(Planned { run, server, checkpoint })))
+    }
+
+    /// Keeps decisions that wait for others; `None` if there are none, or they are kept. The runs
+    /// that they come after are listed before the look at the thread that decides what they answer.
+    async fn keep(
+        &self,
+        state: Option<&ThreadState<'_>>,
+        given: &[Given],
+        keeping: &Keeping,
+    ) -> Result<Option<Keeping>, Refusal> {
+        let Some(state) = state.filter(|_| !given.is_empty()) else { return Ok(None) };
+        match keeping {
+            Keeping::Nothing => {
+                let before = kept::runs_before(self.upstream(), &self.id).await?;
+                Ok(Some(Keeping::Due(before)))
+            }
+            Keeping::Due(before) => {
+                kept::keep(self.upstream(), &self.id, state, given, before).await?;
+                Ok(Some(Keeping::Done))
+            }
+            // Others have kept something else meanwhile.
+            Keeping::Done => Ok(None),
+        }
     }
 
     async fn fork_point(&self, message_id: &str) -> Result<Point, Refusal> {
@@ -189,11 +250,14 @@ impl Thread {
     ) -> Result<ThreadReader, Refusal> {
         self.expect_no_shutdown()?;
         let Planned { run, server, checkpoint } = planned;
-        let name = run.name.clone();
+        let (name, forgets) = (run.name.clone(), run.forgets.clone());
         let request = run.request(&self.agent.assistant, server, checkpoint);
         let runs = self.threads.runs();
         match runs.start(self.upstream(), server, &self.id, &name, request, held).await {
-            Ok(reader) => Ok(reader.into()),
+            Ok(reader) => {
+                self.threads.forget(self.upstream(), &self.id, &forgets);
+                Ok(reader.into())
+            }
             Err(error) if error.is_unknown_assistant() => {
                 Err(Refusal::UnknownAssistant { assistant: self.agent.assistant.clone() })
             }

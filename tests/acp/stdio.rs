@@ -1950,6 +1950,48 @@ async fn a_load_tells_the_history_and_then_responds() {
 }
 
 #[tokio::test]
+async fn an_editor_is_asked_about_what_is_still_open() {
+    let (mut server, mut editor) = open().await;
+    let key = "threadway_answer:0:0";
+    // Somebody else has decided about the first call, and said more than an editor would.
+    let edited = json!({"type": "edit", "edited_action": {"name": "post", "args": {"to": "b"}}});
+    let mut metadata = kept();
+    metadata[key] = json!({"interrupt": "i", "action": 0, "after": "r", "decision": edited});
+    let args = json!({});
+    let messages = json!([
+        {"type": "human", "id": "h1", "content": "hi"},
+        {"type": "ai", "id": "a1", "content": "",
+            "tool_calls": [call("c1", "send", &args), call("c2", "delete", &args)]},
+    ]);
+    let request = |name: &str| json!({"name": name, "args": args});
+    let interrupt = json!({"id": "i", "value": {"review_configs": [],
+        "action_requests": [request("send"), request("delete")]}});
+    server.thread(LOADED, metadata, Some(state("r", &messages, &json!([interrupt]))));
+    live(&server, "r");
+    server.books().threads.get_mut(LOADED).unwrap().runs[0]["status"] = json!("success");
+    let resume = editor.request("session/resume", open_params(LOADED)).await;
+    editor.until(resume).await.result();
+    let prompt = editor.prompt(LOADED, "and now?").await;
+    let (_, request) = editor.until_asked().await;
+    assert_eq!(request["params"]["toolCall"]["toolCallId"], "c2");
+    editor.reply(&request, selected("allow")).await;
+    let run = server.run().await;
+    let sent = json!({"resume": {"i": {"decisions": [edited, {"type": "approve"}]}}});
+    assert_eq!(run.body["command"], sent);
+    assert_eq!(run.body["metadata"][key], Value::Null);
+    assert!(run.body["metadata"].as_object().unwrap().contains_key(key));
+    run.ends_with(&messages).await;
+    let run = server.run().await;
+    assert_eq!(run.said()["content"], "and now?");
+    run.ends("success", None).await;
+    assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
+    server
+        .until("it is forgotten", |server| server.books().threads[LOADED].metadata[key].is_null())
+        .await;
+    editor.ended().await;
+}
+
+#[tokio::test]
 async fn a_resume_tells_nothing_and_goes_on() {
     let (mut server, mut editor) = open().await;
     server.thread(LOADED, kept(), Some(state("r", &conversation(), &json!([]))));

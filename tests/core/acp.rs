@@ -422,6 +422,7 @@ fn action(tool: &str, args: &Value, call_id: Option<&str>) -> Action {
         call_id: call_id.map(id),
         schema: None,
         details: None,
+        kept: None,
     }
 }
 

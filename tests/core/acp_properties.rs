@@ -228,6 +228,7 @@ proptest! {
                 call_id: Some(Id::from(format!("c{at}"))),
                 schema: None,
                 details: None,
+                kept: None,
             };
             let question = Id::from("q");
             may_run[at] |= matches!(step, Step::Decide(Verdict::Allowed) | Step::Subagent);

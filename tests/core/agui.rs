@@ -239,7 +239,7 @@ fn goes_up_with(
     let input = Input::parse(body.to_string().as_bytes()).unwrap();
     let state = state.to_string();
     let state = ThreadState::parse(&state);
-    let Some(run) = asking(&input, allowance).plan(state.as_ref(), keys)? else {
+    let Some(run) = asking(&input, allowance).plan(state.as_ref(), keys)?.run else {
         return Ok((Value::Null, None));
     };
     let fork = run.fork_before.clone();
@@ -502,7 +502,8 @@ fn answers_go_up_in_the_form_that_the_interrupt_takes() {
         assert_eq!(body["command"]["resume"], expected, "{entries}");
         assert!(body.get("input").is_none());
     }
-    let half = resume(json!([entry("two:1", json!(true))])).unwrap_err();
+    let half = json!({"decisions": [{"type": "approve"}]});
+    let half = resume(json!([entry("two:1", half)])).unwrap_err();
     assert_eq!(half, ResumeError::HalfAnswered { id: "two".to_owned(), answered: 1, expected: 2 });
     let no_decision = || ResumeError::NoDecision { id: "one".to_owned() };
     for payload in ["null", "{}", "\"no\"", "0", "{\"approved\":\"false\"}", "{\"approved\":null}"]
@@ -873,7 +874,7 @@ fn a_client_sets_only_what_its_operator_allows() {
     body.as_object_mut().unwrap().extend(input.as_object().unwrap().clone());
     let input = Input::parse(body.to_string().as_bytes()).unwrap();
     let config = |allowance: &Allowance| {
-        let run = asking(&input, allowance).plan(None, &InputKeys::Unknown).unwrap().unwrap();
+        let run = asking(&input, allowance).plan(None, &InputKeys::Unknown).unwrap().run.unwrap();
         let body = serde_json::to_value(run.request("agent", None, None)).unwrap();
         body.get("config").cloned()
     };
@@ -962,7 +963,7 @@ fn a_state_that_is_older_than_the_threads_does_not_go_up() {
     let thread = ThreadState::parse(&body);
     let sent = |emit, thread: Option<&ThreadState<'_>>| {
         let asking = Asking { emit, ..asking(&input, &allowance) };
-        let run = asking.plan(thread, &InputKeys::Undescribed).unwrap().unwrap();
+        let run = asking.plan(thread, &InputKeys::Undescribed).unwrap().run.unwrap();
         let body = serde_json::to_value(run.request("agent", None, None)).unwrap();
         let mut input = body["input"].clone();
         input.as_object_mut().unwrap().remove("messages");

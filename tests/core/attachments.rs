@@ -338,7 +338,7 @@ fn activities_do_not_go_up_and_their_message_is_not_edited() {
         emit: run::Emit::default(),
         messages_key: &MessagesKey::MESSAGES,
     };
-    let run = asking.plan(Some(&state), &InputKeys::Unknown).unwrap().unwrap();
+    let run = asking.plan(Some(&state), &InputKeys::Unknown).unwrap().run.unwrap();
     assert_eq!(run.fork_before, None);
     assert!(matches!(run.configured, Configured::Not));
     let request: Value =

@@ -112,7 +112,7 @@ fn planned(input: &Input, allowance: &Allowance, state: Option<&ThreadState<'_>>
         emit: threadway::run::Emit::default(),
         messages_key: &MessagesKey::MESSAGES,
     };
-    asking.plan(state, &InputKeys::Unknown).unwrap().expect("a run is started")
+    asking.plan(state, &InputKeys::Unknown).unwrap().run.expect("a run is started")
 }
 
 fn starts_with(story: &[String], expected: &[&str]) {

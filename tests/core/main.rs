@@ -30,6 +30,7 @@ mod corpus;
 mod emit;
 mod errors;
 mod golden;
+mod kept;
 mod messages_key;
 mod promises;
 mod properties;

@@ -221,7 +221,7 @@ fn goes_up(input: &Value, state: &Value, keys: &InputKeys) -> Value {
         messages_key: &key,
     };
     let thread = ThreadState::parse_under(&key, &state);
-    let run = asking.plan(thread.as_ref(), keys).unwrap().expect("a run is started");
+    let run = asking.plan(thread.as_ref(), keys).unwrap().run.expect("a run is started");
     let fork = run.fork_before.clone();
     let mut body = serde_json::to_value(run.request("agent", None, None)).unwrap();
     body["fork"] = json!(fork);

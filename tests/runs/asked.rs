@@ -11,6 +11,8 @@ use threadway::server::Settings;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+mod part;
+
 const ASKED: &str = "c9ae0f4bb1d24f7a8a2f5f0c1d2e3f40";
 const OTHER: &str = "d1be0f4bb1d24f7a8a2f5f0c1d2e3f41";
 

@@ -34,7 +34,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::langgraph::RunStatus;
+use crate::langgraph::{KeptAnswers, RunStatus};
 use crate::metrics::Metrics;
 use crate::run::{Emit, View};
 use crate::runs::ending::{Ending, State as ThreadState};
@@ -385,7 +385,11 @@ impl Server {
                 // What was not heard to its end is made up for by the state.
                 let state = || ThreadState::OfRun(thread_state(&["hi", TEXT]));
                 let state = (!is_whole).then(state);
-                Outlook::Over(Ending { state, end: StreamEnd::Succeeded })
+                Outlook::Over(Ending {
+                    state,
+                    kept: KeptAnswers::default(),
+                    end: StreamEnd::Succeeded,
+                })
             } else {
                 Outlook::Live
             }),

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::langgraph::KeptAnswers;
 use crate::run::{Outcome, RunEvent, View};
 use crate::runs::UPSTREAM_PATIENCE;
 use crate::runs::feed::{BEGINNING, Heard};
@@ -693,7 +694,11 @@ fn the_end_is_told_with_the_state_that_is_the_runs_or_its_threads() {
         let mut rig = Rig::started();
         rig.sends(&whole_run()[..3]);
         rig.closes(BodyEnd::Clean);
-        rig.looks(Outlook::Over(Ending { state, end: StreamEnd::Cancelled }));
+        rig.looks(Outlook::Over(Ending {
+            state,
+            kept: KeptAnswers::default(),
+            end: StreamEnd::Cancelled,
+        }));
         assert_eq!(rig.next(), "the end");
         rig.ends();
         let last = rig.told.last().unwrap();
@@ -1000,7 +1005,11 @@ fn a_run_that_is_not_joined_is_followed_by_its_record_and_its_threads_state() {
     assert_eq!(rig.next(), "the outlook: Clean");
     assert_ne!(rig.seen().heard, Heard::Whole);
     let state = Some(State::OfRun(thread_state(&["hi", "you"])));
-    rig.looks(Outlook::Over(Ending { state, end: StreamEnd::Succeeded }));
+    rig.looks(Outlook::Over(Ending {
+        state,
+        kept: KeptAnswers::default(),
+        end: StreamEnd::Succeeded,
+    }));
     rig.ends();
     let last = rig.told.last().unwrap();
     assert!(matches!(last, RunEvent::Ended { outcome: Outcome::Finished { .. }, .. }), "{last:?}");

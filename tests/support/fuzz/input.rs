@@ -96,8 +96,11 @@ fn check_request(body: &[u8], state: &str, schemas: &str) {
             let _ = asking(OnMessage::AskAgain).fork(state.as_ref(), thread, &keys);
             for on_message in [OnMessage::AskAgain, OnMessage::Reject] {
                 match asking(on_message).plan(thread, &keys) {
-                    Ok(Some(run)) => check_run(run),
-                    Ok(None) => {}
+                    Ok(plan) => {
+                        if let Some(run) = plan.run {
+                            check_run(run);
+                        }
+                    }
                     Err(error) => check_refusal(&error.to_string()),
                 }
             }
