@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::agents::{Agents, Upstream};
-use crate::config::{Acp, Config};
+use crate::config::{Acp, Config, DEFAULT_UPSTREAM};
 use crate::langgraph::ServerInfo;
 use crate::server::Settings;
 use crate::server::isolation::{self, Judgement};
@@ -44,10 +44,23 @@ enum Verdict {
     Away(Error),
     /// Something is there that is no LangGraph server.
     NotLangGraph(Error),
-    /// It does not let us in.
-    KeyRefused(Error),
+    /// It does not let us in: it wants a key, or another one.
+    KeyRefused(Error, KeyPlace),
     /// A LangGraph server that does not tell its agents.
     Refuses(Error),
+}
+
+/// Where the key of an upstream is set.
+#[derive(Debug)]
+struct KeyPlace {
+    upstream: String,
+    /// Whether it has one.
+    is_set: bool,
+}
+
+/// What is wrong with an upstream that did not list its agents, and what to do about it.
+pub fn advice(upstream: &Upstream, error: Error) -> String {
+    Verdict::of(upstream, error, Verdict::Refuses).to_string()
 }
 
 /// Sends requests to every upstream, one after the other. `agents` are those of `config`.
@@ -85,13 +98,13 @@ fn unknown_names(aliases: &[(String, String)], acp: &Acp, findings: &[Finding]) 
 async fn judge(agents: &Agents, upstream: &Upstream, settings: &Settings) -> Verdict {
     let server = match upstream.client.info().await {
         Ok(server) => server,
-        Err(error) => return Verdict::of(error, Verdict::NotLangGraph),
+        Err(error) => return Verdict::of(upstream, error, Verdict::NotLangGraph),
     };
     let Settings { auth, forward, .. } = settings;
     match isolation::judge(&upstream.client, auth, forward).await {
         None | Some(Ok(Judgement::Refuses)) => {}
         Some(Ok(accepts)) => return Verdict::Open(server, accepts),
-        Some(Err(error)) => return Verdict::of(error, Verdict::NotJudged),
+        Some(Err(error)) => return Verdict::of(upstream, error, Verdict::NotJudged),
     }
     match agents.list_of(upstream).await.agents {
         // It has no key of ours, and is to have none.
@@ -102,7 +115,7 @@ async fn judge(agents: &Agents, upstream: &Upstream, settings: &Settings) -> Ver
         Ok(agents) => {
             Verdict::Serves { server, agents: agents.into_iter().map(|agent| agent.id).collect() }
         }
-        Err(error) => Verdict::of(error, Verdict::Refuses),
+        Err(error) => Verdict::of(upstream, error, Verdict::Refuses),
     }
 }
 
@@ -110,12 +123,16 @@ async fn judge(agents: &Agents, upstream: &Upstream, settings: &Settings) -> Ver
 
 impl Verdict {
     /// What an error means that any server may answer with; `else` it is this.
-    fn of(error: Error, other: impl FnOnce(Error) -> Self) -> Self {
+    fn of(upstream: &Upstream, error: Error, other: impl FnOnce(Error) -> Self) -> Self {
         match error {
             Error::Unreachable { .. } | Error::Timeout { .. } | Error::Interrupted { .. } => {
                 Self::Away(error)
             }
-            Error::Status { .. } if error.is_unauthorized() => Self::KeyRefused(error),
+            Error::Status { .. } if error.is_unauthorized() => {
+                let Upstream { name, client } = upstream;
+                let place = KeyPlace { upstream: name.clone(), is_set: client.has_key() };
+                Self::KeyRefused(error, place)
+            }
             Error::Status { .. }
             | Error::NotAnEventStream { .. }
             | Error::NotUnderstood { .. }
@@ -145,51 +162,67 @@ impl Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { upstream, url, verdict } = self;
-        write!(f, "upstream {upstream} ({url}): ")?;
-        match verdict {
-            Verdict::Serves { server, agents } => {
+        write!(f, "upstream {upstream} ({url}): {verdict}")
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Serves { server, agents } => {
                 let count = agents.len();
-                write!(f, "{server}, {count} agents: {}", agents.join(", "))
+                let agent = if count == 1 { "agent" } else { "agents" };
+                write!(f, "{server}, {count} {agent}: {}", agents.join(", "))
             }
-            Verdict::Guarded(server) => {
+            Self::Guarded(server) => {
                 write!(
                     f,
                     "{server}, which asks each caller for credentials; its agents are not shown to threadway itself"
                 )
             }
-            Verdict::Open(server, accepts) => {
+            Self::Open(server, accepts) => {
                 write!(f, "{server}; {accepts}, or choose another `auth.mode`")
             }
-            Verdict::NotJudged(error) => write!(
+            Self::NotJudged(error) => write!(
                 f,
                 "whether it refuses invented credentials is not known ({}); its `auth` has to \
                  answer them with 401 or 403",
                 error.explained()
             ),
-            Verdict::NoAgents(server) => {
+            Self::NoAgents(server) => {
                 write!(f, "{server}, but it has no agents; name graphs in its langgraph.json")
             }
-            Verdict::Away(error) => {
+            Self::Away(error) => {
                 write!(f, "{}; check that it runs, and that this is its URL", error.explained())
             }
-            Verdict::NotLangGraph(error) => write!(
+            Self::NotLangGraph(error) => write!(
                 f,
                 "what answers there is no LangGraph server ({}); check the URL, and its path",
                 error.explained()
             ),
-            Verdict::KeyRefused(error) => write!(
-                f,
-                "it does not let threadway in ({}); set `upstream.api_key` or \
-                 THREADWAY_UPSTREAM_API_KEY to a key that it takes",
-                error.explained()
-            ),
-            Verdict::Refuses(error) => {
+            Self::KeyRefused(error, place) => {
+                let what = if place.is_set { "refuses the key" } else { "wants a key" };
+                write!(f, "it {what} ({}); set {place} to a key that it accepts", error.explained())
+            }
+            Self::Refuses(error) => {
                 write!(
                     f,
                     "it does not tell its agents ({}); its log may tell more",
                     error.explained()
                 )
             }
+        }
+    }
+}
+
+impl fmt::Display for KeyPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.upstream {
+            DEFAULT_UPSTREAM => f.write_str(
+                "--upstream-api-key, better by its variable THREADWAY_UPSTREAM_API_KEY, or \
+                 `upstream.api_key` in the config file,",
+            ),
+            name => write!(f, "`upstreams.{name}.api_key` in the config file"),
         }
     }
 }

@@ -11,9 +11,21 @@ use crate::langgraph::MessagesKey;
 const EXIT_CODES: &str = "\
 Exit codes:
   0   everything was done
-  1   it failed while it ran; check: something is wrong with an upstream
-  2   translate: the capture is not whole
+  1   it failed while it ran
   64  the command line or the configuration is wrong";
+
+const CHECK_EXIT_CODES: &str = "\
+Exit codes:
+  0   every upstream can be served
+  1   something is wrong with an upstream
+  64  the command line or the configuration is wrong";
+
+const TRANSLATE_EXIT_CODES: &str = "\
+Exit codes:
+  0   everything was done
+  1   it failed while it ran
+  2   the capture is not whole
+  64  the command line is wrong";
 
 /// Serves a LangGraph server's threads and runs to AG-UI clients, and to editors that speak ACP.
 #[derive(Debug, Parser)]
@@ -47,13 +59,13 @@ pub enum Command {
     #[command(after_help = EXIT_CODES)]
     Acp(Acp),
     /// Read the configuration, reach each upstream, and say what is wrong.
-    #[command(after_help = EXIT_CODES)]
+    #[command(after_help = CHECK_EXIT_CODES)]
     Check(Options),
     /// Follow a thread in the terminal, through a gateway, until ctrl-c.
     #[command(after_help = EXIT_CODES)]
     Watch(Watch),
     /// Translate a recorded LangGraph stream from stdin to stdout.
-    #[command(after_help = EXIT_CODES)]
+    #[command(after_help = TRANSLATE_EXIT_CODES)]
     Translate(Translate),
     /// Print what a shell completes our command lines from.
     #[command(after_help = EXIT_CODES)]
@@ -79,7 +91,8 @@ pub struct Options {
     /// seen by others.
     #[arg(long, env = "THREADWAY_UPSTREAM_API_KEY", hide_env_values = true, value_name = "KEY")]
     pub upstream_api_key: Option<String>,
-    /// Where to listen; port 0 picks a free one [default: 127.0.0.1:8484].
+    /// Where to listen: an address and a port, or a port of this machine; port 0 picks a free one
+    /// [default: 127.0.0.1:8484].
     #[arg(long, env = "THREADWAY_LISTEN", hide_env_values = true, value_name = "ADDR")]
     pub listen: Option<String>,
     /// A config file; config.toml.example shows all that it may hold.
@@ -203,13 +216,17 @@ pub struct Limits {
 /// How to show what threadway does.
 #[derive(Args, Clone, Debug)]
 pub struct Demo {
-    /// Where to listen; port 0 picks a free one [default: 127.0.0.1:8484].
+    /// Where to listen: an address and a port, or a port of this machine; port 0 picks a free one
+    /// [default: 127.0.0.1:8484].
     #[arg(long, env = "THREADWAY_LISTEN", hide_env_values = true, value_name = "ADDR")]
     pub listen: Option<String>,
     /// Where the scripted LangGraph server listens [default: 127.0.0.1:0].
     #[arg(long, value_name = "ADDR")]
     pub langgraph_listen: Option<String>,
-    /// Allow non-loopback addresses: whoever reaches one may use the demo.
+    /// The origins whose pages may call, behind commas; `*` for all [default: none].
+    #[arg(long, env = "THREADWAY_CORS_ORIGINS", hide_env_values = true, value_name = "ORIGINS")]
+    pub cors_origins: Option<String>,
+    /// Allow non-loopback addresses, and CORS for all: whoever reaches the demo may use it.
     #[arg(long, env = "THREADWAY_INSECURE", hide_env_values = true)]
     pub insecure: bool,
 }

@@ -15,7 +15,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 
 use threadway::cli::{self, Command};
-use threadway::config::Config;
+use threadway::config::{self, Config};
 use threadway::terminal;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -31,6 +31,9 @@ pub(crate) const USAGE: u8 = 64;
 
 /// Runs a command to its end. The error is the exit code; stderr has the reason by then.
 pub(crate) fn run(command: Command, log: Option<&str>) -> Result<(), u8> {
+    if !matches!(command, Command::Completions { .. } | Command::Man { .. }) {
+        expect_known_environment()?;
+    }
     match command {
         Command::Serve(options) => serve::run(&options, log),
         Command::Demo(args) => demo::run(&args, log),
@@ -41,6 +44,14 @@ pub(crate) fn run(command: Command, log: Option<&str>) -> Result<(), u8> {
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { command } => manual::man(command.as_deref()),
     }
+}
+
+/// Refuses variables that begin like ours and that no command reads: a misspelt one would be ignored.
+fn expect_known_environment() -> Result<(), u8> {
+    let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
+    let mistakes = config::unknown_variables(names);
+    mistakes.iter().for_each(say);
+    if mistakes.is_empty() { Ok(()) } else { Err(USAGE) }
 }
 
 fn read_config(options: &cli::Options, log: Option<&str>) -> Result<Config, u8> {

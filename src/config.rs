@@ -5,10 +5,12 @@
 
 mod acp;
 mod emit;
+mod environment;
 mod front;
 mod raw;
 mod upstreams;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -17,13 +19,14 @@ use std::time::Duration;
 use http::HeaderMap;
 
 pub use acp::Acp;
+pub use environment::unknown_variables;
 pub use raw::Mistake;
 
 use crate::agents::{self, Agents, Emits, MessagesKey, MessagesKeys};
 use crate::cli;
 use crate::metrics::Metrics;
 use crate::runs::{self, OwnerPolicy, Recording};
-use crate::server::{Auth, Cors, Limits, MIN_HEADER_BYTES, Settings, Trust};
+use crate::server::{Auth, Cors, Credentials, Limits, MIN_HEADER_BYTES, Settings, Trust};
 use crate::telemetry::Log;
 use crate::upstream::{self, ApiKey, BaseUrl, Identity, SetupError, Tls};
 use raw::{Given, Mistakes, Raw};
@@ -88,6 +91,8 @@ pub struct Config {
     pub is_watched: bool,
     /// The files that it was read from.
     pub files: Vec<PathBuf>,
+    /// What was given, by key, to tell what another configuration changes.
+    given: BTreeMap<String, Given>,
 }
 
 /// A LangGraph server.
@@ -123,9 +128,11 @@ impl Config {
             // Without the file nothing can be said of what is missing.
             return Err(mistakes.0);
         }
-        let config = Raw::typed(options, log).over(filed).check(&mut mistakes);
+        let raw = Raw::typed(options, log).over(filed);
+        let given = raw.given.clone();
+        let config = raw.check(&mut mistakes);
         match config {
-            Some(config) if mistakes.0.is_empty() => Ok(config),
+            Some(config) if mistakes.0.is_empty() => Ok(Self { given, ..config }),
             Some(_) | None => Err(mistakes.0),
         }
     }
@@ -144,6 +151,19 @@ impl Config {
         let upstreams = self.upstreams.iter().enumerate().map(client).collect::<Result<_, _>>()?;
         let agents = Agents::new(upstreams, self.aliases.clone()).emitting(self.emits.clone());
         Ok(agents.keeping_messages_under(self.messages_keys.clone()))
+    }
+
+    /// The keys that another one gives other values, or that only one of the two gives. What the
+    /// files hold that keys name is not compared.
+    pub fn changed(&self, other: &Self) -> Vec<String> {
+        let keys: BTreeSet<_> = self.given.keys().chain(other.given.keys()).collect();
+        let value = |config: &Self, key: &String| config.given.get(key).map(|g| g.value.clone());
+        let differs = |key: &&&String| value(self, key) != value(other, key);
+        let mut changed: Vec<_> = keys.iter().filter(differs).map(ToString::to_string).collect();
+        if self.acp != other.acp {
+            changed.push("acp".to_owned());
+        }
+        changed
     }
 
     /// What differs in another one that a gateway cannot change while it serves, by key.
@@ -189,6 +209,18 @@ pub fn demo_address(place: &str, value: &str, is_insecure: bool) -> Result<Socke
     let expected = "a loopback address, since the demo has no `auth`: whoever reaches another could \
                     use it; or say --insecure";
     Err(given.mistaken(expected))
+}
+
+/// The origins whose pages may use the demo, comma-separated. It has no `auth`.
+pub fn demo_cors(place: &str, value: &str, is_insecure: bool) -> Result<Cors, Mistake> {
+    let given = Given::new(place, value);
+    let cors = given.cors(Credentials::Omitted)?;
+    if cors == Cors::Any && !is_insecure {
+        let expected = "a list of origins, since the demo has no `auth`: any page that somebody \
+                        here visits could use it; or say --insecure";
+        return Err(given.mistaken(expected));
+    }
+    Ok(cors)
 }
 
 // === impl Raw ===
@@ -264,6 +296,7 @@ impl Raw {
             record,
             is_watched,
             files,
+            given: BTreeMap::new(),
         })
     }
 

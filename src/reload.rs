@@ -65,7 +65,11 @@ pub async fn on_demand(
                 warning.spawn(isolation::warn(agents.clone(), new.settings.clone()));
                 server.reload(agents, new.settings.clone());
                 server.metrics().reloaded(Reload::Done);
-                tracing::info!("the configuration was read again");
+                let mut changed = config.changed(&new).join(", ");
+                if changed.is_empty() {
+                    changed = "no key; the files that keys name were read too".to_owned();
+                }
+                tracing::info!(changed, "the configuration was read again");
                 for line in identity_lines {
                     tracing::info!("{line}");
                 }

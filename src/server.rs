@@ -26,6 +26,7 @@ mod compress;
 mod connections;
 pub mod cors;
 mod envelope;
+pub mod foreign;
 mod forward;
 mod framing;
 mod health;
@@ -318,6 +319,8 @@ fn routes(gateway: Arc<Gateway>, compression: Compression) -> Router {
         Some(cors) => routes.layer(cors),
         None => routes,
     };
+    let foreign = middleware::from_fn_with_state(Arc::clone(&gateway), foreign::preflight);
+    let routes = routes.layer(foreign);
     let routes = match page {
         Page::On => routes.merge(page::routes()),
         Page::Off => routes,

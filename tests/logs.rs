@@ -6,10 +6,18 @@
 mod support;
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use support::gateway::{Gateway, RUN, Response, THREAD, input, part, token, values};
+use support::clock::HeldClock;
+use support::gateway::{
+    Gateway, RUN, Response, THREAD, agents, input, part, serve_as, token, values,
+};
+use threadway::server::cors::Credentials;
+use threadway::server::foreign::{AGAIN, MAX_NAMED};
+use threadway::server::{Cors, Settings};
+use tokio::task::JoinSet;
 use tracing::Level;
 use tracing::subscriber::DefaultGuard;
 
@@ -103,12 +111,77 @@ async fn a_page_that_is_refused_is_one_line_for_the_operator() {
         let response = Response::to(gateway.address, request.as_bytes()).await;
         assert!(response.head.starts_with("HTTP/1.1 403 "), "{}", response.head);
     }
-    let message = "a request was refused as a web page's; for wrong_host add the name to `hosts`, \
-                   for cross_origin the origin to `cors.origins`";
+    let message = "a request was refused as a web page's: its `host` has to be in `hosts` \
+                   (--hosts NAME)";
     let told = lines.with(message);
     assert_eq!(told.len(), 1, "{told:#?}");
     assert_eq!((&told[0]["level"], &told[0]["code"]), (&json!("WARN"), &json!("wrong_host")));
     assert!(!told[0].to_string().contains("evil"), "{}", told[0]);
+}
+
+/// A gateway whose pages may come from these origins.
+async fn with_origins(origins: &[&str]) -> (SocketAddr, JoinSet<()>) {
+    let cors = Cors::new(origins.iter().copied(), Credentials::Omitted).unwrap();
+    let settings = Settings { cors, ..Settings::default() };
+    let agents = agents(&[("default", "http://127.0.0.1:1")], &[]);
+    let (address, _, serving, _) = serve_as(agents, settings).await;
+    (address, serving)
+}
+
+/// Asks as a page of this origin, with a preflight first.
+async fn ask_as(address: SocketAddr, origin: &str) {
+    for (method, more) in [("OPTIONS", "access-control-request-method: GET\r\n"), ("GET", "")] {
+        let request = format!(
+            "{method} /agui/info HTTP/1.1\r\nhost: localhost\r\norigin: {origin}\r\n{more}\r\n"
+        );
+        let response = Response::to(address, request.as_bytes()).await;
+        assert!(response.head.starts_with("HTTP/1.1 403 "), "{}", response.head);
+    }
+}
+
+#[tokio::test]
+async fn each_origin_that_is_refused_is_one_line_with_the_flag_that_lets_it_in() {
+    let (lines, _logging) = Lines::up_to(Level::INFO);
+    let (address, _serving) = with_origins(&["http://localhost:5199", "https://a.example"]).await;
+    for origin in ["http://127.0.0.1:5199", "https://b.example", "http://127.0.0.1:5199"] {
+        ask_as(address, origin).await;
+    }
+    let listed = "http://localhost:5199,https://a.example";
+    let alike = format!(
+        "a page of http://127.0.0.1:5199 was refused (http://localhost:5199 is allowed, and a \
+         browser takes the two for different origins); to let it in, serve with --cors-origins \
+         {listed},http://127.0.0.1:5199 (`cors.origins` in the config file)"
+    );
+    let other = format!(
+        "a page of https://b.example was refused; to let it in, serve with --cors-origins \
+         {listed},https://b.example (`cors.origins` in the config file)"
+    );
+    for message in [alike, other] {
+        let told = lines.with(&message);
+        assert_eq!(told.len(), 1, "{message}: {told:#?}");
+        assert_eq!((&told[0]["level"], &told[0]["code"]), (&json!("WARN"), &json!("cross_origin")));
+    }
+}
+
+#[tokio::test]
+async fn invented_origins_fill_no_log() {
+    let (lines, _logging) = Lines::up_to(Level::INFO);
+    let (address, _serving) = with_origins(&[]).await;
+    let _clock = HeldClock::pause();
+    let count = || {
+        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        text.lines().filter(|line| line.contains(" was refused")).count()
+    };
+    for at in 0..MAX_NAMED + 10 {
+        ask_as(address, &format!("https://{at}.example")).await;
+    }
+    assert_eq!(count(), MAX_NAMED);
+    let full =
+        format!("pages of {MAX_NAMED} origins were refused within 10 minutes; no more are named");
+    assert_eq!(lines.with(&full).len(), 1);
+    tokio::time::advance(AGAIN).await;
+    ask_as(address, "https://0.example").await;
+    assert_eq!(count(), MAX_NAMED + 1);
 }
 
 #[tokio::test]

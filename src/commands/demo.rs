@@ -10,7 +10,7 @@ use threadway::server::{self, Limits, Observer, Page, Server, Settings, ThreadRo
 use threadway::upstream::{BaseUrl, Client};
 use tokio_util::sync::CancellationToken;
 
-use super::serve::{page_url, serve_agents};
+use super::serve::{hint_at_origins, page_url, serve_agents};
 use super::{bind, failed, misused, runtime, say};
 
 /// The request body of the `curl` lines.
@@ -22,6 +22,9 @@ pub(super) fn run(args: &cli::Demo, log: Option<&str>) -> Result<(), u8> {
     let listen = address("--listen (THREADWAY_LISTEN)", listen)?;
     let langgraph = args.langgraph_listen.as_deref().unwrap_or("127.0.0.1:0");
     let langgraph = address("--langgraph-listen", langgraph)?;
+    let origins = args.cors_origins.as_deref().unwrap_or_default();
+    let cors = "--cors-origins (THREADWAY_CORS_ORIGINS)";
+    let cors = config::demo_cors(cors, origins, args.insecure).map_err(misused)?;
     config::log(log).map_err(misused)?.to_stderr();
     runtime()?.block_on(async {
         let listener = bind("--listen", listen).await?;
@@ -38,8 +41,9 @@ pub(super) fn run(args: &cli::Demo, log: Option<&str>) -> Result<(), u8> {
         let agents = Agents::new(vec![upstream], Vec::new());
         let thread_routes =
             if listen.ip().is_loopback() { ThreadRoutes::All } else { ThreadRoutes::Off };
+        hint_at_origins(&cors);
         let limits = Limits::default();
-        let settings = Settings { page: Page::On, thread_routes, ..Settings::default() };
+        let settings = Settings { cors, page: Page::On, thread_routes, ..Settings::default() };
         let server = Server::new(agents.clone(), settings, observer, shutdown.clone());
         let (done, (), ()) = tokio::join!(
             serve_agents(&server, listener, &agents, &shutdown, announced),

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use threadway::agents::{Agents, Listed, Listing, Upstream};
+use threadway::check;
 use threadway::cli;
 use threadway::config::Config;
 use threadway::metrics::Metrics;
@@ -36,6 +37,7 @@ pub(super) fn run(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
         let shutdown = CancellationToken::new();
         let address = listener.local_addr().map_err(failed)?;
         warn_of_open_listeners(&config, address);
+        hint_at_origins(&config.settings.cors);
         advise_on_system_messages(&config.settings);
         let asked = Asked::new(&config.files).map_err(failed)?;
         let settings = config.settings.clone();
@@ -98,6 +100,17 @@ fn warn_of_open_listeners(config: &Config, address: SocketAddr) {
             target: "threadway",
             %address,
             "whoever reaches this address may read the metrics: --insecure"
+        );
+    }
+}
+
+/// A web page is the first thing that many try, and its browser does not say what is missing here.
+pub(super) fn hint_at_origins(cors: &Cors) {
+    if *cors == Cors::Off {
+        tracing::info!(
+            target: "threadway",
+            "web pages of other origins may not call; let one in with --cors-origins \
+             http://localhost:3000"
         );
     }
 }
@@ -183,11 +196,11 @@ pub(super) fn page_url(address: SocketAddr) -> String {
 
 /// Prints the URL of each agent. The agents of an upstream that does not answer yet are served as
 /// soon as it does.
-async fn announce(agents: &Agents, auth: &Auth, page: Page, address: SocketAddr) {
+async fn announce(agents_of: &Agents, auth: &Auth, page: Page, address: SocketAddr) {
     if page == Page::On {
         say(format!("page: {}", page_url(address)));
     }
-    for Listing { upstream, agents, .. } in agents.list(&Caller::default()).await {
+    for Listing { upstream, agents, .. } in agents_of.list(&Caller::default()).await {
         match agents {
             Ok(agents) if agents.is_empty() => {
                 say(format!("upstream {upstream} has no agents; `threadway check` tells more"));
@@ -204,7 +217,10 @@ async fn announce(agents: &Agents, auth: &Auth, page: Page, address: SocketAddr)
                 ));
             }
             Err(error) => {
-                say(format!("upstream {upstream}: {error}; its agents are served once it answers"));
+                let later = if error.is_unauthorized() { "lets threadway in" } else { "answers" };
+                let named = agents_of.upstreams().iter().find(|known| known.name == upstream);
+                let why = named.map(|upstream| check::advice(upstream, error)).unwrap_or_default();
+                say(format!("upstream {upstream}: {why}; its agents are served once it {later}"));
             }
         }
     }

@@ -18,7 +18,7 @@ use crate::json::Json;
 use crate::sessions::Settings;
 
 /// How ACP shows the agents.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Acp {
     /// The agent of a new session; else the first that the upstream lists.
     pub agent: Option<String>,

@@ -305,9 +305,7 @@ impl Raw {
         } else {
             Credentials::Omitted
         };
-        let cors = Cors::new(given.items(), credentials);
-        let wrong = |error: CorsError| given.clone().mistaken(error.to_string());
-        mistakes.keep(cors.map_err(wrong)).unwrap_or_default()
+        mistakes.keep(given.cors(credentials)).unwrap_or_default()
     }
 
     pub(super) fn rates(&mut self, mistakes: &mut Mistakes) -> Rates {
@@ -321,6 +319,14 @@ impl Raw {
                 .map(|per_second| RequestRate { per_second, burst: burst.unwrap_or(per_second) }),
             streams: streams.and_then(NonZeroUsize::new),
         }
+    }
+}
+
+impl Given {
+    /// Which pages may call: `*`, or a list of origins.
+    pub(super) fn cors(&self, credentials: Credentials) -> Result<Cors, Mistake> {
+        let wrong = |error: CorsError| self.clone().mistaken(error.to_string());
+        Cors::new(self.items(), credentials).map_err(wrong)
     }
 }
 

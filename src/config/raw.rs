@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -411,8 +411,15 @@ impl Given {
         self.value.parse().map_err(|_| self.mistaken(expected.to_owned()))
     }
 
+    /// An address and a port. A port without an address, or of `localhost`, is one of this machine.
     pub(super) fn address(self) -> Result<SocketAddr, Mistake> {
-        self.parse("an address and a port, as 127.0.0.1:8484 or [::1]:0")
+        let rest = self.value.strip_prefix("localhost").unwrap_or(&self.value);
+        let port = rest.strip_prefix(':').or_else(|| (rest == self.value).then_some(rest));
+        let is_number = |port: &&str| port.bytes().all(|byte| byte.is_ascii_digit());
+        if let Some(Ok(port)) = port.filter(is_number).map(str::parse) {
+            return Ok((Ipv4Addr::LOCALHOST, port).into());
+        }
+        self.parse("an address and a port, as 127.0.0.1:8484 or [::1]:0, or a port alone")
     }
 
     pub(super) fn log(self) -> Result<Log, Mistake> {

@@ -37,9 +37,9 @@ pub(super) use identity::Identity;
 use super::Gateway;
 use super::connections::Peer;
 use super::cors::{self, Cors};
+use super::foreign::Refusals;
 use super::host::{self, HostName};
 use super::isolation::Proof;
-use super::pace::Pace;
 use super::rates::{Callers, Exceeded, Rates, RequestRate, SlotId, StreamSlot};
 use super::reject::Reject;
 use super::websocket::Turn;
@@ -112,8 +112,8 @@ pub(super) struct Memory {
     /// What LangGraph has accepted, where it judges.
     accepted: Accepted,
     digest: hmac::Key,
-    /// Of the lines about pages that were refused: whoever opens a page can cause them.
-    refusals: Pace,
+    /// Pages that were refused: whoever opens a page can cause a line about it.
+    refusals: Refusals,
 }
 
 /// What one caller may still have of streams.
@@ -229,27 +229,18 @@ impl Admission {
     /// Refuses what a web page has its visitor's browser ask.
     fn welcome(&self, host: Option<&str>, headers: &HeaderMap) -> Result<(), Reject> {
         let is_open = matches!(self.auth, Auth::None);
-        let refused = if is_open && host.is_some_and(|host| !host::is_safe(host, &self.hosts)) {
-            let message = "a gateway without `auth` does not answer under a name that any web \
-                           page could have; call it by its address or `localhost`, or have its \
-                           operator add the name to `hosts`";
-            Reject::new(StatusCode::FORBIDDEN, "wrong_host", message)
-        } else if cors::is_foreign(&self.cors, headers, host) {
-            let message = "the gateway does not answer pages of this origin; have its operator \
-                           add the origin to `cors.origins`";
-            Reject::new(StatusCode::FORBIDDEN, "cross_origin", message)
-        } else {
-            return Ok(());
-        };
-        if self.memory.refusals.is_due() {
-            // Not the host and the origin: a log line has no header. The page's browser shows both.
-            tracing::warn!(
-                code = refused.code(),
-                "a request was refused as a web page's; for wrong_host add the name to `hosts`, \
-                 for cross_origin the origin to `cors.origins`"
-            );
+        if is_open && host.is_some_and(|host| !host::is_safe(host, &self.hosts)) {
+            return Err(self.refusals().of_host());
         }
-        Err(refused)
+        if cors::is_foreign(&self.cors, headers, host) {
+            return Err(self.refusals().of_page(&self.cors, headers));
+        }
+        Ok(())
+    }
+
+    /// What was logged of pages that were refused.
+    pub(super) fn refusals(&self) -> &Refusals {
+        &self.memory.refusals
     }
 
     /// Who calls, by what proves it.
@@ -353,7 +344,7 @@ fn bearer(headers: &HeaderMap) -> Result<&str, Unproven> {
 impl Memory {
     pub(super) fn new() -> Self {
         let (callers, failed, accepted) = Default::default();
-        Self { callers, failed, accepted, digest: fingerprint_key(), refusals: Pace::default() }
+        Self { callers, failed, accepted, digest: fingerprint_key(), refusals: Refusals::default() }
     }
 }
 

@@ -121,6 +121,27 @@ impl Cors {
         }
     }
 
+    /// The origins that are listed.
+    pub(super) fn listed(&self) -> impl Iterator<Item = &Origin> {
+        let origins = match self {
+            Self::Origins { origins, .. } => origins.as_slice(),
+            Self::Off | Self::Any => &[],
+        };
+        origins.iter()
+    }
+
+    /// The listed origin that somebody may have meant: of the same host, by another name, port or
+    /// scheme. The names of this machine are one host. The most alike is taken.
+    pub(super) fn near(&self, origin: &Origin) -> Option<&Origin> {
+        let (scheme, host, port) = origin.parts();
+        let alike = self.listed().filter(|known| host_of_all(known.parts().1) == host_of_all(host));
+        alike.max_by_key(|known| {
+            let (known_scheme, known_host, known_port) = known.parts();
+            let likeness = [known_scheme == scheme, known_port == port, known_host == host];
+            likeness.into_iter().filter(|is_same| *is_same).count()
+        })
+    }
+
     /// Whether pages of other origins may send what a browser adds by itself.
     pub(super) fn takes_credentials(&self) -> bool {
         matches!(self, Self::Origins { credentials: Credentials::Included, .. })
@@ -225,6 +246,26 @@ impl FromStr for Origin {
         };
         let origin = HeaderValue::try_from(format!("{scheme}://{host}{port}"));
         origin.map(Self).map_err(|_| CorsError::NotAnOrigin)
+    }
+}
+
+impl Origin {
+    /// The scheme, the host, and the port unless it is the scheme's own.
+    fn parts(&self) -> (&str, &str, Option<&str>) {
+        let text = self.0.to_str().unwrap_or_default();
+        let (scheme, authority) = text.split_once("://").unwrap_or_default();
+        match authority.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => (scheme, host, Some(port)),
+            _ => (scheme, authority, None),
+        }
+    }
+}
+
+/// A host by one of its names: this machine has three.
+fn host_of_all(host: &str) -> &str {
+    match host {
+        "127.0.0.1" | "[::1]" => "localhost",
+        other => other,
     }
 }
 

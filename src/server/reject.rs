@@ -168,10 +168,6 @@ impl Reject {
         Self { wait: Some(wait), ..self }
     }
 
-    pub(super) fn code(&self) -> &'static str {
-        self.code
-    }
-
     /// Whether it may be gone when the request is sent again.
     pub(super) fn is_passing(&self) -> bool {
         self.status.is_server_error() || self.status == StatusCode::TOO_MANY_REQUESTS

@@ -14,6 +14,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::io;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker, ready};
@@ -411,10 +412,16 @@ impl fmt::Display for SendError {
     /// The last cause says most, and names no URL.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Connect(error) if is_plain(&**error) => {
+                f.write_str("it speaks http, not https: write its URL with http://")
+            }
             Self::Connect(error) => f.write_str(&last_cause(&**error)),
             Self::ConnectTimeout => {
                 write!(f, "no connection within {} s", CONNECT_TIMEOUT.as_secs())
             }
+            Self::Broken(error) if error.is_parse() => f.write_str(
+                "it answers with what is no HTTP; if it speaks TLS, write its URL with https://",
+            ),
             Self::Broken(error) => f.write_str(&last_cause(error)),
         }
     }
@@ -427,6 +434,22 @@ impl fmt::Display for BodyError {
             Self::Silent => write!(f, "silent for {} s", SILENCE_TIMEOUT.as_secs()),
         }
     }
+}
+
+/// Whether TLS was answered with something else: a server that speaks plain HTTP says so in HTTP.
+fn is_plain(error: &(dyn StdError + 'static)) -> bool {
+    let plain = rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType);
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        // An error of the system's tells its cause's cause as its own.
+        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        let inner = inner.and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        if error.downcast_ref().or(inner) == Some(&plain) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 fn last_cause(error: &(dyn StdError + 'static)) -> String {

@@ -6,6 +6,8 @@
 mod support;
 
 mod demo;
+#[cfg(unix)]
+mod first_steps;
 mod manual;
 #[cfg(unix)]
 mod reload;

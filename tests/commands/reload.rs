@@ -62,7 +62,8 @@ async fn a_hangup_changes_who_may_call_and_no_stream() {
     assert_eq!(status(&process, "").await, "415");
     file.write(&closed(&upstream));
     process.signal("-HUP");
-    process.says("the configuration was read again").await;
+    let told = process.says("the configuration was read again").await;
+    assert!(told.contains("auth.keys.a, auth.mode") && !told.contains(KEY), "{told}");
     assert_eq!(status(&process, "").await, "401");
     assert_eq!(status(&process, &format!("authorization: Bearer {KEY}\r\n")).await, "415");
     run.send(token("m", "still here")).await;
@@ -117,7 +118,8 @@ async fn a_file_that_changes_is_read_again_where_that_is_asked_for() {
     let shown = format!("authorization: Bearer {other}\r\n");
     assert_eq!(status(&process, &shown).await, "401");
     keys.write(&format!("a={KEY}\nbeside={other}\n"));
-    process.says("the configuration was read again").await;
+    let told = process.says("the configuration was read again").await;
+    assert!(told.contains("no key; the files that keys name were read too"), "{told}");
     assert_eq!(status(&process, &shown).await, "415");
     keys.write("a=short\n");
     let told = process.says("the configuration is wrong").await;

@@ -716,11 +716,69 @@ async fn a_failure_says_as_much_as_its_operator_allows() {
 
 // === web pages ===
 
+fn forbidden() -> String {
+    "HTTP/1.1 403 Forbidden".to_owned()
+}
+
+#[tokio::test]
+async fn a_preflight_says_why_a_page_is_refused() {
+    let listed = ["https://chat.example.com", "http://localhost:5199"];
+    let listed = Cors::new(listed, Credentials::Omitted).unwrap();
+    let unlisted = |origin: &str| {
+        format!(
+            "the gateway does not answer pages of {origin}; have its operator allow them with \
+             --cors-origins {origin} (`cors.origins`)"
+        )
+    };
+    let other = |allowed: &str, origin: &str| {
+        format!(
+            "{allowed} is allowed; this page came from {origin}, which is another origin to a \
+             browser; open the page at {allowed}, or have the gateway's operator add {origin} to \
+             --cors-origins (`cors.origins`)"
+        )
+    };
+    let alike = |allowed: &str, origin: &'static str| (origin, other(allowed, origin));
+    let localhost = "http://localhost:5199";
+    let chat = "https://chat.example.com";
+    let none = "a page without an origin (`Origin: null`: a file, or a sandboxed frame) cannot be \
+                allowed; serve it over http, and have the gateway's operator add that origin to \
+                `cors.origins`";
+    let unknown = "the gateway does not answer pages of this origin; have its operator add the \
+                   origin to `cors.origins`";
+    for (cors, (origin, message)) in [
+        (Cors::Off, (localhost, unlisted(localhost))),
+        (listed.clone(), alike(localhost, "http://127.0.0.1:5199")),
+        (listed.clone(), alike(localhost, "http://[::1]:5199")),
+        (listed.clone(), alike(localhost, "http://localhost:5200")),
+        (listed.clone(), alike(localhost, "https://localhost:5199")),
+        (listed.clone(), alike(chat, "http://chat.example.com")),
+        (listed.clone(), alike(chat, "https://chat.example.com:8443")),
+        (listed.clone(), ("https://evil.example", unlisted("https://evil.example"))),
+        (listed.clone(), ("null", none.to_owned())),
+        // What is no origin is not repeated.
+        (listed.clone(), ("https://user@chat.example.com", unknown.to_owned())),
+        (listed, ("https://chat.example.com/s3cret", unknown.to_owned())),
+    ] {
+        let auth = keys(&format!("web={KEY}"));
+        let front = Front::with(Settings { cors, auth, ..Settings::default() }).await;
+        for path in ["/agui/info", "/agui", "/agui/agent/a/run", "/agui/agent/a/threads/t/events"] {
+            let request = format!(
+                "OPTIONS {path} HTTP/1.1\r\nhost: 127.0.0.1\r\norigin: {origin}\r\n\
+                 access-control-request-method: POST\r\n\r\n"
+            );
+            let mut response = Response::to(front.address, request.as_bytes()).await;
+            let told = refused(&mut response).await;
+            assert_eq!(told, refusal("403 Forbidden", "cross_origin", &message), "{path} {origin}");
+            assert!(!response.head.contains("access-control"), "{}", response.head);
+        }
+        // So does the request itself, where a client shows it.
+        let (_, told) = front.is_refused(&format!("origin: {origin}\r\n")).await;
+        assert_eq!(told, refusal("403 Forbidden", "cross_origin", &message), "{origin}");
+    }
+}
+
 #[tokio::test]
 async fn a_page_of_another_origin_is_refused_unless_it_is_allowed() {
-    let message = "the gateway does not answer pages of this origin; have its operator add the \
-                   origin to `cors.origins`";
-    let foreign = refusal("403 Forbidden", "cross_origin", message);
     let origins = ["https://chat.example.com", "http://localhost:3000"];
     let listed = Cors::new(origins, Credentials::Omitted).unwrap();
     for (cors, origin, is_welcome) in [
@@ -746,7 +804,9 @@ async fn a_page_of_another_origin_is_refused_unless_it_is_allowed() {
             front.passes(&headers).await;
         } else {
             let (head, told) = front.is_refused(&headers).await;
+            let foreign = (forbidden(), told.1.clone());
             assert_eq!(told, foreign, "{cors:?} {origin}");
+            assert!(told.1.starts_with(r#"{"error":"cross_origin","#), "{}", told.1);
             assert!(!head.contains("access-control-allow-origin"), "{head}");
             // Nor can it stop a run, which takes any content type.
             let stop = format!(
@@ -920,7 +980,7 @@ async fn without_cors_nothing_is_said_of_it() {
     let request = "OPTIONS /agui/info HTTP/1.1\r\nhost: h\r\norigin: https://a\r\n\
                    access-control-request-method: GET\r\n\r\n";
     let response = Response::to(front.address, request.as_bytes()).await;
-    assert!(response.head.starts_with("HTTP/1.1 405 "), "{}", response.head);
+    assert!(response.head.starts_with("HTTP/1.1 403 "), "{}", response.head);
     assert!(!response.head.contains("access-control"), "{}", response.head);
 }
 

@@ -167,7 +167,10 @@ async fn knocks(caller: &Caller) -> Vec<String> {
         format!("authorization: {prompt}-wrong\r\n"),
         format!("authorization: Bearer {key}\r\nauthorization: Bearer {key}\r\n"),
         format!("authorization: Bearer {key}\r\ncontent-type: {query}\r\n"),
-        format!("origin: https://{query}\r\n"),
+        // A true origin is named. What is more than one is not.
+        format!("origin: https://h/{query}\r\n"),
+        format!("origin: https://{query}@h\r\n"),
+        format!("origin: {query}\r\n"),
         format!("x: {query}\0\r\n"),
     ] {
         let text =

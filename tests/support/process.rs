@@ -13,7 +13,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 /// How long it may take to say what is waited for, on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// `threadway serve` as a process. It ends when this is dropped.
+/// `threadway serve`, or another command that listens, as a process. It ends when this is dropped.
 pub(crate) struct Process {
     child: Child,
     pub(crate) address: SocketAddr,
@@ -30,13 +30,19 @@ pub(crate) struct File(pub(crate) PathBuf);
 impl Process {
     /// Serves with these options, on a free port of this machine unless they say otherwise.
     pub(crate) async fn serve(options: &[&str]) -> Self {
+        Self::start("serve", options, &[]).await
+    }
+
+    /// The same of another command, with these variables in its environment.
+    pub(crate) async fn start(command: &str, options: &[&str], variables: &[(&str, &str)]) -> Self {
         let here: &[_] =
             if options.contains(&"--listen") { &[] } else { &["--listen", "127.0.0.1:0"] };
         let mut child = Command::new(env!("CARGO_BIN_EXE_threadway"))
-            .arg("serve")
+            .arg(command)
             .args(here)
             .args(options)
             .env_clear()
+            .envs(variables.iter().copied())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()

@@ -1,0 +1,237 @@
+//! What a person sees who takes a wrong first step, as docs/first-steps.md has it.
+
+use std::process::{Command, Output};
+
+use crate::support::gateway::{Response, agents, serve};
+use crate::support::process::{File, Process};
+use crate::support::upstream::Upstream;
+use threadway::server::Limits;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+const ORIGIN: &str = "http://localhost:5199";
+
+/// A LangGraph server that answers by itself: who it is, and each other request with a status.
+struct Server {
+    url: String,
+    _answering: JoinSet<()>,
+}
+
+impl Server {
+    async fn answering(status: u16) -> Self {
+        let upstream = Upstream::bind().await;
+        let url = upstream.url();
+        let mut answering = JoinSet::new();
+        answering.spawn(async move {
+            loop {
+                let exchange = upstream.next().await;
+                match &*exchange.line {
+                    "POST /assistants/search" if status == 200 => {
+                        exchange.json_if_there(200, ASSISTANTS).await;
+                    }
+                    line if line.ends_with("/schemas") && status == 200 => {
+                        exchange.json_if_there(200, SCHEMAS).await;
+                    }
+                    _ => exchange.json_if_there(status, r#"{"detail":"no"}"#).await,
+                }
+            }
+        });
+        Self { url, _answering: answering }
+    }
+}
+
+const ASSISTANTS: &str = r#"[{"assistant_id":"fe096781-5601-53d2-b2f6-0d3403f7e9ca",
+    "graph_id":"agent","name":"agent","metadata":{"created_by":"system"}}]"#;
+
+const SCHEMAS: &str = r#"{"input_schema":{"properties":{"messages":{}}}}"#;
+
+/// Runs the binary to its end, with these variables in its environment.
+async fn ended(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_threadway"));
+    command.args(arguments).env_clear().envs(variables.iter().copied());
+    tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+#[tokio::test]
+async fn a_misspelt_variable_ends_each_command_that_would_read_it() {
+    let variable = [("THREADWAY_CORS_ORIGIN", "s3cret")];
+    let told = "threadway: THREADWAY_CORS_ORIGIN: expected a variable that threadway reads, such \
+                as THREADWAY_CORS_ORIGINS\n";
+    for arguments in [
+        &["serve", "--upstream", "http://127.0.0.1:1"][..],
+        &["check", "--upstream", "http://127.0.0.1:1"],
+        &["demo", "--listen", "127.0.0.1:0"],
+        &["acp", "--upstream", "http://127.0.0.1:1"],
+        &["watch", "T"],
+        &["translate", "--to", "agui"],
+    ] {
+        let output = ended(arguments, &variable).await;
+        assert_eq!((output.status.code(), stderr(&output)), (Some(64), told.to_owned()));
+    }
+    for arguments in [&["man"][..], &["completions", "bash"], &["--version"]] {
+        assert!(ended(arguments, &variable).await.status.success(), "{arguments:?}");
+    }
+}
+
+/// Asks whether a page of [`ORIGIN`] may call.
+async fn is_let_in(process: &Process) -> bool {
+    let request = format!(
+        "OPTIONS /agui/info HTTP/1.1\r\nhost: localhost\r\norigin: {ORIGIN}\r\n\
+         access-control-request-method: GET\r\n\r\n"
+    );
+    let response = Response::to(process.address, request.as_bytes()).await;
+    response.head.contains(&format!("\r\naccess-control-allow-origin: {ORIGIN}\r\n"))
+}
+
+#[tokio::test]
+async fn the_demo_lets_pages_in_as_serve_does() {
+    let hint = "web pages of other origins may not call; let one in with --cors-origins \
+                http://localhost:3000";
+    let variables = [("THREADWAY_CORS_ORIGINS", ORIGIN)];
+    for (options, variables, expected) in [
+        (&[][..], &[][..], false),
+        (&["--cors-origins", ORIGIN], &[], true),
+        (&[], &variables, true),
+    ] {
+        let process = Process::start("demo", options, variables).await;
+        assert_eq!(is_let_in(&process).await, expected);
+        let said = process.stop().await;
+        assert_eq!(said.contains(hint), !expected, "{said}");
+    }
+    for (value, expected) in [
+        ("*", "expected a list of origins, since the demo has no `auth`"),
+        ("localhost:5199", "expected `*`, or origins such as https://chat.example.com"),
+    ] {
+        let output = ended(&["demo", "--cors-origins", value], &[]).await;
+        assert_eq!(output.status.code(), Some(64));
+        let place = format!("--cors-origins (THREADWAY_CORS_ORIGINS) is {value}; ");
+        assert!(stderr(&output).contains(&(place + expected)), "{}", stderr(&output));
+    }
+}
+
+#[tokio::test]
+async fn serve_hints_at_origins_where_there_are_none() {
+    let hint = "web pages of other origins may not call";
+    let url = "http://127.0.0.1:1";
+    for (options, expected) in [
+        (&["--upstream", url][..], true),
+        (&["--upstream", url, "--cors-origins", ORIGIN], false),
+        (&["--upstream", url, "--log", "warn"], false),
+    ] {
+        let said = Process::serve(options).await.stop().await;
+        assert_eq!(said.matches(hint).count(), usize::from(expected), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_port_alone_is_one_of_this_machine() {
+    for form in ["8592", ":8592", "localhost:8592"] {
+        let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = free.local_addr().unwrap().port().to_string();
+        drop(free);
+        let listen = form.replace("8592", &port);
+        let options = ["--upstream", "http://127.0.0.1:1", "--listen", &listen];
+        let process = Process::serve(&options).await;
+        assert_eq!(process.address.to_string(), format!("127.0.0.1:{port}"), "{form}");
+        process.stop().await;
+    }
+    for wrong in ["localhost", ":", "99999", "8592x", "example.com:8592", ":-1"] {
+        let options = ["serve", "--upstream", "http://127.0.0.1:1", "--listen", wrong];
+        let output = ended(&options, &[]).await;
+        assert_eq!(output.status.code(), Some(64), "{wrong}");
+        assert!(stderr(&output).contains("or a port alone"), "{wrong}: {}", stderr(&output));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_agent_is_one_agent() {
+    let server = Server::answering(200).await;
+    let output = ended(&["check", "--upstream", &server.url], &[]).await;
+    assert!(output.status.success(), "{}", stdout(&output));
+    assert!(stdout(&output).contains(", 1 agent: agent"), "{}", stdout(&output));
+}
+
+#[tokio::test]
+async fn each_command_tells_its_own_exit_codes() {
+    for (command, own, other) in [
+        ("serve", "1   it failed while it ran", "the capture is not whole"),
+        ("check", "1   something is wrong with an upstream", "the capture is not whole"),
+        ("translate", "2   the capture is not whole", "with an upstream"),
+    ] {
+        let help = stdout(&ended(&[command, "--help"], &[]).await);
+        assert!(help.contains(own) && !help.contains(other), "{command}:\n{help}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn serve_says_what_check_says_of_a_key() {
+    let of_all = "--upstream-api-key, better by its variable THREADWAY_UPSTREAM_API_KEY, or \
+                  `upstream.api_key` in the config file,";
+    for status in [401, 403] {
+        let server = Server::answering(status).await;
+        let upstream = ["--upstream", &*server.url];
+        let named = File::new(&format!("upstreams.local.url = \"{}\"", server.url));
+        let named = ["--config", named.path()];
+        let of_local = "`upstreams.local.api_key` in the config file";
+        let key = [("THREADWAY_UPSTREAM_API_KEY", "s3cret")];
+        for (options, variables, what, place) in [
+            (upstream, &[][..], "wants a key", of_all),
+            (upstream, &key, "refuses the key", of_all),
+            (named, &[], "wants a key", of_local),
+        ] {
+            let told = format!(
+                "it {what} (the LangGraph server answered {status}: no); set {place} to a key that \
+                 it accepts"
+            );
+            let output = ended(&[&["check"][..], &options].concat(), variables).await;
+            assert_eq!(output.status.code(), Some(1));
+            assert!(stdout(&output).contains(&told), "{}", stdout(&output));
+            let mut process = Process::start("serve", &options, variables).await;
+            let line = process.says(&told).await;
+            assert!(line.ends_with("; its agents are served once it lets threadway in"), "{line}");
+            assert!(!process.stop().await.contains("s3cret"));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_speaks_http_is_told_from_one_that_speaks_https() {
+    // A gateway speaks http, as LangGraph does.
+    let nobody = agents(&[("default", "http://127.0.0.1:1")], &[]);
+    let (address, _stop, _serving) = serve(nobody, Limits::default()).await;
+    let url = format!("https://{address}");
+    let told = "the LangGraph server cannot be reached: it speaks http, not https: write its URL \
+                with http://";
+    let output = ended(&["check", "--upstream", &url], &[]).await;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stdout(&output).contains(told), "{}", stdout(&output));
+    let mut process = Process::serve(&["--upstream", &url]).await;
+    process.says(told).await;
+    process.stop().await;
+
+    // An alert is what TLS has to say of a request in plain text.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let mut alerting = JoinSet::new();
+    alerting.spawn(async move {
+        loop {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut request = [0; 4096];
+            let _ = socket.read(&mut request).await;
+            let _ = socket.write_all(&[21, 3, 1, 0, 2, 2, 70]).await;
+        }
+    });
+    let told = "it answers with what is no HTTP; if it speaks TLS, write its URL with https://";
+    let output = ended(&["check", "--upstream", &url], &[]).await;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stdout(&output).contains(told), "{}", stdout(&output));
+}
