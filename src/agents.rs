@@ -532,8 +532,11 @@ impl Agent {
         let read = async || match told_in_time(self.upstream.info()).await {
             Ok(info) => (Some(info.kind), Scope::Everyone),
             Err(error) => {
-                let agent = &self.assistant;
-                tracing::warn!(agent, %error, "the kind of an agent's server was not read");
+                // One that is away has its own line, once.
+                if !error.is_unreachable() {
+                    let agent = &self.assistant;
+                    tracing::warn!(agent, %error, "the kind of an agent's server was not read");
+                }
                 (None, if error.concerns_caller() { Scope::Nobody } else { Scope::Caller })
             }
         };

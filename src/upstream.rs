@@ -8,6 +8,7 @@ mod caller;
 mod error;
 mod http1;
 mod key_set;
+mod presence;
 mod thread;
 mod tls;
 
@@ -32,6 +33,7 @@ use uuid::Uuid;
 pub use caller::{Caller, Identity, Unknown, is_trace};
 pub use error::{Error, MAX_DETAIL_CHARS};
 pub use key_set::{KEY_SET_TIMEOUT, KeySetUrl, KeySets, MAX_KEY_SET_BYTES, NotAKeySetUrl};
+pub use presence::{FAILURES as AWAY_FAILURES, PAUSE as AWAY_PAUSE};
 pub use thread::{MAX_THREAD_PAGE, ThreadSearch};
 pub use tls::{NotTls, Tls};
 
@@ -45,6 +47,7 @@ use crate::metrics::{Answer, Metrics, Operation};
 use crate::sse;
 use crate::sync::Mutex;
 use http1::{BodyError, Http, SendError};
+use presence::Presence;
 
 /// How long the upstream may take to accept a connection: enough for a slow network, and what a
 /// client still waits for.
@@ -112,6 +115,7 @@ pub struct Client {
     caller: Caller,
     /// Whether the server has refused to choose the columns of a list of runs.
     refuses_columns: Arc<AtomicBool>,
+    presence: Arc<Presence>,
 }
 
 /// The credentials that a request is sent with: a configured upstream's, and the caller's. LangGraph
@@ -217,6 +221,7 @@ struct Asking {
 struct Count {
     operation: Operation,
     metrics: Metrics,
+    presence: Arc<Presence>,
 }
 
 /// The body of `POST /assistants/search`.
@@ -248,6 +253,7 @@ impl Client {
         let (metrics, identity) = (Metrics::default(), Identity::default());
         let messages_key = MessagesKey::default();
         let refuses_columns = Arc::default();
+        let presence = Arc::new(Presence::new(base.to_string()));
         Ok(Self {
             http,
             base,
@@ -258,6 +264,7 @@ impl Client {
             messages_key,
             caller,
             refuses_columns,
+            presence,
         })
     }
 
@@ -623,7 +630,8 @@ impl Client {
         let mut request = Box::new(Request::new(Full::default()));
         *request.method_mut() = method;
         *request.headers_mut() = headers;
-        let count = Count { operation, metrics: self.metrics.clone() };
+        let (metrics, presence) = (self.metrics.clone(), Arc::clone(&self.presence));
+        let count = Count { operation, metrics, presence };
         Asking { http: self.http.clone(), url, request, count }
     }
 
@@ -828,9 +836,10 @@ impl Asking {
 impl Count {
     /// Counts the request until it is answered, and what came of it.
     async fn counted<T>(&self, answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        let open = self.metrics.asks();
+        let (open, waiting) = (self.metrics.asks(), self.presence.waits());
         let answer = answer.await;
         drop(open);
+        waiting.ended(&answer);
         let counted = answer.as_ref().map_or_else(Error::answer, |_| Answer::Ok);
         self.metrics.asked(self.operation, counted);
         answer

@@ -12,11 +12,13 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use support::clock::HeldClock;
 use support::gateway::{
-    Gateway, RUN, Response, THREAD, agents, input, part, serve_as, token, values,
+    Gateway, RUN, Response, THREAD, agents, input, part, post, serve, serve_as, token, values,
 };
+use support::upstream::Upstream;
 use threadway::server::cors::Credentials;
 use threadway::server::foreign::{AGAIN, MAX_NAMED};
-use threadway::server::{Cors, Settings};
+use threadway::server::{Cors, Limits, Settings};
+use threadway::upstream::{AWAY_FAILURES, AWAY_PAUSE};
 use tokio::task::JoinSet;
 use tracing::Level;
 use tracing::subscriber::DefaultGuard;
@@ -207,4 +209,101 @@ async fn an_agent_whose_keys_cannot_be_read_is_a_warning() {
     let warned = lines.with(message);
     assert_eq!(warned.len(), 1, "{warned:#?}");
     assert_eq!((&warned[0]["level"], &warned[0]["agent"]), (&json!("WARN"), &json!("agent")));
+}
+
+/// The lines of these levels that are about where a server is.
+fn presence(lines: &Lines) -> Vec<(String, String)> {
+    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let told =
+        lines.filter(|line| line["level"] != "DEBUG" && line["target"] != "threadway::server");
+    told.map(|line| (line["level"].to_string(), line["message"].to_string())).collect()
+}
+
+/// Asks for the list of agents; the answer's status.
+async fn list(address: SocketAddr) -> String {
+    let request = "GET /agui/info HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let response = Response::to(address, request.as_bytes()).await;
+    response.head.split(' ').nth(1).unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_server_that_goes_away_and_comes_back_is_a_line_each() {
+    let (lines, _logging) = Lines::up_to(Level::INFO);
+    let server = Upstream::bind().await;
+    let (place, url) = (server.address(), server.url());
+    let (address, _stop, _serving) =
+        serve(agents(&[("default", &url)], &[]), Limits::default()).await;
+    drop(server);
+    for _ in 0..7 {
+        assert_eq!(list(address).await, "502");
+        assert_eq!(
+            post(address, "", &input(&["hi"]).to_string()).await.head.split(' ').nth(1),
+            Some("502")
+        );
+    }
+    let away = format!(
+        "\"the LangGraph server at {url} is away: the LangGraph server cannot be reached: "
+    );
+    let told = presence(&lines);
+    let [(level, line)] = &*told else { panic!("{told:#?}") };
+    assert!(level == "\"WARN\"" && line.starts_with(&away), "{told:#?}");
+
+    let server = Upstream::at(place).await;
+    for _ in 0..3 {
+        let (status, ()) = tokio::join!(list(address), async {
+            server.expect("POST /assistants/search").await.json(200, "[]").await;
+        });
+        assert_eq!(status, "200");
+    }
+    let told = presence(&lines);
+    let [_, (level, line)] = &*told else { panic!("{told:#?}") };
+    let back = format!("\"the LangGraph server at {url} is back, after ");
+    assert!(level == "\"INFO\"" && line.starts_with(&back) && line.ends_with(" s\""), "{told:#?}");
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_is_away_after_a_few_requests() {
+    let (lines, _logging) = Lines::up_to(Level::INFO);
+    let server = Upstream::bind().await;
+    let url = server.url();
+    let (address, _stop, _serving) =
+        serve(agents(&[("default", &url)], &[]), Limits::default()).await;
+    let refused = |status: u16| async {
+        tokio::join!(list(address), async {
+            server.expect("POST /assistants/search").await.json(status, "{}").await;
+        })
+    };
+    // A server that refuses is there.
+    for _ in 0..AWAY_FAILURES {
+        refused(500).await;
+    }
+    for _ in 1..AWAY_FAILURES {
+        refused(503).await;
+    }
+    refused(404).await;
+    let is_away =
+        |told: &[(String, String)]| told.iter().any(|(_, line)| line.contains(" is away: "));
+    assert!(!is_away(&presence(&lines)));
+    for _ in 0..AWAY_FAILURES {
+        refused(503).await;
+    }
+    let told = presence(&lines);
+    let away =
+        format!("\"the LangGraph server at {url} is away: the LangGraph server answered 503\"");
+    assert_eq!(told.iter().filter(|(_, line)| *line == away).count(), 1, "{told:#?}");
+
+    // One that comes and goes is told of now and then.
+    let _clock = HeldClock::pause();
+    for _ in 0..3 {
+        refused(404).await;
+        for _ in 0..AWAY_FAILURES {
+            refused(503).await;
+        }
+    }
+    let count = || presence(&lines).iter().filter(|(_, line)| line.contains(" is away: ")).count();
+    assert_eq!(count(), 1);
+    tokio::time::advance(AWAY_PAUSE).await;
+    refused(503).await;
+    assert_eq!(count(), 2);
 }

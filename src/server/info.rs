@@ -46,7 +46,10 @@ pub(super) async fn info(
                 }
             }
             Err(error) => {
-                tracing::warn!(upstream, %error, "the agents of an upstream were not read");
+                // One that is away has its own line, once.
+                if !error.is_unreachable() {
+                    tracing::warn!(upstream, %error, "the agents of an upstream were not read");
+                }
                 fault = fault.or(Some((error, asked_as)));
             }
         }

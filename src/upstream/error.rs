@@ -131,6 +131,11 @@ impl Error {
         }
     }
 
+    /// Whether no connection could be made. The log has a line of its own when that begins.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Unreachable { .. })
+    }
+
     /// Whether the server has not what was asked for, or does not show it.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Status { code: 404, .. })
