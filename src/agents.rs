@@ -4,7 +4,7 @@
 //! several it goes by `upstream:name`, so that a name means the same whichever of them is up.
 //! The configuration may give any of them an alias.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 pub use crate::langgraph::{ConfigField, InputKeys, MessagesKey};
 
+use crate::agui::Brought;
 use crate::flights::Flights;
 use crate::langgraph::{Assistant, ServerKind};
 use crate::metrics::Answer;
@@ -70,6 +71,11 @@ struct Directory {
     keys: Facts<(usize, String), Arc<InputKeys>>,
     /// By upstream.
     kinds: Facts<usize, Option<ServerKind>>,
+    /// What clients bring that does not reach an agent, as was told when its input was read last:
+    /// only of what the server says to all. Empty where all of it does.
+    losses: Mutex<HashMap<(usize, String), Vec<String>>>,
+    /// Which losses have been logged, by agent.
+    logged: Mutex<HashSet<(usize, String, String)>>,
 }
 
 /// Answers of servers about themselves. Each is kept for [`FACTS_AGE`], for all callers or for the
@@ -179,8 +185,14 @@ impl Emits {
 impl Agents {
     /// The agents of these upstreams, and other names for some of them.
     pub fn new(upstreams: Vec<Upstream>, aliases: Vec<(String, String)>) -> Self {
-        let (keys, kinds) = (Facts::default(), Facts::default());
-        let directory = Directory { upstreams, aliases, keys, kinds };
+        let directory = Directory {
+            upstreams,
+            aliases,
+            keys: Facts::default(),
+            kinds: Facts::default(),
+            losses: Mutex::default(),
+            logged: Mutex::default(),
+        };
         Self(Arc::new(directory), Arc::default(), Arc::default())
     }
 
@@ -229,7 +241,7 @@ impl Agents {
 
     /// The agent that goes by a name, for a caller.
     pub fn find(&self, name: &str, caller: &Caller) -> Result<Agent, UnknownAgent> {
-        let Directory { upstreams, aliases, keys: _, kinds: _ } = &*self.0;
+        let Directory { upstreams, aliases, .. } = &*self.0;
         let is_short = name.len() <= MAX_NAME_BYTES;
         let alias = aliases.iter().find(|(alias, _)| alias == name);
         let own_name = alias.map_or(name, |(_, own_name)| own_name);
@@ -315,7 +327,7 @@ impl Agents {
 
     /// Gives the agents of an upstream the names that they are run by, and lists their aliases.
     fn rename(&self, mut listing: Listing) -> Listing {
-        let Directory { upstreams, aliases, keys: _, kinds: _ } = &*self.0;
+        let Directory { upstreams, aliases, .. } = &*self.0;
         let Listing { upstream, agents: Ok(agents), .. } = &mut listing else { return listing };
         if upstreams.len() > 1 {
             for agent in &mut *agents {
@@ -332,6 +344,10 @@ impl Agents {
         agents.splice(0..0, named);
         listing
     }
+}
+
+fn losses(keys: &InputKeys) -> Vec<String> {
+    Brought::ALL.into_iter().filter_map(|brought| brought.loss(keys)).collect()
 }
 
 async fn told_in_time<T>(told: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
@@ -485,6 +501,9 @@ impl Agent {
                     "only messages go up to this agent: what else it takes is not known"
                 );
             }
+            if scope == Scope::Everyone {
+                self.keep_losses(&keys);
+            }
             (Arc::new(keys), scope)
         };
         let place = (self.at, self.assistant.clone());
@@ -495,6 +514,44 @@ impl Agent {
     pub fn known_input_keys(&self) -> Option<Arc<InputKeys>> {
         let place = (self.at, self.assistant.clone());
         self.directory.0.keys.get(&place, self.upstream.caller())
+    }
+
+    /// What clients bring that does not reach the agent, as sentences, as far as it was found out
+    /// since the configuration was read. Nothing is asked for it.
+    pub fn known_losses(&self) -> Vec<String> {
+        if let Some(keys) = self.known_input_keys() {
+            return losses(&keys);
+        }
+        let place = (self.at, self.assistant.clone());
+        self.directory.0.losses.lock().get(&place).cloned().unwrap_or_default()
+    }
+
+    /// What clients bring that does not reach the agent, as sentences. None is known if the agent's
+    /// input cannot be read.
+    pub async fn losses(&self) -> Vec<String> {
+        losses(&*self.input_keys().await)
+    }
+
+    fn keep_losses(&self, keys: &InputKeys) {
+        let place = (self.at, self.assistant.clone());
+        let mut kept = self.directory.0.losses.lock();
+        if kept.len() < MAX_FACTS || kept.contains_key(&place) {
+            kept.insert(place, losses(keys));
+        }
+    }
+
+    /// Logs what a client has brought that does not reach the agent: each once, until the
+    /// configuration is read again.
+    pub fn tell_losses(&self, losses: Vec<String>) {
+        for loss in losses {
+            let mut logged = self.directory.0.logged.lock();
+            let entry = (self.at, self.assistant.clone(), loss.clone());
+            let is_new = logged.len() < MAX_FACTS && logged.insert(entry);
+            drop(logged);
+            if is_new {
+                tracing::warn!(agent = self.assistant, "{loss}");
+            }
+        }
     }
 
     /// Reads the input keys, and for whom they are to be remembered.

@@ -29,7 +29,7 @@ pub use project::{Client, Projector, RunId, Version};
 pub use proto::ProtoEncoder;
 pub use resume::ResumeError;
 pub use tanstack::{NoSuchMessage, Window, window};
-pub use turn::{Asking, OnMessage};
+pub use turn::{Asking, Brought, OnMessage};
 
 use crate::json::{Json, Text};
 use crate::run::{Account, Operation};

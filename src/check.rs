@@ -1,6 +1,9 @@
 //! `threadway check`: reaches each upstream, and says in plain words what is wrong.
 
 use std::fmt;
+use std::time::Duration;
+
+use indexmap::IndexMap;
 
 use crate::agents::{Agents, Upstream};
 use crate::config::{Acp, Config, DEFAULT_UPSTREAM};
@@ -8,7 +11,13 @@ use crate::langgraph::ServerInfo;
 use crate::server::Settings;
 use crate::server::isolation::{self, Judgement};
 use crate::terminal;
-use crate::upstream::Error;
+use crate::upstream::{Caller, Error};
+
+/// How many agents of an upstream are asked what they take: a person reads no more.
+const MAX_SCHEMAS: usize = 50;
+
+/// How long that may take.
+const SCHEMAS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the operator is to read.
 #[derive(Debug)]
@@ -73,8 +82,35 @@ pub async fn check(agents: &Agents, config: &Config) -> Report {
     }
     let unknown = unknown_names(agents.aliases(), &config.acp, &findings);
     let is_good = unknown.is_empty() && findings.iter().all(Finding::is_good);
-    let found = findings.iter().map(|finding| terminal::harmless_line(&finding.to_string()).into());
-    Report { lines: found.chain(unknown).collect(), is_good }
+    let harmless = |line: String| String::from(terminal::harmless_line(&line));
+    let mut lines: Vec<_> =
+        findings.iter().map(|finding| harmless(finding.to_string())).chain(unknown).collect();
+    for finding in &findings {
+        lines.extend(losses(agents, finding).await.into_iter().map(harmless));
+    }
+    Report { lines, is_good }
+}
+
+/// What clients bring that does not reach the agents of an upstream, a line for each loss. It is no
+/// fault of an agent that wants none of it.
+async fn losses(agents: &Agents, finding: &Finding) -> Vec<String> {
+    let Finding { upstream, url: _, verdict } = finding;
+    let Verdict::Serves { agents: listed, .. } = verdict else { return Vec::new() };
+    let mut found: IndexMap<String, Vec<&str>> = IndexMap::new();
+    let read = async {
+        for id in listed.iter().take(MAX_SCHEMAS) {
+            let Ok(agent) = agents.find(id, &Caller::default()) else { continue };
+            for loss in agent.losses().await {
+                found.entry(loss).or_default().push(id);
+            }
+        }
+    };
+    // What was found by then is told.
+    let _ = tokio::time::timeout(SCHEMAS_TIMEOUT, read).await;
+    let line = |(loss, ids): (String, Vec<&str>)| {
+        format!("upstream {upstream}: {}: {loss}", ids.join(", "))
+    };
+    found.into_iter().map(line).collect()
 }
 
 /// One line for each name in the configuration that no agent has. An upstream that did not list its
@@ -201,8 +237,8 @@ impl fmt::Display for Verdict {
                 error.explained()
             ),
             Self::KeyRefused(error, place) => {
-                let what = if place.is_set { "refuses the key" } else { "wants a key" };
-                write!(f, "it {what} ({}); set {place} to a key that it accepts", error.explained())
+                let what = if place.is_set { "it refuses the key" } else { "it wants a key" };
+                write!(f, "{what} ({}); set {place} to a key that it accepts", error.explained())
             }
             Self::Refuses(error) => {
                 write!(

@@ -121,6 +121,56 @@ async fn a_page_that_is_refused_is_one_line_for_the_operator() {
     assert!(!told[0].to_string().contains("evil"), "{}", told[0]);
 }
 
+/// Runs the agent for a client that brings tools and context; its graph takes these keys.
+async fn run_with_tools(gateway: &Gateway, schema: Option<&Value>) {
+    let mut input = input(&["hi"]);
+    input["tools"] = json!([{"name": "paint", "description": "Paints s3cret", "parameters": {}}]);
+    input["context"] = json!([{"description": "s3cret", "value": "s3cret"}]);
+    let script = async {
+        gateway.state(None).await;
+        if let Some(schema) = schema {
+            let search = gateway.upstream.expect("POST /assistants/search").await;
+            let id = "fe096781-5601-53d2-b2f6-0d3403f7e9ca";
+            let assistant = json!({"assistant_id": id, "graph_id": "agent", "name": "agent",
+                "metadata": {"created_by": "system"}});
+            search.json(200, &json!([assistant]).to_string()).await;
+            let read = gateway.upstream.expect(&format!("GET /assistants/{id}/schemas")).await;
+            read.json(200, &json!({"input_schema": schema}).to_string()).await;
+        }
+        gateway.stream().await.end().await;
+        gateway.record("interrupted").await;
+    };
+    let (mut response, ()) = tokio::join!(gateway.post(&input), script);
+    response.body().await;
+}
+
+#[tokio::test]
+async fn tools_and_context_that_an_agent_cannot_take_are_a_warning_each_and_once() {
+    let tools = "the tools of clients do not reach this graph: its input has none of the keys \
+                 `tools`, `ag-ui`, `copilotkit`";
+    let context = "the context of clients does not reach this graph: its input has none of the \
+                   keys `ag-ui`, `copilotkit`";
+    let unsaid = "the tools of clients do not reach this graph: its server does not say whether \
+                  its input has one of the keys `tools`, `ag-ui`, `copilotkit`";
+    for (schema, told) in [
+        (json!({"properties": {"messages": {}}}), [1, 1, 0]),
+        (json!({"properties": {"messages": {}, "tools": {}}}), [0, 1, 0]),
+        (json!({"properties": {"messages": {}, "copilotkit": {}}}), [0, 0, 0]),
+        (json!({}), [0, 0, 1]),
+    ] {
+        let (lines, _logging) = Lines::up_to(Level::INFO);
+        let gateway = Gateway::start().await;
+        run_with_tools(&gateway, Some(&schema)).await;
+        run_with_tools(&gateway, None).await;
+        let counts = [tools, context, unsaid].map(|message| lines.with(message).len());
+        assert_eq!(counts, told, "{schema}");
+        for line in lines.with(tools) {
+            assert_eq!((&line["level"], &line["agent"]), (&json!("WARN"), &json!("agent")));
+        }
+        assert!(!String::from_utf8(lines.0.lock().unwrap().clone()).unwrap().contains("s3cret"));
+    }
+}
+
 /// A gateway whose pages may come from these origins.
 async fn with_origins(origins: &[&str]) -> (SocketAddr, JoinSet<()>) {
     let cors = Cors::new(origins.iter().copied(), Credentials::Omitted).unwrap();
@@ -269,7 +319,7 @@ async fn a_server_that_does_not_answer_is_away_after_a_few_requests() {
     let url = server.url();
     let (address, _stop, _serving) =
         serve(agents(&[("default", &url)], &[]), Limits::default()).await;
-    let refused = |status: u16| async {
+    let refused = async |status: u16| {
         tokio::join!(list(address), async {
             server.expect("POST /assistants/search").await.json(status, "{}").await;
         })

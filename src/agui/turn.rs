@@ -34,6 +34,15 @@ pub struct Asking<'a> {
     pub messages_key: &'a MessagesKey,
 }
 
+/// What a client brings along, for which a graph needs a place in its input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Brought {
+    /// Tools that the client runs.
+    Tools,
+    /// What the client knows of its user and its page.
+    Context,
+}
+
 /// What becomes of a message that comes without an answer, while the thread asks for one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnMessage {
@@ -55,6 +64,13 @@ impl Planner for Asking<'_> {
 
     fn is_answer(&self) -> bool {
         self.input.is_answer()
+    }
+
+    fn losses(&self, keys: &InputKeys) -> Vec<String> {
+        let Input { tools, context, .. } = self.input;
+        let brought = [(Brought::Tools, tools), (Brought::Context, context)];
+        let brought = brought.into_iter().filter(|(_, items)| !items.is_empty());
+        brought.filter_map(|(what, _)| what.loss(keys)).collect()
     }
 
     fn needs_keys(&self, thread: Option<&ThreadState<'_>>) -> bool {
@@ -335,9 +351,48 @@ impl<'a> Echoes<'a> {
 
 /// Whether a graph takes the tools that clients bring, where that is known.
 pub(super) fn takes_client_tools(keys: &InputKeys) -> Option<bool> {
-    match keys {
-        InputKeys::Unknown | InputKeys::Undescribed => None,
-        InputKeys::Known(_) => Some(CLIENT_KEYS.into_iter().any(|key| keys.takes(key))),
+    Brought::Tools.is_taken(keys)
+}
+
+impl Brought {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Tools, Self::Context];
+
+    /// The keys of a graph's input that have a place for it.
+    fn keys(self) -> &'static [&'static str] {
+        match self {
+            Self::Tools => &CLIENT_KEYS,
+            Self::Context => CLIENT_KEYS.get(1..).unwrap_or_default(),
+        }
+    }
+
+    /// Whether it reaches a graph; `None` while nothing is known of the graph. What a server does not
+    /// describe is sent none.
+    fn is_taken(self, keys: &InputKeys) -> Option<bool> {
+        match keys {
+            InputKeys::Unknown => None,
+            InputKeys::Undescribed => Some(false),
+            InputKeys::Known(_) => Some(self.keys().iter().any(|key| keys.takes(key))),
+        }
+    }
+
+    /// Why it does not reach a graph, for whoever misses it there; `None` if it does, or if nothing
+    /// is known of the graph.
+    pub fn loss(self, keys: &InputKeys) -> Option<String> {
+        if self.is_taken(keys) != Some(false) {
+            return None;
+        }
+        let what = match self {
+            Self::Tools => "the tools of clients do not reach this graph",
+            Self::Context => "the context of clients does not reach this graph",
+        };
+        let names: Vec<_> = self.keys().iter().map(|key| format!("`{key}`")).collect();
+        let names = names.join(", ");
+        Some(if let InputKeys::Undescribed = keys {
+            format!("{what}: its server does not say whether its input has one of the keys {names}")
+        } else {
+            format!("{what}: its input has none of the keys {names}")
+        })
     }
 }
 

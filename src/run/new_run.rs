@@ -67,6 +67,11 @@ pub trait Planner: Sync {
     /// Whether the plan depends on the keys that the graph takes as its input.
     fn needs_keys(&self, thread: Option<&ThreadState<'_>>) -> bool;
 
+    /// What it brings along that does not reach the graph, as sentences for the operator.
+    fn losses(&self, _keys: &InputKeys) -> Vec<String> {
+        Vec::new()
+    }
+
     /// What is to be done, given the thread's state and the graph's keys; no state for a thread that
     /// has none.
     fn plan(&self, thread: Option<&ThreadState<'_>>, keys: &InputKeys)

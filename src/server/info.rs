@@ -11,9 +11,9 @@ use http::header::CONTENT_TYPE;
 use super::Gateway;
 use super::reject::Reject;
 use super::request::InPath;
-use crate::agents::{InputKeys, Listed, Listing};
+use crate::agents::{Agent, InputKeys, Listed, Listing};
 use crate::agui::{self, Described, Offers};
-use crate::json::{Json, ObjectWriter};
+use crate::json::{self, Json, ObjectWriter, Text};
 use crate::upstream::Caller;
 
 /// What CopilotKit calls the kind of an agent; it only shows it.
@@ -40,9 +40,10 @@ pub(super) async fn info(
                     let found = gateway.agents.find(&agent.id, &caller).ok();
                     let offers =
                         Offers::of(found.as_ref().map(|agent| agent.emit).unwrap_or_default());
-                    let keys = found.and_then(|agent| agent.known_input_keys());
+                    let keys = found.as_ref().and_then(Agent::known_input_keys);
+                    let losses = found.as_ref().map(Agent::known_losses).unwrap_or_default();
                     let can = can(&agent, &keys.unwrap_or_default(), offers);
-                    agents = agents.raw(&agent.id, told(&agent, &can).get());
+                    agents = agents.raw(&agent.id, told(&agent, &can, &losses).get());
                 }
             }
             Err(error) => {
@@ -115,12 +116,21 @@ fn can(agent: &Listed, keys: &InputKeys, offers: Offers) -> Json {
     agui::capabilities(&Described { name, description, graph_id, keys }, offers)
 }
 
-fn told(agent: &Listed, capabilities: &Json) -> Json {
+/// What does not reach the agent stands under a name of our own, which CopilotKit's client passes
+/// over.
+fn told(agent: &Listed, capabilities: &Json, losses: &[String]) -> Json {
     let Listed { id: _, name, description, graph_id: _, assistant_id: _ } = agent;
-    ObjectWriter::new()
+    let told = ObjectWriter::new()
         .string("name", name)
         .string("className", CLASS_NAME)
         .string("description", description.as_deref().unwrap_or_default())
-        .raw("capabilities", capabilities.get())
-        .finish()
+        .raw("capabilities", capabilities.get());
+    if losses.is_empty() {
+        return told.finish();
+    }
+    let quoted = |loss: &String| format!("\"{}\"", Text::new(loss).escaped());
+    let losses: Vec<_> = losses.iter().map(quoted).collect();
+    let warnings = json::array(losses.iter().map(String::as_str));
+    let ours = ObjectWriter::new().raw("warnings", warnings.get()).finish();
+    told.raw("threadway", ours.get()).finish()
 }

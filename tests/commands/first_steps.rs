@@ -153,11 +153,16 @@ async fn a_port_alone_is_one_of_this_machine() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_agent_is_one_agent() {
+async fn check_says_what_does_not_reach_an_agent() {
     let server = Server::answering(200).await;
     let output = ended(&["check", "--upstream", &server.url], &[]).await;
     assert!(output.status.success(), "{}", stdout(&output));
-    assert!(stdout(&output).contains(", 1 agent: agent"), "{}", stdout(&output));
+    let told = stdout(&output);
+    let [line, tools, context] = &*told.lines().collect::<Vec<_>>() else { panic!("{told}") };
+    assert!(line.ends_with(", 1 agent: agent"), "{told}");
+    let begins = "upstream default: agent: the ";
+    assert!(tools.starts_with(&format!("{begins}tools of clients do not reach this")), "{told}");
+    assert!(context.starts_with(&format!("{begins}context of clients does not reach")), "{told}");
 }
 
 #[tokio::test]

@@ -329,6 +329,9 @@ async fn a_name_that_no_upstream_can_have_is_refused_with_what_to_do() {
 
 // === what an agent can do ===
 
+/// What is said of an agent that no tools of clients reach.
+const NO_TOOLS: &str = r#""tools":{"clientProvided":false},"#;
+
 /// Asks what an agent can do.
 async fn asks_for_capabilities(gateway: &Gateway, agent: &str) -> (String, String) {
     get(gateway.address, &format!("/agui/agent/{agent}/capabilities")).await
@@ -344,9 +347,9 @@ async fn what_an_agent_can_do_is_what_its_schema_tells_and_one_value_everywhere(
             r#""tools":{"clientProvided":true},"#,
         ),
         (json!({"properties": {"ag-ui": {}}}), r#""tools":{"clientProvided":true},"#),
-        (json!({"properties": {"messages": {}}}), r#""tools":{"clientProvided":false},"#),
-        // Nobody knows.
-        (json!({}), ""),
+        (json!({"properties": {"messages": {}}}), NO_TOOLS),
+        // What the server does not describe is sent none.
+        (json!({}), NO_TOOLS),
     ] {
         let gateway = Gateway::start().await;
         let script = async {
@@ -374,6 +377,40 @@ async fn what_an_agent_can_do_is_what_its_schema_tells_and_one_value_everywhere(
 }
 
 #[tokio::test]
+async fn what_does_not_reach_an_agent_is_told_beside_it() {
+    let clock = HeldClock::pause();
+    let tools = "the tools of clients do not reach this graph: its input has none of the keys \
+                 `tools`, `ag-ui`, `copilotkit`";
+    let context = "the context of clients does not reach this graph: its input has none of the \
+                   keys `ag-ui`, `copilotkit`";
+    for (properties, expected) in [
+        (json!({"messages": {}}), json!({"warnings": [tools, context]})),
+        (json!({"tools": {}}), json!({"warnings": [context]})),
+        (json!({"ag-ui": {}}), Value::Null),
+    ] {
+        let gateway = Gateway::start().await;
+        let listed = async || {
+            let (info, ()) =
+                tokio::join!(get(gateway.address, "/agui/info"), lists(&gateway.upstream));
+            let info: Value = serde_json::from_str(&info.1).unwrap();
+            info["agents"]["agent"]["threadway"].clone()
+        };
+        assert_eq!(listed().await, Value::Null, "nothing is known");
+        let script = async {
+            lists(&gateway.upstream).await;
+            let schemas = json!({"input_schema": {"properties": properties}}).to_string();
+            schema(&gateway.upstream).await.json(200, &schemas).await;
+        };
+        tokio::join!(asks_for_capabilities(&gateway, "agent"), script);
+        assert_eq!(listed().await, expected);
+        // A page that is opened later is told too, though nothing is asked for it.
+        clock.advance(FACTS_AGE).await;
+        assert_eq!(listed().await, expected);
+        gateway.upstream.is_untouched().await;
+    }
+}
+
+#[tokio::test]
 async fn an_agent_that_is_not_shown_has_no_capabilities() {
     let gateway = Gateway::start().await;
     let unknown = "LangGraph knows no agent `nobody`; name a graph of the server's langgraph.json \
@@ -389,7 +426,7 @@ async fn an_agent_that_is_not_shown_has_no_capabilities() {
         asked.json(200, "{}").await;
     };
     let (asked, ()) = tokio::join!(asks_for_capabilities(&gateway, id), script);
-    assert_eq!(asked, ok(&capable("agent", "", "")));
+    assert_eq!(asked, ok(&capable("agent", "", NO_TOOLS)));
     // A caller that LangGraph refuses is refused.
     let request = b"GET /agui/agent/agent/capabilities HTTP/1.1\r\nhost: h\r\nx-api-key: k\r\n\r\n";
     let refuse = async {
@@ -414,7 +451,7 @@ async fn the_capabilities_of_one_of_several_upstreams_are_asked_of_that_one() {
         schema(&two.b).await.json(200, "{}").await;
     };
     let (asked, ()) = tokio::join!(get(two.address, "/agui/agent/helper/capabilities"), script);
-    assert_eq!(asked, ok(&capable("agent", "", "")));
+    assert_eq!(asked, ok(&capable("agent", "", NO_TOOLS)));
     two.a.is_untouched().await;
 }
 
