@@ -48,8 +48,9 @@ pub(crate) fn run(command: Command, log: Option<&str>) -> Result<(), u8> {
 
 /// Refuses variables that begin like ours and that no command reads: a misspelt one would be ignored.
 fn expect_known_environment() -> Result<(), u8> {
-    let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
-    let mistakes = config::unknown_variables(names);
+    let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+    let given = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
+    let mistakes = config::unknown_variables(given);
     mistakes.iter().for_each(say);
     if mistakes.is_empty() { Ok(()) } else { Err(USAGE) }
 }

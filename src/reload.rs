@@ -65,10 +65,12 @@ pub async fn on_demand(
                 warning.spawn(isolation::warn(agents.clone(), new.settings.clone()));
                 server.reload(agents, new.settings.clone());
                 server.metrics().reloaded(Reload::Done);
-                let mut changed = config.changed(&new).join(", ");
-                if changed.is_empty() {
-                    changed = "no key; the files that keys name were read too".to_owned();
-                }
+                let changed = match config.changed(&new) {
+                    keys if keys.is_empty() => {
+                        "no key; the files that keys name were read too".to_owned()
+                    }
+                    keys => keys.join(", "),
+                };
                 tracing::info!(changed, "the configuration was read again");
                 for line in identity_lines {
                     tracing::info!("{line}");

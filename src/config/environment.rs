@@ -14,13 +14,14 @@ const OF_TESTS: [&str; 3] = ["THREADWAY_BIN", "THREADWAY_FREEZE_ROUNDS", "THREAD
 /// The longest name that is compared with ours. All of ours are shorter.
 const MAX_NAME_BYTES: usize = 100;
 
-/// The variables with our prefix that no command reads; a mistake each. Values are not looked at:
-/// one that is set by a wrong name may be a secret.
-pub fn unknown_variables(names: impl IntoIterator<Item = String>) -> Vec<Mistake> {
+/// The variables with our prefix that no command reads; a mistake each. No value is repeated: one
+/// that is set by a wrong name may be a secret.
+pub fn unknown_variables(given: impl IntoIterator<Item = (String, String)>) -> Vec<Mistake> {
     let known = known();
-    let mut unknown: Vec<_> = names
-        .into_iter()
-        .filter(|name| name.starts_with(PREFIX) && !is_of_kubernetes(name))
+    let ours = given.into_iter().filter(|(name, _)| name.starts_with(PREFIX));
+    let mut unknown: Vec<_> = ours
+        .filter(|(name, value)| !is_of_kubernetes(name, value))
+        .map(|(name, _)| name)
         .filter(|name| !OF_TESTS.contains(&name.as_str()) && !known.contains(name))
         .collect();
     unknown.sort_unstable();
@@ -48,9 +49,9 @@ fn known() -> Vec<String> {
     known
 }
 
-/// Whether Kubernetes sets a variable of this name in each pod beside a service whose name begins
-/// with `threadway`: `THREADWAY_SERVICE_HOST`, `THREADWAY_PORT_80_TCP_ADDR`.
-fn is_of_kubernetes(name: &str) -> bool {
+/// Whether Kubernetes sets such a variable in each pod beside a service whose name begins with
+/// `threadway`: `THREADWAY_SERVICE_HOST`, `THREADWAY_PORT_80_TCP_ADDR`, and `THREADWAY_PORT` as a URL.
+fn is_of_kubernetes(name: &str, value: &str) -> bool {
     let is_port = |rest: &str| {
         let mut parts = rest.split('_');
         let number = parts.next().unwrap_or_default();
@@ -59,7 +60,7 @@ fn is_of_kubernetes(name: &str) -> bool {
     };
     name.ends_with("_SERVICE_HOST")
         || name.contains("_SERVICE_PORT")
-        || name.ends_with("_PORT")
+        || name.ends_with("_PORT") && value.contains("://")
         || name.split("_PORT_").skip(1).any(is_port)
 }
 
@@ -70,7 +71,8 @@ fn nearest<'a>(name: &str, known: &'a [String]) -> Option<&'a str> {
         let of_known = known.strip_prefix(PREFIX)?;
         // A part that is left out is as good as a slip.
         let is_part = own.len() > 2 && (of_known.contains(own) || own.contains(of_known));
-        let distance = if is_part { 1 } else { distance(own, of_known) };
+        let distance = distance(own, of_known);
+        let distance = if is_part { distance.min(2) } else { distance };
         (distance <= of_known.len() / 3 + 1).then_some((distance, known.as_str()))
     });
     distances.min().map(|(_, known)| known)
@@ -99,7 +101,8 @@ mod tests {
     use super::*;
 
     fn told(names: &[&str]) -> Vec<String> {
-        let mistakes = unknown_variables(names.iter().map(|name| (*name).to_owned()));
+        let given = names.iter().map(|name| ((*name).to_owned(), "tcp://10.0.0.1:80".to_owned()));
+        let mistakes = unknown_variables(given);
         mistakes.iter().map(ToString::to_string).collect()
     }
 
@@ -148,5 +151,7 @@ mod tests {
         ];
         assert_eq!(told(&names), [""; 0]);
         assert_eq!(told(&["THREADWAY_PORT_X_TCP"]).len(), 1);
+        let port = ("THREADWAY_PORT".to_owned(), "8484".to_owned());
+        assert_eq!(unknown_variables([port]).len(), 1);
     }
 }

@@ -117,12 +117,13 @@ impl Refusals {
         let beside = allowed.map_or_else(String::new, |allowed| {
             format!(" ({allowed} is allowed, and a browser takes the two for different origins)")
         });
-        let known = cors.listed().map(|known| format!("{known},")).collect::<String>();
+        let known: Vec<_> = cors.listed().chain([origin]).map(Origin::to_string).collect();
+        let origins = known.join(",");
         tracing::warn!(
             code = "cross_origin",
             %origin,
             "a page of {origin} was refused{beside}; to let it in, serve with --cors-origins \
-             {known}{origin} (`cors.origins` in the config file)"
+             {origins} (`cors.origins` in the config file)"
         );
         if named == MAX_NAMED {
             tracing::warn!(

@@ -438,18 +438,16 @@ impl fmt::Display for BodyError {
 
 /// Whether TLS was answered with something else: a server that speaks plain HTTP says so in HTTP.
 fn is_plain(error: &(dyn StdError + 'static)) -> bool {
-    let plain = rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType);
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        // An error of the system's tells its cause's cause as its own.
-        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        let inner = inner.and_then(|inner| inner.downcast_ref::<rustls::Error>());
-        if error.downcast_ref().or(inner) == Some(&plain) {
-            return true;
-        }
-        cause = error.source();
+    if let Some(error) = error.downcast_ref::<rustls::Error>() {
+        let plain = rustls::InvalidMessage::InvalidContentType;
+        return *error == rustls::Error::InvalidMessage(plain);
     }
-    false
+    let inner = match error.downcast_ref::<io::Error>() {
+        // One of the system's gives the cause of what it holds as its own.
+        Some(error) => error.get_ref().map(|inner| inner as &(dyn StdError + 'static)),
+        None => error.source(),
+    };
+    inner.is_some_and(is_plain)
 }
 
 fn last_cause(error: &(dyn StdError + 'static)) -> String {
