@@ -20,6 +20,13 @@ Exit codes:
   1   something is wrong with an upstream
   64  the command line or the configuration is wrong";
 
+const WATCH_EXIT_CODES: &str = "\
+Exit codes:
+  0   it was stopped, or the time of --timeout is over; --once: all was shown
+  1   the gateway refused or was not there; --once: nothing is known of the thread
+  3   --once: the time of --timeout was over before the end
+  64  the command line is wrong";
+
 const TRANSLATE_EXIT_CODES: &str = "\
 Exit codes:
   0   everything was done
@@ -62,7 +69,7 @@ pub enum Command {
     #[command(after_help = CHECK_EXIT_CODES)]
     Check(Options),
     /// Follow a thread in the terminal, through a gateway, until ctrl-c.
-    #[command(after_help = EXIT_CODES)]
+    #[command(after_help = WATCH_EXIT_CODES)]
     Watch(Watch),
     /// Translate a recorded LangGraph stream from stdin to stdout.
     #[command(after_help = TRANSLATE_EXIT_CODES)]
@@ -268,7 +275,7 @@ pub enum Editor {
 }
 
 /// What to follow.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone)]
 pub struct Watch {
     /// The thread.
     #[arg(value_name = "THREAD")]
@@ -279,6 +286,26 @@ pub struct Watch {
     /// An agent of the thread's LangGraph server [default: the first that the gateway lists].
     #[arg(long, value_name = "NAME")]
     pub agent: Option<String>,
+    /// The gateway's key or token, sent as `authorization: Bearer KEY`. Better by the environment:
+    /// command lines are seen by others.
+    #[arg(long, env = "THREADWAY_API_KEY", hide_env_values = true, value_name = "KEY")]
+    pub api_key: Option<String>,
+    /// A header that each request has, as `x-api-key:KEY`; may be given several times. In the
+    /// environment each stands on a line of its own.
+    #[arg(
+        long,
+        env = "THREADWAY_HEADER",
+        hide_env_values = true,
+        value_name = "NAME:VALUE",
+        value_delimiter = '\n'
+    )]
+    pub header: Vec<String>,
+    /// Show what is there, the run that is under way to its end, and exit.
+    #[arg(long)]
+    pub once: bool,
+    /// Exit after this time, as 30s, 5m or 1h [default: never].
+    #[arg(long, value_name = "DURATION")]
+    pub timeout: Option<String>,
     /// Print the events as they come, one JSON document a line.
     #[arg(long)]
     pub json: bool,
@@ -356,6 +383,33 @@ impl fmt::Debug for Acp {
             .field("print_config", print_config)
             .field("login", login)
             .finish()
+    }
+}
+
+// === impl Watch ===
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            thread_id,
+            gateway,
+            agent,
+            api_key: _,
+            header: _,
+            once,
+            timeout,
+            json,
+            no_color,
+        } = self;
+        f.debug_struct("Watch")
+            .field("thread_id", thread_id)
+            .field("gateway", gateway)
+            .field("agent", agent)
+            .field("once", once)
+            .field("timeout", timeout)
+            .field("json", json)
+            .field("no_color", no_color)
+            .finish_non_exhaustive()
     }
 }
 

@@ -26,6 +26,9 @@ pub(crate) const FAILED: u8 = 1;
 /// The exit code of `translate` for a capture that is not whole.
 const BROKEN_CAPTURE: u8 = 2;
 
+/// The exit code of `watch --once` whose time was over before the end.
+const LATE: u8 = 3;
+
 /// `EX_USAGE` of sysexits.h: the command line or the configuration is wrong.
 pub(crate) const USAGE: u8 = 64;
 

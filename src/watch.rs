@@ -3,6 +3,7 @@
 //! It is a client: the other side of the AG-UI wire, and shares no understanding of it with the
 //! gateway. What a person reads is made by the printer, which is pure.
 
+mod asked;
 mod event;
 mod print;
 mod state;
@@ -13,15 +14,16 @@ use std::time::Duration;
 
 use eventsource_client::{Client, ClientBuilder, ReconnectOptions, SSE};
 use futures_util::{FutureExt, StreamExt};
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
+pub use asked::{MAX_TIMEOUT, NotHeaders, duration, headers};
 pub use print::MAX_KEPT_BYTES;
 pub use transport::SILENCE_TIMEOUT;
 
 use crate::json::{self, Members};
 use crate::upstream::{BaseUrl, MAX_DETAIL_CHARS};
-use event::Event;
+use event::{Event, Outcome};
 use print::Printer;
 use transport::{Transport, last_cause};
 
@@ -53,8 +55,21 @@ pub struct Watch {
     pub agent: Option<String>,
     /// The thread.
     pub thread_id: String,
+    /// What each request says beside, such as credentials.
+    pub headers: HeaderMap,
+    /// Until when it is followed.
+    pub until: Until,
     /// How it is shown.
     pub format: Format,
+}
+
+/// Until when a thread is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// Until somebody stops it.
+    Stopped,
+    /// Until what is there was shown, or the run that is under way has ended.
+    Ended,
 }
 
 /// How events are shown.
@@ -105,6 +120,9 @@ pub enum Error {
     /// The stream cannot be asked for.
     #[error("the stream cannot be asked for: {0}")]
     Request(String),
+    /// The thread has nothing to show, and nothing is waited for.
+    #[error("nothing is known of the thread {0}: it is not there, or is not shown to you")]
+    NothingKnown(String),
     /// What is told cannot be written.
     #[error("stdout: {0}")]
     Output(#[from] io::Error),
@@ -136,14 +154,16 @@ async fn follow(
     stdout: &mut (impl AsyncWrite + Unpin),
     say: &impl Fn(&str),
 ) -> Result<(), Error> {
-    let Watch { gateway, agent, thread_id, format } = watch;
-    let transport = Transport::new().map_err(|error| Error::Setup(last_cause(&error)))?;
+    let Watch { gateway, agent, thread_id, headers, until, format } = watch;
+    let has_headers = !headers.is_empty();
+    let transport =
+        Transport::new(headers.clone()).map_err(|error| Error::Setup(last_cause(&error)))?;
     let first = match agent {
         Some(_) => None,
         None => Some(first_agent(gateway, &transport).await?),
     };
     let agent = agent.as_ref().or(first.as_ref()).ok_or(Error::NoAgents)?;
-    let url = events_url(gateway, agent, thread_id);
+    let url = events_url(gateway, agent, thread_id, *until);
     let reconnect = ReconnectOptions::reconnect(true)
         .delay(FIRST_PAUSE)
         .delay_max(LONGEST_PAUSE)
@@ -151,14 +171,17 @@ async fn follow(
         .build();
     let client = ClientBuilder::for_url(&url)
         .map_err(|error| Error::Request(error.to_string()))?
-        .reconnect(reconnect)
-        .build_with_transport(transport);
+        .reconnect(reconnect);
+    // Credentials are for the gateway that was named, and for no place that it names.
+    let client = if has_headers { client.redirect_limit(0) } else { client };
+    let client = client.build_with_transport(transport);
 
     let mut stream = client.stream();
     let mut sink = Sink::new(*format);
     let mut out = String::new();
     // Whether there is a connection; `None` before the first.
     let mut is_connected = None;
+    let mut first_run = FirstRun::default();
     while let Some(first) = stream.next().await {
         // What has come already is printed with it.
         let mut next = Some(first);
@@ -179,11 +202,26 @@ async fn follow(
                     }
                     is_connected = Some(true);
                 }
-                Ok(SSE::Event(event)) => sink.take(&event.data, &mut out),
+                Ok(SSE::Event(event)) => {
+                    let event = sink.take(&event.data, &mut out);
+                    if event.is_some_and(|event| first_run.is_nothing(&event)) {
+                        flush(stdout, &mut out).await?;
+                        match until {
+                            Until::Ended => return Err(Error::NothingKnown(thread_id.clone())),
+                            Until::Stopped => say(&format!(
+                                "nothing is known of the thread {thread_id} yet; waiting for its \
+                                 first run (ctrl-c ends this)"
+                            )),
+                        }
+                    }
+                }
                 Ok(SSE::Comment(_)) => {}
                 Err(error) => {
                     sink.pause(&mut out);
                     flush(stdout, &mut out).await?;
+                    if *until == Until::Ended && first_run.is_over {
+                        return Ok(());
+                    }
                     let reason = judge(error, gateway, is_connected.is_none()).await?;
                     if is_connected == Some(true) {
                         say(&format!(
@@ -282,9 +320,13 @@ async fn first_agent(gateway: &BaseUrl, transport: &Transport) -> Result<String,
 }
 
 /// Where a thread's events are. The names come from outside, and must not leave their places.
-fn events_url(gateway: &BaseUrl, agent: &str, thread_id: &str) -> String {
+fn events_url(gateway: &BaseUrl, agent: &str, thread_id: &str, until: Until) -> String {
     let [agent, thread_id] = [agent, thread_id].map(segment);
-    format!("{gateway}/agui/agent/{agent}/threads/{thread_id}/events?follow=thread")
+    let query = match until {
+        Until::Stopped => "?follow=thread",
+        Until::Ended => "",
+    };
+    format!("{gateway}/agui/agent/{agent}/threads/{thread_id}/events{query}")
 }
 
 /// Escapes all but what has no meaning in a URL.
@@ -337,6 +379,37 @@ fn said(detail: &str) -> String {
     if detail.is_empty() { String::new() } else { format!(": {detail}") }
 }
 
+/// What the stream has told before the end of its first run.
+#[derive(Debug, Default)]
+struct FirstRun {
+    has_content: bool,
+    is_over: bool,
+}
+
+// === impl FirstRun ===
+
+impl FirstRun {
+    /// Takes the next event. Whether it ends the first run, and there was nothing in it: so the
+    /// gateway shows a thread that is not there.
+    fn is_nothing(&mut self, event: &Event) -> bool {
+        if self.is_over {
+            return false;
+        }
+        self.is_over = matches!(event, Event::RunFinished { .. } | Event::RunError(_));
+        let is_plain_end =
+            matches!(event, Event::RunFinished { outcome: Outcome::Success, error: None, .. });
+        let is_empty = if let Event::Messages(messages) = event {
+            messages.is_empty()
+        } else if let Event::State(state) = event {
+            state.get() == "{}"
+        } else {
+            is_plain_end || matches!(event, Event::RunStarted { .. })
+        };
+        self.has_content |= !is_empty;
+        is_plain_end && !self.has_content
+    }
+}
+
 // === impl Sink ===
 
 impl Sink {
@@ -347,10 +420,11 @@ impl Sink {
         }
     }
 
-    fn take(&mut self, data: &str, out: &mut String) {
+    /// Shows an event, and returns it; `None` for what is none.
+    fn take(&mut self, data: &str, out: &mut String) -> Option<Event> {
         let Some(event) = Event::read(data) else {
             tracing::warn!(bytes = data.len(), "what is no AG-UI event was passed over");
-            return;
+            return None;
         };
         match self {
             Self::Text(printer) => printer.print(&event, out),
@@ -360,6 +434,7 @@ impl Sink {
                 out.push('\n');
             }
         }
+        Some(event)
     }
 
     fn pause(&mut self, out: &mut String) {
@@ -377,7 +452,7 @@ mod tests {
     #[test]
     fn names_cannot_leave_their_place_in_the_path() {
         let gateway: BaseUrl = "http://h:1/a/".parse().unwrap();
-        let url = |agent, thread| events_url(&gateway, agent, thread);
+        let url = |agent, thread| events_url(&gateway, agent, thread, Until::Stopped);
         assert_eq!(
             url("up:agent", "../x?y#z\n%2e"),
             "http://h:1/a/agui/agent/up%3Aagent/threads/..%2Fx%3Fy%23z%0A%252e/events?follow=thread"

@@ -1,16 +1,19 @@
-//! `threadway watch`: follows a thread until the gateway refuses, or a signal comes.
+//! `threadway watch`: follows a thread until the gateway refuses, a signal comes, or it has shown as
+//! much as it is to.
 
 use std::io::{self, IsTerminal};
+use std::time::Duration;
 
 use threadway::cli;
 use threadway::config;
 use threadway::upstream::BaseUrlError;
-use threadway::watch::{self, Format, Watch};
+use threadway::watch::{self, Format, Until, Watch};
 
-use super::{failed, misused, runtime, say, signal};
+use super::{LATE, failed, misused, runtime, say, signal};
 
 pub(super) fn run(args: cli::Watch, log: Option<&str>) -> Result<(), u8> {
-    let cli::Watch { thread_id, gateway, agent, json, no_color } = args;
+    let cli::Watch { thread_id, gateway, agent, api_key, header, once, timeout, json, no_color } =
+        args;
     let url = gateway.as_deref().unwrap_or(watch::DEFAULT_GATEWAY);
     let gateway = url.parse().map_err(|expected: BaseUrlError| {
         misused(format!("--gateway (THREADWAY_GATEWAY): `{url}` is not {expected}"))
@@ -20,16 +23,29 @@ pub(super) fn run(args: cli::Watch, log: Option<&str>) -> Result<(), u8> {
             return Err(misused(format!("{place}: this is not a name")));
         }
     }
+    let headers = watch::headers(api_key.as_deref(), &header).map_err(misused)?;
+    let limit = timeout.as_deref().map(time).transpose()?;
     config::log(log).map_err(misused)?.to_stderr();
     let is_plain = no_color.is_some_and(|value| !value.is_empty());
     let has_colours = !is_plain && io::stdout().is_terminal();
     let format = if json { Format::Json } else { Format::Text { has_colours } };
-    let watch = Watch { gateway, agent, thread_id, format };
+    let until = if once { Until::Ended } else { Until::Stopped };
+    let watch = Watch { gateway, agent, thread_id, headers, until, format };
     let runtime = runtime()?;
     let watched = runtime.block_on(async {
         let stop = signal::stop().map_err(failed)?;
+        let late = async {
+            match limit {
+                Some(limit) => tokio::time::sleep(limit).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             () = stop => Ok(()),
+            () = late => {
+                say(format!("the time of --timeout ({}) is over", timeout.as_deref().unwrap_or_default()));
+                if once { Err(LATE) } else { Ok(()) }
+            }
             watched = watch::watch(&watch, tokio::io::stdout(), |line| say(line)) => {
                 watched.map_err(failed)
             }
@@ -38,4 +54,13 @@ pub(super) fn run(args: cli::Watch, log: Option<&str>) -> Result<(), u8> {
     // A write to a pipe that nobody reads may never end.
     runtime.shutdown_background();
     watched
+}
+
+fn time(text: &str) -> Result<Duration, u8> {
+    watch::duration(text).ok_or_else(|| {
+        let most = watch::MAX_TIMEOUT.as_secs() / 3_600;
+        misused(format!(
+            "--timeout is {text}; expected a time, as 30s, 5m or 1h, of at most {most}h"
+        ))
+    })
 }

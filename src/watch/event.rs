@@ -27,6 +27,8 @@ pub(super) enum Event {
     StateDelta(Vec<Operation>),
     Messages(Vec<Message>),
     Custom { name: String, value: Json },
+    Activity { id: String, activity: Activity },
+    ActivityDelta { id: String, operations: Vec<Operation> },
     SubagentStarted { id: String, name: String },
     SubagentError { id: String, failure: Failure },
     Other,
@@ -71,6 +73,13 @@ pub(super) struct Operation {
     pub(super) value: Option<Json>,
 }
 
+/// Something that is shown beside the conversation.
+#[derive(Debug, PartialEq)]
+pub(super) struct Activity {
+    pub(super) kind: String,
+    pub(super) content: Json,
+}
+
 /// A message of a snapshot.
 #[derive(Debug, PartialEq)]
 pub(super) struct Message {
@@ -80,6 +89,7 @@ pub(super) struct Message {
     pub(super) calls: Vec<Call>,
     /// The call that a tool's message answers.
     pub(super) call_id: Option<String>,
+    pub(super) activity: Option<Activity>,
 }
 
 /// A tool call of a message.
@@ -143,6 +153,14 @@ impl Event {
             "CUSTOM" => Self::Custom {
                 name: text("name"),
                 value: members.get("value").unwrap_or(RawValue::NULL).into(),
+            },
+            "ACTIVITY_SNAPSHOT" => match Activity::read(&members) {
+                Some(activity) => Self::Activity { id: text("messageId"), activity },
+                None => Self::Other,
+            },
+            "ACTIVITY_DELTA" => Self::ActivityDelta {
+                id: text("messageId"),
+                operations: each(&members, "patch", Operation::read),
             },
             "SUBAGENT_STARTED" => {
                 Self::SubagentStarted { id: text("subagentRunId"), name: text("name") }
@@ -240,6 +258,15 @@ impl Operation {
     }
 }
 
+// === impl Activity ===
+
+impl Activity {
+    fn read(members: &Members<'_>) -> Option<Self> {
+        let content = Json::from(members.get("content")?);
+        Some(Self { kind: string(members, "activityType")?, content })
+    }
+}
+
 // === impl Message ===
 
 impl Message {
@@ -250,6 +277,7 @@ impl Message {
             content: content(members),
             calls: each(members, "toolCalls", Call::read),
             call_id: string(members, "toolCallId"),
+            activity: Activity::read(members),
         })
     }
 }

@@ -4,16 +4,18 @@
 //! is kept by its id, beside how much of it the gateway has told since: only what goes beyond is
 //! printed, and where it differs a line says so.
 
+mod activity;
 mod text;
 
 use std::collections::HashSet;
 
 use indexmap::IndexMap;
 
-use super::event::{Event, Failure, Interrupt, Message, Operation, Outcome, Speaker};
+use super::event::{Activity, Event, Failure, Interrupt, Message, Operation, Outcome, Speaker};
 use super::state::{Change, Held};
 use crate::json::{self, Text, TextBuf};
 use crate::terminal::harmless;
+use activity::Activities;
 use text::{decoded, one_line, quote};
 
 /// How much of the messages and of the calls is kept to tell what is new: as much as the largest
@@ -39,6 +41,7 @@ pub(super) struct Printer {
     /// What they weigh, or more: what is taken back is not subtracted.
     kept_bytes: usize,
     state: Held,
+    activities: Activities,
     subagents: IndexMap<String, String>,
     /// The run that is being told.
     run: Option<String>,
@@ -169,6 +172,11 @@ impl Printer {
                 let line = format!("custom {}: {}", one_line(name), one_line(value.get()));
                 self.line(Style::Dim, &line, out);
             }
+            Event::Activity { id, activity } => self.activity(id, activity, out),
+            Event::ActivityDelta { id, operations } => {
+                let line = self.activities.change(id, operations);
+                self.activity_line(line, out);
+            }
             Event::SubagentStarted { id, name } => self.start_subagent(id, name, out),
             Event::SubagentError { id, failure } => {
                 let name = self.subagents.get(id).unwrap_or(id);
@@ -296,6 +304,18 @@ impl Printer {
         }
     }
 
+    fn activity(&mut self, id: &str, activity: &Activity, out: &mut String) {
+        let Activity { kind, content } = activity;
+        let line = self.activities.replace(id, kind, content);
+        self.activity_line(line, out);
+    }
+
+    fn activity_line(&mut self, line: Option<String>, out: &mut String) {
+        if let Some(line) = line {
+            self.line(Style::Dim, &line, out);
+        }
+    }
+
     fn start_subagent(&mut self, id: &str, name: &str, out: &mut String) {
         if self.subagents.contains_key(id) {
             return;
@@ -325,11 +345,15 @@ impl Printer {
         }
         let answered: HashSet<_> = messages.iter().filter_map(|m| m.call_id.as_deref()).collect();
         for message in messages {
-            let Message { id, speaker, content, calls, call_id } = message;
+            let Message { id, speaker, content, calls, call_id, activity } = message;
             let empty = Text::new("");
             let content = content.as_ref().unwrap_or(&empty);
             match &*speaker.role {
-                "activity" => {}
+                "activity" => {
+                    if let Some(activity) = activity {
+                        self.activity(id, activity, out);
+                    }
+                }
                 "tool" => {
                     let call_id = call_id.as_deref().unwrap_or_default();
                     self.result(id, call_id, &content.decode(), out);

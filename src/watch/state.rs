@@ -21,6 +21,11 @@ pub(super) struct Change {
 // === impl Held ===
 
 impl Held {
+    /// What is held.
+    pub(super) fn value(&self) -> &Value {
+        &self.0
+    }
+
     /// Replaces the state, and tells which of its keys have changed.
     pub(super) fn replace(&mut self, snapshot: &Json) -> Vec<Change> {
         let now: Value = serde_json::from_str(snapshot.get()).unwrap_or_default();

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
+use http::HeaderMap;
 use http_body_util::BodyExt;
 use launchdarkly_sdk_transport::{ByteStream, HttpTransport, ResponseFuture, TransportError};
 
@@ -39,8 +40,10 @@ struct TooLarge;
 // === impl Transport ===
 
 impl Transport {
-    pub(super) fn new() -> Result<Self, reqwest::Error> {
+    /// Sends these headers with each request.
+    pub(super) fn new(headers: HeaderMap) -> Result<Self, reqwest::Error> {
         reqwest::Client::builder()
+            .default_headers(headers)
             // The event stream's client follows them.
             .redirect(reqwest::redirect::Policy::none())
             // As towards the upstream: no proxy that nobody has asked for.

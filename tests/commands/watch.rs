@@ -359,6 +359,15 @@ async fn a_wrong_command_line_is_told() {
         (&[""], "threadway: THREAD: this is not a name"),
         (&["T", "--agent", "."], "threadway: --agent: this is not a name"),
         (
+            &["T", "--timeout", "soon"],
+            "threadway: --timeout is soon; expected a time, as 30s, 5m or 1h, of at most 24h",
+        ),
+        (
+            &["T", "--header", "s3cret"],
+            "threadway: --header (THREADWAY_HEADER): expected NAME:VALUE, as x-api-key:KEY; \
+             several stand on lines of their own in the variable",
+        ),
+        (
             &["T", "--gateway", "ftp://h"],
             "threadway: --gateway (THREADWAY_GATEWAY): `ftp://h` is not a URL that begins with \
              http:// or https://",
@@ -397,4 +406,133 @@ async fn it_ends_also_while_its_reader_is_stuck() {
     let id = child.id().to_string();
     assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
     assert_eq!(wait(child).await.code(), Some(0));
+}
+
+/// The stream that is asked for with `--once`.
+async fn asked_once(gateway: &Upstream) -> Exchange {
+    let exchange = timeout(DEADLINE, gateway.accept()).await.expect("nothing was asked");
+    assert_eq!(exchange.line, "GET /agui/agent/a/threads/T/events");
+    exchange
+}
+
+fn at_rest() -> String {
+    let run = r#""threadId":"T","runId":"connect-1""#;
+    frame(&format!(r#"{{"type":"RUN_STARTED",{run}}}"#))
+        + &frame(&format!(r#"{{"type":"RUN_FINISHED",{run},"outcome":{{"type":"success"}}}}"#))
+}
+
+#[tokio::test]
+async fn a_thread_of_which_nothing_is_known_is_said_at_once() {
+    let gateway = Upstream::bind().await;
+    let (mut watch, mut stream) = Watch::follow(&gateway, &[]).await;
+    stream.send(at_rest()).await;
+    let told = "threadway: nothing is known of the thread T yet; waiting for its first run (ctrl-c \
+                ends this)";
+    assert_eq!(watch.says().await, told);
+    // It is waited for, and said once.
+    stream.send(started() + &token("One")).await;
+    stream.cut();
+    let mut stream = connected(&gateway).await;
+    stream.send(started() + &messages("One") + &finished()).await;
+    let next = r#"{"type":"RUN_STARTED","threadId":"T","runId":"connect-2"}"#;
+    let end = r#"{"type":"RUN_FINISHED","threadId":"T","runId":"connect-2"}"#;
+    stream.send(frame(next) + &frame(end)).await;
+    assert!(watch.says().await.contains(" was lost "));
+    assert_eq!(watch.says().await, "threadway: connected again");
+    watch.prints("--- at rest, connect-1\n--- run R\nassistant: One\n--- run R finished\n").await;
+    watch.signal("-TERM");
+    let (code, _, stderr) = watch.ended().await;
+    assert_eq!((code, &*stderr), (0, ""));
+
+    let url = gateway.url();
+    let args = ["T", "--agent", "a", "--gateway", &url, "--once"];
+    let (ended, ()) = tokio::join!(output(&args), async {
+        let mut stream = asked_once(&gateway).await;
+        stream.begin("").await;
+        stream.send(at_rest()).await;
+        stream.end().await;
+    });
+    let told =
+        "threadway: nothing is known of the thread T: it is not there, or is not shown to you";
+    assert_eq!((ended.0, &*ended.2), (1, told));
+}
+
+#[tokio::test]
+async fn once_ends_with_what_is_there_or_with_the_run_that_is_under_way() {
+    let gateway = Upstream::bind().await;
+    let url = gateway.url();
+    let args = ["T", "--agent", "a", "--gateway", &url, "--once"];
+    let (ended, ()) = tokio::join!(output(&args), async {
+        let mut stream = asked_once(&gateway).await;
+        stream.begin("").await;
+        stream.send(format!("id: 7\n{}{}", started(), token("One"))).await;
+        // A run that is cut off goes on.
+        stream.cut();
+        let mut stream = asked_once(&gateway).await;
+        assert!(stream.head.contains("\r\nlast-event-id: 7\r\n"), "{}", stream.head);
+        stream.begin("").await;
+        stream.send(token(" two") + &finished()).await;
+        stream.end().await;
+    });
+    let printed = "--- run R\nassistant: One\nassistant: .. two\n--- run R finished\n";
+    assert_eq!((ended.0, &*ended.1), (0, printed), "{}", ended.2);
+}
+
+#[tokio::test]
+async fn it_ends_when_its_time_is_over() {
+    let gateway = Upstream::bind().await;
+    let url = gateway.url();
+    for (once, expected) in [(&[][..], 0), (&["--once"], 3)] {
+        let args = ["T", "--agent", "a", "--gateway", &url, "--timeout", "200ms"];
+        let (ended, _stream) = tokio::join!(output_of([&args[..], once].concat()), async {
+            let mut stream = timeout(DEADLINE, gateway.accept()).await.unwrap();
+            stream.begin("").await;
+            stream
+        });
+        let told = "threadway: the time of --timeout (200ms) is over";
+        assert_eq!((ended.0, &*ended.2), (expected, told));
+    }
+}
+
+async fn output_of(args: Vec<&str>) -> (i32, String, String) {
+    output(&args).await
+}
+
+#[tokio::test]
+async fn credentials_go_to_the_gateway_and_to_no_other_place() {
+    let gateway = Upstream::bind().await;
+    let url = gateway.url();
+    let args = ["T", "--gateway", &url, "--api-key", "k3y", "--header", "X-Api-Key: other"];
+    let (ended, ()) = tokio::join!(output(&args), async {
+        let shows = |exchange: &Exchange| {
+            for line in ["authorization: Bearer k3y", "x-api-key: other"] {
+                assert!(exchange.head.contains(&format!("\r\n{line}\r\n")), "{}", exchange.head);
+            }
+        };
+        let info = gateway.accept().await;
+        shows(&info);
+        info.json(200, r#"{"agents":{"a":{}}}"#).await;
+        let events = asked(&gateway).await;
+        shows(&events);
+        events.redirect(307, &format!("{url}/elsewhere")).await;
+    });
+    assert_eq!((ended.0, &*ended.1), (1, ""));
+    assert!(!ended.2.contains("k3y"), "{}", ended.2);
+    gateway.is_untouched().await;
+
+    // The environment says the same.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_threadway"));
+    command.args(["watch", "T", "--gateway", &url]).env_clear();
+    command.env("THREADWAY_API_KEY", "k3y").env("THREADWAY_HEADER", "x-a: 1\nx-b: 2");
+    let (output, ()) = tokio::join!(spawn_blocking(move || command.output().unwrap()), async {
+        let info = gateway.accept().await;
+        for line in ["authorization: Bearer k3y", "x-a: 1", "x-b: 2"] {
+            assert!(info.head.contains(&format!("\r\n{line}\r\n")), "{}", info.head);
+        }
+        info.json(401, r#"{"error":"invalid_token","message":"the key is none"}"#).await;
+    });
+    let output = output.unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let told = "threadway: the gateway answered 401: the key is none\n";
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), told);
 }

@@ -488,3 +488,77 @@ proptest! {
         prop_assert!(out.chars().all(is_harmless), "{:?}", out);
     }
 }
+
+#[test]
+fn an_activity_is_a_line_each_time_that_it_changes() {
+    let tool = |status: &str| {
+        format!(
+            r#"{{"type":"ACTIVITY_SNAPSHOT","messageId":"c:activity","activityType":"threadway.tool","content":{{"toolCallId":"c","toolName":"search","status":"{status}"}},"replace":true}}"#
+        )
+    };
+    let patch = |id: &str, path: &str, value: &str| {
+        format!(
+            r#"{{"type":"ACTIVITY_DELTA","messageId":"{id}","activityType":"threadway.tool","patch":[{{"op":"replace","path":"{path}","value":{value}}}]}}"#
+        )
+    };
+    let plan = r#"{"type":"ACTIVITY_SNAPSHOT","messageId":"T:plan","activityType":"threadway.plan","content":{"todos":[{"content":"look","status":"completed"},{"content":"write\nit","status":"in_progress"},{"content":"ship","status":"pending"}]}}"#;
+    let events = [
+        tool("running"),
+        // A stream that starts over tells it again.
+        tool("running"),
+        patch("c:activity", "/status", r#""completed""#),
+        tool("waiting"),
+        tool("requested"),
+        plan.to_owned(),
+        patch("T:plan", "/todos/1/status", r#""completed""#),
+        patch("T:plan", "/todos/1/status", r#""completed""#),
+        patch("nobody", "/status", r#""completed""#),
+        r#"{"type":"ACTIVITY_SNAPSHOT","messageId":"i","activityType":"threadway.image","content":{"messageId":"m"}}"#.to_owned(),
+        r#"{"type":"ACTIVITY_SNAPSHOT","messageId":"i","activityType":"threadway.empty","content":{}}"#.to_owned(),
+        r#"{"type":"ACTIVITY_SNAPSHOT","messageId":"x","activityType":"threadway.tool","content":[1]}"#.to_owned(),
+        r#"{"type":"ACTIVITY_SNAPSHOT","messageId":"x"}"#.to_owned(),
+    ];
+    assert_eq!(
+        print_run(&events.join("\n")),
+        "--- run R
+tool search: running
+tool search: completed
+tool search: waits for a person's decision
+tool search: is for the client to run
+plan, 1 of 3 done: [x] look, [>] write\\nit, [ ] ship
+plan, 2 of 3 done: [x] look, [x] write\\nit, [ ] ship
+activity threadway.image: {\"messageId\":\"m\"}
+--- run R finished
+"
+    );
+    // A snapshot may hold them too.
+    let held = r#"{"id":"c:activity","role":"activity","activityType":"threadway.tool","content":{"toolName":"search","status":"stopped"}}"#;
+    assert!(print_run(&snapshot(&[held])).contains("\ntool search: stopped\n"));
+}
+
+#[test]
+fn activities_are_forgotten_beyond_a_limit() {
+    let event = |id: &str, status: &str| {
+        format!(
+            r#"{{"type":"ACTIVITY_SNAPSHOT","messageId":"{id}","activityType":"threadway.tool","content":{{"toolName":"t","status":"{status}"}}}}"#
+        )
+    };
+    let mut printer = Printer::default();
+    print(&mut printer, &started("R"));
+    for at in 0..300 {
+        print(&mut printer, &event(&at.to_string(), "running"));
+    }
+    let done = r#"[{"op":"replace","path":"/status","value":"completed"}]"#;
+    let change = |id: u32| {
+        format!(
+            r#"{{"type":"ACTIVITY_DELTA","messageId":"{id}","activityType":"threadway.tool","patch":{done}}}"#
+        )
+    };
+    assert_eq!(print(&mut printer, &change(0)), "");
+    assert_eq!(print(&mut printer, &change(299)), "tool t: completed\n");
+    // One that is too large is printed, and its changes are not.
+    let large = "x".repeat(100_000);
+    assert!(print(&mut printer, &event("large", &large)).starts_with("tool t: xxx"));
+    let change = change(0).replace("\"0\"", "\"large\"");
+    assert_eq!(print(&mut printer, &change), "");
+}

@@ -1,0 +1,140 @@
+//! What a person asks of `watch` in words of the command line: headers, a time.
+
+use std::time::Duration;
+
+use http::header::{
+    ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE,
+};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+/// The longest time that a thread may be followed for.
+pub const MAX_TIMEOUT: Duration = Duration::from_hours(24);
+
+/// What a request says by itself, and nobody else.
+const OWN: [HeaderName; 7] = [
+    ACCEPT,
+    CONNECTION,
+    CONTENT_LENGTH,
+    HOST,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    HeaderName::from_static("last-event-id"),
+];
+
+/// Why headers cannot be sent. No value is repeated here: it may be a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotHeaders {
+    /// The key cannot stand in a header.
+    #[error("--api-key (THREADWAY_API_KEY): expected a key: visible ASCII characters")]
+    Key,
+    /// A header is none.
+    #[error(
+        "--header (THREADWAY_HEADER): expected NAME:VALUE, as x-api-key:KEY; several stand on \
+         lines of their own in the variable"
+    )]
+    Header,
+    /// A header is one that each request has by itself.
+    #[error("--header (THREADWAY_HEADER): this header is set by watch itself; leave it out")]
+    Own,
+    /// A request has one `authorization`.
+    #[error("--api-key is sent as `authorization`; leave out either it or --header authorization")]
+    Twice,
+}
+
+/// The headers that each request is to have: the key as `authorization: Bearer KEY`, which is what
+/// a gateway with `auth` wants, and these, each as `NAME:VALUE`.
+pub fn headers(key: Option<&str>, lines: &[String]) -> Result<HeaderMap, NotHeaders> {
+    let mut headers = HeaderMap::new();
+    for line in lines.iter().filter(|line| !line.trim().is_empty()) {
+        let (name, value) = line.split_once(':').ok_or(NotHeaders::Header)?;
+        let name: HeaderName = name.trim().parse().map_err(|_| NotHeaders::Header)?;
+        let mut value = HeaderValue::from_str(value.trim()).map_err(|_| NotHeaders::Header)?;
+        if OWN.contains(&name) {
+            return Err(NotHeaders::Own);
+        }
+        value.set_sensitive(true);
+        headers.append(name, value);
+    }
+    if let Some(key) = key.filter(|key| !key.is_empty()) {
+        let is_visible = key.bytes().all(|byte| byte.is_ascii_graphic());
+        let value = HeaderValue::from_str(&format!("Bearer {key}")).ok().filter(|_| is_visible);
+        let mut value = value.ok_or(NotHeaders::Key)?;
+        value.set_sensitive(true);
+        if headers.insert(AUTHORIZATION, value).is_some() {
+            return Err(NotHeaders::Twice);
+        }
+    }
+    Ok(headers)
+}
+
+/// A time as `30s`, `5m`, `1h` or `500ms`; without a unit it is in seconds. `None` if it is none, or
+/// beyond [`MAX_TIMEOUT`].
+pub fn duration(text: &str) -> Option<Duration> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at_checked(digits)?;
+    let number: u64 = number.parse().ok()?;
+    let duration = match unit {
+        "ms" => Duration::from_millis(number),
+        "s" | "" => Duration::from_secs(number),
+        "m" => Duration::from_secs(number.checked_mul(60)?),
+        "h" => Duration::from_secs(number.checked_mul(3_600)?),
+        _ => return None,
+    };
+    Some(duration).filter(|duration| *duration <= MAX_TIMEOUT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_has_a_unit_and_a_limit() {
+        for (text, seconds) in [
+            ("0", Some(0.0)),
+            ("30", Some(30.0)),
+            ("30s", Some(30.0)),
+            ("5m", Some(300.0)),
+            ("24h", Some(86_400.0)),
+            ("250ms", Some(0.25)),
+            ("25h", None),
+            ("", None),
+            ("s", None),
+            ("-1s", None),
+            ("1.5s", None),
+            ("1d", None),
+            ("\u{e9}", None),
+            ("18446744073709551615h", None),
+            ("99999999999999999999", None),
+        ] {
+            assert_eq!(duration(text).map(|time| time.as_secs_f64()), seconds, "{text}");
+        }
+    }
+
+    #[test]
+    fn headers_are_read_and_never_printed() {
+        let lines = |lines: &[&str]| -> Vec<String> {
+            lines.iter().map(|line| (*line).to_owned()).collect()
+        };
+        let read = headers(Some("s3cret"), &lines(&["X-Api-Key: s3cret:2 ", "", "x-b:"])).unwrap();
+        assert_eq!(read["authorization"], "Bearer s3cret");
+        assert_eq!(read["x-api-key"], "s3cret:2");
+        assert_eq!(read["x-b"], "");
+        assert!(!format!("{read:?}").contains("s3cret"));
+        assert!(headers(Some(""), &[]).unwrap().is_empty());
+        for (key, line, expected) in [
+            (None, "s3cret", NotHeaders::Header),
+            (None, "a b: s3cret", NotHeaders::Header),
+            (None, "a: s3cret\r\nx: y", NotHeaders::Header),
+            (None, ": s3cret", NotHeaders::Header),
+            (None, "host: s3cret", NotHeaders::Own),
+            (None, "Last-Event-ID: 7", NotHeaders::Own),
+            (Some("s3cret\n"), "a: b", NotHeaders::Key),
+            (Some("s3 cret"), "a: b", NotHeaders::Key),
+            (Some("s3cret"), "authorization: Basic s3cret", NotHeaders::Twice),
+        ] {
+            let error = headers(key, &lines(&[line])).unwrap_err();
+            assert_eq!(error, expected, "{line}");
+            assert!(!error.to_string().contains("s3cret"), "{error}");
+        }
+    }
+}
