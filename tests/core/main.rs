@@ -29,6 +29,7 @@ mod cases;
 mod corpus;
 mod emit;
 mod errors;
+mod first_steps;
 mod golden;
 mod kept;
 mod messages_key;
