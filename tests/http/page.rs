@@ -213,8 +213,8 @@ async fn the_inspector_is_shown_parts_and_run_events_where_nothing_is_hidden() {
         let told = stream(&gateway, query).await;
         let case = format!("{query} {page:?}: {told}");
         assert_eq!(told.contains("\"rawEvent\":{\"event\":\"messages\""), is_shown, "{case}");
-        let named = told.lines().filter_map(|line| line.strip_prefix(": run "));
-        let names: Vec<_> = named.map(|named| named.split_once(' ').unwrap().1).collect();
+        let comments = told.lines().filter_map(|line| line.strip_prefix(": run "));
+        let names: Vec<_> = comments.map(|told| told.split_once(' ').unwrap().1).collect();
         // What is nothing on the wire, as what a call has cost, is named too.
         for name in ["started", "text started", "text", "spent", "ended"] {
             assert_eq!(names.contains(&name), is_shown, "{name}: {case}");
