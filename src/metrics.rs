@@ -187,10 +187,9 @@ impl Metrics {
     /// An upstream has answered what was asked of it, or has not.
     pub fn asked(&self, operation: Operation, answer: Answer) {
         self.0.upstream_requests.get_or_create(&Both(operation, answer)).inc();
-        self.upstream_failed(answer);
     }
 
-    /// A stream of an upstream's has failed.
+    /// An upstream's answer, or a stream of its, is a failure unless it is [`Answer::Ok`].
     pub fn upstream_failed(&self, answer: Answer) {
         if answer != Answer::Ok {
             self.0.upstream_errors.get_or_create(&Kind(answer)).inc();

@@ -222,6 +222,8 @@ struct Count {
     operation: Operation,
     metrics: Metrics,
     presence: Arc<Presence>,
+    /// Whether 404 is an answer like any other: that there is no such thread, run or stream.
+    may_be_absent: bool,
 }
 
 /// The body of `POST /assistants/search`.
@@ -395,7 +397,7 @@ impl Client {
             return Ok(None);
         }
         let path = ["threads", thread_id, "runs", run_id];
-        match self.get(Operation::RunRecord, &path).await {
+        match self.find(Operation::RunRecord, &path).await {
             Ok(body) => {
                 let members: json::Members<'_> = serde_json::from_str(&body).unwrap_or_default();
                 let is_of_thread =
@@ -497,7 +499,8 @@ impl Client {
     ) -> Result<String, Error> {
         let list = async |columns: &[&str]| {
             let url = self.runs_url(thread_id, status, limit, columns);
-            answer(self.request_to(Operation::Runs, Method::GET, url)).await
+            let get = self.request_to(Operation::Runs, Method::GET, url);
+            answer(get.that_may_be_absent()).await
         };
         if self.refuses_columns.load(Ordering::Relaxed) {
             return list(&[]).await;
@@ -539,7 +542,8 @@ impl Client {
     pub async fn thread_lifecycle(&self, thread_id: &str) -> Result<Option<Body>, Error> {
         let mut url = self.url(&["threads", thread_id, "stream"]);
         url.query_pairs_mut().append_pair("stream_modes", "lifecycle");
-        match streamed(self.request_to(Operation::ThreadLifecycle, Method::GET, url)).await {
+        let get = self.request_to(Operation::ThreadLifecycle, Method::GET, url);
+        match streamed(get.that_may_be_absent()).await {
             Ok(stream) => Ok(Some(stream.body)),
             Err(Error::Status { code: 404, .. }) => Ok(None),
             Err(error) => Err(error),
@@ -554,7 +558,7 @@ impl Client {
             Method::POST,
             &["threads", thread_id, "runs", run_id, "cancel"],
         );
-        match answer(post).await {
+        match answer(post.that_may_be_absent()).await {
             Ok(_) => Ok(true),
             Err(Error::Status { code: 404, .. }) => Ok(false),
             Err(error) => Err(error),
@@ -616,6 +620,11 @@ impl Client {
         answer(self.request(operation, Method::GET, path)).await
     }
 
+    /// Gets what need not be there.
+    async fn find(&self, operation: Operation, path: &[&str]) -> Result<String, Error> {
+        answer(self.request(operation, Method::GET, path).that_may_be_absent()).await
+    }
+
     fn request(&self, operation: Operation, method: Method, path: &[&str]) -> Asking {
         self.request_to(operation, method, self.url(path))
     }
@@ -631,7 +640,7 @@ impl Client {
         *request.method_mut() = method;
         *request.headers_mut() = headers;
         let (metrics, presence) = (self.metrics.clone(), Arc::clone(&self.presence));
-        let count = Count { operation, metrics, presence };
+        let count = Count { operation, metrics, presence, may_be_absent: false };
         Asking { http: self.http.clone(), url, request, count }
     }
 
@@ -814,6 +823,13 @@ impl fmt::Debug for Access {
 // === impl Asking ===
 
 impl Asking {
+    /// The same, of something that need not be there: 404 is then no error of the upstream's. Each
+    /// new chat asks for its thread, and callers may ask for threads that are not theirs.
+    fn that_may_be_absent(mut self) -> Self {
+        self.count.may_be_absent = true;
+        self
+    }
+
     fn header(mut self, name: HeaderName, value: &str) -> Result<Self, Error> {
         let value = HeaderValue::from_str(value);
         let value = value.map_err(|_| Error::NotUnderstood { what: "fit for a header" })?;
@@ -842,6 +858,9 @@ impl Count {
         waiting.ended(&answer);
         let counted = answer.as_ref().map_or_else(Error::answer, |_| Answer::Ok);
         self.metrics.asked(self.operation, counted);
+        if !(self.may_be_absent && counted == Answer::NotFound) {
+            self.metrics.upstream_failed(counted);
+        }
         answer
     }
 }

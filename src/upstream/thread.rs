@@ -94,7 +94,7 @@ impl Client {
 
     /// The thread's newest state as the server sends it; `None` for a thread that is not there.
     pub async fn thread_state(&self, thread_id: &str) -> Result<Option<String>, Error> {
-        match self.get(Operation::ThreadState, &["threads", thread_id, "state"]).await {
+        match self.find(Operation::ThreadState, &["threads", thread_id, "state"]).await {
             Ok(body) => Ok(Some(one_line(body))),
             Err(Error::Status { code: 404, .. }) => Ok(None),
             Err(error) => Err(error),
@@ -196,7 +196,7 @@ impl Client {
     ///
     /// The server sends its whole state along: [`Client::threads`] does without.
     pub async fn thread(&self, thread_id: &str) -> Result<Option<ThreadRecord>, Error> {
-        match self.get(Operation::ThreadRecord, &["threads", thread_id]).await {
+        match self.find(Operation::ThreadRecord, &["threads", thread_id]).await {
             Ok(body) => match ThreadRecord::parse_under(&self.messages_key, &body) {
                 Some(thread) => Ok(Some(thread)),
                 None => Err(Error::NotUnderstood { what: "a thread" }),
@@ -261,7 +261,7 @@ impl Client {
         // Else the whole state comes back. The JavaScript server sends it all the same, and it is
         // not read.
         let patch = patch.header(PREFER, "return=minimal")?;
-        match answered(with_json(patch, &Metadata { metadata })).await {
+        match answered(with_json(patch, &Metadata { metadata }).that_may_be_absent()).await {
             Ok(()) => Ok(true),
             Err(Error::Status { code: 404, .. }) => Ok(false),
             Err(error) => Err(error),
@@ -271,13 +271,8 @@ impl Client {
     /// Deletes a thread, with its runs, its states and what is under way. Returns whether it was
     /// there.
     pub async fn delete_thread(&self, thread_id: &str) -> Result<bool, Error> {
-        match answered(self.request(
-            Operation::DeleteThread,
-            Method::DELETE,
-            &["threads", thread_id],
-        ))
-        .await
-        {
+        let delete = self.request(Operation::DeleteThread, Method::DELETE, &["threads", thread_id]);
+        match answered(delete.that_may_be_absent()).await {
             Ok(()) => Ok(true),
             Err(error) if is_no_thread(&error) => Ok(false),
             Err(error) => Err(error),

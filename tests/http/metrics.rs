@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::support::gateway::{
-    Gateway, RUN, Response, THREAD, agents, counted, events_request, finished, part,
-    serve_observed, token, told, values,
+    Gateway, RUN, Response, THREAD, agents, connect_request, counted, events_request, finished,
+    input, part, serve_observed, token, told, values,
 };
 use crate::support::upstream::Exchange;
 use serde_json::json;
@@ -256,6 +256,43 @@ async fn a_stream_that_is_joined_again_is_counted_by_its_reason() {
             (r#"upstream_errors_total{kind="interrupted"}"#, 1.0),
         ],
     );
+}
+
+/// A thread that LangGraph does not find is a new chat: nothing is wrong with the server.
+#[tokio::test]
+async fn what_a_new_chat_is_not_found_by_is_no_error_of_the_upstream() {
+    let gateway = Gateway::start().await;
+    let connect = connect_request("", &input(&[]));
+    let script = async {
+        for _ in 0..2 {
+            gateway.upstream.next().await.json(404, r#"{"detail":"Thread not found"}"#).await;
+        }
+    };
+    let (mut response, ()) =
+        tokio::join!(Response::to(gateway.address, connect.as_bytes()), script);
+    assert!(response.body().await.contains("RUN_FINISHED"));
+    let (_response, _run) = gateway.run().await;
+    assert_values(
+        &gateway.metrics,
+        &[
+            (r#"upstream_requests_total{operation="thread_state",outcome="not_found"}"#, 2.0),
+            (r#"upstream_requests_total{operation="runs",outcome="not_found"}"#, 1.0),
+            (r#"upstream_errors_total{kind="not_found"}"#, 0.0),
+        ],
+    );
+}
+
+#[tokio::test]
+async fn a_server_without_a_route_that_every_langgraph_has_is_an_error() {
+    let gateway = Gateway::start().await;
+    let info = b"GET /agui/info HTTP/1.1\r\nhost: h\r\n\r\n";
+    let script = async {
+        let search = gateway.upstream.expect("POST /assistants/search").await;
+        search.json(404, r#"{"detail":"Not Found"}"#).await;
+    };
+    let (mut response, ()) = tokio::join!(Response::to(gateway.address, info), script);
+    response.body().await;
+    assert_values(&gateway.metrics, &[(r#"upstream_errors_total{kind="not_found"}"#, 1.0)]);
 }
 
 // === what was refused ===
