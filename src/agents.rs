@@ -114,6 +114,8 @@ pub struct Upstream {
 /// An agent that a client has named. Whether its server has it is not known yet.
 #[derive(Clone, Debug)]
 pub struct Agent {
+    /// What the client has called it.
+    pub name: Arc<str>,
     /// Where it is.
     pub upstream: Client,
     /// What its server calls it: a graph, or an assistant's id.
@@ -263,6 +265,7 @@ impl Agents {
         let Emits { default, by_agent } = &*self.1;
         let emit = by_agent.get(name).or_else(|| by_agent.get(own_name)).copied();
         Ok(Agent {
+            name: Arc::from(name),
             upstream,
             assistant: assistant.to_owned(),
             emit: emit.unwrap_or(*default),

@@ -169,6 +169,10 @@ pub struct Front {
         default_missing_value = "true"
     )]
     pub page: Option<String>,
+    /// Append to this file who did what on which thread, and whether it was allowed, as JSON lines;
+    /// `stderr` for stderr [default: nothing is kept].
+    #[arg(long, env = "THREADWAY_AUDIT_LOG", hide_env_values = true, value_name = "FILE")]
+    pub audit_log: Option<String>,
     /// Keep what LangGraph sends of each run in files in this directory: they hold what users and
     /// models say [default: nothing is kept].
     #[arg(long, env = "THREADWAY_RECORD", hide_env_values = true, value_name = "DIR")]

@@ -23,6 +23,7 @@ pub use environment::unknown_variables;
 pub use raw::Mistake;
 
 use crate::agents::{self, Agents, Emits, MessagesKey, MessagesKeys};
+use crate::audit::Destination;
 use crate::cli;
 use crate::metrics::Metrics;
 use crate::runs::{self, OwnerPolicy, Recording};
@@ -85,6 +86,8 @@ pub struct Config {
     pub log: Log,
     /// Where traces go; `None` for nowhere.
     pub otlp_endpoint: Option<BaseUrl>,
+    /// Where it is written who did what; `None` for nowhere.
+    pub audit_log: Option<Destination>,
     /// Where runs are recorded; `None` for nowhere.
     pub record: Option<Recording>,
     /// Whether a change of the files is to be noticed.
@@ -174,6 +177,7 @@ impl Config {
             ("admin_listen", self.admin_listen != other.admin_listen),
             ("log", self.log.to_string() != other.log.to_string()),
             ("otlp_endpoint", self.otlp_endpoint != other.otlp_endpoint),
+            ("audit_log", self.audit_log != other.audit_log),
             ("record", self.record != other.record),
             ("limits.log_bytes", limits.log_bytes != others.log_bytes),
             ("on_owner_disconnect", limits.owners != others.owners),
@@ -278,6 +282,7 @@ impl Raw {
         let log = mistakes.keep(log.log());
         let otlp_endpoint = self.take("otlp_endpoint").map(upstreams::base_url);
         let otlp_endpoint = otlp_endpoint.and_then(|url| mistakes.keep(url));
+        let audit_log = self.audit_log(mistakes);
         let record = self.record(mistakes);
         let is_watched = self.is_on("watch_config", mistakes);
         let Self { acp, files, upstreams: _, given: _ } = self;
@@ -293,6 +298,7 @@ impl Raw {
             acp,
             log: log?,
             otlp_endpoint,
+            audit_log,
             record,
             is_watched,
             files,
@@ -310,6 +316,11 @@ impl Raw {
             mistakes.note(given.mistaken(expected));
         }
         Some(address)
+    }
+
+    fn audit_log(&mut self, mistakes: &mut Mistakes) -> Option<Destination> {
+        let given = self.take("audit_log").filter(|given| !given.value.is_empty());
+        mistakes.keep(given?.parse("a file's path, or `stderr`"))
     }
 
     /// Where runs are recorded. The limits alone record nothing.

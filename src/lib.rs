@@ -28,6 +28,7 @@
 //! - [`metrics`]: what is counted, and how Prometheus reads it.
 //! - [`upstream`]: LangGraph's API over HTTP. The only place of the gateway that knows the HTTP
 //!   client.
+//! - [`audit`]: who did what, and whether it was allowed, for the operator.
 //! - `flights`: requests that are shared by all who ask for the same at the same time.
 //! - [`agents`]: who can be run, under which names.
 //! - [`runs`]: the runs being read, from upstream's bytes to the events that each reader pulls.
@@ -45,7 +46,7 @@
 //! - `main`, `commands`: the binary, with a file for each of its commands.
 //!
 //! A module imports only from lower ranks: buffer, sync < json, sse < langgraph < run < agui, acp,
-//! metrics < upstream, demo, flights < agents, credentials, runs < threads < server, sessions < stdio < config,
+//! metrics < audit, upstream, demo, flights < agents, credentials, runs < threads < server, sessions < stdio < config,
 //! cli, check, editors, manual, telemetry, terminal, watch. Those up to agui, acp and metrics name no IO
 //! and no clock.
 //! `tests/core/tidy.rs` holds both.
@@ -67,6 +68,7 @@
 pub mod acp;
 pub mod agents;
 pub mod agui;
+pub mod audit;
 mod buffer;
 pub mod check;
 pub mod cli;

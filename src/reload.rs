@@ -35,7 +35,8 @@ pub async fn on_demand(
     warning.spawn(isolation::warn(agents, config.settings.clone()));
     loop {
         tokio::select! {
-            () = asked.again() => {}
+            // Log files are moved away before the signal.
+            () = asked.again() => server.reopen_audit(),
             Some(_) = warning.join_next() => continue,
             _ = looks.tick(), if config.is_watched => {
                 if asked.seen == Seen::of(&config.files) {

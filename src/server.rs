@@ -25,6 +25,7 @@ mod body;
 mod compress;
 mod connections;
 pub mod cors;
+mod deeds;
 mod envelope;
 pub mod foreign;
 mod forward;
@@ -65,6 +66,7 @@ pub use body::{KEEP_ALIVE, RETRY, RunBody};
 pub use compress::{Coding, Compression, Compressor};
 pub use connections::{GRACE, SPARE_CONNECTIONS, WRITE_TIMEOUT, serve};
 pub use cors::{Cors, CorsError, Credentials};
+pub use deeds::REFUSALS_PER_SECOND;
 pub use forward::{Forward, NotForwarded};
 pub use health::{PROBE_AGE, PROBE_FAILURES};
 pub use host::{HostName, NotAHostName};
@@ -79,6 +81,7 @@ pub use wire::{Encoder, Outgoing, Wire};
 
 use crate::agents::{Agent, Agents};
 use crate::agui::{Allowance, OnMessage};
+use crate::audit::Audit;
 use crate::metrics::Metrics;
 use crate::run::ErrorDetail;
 use crate::runs::{Recorder, Runs};
@@ -86,6 +89,7 @@ use crate::threads::{Refusal, Thread, Threads};
 use crate::upstream::Caller;
 use auth::{Admission, Memory};
 use connections::Door;
+use deeds::Witness;
 use health::Readiness;
 use isolation::{Proof, Stake};
 use pace::Pace;
@@ -138,6 +142,7 @@ struct Kept {
     memory: Memory,
     readiness: Readiness,
     observer: Observer,
+    witness: Witness,
     shutdown: CancellationToken,
 }
 
@@ -175,7 +180,8 @@ impl Server {
         let memory = Memory::new();
         let readiness = Readiness::new(agents.clone(), shutdown.clone());
         let threads = Threads::new(runs);
-        let kept = Kept { threads, memory, readiness, observer, shutdown };
+        let witness = Witness::default();
+        let kept = Kept { threads, memory, readiness, observer, witness, shutdown };
         let (door, admin) = kept.doors(agents, settings);
         Self { kept, door: watch::Sender::new(door), admin: watch::Sender::new(admin) }
     }
@@ -188,6 +194,18 @@ impl Server {
     /// Records each run that is read from now on.
     pub fn record(&self, recorder: Recorder) {
         self.kept.threads.runs().record(recorder);
+    }
+
+    /// Writes to this audit log from now on. The first one stays.
+    pub fn audit(&self, audit: Audit) {
+        self.kept.witness.audit.get_or_init(|| audit);
+    }
+
+    /// Opens the file of the audit log anew, if there is one.
+    pub fn reopen_audit(&self) {
+        if let Some(audit) = self.kept.witness.audit.get() {
+            audit.reopen();
+        }
     }
 
     /// Serves these agents in this way from the next request on. What streams goes on as it began;
@@ -261,7 +279,9 @@ impl Kept {
             left_out: Pace::default(),
             admission: Admission { auth: auth.clone(), cors, hosts, rates, memory, proof },
         });
-        (Door { routes: routes(gateway, compression), limits, auth }, admin)
+        let refusals = self.witness.refusals.clone();
+        let routes = routes(gateway, self.witness.clone(), compression);
+        (Door { routes, limits, auth, refusals }, admin)
     }
 }
 
@@ -281,6 +301,11 @@ impl Gateway {
     /// The thread that a client calls so, and the agent that runs on it.
     fn thread(&self, agent: Agent, client_thread: &str) -> Thread {
         let ThreadName { id, client_id } = ThreadName::of(client_thread);
+        deeds::note(|deed| {
+            deed.agent = Some(agent.name.to_string());
+            deed.thread = Some(client_thread.to_owned());
+            deed.thread_id = Some(id.clone());
+        });
         self.threads.thread(agent, id, client_id.map(str::to_owned))
     }
 
@@ -290,10 +315,11 @@ impl Gateway {
     }
 }
 
-fn routes(gateway: Arc<Gateway>, compression: Compression) -> Router {
+fn routes(gateway: Arc<Gateway>, witness: Witness, compression: Compression) -> Router {
     let compressed = middleware::from_fn_with_state(compression, compress::compress);
     let admitted = middleware::from_fn_with_state(Arc::clone(&gateway), auth::admit);
-    let observed = middleware::from_fn_with_state(gateway.observer.clone(), observe::observe);
+    let observed = (gateway.observer.clone(), witness);
+    let observed = middleware::from_fn_with_state(observed, observe::observe);
     let ready = get(health::readyz).with_state(gateway.readiness.clone());
     let page = gateway.page;
     let cors = gateway.admission.cors.layer(gateway.forward.names());

@@ -44,13 +44,16 @@ use crate::agents::Agent;
 use crate::flights::Flights;
 use crate::run::Emit;
 use crate::runs::Runs;
-use crate::upstream::{Client, Error, Sight};
+use crate::upstream::{Client, Error, Purpose, Sight};
 use follow::Followed;
 use look::{LookKey, Looked};
 use pace::Paces;
 use poll::Polls;
 use starts::Starts;
 use turns::Turns;
+
+/// How much of a client's name for its thread log lines have: a client chooses it.
+const MAX_LOGGED_BYTES: usize = 128;
 
 /// The threads that this replica reads. Clones share them.
 #[derive(Clone, Debug)]
@@ -99,10 +102,21 @@ impl Threads {
 
     /// A thread by LangGraph's id of it, and the agent that runs on it. A client that needs another
     /// name for it is found by that in the metadata of the thread, if a run creates the thread.
-    pub fn thread(&self, agent: Agent, id: String, client_id: Option<String>) -> Thread {
+    pub fn thread(&self, mut agent: Agent, id: String, client_id: Option<String>) -> Thread {
+        let thread = client_id.as_deref().unwrap_or(&id);
+        let purpose = Purpose {
+            agent: Some(Arc::clone(&agent.name)),
+            thread: Some(Arc::from(beginning(thread, MAX_LOGGED_BYTES))),
+        };
+        agent.upstream = agent.upstream.used_for(purpose);
         let threads = Self { shared: Arc::clone(&self.shared), emit: agent.emit };
         Thread { threads, agent, id, client_id }
     }
+}
+
+/// The beginning of a text, of so many bytes at most.
+fn beginning(text: &str, bytes: usize) -> &str {
+    text.get(..text.floor_char_boundary(bytes)).unwrap_or_default()
 }
 
 // === impl Shared ===

@@ -30,7 +30,7 @@ use tokio::time::Instant;
 use url::Url;
 use uuid::Uuid;
 
-pub use caller::{Caller, Identity, Unknown, is_trace};
+pub use caller::{Caller, Identity, Purpose, Unknown, is_trace};
 pub use error::{Error, MAX_DETAIL_CHARS};
 pub use key_set::{KEY_SET_TIMEOUT, KeySetUrl, KeySets, MAX_KEY_SET_BYTES, NotAKeySetUrl};
 pub use presence::{FAILURES as AWAY_FAILURES, PAUSE as AWAY_PAUSE};
@@ -113,6 +113,7 @@ pub struct Client {
     /// Under which key of their states its graphs keep their conversations.
     messages_key: MessagesKey,
     caller: Caller,
+    purpose: Purpose,
     /// Whether the server has refused to choose the columns of a list of runs.
     refuses_columns: Arc<AtomicBool>,
     presence: Arc<Presence>,
@@ -254,7 +255,7 @@ impl Client {
         let (key, caller) = (Arc::new(Mutex::new(key)), Caller::default());
         let (metrics, identity) = (Metrics::default(), Identity::default());
         let messages_key = MessagesKey::default();
-        let refuses_columns = Arc::default();
+        let (purpose, refuses_columns) = Default::default();
         let presence = Arc::new(Presence::new(base.to_string()));
         Ok(Self {
             http,
@@ -265,6 +266,7 @@ impl Client {
             identity,
             messages_key,
             caller,
+            purpose,
             refuses_columns,
             presence,
         })
@@ -298,6 +300,17 @@ impl Client {
             |name: &HeaderName| self.headers.contains_key(name) || key.as_ref() == Some(name);
         let stays = |name: &HeaderName| is_replaced(name) || self.identity.withholds(name);
         Self { caller: caller.without(stays), ..self.clone() }
+    }
+
+    /// The same server, used for this.
+    #[must_use]
+    pub fn used_for(self, purpose: Purpose) -> Self {
+        Self { purpose, ..self }
+    }
+
+    /// What it is used for.
+    pub fn purpose(&self) -> &Purpose {
+        &self.purpose
     }
 
     /// Whether it is sent who its callers are.

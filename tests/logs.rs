@@ -1,5 +1,5 @@
-//! What the log tells: of a run one line, without what was said in it; of what an operator is to
-//! mend, a warning.
+//! What the log has: two lines for a run, without what was said in it; refused requests, as many as
+//! a person reads; a warning for what an operator is to mend.
 
 #![cfg(test)]
 
@@ -8,16 +8,18 @@ mod support;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::clock::HeldClock;
 use support::gateway::{
-    Gateway, RUN, Response, THREAD, agents, input, part, post, serve, serve_as, token, values,
+    Gateway, RUN, Response, THREAD, agents, input, part, post, run_request, serve, serve_as, token,
+    values,
 };
 use support::upstream::Upstream;
 use threadway::server::cors::Credentials;
 use threadway::server::foreign::{AGAIN, MAX_NAMED};
-use threadway::server::{Cors, Limits, Settings};
+use threadway::server::{Auth, Cors, Limits, REFUSALS_PER_SECOND, Settings};
 use threadway::upstream::{AWAY_FAILURES, AWAY_PAUSE};
 use tokio::task::JoinSet;
 use tracing::Level;
@@ -61,7 +63,7 @@ impl Lines {
 }
 
 #[tokio::test]
-async fn a_run_is_one_line_that_tells_nothing_that_was_said() {
+async fn the_lines_of_a_run_tell_nothing_that_was_said() {
     let (lines, _logging) = Lines::up_to(Level::TRACE);
     let gateway = Gateway::start().await;
 
@@ -93,13 +95,112 @@ async fn a_run_is_one_line_that_tells_nothing_that_was_said() {
         assert_eq!(line[field], value, "{field} in {line}");
     }
     assert!(line["events"].as_u64().unwrap() > 3, "{line}");
-    assert!((0.0..60.0).contains(&line["seconds"].as_f64().unwrap()), "{line}");
+    let hundredths = line["seconds"].as_f64().unwrap() * 100.0;
+    assert!((0.0..6_000.0).contains(&hundredths), "{line}");
+    assert!((hundredths - hundredths.round()).abs() < 1e-6, "{line}");
     // hyper and the like are not ours to silence, and the gateway logs below `info` too.
     let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
     let ours = text.lines().filter(|line| line.contains(r#""target":"threadway"#));
     for line in ours {
         assert!(!line.contains("s3cret"), "{line}");
     }
+}
+
+#[tokio::test]
+async fn the_lines_of_a_run_name_its_agent_its_thread_its_caller_and_its_tokens() {
+    const KEY: &str = "0123456789abcdef";
+    let (lines, _logging) = Lines::up_to(Level::INFO);
+    let upstream = Upstream::bind().await;
+    let agents = agents(&[("default", &upstream.url())], &[("helper", "agent")]);
+    let auth = Auth::Bearer(format!("backend={KEY}").parse().unwrap());
+    let settings = Settings { auth, ..Settings::default() };
+    let (address, _stop, _serving, _server) = serve_as(agents, settings).await;
+
+    let mut input = input(&["hi"]);
+    input["threadId"] = json!(format!("chat 1{}", "x".repeat(1_000)));
+    let headers = format!("authorization: Bearer {KEY}\r\n");
+    let request = run_request("helper", &headers, &input.to_string());
+    let script = async {
+        upstream.next().await.json(404, r#"{"detail":"Thread not found"}"#).await;
+        upstream.expect("POST /threads").await.json(200, "{}").await;
+        let mut post = upstream.next().await;
+        post.begin(&format!("content-location: /threads/T/runs/{RUN}\r\n")).await;
+        post
+    };
+    let (mut response, mut run) = tokio::join!(Response::to(address, request.as_bytes()), script);
+    let thread_id = run.line.split('/').nth(2).unwrap().to_owned();
+    let answer = json!({
+        "type": "ai", "id": "a", "content": "hello",
+        "usage_metadata": {"input_tokens": 30, "output_tokens": 12, "total_tokens": 42},
+    });
+    let mut state = values(&["hi"]);
+    state["messages"].as_array_mut().unwrap().push(answer);
+    run.send(part("values", &values(&["hi"])) + &token("a", "hello")).await;
+    run.send(part("values", &state)).await;
+    run.end().await;
+    let end = async {
+        let record = json!({"run_id": RUN, "status": "success"}).to_string();
+        upstream.next().await.json(200, &record).await;
+        let state = json!({"values": state, "metadata": {"run_id": RUN}});
+        upstream.next().await.json(200, &state.to_string()).await;
+    };
+    let (body, ()) = tokio::join!(response.body(), end);
+    assert!(body.contains("RUN_FINISHED"), "{body}");
+
+    let (started, ended) = (lines.with("run started"), lines.with("run ended"));
+    let ([started], [ended]) = (&*started, &*ended) else { panic!("{started:#?} {ended:#?}") };
+    for line in [started, ended] {
+        assert_eq!(line["level"], "INFO");
+        assert_eq!(line["agent"], "helper");
+        let thread = line["thread"].as_str().unwrap();
+        assert!(thread.starts_with("chat 1x") && thread.len() == 128, "{thread}");
+        assert_eq!(line["thread_id"], thread_id.as_str());
+        assert_eq!(line["run_id"], RUN);
+        assert_eq!(line["caller"], "backend");
+        assert!(!line.to_string().contains(KEY), "{line}");
+    }
+    assert_eq!(ended["origin"], "started");
+    assert_eq!(ended["outcome"], "finished");
+    assert_eq!((&ended["input_tokens"], &ended["output_tokens"]), (&json!(30), &json!(12)));
+}
+
+#[tokio::test]
+async fn refused_requests_are_logged_as_many_as_a_person_reads() {
+    const LEFT_OUT: &str = "more requests were refused in a second than are logged one by one";
+    let (lines, _logging) = Lines::up_to(Level::INFO);
+    let gateway = Gateway::start().await;
+    let clock = HeldClock::pause();
+    let ask = async |line: &str| {
+        let request = format!("{line} HTTP/1.1\r\nhost: h\r\nx-odd: s3cret\r\n\r\n");
+        Response::to(gateway.address, request.as_bytes()).await.head
+    };
+    for _ in 0..REFUSALS_PER_SECOND + 7 {
+        ask("POST /agui/agent/helper/run?s3cret=1").await;
+    }
+    let refused = lines.with("request refused");
+    assert_eq!(refused.len(), REFUSALS_PER_SECOND as usize);
+    for (field, value) in [
+        ("level", json!("INFO")),
+        ("status", json!(415)),
+        ("code", json!("not_json")),
+        ("route", json!("run")),
+        ("agent", json!("helper")),
+        ("peer", json!("127.0.0.1")),
+    ] {
+        assert_eq!(refused[0][field], value, "{field}");
+    }
+    assert!(!format!("{refused:?}").contains("s3cret"));
+    assert!(lines.with(LEFT_OUT).is_empty());
+
+    // The next request of a later second says how many there were, whatever comes of it.
+    clock.advance(Duration::from_secs(1)).await;
+    assert!(ask("GET /healthz").await.starts_with("HTTP/1.1 200"));
+    let left_out = lines.with(LEFT_OUT);
+    assert_eq!(left_out.len(), 1, "{left_out:#?}");
+    assert_eq!(left_out[0]["left_out"], 7);
+    ask("GET /nothing").await;
+    assert_eq!(lines.with("request refused").len(), REFUSALS_PER_SECOND as usize + 1);
+    assert_eq!(lines.with(LEFT_OUT).len(), 1);
 }
 
 #[tokio::test]

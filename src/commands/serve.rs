@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use threadway::agents::{Agents, Listed, Listing, Upstream};
+use threadway::audit::{Audit, Destination};
 use threadway::check;
 use threadway::cli;
 use threadway::config::Config;
@@ -26,6 +27,7 @@ pub(super) fn run(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
     let traces = config.otlp_endpoint.as_ref().map(Traces::to_collector);
     let traces = traces.transpose().map_err(failed)?;
     let recorder = config.record.as_ref().map(record).transpose()?;
+    let audit = config.audit_log.as_ref().map(audit).transpose()?;
     let observer = Observer { metrics, tracer: traces.as_ref().map(Traces::tracer) };
     let served = runtime()?.block_on(async {
         refuse_open_upstreams(&agents, &config.settings).await?;
@@ -46,6 +48,9 @@ pub(super) fn run(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
         if let Some(recorder) = recorder.clone() {
             server.record(recorder);
         }
+        if let Some(audit) = audit.clone() {
+            server.audit(audit);
+        }
         let read = || Config::read(options, log);
         let reloading = reload::on_demand(&server, agents.clone(), config, asked, read);
         let at_rest = CancellationToken::new();
@@ -64,10 +69,19 @@ pub(super) fn run(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
     if let Some(recorder) = recorder {
         recorder.finish();
     }
+    if let Some(audit) = audit {
+        audit.finish();
+    }
     if let Some(traces) = traces {
         traces.finish();
     }
     served
+}
+
+fn audit(destination: &Destination) -> Result<Audit, u8> {
+    Audit::open(destination).map_err(|error| {
+        failed(format!("--audit-log {destination}: {error}; name a file that can be written"))
+    })
 }
 
 /// Begins to record runs, and says so: the files hold what users and models say.

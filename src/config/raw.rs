@@ -19,6 +19,7 @@ pub(super) const KEYS: &[(&str, Form)] = &[
     ("admin_listen", Form::Text),
     ("insecure", Form::Switch),
     ("log", Form::Text),
+    ("audit_log", Form::Text),
     ("otlp_endpoint", Form::Text),
     ("watch_config", Form::Switch),
     ("error_detail", Form::Text),
@@ -148,6 +149,7 @@ impl Raw {
             error_detail,
             otlp_endpoint,
             page,
+            audit_log,
             record,
             watch_config,
         } = front;
@@ -159,6 +161,7 @@ impl Raw {
             ("log", "log", log),
             ("otlp_endpoint", "otlp-endpoint", otlp_endpoint.as_deref()),
             ("page", "page", page.as_deref()),
+            ("audit_log", "audit-log", audit_log.as_deref()),
             ("record.dir", "record", record.as_deref()),
             ("watch_config", "watch-config", switch(watch_config)),
             ("error_detail", "error-detail", error_detail.as_deref()),

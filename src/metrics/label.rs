@@ -353,6 +353,24 @@ impl Answer {
     }
 }
 
+// === impl Origin ===
+
+impl Origin {
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        self.text()
+    }
+}
+
+// === impl Route ===
+
+impl Route {
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        self.text()
+    }
+}
+
 // === impl RunEnd ===
 
 impl RunEnd {

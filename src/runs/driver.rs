@@ -25,8 +25,8 @@ use super::standing::beside;
 use super::{Listed, RunKey, Shared};
 use crate::langgraph::RunRecord;
 use crate::metrics::{Origin, Reading as Meter, RunEnd};
-use crate::run::{Loss, Outcome, RunEvent, StreamEnd};
-use crate::upstream::{Body, Client, Error, RunStream};
+use crate::run::{Loss, Outcome, RunEvent, StreamEnd, Usage};
+use crate::upstream::{Body, Client, Error, Purpose, RunStream};
 
 /// How long a run is kept being read that nobody reads: an `EventSource` comes back after 3 s, a
 /// phone when it has found its network.
@@ -51,6 +51,7 @@ pub(super) struct Driver {
     /// Since when nobody reads it.
     unread_since: Option<Instant>,
     began_at: Instant,
+    origin: Origin,
     meter: Meter,
     /// Where it is recorded, if runs are.
     tape: Option<Tape>,
@@ -111,6 +112,7 @@ impl Driver {
             owner: Owner::None,
             unread_since: None,
             began_at: Instant::now(),
+            origin,
             meter,
             tape,
         };
@@ -160,7 +162,7 @@ impl Driver {
                         if matches!(unwanted, Unwanted::Deserted) && !self.is_read_otherwise() {
                             self.cancel().await;
                         }
-                        return self.log(RunEnd::Unread, None);
+                        return self.log(RunEnd::Unread, None, &[]);
                     }
                 }
                 () = self.run.asked() => {
@@ -309,28 +311,63 @@ impl Driver {
         reading.end(end, detail, &mut events);
         self.publish(reading, events);
         let end = self.run.published().end().cloned();
-        if let Some(RunEvent::Ended { outcome, .. }) = end {
+        if let Some(RunEvent::Ended { outcome, usage }) = end {
             let code =
                 if let Outcome::Failed(failure) = &outcome { Some(failure.code()) } else { None };
-            self.log(run_end(&outcome), code);
+            self.log(run_end(&outcome), code, &usage);
         }
     }
 
-    /// One line per run. It tells no message of a failure: that may quote what a user has said.
-    fn log(&mut self, end: RunEnd, code: Option<&str>) {
+    /// Logs that a run begins to be read. The caller is logged of a run that was started here: a run
+    /// that was joined may be anybody's.
+    fn log_start(&self) {
+        let (purpose, caller) = self.logged();
+        let what = match self.origin {
+            Origin::Started => "run started",
+            Origin::Joined => "run joined",
+        };
+        tracing::info!(
+            agent = purpose.agent.as_deref(),
+            thread = purpose.thread.as_deref(),
+            thread_id = self.run.thread_id,
+            run_id = self.run_id(),
+            caller,
+            "{what}"
+        );
+    }
+
+    fn logged(&self) -> (&Purpose, Option<&str>) {
+        let caller = self.first_upstream.caller().name();
+        (self.first_upstream.purpose(), caller.filter(|_| self.origin == Origin::Started))
+    }
+
+    /// Logs how a run ended. The line has no message of a failure: that may quote what a user has
+    /// said.
+    fn log(&mut self, end: RunEnd, code: Option<&str>, usage: &[Usage]) {
         self.meter.ended(end);
         if let Some(tape) = &mut self.tape {
             let is_whole = !matches!(end, RunEnd::Unread | RunEnd::Lost | RunEnd::Shutdown);
             tape.close(format_args!("the reading ended: {}", end.word()), is_whole);
         }
-        let seconds = self.began_at.elapsed().as_secs_f64();
+        // Hundredths: a line is read by people.
+        let seconds = (self.began_at.elapsed().as_secs_f64() * 100.0).round() / 100.0;
         let events = self.run.published().events;
         let what = if end == RunEnd::Unread { "run let go of" } else { "run ended" };
+        let (purpose, caller) = self.logged();
+        let tokens = |count: fn(&Usage) -> Option<u64>| {
+            usage.iter().filter_map(count).reduce(u64::saturating_add)
+        };
         tracing::info!(
+            agent = purpose.agent.as_deref(),
+            thread = purpose.thread.as_deref(),
             thread_id = self.run.thread_id,
             run_id = self.run_id(),
+            origin = self.origin.word(),
+            caller,
             outcome = end.word(),
             code,
+            input_tokens = tokens(|usage| usage.input),
+            output_tokens = tokens(|usage| usage.output),
             seconds,
             events,
             bytes = self.meter.bytes(),
@@ -372,6 +409,7 @@ impl Driver {
                 id.map(|id| RunKey::of(&self.upstream, &self.run.thread_id, &id, self.run.emit));
             if let Some(key) = &self.listed {
                 self.shared.live.list(key.clone(), &self.run);
+                self.log_start();
             }
         }
     }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 
 use super::accept::Asked;
 use super::auth::Streams;
+use super::deeds::{self, Action};
 use super::observe::About;
 use super::reject::Reject;
 use super::request::{InPath, read_json};
@@ -41,6 +42,11 @@ pub(super) async fn start(
     body: &Bytes,
 ) -> Result<Response, Reject> {
     let input = parse(body)?;
+    deeds::note(|deed| {
+        let is_answer = input.is_answer();
+        deed.action = Some(if is_answer { Action::Resume } else { Action::Run });
+        deed.thread = Some(input.thread_id.clone());
+    });
     let asked = &asked.of_version(input.version)?;
     let inspects = asked.inspects(gateway.page);
     let agent = gateway.agent(name, caller, inspects)?;
@@ -48,6 +54,7 @@ pub(super) async fn start(
     let slot = streams.slot()?;
     let again = attach::asked_again(gateway, &thread, &input, asked);
     if let Some((reader, encoder)) = Box::pin(again).await? {
+        deeds::note(|deed| deed.action = Some(Action::Connect));
         let about = About { thread_id: thread.id().to_owned(), run_id: None };
         return Ok(Box::pin(asked.answer(gateway, reader, encoder, slot, about)).await);
     }
@@ -68,8 +75,6 @@ pub(super) async fn start(
     };
     warn_of_left_out(gateway, &input);
     let run_id = reader.run_id().as_deref().map(str::to_owned);
-    tracing::debug!(agent = name, thread_id = thread.id(), run_id, "run started");
-
     let about = About { thread_id: thread.id().to_owned(), run_id };
     let encoder = Encoder::new(wire, Projector::new(input.client(), input.held()))
         .naming(inspects && thread.agent().emit.raw);

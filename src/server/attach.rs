@@ -19,6 +19,7 @@ use super::accept::{self, Asked, streamed};
 use super::agui::parse;
 use super::auth::{Streams, Unasked};
 use super::body::{RETRY, RunBody};
+use super::deeds::{self, Action};
 use super::observe::About;
 use super::rates::StreamSlot;
 use super::reject::Reject;
@@ -54,6 +55,10 @@ pub(super) async fn connect_to(
     body: &Bytes,
 ) -> Result<Response, Reject> {
     let input = parse(body)?;
+    deeds::note(|deed| {
+        deed.action = Some(Action::Connect);
+        deed.thread = Some(input.thread_id.clone());
+    });
     let asked = &asked.of_version(input.version)?;
     let agent = gateway.agent(name, caller, asked.inspects(gateway.page))?;
     let thread = gateway.thread(agent, &input.thread_id);

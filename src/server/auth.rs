@@ -37,12 +37,14 @@ pub(super) use identity::Identity;
 use super::Gateway;
 use super::connections::Peer;
 use super::cors::{self, Cors};
+use super::deeds;
 use super::foreign::Refusals;
 use super::host::{self, HostName};
 use super::isolation::Proof;
 use super::rates::{Callers, Exceeded, Rates, RequestRate, SlotId, StreamSlot};
 use super::reject::Reject;
 use super::websocket::Turn;
+use crate::audit::MAX_NAME_BYTES;
 use crate::upstream::Caller;
 use accepted::Accepted;
 use identity::{Fingerprint, fingerprint_key, network};
@@ -139,6 +141,8 @@ struct Known {
     identity: Identity,
     /// The credentials that LangGraph is going to judge.
     credentials: Option<Fingerprint>,
+    /// What the operator's log calls it. It is no secret.
+    name: Option<Arc<str>>,
 }
 
 /// Why credentials do not open the gateway.
@@ -181,16 +185,17 @@ pub(super) async fn admit(
             return Err(Reject::invalid(format!("the header {name} is there more than once")));
         }
         let known = admission.identify(peer, &head.headers, &caller).await?;
+        deeds::note(|deed| deed.caller.clone_from(&known.name));
         let of_socket = head.extensions.get::<Turn>().map(|turn| turn.slot.clone());
         let streams = admission.streams(known.identity, of_socket)?;
-        Ok((streams, known.credentials))
+        Ok((streams, known.credentials, known.name))
     };
-    let (streams, credentials) = match admitted.await {
+    let (streams, credentials, name) = match admitted.await {
         Ok(admitted) => admitted,
         Err(reject) => return reject.into_response(),
     };
     request = Request::from_parts(head, body);
-    request.extensions_mut().insert(caller);
+    request.extensions_mut().insert(caller.named(name));
     request.extensions_mut().insert(streams.clone());
     let response = next.run(request).await;
     let status = response.status();
@@ -252,16 +257,18 @@ impl Admission {
     ) -> Result<Known, Reject> {
         let digest = &self.memory.digest;
         let proven = match &self.auth {
-            Auth::None => Ok(Identity::of_peer(peer)),
+            Auth::None => Ok((Identity::of_peer(peer), None)),
             Auth::Bearer(keys) => bearer(headers).and_then(|key| {
                 let owner = keys.owner(key).ok_or(Unproven::Wrong)?;
-                Ok(Identity::Key(Arc::clone(owner)))
+                Ok((Identity::Key(Arc::clone(owner)), Some(Arc::clone(owner))))
             }),
             Auth::Jwt(jwt) => match bearer(headers) {
                 Ok(token) => match jwt.verify(token).await {
                     Ok(claims) => {
+                        let name = claims.sub.get(..claims.sub.floor_char_boundary(MAX_NAME_BYTES));
+                        let name = name.map(Arc::from);
                         let subject = Fingerprint::of(digest, [claims.iss, claims.sub]);
-                        Ok(Identity::Fingerprint(subject))
+                        Ok((Identity::Fingerprint(subject), name))
                     }
                     Err(error) => Err(error.into()),
                 },
@@ -275,7 +282,7 @@ impl Admission {
                 return Ok(self.judged_by_langgraph(judged, peer, caller));
             }
         };
-        let proven = proven.map(|identity| Known { identity, credentials: None });
+        let proven = proven.map(|(identity, name)| Known { identity, credentials: None, name });
         proven.map_err(|unproven| {
             let reject = unproven.told(&self.auth);
             match unproven {
@@ -300,7 +307,8 @@ impl Admission {
             .map(|(name, value)| Fingerprint::of_credentials(&self.memory.digest, name, value));
         let accepted = credentials.filter(|shown| self.memory.accepted.contains(shown));
         let identity = accepted.map_or_else(|| Identity::of_peer(peer), Identity::Fingerprint);
-        Known { identity, credentials }
+        let name = credentials.map(|shown| Arc::from(shown.word()));
+        Known { identity, credentials, name }
     }
 
     /// Counts credentials that were not good.

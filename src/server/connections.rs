@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::response::Response;
-use http::Request;
+use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::Service;
@@ -21,6 +21,7 @@ use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
 use super::auth::Identity;
+use super::deeds::{Deed, Refusals};
 use super::framing::{Ambiguous, Framed};
 use super::rates::{Callers, StreamSlot};
 use super::reject;
@@ -52,6 +53,8 @@ pub(super) struct Door {
     pub(super) limits: Limits,
     /// Who may call: what was learnt of it survives a reload.
     pub(super) auth: Auth,
+    /// Where is logged what no route refuses.
+    pub(super) refusals: Refusals,
 }
 
 /// The address that a request comes from.
@@ -86,7 +89,8 @@ pub async fn serve(
     limits: &Limits,
     shutdown: CancellationToken,
 ) {
-    let door = watch::Sender::new(Door { routes, limits: limits.clone(), auth: Auth::None });
+    let (limits, refusals) = (limits.clone(), Refusals::default());
+    let door = watch::Sender::new(Door { routes, limits, auth: Auth::None, refusals });
     serve_door(listener, door.subscribe(), &Metrics::default(), shutdown).await;
 }
 
@@ -101,6 +105,7 @@ pub(super) async fn serve_door(
         routes: Router::new().fallback(reject::too_many_connections),
         limits: Limits::default(),
         auth: Auth::None,
+        refusals: door.borrow().refusals.clone(),
     };
     let full = watch::Sender::new(full);
     // What each network has open, whatever the limit is.
@@ -129,6 +134,7 @@ pub(super) async fn serve_door(
         };
         let Ok(slot) = peers.stream(&Identity::of_peer(Some(peer.ip())), most_of_peer) else {
             metrics.connection_refused();
+            log(&door, StatusCode::TOO_MANY_REQUESTS, "too_many_connections", peer);
             // It may not hold a place by asking slowly.
             open.spawn(refuse(socket));
             continue;
@@ -136,6 +142,7 @@ pub(super) async fn serve_door(
         let is_full = open.len() >= most;
         if is_full {
             metrics.connection_refused();
+            log(&door, StatusCode::SERVICE_UNAVAILABLE, "too_many_connections", peer);
         }
         let counted = metrics.connection();
         let ambiguous = Ambiguous::default();
@@ -168,6 +175,12 @@ async fn drain(mut open: JoinSet<()>) {
             "stopped: connections were cut that still lasted after {grace} s"
         );
     }
+}
+
+/// Logs a refusal that is no route's.
+fn log(door: &watch::Receiver<Door>, status: StatusCode, code: &str, peer: SocketAddr) {
+    let refusals = door.borrow().refusals.clone();
+    refusals.log(status, code, None, &Deed::default(), Some(peer.ip()));
 }
 
 fn log_panic(ended: Result<(), JoinError>) {
@@ -204,6 +217,7 @@ impl Service<Request<Incoming>> for Routes {
         request.extensions_mut().insert(self.opening.clone());
         websocket::take_token(request.headers_mut());
         let routes = if self.ambiguous.is_seen() {
+            log(&self.door, StatusCode::BAD_REQUEST, "invalid_request", self.peer.0);
             Router::new().fallback(reject::two_lengths)
         } else {
             self.door.borrow().routes.clone()
@@ -245,6 +259,7 @@ impl Connections {
         let mut socket: Socket = Box::pin(socket);
         socket.as_mut().set_write_timeout_pinned(Some(WRITE_TIMEOUT));
         let (door, opening) = (routes.door.clone(), routes.opening.clone());
+        let Peer(peer) = routes.peer;
         let mut connection = self.http1.serve_connection(TokioIo::new(socket), routes);
         let ended = tokio::select! {
             ended = &mut connection => ended,
@@ -257,7 +272,7 @@ impl Connections {
             && let Some(opened) = opening.take()
         {
             let http1::Parts { io, read_buf, .. } = connection.into_parts();
-            let routes = move || door.borrow().routes.clone();
+            let routes = || door.borrow().routes.clone();
             let shutdown = self.shutdown.clone();
             websocket::serve(opened, io.into_inner(), read_buf, routes, shutdown).await;
             return ended;
@@ -267,6 +282,7 @@ impl Connections {
         if ended.as_ref().is_err_and(hyper::Error::is_timeout) {
             let http1::Parts { io, read_buf, .. } = connection.into_parts();
             if !read_buf.is_empty() {
+                log(&door, StatusCode::REQUEST_TIMEOUT, "header_timeout", peer);
                 say(io.into_inner(), &reject::header_timeout(self.header_timeout)).await;
             }
         }

@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 
 use super::accept::Asked;
 use super::auth::Streams;
+use super::deeds;
 use super::reject::Reject;
 use super::request::read_json;
 use super::{Gateway, agui, attach, info, stop, threads};
@@ -38,8 +39,16 @@ pub(super) async fn envelope(
 ) -> Result<Response, Reject> {
     let (parts, body) = request.into_parts();
     let body = read_json(&parts.headers, body, gateway.limits.body_bytes).await?;
-    match Call::parse(&body)? {
-        Call::Info => info::info(State(gateway), Extension(caller)).await,
+    let call = Call::parse(&body)?;
+    if let Call::Run { agent, .. } | Call::Connect { agent, .. } | Call::Stop { agent, .. } = &call
+    {
+        deeds::note(|deed| deed.agent = Some(agent.to_string()));
+    }
+    match call {
+        Call::Info => {
+            deeds::note(|deed| deed.action = None);
+            info::info(State(gateway), Extension(caller)).await
+        }
         Call::Run { agent, input } => {
             let input = body.slice_ref(input.as_bytes());
             let asked = Asked::of(&parts)?;

@@ -21,6 +21,7 @@ use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::SdkTracer;
 
+use super::deeds::Witness;
 use super::reject::Refused;
 use crate::metrics::{Metrics, Route, StatusClass};
 
@@ -54,25 +55,30 @@ struct Spanned {
 /// The headers of a request, as a propagator reads and writes them.
 struct Headers<'a>(&'a mut HeaderMap);
 
-/// Counts a request, and spans it.
+/// Counts a request, spans it, and logs what it was refused or audited for.
 pub(super) async fn observe(
-    State(observer): State<Observer>,
+    State((observer, witness)): State<(Observer, Witness)>,
     mut request: Request,
     next: Next,
 ) -> Response {
     let path = request.extensions().get::<MatchedPath>().cloned();
     let path = path.as_ref().map(MatchedPath::as_str);
     let span = observer.tracer.as_ref().map(|tracer| begin(tracer, path, &mut request));
-    let mut response = next.run(request).await;
+    let (mut head, body) = request.into_parts();
+    let doing = witness.begin(path, &mut head).await;
+    let request = Request::from_parts(head, body);
+    let mut response = doing.handled(next.run(request)).await;
     let status = StatusClass::of(response.status().as_u16());
     let route = match response.status() {
         StatusCode::SWITCHING_PROTOCOLS => Route::WebSocket,
         _ => route(path),
     };
     observer.metrics.answered(route, status);
-    if let Some(Refused(code)) = response.extensions_mut().remove() {
+    let refused = response.extensions_mut().remove::<Refused>();
+    if let Some(Refused(code)) = refused {
         observer.metrics.refused(code);
     }
+    doing.answered(route, response.status(), refused, response.extensions().get::<About>());
     match span {
         Some(span) => spanned(response, span),
         None => response,

@@ -304,7 +304,6 @@ impl IntoResponse for Reject {
         let body = self.body();
         // Its message may name what the request does.
         let Self { status, code, message: _, wait } = self;
-        tracing::debug!(%status, code, "request refused");
         let mut response = (status, [(CONTENT_TYPE, "application/json")], body).into_response();
         response.extensions_mut().insert(Refused(code));
         let headers = response.headers_mut();

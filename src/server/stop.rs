@@ -9,6 +9,7 @@ use http::header::CONTENT_TYPE;
 use serde_json::value::RawValue;
 
 use super::Gateway;
+use super::deeds::{self, Action};
 use super::observe::About;
 use super::reject::Reject;
 use super::request::{InPath, read_body};
@@ -37,6 +38,10 @@ pub(super) async fn stop_thread(
     client_thread: &str,
     body: &[u8],
 ) -> Result<Response, Reject> {
+    deeds::note(|deed| {
+        deed.action = Some(Action::Stop);
+        deed.thread = Some(client_thread.to_owned());
+    });
     let wanted = wanted_run(body)?;
     let agent = gateway.agents.find(name, caller).map_err(|error| Reject::unknown_agent(&error))?;
     let thread = gateway.thread(agent, client_thread);
@@ -44,7 +49,14 @@ pub(super) async fn stop_thread(
     let mut about = About { thread_id: thread.id().to_owned(), run_id: None };
     let answer =
         if let Some(run_id) = stopped.map_err(|refusal| gateway.refuse(&refusal, &thread))? {
-            tracing::info!(agent = name, thread_id = thread.id(), run_id, "run stopped");
+            tracing::info!(
+                agent = name,
+                thread = thread.purpose().thread.as_deref(),
+                thread_id = thread.id(),
+                run_id,
+                caller = caller.name(),
+                "run stopped"
+            );
             about.run_id = Some(run_id);
             // What CopilotKit's client shows of it.
             let interrupt = ObjectWriter::new()

@@ -245,7 +245,7 @@ fn expect_own_credentials(gateway: &Gateway, head: &Parts) -> Result<(), Reject>
     Ok(())
 }
 
-fn is_upgrade(headers: &HeaderMap) -> bool {
+pub(super) fn is_upgrade(headers: &HeaderMap) -> bool {
     let has = |name: &HeaderName, wanted: &str| {
         let items = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
         let mut items = items.flat_map(|value| value.split(','));

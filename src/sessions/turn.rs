@@ -353,7 +353,6 @@ impl Turn {
         match started? {
             Ok(reader) => {
                 let run_id = reader.run_id().as_deref().map(str::to_owned);
-                tracing::debug!(thread_id = self.session.id, run_id, "run started");
                 *self.running() = Some(run_id.unwrap_or_else(|| name.clone()));
                 Ok(Started::Run(Box::new(reader)))
             }

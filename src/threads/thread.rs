@@ -12,7 +12,7 @@ use crate::agents::Agent;
 use crate::langgraph::{Given, InputKeys, NewestRuns, ServerKind, ThreadState};
 use crate::run::{NewRun, Plan, Planner};
 use crate::runs::{self, EventId};
-use crate::upstream::{Client, Error};
+use crate::upstream::{Client, Error, Purpose};
 
 /// A thread, and the agent that runs on it, for one caller.
 #[derive(Clone, Debug)]
@@ -58,6 +58,11 @@ impl Thread {
     /// LangGraph's id of it.
     pub fn id(&self) -> &str {
         &self.id
+    }
+
+    /// What log lines call it, and its agent.
+    pub fn purpose(&self) -> &Purpose {
+        self.agent.upstream.purpose()
     }
 
     /// The agent that runs on it.

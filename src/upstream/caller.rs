@@ -19,6 +19,17 @@ pub struct Caller {
     headers: Arc<HeaderMap>,
     /// What it is told whoever it is, if that is settled.
     unknown: Option<Unknown>,
+    /// What the operator's log calls it. LangGraph is not sent it.
+    name: Option<Arc<str>>,
+}
+
+/// What an upstream's client is used for, as log lines name it. Neither part is sent to the upstream.
+#[derive(Clone, Debug, Default)]
+pub struct Purpose {
+    /// The name by which the agent was asked for.
+    pub agent: Option<Arc<str>>,
+    /// The client's name of the thread.
+    pub thread: Option<Arc<str>>,
 }
 
 /// What a thread is to a caller that LangGraph does not find for it.
@@ -62,7 +73,19 @@ impl Identity {
 impl Caller {
     /// Whoever sent these headers, which are all to go up.
     pub fn new(headers: HeaderMap) -> Self {
-        Self { headers: Arc::new(headers), unknown: None }
+        Self { headers: Arc::new(headers), unknown: None, name: None }
+    }
+
+    /// The same, under a name for log lines. Two callers may share a name, and are then as different
+    /// as before.
+    #[must_use]
+    pub fn named(self, name: Option<Arc<str>>) -> Self {
+        Self { name, ..self }
+    }
+
+    /// What log lines call it.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
     }
 
     /// The same, who is to be told this of a thread that LangGraph does not find. Without it who
@@ -80,7 +103,7 @@ impl Caller {
         }
         let kept = self.headers.iter().filter(|(name, _)| !is_replaced(name));
         let kept = kept.map(|(name, value)| (name.clone(), value.clone())).collect();
-        Self { headers: Arc::new(kept), ..*self }
+        Self { headers: Arc::new(kept), ..self.clone() }
     }
 
     /// What goes up.
@@ -164,6 +187,14 @@ mod tests {
         let shown = shown.without(|name| *name == "x-tenant");
         assert_eq!(shown.unknown(), Unknown::Empty);
         assert_eq!(shown.told(Some(Unknown::Refused)).unknown(), Unknown::Refused);
+    }
+
+    #[test]
+    fn a_name_makes_no_other_caller() {
+        let alice = caller(&[("x-api-key", "alice")]);
+        let named = alice.clone().named(Some("alice".into()));
+        assert_eq!(named, alice);
+        assert_eq!(named.without(|name| *name == "x-api-key").name(), Some("alice"));
     }
 
     #[test]

@@ -5,6 +5,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[cfg(unix)]
+mod audit;
 mod demo;
 #[cfg(unix)]
 mod first_steps;

@@ -21,6 +21,7 @@ const RANKS: &[(&str, u8)] = &[
     ("agui", 4),
     ("acp", 4),
     ("metrics", 4),
+    ("audit", 5),
     ("demo", 5),
     ("flights", 5),
     ("upstream", 5),

@@ -1,0 +1,253 @@
+//! The audit log: each kind of request, who sent it, and what became of it.
+
+use crate::support::gateway::{
+    COLUMNS, RUN, Response, THREAD, agents, connect_request, events_request, input, run_request,
+    serve_as,
+};
+use crate::support::issuer::{AUDIENCE, ISSUER, Signer, key_set};
+use crate::support::process::File;
+use crate::support::upstream::{Exchange, Upstream};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use threadway::audit::{Audit, Destination};
+use threadway::server::auth::{Jwt, JwtSettings, KeysFrom};
+use threadway::server::{Auth, DEFAULT_SKEW, Judged, Settings, Trust};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+const KEY: &str = "0123456789abcdef";
+const NOT_FOUND: &str = r#"{"detail":"Thread not found"}"#;
+
+/// A gateway that is audited.
+struct Audited {
+    upstream: Upstream,
+    address: SocketAddr,
+    audit: Audit,
+    file: File,
+    _stop: CancellationToken,
+    _serving: JoinSet<()>,
+}
+
+// === impl Audited ===
+
+impl Audited {
+    async fn by(auth: Auth) -> Self {
+        let upstream = Upstream::bind().await;
+        let agents = agents(&[("default", &upstream.url())], &[]);
+        let settings = Settings { auth, ..Settings::default() };
+        let (address, stop, serving, server) = serve_as(agents, settings).await;
+        let file = File::new("");
+        let audit = Audit::open(&Destination::File(file.0.clone())).unwrap();
+        server.audit(audit.clone());
+        Self { upstream, address, audit, file, _stop: stop, _serving: serving }
+    }
+
+    async fn of_backend() -> Self {
+        Self::by(Auth::Bearer(format!("backend={KEY}").parse().unwrap())).await
+    }
+
+    async fn ask(&self, request: &str) -> Response {
+        Response::to(self.address, request.as_bytes()).await
+    }
+
+    /// Starts a run on the thread of this name.
+    async fn run(&self, headers: &str, input: &Value) -> (Response, Exchange) {
+        let request = run_request("agent", headers, &input.to_string());
+        tokio::join!(Response::to(self.address, request.as_bytes()), async {
+            self.upstream.next().await.json(404, NOT_FOUND).await;
+            let mut post = self.upstream.next().await;
+            post.begin(&format!("content-location: /threads/{THREAD}/runs/{RUN}\r\n")).await;
+            post
+        })
+    }
+
+    /// What was written so far, less the times.
+    fn lines(&self) -> Vec<Value> {
+        self.audit.finish();
+        let text = std::fs::read_to_string(&self.file.0).unwrap();
+        assert!(!text.contains(KEY), "{text}");
+        let mut lines: Vec<Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        for line in &mut lines {
+            let time = line.as_object_mut().unwrap().remove("time").unwrap();
+            let time = time.as_str().unwrap();
+            assert!(time.len() == 24 && time.starts_with("20") && time.ends_with('Z'), "{time}");
+        }
+        lines
+    }
+}
+
+fn bearer(key: &str) -> String {
+    format!("authorization: Bearer {key}\r\n")
+}
+
+fn stop_request(headers: &str) -> String {
+    format!(
+        "POST /agui/agent/agent/stop/{THREAD} HTTP/1.1\r\nhost: h\r\n{headers}content-length: 0\r\n\r\n"
+    )
+}
+
+/// A line of the backend's, on the thread.
+fn line(action: &str, more: &Value) -> Value {
+    let mut line = json!({
+        "action": action, "outcome": "allowed", "status": 200, "caller": "backend",
+        "peer": "127.0.0.1", "agent": "agent", "thread": THREAD, "thread_id": THREAD,
+    });
+    for (name, value) in more.as_object().unwrap() {
+        line[name] = value.clone();
+    }
+    line
+}
+
+#[tokio::test]
+async fn each_kind_of_request_is_a_line_with_its_caller_and_its_thread() {
+    let audited = Audited::of_backend().await;
+    let (headers, upstream) = (bearer(KEY), &audited.upstream);
+    let (_run, mut upstream_run) = audited.run(&headers, &input(&["hi"])).await;
+    upstream_run.send(": there\n\n").await;
+    let events = events_request(&headers, "");
+    let (_events, ()) = tokio::join!(audited.ask(&events), async {
+        let runs = upstream.expect(&format!("GET /threads/{THREAD}/runs?limit=100{COLUMNS}")).await;
+        let record = json!([{"run_id": RUN, "status": "running"}]);
+        runs.json(200, &record.to_string()).await;
+    });
+    let connect = connect_request(&headers, &input(&[]));
+    let (_connected, ()) = tokio::join!(audited.ask(&connect), async {
+        let runs = upstream.expect(&format!("GET /threads/{THREAD}/runs?limit=100{COLUMNS}")).await;
+        let record = json!([{"run_id": RUN, "status": "running"}]);
+        runs.json(200, &record.to_string()).await;
+    });
+    let stop = stop_request(&headers);
+    let (_stopped, ()) = tokio::join!(audited.ask(&stop), async {
+        upstream.next().await.json(200, "[]").await;
+        let record = json!([{"run_id": RUN, "status": "running"}]);
+        upstream.next().await.json(200, &record.to_string()).await;
+        upstream.next().await.json(200, "{}").await;
+    });
+    let of_run = json!({"run_id": RUN});
+    assert_eq!(
+        audited.lines(),
+        [
+            line("run", &of_run),
+            line("connect", &json!({})),
+            line("connect", &json!({})),
+            line("stop", &of_run),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn what_is_refused_is_a_line_with_why() {
+    let audited = Audited::of_backend().await;
+    let wrong = bearer("fedcba9876543210");
+    audited.ask(&run_request("agent", &wrong, "{}")).await;
+    audited.ask(&events_request("", "?follow=thread")).await;
+    audited.ask(&stop_request(&wrong)).await;
+    let body = r#"{"method":"agent/stop","params":{"agentId":"agent"}}"#;
+    let length = body.len();
+    let envelope = |headers: &str| {
+        format!(
+            "POST /agui HTTP/1.1\r\nhost: h\r\ncontent-type: application/json\r\n{headers}\
+             content-length: {length}\r\n\r\n{body}"
+        )
+    };
+    audited.ask(&envelope("")).await;
+    audited.ask(&envelope(&bearer(KEY))).await;
+    // Nothing of these is asked of a thread.
+    audited.ask("GET /agui/info HTTP/1.1\r\nhost: h\r\n\r\n").await;
+    audited.ask("DELETE /agui/agent/agent/connect HTTP/1.1\r\nhost: h\r\n\r\n").await;
+    let refused = |action: &str, code: &str, more: &Value| {
+        let mut line = json!({
+            "action": action, "outcome": "refused", "status": 401, "code": code,
+            "peer": "127.0.0.1",
+        });
+        for (name, value) in more.as_object().unwrap() {
+            line[name] = value.clone();
+        }
+        line
+    };
+    assert_eq!(
+        audited.lines(),
+        [
+            refused("run", "invalid_token", &json!({"agent": "agent"})),
+            refused("follow", "unauthenticated", &json!({"agent": "agent", "thread": THREAD})),
+            refused("stop", "invalid_token", &json!({"agent": "agent", "thread": THREAD})),
+            refused("call", "unauthenticated", &json!({})),
+            refused("call", "invalid_request", &json!({"status": 400, "caller": "backend"})),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn what_langgraph_refuses_names_the_thread_and_an_answer_is_no_new_run() {
+    let judged = Judged { credential: None, trust: Trust::Given };
+    let audited = Audited::by(Auth::Upstream(judged)).await;
+    let mut answer = input(&["hi"]);
+    answer["resume"] = json!([{"interruptId": "i", "status": "resolved", "payload": true}]);
+    let request = run_request("agent", &format!("x-api-key: {KEY}\r\n"), &answer.to_string());
+    let (_response, ()) = tokio::join!(audited.ask(&request), async {
+        audited.upstream.next().await.json(403, r#"{"detail":"s3cret"}"#).await;
+    });
+    let lines = audited.lines();
+    let [line] = &*lines else { panic!("{lines:#?}") };
+    for (name, value) in [
+        ("action", json!("resume")),
+        ("outcome", json!("refused")),
+        ("status", json!(403)),
+        ("code", json!("forbidden")),
+        ("thread", json!(THREAD)),
+        ("thread_id", json!(THREAD)),
+    ] {
+        assert_eq!(line[name], value, "{name} in {line}");
+    }
+    // Callers are told apart by a digest of what they have shown.
+    let caller = line["caller"].as_str().unwrap();
+    assert!(caller.starts_with("credentials-") && caller.len() == 24, "{caller}");
+    assert!(!line.to_string().contains("s3cret"), "{line}");
+}
+
+#[tokio::test]
+async fn a_token_is_named_by_its_subject() {
+    let signer = Signer::ed25519("one");
+    let keys = File::new(&key_set(&[&signer]));
+    let settings = JwtSettings {
+        keys: KeysFrom::File(keys.0.clone()),
+        issuer: ISSUER.to_owned(),
+        audiences: vec![AUDIENCE.to_owned()],
+        skew: DEFAULT_SKEW,
+    };
+    let audited = Audited::by(Auth::Jwt(Jwt::new(&settings).unwrap())).await;
+    let token = signer.token(&[]);
+    let mut response = audited.ask(&run_request("agent", &bearer(&token), "[]")).await;
+    response.body().await;
+    let lines = audited.lines();
+    assert_eq!((&lines[0]["caller"], &lines[0]["status"]), (&json!("ada"), &json!(400)));
+    assert!(!lines[0].to_string().contains(&token));
+}
+
+#[tokio::test]
+async fn who_leaves_before_the_answer_is_a_line_too() {
+    let audited = Audited::of_backend().await;
+    let request = run_request("agent", &bearer(KEY), &input(&["hi"]).to_string());
+    let mut asked = Box::pin(audited.ask(&request));
+    let state = tokio::select! {
+        _ = &mut asked => panic!("it was answered"),
+        state = audited.upstream.next() => state,
+    };
+    drop(asked);
+    // The gateway sees it with the next that it does for the request.
+    let left = async {
+        loop {
+            tokio::task::yield_now().await;
+            if !std::fs::read_to_string(&audited.file.0).unwrap().is_empty() {
+                break;
+            }
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(30), left).await.unwrap();
+    drop(state);
+    let lines = audited.lines();
+    assert_eq!((&lines[0]["action"], &lines[0]["outcome"]), (&json!("run"), &json!("left")));
+    assert_eq!(lines[0]["thread"], THREAD);
+    assert!(lines[0].get("status").is_none());
+}
