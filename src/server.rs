@@ -14,6 +14,7 @@
 //! | `POST /agui` | all of these, told apart by `method`, as CopilotKit's client asks on a single route |
 //! | `GET /`, `GET /page/{file}` | the page, where it is served |
 //! | `GET /healthz`, `GET /readyz` | alive; ready |
+//! | `GET /openapi.json` | all of these as OpenAPI: a new route gets its place in `server/openapi.json` |
 
 mod accept;
 mod admin;
@@ -36,6 +37,7 @@ mod info;
 pub mod isolation;
 mod limits;
 mod observe;
+mod openapi;
 mod pace;
 mod page;
 mod rates;
@@ -354,6 +356,7 @@ fn routes(gateway: Arc<Gateway>, witness: Witness, compression: Compression) -> 
     routes
         .route("/healthz", get(health::healthz))
         .route("/readyz", ready)
+        .route("/openapi.json", get(openapi::openapi))
         .method_not_allowed_fallback(reject::wrong_method)
         .fallback(reject::unknown_route)
         .layer(observed)

@@ -122,6 +122,8 @@ label! {
         Healthz = "healthz",
         /// Whether it is ready.
         Readyz = "readyz",
+        /// The routes as OpenAPI.
+        OpenApi = "openapi",
         /// Any other route.
         Other = "other",
         /// No route of ours.

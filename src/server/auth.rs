@@ -141,8 +141,10 @@ struct Known {
     identity: Identity,
     /// The credentials that LangGraph is going to judge.
     credentials: Option<Fingerprint>,
-    /// What the operator's log calls it. It is no secret.
+    /// What the operator's log calls it. It is no secret, and nothing of a token's.
     name: Option<Arc<str>>,
+    /// The subject of its token, for the audit log alone.
+    subject: Option<Arc<str>>,
 }
 
 /// Why credentials do not open the gateway.
@@ -185,7 +187,10 @@ pub(super) async fn admit(
             return Err(Reject::invalid(format!("the header {name} is there more than once")));
         }
         let known = admission.identify(peer, &head.headers, &caller).await?;
-        deeds::note(|deed| deed.caller.clone_from(&known.name));
+        deeds::note(|deed| {
+            deed.caller.clone_from(&known.name);
+            deed.subject = known.subject;
+        });
         let of_socket = head.extensions.get::<Turn>().map(|turn| turn.slot.clone());
         let streams = admission.streams(known.identity, of_socket)?;
         Ok((streams, known.credentials, known.name))
@@ -257,18 +262,19 @@ impl Admission {
     ) -> Result<Known, Reject> {
         let digest = &self.memory.digest;
         let proven = match &self.auth {
-            Auth::None => Ok((Identity::of_peer(peer), None)),
+            Auth::None => Ok((Identity::of_peer(peer), None, None)),
             Auth::Bearer(keys) => bearer(headers).and_then(|key| {
                 let owner = keys.owner(key).ok_or(Unproven::Wrong)?;
-                Ok((Identity::Key(Arc::clone(owner)), Some(Arc::clone(owner))))
+                Ok((Identity::Key(Arc::clone(owner)), Some(Arc::clone(owner)), None))
             }),
             Auth::Jwt(jwt) => match bearer(headers) {
                 Ok(token) => match jwt.verify(token).await {
                     Ok(claims) => {
-                        let name = claims.sub.get(..claims.sub.floor_char_boundary(MAX_NAME_BYTES));
-                        let name = name.map(Arc::from);
+                        let sub = claims.sub.get(..claims.sub.floor_char_boundary(MAX_NAME_BYTES));
+                        let sub = sub.map(Arc::from);
                         let subject = Fingerprint::of(digest, [claims.iss, claims.sub]);
-                        Ok((Identity::Fingerprint(subject), name))
+                        let name = Arc::from(subject.word("subject"));
+                        Ok((Identity::Fingerprint(subject), Some(name), sub))
                     }
                     Err(error) => Err(error.into()),
                 },
@@ -282,7 +288,12 @@ impl Admission {
                 return Ok(self.judged_by_langgraph(judged, peer, caller));
             }
         };
-        let proven = proven.map(|(identity, name)| Known { identity, credentials: None, name });
+        let proven = proven.map(|(identity, name, subject)| Known {
+            identity,
+            credentials: None,
+            name,
+            subject,
+        });
         proven.map_err(|unproven| {
             let reject = unproven.told(&self.auth);
             match unproven {
@@ -307,8 +318,8 @@ impl Admission {
             .map(|(name, value)| Fingerprint::of_credentials(&self.memory.digest, name, value));
         let accepted = credentials.filter(|shown| self.memory.accepted.contains(shown));
         let identity = accepted.map_or_else(|| Identity::of_peer(peer), Identity::Fingerprint);
-        let name = credentials.map(|shown| Arc::from(shown.word()));
-        Known { identity, credentials, name }
+        let name = credentials.map(|shown| Arc::from(shown.word("credentials")));
+        Known { identity, credentials, name, subject: None }
     }
 
     /// Counts credentials that were not good.

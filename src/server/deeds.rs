@@ -61,6 +61,8 @@ pub(super) struct Deed {
     pub(super) action: Option<Action>,
     /// Who asks, as the gateway's authentication names it.
     pub(super) caller: Option<Arc<str>>,
+    /// The subject of its token, which only the audit log has.
+    pub(super) subject: Option<Arc<str>>,
     /// The agent, by the client's name for it.
     pub(super) agent: Option<String>,
     /// The thread, by the client's name for it.
@@ -216,7 +218,7 @@ impl Doing {
             outcome,
             status,
             code,
-            caller: deed.caller.as_deref(),
+            caller: deed.subject.as_deref().or(deed.caller.as_deref()),
             peer: self.peer,
             agent: deed.agent.as_deref(),
             thread: deed.thread.as_deref(),

@@ -99,6 +99,7 @@ fn route(path: Option<&str>) -> Route {
         Some("/" | "/page/{file}") => Route::Page,
         Some("/healthz") => Route::Healthz,
         Some("/readyz") => Route::Readyz,
+        Some("/openapi.json") => Route::OpenApi,
         Some(_) => Route::Other,
         None => Route::Unknown,
     }

@@ -143,6 +143,17 @@ fn each_code_of_the_source_is_on_the_page_and_no_other() {
 }
 
 #[test]
+fn the_codes_of_the_openapi_document_are_those_of_the_page() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = fs::read_to_string(root.join("docs/errors.md")).unwrap();
+    let document = fs::read_to_string(root.join("src/server/openapi.json")).unwrap();
+    let document: serde_json::Value = serde_json::from_str(&document).unwrap();
+    let codes = &document["components"]["schemas"]["Refusal"]["properties"]["error"]["enum"];
+    let codes = codes.as_array().unwrap().iter().map(|code| code.as_str().unwrap().to_owned());
+    assert_eq!(codes.collect::<Codes>(), listed(&page, "Refused requests"));
+}
+
+#[test]
 fn each_way_to_make_a_refusal_is_seen() {
     let text = "Reject::new(StatusCode::CONFLICT, \"a_b\", m);\nSelf::new(\n    \
                 StatusCode::OK,\n    \"c\",\n m)\nReject::too_many(\"d\", m) bad_gateway(\n\"e\", m) \

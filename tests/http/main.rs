@@ -12,6 +12,7 @@ mod directory;
 mod envelope;
 mod hostile_http;
 mod metrics;
+mod openapi;
 mod page;
 mod requests;
 mod server;

@@ -342,7 +342,12 @@ impl Response {
     pub(crate) async fn to(address: SocketAddr, request: &[u8]) -> Self {
         let mut socket = TcpStream::connect(address).await.unwrap();
         socket.write_all(request).await.unwrap();
-        Self::on(socket).await
+        let response = Self::on(socket).await;
+        // So each answer of each server test is one that the document has.
+        if let Some(complaint) = super::openapi::complaint(request, &response.head) {
+            panic!("{complaint}");
+        }
+        response
     }
 
     /// Reads the head of the response that comes on a connection.

@@ -15,6 +15,7 @@ pub(crate) mod hostile;
 pub(crate) mod issuer;
 pub(crate) mod judge;
 pub(crate) mod langgraph;
+pub(crate) mod openapi;
 pub(crate) mod process;
 pub(crate) mod reading;
 pub(crate) mod reduce;

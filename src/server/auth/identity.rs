@@ -68,9 +68,9 @@ impl Fingerprint {
 impl Fingerprint {
     /// A word for log lines: enough of the digest to tell callers of one process apart, and nothing
     /// of what it was made of.
-    pub(in crate::server) fn word(&self) -> String {
+    pub(in crate::server) fn word(&self, of: &str) -> String {
         let digits = self.0.iter().take(6).map(|byte| format!("{byte:02x}"));
-        format!("credentials-{}", digits.collect::<String>())
+        format!("{of}-{}", digits.collect::<String>())
     }
 
     /// A digest of one header's credentials. How its scheme is written makes no other caller:
