@@ -7,9 +7,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use crate::support::gateway::{Gateway, Response};
+use crate::support::gateway::{Gateway, Response, agents};
 use crate::support::openapi::{DOCUMENT, TEXT, complaint, operation, paths};
 use serde_json::{Value, json};
+use threadway::server::{Page, Settings};
 
 /// What a path item may have beside methods.
 const NO_METHODS: [&str; 2] = ["parameters", "servers"];
@@ -59,6 +60,9 @@ async fn the_document_has_every_route_of_the_router_and_no_other() {
     );
 
     let gateway = Gateway::start().await;
+    let settings = Settings { page: Page::On, ..Settings::default() };
+    let agents = agents(&[("default", &gateway.upstream.url())], &[]);
+    gateway.server.reload(agents, settings);
     for (path, item) in paths() {
         // The router itself names the methods that it takes.
         let request = format!("BREW {} HTTP/1.1\r\nhost: h\r\n\r\n", path.replace(['{', '}'], ""));
