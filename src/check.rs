@@ -67,9 +67,10 @@ struct KeyPlace {
     is_set: bool,
 }
 
-/// What is wrong with an upstream that did not list its agents, and what to do about it.
+/// What is wrong with an upstream that did not list its agents, and what to do about it, without
+/// what the server says: `serve` writes this where its log goes.
 pub fn advice(upstream: &Upstream, error: Error) -> String {
-    Verdict::of(upstream, error, Verdict::Refuses).to_string()
+    Verdict::of(upstream, error.unexplained(), Verdict::Refuses).to_string()
 }
 
 /// Sends requests to every upstream, one after the other. `agents` are those of `config`.

@@ -10,7 +10,7 @@ use threadway::server::{self, Limits, Observer, Page, Server, Settings, ThreadRo
 use threadway::upstream::{BaseUrl, Client};
 use tokio_util::sync::CancellationToken;
 
-use super::serve::{hint_at_origins, page_url, serve_agents};
+use super::serve::{page_url, serve_agents};
 use super::{bind, failed, misused, runtime, say};
 
 /// The request body of the `curl` lines.
@@ -41,12 +41,12 @@ pub(super) fn run(args: &cli::Demo, log: Option<&str>) -> Result<(), u8> {
         let agents = Agents::new(vec![upstream], Vec::new());
         let thread_routes =
             if listen.ip().is_loopback() { ThreadRoutes::All } else { ThreadRoutes::Off };
-        hint_at_origins(&cors);
         let limits = Limits::default();
-        let settings = Settings { cors, page: Page::On, thread_routes, ..Settings::default() };
+        let settings =
+            Settings { cors: cors.clone(), page: Page::On, thread_routes, ..Settings::default() };
         let server = Server::new(agents.clone(), settings, observer, shutdown.clone());
         let (done, (), ()) = tokio::join!(
-            serve_agents(&server, listener, &agents, &shutdown, announced),
+            serve_agents(&server, listener, &agents, &cors, &shutdown, announced),
             server::serve(scripted, demo.routes(), &limits, shutdown.clone()),
             demo.run_background()
         );

@@ -39,11 +39,10 @@ pub(super) fn run(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
         let shutdown = CancellationToken::new();
         let address = listener.local_addr().map_err(failed)?;
         warn_of_open_listeners(&config, address);
-        hint_at_origins(&config.settings.cors);
         advise_on_system_messages(&config.settings);
         let asked = Asked::new(&config.files).map_err(failed)?;
         let settings = config.settings.clone();
-        let (auth, page) = (settings.auth.clone(), settings.page);
+        let (auth, cors, page) = (settings.auth.clone(), settings.cors.clone(), settings.page);
         let server = Server::new(agents.clone(), settings, observer, shutdown.clone());
         if let Some(recorder) = recorder.clone() {
             server.record(recorder);
@@ -57,7 +56,8 @@ pub(super) fn run(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
         let (done, (), _) = tokio::join!(
             async {
                 let announced = announce(&agents, &auth, page, address);
-                let done = serve_agents(&server, listener, &agents, &shutdown, announced).await;
+                let done =
+                    serve_agents(&server, listener, &agents, &cors, &shutdown, announced).await;
                 at_rest.cancel();
                 done
             },
@@ -119,7 +119,7 @@ fn warn_of_open_listeners(config: &Config, address: SocketAddr) {
 }
 
 /// A web page is the first thing that many try, and its browser does not say what is missing here.
-pub(super) fn hint_at_origins(cors: &Cors) {
+fn hint_at_origins(cors: &Cors) {
     if *cors == Cors::Off {
         tracing::info!(
             target: "threadway",
@@ -180,6 +180,7 @@ pub(super) async fn serve_agents(
     server: &Server,
     listener: TcpListener,
     agents: &Agents,
+    cors: &Cors,
     shutdown: &CancellationToken,
     announced: impl Future<Output = ()>,
 ) -> Result<(), u8> {
@@ -190,6 +191,7 @@ pub(super) async fn serve_agents(
     let bases = bases.collect::<Vec<_>>().join(", ");
     say(format!("listening on http://{address} in front of {bases}"));
     agents.identity_lines().iter().for_each(say);
+    hint_at_origins(cors);
     tokio::join!(
         server.serve(listener),
         shutdown.run_until_cancelled(announced),

@@ -121,14 +121,28 @@ impl Error {
     pub fn explained(&self) -> String {
         match self {
             Self::Status { detail, .. } if !detail.is_empty() => format!("{self}: {detail}"),
-            Self::NotAnEventStream { content_type } => format!("{self}: `{content_type}`"),
+            Self::NotAnEventStream { content_type } if !content_type.is_empty() => {
+                format!("{self}: `{content_type}`")
+            }
             Self::Status { .. }
+            | Self::NotAnEventStream { .. }
             | Self::Unreachable { .. }
             | Self::Timeout { .. }
             | Self::NotUnderstood { .. }
             | Self::TooLarge { .. }
             | Self::Interrupted { .. } => self.to_string(),
         }
+    }
+
+    /// The same, without what the server says of it.
+    #[must_use]
+    pub fn unexplained(mut self) -> Self {
+        if let Self::Status { detail: said, .. } | Self::NotAnEventStream { content_type: said } =
+            &mut self
+        {
+            said.clear();
+        }
+        self
     }
 
     /// Whether no connection could be made. The log has a line of its own when that begins.
@@ -253,6 +267,8 @@ mod tests {
         assert!(page.explained().contains("text/secret"));
         for error in [refused, page] {
             assert!(!error.to_string().contains("secret"), "{error}");
+            let expected = error.to_string();
+            assert_eq!(error.unexplained().explained(), expected);
         }
     }
 }

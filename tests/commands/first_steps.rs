@@ -193,15 +193,17 @@ async fn serve_says_what_check_says_of_a_key() {
             (upstream, &key, "refuses the key", of_all),
             (named, &[], "wants a key", of_local),
         ] {
-            let told = format!(
-                "it {what} (the LangGraph server answered {status}: no); set {place} to a key that \
-                 it accepts"
-            );
+            let told = |detail: &str| {
+                format!(
+                    "it {what} (the LangGraph server answered {status}{detail}); set {place} to a \
+                     key that it accepts"
+                )
+            };
             let output = ended(&[&["check"][..], &options].concat(), variables).await;
             assert_eq!(output.status.code(), Some(1));
-            assert!(stdout(&output).contains(&told), "{}", stdout(&output));
+            assert!(stdout(&output).contains(&told(": no")), "{}", stdout(&output));
             let mut process = Process::start("serve", &options, variables).await;
-            let line = process.says(&told).await;
+            let line = process.says(&told("")).await;
             assert!(line.ends_with("; its agents are served once it lets threadway in"), "{line}");
             assert!(!process.stop().await.contains("s3cret"));
         }

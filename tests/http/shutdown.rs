@@ -120,14 +120,18 @@ fn the_binary_tells_where_it_listens_and_stops_on_sigterm() {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    let mut line = || lines.next().unwrap().unwrap();
+    // The log's lines are between them.
+    let mut line = || {
+        let mut said = lines.by_ref().map(Result::unwrap);
+        said.find(|line| line.starts_with("threadway: ")).unwrap()
+    };
     let first = line();
     let address = first.strip_prefix("threadway: listening on http://").unwrap();
     let address = address.strip_suffix(" in front of http://127.0.0.1:1").unwrap().to_owned();
     assert_eq!(
         line(),
         "threadway: upstream default: the LangGraph server cannot be reached: Connection refused \
-         (os error 111); its agents are served once it answers"
+         (os error 111); check that it runs, and that this is its URL; its agents are served once it answers"
     );
     assert_eq!(line(), format!("threadway: CopilotKit: runtimeUrl http://{address}/agui"));
     std::net::TcpStream::connect(&address).unwrap();
