@@ -22,7 +22,8 @@ Clients and tools:
   --chromium       a browser, in CHROMIUM
   --acp            the Rust SDK's client, in ACP_RUST
   --validate       a Python with ag-ui-validate, in VALIDATE_PYTHON
-  --metrics        a Python with prometheus-client, in METRICS_PYTHON
+  --metrics        a Python with prometheus-client, in METRICS_PYTHON, and Debian's Prometheus, in PROMETHEUS and PROMTOOL
+  --helm           a Python with Helm, in HELM_PYTHON
   --book           a Python with mdBook, in BOOK_PYTHON
   --reducer, --proto   the example programs of those suites
 
@@ -63,6 +64,7 @@ VALIDATE = HERE / "validate"
 METRICS = HERE / "metrics"
 BOOK = HERE / "book"
 PAGE = HERE.parent / "page"
+HELM = HERE / "helm"
 
 LANGGRAPH_READY_SECONDS = 240.0  # 3 s on an idle machine; 74 s seen on a busy one
 THREADWAY_READY_SECONDS = 10.0
@@ -246,6 +248,10 @@ def prepare(options: set[str]) -> dict[str, str]:
             found["BOOK_PYTHON"] = str(install_python(BOOK))
         if "--metrics" in options:
             found["METRICS_PYTHON"] = str(install_python(METRICS))
+            found["PROMETHEUS"] = install_package("prometheus", ["prometheus"], "PROMETHEUS")
+            found["PROMTOOL"] = install_package("prometheus", ["promtool"], "PROMTOOL")
+        if "--helm" in options:
+            found["HELM_PYTHON"] = str(install_python(HELM))
         if "--copilot" in options:
             install_client(COPILOT)
         if "--tanstack" in options:
@@ -464,7 +470,8 @@ def show(log: Path) -> None:
     print(f"# ---- {log}, last {len(lines)} lines", *lines, sep="\n", file=sys.stderr, flush=True)
 
 
-OPTIONS = {"--python", "--js", "--demo", "--none", "--upstream-only", "--validate", "--metrics", "--book", "--copilot", "--tanstack", "--wire", "--chromium", "--examples", "--page",
+OPTIONS = {"--python", "--js", "--demo", "--none", "--upstream-only", "--validate", "--metrics",
+           "--book", "--copilot", "--tanstack", "--wire", "--chromium", "--examples", "--page", "--helm",
            "--acp", "--reducer", "--proto", "--spare", "--auth", "--proxies"}
 
 

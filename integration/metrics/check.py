@@ -1,6 +1,8 @@
 """What the admin listener tells, read by Prometheus' own Python parsers: in both formats, before and after some runs.
 
-Needs DEMO_URL, the scripted LangGraph server, and the gateway's binary in THREADWAY_BIN.
+Then the queries of packaging/grafana and packaging/prometheus are asked of a Prometheus that reads the gateway.
+
+Needs PROMETHEUS and PROMTOOL; DEMO_URL, the scripted LangGraph server, and the gateway's binary in THREADWAY_BIN.
 """
 
 import json
@@ -12,6 +14,7 @@ import time
 import urllib.error
 import urllib.request
 
+import queries
 from prometheus_client import parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
@@ -117,6 +120,7 @@ def main() -> int:
             assert moved(name, **labels) == expected, f"{name} {labels}: {moved(name, **labels)}, not {expected}"
         assert moved("added_latency_seconds_count") > 2
         print(f"{len(after)} samples, read alike by both parsers")
+        print(f"{queries.check(admin, after)} queries, asked of a real Prometheus")
         return 0
     finally:
         gateway.terminate()

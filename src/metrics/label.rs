@@ -122,7 +122,7 @@ label! {
         Healthz = "healthz",
         /// Whether it is ready.
         Readyz = "readyz",
-        /// The routes as OpenAPI.
+        /// The routes as `OpenAPI`.
         OpenApi = "openapi",
         /// Any other route.
         Other = "other",

@@ -1,4 +1,4 @@
-//! `GET /openapi.json`: the routes as OpenAPI 3.1.
+//! `GET /openapi.json`: the routes as `OpenAPI` 3.1.
 //!
 //! The document is written by hand, since it says what no type here knows: why a route answers so.
 //! `tests/http/openapi.rs` compares it with the router, and with what the server tests are answered.
