@@ -297,7 +297,9 @@ impl Open {
         let interrupts = thread.map(|thread| thread.interrupts.as_slice()).unwrap_or_default();
         let mut interrupts: Vec<_> = interrupts.iter().map(Interrupt::of_langgraph).collect();
         let kept = thread.map(|thread| thread.kept.current.as_slice()).unwrap_or_default();
-        interrupts.iter_mut().for_each(|interrupt| interrupt.keep(kept));
+        for interrupt in &mut interrupts {
+            interrupt.keep(kept);
+        }
         let is_interrupted = thread.is_some_and(ThreadState::is_interrupted);
         Self { is_at_breakpoint: is_interrupted && interrupts.is_empty(), interrupts }
     }

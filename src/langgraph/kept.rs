@@ -142,12 +142,15 @@ impl KeptAnswers {
         let batches: Vec<_> = state.batches().collect();
         for given in given {
             let known = self.current.iter().find(|kept| kept.is_on(given));
-            let key = known.map(|kept| kept.key.clone()).unwrap_or_else(|| {
-                let rank = batches.iter().position(|(id, _)| *id == given.interrupt);
-                let mut names = (rank.unwrap_or_default()..)
-                    .map(|group| format!("{PREFIX}{group}:{}", given.action));
-                names.find(|name| !used.contains(name)).unwrap_or_default()
-            });
+            let key = known.map_or_else(
+                || {
+                    let rank = batches.iter().position(|(id, _)| *id == given.interrupt);
+                    let mut names = (rank.unwrap_or_default()..)
+                        .map(|group| format!("{PREFIX}{group}:{}", given.action));
+                    names.find(|name| !used.contains(name)).unwrap_or_default()
+                },
+                |kept| kept.key.clone(),
+            );
             let action = given.action.to_string();
             let value = ObjectWriter::new()
                 .string("interrupt", &given.interrupt)

@@ -139,7 +139,9 @@ impl Interrupt {
     pub(super) fn ask_some(&mut self) {
         let Ask::Approval { actions, .. } = &mut self.ask else { return };
         if actions.iter().all(|action| action.kept.is_some()) {
-            actions.iter_mut().for_each(|action| action.kept = None);
+            for action in actions {
+                action.kept = None;
+            }
         }
     }
 

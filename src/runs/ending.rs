@@ -166,12 +166,11 @@ impl Inquest<'_> {
             return Ok(KeptAnswers::default());
         }
         let read;
-        let state = match own {
-            Some(own) => Some(own),
-            None => {
-                read = self.upstream.thread_state(self.thread_id).await?;
-                read.as_deref()
-            }
+        let state = if own.is_some() {
+            own
+        } else {
+            read = self.upstream.thread_state(self.thread_id).await?;
+            read.as_deref()
         };
         let state = state.and_then(ThreadState::parse);
         kept::read(self.upstream, self.thread_id, state.as_ref()).await

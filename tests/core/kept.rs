@@ -145,8 +145,8 @@ fn answers_are_merged_with_those_that_are_kept() {
         // Another interrupt is answered whole, and this one in part.
         (&one, vec![("p", json!("x")), ("b:2", yes)], vec![(2, approve())], json!({"p": "x"})),
     ] {
-        let plain = json!({"id": "p", "value": "which one?"});
-        let thread = Thread::of(&[plain, batch(BATCH, 3)], metadata.clone());
+        let other = json!({"id": "p", "value": "which one?"});
+        let thread = Thread::of(&[other, batch(BATCH, 3)], metadata.clone());
         let plan = thread.answered(&entries).unwrap();
         assert_eq!(told(plan), (keep, sent), "{metadata} {entries:?}");
     }
