@@ -255,7 +255,8 @@ fn a_wrong_command_line_is_told_and_nothing_is_done() {
 fn what_is_asked_for_goes_to_stdout() {
     for (args, told) in [
         (["--help"].as_slice(), "64  the command line or the configuration is wrong"),
-        (&["serve", "--help"], "2   translate: the capture is not whole"),
+        (&["serve", "--help"], "64  the command line or the configuration is wrong"),
+        (&["translate", "--help"], "2   the capture is not whole"),
         (&["--version"], concat!("threadway ", env!("CARGO_PKG_VERSION"))),
     ] {
         let output = spawn(args).wait_with_output().unwrap();
