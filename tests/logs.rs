@@ -366,8 +366,7 @@ async fn an_agent_whose_keys_cannot_be_read_is_a_warning() {
 fn presence(lines: &Lines) -> Vec<(String, String)> {
     let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
     let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let told =
-        lines.filter(|line| line["level"] != "DEBUG" && line["target"] != "threadway::server");
+    let told = lines.filter(|line| line["target"] == "threadway::upstream::presence");
     told.map(|line| (line["level"].to_string(), line["message"].to_string())).collect()
 }
 

@@ -128,6 +128,7 @@ fn the_binary_tells_where_it_listens_and_stops_on_sigterm() {
     let first = line();
     let address = first.strip_prefix("threadway: listening on http://").unwrap();
     let address = address.strip_suffix(" in front of http://127.0.0.1:1").unwrap().to_owned();
+    assert_eq!(line(), format!("threadway: page: http://{address}/"));
     assert_eq!(
         line(),
         "threadway: upstream default: the LangGraph server cannot be reached: Connection refused \
