@@ -262,14 +262,17 @@ impl Raw {
                             --insecure";
             mistakes.note(Given::new("`cors.origins`", "*").mistaken(expected));
         }
-        let is_private = !is_reached && matches!(auth, Some(Auth::None));
-        let thread_routes = self.thread_routes(auth.as_ref(), is_reached, mistakes);
+        let hosts = self.hosts(mistakes);
+        // A gateway that has names is behind a proxy, whose users are no one at this machine.
+        let is_shared = is_reached || !hosts.is_empty();
+        let is_private = !is_shared && matches!(auth, Some(Auth::None));
+        let thread_routes = self.thread_routes(auth.as_ref(), is_shared, mistakes);
         let settings = Settings {
             thread_routes,
             auth: auth.unwrap_or_default(),
             cors,
             rates: self.rates(mistakes),
-            hosts: self.hosts(mistakes),
+            hosts,
             forward,
             allowance: self.allowance(mistakes),
             error_detail: self.error_detail(mistakes),

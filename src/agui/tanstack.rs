@@ -3,6 +3,8 @@
 //! The client makes the same of a `MESSAGES_SNAPSHOT`. So a conversation that it has loaded and one
 //! that a stream has told it are alike, with the same ids.
 
+use std::collections::HashMap;
+
 use serde_json::value::RawValue;
 
 use crate::json::{self, Json, Members, ObjectWriter};
@@ -92,25 +94,42 @@ pub fn window(
     })
 }
 
+/// By call: its last result.
+type Results<'a> = HashMap<&'a str, ToolResult<'a>>;
+
 /// The client's messages. Activities are none of them: it shows nothing of them.
 fn ui_messages<'a>(messages: &[&'a RawValue]) -> Vec<UiMessage<'a>> {
     let mut all: Vec<UiMessage<'a>> = Vec::new();
     let mut thoughts: Vec<UiMessage<'a>> = Vec::new();
+    // Where a result belongs: to the last message with its call, else to the last of an assistant.
+    let mut callers: HashMap<&'a str, usize> = HashMap::new();
+    let mut last_assistant = None;
     for message in messages.iter().filter_map(|message| UiMessage::read(message)) {
         match message.kind {
             MessageKind::Thought => thoughts.push(message),
             MessageKind::Said if message.role == "assistant" => {
                 let thought = thoughts.drain(..).flat_map(|thought| thought.parts);
-                let parts = thought.chain(message.parts).collect();
+                let parts: Vec<_> = thought.chain(message.parts).collect();
+                last_assistant = Some(all.len());
+                callers.extend(parts.iter().filter_map(Part::call_id).map(|id| (id, all.len())));
                 all.push(UiMessage { parts, ..message });
             }
             MessageKind::Said => {
-                all.append(&mut thoughts);
+                if !thoughts.is_empty() {
+                    all.append(&mut thoughts);
+                    last_assistant = Some(all.len() - 1);
+                }
                 all.push(message);
             }
             MessageKind::Result => {
-                all.append(&mut thoughts);
-                match place_of(&all, &message).and_then(|at| all.get_mut(at)) {
+                if !thoughts.is_empty() {
+                    all.append(&mut thoughts);
+                    last_assistant = Some(all.len() - 1);
+                }
+                let call = message.parts.iter().find_map(Part::result_of);
+                let place =
+                    call.and_then(|call| callers.get(call.get())).or(last_assistant.as_ref());
+                match place.and_then(|at| all.get_mut(*at)) {
                     Some(asking) => asking.parts.extend(message.parts),
                     None => all.push(message),
                 }
@@ -121,28 +140,14 @@ fn ui_messages<'a>(messages: &[&'a RawValue]) -> Vec<UiMessage<'a>> {
     all
 }
 
-/// Where a result belongs: to the message with its call, else to the last of an assistant.
-fn place_of(all: &[UiMessage<'_>], result: &UiMessage<'_>) -> Option<usize> {
-    let wanted = result.parts.iter().find_map(Part::result_of)?.get();
-    let calls = |message: &UiMessage<'_>| {
-        message.parts.iter().any(|part| matches!(part, Part::Call { id, .. } if id.get() == wanted))
-    };
-    let of_assistant = |message: &UiMessage<'_>| {
-        message.role == "assistant" && message.kind != MessageKind::Result
-    };
-    all.iter().rposition(calls).or_else(|| all.iter().rposition(of_assistant))
-}
-
 /// The last result of each call.
-fn results_of<'a>(all: &[UiMessage<'a>]) -> Vec<ToolResult<'a>> {
+fn results_of<'a>(all: &[UiMessage<'a>]) -> Results<'a> {
     let parts = all.iter().flat_map(|message| &message.parts);
     let results = parts.filter_map(|part| match part {
-        Part::Result(result) => Some(*result),
+        Part::Result(result) => Some((result.call_id.get(), *result)),
         Part::Text(_) | Part::Thinking { .. } | Part::Call { .. } | Part::Other(_) => None,
     });
-    let mut results: Vec<_> = results.collect();
-    results.reverse();
-    results
+    results.collect()
 }
 
 // === impl UiMessage ===
@@ -183,7 +188,7 @@ impl<'a> UiMessage<'a> {
         Some(Self { id, role, parts, metadata: of_object(&members), kind })
     }
 
-    fn write(&self, results: &[ToolResult<'_>]) -> Json {
+    fn write(&self, results: &Results<'_>) -> Json {
         let parts: Vec<_> = self.parts.iter().map(|part| part.write(results)).collect();
         let message = ObjectWriter::new()
             .raw("id", self.id.get())
@@ -239,6 +244,14 @@ impl<'a> Part<'a> {
         })
     }
 
+    /// The call that it is.
+    fn call_id(&self) -> Option<&'a str> {
+        match self {
+            Self::Call { id, .. } => Some(id.get()),
+            Self::Text(_) | Self::Thinking { .. } | Self::Result(_) | Self::Other(_) => None,
+        }
+    }
+
     /// The call that it is the result of.
     fn result_of(&self) -> Option<&'a RawValue> {
         match self {
@@ -247,7 +260,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    fn write(&self, results: &[ToolResult<'_>]) -> Json {
+    fn write(&self, results: &Results<'_>) -> Json {
         let part = |kind| ObjectWriter::new().string("type", kind);
         match self {
             Self::Text(content) => part("text").raw("content", content.get()).finish(),
@@ -260,7 +273,7 @@ impl<'a> Part<'a> {
                 .finish()
             }
             Self::Call { id, name, arguments } => {
-                let result = results.iter().find(|result| result.call_id.get() == id.get());
+                let result = results.get(id.get());
                 let state = match result {
                     None => "input-complete",
                     Some(ToolResult { error: None, .. }) => "complete",

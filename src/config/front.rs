@@ -275,12 +275,12 @@ impl Raw {
         if is_on { Page::On } else { Page::Off }
     }
 
-    /// For whom threads are listed, changed and inspected, behind a listener that other machines reach
-    /// or not.
+    /// For whom threads are listed, changed and inspected, by a gateway that others than this machine's
+    /// users reach or not.
     pub(super) fn thread_routes(
         &mut self,
         auth: Option<&Auth>,
-        is_reached: bool,
+        is_shared: bool,
         mistakes: &mut Mistakes,
     ) -> ThreadRoutes {
         let words = [
@@ -292,7 +292,7 @@ impl Raw {
         let routes = given.and_then(|choice| mistakes.keep(choice));
         match (routes.unwrap_or(ThreadRoutes::Callers), auth) {
             // Whoever reaches it is at this machine.
-            (ThreadRoutes::Callers, Some(Auth::None)) if !is_reached => ThreadRoutes::All,
+            (ThreadRoutes::Callers, Some(Auth::None)) if !is_shared => ThreadRoutes::All,
             (ThreadRoutes::Callers, None | Some(Auth::None | Auth::Bearer(_))) => ThreadRoutes::Off,
             (routes, _) => routes,
         }

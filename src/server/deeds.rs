@@ -109,6 +109,10 @@ pub(super) fn note(what: impl FnOnce(&mut Deed)) {
 impl Action {
     /// What a request for a route asks for.
     fn of(path: &str, head: &Parts) -> Option<Self> {
+        // A preflight does nothing.
+        if head.method == Method::OPTIONS {
+            return None;
+        }
         let is_post = head.method == Method::POST;
         match path {
             "/agui/agent/{agent}/run" if is_post => Some(Self::Run),
@@ -116,7 +120,7 @@ impl Action {
                 let is_socket = websocket::is_upgrade(&head.headers);
                 Some(if is_socket { Self::Socket } else { Self::Connect })
             }
-            "/agui/agent/{agent}/connect" => Some(Self::Connect),
+            "/agui/agent/{agent}/connect" | "/agui/threads/{thread}/{part}" => Some(Self::Connect),
             "/agui/agent/{agent}/threads/{thread}/events" => {
                 let query = head.uri.query().unwrap_or_default();
                 let mut pairs = form_urlencoded::parse(query.as_bytes());

@@ -98,6 +98,7 @@ impl TanStack {
         let agent = agent.map_err(|error| Reject::unknown_agent(&error))?;
         match self {
             Self::Hydrate { thread_id, limit, before } => {
+                let _slot = streams.slot()?;
                 hydrate(gateway, agent, &thread_id, limit.as_deref(), before.as_deref()).await
             }
             Self::Join { run_id, thread_id, offset } => {
@@ -196,6 +197,8 @@ async fn join(
             let reader = read(gateway, &thread, last, run_id).await?;
             reader.map(|reader| (client_thread.clone(), thread, reader))
         }
+        // A name that clients choose is no secret: as a list of threads, it would lead to everybody's.
+        None if gateway.thread_access.expect(&agent.upstream).await.is_err() => None,
         None => Box::pin(found(gateway, &agent, last, run_id)).await?,
     };
     let Some((client_thread, thread, reader)) = found else {

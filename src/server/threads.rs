@@ -28,6 +28,7 @@ pub use access::ThreadRoutes;
 pub(super) use inspect::Told;
 
 use super::Gateway;
+use super::deeds::{self, Action};
 use super::observe::About;
 use super::reject::Reject;
 use super::request::{InPath, ThreadName, read_json};
@@ -127,6 +128,18 @@ pub(super) async fn resource(
     let Ok(method) = Method::from_bytes(method.to_ascii_uppercase().as_bytes()) else {
         return Err(Reject::wrong_resource_method());
     };
+    let action = match (&method, &*segments) {
+        (&Method::DELETE, _) => Some(Action::DeleteThread),
+        (&Method::PATCH | &Method::POST, _) => Some(Action::ChangeThread),
+        (_, ["threads", _, _]) => Some(Action::Connect),
+        _ => None,
+    };
+    deeds::note(|deed| {
+        deed.action = action;
+        if let ["threads", thread, ..] = *segments {
+            deed.thread = Some(thread.to_owned());
+        }
+    });
     match (&method, &*segments) {
         (&Method::GET, ["threads"]) => listed(gateway, caller, query).await,
         (&Method::PATCH, ["threads", thread]) => changed(gateway, caller, thread, body).await,
@@ -340,9 +353,15 @@ async fn agent_of(
             refused = refused.or(Some(reject));
             continue;
         }
-        let found = client.listed_thread(&id).await;
-        let found = found
-            .map_err(|error| Reject::upstream(&error, client.caller(), gateway.error_detail))?;
+        let found = match client.listed_thread(&id).await {
+            Ok(found) => found,
+            // The thread may be another upstream's.
+            Err(error) => {
+                let reject = Reject::upstream(&error, client.caller(), gateway.error_detail);
+                refused = refused.or(Some(reject));
+                continue;
+            }
+        };
         let Some(found) = found else { continue };
         let (graph, assistant) = found.ran();
         let own_name = graph.or(assistant).unwrap_or_default();

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::net::SocketAddr;
 use threadway::audit::{Audit, Destination};
 use threadway::server::auth::{Jwt, JwtSettings, KeysFrom};
-use threadway::server::{Auth, DEFAULT_SKEW, Judged, Settings, Trust};
+use threadway::server::{Auth, Cors, Credentials, DEFAULT_SKEW, Judged, Settings, Trust};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -134,6 +134,54 @@ async fn each_kind_of_request_is_a_line_with_its_caller_and_its_thread() {
             line("stop", &of_run),
         ]
     );
+}
+
+#[tokio::test]
+async fn what_the_single_route_does_to_a_thread_is_a_line_as_on_its_own_route() {
+    let audited = Audited::of_backend().await;
+    // Threads are not listed here: each is refused, and named.
+    for (method, path) in [("DELETE", ""), ("PATCH", ""), ("POST", "/archive"), ("GET", "/state")] {
+        let body = json!({"agentId": "agent", "name": "n"});
+        let path = format!("/threads/{THREAD}{path}");
+        let envelope = json!({
+            "method": "resource/request",
+            "params": {"path": path, "httpMethod": method},
+            "body": body,
+        });
+        let envelope = envelope.to_string();
+        let request = format!(
+            "POST /agui HTTP/1.1\r\nhost: h\r\n{}content-type: application/json\r\ncontent-length: \
+             {}\r\n\r\n{envelope}",
+            bearer(KEY),
+            envelope.len()
+        );
+        let response = audited.ask(&request).await;
+        assert!(response.head.starts_with("HTTP/1.1 403 "), "{method}: {}", response.head);
+    }
+    let lines = audited.lines();
+    let actions: Vec<_> = lines.iter().map(|line| line["action"].as_str().unwrap()).collect();
+    assert_eq!(actions, ["delete_thread", "change_thread", "change_thread", "connect"]);
+    assert!(lines.iter().all(|line| line["thread"] == THREAD && line["outcome"] == "refused"));
+}
+
+#[tokio::test]
+async fn a_preflight_is_no_line() {
+    let upstream = Upstream::bind().await;
+    let cors = Cors::new(["http://page"].into_iter(), Credentials::Omitted).unwrap();
+    let settings = Settings { cors, ..Settings::default() };
+    let (address, _stop, _serving, server) =
+        serve_as(agents(&[("default", &upstream.url())], &[]), settings).await;
+    let file = File::new("");
+    let audit = Audit::open(&Destination::File(file.0.clone())).unwrap();
+    server.audit(audit.clone());
+    let request = format!(
+        "OPTIONS /agui/agent/agent/stop/{THREAD} HTTP/1.1\r\nhost: h\r\norigin: http://page\r\n\
+         access-control-request-method: POST\r\n\r\n"
+    );
+    let response = Response::to(address, request.as_bytes()).await;
+    assert!(response.head.starts_with("HTTP/1.1 200 "), "{}", response.head);
+    audit.finish();
+    assert_eq!(std::fs::read_to_string(&file.0).unwrap(), "");
 }
 
 #[tokio::test]

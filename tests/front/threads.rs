@@ -126,8 +126,8 @@ async fn a_tenant_lists_changes_and_inspects_its_own_threads_alone() {
     let server = tenants().await;
     let front = Front::of(&server, judged(), ThreadRoutes::Callers).await;
     let (hers, his) = (thread(&server, 1, "alice"), thread(&server, 2, "bob"));
-    assert_eq!(front.ids(ALICE).await, [hers.clone()]);
-    assert_eq!(front.ids(BOB).await, [his.clone()]);
+    assert_eq!(front.ids(ALICE).await, std::slice::from_ref(&hers));
+    assert_eq!(front.ids(BOB).await, std::slice::from_ref(&his));
     assert_eq!(front.endpoints(BOB).await, endpoints(true));
     let before = server.books().threads.clone();
     let agent = json!({"agentId": "agent"});

@@ -92,8 +92,9 @@ async fn answer(address: SocketAddr, request: &str) -> (u16, Value) {
     (status, serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}")))
 }
 
-fn code(answer: (u16, Value)) -> (u16, String) {
-    (answer.0, answer.1["error"].as_str().unwrap().to_owned())
+fn code((status, answer): (u16, Value)) -> (u16, String) {
+    let Value::Object(mut answer) = answer else { panic!("{answer}") };
+    (status, answer.remove("error").unwrap().as_str().unwrap().to_owned())
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! What TanStack AI's client reads with a GET: a thread that it loads, and a run that it joins; and
+//! What `TanStack AI`'s client reads with a GET: a thread that it loads, and a run that it joins; and
 //! lines that it resumes.
 
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use crate::support::gateway::{
 use crate::support::langgraph::{LangGraph, Run, state};
 use crate::support::upstream::STRANGER;
 use serde_json::{Value, json};
-use threadway::server::Settings;
+use threadway::server::{Settings, ThreadRoutes};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -25,13 +25,22 @@ struct Page {
     _serving: JoinSet<()>,
 }
 
+/// Settings by which threads are listed.
+fn listing() -> Settings {
+    Settings { thread_routes: ThreadRoutes::All, ..Settings::default() }
+}
+
 // === impl Page ===
 
 impl Page {
     async fn start() -> Self {
+        Self::of(listing()).await
+    }
+
+    async fn of(settings: Settings) -> Self {
         let server = LangGraph::start().await;
         let (address, stop, serving, _) =
-            serve_as(agents(&[("default", &server.url)], &[]), Settings::default()).await;
+            serve_as(agents(&[("default", &server.url)], &[]), settings).await;
         Self { server, address, _stop: stop, _serving: serving }
     }
 
@@ -274,6 +283,26 @@ async fn a_run_without_a_thread_is_found_where_it_is_read() {
     let message =
         "the thread has no such run, or LangGraph does not show it with these credentials";
     assert_eq!(refused(&mut none).await, refusal("404 Not Found", "unknown_run", message));
+}
+
+#[tokio::test]
+async fn where_threads_are_not_listed_no_run_is_found_by_its_name_alone() {
+    let mut page = Page::start().await;
+    let (mut owner, _run) = page.half_told(THREAD, "").await;
+    until(&mut owner, "m2", "one two ").await;
+    let mut joined = get(page.address, &join("r1"), "").await;
+    until(&mut joined, "m2", "one two ").await;
+
+    let mut page = Page::of(Settings::default()).await;
+    let (mut owner, _run) = page.half_told(THREAD, "").await;
+    until(&mut owner, "m2", "one two ").await;
+    let mut alone = get(page.address, &join("r1"), "").await;
+    let (status, body) = refused(&mut alone).await;
+    assert_eq!(status, "HTTP/1.1 404 Not Found");
+    assert!(body.contains("\"error\":\"unknown_run\""), "{body}");
+    let query = format!("threadId={THREAD}&{}", join("r1"));
+    let mut placed = get(page.address, &query, "").await;
+    until(&mut placed, "m2", "one two ").await;
 }
 
 #[tokio::test]
