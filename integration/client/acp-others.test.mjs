@@ -11,7 +11,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import { calling, FULL, output, Raw, SERVERS, withEditor, withWire, words } from "./acp.mjs";
 import { Langgraph } from "./langgraph.mjs";
 
-const OPTIONS = { concurrency: 6, timeout: 60_000, skip: !SERVERS[0] || SERVERS[0].name !== "Python" };
+const OPTIONS = { concurrency: 6, timeout: 180_000, skip: !SERVERS[0] || SERVERS[0].name !== "Python" };
 const PYTHON = SERVERS[0];
 const DIALOG_MS = 3_000; // of somebody who does not look at it
 const SHORT_MS = 300;

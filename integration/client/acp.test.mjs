@@ -10,7 +10,7 @@ import { Langgraph } from "./langgraph.mjs";
 import { Pipe, Proxy } from "./proxy.mjs";
 import { interruptIds } from "./thread.mjs";
 
-const OPTIONS = { concurrency: 5, timeout: 60_000 }; // of a suite and of each test
+const OPTIONS = { concurrency: 5, timeout: 180_000 }; // of a suite and of each test
 const SUITES = 3; // at once
 const SHORT_MS = 300; // in which nothing more comes
 const PAGED_SESSIONS = 130;
