@@ -47,7 +47,11 @@ const MAX_FACTS: usize = 2_000;
 
 /// The agents of all upstreams. Clones share what they remember.
 #[derive(Clone, Debug)]
-pub struct Agents(Arc<Directory>, Arc<Emits>, Arc<MessagesKeys>);
+pub struct Agents {
+    directory: Arc<Directory>,
+    emits: Arc<Emits>,
+    messages_keys: Arc<MessagesKeys>,
+}
 
 /// The keys under which graphs keep their conversations, by the name of an agent; of others the
 /// upstream's counts.
@@ -125,7 +129,7 @@ pub struct Agent {
     /// The place of its upstream.
     at: usize,
     /// What is remembered of it.
-    directory: Agents,
+    directory: Arc<Directory>,
 }
 
 /// An agent as it is told to clients.
@@ -195,25 +199,29 @@ impl Agents {
             losses: Mutex::default(),
             logged: Mutex::default(),
         };
-        Self(Arc::new(directory), Arc::default(), Arc::default())
+        Self {
+            directory: Arc::new(directory),
+            emits: Arc::default(),
+            messages_keys: Arc::default(),
+        }
     }
 
     /// The same agents, whose viewers are shown this of their runs.
     #[must_use]
     pub fn emitting(self, emits: Emits) -> Self {
-        Self(self.0, Arc::new(emits), self.2)
+        Self { emits: Arc::new(emits), ..self }
     }
 
     /// The same agents, some of which keep their conversations under other keys than their upstream's
     /// others.
     #[must_use]
     pub fn keeping_messages_under(self, keys: MessagesKeys) -> Self {
-        Self(self.0, self.1, Arc::new(keys))
+        Self { messages_keys: Arc::new(keys), ..self }
     }
 
     /// The upstreams.
     pub fn upstreams(&self) -> &[Upstream] {
-        &self.0.upstreams
+        &self.directory.upstreams
     }
 
     /// What each upstream is sent of its callers, a line for each; nothing where the only one is
@@ -230,7 +238,7 @@ impl Agents {
 
     /// The upstream of an agent.
     pub fn upstream_of(&self, agent: &Agent) -> Option<&Upstream> {
-        self.0.upstreams.get(agent.at)
+        self.directory.upstreams.get(agent.at)
     }
 
     /// The name by which clients run an agent of an upstream.
@@ -243,7 +251,7 @@ impl Agents {
 
     /// The agent that goes by a name, for a caller.
     pub fn find(&self, name: &str, caller: &Caller) -> Result<Agent, UnknownAgent> {
-        let Directory { upstreams, aliases, .. } = &*self.0;
+        let Directory { upstreams, aliases, .. } = &*self.directory;
         let is_short = name.len() <= MAX_NAME_BYTES;
         let alias = aliases.iter().find(|(alias, _)| alias == name);
         let own_name = alias.map_or(name, |(_, own_name)| own_name);
@@ -259,10 +267,11 @@ impl Agents {
             upstreams: upstreams.iter().map(|upstream| upstream.name.clone()).collect(),
         })?;
         let mut upstream = upstream.client.called_by(caller);
-        if let Some(key) = self.2.get(name).or_else(|| self.2.get(own_name)) {
+        if let Some(key) = self.messages_keys.get(name).or_else(|| self.messages_keys.get(own_name))
+        {
             upstream = upstream.keeping_messages_under(key.clone());
         }
-        let Emits { default, by_agent } = &*self.1;
+        let Emits { default, by_agent } = &*self.emits;
         let emit = by_agent.get(name).or_else(|| by_agent.get(own_name)).copied();
         Ok(Agent {
             name: Arc::from(name),
@@ -270,7 +279,7 @@ impl Agents {
             assistant: assistant.to_owned(),
             emit: emit.unwrap_or(*default),
             at,
-            directory: self.clone(),
+            directory: Arc::clone(&self.directory),
         })
     }
 
@@ -299,7 +308,7 @@ impl Agents {
 
     /// The other names of agents: each alias, and the agent's own name.
     pub(crate) fn aliases(&self) -> &[(String, String)] {
-        &self.0.aliases
+        &self.directory.aliases
     }
 
     /// Asks every upstream whether it is ready, all at once, in the configuration's order.
@@ -313,7 +322,7 @@ impl Agents {
         F: Future<Output = T> + Send + 'static,
     {
         let mut asked = JoinQueue::new();
-        for upstream in &self.0.upstreams {
+        for upstream in &self.directory.upstreams {
             asked.spawn(ask(upstream.clone()));
         }
         let mut answers = Vec::new();
@@ -330,7 +339,7 @@ impl Agents {
 
     /// Gives the agents of an upstream the names that they are run by, and lists their aliases.
     fn rename(&self, mut listing: Listing) -> Listing {
-        let Directory { upstreams, aliases, .. } = &*self.0;
+        let Directory { upstreams, aliases, .. } = &*self.directory;
         let Listing { upstream, agents: Ok(agents), .. } = &mut listing else { return listing };
         if upstreams.len() > 1 {
             for agent in &mut *agents {
@@ -510,13 +519,13 @@ impl Agent {
             (Arc::new(keys), scope)
         };
         let place = (self.at, self.assistant.clone());
-        self.directory.0.keys.known_or(place, &self.upstream, read).await
+        self.directory.keys.known_or(place, &self.upstream, read).await
     }
 
     /// The same as far as it is remembered: nothing is asked for it.
     pub fn known_input_keys(&self) -> Option<Arc<InputKeys>> {
         let place = (self.at, self.assistant.clone());
-        self.directory.0.keys.get(&place, self.upstream.caller())
+        self.directory.keys.get(&place, self.upstream.caller())
     }
 
     /// What clients bring that does not reach the agent, as sentences, as far as it was found out
@@ -526,7 +535,7 @@ impl Agent {
             return losses(&keys);
         }
         let place = (self.at, self.assistant.clone());
-        self.directory.0.losses.lock().get(&place).cloned().unwrap_or_default()
+        self.directory.losses.lock().get(&place).cloned().unwrap_or_default()
     }
 
     /// What clients bring that does not reach the agent, as sentences. None is known if the agent's
@@ -537,7 +546,7 @@ impl Agent {
 
     fn keep_losses(&self, keys: &InputKeys) {
         let place = (self.at, self.assistant.clone());
-        let mut kept = self.directory.0.losses.lock();
+        let mut kept = self.directory.losses.lock();
         if kept.len() < MAX_FACTS || kept.contains_key(&place) {
             kept.insert(place, losses(keys));
         }
@@ -547,7 +556,7 @@ impl Agent {
     /// configuration is read again.
     pub fn tell_losses(&self, losses: Vec<String>) {
         for loss in losses {
-            let mut logged = self.directory.0.logged.lock();
+            let mut logged = self.directory.logged.lock();
             let entry = (self.at, self.assistant.clone(), loss.clone());
             let is_new = logged.len() < MAX_FACTS && logged.insert(entry);
             drop(logged);
@@ -600,7 +609,7 @@ impl Agent {
                 (None, if error.concerns_caller() { Scope::Nobody } else { Scope::Caller })
             }
         };
-        self.directory.0.kinds.known_or(self.at, &self.upstream, read).await
+        self.directory.kinds.known_or(self.at, &self.upstream, read).await
     }
 
     async fn read_config_fields(&self) -> Result<Vec<ConfigField>, Error> {

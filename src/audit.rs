@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
+use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TryRecvError, TrySendError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::json::ObjectWriter;
@@ -26,8 +26,12 @@ pub const MAX_QUEUED: usize = 4_096;
 /// How much a line has of each name that a client chooses, in bytes.
 pub const MAX_NAME_BYTES: usize = 128;
 
-/// How long the end of the process waits for what is still to be written.
+/// How long the end of the process waits for a place in a full queue, and then for what is still to
+/// be written.
 const FINISH_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often it looks for that place.
+const FINISH_TRIES: u32 = 100;
 
 /// The word that stands for stderr where the name of a file is expected.
 const STDERR: &str = "stderr";
@@ -43,9 +47,9 @@ pub enum Destination {
 
 /// The audit log. Clones write to the same.
 #[derive(Clone)]
-pub struct Audit(Arc<Desk>);
+pub struct Audit(Arc<Shared>);
 
-struct Desk {
+struct Shared {
     orders: SyncSender<Order>,
     is_to_reopen: Arc<AtomicBool>,
     left_out: Arc<AtomicU64>,
@@ -53,7 +57,7 @@ struct Desk {
 
 /// What somebody did. Names that a client has chosen are cut at [`MAX_NAME_BYTES`].
 #[derive(Clone, Copy, Debug)]
-pub struct Deed<'a> {
+pub struct Entry<'a> {
     /// What was asked for, in a word.
     pub action: &'a str,
     /// What became of it.
@@ -127,12 +131,12 @@ impl Audit {
         std::thread::Builder::new()
             .name("threadway-audit".to_owned())
             .spawn(move || writer.run(&taken))?;
-        Ok(Self(Arc::new(Desk { orders, is_to_reopen, left_out })))
+        Ok(Self(Arc::new(Shared { orders, is_to_reopen, left_out })))
     }
 
     /// Writes a line, unless too many wait already. Never blocks.
-    pub fn write(&self, deed: &Deed<'_>) {
-        let line = deed.line(now());
+    pub fn write(&self, entry: &Entry<'_>) {
+        let line = entry.line(now());
         if self.0.orders.try_send(Order::Write(line)).is_err()
             && self.0.left_out.fetch_add(1, Ordering::Relaxed) == 0
         {
@@ -152,8 +156,16 @@ impl Audit {
     /// Waits until all lines are written, but not for a disk that does not answer.
     pub fn finish(&self) {
         let (done, written) = mpsc::channel();
-        let is_asked = self.0.orders.try_send(Order::Finish(done)).is_ok();
-        if !is_asked || written.recv_timeout(FINISH_PATIENCE).is_err() {
+        let mut order = Order::Finish(done);
+        // There is no place for the order while as many lines wait as may.
+        for _ in 0..FINISH_TRIES {
+            match self.0.orders.try_send(order) {
+                Err(TrySendError::Full(refused)) => order = refused,
+                Ok(()) | Err(TrySendError::Disconnected(_)) => break,
+            }
+            std::thread::sleep(FINISH_PATIENCE / FINISH_TRIES);
+        }
+        if written.recv_timeout(FINISH_PATIENCE).is_err() {
             tracing::error!("the audit log was not written to its end");
         }
     }
@@ -199,11 +211,20 @@ impl fmt::Display for Destination {
 
 impl Writer {
     fn run(mut self, orders: &Receiver<Order>) {
-        while let Ok(order) = orders.recv() {
+        loop {
+            let order = match orders.try_recv() {
+                Ok(order) => order,
+                Err(TryRecvError::Disconnected) => return,
+                Err(TryRecvError::Empty) => {
+                    // While lines wait, more may be left out: the log would say so again and again.
+                    self.catch_up();
+                    let Ok(order) = orders.recv() else { return };
+                    order
+                }
+            };
             if self.is_to_reopen.swap(false, Ordering::Relaxed) {
                 self.reopen();
             }
-            self.catch_up();
             match order {
                 Order::Write(line) => self.write(&line),
                 Order::Wake => {}
@@ -274,9 +295,9 @@ impl Writer {
     }
 }
 
-// === impl Deed ===
+// === impl Entry ===
 
-impl Deed<'_> {
+impl Entry<'_> {
     fn line(&self, now: SystemTime) -> String {
         let Self { action, outcome, status, code, .. } = *self;
         let mut line = ObjectWriter::new()
@@ -379,7 +400,7 @@ mod tests {
     #[test]
     fn a_line_is_one_object_of_bounded_size_whatever_a_client_calls_its_thread() {
         let name = format!("\"\n\u{1b}[31m{}", "\u{1f600}".repeat(1_000));
-        let deed = Deed {
+        let entry = Entry {
             action: "run",
             outcome: Outcome::of(403),
             status: Some(403),
@@ -391,7 +412,7 @@ mod tests {
             thread_id: None,
             run_id: None,
         };
-        let line = deed.line(UNIX_EPOCH);
+        let line = entry.line(UNIX_EPOCH);
         assert!(line.len() < 1_024, "{}", line.len());
         assert!(!line.contains(|character: char| character.is_control()), "{line}");
         let read: serde_json::Value = serde_json::from_str(&line).unwrap();

@@ -94,7 +94,7 @@ pub struct Config {
     pub is_watched: bool,
     /// The files that it was read from.
     pub files: Vec<PathBuf>,
-    /// What was given, by key, to tell what another configuration changes.
+    /// The given values by key. A reload compares them with the new ones, to log which keys changed.
     given: BTreeMap<String, Given>,
 }
 

@@ -331,9 +331,10 @@ impl Runs {
     /// The threads with a run that is read here and that its client calls `name`, at most `limit`.
     /// They may be anybody's: the upstream is to be asked whether this caller may see one.
     pub(crate) fn threads_with(&self, upstream: &Client, name: &str, limit: usize) -> Vec<String> {
+        // The names are compared when the list is free again: each run is locked for it.
         let runs = self.shared.live.of_upstream(&upstream.base().to_string());
-        let named = runs.into_iter().filter(|(_, run)| run.is_called(name));
-        let mut threads: Vec<_> = named.map(|(thread_id, _)| thread_id).collect();
+        let named = runs.iter().filter(|run| run.is_called(name));
+        let mut threads: Vec<_> = named.map(|run| run.thread_id.clone()).collect();
         threads.dedup();
         threads.truncate(limit);
         threads
@@ -489,11 +490,11 @@ impl Live {
         readings.map(|(_, listed)| Arc::clone(&listed.run)).collect()
     }
 
-    /// The runs of an upstream, each with its thread.
-    fn of_upstream(&self, upstream: &str) -> Vec<(String, Arc<Run>)> {
+    /// The runs of an upstream, by their threads.
+    fn of_upstream(&self, upstream: &str) -> Vec<Arc<Run>> {
         let live = self.lock();
         let found = live.iter().filter(|(key, _)| key.upstream == upstream);
-        found.map(|(key, listed)| (key.thread_id.clone(), Arc::clone(&listed.run))).collect()
+        found.map(|(_, listed)| Arc::clone(&listed.run)).collect()
     }
 
     fn list(&self, key: RunKey, run: &Arc<Run>) {

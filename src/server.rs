@@ -290,10 +290,19 @@ impl Kept {
 // === impl Gateway ===
 
 impl Gateway {
-    /// The agent that a request names, as who looks into its stream sees it if `inspects`.
-    fn agent(&self, name: &str, caller: &Caller, inspects: bool) -> Result<Agent, Reject> {
-        let found = self.agents.find(name, caller);
-        let mut agent = found.map_err(|error| Reject::unknown_agent(&error))?;
+    /// The agent that a request names.
+    fn agent(&self, name: &str, caller: &Caller) -> Result<Agent, Reject> {
+        self.agents.find(name, caller).map_err(|error| Reject::unknown_agent(&error))
+    }
+
+    /// The same, with LangGraph's parts in its streams if `inspects`.
+    fn agent_inspected(
+        &self,
+        name: &str,
+        caller: &Caller,
+        inspects: bool,
+    ) -> Result<Agent, Reject> {
+        let mut agent = self.agent(name, caller)?;
         if inspects {
             agent.emit = agent.emit.inspected();
         }

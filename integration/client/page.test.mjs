@@ -187,7 +187,6 @@ describe("before the demo", () => {
 
   test("the threads are those that the gateway lists, where it does", OPTIONS, async (t) => {
     const visit = await Visit.open(t, DEMO.threadway, "#/agent");
-    assert.equal(await visit.find(".side li").count(), 0, "nobody has been here");
     await visit.context.route("**/agui/info", async (route) => {
       const response = await route.fetch();
       await route.fulfill({ response, json: { ...(await response.json()), threadEndpoints: { list: true } } });
@@ -202,7 +201,8 @@ describe("before the demo", () => {
     await visit.find(".side li a", { hasText: "The service" }).waitFor();
     assert.deepEqual(await visit.find(".side li .name").allTextContents(), ["The service", "other"]);
     assert.deepEqual(await visit.find(".side li .when").allTextContents(), ["2026-11-02", "2026-11-02"]);
-    assert.equal(asked[0], "?agentId=watched&limit=50");
+    // The first page may still have asked for its own agent's threads.
+    assert.equal(asked.at(-1), "?agentId=watched&limit=50");
     await visit.find(".side li a", { hasText: "The service" }).click();
     await visit.find(".message.agent").first().waitFor();
     assert.equal(visit.threadId, WATCHED);
@@ -251,7 +251,7 @@ describe("before the demo", () => {
     const visit = await Visit.open(t, DEMO.threadway, `#/watched/${WATCHED}`);
     await visit.page.waitForFunction(() => globalThis.threadway?.runs.some(({ isOwn, isShown }) => isShown && !isOwn));
     await visit.page.waitForFunction(() => document.querySelector("[data-working]"), null, { timeout: 45_000 });
-    assert.match(await visit.find("[data-working]").textContent(), /for somebody else/);
+    assert.match(await visit.find("[data-working]").textContent(), /a run that somebody else started/);
     const before = await visit.find(".log").textContent();
     await visit.page.waitForFunction((text) => document.querySelector(".log").textContent !== text, before);
     await visit.picture("follow");
@@ -328,7 +328,7 @@ describe("before the Python server", () => {
     for (const runs of [1, 2]) {
       const { run_id: runId } = await langgraph.run(threadId, "agent", SPEECH, { stream_resumable: true, stream_mode: ["values", "messages-tuple"] });
       await visit.speaking();
-      assert.match(await visit.find("[data-working]").textContent(), /for somebody else/);
+      assert.match(await visit.find("[data-working]").textContent(), /a run that somebody else started/);
       await visit.over(runs);
       await langgraph.ended(threadId, runId);
       await visit.page.waitForFunction((n) => document.querySelectorAll(".message.user").length === n, runs);

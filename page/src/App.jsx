@@ -124,7 +124,8 @@ export function App() {
     if (!agent) return;
     const known = knownThreads(agent);
     try {
-      setThreads(lists ? await listThreads(agent) : known);
+      const titles = new Map(known.map(({ id, name }) => [id, name]));
+      setThreads(lists ? (await listThreads(agent)).map((thread) => ({ ...thread, name: thread.name ?? titles.get(thread.id) })) : known);
     } catch (error) {
       setThreads(known);
       onRefused(error);
@@ -301,7 +302,7 @@ function Sidebar({ agent, threads, current, open, openNew, lists }) {
         New chat
       </button>
       <h2>{lists ? "Threads" : "Threads of this browser"}</h2>
-      {threads.length === 0 ? <p class="empty">{lists ? "This agent has no threads yet." : "Those that you open here are kept in this browser."}</p> : null}
+      {threads.length === 0 ? <p class="empty">{lists ? "This agent has no threads yet." : "Threads that you open are listed here, in this browser."}</p> : null}
       <ul>
         {threads.map(({ id, name, updatedAt }) => (
           <li key={id}>
@@ -371,10 +372,10 @@ function Thread({ conversation, about, onAskKey }) {
   });
   const status = run
     ? run.isShown || messages.length > 0
-      ? "The agent works."
+      ? "The agent is working."
       : ""
     : interrupts.length > 0
-      ? `The agent asks: ${interrupts.length === 1 ? "one decision" : `${interrupts.length} decisions`} of yours.`
+      ? `The agent waits for ${interrupts.length === 1 ? "your decision" : `${interrupts.length} decisions of yours`}.`
       : runs.at(-1)?.isShown
         ? `The run is over: ${runs.at(-1).outcome}.`
         : "";
@@ -404,8 +405,8 @@ function Thread({ conversation, about, onAskKey }) {
           {isWorking ? (
             <p class="working" data-working>
               <span class="pulse" aria-hidden="true" />
-              {link.state === "cut" || link.state === "lost" ? "It works on, out of sight" : run.isOwn ? "The agent works" : "The agent works for somebody else"}
-              {run.step && link.state === "open" ? ` at ${run.step}` : ""}
+              {link.state === "cut" || link.state === "lost" ? "The run goes on; this page is not connected" : run.isOwn ? "The agent is working" : "The agent is working on a run that somebody else started"}
+              {run.step && link.state === "open" ? `, in the step ${run.step}` : ""}
               {run.note && link.state === "open" ? `: ${brief(run.note.value)}` : ""}
             </p>
           ) : null}
@@ -467,7 +468,7 @@ function Composer({ conversation, isWorking, hasQuestions, onSend }) {
         ref={field}
         rows={Math.min(8, text.split("\n").length)}
         value={text}
-        placeholder={hasQuestions ? "Answer the agent above first" : isWorking ? "The agent works; you can write your next message" : "Write a message"}
+        placeholder={hasQuestions ? "Answer the agent above first" : isWorking ? "The agent is working; you can write your next message" : "Write a message"}
         onInput={(event) => setText(event.currentTarget.value)}
         onKeyDown={(event) => {
           if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {

@@ -223,7 +223,7 @@ function RunEnd({ run }) {
         </div>
       ) : null}
       {run.isAtRest ? null : <p class="run-end">
-        <span>{run.isOwn ? "your run" : "a run of somebody else"}</span>
+        <span>{run.isOwn ? "your run" : "a run that somebody else started"}</span>
         <span>{OUTCOMES[run.outcome] ?? run.outcome}</span>
         <span>{seconds} s</span>
         {usage.map((one) => (

@@ -121,8 +121,8 @@ impl Projector {
         Self { client, run_id: String::new(), held, left_out: Vec::new(), shown: None }
     }
 
-    /// The same for a client that forgets at the start of a message what a snapshot has shown of it,
-    /// as `TanStack` AI's does: that is told again behind the start.
+    /// The same for a client that drops what it holds of a message when that message starts, as
+    /// `TanStack` AI's does. What the last snapshot had of it is sent again after the start.
     #[must_use]
     pub fn telling_again(self) -> Self {
         Self { shown: Some(Vec::new()), ..self }
@@ -271,7 +271,7 @@ impl Projector {
         }
     }
 
-    /// Tells a client again what a start has made it forget.
+    /// Sends again the text and the arguments that the client drops at the start of a message or call.
     fn tell_again(&mut self, event: &RunEvent, emit: &mut dyn FnMut(&Event<'_>)) {
         let Some(shown) = &mut self.shown else { return };
         if let RunEvent::Messages(messages) = event {

@@ -321,6 +321,8 @@ fn threads_are_listed_where_callers_are_told_apart_or_at_this_machine() {
     let open = "listen = \"0.0.0.0:1\"\ninsecure = true";
     for (text, expected) in [
         (String::new(), ThreadRoutes::All),
+        // A name is one that a proxy in front has.
+        ("hosts = [\"chat.example.com\"]".to_owned(), ThreadRoutes::Off),
         (open.to_owned(), ThreadRoutes::Off),
         (bearer.to_owned(), ThreadRoutes::Off),
         (upstream.to_owned(), ThreadRoutes::Callers),
@@ -361,6 +363,7 @@ fn the_page_is_served_to_this_machine_alone_unless_it_is_told_otherwise() {
         ("", Page::On),
         ("listen = \"[::1]:0\"", Page::On),
         ("page = false", Page::Off),
+        ("hosts = [\"chat.example.com\"]", Page::Off),
         ("listen = \"0.0.0.0:1\"\ninsecure = true", Page::Off),
         ("listen = \"0.0.0.0:1\"\ninsecure = true\npage = true", Page::On),
         (&*keys, Page::Off),

@@ -26,6 +26,9 @@ pub const MAX_KEPT_ACTIONS: usize = 64;
 /// How many decisions of a thread are read: several batches may wait at once.
 const MAX_READ: usize = 4 * MAX_KEPT_ACTIONS;
 
+/// What each form of an approval of several actions has as a member's name, or in it.
+const BATCH_WORDS: [&[u8]; 2] = [b"action_request", b"actionRequest"];
+
 /// A decision on one action of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Given {
@@ -211,6 +214,12 @@ impl NewestRuns {
 // === impl ThreadState ===
 
 impl ThreadState<'_> {
+    /// Whether a state may ask about several actions at once, by its text: what is large is not
+    /// parsed for nothing.
+    pub fn may_have_batches(text: &str) -> bool {
+        BATCH_WORDS.iter().any(|word| memchr::memmem::find(text.as_bytes(), word).is_some())
+    }
+
     /// The open interrupts that ask about several actions at once and have an id in LangGraph, each
     /// with how many actions.
     pub fn batches(&self) -> impl Iterator<Item = (&str, usize)> {

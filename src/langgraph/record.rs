@@ -18,7 +18,7 @@ pub const TITLE: &str = "title";
 /// The key of a thread's metadata that says whether a person has put the thread away.
 pub const ARCHIVED: &str = "archived";
 
-/// The key of a thread's metadata that lets another replica tell the client's name of the thread.
+/// The key of a thread's metadata that holds the client's name of the thread, for every replica.
 pub const CLIENT_THREAD_ID: &str = "threadway_thread_id";
 
 /// A run, as `GET /threads/{id}/runs/{id}` tells of it.

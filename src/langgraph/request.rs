@@ -55,7 +55,7 @@ pub enum Multitask {
     Rollback,
 }
 
-/// The key of a run's metadata that lets another replica tell the client's name of the run.
+/// The key of a run's metadata that holds the client's name of the run, for every replica.
 pub(super) const CLIENT_RUN_ID: &str = "threadway_run_id";
 
 /// The key of a run's metadata that names the interrupts which it answers. Not the answers: other

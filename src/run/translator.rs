@@ -365,8 +365,9 @@ impl Translator {
         self.phase = Phase::Ended;
         let end = self.understand(end);
         self.out.close_all();
-        // Of a run that is lost it is not known what LangGraph holds: what was said stays.
-        if !matches!(end, StreamEnd::Lost { .. }) {
+        if matches!(end, StreamEnd::Lost { .. }) {
+            self.settle_order();
+        } else {
             self.reconcile();
         }
         let outcome = self.outcome(end);
@@ -563,6 +564,19 @@ impl Translator {
             self.out.messages(&target);
         }
         for snapshot in snapshots {
+            self.out.messages(&snapshot);
+        }
+    }
+
+    /// What LangGraph holds of a lost run is not known, so all that was said stays. Clients may hold
+    /// it in different orders, of which the view's becomes everyone's.
+    fn settle_order(&mut self) {
+        let view = self.view();
+        if !(view.is_scattered() && view.is_based()) {
+            return;
+        }
+        let target = view.messages().to_vec();
+        for snapshot in commit::snapshots_for(view, &target) {
             self.out.messages(&snapshot);
         }
     }

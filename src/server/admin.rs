@@ -15,7 +15,7 @@ use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE};
 
 use super::connections::Door;
-use super::deeds::Refusals;
+use super::deeds::RefusalLog;
 use super::health::{self, Readiness};
 use super::{Auth, Limits, reject};
 use crate::metrics::{Format, Metrics};
@@ -33,7 +33,7 @@ pub(super) fn door(readiness: &Readiness, metrics: &Metrics, limits: &Limits) ->
         .method_not_allowed_fallback(reject::wrong_method)
         .fallback(reject::unknown_admin_route);
     let limits = Limits { connections: ADMIN_CONNECTIONS, ..limits.clone() };
-    Door { routes, limits, auth: Auth::None, refusals: Refusals::default() }
+    Door { routes, limits, auth: Auth::None, refusals: RefusalLog::default() }
 }
 
 async fn scraped(State(metrics): State<Metrics>, headers: HeaderMap) -> Response {

@@ -49,7 +49,7 @@ pub(super) async fn start(
     });
     let asked = &asked.of_version(input.version)?;
     let inspects = asked.inspects(gateway.page);
-    let agent = gateway.agent(name, caller, inspects)?;
+    let agent = gateway.agent_inspected(name, caller, inspects)?;
     let thread = gateway.thread(agent, &input.thread_id);
     let slot = streams.slot()?;
     let again = attach::asked_again(gateway, &thread, &input, asked);

@@ -60,7 +60,7 @@ pub(super) async fn connect_to(
         deed.thread = Some(input.thread_id.clone());
     });
     let asked = &asked.of_version(input.version)?;
-    let agent = gateway.agent(name, caller, asked.inspects(gateway.page))?;
+    let agent = gateway.agent_inspected(name, caller, asked.inspects(gateway.page))?;
     let thread = gateway.thread(agent, &input.thread_id);
     let last = match LastEvent::sent(asked.headers) {
         Some(sent) if sent != LastEvent::None => sent,
@@ -113,7 +113,7 @@ pub(super) async fn events(
     let reach = Reach::asked(&query)?;
     let last = LastEvent::asked(&headers, &query);
     let inspects = gateway.page.inspects(Some(&query));
-    let agent = gateway.agent(&name, &caller, inspects)?;
+    let agent = gateway.agent_inspected(&name, &caller, inspects)?;
     let thread = gateway.thread(agent, &client_thread);
     let about = About { thread_id: thread.id().to_owned(), run_id: None };
     let attached = if last.is_end() && reach == Reach::Present {

@@ -38,7 +38,7 @@ use super::Gateway;
 use super::connections::Peer;
 use super::cors::{self, Cors};
 use super::deeds;
-use super::foreign::Refusals;
+use super::foreign::RefusedPages;
 use super::host::{self, HostName};
 use super::isolation::Proof;
 use super::rates::{Callers, Exceeded, Rates, RequestRate, SlotId, StreamSlot};
@@ -115,7 +115,7 @@ pub(super) struct Memory {
     accepted: Accepted,
     digest: hmac::Key,
     /// Pages that were refused: whoever opens a page can cause a line about it.
-    refusals: Refusals,
+    refusals: RefusedPages,
 }
 
 /// What one caller may still have of streams.
@@ -249,7 +249,7 @@ impl Admission {
     }
 
     /// What was logged of pages that were refused.
-    pub(super) fn refusals(&self) -> &Refusals {
+    pub(super) fn refusals(&self) -> &RefusedPages {
         &self.memory.refusals
     }
 
@@ -363,7 +363,13 @@ fn bearer(headers: &HeaderMap) -> Result<&str, Unproven> {
 impl Memory {
     pub(super) fn new() -> Self {
         let (callers, failed, accepted) = Default::default();
-        Self { callers, failed, accepted, digest: fingerprint_key(), refusals: Refusals::default() }
+        Self {
+            callers,
+            failed,
+            accepted,
+            digest: fingerprint_key(),
+            refusals: RefusedPages::default(),
+        }
     }
 }
 

@@ -21,7 +21,7 @@ use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
 use super::auth::Identity;
-use super::deeds::{Deed, Refusals};
+use super::deeds::{Deed, RefusalLog};
 use super::framing::{Ambiguous, Framed};
 use super::rates::{Callers, StreamSlot};
 use super::reject;
@@ -54,7 +54,7 @@ pub(super) struct Door {
     /// Who may call: what was learnt of it survives a reload.
     pub(super) auth: Auth,
     /// Where is logged what no route refuses.
-    pub(super) refusals: Refusals,
+    pub(super) refusals: RefusalLog,
 }
 
 /// The address that a request comes from.
@@ -89,7 +89,7 @@ pub async fn serve(
     limits: &Limits,
     shutdown: CancellationToken,
 ) {
-    let (limits, refusals) = (limits.clone(), Refusals::default());
+    let (limits, refusals) = (limits.clone(), RefusalLog::default());
     let door = watch::Sender::new(Door { routes, limits, auth: Auth::None, refusals });
     serve_door(listener, door.subscribe(), &Metrics::default(), shutdown).await;
 }

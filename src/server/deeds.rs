@@ -75,7 +75,7 @@ pub(super) struct Deed {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Witness {
     pub(super) audit: Arc<OnceLock<Audit>>,
-    pub(super) refusals: Refusals,
+    pub(super) refusals: RefusalLog,
 }
 
 /// A request that is being handled.
@@ -89,7 +89,7 @@ pub(super) struct Doing {
 /// Refused requests in the log: at most [`REFUSALS_PER_SECOND`]. Those beyond are counted, and the
 /// next request that is answered in a later second logs how many they were.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Refusals(Arc<Mutex<Window>>);
+pub(super) struct RefusalLog(Arc<Mutex<Window>>);
 
 #[derive(Debug, Default)]
 struct Window {
@@ -120,7 +120,7 @@ impl Action {
                 let is_socket = websocket::is_upgrade(&head.headers);
                 Some(if is_socket { Self::Socket } else { Self::Connect })
             }
-            "/agui/agent/{agent}/connect" | "/agui/threads/{thread}/{part}" => Some(Self::Connect),
+            "/agui/agent/{agent}/connect" => Some(Self::Connect),
             "/agui/agent/{agent}/threads/{thread}/events" => {
                 let query = head.uri.query().unwrap_or_default();
                 let mut pairs = form_urlencoded::parse(query.as_bytes());
@@ -129,9 +129,19 @@ impl Action {
             }
             "/agui/agent/{agent}/stop/{thread}" => Some(Self::Stop),
             "/agui" | "/agui/" => Some(Self::Call),
-            _ if !path.contains("/threads") || head.method.is_safe() => None,
-            _ if head.method == Method::DELETE => Some(Self::DeleteThread),
-            _ => Some(Self::ChangeThread),
+            _ if path.starts_with("/agui/threads") => {
+                Self::on_threads(&head.method, path.ends_with("/{part}"))
+            }
+            _ => None,
+        }
+    }
+
+    /// What a request to the routes of threads asks for; `is_part` if it names a part of one.
+    pub(super) fn on_threads(method: &Method, is_part: bool) -> Option<Self> {
+        match *method {
+            Method::DELETE => Some(Self::DeleteThread),
+            Method::PATCH | Method::POST => Some(Self::ChangeThread),
+            _ => is_part.then_some(Self::Connect),
         }
     }
 
@@ -217,7 +227,7 @@ impl Doing {
     ) {
         let (Some(audit), Some(action)) = (self.witness.audit.get(), deed.action) else { return };
         let thread_id = deed.thread_id.as_deref().or_else(|| about.map(|about| &*about.thread_id));
-        audit.write(&audit::Deed {
+        audit.write(&audit::Entry {
             action: action.word(),
             outcome,
             status,
@@ -242,9 +252,9 @@ impl Drop for Doing {
     }
 }
 
-// === impl Refusals ===
+// === impl RefusalLog ===
 
-impl Refusals {
+impl RefusalLog {
     /// Logs a refusal, unless there were too many in this second.
     pub(super) fn log(
         &self,

@@ -63,7 +63,8 @@ pub(super) async fn envelope(
             stop::stop_thread(&gateway, &caller, &agent, &thread, body.as_bytes()).await
         }
         Call::Resource { method, path, body } => {
-            let asked = threads::resource(&gateway, &caller, &method, &path, body.as_bytes());
+            let asked =
+                threads::resource(&gateway, &caller, &streams, &method, &path, body.as_bytes());
             Box::pin(asked).await
         }
     }

@@ -33,7 +33,7 @@ const MAX_ORIGIN_BYTES: usize = 300;
 
 /// Which refusals were logged. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Refusals {
+pub(super) struct RefusedPages {
     /// When each origin was named last.
     named: Arc<Mutex<HashMap<String, Instant>>>,
     /// Of the lines that name none.
@@ -64,9 +64,9 @@ pub(super) async fn preflight(
     next.run(Request::from_parts(head, body)).await
 }
 
-// === impl Refusals ===
+// === impl RefusedPages ===
 
-impl Refusals {
+impl RefusedPages {
     /// Refuses a request of a page of another origin, and logs what lets the page in.
     pub(super) fn of_page(&self, cors: &Cors, headers: &HeaderMap) -> Reject {
         let message = match page(headers) {
@@ -134,11 +134,11 @@ impl Refusals {
     }
 }
 
-/// What a page is told whose browser says no origin, or none that is one.
+/// The message to a page whose browser sends no valid origin.
 const UNKNOWN: &str = "the gateway does not answer pages of this origin; have its operator add the \
                        origin to `cors.origins`";
 
-/// What a page is told that has no origin.
+/// The message to a page without an origin of its own.
 const NOWHERE: &str = "a page without an origin (`Origin: null`: a file, or a sandboxed frame) \
                        cannot be allowed; serve it over http, and have the gateway's operator add \
                        that origin to `cors.origins`";
@@ -164,8 +164,8 @@ fn page(headers: &HeaderMap) -> Page {
     text.and_then(|text| text.parse().ok()).map_or(Page::Unknown, Page::Of)
 }
 
-/// What a page is told that may not ask. It may know of an allowed origin of its own host: whoever
-/// asks under that origin is answered.
+/// The message to a page of an origin that is not allowed. It names an allowed origin of the same
+/// host. That is no secret: a request that claims this origin is answered.
 fn told(origin: &Origin, allowed: Option<&Origin>) -> String {
     match allowed {
         Some(allowed) => format!(

@@ -83,7 +83,7 @@ pub(super) async fn capabilities(
     Extension(caller): Extension<Caller>,
     InPath(name): InPath<String>,
 ) -> Result<Response, Reject> {
-    let agent = gateway.agents.find(&name, &caller).map_err(|e| Reject::unknown_agent(&e))?;
+    let agent = gateway.agent(&name, &caller)?;
     let Listing { upstream: _, caller: asked_as, agents } =
         gateway.agents.list_beside(&agent).await;
     let listed =
@@ -98,7 +98,7 @@ pub(super) async fn capabilities(
     Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
 }
 
-/// What there is of threads. Nothing tells a client of a change without being asked.
+/// CopilotKit's flags for the routes of threads. No change is pushed to clients.
 fn thread_endpoints(has_threads: bool) -> Json {
     let has = if has_threads { "true" } else { "false" };
     ObjectWriter::new()

@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tokio::sync::Mutex;
@@ -229,9 +230,13 @@ impl Proof {
     }
 
     async fn prove(&self) -> bool {
+        // All at once: a caller waits for this, and one that hangs takes as long as is allowed.
+        let probes = self.agents.upstreams().iter().map(|Upstream { name, client }| async move {
+            (name, judge(client, &self.auth, &self.forward).await)
+        });
         let mut is_proven = true;
-        for Upstream { name, client } in self.agents.upstreams() {
-            match judge(client, &self.auth, &self.forward).await {
+        for (name, judged) in join_all(probes).await {
+            match judged {
                 None | Some(Ok(Judgement::Refuses)) => continue,
                 Some(Ok(accepts)) => match self.stake {
                     Stake::Entry => tracing::error!(

@@ -43,7 +43,7 @@ pub(super) async fn stop_thread(
         deed.thread = Some(client_thread.to_owned());
     });
     let wanted = wanted_run(body)?;
-    let agent = gateway.agents.find(name, caller).map_err(|error| Reject::unknown_agent(&error))?;
+    let agent = gateway.agent(name, caller)?;
     let thread = gateway.thread(agent, client_thread);
     let stopped = thread.stop(wanted.as_deref()).await;
     let mut about = About { thread_id: thread.id().to_owned(), run_id: None };

@@ -94,8 +94,7 @@ impl TanStack {
         name: &str,
         headers: &HeaderMap,
     ) -> Result<Response, Reject> {
-        let agent = gateway.agents.find(name, caller);
-        let agent = agent.map_err(|error| Reject::unknown_agent(&error))?;
+        let agent = gateway.agent(name, caller)?;
         match self {
             Self::Hydrate { thread_id, limit, before } => {
                 let _slot = streams.slot()?;

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::extract::{RawQuery, Request, State};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{Method, StatusCode};
 use serde_json::value::RawValue;
@@ -28,6 +29,7 @@ pub use access::ThreadRoutes;
 pub(super) use inspect::Told;
 
 use super::Gateway;
+use super::auth::Streams;
 use super::deeds::{self, Action};
 use super::observe::About;
 use super::reject::Reject;
@@ -38,7 +40,7 @@ use crate::json::{self, Json, Members, ObjectWriter};
 use crate::threads::{self, Change, ListQuery, Thread, ThreadCursor};
 use crate::upstream::{Caller, ThreadRecord};
 
-/// How many threads a page has that is not told how many.
+/// How many threads a page has if the request gives no `limit`.
 pub const DEFAULT_PAGE: usize = 100;
 
 /// How many threads a page may have.
@@ -72,8 +74,7 @@ pub(super) async fn change(
     InPath(client_thread): InPath<String>,
     request: Request,
 ) -> Result<Response, Reject> {
-    let (parts, body) = request.into_parts();
-    let body = read_json(&parts.headers, body, MAX_BODY_BYTES).await?;
+    let body = read(request).await?;
     changed(&gateway, &caller, &client_thread, &body).await
 }
 
@@ -83,8 +84,7 @@ pub(super) async fn archive(
     InPath(client_thread): InPath<String>,
     request: Request,
 ) -> Result<Response, Reject> {
-    let (parts, body) = request.into_parts();
-    let body = read_json(&parts.headers, body, MAX_BODY_BYTES).await?;
+    let body = read(request).await?;
     archived(&gateway, &caller, &client_thread, &body).await
 }
 
@@ -94,14 +94,20 @@ pub(super) async fn delete(
     InPath(client_thread): InPath<String>,
     request: Request,
 ) -> Result<Response, Reject> {
-    let (parts, body) = request.into_parts();
-    let body = read_json(&parts.headers, body, MAX_BODY_BYTES).await?;
+    let body = read(request).await?;
     deleted(&gateway, &caller, &client_thread, &body).await
+}
+
+/// The body of a request, which is JSON.
+async fn read(request: Request) -> Result<Bytes, Reject> {
+    let (parts, body) = request.into_parts();
+    read_json(&parts.headers, body, MAX_BODY_BYTES).await
 }
 
 pub(super) async fn inspect(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<Caller>,
+    Extension(streams): Extension<Streams>,
     InPath((client_thread, part)): InPath<(String, String)>,
     RawQuery(query): RawQuery,
     request: Request,
@@ -109,6 +115,8 @@ pub(super) async fn inspect(
     let Some(part) = Part::named(&part) else {
         return Err(super::reject::unknown_route(request.uri().clone()).await);
     };
+    // What is read for it may be as large as what a stream sends.
+    let _slot = streams.slot()?;
     inspected(&gateway, &caller, &client_thread, part, &query.unwrap_or_default()).await
 }
 
@@ -117,6 +125,7 @@ pub(super) async fn inspect(
 pub(super) async fn resource(
     gateway: &Gateway,
     caller: &Caller,
+    streams: &Streams,
     method: &str,
     path: &str,
     body: &[u8],
@@ -128,14 +137,9 @@ pub(super) async fn resource(
     let Ok(method) = Method::from_bytes(method.to_ascii_uppercase().as_bytes()) else {
         return Err(Reject::wrong_resource_method());
     };
-    let action = match (&method, &*segments) {
-        (&Method::DELETE, _) => Some(Action::DeleteThread),
-        (&Method::PATCH | &Method::POST, _) => Some(Action::ChangeThread),
-        (_, ["threads", _, _]) => Some(Action::Connect),
-        _ => None,
-    };
+    let is_part = matches!(*segments, ["threads", _, _]);
     deeds::note(|deed| {
-        deed.action = action;
+        deed.action = Action::on_threads(&method, is_part);
         if let ["threads", thread, ..] = *segments {
             deed.thread = Some(thread.to_owned());
         }
@@ -151,6 +155,7 @@ pub(super) async fn resource(
             if method != Method::GET {
                 return Err(Reject::wrong_resource_method());
             }
+            let _slot = streams.slot()?;
             inspected(gateway, caller, thread, part, query).await
         }
         (_, ["threads"] | ["threads", _] | ["threads", _, "archive"]) => {
@@ -366,14 +371,14 @@ async fn agent_of(
         let (graph, assistant) = found.ran();
         let own_name = graph.or(assistant).unwrap_or_default();
         let name = gateway.agents.name_at(upstream, &own_name);
-        return gateway.agents.find(&name, caller).map_err(|error| Reject::unknown_agent(&error));
+        return gateway.agent(&name, caller);
     }
     Err(refused.unwrap_or_else(Reject::unknown_thread))
 }
 
 /// The agent of a name, whose threads the caller may list.
 async fn permitted(gateway: &Gateway, caller: &Caller, name: &str) -> Result<Agent, Reject> {
-    let agent = gateway.agents.find(name, caller).map_err(|error| Reject::unknown_agent(&error))?;
+    let agent = gateway.agent(name, caller)?;
     gateway.thread_access.expect(&agent.upstream).await?;
     Ok(agent)
 }

@@ -167,7 +167,7 @@ fn open(
         }
     };
     expect_own_credentials(gateway, &head)?;
-    gateway.agents.find(name, caller).map_err(|error| Reject::unknown_agent(&error))?;
+    gateway.agent(name, caller)?;
     let replay = Replay::asked(head.uri.query().unwrap_or_default())?;
     let known = |protocol: &str| match protocol {
         EVENTS => Some((EVENTS, Wire::Events)),

@@ -104,7 +104,8 @@ async fn rested(
     thread_id: &str,
     state: Option<String>,
 ) -> Result<Rested, Error> {
-    let parsed = state.as_deref().and_then(ThreadState::parse);
+    let asking = state.as_deref().filter(|state| ThreadState::may_have_batches(state));
+    let parsed = asking.and_then(ThreadState::parse);
     let kept = runs::kept_answers(upstream, thread_id, parsed.as_ref()).await?;
     Ok(Rested { state, kept })
 }

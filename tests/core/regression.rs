@@ -7,7 +7,7 @@ use crate::support::schema::Schema;
 use serde_json::{Value, json};
 use threadway::agui::{Input, Projector};
 use threadway::langgraph::ThreadState;
-use threadway::run::{RunEvent, StreamEnd, Translator};
+use threadway::run::{Loss, RunEvent, StreamEnd, Translator};
 
 /// What becomes of parts whose run succeeded, for a client that holds messages.
 fn told_to(held: &Value, parts: &[(&str, Value)]) -> Translated {
@@ -523,4 +523,25 @@ fn a_call_of_a_person_makes_a_message_that_stays_with_its_owner() {
     };
     assert_eq!(of("c~c")["parentMessageId"], "c");
     assert_eq!(of("c~c").get("subagentRunId"), of("c").get("subagentRunId"));
+}
+
+#[test]
+fn clients_of_a_lost_run_agree_about_the_order_of_results() {
+    // A client that holds the activity of the call between the message and the stray result puts the
+    // late result before that; one that came later has no activity there, and puts it after.
+    let call = json!({"id": "c0", "name": "t", "args": {"a": null}});
+    let asks = json!({"type": "ai", "id": "m2", "content": "", "tool_calls": [call]});
+    let result = |id: Value, call: &str| json!({"type": "tool", "id": id, "content": "", "tool_call_id": call});
+    let parts = [
+        ("values", json!({"messages": []})),
+        ("updates", json!({"model": {"messages": [asks]}})),
+        ("updates", json!({"model": {"messages": [result(json!("m0"), "c1")]}})),
+        ("values", json!({"messages": [result(Value::Null, "c0")]})),
+    ];
+    let end = StreamEnd::Lost { loss: Loss::Unreadable, message: "gone".to_owned() };
+    let told = told_until(end, &json!([]), &parts);
+    let last = told.events.iter().rfind(|event| event["type"] == "MESSAGES_SNAPSHOT").unwrap();
+    let ids = last["messages"].as_array().unwrap().iter().map(|message| message["id"].as_str());
+    let held = told.view.messages().iter().map(|message| Some(&*message.id));
+    assert!(ids.eq(held), "{last}");
 }

@@ -2,6 +2,7 @@
 //! lines that it resumes.
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 
 use crate::support::frames;
 use crate::support::gateway::{
@@ -10,7 +11,7 @@ use crate::support::gateway::{
 use crate::support::langgraph::{LangGraph, Run, state};
 use crate::support::upstream::STRANGER;
 use serde_json::{Value, json};
-use threadway::server::{Settings, ThreadRoutes};
+use threadway::server::{Rates, Settings, ThreadRoutes};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -242,6 +243,8 @@ async fn a_replica_joins_a_run_that_it_has_not_started() {
     let mut page = Page::start().await;
     let (mut owner, run) = page.half_told(THREAD, "").await;
     until(&mut owner, "m2", "one two ").await;
+    // A replica whose stream breaks would join again, beside the next one.
+    let mut replicas = Vec::new();
     for query in [
         join(&format!("threadId={THREAD}&runId=r1")),
         // The application may name the thread in its URL, as with a WebSocket.
@@ -249,13 +252,16 @@ async fn a_replica_joins_a_run_that_it_has_not_started() {
         // Others have started the run: it has only LangGraph's id.
         format!("threadId={THREAD}&{}", join(&run.id)),
     ] {
-        let (address, _stop, _serving) = page.replica().await;
-        let (joined, stream) =
+        let (address, stop, serving) = page.replica().await;
+        let (mut joined, mut stream) =
             tokio::join!(get(address, &query, ""), async { page.server.joined().await });
         assert!(joined.head.starts_with("HTTP/1.1 200 OK\r\n"), "{query}: {}", joined.head);
         assert_eq!(stream.id, run.id, "{query}");
         let from_start = "\r\nlast-event-id: -1\r\n";
         assert!(stream.exchange.head.contains(from_start), "{}", stream.exchange.head);
+        tells_half(&mut stream).await;
+        until(&mut joined, "m2", "one two ").await;
+        replicas.push((joined, stream, stop, serving));
     }
 }
 
@@ -303,6 +309,19 @@ async fn where_threads_are_not_listed_no_run_is_found_by_its_name_alone() {
     let query = format!("threadId={THREAD}&{}", join("r1"));
     let mut placed = get(page.address, &query, "").await;
     until(&mut placed, "m2", "one two ").await;
+}
+
+#[tokio::test]
+async fn a_load_counts_as_one_of_a_callers_streams() {
+    let rates = Rates { requests: None, streams: NonZeroUsize::new(1) };
+    let mut page = Page::of(Settings { rates, ..listing() }).await;
+    let (mut owner, _run) = page.half_told(THREAD, "").await;
+    until(&mut owner, "m2", "one two ").await;
+    let accept = "accept: application/json\r\n";
+    let mut load = get(page.address, &format!("threadId={THREAD}"), accept).await;
+    let (status, body) = refused(&mut load).await;
+    assert_eq!(status, "HTTP/1.1 429 Too Many Requests");
+    assert!(body.contains("\"error\":\"too_many_streams\""), "{body}");
 }
 
 #[tokio::test]
