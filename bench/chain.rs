@@ -15,12 +15,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use threadway::acp;
-use threadway::agui::{Client, Projector, ProtoEncoder, RunId, Version};
-use threadway::langgraph::Part;
-use threadway::run::{RunEvent, Translator};
 use threadway::server::{Coding, Compressor};
-use threadway::sse::{self, Decoder, Frame};
+use threadway_translate::acp;
+use threadway_translate::agui::{Client, Projector, ProtoEncoder, RunId, Version};
+use threadway_translate::langgraph::Part;
+use threadway_translate::run::{RunEvent, Translator};
+use threadway_translate::sse::{self, Decoder, Frame};
 
 /// How long one round measures.
 const ROUND: Duration = Duration::from_millis(200);

@@ -26,6 +26,7 @@ Clients and tools:
   --helm           a Python with Helm, in HELM_PYTHON
   --book           a Python with mdBook, in BOOK_PYTHON
   --reducer, --proto   the example programs of those suites
+  --wasm               the translation as WebAssembly
 
 THREADWAY_BIN names a built binary; without it `cargo build` makes one, and COMMAND finds it there.
 Everything installed or written lies in integration/.cache. Runs of different names (default: `run`) work side by side: each has
@@ -59,6 +60,7 @@ COPILOT = HERE / "copilot"
 TANSTACK = HERE / "tanstack"
 WIRE = HERE / "wire"
 EXAMPLES = HERE.parent / "examples"
+WASI = "wasm32-wasip1"
 ACP_RUST = HERE / "acp-rust"
 VALIDATE = HERE / "validate"
 METRICS = HERE / "metrics"
@@ -209,8 +211,8 @@ def build_threadway() -> Path:
     return built("threadway")
 
 
-def built(name: str) -> Path:
-    return HERE.parent / os.environ.get("CARGO_TARGET_DIR", "target") / "debug" / name
+def built(name: str, target: str = "") -> Path:
+    return HERE.parent / os.environ.get("CARGO_TARGET_DIR", "target") / target / "debug" / name
 
 
 def build_example(name: str) -> str:
@@ -221,6 +223,20 @@ def build_example(name: str) -> str:
         if subprocess.run(["cargo", "build", "--locked", "--example", name], cwd=HERE.parent).returncode != 0:
             raise Failed(f"`cargo build` of the example {name} failed")
     return str(built(f"examples/{name}"))
+
+
+def build_wasm() -> str:
+    """The example of the translation, for a host that has files and nothing else; and the library for one that has not even those."""
+    package = ["--locked", "--package", "threadway-translate"]
+    with step("build the translation for WebAssembly"):
+        for command in (
+            ["rustup", "target", "add", "wasm32-unknown-unknown", WASI],
+            ["cargo", "check", *package, "--target", "wasm32-unknown-unknown"],
+            ["cargo", "build", *package, "--target", WASI, "--example", "translate"],
+        ):
+            if subprocess.run(command, cwd=HERE.parent).returncode != 0:
+                raise Failed(f"`{' '.join(command)}` failed")
+    return str(built("examples/translate.wasm", WASI))
 
 
 def variable_of(example: str) -> str:
@@ -271,6 +287,8 @@ def prepare(options: set[str]) -> dict[str, str]:
         for option, example in {"--reducer": "reducer-streams", "--proto": "proto-frames"}.items():
             if option in options:
                 found[variable_of(example)] = build_example(example)
+        if "--wasm" in options:
+            found["TRANSLATE_WASM"] = build_wasm()
         if "--upstream-only" not in options:
             found["THREADWAY_BIN"] = str(build_threadway())
         if {"--demo", "--auth"} & options or "python" in upstreams(options):
@@ -472,7 +490,7 @@ def show(log: Path) -> None:
 
 OPTIONS = {"--python", "--js", "--demo", "--none", "--upstream-only", "--validate", "--metrics",
            "--book", "--copilot", "--tanstack", "--wire", "--chromium", "--examples", "--page", "--helm",
-           "--acp", "--reducer", "--proto", "--spare", "--auth", "--proxies"}
+           "--acp", "--reducer", "--proto", "--wasm", "--spare", "--auth", "--proxies"}
 
 
 def start_servers(processes: Processes, run: str, logs: Path, options: set[str], environment: dict[str, str]) -> None:

@@ -14,15 +14,15 @@ use tokio::time::Instant;
 use tokio_util::task::JoinQueue;
 use uuid::Uuid;
 
-pub use crate::langgraph::{ConfigField, InputKeys, MessagesKey};
+pub use threadway_translate::langgraph::{ConfigField, InputKeys, MessagesKey};
 
-use crate::agui::Brought;
 use crate::flights::Flights;
-use crate::langgraph::{Assistant, ServerKind};
 use crate::metrics::Answer;
-use crate::run::Emit;
 use crate::sync::{Guard, Mutex};
 use crate::upstream::{Access, Caller, Client, Error, Identity};
+use threadway_translate::agui::Brought;
+use threadway_translate::langgraph::{Assistant, ServerKind};
+use threadway_translate::run::Emit;
 
 /// How long what a server has told of itself is taken for true: it may be deployed anew.
 pub const FACTS_AGE: Duration = Duration::from_mins(1);

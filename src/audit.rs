@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TryRecvError, TrySendError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::json::ObjectWriter;
+use threadway_translate::json::ObjectWriter;
 
 /// How many lines may wait to be written. A line has some 300 bytes, and 6 KiB if all its names are
 /// full of control characters: 24 MiB at most.

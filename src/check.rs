@@ -7,11 +7,11 @@ use indexmap::IndexMap;
 
 use crate::agents::{Agents, Upstream};
 use crate::config::{Acp, Config, DEFAULT_UPSTREAM};
-use crate::langgraph::ServerInfo;
 use crate::server::Settings;
 use crate::server::isolation::{self, Judgement};
 use crate::terminal;
 use crate::upstream::{Caller, Error};
+use threadway_translate::langgraph::ServerInfo;
 
 /// How many agents of an upstream are asked what they take: a person reads no more.
 const MAX_SCHEMAS: usize = 50;
@@ -267,7 +267,7 @@ impl fmt::Display for KeyPlace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::langgraph::ServerKind;
+    use threadway_translate::langgraph::ServerKind;
 
     fn finding(verdict: fn(ServerInfo) -> Verdict) -> Finding {
         let info = ServerInfo { kind: ServerKind::Python, version: "0.16.7".to_owned() };

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-use crate::langgraph::MessagesKey;
+use threadway_translate::langgraph::MessagesKey;
 
 const EXIT_CODES: &str = "\
 Exit codes:

@@ -52,15 +52,17 @@ pub(crate) use published::Run;
 pub(crate) use rest::Rested;
 pub(crate) use retry::doubled;
 
-use crate::langgraph::{ErrorDetail, MessagesKey, RunRecord, RunRequest, RunStatus, ServerKind};
 use crate::metrics::{Metrics, Origin};
-use crate::run::Emit;
 use crate::sync::{Guard, Mutex};
 use crate::upstream::{Client, Error, RunStream};
 use driver::Driver;
 use published::Past;
 use reader::Told;
 use reading::{Reading, Source};
+use threadway_translate::langgraph::{
+    ErrorDetail, MessagesKey, RunRecord, RunRequest, RunStatus, ServerKind,
+};
+use threadway_translate::run::Emit;
 
 /// How much of a run is kept for readers that are slower than it: some 3,000 tokens, half a minute
 /// of a fast model. Who is further behind gets the view, which costs about what its messages do.

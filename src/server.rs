@@ -82,10 +82,8 @@ pub use websocket::{IDLE, PING, PONG_TIMEOUT};
 pub use wire::{Encoder, Outgoing, Wire};
 
 use crate::agents::{Agent, Agents};
-use crate::agui::{Allowance, OnMessage};
 use crate::audit::Audit;
 use crate::metrics::Metrics;
-use crate::run::ErrorDetail;
 use crate::runs::{Recorder, Runs};
 use crate::threads::{Refusal, Thread, Threads};
 use crate::upstream::Caller;
@@ -97,6 +95,8 @@ use isolation::{Proof, Stake};
 use pace::Pace;
 use reject::Reject;
 use request::ThreadName;
+use threadway_translate::agui::{Allowance, OnMessage};
+use threadway_translate::run::ErrorDetail;
 
 /// How the gateway serves.
 #[derive(Clone, Debug, Default)]

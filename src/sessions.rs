@@ -34,18 +34,18 @@ pub use outbox::{MAX_UNREAD_BYTES, MAX_WAITING_BYTES, Outbox};
 pub use session::MAX_SESSIONS;
 pub use turn::STOP_WAIT;
 
-use crate::acp::Dialect;
-use crate::acp::choice::Mode;
-use crate::acp::mcp::Secrets;
-use crate::acp::permission::Rules;
-use crate::acp::prompt::{Accepts, Command};
 use crate::agents::{Agents, Upstream};
 use crate::credentials::Credentials;
 use crate::metrics::Metrics;
-use crate::run::ErrorDetail;
 use crate::runs::{OwnerPolicy, Runs};
 use crate::threads::Threads;
 use crate::upstream::Caller;
+use threadway_translate::acp::Dialect;
+use threadway_translate::acp::choice::Mode;
+use threadway_translate::acp::mcp::Secrets;
+use threadway_translate::acp::permission::Rules;
+use threadway_translate::acp::prompt::{Accepts, Command};
+use threadway_translate::run::ErrorDetail;
 
 /// What the operator says of the agents as ACP shows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

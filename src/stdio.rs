@@ -8,8 +8,8 @@ use futures_util::stream::FuturesUnordered;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
-use crate::buffer;
 use crate::sessions::{Connection, Outbox, Work};
+use threadway_translate::buffer;
 
 /// The longest line that is read: the official SDK's own limit, some pictures in base64.
 pub const MAX_LINE_BYTES: usize = 32 * 1024 * 1024;

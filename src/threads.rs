@@ -42,7 +42,6 @@ pub use thread::Thread;
 
 use crate::agents::Agent;
 use crate::flights::Flights;
-use crate::run::Emit;
 use crate::runs::Runs;
 use crate::upstream::{Client, Error, Purpose, Sight};
 use follow::Followed;
@@ -50,6 +49,7 @@ use look::{LookKey, Looked};
 use pace::Paces;
 use poll::Polls;
 use starts::Starts;
+use threadway_translate::run::Emit;
 use turns::Turns;
 
 /// How much of a client's name for its thread log lines have: a client chooses it.

@@ -37,17 +37,17 @@ pub use presence::{FAILURES as AWAY_FAILURES, PAUSE as AWAY_PAUSE};
 pub use thread::{MAX_THREAD_PAGE, ThreadSearch};
 pub use tls::{NotTls, Tls};
 
-use crate::json;
-pub use crate::langgraph::ThreadRecord;
+use threadway_translate::json;
+pub use threadway_translate::langgraph::ThreadRecord;
 
-use crate::langgraph::{
-    Assistant, ConfigField, InputKeys, MessagesKey, NewestRuns, RunRecord, RunRequest, ServerInfo,
-};
 use crate::metrics::{Answer, Metrics, Operation};
-use crate::sse;
 use crate::sync::Mutex;
 use http1::{BodyError, Http, SendError};
 use presence::Presence;
+use threadway_translate::langgraph::{
+    Assistant, ConfigField, InputKeys, MessagesKey, NewestRuns, RunRecord, RunRequest, ServerInfo,
+};
+use threadway_translate::sse;
 
 /// How long the upstream may take to accept a connection: enough for a slow network, and what a
 /// client still waits for.

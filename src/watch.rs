@@ -21,10 +21,10 @@ pub use asked::{MAX_TIMEOUT, NotHeaders, duration, headers};
 pub use print::MAX_KEPT_BYTES;
 pub use transport::SILENCE_TIMEOUT;
 
-use crate::json::{self, Members};
 use crate::upstream::{BaseUrl, MAX_DETAIL_CHARS};
 use event::{Event, Outcome};
 use print::Printer;
+use threadway_translate::json::{self, Members};
 use transport::{Transport, last_cause};
 
 /// The gateway that is meant if none is named: one on this machine, as it listens by default.

@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzzer_mutate;
 use serde_json::{Map, Value, json};
-use threadway::sse::Decoder;
+use threadway_translate::sse::Decoder;
 
 /// Words of streams; the dictionaries of the bytewise mutations serve here too.
 const STREAM_WORDS: &str = include_str!("../dict/stream.dict");

@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use threadway::agents::{Agents, Upstream};
 use threadway::cli;
 use threadway::config;
-use threadway::demo::{self, Demo, Pace};
 use threadway::server::{self, Limits, Observer, Page, Server, Settings, ThreadRoutes};
 use threadway::upstream::{BaseUrl, Client};
+use threadway_demo::{self as demo, Demo, Pace};
 use tokio_util::sync::CancellationToken;
 
 use super::serve::{page_url, serve_agents};

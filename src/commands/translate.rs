@@ -6,13 +6,13 @@ use std::fs;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use threadway::acp::{self, rpc};
-use threadway::agui::{Client, Input, Projector, RunId, Version};
 use threadway::cli::{self, Target};
 use threadway::config;
-use threadway::run::RunEvent;
 use threadway::runs::{self, Feed};
 use threadway::server::{Encoder, Wire};
+use threadway_translate::acp::{self, rpc};
+use threadway_translate::agui::{Client, Input, Projector, RunId, Version};
+use threadway_translate::run::RunEvent;
 
 use super::{BROKEN_CAPTURE, failed, misused, say};
 

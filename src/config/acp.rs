@@ -9,13 +9,13 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use toml::{Table, Value};
 
-use crate::acp::choice::Mode;
-use crate::acp::mcp::Secrets;
-use crate::acp::permission::{Rule, Rules};
-use crate::acp::prompt::{Accepts, Command};
-use crate::acp::{Dialect, Glob};
-use crate::json::Json;
 use crate::sessions::Settings;
+use threadway_translate::acp::choice::Mode;
+use threadway_translate::acp::mcp::Secrets;
+use threadway_translate::acp::permission::{Rule, Rules};
+use threadway_translate::acp::prompt::{Accepts, Command};
+use threadway_translate::acp::{Dialect, Glob};
+use threadway_translate::json::Json;
 
 /// How ACP shows the agents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use super::MOST_BYTES;
 use super::raw::{Form, Given, Mistake, Mistakes, Raw};
 use crate::agents::Emits;
-use crate::run::{Emit, MessageSnapshots, StateEvents, Subagents};
+use threadway_translate::run::{Emit, MessageSnapshots, StateEvents, Subagents};
 
 /// The keys of the table, and what each takes.
 pub(super) const KEYS: [(&str, Form); 10] = [

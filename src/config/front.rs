@@ -8,14 +8,14 @@ use http::HeaderName;
 
 use super::raw::{AUTH_KEYS, Given, Mistake, Mistakes, Raw};
 use super::{MOST_CONNECTIONS, Upstream};
-use crate::agui::{Allowance, NotForClients, OnMessage, SystemMessages};
-use crate::langgraph::{ErrorDetail, Multitask};
 use crate::server::{
     Auth, Compression, Cors, CorsError, Credentials, DEFAULT_SKEW, Forward, HostName, Judged, Jwt,
     JwtError, JwtSettings, Keys, KeysError, KeysFrom, MAX_SKEW, NotAHostName, NotForwarded, Page,
     Rates, RequestRate, ThreadRoutes, Trust,
 };
 use crate::upstream::{Identity, KeySetUrl, NotAKeySetUrl, Tls, Unknown};
+use threadway_translate::agui::{Allowance, NotForClients, OnMessage, SystemMessages};
+use threadway_translate::langgraph::{ErrorDetail, Multitask};
 
 /// The most requests a second that a caller may be allowed: beyond it the limit would be none.
 const MOST_REQUESTS: usize = 100_000;

@@ -4,17 +4,17 @@ use std::num::{NonZeroU32, NonZeroUsize};
 
 use super::raw::KEYS;
 use super::*;
-use crate::acp::ToolKind;
-use crate::acp::mcp::Secrets;
-use crate::acp::permission::Rule;
-use crate::agui::{Allowance, OnMessage, SystemMessages};
-use crate::langgraph::{ErrorDetail, Multitask};
-use crate::run::{Emit, StateEvents};
 use crate::server::{
     Compression, Cors, Credentials, Forward, Judged, Page, Rates, RequestRate, ThreadRoutes,
 };
 use crate::sessions;
 use crate::upstream::{Caller, Unknown};
+use threadway_translate::acp::ToolKind;
+use threadway_translate::acp::mcp::Secrets;
+use threadway_translate::acp::permission::Rule;
+use threadway_translate::agui::{Allowance, OnMessage, SystemMessages};
+use threadway_translate::langgraph::{ErrorDetail, Multitask};
+use threadway_translate::run::{Emit, StateEvents};
 
 const EXAMPLE: &str = include_str!("../../config.toml.example");
 

@@ -5,8 +5,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::raw::{self, Given, Mistake, Mistakes, Raw};
 use super::{DEFAULT_UPSTREAM, Upstream};
 use crate::agents::{MessagesKey, MessagesKeys};
-use crate::langgraph::NotAMessagesKey;
 use crate::upstream::{BaseUrl, BaseUrlError, Identity, NotAKey, NotTls, Tls};
+use threadway_translate::langgraph::NotAMessagesKey;
 
 impl Raw {
     pub(super) fn upstreams(&mut self, mistakes: &mut Mistakes) -> Vec<Upstream> {

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::event_id::Mark;
-use crate::json::Json;
-use crate::langgraph::ErrorDetail;
-use crate::run::{Outcome, RunEvent};
+use threadway_translate::json::Json;
+use threadway_translate::langgraph::ErrorDetail;
+use threadway_translate::run::{Outcome, RunEvent};
 
 /// Events, and the mark of each that can be resumed behind.
 #[derive(Clone, Debug, Default, PartialEq)]

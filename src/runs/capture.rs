@@ -6,8 +6,8 @@ use memchr::memmem;
 
 use super::recorder::{ANSWERED, JOINED};
 use super::{Events, Feed};
-use crate::run::{Failure, Loss, Outcome, RunEvent, StreamEnd};
-use crate::sse::{DecodeError, Ending};
+use threadway_translate::run::{Failure, Loss, Outcome, RunEvent, StreamEnd};
+use threadway_translate::sse::{DecodeError, Ending};
 
 /// How much is read at once: a recording is passed on as it comes, and a pipe holds this much.
 const READ_BYTES: usize = 64 * 1024;

@@ -23,10 +23,10 @@ use super::reading::{Action, End, Question, Reading};
 use super::recorder::Tape;
 use super::standing::beside;
 use super::{Listed, RunKey, Shared};
-use crate::langgraph::RunRecord;
 use crate::metrics::{Origin, Reading as Meter, RunEnd};
-use crate::run::{Loss, Outcome, RunEvent, StreamEnd, Usage};
 use crate::upstream::{Body, Client, Error, Purpose, RunStream};
+use threadway_translate::langgraph::RunRecord;
+use threadway_translate::run::{Loss, Outcome, RunEvent, StreamEnd, Usage};
 
 /// How long a run is kept being read that nobody reads: an `EventSource` comes back after 3 s, a
 /// phone when it has found its network.

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use super::feed::{Heard, Seen};
 use super::kept;
-use crate::langgraph::{Account, KeptAnswers, RunError, RunRecord, RunStatus, ThreadState, Told};
-use crate::run::{Loss, StreamEnd};
 use crate::upstream::{Client, Error};
+use threadway_translate::langgraph::{
+    Account, KeptAnswers, RunError, RunRecord, RunStatus, ThreadState, Told,
+};
+use threadway_translate::run::{Loss, StreamEnd};
 
 /// How often the record is read while it says that the run goes on, although its stream has ended
 /// in order. The Python server's is up to date 2 ms after the end; one that writes it to a

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::langgraph::Cursor;
+use threadway_translate::langgraph::Cursor;
 
 /// The version of the mapping, and of the form: another one makes other events of the same parts,
 /// or writes their ids in another way.

@@ -6,14 +6,14 @@ use bytes::Bytes;
 
 use super::batch::Events;
 use super::event_id::{Mark, Place};
-use crate::buffer;
-use crate::json::{Json, ObjectWriter};
-use crate::langgraph::{
+use threadway_translate::buffer;
+use threadway_translate::json::{Json, ObjectWriter};
+use threadway_translate::langgraph::{
     Body, Cursor, KeptAnswers, MessagesKey, Novelty, Part, Replay, RunError, RunRecord,
     ThreadState, Values,
 };
-use crate::run::{Emit, Filter, RunEvent, StreamEnd, Translator, View};
-use crate::sse::{self, DecodeError, Decoder, Frame};
+use threadway_translate::run::{Emit, Filter, RunEvent, StreamEnd, Translator, View};
+use threadway_translate::sse::{self, DecodeError, Decoder, Frame};
 
 /// The id that a stream has nothing before: both servers send all that they have stored.
 pub(super) const BEGINNING: &str = "-1";

@@ -1,7 +1,7 @@
 //! What a thread's metadata keep of the answers to what it asks, until all of a batch have come.
 
-use crate::langgraph::{KeptAnswers, ThreadState};
 use crate::upstream::{Client, Error};
+use threadway_translate::langgraph::{KeptAnswers, ThreadState};
 
 /// What is kept of the answers to what a state asks. Nothing is asked of the server unless the
 /// state asks about several actions at once.

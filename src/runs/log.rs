@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::batch::Events;
 use super::event_id::Mark;
-use crate::run::Open;
+use threadway_translate::run::Open;
 
 /// The newest events of a run, in the segments that they were made in.
 #[derive(Debug)]
@@ -179,10 +179,10 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::json::Json;
-    use crate::run::RunEvent;
     use crate::runs::event_id::Place;
     use serde_json::value::RawValue;
+    use threadway_translate::json::Json;
+    use threadway_translate::run::RunEvent;
 
     fn event(text: &str) -> RunEvent {
         RunEvent::StateSnapshot(Json::from(&*RawValue::from_string(text.to_owned()).unwrap()))

@@ -13,8 +13,8 @@ use super::feed::{Feed, Horizon};
 use super::log::{RunLog, Segment};
 use super::standing::{End, Standing};
 use crate::metrics::Metrics;
-use crate::run::{self, Emit, Failure, Loss, Open, Outcome, RunEvent};
 use crate::sync::{Guard, Mutex};
+use threadway_translate::run::{self, Emit, Failure, Loss, Open, Outcome, RunEvent};
 
 /// One run being read, or a thread at rest.
 pub(crate) struct Run {

@@ -14,7 +14,7 @@ use super::log::{self, Kept};
 use super::published::{Run, Shown};
 use super::standing::Standing;
 use crate::metrics::{Held, Resume, Resync};
-use crate::run::{Loss, Open, RunEvent, View};
+use threadway_translate::run::{Loss, Open, RunEvent, View};
 
 /// How long one who comes back waits for an event that this replica has not read yet: another,
 /// where it was told, may have been ahead by so much.

@@ -27,10 +27,10 @@ use super::event_id::EventId;
 use super::feed::{Feed, Progress, Seen};
 use super::published::Past;
 use super::retry::Retry;
-use crate::langgraph::{ErrorDetail, RunError, RunRecord, RunStatus, ServerKind};
 use crate::metrics::Rejoin;
-use crate::run::{Loss, StreamEnd};
-use crate::sse;
+use threadway_translate::langgraph::{ErrorDetail, RunError, RunRecord, RunStatus, ServerKind};
+use threadway_translate::run::{Loss, StreamEnd};
+use threadway_translate::sse;
 
 /// After how long a silence a replay is over, where its ids do not tell. It comes as fast as the
 /// server can send it, so that its frames are closer together; a run whose tokens are has no

@@ -24,7 +24,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use memchr::memmem;
 
-use crate::sse;
+use threadway_translate::sse;
 
 /// How many recordings are kept, unless the configuration says otherwise.
 pub const DEFAULT_FILES: usize = 100;

@@ -9,10 +9,10 @@ use super::feed::Feed;
 use super::published::Run;
 use super::reader::Prelude;
 use super::standing;
-use crate::langgraph::{ErrorDetail, KeptAnswers, RunRecord, RunStatus, ThreadState};
 use crate::metrics::Metrics;
-use crate::run::{Emit, StreamEnd};
 use crate::upstream::{Client, Error};
+use threadway_translate::langgraph::{ErrorDetail, KeptAnswers, RunRecord, RunStatus, ThreadState};
+use threadway_translate::run::{Emit, StreamEnd};
 
 /// What a thread at rest holds.
 #[derive(Clone, Debug, Default)]

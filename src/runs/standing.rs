@@ -15,8 +15,8 @@ use tokio::sync::OnceCell;
 
 use super::batch::Events;
 use super::event_id::Mark;
-use crate::run::{self, Emit, Holds, Interrupt, Open, Outcome, RunEvent, View};
 use crate::sync::Mutex;
+use threadway_translate::run::{self, Emit, Holds, Interrupt, Open, Outcome, RunEvent, View};
 
 /// From how many bytes on a conversation and state are compared and told beside the runtime's
 /// threads: parsing and comparing 1 MB takes some milliseconds, in which no other stream moves.

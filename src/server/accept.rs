@@ -26,9 +26,9 @@ use super::reject::Reject;
 use super::websocket::Turn;
 use super::weighed::weighed;
 use super::wire::{Encoder, Wire};
-use crate::agui::Version;
 use crate::metrics::Protocol;
 use crate::threads::ThreadReader;
+use threadway_translate::agui::Version;
 
 /// The header in which `TanStack` AI names the run that it asks for.
 const RUN_ID: HeaderName = HeaderName::from_static("x-run-id");

@@ -15,8 +15,8 @@ use super::reject::Reject;
 use super::request::{InPath, read_json};
 use super::wire::Encoder;
 use super::{Gateway, attach};
-use crate::agui::{Asking, Input, Projector};
 use crate::upstream::Caller;
+use threadway_translate::agui::{Asking, Input, Projector};
 
 pub(super) async fn run(
     State(gateway): State<Arc<Gateway>>,

@@ -25,12 +25,12 @@ use super::rates::StreamSlot;
 use super::reject::Reject;
 use super::request::{InPath, read_json};
 use super::wire::{Encoder, Wire};
-use crate::agui::{Client, Input, Projector, RunId, Version};
 use crate::metrics::Resume;
-use crate::run::Emit;
 use crate::runs::EventId;
 use crate::threads::{AtShutdown, Thread, ThreadReader};
 use crate::upstream::Caller;
+use threadway_translate::agui::{Client, Input, Projector, RunId, Version};
+use threadway_translate::run::Emit;
 
 pub(super) async fn connect(
     State(gateway): State<Arc<Gateway>>,

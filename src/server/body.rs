@@ -14,9 +14,9 @@ use tokio_util::sync::ReusableBoxFuture;
 use super::rates::StreamSlot;
 use super::wire::{Encoder, Outgoing, Wire};
 use crate::metrics::{Metrics, Protocol, Stream, StreamEnd};
-use crate::run::{Outcome, RunEvent};
 use crate::runs::Batch;
 use crate::threads::ThreadReader;
+use threadway_translate::run::{Outcome, RunEvent};
 
 /// How long a stream may be silent before it gives a sign of life: proxies cut at 30 to 60 s.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(15);

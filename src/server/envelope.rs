@@ -18,8 +18,8 @@ use super::deeds;
 use super::reject::Reject;
 use super::request::read_json;
 use super::{Gateway, agui, attach, info, stop, threads};
-use crate::json::{self, Members};
 use crate::upstream::Caller;
+use threadway_translate::json::{self, Members};
 
 /// What an envelope asks for.
 #[derive(Debug, PartialEq, Eq)]

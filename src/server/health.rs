@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::agents::{Agents, Probed};
-use crate::json::ObjectWriter;
 use crate::metrics::Answer;
+use threadway_translate::json::ObjectWriter;
 
 /// How long what was found out is taken for true: orchestrators ask every few seconds, and often
 /// from several places.

@@ -12,9 +12,9 @@ use super::Gateway;
 use super::reject::Reject;
 use super::request::InPath;
 use crate::agents::{Agent, InputKeys, Listed, Listing};
-use crate::agui::{self, Described, Offers};
-use crate::json::{self, Json, ObjectWriter, Text};
 use crate::upstream::Caller;
+use threadway_translate::agui::{self, Described, Offers};
+use threadway_translate::json::{self, Json, ObjectWriter, Text};
 
 /// What CopilotKit calls the kind of an agent; it only shows it.
 const CLASS_NAME: &str = "LangGraphAgent";

@@ -9,9 +9,9 @@ use http::{HeaderValue, Method, StatusCode, Uri};
 use serde::Serialize;
 
 use super::rates::Exceeded;
-use crate::run::ErrorDetail;
 use crate::threads::Refusal;
 use crate::upstream::{Caller, Error};
+use threadway_translate::run::ErrorDetail;
 
 /// When a client that was turned away may come again: streams end every few seconds.
 const RETRY_AFTER_SECONDS: u64 = 5;

@@ -13,8 +13,8 @@ use super::deeds::{self, Action};
 use super::observe::About;
 use super::reject::Reject;
 use super::request::{InPath, read_body};
-use crate::json::{self, ObjectWriter};
 use crate::upstream::Caller;
+use threadway_translate::json::{self, ObjectWriter};
 
 /// The largest body that is read: it holds one id.
 const MAX_BODY_BYTES: usize = 4 * 1024;

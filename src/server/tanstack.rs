@@ -30,10 +30,10 @@ use super::request::ThreadName;
 use super::threads::{Told, param};
 use super::wire::Wire;
 use crate::agents::Agent;
-use crate::agui::{self, Client, Projector, RunId, Version, Window};
-use crate::json::{self, ObjectWriter};
 use crate::threads::{Thread, ThreadReader};
 use crate::upstream::Caller;
+use threadway_translate::agui::{self, Client, Projector, RunId, Version, Window};
+use threadway_translate::json::{self, ObjectWriter};
 
 /// How many messages a window may have.
 const MAX_WINDOW: usize = 1_000;

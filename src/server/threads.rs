@@ -35,10 +35,10 @@ use super::observe::About;
 use super::reject::Reject;
 use super::request::{InPath, ThreadName, read_json};
 use crate::agents::Agent;
-use crate::agui::{Client, RunId, Version};
-use crate::json::{self, Json, Members, ObjectWriter};
 use crate::threads::{self, Change, ListQuery, Thread, ThreadCursor};
 use crate::upstream::{Caller, ThreadRecord};
+use threadway_translate::agui::{Client, RunId, Version};
+use threadway_translate::json::{self, Json, Members, ObjectWriter};
 
 /// How many threads a page has if the request gives no `limit`.
 pub const DEFAULT_PAGE: usize = 100;

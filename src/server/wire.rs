@@ -10,12 +10,12 @@ use http::HeaderValue;
 use memchr::memchr2;
 use uuid::Uuid;
 
-use crate::agui::{Client, Event, Projector, ProtoEncoder, Version};
-use crate::buffer;
-use crate::json::Json;
-use crate::run::{Emit, Id, RunEvent};
 use crate::runs::{Batch, ENCODINGS, Mark};
-use crate::sse;
+use threadway_translate::agui::{Client, Event, Projector, ProtoEncoder, Version};
+use threadway_translate::buffer;
+use threadway_translate::json::Json;
+use threadway_translate::run::{Emit, Id, RunEvent};
+use threadway_translate::sse;
 
 /// How events are framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -483,9 +483,9 @@ impl OneTimeIds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agui::{RunId, Version};
-    use crate::json::{self, TextBuf};
-    use crate::run::{Content, Message, Role, Snapshot};
+    use threadway_translate::agui::{RunId, Version};
+    use threadway_translate::json::{self, TextBuf};
+    use threadway_translate::run::{Content, Message, Role, Snapshot};
 
     fn client(version: Version) -> Client {
         let (thread_id, run_id) = ("t".to_owned(), RunId::Unnamed);

@@ -6,9 +6,9 @@ use serde::Serialize;
 use tokio::sync::oneshot;
 
 use super::outbox::Outbox;
-use crate::acp::rpc::{self, Error, Id};
-use crate::json::Json;
 use crate::sync::{Guard, Mutex};
+use threadway_translate::acp::rpc::{self, Error, Id};
+use threadway_translate::json::Json;
 
 /// What was asked of the client and is not answered.
 #[derive(Debug)]

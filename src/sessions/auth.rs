@@ -7,8 +7,8 @@ use agent_client_protocol_schema::v1::{
 };
 
 use super::link::Link;
-use crate::acp::rpc::{Code, Error};
-use crate::json::Json;
+use threadway_translate::acp::rpc::{Code, Error};
+use threadway_translate::json::Json;
 
 /// How long the upstream may take to say whether it wants a key: a client waits for `initialize`.
 const KEY_PROBE_TIMEOUT: Duration = Duration::from_secs(2);

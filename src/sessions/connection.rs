@@ -20,9 +20,9 @@ use super::link::{Answer, ClientAbilities, Link, Work};
 use super::outbox::Outbox;
 use super::session::Sessions;
 use super::{Service, history, turn};
-use crate::acp::rpc::{self, Code, Error, Id, Incoming};
-use crate::json::{self, Json};
 use crate::sync::{Guard, Mutex};
+use threadway_translate::acp::rpc::{self, Code, Error, Id, Incoming};
+use threadway_translate::json::{self, Json};
 
 /// How many requests may be under way: each prompt is one, and an editor shows a dozen sessions.
 pub const MAX_REQUESTS: usize = 256;

@@ -9,12 +9,12 @@ use futures_util::FutureExt;
 
 use super::link::{Answer, Link};
 use super::session::{Desk, Session};
-use crate::acp::Update;
-use crate::acp::choice::{Assistant, Choices, Kept, Menu, Value};
-use crate::acp::rpc::{Code, Error};
 use crate::agents::ConfigField;
-use crate::json::{Json, ObjectWriter};
 use crate::upstream::Caller;
+use threadway_translate::acp::Update;
+use threadway_translate::acp::choice::{Assistant, Choices, Kept, Menu, Value};
+use threadway_translate::acp::rpc::{Code, Error};
+use threadway_translate::json::{Json, ObjectWriter};
 
 impl Link {
     /// What a session chooses from, and what is chosen where nothing was, or what is no more.

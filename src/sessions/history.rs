@@ -14,14 +14,14 @@ use tokio_util::sync::CancellationToken;
 use super::link::{Answer, Link, Work};
 use super::session::{Desk, Session, Sessions, unknown_session};
 use super::turn::{Telling, Turn, Whose};
-use crate::acp::Update;
-use crate::acp::choice::Kept;
-use crate::acp::mcp::{self, Forwarded};
-use crate::acp::prompt::Command;
-use crate::acp::rpc::{self, Code, Error};
-use crate::json::{Json, ObjectWriter};
 use crate::threads::{Thread, ThreadReader};
 use crate::upstream::{self, Caller, ThreadRecord, ThreadSearch};
+use threadway_translate::acp::Update;
+use threadway_translate::acp::choice::Kept;
+use threadway_translate::acp::mcp::{self, Forwarded};
+use threadway_translate::acp::prompt::Command;
+use threadway_translate::acp::rpc::{self, Code, Error};
+use threadway_translate::json::{Json, ObjectWriter};
 
 /// How many sessions a page lists: what an editor shows at once.
 const PAGE: usize = 50;

@@ -11,12 +11,12 @@ use super::Service;
 use super::asking::Asking;
 use super::outbox::Outbox;
 use super::session::Session;
-use crate::acp::rpc::{self, Code, Error, Id};
-use crate::acp::{self, Update};
-use crate::json::Json;
 use crate::runs::OwnerPolicy;
 use crate::threads::Refusal;
 use crate::upstream;
+use threadway_translate::acp::rpc::{self, Code, Error, Id};
+use threadway_translate::acp::{self, Update};
+use threadway_translate::json::Json;
 
 /// One client. Clones share it.
 #[derive(Clone)]

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
-use crate::buffer;
 use crate::sync::{Guard, Mutex};
+use threadway_translate::buffer;
 
 /// How much may wait before who tells more has to wait too: some thousand updates, and what a pipe
 /// and its reader take within a blink.
@@ -137,7 +137,7 @@ impl fmt::Debug for Outbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buffer::KEPT_BYTES;
+    use threadway_translate::buffer::KEPT_BYTES;
 
     #[tokio::test]
     async fn a_large_update_leaves_no_memory_behind() {

@@ -6,13 +6,13 @@ use serde::Serialize;
 
 use super::link::Link;
 use super::session::{Session, Voice, Waiting};
-use crate::acp::permission::{
+use threadway_translate::acp::permission::{
     self, Always, Form, Offer, PermissionOption, Remembered, answer_of_prompt,
 };
-use crate::acp::rpc::Error;
-use crate::acp::{ContentBlock, ToolCall, Update, Verdict, asked};
-use crate::json::{self, Json, ObjectWriter, Text};
-use crate::run::{Action, Ask, Decision, Interrupt, Start};
+use threadway_translate::acp::rpc::Error;
+use threadway_translate::acp::{ContentBlock, ToolCall, Update, Verdict, asked};
+use threadway_translate::json::{self, Json, ObjectWriter, Text};
+use threadway_translate::run::{Action, Ask, Decision, Interrupt, Start};
 
 /// What becomes of a run that waits.
 #[derive(Debug)]

@@ -7,12 +7,12 @@ use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
 
 use super::Settings;
-use crate::acp::Projector;
-use crate::acp::choice::{Kept, Menu};
-use crate::acp::rpc::{Code, Error};
-use crate::json::Json;
-use crate::run::{Ask, Decision, Interrupt};
 use crate::sync::{self, Guard};
+use threadway_translate::acp::Projector;
+use threadway_translate::acp::choice::{Kept, Menu};
+use threadway_translate::acp::rpc::{Code, Error};
+use threadway_translate::json::Json;
+use threadway_translate::run::{Ask, Decision, Interrupt};
 
 /// How many sessions may be open here. Each keeps what its client was told of each message.
 pub const MAX_SESSIONS: usize = 256;

@@ -14,13 +14,13 @@ use super::Service;
 use super::link::Link;
 use super::permit::{Answers, Settled, expect_answerable};
 use super::session::{Session, Voice, Waiting};
-use crate::acp::prompt::Prompt;
-use crate::acp::rpc::Error;
-use crate::acp::{StopReason, ToolCall, ToolStatus, Update, result_of, stop_reason};
-use crate::json::{self, Json, ObjectWriter};
-use crate::run::{self, Ask, Configured, Loss, NewRun, Outcome, RunEvent, Start};
 use crate::sync::{Guard, Mutex};
 use crate::threads::{Refusal, Thread, ThreadReader, Waits};
+use threadway_translate::acp::prompt::Prompt;
+use threadway_translate::acp::rpc::Error;
+use threadway_translate::acp::{StopReason, ToolCall, ToolStatus, Update, result_of, stop_reason};
+use threadway_translate::json::{self, Json, ObjectWriter};
+use threadway_translate::run::{self, Ask, Configured, Loss, NewRun, Outcome, RunEvent, Start};
 
 /// How long a stopped turn waits for its run to end: its client is told within a second.
 pub const STOP_WAIT: Duration = Duration::from_millis(800);

@@ -5,10 +5,10 @@ use super::follow;
 use super::look::{LookKey, Looked, look, run_named};
 use super::reader::ThreadReader;
 use super::refusal::Refusal;
-use crate::langgraph::ServerKind;
 use crate::metrics::Resume;
 use crate::runs::{EventId, RunReader};
 use crate::upstream::{Client, Error, Sight};
+use threadway_translate::langgraph::ServerKind;
 
 // === impl Threads ===
 

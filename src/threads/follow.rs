@@ -29,12 +29,14 @@ use super::look::recent_runs;
 use super::pace::LOOK_INTERVAL;
 use super::refusal::Refusal;
 use super::waiting::{Cause, LONGEST_PAUSE, Look, Waiting};
-use crate::langgraph::{KeptAnswers, MessagesKey, RunRecord, RunStatus, ServerKind, ThreadState};
 use crate::metrics::Held;
-use crate::run::Emit;
 use crate::runs::{self, Rested, Run};
 use crate::sync::{Guard, Mutex};
 use crate::upstream::{Caller, Client, Error, RunFilter, Sight};
+use threadway_translate::langgraph::{
+    KeptAnswers, MessagesKey, RunRecord, RunStatus, ServerKind, ThreadState,
+};
+use threadway_translate::run::Emit;
 
 /// How much of a state is read per second at most: one of 10 MB is looked at every 10 s.
 const FOLLOW_BYTES_PER_SECOND: u64 = 1_000_000;

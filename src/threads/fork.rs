@@ -2,9 +2,9 @@
 
 use serde_json::value::RawValue;
 
-use crate::json;
-use crate::langgraph::{Message, MessagesKey, ThreadState};
 use crate::upstream::{Client, Error};
+use threadway_translate::json;
+use threadway_translate::langgraph::{Message, MessagesKey, ThreadState};
 
 /// How many states are read at once: a turn of an agent with tools makes about five, so that the
 /// last few turns come in one page.

@@ -5,8 +5,8 @@
 
 use super::Threads;
 use super::refusal::Refusal;
-use crate::langgraph::{Given, KeptAnswers, NewestRuns, ThreadState};
 use crate::upstream::{Client, Error};
+use threadway_translate::langgraph::{Given, KeptAnswers, NewestRuns, ThreadState};
 
 /// The runs that a decision comes after, which are to be listed before the question is looked at
 /// that it answers.

@@ -10,8 +10,8 @@ use std::str::FromStr;
 use uuid::Uuid;
 
 use crate::agents::Agent;
-use crate::json::{Json, ObjectWriter};
 use crate::upstream::{Error, ThreadRecord, ThreadSearch};
+use threadway_translate::json::{Json, ObjectWriter};
 
 /// How many searches one page may cost. A page that needs more is shorter, and has a cursor.
 pub const MAX_SEARCHES: usize = 5;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::langgraph::{MessagesKey, RunRecord, RunStatus, ServerKind, ThreadState};
-use crate::run::Emit;
 use crate::runs::{self, EventId, Rested, Run, Runs};
 use crate::upstream::{Access, Client, Error, RunFilter};
+use threadway_translate::langgraph::{MessagesKey, RunRecord, RunStatus, ServerKind, ThreadState};
+use threadway_translate::run::Emit;
 
 /// How often a thread is looked at whose state was made by no run that is listed: one that began
 /// meanwhile is listed next time, one too old to be listed never is.

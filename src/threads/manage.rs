@@ -2,8 +2,8 @@
 
 use super::refusal::Refusal;
 use super::thread::Thread;
-use crate::json::{Json, ObjectWriter};
-use crate::langgraph::{ARCHIVED, TITLE};
+use threadway_translate::json::{Json, ObjectWriter};
+use threadway_translate::langgraph::{ARCHIVED, TITLE};
 
 /// What is to be changed of a thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

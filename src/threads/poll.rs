@@ -19,10 +19,10 @@ use uuid::Uuid;
 
 use super::Shared;
 use super::pace::{Health, LOOK_INTERVAL, Lane, Pace};
-use crate::langgraph::{ThreadMark, ThreadStatus};
 use crate::metrics::LookReason;
 use crate::sync::Mutex;
 use crate::upstream::{Access, BaseUrl, Client, Error, MAX_THREAD_PAGE};
+use threadway_translate::langgraph::{ThreadMark, ThreadStatus};
 
 /// How many threads of one caller are followed before they are polled. For fewer, looking at each
 /// costs as little as the polls and what follows from them, and sees more.

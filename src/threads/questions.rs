@@ -1,8 +1,8 @@
 //! Which questions of a thread are open, and which of them a run that is under way answers.
 
 use super::Threads;
-use crate::langgraph::ThreadState;
 use crate::upstream::{Client, Error, RunFilter};
+use threadway_translate::langgraph::ThreadState;
 
 /// What a thread waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::follow::Follower;
-use crate::run::{Loss, Outcome, RunEvent};
 use crate::runs::{Batch, RunReader};
+use threadway_translate::run::{Loss, Outcome, RunEvent};
 
 /// Reads a thread: a run, or a thread at rest; and then, if it follows, all that comes.
 #[derive(Debug)]

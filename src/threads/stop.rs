@@ -3,8 +3,8 @@
 use tokio::sync::oneshot;
 
 use super::Threads;
-use crate::langgraph::RunRecord;
 use crate::upstream::{Client, Error, RunFilter};
+use threadway_translate::langgraph::RunRecord;
 
 impl Threads {
     /// Stops the run of a thread that is wanted, by LangGraph's id or the client's name of it;

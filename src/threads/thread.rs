@@ -9,10 +9,10 @@ use super::questions::answered_now;
 use super::reader::ThreadReader;
 use super::refusal::Refusal;
 use crate::agents::Agent;
-use crate::langgraph::{Given, InputKeys, NewestRuns, ServerKind, ThreadState};
-use crate::run::{NewRun, Plan, Planner};
 use crate::runs::{self, EventId};
 use crate::upstream::{Client, Error, Purpose};
+use threadway_translate::langgraph::{Given, InputKeys, NewestRuns, ServerKind, ThreadState};
+use threadway_translate::run::{NewRun, Plan, Planner};
 
 /// A thread, and the agent that runs on it, for one caller.
 #[derive(Clone, Debug)]

@@ -10,11 +10,11 @@ use tokio::time::Instant;
 use super::Shared;
 use super::pace::{LOOK_INTERVAL, Lane, Pace, Turn};
 use super::poll::{News, PollState, Polled};
-use crate::langgraph::ServerKind;
 use crate::metrics::LookReason;
 use crate::runs;
-use crate::sse::Decoder;
 use crate::upstream::{Body, Client};
+use threadway_translate::langgraph::ServerKind;
+use threadway_translate::sse::Decoder;
 
 /// How often a thread is looked at that rests by each poll: something may have moved without a
 /// sign of it in a list of threads. The JavaScript server (langgraph-api 2.0.0) shows none of a

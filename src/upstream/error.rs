@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
-use crate::json;
 use crate::metrics::Answer;
+use threadway_translate::json;
 
 /// How much of a server's explanation is kept: enough for both servers' sentences, too little for
 /// a state or a stack trace to leak through it.

@@ -5,9 +5,9 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::{Client, Error, PREFER, answer, answered, with_json};
-use crate::json::{self, Json, ObjectWriter};
-use crate::langgraph::{CLIENT_THREAD_ID, RunError, ThreadMark, ThreadRecord};
 use crate::metrics::Operation;
+use threadway_translate::json::{self, Json, ObjectWriter};
+use threadway_translate::langgraph::{CLIENT_THREAD_ID, RunError, ThreadMark, ThreadRecord};
 
 /// The largest page of threads: both servers refuse to look for more.
 pub const MAX_THREAD_PAGE: usize = 1_000;

@@ -6,7 +6,7 @@
 
 use serde_json::value::RawValue;
 
-use crate::json::{self, Json, Members, Text};
+use threadway_translate::json::{self, Json, Members, Text};
 
 /// One event.
 #[derive(Debug, PartialEq)]

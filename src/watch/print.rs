@@ -13,14 +13,14 @@ use indexmap::IndexMap;
 
 use super::event::{Activity, Event, Failure, Interrupt, Message, Operation, Outcome, Speaker};
 use super::state::{Change, Held};
-use crate::json::{self, Text, TextBuf};
 use crate::terminal::harmless;
 use activity::Activities;
 use text::{decoded, one_line, quote};
+use threadway_translate::json::{self, Text, TextBuf};
 
 /// How much of the messages and of the calls is kept to tell what is new: as much as the largest
 /// snapshot. Beyond it the oldest are forgotten, and would be printed again.
-pub const MAX_KEPT_BYTES: usize = crate::sse::MAX_EVENT_BYTES;
+pub const MAX_KEPT_BYTES: usize = threadway_translate::sse::MAX_EVENT_BYTES;
 
 /// What a kept message or call weighs beside its text.
 const ENTRY_BYTES: usize = 256;

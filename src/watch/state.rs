@@ -5,7 +5,7 @@
 use serde_json::{Map, Value};
 
 use super::event::Operation;
-use crate::json::{self, Json};
+use threadway_translate::json::{self, Json};
 
 /// The state that is held.
 #[derive(Debug, Default)]

@@ -12,7 +12,7 @@ use http::HeaderMap;
 use http_body_util::BodyExt;
 use launchdarkly_sdk_transport::{ByteStream, HttpTransport, ResponseFuture, TransportError};
 
-use crate::sse::MAX_EVENT_BYTES;
+use threadway_translate::sse::MAX_EVENT_BYTES;
 
 /// How long the gateway may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

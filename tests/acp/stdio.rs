@@ -12,13 +12,13 @@ use crate::support::editor::{CWD, Editor, Frames, Setup, open, open_with, outlin
 use crate::support::gateway::{part, token};
 use crate::support::langgraph::{LangGraph, assistant, soon, state};
 use serde_json::{Value, json};
-use threadway::acp::Glob;
-use threadway::acp::choice::Mode;
-use threadway::acp::mcp::Secrets;
-use threadway::acp::permission::{Rule, Rules};
 use threadway::credentials::Credentials;
 use threadway::runs::{DEFAULT_LOG_BYTES, OwnerPolicy};
 use threadway::sessions::{MAX_REQUESTS, MAX_WAITING_BYTES, Settings};
+use threadway_translate::acp::Glob;
+use threadway_translate::acp::choice::Mode;
+use threadway_translate::acp::mcp::Secrets;
+use threadway_translate::acp::permission::{Rule, Rules};
 
 // === what is not understood ===
 

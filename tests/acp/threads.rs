@@ -3,11 +3,11 @@
 use crate::support::clock::HeldClock;
 use crate::support::upstream::Upstream;
 use serde_json::{Value, json};
-use threadway::demo::{Demo, Pace};
-use threadway::json::{Json, raw};
-use threadway::langgraph::{ConfigKind, ThreadRecord, ThreadStatus};
 use threadway::server::{self, Limits};
 use threadway::upstream::{ANSWER_TIMEOUT, Client, Error, MAX_ANSWER_BYTES, ThreadSearch};
+use threadway_demo::{Demo, Pace};
+use threadway_translate::json::{Json, raw};
+use threadway_translate::langgraph::{ConfigKind, ThreadRecord, ThreadStatus};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;

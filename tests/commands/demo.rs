@@ -9,9 +9,9 @@ use crate::support::judge::{self, Shown};
 use crate::support::schema::Schema;
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
-use threadway::demo::{BACKGROUND_PERIOD, BEAT, Demo, GRAPHS, Pace, WATCHED_THREAD};
-use threadway::run::{Role, View};
 use threadway::server::{self, Limits};
+use threadway_demo::{BACKGROUND_PERIOD, BEAT, Demo, GRAPHS, Pace, WATCHED_THREAD};
+use threadway_translate::run::{Role, View};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -262,7 +262,7 @@ fn judged(bytes: &str, parts: &[Part], state: &Value) {
 
 fn held_messages(view: &View) -> Vec<Shown> {
     let messages = view.messages().iter().filter(|message| message.role != Role::Reasoning);
-    let shown = |message: &std::sync::Arc<threadway::run::Message>| {
+    let shown = |message: &std::sync::Arc<threadway_translate::run::Message>| {
         let role = match message.role {
             Role::User => "user",
             Role::Assistant => "assistant",

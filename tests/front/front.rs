@@ -13,8 +13,6 @@ use crate::support::gateway::{
 use crate::support::issuer::{AUDIENCE, ISSUER, Signer, from_now, key_set};
 use crate::support::upstream::{Exchange, Upstream};
 use serde_json::json;
-use threadway::agui::Allowance;
-use threadway::langgraph::{ErrorDetail, RunError};
 use threadway::server::auth::{FAILURES, FETCH_PAUSE, FRESH, Jwt, JwtSettings, KeysFrom, MAX_AGE};
 use threadway::server::cors::Credentials;
 use threadway::server::isolation::PROBE_PAUSE;
@@ -22,6 +20,8 @@ use threadway::server::{
     Auth, Cors, Forward, Judged, Observer, RETRY, Rates, RequestRate, Server, Settings, Trust,
 };
 use threadway::upstream::Tls;
+use threadway_translate::agui::Allowance;
+use threadway_translate::langgraph::{ErrorDetail, RunError};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 

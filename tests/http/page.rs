@@ -5,8 +5,8 @@ use std::io::Read;
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};
 use threadway::agents::Emits;
-use threadway::run::Emit;
 use threadway::server::{Auth, Page, Settings};
+use threadway_translate::run::Emit;
 
 use crate::support::gateway::{Gateway, RUN, Response, agents, input, part, refusal, refused};
 

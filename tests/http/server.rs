@@ -11,9 +11,9 @@ use crate::support::gateway::{
     started, token, told, values,
 };
 use serde_json::{Value, json};
-use threadway::agui::ProtoEncoder;
 use threadway::runs::LINGER;
 use threadway::server::KEEP_ALIVE;
+use threadway_translate::agui::ProtoEncoder;
 
 // === runs ===
 

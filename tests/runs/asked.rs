@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use crate::support::gateway::{Response, THREAD, agents, connect_request, post, refused, serve_as};
 use crate::support::langgraph::{LangGraph, soon, state};
 use serde_json::{Value, json};
-use threadway::agui::{Allowance, OnMessage, SystemMessages};
 use threadway::server::Settings;
+use threadway_translate::agui::{Allowance, OnMessage, SystemMessages};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 

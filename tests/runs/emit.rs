@@ -9,9 +9,9 @@ use crate::support::gateway::{
 };
 use serde_json::{Value, json};
 use threadway::agents::Emits;
-use threadway::run::{Emit, StateEvents};
 use threadway::runs::OwnerPolicy;
 use threadway::server::{Limits, Settings};
+use threadway_translate::run::{Emit, StateEvents};
 
 /// Serves the agent a second time, as `quiet`: no state, no thoughts, short results.
 fn with_a_quiet_one(gateway: &Gateway) {

@@ -8,11 +8,11 @@ use crate::support::judge;
 use crate::support::schema::Schema;
 use crate::support::upstream::{Exchange, Upstream};
 use serde_json::{Value, json};
-use threadway::agui::Projector;
 use threadway::metrics::Metrics;
-use threadway::run::{RunEvent, View};
 use threadway::runs::{DEFAULT_LOG_BYTES, LINGER, OwnerPolicy, RunReader, Runs};
 use threadway::upstream::Client;
+use threadway_translate::agui::Projector;
+use threadway_translate::run::{RunEvent, View};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 

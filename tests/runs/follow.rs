@@ -11,12 +11,12 @@ use crate::support::gateway::{
 };
 use crate::support::upstream::{Exchange, Upstream};
 use serde_json::{Value, json};
-use threadway::json::Text;
 use threadway::metrics::Metrics;
-use threadway::run::{RunEvent, View};
 use threadway::runs::{DEFAULT_LOG_BYTES, LINGER, OwnerPolicy, Runs, UPSTREAM_PATIENCE};
 use threadway::threads::Threads;
 use threadway::upstream::Client;
+use threadway_translate::json::Text;
+use threadway_translate::run::{RunEvent, View};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 

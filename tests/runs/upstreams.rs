@@ -13,8 +13,8 @@ use crate::support::upstream::{Exchange, Upstream};
 use serde_json::{Value, json};
 use threadway::runs::UPSTREAM_PATIENCE;
 use threadway::server::Limits;
-use threadway::sse::MAX_EVENT_BYTES;
 use threadway::upstream::{ANSWER_TIMEOUT, START_TIMEOUT};
+use threadway_translate::sse::MAX_EVENT_BYTES;
 
 /// How long the Python server may be silent, which gives a sign of life every 5 s.
 const SILENCE: Duration = Duration::from_secs(20);

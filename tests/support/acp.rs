@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use threadway::acp::{self, Dialect, Projector};
-use threadway::run::{Role, RunEvent, View};
+use threadway_translate::acp::{self, Dialect, Projector};
+use threadway_translate::run::{Role, RunEvent, View};
 
 pub(crate) const SESSION: &str = "T";
 pub(crate) const CWD: &str = "/srv/app";

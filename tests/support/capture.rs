@@ -4,10 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use threadway::agui::{Client, Input, Projector, RunId, Version};
-use threadway::langgraph::Part;
-use threadway::run::{Loss, RunEvent, StreamEnd, Translator, View};
-use threadway::sse::{self, Decoder, Ending};
+use threadway_translate::agui::{Client, Input, Projector, RunId, Version};
+use threadway_translate::langgraph::Part;
+use threadway_translate::run::{Loss, RunEvent, StreamEnd, Translator, View};
+use threadway_translate::sse::{self, Decoder, Ending};
 
 /// A recorded stream.
 pub(crate) struct Capture {
@@ -34,7 +34,10 @@ pub(crate) struct Translated {
 }
 
 pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests")
+    // The captures lie beside the gateway's tests, and the core's tests read them too.
+    let packages = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    let mut folders = packages.map(|package| package.join("tests"));
+    folders.find(|tests| tests.join("captures").is_dir()).unwrap()
 }
 
 /// All captures, sorted by name.

@@ -8,9 +8,11 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select, subsequence};
 use proptest::test_runner::Config;
 use serde_json::{Map, Value, json};
-use threadway::langgraph::{Part, ThreadState};
-use threadway::run::{self, Holds, Loss, Open, RunError, RunEvent, StreamEnd, Translator, View};
-use threadway::sse::Decoder;
+use threadway_translate::langgraph::{Part, ThreadState};
+use threadway_translate::run::{
+    self, Holds, Loss, Open, RunError, RunEvent, StreamEnd, Translator, View,
+};
+use threadway_translate::sse::Decoder;
 
 /// One part of a stream, before it is bytes.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! What a decoder says about a stream, and what the standard read literally does.
 
-use threadway::sse::{DecodeError, Decoder, Ending, Frame};
+use threadway_translate::sse::{DecodeError, Decoder, Ending, Frame};
 
 /// One frame, owned.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -34,9 +34,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::langgraph::{KeptAnswers, RunStatus};
 use crate::metrics::Metrics;
-use crate::run::{Emit, View};
 use crate::runs::ending::{Ending, State as ThreadState};
 use crate::runs::feed::Heard;
 use crate::runs::published::Past;
@@ -44,6 +42,8 @@ use crate::runs::reader::{RunReader, Told};
 use crate::runs::reading::Source;
 use crate::runs::{EventId, Feed, OwnerPolicy, Runs};
 use crate::sync::turns;
+use threadway_translate::langgraph::{KeptAnswers, RunStatus};
+use threadway_translate::run::{Emit, View};
 
 /// How many interleavings each test runs, unless `THREADWAY_SCHEDULES` says otherwise.
 const SCHEDULES: u64 = 300;
@@ -693,7 +693,7 @@ fn attach(schedule: &Arc<Schedule>, last: Option<&str>) -> Option<(RunReader, bo
         if world.plan.goes_down && shared.shutdown.is_cancelled() {
             return None;
         }
-        let server = Some(crate::langgraph::ServerKind::Python);
+        let server = Some(threadway_translate::langgraph::ServerKind::Python);
         let (run, wanted, driver) = shared.find_or_join(
             &world.upstream,
             server,
@@ -866,7 +866,7 @@ fn begin(schedule: &Arc<Schedule>, mut chance: Chance) {
     // As `Runs::start` does it.
     let mut feed = Feed::new("T", Some("R"), Some("R"));
     let (run, bell) = shared.open("T", &mut feed, Past::Kept);
-    let server_kind = Some(crate::langgraph::ServerKind::Python);
+    let server_kind = Some(threadway_translate::langgraph::ServerKind::Python);
     let reading = Reading::started(feed, server_kind, Instant::now());
     let reader = RunReader::of_owner(Arc::clone(&run), None);
     let upstream = world.upstream.clone();

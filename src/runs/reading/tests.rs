@@ -8,10 +8,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::langgraph::KeptAnswers;
-use crate::run::{Outcome, RunEvent, View};
 use crate::runs::UPSTREAM_PATIENCE;
 use crate::runs::feed::{BEGINNING, Heard};
+use threadway_translate::langgraph::KeptAnswers;
+use threadway_translate::run::{Outcome, RunEvent, View};
 
 /// The pause before the first attempt to join a stream again.
 const NO_PAUSE: Duration = Duration::from_millis(3);
@@ -468,8 +468,10 @@ fn a_cut_stream_is_joined_where_it_was_heard_and_says_nothing_twice() {
 }
 
 fn is_after(part: &Sent, cursor: &str) -> bool {
-    let cursor = cursor.parse::<crate::langgraph::Cursor>().ok();
-    cursor.is_none_or(|cursor| part.id.parse::<crate::langgraph::Cursor>().unwrap() > cursor)
+    let cursor = cursor.parse::<threadway_translate::langgraph::Cursor>().ok();
+    cursor.is_none_or(|cursor| {
+        part.id.parse::<threadway_translate::langgraph::Cursor>().unwrap() > cursor
+    })
 }
 
 #[test]

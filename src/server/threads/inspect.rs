@@ -4,9 +4,9 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use super::super::wire::{Encoder, Outgoing, Wire};
-use crate::agui::{Client, Projector};
-use crate::json::{self, Json, Members, ObjectWriter};
 use crate::threads::ThreadReader;
+use threadway_translate::agui::{Client, Projector};
+use threadway_translate::json::{self, Json, Members, ObjectWriter};
 
 /// The AG-UI events of a thread at rest, one a line.
 #[derive(Debug)]

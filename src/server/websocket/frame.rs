@@ -4,8 +4,8 @@ use bytes::{Bytes, BytesMut};
 use memchr::memchr;
 use serde_json::value::RawValue;
 
-use crate::json::{self, Members, ObjectWriter};
 use crate::server::wire::SEPARATOR;
+use threadway_translate::json::{self, Members, ObjectWriter};
 
 /// A frame of a client.
 #[derive(Debug, PartialEq, Eq)]

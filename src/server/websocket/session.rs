@@ -31,8 +31,8 @@ use tower_service::Service;
 
 use super::frame::{self, Frames, Sent};
 use super::{Opened, Replay, Turn};
-use crate::json::ObjectWriter;
 use crate::server::KEEP_ALIVE;
+use threadway_translate::json::ObjectWriter;
 
 /// How long a socket may be silent before its client is sent a ping.
 pub const PING: Duration = KEEP_ALIVE;

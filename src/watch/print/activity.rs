@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::super::event::Operation;
 use super::super::state::Held;
 use super::text::one_line;
-use crate::json::Json;
+use threadway_translate::json::Json;
 
 /// How many activities are kept to apply their changes to. The oldest is forgotten first, and its
 /// changes are not printed any more.

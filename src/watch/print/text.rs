@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::json::Text;
+use threadway_translate::json::Text;
 
 /// How much of a value goes on a line.
 const LINE_CHARS: usize = 200;

@@ -6,7 +6,7 @@ use super::{body, outcome, waiting};
 use crate::support::gateway::{Response, THREAD, events_request, part, refused};
 use crate::support::langgraph::{LangGraph, soon, state};
 use serde_json::{Value, json};
-use threadway::agui::OnMessage;
+use threadway_translate::agui::OnMessage;
 
 const KEY: &str = "threadway_answer:";
 

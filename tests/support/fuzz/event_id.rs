@@ -1,8 +1,8 @@
 //! Any text as an event id: none is taken that does not print back to itself, in the form of its
 //! version, and none that is made of what ids are made of is refused.
 
-use threadway::langgraph::Cursor;
 use threadway::runs::EventId;
+use threadway_translate::langgraph::Cursor;
 
 pub(crate) fn check(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {

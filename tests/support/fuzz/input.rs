@@ -5,10 +5,12 @@
 //! and the schemas of its assistant.
 
 use serde_json::Value;
-use threadway::agui::{Allowance, Asking, DEFAULT_RECURSION_LIMIT, Input, OnMessage, Projector};
-use threadway::langgraph::{InputKeys, MessagesKey, ThreadState};
-use threadway::run::{NewRun, Planner, RunEvent, StreamEnd};
 use threadway::runs::{Events, Feed};
+use threadway_translate::agui::{
+    Allowance, Asking, DEFAULT_RECURSION_LIMIT, Input, OnMessage, Projector,
+};
+use threadway_translate::langgraph::{InputKeys, MessagesKey, ThreadState};
+use threadway_translate::run::{NewRun, Planner, RunEvent, StreamEnd};
 
 use super::{SECRET, translate};
 
@@ -87,7 +89,7 @@ fn check_request(body: &[u8], state: &str, schemas: &str) {
             input: &input,
             on_message,
             allowance: &allowance,
-            emit: threadway::run::Emit::default(),
+            emit: threadway_translate::run::Emit::default(),
             messages_key: &MessagesKey::MESSAGES,
         };
         let _ = asking(OnMessage::AskAgain).needs_keys(thread);

@@ -8,9 +8,9 @@ use agent_client_protocol_schema::v1::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use threadway::acp::prompt::{Accepts, Command, Prompt};
-use threadway::acp::rpc::{self, Error, Incoming, Malformed};
-use threadway::json::{self, Json};
+use threadway_translate::acp::prompt::{Accepts, Command, Prompt};
+use threadway_translate::acp::rpc::{self, Error, Incoming, Malformed};
+use threadway_translate::json::{self, Json};
 
 use super::SECRET;
 use super::input::with_secrets;

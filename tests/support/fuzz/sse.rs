@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use threadway::sse::{self, Ending, MAX_EVENT_BYTES};
+use threadway_translate::sse::{self, Ending, MAX_EVENT_BYTES};
 
 use super::Dials;
 use crate::support::reading::{Block, Reading, carried, read, read_literally};

@@ -6,17 +6,17 @@
 
 use serde_json::Value;
 use serde_json::value::RawValue;
-use threadway::acp::Projector;
-use threadway::acp::permission::{self, Form};
-use threadway::agui::{self, Client, RunId, Version};
-use threadway::json;
-use threadway::langgraph::{Part, ThreadState};
-use threadway::run::{
+use threadway::runs::{Events, Feed};
+use threadway_translate::acp::Projector;
+use threadway_translate::acp::permission::{self, Form};
+use threadway_translate::agui::{self, Client, RunId, Version};
+use threadway_translate::json;
+use threadway_translate::langgraph::{Part, ThreadState};
+use threadway_translate::run::{
     self, Ask, Holds, Interrupt, Loss, Message, Open, Outcome, Role, RunError, RunEvent, StreamEnd,
     Translator, View,
 };
-use threadway::runs::{Events, Feed};
-use threadway::sse::{Decoder, Frame};
+use threadway_translate::sse::{Decoder, Frame};
 
 use super::Dials;
 use crate::support::acp::{self, Session};
@@ -158,9 +158,9 @@ pub(super) fn check_agui(events: &[RunEvent], mut projector: agui::Projector) {
 fn check_acp(events: &[RunEvent]) {
     let mut projector = acp::newcomer();
     let mut session = Session::default();
-    let mut emit = |update: &threadway::acp::Update<'_>| {
+    let mut emit = |update: &threadway_translate::acp::Update<'_>| {
         let mut line = Vec::new();
-        threadway::acp::notification(acp::SESSION, update, &mut line);
+        threadway_translate::acp::notification(acp::SESSION, update, &mut line);
         let line = line.strip_suffix(b"\n").expect("a line");
         assert!(!line.contains(&b'\n'), "one line");
         session.updates.push(read_json(line)["params"]["update"].take());
@@ -183,7 +183,7 @@ fn check_acp(events: &[RunEvent]) {
 fn ask(
     interrupt: &Interrupt,
     projector: &mut Projector,
-    emit: &mut dyn FnMut(&threadway::acp::Update<'_>),
+    emit: &mut dyn FnMut(&threadway_translate::acp::Update<'_>),
 ) {
     match &interrupt.ask {
         Ask::Approval { actions, form } => {

@@ -1,0 +1,200 @@
+//! `approval`: it asks before its tools run, as LangChain's `HumanInTheLoopMiddleware` does.
+
+use serde_json::{Value, json};
+
+use super::speech::Speech;
+use super::{Act, Due, End, Line, Stage, Word, arg, object, open_calls};
+use crate::state::{Exception, Values, merged, messages, text};
+
+pub(super) const MODEL: &str = "model";
+const REVIEW: &str = "HumanInTheLoopMiddleware.after_model";
+const TOOLS: &str = "tools";
+
+/// Beats that a tool takes.
+const TOOL_BEATS: u32 = 10;
+
+/// What the middleware makes of one decision.
+enum Decided {
+    /// The call is executed, as it is or as it was edited.
+    Run(Value),
+    /// The call is answered without being executed.
+    Answered(Value),
+}
+
+pub(super) fn follow(node: &str, values: &Values) -> Option<Vec<Due>> {
+    match node {
+        "__start__" | TOOLS => Some(vec![Due::pull(MODEL)]),
+        MODEL => Some(vec![Due::pull(REVIEW)]),
+        REVIEW => Some(match open_calls(values) {
+            None => vec![],
+            Some(calls) if calls.is_empty() => vec![Due::pull(MODEL)],
+            Some(calls) => Due::tools(calls),
+        }),
+        _ => None,
+    }
+}
+
+pub(super) fn act(due: &Due, stage: &Stage<'_>) -> Act {
+    match due.node {
+        TOOLS => execute(due.call(), stage),
+        REVIEW => review(stage),
+        _ if messages(stage.values).last().is_some_and(|last| last["type"] == "tool") => {
+            conclude(stage)
+        }
+        _ => propose(stage),
+    }
+}
+
+fn propose(stage: &Stage<'_>) -> Act {
+    let calls = [
+        ("send_email", json!({"to": "ada@example.com", "body": stage.words()})),
+        ("delete_file", json!({"path": "/tmp/draft.txt"})),
+    ];
+    Speech::new(stage, 1)
+        .think("Both of these have effects, so somebody has to agree first.")
+        .say("I would send this by email and delete the draft.")
+        .call(stage, &calls)
+        .end()
+}
+
+fn review(stage: &Stage<'_>) -> Act {
+    let Some(calls) = open_calls(stage.values).filter(|calls| !calls.is_empty()) else {
+        return Act::silent(None);
+    };
+    let end = match stage.resume {
+        None => End::Ask(question(&calls)),
+        Some(answer) => match decide(&calls, answer, stage) {
+            Ok(decided) => resolve(decided, stage),
+            Err(exception) => End::Raise(exception),
+        },
+    };
+    let lines = match &end {
+        End::Send(update, _) => rejections(update),
+        End::Update(_) | End::Ask(_) | End::Raise(_) => vec![],
+    };
+    Act { lines, rest: 0, end }
+}
+
+fn question(calls: &[Value]) -> Value {
+    let request = |call: &Value| {
+        let description = format!(
+            "Tool execution requires approval\n\nTool: {}\nArgs: {}",
+            call["name"].as_str().unwrap_or_default(),
+            call["args"]
+        );
+        json!({"name": call["name"], "args": call["args"], "description": description})
+    };
+    let config = |call: &Value| {
+        let allowed = ["approve", "edit", "reject", "respond"];
+        json!({"action_name": call["name"], "allowed_decisions": allowed})
+    };
+    json!({
+        "action_requests": calls.iter().map(request).collect::<Vec<_>>(),
+        "review_configs": calls.iter().map(config).collect::<Vec<_>>(),
+    })
+}
+
+/// Reads one decision for each call, in the order of the calls.
+fn decide(calls: &[Value], answer: &Value, stage: &Stage<'_>) -> Result<Vec<Decided>, Exception> {
+    let Some(decisions) = answer["decisions"].as_array() else {
+        return Err(Exception { kind: "KeyError", message: "'decisions'".to_owned() });
+    };
+    if decisions.len() != calls.len() {
+        return Err(Exception::value_error(format!(
+            "Number of human decisions ({}) does not match number of hanging tool calls ({}).",
+            decisions.len(),
+            calls.len()
+        )));
+    }
+    let decide_one = |(call, decision): (&Value, &Value)| {
+        let name = call["name"].as_str().unwrap_or_default();
+        let said = decision["message"].as_str();
+        match decision["type"].as_str().unwrap_or_default() {
+            "approve" => Ok(Decided::Run(call.clone())),
+            "edit" => {
+                let action = &decision["edited_action"];
+                let edited =
+                    json!({"name": action["name"], "args": action["args"], "edited": true});
+                let edited = merged(call.clone(), edited);
+                Ok(Decided::Run(edited))
+            }
+            "reject" => {
+                let content = match said {
+                    Some(reason) => {
+                        format!("User rejected the tool call for `{name}` with reason: {reason}")
+                    }
+                    None => format!(
+                        "User rejected the tool call for `{name}` with id {}. The tool was not \
+                         executed.",
+                        call["id"].as_str().unwrap_or_default()
+                    ),
+                };
+                Ok(Decided::Answered(stage.tool_message(call, &content, "error")))
+            }
+            "respond" => {
+                let content = said.unwrap_or_default();
+                Ok(Decided::Answered(stage.tool_message(call, content, "success")))
+            }
+            other => Err(Exception::value_error(format!(
+                "Unexpected human decision of type '{other}' for tool '{name}'; allowed are \
+                 approve, edit, reject and respond"
+            ))),
+        }
+    };
+    calls.iter().zip(decisions).map(decide_one).collect()
+}
+
+/// The model's message again, the answers that humans gave, and the calls that are left.
+fn resolve(decided: Vec<Decided>, stage: &Stage<'_>) -> End {
+    let model = messages(stage.values).iter().rfind(|message| message["type"] == "ai");
+    let mut said: Vec<_> = model.cloned().into_iter().collect();
+    let mut calls = vec![];
+    for decided in decided {
+        match decided {
+            Decided::Run(call) => calls.push(call),
+            Decided::Answered(message) => said.push(message),
+        }
+    }
+    End::Send(object(json!({"messages": said})), calls)
+}
+
+fn rejections(update: &Values) -> Vec<Line> {
+    let answers = messages(update).iter().filter(|message| message["type"] == "tool");
+    answers.map(|answer| Line { after: 0, word: Word::Message(answer.clone()) }).collect()
+}
+
+fn execute(call: &Value, stage: &Stage<'_>) -> Act {
+    let done = match call["name"].as_str().unwrap_or_default() {
+        "send_email" => format!("sent to {}", arg(call, "to").unwrap_or("nobody")),
+        "delete_file" => format!("deleted {}", arg(call, "path").unwrap_or("nothing")),
+        other => format!("there is no tool {other}"),
+    };
+    let content = if call["edited"] == true {
+        format!(
+            "Note: a human reviewer replaced this tool call before it ran. Executed instead: {} \
+             with arguments {}.\n\nTool response:\n{done}",
+            call["name"].as_str().unwrap_or_default(),
+            call["args"],
+        )
+    } else {
+        done
+    };
+    let message = stage.tool_message(call, &content, "success");
+    let told = Line { after: TOOL_BEATS, word: Word::Message(message.clone()) };
+    let update = object(json!({"messages": [message]}));
+    Act { lines: vec![told], rest: 0, end: End::Update(Some(update)) }
+}
+
+fn conclude(stage: &Stage<'_>) -> Act {
+    let tools = messages(stage.values).iter().rev().take_while(|message| message["type"] == "tool");
+    let (done, refused): (Vec<_>, Vec<_>) = tools.partition(|answer| answer["status"] == "success");
+    let summary = match (done.len(), refused.len()) {
+        (_, 0) => "Both are done.".to_owned(),
+        (0, _) => "Then I leave both as they are.".to_owned(),
+        _ => format!(
+            "Done where you agreed: {}.",
+            done.iter().map(|m| text(m)).collect::<Vec<_>>().join(", ")
+        ),
+    };
+    Speech::new(stage, 1).say(&format!("{summary} You had said: \"{}\".", stage.words())).end()
+}

@@ -1,0 +1,35 @@
+//! Bytes in, events out: the whole of the translation, against recordings, schemas and random runs.
+
+#![cfg(test)]
+
+#[path = "../../../../tests/support"]
+#[expect(dead_code, reason = "other test binaries use the rest of these")]
+mod support {
+    //! The part of the gateway's `tests/support` that opens no socket.
+
+    pub(crate) mod acp;
+    pub(crate) mod acp_schema;
+    pub(crate) mod capture;
+    pub(crate) mod generate;
+    pub(crate) mod judge;
+    pub(crate) mod reading;
+    pub(crate) mod reduce;
+    pub(crate) mod schema;
+    pub(crate) mod verify;
+}
+
+mod acp;
+mod acp_golden;
+mod acp_properties;
+mod activity;
+mod agui;
+mod attachments;
+mod cases;
+mod golden;
+mod kept;
+mod properties;
+mod proto;
+mod regression;
+mod schema_check;
+mod sse_properties;
+mod verify;

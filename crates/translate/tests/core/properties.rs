@@ -1,0 +1,417 @@
+//! What must always hold, over generated runs: legality, determinism, no duplicate text,
+//! convergence, exactness, totality.
+//!
+//! `PROPTEST_CASES` sets how many runs each property makes; the default adds up to more than a
+//! hundred thousand. A failure prints the smallest run that shows it.
+
+use crate::support::capture::{self, Capture, Translated};
+use crate::support::generate::{self, ScriptPart, any_end, fold, known_end, run_events};
+use crate::support::judge;
+use crate::support::reduce::Held;
+use crate::support::schema::Schema;
+use crate::support::verify::Verifier;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use threadway_translate::agui::{Input, Projector};
+use threadway_translate::langgraph::{Part, ThreadState};
+use threadway_translate::run::{self, Holds, RunEvent, StreamEnd, Translator, View};
+use threadway_translate::sse::Decoder;
+
+/// Runs per property unless `PROPTEST_CASES` says otherwise.
+const RUNS: u32 = 18_000;
+
+fn told(events: &[RunEvent]) -> Translated {
+    capture::project(events, Projector::new(capture::newcomer(), Vec::new()))
+}
+
+fn same_state(a: Option<String>, b: Option<String>) -> bool {
+    let parse =
+        |state: Option<String>| state.map(|state| serde_json::from_str::<Value>(&state).unwrap());
+    parse(a) == parse(b)
+}
+
+fn is_legal(events: &[Value]) -> Result<(), String> {
+    let mut verifier = Verifier::new();
+    for event in events {
+        verifier.check(event).map_err(|why| format!("{event}: {why}"))?;
+    }
+    verifier.finish()
+}
+
+/// Whether LangGraph holds a message of this id.
+fn is_said(message: &run::Message) -> bool {
+    !matches!(message.role, run::Role::Reasoning | run::Role::Attachment)
+}
+
+/// What the official client's reducer makes of events.
+fn held(mut client: Held, events: &[Value]) -> Vec<Value> {
+    for event in events {
+        client.apply(event).unwrap();
+    }
+    client.messages
+}
+
+/// The activities that were told, each as often as it was.
+fn shown(events: &[Value]) -> Vec<(String, &str)> {
+    let is_attached = |event: &&Value| {
+        event["type"] == "ACTIVITY_SNAPSHOT" && event["activityType"] != "threadway.tool"
+    };
+    let activities = events.iter().filter(is_attached);
+    let text = |event: &'_ Value, name| event[name].as_str().unwrap().to_owned();
+    let shown =
+        activities.map(|event| (text(event, "messageId"), event["activityType"].as_str().unwrap()));
+    shown.collect()
+}
+
+proptest! {
+    #![proptest_config(generate::config(RUNS))]
+
+    #[test]
+    fn any_parts_make_a_legal_stream(
+        parts in generate::any_parts(),
+        state in prop::option::of((0..24_usize, generate::state())),
+        end in any_end(),
+        roll in 0..20_u8,
+    ) {
+        let bytes = generate::bytes(&parts, false);
+        let state = state.map(|(at, state)| (at, json!({"values": state, "next": []}).to_string()));
+        let state = state.as_ref().map(|(at, state)| (*at, state.as_str()));
+        let (_, events) = run_events(&bytes, bytes.len().max(1), state, end);
+        let told = told(&events);
+        prop_assert_eq!(is_legal(&told.events), Ok(()));
+        if roll == 0 {
+            let verdict = SCHEMA.with(|schema| judge::legal(schema, &told.events));
+            prop_assert_eq!(verdict, Ok(()));
+        }
+    }
+
+    #[test]
+    fn the_same_parts_make_the_same_events_in_any_chunking(
+        parts in generate::any_parts(),
+        chunk in 1..40_usize,
+    ) {
+        let bytes = generate::bytes(&parts, false);
+        let (_, whole) = run_events(&bytes, bytes.len().max(1), None, StreamEnd::Complete);
+        let (_, again) = run_events(&bytes, chunk, None, StreamEnd::Complete);
+        prop_assert_eq!(&whole, &again);
+        // The JavaScript server's printing changes nothing.
+        let (_, pretty) = run_events(&generate::bytes(&parts, true), 64, None, StreamEnd::Complete);
+        let is_json = |part: &ScriptPart| serde_json::from_str::<Value>(&part.data).is_ok();
+        if parts.iter().all(is_json) {
+            prop_assert_eq!(told(&whole).events, told(&pretty).events);
+        }
+    }
+
+    #[test]
+    fn a_run_is_told_once_and_leaves_what_langgraph_holds(script in generate::told()) {
+        let bytes = generate::bytes(&script.parts, false);
+        let (translator, events) = run_events(&bytes, 4096, None, StreamEnd::Succeeded);
+        let told = told(&events);
+        let streamed = judge::streamed_text(&told.events);
+        for (id, text) in &script.texts {
+            prop_assert_eq!(streamed.get(id).cloned().unwrap_or_default(), text.clone());
+        }
+        let view = translator.view();
+        let state: Value = serde_json::from_str(view.state().unwrap().to_json().get()).unwrap();
+        prop_assert_eq!(state, script.state);
+        let said = view.messages().iter().filter(|message| is_said(message));
+        let said: Vec<_> = said.map(|message| message.id.to_string()).collect();
+        prop_assert_eq!(said, script.messages);
+        prop_assert_eq!(shown(&told.events), script.attached.clone());
+        let attached = view.messages().iter().filter(|m| m.role == run::Role::Attachment);
+        let attached: Vec<_> = attached.map(|message| message.id.to_string()).collect();
+        let ids: Vec<_> = script.attached.into_iter().map(|(id, _)| id).collect();
+        prop_assert_eq!(attached, ids);
+        let snapshots = told.events.iter().filter(|e| e["type"] == "MESSAGES_SNAPSHOT").count();
+        prop_assert!(snapshots <= 1, "the stream alone brings a client to the end");
+        prop_assert_eq!(told.events.last().unwrap()["type"].as_str(), Some("RUN_FINISHED"));
+    }
+
+    #[test]
+    fn whatever_came_before_a_client_ends_with_the_last_state(
+        parts in generate::any_parts(),
+        last in generate::values(),
+        behind in generate::any_parts(),
+        end in known_end(),
+    ) {
+        let mut last = last;
+        if last.get("messages").is_none() {
+            last["messages"] = json!([]);
+        }
+        let truth = vec![ScriptPart { event: "values".to_owned(), data: last.to_string() }];
+        // What follows may say anything but another state of the run's own.
+        let tells_state = |part: &ScriptPart| {
+            part.event == "values" || part.data.contains("manually_emit_state")
+        };
+        let behind = behind.into_iter().filter(|part| !tells_state(part));
+        let all: Vec<_> = parts.into_iter().chain(truth.clone()).chain(behind).collect();
+        let view = |parts: &[ScriptPart]| {
+            let (translator, _) = run_events(&generate::bytes(parts, false), 4096, None, end.clone());
+            translator.view().clone()
+        };
+        let (held, truth) = (view(&all), view(&truth));
+        let left = run::snapshots(held.messages(), truth.messages());
+        prop_assert!(left.is_empty(), "held {:#?}, but the truth is {:#?}", held.messages(), truth.messages());
+        let state = |view: &View| -> Value {
+            serde_json::from_str(view.state().unwrap().to_json().get()).unwrap()
+        };
+        prop_assert_eq!(state(&held), state(&truth));
+    }
+
+    #[test]
+    fn states_pass_exactly_and_deltas_lead_from_one_to_the_next(
+        states in prop::collection::vec(generate::state(), 1..6),
+    ) {
+        let part = |state: &Value| ScriptPart { event: "values".to_owned(), data: state.to_string() };
+        let parts: Vec<_> = states.iter().map(part).collect();
+        let bytes = generate::bytes(&parts, false);
+        let (translator, events) = run_events(&bytes, 4096, None, StreamEnd::Succeeded);
+        let mut held = Value::Null;
+        for event in told(&events).events {
+            match event["type"].as_str().unwrap() {
+                "STATE_SNAPSHOT" => held = event["snapshot"].clone(),
+                "STATE_DELTA" => {
+                    let patch: json_patch::Patch = serde_json::from_value(event["delta"].clone()).unwrap();
+                    json_patch::patch(&mut held, &patch).unwrap();
+                }
+                _ => {}
+            }
+        }
+        let last = states.last().unwrap();
+        prop_assert_eq!(&held, last);
+        let viewed = translator.view().state().unwrap().to_json();
+        prop_assert_eq!(&serde_json::from_str::<Value>(viewed.get()).unwrap(), last);
+    }
+
+    #[test]
+    fn a_reader_that_missed_some_is_brought_to_where_the_run_is(
+        parts in generate::any_parts(),
+        missed in any::<(prop::sample::Index, prop::sample::Index)>(),
+        end in any_end(),
+    ) {
+        let bytes = generate::bytes(&parts, false);
+        let (_, events) = run_events(&bytes, bytes.len().max(1), None, end);
+        let Some(seen) = generate::with_a_gap(&events, missed) else { return Ok(()) };
+        prop_assert_eq!(is_legal(&told(&seen).events), Ok(()));
+        let (held, truth) = (fold(&seen), fold(&events));
+        let left = run::snapshots(held.messages(), truth.messages());
+        prop_assert!(left.is_empty(), "held {:#?}, but the truth is {:#?}", held.messages(), truth.messages());
+        let state = |view: &View| view.state().map(|state| state.to_json().get().to_owned());
+        prop_assert!(same_state(state(&held), state(&truth)));
+    }
+
+    #[test]
+    fn who_comes_late_holds_in_the_end_what_all_others_do(
+        parts in generate::any_parts(),
+        at in any::<(prop::sample::Index, prop::sample::Index)>(),
+        end in any_end(),
+    ) {
+        let bytes = generate::bytes(&parts, false);
+        let (_, events) = run_events(&bytes, bytes.len().max(1), None, end);
+        let (a, b) = (at.0.index(events.len()), at.1.index(events.len()));
+        let (earlier, now) = (a.min(b), a.max(b));
+        let (view, truth) = (fold(&events[..now]), fold(&events));
+        // One that was told nothing, and one that was told the thread as it stood some time ago.
+        let before = fold(&events[..earlier]);
+        let before = View::with(before.messages().to_vec(), before.state().cloned());
+        for (holds, mut held) in
+            [(Holds::Nothing, View::default()), (Holds::This(&before), before.clone())]
+        {
+            let Some(resync) = run::resync(&view, holds, run::Emit::default()) else { continue };
+            let mut seen = vec![events[0].clone()];
+            seen.extend(resync);
+            seen.extend(events[now.max(1)..].iter().cloned());
+            prop_assert_eq!(is_legal(&told(&seen).events), Ok(()));
+            for event in &seen {
+                held.apply(event);
+            }
+            if truth.is_based() {
+                let left = run::snapshots(held.messages(), truth.messages());
+                prop_assert!(left.is_empty(), "held {:#?}, but the truth is {:#?}", held.messages(), truth.messages());
+            }
+            if truth.state().is_some() {
+                let state = |view: &View| view.state().map(|state| state.to_json().get().to_owned());
+                prop_assert!(same_state(state(&held), state(&truth)));
+            }
+        }
+    }
+
+    #[test]
+    fn who_joins_in_the_middle_ends_with_the_last_state_and_is_told_each_text_once(
+        script in generate::told(),
+        at in any::<(prop::sample::Index, prop::sample::Index)>(),
+        has_values in any::<bool>(),
+    ) {
+        // The state is read after the join, and before anything that came behind it.
+        let (joined, read) = (at.0.index(script.parts.len()), at.1.index(script.parts.len()));
+        let (joined, read) = (joined.min(read), joined.max(read));
+        let state = |parts: &[ScriptPart]| {
+            let values = parts.iter().rev().find(|part| part.event == "values");
+            let values = values.map_or("{}", |values| &values.data);
+            format!(r#"{{"values":{values},"next":[],"tasks":[]}}"#)
+        };
+        let base = state(&script.parts[..=read]);
+        let heard = script.parts[joined..].iter();
+        let heard: Vec<_> =
+            heard.filter(|part| has_values || part.event != "values").cloned().collect();
+
+        let mut translator = Translator::named("T", Some("R"), "r1").joined(has_values);
+        let mut events = Vec::new();
+        let based = ThreadState::parse(&base).unwrap();
+        translator.on_base(based.values.as_ref().unwrap(), &mut events);
+        let (bytes, mut scratch, mut decoder) =
+            (generate::bytes(&heard, false), String::new(), Decoder::new());
+        decoder.push(&bytes);
+        while let Some(frame) = decoder.next_frame().unwrap() {
+            translator.on_part(&Part::parse(&frame, &mut scratch), &mut events);
+        }
+        let last = state(&script.parts);
+        translator.on_state(&ThreadState::parse(&last).unwrap(), &mut events);
+        translator.on_end(StreamEnd::Succeeded, &mut events);
+
+        let told = told(&events);
+        prop_assert_eq!(is_legal(&told.events), Ok(()));
+        let streamed = judge::streamed_text(&told.events);
+        for (id, text) in &script.texts {
+            let streamed = streamed.get(id).map_or("", |text| text);
+            prop_assert!(streamed.is_empty() || streamed == text, "{id}: {streamed:?} of {text:?}");
+        }
+        let view = fold(&events);
+        let held = view.messages().iter().filter(|message| is_said(message));
+        let held: Vec<_> = held.map(|message| (message.id.to_string(), message)).collect();
+        let ids: Vec<_> = held.iter().map(|(id, _)| id.clone()).collect();
+        prop_assert_eq!(ids, script.messages);
+        for (id, text) in &script.texts {
+            let message = held.iter().find(|(held, _)| held == id).unwrap().1;
+            let content = message.content.text();
+            prop_assert_eq!(&*content.decode(), text);
+        }
+        let state: Value = serde_json::from_str(view.state().unwrap().to_json().get()).unwrap();
+        prop_assert_eq!(state, script.state);
+    }
+
+    #[test]
+    fn a_client_that_sends_no_activities_ends_with_those_of_the_thread(
+        script in generate::told(),
+        at in any::<prop::sample::Index>(),
+        kept in any::<u32>(),
+    ) {
+        let is_state = |at: &usize| script.parts[*at].event == "values";
+        let states: Vec<_> = (0..script.parts.len()).filter(is_state).collect();
+        let from = states[at.index(states.len())];
+        let view_of = |parts: &[ScriptPart]| {
+            run_events(&generate::bytes(parts, false), 4096, None, StreamEnd::Succeeded)
+        };
+        let newcomer = |events: &[RunEvent]| held(Held::default(), &told(events).events);
+        // It was shown the thread as it stood, and has kept some of what was attached.
+        let shown = newcomer(&view_of(&script.parts[from..=from]).1);
+        let is_activity = |message: &Value| message["role"] == "activity";
+        // Of each message the first few: they came one after the other.
+        let kept = |message: &&Value| {
+            let id = message["id"].as_str().unwrap();
+            let Some((owner, number)) = id.rsplit_once(":attachment:") else { return true };
+            let owner: u32 = owner.rsplit_once('-').unwrap().1.parse().unwrap();
+            number.parse::<u32>().unwrap() < kept >> (2 * owner) & 3
+        };
+        let messages: Vec<_> = shown.iter().filter(kept).cloned().collect();
+        let sent: Vec<_> = messages.iter().filter(|message| !is_activity(message)).collect();
+        let input = json!({"threadId": "T", "runId": "r", "protocolVersion": "1.0", "messages": sent});
+        let input = Input::parse(input.to_string().as_bytes()).unwrap();
+
+        let (_, events) = view_of(&script.parts[from..]);
+        let told = capture::project(&events, Projector::new(input.client(), input.held()));
+        prop_assert_eq!(is_legal(&told.events), Ok(()));
+        let state = json!({});
+        prop_assert_eq!(held(Held { messages, state }, &told.events), newcomer(&events));
+    }
+
+    #[test]
+    fn garbage_never_panics_and_its_stream_is_legal(
+        bytes in prop::collection::vec(any::<u8>(), 0..200),
+        capture in 0..CAPTURES.len(),
+        cut in any::<prop::sample::Index>(),
+        end in any_end(),
+    ) {
+        let mut stream = Capture::named(CAPTURES[capture]).bytes;
+        stream.truncate(20_000);
+        let at = cut.index(stream.len());
+        let rest = stream.split_off(at);
+        stream.extend_from_slice(&bytes);
+        stream.extend_from_slice(&rest);
+        let (_, events) = run_events(&stream, 997, None, end);
+        prop_assert_eq!(is_legal(&told(&events).events), Ok(()));
+    }
+}
+
+const CAPTURES: [&str; 4] = [
+    "py-0.16.7/agent-updates",
+    "py-0.16.7/hitl-values",
+    "js-2.0.0/agent-messages",
+    "py-0.16.7/subagent-messages-tuple-subgraphs",
+];
+
+thread_local! {
+    static SCHEMA: Schema = Schema::load();
+}
+
+#[test]
+fn opaque_json_passes_byte_for_byte() {
+    let raw = [
+        r#"{"n":1.10,"big":12345678901234567890123,"e":1E+2,"z":-0.0,"u":"\u00e9\ud83d","k":{"b":1,"a":2}}"#,
+        r#"[1.0,[],{},"\/",null]"#,
+        r#""text""#,
+        "1e400",
+    ];
+    for value in raw {
+        let custom = ScriptPart { event: "custom".to_owned(), data: value.to_owned() };
+        let values = ScriptPart { event: "values".to_owned(), data: format!("{{\"k\":{value}}}") };
+        let bytes = generate::bytes(&[values, custom], false);
+        let (_, events) = run_events(&bytes, 7, None, StreamEnd::Succeeded);
+        let told = String::from_utf8(told_bytes(&events)).unwrap();
+        assert!(told.contains(&format!("\"value\":{value}}}")), "{value} in {told}");
+        assert!(told.contains(&format!("\"snapshot\":{{\"k\":{value}}}}}")), "{value} in {told}");
+    }
+}
+
+/// The bytes alone: the judges' parser would refuse half a surrogate pair.
+fn told_bytes(events: &[RunEvent]) -> Vec<u8> {
+    let mut projector = Projector::new(capture::newcomer(), Vec::new());
+    let mut bytes = Vec::new();
+    for event in events {
+        projector.project(event, &mut |event| event.write(&mut bytes));
+    }
+    bytes
+}
+
+#[test]
+fn half_a_surrogate_pair_passes_as_it_is() {
+    let chunk = |text: &str| ScriptPart {
+        event: "messages".to_owned(),
+        data: format!(
+            r#"[{{"type":"AIMessageChunk","id":"m","content":"{text}","tool_call_chunks":[]}},{{}}]"#
+        ),
+    };
+    let bytes = generate::bytes(&[chunk("\\ud83d"), chunk("\\ude00")], false);
+    let (translator, events) = run_events(&bytes, 64, None, StreamEnd::Succeeded);
+    let told = String::from_utf8(told_bytes(&events)).unwrap();
+    assert!(told.contains(r#""delta":"\ud83d""#), "{told}");
+    assert_eq!(translator.view().message("m").unwrap().content.text().decode(), "😀");
+}
+
+#[test]
+fn a_client_that_holds_the_base_is_not_told_it_again() {
+    let run = |held: Value| {
+        let input =
+            json!({"threadId": "T", "runId": "r", "protocolVersion": "1.0", "messages": held});
+        let input = Input::parse(input.to_string().as_bytes()).unwrap();
+        let values = json!({"messages": [{"type": "human", "id": "h", "content": "hi"}]});
+        let parts = [ScriptPart { event: "values".to_owned(), data: values.to_string() }];
+        let (_, events) =
+            run_events(&generate::bytes(&parts, false), 64, None, StreamEnd::Succeeded);
+        let told = capture::project(&events, Projector::new(input.client(), input.held()));
+        told.events.iter().filter(|event| event["type"] == "MESSAGES_SNAPSHOT").count()
+    };
+    assert_eq!(run(json!([{"id": "h", "role": "user", "content": "hi"}])), 0);
+    assert_eq!(run(json!([{"id": "h", "role": "user", "content": "hi there"}])), 1);
+    assert_eq!(run(json!([])), 1);
+}

@@ -1,0 +1,548 @@
+//! One test for each fault that was found, named after it.
+
+use crate::support::capture::{self, Translated};
+use crate::support::generate::{self, ScriptPart};
+use crate::support::judge;
+use crate::support::schema::Schema;
+use serde_json::{Value, json};
+use threadway_translate::agui::{Input, Projector};
+use threadway_translate::langgraph::ThreadState;
+use threadway_translate::run::{Loss, RunEvent, StreamEnd, Translator};
+
+/// What becomes of parts whose run succeeded, for a client that holds messages.
+fn told_to(held: &Value, parts: &[(&str, Value)]) -> Translated {
+    told_until(StreamEnd::Succeeded, held, parts)
+}
+
+/// The same of a run that ended so.
+fn told_until(end: StreamEnd, held: &Value, parts: &[(&str, Value)]) -> Translated {
+    let parts: Vec<_> = parts
+        .iter()
+        .map(|(event, data)| ScriptPart { event: (*event).to_owned(), data: data.to_string() })
+        .collect();
+    let mut translator = Translator::new("T", "R");
+    let mut out = Vec::new();
+    translator.start(&mut out);
+    capture::feed(&mut translator, &generate::bytes(&parts, false), &mut out);
+    translator.on_end(end, &mut out);
+    let input = json!({"threadId": "T", "runId": "r", "protocolVersion": "1.0", "messages": held});
+    let input = Input::parse(input.to_string().as_bytes()).unwrap();
+    let mut told = capture::project(&out, Projector::new(input.client(), input.held()));
+    told.view = translator.view().clone();
+    told
+}
+
+fn told(parts: &[(&str, Value)]) -> Translated {
+    told_to(&json!([]), parts)
+}
+
+fn chunk(id: &str, content: &Value) -> Value {
+    json!({"type": "AIMessageChunk", "id": id, "content": content, "tool_call_chunks": []})
+}
+
+fn model(task: &str) -> Value {
+    json!({"langgraph_node": "model", "langgraph_checkpoint_ns": format!("model:{task}")})
+}
+
+fn names<'a>(told: &'a Translated, prefix: &str) -> Vec<&'a str> {
+    let names = told.events.iter().map(|event| event["type"].as_str().unwrap());
+    names.filter(|name| name.starts_with(prefix)).collect()
+}
+
+/// What the events of one type carry in one member, in their order.
+fn each<'a>(told: &'a Translated, kind: &str, member: &str) -> Vec<&'a str> {
+    let of_kind = told.events.iter().filter(|event| event["type"] == kind);
+    of_kind.map(|event| event[member].as_str().unwrap()).collect()
+}
+
+fn thoughts(told: &Translated) -> Vec<(String, String)> {
+    let messages = told.view.messages().iter();
+    let thoughts =
+        messages.filter(|message| message.role == threadway_translate::run::Role::Reasoning);
+    thoughts.map(|m| (m.id.to_string(), m.content.text().decode().into_owned())).collect()
+}
+
+#[test]
+fn a_provider_id_on_the_first_chunk_only_makes_one_message() {
+    let usage = json!({"input_tokens": 10, "output_tokens": 2});
+    let mut last = chunk("lc_run--1", &json!(""));
+    last["chunk_position"] = json!("last");
+    last["usage_metadata"] = usage.clone();
+    let whole =
+        json!({"type": "ai", "id": "resp_1", "content": "Hello world", "usage_metadata": usage});
+    let told = told(&[
+        ("values", json!({"messages": []})),
+        ("messages", json!([chunk("resp_1", &json!([])), model("t1")])),
+        ("messages", json!([chunk("lc_run--1", &json!("Hello ")), model("t1")])),
+        ("messages", json!([chunk("lc_run--1", &json!("world")), model("t1")])),
+        ("messages", json!([last, model("t1")])),
+        ("updates", json!({"model": {"messages": [whole]}})),
+        ("values", json!({"messages": [whole]})),
+    ]);
+    let texts = judge::streamed_text(&told.events);
+    assert_eq!(
+        texts.into_iter().collect::<Vec<_>>(),
+        [("resp_1".to_owned(), "Hello world".to_owned())]
+    );
+    assert_eq!(told.events.last().unwrap()["usage"][0]["inputTokens"], 10);
+    assert_eq!(names(&told, "MESSAGES"), [""; 0]);
+}
+
+#[test]
+fn blocks_of_one_reasoning_item_are_one_thought() {
+    let piece = |index: &str, id: Option<&str>, text: &str| json!([{"type": "reasoning", "index": index, "id": id, "reasoning": text}]);
+    let whole = json!({"type": "ai", "id": "m", "content": [
+        {"type": "reasoning", "index": "lc_rs_30", "id": "rs_1", "reasoning": "First."},
+        {"type": "reasoning", "index": "lc_rs_31", "id": "rs_1", "reasoning": "Second."},
+    ]});
+    let told = told(&[
+        ("values", json!({"messages": []})),
+        ("messages", json!([chunk("m", &piece("lc_rs_30", Some("rs_1"), "")), model("t")])),
+        ("messages", json!([chunk("m", &piece("lc_rs_30", None, "First.")), model("t")])),
+        ("messages", json!([chunk("m", &piece("lc_rs_31", Some("rs_1"), "")), model("t")])),
+        ("messages", json!([chunk("m", &piece("lc_rs_31", None, "Second.")), model("t")])),
+        ("values", json!({"messages": [whole]})),
+    ]);
+    assert_eq!(thoughts(&told), [("rs_1".to_owned(), "First.\nSecond.".to_owned())]);
+}
+
+#[test]
+fn reasoning_that_is_told_twice_is_one_thought() {
+    let twice = |text: &str| {
+        let mut chunk = chunk("m", &json!([{"type": "reasoning", "reasoning": text, "index": 0}]));
+        chunk["additional_kwargs"] = json!({"reasoning_content": text});
+        json!([chunk, model("t")])
+    };
+    let told = told(&[("messages", twice("Let me ")), ("messages", twice("think."))]);
+    assert_eq!(thoughts(&told), [("m:reasoning:0".to_owned(), "Let me think.".to_owned())]);
+}
+
+#[test]
+fn reasoning_beside_the_content_goes_on_after_text() {
+    let thinks = |text: &str| {
+        let mut chunk = chunk("m", &json!(""));
+        chunk["additional_kwargs"] = json!({"reasoning_content": text});
+        json!([chunk, model("t")])
+    };
+    let says = |text: &str| json!([chunk("m", &json!(text)), model("t")]);
+    let parts = [thinks("A"), says("one "), thinks("B"), says("two")];
+    let parts: Vec<_> = parts.into_iter().map(|part| ("messages", part)).collect();
+    assert_eq!(thoughts(&told(&parts)), [("m:reasoning:0".to_owned(), "AB".to_owned())]);
+}
+
+#[test]
+fn a_list_of_lists_is_state_and_no_conversation() {
+    let told = told(&[("values", json!({"messages": [["human", "hi"], ["ai", "yo"]]}))]);
+    let state = told.view.state().unwrap().to_json();
+    assert_eq!(state.get(), r#"{"messages":[["human","hi"],["ai","yo"]]}"#);
+    assert_eq!(names(&told, "MESSAGES"), [""; 0]);
+}
+
+#[test]
+fn steps_end_with_their_superstep_where_nothing_else_tells() {
+    let ai = json!({"type": "ai", "id": "a", "content": "x"});
+    let told = told(&[
+        ("values", json!({"messages": []})),
+        ("messages", json!([chunk("a", &json!("x")), model("t1")])),
+        ("values", json!({"messages": [ai]})),
+        ("messages", json!([chunk("b", &json!("y")), model("t2")])),
+    ]);
+    let steps: Vec<_> = told.events.iter().filter(|e| e["type"] == "STEP_STARTED").collect();
+    assert_eq!(steps.iter().map(|step| &step["stepName"]).collect::<Vec<_>>(), ["model", "model"]);
+}
+
+#[test]
+fn one_emit_flag_alone_is_obeyed() {
+    let mut origin = model("t");
+    origin["copilotkit:emit-messages"] = json!(false);
+    let event = |name: &str, data: Value| {
+        ("events", json!({"event": name, "name": "Fake", "data": data, "metadata": origin}))
+    };
+    let mut whole = chunk("m", &json!("secret"));
+    whole["tool_calls"] = json!([{"id": "c", "name": "t", "args": {}}]);
+    let told = told(&[
+        event("on_chat_model_stream", json!({"chunk": chunk("m", &json!("secret"))})),
+        event("on_chat_model_end", json!({"output": whole})),
+    ]);
+    assert_eq!(names(&told, "TEXT"), [""; 0]);
+    assert_eq!(names(&told, "TOOL_CALL_START").len(), 1);
+}
+
+#[test]
+fn a_second_attempt_starts_its_subagents_anew() {
+    let metadata = ("metadata", json!({"run_id": "R", "attempt": 1}));
+    let origin = json!({"langgraph_node": "m", "langgraph_checkpoint_ns": "child:t1|m:t2"});
+    let speaks = |id: &str| ("messages|child:t1", json!([chunk(id, &json!("x")), origin]));
+    let told = told(&[metadata.clone(), speaks("a"), metadata, speaks("b")]);
+    let started = told.events.iter().filter(|event| event["type"] == "SUBAGENT_STARTED");
+    let ids: Vec<_> = started.map(|event| event["subagentRunId"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["t1", "t1~2"]);
+}
+
+#[test]
+fn an_attempt_that_begins_behind_a_live_join_is_a_new_one() {
+    let told = told(&[
+        ("messages", json!([chunk("a", &json!("half an ans")), model("t1")])),
+        ("metadata", json!({"run_id": "R", "attempt": 1})),
+        ("messages", json!([chunk("b", &json!("whole")), model("t2")])),
+    ]);
+    let texts = names(&told, "TEXT");
+    assert_eq!(texts[..3], ["TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"]);
+}
+
+#[test]
+fn fragments_without_an_index_find_their_call_by_its_id() {
+    let fragment =
+        |id: &str, name: Option<&str>, args: &str| json!({"id": id, "name": name, "args": args});
+    let mut first = chunk("m", &json!(""));
+    first["tool_call_chunks"] =
+        json!([fragment("c1", Some("t"), "{"), fragment("c2", Some("u"), "{")]);
+    let mut second = chunk("m", &json!(""));
+    second["tool_call_chunks"] = json!([fragment("c1", None, "}"), fragment("c2", None, "}")]);
+    let told = told(&[
+        ("messages", json!([first, model("t")])),
+        ("messages", json!([second, model("t")])),
+    ]);
+    for call in ["c1", "c2"] {
+        let (_, call) = told.view.call(call).unwrap();
+        assert_eq!(call.args.to_text().decode(), "{}");
+    }
+}
+
+#[test]
+fn what_a_resume_tells_again_costs_nothing_again() {
+    let said = json!({"type": "ai", "id": "a", "content": "left says",
+        "usage_metadata": {"input_tokens": 5, "output_tokens": 5}});
+    let told = told(&[
+        ("values", json!({"messages": []})),
+        ("updates", json!({"left": {"messages": [said]}, "__metadata__": {"cached": true}})),
+        ("values", json!({"messages": [said]})),
+    ]);
+    assert!(told.events.last().unwrap().get("usage").is_none());
+    assert_eq!(judge::streamed_text(&told.events)["a"], "left says");
+}
+
+#[test]
+fn what_a_client_holds_and_the_thread_does_not_goes_even_if_the_stream_left_nothing_to_do() {
+    let held = json!([
+        {"id": "stale", "role": "user", "content": "gone"},
+        {"id": "h", "role": "user", "content": "hi"},
+    ]);
+    let messages = json!([
+        {"type": "human", "id": "h", "content": "hi"},
+        {"type": "ai", "id": "a", "content": "yo"},
+    ]);
+    let told = told_to(
+        &held,
+        &[
+            ("updates", json!({"agent": {"messages": messages}})),
+            ("values", json!({"messages": messages})),
+        ],
+    );
+    let last = told.events.iter().rfind(|event| event["type"] == "MESSAGES_SNAPSHOT").unwrap();
+    let ids: Vec<_> =
+        last["messages"].as_array().unwrap().iter().map(|m| m["id"].clone()).collect();
+    assert_eq!(ids, ["h", "a"]);
+}
+
+#[test]
+fn a_call_comes_back_under_another_owner_by_another_name() {
+    let ai = |calls: Value| json!({"type": "ai", "id": "m", "content": "", "tool_calls": calls});
+    let call = json!([{"id": "c", "name": "t", "args": {"a": 1}}]);
+    // A second attempt takes the subagent's call back, and the agent makes it itself.
+    let told = told(&[
+        ("messages/complete|child:t", json!([ai(call.clone())])),
+        ("values", json!({"messages": [ai(json!([]))]})),
+        ("metadata", json!({"run_id": "R", "attempt": 2})),
+        ("messages", json!([ai(call), model("model:t2")])),
+    ]);
+    let starts = told.events.iter().filter(|event| event["type"] == "TOOL_CALL_START");
+    let ids: Vec<_> = starts.map(|event| event["toolCallId"].clone()).collect();
+    assert_eq!(ids, ["c", "c~m"]);
+}
+
+#[test]
+fn an_approval_of_the_javascript_middleware_asks_for_each_call() {
+    let call = |id: &str, name: &str| json!({"id": id, "name": name, "args": {"a": 1}});
+    let ai = json!({"type": "ai", "id": "m", "content": "", "tool_calls": [call("c1", "t"), call("c2", "u")]});
+    let action = |name: &str| json!({"name": name, "args": {"a": 1}, "description": "May it?"});
+    let allows = |name: &str| json!({"actionName": name, "allowedDecisions": ["approve", "edit"]});
+    let asked = json!({"actionRequests": [action("t"), action("u")], "reviewConfigs": [allows("t"), allows("u")]});
+    let told = told(&[
+        ("values", json!({"messages": [ai]})),
+        ("values", json!({"__interrupt__": [{"id": "i", "value": asked}]})),
+    ]);
+    let interrupts = &told.events.last().unwrap()["outcome"]["interrupts"];
+    let of = |key: &str| [&interrupts[0][key], &interrupts[1][key]];
+    assert_eq!(of("id"), ["i:0", "i:1"]);
+    assert_eq!(of("toolCallId"), ["c1", "c2"]);
+    let properties = &interrupts[0]["responseSchema"]["properties"];
+    assert_eq!(properties["type"]["enum"], json!(["approve", "edit"]));
+    assert_eq!(properties["editedAction"]["type"], "object");
+}
+
+#[test]
+fn a_name_that_only_the_commit_tells_costs_no_snapshot() {
+    let mut chunk = chunk("m", &json!("Hello"));
+    chunk["type"] = json!("ai");
+    let whole = json!({"type": "ai", "id": "m", "content": "Hello", "name": "model"});
+    let told = told(&[
+        ("values", json!({"messages": []})),
+        ("messages", json!([chunk, model("t1")])),
+        ("updates", json!({"model": [{"messages": [whole]}]})),
+        ("values", json!({"messages": [whole]})),
+    ]);
+    assert_eq!(names(&told, "MESSAGES"), [""; 0]);
+}
+
+#[test]
+fn a_task_with_a_result_waits_for_no_answer() {
+    let task = |id: &str, result: Value| json!({"id": id, "name": "ask", "error": null, "interrupts": [{"id": id, "value": "?"}], "result": result});
+    let state = json!({"values": {}, "next": ["ask"], "tasks": [task("left", json!({"a": 1})), task("right", json!(null))]});
+    let state = state.to_string();
+    let interrupts = ThreadState::parse(&state).unwrap().interrupts;
+    assert_eq!(interrupts.iter().map(|i| &*i.id).collect::<Vec<_>>(), ["right"]);
+}
+
+#[test]
+fn questions_without_ids_are_all_asked_and_have_the_same_names_in_the_state() {
+    let asks = |value: Value, ns: Value| json!({"value": value, "resumable": true, "ns": ns, "when": "during"});
+    // Two tasks of one node, which differ in their namespace, and two that tell no difference.
+    let tasks = [
+        asks(json!("Sure?"), json!(["ask:t1"])),
+        asks(json!("Sure?"), json!(["ask:t2"])),
+        json!({"value": {"q": [1, "a b"]}}),
+        json!({"value": {"q": [1, "a b"]}}),
+    ];
+    let mut parts = vec![("values", json!({"messages": []}))];
+    parts.extend(tasks.iter().map(|task| ("updates", json!({"__interrupt__": [task]}))));
+    parts.push(("values", json!({"messages": [], "__interrupt__": tasks})));
+    let told = told(&parts);
+    let asked = told.events.last().unwrap()["outcome"]["interrupts"].as_array().unwrap().clone();
+    let asked: Vec<_> = asked.iter().map(|asked| asked["id"].as_str().unwrap()).collect();
+    assert_eq!(asked.len(), tasks.len(), "{asked:?}");
+
+    let tasks: Vec<_> = tasks.iter().map(|task| json!({"interrupts": [task]})).collect();
+    // The JavaScript server prints its answers over many lines.
+    for state in [json!({"tasks": tasks}).to_string(), format!("{:#}", json!({"tasks": tasks}))] {
+        let state = ThreadState::parse(&state).unwrap();
+        let names: Vec<_> = state.interrupts.iter().map(|open| &*open.id).collect();
+        assert_eq!(names, asked);
+    }
+}
+
+#[test]
+fn what_comes_with_the_finish_reason_is_told_too() {
+    let mut last = chunk("m", &json!("lo"));
+    last["tool_call_chunks"] = json!([{"index": 0, "id": "c", "name": "t", "args": "{\"x\":1}"}]);
+    last["response_metadata"] = json!({"finish_reason": "tool_calls"});
+    last["chunk_position"] = json!("last");
+    let call = json!({"id": "c", "name": "t", "args": {"x": 1}});
+    let whole = json!({"type": "ai", "id": "m", "content": "Hello", "tool_calls": [call]});
+    let told = told(&[
+        ("values", json!({"messages": []})),
+        ("messages", json!([chunk("m", &json!("Hel")), model("t")])),
+        ("messages", json!([last, model("t")])),
+        ("values", json!({"messages": [whole]})),
+    ]);
+    assert_eq!(each(&told, "TEXT_MESSAGE_CONTENT", "delta"), ["Hel", "lo"]);
+    assert_eq!(each(&told, "TOOL_CALL_START", "toolCallId"), ["c"]);
+    assert_eq!(each(&told, "TOOL_CALL_ARGS", "delta"), [r#"{"x":1}"#]);
+    assert_eq!(names(&told, "MESSAGES"), [""; 0]);
+}
+
+#[test]
+fn a_message_after_a_muted_one_of_the_same_node_has_its_start() {
+    for (mark, value) in [("tags", json!(["nostream"])), ("emit-messages", json!(false))] {
+        let mut muted = model("t");
+        muted[mark] = value;
+        let told = told(&[
+            ("messages", json!([chunk("internal", &json!("secret")), muted])),
+            ("messages", json!([chunk("internal", &json!("secret")), muted])),
+            ("messages", json!([chunk("answer", &json!("Hi")), model("t")])),
+        ]);
+        let expected = ["TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"];
+        assert_eq!(names(&told, "TEXT"), expected, "{mark}");
+        for kind in expected {
+            assert_eq!(each(&told, kind, "messageId"), ["answer"], "{mark}");
+        }
+    }
+}
+
+#[test]
+fn what_is_tagged_nostream_is_shown_in_no_stream_mode() {
+    let tags = json!(["nostream"]);
+    let mut muted = model("t");
+    muted["tags"] = tags.clone();
+    let event = |name: &str, data: Value| {
+        ("events", json!({"event": name, "tags": tags, "data": data, "metadata": model("t")}))
+    };
+    let mut calls = chunk("m", &json!("secret"));
+    calls["tool_call_chunks"] = json!([{"index": 0, "id": "c", "name": "t", "args": "{}"}]);
+    let whole = json!({"type": "ai", "id": "m", "content": "secret"});
+    for part in [
+        ("messages", json!([calls, muted])),
+        ("messages", json!([whole, muted])),
+        event("on_chat_model_stream", json!({"chunk": calls})),
+        event("on_chat_model_end", json!({"output": whole})),
+    ] {
+        let told = told(std::slice::from_ref(&part));
+        assert_eq!(names(&told, "TEXT"), [""; 0], "{part:?}");
+        assert_eq!(names(&told, "TOOL"), [""; 0], "{part:?}");
+    }
+}
+
+#[test]
+fn a_run_that_fails_says_what_it_has_spent() {
+    let mut last = chunk("m", &json!("Hi"));
+    last["usage_metadata"] = json!({"input_tokens": 10, "output_tokens": 2});
+    let parts = [
+        ("messages", json!([last, model("t")])),
+        ("error", json!({"error": "ValueError", "message": "boom"})),
+    ];
+    let told = told_until(StreamEnd::Complete, &json!([]), &parts);
+    let end = told.events.last().unwrap();
+    assert_eq!((&end["type"], &end["code"]), (&json!("RUN_ERROR"), &json!("ValueError")));
+    let usage = &end["usage"][0];
+    assert_eq!((&usage["inputTokens"], &usage["outputTokens"]), (&json!(10), &json!(2)));
+}
+
+#[test]
+fn a_signature_in_a_chunk_of_its_own_belongs_to_the_thought_before_it() {
+    let piece = |block: Value| ("messages", json!([chunk("m", &json!([block])), model("t")]));
+    let told = told(&[
+        piece(json!({"type": "thinking", "thinking": "Let me ", "index": 0})),
+        piece(json!({"type": "thinking", "thinking": "think.", "index": 0})),
+        piece(json!({"type": "thinking", "signature": "SIG", "index": 0})),
+        piece(json!({"type": "text", "text": "Hi", "index": 1})),
+    ]);
+    assert_eq!(thoughts(&told), [("m:reasoning:0".to_owned(), "Let me think.".to_owned())]);
+    assert_eq!(each(&told, "REASONING_START", "messageId"), ["m:reasoning:0"]);
+    assert_eq!(each(&told, "REASONING_ENCRYPTED_VALUE", "entityId"), ["m:reasoning:0"]);
+    assert_eq!(each(&told, "REASONING_ENCRYPTED_VALUE", "encryptedValue"), ["SIG"]);
+}
+
+#[test]
+fn a_developers_message_stays_one() {
+    let held = json!([{"id": "d", "role": "developer", "content": "be brief"}]);
+    let committed = json!({"type": "system", "id": "d", "content": "be brief", "additional_kwargs": {"__openai_role__": "developer"}});
+    let told = told_to(&held, &[("values", json!({"messages": [committed]}))]);
+    assert_eq!(names(&told, "MESSAGES"), [""; 0]);
+}
+
+#[test]
+fn nesting_that_upstream_chooses_exhausts_no_stack() {
+    let depth = 60_000;
+    let file = format!("{}1{}", "{\"type\":\"file\",\"file\":".repeat(depth), "}".repeat(depth));
+    let namespace = vec!["child:t"; depth].join("|");
+    let parts = [
+        ScriptPart {
+            event: "values".to_owned(),
+            data: format!(r#"{{"messages":[{{"type":"human","id":"h","content":[{file}]}}]}}"#),
+        },
+        ScriptPart {
+            event: format!("messages|{namespace}"),
+            data: json!([chunk("m", &json!("x")), {}]).to_string(),
+        },
+    ];
+    let bytes = generate::bytes(&parts, false);
+    let translate =
+        move || capture::translate(&bytes, &json!({"threadId": "T", "runId": "r", "messages": []}));
+    let small = std::thread::Builder::new().stack_size(512 * 1024).spawn(translate).unwrap();
+    let told = small.join().unwrap();
+    assert_eq!(names(&told, "SUBAGENT_STARTED").len(), 32);
+}
+
+#[test]
+fn a_call_of_a_message_that_changes_hands_gets_an_id_for_each_owner() {
+    let calls = |id: &str| {
+        let call = json!({"id": "c", "name": "t", "args": {"a": 1}});
+        json!({"type": "ai", "id": id, "content": "", "tool_calls": [call]})
+    };
+    let of = |namespace: &str| {
+        let node = "model";
+        json!({"langgraph_node": node, "langgraph_checkpoint_ns": namespace, "lc_agent_name": "a"})
+    };
+    let told = told(&[
+        ("messages", json!([calls("m0"), of("")])),
+        ("messages", json!([calls("m1"), of("child:t9|model:t4")])),
+        ("values", json!({"messages": [{"type": "human", "id": "m1", "content": ""}]})),
+        ("metadata", json!({"run_id": "R", "attempt": 1})),
+        ("messages", json!([calls("m1"), of("")])),
+    ]);
+    let started = told.events.iter().filter(|event| event["type"] == "TOOL_CALL_START");
+    let ids: Vec<_> = started.map(|event| event["toolCallId"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["c", "c~m1", "c~m1~m1"]);
+    assert_eq!(judge::legal(&Schema::load(), &told.events), Ok(()));
+}
+
+#[test]
+fn a_call_ends_before_a_snapshot_takes_its_message_away() {
+    let mut translator = Translator::new("T", "R");
+    let call = json!({"id": "c", "name": "t", "args": {}});
+    let said = json!([{"type": "ai", "id": "m1", "content": "b", "tool_calls": [call]}]);
+    let said = ScriptPart { event: "messages/partial".to_owned(), data: said.to_string() };
+    let mut events = Vec::new();
+    capture::feed(&mut translator, &generate::bytes(&[said], false), &mut events);
+    // The thread does not hold that message, and nobody has told yet what it holds.
+    let state = json!({"values": {"messages": [{"type": "human", "id": "m0", "content": "hi"}]}});
+    let state = state.to_string();
+    let state = ThreadState::parse(&state).unwrap();
+    translator.on_base(&state.values.unwrap(), &mut events);
+    let at = |is: fn(&RunEvent) -> bool| events.iter().position(is).unwrap();
+    let ended = at(|event| matches!(event, RunEvent::CallEnded { .. }));
+    assert!(ended < at(|event| matches!(event, RunEvent::Messages(_))), "{events:?}");
+    // Who comes now is not told of its end later.
+    let told = events.len();
+    translator.on_end(StreamEnd::Succeeded, &mut events);
+    let later = &events[told..];
+    assert!(!later.iter().any(|event| matches!(event, RunEvent::CallEnded { .. })), "{later:?}");
+}
+
+#[test]
+fn a_call_of_a_person_makes_a_message_that_stays_with_its_owner() {
+    let call = json!({"id": "c", "name": "t", "args": {"a": 1}});
+    let origin = json!({"langgraph_node": "model", "langgraph_checkpoint_ns": ""});
+    let emitted = json!({
+        "event": "on_custom_event", "name": "copilotkit_manually_emit_tool_call",
+        "data": {"id": "c", "name": "t", "args": {"a": 1}}, "metadata": origin,
+    });
+    let told = told(&[
+        ("values", json!({"messages": [{"type": "human", "id": "m1", "content": ""}]})),
+        (
+            "messages",
+            json!([{"type": "ai", "id": "m1", "content": "", "tool_calls": [call]}, origin]),
+        ),
+        ("metadata", json!({"run_id": "R", "attempt": 1})),
+        ("events|child:t9", emitted),
+    ]);
+    let of = |id: &str| {
+        told.events
+            .iter()
+            .find(|e| e["type"] == "TOOL_CALL_START" && e["toolCallId"] == id)
+            .unwrap()
+    };
+    assert_eq!(of("c~c")["parentMessageId"], "c");
+    assert_eq!(of("c~c").get("subagentRunId"), of("c").get("subagentRunId"));
+}
+
+#[test]
+fn clients_of_a_lost_run_agree_about_the_order_of_results() {
+    // A client that holds the activity of the call between the message and the stray result puts the
+    // late result before that; one that came later has no activity there, and puts it after.
+    let call = json!({"id": "c0", "name": "t", "args": {"a": null}});
+    let asks = json!({"type": "ai", "id": "m2", "content": "", "tool_calls": [call]});
+    let result = |id: Value, call: &str| json!({"type": "tool", "id": id, "content": "", "tool_call_id": call});
+    let parts = [
+        ("values", json!({"messages": []})),
+        ("updates", json!({"model": {"messages": [asks]}})),
+        ("updates", json!({"model": {"messages": [result(json!("m0"), "c1")]}})),
+        ("values", json!({"messages": [result(Value::Null, "c0")]})),
+    ];
+    let end = StreamEnd::Lost { loss: Loss::Unreadable, message: "gone".to_owned() };
+    let told = told_until(end, &json!([]), &parts);
+    let last = told.events.iter().rfind(|event| event["type"] == "MESSAGES_SNAPSHOT").unwrap();
+    let ids = last["messages"].as_array().unwrap().iter().map(|message| message["id"].as_str());
+    let held = told.view.messages().iter().map(|message| Some(&*message.id));
+    assert!(ids.eq(held), "{last}");
+}

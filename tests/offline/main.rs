@@ -1,0 +1,29 @@
+//! Everything of the gateway that needs no process and no socket: its docs, the rules of the house, what fuzzing has kept.
+
+#![cfg(test)]
+
+#[path = "../support"]
+#[expect(dead_code, reason = "other test binaries use the rest of these")]
+mod support {
+    //! The part of `tests/support` that opens no socket.
+
+    pub(crate) mod acp;
+    pub(crate) mod acp_schema;
+    pub(crate) mod capture;
+    pub(crate) mod fuzz;
+    pub(crate) mod generate;
+    pub(crate) mod judge;
+    pub(crate) mod reading;
+    pub(crate) mod reduce;
+    pub(crate) mod schema;
+    pub(crate) mod verify;
+}
+
+mod corpus;
+mod emit;
+mod errors;
+mod first_steps;
+mod messages_key;
+mod promises;
+mod sse_oracle;
+mod tidy;
