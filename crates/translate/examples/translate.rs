@@ -5,39 +5,45 @@
 use std::io::{self, Read, Write};
 
 use threadway_translate::agui::{Client, Projector, RunId, Version};
-use threadway_translate::langgraph::Part;
-use threadway_translate::run::{Loss, StreamEnd, Translator};
+use threadway_translate::langgraph::{Body, Part};
+use threadway_translate::run::{Loss, RunEvent, StreamEnd, Translator};
 use threadway_translate::sse::{self, Decoder, Ending};
+
+/// The recording does not name its thread.
+const THREAD: &str = "thread";
+
+/// A recording may lack the part that names its run.
+const UNNAMED: &str = "run";
 
 fn main() -> io::Result<()> {
     let (mut stream, mut out) = (Vec::new(), Vec::new());
     io::stdin().read_to_end(&mut stream)?;
     let client = Client {
-        thread_id: "thread".to_owned(),
+        thread_id: THREAD.to_owned(),
         run_id: RunId::Unnamed,
         parent_run_id: None,
         version: Version::V1,
     };
-    let mut decoder = Decoder::new();
-    let mut translator = Translator::new("thread", "run");
     let mut projector = Projector::new(client, Vec::new());
     let (mut events, mut scratch) = (Vec::new(), String::new());
 
-    translator.start(&mut events);
+    let mut decoder = Decoder::new();
     decoder.push(&stream);
+    // The stream's first part says which run it is.
+    let mut translator = None;
     while let Some(frame) = decoder.next_frame().map_err(io::Error::other)? {
-        translator.on_part(&Part::parse(&frame, &mut scratch), &mut events);
+        let part = Part::parse(&frame, &mut scratch);
+        let translator = translator.get_or_insert_with(|| started(run_id(&part), &mut events));
+        translator.on_part(&part, &mut events);
     }
-    translator.on_end(
-        match decoder.finish() {
-            Ending::Clean => StreamEnd::Complete,
-            Ending::Partial { bytes } => StreamEnd::Lost {
-                loss: Loss::Incomplete,
-                message: format!("the stream ends with {bytes} bytes of an unfinished event"),
-            },
+    let end = match decoder.finish() {
+        Ending::Clean => StreamEnd::Complete,
+        Ending::Partial { .. } => StreamEnd::Lost {
+            loss: Loss::Incomplete,
+            message: "it ends inside an event".to_owned(),
         },
-        &mut events,
-    );
+    };
+    translator.unwrap_or_else(|| started(UNNAMED, &mut events)).on_end(end, &mut events);
     for event in &events {
         projector.project(event, &mut |event| {
             let mut json = Vec::new();
@@ -46,4 +52,14 @@ fn main() -> io::Result<()> {
         });
     }
     io::stdout().lock().write_all(&out)
+}
+
+fn run_id<'a>(part: &'a Part<'_>) -> &'a str {
+    if let Body::Metadata { run_id, .. } = &part.body { run_id } else { UNNAMED }
+}
+
+fn started(run_id: &str, events: &mut Vec<RunEvent>) -> Translator {
+    let mut translator = Translator::new(THREAD, run_id);
+    translator.start(events);
+    translator
 }
