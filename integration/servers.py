@@ -60,6 +60,7 @@ COPILOT = HERE / "copilot"
 TANSTACK = HERE / "tanstack"
 WIRE = HERE / "wire"
 EXAMPLES = HERE.parent / "examples"
+WASM = HERE / "wasm"
 WASI = "wasm32-wasip1"
 ACP_RUST = HERE / "acp-rust"
 VALIDATE = HERE / "validate"
@@ -227,16 +228,16 @@ def build_example(name: str) -> str:
 
 def build_wasm() -> str:
     """The example of the translation, for a host that has files and nothing else; and the library for one that has not even those."""
-    package = ["--locked", "--package", "threadway-translate"]
+    package = ["--locked", "--manifest-path", WASM / "Cargo.toml", "--target-dir", HERE.parent / os.environ.get("CARGO_TARGET_DIR", "target")]
     with step("build the translation for WebAssembly"):
         for command in (
             ["rustup", "target", "add", "wasm32-unknown-unknown", WASI],
             ["cargo", "check", *package, "--target", "wasm32-unknown-unknown"],
-            ["cargo", "build", *package, "--target", WASI, "--example", "translate"],
+            ["cargo", "build", *package, "--target", WASI],
         ):
             if subprocess.run(command, cwd=HERE.parent).returncode != 0:
-                raise Failed(f"`{' '.join(command)}` failed")
-    return str(built("examples/translate.wasm", WASI))
+                raise Failed(f"`{' '.join(map(str, command))}` failed")
+    return str(built("translate.wasm", WASI))
 
 
 def variable_of(example: str) -> str:
