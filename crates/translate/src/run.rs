@@ -32,7 +32,8 @@ pub use crate::langgraph::{
     Account, ApprovalForm, Decision, ErrorDetail, Finish, Given, Multitask, RunError, Start,
 };
 pub use activity::{Activity, TODOS, Todos, ToolStatus};
-pub use commit::{langgraph_call_id, snapshots, snapshots_for_anyone, snapshots_for_returning};
+pub(crate) use commit::langgraph_call_id;
+pub use commit::{ViewerMessages, snapshots};
 pub use decision::DecisionFault;
 pub use emit::{Emit, MessageSnapshots, StateEvents, Subagents, TRUNCATED, is_truncated};
 pub use failure::{Failure, Loss};

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::json::{self, Json, ObjectWriter, Text};
 use crate::langgraph::ApprovalForm;
-use crate::run::{self, Ask, RunEvent};
+use crate::run::{self, Ask, RunEvent, ViewerMessages};
 
 /// The client that a stream is for.
 #[derive(Clone, Debug)]
@@ -353,23 +353,15 @@ impl Projector {
             let messages = Messages::new(list, is_all.then_some(messages), parts);
             emit(&Event::MessagesSnapshot { messages });
         };
-        match std::mem::replace(&mut self.held, Held::Shown) {
-            Held::Sent(held, _) => {
-                for messages in run::snapshots(&held, messages) {
-                    snapshot(&messages);
-                }
-            }
-            Held::Mixed(_) | Held::Unknown => {
-                for messages in run::snapshots_for_anyone(messages) {
-                    snapshot(&messages);
-                }
-            }
-            Held::Returned => {
-                for messages in run::snapshots_for_returning(messages) {
-                    snapshot(&messages);
-                }
-            }
-            Held::Shown => snapshot(messages),
+        let before = std::mem::replace(&mut self.held, Held::Shown);
+        let viewer = match &before {
+            Held::Sent(held, _) => ViewerMessages::Known(held),
+            Held::Mixed(_) | Held::Unknown => ViewerMessages::Unknown,
+            Held::Returned => ViewerMessages::Returning,
+            Held::Shown => return snapshot(messages),
+        };
+        for messages in run::snapshots(viewer, messages) {
+            snapshot(&messages);
         }
     }
 

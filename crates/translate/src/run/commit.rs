@@ -32,6 +32,19 @@ pub(super) struct Committed<'a> {
     pub(super) messages: Vec<Arc<Message>>,
 }
 
+/// What is known of the messages that a viewer holds before a snapshot.
+#[derive(Clone, Copy, Debug)]
+pub enum ViewerMessages<'a> {
+    /// Exactly these.
+    Known(&'a [Arc<Message>]),
+    /// Nothing is known.
+    Unknown,
+    /// The viewer has seen this run before and starts over. It may hold reasoning and attachments
+    /// that the run will stream again. The snapshots delete them, except for one empty message of
+    /// each kind, which may stay: a snapshot cannot delete the last one.
+    Returning,
+}
+
 // === impl Committed ===
 
 impl Committed<'_> {
@@ -158,7 +171,7 @@ pub(super) fn qualified_call_id(call_id: &str, message_id: &str) -> Id {
 }
 
 /// LangGraph's id of a call, given the id on our wires and which ids are messages: the way up.
-pub fn langgraph_call_id(wire: &str, is_message: impl Fn(&str) -> bool) -> &str {
+pub(crate) fn langgraph_call_id(wire: &str, is_message: impl Fn(&str) -> bool) -> &str {
     match wire.split_once('~') {
         Some((id, message)) if is_message(message) => id,
         _ => wire,
@@ -222,16 +235,28 @@ fn emptied(id: Id, role: Role) -> Arc<Message> {
     emptied.into()
 }
 
-/// The snapshots that bring a client from `held` to `target`: none, one, or two.
+/// The `MESSAGES_SNAPSHOT`s that make a client show `target`: none, one or two.
 ///
-/// A thought that no snapshot can delete, of a message that is not there, is emptied: the run may
-/// tell it yet, from its beginning, and otherwise nobody has thought it. So is an attachment.
+/// A client applies a snapshot by the rules of [`View`]: it keeps the order of the messages it
+/// already holds, and deletes reasoning and attachments only if the snapshot has some of its own.
+/// These two limits are why one snapshot is not always enough:
 ///
-/// A snapshot does not move messages that the client holds: a wrong order takes two snapshots, of
-/// the prefix on which both agree and then of the whole. A snapshot without thoughts leaves the
-/// client's where they are, so that a prefix without any carries an empty one, for the whole to
-/// delete again; and the same with attachments.
-pub fn snapshots(held: &[Arc<Message>], target: &[Arc<Message>]) -> Vec<Vec<Arc<Message>>> {
+/// - A wrong order takes two snapshots: first the prefix on which both agree, then all messages.
+/// - A prefix without reasoning carries an empty reasoning message. The second snapshot deletes it,
+///   and with it the client's other reasoning. Attachments are handled in the same way.
+/// - Reasoning that no snapshot can delete, of a message that is missing from `target`, is emptied.
+///   The run may still stream it from its beginning. Attachments are emptied too.
+pub fn snapshots(viewer: ViewerMessages<'_>, target: &[Arc<Message>]) -> Vec<Vec<Arc<Message>>> {
+    match viewer {
+        ViewerMessages::Known(held) => snapshots_from(held, target),
+        ViewerMessages::Unknown => through(0, target),
+        ViewerMessages::Returning => {
+            vec![vec![empty_thought(), empty_attachment()], target.to_vec()]
+        }
+    }
+}
+
+fn snapshots_from(held: &[Arc<Message>], target: &[Arc<Message>]) -> Vec<Vec<Arc<Message>>> {
     if shows(held, target) {
         return Vec::new();
     }
@@ -245,25 +270,13 @@ pub fn snapshots(held: &[Arc<Message>], target: &[Arc<Message>]) -> Vec<Vec<Arc<
     through(common, &whole)
 }
 
-/// The snapshots that bring the clients of a view to `target`.
+/// The snapshots that make all clients of a view show `target`.
 pub(super) fn snapshots_for(view: &View, target: &[Arc<Message>]) -> Vec<Vec<Arc<Message>>> {
     if view.is_scattered() {
         through(0, &with_strays(view.messages(), target))
     } else {
-        snapshots(view.messages(), target)
+        snapshots_from(view.messages(), target)
     }
-}
-
-/// The snapshots that bring any client to `target`, whatever it holds.
-pub fn snapshots_for_anyone(target: &[Arc<Message>]) -> Vec<Vec<Arc<Message>>> {
-    through(0, target)
-}
-
-/// The snapshots that bring one to `target` who comes back to be told the run as it stands, and may
-/// hold thoughts and attachments that are still to be told. No snapshot can delete the last of
-/// them: an empty one may stay.
-pub fn snapshots_for_returning(target: &[Arc<Message>]) -> Vec<Vec<Arc<Message>>> {
-    vec![vec![empty_thought(), empty_attachment()], target.to_vec()]
 }
 
 fn through(common: usize, target: &[Arc<Message>]) -> Vec<Vec<Arc<Message>>> {

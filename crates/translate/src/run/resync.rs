@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use super::commit;
+use super::commit::{self, ViewerMessages};
 use super::emit::{Emit, MessageSnapshots, StateEvents};
 use super::open::Open;
 use super::{Activity, Content, Id, Message, Role, RunEvent, Subagent, View};
@@ -47,7 +47,7 @@ pub fn resync(view: &View, reader: Holds<'_>, emit: Emit) -> Option<Vec<RunEvent
             // Only a snapshot could show what was said before.
             _ if emit.messages == MessageSnapshots::None => Vec::new(),
             Holds::Nothing => told(vec![view.messages().to_vec()]),
-            Holds::Some(_) => told(commit::snapshots_for_anyone(view.messages())),
+            Holds::Some(_) => told(commit::snapshots(ViewerMessages::Unknown, view.messages())),
             Holds::This(held) => more(held, view)
                 .unwrap_or_else(|| told(commit::snapshots_for(held, view.messages()))),
         };

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use threadway_translate::agui::{Allowance, Asking, Input, OnMessage, Projector};
 use threadway_translate::langgraph::{InputKeys, MessagesKey, ThreadState};
 use threadway_translate::run::{
-    self, Configured, Holds, Id, Message, Planner, Role, RunEvent, StreamEnd, View,
+    self, Configured, Holds, Id, Message, Planner, Role, RunEvent, StreamEnd, View, ViewerMessages,
 };
 
 const PNG: &str = "iVBORw0KGgo=";
@@ -394,11 +394,9 @@ fn one_who_comes_back_ends_with_attachments_in_their_order() {
     let attachments = view.messages().iter().filter(|m| m.role == Role::Attachment).cloned();
     // What it holds may be out of order, and only a part.
     let before = View::with(attachments.collect::<Vec<Arc<Message>>>(), None);
-    for snapshots in
-        [run::snapshots_for_returning(view.messages()), run::snapshots_for_anyone(view.messages())]
-    {
+    for viewer in [ViewerMessages::Returning, ViewerMessages::Unknown] {
         let mut client = before.clone();
-        for snapshot in snapshots {
+        for snapshot in run::snapshots(viewer, view.messages()) {
             client.apply(&RunEvent::Messages(snapshot.into()));
         }
         // An empty one may stay, of those that the conversation has none of.
