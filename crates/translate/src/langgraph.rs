@@ -29,12 +29,14 @@ use uuid::Uuid;
 pub use approval::{Approval, ApprovalForm, ApprovalRequest, Decision};
 pub use block::{Block, Media, Reasoning, Source};
 pub use config::{ConfigChoice, ConfigField, ConfigKind};
-pub use cursor::{Cursor, NotACursor};
+pub use cursor::{Cursor, ParseCursorError};
 pub use event::{ModelEvent, ProtocolEvent};
-pub use fault::{Account, Told};
-pub use kept::{Given, KeptAnswer, KeptAnswers, MAX_KEPT_ACTIONS, MAX_KEPT_BYTES, NewestRuns};
-pub use message::{CallChunk, Finish, Kind, Message, WholeCall};
-pub use messages_key::{MessagesKey, NotAMessagesKey, Place};
+pub use fault::{ErrorReport, ErrorSource};
+pub use kept::{
+    BatchDecision, KeptAnswer, KeptAnswers, MAX_KEPT_ACTIONS, MAX_KEPT_BYTES, NewestRuns,
+};
+pub use message::{CallChunk, Finish, Message, MessageType, WholeCall};
+pub use messages_key::{GraphLevel, MessagesKey, ParseMessagesKeyError};
 pub use origin::{Mutes, Origin};
 pub use record::{
     ARCHIVED, Assistant, CLIENT_THREAD_ID, InputKeys, RunRecord, RunStatus, ServerInfo, ServerKind,
@@ -94,7 +96,7 @@ pub enum Body<'a> {
     /// A subgraph begins or ends (the newer protocol's `lifecycle`).
     Lifecycle(Lifecycle<'a>),
     /// An interrupt that came by itself (the newer protocol's `input.requested`).
-    Interrupts(Vec<Interrupt<'a>>),
+    Interrupts(Vec<RawInterrupt<'a>>),
     /// `error`: the run failed. The Python server does not store this part for replay.
     Error(RunError),
     /// `checkpoints`, `debug` and the like: understood, and nothing to a client. They hold the
@@ -117,7 +119,7 @@ pub struct Values<'a> {
     /// The conversation, if the state holds one.
     pub messages: Option<Vec<&'a RawValue>>,
     /// `__interrupt__`, if it is there. An empty list is a static breakpoint.
-    pub interrupts: Option<Vec<Interrupt<'a>>>,
+    pub interrupts: Option<Vec<RawInterrupt<'a>>>,
 }
 
 /// What each finished node returned.
@@ -126,7 +128,7 @@ pub struct Updates<'a> {
     /// One entry per node; parallel tasks of one node come in parts of their own.
     pub nodes: Vec<NodeUpdate<'a>>,
     /// `__interrupt__`, if it is there. An empty list is a static breakpoint.
-    pub interrupts: Option<Vec<Interrupt<'a>>>,
+    pub interrupts: Option<Vec<RawInterrupt<'a>>>,
     /// Whether the nodes were through before this run: a resume tells again what an interrupted
     /// superstep had kept of them.
     pub is_cached: bool,
@@ -143,7 +145,7 @@ pub struct NodeUpdate<'a> {
 
 /// A question that the graph asks before it goes on.
 #[derive(Clone, Debug)]
-pub struct Interrupt<'a> {
+pub struct RawInterrupt<'a> {
     /// 32 hexadecimal digits; the same over resumes. LangGraph's older versions have no ids: see
     /// [`is_unnamed`](Self::is_unnamed).
     pub id: Cow<'a, str>,
@@ -197,7 +199,7 @@ pub struct RunError {
     pub trace: Option<String>,
     /// What each place of the server has on the failure. Clients are sent it with
     /// [`ErrorDetail::Full`] alone.
-    pub accounts: Vec<Account>,
+    pub reports: Vec<ErrorReport>,
 }
 
 /// How much is told of a failure.
@@ -237,15 +239,15 @@ impl<'a> Part<'a> {
         };
         if let Some(envelope) = envelope(data) {
             let namespace = envelope.namespace();
-            let body = envelope.body(key, Place::of(&namespace, ""));
+            let body = envelope.body(key, GraphLevel::of(&namespace, ""));
             return Self { namespace: Cow::Owned(namespace), body };
         }
-        let body = body(mode, data, key, Place::of(namespace, ""));
+        let body = body(mode, data, key, GraphLevel::of(namespace, ""));
         Self { namespace: Cow::Borrowed(namespace), body }
     }
 }
 
-fn body<'a>(mode: &str, data: &'a str, key: &MessagesKey, place: Place) -> Body<'a> {
+fn body<'a>(mode: &str, data: &'a str, key: &MessagesKey, place: GraphLevel) -> Body<'a> {
     match mode {
         "messages" => message_tuple(data).unwrap_or(Body::Malformed("messages")),
         "values" => with(data, |raw| Values::open(raw, key), Body::Values, "values"),
@@ -325,7 +327,7 @@ impl<'a> Values<'a> {
                 messages.is_none()
             }
             "__interrupt__" => {
-                interrupts = Interrupt::list(value);
+                interrupts = RawInterrupt::list(value);
                 false
             }
             _ => true,
@@ -350,11 +352,11 @@ fn conversation(value: &RawValue) -> Option<Vec<&RawValue>> {
 // === impl Updates ===
 
 impl<'a> Updates<'a> {
-    fn open(raw: &'a RawValue, key: &MessagesKey, place: Place) -> Option<Self> {
+    fn open(raw: &'a RawValue, key: &MessagesKey, place: GraphLevel) -> Option<Self> {
         let mut updates = Self { nodes: Vec::new(), interrupts: None, is_cached: false };
         for (node, delta) in json::members(raw)?.0 {
             match &*node {
-                "__interrupt__" => updates.interrupts = Interrupt::list(delta),
+                "__interrupt__" => updates.interrupts = RawInterrupt::list(delta),
                 // `{"cached": true}`
                 "__metadata__" => {
                     let cached = json::members(delta).and_then(|members| members.get("cached"));
@@ -371,7 +373,7 @@ impl<'a> Updates<'a> {
 }
 
 /// The messages that a node returned: `{"messages": [..]}`, one message, or several writes.
-fn messages_of<'a>(delta: &'a RawValue, key: &MessagesKey, place: Place) -> Vec<Message<'a>> {
+fn messages_of<'a>(delta: &'a RawValue, key: &MessagesKey, place: GraphLevel) -> Vec<Message<'a>> {
     let written = |delta| written_messages(delta, key, place);
     if let Some(writes) = json::items(delta) {
         return writes.into_iter().filter_map(json::members).flat_map(written).collect();
@@ -382,7 +384,7 @@ fn messages_of<'a>(delta: &'a RawValue, key: &MessagesKey, place: Place) -> Vec<
 fn written_messages<'a>(
     delta: json::Members<'a>,
     key: &MessagesKey,
-    place: Place,
+    place: GraphLevel,
 ) -> Vec<Message<'a>> {
     // A `Command` among the writes, as the event stream prints it: `{"graph", "update", ..}`.
     let is_command = delta.get("graph").is_some() || delta.get("goto").is_some();
@@ -395,7 +397,7 @@ fn written_messages<'a>(
     }
 }
 
-// === impl Interrupt ===
+// === impl RawInterrupt ===
 
 /// How our names of interrupts begin that have no id in LangGraph.
 const UNNAMED: &str = "unnamed-interrupt-";
@@ -403,7 +405,7 @@ const UNNAMED: &str = "unnamed-interrupt-";
 /// How many hexadecimal digits of a digest such a name has: interrupts of one thread are few.
 const UNNAMED_DIGITS: usize = 16;
 
-impl<'a> Interrupt<'a> {
+impl<'a> RawInterrupt<'a> {
     /// A list of interrupts. One without an id gets a name of ours.
     pub fn list(value: &'a RawValue) -> Option<Vec<Self>> {
         Some(Self::all(json::items(value)?))
@@ -459,8 +461,8 @@ impl<'a> Task<'a> {
     }
 
     /// What it asked before it stopped.
-    pub fn interrupts(&self) -> Vec<Interrupt<'a>> {
-        self.interrupts.and_then(Interrupt::list).unwrap_or_default()
+    pub fn interrupts(&self) -> Vec<RawInterrupt<'a>> {
+        self.interrupts.and_then(RawInterrupt::list).unwrap_or_default()
     }
 
     /// The name of the agent that the node belongs to.
@@ -499,7 +501,7 @@ impl RunError {
 
     /// A failure of this name and message.
     pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { code: code.into(), message: message.into(), trace: None, accounts: Vec::new() }
+        Self { code: code.into(), message: message.into(), trace: None, reports: Vec::new() }
     }
 
     /// Whether a stream says so that there is no such run: both servers answer 200 to a join of one.
@@ -515,17 +517,17 @@ impl RunError {
 
     /// The failure, as it is told to clients that are to know so much.
     #[must_use]
-    pub fn told(self, detail: ErrorDetail) -> Self {
+    pub fn redacted(self, detail: ErrorDetail) -> Self {
         match detail {
             ErrorDetail::Full => self,
             ErrorDetail::Message => Self::new(self.code, self.message),
-            ErrorDetail::Code => Self::new(self.code, Self::untold().message),
-            ErrorDetail::None => Self::untold(),
+            ErrorDetail::Code => Self::new(self.code, Self::unexplained().message),
+            ErrorDetail::None => Self::unexplained(),
         }
     }
 
     /// What is said of a failure that no server tells more of.
-    pub fn untold() -> Self {
+    pub fn unexplained() -> Self {
         Self::new("run_failed", "the run failed; LangGraph's log tells why")
     }
 }
@@ -574,7 +576,7 @@ impl<'a> Envelope<'a> {
         segments.into_iter().filter_map(json::string).collect::<Vec<_>>().join("|")
     }
 
-    fn body(&self, key: &MessagesKey, place: Place) -> Body<'a> {
+    fn body(&self, key: &MessagesKey, place: GraphLevel) -> Body<'a> {
         let Some(data) = self.params.get("data") else { return Body::Malformed("event") };
         match &*self.method {
             "messages" => ProtocolEvent::parse(data)
@@ -594,7 +596,7 @@ impl<'a> Envelope<'a> {
 fn input_requested(data: &RawValue) -> Body<'_> {
     let members = json::members(data).unwrap_or_default();
     match members.string("interrupt_id") {
-        Some(id) => Body::Interrupts(vec![Interrupt {
+        Some(id) => Body::Interrupts(vec![RawInterrupt {
             id,
             value: members.get("payload"),
             response_schema: None,

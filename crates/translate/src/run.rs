@@ -29,7 +29,8 @@ mod weight;
 use std::sync::Arc;
 
 pub use crate::langgraph::{
-    Account, ApprovalForm, Decision, ErrorDetail, Finish, Given, Multitask, RunError, Start,
+    ApprovalForm, BatchDecision, Decision, ErrorDetail, ErrorReport, Finish, Multitask, RunError,
+    Start,
 };
 pub use activity::{Activity, TODOS, Todos, ToolStatus};
 pub(crate) use commit::langgraph_call_id;
@@ -38,13 +39,15 @@ pub use decision::DecisionFault;
 pub use emit::{Emit, MessageSnapshots, StateEvents, Subagents, TRUNCATED, is_truncated};
 pub use failure::{Failure, Loss};
 pub use filter::Filter;
-pub use interrupt::{Action, Ask, BREAKPOINT, Interrupt, Kept, is_breakpoint, question_key};
+pub use interrupt::{
+    Action, Ask, BREAKPOINT, Interrupt, KeptDecision, is_breakpoint, question_key,
+};
 pub use message::{Call, Content, ContentPart, Message, Role};
 pub use new_run::{Configured, NewRun, Plan, Planner};
 pub use open::Open;
 pub use patch::{Operation, Patch, State};
 pub use raw::raw_part;
-pub use resync::{Holds, closings, resync};
+pub use resync::{Viewer, closings, resync};
 pub use snapshot::{SNAPSHOT_FORMS, Snapshot};
 pub use translator::{StreamEnd, Translator};
 pub use usage::Usage;
@@ -256,7 +259,7 @@ pub enum Outcome {
     /// Somebody stopped it.
     Cancelled,
     /// Nothing ran: what the thread holds was told.
-    AtRest {
+    Idle {
         /// Why the thread's last run failed, if it did.
         error: Option<RunError>,
     },

@@ -3,7 +3,7 @@
 
 use serde_json::value::RawValue;
 
-use super::Interrupt;
+use super::RawInterrupt;
 use crate::json::{self, Json, ObjectWriter, Text};
 
 /// Whether these tools may be called.
@@ -75,7 +75,7 @@ pub enum Decision {
 
 impl Approval {
     /// Reads an interrupt. `None` if it asks something else.
-    pub fn parse(interrupt: &Interrupt<'_>) -> Option<Self> {
+    pub fn parse(interrupt: &RawInterrupt<'_>) -> Option<Self> {
         if let Some(requests) = inbox(interrupt.value?) {
             return Some(Self { requests, form: ApprovalForm::Inbox });
         }
@@ -390,7 +390,7 @@ mod tests {
     fn read(value: &str, schema: Option<&str>) -> Option<Approval> {
         let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
         let (value, schema) = (raw(value), schema.map(raw));
-        Approval::parse(&Interrupt {
+        Approval::parse(&RawInterrupt {
             id: "i".into(),
             value: Some(&value),
             response_schema: schema.as_deref(),

@@ -14,7 +14,7 @@ pub struct Cursor {
 /// A text is no [`Cursor`]: what it identifies cannot be ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no id of a LangGraph server's stream")]
-pub struct NotACursor;
+pub struct ParseCursorError;
 
 // === impl Cursor ===
 
@@ -36,13 +36,13 @@ impl Cursor {
 }
 
 impl FromStr for Cursor {
-    type Err = NotACursor;
+    type Err = ParseCursorError;
 
     /// Only what is written as it was read: the id is sent back.
-    fn from_str(text: &str) -> Result<Self, NotACursor> {
+    fn from_str(text: &str) -> Result<Self, ParseCursorError> {
         let number = |text: &str| {
             let is_written_so = text == "0" || !text.starts_with(['0', '+']);
-            text.parse().ok().filter(|_| is_written_so).ok_or(NotACursor)
+            text.parse().ok().filter(|_| is_written_so).ok_or(ParseCursorError)
         };
         Ok(match text.split_once('-') {
             Some((time, count)) => Self { number: number(time)?, count: Some(number(count)?) },
@@ -70,7 +70,7 @@ mod tests {
             assert_eq!(text.parse::<Cursor>().unwrap().to_string(), text);
         }
         for text in ["", "-", "-1", "1-", "x", "1-x", "01", "1-01", "+1", "1-2-3", " 1"] {
-            assert_eq!(text.parse::<Cursor>(), Err(NotACursor), "{text}");
+            assert_eq!(text.parse::<Cursor>(), Err(ParseCursorError), "{text}");
         }
     }
 

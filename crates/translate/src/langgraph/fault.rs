@@ -11,9 +11,9 @@ const MAX_TEXT_CHARS: usize = 16 * 1024;
 
 /// What one place of the server has on a failure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Account {
+pub struct ErrorReport {
     /// Which place.
-    source: Told,
+    source: ErrorSource,
     /// The node that failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     node: Option<String>,
@@ -30,7 +30,7 @@ pub struct Account {
 /// A place of the server that has something on a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Told {
+pub enum ErrorSource {
     /// The `error` part of the run's stream.
     RunStream,
     /// The thread's record, `error`: the Python server alone has it.
@@ -47,11 +47,11 @@ pub(super) fn trace(members: &Members<'_>) -> Option<String> {
     trace.filter(|trace| !trace.is_empty()).map(|trace| bounded(&trace))
 }
 
-// === impl Account ===
+// === impl ErrorReport ===
 
-impl Account {
+impl ErrorReport {
     /// What the run's stream or the thread's record has.
-    pub fn of(source: Told, error: &RunError) -> Self {
+    pub fn of(source: ErrorSource, error: &RunError) -> Self {
         Self {
             source,
             node: None,
@@ -65,7 +65,7 @@ impl Account {
     pub fn of_state(state: &ThreadState<'_>) -> Option<Self> {
         let text = state.error.as_deref()?;
         let node = state.failed_node.as_deref().map(bounded);
-        let source = Told::ThreadState;
+        let source = ErrorSource::ThreadState;
         // Python prints the exception as its `repr`, JavaScript as JSON.
         let is_object = serde_json::from_str::<Members<'_>>(text).is_ok();
         if is_object {
@@ -77,9 +77,9 @@ impl Account {
     /// It in one line, and its trace behind.
     pub fn line(&self) -> String {
         let mut line = match self.source {
-            Told::RunStream => "the run's stream",
-            Told::Thread => "the thread",
-            Told::ThreadState => "the thread's state",
+            ErrorSource::RunStream => "the run's stream",
+            ErrorSource::Thread => "the thread",
+            ErrorSource::ThreadState => "the thread's state",
         }
         .to_owned();
         if let Some(node) = &self.node {
@@ -116,16 +116,16 @@ mod tests {
 
     #[test]
     fn what_a_server_has_on_a_failure_is_read_from_each_place() {
-        let json = |account: &Account| serde_json::to_string(account).unwrap();
+        let json = |account: &ErrorReport| serde_json::to_string(account).unwrap();
         let error =
             RunError::parse(r#"{"error":"CustomBoom","message":"hidden","traceback":"File a"}"#);
         assert_eq!(
-            json(&Account::of(Told::RunStream, &error)),
+            json(&ErrorReport::of(ErrorSource::RunStream, &error)),
             r#"{"source":"run_stream","type":"CustomBoom","message":"hidden","trace":"File a"}"#
         );
         let of_task = |error: &str| {
             let body = format!(r#"{{"tasks":[{{"name":"model","error":{error}}}]}}"#);
-            Account::of_state(&ThreadState::parse(&body).unwrap()).unwrap()
+            ErrorReport::of_state(&ThreadState::parse(&body).unwrap()).unwrap()
         };
         let python = of_task(r#""CustomBoom('no \"key\"')""#);
         assert_eq!(
@@ -135,13 +135,13 @@ mod tests {
         assert_eq!(python.line(), "the thread's state, node `model`: CustomBoom('no \"key\"')");
         let javascript = of_task(r#""{\"message\":\"boom\",\"name\":\"TypeError\"}""#);
         assert_eq!(javascript.line(), "the thread's state, node `model`: TypeError: boom");
-        assert_eq!(Account::of_state(&ThreadState::parse("{}").unwrap()), None);
+        assert_eq!(ErrorReport::of_state(&ThreadState::parse("{}").unwrap()), None);
     }
 
     #[test]
     fn a_text_is_bounded() {
         let error = RunError::new("E", "ß".repeat(MAX_TEXT_CHARS + 7));
-        let account = Account::of(Told::Thread, &error);
+        let account = ErrorReport::of(ErrorSource::Thread, &error);
         assert_eq!(account.message.chars().count(), MAX_TEXT_CHARS + 1);
         assert!(account.weight() > account.message.len());
     }

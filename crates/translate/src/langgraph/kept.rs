@@ -10,7 +10,7 @@ use std::collections::HashSet;
 
 use serde_json::value::RawValue;
 
-use super::{Approval, Interrupt, RunRecord, RunStatus, ThreadState};
+use super::{Approval, RawInterrupt, RunRecord, RunStatus, ThreadState};
 use crate::json::{self, Json, ObjectWriter};
 
 /// How the members of a thread's metadata begin that hold a decision. Servers copy a thread's
@@ -31,7 +31,7 @@ const BATCH_WORDS: [&[u8]; 2] = [b"action_request", b"actionRequest"];
 
 /// A decision on one action of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Given {
+pub struct BatchDecision {
     /// The interrupt, by LangGraph's id.
     pub interrupt: String,
     /// Which of its actions.
@@ -78,7 +78,7 @@ impl KeptAnswer {
         })
     }
 
-    fn is_on(&self, given: &Given) -> bool {
+    fn is_on(&self, given: &BatchDecision) -> bool {
         self.interrupt == given.interrupt && self.action == given.action
     }
 
@@ -135,7 +135,7 @@ impl KeptAnswers {
     /// nothing current. Batches that are open at once begin to look for one at different places.
     pub fn keeping(
         &self,
-        given: &[Given],
+        given: &[BatchDecision],
         state: &ThreadState<'_>,
         after: Option<&RunRecord>,
     ) -> Json {
@@ -225,7 +225,7 @@ impl ThreadState<'_> {
     pub fn batches(&self) -> impl Iterator<Item = (&str, usize)> {
         self.interrupts.iter().filter_map(|open| {
             let actions = Approval::parse(open)?.requests.len();
-            let is_batch = actions > 1 && !Interrupt::is_unnamed(&open.id);
+            let is_batch = actions > 1 && !RawInterrupt::is_unnamed(&open.id);
             is_batch.then_some((&*open.id, actions))
         })
     }

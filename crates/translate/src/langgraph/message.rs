@@ -59,7 +59,7 @@ pub enum Finish {
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MessageType {
     /// What a person said.
     Human,
     /// What a model said, whole.
@@ -117,18 +117,18 @@ impl<'a> Message<'a> {
     }
 
     /// What it is. The JavaScript server says `ai` for chunks too; they have `tool_call_chunks`.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> MessageType {
         match self.kind.or(self.role).map_or("", RawValue::get) {
-            "\"AIMessageChunk\"" => Kind::AiChunk,
-            "\"ai\"" if self.tool_call_chunks.is_some() => Kind::AiChunk,
-            "\"ai\"" | "\"assistant\"" => Kind::Ai,
-            "\"human\"" | "\"user\"" | "\"HumanMessageChunk\"" => Kind::Human,
-            "\"tool\"" | "\"ToolMessageChunk\"" => Kind::Tool,
-            "\"system\"" if self.is_of_developer() => Kind::Developer,
-            "\"system\"" | "\"SystemMessageChunk\"" => Kind::System,
-            "\"developer\"" => Kind::Developer,
-            "\"remove\"" => Kind::Remove,
-            _ => Kind::Other,
+            "\"AIMessageChunk\"" => MessageType::AiChunk,
+            "\"ai\"" if self.tool_call_chunks.is_some() => MessageType::AiChunk,
+            "\"ai\"" | "\"assistant\"" => MessageType::Ai,
+            "\"human\"" | "\"user\"" | "\"HumanMessageChunk\"" => MessageType::Human,
+            "\"tool\"" | "\"ToolMessageChunk\"" => MessageType::Tool,
+            "\"system\"" if self.is_of_developer() => MessageType::Developer,
+            "\"system\"" | "\"SystemMessageChunk\"" => MessageType::System,
+            "\"developer\"" => MessageType::Developer,
+            "\"remove\"" => MessageType::Remove,
+            _ => MessageType::Other,
         }
     }
 

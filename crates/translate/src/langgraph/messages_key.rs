@@ -25,7 +25,7 @@ pub struct MessagesKey(Option<Arc<str>>);
     "the name of a key of the graph's state: 1 to {MAX_BYTES} bytes, not beginning with `__`, which \
      LangGraph keeps for itself"
 )]
-pub struct NotAMessagesKey;
+pub struct ParseMessagesKeyError;
 
 // === impl MessagesKey ===
 
@@ -51,21 +51,21 @@ impl MessagesKey {
     pub(super) fn find<'a>(
         &self,
         update: &json::Members<'a>,
-        place: Place,
+        place: GraphLevel,
     ) -> Option<&'a RawValue> {
         update.get(self.as_str()).or_else(|| match place {
-            Place::Root => None,
-            Place::Subgraph => update.get(MESSAGES),
+            GraphLevel::Root => None,
+            GraphLevel::Subgraph => update.get(MESSAGES),
         })
     }
 }
 
 impl FromStr for MessagesKey {
-    type Err = NotAMessagesKey;
+    type Err = ParseMessagesKeyError;
 
-    fn from_str(text: &str) -> Result<Self, NotAMessagesKey> {
+    fn from_str(text: &str) -> Result<Self, ParseMessagesKeyError> {
         if text.is_empty() || text.len() > MAX_BYTES || text.starts_with("__") {
-            return Err(NotAMessagesKey);
+            return Err(ParseMessagesKeyError);
         }
         // Equal keys are equal, however they were said.
         Ok(Self((text != MESSAGES).then(|| Arc::from(text))))
@@ -80,16 +80,16 @@ impl fmt::Display for MessagesKey {
 
 /// In which graph something was returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum GraphLevel {
     /// The run's own.
     Root,
     /// One that a node of it runs.
     Subgraph,
 }
 
-// === impl Place ===
+// === impl GraphLevel ===
 
-impl Place {
+impl GraphLevel {
     /// The graph of a namespace, or of the path of a task, each `node:task|node:task`: the root's
     /// namespace is empty, and its tasks have a path of one segment.
     pub fn of(namespace: &str, task_path: &str) -> Self {
@@ -109,7 +109,7 @@ mod tests {
             assert_eq!(key.parse::<MessagesKey>().unwrap().as_str(), key);
         }
         for other in ["", "__interrupt__", "__m", &format!("{longest}a")] {
-            assert_eq!(other.parse::<MessagesKey>(), Err(NotAMessagesKey), "{other}");
+            assert_eq!(other.parse::<MessagesKey>(), Err(ParseMessagesKeyError), "{other}");
         }
     }
 

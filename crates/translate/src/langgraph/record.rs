@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde_json::value::RawValue;
 
-use super::{Block, Kind, Message, MessagesKey};
+use super::{Block, Message, MessageType, MessagesKey};
 use crate::json::{self, Json};
 
 /// How much of its first words names a conversation: what a list of them shows in a line.
@@ -293,7 +293,7 @@ impl ThreadRecord {
 fn first_words(values: &RawValue, key: &MessagesKey) -> Option<String> {
     let messages = json::items(json::members(values)?.get(key.as_str())?)?;
     let mut messages = messages.into_iter().filter_map(Message::parse);
-    let first = messages.find(|message| message.kind() == Kind::Human)?;
+    let first = messages.find(|message| message.kind() == MessageType::Human)?;
     let texts = first.blocks().into_iter().filter_map(|block| match block {
         Block::Text(text) => Some(text.decode().into_owned()),
         Block::Reasoning(_)

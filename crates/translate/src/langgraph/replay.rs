@@ -56,7 +56,7 @@ pub enum Novelty {
     Doubtful,
     /// It comes for the first time, and what came right before it, on an earlier connection,
     /// should have come again and did not: something may be missing between them.
-    BehindAGap,
+    AfterGap,
     /// It has the id of something else: the run has begun again, and so has the count.
     OfAnotherAttempt,
 }
@@ -163,7 +163,7 @@ impl Replay {
         };
         if novelty == Novelty::New && !self.is_settled() {
             self.settle();
-            return Novelty::BehindAGap;
+            return Novelty::AfterGap;
         }
         novelty
     }
@@ -303,7 +303,7 @@ mod tests {
             Novelty::New => 'n',
             Novelty::Repeat => 'r',
             Novelty::Doubtful => '?',
-            Novelty::BehindAGap => 'g',
+            Novelty::AfterGap => 'g',
             Novelty::OfAnotherAttempt => 'x',
         }
     }

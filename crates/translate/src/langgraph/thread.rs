@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Interrupt, KeptAnswers, MessagesKey, Values};
+use super::{KeptAnswers, MessagesKey, RawInterrupt, Values};
 use crate::json;
 
 /// A checkpoint of a thread.
@@ -13,7 +13,7 @@ pub struct ThreadState<'a> {
     /// The nodes that would run next.
     pub next: Vec<Cow<'a, str>>,
     /// The questions that wait for an answer.
-    pub interrupts: Vec<Interrupt<'a>>,
+    pub interrupts: Vec<RawInterrupt<'a>>,
     /// What the thread's metadata keep of the answers to them, which no state has.
     pub kept: KeptAnswers,
     /// The run that made this checkpoint.
@@ -68,12 +68,12 @@ impl<'a> ThreadState<'a> {
 
     /// A task with a result has its answer: the JavaScript server keeps the question beside it
     /// while other tasks of the step still wait (langgraph-api 2.0.0).
-    fn interrupts(tasks: &[json::Members<'a>]) -> Vec<Interrupt<'a>> {
+    fn interrupts(tasks: &[json::Members<'a>]) -> Vec<RawInterrupt<'a>> {
         let waits = |task: &&json::Members<'a>| {
             task.get("result").is_none_or(|result| result.get() == "null")
         };
         let of = |task: &json::Members<'a>| task.get("interrupts").and_then(json::items);
-        Interrupt::all(tasks.iter().filter(waits).filter_map(of).flatten())
+        RawInterrupt::all(tasks.iter().filter(waits).filter_map(of).flatten())
     }
 
     /// Whether the run stopped before it was through: a question, or a static breakpoint.

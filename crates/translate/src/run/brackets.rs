@@ -101,7 +101,7 @@ impl Brackets {
     pub(super) fn attach(&mut self, attachment: &Arc<Message>, agent: Option<&Id>) {
         let held = self.view.message(&attachment.id);
         let is_other = |held: &Message| held.role != Role::Attachment;
-        if held.is_some_and(|held| is_other(held) || held.says_the_same(attachment)) {
+        if held.is_some_and(|held| is_other(held) || held.shows_same(attachment)) {
             return;
         }
         let agent = self.owner(&attachment.id, agent);
@@ -219,7 +219,7 @@ impl Brackets {
                 Outcome::Failed(Failure::Gateway { .. }) => continue,
                 Outcome::Finished { .. }
                 | Outcome::Cancelled
-                | Outcome::AtRest { .. }
+                | Outcome::Idle { .. }
                 | Outcome::Failed(Failure::Graph(_)) => ToolStatus::Stopped,
             };
             self.tool(&call_id, status);

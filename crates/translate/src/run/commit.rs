@@ -199,7 +199,7 @@ pub(super) fn shows(held: &[Arc<Message>], target: &[Arc<Message>]) -> bool {
 
 /// Whether a client would show the same: at once, where both are one.
 pub(super) fn is_same(held: &Arc<Message>, message: &Arc<Message>) -> bool {
-    Arc::ptr_eq(held, message) || held.says_the_same(message)
+    Arc::ptr_eq(held, message) || held.shows_same(message)
 }
 
 /// What no snapshot of the conversation deletes, though no message of it owns that: of a

@@ -1,6 +1,6 @@
 //! Why a run's stream ends in a failure.
 
-use crate::langgraph::{Account, ErrorDetail, RunError};
+use crate::langgraph::{ErrorDetail, ErrorReport, RunError};
 
 /// Why a run's stream ends in a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,9 +55,9 @@ impl Failure {
     }
 
     /// What LangGraph has on the failure, as far as clients are told it.
-    pub fn accounts(&self) -> &[Account] {
+    pub fn reports(&self) -> &[ErrorReport] {
         match self {
-            Self::Graph(error) => &error.accounts,
+            Self::Graph(error) => &error.reports,
             Self::Gateway { .. } => &[],
         }
     }
@@ -65,9 +65,9 @@ impl Failure {
     /// The same with no more of the graph's exception than this. The gateway's own failures hold
     /// nothing to hide.
     #[must_use]
-    pub fn told(self, detail: ErrorDetail) -> Self {
+    pub fn redacted(self, detail: ErrorDetail) -> Self {
         match self {
-            Self::Graph(error) => Self::Graph(error.told(detail)),
+            Self::Graph(error) => Self::Graph(error.redacted(detail)),
             own @ Self::Gateway { .. } => own,
         }
     }

@@ -58,12 +58,12 @@ pub struct Action {
     /// What else the graph passes along about it: an object.
     pub details: Option<Json>,
     /// The decision that was made before those on the other actions, and is kept until then.
-    pub kept: Option<Kept>,
+    pub kept: Option<KeptDecision>,
 }
 
 /// A decision that the thread's metadata keep.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct KeptDecision {
     /// The member of the metadata.
     pub key: Id,
     /// The decision, in the words of the question's form.
@@ -96,7 +96,7 @@ impl Interrupt {
     }
 
     /// An interrupt as LangGraph tells it.
-    pub fn of_langgraph(interrupt: &langgraph::Interrupt<'_>) -> Self {
+    pub fn of_langgraph(interrupt: &langgraph::RawInterrupt<'_>) -> Self {
         let ask = match Approval::parse(interrupt) {
             Some(Approval { requests, form }) => {
                 Ask::Approval { actions: requests.into_iter().map(Action::from).collect(), form }
@@ -112,7 +112,7 @@ impl Interrupt {
     /// Whether it has no id in LangGraph. It is answered by a bare value, and only while it is the
     /// only question of its thread.
     pub fn is_unnamed(&self) -> bool {
-        langgraph::Interrupt::is_unnamed(&self.id)
+        langgraph::RawInterrupt::is_unnamed(&self.id)
     }
 
     /// Whether it asks about several actions at once.
@@ -129,7 +129,8 @@ impl Interrupt {
             if let Some(action) = actions.get_mut(*action)
                 && action.check(*form, decision).is_ok()
             {
-                action.kept = Some(Kept { key: Id::from(&**key), decision: decision.clone() });
+                action.kept =
+                    Some(KeptDecision { key: Id::from(&**key), decision: decision.clone() });
             }
         }
     }

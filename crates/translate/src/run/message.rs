@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use super::Id;
 use crate::json::{self, Json, ObjectWriter, Text, TextBuf};
-use crate::langgraph::{self, Block, Kind, Media, Reasoning};
+use crate::langgraph::{self, Block, Media, MessageType, Reasoning};
 
 /// A message. One of LangChain's may become several: its reasoning is a message of its own, and so
 /// is each thing of an assistant that is no text.
@@ -132,13 +132,13 @@ impl Message {
     /// Arguments compare as JSON: a token stream keeps the model's spelling, a state LangGraph's.
     /// The speaker's name is credit too: the JavaScript agents give it to a message only when they
     /// commit it (langchain 1.5.14), and a name is not worth the whole conversation after each run.
-    pub fn says_the_same(&self, other: &Self) -> bool {
+    pub fn shows_same(&self, other: &Self) -> bool {
         let Self { id, role, name: _, content, calls, call_id, error, sealed, agent: _ } = self;
         *id == other.id
             && *role == other.role
-            && content.says_the_same(&other.content)
+            && content.shows_same(&other.content)
             && calls.len() == other.calls.len()
-            && calls.iter().zip(&other.calls).all(|(a, b)| a.says_the_same(b))
+            && calls.iter().zip(&other.calls).all(|(a, b)| a.shows_same(b))
             && *call_id == other.call_id
             && *error == other.error
             && *sealed == other.sealed
@@ -160,12 +160,12 @@ impl Message {
 
     fn convert(message: &langgraph::Message<'_>, id: &Id, extent: Extent) -> Vec<Self> {
         let role = match message.kind() {
-            Kind::Human => Role::User,
-            Kind::Ai | Kind::AiChunk | Kind::Other => Role::Assistant,
-            Kind::Tool => Role::Tool,
-            Kind::System => Role::System,
-            Kind::Developer => Role::Developer,
-            Kind::Remove => return Vec::new(),
+            MessageType::Human => Role::User,
+            MessageType::Ai | MessageType::AiChunk | MessageType::Other => Role::Assistant,
+            MessageType::Tool => Role::Tool,
+            MessageType::System => Role::System,
+            MessageType::Developer => Role::Developer,
+            MessageType::Remove => return Vec::new(),
         };
         let blocks = message.blocks();
         let mut messages = Vec::new();
@@ -210,10 +210,10 @@ impl Message {
 
 impl Content {
     /// Whether a client would show the same. Nothing and no characters look alike.
-    pub fn says_the_same(&self, other: &Self) -> bool {
+    pub fn shows_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Parts(a), Self::Parts(b)) => {
-                a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| a.says_the_same(b))
+                a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| a.shows_same(b))
             }
             (Self::Parts(_), _) | (_, Self::Parts(_)) => false,
             (Self::Absent, Self::Absent) => true,
@@ -301,7 +301,7 @@ impl Content {
 // === impl ContentPart ===
 
 impl ContentPart {
-    fn says_the_same(&self, other: &Self) -> bool {
+    fn shows_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Block(a), Self::Block(b)) | (Self::Annotations(a), Self::Annotations(b)) => {
                 json::same(a.get(), b.get())
@@ -329,7 +329,7 @@ impl Call {
         }
     }
 
-    fn says_the_same(&self, other: &Self) -> bool {
+    fn shows_same(&self, other: &Self) -> bool {
         self.id == other.id && self.name == other.name && self.has_args(&other.args.to_text())
     }
 

@@ -3,7 +3,9 @@
 use std::fmt::Display;
 
 use crate::json::Json;
-use crate::langgraph::{Given, InputKeys, Multitask, RunRequest, ServerKind, Start, ThreadState};
+use crate::langgraph::{
+    BatchDecision, InputKeys, Multitask, RunRequest, ServerKind, Start, ThreadState,
+};
 
 /// A run to start.
 #[derive(Clone, Debug)]
@@ -37,7 +39,7 @@ pub struct NewRun {
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// The decisions that are to be kept until those on the other actions of their batch have come.
-    pub keep: Vec<Given>,
+    pub keep: Vec<BatchDecision>,
     /// The run to start, when they are kept.
     pub run: Option<NewRun>,
 }

@@ -15,15 +15,15 @@ use super::emit::{Emit, MessageSnapshots, StateEvents};
 use super::open::Open;
 use super::{Activity, Content, Id, Message, Role, RunEvent, Subagent, View};
 
-/// What a reader holds of the conversation and the state.
+/// What a viewer has been sent before it is brought to the current state of a run.
 #[derive(Clone, Copy, Debug)]
-pub enum Holds<'a> {
-    /// It was told nothing by us: what it brings along is its projector's affair.
-    Nothing,
-    /// It was told exactly this.
-    This(&'a View),
-    /// It was told this run, and has missed some of it.
-    Some(&'a Open),
+pub enum Viewer<'a> {
+    /// Nothing. Its projector knows what messages the client itself sent along.
+    New,
+    /// Everything that led to this view, so it holds exactly this.
+    Holds(&'a View),
+    /// Some of this run, but it missed events. These items are open for it.
+    Lagging(&'a Open),
 }
 
 /// The events that bring a reader to the view; `None` for a view that has messages but does not
@@ -31,13 +31,13 @@ pub enum Holds<'a> {
 /// graph without messages, the reader keeps what it holds.
 ///
 /// The view is what the options show; they also say which events may bring a reader there.
-pub fn resync(view: &View, reader: Holds<'_>, emit: Emit) -> Option<Vec<RunEvent>> {
+pub fn resync(view: &View, reader: Viewer<'_>, emit: Emit) -> Option<Vec<RunEvent>> {
     if !view.is_based() && !view.messages().is_empty() {
         return None;
     }
     let mut open = match reader {
-        Holds::Nothing | Holds::This(_) => Open::default(),
-        Holds::Some(open) => open.clone(),
+        Viewer::New | Viewer::Holds(_) => Open::default(),
+        Viewer::Lagging(open) => open.clone(),
     };
     let mut out = Vec::new();
     close_ended(view.open(), &open, &mut out);
@@ -46,9 +46,9 @@ pub fn resync(view: &View, reader: Holds<'_>, emit: Emit) -> Option<Vec<RunEvent
         let messages = match reader {
             // Only a snapshot could show what was said before.
             _ if emit.messages == MessageSnapshots::None => Vec::new(),
-            Holds::Nothing => told(vec![view.messages().to_vec()]),
-            Holds::Some(_) => told(commit::snapshots(ViewerMessages::Unknown, view.messages())),
-            Holds::This(held) => more(held, view)
+            Viewer::New => told(vec![view.messages().to_vec()]),
+            Viewer::Lagging(_) => told(commit::snapshots(ViewerMessages::Unknown, view.messages())),
+            Viewer::Holds(held) => more(held, view)
                 .unwrap_or_else(|| told(commit::snapshots_for(held, view.messages()))),
         };
         for event in &messages {
@@ -63,12 +63,12 @@ pub fn resync(view: &View, reader: Holds<'_>, emit: Emit) -> Option<Vec<RunEvent
 
 /// The plan and the tools that run; to a reader that has missed some, also what has become of those
 /// that it saw running.
-fn activities(view: &View, reader: Holds<'_>) -> Vec<RunEvent> {
+fn activities(view: &View, reader: Viewer<'_>) -> Vec<RunEvent> {
     let is_news = |id: &Id, activity: &Activity| match (reader, activity) {
-        (Holds::Some(open), Activity::Tool { .. }) => {
+        (Viewer::Lagging(open), Activity::Tool { .. }) => {
             activity.is_running() || open.tools.contains(id)
         }
-        (Holds::This(held), Activity::Plan { .. }) => held.activity(id) != Some(activity),
+        (Viewer::Holds(held), Activity::Plan { .. }) => held.activity(id) != Some(activity),
         (_, Activity::Tool { .. }) => activity.is_running(),
         (_, Activity::Plan { .. }) => true,
     };
@@ -174,11 +174,11 @@ fn say(message: &Arc<Message>, now: &Open, out: &mut Vec<RunEvent>) -> Option<()
 }
 
 /// The state, unless the reader holds it; what differs, where that is shorter.
-fn state(view: &View, reader: Holds<'_>, emit: StateEvents) -> Option<RunEvent> {
+fn state(view: &View, reader: Viewer<'_>, emit: StateEvents) -> Option<RunEvent> {
     let state = view.state()?.to_json();
     let held = match reader {
-        Holds::This(held) => held.state(),
-        Holds::Nothing | Holds::Some(_) => None,
+        Viewer::Holds(held) => held.state(),
+        Viewer::New | Viewer::Lagging(_) => None,
     };
     match held.and_then(|held| held.clone().diff(&state)) {
         Some(patch) if patch.is_empty() => None,

@@ -30,11 +30,11 @@ pub struct Usage {
 
 /// The cost of each message of a run.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(super) struct UsageByMessage {
     order: Vec<Id>,
     by_message: HashMap<Id, Usage>,
-    /// Messages that an earlier run has paid for.
-    paid: HashSet<Id>,
+    /// Messages that an earlier run has excluded for.
+    excluded: HashSet<Id>,
 }
 
 // === impl Usage ===
@@ -75,9 +75,9 @@ impl Usage {
     }
 }
 
-// === impl Ledger ===
+// === impl UsageByMessage ===
 
-impl Ledger {
+impl UsageByMessage {
     /// Adds what a chunk tells; the message's cost, if it does. Providers may tell the cost in
     /// pieces: LangChain sums them.
     pub(super) fn add_chunk(
@@ -122,14 +122,14 @@ impl Ledger {
     }
 
     /// Takes a message off the bill, for good.
-    pub(super) fn pay(&mut self, id: &str) {
-        self.paid.insert(Id::from(id));
+    pub(super) fn exclude(&mut self, id: &str) {
+        self.excluded.insert(Id::from(id));
     }
 
     /// The sums per provider and model, in the order in which the models first spoke.
     pub(super) fn sums(&self) -> Vec<Usage> {
         let mut sums: Vec<Usage> = Vec::new();
-        let due = self.order.iter().filter(|id| !self.paid.contains(*id));
+        let due = self.order.iter().filter(|id| !self.excluded.contains(*id));
         for usage in due.filter_map(|id| self.by_message.get(id)) {
             let same =
                 |sum: &&mut Usage| sum.provider == usage.provider && sum.model == usage.model;

@@ -4,7 +4,7 @@ use super::{
     Action, Activity, Ask, Content, ContentPart, Interrupt, Message, Operation, Outcome, RunEvent,
     View,
 };
-use crate::langgraph::{Account, Source};
+use crate::langgraph::{ErrorReport, Source};
 
 /// What an event or a message takes besides its texts: itself, its ids, the allocator's share.
 const FRAME_BYTES: usize = 256;
@@ -80,19 +80,19 @@ impl Outcome {
         match self {
             Self::Finished { pending_calls, finish: _ } => pending_calls.len() * FRAME_BYTES,
             Self::Interrupted(questions) => questions.iter().map(Interrupt::weight).sum(),
-            Self::Cancelled | Self::AtRest { error: None } => 0,
-            Self::AtRest { error: Some(error) } => {
-                error.code.len() + error.message.len() + of_accounts(&error.accounts)
+            Self::Cancelled | Self::Idle { error: None } => 0,
+            Self::Idle { error: Some(error) } => {
+                error.code.len() + error.message.len() + of_reports(&error.reports)
             }
             Self::Failed(failure) => {
-                failure.code().len() + failure.message().len() + of_accounts(failure.accounts())
+                failure.code().len() + failure.message().len() + of_reports(failure.reports())
             }
         }
     }
 }
 
-fn of_accounts(accounts: &[Account]) -> usize {
-    accounts.iter().map(Account::weight).sum()
+fn of_reports(reports: &[ErrorReport]) -> usize {
+    reports.iter().map(ErrorReport::weight).sum()
 }
 
 // === impl Interrupt ===

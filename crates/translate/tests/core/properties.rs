@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use threadway_translate::agui::{Input, Projector};
 use threadway_translate::langgraph::{Part, ThreadState};
 use threadway_translate::run::{
-    self, Holds, RunEvent, StreamEnd, Translator, View, ViewerMessages,
+    self, RunEvent, StreamEnd, Translator, View, Viewer, ViewerMessages,
 };
 use threadway_translate::sse::Decoder;
 
@@ -217,7 +217,7 @@ proptest! {
         let before = fold(&events[..earlier]);
         let before = View::with(before.messages().to_vec(), before.state().cloned());
         for (holds, mut held) in
-            [(Holds::Nothing, View::default()), (Holds::This(&before), before.clone())]
+            [(Viewer::New, View::default()), (Viewer::Holds(&before), before.clone())]
         {
             let Some(resync) = run::resync(&view, holds, run::Emit::default()) else { continue };
             let mut seen = vec![events[0].clone()];
