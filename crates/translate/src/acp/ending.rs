@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::rpc::{self, Code, Error};
 use crate::json::Json;
-use crate::langgraph::{Finish, RECURSION_LIMIT};
+use crate::langgraph::Finish;
 use crate::run::{ErrorReport, Failure, Outcome};
 
 /// Why a turn is over.
@@ -31,7 +31,7 @@ pub fn stop_reason(outcome: &Outcome) -> Result<StopReason, Error> {
         Outcome::Finished { finish: Finish::Length, .. } => Ok(StopReason::MaxTokens),
         Outcome::Finished { finish: Finish::Refused, .. } => Ok(StopReason::Refusal),
         Outcome::Cancelled => Ok(StopReason::Cancelled),
-        Outcome::Failed(Failure::Graph(error)) if error.code == RECURSION_LIMIT => {
+        Outcome::Failed(Failure::Graph(error)) if error.is_recursion_limit() => {
             Ok(StopReason::MaxTurnRequests)
         }
         Outcome::Failed(failure) => {

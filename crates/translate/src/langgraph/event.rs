@@ -91,7 +91,7 @@ impl<'a> ModelEvent<'a> {
     /// The messages that a node returned, at its end.
     pub fn node_messages(&self, key: &MessagesKey, place: GraphLevel) -> Vec<Message<'a>> {
         let output = || json::members(self.data?)?.get("output");
-        output().map(|output| super::messages_of(output, key, place)).unwrap_or_default()
+        output().map(|output| super::values::messages_of(output, key, place)).unwrap_or_default()
     }
 
     /// The payload of a custom event.

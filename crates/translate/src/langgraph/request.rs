@@ -126,10 +126,7 @@ impl RunRequest {
         }
         // Strings always serialise.
         let ids = serde_json::to_string(interrupts).unwrap_or_default();
-        let members = json::members(&self.metadata).unwrap_or_default().0;
-        let metadata = members
-            .iter()
-            .fold(ObjectWriter::new(), |object, (key, value)| object.raw(key, value.get()));
+        let metadata = self.metadata_writer();
         self.metadata = metadata.raw(ANSWERS, &ids).finish();
         self.multitask_strategy = Some(Multitask::Reject);
         self
@@ -142,13 +139,14 @@ impl RunRequest {
         if keys.is_empty() {
             return self;
         }
-        let members = json::members(&self.metadata).unwrap_or_default().0;
-        let metadata = members
-            .iter()
-            .fold(ObjectWriter::new(), |object, (key, value)| object.raw(key, value.get()));
+        let metadata = self.metadata_writer();
         let hidden = keys.iter().fold(metadata, |object, key| object.raw(key, "null"));
         self.metadata = hidden.finish();
         self
+    }
+
+    fn metadata_writer(&self) -> ObjectWriter {
+        ObjectWriter::with(&json::members(&self.metadata).unwrap_or_default().0)
     }
 
     /// On a thread that has another run under way. A run that answers is refused there all the
@@ -165,10 +163,8 @@ impl RunRequest {
     #[must_use]
     pub fn updating(mut self, update: Option<Json>) -> Self {
         let Some(update) = update.filter(|_| self.input.is_none()) else { return self };
-        let command = self.command.as_deref().and_then(json::members).unwrap_or_default().0;
-        let command = command
-            .iter()
-            .fold(ObjectWriter::new(), |object, (key, value)| object.raw(key, value.get()));
+        let command = self.command.as_deref().and_then(json::members).unwrap_or_default();
+        let command = ObjectWriter::with(&command.0);
         self.command = Some(command.raw("update", update.get()).finish());
         self
     }

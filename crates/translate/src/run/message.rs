@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::Id;
-use crate::json::{self, Json, ObjectWriter, Text, TextBuf};
+use crate::json::{self, Json, Text, TextBuf};
 use crate::langgraph::{self, Block, Media, MessageType, Reasoning};
 
 /// A message. One of LangChain's may become several: its reasoning is a message of its own, and so
@@ -500,12 +500,4 @@ pub(super) fn join(before: Option<&Text>, text: &Text) -> Text {
     let mut joined = TextBuf::from(before);
     joined.push(text);
     joined.to_text()
-}
-
-/// A state's keys as one object again.
-pub(super) fn object(members: &[(json::Str<'_>, &RawValue)]) -> Json {
-    let write = |writer: ObjectWriter, (key, value): &(json::Str<'_>, &RawValue)| {
-        writer.raw(key, value.get())
-    };
-    members.iter().fold(ObjectWriter::new(), write).finish()
 }

@@ -23,7 +23,6 @@ use serde_json::value::RawValue;
 
 use super::brackets::Brackets;
 use super::commit::{self, Conversation};
-use super::message;
 use super::speech::{Source, Speech};
 use super::steps::Steps;
 use super::usage::UsageByMessage;
@@ -669,7 +668,7 @@ impl Translator {
 /// A state without what travels otherwise.
 fn values_json(values: &Values<'_>) -> json::Json {
     match &values.state {
-        Some(state) => message::object(state),
+        Some(state) => json::ObjectWriter::with(state).finish(),
         None => json::Json::from(values.raw),
     }
 }

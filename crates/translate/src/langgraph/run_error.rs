@@ -1,13 +1,47 @@
 //! What LangGraph has on a failed run, by the place of its API that has it.
 
-use serde::Serialize;
+use std::borrow::Cow;
 
-use super::{RunError, ThreadState};
-use crate::json::Members;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::ThreadState;
+use crate::json::{self, Members};
 
 /// How much of one text is kept: a stack trace of some hundred frames, and an end to a message that
 /// quotes a whole prompt.
 const MAX_TEXT_CHARS: usize = 16 * 1024;
+
+/// The exception of both servers for a run that took more supersteps than it may.
+const RECURSION_LIMIT: &str = "GraphRecursionError";
+
+/// Why a run failed, in the server's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunError {
+    /// The exception's name.
+    pub code: String,
+    /// Its message. The Python server hides that of exceptions it does not know.
+    pub message: String,
+    /// Its stack trace, if the server sends one.
+    pub trace: Option<String>,
+    /// What each place of the server has on the failure. Clients are sent it with
+    /// [`ErrorDetail::Full`] alone.
+    pub reports: Vec<ErrorReport>,
+}
+
+/// How much is told of a failure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ErrorDetail {
+    /// All that the server has, and where it has it; what it says where it refuses a request, too.
+    Full,
+    /// A run's exception, with its message, as LangGraph's own clients are told.
+    #[default]
+    Message,
+    /// The exception's name.
+    Code,
+    /// That it failed.
+    None,
+}
 
 /// What one place of the server has on a failure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -41,10 +75,68 @@ pub enum ErrorSource {
 }
 
 /// The stack trace among the members of a failure, under any of its usual names.
-pub(super) fn trace(members: &Members<'_>) -> Option<String> {
+fn trace(members: &Members<'_>) -> Option<String> {
     let names = ["traceback", "stacktrace", "stack", "trace"];
     let trace = names.into_iter().find_map(|name| members.string(name));
     trace.filter(|trace| !trace.is_empty()).map(|trace| bounded(&trace))
+}
+
+// === impl RunError ===
+
+impl RunError {
+    /// `{"error": name, "message": text}`; or, from the JavaScript server, a bare string, and with a
+    /// task `{"name": name, "message": text}`.
+    pub fn parse(data: &str) -> Self {
+        let Ok(value) = serde_json::from_str::<&RawValue>(data) else {
+            return Self::new("Error", data);
+        };
+        if let Some(message) = json::string(value) {
+            return Self::new("Error", message);
+        }
+        let members = json::members(value).unwrap_or_default();
+        let field = |name| members.string(name).map(Cow::into_owned);
+        let code = field("error").or_else(|| field("name")).unwrap_or_else(|| "Error".to_owned());
+        let message = field("message").unwrap_or_else(|| code.clone());
+        let trace = trace(&members);
+        Self { trace, ..Self::new(code, message) }
+    }
+
+    /// A failure of this name and message.
+    pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { code: code.into(), message: message.into(), trace: None, reports: Vec::new() }
+    }
+
+    /// Whether a stream says so that there is no such run: both servers answer 200 to a join of one.
+    pub fn is_missing_run(&self) -> bool {
+        match &*self.code {
+            "HTTPException" => {
+                matches!(&*self.message, "404: Run not found" | "404: Thread not found")
+            }
+            "Error" => self.message == "Run not found",
+            _ => false,
+        }
+    }
+
+    /// Whether the run took more supersteps than it may.
+    pub fn is_recursion_limit(&self) -> bool {
+        self.code == RECURSION_LIMIT
+    }
+
+    /// The failure, as it is told to clients that are to know so much.
+    #[must_use]
+    pub fn redacted(self, detail: ErrorDetail) -> Self {
+        match detail {
+            ErrorDetail::Full => self,
+            ErrorDetail::Message => Self::new(self.code, self.message),
+            ErrorDetail::Code => Self::new(self.code, Self::unexplained().message),
+            ErrorDetail::None => Self::unexplained(),
+        }
+    }
+
+    /// What is said of a failure that no server tells more of.
+    pub fn unexplained() -> Self {
+        Self::new("run_failed", "the run failed; LangGraph's log tells why")
+    }
 }
 
 // === impl ErrorReport ===

@@ -1,0 +1,55 @@
+//! The start and the end of a node's task: the parts of the mode `tasks`.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::RawInterrupt;
+use crate::json::{self, Str};
+
+/// A node starts (no result, no error) or ends.
+#[derive(Debug, Deserialize)]
+pub struct Task<'a> {
+    /// The task: one execution of a node.
+    #[serde(borrow)]
+    pub id: Str<'a>,
+    /// The node.
+    #[serde(borrow)]
+    pub name: Str<'a>,
+    #[serde(borrow)]
+    input: Option<&'a RawValue>,
+    #[serde(borrow)]
+    triggers: Option<&'a RawValue>,
+    #[serde(borrow)]
+    interrupts: Option<&'a RawValue>,
+    #[serde(borrow)]
+    metadata: Option<&'a RawValue>,
+}
+
+// === impl Task ===
+
+impl<'a> Task<'a> {
+    /// Whether this is the start of the task, not its result.
+    pub fn is_start(&self) -> bool {
+        self.triggers.is_some()
+    }
+
+    /// What it asked before it stopped.
+    pub fn interrupts(&self) -> Vec<RawInterrupt<'a>> {
+        self.interrupts.and_then(RawInterrupt::list).unwrap_or_default()
+    }
+
+    /// The name of the agent that the node belongs to.
+    pub fn agent(&self) -> Option<Cow<'a, str>> {
+        json::members(self.metadata?)?.string("lc_agent_name")
+    }
+
+    /// The one tool call that this task executes: `create_agent` starts a task per call.
+    pub fn tool_call(&self) -> Option<Cow<'a, str>> {
+        match json::items(self.input?)?.as_slice() {
+            [call] => json::members(call)?.string("id"),
+            _ => None,
+        }
+    }
+}
