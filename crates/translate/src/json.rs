@@ -1,9 +1,21 @@
-//! Raw JSON: values that stay the bytes they came in, and text that stays escaped.
+//! JSON that keeps the bytes it was read from.
 //!
-//! Opaque payloads must reach the client byte for byte (`1.10` must not become `1.1`, key order
-//! must hold), and no tree is to be built for a token.
-//! So this module never builds one: it opens a value one level at a time and hands out slices.
-//! The check of an answer in [`schema`] is rare, and does build one.
+//! Values that clients get must not change on the way: `1.10` must not become `1.1`, and the order
+//! of keys must hold. So this module builds no tree. [`members`] and [`items`] parse a value one
+//! level and return slices of it. [`ObjectWriter`] and [`array`] build new values from such slices.
+//! [`Text`] is a string that keeps its escapes.
+//!
+//! ```
+//! use threadway_translate::json::{self, ObjectWriter};
+//!
+//! let value = json::raw(r#"{"price": 1.10, "name": "x"}"#.to_owned());
+//! let members = json::members(&value).unwrap_or_default();
+//! let price = members.get("price").map_or("null", |price| price.get());
+//! let object = ObjectWriter::new().raw("price", price).finish();
+//! assert_eq!(object.get(), r#"{"price":1.10}"#);
+//! ```
+//!
+//! Only [`schema`], which checks a person's answer, builds a tree.
 
 mod members;
 pub mod schema;
@@ -20,11 +32,11 @@ pub use members::{Members, Str, items, members, string};
 pub use text::{Text, TextBuf};
 pub use writer::{ObjectWriter, array};
 
-/// A JSON value as the bytes it came in. Equal if the bytes are. Clones share the bytes.
+/// A JSON value as it was written. Two are equal if their bytes are. Clones share the bytes.
 #[derive(Clone)]
 pub struct Json(Arc<Box<RawValue>>);
 
-/// Whether two values are equal as JSON: members in any order, numbers by value.
+/// Whether two texts are equal as JSON, regardless of the order of members.
 pub fn same(a: &str, b: &str) -> bool {
     if a == b {
         return true;
@@ -34,7 +46,7 @@ pub fn same(a: &str, b: &str) -> bool {
     matches!((a, b), (Ok(a), Ok(b)) if a == b)
 }
 
-/// Whether two values are equal to a client whose numbers are all doubles.
+/// Whether two texts are equal as JSON for a client whose numbers are doubles.
 pub fn same_in_doubles(a: &str, b: &str) -> bool {
     fn eq(a: &serde_json::Value, b: &serde_json::Value) -> bool {
         use serde_json::Value::{Array, Number, Object};
@@ -56,8 +68,8 @@ pub fn same_in_doubles(a: &str, b: &str) -> bool {
 
 /// Writes JSON without the white space between its tokens.
 ///
-/// Opaque values keep their bytes but for this: the JavaScript server prints over many lines, and
-/// a frame of ours is one line.
+/// This is the only change that opaque values see. The JavaScript server prints JSON over many
+/// lines, and this crate writes an SSE event on one.
 pub fn compact(json: &str, out: &mut String) {
     out.clear();
     let mut rest = json;
@@ -74,7 +86,7 @@ pub fn compact(json: &str, out: &mut String) {
     out.push_str(rest);
 }
 
-/// Where the string literal at the start of the text ends, its closing quote included.
+/// The index after the closing quote of a string literal.
 fn string_end(text: &str) -> usize {
     let mut escaped = false;
     for (at, byte) in text.bytes().enumerate().skip(1) {
@@ -88,9 +100,7 @@ fn string_end(text: &str) -> usize {
     text.len()
 }
 
-/// Wraps text that is known to be one JSON value.
-///
-/// Text that is not becomes `null`: the callers assemble it from valid pieces.
+/// Wraps text that is one JSON value. Any other text becomes `null`.
 pub fn raw(text: String) -> Json {
     Json(boxed(text).into())
 }

@@ -1,8 +1,30 @@
-//! One part of a LangGraph stream, typed by its SSE event name.
+//! What LangGraph servers send and accept, as types.
 //!
-//! A part borrows from its frame; opaque payloads stay raw.
-//! Both servers are understood (`langgraph-api` 0.16 for Python, 2.0 for JavaScript), and the
-//! newer streaming protocol's envelope where a join delivers it under a legacy name.
+//! [`Part::parse`] reads one event of a run's stream. The server's other answers have a `parse`
+//! each: [`RunRecord`], [`ThreadRecord`], [`ThreadState`], [`Assistant`], [`ServerInfo`].
+//! [`RunRequest`] is the body that starts a run. [`Replay`] finds the events that a joined stream
+//! repeats.
+//!
+//! Values borrow from the text that they were read from. JSON without a meaning to this crate is
+//! not parsed.
+//!
+//! The module knows `langgraph-api` 0.16 for Python and 2.0 for JavaScript. It also reads the
+//! envelope of the newer streaming protocol, which a join may deliver under the name of a stream
+//! mode.
+//!
+//! The files:
+//!
+//! - `part`: an event of a stream, by the stream mode that made it. `envelope`: the newer
+//!   protocol's.
+//! - `message`, `block`, `origin`: LangChain's messages, their content, and which model call they
+//!   come from. `event`: LangChain's event stream. `messages_key`: the key of the state that has
+//!   the messages.
+//! - `values`, `task`, `interrupt`, `run_error`: the other parts of a stream.
+//! - `approval`: interrupts that ask whether a tool may be called, and their answers. `kept`:
+//!   answers that wait for others.
+//! - `record`, `thread_state`, `config`: runs, threads and assistants.
+//! - `request`: a run to start.
+//! - `cursor`, `replay`: how a stream is resumed.
 
 mod approval;
 mod block;

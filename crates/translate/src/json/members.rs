@@ -8,28 +8,28 @@ use serde_json::value::RawValue;
 
 use super::Text;
 
-/// A string borrowed from its document when it holds no escapes, else decoded.
+/// A string. Borrows from the document if it has no escapes, and is decoded otherwise.
 ///
-/// `Cow` alone does not borrow behind an `Option` in serde.
+/// serde cannot borrow a `Cow` inside an `Option`; this type can.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Str<'a>(pub Cow<'a, str>);
 
-/// The members of an object, in order, each value as its bytes.
+/// The members of an object in their order. Values are not parsed.
 #[derive(Debug, Default)]
 pub struct Members<'a>(pub Vec<(Str<'a>, &'a RawValue)>);
 
-/// Opens an object one level. `None` if it is not an object.
+/// Parses an object one level. `None` if the value is not an object.
 pub fn members(value: &RawValue) -> Option<Members<'_>> {
-    // The first byte decides cheaply; `RawValue` holds no surrounding white space.
+    // A test of the first byte is cheap. `RawValue` has no white space around it.
     value.get().starts_with('{').then(|| serde_json::from_str(value.get()).ok()).flatten()
 }
 
-/// Opens an array one level. `None` if it is not an array.
+/// Parses an array one level. `None` if the value is not an array.
 pub fn items(value: &RawValue) -> Option<Vec<&RawValue>> {
     value.get().starts_with('[').then(|| serde_json::from_str(value.get()).ok()).flatten()
 }
 
-/// The decoded string. `None` if the value is not a string, or has no UTF-8 form.
+/// The decoded string. `None` if the value is not a string, or contains half a surrogate pair.
 pub fn string(value: &RawValue) -> Option<Cow<'_, str>> {
     value
         .get()
@@ -73,7 +73,7 @@ impl std::ops::Deref for Str<'_> {
 // === impl Members ===
 
 impl<'a> Members<'a> {
-    /// The value of a member; of the last one, if a name stands twice.
+    /// The value of a member. If a name occurs twice, the last one counts.
     pub fn get(&self, name: &str) -> Option<&'a RawValue> {
         self.0.iter().rev().find(|(key, _)| &**key == name).map(|(_, value)| *value)
     }

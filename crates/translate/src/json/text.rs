@@ -1,4 +1,4 @@
-//! JSON strings that stay escaped.
+//! JSON strings that keep their escapes.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,32 +9,32 @@ use serde_json::value::RawValue;
 
 use super::boxed;
 
-/// A JSON string as it stands on the wire: quotes and escapes included.
+/// A JSON string with its quotes and escapes.
 ///
-/// Tokens pass through still escaped. That is exact where decoding is not: a server may cut a
-/// surrogate pair between two tokens (`"\ud83d"`, `"\ude00"`), and each half has no UTF-8 form.
+/// Tokens are not decoded on their way to a client. A server may cut a surrogate pair between two
+/// tokens (`"\ud83d"`, `"\ude00"`), and half a pair has no UTF-8 form.
 #[derive(Clone)]
 pub struct Text(Box<RawValue>);
 
-/// Text that grows token by token, kept escaped and without quotes.
+/// Text that grows token by token. It keeps escapes, and has no quotes.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct TextBuf(String);
 
 // === impl Text ===
 
 impl Text {
-    /// Text from a JSON value; `None` if it is not a string.
+    /// `None` if the value is not a string.
     pub fn from_raw(value: &RawValue) -> Option<Self> {
         value.get().starts_with('"').then(|| Self(value.to_owned()))
     }
 
-    /// Text from a decoded string.
+    /// Escapes a string.
     pub fn new(text: &str) -> Self {
-        // A string always serialises; the fallback keeps this total.
+        // A string always serialises. The fallback only avoids a panic.
         Self(serde_json::value::to_raw_value(text).unwrap_or_else(|_| boxed("\"\"".to_owned())))
     }
 
-    /// Text from characters that are already escaped, without quotes.
+    /// Text from escaped characters without quotes.
     pub fn from_escaped(escaped: &str) -> Self {
         Self(boxed(format!("\"{escaped}\"")))
     }
@@ -48,7 +48,7 @@ impl Text {
         self.0
     }
 
-    /// The characters, still escaped, without quotes.
+    /// The characters with their escapes, without quotes.
     pub fn escaped(&self) -> &str {
         let quoted = self.0.get();
         quoted.strip_prefix('"').and_then(|s| s.strip_suffix('"')).unwrap_or_default()
@@ -93,7 +93,7 @@ impl TextBuf {
         self.0.push_str(text.escaped());
     }
 
-    /// The characters so far, still escaped.
+    /// The characters with their escapes.
     pub fn escaped(&self) -> &str {
         &self.0
     }
@@ -103,16 +103,15 @@ impl TextBuf {
         self.0.is_empty()
     }
 
-    /// The characters so far as text.
     pub fn to_text(&self) -> Text {
         Text::from_escaped(&self.0)
     }
 
-    /// What `whole` adds to this text, if it begins with it.
+    /// The rest of `whole` after this text. `None` if `whole` does not start with it.
     pub fn rest_of(&self, whole: &Text) -> Option<Text> {
         let whole = whole.escaped();
-        // A prefix ends where an escape ends: escapes are read from the left, so what follows a
-        // complete string cannot be the middle of one.
+        // If the escaped texts share a prefix, so do the decoded ones. Escapes are read from the
+        // left, so a complete text cannot end inside an escape of `whole`.
         if let Some(rest) = whole.strip_prefix(self.escaped()) {
             return Some(Text::from_escaped(rest));
         }
@@ -120,7 +119,7 @@ impl TextBuf {
         whole.strip_prefix(&*ours).map(Text::new)
     }
 
-    /// Whether the text is the same, however it is escaped.
+    /// Whether both decode to the same text.
     pub fn same(&self, text: &Text) -> bool {
         same_text(&self.0, text.escaped())
     }
@@ -139,7 +138,7 @@ impl fmt::Debug for TextBuf {
 }
 
 fn same_text(a: &str, b: &str) -> bool {
-    // Without a backslash in either, different bytes are different text.
+    // Without a backslash in either, different bytes are different texts.
     a == b || ((a.contains('\\') || b.contains('\\')) && decode(a) == decode(b))
 }
 
@@ -151,12 +150,13 @@ fn decode(escaped: &str) -> Cow<'_, str> {
     if let Ok(text) = serde_json::from_str(&quoted) {
         return Cow::Owned(text);
     }
-    // Only a lone surrogate gets here; `serde_json` gives its bytes in WTF-8, three to a half.
+    // Only half a surrogate pair fails to parse. `serde_json` returns its bytes in WTF-8, three for
+    // each half.
     let bytes: Vec<u8> = serde_json::from_str::<WtfBytes>(&quoted).map(|b| b.0).unwrap_or_default();
     Cow::Owned(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The bytes of a string in WTF-8, which `serde_json` offers where a visitor takes bytes.
+/// The bytes of a string in WTF-8, which `serde_json` passes to a visitor for bytes.
 struct WtfBytes(Vec<u8>);
 
 impl<'de> Deserialize<'de> for WtfBytes {

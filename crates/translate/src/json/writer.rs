@@ -4,7 +4,7 @@ use serde_json::value::RawValue;
 
 use super::{Json, Str, Text, raw};
 
-/// Writes an object member by member, from values that are JSON already.
+/// Writes an object member by member. The values are JSON already.
 #[derive(Debug)]
 pub struct ObjectWriter(String);
 
@@ -16,7 +16,7 @@ impl ObjectWriter {
         Self("{".to_owned())
     }
 
-    /// An object with these members, to which more can be added.
+    /// Starts with these members.
     pub fn with(members: &[(Str<'_>, &RawValue)]) -> Self {
         members.iter().fold(Self::new(), |object, (name, value)| object.raw(name, value.get()))
     }
@@ -31,13 +31,13 @@ impl ObjectWriter {
         self
     }
 
-    /// Adds a string.
+    /// Adds a string that is escaped already.
     #[must_use]
     pub fn text(self, name: &str, text: &Text) -> Self {
         self.raw(name, text.quoted())
     }
 
-    /// Adds a string that is not escaped yet.
+    /// Adds a string, and escapes it.
     #[must_use]
     pub fn string(self, name: &str, string: &str) -> Self {
         self.text(name, &Text::new(string))
@@ -52,7 +52,6 @@ impl ObjectWriter {
         }
     }
 
-    /// Adds members.
     #[must_use]
     pub fn rest<'a>(self, members: impl IntoIterator<Item = (&'a str, Json)>) -> Self {
         members.into_iter().fold(self, |object, (name, value)| object.raw(name, value.get()))

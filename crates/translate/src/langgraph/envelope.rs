@@ -8,10 +8,10 @@ use super::part::body;
 use super::{Body, GraphLevel, MessagesKey, ProtocolEvent, RawInterrupt};
 use crate::json;
 
-/// A subgraph begins or ends, as the newer protocol tells it.
+/// A subgraph starts or ends, as the newer protocol reports it.
 #[derive(Debug)]
 pub struct Lifecycle<'a> {
-    /// Whether it begins.
+    /// Whether it starts.
     pub is_start: bool,
     /// The name of the agent.
     pub agent: Option<Cow<'a, str>>,
@@ -28,7 +28,8 @@ pub(super) struct Envelope<'a> {
 // === impl Envelope ===
 
 impl<'a> Envelope<'a> {
-    /// A join of a run of the newer protocol delivers this under legacy names.
+    /// `None` if the data is no envelope. A join of a run of the newer protocol sends envelopes
+    /// under the names of stream modes.
     pub(super) fn parse(data: &'a str) -> Option<Self> {
         if !data.starts_with("{\"type\":\"event\"") {
             return None;
@@ -50,7 +51,7 @@ impl<'a> Envelope<'a> {
                 .map_or(Body::Malformed("messages"), |event| Body::Protocol(Box::new(event))),
             "input.requested" => input_requested(data),
             "lifecycle" => Lifecycle::body(data),
-            // The newer protocol wraps what a node wrote.
+            // The newer protocol wraps a node's custom value.
             "custom" => {
                 let payload = json::members(data).and_then(|m| m.get("payload"));
                 Body::Custom(payload.unwrap_or(data))
@@ -75,7 +76,7 @@ fn input_requested(data: &RawValue) -> Body<'_> {
 // === impl Lifecycle ===
 
 impl<'a> Lifecycle<'a> {
-    /// The server tells a failure of the run here too, and then in the run's record.
+    /// A failure of the run is reported here too. It is read from the run's record instead.
     fn body(data: &'a RawValue) -> Body<'a> {
         let members = json::members(data).unwrap_or_default();
         let is_start = match members.string("event").as_deref() {

@@ -8,41 +8,41 @@ use uuid::Uuid;
 
 use crate::json;
 
-/// A question that the graph asks before it goes on.
+/// A question that the graph asks before it continues.
 #[derive(Clone, Debug)]
 pub struct RawInterrupt<'a> {
-    /// 32 hexadecimal digits; the same over resumes. LangGraph's older versions have no ids: see
-    /// [`is_unnamed`](Self::is_unnamed).
+    /// 32 hexadecimal digits, which stay the same when the run resumes. Older versions of LangGraph
+    /// give no ids: see [`is_unnamed`](Self::is_unnamed).
     pub id: Cow<'a, str>,
     /// What the graph passed to `interrupt()`.
     pub value: Option<&'a RawValue>,
-    /// The schema of the answer, where the graph gives one.
+    /// The JSON schema of the answer, if the graph gives one.
     pub response_schema: Option<&'a RawValue>,
 }
 
 // === impl RawInterrupt ===
 
-/// How our names of interrupts begin that have no id in LangGraph.
+/// The prefix of the ids that are made here, for interrupts without one.
 const UNNAMED: &str = "unnamed-interrupt-";
 
-/// How many hexadecimal digits of a digest such a name has: interrupts of one thread are few.
+/// The hexadecimal digits of such an id. A thread has few interrupts.
 const UNNAMED_DIGITS: usize = 16;
 
 impl<'a> RawInterrupt<'a> {
-    /// A list of interrupts. One without an id gets a name of ours.
+    /// Reads a list of interrupts. An interrupt without an id gets one.
     pub fn list(value: &'a RawValue) -> Option<Vec<Self>> {
         Some(Self::all(json::items(value)?))
     }
 
-    /// Whether an id is a name of ours. LangGraph does not know it, and takes a bare answer only.
+    /// Whether an id was made here. LangGraph does not know it, and accepts only a bare answer.
     pub fn is_unnamed(id: &str) -> bool {
         id.starts_with(UNNAMED)
     }
 
     /// The interrupts of one list, or of all tasks of a thread.
     ///
-    /// A name of ours is a digest of what is asked and where, so that stream and state give the
-    /// same name whatever the order of their tasks. Equal ones are numbered.
+    /// An id that is made here is a digest of the question and its namespace. So the stream and the
+    /// state give the same id, in any order of tasks. Equal ids get a number.
     pub(super) fn all(items: impl IntoIterator<Item = &'a RawValue>) -> Vec<Self> {
         let mut names: HashMap<String, usize> = HashMap::new();
         let parse = |item: &'a RawValue| {
@@ -62,7 +62,7 @@ impl<'a> RawInterrupt<'a> {
         items.into_iter().filter_map(parse).collect()
     }
 
-    /// `ns` is the namespace of the task, where the server gives one.
+    /// `ns` is the namespace of the task, if the server sends it.
     fn name(members: &json::Members<'_>) -> String {
         let compact = |name| {
             let mut text = String::new();

@@ -1,4 +1,4 @@
-//! One event of a run's stream, typed by its name.
+//! One event of a run's stream, typed by its stream mode.
 
 use std::borrow::Cow;
 
@@ -16,20 +16,20 @@ use crate::sse::Frame;
 /// One part of a run's stream.
 #[derive(Debug)]
 pub struct Part<'a> {
-    /// The subgraph that this part comes from: `node:task|node:task`, empty for the root.
+    /// The subgraph that sent the part, as `node:task|node:task`. Empty for the root graph.
     pub namespace: Cow<'a, str>,
-    /// What it says.
+    /// The payload.
     pub body: Body<'a>,
 }
 
-/// What a part says, by the stream mode that made it.
+/// The payload of a part, by the stream mode that made it.
 #[derive(Debug)]
 pub enum Body<'a> {
-    /// `metadata`: which run this is, and the how-manieth attempt at it.
+    /// `metadata`: the run's id, and the number of the attempt.
     Metadata {
         /// LangGraph's run id.
         run_id: Cow<'a, str>,
-        /// 1 for the first; also 1 again after a graceful restart of the server.
+        /// 1 for the first attempt. Also 1 after a graceful restart of the server.
         attempt: u64,
     },
     /// `values`: the whole state after a superstep.
@@ -40,14 +40,14 @@ pub enum Body<'a> {
     Message {
         /// The chunk or message.
         message: Box<Message<'a>>,
-        /// Its metadata, not yet parsed: it is the same on every token of a call.
+        /// Its metadata, not parsed: all tokens of a call have the same.
         metadata: &'a str,
     },
-    /// `messages/partial`: messages as accumulated so far.
+    /// `messages/partial`: messages with everything that has streamed so far.
     Partial(Vec<Message<'a>>),
     /// `messages/complete`: messages that did not stream.
     Complete(Vec<Message<'a>>),
-    /// `messages/metadata`: by message id, the metadata of the call that makes it.
+    /// `messages/metadata`: the metadata of a model call, by the id of its message.
     MessageMetadata(Vec<(Str<'a>, &'a RawValue)>),
     /// `events`: a record of LangChain's event stream.
     Event(Box<ModelEvent<'a>>),
@@ -59,30 +59,30 @@ pub enum Body<'a> {
     Task(Task<'a>),
     /// A subgraph begins or ends (the newer protocol's `lifecycle`).
     Lifecycle(Lifecycle<'a>),
-    /// An interrupt that came by itself (the newer protocol's `input.requested`).
+    /// An interrupt outside a state (the newer protocol's `input.requested`).
     Interrupts(Vec<RawInterrupt<'a>>),
     /// `error`: the run failed. The Python server does not store this part for replay.
     Error(RunError),
-    /// `checkpoints`, `debug` and the like: understood, and nothing to a client. They hold the
-    /// server's request internals.
+    /// `checkpoints`, `debug` and others that become nothing. They contain internals of the
+    /// server's request.
     Silent,
     /// A mode that this version does not know.
     Unknown,
-    /// A known mode whose payload has not its form.
+    /// A known mode, with a payload that cannot be parsed.
     Malformed(&'static str),
 }
 
 // === impl Part ===
 
 impl<'a> Part<'a> {
-    /// Types a frame of a graph that keeps its conversation under `messages`.
+    /// Reads a frame of a graph that keeps its messages under `messages`.
     ///
-    /// The JavaScript server prints its JSON over many lines; `scratch` takes the compact form.
+    /// The JavaScript server prints JSON over many lines. `scratch` receives the compact form.
     pub fn parse(frame: &'a Frame<'_>, scratch: &'a mut String) -> Self {
         Self::parse_under(&MessagesKey::default(), frame, scratch)
     }
 
-    /// The same of a graph that keeps its conversation under this key.
+    /// Reads a frame of a graph that keeps its messages under `key`.
     pub fn parse_under(key: &MessagesKey, frame: &'a Frame<'_>, scratch: &'a mut String) -> Self {
         let event = frame.event.as_deref().unwrap_or_default();
         let (mode, namespace) = event.split_once('|').unwrap_or((event, ""));
@@ -148,7 +148,7 @@ fn typed<'a, T: Deserialize<'a>>(
 
 fn run_metadata(data: &str) -> Option<Body<'_>> {
     let members: json::Members<'_> = serde_json::from_str(data).ok()?;
-    // The thread stream's end mark has a status and no attempt.
+    // The end mark of a thread's stream has a status and no attempt.
     match members.get("status") {
         Some(_) => Some(Body::Silent),
         None => Some(Body::Metadata {
@@ -158,10 +158,10 @@ fn run_metadata(data: &str) -> Option<Body<'_>> {
     }
 }
 
-/// `[message, metadata]`, with the metadata left unread.
+/// `[message, metadata]`. The metadata are not parsed.
 ///
-/// Two thirds of a token's bytes are metadata that repeats the previous token's. They are sliced
-/// off behind the message, so that the translator can compare them instead of parsing them.
+/// Two thirds of a token's bytes are metadata that repeat those of the previous token. The
+/// translator compares them as bytes.
 fn message_tuple(data: &str) -> Option<Body<'_>> {
     let inside = data.trim_start().strip_prefix('[')?;
     let mut stream = serde_json::Deserializer::from_str(inside).into_iter::<Message<'_>>();

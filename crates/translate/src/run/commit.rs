@@ -1,4 +1,4 @@
-//! The conversation as LangGraph has committed it, and how to bring a client to it.
+//! The conversation as LangGraph has committed it, and the snapshots that make clients show it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use super::{Content, Id, Message, Role, RunEvent, View};
 use crate::json::{Json, TextBuf};
 use crate::langgraph;
 
-/// The messages of the thread's last known state, converted once each.
+/// The messages of the thread's newest state. Each is converted once.
 #[derive(Debug)]
 pub(super) struct Conversation {
     thread_id: Id,
     entries: Vec<Entry>,
 }
 
-/// One LangChain message and what it became.
+/// A LangChain message, and the messages made of it.
 #[derive(Debug)]
 struct Entry {
     raw: Json,
@@ -26,9 +26,9 @@ struct Entry {
 
 /// A committed LangChain message that is new or has changed.
 pub(super) struct Committed<'a> {
-    /// The message itself.
+    /// The message as LangGraph sent it.
     pub(super) source: langgraph::Message<'a>,
-    /// What it became: its thoughts, the message, its attachments.
+    /// The messages made of it: reasoning, the message itself, attachments.
     pub(super) messages: Vec<Arc<Message>>,
 }
 
@@ -48,7 +48,7 @@ pub enum ViewerMessages<'a> {
 // === impl Committed ===
 
 impl Committed<'_> {
-    /// The id of the message itself; `None` for one that takes another out of the conversation.
+    /// The id of the message itself. `None` for a message that deletes another one.
     pub(super) fn id(&self) -> Option<Id> {
         let is_own =
             |message: &&Arc<Message>| !matches!(message.role, Role::Reasoning | Role::Attachment);
@@ -63,10 +63,10 @@ impl Conversation {
         Self { thread_id, entries: Vec::new() }
     }
 
-    /// Takes the next state's messages; returns those from the first that differs.
+    /// Takes the messages of the next state. Returns them from the first that differs.
     ///
-    /// What stands before it is compared as bytes and not converted again: every superstep
-    /// repeats the whole conversation.
+    /// Each superstep repeats the whole conversation. Messages before the first difference are
+    /// compared as bytes and not converted again.
     pub(super) fn update<'a>(&mut self, items: &[&'a RawValue]) -> Vec<Committed<'a>> {
         let same = |(entry, item): &(&Entry, &&RawValue)| entry.raw.get() == item.get();
         let kept = self.entries.iter().zip(items).take_while(same).count();
@@ -86,10 +86,10 @@ impl Conversation {
         self.entries.iter().flat_map(|entry| &entry.messages)
     }
 
-    /// The messages in the order that a client holds them.
+    /// The messages in the order in which clients hold them.
     ///
-    /// The attachments of a message stand behind the results of its calls: a client inserts a result
-    /// right behind the message, however late it comes, and all else behind that.
+    /// Attachments of a message follow the results of its calls. A client inserts a result directly
+    /// after the message, even if it arrives late.
     pub(super) fn to_vec(&self) -> Vec<Arc<Message>> {
         let mut ordered = Vec::new();
         let mut attachments = Vec::new();
@@ -108,17 +108,17 @@ impl Conversation {
     }
 }
 
-/// The id of the thought that makes a snapshot own all thoughts.
+/// The id of an empty reasoning message. With it a snapshot deletes all reasoning that it omits.
 const EMPTY_THOUGHT: &str = "threadway:resync";
 
-/// The id of the attachment that makes a snapshot own all attachments.
+/// The id of an empty attachment. With it a snapshot deletes all attachments that it omits.
 const EMPTY_ATTACHMENT: &str = "threadway:resync:attachment";
 
-/// The ids that a conversation has given out.
+/// The ids that a conversation has used so far.
 #[derive(Default)]
 struct Names {
     messages: HashSet<Id>,
-    /// By LangGraph's call id: the id on our wires of the last call that has it.
+    /// By LangGraph's call id: the id that clients know the last such call by.
     calls: HashMap<Id, Id>,
 }
 
@@ -135,7 +135,7 @@ impl Names {
         names
     }
 
-    /// Converts a message, with ids that no message before it has.
+    /// Converts a message. Each message made of it gets an id that no earlier message has.
     fn convert(
         &mut self,
         source: &langgraph::Message<'_>,
@@ -165,12 +165,13 @@ impl Names {
     }
 }
 
-/// A call id that another message of the thread owns already: `<id>~<message id>`.
+/// The id that clients get for a call whose own id another message has used: `<id>~<message id>`.
 pub(super) fn qualified_call_id(call_id: &str, message_id: &str) -> Id {
     Id::from(format!("{call_id}~{message_id}"))
 }
 
-/// LangGraph's id of a call, given the id on our wires and which ids are messages: the way up.
+/// LangGraph's id of a call, given the id that clients know it by. `is_message` says whether an id
+/// is that of a message.
 pub(crate) fn langgraph_call_id(wire: &str, is_message: impl Fn(&str) -> bool) -> &str {
     match wire.split_once('~') {
         Some((id, message)) if is_message(message) => id,
@@ -178,15 +179,15 @@ pub(crate) fn langgraph_call_id(wire: &str, is_message: impl Fn(&str) -> bool) -
     }
 }
 
-/// LangGraph's id of a call, given the id on our wires and the message that makes it.
+/// LangGraph's id of a call, given the id that clients know it by and the message that contains it.
 pub(super) fn call_id_of<'a>(wire: &'a str, message_id: &str) -> &'a str {
     wire.strip_suffix(message_id).and_then(|id| id.strip_suffix('~')).unwrap_or(wire)
 }
 
 /// Whether a client that holds `held` shows the conversation `target`.
 ///
-/// Thoughts are the client's own where the conversation has none: a snapshot cannot delete them. Nor
-/// can it delete attachments where the conversation has none: emptied ones may stay.
+/// If `target` has no reasoning, a client keeps its own: a snapshot cannot delete it. Attachments
+/// without content do not count either.
 pub(super) fn shows(held: &[Arc<Message>], target: &[Arc<Message>]) -> bool {
     let owned = Owned::by(target);
     if strays(held, target, owned).any(|stray| !stray.content.is_empty()) {
@@ -197,14 +198,17 @@ pub(super) fn shows(held: &[Arc<Message>], target: &[Arc<Message>]) -> bool {
         && held.next().is_none()
 }
 
-/// Whether a client would show the same: at once, where both are one.
+/// Whether a client would show the same. Two references to one message are equal without a look at
+/// it.
 pub(super) fn is_same(held: &Arc<Message>, message: &Arc<Message>) -> bool {
     Arc::ptr_eq(held, message) || held.shows_same(message)
 }
 
-/// What no snapshot of the conversation deletes, though no message of it owns that: of a
-/// conversation without thoughts the thoughts of messages that it does not hold, or not yet; of one
-/// without attachments all attachments, which unlike thoughts are never the client's own.
+/// The messages that a client keeps after a snapshot of `target`, and should not.
+///
+/// If `target` has no reasoning, these are reasoning messages whose message is missing from
+/// `target`. If it has no attachments, these are all attachments: a client never has any of its
+/// own.
 fn strays<'a>(
     held: &'a [Arc<Message>],
     target: &'a [Arc<Message>],
@@ -218,7 +222,7 @@ fn strays<'a>(
     })
 }
 
-/// A conversation with what no snapshot of it deletes, emptied.
+/// `target`, and an empty message for each one that the snapshot could not delete.
 fn with_strays(held: &[Arc<Message>], target: &[Arc<Message>]) -> Vec<Arc<Message>> {
     let mut whole = target.to_vec();
     let strays = strays(held, target, Owned::by(target));
@@ -226,7 +230,7 @@ fn with_strays(held: &[Arc<Message>], target: &[Arc<Message>]) -> Vec<Arc<Messag
     whole
 }
 
-/// A message that says nothing, in the place of one that no snapshot deletes.
+/// An empty message that replaces one which a snapshot cannot delete.
 fn emptied(id: Id, role: Role) -> Arc<Message> {
     let mut emptied = Message::new(id, role);
     if role == Role::Reasoning {

@@ -1,12 +1,13 @@
-//! What brings a reader that missed some of a run to where the run is.
+//! Brings a viewer that missed part of a run to the run's current state.
 //!
-//! Text is never streamed again from its beginning to a reader that may hold it. Snapshots of the
-//! view carry it, half-streamed messages included, and an open message goes on under its old id.
-//! What the reader has open and the run has not is closed; what the run has open and the reader has
-//! not is opened; the rest stays as it is.
+//! A viewer that may hold a text never gets it again from its beginning. It gets snapshots of the
+//! view, which include unfinished messages, and an open message continues under its old id. Items
+//! that are open for the viewer alone are closed, and items that are open in the run alone are
+//! opened.
 //!
-//! A reader that is known to hold the beginning of the conversation is sent the messages behind
-//! that, as if they were said now: the next run of a long thread costs what is new in it.
+//! A viewer that is known to hold the first messages of the conversation gets only the later ones,
+//! as if they were streamed now. So the next run of a long thread costs as much as its new
+//! messages.
 
 use std::sync::Arc;
 
@@ -26,11 +27,11 @@ pub enum Viewer<'a> {
     Lagging(&'a Open),
 }
 
-/// The events that bring a reader to the view; `None` for a view that has messages but does not
-/// know its conversation, of which no snapshot can be made. Where nothing was ever said, as by a
-/// graph without messages, the reader keeps what it holds.
+/// The events that bring a viewer to `view`. `emit` restricts which events may be used.
 ///
-/// The view is what the options show; they also say which events may bring a reader there.
+/// `None` if the view has messages but not the whole conversation: it cannot be made into a
+/// snapshot. If the view has no messages at all, as for a graph without any, the viewer keeps what
+/// it holds.
 pub fn resync(view: &View, reader: Viewer<'_>, emit: Emit) -> Option<Vec<RunEvent>> {
     if !view.is_based() && !view.messages().is_empty() {
         return None;
@@ -44,7 +45,7 @@ pub fn resync(view: &View, reader: Viewer<'_>, emit: Emit) -> Option<Vec<RunEven
     out.extend(state(view, reader, emit.state));
     if view.is_based() {
         let messages = match reader {
-            // Only a snapshot could show what was said before.
+            // Earlier messages could only be shown by a snapshot.
             _ if emit.messages == MessageSnapshots::None => Vec::new(),
             Viewer::New => told(vec![view.messages().to_vec()]),
             Viewer::Lagging(_) => told(commit::snapshots(ViewerMessages::Unknown, view.messages())),
@@ -61,8 +62,8 @@ pub fn resync(view: &View, reader: Viewer<'_>, emit: Emit) -> Option<Vec<RunEven
     Some(out)
 }
 
-/// The plan and the tools that run; to a reader that has missed some, also what has become of those
-/// that it saw running.
+/// The plan and the running tools. A viewer that missed events also gets the final status of the
+/// tools that it saw running.
 fn activities(view: &View, reader: Viewer<'_>) -> Vec<RunEvent> {
     let is_news = |id: &Id, activity: &Activity| match (reader, activity) {
         (Viewer::Lagging(open), Activity::Tool { .. }) => {
@@ -86,9 +87,9 @@ fn told(snapshots: Vec<Vec<Arc<Message>>>) -> Vec<RunEvent> {
     snapshots.into_iter().map(|messages| RunEvent::Messages(messages.into())).collect()
 }
 
-/// What is behind the messages that a client holds, as if it was said now. `None` where the
-/// conversation is not the client's and more, or where only a snapshot can express the change:
-/// media, a subagent's message.
+/// The messages that the view has and the holder lacks, as if they were streamed now. `None` if the
+/// conversation is not just longer, or if only a snapshot can express the change: media, a
+/// subagent's message.
 fn more(holder: &View, view: &View) -> Option<Vec<RunEvent>> {
     let held = holder.messages();
     let (same, new) = view.messages().split_at_checked(held.len())?;
@@ -99,7 +100,7 @@ fn more(holder: &View, view: &View) -> Option<Vec<RunEvent>> {
     for message in new {
         say(message, view.open(), &mut out)?;
     }
-    // A client inserts a tool's result after its call, so that its order may differ from the upstream's.
+    // A client inserts a tool's result after its call, so its order may differ from LangGraph's.
     let mut client = holder.clone();
     for event in &out {
         client.apply(event);
@@ -108,7 +109,7 @@ fn more(holder: &View, view: &View) -> Option<Vec<RunEvent>> {
     is_told.then_some(out)
 }
 
-/// Says a message, and leaves open what is open now.
+/// Streams a message, and leaves open what is open in the run.
 fn say(message: &Arc<Message>, now: &Open, out: &mut Vec<RunEvent>) -> Option<()> {
     let Message { id, role, name, content, calls, call_id, error, sealed, agent } = &**message;
     if agent.is_some() {
@@ -173,7 +174,7 @@ fn say(message: &Arc<Message>, now: &Open, out: &mut Vec<RunEvent>) -> Option<()
     Some(())
 }
 
-/// The state, unless the reader holds it; what differs, where that is shorter.
+/// The state, unless the viewer has it. A patch if that is shorter.
 fn state(view: &View, reader: Viewer<'_>, emit: StateEvents) -> Option<RunEvent> {
     let state = view.state()?.to_json();
     let held = match reader {
@@ -187,14 +188,14 @@ fn state(view: &View, reader: Viewer<'_>, emit: StateEvents) -> Option<RunEvent>
     }
 }
 
-/// The events that close all that a reader has open.
+/// The events that close all items that are open for a reader.
 pub fn closings(reader: &Open) -> Vec<RunEvent> {
     let mut out = Vec::new();
     close_ended(&Open::default(), reader, &mut out);
     out
 }
 
-/// Closes what has ended meanwhile; a subagent after what it says.
+/// Closes items that have ended in the run. A subagent ends after its messages.
 fn close_ended(now: &Open, reader: &Open, out: &mut Vec<RunEvent>) {
     let Open { texts, thoughts, calls, steps, subagents, tools: _ } = reader;
     for id in thoughts.iter().filter(|id| !now.thoughts.contains(id)) {
@@ -214,11 +215,11 @@ fn close_ended(now: &Open, reader: &Open, out: &mut Vec<RunEvent>) {
     }
 }
 
-/// Opens what has begun meanwhile; a subagent before what it says.
+/// Opens items that have started in the run. A subagent starts before its messages.
 fn open_begun(view: &View, reader: &Open, out: &mut Vec<RunEvent>) {
     let Open { texts, thoughts, calls, steps, subagents, tools: _ } = view.open();
     for subagent in subagents.iter().filter(|s| !is_open(reader, s)) {
-        // The reader may never have heard of a parent that is through.
+        // The viewer may not know a parent that has ended.
         let is_told = |parent: &_| subagents.iter().any(|other| other.id == *parent);
         let parent = subagent.parent.clone().filter(is_told);
         out.push(RunEvent::SubagentStarted(Subagent { parent, ..subagent.clone() }));

@@ -1,4 +1,4 @@
-//! What a run event weighs: about how many bytes of memory it keeps.
+//! The memory that run events and views take, as an estimate.
 
 use super::{
     Action, Activity, Ask, Content, ContentPart, Interrupt, Message, Operation, Outcome, RunEvent,
@@ -6,13 +6,15 @@ use super::{
 };
 use crate::langgraph::{ErrorReport, Source};
 
-/// What an event or a message takes besides its texts: itself, its ids, the allocator's share.
+/// The size of an event or a message without its texts: the value, its ids, and the allocator's
+/// overhead.
 const FRAME_BYTES: usize = 256;
 
 // === impl RunEvent ===
 
 impl RunEvent {
-    /// About how many bytes of memory the event keeps; never less than what is said in it.
+    /// The memory that the event takes, in bytes. An estimate, but never less than the length of
+    /// its texts.
     pub fn weight(&self) -> usize {
         FRAME_BYTES + self.texts()
     }
@@ -34,7 +36,7 @@ impl RunEvent {
             }
             Self::Custom { name, value, .. } => name.len() + value.get().len(),
             Self::Ended { outcome, .. } => outcome.weight(),
-            // Their texts are names and ids.
+            // These contain only names and ids.
             Self::Started { .. }
             | Self::StepStarted { .. }
             | Self::StepFinished { .. }
@@ -54,7 +56,8 @@ impl RunEvent {
 // === impl View ===
 
 impl View {
-    /// About how many bytes of memory the view keeps; never less than what is said in it.
+    /// The memory that the view takes, in bytes. An estimate, but never less than the length of its
+    /// texts.
     pub fn weight(&self) -> usize {
         let state = self.state().map_or(0, super::State::weight);
         self.messages().iter().map(|message| message.weight()).sum::<usize>() + state
@@ -66,7 +69,7 @@ impl View {
 impl Activity {
     fn weight(&self) -> usize {
         match self {
-            // Its texts are ids and words.
+            // Contains only ids and fixed words.
             Self::Tool { .. } => 0,
             Self::Plan { todos } => todos.get().len(),
         }

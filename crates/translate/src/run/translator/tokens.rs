@@ -7,9 +7,9 @@ use serde_json::value::RawValue;
 use super::Translator;
 use crate::json::{self, Text};
 use crate::langgraph::{self, Block, CallChunk, MessageType, Origin};
-use crate::run::message::{self, Message};
 use crate::run::speech::{Source, Speech};
 use crate::run::{Id, Role, commit};
+use crate::run::{Message, reasoning};
 
 impl Translator {
     pub(super) fn on_message(
@@ -148,7 +148,7 @@ impl Translator {
                 }
                 if let Some(sealed) = &piece.sealed {
                     let before = self.view().message(&placed.id).and_then(|m| m.sealed.as_ref());
-                    let sealed = message::join(before, sealed);
+                    let sealed = reasoning::join(before, sealed);
                     self.out.sealed(&placed.id, sealed);
                 }
             }
