@@ -42,13 +42,13 @@ pub fn encode(out: &mut Vec<u8>, id: Option<&str>, data: &[u8]) {
 }
 
 /// Appends the start of an event whose data is one line, which the caller appends.
-pub fn encode_before(out: &mut Vec<u8>, id: Option<&str>) {
+pub fn encode_start(out: &mut Vec<u8>, id: Option<&str>) {
     encode_id(out, id);
     out.extend_from_slice(b"data: ");
 }
 
 /// The end of an event whose data is one line.
-pub const AFTER: &[u8] = b"\n\n";
+pub const END: &[u8] = b"\n\n";
 
 fn encode_id(out: &mut Vec<u8>, id: Option<&str>) {
     if let Some(id) = id

@@ -103,6 +103,7 @@ impl TextBuf {
         self.0.is_empty()
     }
 
+    /// Whether the text is `""`.
     pub fn to_text(&self) -> Text {
         Text::from_escaped(&self.0)
     }

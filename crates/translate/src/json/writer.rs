@@ -53,6 +53,7 @@ impl ObjectWriter {
     }
 
     #[must_use]
+    /// Adds members in their order.
     pub fn rest<'a>(self, members: impl IntoIterator<Item = (&'a str, Json)>) -> Self {
         members.into_iter().fold(self, |object, (name, value)| object.raw(name, value.get()))
     }

@@ -15,7 +15,7 @@ pub struct Cursor {
 
 /// The text is not a [`Cursor`], so it has no order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no id of a LangGraph server's stream")]
+#[error("not an event id of a LangGraph server")]
 pub struct ParseCursorError;
 
 // === impl Cursor ===

@@ -207,6 +207,7 @@ impl NewestRuns {
         Some(Some(Self { runs, is_all }))
     }
 
+    /// The newest run. `None` if the thread has none that has started.
     pub fn newest(&self) -> Option<&RunRecord> {
         self.runs.first()
     }

@@ -1,4 +1,4 @@
-//! What LangGraph has on a failed run, by the place of its API that has it.
+//! Why a run failed, as the different parts of LangGraph's API report it.
 
 use std::borrow::Cow;
 
@@ -8,73 +8,75 @@ use serde_json::value::RawValue;
 use super::ThreadState;
 use crate::json::{self, Members};
 
-/// How much of one text is kept: a stack trace of some hundred frames, and an end to a message that
-/// quotes a whole prompt.
+/// The longest text that is kept, in characters. Enough for a stack trace of some hundred frames,
+/// and a limit for messages that quote a whole prompt.
 const MAX_TEXT_CHARS: usize = 16 * 1024;
 
-/// The exception of both servers for a run that took more supersteps than it may.
+/// The exception of both servers for a run that exceeds its limit of supersteps.
 const RECURSION_LIMIT: &str = "GraphRecursionError";
 
-/// Why a run failed, in the server's words.
+/// Why a run failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunError {
-    /// The exception's name.
+    /// The name of the exception.
     pub code: String,
-    /// Its message. The Python server hides that of exceptions it does not know.
+    /// The message of the exception. The Python server hides the messages of exceptions that it
+    /// does not know.
     pub message: String,
-    /// Its stack trace, if the server sends one.
+    /// The stack trace, if the server sends one.
     pub trace: Option<String>,
-    /// What each place of the server has on the failure. Clients are sent it with
-    /// [`ErrorDetail::Full`] alone.
+    /// What each part of the API reports about the failure. Clients get it only with
+    /// [`ErrorDetail::Full`].
     pub reports: Vec<ErrorReport>,
 }
 
-/// How much is told of a failure.
+/// How much of a failure clients see.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ErrorDetail {
-    /// All that the server has, and where it has it; what it says where it refuses a request, too.
+    /// Everything that the server reports, with its source. Also the server's text when it refuses
+    /// a request.
     Full,
-    /// A run's exception, with its message, as LangGraph's own clients are told.
+    /// The exception's name and message, as LangGraph's own clients see them.
     #[default]
     Message,
     /// The exception's name.
     Code,
-    /// That it failed.
+    /// Only that the run failed.
     None,
 }
 
-/// What one place of the server has on a failure.
+/// What one part of the API reports about a failure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ErrorReport {
-    /// Which place.
+    /// The part of the API.
     source: ErrorSource,
     /// The node that failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     node: Option<String>,
-    /// The exception's name, where it stands apart.
+    /// The exception's name, if it is separate from the message.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     kind: Option<String>,
-    /// What the place says.
+    /// The error message.
     message: String,
-    /// The stack trace. Neither server of LangGraph's sends one; others of its API may.
+    /// The stack trace. LangGraph's servers send none, but others with the same API may.
     #[serde(skip_serializing_if = "Option::is_none")]
     trace: Option<String>,
 }
 
-/// A place of the server that has something on a failure.
+/// A part of the API that reports failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorSource {
-    /// The `error` part of the run's stream.
+    /// An `error` part of the run's stream.
     RunStream,
-    /// The thread's record, `error`: the Python server alone has it.
+    /// `error` in the thread's record. Only the Python server has it.
     Thread,
-    /// The thread's state, `tasks[].error`. The Python server hides the messages of most exceptions
-    /// everywhere else.
+    /// `tasks[].error` in the thread's state. Elsewhere the Python server hides the messages of
+    /// most exceptions.
     ThreadState,
 }
 
-/// The stack trace among the members of a failure, under any of its usual names.
+/// The stack trace in an error object, under any of its usual names.
 fn trace(members: &Members<'_>) -> Option<String> {
     let names = ["traceback", "stacktrace", "stack", "trace"];
     let trace = names.into_iter().find_map(|name| members.string(name));
@@ -84,8 +86,8 @@ fn trace(members: &Members<'_>) -> Option<String> {
 // === impl RunError ===
 
 impl RunError {
-    /// `{"error": name, "message": text}`; or, from the JavaScript server, a bare string, and with a
-    /// task `{"name": name, "message": text}`.
+    /// Reads `{"error": name, "message": text}`. The JavaScript server also sends a string, and for
+    /// a task `{"name": name, "message": text}`.
     pub fn parse(data: &str) -> Self {
         let Ok(value) = serde_json::from_str::<&RawValue>(data) else {
             return Self::new("Error", data);
@@ -101,12 +103,13 @@ impl RunError {
         Self { trace, ..Self::new(code, message) }
     }
 
-    /// A failure of this name and message.
+    /// An error without a trace.
     pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self { code: code.into(), message: message.into(), trace: None, reports: Vec::new() }
     }
 
-    /// Whether a stream says so that there is no such run: both servers answer 200 to a join of one.
+    /// Whether the error means that the run does not exist. Both servers answer 200 if a missing
+    /// run is joined.
     pub fn is_missing_run(&self) -> bool {
         match &*self.code {
             "HTTPException" => {
@@ -117,12 +120,12 @@ impl RunError {
         }
     }
 
-    /// Whether the run took more supersteps than it may.
+    /// Whether the run exceeded its limit of supersteps.
     pub fn is_recursion_limit(&self) -> bool {
         self.code == RECURSION_LIMIT
     }
 
-    /// The failure, as it is told to clients that are to know so much.
+    /// The error with no more than `detail` allows.
     #[must_use]
     pub fn redacted(self, detail: ErrorDetail) -> Self {
         match detail {
@@ -133,7 +136,7 @@ impl RunError {
         }
     }
 
-    /// What is said of a failure that no server tells more of.
+    /// The error of a run that failed for an unknown reason.
     pub fn unexplained() -> Self {
         Self::new("run_failed", "the run failed; LangGraph's log tells why")
     }
@@ -142,7 +145,7 @@ impl RunError {
 // === impl ErrorReport ===
 
 impl ErrorReport {
-    /// What the run's stream or the thread's record has.
+    /// The report of the run's stream or of the thread's record.
     pub fn of(source: ErrorSource, error: &RunError) -> Self {
         Self {
             source,
@@ -153,12 +156,12 @@ impl ErrorReport {
         }
     }
 
-    /// What the failed task of a thread's state has, if one has failed.
+    /// The report of the failed task in a thread's state. `None` if no task failed.
     pub fn of_state(state: &ThreadState<'_>) -> Option<Self> {
         let text = state.error.as_deref()?;
         let node = state.failed_node.as_deref().map(bounded);
         let source = ErrorSource::ThreadState;
-        // Python prints the exception as its `repr`, JavaScript as JSON.
+        // Python prints the exception's `repr`, JavaScript an object.
         let is_object = serde_json::from_str::<Members<'_>>(text).is_ok();
         if is_object {
             return Some(Self { node, ..Self::of(source, &RunError::parse(text)) });
@@ -166,7 +169,7 @@ impl ErrorReport {
         Some(Self { source, node, kind: None, message: bounded(text), trace: None })
     }
 
-    /// It in one line, and its trace behind.
+    /// The report in one line, followed by the trace.
     pub fn line(&self) -> String {
         let mut line = match self.source {
             ErrorSource::RunStream => "the run's stream",
@@ -188,7 +191,7 @@ impl ErrorReport {
         line
     }
 
-    /// How many bytes its texts have.
+    /// The length of its texts in bytes.
     pub fn weight(&self) -> usize {
         let texts = [&self.node, &self.kind, &self.trace];
         self.message.len() + texts.into_iter().flatten().map(String::len).sum::<usize>()

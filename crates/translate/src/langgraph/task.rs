@@ -8,13 +8,13 @@ use serde_json::value::RawValue;
 use super::RawInterrupt;
 use crate::json::{self, Str};
 
-/// A node starts (no result, no error) or ends.
+/// A task starts, or ends with a result or an error. A task is one execution of a node.
 #[derive(Debug, Deserialize)]
 pub struct Task<'a> {
-    /// The task: one execution of a node.
+    /// The task's id.
     #[serde(borrow)]
     pub id: Str<'a>,
-    /// The node.
+    /// The node's name.
     #[serde(borrow)]
     pub name: Str<'a>,
     #[serde(borrow)]
@@ -30,12 +30,12 @@ pub struct Task<'a> {
 // === impl Task ===
 
 impl<'a> Task<'a> {
-    /// Whether this is the start of the task, not its result.
+    /// Whether the task starts. Otherwise it ends.
     pub fn is_start(&self) -> bool {
         self.triggers.is_some()
     }
 
-    /// What it asked before it stopped.
+    /// The questions that the task asked before it stopped.
     pub fn interrupts(&self) -> Vec<RawInterrupt<'a>> {
         self.interrupts.and_then(RawInterrupt::list).unwrap_or_default()
     }
@@ -45,7 +45,8 @@ impl<'a> Task<'a> {
         json::members(self.metadata?)?.string("lc_agent_name")
     }
 
-    /// The one tool call that this task executes: `create_agent` starts a task per call.
+    /// The call that the task executes, if there is only one. `create_agent` starts a task for each
+    /// call.
     pub fn tool_call(&self) -> Option<Cow<'a, str>> {
         match json::items(self.input?)?.as_slice() {
             [call] => json::members(call)?.string("id"),

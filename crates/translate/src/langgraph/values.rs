@@ -5,36 +5,36 @@ use serde_json::value::RawValue;
 use super::{GraphLevel, Message, MessagesKey, RawInterrupt};
 use crate::json::{self, Str};
 
-/// The state after a superstep, opened one level.
+/// The state after a superstep, parsed one level.
 #[derive(Debug)]
 pub struct Values<'a> {
     /// The whole payload.
     pub raw: &'a RawValue,
-    /// The state's keys less that of the messages and `__interrupt__`; `None` where the state is no
-    /// object.
+    /// The keys of the state without the messages and `__interrupt__`. `None` if the state is not
+    /// an object.
     pub state: Option<Vec<(Str<'a>, &'a RawValue)>>,
-    /// The conversation, if the state holds one.
+    /// The messages, if the state has any.
     pub messages: Option<Vec<&'a RawValue>>,
-    /// `__interrupt__`, if it is there. An empty list is a static breakpoint.
+    /// `__interrupt__`, if present. An empty list is a static breakpoint.
     pub interrupts: Option<Vec<RawInterrupt<'a>>>,
 }
 
 /// What each finished node returned.
 #[derive(Debug)]
 pub struct Updates<'a> {
-    /// One entry per node; parallel tasks of one node come in parts of their own.
+    /// One entry for each node. Parallel tasks of one node come in separate parts.
     pub nodes: Vec<NodeUpdate<'a>>,
-    /// `__interrupt__`, if it is there. An empty list is a static breakpoint.
+    /// `__interrupt__`, if present. An empty list is a static breakpoint.
     pub interrupts: Option<Vec<RawInterrupt<'a>>>,
-    /// Whether the nodes were through before this run: a resume tells again what an interrupted
-    /// superstep had kept of them.
+    /// Whether the nodes finished in an earlier run. A run that resumes repeats the finished nodes
+    /// of the interrupted superstep.
     pub is_cached: bool,
 }
 
 /// What one finished node returned.
 #[derive(Debug)]
 pub struct NodeUpdate<'a> {
-    /// The node.
+    /// The node's name.
     pub node: Str<'a>,
     /// The messages that it returned.
     pub messages: Vec<Message<'a>>,
@@ -43,7 +43,7 @@ pub struct NodeUpdate<'a> {
 // === impl Values ===
 
 impl<'a> Values<'a> {
-    /// Opens a state that holds its conversation under this key.
+    /// Parses a state that keeps its messages under `key`.
     pub fn open(raw: &'a RawValue, key: &MessagesKey) -> Option<Self> {
         let Some(members) = json::members(raw) else {
             return Some(Self { raw, state: None, messages: None, interrupts: None });
@@ -65,7 +65,7 @@ impl<'a> Values<'a> {
         Some(Self { raw, state: Some(state), messages, interrupts })
     }
 
-    /// Whether this carries interrupts only: the JavaScript server then sends no state with them.
+    /// Whether the part contains only interrupts. The JavaScript server then sends no state.
     pub fn is_only_interrupts(&self) -> bool {
         self.interrupts.is_some()
             && self.messages.is_none()
@@ -73,7 +73,7 @@ impl<'a> Values<'a> {
     }
 }
 
-/// The elements of a list, if each looks like a message; a list of other things is state.
+/// The items of a list if each looks like a message. A list of other things is part of the state.
 fn conversation(value: &RawValue) -> Option<Vec<&RawValue>> {
     let items = json::items(value)?;
     items.iter().all(|item| Message::is_message(item)).then_some(items)
@@ -102,7 +102,8 @@ impl<'a> Updates<'a> {
     }
 }
 
-/// The messages that a node returned: `{"messages": [..]}`, one message, or several writes.
+/// The messages that a node returned. It returns `{"messages": [..]}`, one message, or a list of
+/// several writes.
 pub(super) fn messages_of<'a>(
     delta: &'a RawValue,
     key: &MessagesKey,
@@ -120,7 +121,8 @@ fn written_messages<'a>(
     key: &MessagesKey,
     place: GraphLevel,
 ) -> Vec<Message<'a>> {
-    // A `Command` among the writes, as the event stream prints it: `{"graph", "update", ..}`.
+    // One of the writes may be a `Command`, which the event stream prints as `{"graph", "update",
+    // ..}`.
     let is_command = delta.get("graph").is_some() || delta.get("goto").is_some();
     let update = || delta.get("update").filter(|_| is_command).and_then(json::members);
     let delta = update().unwrap_or(delta);

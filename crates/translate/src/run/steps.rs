@@ -12,7 +12,7 @@ use super::{Id, Role, Subagent};
 /// How many levels of nested subgraphs are distinguished. Deeper ones belong to the last level.
 ///
 /// The limit bounds the recursion and the prefixes of a path that are stored. Real graphs have
-/// about five levels.
+/// only a few levels.
 const MAX_DEPTH: usize = 32;
 
 /// The open steps of a run, and all its subagents so far.

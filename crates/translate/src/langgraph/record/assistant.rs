@@ -7,37 +7,37 @@ use serde_json::value::RawValue;
 
 use crate::json;
 
-/// A graph, with a configuration of its own.
+/// A graph with a configuration of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assistant {
     /// LangGraph's id.
     pub id: String,
-    /// The graph that it runs.
+    /// The id of its graph.
     pub graph_id: String,
-    /// What people call it.
+    /// Its name. Without one, the graph's id.
     pub name: String,
-    /// What it is for.
+    /// Its description.
     pub description: Option<String>,
-    /// Whether the server made it for its graph, which then is its name too.
+    /// Whether the server created it for the graph. Its name is then the graph's id.
     pub is_of_graph: bool,
 }
 
 /// The keys that a graph takes as its input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum InputKeys {
-    /// Nothing is known: the agent is not shown to its caller, or its schema was not read.
+    /// Unknown: the caller may not see the agent, or its schema was not read.
     #[default]
     Unknown,
-    /// The server has answered, and does not describe what the graph takes.
+    /// The server does not describe the input.
     Undescribed,
-    /// These.
+    /// These keys.
     Known(HashSet<String>),
 }
 
 // === impl Assistant ===
 
 impl Assistant {
-    /// Reads a list of assistants. `None` if it is none.
+    /// Reads a list of assistants. `None` if the body is not one.
     pub fn parse_list(body: &str) -> Option<Vec<Self>> {
         let items: Vec<&RawValue> = serde_json::from_str(body).ok()?;
         items.into_iter().map(Self::read).collect()
@@ -61,7 +61,7 @@ impl Assistant {
 // === impl InputKeys ===
 
 impl InputKeys {
-    /// Reads the answer of `GET /assistants/{id}/schemas`. `None` if it is none.
+    /// Reads the answer of `GET /assistants/{id}/schemas`. `None` if the body is not one.
     pub fn parse(body: &str) -> Option<Self> {
         let schemas: json::Members<'_> = serde_json::from_str(body).ok()?;
         let schema = schemas.get("input_schema").and_then(json::members).unwrap_or_default();
@@ -73,8 +73,8 @@ impl InputKeys {
         })
     }
 
-    /// Whether a key of a client's state may go up. A graph without a description may take any,
-    /// and passes over the rest; of an unknown one nothing is assumed.
+    /// Whether a key of a client's state may be sent to the graph. A graph without a description
+    /// accepts any key, and ignores those it does not use. If nothing is known, no key is sent.
     pub fn may_take(&self, key: &str) -> bool {
         match self {
             Self::Unknown => false,
@@ -83,7 +83,7 @@ impl InputKeys {
         }
     }
 
-    /// Whether the graph is known to take a key.
+    /// Whether the graph's description has this key.
     pub fn takes(&self, key: &str) -> bool {
         match self {
             Self::Unknown | Self::Undescribed => false,

@@ -7,59 +7,60 @@ use serde_json::value::RawValue;
 use crate::json::{self, Json};
 use crate::langgraph::request::{ANSWERS, CLIENT_RUN_ID};
 
-/// A run, as `GET /threads/{id}/runs/{id}` tells of it.
+/// A run, as `GET /threads/{id}/runs/{id}` returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunRecord {
     /// LangGraph's id.
     pub id: String,
-    /// How far it is.
+    /// Its status.
     pub status: RunStatus,
-    /// The client's name of it, if a gateway started it.
+    /// The client's name of the run, if a gateway started it.
     pub client_id: Option<String>,
-    /// When it was asked for; of one server's, the later compares greater. The Python server dates
-    /// a delayed run to when it is due.
+    /// When the run was created. Times of one server compare as texts. The Python server dates a
+    /// delayed run to its due time.
     pub created_at: String,
-    /// Whether the record holds the request that the run was made of, as lists need not. Without,
-    /// the following are the server's defaults.
+    /// Whether the record contains the run's request. Lists may leave it out; the fields below then
+    /// have the server's defaults.
     pub has_request: bool,
-    /// Whether the server keeps its stream for replay.
+    /// Whether the server stores the stream for replay.
     pub is_resumable: bool,
-    /// Whether its stream carries the state.
+    /// Whether the stream contains the state.
     pub has_values: bool,
-    /// What it begins with, if that is new input.
+    /// The run's new input. `None` for a run that resumes.
     pub input: Option<Json>,
-    /// The interrupts that it answers, if a gateway started it for that.
+    /// The interrupts that the run answers, if a gateway started it.
     pub answers: Vec<String>,
 }
 
-/// How far a run is.
+/// The status of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunStatus {
-    /// It waits for its turn.
+    /// It waits for another run.
     Pending,
     /// It runs.
     Running,
-    /// It is through, or stopped to ask a question.
+    /// It ran to its end, or stopped to ask a question.
     Success,
-    /// It failed. The JavaScript server says so of a cancelled run too.
+    /// It failed. The JavaScript server reports a cancelled run so too.
     Error,
     /// The server stopped it at its time limit.
     Timeout,
-    /// Somebody stopped it.
+    /// Somebody cancelled it.
     Interrupted,
-    /// A status that this version does not know.
+    /// A status that is unknown here.
     Unknown,
 }
 
 // === impl RunRecord ===
 
 impl RunRecord {
-    /// Reads one record. `None` if it is none.
+    /// Reads one record. `None` if the body is not a run.
     pub fn parse(body: &str) -> Option<Self> {
         Self::read(&serde_json::from_str(body).ok()?)
     }
 
-    /// Reads a list of records, and puts the newest first. `None` if it is none.
+    /// Reads a list of records and sorts the newest first. `None` if the body is not a list of
+    /// runs.
     pub fn parse_list(body: &str) -> Option<Vec<Self>> {
         let items: Vec<&RawValue> = serde_json::from_str(body).ok()?;
         let records: Option<Vec<_>> =
@@ -85,7 +86,7 @@ impl RunRecord {
             created_at: members.string("created_at").unwrap_or_default().into_owned(),
             has_request: members.get("kwargs").is_some(),
             is_resumable: kwargs.get("resumable").is_some_and(|flag| flag.get() == "true"),
-            // Without the member the server streams `values`.
+            // `values` is the server's default mode.
             has_values: modes.is_none_or(|modes| modes.iter().any(|m| m.get() == "\"values\"")),
             input: kwargs.get("input").filter(|input| input.get() != "null").map(Json::from),
             answers: answers.into_iter().filter_map(json::string).map(Cow::into_owned).collect(),
@@ -108,7 +109,7 @@ impl RunStatus {
         }
     }
 
-    /// Whether the run is still to come to its end.
+    /// Whether the run has not ended.
     pub fn is_live(self) -> bool {
         matches!(self, Self::Pending | Self::Running)
     }

@@ -1,19 +1,19 @@
-//! Which server answers, as `GET /info` describes it.
+//! The kind and version of a server, as `GET /info` returns it.
 
 use std::fmt;
 
 use crate::json;
 
-/// What a server says of itself.
+/// The answer of `GET /info`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerInfo {
-    /// Its kind.
+    /// Python or JavaScript.
     pub kind: ServerKind,
-    /// Its version.
+    /// The version of its API.
     pub version: String,
 }
 
-/// Which of the LangGraph servers a server is.
+/// The kind of a LangGraph server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerKind {
     /// `langgraph-api` for Python.
@@ -25,7 +25,7 @@ pub enum ServerKind {
 // === impl ServerInfo ===
 
 impl ServerInfo {
-    /// Reads the answer of `GET /info`. `None` if no LangGraph server says so.
+    /// Reads the answer of `GET /info`. `None` if the server is not LangGraph's.
     pub fn parse(body: &str) -> Option<Self> {
         let members: json::Members<'_> = serde_json::from_str(body).ok()?;
         let kind = if members.string("langgraph_py_version").is_some() {

@@ -7,77 +7,79 @@ use serde_json::value::RawValue;
 use crate::json::{self, Json};
 use crate::langgraph::{Block, Message, MessageType, MessagesKey};
 
-/// How much of its first words names a conversation: what a list of them shows in a line.
+/// The length of a headline in characters, so that a list shows it on one line.
 const MAX_HEADLINE_CHARS: usize = 60;
 
-/// The key of a thread's metadata that holds what people call the conversation.
+/// The key of a thread's metadata for the conversation's title.
 pub const TITLE: &str = "title";
 
-/// The key of a thread's metadata that says whether a person has put the thread away.
+/// The key of a thread's metadata that is true if a person has archived the thread.
 pub const ARCHIVED: &str = "archived";
 
-/// The key of a thread's metadata that holds the client's name of the thread, for every replica.
+/// The key of a thread's metadata for the client's name of the thread, so that every replica finds
+/// it.
 pub const CLIENT_THREAD_ID: &str = "threadway_thread_id";
 
-/// A thread, as `GET /threads/{id}` and a search tell of it.
+/// A thread, as `GET /threads/{id}` and a search return it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadRecord {
     /// LangGraph's id.
     pub id: String,
-    /// What its clients and the server keep with it: an object.
+    /// The thread's metadata, an object.
     pub metadata: Json,
-    /// Whether it rests, and on what.
+    /// Its status.
     pub status: ThreadStatus,
-    /// When it was made: a time in the form of RFC 3339, as all of these.
+    /// When the thread was created, in the form of RFC 3339 like the times below.
     pub created_at: Option<String>,
-    /// When it was last changed, by a run or by hand.
+    /// When a run or a client last changed the thread.
     pub updated_at: Option<String>,
-    /// When a run last changed its state. Only the Python server says so.
+    /// When a run last changed the state. Only the Python server sends it.
     pub state_updated_at: Option<String>,
-    /// A headline of what was said first, if the record carries the state.
+    /// A headline of the first message, if the record contains the state.
     begins: Option<String>,
 }
 
-/// A thread as a search lists it. Its mark changes whenever something happens on the thread.
+/// A thread in a list. Its mark changes whenever anything happens on the thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadMark {
     /// LangGraph's id.
     pub id: String,
-    /// Whether it rests, and on what.
+    /// Its status.
     pub status: ThreadStatus,
     /// The status and the times of the last changes, as the server writes them.
     pub mark: String,
 }
 
-/// What a thread does.
+/// The status of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThreadStatus {
-    /// Nothing.
+    /// No run, and nothing to answer.
     Idle,
-    /// A run is under way, or waits for its turn.
+    /// A run is active or pending.
     Busy,
-    /// It waits for an answer, or its last run was cancelled.
+    /// A question is open, or the last run was cancelled.
     Interrupted,
     /// Its last run failed.
     Error,
-    /// A status that this version does not know.
+    /// A status that is unknown here.
     Unknown,
 }
 
 // === impl ThreadRecord ===
 
 impl ThreadRecord {
-    /// Reads one record. `None` if it is none.
+    /// Reads one record. `None` if the body is not a thread.
     pub fn parse(body: &str) -> Option<Self> {
         Self::parse_under(&MessagesKey::default(), body)
     }
 
-    /// The same, of a thread whose graph keeps its conversation under this key.
+    /// Reads one record of a thread whose graph keeps its messages under `key`.
     pub fn parse_under(key: &MessagesKey, body: &str) -> Option<Self> {
         Self::read(key, &serde_json::from_str(body).ok()?)
     }
 
-    /// Reads a list of records without states, in the server's order. `None` if it is none.
+    /// Reads a list of records without states, in the server's order. `None` if the body is not a
+    /// list of threads.
     pub fn parse_list(body: &str) -> Option<Vec<Self>> {
         let items: Vec<&RawValue> = serde_json::from_str(body).ok()?;
         let read = |item| Self::read(&MessagesKey::default(), &json::members(item)?);
@@ -87,7 +89,7 @@ impl ThreadRecord {
     fn read(key: &MessagesKey, members: &json::Members<'_>) -> Option<Self> {
         let mut metadata = "{}".to_owned();
         if let Some(told) = members.get("metadata").filter(|told| told.get().starts_with('{')) {
-            // The JavaScript server prints over many lines.
+            // The JavaScript server prints JSON over many lines.
             json::compact(told.get(), &mut metadata);
         }
         let time = |name| {
@@ -105,27 +107,27 @@ impl ThreadRecord {
         })
     }
 
-    /// What people call the conversation: the metadata's `title`, else the headline of what was
-    /// said first, if the record carries the state.
+    /// The title in the metadata. Without one, a headline of the first message, if the record
+    /// contains the state.
     pub fn title(&self) -> Option<String> {
         let metadata = json::members(&self.metadata).unwrap_or_default();
         let title = metadata.string(TITLE).filter(|title| !title.trim().is_empty());
         title.map(Cow::into_owned).or_else(|| self.begins.clone())
     }
 
-    /// What the client calls the thread, where LangGraph needs another name. Whoever may change the
-    /// thread's metadata may have written it.
+    /// The client's name of the thread, if LangGraph needs another id. Any client that may change
+    /// the thread's metadata can set it.
     pub fn client_id(&self) -> Option<String> {
         self.text(CLIENT_THREAD_ID)
     }
 
-    /// Whether a person has put it away.
+    /// Whether a person has archived the thread.
     pub fn is_archived(&self) -> bool {
         let metadata = json::members(&self.metadata).unwrap_or_default();
         metadata.get(ARCHIVED).is_some_and(|flag| flag.get() == "true")
     }
 
-    /// The graph that ran on it last, and the assistant.
+    /// The graph and the assistant of the last run.
     pub fn ran(&self) -> (Option<String>, Option<String>) {
         (self.text("graph_id"), self.text("assistant_id"))
     }
@@ -135,7 +137,7 @@ impl ThreadRecord {
     }
 }
 
-/// The headline of what a person said first in a state.
+/// A headline of the first human message in a state.
 fn first_words(values: &RawValue, key: &MessagesKey) -> Option<String> {
     let messages = json::items(json::members(values)?.get(key.as_str())?)?;
     let mut messages = messages.into_iter().filter_map(Message::parse);
@@ -151,8 +153,8 @@ fn first_words(values: &RawValue, key: &MessagesKey) -> Option<String> {
     headline(&texts.collect::<Vec<_>>().join(" "))
 }
 
-/// A name for a conversation that begins with this text: its first 60 characters, on one line.
-/// `None` if there is nothing to be seen.
+/// A title for a conversation that starts with this text: its first 60 characters on one line.
+/// `None` if it has no visible characters.
 pub fn headline(text: &str) -> Option<String> {
     let spaced = text.split_whitespace().flat_map(|word| [" ", word]).skip(1);
     let mut shown = spaced.flat_map(str::chars).filter(|char| !char.is_control());
@@ -164,7 +166,7 @@ pub fn headline(text: &str) -> Option<String> {
     (!line.is_empty()).then_some(line)
 }
 
-/// Whether a text has the form of a time as both servers write it (`2026-11-22T11:16:55.89+00:00`,
+/// Whether a text is a time as both servers write it (`2026-11-22T11:16:55.89+00:00`,
 /// `2026-11-22T11:16:55.890Z`).
 fn is_rfc3339(text: &str) -> bool {
     const TIME: &str = "0000-00-00T00:00:00";
@@ -182,7 +184,7 @@ fn is_rfc3339(text: &str) -> bool {
 // === impl ThreadMark ===
 
 impl ThreadMark {
-    /// Reads a list of records, in the server's order. `None` if it is none.
+    /// Reads a list of records in the server's order. `None` if the body is not a list of threads.
     pub fn parse_list(body: &str) -> Option<Vec<Self>> {
         let items: Vec<&RawValue> = serde_json::from_str(body).ok()?;
         items.into_iter().map(|item| Self::read(&json::members(item)?)).collect()
