@@ -2,7 +2,7 @@
 //!
 //! Values that clients get must not change on the way: `1.10` must not become `1.1`, and the order
 //! of keys must hold. So this module builds no tree. [`members`] and [`items`] parse a value one
-//! level and return slices of it. [`ObjectWriter`] and [`array`] build new values from such slices.
+//! level and return slices of it. [`ObjectWriter`] and [`array()`] build new values from such slices.
 //! [`Text`] is a string that keeps its escapes.
 //!
 //! ```
@@ -47,7 +47,7 @@ pub fn same(a: &str, b: &str) -> bool {
 }
 
 /// Whether two texts are equal as JSON for a client whose numbers are doubles.
-pub fn same_in_doubles(a: &str, b: &str) -> bool {
+pub(crate) fn same_in_doubles(a: &str, b: &str) -> bool {
     fn eq(a: &serde_json::Value, b: &serde_json::Value) -> bool {
         use serde_json::Value::{Array, Number, Object};
         match (a, b) {

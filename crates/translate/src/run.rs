@@ -53,23 +53,24 @@ pub use crate::langgraph::{
     ApprovalForm, BatchDecision, Decision, ErrorDetail, ErrorReport, Finish, Multitask, RunError,
     Start,
 };
-pub use activity::{Activity, TODOS, Todos, ToolStatus};
+pub(crate) use activity::Todos;
+pub use activity::{Activity, ToolStatus};
 pub(crate) use commit::langgraph_call_id;
 pub use commit::{ViewerMessages, snapshots};
 pub use decision::DecisionFault;
-pub use emit::{Emit, MessageSnapshots, StateEvents, Subagents, TRUNCATED, is_truncated};
+pub(crate) use emit::is_truncated;
+pub use emit::{Emit, MessageSnapshots, StateEvents, Subagents};
 pub use failure::{Failure, Loss};
 pub use filter::Filter;
-pub use interrupt::{
-    Action, Ask, BREAKPOINT, Interrupt, KeptDecision, is_breakpoint, question_key,
-};
+pub use interrupt::{Action, Ask, Interrupt, KeptDecision};
+pub(crate) use interrupt::{BREAKPOINT, is_breakpoint, question_key};
 pub use message::{Call, Content, ContentPart, Message, Role};
 pub use new_run::{Configured, NewRun, Plan, Planner};
 pub use open::Open;
 pub use patch::{Operation, Patch};
 pub use raw::raw_part;
 pub use resync::{Viewer, closings, resync};
-pub use snapshot::{SNAPSHOT_FORMS, Snapshot};
+pub use snapshot::Snapshot;
 pub use state::State;
 pub use translator::{StreamEnd, Translator};
 pub use usage::Usage;

@@ -17,7 +17,7 @@ pub const MAX_SCHEMA_BYTES: usize = 64 * 1024;
 
 /// How many subschemas, listed values and names are checked for one value. With schemas of
 /// [`MAX_SCHEMA_BYTES`] this takes a few milliseconds. Anything beyond counts as valid.
-pub const MAX_STEPS: usize = 20_000;
+const MAX_STEPS: usize = 20_000;
 
 /// The deepest nesting of schemas. A schema may refer to itself without end.
 const MAX_DEPTH: usize = 64;

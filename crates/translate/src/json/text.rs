@@ -103,13 +103,13 @@ impl TextBuf {
         self.0.is_empty()
     }
 
-    /// Whether the text is `""`.
+    /// The text so far.
     pub fn to_text(&self) -> Text {
         Text::from_escaped(&self.0)
     }
 
     /// The rest of `whole` after this text. `None` if `whole` does not start with it.
-    pub fn rest_of(&self, whole: &Text) -> Option<Text> {
+    pub(crate) fn rest_of(&self, whole: &Text) -> Option<Text> {
         let whole = whole.escaped();
         // If the escaped texts share a prefix, so do the decoded ones. Escapes are read from the
         // left, so a complete text cannot end inside an escape of `whole`.

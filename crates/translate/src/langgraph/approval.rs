@@ -239,7 +239,7 @@ fn allowed_by(schema: &RawValue) -> Vec<String> {
 
 impl ApprovalForm {
     /// The member of an `edit` decision that contains the edited call.
-    pub fn edit_key(self) -> &'static str {
+    pub(crate) fn edit_key(self) -> &'static str {
         match self {
             Self::Python | Self::PerCall => "edited_action",
             Self::JavaScript => "editedAction",

@@ -112,7 +112,7 @@ impl<'a> Message<'a> {
     }
 
     /// Whether a value looks like a message: an object with a type or a role.
-    pub fn is_message(value: &RawValue) -> bool {
+    pub(crate) fn is_message(value: &RawValue) -> bool {
         Message::parse(value).is_some_and(|m| m.kind.or(m.role).and_then(json::string).is_some())
     }
 
@@ -173,7 +173,7 @@ impl<'a> Message<'a> {
     }
 
     /// The fragments of tool calls on this chunk.
-    pub fn call_chunks(&self) -> Vec<CallChunk<'a>> {
+    pub(crate) fn call_chunks(&self) -> Vec<CallChunk<'a>> {
         let chunks = self.tool_call_chunks.filter(|chunks| chunks.get() != "[]");
         let items = chunks.and_then(json::items).unwrap_or_default();
         items.into_iter().filter_map(json::members).map(|m| CallChunk::from_members(&m)).collect()

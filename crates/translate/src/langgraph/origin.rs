@@ -46,7 +46,7 @@ impl Origin {
 
     /// Reads parsed metadata. `tags` are passed separately, because modes put them in different
     /// places.
-    pub fn from_members(members: &json::Members<'_>, tags: Option<&RawValue>) -> Self {
+    pub(crate) fn from_members(members: &json::Members<'_>, tags: Option<&RawValue>) -> Self {
         let string = |name| members.string(name).map(std::borrow::Cow::into_owned);
         // LangChain tags a call with "nostream" if its output is not meant for the user.
         let tags = tags.and_then(json::items).unwrap_or_default();

@@ -137,7 +137,7 @@ impl RunRequest {
     /// Does not copy these keys of the thread's metadata to the run. The servers copy all others to
     /// the run, to its traces, and to each of its checkpoints.
     #[must_use]
-    pub fn hiding(mut self, keys: &[String]) -> Self {
+    pub(crate) fn hiding(mut self, keys: &[String]) -> Self {
         if keys.is_empty() {
             return self;
         }
@@ -162,7 +162,7 @@ impl RunRequest {
     /// Writes these keys of the state before the graph continues. Both servers accept an update
     /// together with answers, and alone after a static breakpoint. A run with new input ignores it.
     #[must_use]
-    pub fn updating(mut self, update: Option<Json>) -> Self {
+    pub(crate) fn updating(mut self, update: Option<Json>) -> Self {
         let Some(update) = update.filter(|_| self.input.is_none()) else { return self };
         let command = self.command.as_deref().and_then(json::members).unwrap_or_default();
         let command = ObjectWriter::with(&command.0);
@@ -172,7 +172,7 @@ impl RunRequest {
 
     /// Starts the run at an earlier checkpoint of the thread.
     #[must_use]
-    pub fn at_checkpoint(mut self, checkpoint_id: Option<String>) -> Self {
+    pub(crate) fn at_checkpoint(mut self, checkpoint_id: Option<String>) -> Self {
         self.checkpoint_id = checkpoint_id;
         self
     }
@@ -189,7 +189,7 @@ impl RunRequest {
 
     /// Adds a configuration, which the server merges into the assistant's.
     #[must_use]
-    pub fn with_config(mut self, config: Option<Json>) -> Self {
+    pub(crate) fn with_config(mut self, config: Option<Json>) -> Self {
         self.config = config;
         self
     }
@@ -200,7 +200,7 @@ impl RunRequest {
     /// and refuses a run that sets both. The JavaScript server passes each only as it was sent, and
     /// keeps `configurable` for later runs of the thread. So the choices are sent with each run.
     #[must_use]
-    pub fn with_choices(mut self, chosen: &Json, server: Option<ServerKind>) -> Self {
+    pub(crate) fn with_choices(mut self, chosen: &Json, server: Option<ServerKind>) -> Self {
         self.config = Some(ObjectWriter::new().raw("configurable", chosen.get()).finish());
         self.context = match server {
             Some(ServerKind::JavaScript) => Some(chosen.clone()),

@@ -66,7 +66,7 @@ impl<'a> Values<'a> {
     }
 
     /// Whether the part contains only interrupts. The JavaScript server then sends no state.
-    pub fn is_only_interrupts(&self) -> bool {
+    pub(crate) fn is_only_interrupts(&self) -> bool {
         self.interrupts.is_some()
             && self.messages.is_none()
             && self.state.as_ref().is_some_and(Vec::is_empty)

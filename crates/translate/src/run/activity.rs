@@ -45,11 +45,11 @@ pub enum ToolStatus {
 }
 
 /// The key of the state under which `deepagents` and the todo middleware keep their list.
-pub const TODOS: &str = "todos";
+const TODOS: &str = "todos";
 
 /// Keeps the todos of a state up to date as the state changes.
 #[derive(Clone, Debug, Default)]
-pub struct Todos {
+pub(crate) struct Todos {
     /// A state that contains only the todos. `None` until there are some.
     state: Option<State>,
 }
@@ -175,7 +175,7 @@ impl ToolStatus {
 
 impl Todos {
     /// Takes a new state. Returns whether the todos may have changed.
-    pub fn set(&mut self, state: &RawValue) -> bool {
+    pub(crate) fn set(&mut self, state: &RawValue) -> bool {
         // Parsing a state of 1 MB takes a millisecond, a search for a word a tenth of it.
         let has_some = memchr::memmem::find(state.get().as_bytes(), b"\"todos\"").is_some();
         if !has_some && self.state.is_none() {
@@ -186,7 +186,7 @@ impl Todos {
     }
 
     /// Applies a patch of the state. Returns whether the todos may have changed.
-    pub fn change(&mut self, patch: &Patch) -> bool {
+    pub(crate) fn change(&mut self, patch: &Patch) -> bool {
         let patch: Patch = patch.operations().iter().filter_map(of_todos).collect();
         if patch.is_empty() {
             return false;
@@ -196,7 +196,7 @@ impl Todos {
     }
 
     /// The list. `None` if the state has none.
-    pub fn list(&self) -> Option<Json> {
+    pub(crate) fn list(&self) -> Option<Json> {
         let state = self.state.as_ref()?.to_json();
         let todos = json::members(&state)?.get(TODOS)?;
         todos.get().starts_with('[').then(|| Json::from(todos))

@@ -73,7 +73,7 @@ pub enum Subagents {
 
 /// The key of the marker that replaces a value which is too large. Its value gives the size in
 /// bytes.
-pub const TRUNCATED: &str = "threadway:truncated";
+pub(crate) const TRUNCATED: &str = "threadway:truncated";
 
 // === impl Emit ===
 
@@ -253,6 +253,6 @@ fn cut_members(value: &RawValue, most: usize, depth: usize) -> Option<Json> {
 }
 
 /// Whether a value is the marker of a value that was too large, or contains one.
-pub fn is_truncated(value: &RawValue) -> bool {
+pub(crate) fn is_truncated(value: &RawValue) -> bool {
     value.get().contains(TRUNCATED)
 }

@@ -75,16 +75,16 @@ pub struct KeptDecision {
 const QUESTION_KEYS: [&str; 4] = ["message", "question", "prompt", "description"];
 
 /// The first member that contains the text of a question.
-pub fn question_key(members: &json::Members<'_>) -> Option<&'static str> {
+pub(crate) fn question_key(members: &json::Members<'_>) -> Option<&'static str> {
     let has_text = |key: &&str| members.text(key).is_some_and(|text| !text.is_empty());
     QUESTION_KEYS.into_iter().find(has_text)
 }
 
 /// The suffix of a static breakpoint's id. LangGraph gives breakpoints no ids.
-pub const BREAKPOINT: &str = ":breakpoint";
+pub(crate) const BREAKPOINT: &str = ":breakpoint";
 
 /// Whether an id is that of a static breakpoint.
-pub fn is_breakpoint(id: &str) -> bool {
+pub(crate) fn is_breakpoint(id: &str) -> bool {
     id.ends_with(BREAKPOINT)
 }
 

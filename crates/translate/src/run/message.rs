@@ -145,7 +145,7 @@ impl Message {
     /// LangGraph's. The name is not compared because the JavaScript agents add it only when they
     /// commit a message (langchain 1.5.14). A name is not worth a snapshot of the whole
     /// conversation after each run.
-    pub fn shows_same(&self, other: &Self) -> bool {
+    pub(crate) fn shows_same(&self, other: &Self) -> bool {
         let Self { id, role, name: _, content, calls, call_id, error, sealed, agent: _ } = self;
         *id == other.id
             && *role == other.role
@@ -162,7 +162,7 @@ impl Message {
     ///
     /// Calls keep LangGraph's ids here; `commit` makes them unique. A message type without a
     /// counterpart becomes an assistant's, so that its text is not lost.
-    pub fn of_langchain(message: &langgraph::Message<'_>, id: &Id) -> Vec<Self> {
+    pub(crate) fn of_langchain(message: &langgraph::Message<'_>, id: &Id) -> Vec<Self> {
         Self::convert(message, id, Extent::Whole)
     }
 
@@ -223,7 +223,7 @@ impl Message {
 
 impl Content {
     /// Whether a client would show the same. Absent content and empty text look the same.
-    pub fn shows_same(&self, other: &Self) -> bool {
+    pub(crate) fn shows_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Parts(a), Self::Parts(b)) => {
                 a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| a.shows_same(b))
@@ -347,7 +347,7 @@ impl Call {
     }
 
     /// Whether the arguments are equal as JSON. No arguments count as an empty object.
-    pub fn has_args(&self, args: &Text) -> bool {
+    pub(crate) fn has_args(&self, args: &Text) -> bool {
         fn spelled(text: &str) -> &str {
             if text.is_empty() { "{}" } else { text }
         }

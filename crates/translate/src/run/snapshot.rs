@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use super::Message;
 
 /// How many encodings of a snapshot are shared: one for each protocol version of clients.
-pub const SNAPSHOT_FORMS: usize = 2;
+pub(crate) const SNAPSHOT_FORMS: usize = 2;
 
 /// The messages of a conversation. Clones share them.
 ///
@@ -36,8 +36,8 @@ impl Snapshot {
         self.0.weight
     }
 
-    /// The snapshot's encoding number `form`, of [`SNAPSHOT_FORMS`]. `write` makes it, unless
-    /// somebody still holds an earlier one.
+    /// One of two encodings of the snapshot: `form` is 0 or 1. `write` makes it, unless somebody still
+    /// holds an earlier one.
     pub fn written(&self, form: usize, write: impl FnOnce() -> Vec<u8>) -> Arc<Vec<u8>> {
         let Some(written) = self.0.written.get(form) else { return write().into() };
         if let Some(bytes) = locked(written).upgrade() {

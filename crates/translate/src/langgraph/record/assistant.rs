@@ -75,7 +75,7 @@ impl InputKeys {
 
     /// Whether a key of a client's state may be sent to the graph. A graph without a description
     /// accepts any key, and ignores those it does not use. If nothing is known, no key is sent.
-    pub fn may_take(&self, key: &str) -> bool {
+    pub(crate) fn may_take(&self, key: &str) -> bool {
         match self {
             Self::Unknown => false,
             Self::Undescribed => true,
