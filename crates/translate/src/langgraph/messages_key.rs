@@ -113,10 +113,10 @@ mod tests {
     }
 
     #[test]
-    fn the_default_said_aloud_is_the_default() {
-        let said: MessagesKey = "messages".parse().unwrap();
-        assert_eq!(said, MessagesKey::default());
-        assert_eq!((said.as_str(), said.seed()), ("messages", 0));
+    fn the_default_key_equals_its_name() {
+        let named: MessagesKey = "messages".parse().unwrap();
+        assert_eq!(named, MessagesKey::default());
+        assert_eq!((named.as_str(), named.seed()), ("messages", 0));
         assert_ne!("chat_history".parse::<MessagesKey>().unwrap().seed(), 0);
     }
 }

@@ -327,9 +327,9 @@ impl Brackets {
     /// continue, and clients that join later would not know them.
     pub(super) fn messages(&mut self, messages: &[Arc<Message>]) {
         let is_held = |id: &Id| messages.iter().flat_map(|m| &m.calls).any(|call| call.id == *id);
-        let lost: Vec<_> =
+        let removed: Vec<_> =
             self.view.open().calls.iter().filter(|id| !is_held(id)).cloned().collect();
-        for id in &lost {
+        for id in &removed {
             self.close_call(id);
         }
         for message in messages {
@@ -408,9 +408,9 @@ impl Brackets {
     /// same message has, under the same subagent. A snapshot may have given the message to another
     /// subagent and left the call out.
     pub(super) fn may_call(&self, call_id: &Id, message_id: &Id, agent: Option<&Id>) -> bool {
-        self.callers.get(call_id).is_none_or(|(caller, told)| {
+        self.callers.get(call_id).is_none_or(|(caller, announced_for)| {
             let owner = self.owners.get(message_id).map_or(agent, Option::as_ref);
-            caller == message_id && told.as_ref() == owner
+            caller == message_id && announced_for.as_ref() == owner
         })
     }
 }

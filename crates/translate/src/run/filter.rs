@@ -171,7 +171,7 @@ impl Filter {
     }
 
     fn emit(&mut self, event: RunEvent, out: &mut Vec<RunEvent>) {
-        let is_said = matches!(
+        let adds_to_conversation = matches!(
             event,
             RunEvent::TextStarted { .. }
                 | RunEvent::ReasoningStarted { .. }
@@ -180,8 +180,8 @@ impl Filter {
                 | RunEvent::CallStarted { .. }
                 | RunEvent::CallResult { .. }
         );
-        if is_said || matches!(event, RunEvent::Messages(_)) {
-            self.is_whole = !is_said;
+        if adds_to_conversation || matches!(event, RunEvent::Messages(_)) {
+            self.is_whole = !adds_to_conversation;
         }
         Arc::make_mut(&mut self.view).apply(&event);
         out.push(event);
@@ -317,9 +317,9 @@ impl Filter {
         let snapshot = if is_same { messages.clone() } else { Snapshot::from(shown) };
         // A call that the snapshot omits ends before it.
         let is_held = |id: &Id| snapshot.iter().flat_map(|m| &m.calls).any(|call| call.id == *id);
-        let lost: Vec<_> =
+        let removed: Vec<_> =
             self.view.open().calls.iter().filter(|id| !is_held(id)).cloned().collect();
-        for call_id in lost {
+        for call_id in removed {
             self.emit(RunEvent::CallEnded { call_id }, out);
         }
         self.emit(RunEvent::Messages(snapshot), out);
@@ -371,7 +371,7 @@ impl Filter {
         conversation: &dyn Fn() -> Option<Vec<Arc<Message>>>,
         out: &mut Vec<RunEvent>,
     ) {
-        // If the gateway has lost the run, LangGraph's messages are not known. What was shown
+        // If the gateway has removed the run, LangGraph's messages are not known. What was shown
         // stays.
         let is_lost = matches!(
             outcome,

@@ -125,8 +125,8 @@ impl Interrupt {
     /// accept is ignored: any client that may change the thread may have written it.
     pub fn keep(&mut self, kept: &[KeptAnswer]) {
         let Ask::Approval { actions, form } = &mut self.ask else { return };
-        let of_it = kept.iter().filter(|kept| kept.interrupt == *self.id);
-        for KeptAnswer { key, action, decision, .. } in of_it {
+        let own = kept.iter().filter(|kept| kept.interrupt == *self.id);
+        for KeptAnswer { key, action, decision, .. } in own {
             if let Some(action) = actions.get_mut(*action)
                 && action.check(*form, decision).is_ok()
             {

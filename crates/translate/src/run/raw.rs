@@ -1,5 +1,4 @@
-//! A part of LangGraph's stream as `[emit] raw` shows it: without anything that tells about the
-//! request.
+//! A part of LangGraph's stream as `[emit] raw` shows it, without anything about the request.
 
 use serde_json::value::RawValue;
 

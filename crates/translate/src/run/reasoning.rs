@@ -56,8 +56,8 @@ impl Thoughts {
         piece: &Reasoning<'_>,
         is_taken: impl Fn(&str) -> bool,
     ) -> Option<Placed> {
-        let is_told = |thought: &Thought| thought.id.is_some() && !thought.is_beside;
-        if piece.is_beside() && self.known.iter().any(is_told) {
+        let is_shown = |thought: &Thought| thought.id.is_some() && !thought.is_beside;
+        if piece.is_beside() && self.known.iter().any(is_shown) {
             return None;
         }
         let at = self.find(piece);

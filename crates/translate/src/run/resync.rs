@@ -47,10 +47,12 @@ pub fn resync(view: &View, reader: Viewer<'_>, emit: Emit) -> Option<Vec<RunEven
         let messages = match reader {
             // Earlier messages could only be shown by a snapshot.
             _ if emit.messages == MessageSnapshots::None => Vec::new(),
-            Viewer::New => told(vec![view.messages().to_vec()]),
-            Viewer::Lagging(_) => told(commit::snapshots(ViewerMessages::Unknown, view.messages())),
+            Viewer::New => as_events(vec![view.messages().to_vec()]),
+            Viewer::Lagging(_) => {
+                as_events(commit::snapshots(ViewerMessages::Unknown, view.messages()))
+            }
             Viewer::Holds(held) => more(held, view)
-                .unwrap_or_else(|| told(commit::snapshots_for(held, view.messages()))),
+                .unwrap_or_else(|| as_events(commit::snapshots_for(held, view.messages()))),
         };
         for event in &messages {
             open.apply(event);
@@ -83,7 +85,7 @@ fn activities(view: &View, reader: Viewer<'_>) -> Vec<RunEvent> {
     .collect()
 }
 
-fn told(snapshots: Vec<Vec<Arc<Message>>>) -> Vec<RunEvent> {
+fn as_events(snapshots: Vec<Vec<Arc<Message>>>) -> Vec<RunEvent> {
     snapshots.into_iter().map(|messages| RunEvent::Messages(messages.into())).collect()
 }
 
@@ -105,8 +107,8 @@ fn more(holder: &View, view: &View) -> Option<Vec<RunEvent>> {
     for event in &out {
         client.apply(event);
     }
-    let is_told = !client.is_scattered() && commit::shows(client.messages(), view.messages());
-    is_told.then_some(out)
+    let is_complete = !client.is_scattered() && commit::shows(client.messages(), view.messages());
+    is_complete.then_some(out)
 }
 
 /// Streams a message, and leaves open what is open in the run.
@@ -220,8 +222,8 @@ fn open_begun(view: &View, reader: &Open, out: &mut Vec<RunEvent>) {
     let Open { texts, thoughts, calls, steps, subagents, tools: _ } = view.open();
     for subagent in subagents.iter().filter(|s| !is_open(reader, s)) {
         // The viewer may not know a parent that has ended.
-        let is_told = |parent: &_| subagents.iter().any(|other| other.id == *parent);
-        let parent = subagent.parent.clone().filter(is_told);
+        let is_known = |parent: &_| subagents.iter().any(|other| other.id == *parent);
+        let parent = subagent.parent.clone().filter(is_known);
         out.push(RunEvent::SubagentStarted(Subagent { parent, ..subagent.clone() }));
     }
     for (name, agent) in steps.iter().filter(|step| !reader.steps.contains(step)) {

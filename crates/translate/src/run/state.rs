@@ -156,11 +156,12 @@ impl Node {
             return Ok(());
         }
         let before = out.0.len();
-        let told = if depth < MAX_DEPTH { self.diff_inside(new, path, depth, out)? } else { false };
+        let is_inside =
+            if depth < MAX_DEPTH { self.diff_inside(new, path, depth, out)? } else { false };
         let inside = out.0.get(before..).unwrap_or_default();
         let cost: usize = inside.iter().map(Operation::len_on_wire).sum();
         let replace = Operation::Replace { path: path.clone(), value: Json::from(new) };
-        if !told || cost > replace.len_on_wire() {
+        if !is_inside || cost > replace.len_on_wire() {
             out.0.truncate(before);
             out.0.push(replace);
         }

@@ -40,7 +40,7 @@ struct Step {
     agent: Option<Id>,
 }
 
-/// Which parts tell that a step has ended.
+/// Which parts show that a step has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Boundaries {
     /// None so far. A `values` part of the root graph ends all steps of its superstep.
@@ -148,7 +148,7 @@ impl Steps {
         speaker.or_else(|| self.open.iter().position(is_of_node))
     }
 
-    /// Whether `updates` tell that steps have ended.
+    /// Whether `updates` show that steps have ended.
     pub(super) fn end_with_updates(&self) -> bool {
         self.boundaries == Boundaries::Updates
     }
@@ -179,7 +179,7 @@ impl Steps {
         self.calls.clear();
     }
 
-    /// After a superstep, returns a step to end, if no other parts tell that steps have ended.
+    /// After a superstep, returns a step to end, if no other parts show that steps have ended.
     pub(super) fn on_superstep(&mut self) -> Option<usize> {
         let is_barrier = self.boundaries == Boundaries::Unknown;
         self.open.iter().position(|step| is_barrier && step.namespace.is_empty())

@@ -144,14 +144,14 @@ impl Content {
 
 impl ContentPart {
     fn weight(&self) -> usize {
-        let said = match self {
+        let content = match self {
             Self::Text(text) => text.escaped().len(),
             Self::Media(media) => match &media.source {
                 Source::Data(text) | Source::Url(text) | Source::File(text) => text.escaped().len(),
             },
             Self::Block(json) | Self::Annotations(json) => json.get().len(),
         };
-        FRAME_BYTES + said
+        FRAME_BYTES + content
     }
 }
 

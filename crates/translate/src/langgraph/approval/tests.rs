@@ -13,7 +13,7 @@ fn read(value: &str, schema: Option<&str>) -> Option<Approval> {
 }
 
 #[test]
-fn an_approval_of_one_call_tells_its_decisions_by_its_schema() {
+fn an_approval_of_one_call_has_its_decisions_in_its_schema() {
     let value = r#"{"type":"tool_approval","tool_call_id":"call_1","name":"send","args":{"to":"x"},"description":""}"#;
     let union = r##"{"oneOf":[],"discriminator":{"mapping":{"approve":"#/$defs/A","reject":"#/$defs/R"},"propertyName":"type"}}"##;
     let one = r#"{"properties":{"type":{"const":"approve","type":"string"}},"type":"object"}"#;

@@ -3,7 +3,7 @@
 use super::*;
 
 /// A field in short: `key|title|description|kind|default`.
-fn told(schemas: &str, assistant: &str) -> Vec<String> {
+fn fields(schemas: &str, assistant: &str) -> Vec<String> {
     let fields = ConfigField::list(schemas, assistant).into_iter();
     let one = |ConfigField { key, title, description, kind, default }: ConfigField| {
         let kind = match kind {
@@ -28,7 +28,7 @@ fn config_schema(properties: &str) -> String {
     )
 }
 
-/// What langgraph-api 0.16.7 makes of the fields of a pydantic model, a dataclass or a dict.
+/// Schemas as langgraph-api 0.16.7 derives them from a pydantic model, a dataclass or a dict.
 #[test]
 fn the_fields_of_the_python_server_that_have_few_values_are_found() {
     for (property, expected) in [
@@ -68,11 +68,11 @@ fn the_fields_of_the_python_server_that_have_few_values_are_found() {
             "maybe|maybe||false=false true=true none=null|null",
         ),
     ] {
-        assert_eq!(told(&config_schema(property), "{}"), [expected], "{property}");
+        assert_eq!(fields(&config_schema(property), "{}"), [expected], "{property}");
     }
 }
 
-/// What langgraph-api 2.0.0 makes of the fields of a zod object.
+/// Schemas as langgraph-api 2.0.0 derives them from a zod object.
 #[test]
 fn the_fields_of_the_javascript_server_that_have_few_values_are_found() {
     for (property, expected) in [
@@ -86,7 +86,7 @@ fn the_fields_of_the_javascript_server_that_have_few_values_are_found() {
         ),
         (r#""nat":{"default":2.0,"type":"number","enum":[1,2.0]}"#, "nat|nat||1=1 2.0=2.0|2.0"),
     ] {
-        assert_eq!(told(&config_schema(property), "{}"), [expected], "{property}");
+        assert_eq!(fields(&config_schema(property), "{}"), [expected], "{property}");
     }
 }
 
@@ -108,13 +108,13 @@ fn what_cannot_be_chosen_from_a_list_is_left_out() {
         r#""checkpoint_ns":{"enum":["a","b"]}"#,
         r#""__pregel_store":{"type":"boolean"}"#,
     ] {
-        assert_eq!(told(&config_schema(property), "{}"), [""; 0], "{property}");
+        assert_eq!(fields(&config_schema(property), "{}"), [""; 0], "{property}");
     }
     let long: Vec<_> = (0..=MAX_CHOICES).map(|n| n.to_string()).collect();
     let long = format!(r#""long":{{"enum":[{}]}}"#, long.join(","));
-    assert_eq!(told(&config_schema(&long), "{}"), [""; 0]);
+    assert_eq!(fields(&config_schema(&long), "{}"), [""; 0]);
     for nothing in ["<html>", "[]", "{}", r#"{"config_schema":{},"context_schema":null}"#] {
-        assert_eq!(told(nothing, "<html>"), [""; 0], "{nothing}");
+        assert_eq!(fields(nothing, "<html>"), [""; 0], "{nothing}");
     }
 }
 
@@ -127,7 +127,7 @@ fn what_the_assistant_has_set_goes_before_the_schemas_default() {
         (r#"{"config":{},"context":{}}"#, ["\"fast\"", "false"]),
         (r#"{"config":{"configurable":{"model":"deep"}},"context":{}}"#, ["\"deep\"", "false"]),
         (r#"{"config":{},"context":{"model":"deep","flag":true}}"#, ["\"deep\"", "true"]),
-        // Nobody could choose that again.
+        // A value outside the list could not be chosen again.
         (r#"{"config":{"configurable":{"model":"other","flag":null}}}"#, ["\"fast\"", "false"]),
     ] {
         let fields = ConfigField::list(&schemas, assistant);
@@ -137,8 +137,8 @@ fn what_the_assistant_has_set_goes_before_the_schemas_default() {
 }
 
 #[test]
-fn a_field_that_both_schemas_name_is_told_once() {
+fn a_field_that_both_schemas_name_is_listed_once() {
     let schemas = r#"{"config_schema":{"properties":{"a":{"type":"boolean"}}},
             "context_schema":{"properties":{"a":{"enum":[1,2]},"b":{"type":"boolean"}}}}"#;
-    assert_eq!(told(schemas, "{}"), ["a|a||switch|false", "b|b||switch|false"]);
+    assert_eq!(fields(schemas, "{}"), ["a|a||switch|false", "b|b||switch|false"]);
 }

@@ -97,13 +97,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_assistant_of_a_graph_is_told_from_those_that_people_made() {
+    fn the_assistant_of_a_graph_differs_from_those_that_people_made() {
         let list = r#"[{"assistant_id":"A","graph_id":"agent","name":"agent","metadata":{"created_by":"system"}},
             {"assistant_id":"B","graph_id":"agent","name":"Tuned","description":"of mine","metadata":{}},
             {"assistant_id":"C","graph_id":"agent"}]"#;
         let read = Assistant::parse_list(list).unwrap();
-        let told: Vec<_> = read.iter().map(|a| (&*a.name, a.is_of_graph)).collect();
-        assert_eq!(told, [("agent", true), ("Tuned", false), ("agent", false)]);
+        let names: Vec<_> = read.iter().map(|a| (&*a.name, a.is_of_graph)).collect();
+        assert_eq!(names, [("agent", true), ("Tuned", false), ("agent", false)]);
         assert_eq!(read[1].description.as_deref(), Some("of mine"));
         assert_eq!(Assistant::parse_list("{}"), None);
     }

@@ -124,9 +124,9 @@ mod tests {
         let list = r#"[{"run_id":"R","status":"running","metadata":{"threadway_run_id":"r1"}},
             {"run_id":"S","status":"new one","metadata":null}]"#;
         let runs = RunRecord::parse_list(list).unwrap();
-        let told: Vec<_> =
+        let read: Vec<_> =
             runs.iter().map(|run| (&*run.id, run.status, run.client_id.as_deref())).collect();
-        assert_eq!(told, [("R", RunStatus::Running, Some("r1")), ("S", RunStatus::Unknown, None)]);
+        assert_eq!(read, [("R", RunStatus::Running, Some("r1")), ("S", RunStatus::Unknown, None)]);
         assert_eq!(RunRecord::parse_list(r#"[{"status":"running"}]"#), None);
         assert_eq!(RunRecord::parse("<html>"), None);
     }
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_tells_how_its_run_can_be_joined() {
+    fn a_record_says_how_its_run_can_be_joined() {
         let listed = RunRecord::parse(r#"{"run_id":"R","status":"running"}"#).unwrap();
         assert!(!listed.has_request);
         let read = |kwargs: &str| {

@@ -53,18 +53,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_tells_its_kind() {
-        let told = |body| ServerInfo::parse(body).map(|info| info.to_string());
+    fn a_server_is_known_by_its_version_member() {
+        let described = |body| ServerInfo::parse(body).map(|info| info.to_string());
         assert_eq!(
-            told(r#"{"version":"0.16.7","langgraph_py_version":"1.2.22","flags":{}}"#).as_deref(),
+            described(r#"{"version":"0.16.7","langgraph_py_version":"1.2.22","flags":{}}"#)
+                .as_deref(),
             Some("a LangGraph server for Python, version 0.16.7")
         );
         assert_eq!(
-            told(r#"{"version":"2.0.0","langgraph_js_version":"1.7.3","context":"js"}"#).as_deref(),
+            described(r#"{"version":"2.0.0","langgraph_js_version":"1.7.3","context":"js"}"#)
+                .as_deref(),
             Some("a LangGraph server for JavaScript, version 2.0.0")
         );
         for other in [r#"{"version":"1"}"#, r#"{"langgraph_js_version":"1"}"#, "<html>", "[]"] {
-            assert_eq!(told(other), None, "{other}");
+            assert_eq!(described(other), None, "{other}");
         }
     }
 }

@@ -88,9 +88,10 @@ impl ThreadRecord {
 
     fn read(key: &MessagesKey, members: &json::Members<'_>) -> Option<Self> {
         let mut metadata = "{}".to_owned();
-        if let Some(told) = members.get("metadata").filter(|told| told.get().starts_with('{')) {
+        if let Some(object) = members.get("metadata").filter(|object| object.get().starts_with('{'))
+        {
             // The JavaScript server prints JSON over many lines.
-            json::compact(told.get(), &mut metadata);
+            json::compact(object.get(), &mut metadata);
         }
         let time = |name| {
             let time = members.string(name).filter(|time| is_rfc3339(time));
@@ -191,12 +192,14 @@ impl ThreadMark {
     }
 
     fn read(members: &json::Members<'_>) -> Option<Self> {
-        let told = ["status", "updated_at", "state_updated_at"].map(|name| members.get(name));
-        let told = told.map(|told| told.map_or("", RawValue::get));
+        let members_of_mark =
+            ["status", "updated_at", "state_updated_at"].map(|name| members.get(name));
+        let members_of_mark =
+            members_of_mark.map(|members_of_mark| members_of_mark.map_or("", RawValue::get));
         Some(Self {
             id: members.string("thread_id")?.into_owned(),
             status: ThreadStatus::of(&members.string("status").unwrap_or_default()),
-            mark: told.join(" "),
+            mark: members_of_mark.join(" "),
         })
     }
 }
@@ -291,13 +294,17 @@ mod tests {
             );
             ThreadRecord::parse(&record).unwrap().title()
         };
-        let said = r#"[{"type":"system","content":"be brief"},{"type":"ai","content":"hello"},
+        let messages = r#"[{"type":"system","content":"be brief"},{"type":"ai","content":"hello"},
             {"type":"human","content":[{"type":"image_url","image_url":"u"},
              {"type":"text","text":"what is\n this"},{"type":"text","text":"here?"}]},
             {"type":"human","content":"second"}]"#;
-        assert_eq!(read(r#"{"title":"Mine"}"#, said).as_deref(), Some("Mine"));
+        assert_eq!(read(r#"{"title":"Mine"}"#, messages).as_deref(), Some("Mine"));
         for untitled in ["{}", "null", r#"{"title":" "}"#, r#"{"title":7}"#] {
-            assert_eq!(read(untitled, said).as_deref(), Some("what is this here?"), "{untitled}");
+            assert_eq!(
+                read(untitled, messages).as_deref(),
+                Some("what is this here?"),
+                "{untitled}"
+            );
         }
         for silent in ["[]", "{}", "7", r#"[{"type":"human","content":" "}]"#] {
             assert_eq!(read("{}", silent), None, "{silent}");

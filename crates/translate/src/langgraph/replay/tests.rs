@@ -16,7 +16,7 @@ fn take_all(replay: &mut Replay, frames: &[(&str, u32)]) -> String {
     frames.iter().map(|frame| take(replay, *frame)).collect()
 }
 
-/// What these frames of the first connection are, each an id and a digest.
+/// The novelty of each frame of a first connection, given as id and digest.
 fn novelties(joined_at: Option<u64>, frames: &[(&str, u32)]) -> String {
     let mut replay = Replay::joined();
     replay.answered_at(joined_at);
@@ -31,11 +31,11 @@ fn the_block_of_repeats_begins_where_the_ids_step_back() {
         ("8-0", 3),
         ("9-0", 4),
         ("9-0", 5),
-        // The block: it steps back, and comes up to the highest again.
+        // The block steps back, and reaches the highest id again.
         ("8-0", 3),
         ("9-0", 4),
         ("9-0", 5),
-        // A third of the same millisecond, then what is new.
+        // A third frame of the same millisecond, then a higher id.
         ("9-0", 4),
         ("10-0", 6),
     ];
@@ -58,11 +58,11 @@ fn an_equal_frame_of_one_millisecond_is_doubtful_around_the_join() {
 }
 
 #[test]
-fn the_store_tells_whether_an_equal_frame_is_a_repeat() {
-    for (again, told) in [
-        // It was a pair.
+fn the_store_decides_whether_an_equal_frame_is_a_repeat() {
+    for (again, expected) in [
+        // Two equal frames.
         ([("9-0", 2), ("9-0", 2), ("10-0", 2)], "rnn"),
-        // It was a repeat.
+        // A repeat.
         ([("9-0", 2), ("10-0", 3), ("10-0", 4)], "rnn"),
     ] {
         let mut replay = Replay::joined();
@@ -70,7 +70,7 @@ fn the_store_tells_whether_an_equal_frame_is_a_repeat() {
         assert_eq!(take_all(&mut replay, &[("7-0", 1), ("9-0", 2), ("9-0", 2)]), "nn?");
         assert_eq!(replay.rejoin(true).unwrap().to_string(), "7-0");
         replay.answered_at(Some(9));
-        assert_eq!(take_all(&mut replay, &again), told);
+        assert_eq!(take_all(&mut replay, &again), expected);
     }
 }
 
@@ -94,11 +94,11 @@ fn a_new_connection_begins_with_what_was_seen_last() {
     assert_eq!(replay.rejoin(true).unwrap().to_string(), "7-0");
     assert!(!replay.is_settled());
     assert_eq!(take(&mut replay, ("9-0", 2)), 'r');
-    // Lost again before the seam: nothing is forgotten.
+    // The connection is lost again before the seam. Nothing is forgotten.
     assert_eq!(replay.rejoin(true).unwrap().to_string(), "7-0");
     assert_eq!(take_all(&mut replay, &[("9-0", 2), ("9-0", 3)]), "rr");
     assert!(replay.is_settled());
-    // What is new, the block of repeats, and what is live.
+    // A new frame, the block of repeats, a live frame.
     let more = [("9-0", 4), ("11-0", 5), ("9-0", 4), ("11-0", 5), ("12-0", 6)];
     assert_eq!(take_all(&mut replay, &more), "nnrrn");
     assert_eq!(replay.rejoin(true).unwrap().to_string(), "11-0");
@@ -121,7 +121,7 @@ fn what_does_not_come_again_may_be_missing() {
     take_all(&mut replay, &[("7-0", 1), ("9-0", 2), ("9-0", 3)]);
     replay.rejoin(true);
     assert_eq!(take_all(&mut replay, &[("9-0", 2), ("11-0", 5), ("12-0", 6)]), "rgn");
-    // Frames without ids cannot be asked for again.
+    // No connection can start after frames without ids.
     let mut replay = Replay::started();
     assert_eq!(take_all(&mut replay, &[("", 1), ("", 1)]), "nn");
     assert_eq!(replay.rejoin(true), None);
@@ -136,12 +136,12 @@ fn an_id_that_is_used_for_something_else_is_of_another_attempt() {
     assert_eq!(take(&mut replay, ("9", 4)), 'x');
     replay.forget();
     assert_eq!(replay.rejoin(true), None);
-    // The first of it says itself that it begins anew.
+    // The first frame shows by its id that the count starts again.
     assert_eq!(take_all(&mut replay, &[("0", 1), ("1", 2)]), "gn");
 }
 
 #[test]
-fn what_is_not_behind_the_id_that_was_asked_for_is_of_another_attempt() {
+fn what_is_not_after_the_id_that_was_asked_for_is_of_another_attempt() {
     let mut replay = Replay::started();
     take_all(&mut replay, &[("0", 1), ("1", 2), ("2", 3), ("3", 4)]);
     assert_eq!(replay.rejoin(true).unwrap().to_string(), "2");
@@ -167,7 +167,7 @@ fn the_history_is_over_with_what_came_after_the_join() {
         take(&mut replay, (id, 1));
         assert_eq!(replay.is_over(), Some(is_over), "{id}");
     }
-    // Or with the block of repeats, where the clocks differ.
+    // Or with the block of repeats, if the clocks differ.
     let mut replay = Replay::joined();
     replay.answered_at(Some(1_795_338_999_000));
     for (id, is_over) in

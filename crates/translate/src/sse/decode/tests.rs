@@ -152,7 +152,7 @@ fn frames_are_the_blocks_of_the_stream_in_any_chunking() {
 }
 
 #[test]
-fn the_end_tells_whether_a_block_was_cut() {
+fn the_end_shows_whether_a_block_was_cut() {
     let cut = |bytes| Ending::Partial { bytes };
     let cases: [(&[u8], Ending); 14] = [
         (b"", Ending::Clean),
