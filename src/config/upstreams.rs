@@ -6,7 +6,7 @@ use super::raw::{self, Given, Mistake, Mistakes, Raw};
 use super::{DEFAULT_UPSTREAM, Upstream};
 use crate::agents::{MessagesKey, MessagesKeys};
 use crate::upstream::{BaseUrl, BaseUrlError, Identity, NotAKey, NotTls, Tls};
-use threadway_translate::langgraph::NotAMessagesKey;
+use threadway_translate::langgraph::ParseMessagesKeyError;
 
 impl Raw {
     pub(super) fn upstreams(&mut self, mistakes: &mut Mistakes) -> Vec<Upstream> {
@@ -143,7 +143,7 @@ impl Raw {
 }
 
 fn messages_key_of(given: Given) -> Result<MessagesKey, Mistake> {
-    given.value.parse().map_err(|error: NotAMessagesKey| given.mistaken(error.to_string()))
+    given.value.parse().map_err(|error: ParseMessagesKeyError| given.mistaken(error.to_string()))
 }
 
 /// Where a server is.

@@ -98,7 +98,7 @@ impl Events {
         if let Some(RunEvent::Ended { outcome: Outcome::Failed(failure), .. }) =
             self.list.last_mut()
         {
-            *failure = failure.clone().told(detail);
+            *failure = failure.clone().redacted(detail);
         }
     }
 

@@ -526,7 +526,7 @@ fn not_given(error: &Error) -> BodyEnd {
 /// How the reading of a run with this outcome ended.
 fn run_end(outcome: &Outcome) -> RunEnd {
     match outcome {
-        Outcome::Finished { .. } | Outcome::AtRest { .. } => RunEnd::Finished,
+        Outcome::Finished { .. } | Outcome::Idle { .. } => RunEnd::Finished,
         Outcome::Interrupted(_) => RunEnd::Interrupted,
         Outcome::Cancelled => RunEnd::Cancelled,
         Outcome::Failed(failure) => match failure.loss() {

@@ -6,7 +6,7 @@ use super::feed::{Heard, Seen};
 use super::kept;
 use crate::upstream::{Client, Error};
 use threadway_translate::langgraph::{
-    Account, KeptAnswers, RunError, RunRecord, RunStatus, ThreadState, Told,
+    ErrorReport, ErrorSource, KeptAnswers, RunError, RunRecord, RunStatus, ThreadState,
 };
 use threadway_translate::run::{Loss, StreamEnd};
 
@@ -205,7 +205,7 @@ impl Inquest<'_> {
 
     /// The failure that its stream has told.
     fn told_error(&self) -> Option<RunError> {
-        Some(told(self.seen.error.clone()?, Told::RunStream))
+        Some(told(self.seen.error.clone()?, ErrorSource::RunStream))
     }
 
     fn was_stopped(&self) -> bool {
@@ -284,7 +284,7 @@ fn failed(error: Option<RunError>, state: Option<&State>) -> StreamEnd {
     match with_task(error, own) {
         Some(error) => StreamEnd::Failed(error),
         None if own.is_some() => StreamEnd::Cancelled,
-        None => StreamEnd::Failed(RunError::untold()),
+        None => StreamEnd::Failed(RunError::unexplained()),
     }
 }
 
@@ -303,7 +303,7 @@ async fn error_of_thread(upstream: &Client, thread_id: &str) -> Option<RunError>
         tracing::warn!(thread_id, %error, "why a run failed was not read");
         None
     });
-    error.map(|error| told(error, Told::Thread))
+    error.map(|error| told(error, ErrorSource::Thread))
 }
 
 /// A failure, with what the state's failed task has on it; that alone, if nothing else was told.
@@ -311,13 +311,13 @@ fn with_task(error: Option<RunError>, state: Option<&str>) -> Option<RunError> {
     let state = state.and_then(ThreadState::parse);
     let of_task = || Some(RunError::parse(state.as_ref()?.error.as_deref()?));
     let mut error = error.or_else(of_task)?;
-    error.accounts.extend(state.as_ref().and_then(Account::of_state));
+    error.reports.extend(state.as_ref().and_then(ErrorReport::of_state));
     Some(error)
 }
 
 /// A failure as one place tells it.
-fn told(error: RunError, source: Told) -> RunError {
-    RunError { accounts: vec![Account::of(source, &error)], ..error }
+fn told(error: RunError, source: ErrorSource) -> RunError {
+    RunError { reports: vec![ErrorReport::of(source, &error)], ..error }
 }
 
 // === impl Ending ===

@@ -254,9 +254,9 @@ impl Feed {
             let novelty = if is_error { Novelty::New } else { replay.take(cursor, digest) };
             // What begins anew says so, and nothing is missing before it.
             let is_beginning = frame.event.as_deref() == Some("metadata");
-            let is_behind_a_gap = novelty == Novelty::BehindAGap && !is_beginning;
+            let is_behind_a_gap = novelty == Novelty::AfterGap && !is_beginning;
             match novelty {
-                Novelty::New | Novelty::BehindAGap => {}
+                Novelty::New | Novelty::AfterGap => {}
                 Novelty::Repeat => continue,
                 Novelty::Doubtful => return Ok(Progress::RejoinWanted),
                 Novelty::OfAnotherAttempt => {

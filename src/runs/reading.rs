@@ -391,7 +391,7 @@ impl Reading {
         let Ending { state, kept, end } = match end {
             End::Ended(ending) => ending,
             End::OutOfSight(why) => {
-                let message = match self.feed.seen().error.map(|error| error.told(detail)) {
+                let message = match self.feed.seen().error.map(|error| error.redacted(detail)) {
                     Some(RunError { code, message, .. }) => format!(
                         "the run failed ({code}: {message}), and is out of sight since: {why}"
                     ),

@@ -63,7 +63,7 @@ pub(super) async fn at_rest(
     let mut error = None;
     if has_failed && body.is_some() {
         error = ending::last_error(upstream, thread_id, body.as_deref()).await;
-        error = error.map(|error| error.told(detail));
+        error = error.map(|error| error.redacted(detail));
     }
     let (thread_id, metrics) = (thread_id.to_owned(), metrics.clone());
     let key = upstream.messages_key().clone();
@@ -86,7 +86,7 @@ pub(super) async fn at_rest(
         let name = format!("connect-{}", checkpoint.unwrap_or(&thread_id));
         let feed = Feed::at_rest(&thread_id, &name).under(key.clone()).showing(emit);
         let run = Run::over(&thread_id, feed, metrics, |feed, events| {
-            feed.finish_with(state.as_ref(), StreamEnd::AtRest { error }, events);
+            feed.finish_with(state.as_ref(), StreamEnd::Idle { error }, events);
         });
         Ok(Arc::new(run))
     })

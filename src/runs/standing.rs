@@ -16,7 +16,7 @@ use tokio::sync::OnceCell;
 use super::batch::Events;
 use super::event_id::Mark;
 use crate::sync::Mutex;
-use threadway_translate::run::{self, Emit, Holds, Interrupt, Open, Outcome, RunEvent, View};
+use threadway_translate::run::{self, Emit, Interrupt, Open, Outcome, RunEvent, View, Viewer};
 
 /// From how many bytes on a conversation and state are compared and told beside the runtime's
 /// threads: parsing and comparing 1 MB takes some milliseconds, in which no other stream moves.
@@ -118,13 +118,13 @@ impl Standing {
     /// What brings one to the standing who holds this view.
     pub(super) async fn for_holder(self: &Arc<Self>, held: Arc<View>) -> Option<Events> {
         let this = Arc::clone(self);
-        beside(self.weight, move || this.resync(Holds::This(&held))).await
+        beside(self.weight, move || this.resync(Viewer::Holds(&held))).await
     }
 
     /// What brings one back to the standing who has missed some of the run, and has this much open.
     pub(super) async fn for_straggler(self: &Arc<Self>, open: Open) -> Option<Events> {
         let this = Arc::clone(self);
-        beside(self.weight, move || this.resync(Holds::Some(&open))).await
+        beside(self.weight, move || this.resync(Viewer::Lagging(&open))).await
     }
 
     /// Whether who holds it holds what another tells, questions included.
@@ -134,7 +134,7 @@ impl Standing {
         }
         let (Some(view), Some(held)) = (&self.view, &other.view) else { return false };
         self.questions() == other.questions()
-            && run::resync(view, Holds::This(held), self.emit)
+            && run::resync(view, Viewer::Holds(held), self.emit)
                 .is_some_and(|events| events.is_empty())
     }
 
@@ -143,14 +143,14 @@ impl Standing {
             let (this, held) = (Arc::clone(self), held.cloned());
             beside(self.weight, move || {
                 let view = held.as_ref().and_then(|held| held.view.as_deref());
-                this.resync(view.map_or(Holds::Nothing, Holds::This))
+                this.resync(view.map_or(Viewer::New, Viewer::Holds))
             })
             .await
         };
         events.get_or_init(resync).await.clone()
     }
 
-    fn resync(&self, reader: Holds<'_>) -> Option<Events> {
+    fn resync(&self, reader: Viewer<'_>) -> Option<Events> {
         let mut events = Events::from(run::resync(self.view.as_ref()?, reader, self.emit)?);
         if let Some(End { event, mark }) = &self.end {
             events.push(event.clone(), *mark);

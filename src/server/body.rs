@@ -60,7 +60,7 @@ type Pulled = (Box<ThreadReader>, Option<Batch>);
 fn end_of(events: &[RunEvent]) -> StreamEnd {
     match events.last() {
         Some(RunEvent::Ended { outcome, .. }) => match outcome {
-            Outcome::Finished { .. } | Outcome::AtRest { .. } => StreamEnd::Finished,
+            Outcome::Finished { .. } | Outcome::Idle { .. } => StreamEnd::Finished,
             Outcome::Interrupted(_) => StreamEnd::Interrupted,
             Outcome::Cancelled => StreamEnd::Cancelled,
             Outcome::Failed(_) => StreamEnd::Failed,

@@ -303,9 +303,9 @@ impl Encoder {
             match (*wire, shared) {
                 (Wire::Sse, None) => sse::encode(&mut out.own, id, json),
                 (Wire::Sse, Some(shared)) => {
-                    sse::encode_before(&mut out.own, id);
+                    sse::encode_start(&mut out.own, id);
                     shared.put_between(json, out);
-                    out.own.extend_from_slice(sse::AFTER);
+                    out.own.extend_from_slice(sse::END);
                 }
                 (
                     Wire::Ndjson | Wire::Events | Wire::Chunks | Wire::ChunkLines | Wire::Proto,

@@ -248,7 +248,7 @@ impl Turn {
             }
         }
         voice.is_based = true;
-        Ok((reader, Some(Outcome::AtRest { error: None })))
+        Ok((reader, Some(Outcome::Idle { error: None })))
     }
 
     /// Shows a run without a prompt to its end, and asks what it asks, until a prompt comes.
@@ -395,7 +395,7 @@ impl Turn {
         loop {
             self.link.outbox().room().await;
             let Some(events) = run.next().await else {
-                return Outcome::AtRest { error: None };
+                return Outcome::Idle { error: None };
             };
             match self.project(voice, &events, Telling::Aloud, whose) {
                 None => {}

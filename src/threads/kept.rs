@@ -6,7 +6,7 @@
 use super::Threads;
 use super::refusal::Refusal;
 use crate::upstream::{Client, Error};
-use threadway_translate::langgraph::{Given, KeptAnswers, NewestRuns, ThreadState};
+use threadway_translate::langgraph::{BatchDecision, KeptAnswers, NewestRuns, ThreadState};
 
 /// The runs that a decision comes after, which are to be listed before the question is looked at
 /// that it answers.
@@ -28,7 +28,7 @@ pub(super) async fn keep(
     upstream: &Client,
     thread_id: &str,
     state: &ThreadState<'_>,
-    given: &[Given],
+    given: &[BatchDecision],
     before: &NewestRuns,
 ) -> Result<(), Refusal> {
     let metadata = state.kept.keeping(given, state, before.newest());

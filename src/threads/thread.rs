@@ -11,7 +11,9 @@ use super::refusal::Refusal;
 use crate::agents::Agent;
 use crate::runs::{self, EventId};
 use crate::upstream::{Client, Error, Purpose};
-use threadway_translate::langgraph::{Given, InputKeys, NewestRuns, ServerKind, ThreadState};
+use threadway_translate::langgraph::{
+    BatchDecision, InputKeys, NewestRuns, ServerKind, ThreadState,
+};
 use threadway_translate::run::{NewRun, Plan, Planner};
 
 /// A thread, and the agent that runs on it, for one caller.
@@ -226,7 +228,7 @@ impl Thread {
     async fn keep(
         &self,
         state: Option<&ThreadState<'_>>,
-        given: &[Given],
+        given: &[BatchDecision],
         keeping: &Keeping,
     ) -> Result<Option<Keeping>, Refusal> {
         let Some(state) = state.filter(|_| !given.is_empty()) else { return Ok(None) };

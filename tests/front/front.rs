@@ -639,7 +639,7 @@ async fn a_failure_says_as_much_as_its_operator_allows() {
     const WORDS: &str = "boom after 3 tokens";
     // What the state alone has: the Python server hides the message of most exceptions elsewhere.
     const HIDDEN: &str = "ValueError('boom after 3 tokens, with a secret')";
-    let untold = RunError::untold();
+    let untold = RunError::unexplained();
     for (error_detail, code, message) in [
         (ErrorDetail::None, &*untold.code, &*untold.message),
         (ErrorDetail::Code, CODE, &*untold.message),

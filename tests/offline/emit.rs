@@ -12,8 +12,8 @@ use threadway::runs::{Feed, translate};
 use threadway_translate::agui::Projector;
 use threadway_translate::langgraph::ThreadState;
 use threadway_translate::run::{
-    self, Emit, Holds, Loss, MessageSnapshots, Open, Outcome, Role, RunEvent, StateEvents,
-    StreamEnd, Subagents, View,
+    self, Emit, Loss, MessageSnapshots, Open, Outcome, Role, RunEvent, StateEvents, StreamEnd,
+    Subagents, View, Viewer,
 };
 
 /// Runs per property unless `PROPTEST_CASES` says otherwise.
@@ -370,9 +370,9 @@ proptest! {
         let mut open = Open::default();
         events[..earlier].iter().for_each(|event| open.apply(event));
         for (holds, told, mut held) in [
-            (Holds::Nothing, 0, View::default()),
-            (Holds::This(&before), 0, before.clone()),
-            (Holds::Some(&open), earlier, View::default()),
+            (Viewer::New, 0, View::default()),
+            (Viewer::Holds(&before), 0, before.clone()),
+            (Viewer::Lagging(&open), earlier, View::default()),
         ] {
             let Some(resync) = run::resync(&view, holds, emit) else { continue };
             let mut seen = events[..told.max(1)].to_vec();
@@ -410,7 +410,7 @@ proptest! {
         let mut translator = run::Translator::named("T", None, "rest");
         let mut events = Vec::new();
         translator.on_state(&ThreadState::parse(&body).unwrap(), &mut events);
-        translator.on_end(StreamEnd::AtRest { error: None }, &mut events);
+        translator.on_end(StreamEnd::Idle { error: None }, &mut events);
         let conversation = translator.conversation();
         if let Some(mut filter) = run::Filter::new(emit) {
             filter.show(&mut events, 0, &|| conversation.clone());

@@ -88,7 +88,7 @@ fn failures(root: &Path) -> Codes {
         .collect();
     let failure = source(&root.join("crates/translate/src/run/failure.rs"));
     codes.extend(between(&failure, "=> \"", "\"").map(str::to_owned));
-    let langgraph = source(&root.join("crates/translate/src/langgraph.rs"));
+    let langgraph = source(&root.join("crates/translate/src/langgraph/run_error.rs"));
     let error = langgraph.split("impl RunError {").nth(1).unwrap();
     let error = error.split("\n}").next().unwrap();
     codes.extend(between(error, "Self::new(\"", "\"").map(str::to_owned));

@@ -10,7 +10,7 @@ use proptest::test_runner::Config;
 use serde_json::{Map, Value, json};
 use threadway_translate::langgraph::{Part, ThreadState};
 use threadway_translate::run::{
-    self, Holds, Loss, Open, RunError, RunEvent, StreamEnd, Translator, View,
+    self, Loss, Open, RunError, RunEvent, StreamEnd, Translator, View, Viewer,
 };
 use threadway_translate::sse::Decoder;
 
@@ -95,7 +95,7 @@ pub(crate) fn with_a_gap(events: &[RunEvent], missed: (Index, Index)) -> Option<
         open.apply(event);
     }
     let view = fold(&events[..to]);
-    let Some(resync) = run::resync(&view, Holds::Some(&open), run::Emit::default()) else {
+    let Some(resync) = run::resync(&view, Viewer::Lagging(&open), run::Emit::default()) else {
         assert!(!view.messages().is_empty());
         assert!(!events[..to].iter().any(|event| matches!(event, RunEvent::Messages(_))));
         return None;

@@ -1,5 +1,7 @@
-//! Frames AG-UI events as `application/vnd.ag-ui.event+proto`: JSON documents in, one a line, and
-//! frames out. `integration/client/proto.test.mjs` decodes them with the official decoder.
+//! Encodes AG-UI events as `application/vnd.ag-ui.event+proto`.
+//!
+//! Each line of stdin is an event in JSON. The frames go to stdout, where
+//! `integration/client/proto.test.mjs` decodes them with the official decoder.
 //!
 //! `grep '^data: ' tests/golden/py-0.16.7/agent-combo.sse | cut -c7- | cargo run --example proto-frames`
 

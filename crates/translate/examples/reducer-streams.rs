@@ -1,5 +1,6 @@
-//! Prints generated AG-UI streams, each with what a client must hold after it: the input of
-//! `integration/client/reducer.test.mjs`, where the official client is the judge of [`View`].
+//! Prints generated AG-UI streams, each with the messages and state that a client must end with.
+//!
+//! `integration/client/reducer.test.mjs` gives them to the official client, and so checks [`View`].
 //!
 //! `cargo run --example reducer-streams -- --count 1000 --seed 7`
 
@@ -21,7 +22,7 @@ use threadway_translate::langgraph::Part;
 use threadway_translate::run::{RunEvent, StreamEnd, Translator, View};
 use threadway_translate::sse::Decoder;
 
-/// How many streams, and which.
+/// The number of streams, and the seed that selects them.
 #[derive(Parser)]
 struct Args {
     #[arg(long, default_value_t = 1000)]
@@ -38,7 +39,8 @@ fn main() -> io::Result<()> {
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
     let mut out = io::stdout().lock();
     for at in 0..args.count {
-        // Half of them make sense, half do not; who brings the question along is not told it.
+        // Half of the streams are realistic, half are random. In a realistic one the client already
+        // holds its own question, so it is not sent again.
         let (parts, held) = if at % 2 == 0 {
             let run = generate::told().new_tree(&mut runner).unwrap().current();
             (run.parts, json!([{"id": "human-1", "role": "user", "content": "hi"}]))
@@ -85,7 +87,7 @@ fn project(run_events: &[RunEvent], mut projector: Projector) -> Vec<Value> {
     events
 }
 
-/// The view's conversation in the wire's form.
+/// The view's messages as AG-UI writes them.
 fn messages(view: &View) -> Value {
     let client = Client {
         thread_id: String::new(),
@@ -93,7 +95,7 @@ fn messages(view: &View) -> Value {
         parent_run_id: None,
         version: Version::V1,
     };
-    // A newcomer's first snapshot may be left out only if it is empty.
+    // A new client gets a snapshot unless it is empty.
     let events =
         project(&[RunEvent::Messages(view.messages().into())], Projector::new(client, Vec::new()));
     events.first().map_or(json!([]), |event| event["messages"].clone())

@@ -1,4 +1,6 @@
-//! Translates a recorded LangGraph stream on stdin to AG-UI events on stdout, as `threadway translate` does.
+//! Reads a recorded LangGraph stream on stdin, and writes AG-UI events to stdout.
+//!
+//! The command `threadway translate` does the same.
 //!
 //! `cargo run --example translate < tests/captures/py-0.16.7/agent-combo.sse`
 

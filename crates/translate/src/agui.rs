@@ -32,7 +32,7 @@ pub use tanstack::{NoSuchMessage, Window, window};
 pub use turn::{Asking, Brought, OnMessage};
 
 use crate::json::{Json, Text};
-use crate::run::{Account, Operation};
+use crate::run::{ErrorReport, Operation};
 
 /// The protocol version that we speak.
 pub const PROTOCOL_VERSION: &str = "1.0";
@@ -274,7 +274,7 @@ pub struct LastError<'a> {
     pub message: &'a str,
     /// What each place of LangGraph's has on it.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    pub sources: &'a [Account],
+    pub sources: &'a [ErrorReport],
 }
 
 /// How a run ended.

@@ -1,10 +1,14 @@
-//! Buffers that serve one event after another, and do not stay as large as the largest.
+//! Empties buffers for the next event, and frees the memory of large ones.
+//!
+//! A decoder or an encoder uses one buffer for all its events. Call [`empty`] or [`empty_text`]
+//! between two events. Without it the buffer would stay as large as the largest event.
 
-/// How much room an empty buffer keeps. Tokens take some hundred bytes and most states less than
-/// this; a snapshot of 5 MB would else cost each idle viewer 8 MiB until it leaves.
+/// The capacity that an emptied buffer keeps, in bytes. Tokens take some hundred bytes, and most
+/// states fit too. Without this limit a snapshot of 5 MB would cost each idle viewer 8 MiB until it
+/// leaves.
 pub const KEPT_BYTES: usize = 64 * 1024;
 
-/// Empties a buffer, and gives its memory back if that is much.
+/// Empties a buffer. If its capacity exceeds [`KEPT_BYTES`], frees it.
 pub fn empty(buffer: &mut Vec<u8>) {
     buffer.clear();
     if buffer.capacity() > KEPT_BYTES {
@@ -12,7 +16,7 @@ pub fn empty(buffer: &mut Vec<u8>) {
     }
 }
 
-/// The same for text.
+/// Empties a text. If its capacity exceeds [`KEPT_BYTES`], frees it.
 pub fn empty_text(text: &mut String) {
     text.clear();
     if text.capacity() > KEPT_BYTES {

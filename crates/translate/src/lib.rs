@@ -1,12 +1,14 @@
-//! Translates the event stream of a LangGraph run to the events of AG-UI and to the updates of ACP.
+//! Translates the event stream of a LangGraph run to AG-UI events and to ACP updates.
 //!
-//! LangGraph servers stream a run as server-sent events.
-//! Web clients that speak AG-UI and editors that speak ACP expect other events, in an order that
-//! their protocol prescribes.
-//! This crate makes the one from the other. It opens no socket, starts no task and reads no clock:
-//! bytes go in, and bytes come out. The [`threadway`](https://docs.rs/threadway) gateway is built on it.
+//! A LangGraph server streams a run as server-sent events. Web clients that speak AG-UI, and editors
+//! that speak ACP, expect other events, in an order that their protocol prescribes. This crate
+//! converts the one to the other.
 //!
-//! # One way
+//! The crate opens no socket, starts no task and reads no clock: you pass bytes in, and get bytes out.
+//! It compiles for every target of Rust, including WebAssembly. The
+//! [`threadway`](https://docs.rs/threadway) gateway is built on it.
+//!
+//! # Modules
 //!
 //! ```text
 //!  LangGraph's bytes                                                        client's bytes
@@ -17,17 +19,21 @@
 //!                           run::StreamEnd     +-> run::View
 //! ```
 //!
-//! - [`sse`]: one block of an event stream, decoded and encoded. It knows nothing of LangGraph.
-//! - [`langgraph`]: one typed part of a stream, by its event name, and the request bodies that
-//!   LangGraph accepts.
-//! - [`run`]: what happens in a run, in terms of neither protocol. [`run::Translator`] is the state
-//!   machine. [`run::View`] is what a client holds after it has applied all events so far.
-//! - [`agui`]: AG-UI's events and inputs, and the projection of a run to them.
-//! - [`acp`]: ACP's JSON-RPC messages, prompts and permissions, and the projection of a run to them.
-//! - [`json`]: JSON values that keep the bytes they were read from.
-//! - [`buffer`]: buffers that shrink after a large event.
+//! - [`sse`] decodes and encodes server-sent events. It knows nothing of LangGraph.
+//! - [`langgraph`] has types for what LangGraph servers send and accept.
+//! - [`run`] says what happens in a run, in the terms of neither protocol. [`run::Translator`] is the
+//!   state machine. [`run::View`] is what a client holds after the events so far.
+//! - [`agui`] has AG-UI's events and inputs. [`agui::Projector`] turns run events into AG-UI events.
+//! - [`acp`] has ACP's JSON-RPC messages. [`acp::Projector`] turns run events into ACP updates.
+//! - [`json`] has JSON values that keep the bytes they were read from.
+//! - [`buffer`] empties buffers, and frees the memory of large ones.
+//!
+//! A module imports only modules above it in this list or from `json` and `buffer`; `agui` and `acp`
+//! do not import each other.
 //!
 //! # Example
+//!
+//! The input is a stream with two events. The output is an AG-UI stream.
 //!
 //! ```
 //! use threadway_translate::agui::{Client, Projector, RunId, Version};
@@ -75,16 +81,22 @@
 //! # }
 //! ```
 //!
-//! `examples/translate.rs` does the same for a stream on stdin.
+//! `examples/translate.rs` reads a stream on stdin in the same way.
 //!
-//! # What always holds
+//! In a server, translate each part as it arrives, and send the events to each client through a
+//! projector of its own. A client that connects later needs [`run::resync`] first.
 //!
-//! 1. **Legality.** Whatever parts come, the events are ones that AG-UI 1.0 accepts: one start
-//!    first, everything opened closed, one terminal event, nothing after it.
-//! 2. **Determinism.** The same parts give the same events with the same ids, in any chunking.
-//! 3. **No duplicate text.** A token is sent once, whatever stream modes carry it.
-//! 4. **Exactness.** JSON that means nothing to the protocol passes byte for byte.
-//! 5. **Totality.** Arbitrary bytes never panic, and what is buffered of them has a named limit.
+//! # Guarantees
+//!
+//! 1. **Legality.** For any parts, AG-UI 1.0 accepts the events: one start comes first, everything
+//!    that opens also closes, and nothing follows the one terminal event.
+//! 2. **Determinism.** The same parts give the same events with the same ids, however the bytes are
+//!    split into chunks.
+//! 3. **No duplicate text.** A token is sent once, even if several stream modes carry it.
+//! 4. **Exactness.** JSON without a meaning to the protocol passes byte for byte.
+//! 5. **Totality.** No input causes a panic, and everything that is buffered has a named limit.
+//!
+//! The tests in `tests/core` check each of these with generated streams.
 
 pub mod acp;
 pub mod agui;

@@ -1,7 +1,26 @@
-//! What happens in a run, in words that belong to neither wire.
+//! What happens in a run, in the terms of neither LangGraph nor a client's protocol.
 //!
-//! Parts of LangGraph go in, run events come out, and each wire is a projection of those.
-//! Only the [`Translator`] makes run events; the [`View`] is their fold.
+//! [`Translator`] takes the parts of one run's stream, and makes [`RunEvent`]s of them. A projector
+//! of [`agui`](crate::agui) or [`acp`](crate::acp) turns run events into what one client is sent.
+//! [`View`] holds what a client has after the events so far: its messages, its state, and what is
+//! open. [`resync`] makes the events for a client that joins late.
+//!
+//! The files:
+//!
+//! - `translator`: the state machine, with one file for each group of stream modes. `speech`: what
+//!   a message has streamed so far.
+//! - `brackets`: makes all run events, and closes what it opens. `open`: what is open. `steps`: the
+//!   nodes and subagents that run.
+//! - `view`: messages and state after the events so far. `commit`: the conversation as LangGraph
+//!   holds it. `resync`: from a view to a late client.
+//! - `message`, `reasoning`, `snapshot`: messages. `state`, `patch`: the state, and its changes.
+//! - `activity`: running tools and the plan. `usage`: tokens.
+//! - `interrupt`, `decision`: questions to a person, and which answers fit.
+//! - `new_run`: a run that a client wants to start.
+//! - `emit`, `filter`: which events viewers see. `raw`: parts of LangGraph's stream as viewers may
+//!   see them.
+//! - `failure`: why a run failed. `name`, `weight`: what a run event is called, and how much memory
+//!   it takes.
 
 mod activity;
 mod brackets;
@@ -17,9 +36,11 @@ mod new_run;
 mod open;
 mod patch;
 mod raw;
+mod reasoning;
 mod resync;
 mod snapshot;
 mod speech;
+mod state;
 mod steps;
 mod translator;
 mod usage;
@@ -29,131 +50,139 @@ mod weight;
 use std::sync::Arc;
 
 pub use crate::langgraph::{
-    Account, ApprovalForm, Decision, ErrorDetail, Finish, Given, Multitask, RunError, Start,
+    ApprovalForm, BatchDecision, Decision, ErrorDetail, ErrorReport, Finish, Multitask, RunError,
+    Start,
 };
-pub use activity::{Activity, TODOS, Todos, ToolStatus};
-pub use commit::{langgraph_call_id, snapshots, snapshots_for_anyone, snapshots_for_returning};
+pub(crate) use activity::Todos;
+pub use activity::{Activity, ToolStatus};
+pub(crate) use commit::langgraph_call_id;
+pub use commit::{ViewerMessages, snapshots};
 pub use decision::DecisionFault;
-pub use emit::{Emit, MessageSnapshots, StateEvents, Subagents, TRUNCATED, is_truncated};
+pub(crate) use emit::is_truncated;
+pub use emit::{Emit, MessageSnapshots, StateEvents, Subagents};
 pub use failure::{Failure, Loss};
 pub use filter::Filter;
-pub use interrupt::{Action, Ask, BREAKPOINT, Interrupt, Kept, is_breakpoint, question_key};
+pub use interrupt::{Action, Ask, Interrupt, KeptDecision};
+pub(crate) use interrupt::{BREAKPOINT, is_breakpoint, question_key};
 pub use message::{Call, Content, ContentPart, Message, Role};
 pub use new_run::{Configured, NewRun, Plan, Planner};
 pub use open::Open;
-pub use patch::{Operation, Patch, State};
+pub use patch::{Operation, Patch};
 pub use raw::raw_part;
-pub use resync::{Holds, closings, resync};
-pub use snapshot::{SNAPSHOT_FORMS, Snapshot};
+pub use resync::{Viewer, closings, resync};
+pub use snapshot::Snapshot;
+pub use state::State;
 pub use translator::{StreamEnd, Translator};
 pub use usage::Usage;
 pub use view::View;
 
 use crate::json::{Json, Text};
 
-/// An id: of a message, a call, a run, a subagent. Derived from LangGraph's, never random.
+/// An id of a message, a call, a run or a subagent. It is derived from LangGraph's ids, never
+/// random.
 pub type Id = Arc<str>;
 
-/// One thing that happens in a run.
+/// One event of a run.
 ///
 /// ```text
 /// Started ( Step | Text | Attached | Reasoning | Call | Result | State | Messages | Subagent | Custom | Activity | Raw )*
 /// Ended
 /// ```
-/// What starts also ends before `Ended`; nothing follows it.
+/// Everything that starts also ends before `Ended`. Nothing follows `Ended`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RunEvent {
     /// The run is accepted.
     Started {
         /// LangGraph's thread.
         thread_id: Id,
-        /// LangGraph's run; `None` for a thread at rest, which is told as a run of snapshots.
+        /// LangGraph's run. `None` for an idle thread, which viewers get as a run of snapshots.
         run_id: Option<Id>,
-        /// What it is called: as by the client that started it, else LangGraph's id.
+        /// The name that the client gave the run. Without one, LangGraph's id.
         name: Id,
     },
-    /// A node begins.
+    /// A node starts.
     StepStarted {
         /// The node's name, made unique among the open steps of its agent.
         name: Id,
-        /// The subagent it belongs to; `None` for the run's own agent, here and below.
+        /// The subagent that the step belongs to. `None` stands for the run's own agent, here and
+        /// below.
         agent: Option<Id>,
     },
-    /// A node is through.
+    /// A node has finished.
     StepFinished {
-        /// As it started.
+        /// The name in `StepStarted`.
         name: Id,
-        /// As it started.
+        /// The subagent in `StepStarted`.
         agent: Option<Id>,
     },
-    /// A message begins, or a known one goes on.
+    /// A new message starts, or a known one continues.
     TextStarted {
         /// LangGraph's message id.
         message_id: Id,
-        /// Who speaks.
+        /// Its author.
         role: Role,
-        /// The speaker's name.
+        /// The author's name.
         name: Option<Text>,
-        /// The subagent that speaks.
+        /// The subagent that writes the message.
         agent: Option<Id>,
     },
     /// A piece of a message.
     TextDelta {
         /// The message.
         message_id: Id,
-        /// The piece, never empty.
+        /// The text to append. Never empty.
         delta: Text,
     },
-    /// A message rests.
+    /// A message is complete for now. A later `TextStarted` may continue it.
     TextEnded {
         /// The message.
         message_id: Id,
     },
-    /// A message of the agent holds something besides its text. It stands in the place of the
-    /// attachment of this id, if there is one.
+    /// An assistant's message contains something besides text. The attachment replaces an earlier
+    /// one with the same id.
     Attached(Arc<Message>),
-    /// A thought begins, or a known one goes on.
+    /// A new reasoning message starts, or a known one continues.
     ReasoningStarted {
-        /// The thought's id, different from its message's.
+        /// The id of the reasoning message, which differs from that of the message it belongs to.
         message_id: Id,
-        /// The subagent that thinks.
+        /// The subagent whose model reasons.
         agent: Option<Id>,
     },
-    /// A piece of a thought.
+    /// A piece of reasoning.
     ReasoningDelta {
-        /// The thought.
+        /// The reasoning message.
         message_id: Id,
-        /// The piece, never empty.
+        /// The text to append. Never empty.
         delta: Text,
     },
-    /// A thought rests.
+    /// A reasoning message is complete for now.
     ReasoningEnded {
-        /// The thought.
+        /// The reasoning message.
         message_id: Id,
     },
-    /// The sealed form of a thought, whole.
+    /// A reasoning message in its encrypted form, whole.
     ReasoningSealed {
-        /// The thought.
+        /// The reasoning message.
         message_id: Id,
-        /// For the provider to have back.
+        /// The encrypted form, which only the provider can read.
         sealed: Text,
     },
     /// A tool is called.
     CallStarted {
-        /// The call's id on our wires.
+        /// The call's id as clients see it.
         call_id: Id,
-        /// The tool.
+        /// The tool's name.
         name: Id,
-        /// The message that calls it.
+        /// The message that contains the call.
         message_id: Id,
-        /// The subagent that calls it.
+        /// The subagent that makes the call.
         agent: Option<Id>,
     },
     /// A piece of a call's arguments.
     CallArgs {
         /// The call.
         call_id: Id,
-        /// The piece, never empty, cut anywhere.
+        /// The text to append. Never empty. It may end anywhere in the JSON.
         delta: Text,
     },
     /// A call's arguments are complete.
@@ -161,104 +190,105 @@ pub enum RunEvent {
         /// The call.
         call_id: Id,
     },
-    /// A tool has answered.
+    /// A tool has returned its result.
     CallResult {
         /// The id of the tool message.
         message_id: Id,
         /// The call.
         call_id: Id,
-        /// The answer.
+        /// The result.
         content: Content,
-        /// Whether it tells of a failure.
+        /// Whether the result reports a failure.
         is_error: bool,
-        /// The subagent whose call it was.
+        /// The subagent that made the call.
         agent: Option<Id>,
     },
-    /// The state, whole, without its messages.
+    /// The whole state, without its messages.
     StateSnapshot(Json),
-    /// What changed in the state.
+    /// A change of the state.
     StateDelta(Patch),
-    /// The conversation, whole.
+    /// The whole conversation.
     Messages(Snapshot),
-    /// What one call of a model has cost so far.
+    /// The tokens that one model call has used so far.
     Spent {
-        /// The message that it makes.
+        /// The message that the call produces.
         message_id: Id,
-        /// The cost of this call alone.
+        /// The usage of this call alone.
         usage: Usage,
-        /// The subagent whose model it is.
+        /// The subagent that called the model.
         agent: Option<Id>,
     },
-    /// A subgraph begins to speak.
+    /// A subgraph produces its first event.
     SubagentStarted(Subagent),
-    /// A subgraph is through.
+    /// A subgraph has finished.
     SubagentFinished {
         /// The subagent.
         id: Id,
     },
-    /// What a node wrote to the stream.
+    /// A value that a node wrote to the stream.
     Custom {
         /// The kind of the event.
         name: Id,
-        /// Its payload, untouched.
+        /// The value, byte for byte.
         value: Json,
         /// The subagent that wrote it.
         agent: Option<Id>,
     },
-    /// Something begins to go on beside what is said, or changes.
+    /// A tool or the plan has a new status.
     Activity {
         /// The activity.
         id: Id,
-        /// What it is now.
+        /// The activity as it is now.
         activity: Activity,
-        /// What has changed in it; `None` for all that a viewer is to know of it.
+        /// What has changed since the last event of this activity. `None` means that a viewer needs
+        /// the whole activity.
         change: Option<Patch>,
-        /// The subagent whose call it is.
+        /// The subagent that made the call.
         agent: Option<Id>,
     },
-    /// A part of LangGraph's stream that has no meaning here, for those who want it all the same.
+    /// A part of LangGraph's stream, passed along as it is.
     Raw(Json),
-    /// The run is over, or lost to us.
+    /// The run has ended, or the gateway has lost it.
     Ended {
-        /// How.
+        /// How it ended.
         outcome: Outcome,
-        /// What it has cost, per model.
+        /// The tokens that the run has used, for each model.
         usage: Vec<Usage>,
     },
 }
 
-/// A subgraph that speaks for itself.
+/// A subgraph whose events are shown as those of an agent of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subagent {
     /// LangGraph's task id of the node that runs it.
     pub id: Id,
-    /// The agent's name, else the node's.
+    /// The agent's name. Without one, the node's.
     pub name: Id,
-    /// The subagent it works for.
+    /// The subagent that contains this one.
     pub parent: Option<Id>,
-    /// The call that started it, where that is known.
+    /// The tool call that started it, if known.
     pub call_id: Option<Id>,
 }
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// It did what was asked.
+    /// It ran to its end.
     Finished {
-        /// Calls that wait for the client to answer them.
+        /// Calls of client tools, which the client has to answer.
         pending_calls: Vec<Id>,
-        /// Why its model stopped the last time.
+        /// Why the run's model stopped the last time.
         finish: Finish,
     },
-    /// It waits for a person.
+    /// It waits for a person to answer these questions.
     Interrupted(Vec<Interrupt>),
-    /// Somebody stopped it.
+    /// Somebody cancelled it.
     Cancelled,
-    /// Nothing ran: what the thread holds was told.
-    AtRest {
+    /// Nothing ran: the events show what an idle thread holds.
+    Idle {
         /// Why the thread's last run failed, if it did.
         error: Option<RunError>,
     },
-    /// It failed, or the gateway cannot say how it goes on.
+    /// It failed, or the gateway cannot follow it any further.
     Failed(Failure),
 }

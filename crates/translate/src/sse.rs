@@ -1,9 +1,9 @@
-//! The SSE wire: one block of a stream as a [`Frame`], and the bytes we write.
+//! Server-sent events: [`Decoder`] reads a stream as [`Frame`]s, and [`encode`] writes one.
 //!
-//! Follows the WHATWG HTML standard, section 9.2 "Server-sent events"
-//! (<https://html.spec.whatwg.org/multipage/server-sent-events.html>), with one difference: a
-//! [`Frame`] is the raw block. No id is inherited from earlier blocks, no event name is assumed,
-//! and a block without data is kept, as LangGraph's own client keeps it.
+//! The format is that of the WHATWG HTML standard, section 9.2 "Server-sent events"
+//! (<https://html.spec.whatwg.org/multipage/server-sent-events.html>). There is one difference: a
+//! [`Frame`] is the raw block. It inherits no id from earlier blocks, and has no default event
+//! name. A block without data is returned too, because LangGraph's own client does so.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -27,28 +27,28 @@ pub struct Frame<'a> {
     pub retry: Option<u64>,
 }
 
-/// Appends one event: its id if it has one that SSE can carry, then its data.
+/// Appends one event: first its id, then its data. An id that SSE cannot carry is left out.
 ///
-/// The order of the two means nothing to SSE, but some clients act on each line as it comes: the
-/// id has to be there before the data that it belongs to.
+/// SSE does not care about the order, but some clients act on each line at once. They need the id
+/// before the data.
 ///
-/// Only LF is written: AG-UI demands it, and its client splits frames on two line feeds.
-/// A line end in `data` becomes a new `data:` line, which the reader joins with a line feed. A CR
-/// is a line end too, so it arrives as one: SSE cannot carry it, and in JSON it is white space.
+/// Lines end in LF only: AG-UI requires it, and its client splits events at two line feeds. A line
+/// end in `data` starts a new `data:` line, and the reader joins them with a line feed. A CR counts
+/// as a line end, because SSE cannot carry it. In JSON that is white space.
 pub fn encode(out: &mut Vec<u8>, id: Option<&str>, data: &[u8]) {
     encode_id(out, id);
     write_lines(out, b"data: ", data);
     out.push(b'\n');
 }
 
-/// Appends what stands before the data of an event, if that is one line.
-pub fn encode_before(out: &mut Vec<u8>, id: Option<&str>) {
+/// Appends the start of an event whose data is one line, which the caller appends.
+pub fn encode_start(out: &mut Vec<u8>, id: Option<&str>) {
     encode_id(out, id);
     out.extend_from_slice(b"data: ");
 }
 
-/// What stands behind the data of an event.
-pub const AFTER: &[u8] = b"\n\n";
+/// The end of an event whose data is one line.
+pub const END: &[u8] = b"\n\n";
 
 fn encode_id(out: &mut Vec<u8>, id: Option<&str>) {
     if let Some(id) = id
@@ -58,13 +58,13 @@ fn encode_id(out: &mut Vec<u8>, id: Option<&str>) {
     }
 }
 
-/// Appends a comment, which a client ignores and a proxy sees as life.
+/// Appends a comment. Clients ignore it, and proxies see that the connection is alive.
 pub fn encode_comment(out: &mut Vec<u8>, text: &str) {
     write_lines(out, b": ", text.as_bytes());
     out.push(b'\n');
 }
 
-/// Appends the time that a client is to wait before it reconnects.
+/// Appends how long a client should wait before it reconnects.
 pub fn encode_retry(out: &mut Vec<u8>, retry: Duration) {
     write_line(out, b"retry: ", retry.as_millis().to_string().as_bytes());
     out.push(b'\n');

@@ -13,8 +13,8 @@ use threadway_translate::agui::{self, Client, RunId, Version};
 use threadway_translate::json;
 use threadway_translate::langgraph::{Part, ThreadState};
 use threadway_translate::run::{
-    self, Ask, Holds, Interrupt, Loss, Message, Open, Outcome, Role, RunError, RunEvent, StreamEnd,
-    Translator, View,
+    self, Ask, Interrupt, Loss, Message, Open, Outcome, Role, RunError, RunEvent, StreamEnd,
+    Translator, View, Viewer,
 };
 use threadway_translate::sse::{Decoder, Frame};
 
@@ -292,15 +292,15 @@ fn check_gap(events: &[RunEvent], from: usize, to: usize) {
     let before = fold(&events[..from]);
     let before = View::with(before.messages().to_vec(), before.state().cloned());
     let view = fold(&events[..to]);
-    for holds in [Holds::Nothing, Holds::This(&before), Holds::Some(&open)] {
+    for holds in [Viewer::New, Viewer::Holds(&before), Viewer::Lagging(&open)] {
         let Some(resync) = run::resync(&view, holds, run::Emit::default()) else { continue };
         // A reader that has read nothing is told the start, as all others are.
-        let read = if matches!(holds, Holds::Some(_)) { from.max(1) } else { 1 };
+        let read = if matches!(holds, Viewer::Lagging(_)) { from.max(1) } else { 1 };
         let seen: Vec<_> =
             events[..read].iter().chain(&resync).chain(&events[to.max(1)..]).cloned().collect();
         check_agui(&seen, agui::Projector::for_anyone(client(Version::V1, None)));
         check_acp(&seen);
-        if matches!(holds, Holds::Some(_)) {
+        if matches!(holds, Viewer::Lagging(_)) {
             check_view(&fold(&seen), &fold(events));
         }
     }

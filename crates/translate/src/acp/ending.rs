@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::rpc::{self, Code, Error};
 use crate::json::Json;
-use crate::langgraph::{Finish, RECURSION_LIMIT};
-use crate::run::{Account, Failure, Outcome};
+use crate::langgraph::Finish;
+use crate::run::{ErrorReport, Failure, Outcome};
 
 /// Why a turn is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -27,18 +27,18 @@ pub fn stop_reason(outcome: &Outcome) -> Result<StopReason, Error> {
     match outcome {
         Outcome::Finished { finish: Finish::Done, .. }
         | Outcome::Interrupted(_)
-        | Outcome::AtRest { .. } => Ok(StopReason::EndTurn),
+        | Outcome::Idle { .. } => Ok(StopReason::EndTurn),
         Outcome::Finished { finish: Finish::Length, .. } => Ok(StopReason::MaxTokens),
         Outcome::Finished { finish: Finish::Refused, .. } => Ok(StopReason::Refusal),
         Outcome::Cancelled => Ok(StopReason::Cancelled),
-        Outcome::Failed(Failure::Graph(error)) if error.code == RECURSION_LIMIT => {
+        Outcome::Failed(Failure::Graph(error)) if error.is_recursion_limit() => {
             Ok(StopReason::MaxTurnRequests)
         }
         Outcome::Failed(failure) => {
             let (code, message) = (failure.code(), failure.message());
             // An exception may have no message.
             let told = if message.is_empty() { code } else { message };
-            let lines: Vec<_> = failure.accounts().iter().map(Account::line).collect();
+            let lines: Vec<_> = failure.reports().iter().map(ErrorReport::line).collect();
             let details = [&[told.to_owned()][..], &lines].concat().join("\n");
             Err(Error {
                 code: Code::Internal,
@@ -62,7 +62,7 @@ pub fn result_of(stop_reason: StopReason) -> Result<Json, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::langgraph::Told;
+    use crate::langgraph::ErrorSource;
     use crate::run::RunError;
 
     #[test]
@@ -74,15 +74,15 @@ mod tests {
         let failed = |code| with(code, "m");
         let full = {
             let error = RunError::new("ValueError", "m");
-            let accounts = vec![Account::of(Told::RunStream, &error)];
-            Outcome::Failed(Failure::Graph(RunError { accounts, ..error }))
+            let reports = vec![ErrorReport::of(ErrorSource::RunStream, &error)];
+            Outcome::Failed(Failure::Graph(RunError { reports, ..error }))
         };
         let cases = [
             (finished(Finish::Done), r#""result":{"stopReason":"end_turn"}"#),
             (finished(Finish::Length), r#""result":{"stopReason":"max_tokens"}"#),
             (finished(Finish::Refused), r#""result":{"stopReason":"refusal"}"#),
             (Outcome::Cancelled, r#""result":{"stopReason":"cancelled"}"#),
-            (Outcome::AtRest { error: None }, r#""result":{"stopReason":"end_turn"}"#),
+            (Outcome::Idle { error: None }, r#""result":{"stopReason":"end_turn"}"#),
             (Outcome::Interrupted(Vec::new()), r#""result":{"stopReason":"end_turn"}"#),
             (failed("GraphRecursionError"), r#""result":{"stopReason":"max_turn_requests"}"#),
             (

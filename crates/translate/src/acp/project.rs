@@ -342,7 +342,7 @@ impl Projector {
             }
             Outcome::Finished { .. }
             | Outcome::Cancelled
-            | Outcome::AtRest { .. }
+            | Outcome::Idle { .. }
             | Outcome::Failed(_) => self.settle(emit),
         }
         self.subagents.clear();

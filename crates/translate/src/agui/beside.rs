@@ -10,7 +10,7 @@ use super::input::InputMessage;
 use super::resume::ResumeError;
 use super::turn::{Asking, Echoes, Known, messages_json};
 use crate::json::{self, Json};
-use crate::langgraph::{InputKeys, Kind, Message, ThreadState, WholeCall};
+use crate::langgraph::{InputKeys, Message, MessageType, ThreadState, WholeCall};
 use crate::run::{self, Ask, Interrupt, Role};
 
 /// A call without a result.
@@ -87,7 +87,7 @@ fn messages<'a>(
 fn waiting(list: &[&RawValue]) -> Vec<Waiting> {
     let mut answered = Vec::new();
     for message in list.iter().rev().filter_map(|raw| Message::parse(raw)) {
-        if message.kind() == Kind::Tool {
+        if message.kind() == MessageType::Tool {
             answered.extend(message.tool_call_id());
             continue;
         }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::json::{self, Json, ObjectWriter, Text};
 use crate::langgraph::ApprovalForm;
-use crate::run::{self, Ask, RunEvent};
+use crate::run::{self, Ask, RunEvent, ViewerMessages};
 
 /// The client that a stream is for.
 #[derive(Clone, Debug)]
@@ -353,23 +353,15 @@ impl Projector {
             let messages = Messages::new(list, is_all.then_some(messages), parts);
             emit(&Event::MessagesSnapshot { messages });
         };
-        match std::mem::replace(&mut self.held, Held::Shown) {
-            Held::Sent(held, _) => {
-                for messages in run::snapshots(&held, messages) {
-                    snapshot(&messages);
-                }
-            }
-            Held::Mixed(_) | Held::Unknown => {
-                for messages in run::snapshots_for_anyone(messages) {
-                    snapshot(&messages);
-                }
-            }
-            Held::Returned => {
-                for messages in run::snapshots_for_returning(messages) {
-                    snapshot(&messages);
-                }
-            }
-            Held::Shown => snapshot(messages),
+        let before = std::mem::replace(&mut self.held, Held::Shown);
+        let viewer = match &before {
+            Held::Sent(held, _) => ViewerMessages::Known(held),
+            Held::Mixed(_) | Held::Unknown => ViewerMessages::Unknown,
+            Held::Returned => ViewerMessages::Returning,
+            Held::Shown => return snapshot(messages),
+        };
+        for messages in run::snapshots(viewer, messages) {
+            snapshot(&messages);
         }
     }
 
@@ -381,13 +373,13 @@ impl Projector {
     ) {
         let usage = usage.iter().map(token_usage).collect();
         let mut metadata = None;
-        if let run::Outcome::AtRest { error: Some(error) } = outcome {
-            metadata = Some(failed(&error.code, &error.message, &error.accounts));
+        if let run::Outcome::Idle { error: Some(error) } = outcome {
+            metadata = Some(failed(&error.code, &error.message, &error.reports));
         }
         let outcome = match (outcome, self.client.version) {
             (run::Outcome::Failed(failure), _) => {
                 let (message, code, sources) =
-                    (failure.message(), failure.code(), failure.accounts());
+                    (failure.message(), failure.code(), failure.reports());
                 let metadata = (!sources.is_empty()).then(|| failed(code, message, sources));
                 return emit(&Event::RunError { message, code: Some(code), usage, metadata });
             }
@@ -399,8 +391,8 @@ impl Projector {
                 return emit(&Event::RunError { message, code, usage, metadata });
             }
             (run::Outcome::Cancelled, Version::V1) => Some(Outcome::Cancelled),
-            (run::Outcome::Finished { .. } | run::Outcome::AtRest { .. }, Version::Legacy) => None,
-            (run::Outcome::AtRest { .. }, Version::V1) => {
+            (run::Outcome::Finished { .. } | run::Outcome::Idle { .. }, Version::Legacy) => None,
+            (run::Outcome::Idle { .. }, Version::V1) => {
                 Some(Outcome::Success { pending_tool_call_ids: Vec::new() })
             }
             (run::Outcome::Finished { pending_calls, finish: _ }, Version::V1) => {
@@ -424,7 +416,7 @@ impl Projector {
 }
 
 /// Why a run failed, beside an event.
-fn failed<'a>(code: &'a str, message: &'a str, sources: &'a [run::Account]) -> Metadata<'a> {
+fn failed<'a>(code: &'a str, message: &'a str, sources: &'a [run::ErrorReport]) -> Metadata<'a> {
     let error = Some(LastError { code, message, sources });
     Metadata { langgraph: LangGraph { thread_id: None, run_id: None, error } }
 }

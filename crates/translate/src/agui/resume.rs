@@ -9,7 +9,8 @@ use super::project;
 use crate::json::schema::{self, Mismatch};
 use crate::json::{self, Json, ObjectWriter, Text};
 use crate::langgraph::{
-    self, ApprovalForm, Decision, Given, MAX_KEPT_ACTIONS, MAX_KEPT_BYTES, Start, ThreadState,
+    self, ApprovalForm, BatchDecision, Decision, MAX_KEPT_ACTIONS, MAX_KEPT_BYTES, Start,
+    ThreadState,
 };
 use crate::run::{self, Action, Ask, DecisionFault, Interrupt};
 
@@ -25,7 +26,7 @@ pub(super) struct Answers {
     /// The interrupts that are answered, by LangGraph's ids.
     pub(super) ids: Vec<String>,
     /// The decisions that wait for those on the other actions of their interrupts.
-    pub(super) keep: Vec<Given>,
+    pub(super) keep: Vec<BatchDecision>,
 }
 
 /// What a request answers of an interrupt, beside what is kept.
@@ -33,7 +34,7 @@ enum Answered {
     /// All of it: the answer.
     Whole(Json),
     /// Some of its actions: the decisions that are not kept yet.
-    Some(Vec<Given>),
+    Some(Vec<BatchDecision>),
 }
 
 /// Why answers cannot be sent. What was answered is not quoted.
@@ -321,7 +322,7 @@ impl Open {
         if answers.is_empty() {
             return Ok(None);
         }
-        let unnamed = answers.iter().find(|(id, _)| langgraph::Interrupt::is_unnamed(id));
+        let unnamed = answers.iter().find(|(id, _)| langgraph::RawInterrupt::is_unnamed(id));
         let start = match (unnamed, self.interrupts.as_slice()) {
             (None, _) => {
                 let object = ObjectWriter::new();
@@ -408,10 +409,10 @@ fn some(
     actions: &[Action],
     form: ApprovalForm,
     given: Vec<Option<Json>>,
-) -> Result<Vec<Given>, ResumeError> {
+) -> Result<Vec<BatchDecision>, ResumeError> {
     let expected = actions.len();
     // A name of ours is that of the next question that asks the same, too.
-    if langgraph::Interrupt::is_unnamed(id) || expected > MAX_KEPT_ACTIONS {
+    if langgraph::RawInterrupt::is_unnamed(id) || expected > MAX_KEPT_ACTIONS {
         let (id, answered) = (id.to_owned(), given.iter().flatten().count());
         return Err(ResumeError::HalfAnswered { id, answered, expected });
     }
@@ -425,7 +426,7 @@ fn some(
             return Err(ResumeError::TooLongToKeep { id: of_action, bytes });
         }
         if action.kept.as_ref().is_none_or(|kept| kept.decision != decision) {
-            some.push(Given { interrupt: id.to_owned(), action: at, decision });
+            some.push(BatchDecision { interrupt: id.to_owned(), action: at, decision });
         }
     }
     Ok(some)

@@ -11,7 +11,7 @@ use super::message;
 use super::project::Version;
 use super::resume::{Answers, ResumeError};
 use crate::json::{self, Json, ObjectWriter, Text};
-use crate::langgraph::{self, InputKeys, Kind, MessagesKey, Start, ThreadState};
+use crate::langgraph::{self, InputKeys, MessageType, MessagesKey, Start, ThreadState};
 use crate::run::{self, Configured, Emit, NewRun, Plan, Planner, Role, StateEvents};
 
 /// Where a graph may have a place for the tools and the context of its client. All that such a
@@ -302,12 +302,12 @@ impl<'a> Known<'a> {
 
 /// Whether a client that was shown a known message would send it as it did.
 fn shows(known: &langgraph::Message<'_>, sent: &InputMessage, version: Version) -> bool {
-    if known.kind() != Kind::Human {
+    if known.kind() != MessageType::Human {
         return true;
     }
     let known = run::Message::of_langchain(known, &sent.message.id);
     let shown = |known: &run::Message| message::as_shown(&known.content, version.parts());
-    known.last().is_none_or(|known| shown(known).says_the_same(&sent.message.content))
+    known.last().is_none_or(|known| shown(known).shows_same(&sent.message.content))
 }
 
 /// The keys of a thread's state, without its messages.

@@ -1,41 +1,41 @@
-//! Whether a value is certainly not what a JSON Schema asks for.
+//! Whether a value breaks its JSON Schema.
 //!
-//! A schema here is written by a graph, or by a server that a graph speaks to, so it may be wrong
-//! or hostile. Nothing is fetched, no pattern is compiled, and the work for one value is bounded.
+//! A graph writes these schemas, or a server that a graph uses, so they may be wrong or hostile.
+//! The check fetches nothing, compiles no patterns, and has limits for each value.
 //!
-//! The check errs on one side. It reports a mismatch only where every reader of JSON Schema would.
-//! These keywords are checked: `type`, `enum`, `const`, `required`, `properties`,
-//! `additionalProperties`, `items`, `prefixItems`, `allOf`, `anyOf`, `oneOf` (that one of them
-//! holds), `$ref` within the schema, `minimum`, `maximum`, `exclusiveMinimum`,
-//! `exclusiveMaximum`, and the limits of lengths and counts. All others are taken to hold.
+//! [`mismatch`] reports a mismatch only if every implementation of JSON Schema would. It checks
+//! these keywords: `type`, `enum`, `const`, `required`, `properties`, `additionalProperties`,
+//! `items`, `prefixItems`, `allOf`, `anyOf`, `oneOf` (at least one holds), `$ref` within the
+//! schema, `minimum`, `maximum`, `exclusiveMinimum`, `exclusiveMaximum`, and the limits of lengths
+//! and counts. It ignores all others.
 
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-/// The longest schema that is checked, in bytes. A form of a hundred fields has some 10 KiB.
+/// The longest schema that is checked, in bytes. A form of a hundred fields has about 10 KiB.
 pub const MAX_SCHEMA_BYTES: usize = 64 * 1024;
 
-/// How many subschemas, listed values and names are looked at for one value. With schemas of
-/// [`MAX_SCHEMA_BYTES`] this takes some milliseconds at most. What is left over is taken to hold.
-pub const MAX_STEPS: usize = 20_000;
+/// How many subschemas, listed values and names are checked for one value. With schemas of
+/// [`MAX_SCHEMA_BYTES`] this takes a few milliseconds. Anything beyond counts as valid.
+const MAX_STEPS: usize = 20_000;
 
-/// How deep schemas may lead into each other: a schema may refer to itself without end.
+/// The deepest nesting of schemas. A schema may refer to itself without end.
 const MAX_DEPTH: usize = 64;
 
 /// The longest path that is reported, in characters.
 const MAX_PATH_CHARS: usize = 200;
 
-/// Up to here doubles hold all whole numbers.
+/// Doubles represent all whole numbers up to here.
 const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// Where a value is not what a schema asks for. It quotes nothing of the value but the names that
-/// the schema has too, or that it forbids.
+/// Where a value breaks its schema. The message quotes no values, and only names that the schema
+/// contains or forbids.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{keyword}` does not hold for {}", place(path))]
 pub struct Mismatch {
-    /// A JSON pointer into the value; empty for the value itself.
+    /// A JSON pointer into the value. Empty for the value itself.
     pub path: String,
-    /// The keyword that does not hold.
+    /// The keyword that the value breaks.
     pub keyword: &'static str,
 }
 
@@ -43,8 +43,8 @@ fn place(path: &str) -> String {
     if path.is_empty() { "the answer".to_owned() } else { format!("`{path}` of the answer") }
 }
 
-/// Finds where a value is certainly not what a schema asks for. `None` if it may be valid, also if
-/// the schema is too long or cannot be read.
+/// Finds where a value breaks a schema. `None` if it may be valid, and if the schema is too long or
+/// cannot be parsed.
 pub fn mismatch(schema: &RawValue, value: &RawValue) -> Option<Mismatch> {
     if schema.get().len() > MAX_SCHEMA_BYTES {
         return None;
@@ -65,20 +65,20 @@ pub fn mismatch(schema: &RawValue, value: &RawValue) -> Option<Mismatch> {
     Some(Mismatch { path, keyword })
 }
 
-/// A check under way.
+/// The state of one check.
 struct Check<'a> {
     root: &'a Value,
-    /// How much more may be looked at.
+    /// How many more steps are allowed.
     steps: usize,
     depth: usize,
-    /// Where in the value; kept as it was when something does not hold.
+    /// The place in the value. Kept when a keyword fails.
     path: Vec<String>,
 }
 
 // === impl Check ===
 
 impl<'a> Check<'a> {
-    /// The keyword that does not hold. `path` then says where.
+    /// The keyword that the value breaks. `path` then says where.
     fn failing(&mut self, schema: &'a Value, value: &Value) -> Option<&'static str> {
         if !self.spend(1) || self.depth >= MAX_DEPTH {
             return None;
@@ -105,11 +105,11 @@ impl<'a> Check<'a> {
     ) -> Option<&'static str> {
         let is_root = self.root.as_object().is_some_and(|root| std::ptr::eq(schema, root));
         if schema.contains_key("$id") && !is_root {
-            // References in it lead elsewhere.
+            // Its references are relative to another document.
             return None;
         }
         if value.is_null() && schema.get("nullable") == Some(&Value::Bool(true)) {
-            // OpenAPI's word for it.
+            // OpenAPI's keyword.
             return None;
         }
         if let Some(Value::String(reference)) = schema.get("$ref") {
@@ -119,7 +119,7 @@ impl<'a> Check<'a> {
                 return Some(keyword);
             }
             if self.is_of_old_draft() {
-                // There `$ref` stands alone.
+                // In those drafts other keywords beside `$ref` are ignored.
                 return None;
             }
         }
@@ -168,7 +168,8 @@ impl<'a> Check<'a> {
                 return Some(keyword);
             }
         }
-        // That no second one of `oneOf` holds cannot be said: not every keyword is checked.
+        // A second match of `oneOf` is not an error here: keywords that are not checked may exclude
+        // it.
         for keyword in ["anyOf", "oneOf"] {
             let choices = list(schema, keyword);
             let depth = self.path.len();
@@ -228,7 +229,7 @@ impl<'a> Check<'a> {
         if let Some(keyword) = failing_count(schema, items.len(), "minItems", "maxItems") {
             return Some(keyword);
         }
-        // Older drafts give `items` a list.
+        // In older drafts `items` may be a list.
         let first = list(schema, "prefixItems").iter().chain(list(schema, "items"));
         let first: Vec<_> = first.collect();
         let rest = schema.get("items").filter(|rest| !rest.is_array());
@@ -253,10 +254,10 @@ impl<'a> Check<'a> {
         failing
     }
 
-    /// The subschema that a reference within the schema names.
+    /// The subschema that a reference within the schema points to.
     fn target(&mut self, reference: &str) -> Option<&'a Value> {
         let pointer = reference.strip_prefix('#')?;
-        // A long pointer costs as much as many steps.
+        // A long pointer counts as several steps.
         if !self.spend(pointer.len() / 32) || pointer.contains('%') {
             return None;
         }
@@ -268,7 +269,7 @@ impl<'a> Check<'a> {
         draft.is_some_and(|draft| draft.contains("draft-0"))
     }
 
-    /// Whether so much more may be looked at.
+    /// Whether that many steps are left.
     fn spend(&mut self, steps: usize) -> bool {
         let left = self.steps.checked_sub(steps);
         self.steps = left.unwrap_or(0);
@@ -280,7 +281,7 @@ fn list<'a>(schema: &'a Map<String, Value>, keyword: &str) -> &'a [Value] {
     schema.get(keyword).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// A type that is not known takes any value.
+/// An unknown type accepts any value.
 fn is_of_type(name: &Value, value: &Value) -> bool {
     match name.as_str() {
         Some("null") => value.is_null(),
@@ -294,7 +295,7 @@ fn is_of_type(name: &Value, value: &Value) -> bool {
     }
 }
 
-/// JSON Schema knows one kind of number: 1 is 1.0.
+/// JSON Schema has one kind of number: 1 equals 1.0.
 fn is_same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
@@ -331,7 +332,7 @@ fn failing_text(schema: &Map<String, Value>, text: &str) -> Option<&'static str>
 
 fn failing_number(schema: &Map<String, Value>, number: f64) -> Option<&'static str> {
     let limit = |keyword| schema.get(keyword).and_then(Value::as_f64);
-    // Two numbers that doubles cannot tell apart may still differ.
+    // Two large numbers that are equal as doubles may still differ.
     let is_equal = |limit: f64| (number - limit).abs() == 0.0 && number.abs() < MAX_EXACT;
     let fails = |keyword, fails: &dyn Fn(f64) -> bool| limit(keyword).is_some_and(fails);
     if fails("minimum", &|least| number < least) {

@@ -1,41 +1,44 @@
-//! The question whether tools may be called, in the three wire forms of LangChain's
-//! human-in-the-loop middleware and in Agent Inbox's, and the answer that each form takes.
+//! Interrupts that ask whether tools may be called, and their answers.
+//!
+//! There are four forms: three of LangChain's human-in-the-loop middleware, and that of Agent
+//! Inbox.
 
 use serde_json::value::RawValue;
 
-use super::Interrupt;
+use super::RawInterrupt;
 use crate::json::{self, Json, ObjectWriter, Text};
 
-/// Whether these tools may be called.
+/// An interrupt that asks whether tools may be called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Approval {
     /// The calls, at least one.
     pub requests: Vec<ApprovalRequest>,
-    /// How the answer is to be spelled.
+    /// The form of the answer.
     pub form: ApprovalForm,
 }
 
-/// One call that waits for approval.
+/// A call that waits for approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApprovalRequest {
-    /// The tool.
+    /// The tool's name.
     pub name: Text,
     /// The arguments.
     pub args: Json,
-    /// What to tell the person.
+    /// The text for the person.
     pub description: Option<Text>,
-    /// What the person may answer, in the form's own words: `approve`, `edit`, `reject`,
-    /// `respond`; of Agent Inbox `accept`, `edit`, `ignore`, `response`.
+    /// The kinds of decision that a person may make, in the words of the form. The middleware has
+    /// `approve`, `edit`, `reject` and `respond`; Agent Inbox has `accept`, `edit`, `ignore` and
+    /// `response`.
     pub decisions: Vec<String>,
-    /// The model's call, where the form names it.
+    /// The id of the model's call, if the form has it.
     pub call_id: Option<String>,
-    /// The schema of the answer, where the form has one.
+    /// The JSON schema of the answer, if the form has one.
     pub schema: Option<Json>,
-    /// What else the graph passes along: an object of the members that no field here holds.
+    /// An object of all members that no field here contains.
     pub details: Option<Json>,
 }
 
-/// A wire form (langchain 1.4.7 for Python, 1.5.14 for JavaScript).
+/// A form of the interrupt and its answer (langchain 1.4.7 for Python, 1.5.14 for JavaScript).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApprovalForm {
     /// All calls of a turn in one interrupt, in snake case.
@@ -44,27 +47,27 @@ pub enum ApprovalForm {
     JavaScript,
     /// One interrupt per call: Python's `interrupt_mode="per_call"`.
     PerCall,
-    /// LangGraph's `HumanInterrupt`, as Agent Inbox reads it; the answer is a list of
+    /// LangGraph's `HumanInterrupt`, as Agent Inbox reads it. The answer is a list of
     /// `HumanResponse`.
     Inbox,
 }
 
-/// What a person has decided about one call.
+/// A person's decision about one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It may be called.
+    /// The tool may be called.
     Approve,
-    /// It may be called with these arguments instead.
+    /// The tool may be called with these arguments instead.
     Edit {
-        /// All of them.
+        /// All arguments.
         args: Json,
     },
-    /// It may not.
+    /// The tool may not be called.
     Reject {
-        /// Why, for the model to read.
+        /// The reason, for the model.
         message: Option<Text>,
     },
-    /// It is not called: this is its result.
+    /// The tool is not called. The person gives its result.
     Respond {
         /// The result.
         message: Text,
@@ -75,7 +78,7 @@ pub enum Decision {
 
 impl Approval {
     /// Reads an interrupt. `None` if it asks something else.
-    pub fn parse(interrupt: &Interrupt<'_>) -> Option<Self> {
+    pub fn parse(interrupt: &RawInterrupt<'_>) -> Option<Self> {
         if let Some(requests) = inbox(interrupt.value?) {
             return Some(Self { requests, form: ApprovalForm::Inbox });
         }
@@ -92,7 +95,7 @@ impl Approval {
 }
 
 /// `{"action_requests": [{name, args, description}], "review_configs": [{action_name,
-/// allowed_decisions}]}`, the configs in the order of the requests or by name.
+/// allowed_decisions}]}`. The configs have the order of the requests, or are found by name.
 fn batched(members: &json::Members<'_>, form: ApprovalForm) -> Option<Vec<ApprovalRequest>> {
     let (requests, configs, config_name, allowed) = match form {
         ApprovalForm::Python => {
@@ -140,8 +143,8 @@ fn described(members: &json::Members<'_>) -> Option<Text> {
     members.text(DESCRIPTION).filter(|text| !text.is_empty())
 }
 
-/// The members of objects that are not known by name, as one object. A description that is no
-/// text is not known.
+/// An object of the members whose names are not in `known`. A description that is not a string is
+/// included.
 fn details(objects: &[(&json::Members<'_>, &[&str])]) -> Option<Json> {
     let mut details = ObjectWriter::new();
     for (members, known) in objects {
@@ -157,10 +160,10 @@ fn details(objects: &[(&json::Members<'_>, &[&str])]) -> Option<Json> {
     (!details.is_empty()).then(|| details.finish())
 }
 
-/// The decisions of the human-in-the-loop middleware.
+/// The kinds of decision of the human-in-the-loop middleware.
 const DECISIONS: [&str; 4] = ["approve", "edit", "reject", "respond"];
 
-/// What `HumanInterruptConfig` allows, and the answer that is allowed.
+/// The members of `HumanInterruptConfig`, and the kind of answer that each allows.
 const INBOX: [(&str, &str); 4] = [
     ("allow_accept", "accept"),
     ("allow_edit", "edit"),
@@ -169,7 +172,7 @@ const INBOX: [(&str, &str); 4] = [
 ];
 
 /// `{"action_request": {action, args}, "config": {allow_accept, ..}, description}`, alone or in a
-/// list. One that allows nothing is no approval.
+/// list. A request that allows no answer is no approval.
 fn inbox(value: &RawValue) -> Option<Vec<ApprovalRequest>> {
     let request = |value: &RawValue| {
         let members = json::members(value)?;
@@ -201,8 +204,8 @@ fn inbox(value: &RawValue) -> Option<Vec<ApprovalRequest>> {
     requests.filter(|requests| !requests.is_empty())
 }
 
-/// `{"type": "tool_approval", tool_call_id, name, args, description}`; what may be answered stands
-/// in the schema.
+/// `{"type": "tool_approval", tool_call_id, name, args, description}`. The schema lists the allowed
+/// decisions.
 fn single(members: &json::Members<'_>, schema: Option<&RawValue>) -> Option<ApprovalRequest> {
     members.string("type").filter(|kind| kind == "tool_approval")?;
     let call_id = members.string("tool_call_id")?.into_owned();
@@ -217,8 +220,8 @@ fn single(members: &json::Members<'_>, schema: Option<&RawValue>) -> Option<Appr
     })
 }
 
-/// The decisions of a schema: a union discriminated by `type`, or for a single decision its plain
-/// object schema.
+/// The kinds of decision in a schema: a union discriminated by `type`, or an object schema if there
+/// is only one.
 fn allowed_by(schema: &RawValue) -> Vec<String> {
     fn opened(value: Option<&RawValue>) -> json::Members<'_> {
         value.and_then(json::members).unwrap_or_default()
@@ -235,8 +238,8 @@ fn allowed_by(schema: &RawValue) -> Vec<String> {
 // === impl ApprovalForm ===
 
 impl ApprovalForm {
-    /// The member of an `edit` decision that holds the edited call.
-    pub fn edit_key(self) -> &'static str {
+    /// The member of an `edit` decision that contains the edited call.
+    pub(crate) fn edit_key(self) -> &'static str {
         match self {
             Self::Python | Self::PerCall => "edited_action",
             Self::JavaScript => "editedAction",
@@ -244,7 +247,7 @@ impl ApprovalForm {
         }
     }
 
-    /// All decisions that the form knows.
+    /// All kinds of decision of the form.
     pub fn decisions(self) -> [&'static str; 4] {
         match self {
             Self::Python | Self::JavaScript | Self::PerCall => DECISIONS,
@@ -252,7 +255,7 @@ impl ApprovalForm {
         }
     }
 
-    /// The decision that a tool may not be called.
+    /// The kind of decision that forbids the call.
     pub fn rejection(self) -> &'static str {
         match self {
             Self::Python | Self::JavaScript | Self::PerCall => "reject",
@@ -260,7 +263,7 @@ impl ApprovalForm {
         }
     }
 
-    /// What a decision of this kind lacks, and what it must be.
+    /// What is missing from a decision of this kind. `None` if it is complete.
     pub fn lacks(self, kind: &str, members: &json::Members<'_>) -> Option<&'static str> {
         match self {
             Self::Python | Self::JavaScript | Self::PerCall => {
@@ -270,7 +273,7 @@ impl ApprovalForm {
         }
     }
 
-    /// A decision about the call of a tool.
+    /// Writes a decision about a call of `tool`.
     pub fn decision(self, tool: &Text, decision: &Decision) -> Json {
         let of = |kind| ObjectWriter::new().string("type", kind);
         if self == Self::Inbox {
@@ -289,7 +292,7 @@ impl ApprovalForm {
         }
     }
 
-    /// Reads a decision. `None` if it is none of these.
+    /// Reads a decision. `None` if its kind is unknown.
     pub fn read(self, decision: &RawValue) -> Option<Decision> {
         let members = json::members(decision)?;
         let kind = members.string("type")?;
@@ -308,7 +311,7 @@ impl ApprovalForm {
         })
     }
 
-    /// The answer to the interrupt, from the decisions on its calls in their order.
+    /// The answer to the interrupt, given the decisions on its calls in their order.
     pub fn answer(self, decisions: &[Json]) -> Json {
         match (self, decisions) {
             (Self::PerCall, [only]) => only.clone(),
@@ -321,7 +324,7 @@ impl ApprovalForm {
     }
 }
 
-/// LangGraph's `HumanResponse`: `args` is null, a text, or the action with other arguments.
+/// LangGraph's `HumanResponse`. `args` is null, a text, or the action with other arguments.
 fn inbox_response(tool: &Text, decision: &Decision) -> Json {
     let of = |kind, args: &str| ObjectWriter::new().string("type", kind).raw("args", args).finish();
     match decision {
@@ -338,7 +341,7 @@ fn inbox_response(tool: &Text, decision: &Decision) -> Json {
     }
 }
 
-/// What a decision of the middleware's lacks, and what it must be.
+/// What is missing from a decision of the middleware.
 fn lacking_decision(
     kind: &str,
     members: &json::Members<'_>,
@@ -362,7 +365,7 @@ fn lacking_decision(
     }
 }
 
-/// What a response of Agent Inbox's lacks, and what it must be.
+/// What is missing from a response of Agent Inbox.
 fn lacking_response(kind: &str, members: &json::Members<'_>) -> Option<&'static str> {
     match kind {
         "edit" => (!is_edited(members.get("args"), "action"))
@@ -372,7 +375,7 @@ fn lacking_response(kind: &str, members: &json::Members<'_>) -> Option<&'static 
     }
 }
 
-/// Whether it is an action with its name under this key, and its arguments.
+/// Whether the value is an action with a name under this key, and arguments.
 fn is_edited(value: Option<&RawValue>, name: &str) -> bool {
     let edited = value.and_then(json::members).unwrap_or_default();
     edited.get("args").is_some_and(|args| args.get().starts_with('{'))
@@ -384,118 +387,4 @@ fn has_text(members: &json::Members<'_>, name: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(value: &str, schema: Option<&str>) -> Option<Approval> {
-        let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
-        let (value, schema) = (raw(value), schema.map(raw));
-        Approval::parse(&Interrupt {
-            id: "i".into(),
-            value: Some(&value),
-            response_schema: schema.as_deref(),
-        })
-    }
-
-    #[test]
-    fn an_approval_of_one_call_tells_its_decisions_by_its_schema() {
-        let value = r#"{"type":"tool_approval","tool_call_id":"call_1","name":"send","args":{"to":"x"},"description":""}"#;
-        let union = r##"{"oneOf":[],"discriminator":{"mapping":{"approve":"#/$defs/A","reject":"#/$defs/R"},"propertyName":"type"}}"##;
-        let one = r#"{"properties":{"type":{"const":"approve","type":"string"}},"type":"object"}"#;
-        for (schema, expected) in [
-            (Some(union), &["approve", "reject"][..]),
-            (Some(one), &["approve"]),
-            (Some("null"), &[]),
-            (None, &[]),
-        ] {
-            let approval = read(value, schema).unwrap();
-            assert_eq!(approval.form, ApprovalForm::PerCall);
-            let [request] = &*approval.requests else { panic!("{approval:?}") };
-            assert_eq!(request.decisions, expected, "{schema:?}");
-            assert_eq!(request.call_id.as_deref(), Some("call_1"));
-            assert_eq!(request.description, None);
-        }
-        assert_eq!(read(r#"{"type":"tool_approval","name":"send"}"#, None), None);
-        assert_eq!(read(r#"{"type":"question","tool_call_id":"c","name":"x"}"#, None), None);
-    }
-
-    #[test]
-    fn an_agent_inbox_request_is_an_approval_of_what_its_config_allows() {
-        let request = |config: &str| {
-            format!(
-                r#"{{"action_request":{{"action":"send","args":{{"to":"x"}}}},"config":{config},"description":"Sure?","due":"now"}}"#
-            )
-        };
-        let one = request(r#"{"allow_accept":true,"allow_ignore":true,"allow_edit":false}"#);
-        let other = request(r#"{"allow_respond":true,"allow_edit":true,"allow_accept":1}"#);
-        for value in [one.clone(), format!("[{one}]"), format!("[{one},{other}]")] {
-            let approval = read(&value, None).unwrap();
-            assert_eq!(approval.form, ApprovalForm::Inbox);
-            let [first, rest @ ..] = &*approval.requests else { panic!("{approval:?}") };
-            assert_eq!(first.decisions, ["accept", "ignore"]);
-            assert_eq!(first.description, Some(Text::new("Sure?")));
-            assert_eq!(first.args.get(), r#"{"to":"x"}"#);
-            assert_eq!(first.details.as_ref().unwrap().get(), r#"{"due":"now"}"#);
-            assert!(rest.iter().all(|other| other.decisions == ["edit", "response"]));
-        }
-        for none in [request("{}"), request("1"), format!("[{one},1]"), "[]".to_owned()] {
-            assert_eq!(read(&none, None), None, "{none}");
-        }
-    }
-
-    #[test]
-    fn what_no_field_holds_is_kept_beside_it() {
-        let value = r#"{"action_requests":[{"name":"a","args":{},"description":{"en":"A"},"risk":1},{"name":"b"}],
-            "review_configs":[],"reason":"r","none":null}"#;
-        let approval = read(value, None).unwrap();
-        let details = |at: usize| approval.requests[at].details.as_ref().unwrap().get().to_owned();
-        assert_eq!(details(0), r#"{"reason":"r","description":{"en":"A"},"risk":1}"#);
-        assert_eq!(details(1), r#"{"reason":"r"}"#);
-        let value = r#"{"type":"tool_approval","tool_call_id":"c","name":"a","policy":"p"}"#;
-        let approval = read(value, None).unwrap();
-        assert_eq!(approval.requests[0].details.as_ref().unwrap().get(), r#"{"policy":"p"}"#);
-    }
-
-    #[test]
-    fn each_form_has_its_own_answer() {
-        let tool = Text::new("send");
-        let edit = Decision::Edit { args: json::raw(r#"{"to":"y"}"#.to_owned()) };
-        let reject = Decision::Reject { message: Some(Text::new("no")) };
-        for (form, decision, expected) in [
-            (ApprovalForm::Python, &Decision::Approve, r#"{"decisions":[{"type":"approve"}]}"#),
-            (
-                ApprovalForm::JavaScript,
-                &edit,
-                r#"{"decisions":[{"type":"edit","editedAction":{"name":"send","args":{"to":"y"}}}]}"#,
-            ),
-            (
-                ApprovalForm::PerCall,
-                &edit,
-                r#"{"type":"edit","edited_action":{"name":"send","args":{"to":"y"}}}"#,
-            ),
-            (ApprovalForm::PerCall, &reject, r#"{"type":"reject","message":"no"}"#),
-            (
-                ApprovalForm::PerCall,
-                &Decision::Respond { message: Text::new("42") },
-                r#"{"type":"respond","message":"42"}"#,
-            ),
-            (ApprovalForm::Inbox, &Decision::Approve, r#"[{"type":"accept","args":null}]"#),
-            (
-                ApprovalForm::Inbox,
-                &edit,
-                r#"[{"type":"edit","args":{"action":"send","args":{"to":"y"}}}]"#,
-            ),
-            (ApprovalForm::Inbox, &reject, r#"[{"type":"ignore","args":"no"}]"#),
-            (
-                ApprovalForm::Inbox,
-                &Decision::Respond { message: Text::new("42") },
-                r#"[{"type":"response","args":"42"}]"#,
-            ),
-        ] {
-            let spelled = form.decision(&tool, decision);
-            assert_eq!(form.read(&spelled).as_ref(), Some(decision));
-            let answer = form.answer(&[spelled]);
-            assert_eq!(answer.get(), expected);
-        }
-    }
-}
+mod tests;

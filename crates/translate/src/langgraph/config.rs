@@ -1,42 +1,42 @@
-//! What a person can choose of an assistant's configuration, read from its JSON schema.
+//! The fields of an assistant's configuration that a person can choose from a list.
 
 use serde_json::value::RawValue;
 
 use crate::json::{self, Json, Members, Text};
 
-/// How many schemas are looked into for one field: enough for the alternatives of any list that a
-/// person reads through, and an end to those that refer to themselves.
+/// How many schemas are read for one field. Enough for any list that a person reads, and a limit
+/// for schemas that refer to themselves.
 const MAX_SCHEMAS: usize = 256;
 
-/// How many values a person is asked to choose from: a longer list is not one to be clicked.
+/// The longest list of values that a person is offered.
 const MAX_CHOICES: usize = 256;
 
-/// What LangGraph itself keeps beside the graph's own fields.
+/// LangGraph's own keys among the graph's fields.
 const OWN_KEYS: [&str; 5] = ["assistant_id", "graph_id", "run_id", "thread_id", "thread_ts"];
 
-/// How the names of what LangGraph itself keeps begin.
+/// The prefixes of LangGraph's own keys.
 const OWN_PREFIXES: [&str; 3] = ["__", "checkpoint", "langgraph_"];
 
 /// A field of the configuration with few possible values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigField {
-    /// Its name in the configuration.
+    /// Its key in the configuration.
     pub key: String,
-    /// What people call it: the schema's title, else the key.
+    /// The schema's title. Without one, the key.
     pub title: String,
-    /// What it is for.
+    /// The schema's description.
     pub description: Option<String>,
-    /// What it may be.
+    /// Its possible values.
     pub kind: ConfigKind,
-    /// What it is if nobody chooses: one of its values. It is the assistant's own, else the
-    /// schema's, else the first, which the graph itself may see differently.
+    /// The value if nobody chooses: the assistant's, else the schema's, else the first one. If it
+    /// is only the first, the graph may use another.
     pub default: Json,
 }
 
-/// What a field of the configuration may be.
+/// The possible values of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigKind {
-    /// One of these: at least two, each once.
+    /// At least two values, each once.
     Choice(Vec<ConfigChoice>),
     /// True or false.
     Switch,
@@ -47,24 +47,24 @@ pub enum ConfigKind {
 pub struct ConfigChoice {
     /// The value: a string, a number, a boolean or null.
     pub value: Json,
-    /// What people call it.
+    /// The value's title in the schema. Without one, the value itself.
     pub label: String,
-    /// What it means.
+    /// The value's description in the schema.
     pub description: Option<String>,
 }
 
-/// A JSON schema that is looked into.
+/// The reader of one field's JSON schema.
 struct Schema<'a> {
     root: &'a Members<'a>,
-    /// How many schemas may still be looked into.
+    /// How many more schemas may be read.
     left: usize,
 }
 
 // === impl ConfigField ===
 
 impl ConfigField {
-    /// Reads the answers of `GET /assistants/{id}/schemas` and `GET /assistants/{id}`: the fields
-    /// that have few values, in the schema's order. None, if there are none or nothing is told.
+    /// Reads the answers of `GET /assistants/{id}/schemas` and `GET /assistants/{id}`. Returns the
+    /// fields with few values in the schema's order. Empty if an answer cannot be parsed.
     pub fn list(schemas: &str, assistant: &str) -> Vec<Self> {
         let schemas: Members<'_> = serde_json::from_str(schemas).unwrap_or_default();
         let assistant: Members<'_> = serde_json::from_str(assistant).unwrap_or_default();
@@ -72,7 +72,7 @@ impl ConfigField {
         let config = opened("config").get("configurable").and_then(json::members);
         let set = [opened("context"), config.unwrap_or_default()];
         let mut fields: Vec<Self> = Vec::new();
-        // Two names for the same; older servers know the first only.
+        // The same schema under two names. Older servers have only the first.
         for name in ["config_schema", "context_schema"] {
             let root = schemas.get(name).and_then(json::members).unwrap_or_default();
             let properties = root.get("properties").and_then(json::members).unwrap_or_default();
@@ -113,7 +113,7 @@ impl ConfigField {
             own.or_else(|| schema.referred(&members).and_then(|m| m.string("description")));
         Some(Self {
             key: key.to_owned(),
-            // Not that of what it refers to: two fields may be of the same type.
+            // The title of a referenced type does not count: two fields may have one type.
             title: members.string("title").map_or_else(|| key.to_owned(), Into::into),
             description: description.map(Into::into),
             default: default.or_else(|| choices.first().map(|first| first.value.clone()))?,
@@ -122,7 +122,7 @@ impl ConfigField {
     }
 }
 
-/// Whether a key is LangGraph's own.
+/// Whether a key is one of LangGraph's own.
 fn is_own(key: &str) -> bool {
     OWN_KEYS.contains(&key) || OWN_PREFIXES.iter().any(|prefix| key.starts_with(prefix))
 }
@@ -139,7 +139,7 @@ impl ConfigKind {
 // === impl ConfigChoice ===
 
 impl ConfigChoice {
-    /// A value with what its schema calls it. `None` for what is no plain value.
+    /// A value with its schema's title and description. `None` for an object or a list.
     fn new(value: &RawValue, of: &Members<'_>) -> Option<Self> {
         let label = match value.get() {
             "null" => "none".to_owned(),
@@ -159,13 +159,13 @@ impl ConfigChoice {
 // === impl Schema ===
 
 impl<'a> Schema<'a> {
-    /// All values that a schema allows. `None` if they cannot be counted up.
+    /// All values that a schema allows. `None` if they are not a list.
     fn choices(&mut self, schema: &'a RawValue) -> Option<Vec<ConfigChoice>> {
         self.left = self.left.checked_sub(1)?;
         let members = json::members(schema)?;
         let list = |name| members.get(name).and_then(json::items);
         if let Some(values) = list("enum") {
-            // What a list is called and is for is not what its values are.
+            // Title and description of the list are not those of its values.
             let unnamed = Members::default();
             return values.into_iter().map(|value| ConfigChoice::new(value, &unnamed)).collect();
         }
@@ -192,7 +192,7 @@ impl<'a> Schema<'a> {
         values.iter().map(plain).collect()
     }
 
-    /// What a schema refers to, also where it does so as the only one of `allOf`.
+    /// The schema that this one refers to, also as the only item of `allOf`.
     fn referred(&self, members: &Members<'a>) -> Option<Members<'a>> {
         let all = members.get("allOf").and_then(json::items).unwrap_or_default();
         match (members.get("$ref"), &all[..]) {
@@ -202,7 +202,7 @@ impl<'a> Schema<'a> {
         }
     }
 
-    /// Where a reference leads, within its document.
+    /// The target of a reference within the document.
     fn target(&self, members: &Members<'a>) -> Option<&'a RawValue> {
         let reference = members.string("$ref")?;
         let mut path = reference.strip_prefix("#/")?.split('/');
@@ -214,150 +214,4 @@ impl<'a> Schema<'a> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A field in short: `key|title|description|kind|default`.
-    fn told(schemas: &str, assistant: &str) -> Vec<String> {
-        let fields = ConfigField::list(schemas, assistant).into_iter();
-        let one = |ConfigField { key, title, description, kind, default }: ConfigField| {
-            let kind = match kind {
-                ConfigKind::Switch => "switch".to_owned(),
-                ConfigKind::Choice(choices) => {
-                    let one = |c: ConfigChoice| format!("{}={}", c.label, c.value.get());
-                    choices.into_iter().map(one).collect::<Vec<_>>().join(" ")
-                }
-            };
-            let description = description.unwrap_or_default();
-            format!("{key}|{title}|{description}|{kind}|{}", default.get())
-        };
-        fields.map(one).collect()
-    }
-
-    fn config_schema(properties: &str) -> String {
-        format!(
-            r##"{{"config_schema":{{"$defs":{{
-                "Colour":{{"description":"Which colour.","enum":["red","blue"],"title":"Colour"}},
-                "a/b":{{"enum":[1,2]}},"Loop":{{"anyOf":[{{"$ref":"#/$defs/Loop"}}]}}}},
-                "properties":{{{properties}}}}},"context_schema":null}}"##
-        )
-    }
-
-    /// What langgraph-api 0.16.7 makes of the fields of a pydantic model, a dataclass or a dict.
-    #[test]
-    fn the_fields_of_the_python_server_that_have_few_values_are_found() {
-        for (property, expected) in [
-            (
-                r#""model":{"default":"fast","enum":["fast","deep"],"title":"Model","type":"string"}"#,
-                r#"model|Model||fast="fast" deep="deep"|"fast""#,
-            ),
-            (
-                r##""colour":{"$ref":"#/$defs/Colour","default":"blue"}"##,
-                r#"colour|colour|Which colour.|red="red" blue="blue"|"blue""#,
-            ),
-            (
-                r##""of":{"$ref":"#/$defs/Colour","description":"own words","title":"Own"}"##,
-                r#"of|Own|own words|red="red" blue="blue"|"red""#,
-            ),
-            (
-                r##""old":{"allOf":[{"$ref":"#/$defs/Colour"}],"default":"blue"}"##,
-                r#"old|old|Which colour.|red="red" blue="blue"|"blue""#,
-            ),
-            (
-                r#""opt":{"anyOf":[{"enum":["a","b"],"type":"string"},{"type":"null"}],"default":null,"title":"Opt"}"#,
-                r#"opt|Opt||a="a" b="b" none=null|null"#,
-            ),
-            (
-                r#""level":{"default":2,"enum":[1,2,3],"title":"Level","type":"integer"}"#,
-                "level|Level||1=1 2=2 3=3|2",
-            ),
-            (
-                r#""mixed":{"default":"auto","enum":["auto",1,true,null,""],"title":"Mixed"}"#,
-                r#"mixed|Mixed||auto="auto" 1=1 true=true none=null ""=""|"auto""#,
-            ),
-            (r##""ref":{"$ref":"#/$defs/a~1b"}"##, "ref|ref||1=1 2=2|1"),
-            (
-                r#""flag":{"default":true,"title":"Flag","type":"boolean"}"#,
-                "flag|Flag||switch|true",
-            ),
-            (r#""unset":{"type":"boolean"}"#, "unset|unset||switch|false"),
-            (
-                r#""maybe":{"anyOf":[{"type":"boolean"},{"type":"null"}],"default":null}"#,
-                "maybe|maybe||false=false true=true none=null|null",
-            ),
-        ] {
-            assert_eq!(told(&config_schema(property), "{}"), [expected], "{property}");
-        }
-    }
-
-    /// What langgraph-api 2.0.0 makes of the fields of a zod object.
-    #[test]
-    fn the_fields_of_the_javascript_server_that_have_few_values_are_found() {
-        for (property, expected) in [
-            (
-                r#""model":{"default":"fast","description":"which","type":"string","enum":["fast","deep"]}"#,
-                r#"model|model|which|fast="fast" deep="deep"|"fast""#,
-            ),
-            (
-                r#""lits":{"default":"y","anyOf":[{"type":"string","const":"x","title":"Ex"},{"type":"string","const":"y"}]}"#,
-                r#"lits|lits||Ex="x" y="y"|"y""#,
-            ),
-            (r#""nat":{"default":2.0,"type":"number","enum":[1,2.0]}"#, "nat|nat||1=1 2.0=2.0|2.0"),
-        ] {
-            assert_eq!(told(&config_schema(property), "{}"), [expected], "{property}");
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_chosen_from_a_list_is_left_out() {
-        for property in [
-            r#""text":{"type":"string","default":"t"}"#,
-            r#""single":{"const":"only","default":"only"}"#,
-            r#""many":{"type":"array","items":{"enum":["a","b"]}}"#,
-            r#""free":{"anyOf":[{"enum":["a","b"]},{"type":"string"}]}"#,
-            r#""twice":{"enum":["a","a"]}"#,
-            r#""nested":{"enum":[{"a":1},{"a":2}]}"#,
-            r##""loop":{"$ref":"#/$defs/Loop"}"##,
-            r##""lost":{"$ref":"#/$defs/Nobody"}"##,
-            r#""far":{"$ref":"https://h/schema#/x"}"#,
-            r#""odd":{"enum":7}"#,
-            r#""odder":true"#,
-            r#""thread_id":{"enum":["a","b"]}"#,
-            r#""checkpoint_ns":{"enum":["a","b"]}"#,
-            r#""__pregel_store":{"type":"boolean"}"#,
-        ] {
-            assert_eq!(told(&config_schema(property), "{}"), [""; 0], "{property}");
-        }
-        let long: Vec<_> = (0..=MAX_CHOICES).map(|n| n.to_string()).collect();
-        let long = format!(r#""long":{{"enum":[{}]}}"#, long.join(","));
-        assert_eq!(told(&config_schema(&long), "{}"), [""; 0]);
-        for nothing in ["<html>", "[]", "{}", r#"{"config_schema":{},"context_schema":null}"#] {
-            assert_eq!(told(nothing, "<html>"), [""; 0], "{nothing}");
-        }
-    }
-
-    #[test]
-    fn what_the_assistant_has_set_goes_before_the_schemas_default() {
-        let schemas = config_schema(
-            r#""model":{"default":"fast","enum":["fast","deep"]},"flag":{"type":"boolean"}"#,
-        );
-        for (assistant, expected) in [
-            (r#"{"config":{},"context":{}}"#, ["\"fast\"", "false"]),
-            (r#"{"config":{"configurable":{"model":"deep"}},"context":{}}"#, ["\"deep\"", "false"]),
-            (r#"{"config":{},"context":{"model":"deep","flag":true}}"#, ["\"deep\"", "true"]),
-            // Nobody could choose that again.
-            (r#"{"config":{"configurable":{"model":"other","flag":null}}}"#, ["\"fast\"", "false"]),
-        ] {
-            let fields = ConfigField::list(&schemas, assistant);
-            let defaults: Vec<_> = fields.iter().map(|field| field.default.get()).collect();
-            assert_eq!(defaults, expected, "{assistant}");
-        }
-    }
-
-    #[test]
-    fn a_field_that_both_schemas_name_is_told_once() {
-        let schemas = r#"{"config_schema":{"properties":{"a":{"type":"boolean"}}},
-            "context_schema":{"properties":{"a":{"enum":[1,2]},"b":{"type":"boolean"}}}}"#;
-        assert_eq!(told(schemas, "{}"), ["a|a||switch|false", "b|b||switch|false"]);
-    }
-}
+mod tests;

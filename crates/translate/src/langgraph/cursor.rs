@@ -1,48 +1,51 @@
-//! A part's place in its run's stream, as the server counts.
+//! The position of an event in a run's stream.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The server's id of a part, to join the stream behind: `<milliseconds>-<count>` on the Python
-/// server, where several parts may have the same, a count on the JavaScript one.
+/// The server's id of an event, from which a stream can be resumed.
+///
+/// The Python server writes `<milliseconds>-<count>`, and several events may have the same id. The
+/// JavaScript server writes a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor {
     number: u64,
     count: Option<u64>,
 }
 
-/// A text is no [`Cursor`]: what it identifies cannot be ordered.
+/// The text is not a [`Cursor`], so it has no order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no id of a LangGraph server's stream")]
-pub struct NotACursor;
+#[error("not an event id of a LangGraph server")]
+pub struct ParseCursorError;
 
 // === impl Cursor ===
 
 impl Cursor {
-    /// Of a count alone, or of milliseconds and what counts within them.
+    /// `number` is a count, or the milliseconds if there is a `count`.
     pub fn new(number: u64, count: Option<u64>) -> Self {
         Self { number, count }
     }
 
-    /// The milliseconds, or the count.
+    /// The milliseconds, or the count of the JavaScript server.
     pub fn number(self) -> u64 {
         self.number
     }
 
-    /// What counts within the milliseconds.
+    /// The count within the milliseconds.
     pub fn count(self) -> Option<u64> {
         self.count
     }
 }
 
 impl FromStr for Cursor {
-    type Err = NotACursor;
+    type Err = ParseCursorError;
 
-    /// Only what is written as it was read: the id is sent back.
-    fn from_str(text: &str) -> Result<Self, NotACursor> {
+    /// Accepts only a text that [`Display`](fmt::Display) writes again, because the id is sent back
+    /// to the server.
+    fn from_str(text: &str) -> Result<Self, ParseCursorError> {
         let number = |text: &str| {
             let is_written_so = text == "0" || !text.starts_with(['0', '+']);
-            text.parse().ok().filter(|_| is_written_so).ok_or(NotACursor)
+            text.parse().ok().filter(|_| is_written_so).ok_or(ParseCursorError)
         };
         Ok(match text.split_once('-') {
             Some((time, count)) => Self { number: number(time)?, count: Some(number(count)?) },
@@ -70,7 +73,7 @@ mod tests {
             assert_eq!(text.parse::<Cursor>().unwrap().to_string(), text);
         }
         for text in ["", "-", "-1", "1-", "x", "1-x", "01", "1-01", "+1", "1-2-3", " 1"] {
-            assert_eq!(text.parse::<Cursor>(), Err(NotACursor), "{text}");
+            assert_eq!(text.parse::<Cursor>(), Err(ParseCursorError), "{text}");
         }
     }
 

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::message::{CallChunk, Message};
-use super::{Block, MessagesKey, Origin, Place};
+use super::{Block, GraphLevel, MessagesKey, Origin};
 use crate::json::{self, Str};
 
 /// A record of `astream_events`.
@@ -61,7 +61,7 @@ impl<'a> ModelEvent<'a> {
     }
 
     /// The raw metadata and tags, to tell whether an origin is the previous one.
-    pub fn origin_bytes(&self) -> (&'a str, &'a str) {
+    pub(crate) fn origin_bytes(&self) -> (&'a str, &'a str) {
         (self.metadata.map_or("", RawValue::get), self.tags.map_or("", RawValue::get))
     }
 
@@ -80,7 +80,11 @@ impl<'a> ModelEvent<'a> {
     }
 
     /// The messages that a tool's `Command` puts into the state.
-    pub fn command_messages(&self, key: &MessagesKey, place: Place) -> Vec<Message<'a>> {
+    pub(crate) fn command_messages(
+        &self,
+        key: &MessagesKey,
+        place: GraphLevel,
+    ) -> Vec<Message<'a>> {
         let messages = || {
             let output = json::members(json::members(self.data?)?.get("output")?)?;
             json::items(key.find(&json::members(output.get("update")?)?, place)?)
@@ -89,9 +93,9 @@ impl<'a> ModelEvent<'a> {
     }
 
     /// The messages that a node returned, at its end.
-    pub fn node_messages(&self, key: &MessagesKey, place: Place) -> Vec<Message<'a>> {
+    pub(crate) fn node_messages(&self, key: &MessagesKey, place: GraphLevel) -> Vec<Message<'a>> {
         let output = || json::members(self.data?)?.get("output");
-        output().map(|output| super::messages_of(output, key, place)).unwrap_or_default()
+        output().map(|output| super::values::messages_of(output, key, place)).unwrap_or_default()
     }
 
     /// The payload of a custom event.

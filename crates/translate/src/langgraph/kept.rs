@@ -1,40 +1,40 @@
-//! Decisions on some actions of a batch, which the thread's metadata keep until the others have
-//! come.
+//! Decisions on some actions of an interrupt, which the thread's metadata keep until the others are
+//! made.
 //!
-//! Each decision has a member of its own, because a server merges metadata by their members: two
-//! replicas that keep decisions on different actions at once keep both. No server can take a
-//! member out again, so their names are few and are used again: what a decision is about stands in
-//! its value.
+//! Each decision has its own key, because servers merge metadata by key: two replicas that store
+//! decisions on different actions at once lose none. Servers cannot delete a key. So the keys are
+//! few and used again, and the value says what the decision is about.
 
 use std::collections::HashSet;
 
 use serde_json::value::RawValue;
 
-use super::{Approval, Interrupt, RunRecord, RunStatus, ThreadState};
+use super::{Approval, RawInterrupt, RunRecord, RunStatus, ThreadState};
 use crate::json::{self, Json, ObjectWriter};
 
-/// How the members of a thread's metadata begin that hold a decision. Servers copy a thread's
-/// metadata into those of its runs: there, `threadway_answers` is something else.
+/// The prefix of the keys. Servers copy a thread's metadata to its runs, where `threadway_answers`
+/// has another meaning.
 const PREFIX: &str = "threadway_answer:";
 
-/// The longest decision that is kept. Servers send a thread's metadata with each list of threads.
+/// The longest decision that is stored, in bytes. Servers send a thread's metadata in each list of
+/// threads.
 pub const MAX_KEPT_BYTES: usize = 16 * 1024;
 
-/// The largest batch of which some decisions are kept.
+/// The largest number of actions of an interrupt whose decisions are stored one by one.
 pub const MAX_KEPT_ACTIONS: usize = 64;
 
-/// How many decisions of a thread are read: several batches may wait at once.
+/// How many decisions of a thread are read. Several interrupts may be open.
 const MAX_READ: usize = 4 * MAX_KEPT_ACTIONS;
 
-/// What each form of an approval of several actions has as a member's name, or in it.
+/// A text that each form of an approval of several actions contains.
 const BATCH_WORDS: [&[u8]; 2] = [b"action_request", b"actionRequest"];
 
-/// A decision on one action of a batch.
+/// A decision on one of several actions, to be stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Given {
-    /// The interrupt, by LangGraph's id.
+pub struct BatchDecision {
+    /// LangGraph's id of the interrupt.
     pub interrupt: String,
-    /// Which of its actions.
+    /// The index of the action.
     pub action: usize,
     /// The decision, in the words of the interrupt's form.
     pub decision: Json,
@@ -43,24 +43,25 @@ pub struct Given {
 /// A decision that a thread's metadata keep.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptAnswer {
-    /// The member of the metadata.
+    /// The key in the metadata.
     pub key: String,
-    /// The interrupt, by LangGraph's id.
+    /// LangGraph's id of the interrupt.
     pub interrupt: String,
-    /// Which of its actions.
+    /// The index of the action.
     pub action: usize,
-    /// The thread's newest run when the decision was made, by LangGraph's id; empty for none.
+    /// LangGraph's id of the thread's newest run at the time of the decision. Empty if there was
+    /// none.
     after: String,
     /// The decision, in the words of the interrupt's form.
     pub decision: Json,
 }
 
-/// What a thread's metadata keep.
+/// The decisions in a thread's metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeptAnswers {
-    /// The decisions on what is still open.
+    /// Decisions on open interrupts.
     pub current: Vec<KeptAnswer>,
-    /// The members whose decisions are on nothing that is open.
+    /// The keys of all other decisions.
     pub stale: Vec<String>,
 }
 
@@ -78,16 +79,15 @@ impl KeptAnswer {
         })
     }
 
-    fn is_on(&self, given: &Given) -> bool {
+    fn is_on(&self, given: &BatchDecision) -> bool {
         self.interrupt == given.interrupt && self.action == given.action
     }
 
-    /// Whether no run since has answered its interrupt, by the thread's newest runs, the newest
-    /// first.
+    /// Whether no later run has answered the interrupt. `runs` are the thread's newest runs, the
+    /// newest first.
     ///
-    /// The interrupt's id alone does not tell: a node that asks again has the same id, in the same
-    /// checkpoint, and may ask the same. Of a run that does not name what it answers nothing is
-    /// known.
+    /// The interrupt's id is not enough: a node that asks again uses the same id in the same
+    /// checkpoint. A run that does not name the interrupts it answers may have answered this one.
     fn is_current(&self, runs: &NewestRuns) -> bool {
         for run in &runs.runs {
             if run.id == self.after {
@@ -104,14 +104,15 @@ impl KeptAnswer {
 // === impl KeptAnswers ===
 
 impl KeptAnswers {
-    /// All decisions that a thread's metadata hold, on whatever.
+    /// Reads all decisions from a thread's metadata.
     pub fn read(metadata: &RawValue) -> Vec<KeptAnswer> {
         let members = json::members(metadata).unwrap_or_default().0;
         let kept = members.iter().filter(|(key, _)| key.starts_with(PREFIX));
         kept.filter_map(|(key, value)| KeptAnswer::read(key, value)).take(MAX_READ).collect()
     }
 
-    /// Which of these are on what a thread asks now; `None` for runs of which nothing is known.
+    /// Separates decisions on open interrupts from the others. Without `runs`, none counts as
+    /// current.
     pub fn sort(all: Vec<KeptAnswer>, state: &ThreadState<'_>, runs: Option<&NewestRuns>) -> Self {
         let mut answers = Self::default();
         let mut seen = HashSet::new();
@@ -129,13 +130,13 @@ impl KeptAnswers {
         answers
     }
 
-    /// The change of a thread's metadata that keeps these, on a thread whose newest run is `after`.
+    /// The update of the thread's metadata that stores `given`. `after` is the thread's newest run.
     ///
-    /// A decision takes the place of an earlier one on the same action, else a member that holds
-    /// nothing current. Batches that are open at once begin to look for one at different places.
+    /// A decision replaces an earlier one on the same action. Otherwise it takes a key without a
+    /// current decision. For each open interrupt the search starts at another key.
     pub fn keeping(
         &self,
-        given: &[Given],
+        given: &[BatchDecision],
         state: &ThreadState<'_>,
         after: Option<&RunRecord>,
     ) -> Json {
@@ -166,30 +167,31 @@ impl KeptAnswers {
         metadata.finish()
     }
 
-    /// The change of a thread's metadata that forgets these members. None can be taken out.
+    /// The update of the thread's metadata that clears these keys. Servers cannot delete them.
     pub fn forgetting(keys: &[String]) -> Json {
         keys.iter().fold(ObjectWriter::new(), |object, key| object.raw(key, "null")).finish()
     }
 }
 
-/// The newest runs of a thread that have begun, the newest first.
+/// The newest runs of a thread that have started, the newest first.
 #[derive(Clone, Debug, Default)]
 pub struct NewestRuns {
     runs: Vec<RunRecord>,
-    /// Whether the thread has no others.
+    /// Whether these are all runs of the thread.
     is_all: bool,
 }
 
 // === impl NewestRuns ===
 
 impl NewestRuns {
-    /// How many runs are to be asked for.
+    /// How many runs to ask the server for.
     pub const LIMIT: usize = 100;
 
-    /// Reads a list of [`LIMIT`](Self::LIMIT) runs. The outer `None` if it is none; the inner one
-    /// if there may be newer runs: the JavaScript server lists the oldest first.
+    /// Reads a list of [`LIMIT`](Self::LIMIT) runs. The outer `None` means that the body is not
+    /// such a list. The inner `None` means that there may be newer runs: the JavaScript server
+    /// lists the oldest first.
     ///
-    /// A run that waits is left out: the Python server dates a delayed one to when it is due.
+    /// A pending run is left out, because the Python server dates a delayed run to its due time.
     pub fn parse(body: &str) -> Option<Option<Self>> {
         let items: Vec<&RawValue> = serde_json::from_str(body).ok()?;
         let time = |item: Option<&&RawValue>| {
@@ -205,7 +207,7 @@ impl NewestRuns {
         Some(Some(Self { runs, is_all }))
     }
 
-    /// The newest one.
+    /// The newest run. `None` if the thread has none that has started.
     pub fn newest(&self) -> Option<&RunRecord> {
         self.runs.first()
     }
@@ -214,18 +216,18 @@ impl NewestRuns {
 // === impl ThreadState ===
 
 impl ThreadState<'_> {
-    /// Whether a state may ask about several actions at once, by its text: what is large is not
-    /// parsed for nothing.
+    /// Whether a state may ask about several actions at once. A text search, which is cheaper than
+    /// parsing a large state.
     pub fn may_have_batches(text: &str) -> bool {
         BATCH_WORDS.iter().any(|word| memchr::memmem::find(text.as_bytes(), word).is_some())
     }
 
-    /// The open interrupts that ask about several actions at once and have an id in LangGraph, each
-    /// with how many actions.
+    /// The open interrupts with an id that ask about several actions, and the number of actions of
+    /// each.
     pub fn batches(&self) -> impl Iterator<Item = (&str, usize)> {
         self.interrupts.iter().filter_map(|open| {
             let actions = Approval::parse(open)?.requests.len();
-            let is_batch = actions > 1 && !Interrupt::is_unnamed(&open.id);
+            let is_batch = actions > 1 && !RawInterrupt::is_unnamed(&open.id);
             is_batch.then_some((&*open.id, actions))
         })
     }

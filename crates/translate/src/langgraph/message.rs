@@ -59,7 +59,7 @@ pub enum Finish {
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MessageType {
     /// What a person said.
     Human,
     /// What a model said, whole.
@@ -112,23 +112,23 @@ impl<'a> Message<'a> {
     }
 
     /// Whether a value looks like a message: an object with a type or a role.
-    pub fn is_message(value: &RawValue) -> bool {
+    pub(crate) fn is_message(value: &RawValue) -> bool {
         Message::parse(value).is_some_and(|m| m.kind.or(m.role).and_then(json::string).is_some())
     }
 
     /// What it is. The JavaScript server says `ai` for chunks too; they have `tool_call_chunks`.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> MessageType {
         match self.kind.or(self.role).map_or("", RawValue::get) {
-            "\"AIMessageChunk\"" => Kind::AiChunk,
-            "\"ai\"" if self.tool_call_chunks.is_some() => Kind::AiChunk,
-            "\"ai\"" | "\"assistant\"" => Kind::Ai,
-            "\"human\"" | "\"user\"" | "\"HumanMessageChunk\"" => Kind::Human,
-            "\"tool\"" | "\"ToolMessageChunk\"" => Kind::Tool,
-            "\"system\"" if self.is_of_developer() => Kind::Developer,
-            "\"system\"" | "\"SystemMessageChunk\"" => Kind::System,
-            "\"developer\"" => Kind::Developer,
-            "\"remove\"" => Kind::Remove,
-            _ => Kind::Other,
+            "\"AIMessageChunk\"" => MessageType::AiChunk,
+            "\"ai\"" if self.tool_call_chunks.is_some() => MessageType::AiChunk,
+            "\"ai\"" | "\"assistant\"" => MessageType::Ai,
+            "\"human\"" | "\"user\"" | "\"HumanMessageChunk\"" => MessageType::Human,
+            "\"tool\"" | "\"ToolMessageChunk\"" => MessageType::Tool,
+            "\"system\"" if self.is_of_developer() => MessageType::Developer,
+            "\"system\"" | "\"SystemMessageChunk\"" => MessageType::System,
+            "\"developer\"" => MessageType::Developer,
+            "\"remove\"" => MessageType::Remove,
+            _ => MessageType::Other,
         }
     }
 
@@ -173,7 +173,7 @@ impl<'a> Message<'a> {
     }
 
     /// The fragments of tool calls on this chunk.
-    pub fn call_chunks(&self) -> Vec<CallChunk<'a>> {
+    pub(crate) fn call_chunks(&self) -> Vec<CallChunk<'a>> {
         let chunks = self.tool_call_chunks.filter(|chunks| chunks.get() != "[]");
         let items = chunks.and_then(json::items).unwrap_or_default();
         items.into_iter().filter_map(json::members).map(|m| CallChunk::from_members(&m)).collect()

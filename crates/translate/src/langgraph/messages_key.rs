@@ -1,4 +1,4 @@
-//! Under which key of its state a graph keeps its conversation.
+//! The key of a graph's state that holds its messages.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,24 +8,24 @@ use serde_json::value::RawValue;
 
 use crate::json;
 
-/// The key of LangGraph's own `MessagesState`, which `create_agent` and its like have too.
+/// The key in LangGraph's own `MessagesState`, which `create_agent` uses too.
 const MESSAGES: &str = "messages";
 
-/// The longest key, in bytes: it is a field's name in a program.
+/// The longest key, in bytes. It is the name of a field in a program.
 const MAX_BYTES: usize = 256;
 
-/// Under which key of its state a graph keeps its conversation: `messages`, unless it is said.
-/// Clones share the name.
+/// The key of a graph's state that holds its messages: `messages`, unless the operator configures
+/// another. Clones share the name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessagesKey(Option<Arc<str>>);
 
-/// A text is no [`MessagesKey`].
+/// The text cannot be a [`MessagesKey`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the name of a key of the graph's state: 1 to {MAX_BYTES} bytes, not beginning with `__`, which \
      LangGraph keeps for itself"
 )]
-pub struct NotAMessagesKey;
+pub struct ParseMessagesKeyError;
 
 // === impl MessagesKey ===
 
@@ -38,36 +38,35 @@ impl MessagesKey {
         self.0.as_deref().unwrap_or(MESSAGES)
     }
 
-    /// What tells the events of a run that is read under this key from those under another; 0 for
-    /// `messages`. Two replicas make the same number.
+    /// A number that differs between keys, and is 0 for `messages`. Every replica computes the same
+    /// one.
     pub fn seed(&self) -> u32 {
         self.0.as_deref().map_or(0, |key| crc32fast::hash(key.as_bytes()))
     }
 
-    /// The messages among what a node or a tool returned.
+    /// The messages in an update of the state.
     ///
-    /// A subgraph is a graph with a state of its own, and most keep their conversation under
-    /// `messages`: there that counts too.
+    /// A subgraph has a state of its own, and most use `messages`. So there that key counts too.
     pub(super) fn find<'a>(
         &self,
         update: &json::Members<'a>,
-        place: Place,
+        place: GraphLevel,
     ) -> Option<&'a RawValue> {
         update.get(self.as_str()).or_else(|| match place {
-            Place::Root => None,
-            Place::Subgraph => update.get(MESSAGES),
+            GraphLevel::Root => None,
+            GraphLevel::Subgraph => update.get(MESSAGES),
         })
     }
 }
 
 impl FromStr for MessagesKey {
-    type Err = NotAMessagesKey;
+    type Err = ParseMessagesKeyError;
 
-    fn from_str(text: &str) -> Result<Self, NotAMessagesKey> {
+    fn from_str(text: &str) -> Result<Self, ParseMessagesKeyError> {
         if text.is_empty() || text.len() > MAX_BYTES || text.starts_with("__") {
-            return Err(NotAMessagesKey);
+            return Err(ParseMessagesKeyError);
         }
-        // Equal keys are equal, however they were said.
+        // Equal keys must compare equal, so `messages` is always stored as `None`.
         Ok(Self((text != MESSAGES).then(|| Arc::from(text))))
     }
 }
@@ -78,20 +77,20 @@ impl fmt::Display for MessagesKey {
     }
 }
 
-/// In which graph something was returned.
+/// Whether an update of the state is the root graph's or a subgraph's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// The run's own.
+pub enum GraphLevel {
+    /// The run's own graph.
     Root,
-    /// One that a node of it runs.
+    /// A graph that one of its nodes runs.
     Subgraph,
 }
 
-// === impl Place ===
+// === impl GraphLevel ===
 
-impl Place {
-    /// The graph of a namespace, or of the path of a task, each `node:task|node:task`: the root's
-    /// namespace is empty, and its tasks have a path of one segment.
+impl GraphLevel {
+    /// The level of a namespace, or of a task path. Both are written `node:task|node:task`. The
+    /// root's namespace is empty, and its tasks have a path of one segment.
     pub fn of(namespace: &str, task_path: &str) -> Self {
         let is_root = namespace.is_empty() && !task_path.contains('|');
         if is_root { Self::Root } else { Self::Subgraph }
@@ -109,15 +108,15 @@ mod tests {
             assert_eq!(key.parse::<MessagesKey>().unwrap().as_str(), key);
         }
         for other in ["", "__interrupt__", "__m", &format!("{longest}a")] {
-            assert_eq!(other.parse::<MessagesKey>(), Err(NotAMessagesKey), "{other}");
+            assert_eq!(other.parse::<MessagesKey>(), Err(ParseMessagesKeyError), "{other}");
         }
     }
 
     #[test]
-    fn the_default_said_aloud_is_the_default() {
-        let said: MessagesKey = "messages".parse().unwrap();
-        assert_eq!(said, MessagesKey::default());
-        assert_eq!((said.as_str(), said.seed()), ("messages", 0));
+    fn the_default_key_equals_its_name() {
+        let named: MessagesKey = "messages".parse().unwrap();
+        assert_eq!(named, MessagesKey::default());
+        assert_eq!((named.as_str(), named.seed()), ("messages", 0));
         assert_ne!("chat_history".parse::<MessagesKey>().unwrap().seed(), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Where a message comes from: what LangGraph's metadata beside it says, as far as we act on it.
+//! The model or tool call that a message comes from, as LangGraph's metadata describe it.
 
 use serde_json::value::RawValue;
 
@@ -7,9 +7,9 @@ use crate::json;
 /// The metadata of a model or tool call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// The node that speaks.
+    /// The node that made the call.
     pub node: Option<String>,
-    /// The task path of the speaker: `node:task|node:task`, its own segment last.
+    /// The task path of the node: `node:task|node:task`, with its own segment last.
     pub checkpoint_ns: String,
     /// The superstep of the graph that the node belongs to.
     pub step: Option<u64>,
@@ -19,16 +19,17 @@ pub struct Origin {
     pub model: Option<String>,
     /// The name of the agent that the node belongs to.
     pub agent: Option<String>,
-    /// What of this call is not to be shown as it comes.
+    /// What viewers must not see of this call while it streams.
     pub mutes: Mutes,
-    /// `predict_state`: which tool arguments foretell which state keys; raw.
+    /// `predict_state`: the tool arguments that predict keys of the state, not parsed.
     pub predict_state: Option<json::Json>,
 }
 
-/// What of a model's call the graph asked not to show; a state that holds it shows it.
+/// What the graph asked not to stream of a model's call. A state that contains the message still
+/// shows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mutes {
-    /// Its text and thoughts.
+    /// Its text and reasoning.
     pub text: bool,
     /// Its tool calls.
     pub calls: bool,
@@ -37,16 +38,17 @@ pub struct Mutes {
 // === impl Origin ===
 
 impl Origin {
-    /// Reads the metadata; what is no object says nothing.
+    /// Reads the metadata. Anything but an object counts as empty.
     pub fn parse(metadata: &str) -> Self {
         let members: json::Members<'_> = serde_json::from_str(metadata).unwrap_or_default();
         Self::from_members(&members, members.get("tags"))
     }
 
-    /// Reads opened metadata, with the tags wherever the mode keeps them.
-    pub fn from_members(members: &json::Members<'_>, tags: Option<&RawValue>) -> Self {
+    /// Reads parsed metadata. `tags` are passed separately, because modes put them in different
+    /// places.
+    pub(crate) fn from_members(members: &json::Members<'_>, tags: Option<&RawValue>) -> Self {
         let string = |name| members.string(name).map(std::borrow::Cow::into_owned);
-        // "nostream" is LangChain's tag for a call that is nobody's answer.
+        // LangChain tags a call with "nostream" if its output is not meant for the user.
         let tags = tags.and_then(json::items).unwrap_or_default();
         let nostream = tags
             .into_iter()
@@ -67,7 +69,7 @@ impl Origin {
         }
     }
 
-    /// The task that speaks: the last segment of its path.
+    /// The task of the call: the last segment of the path.
     pub fn task(&self) -> Option<&str> {
         self.checkpoint_ns.rsplit('|').next().filter(|segment| !segment.is_empty())
     }

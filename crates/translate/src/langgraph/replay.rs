@@ -1,106 +1,104 @@
-//! Which frames of a joined stream repeat what was seen already, on this connection or on one
-//! before it; and behind which id the next connection is to begin.
+//! Finds the frames of a joined stream that the gateway has seen before, and the id from which the
+//! next connection starts.
 //!
-//! Asked to replay, the Python server sends what it has stored, then one block of repeats, since it
-//! listens before it reads its store, then what is new (langgraph-api 0.16.7). Ids are times in
-//! milliseconds, and several frames may have one. Frames with an id below the highest one seen are
-//! dropped. Once the order has stepped back, as many frames with the highest id are dropped as were
-//! seen with the same bytes. First occurrences are always in order. The JavaScript server repeats
-//! nothing, and counts.
+//! A replay of the Python server has three parts (langgraph-api 0.16.7): stored frames, then one
+//! block of repeats, then new frames. The repeats exist because the server starts to listen before
+//! it reads its store. Its ids are times in milliseconds, and several frames may have one id. First
+//! occurrences are always in order. So a frame below the highest id is a repeat. After the order
+//! has stepped back, the frames with the highest id are compared by their bytes. The JavaScript
+//! server repeats nothing, and its ids are a count.
 //!
 //! ```text
-//!   a connection:   what was seen before | what is new in the store | repeats | what is live
-//!                                        ^ the seam
+//!   a connection:   seen before | new in the store | repeats | live
+//!                               ^ the seam
 //! ```
-//! A connection after the first begins below the last id that was seen, so that the frames under
-//! that id come again: that they do shows that nothing is missing, and that they are the same shows
-//! that it is still the same attempt.
+//! A later connection starts below the last id, so that the frames with that id come again. If they
+//! come, nothing is missing. If they are the same, it is still the same attempt at the run.
 
 use super::Cursor;
 
-/// Ids above this are times: the year 2001, in milliseconds.
+/// Ids above this number are times: the year 2001 in milliseconds.
 const FIRST_TIME: u64 = 1_000_000_000_000;
 
-/// For how long after the server's answer the block of repeats may still come. It was published
-/// while the server read its store, which takes it milliseconds; a busy one needs a second.
+/// How long after the server's answer the repeats may start. They were published while the server
+/// read its store. That takes milliseconds, and up to a second on a busy server.
 const BLOCK_WINDOW_MS: u64 = 5_000;
 
-/// How often the store is asked whether a frame is a repeat. Some streams have equal frames within
-/// a millisecond all the time: then it is better to lose one, which the next committed state
-/// brings back, than to join for ever.
+/// How often a doubtful frame leads to a new connection. Some streams always have equal frames
+/// within one millisecond. Losing one is then better than reconnecting for ever: the next committed
+/// state contains it.
 const MAX_DOUBTS: u32 = 32;
 
-/// Tells the repeats from what is new.
+/// Tells repeated frames from new ones.
 #[derive(Debug)]
 pub struct Replay {
-    /// What earlier connections have brought.
-    known: Known,
-    /// Behind which id this one was asked for.
+    /// The frames of earlier connections.
+    known: Earlier,
+    /// The id that this connection was asked to start after.
     asked: Option<Cursor>,
-    /// What it has brought.
-    here: Seen,
-    /// When the stream was joined, in milliseconds of the server's clock, to the second.
+    /// The frames of this connection.
+    here: LastFrames,
+    /// When the stream was joined, by the server's clock: milliseconds, rounded to a second.
     joined_at: Option<u64>,
-    block: Block,
+    block: RepeatBlock,
     doubts: u32,
 }
 
-/// What a frame is.
+/// Whether a frame is new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Novelty {
-    /// It comes for the first time.
+    /// A new frame.
     New,
-    /// It came before.
+    /// A frame that was seen before.
     Repeat,
-    /// It may be either: only the store can tell, on a new connection.
+    /// A new frame or a repeat. Only the store can tell, on a new connection.
     Doubtful,
-    /// It comes for the first time, and what came right before it, on an earlier connection,
-    /// should have come again and did not: something may be missing between them.
-    BehindAGap,
-    /// It has the id of something else: the run has begun again, and so has the count.
+    /// A new frame, but the frames of an earlier connection that should precede it did not come.
+    /// Frames may be missing.
+    AfterGap,
+    /// The frame has the id of a different frame. The run, and its count, have started again.
     OfAnotherAttempt,
 }
 
-/// The end of what was seen.
+/// The newest frames of a connection.
 #[derive(Clone, Debug, Default)]
-struct Seen {
+struct LastFrames {
     /// The highest id.
     highest: Option<Cursor>,
-    /// The digests of the frames that have it, in order.
+    /// The digests of the frames with that id, in order.
     frames: Vec<u32>,
-    /// The highest id below that one, from which the next connection begins.
+    /// The highest id below that one. The next connection starts after it.
     below: Option<Cursor>,
 }
 
-/// What earlier connections have brought, as it is met again on this one.
+/// The frames of earlier connections that should come again on this one.
 #[derive(Clone, Debug)]
-enum Known {
-    /// Nothing, or all of it was met.
+enum Earlier {
+    /// There are none, or all came again.
     Settled {
-        /// The highest id that came before this connection: under it nothing is a repeat any more,
-        /// but for the frames that were met.
+        /// The highest id before this connection. From here on a frame below it is not a repeat.
         highest: Option<Cursor>,
     },
-    /// Of these frames so many were met.
-    Awaited { seen: Seen, met: usize },
-    /// Frames without ids, which nobody can ask for.
+    /// `met` of these frames came again.
+    Awaited { seen: LastFrames, met: usize },
+    /// The frames had no ids, so no connection can start after them.
     Uncounted,
 }
 
-/// Where the stream stands to the block of repeats, of which there is one at most.
+/// The progress of the block of repeats, of which a stream has at most one.
 #[derive(Debug)]
-enum Block {
-    /// None comes: this is the response that started the run.
+enum RepeatBlock {
+    /// There is none: this is the response that started the run.
     Never,
-    /// It may come.
+    /// It has not started.
     Before {
-        /// Whether a single frame was taken for it.
+        /// Whether one doubtful frame was treated as the block.
         is_guessed: bool,
     },
-    /// It is there. Of the frames with the highest id these are still to come again.
+    /// It has started. These frames with the highest id are still to be repeated.
     Inside(Vec<u32>),
-    /// It was there.
-    Behind,
+    /// It has ended.
+    After,
 }
 
 // === impl Replay ===
@@ -109,53 +107,53 @@ impl Replay {
     /// For the response that started the run.
     pub fn started() -> Self {
         Self {
-            known: Known::Settled { highest: None },
+            known: Earlier::Settled { highest: None },
             asked: None,
-            here: Seen::default(),
+            here: LastFrames::default(),
             joined_at: None,
-            block: Block::Never,
+            block: RepeatBlock::Never,
             doubts: 0,
         }
     }
 
-    /// For a stream that is joined from its beginning.
+    /// For a stream that is joined from its start.
     pub fn joined() -> Self {
-        Self { block: Block::Before { is_guessed: false }, ..Self::started() }
+        Self { block: RepeatBlock::Before { is_guessed: false }, ..Self::started() }
     }
 
-    /// The connection answered then, by the server's clock.
+    /// Sets when the connection was answered, by the server's clock.
     pub fn answered_at(&mut self, time: Option<u64>) {
         self.joined_at = time;
     }
 
-    /// Begins a new connection; behind which id it is to be asked for, if not from the beginning.
+    /// Starts a new connection. Returns the id to start after; `None` means from the start.
     ///
-    /// `has_parts` tells whether anything has come so far.
+    /// `has_parts` says whether any part has come so far.
     pub fn rejoin(&mut self, has_parts: bool) -> Option<Cursor> {
         let here = std::mem::take(&mut self.here);
-        if let Known::Settled { .. } = self.known {
+        if let Earlier::Settled { .. } = self.known {
             self.known = match here.highest {
-                Some(_) => Known::Awaited { seen: here, met: 0 },
-                None if has_parts => Known::Uncounted,
-                None => Known::Settled { highest: None },
+                Some(_) => Earlier::Awaited { seen: here, met: 0 },
+                None if has_parts => Earlier::Uncounted,
+                None => Earlier::Settled { highest: None },
             };
         }
-        if let Known::Awaited { seen, met } = &mut self.known {
+        if let Earlier::Awaited { seen, met } = &mut self.known {
             *met = 0;
             self.here.below = seen.below;
         }
-        self.block = Block::Before { is_guessed: false };
+        self.block = RepeatBlock::Before { is_guessed: false };
         self.joined_at = None;
         self.asked = self.here.below;
         self.asked
     }
 
-    /// Forgets all ids: the server has begun to count anew.
+    /// Forgets all ids, because the server has started to count again.
     pub fn forget(&mut self) {
         *self = Self { doubts: self.doubts, ..Self::joined() };
     }
 
-    /// Takes the next frame in, of which this is the digest.
+    /// Classifies the next frame, given its id and a digest of its bytes.
     pub fn take(&mut self, cursor: Option<Cursor>, digest: u32) -> Novelty {
         let novelty = match cursor {
             Some(cursor) => self.take_numbered(cursor, digest),
@@ -163,13 +161,13 @@ impl Replay {
         };
         if novelty == Novelty::New && !self.is_settled() {
             self.settle();
-            return Novelty::BehindAGap;
+            return Novelty::AfterGap;
         }
         novelty
     }
 
     fn take_numbered(&mut self, cursor: Cursor, digest: u32) -> Novelty {
-        // A server sends nothing up to the id that it is asked behind.
+        // A server sends only frames after the id it was asked for.
         if self.asked >= Some(cursor) {
             return Novelty::OfAnotherAttempt;
         }
@@ -177,7 +175,7 @@ impl Replay {
         if here != Novelty::New {
             return here;
         }
-        let Known::Awaited { seen, met } = &mut self.known else { return Novelty::New };
+        let Earlier::Awaited { seen, met } = &mut self.known else { return Novelty::New };
         if seen.highest > Some(cursor) {
             return Novelty::Repeat;
         }
@@ -194,35 +192,37 @@ impl Replay {
         Novelty::Repeat
     }
 
-    /// What the frame is on this connection alone.
+    /// Classifies a frame by this connection alone.
     fn take_here(&mut self, cursor: Cursor, digest: u32) -> Novelty {
         if self.here.highest > Some(cursor) {
             match self.block {
                 // The server's clock was set back.
-                Block::Never => return Novelty::New,
-                Block::Before { .. } => self.block = Block::Inside(self.here.frames.clone()),
-                Block::Inside(_) | Block::Behind => {}
+                RepeatBlock::Never => return Novelty::New,
+                RepeatBlock::Before { .. } => {
+                    self.block = RepeatBlock::Inside(self.here.frames.clone())
+                }
+                RepeatBlock::Inside(_) | RepeatBlock::After => {}
             }
             return Novelty::Repeat;
         }
         if self.here.highest < Some(cursor) {
             self.here.begin(cursor);
-            if let Block::Inside(_) = self.block {
-                self.block = Block::Behind;
+            if let RepeatBlock::Inside(_) = self.block {
+                self.block = RepeatBlock::After;
             }
         }
         let may_be_repeated = self.may_be_repeated(cursor);
         match &mut self.block {
-            Block::Inside(awaited) => {
+            RepeatBlock::Inside(awaited) => {
                 if let Some(at) = awaited.iter().position(|other| *other == digest) {
                     awaited.swap_remove(at);
                     return Novelty::Repeat;
                 }
             }
-            // A block whose frames all have the highest id makes no step back, and looks like
-            // equal frames of one millisecond.
-            // There may be thousands with one id: they are searched only where it matters.
-            Block::Before { is_guessed }
+            // If all repeats have the highest id, the order does not step back. They look like
+            // equal frames of one millisecond. An id may have thousands of frames, so they are
+            // searched only here.
+            RepeatBlock::Before { is_guessed }
                 if may_be_repeated && !*is_guessed && self.here.frames.contains(&digest) =>
             {
                 if self.doubts < MAX_DOUBTS {
@@ -232,46 +232,46 @@ impl Replay {
                 *is_guessed = true;
                 return Novelty::Repeat;
             }
-            Block::Never | Block::Before { .. } | Block::Behind => {}
+            RepeatBlock::Never | RepeatBlock::Before { .. } | RepeatBlock::After => {}
         }
         self.here.frames.push(digest);
         Novelty::New
     }
 
-    /// Whether a frame with this id may be in the block: it was published around the join. What
-    /// an earlier connection has brought was published before.
+    /// Whether a frame with this id may be in the block of repeats. Those were published around the
+    /// time of the join, and after the frames of earlier connections.
     fn may_be_repeated(&self, cursor: Cursor) -> bool {
         let before = self.known.highest();
         let is_around = |at: u64| (at..at + BLOCK_WINDOW_MS).contains(&cursor.number());
         before < Some(cursor) && self.joined_at.is_none_or(is_around)
     }
 
-    /// Whether nothing is missing between this connection and the ones before it.
+    /// Whether all frames that should come again have come.
     pub fn is_settled(&self) -> bool {
-        matches!(self.known, Known::Settled { .. })
+        matches!(self.known, Earlier::Settled { .. })
     }
 
-    /// The highest id that has come.
+    /// The highest id so far.
     pub fn highest(&self) -> Option<Cursor> {
         self.known.highest().max(self.here.highest)
     }
 
     fn settle(&mut self) {
-        self.known = Known::Settled { highest: self.known.highest() };
+        self.known = Earlier::Settled { highest: self.known.highest() };
     }
 
-    /// Whether the history is over: what comes now came after the join. Not known of a server that
-    /// counts, or whose clock is not.
+    /// Whether the next frames were published after the join. `None` if the ids are a count, or the
+    /// server's clock is unknown.
     pub fn is_over(&self) -> Option<bool> {
         let time = self.here.highest?.number();
         let joined_at = self.joined_at.filter(|_| time > FIRST_TIME)?;
-        Some(time >= joined_at || !matches!(self.block, Block::Before { .. }))
+        Some(time >= joined_at || !matches!(self.block, RepeatBlock::Before { .. }))
     }
 }
 
-// === impl Known ===
+// === impl Earlier ===
 
-impl Known {
+impl Earlier {
     fn highest(&self) -> Option<Cursor> {
         match self {
             Self::Settled { highest } => *highest,
@@ -281,10 +281,10 @@ impl Known {
     }
 }
 
-// === impl Seen ===
+// === impl LastFrames ===
 
-impl Seen {
-    /// A higher id comes.
+impl LastFrames {
+    /// Starts a higher id.
     fn begin(&mut self, cursor: Cursor) {
         if let Some(highest) = self.highest {
             self.below = Some(highest);
@@ -295,182 +295,4 @@ impl Seen {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn take(replay: &mut Replay, (id, digest): (&str, u32)) -> char {
-        match replay.take(id.parse().ok(), digest) {
-            Novelty::New => 'n',
-            Novelty::Repeat => 'r',
-            Novelty::Doubtful => '?',
-            Novelty::BehindAGap => 'g',
-            Novelty::OfAnotherAttempt => 'x',
-        }
-    }
-
-    fn take_all(replay: &mut Replay, frames: &[(&str, u32)]) -> String {
-        frames.iter().map(|frame| take(replay, *frame)).collect()
-    }
-
-    /// What these frames of the first connection are, each an id and a digest.
-    fn novelties(joined_at: Option<u64>, frames: &[(&str, u32)]) -> String {
-        let mut replay = Replay::joined();
-        replay.answered_at(joined_at);
-        take_all(&mut replay, frames)
-    }
-
-    #[test]
-    fn the_block_of_repeats_begins_where_the_ids_step_back() {
-        let frames = [
-            ("7-0", 1),
-            ("8-0", 2),
-            ("8-0", 3),
-            ("9-0", 4),
-            ("9-0", 5),
-            // The block: it steps back, and comes up to the highest again.
-            ("8-0", 3),
-            ("9-0", 4),
-            ("9-0", 5),
-            // A third of the same millisecond, then what is new.
-            ("9-0", 4),
-            ("10-0", 6),
-        ];
-        assert_eq!(novelties(Some(8), &frames), "nnnnnrrrnn");
-        assert_eq!(novelties(None, &frames), "nnnnnrrrnn");
-    }
-
-    #[test]
-    fn an_equal_frame_of_one_millisecond_is_doubtful_around_the_join() {
-        let pair = [("7-0", 1), ("9-0", 2), ("9-0", 2)];
-        assert_eq!(novelties(Some(8), &pair), "nn?");
-        assert_eq!(novelties(Some(10), &pair), "nnn", "it is history");
-        let late = [("7-0", 1), ("6000-0", 2), ("6000-0", 2)];
-        assert_eq!(novelties(Some(8), &late), "nnn", "the block would have come by then");
-        // The block may repeat more than one frame without a step back.
-        assert_eq!(novelties(Some(8), &[("9-0", 1), ("9-0", 2), ("9-0", 1)]), "nn?");
-        let behind = [("7-0", 1), ("9-0", 2), ("7-0", 1), ("9-0", 2), ("10-0", 3), ("10-0", 3)];
-        assert_eq!(novelties(Some(8), &behind), "nnrrnn", "the block was there");
-        assert_eq!(take_all(&mut Replay::started(), &pair), "nnn", "who starts a run gets it once");
-    }
-
-    #[test]
-    fn the_store_tells_whether_an_equal_frame_is_a_repeat() {
-        for (again, told) in [
-            // It was a pair.
-            ([("9-0", 2), ("9-0", 2), ("10-0", 2)], "rnn"),
-            // It was a repeat.
-            ([("9-0", 2), ("10-0", 3), ("10-0", 4)], "rnn"),
-        ] {
-            let mut replay = Replay::joined();
-            replay.answered_at(Some(8));
-            assert_eq!(take_all(&mut replay, &[("7-0", 1), ("9-0", 2), ("9-0", 2)]), "nn?");
-            assert_eq!(replay.rejoin(true).unwrap().to_string(), "7-0");
-            replay.answered_at(Some(9));
-            assert_eq!(take_all(&mut replay, &again), told);
-        }
-    }
-
-    #[test]
-    fn a_doubt_that_never_ends_is_settled_by_a_guess() {
-        let mut replay = Replay::joined();
-        for n in 0..MAX_DOUBTS {
-            let id = format!("{}-0", 10 + n);
-            assert_eq!(take(&mut replay, (&id, 1)), 'n');
-            assert_eq!(take(&mut replay, (&id, 1)), '?');
-            replay.rejoin(true);
-            assert_eq!(take(&mut replay, (&id, 1)), 'r');
-        }
-        assert_eq!(take_all(&mut replay, &[("99-0", 1), ("99-0", 1), ("99-0", 1)]), "nrn");
-    }
-
-    #[test]
-    fn a_new_connection_begins_with_what_was_seen_last() {
-        let mut replay = Replay::started();
-        assert_eq!(take_all(&mut replay, &[("7-0", 1), ("9-0", 2), ("9-0", 3)]), "nnn");
-        assert_eq!(replay.rejoin(true).unwrap().to_string(), "7-0");
-        assert!(!replay.is_settled());
-        assert_eq!(take(&mut replay, ("9-0", 2)), 'r');
-        // Lost again before the seam: nothing is forgotten.
-        assert_eq!(replay.rejoin(true).unwrap().to_string(), "7-0");
-        assert_eq!(take_all(&mut replay, &[("9-0", 2), ("9-0", 3)]), "rr");
-        assert!(replay.is_settled());
-        // What is new, the block of repeats, and what is live.
-        let more = [("9-0", 4), ("11-0", 5), ("9-0", 4), ("11-0", 5), ("12-0", 6)];
-        assert_eq!(take_all(&mut replay, &more), "nnrrn");
-        assert_eq!(replay.rejoin(true).unwrap().to_string(), "11-0");
-    }
-
-    #[test]
-    fn with_one_id_only_the_new_connection_begins_at_the_beginning() {
-        let mut replay = Replay::started();
-        assert_eq!(take(&mut replay, ("7-0", 1)), 'n');
-        assert_eq!(replay.rejoin(true), None);
-        assert_eq!(take_all(&mut replay, &[("7-0", 1), ("8-0", 2)]), "rn");
-        let mut replay = Replay::joined();
-        assert_eq!(replay.rejoin(false), None);
-        assert_eq!(take_all(&mut replay, &[("7-0", 1), ("8-0", 2)]), "nn");
-    }
-
-    #[test]
-    fn what_does_not_come_again_may_be_missing() {
-        let mut replay = Replay::started();
-        take_all(&mut replay, &[("7-0", 1), ("9-0", 2), ("9-0", 3)]);
-        replay.rejoin(true);
-        assert_eq!(take_all(&mut replay, &[("9-0", 2), ("11-0", 5), ("12-0", 6)]), "rgn");
-        // Frames without ids cannot be asked for again.
-        let mut replay = Replay::started();
-        assert_eq!(take_all(&mut replay, &[("", 1), ("", 1)]), "nn");
-        assert_eq!(replay.rejoin(true), None);
-        assert_eq!(take_all(&mut replay, &[("", 1), ("", 1)]), "gn");
-    }
-
-    #[test]
-    fn an_id_that_is_used_for_something_else_is_of_another_attempt() {
-        let mut replay = Replay::started();
-        take_all(&mut replay, &[("7", 1), ("8", 2), ("9", 3)]);
-        assert_eq!(replay.rejoin(true).unwrap().to_string(), "8");
-        assert_eq!(take(&mut replay, ("9", 4)), 'x');
-        replay.forget();
-        assert_eq!(replay.rejoin(true), None);
-        // The first of it says itself that it begins anew.
-        assert_eq!(take_all(&mut replay, &[("0", 1), ("1", 2)]), "gn");
-    }
-
-    #[test]
-    fn what_is_not_behind_the_id_that_was_asked_for_is_of_another_attempt() {
-        let mut replay = Replay::started();
-        take_all(&mut replay, &[("0", 1), ("1", 2), ("2", 3), ("3", 4)]);
-        assert_eq!(replay.rejoin(true).unwrap().to_string(), "2");
-        assert_eq!(take(&mut replay, ("0", 1)), 'x');
-    }
-
-    #[test]
-    fn the_ids_of_the_javascript_server_are_counted() {
-        let mut replay = Replay::joined();
-        replay.answered_at(Some(1_795_338_987_000));
-        for frame in [("9", 1), ("10", 1), ("11", 1), ("x", 1), ("x", 1), ("", 1)] {
-            assert_eq!(take(&mut replay, frame), 'n', "{frame:?}");
-        }
-        assert_eq!(replay.is_over(), None);
-    }
-
-    #[test]
-    fn the_history_is_over_with_what_came_after_the_join() {
-        let mut replay = Replay::joined();
-        replay.answered_at(Some(1_795_338_987_000));
-        assert_eq!(replay.is_over(), None);
-        for (id, is_over) in [("1795338980000-0", false), ("1795338987149-0", true)] {
-            take(&mut replay, (id, 1));
-            assert_eq!(replay.is_over(), Some(is_over), "{id}");
-        }
-        // Or with the block of repeats, where the clocks differ.
-        let mut replay = Replay::joined();
-        replay.answered_at(Some(1_795_338_999_000));
-        for (id, is_over) in
-            [("1795338980000-0", false), ("1795338981000-0", false), ("1795338980000-0", true)]
-        {
-            take(&mut replay, (id, 1));
-            assert_eq!(replay.is_over(), Some(is_over), "{id}");
-        }
-    }
-}
+mod tests;

@@ -1,22 +1,23 @@
-//! The body of a run that we start.
+//! The request that starts a run.
 
 use serde::Serialize;
 
 use super::ServerKind;
 use crate::json::{self, Json, ObjectWriter};
 
-/// The stream modes of a run that the gateway starts; docs/mapping.md says what becomes of each.
+/// The stream modes that the gateway asks for. docs/mapping.md says what each becomes.
 const STREAM_MODES: [&str; 4] = ["values", "messages-tuple", "updates", "custom"];
 
-/// What we ask of the JavaScript server, and of one whose kind is not known.
+/// The modes for the JavaScript server, and for an unknown one.
 ///
-/// Nothing is made of `checkpoints`. Asked for subgraphs and `values` without it, that server fails
-/// every run with a `TypeError` before its first node, over a part of its own that it takes for a
-/// checkpoint (langgraph-api 2.0.0 with langgraph 1.7.3). Each costs the state once more.
+/// `checkpoints` become nothing. But that server fails every run if it is asked for subgraphs and
+/// `values` without them: a `TypeError` before the first node, because it takes a part of its own
+/// for a checkpoint (langgraph-api 2.0.0 with langgraph 1.7.3). Each checkpoint costs as many bytes
+/// as the state.
 const STREAM_MODES_OF_ANY: [&str; 5] =
     ["values", "messages-tuple", "updates", "custom", "checkpoints"];
 
-/// A run to start: the body of `POST /threads/{id}/runs/stream`.
+/// The body of `POST /threads/{id}/runs/stream`.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunRequest {
     assistant_id: String,
@@ -40,43 +41,43 @@ pub struct RunRequest {
     multitask_strategy: Option<Multitask>,
 }
 
-/// What LangGraph does with a new run on a thread that has another under way. Without a word of
-/// ours the Python server has the new one wait, and the JavaScript one refuses it.
+/// What LangGraph does with a new run if the thread has another one. By default the Python server
+/// lets the new run wait, and the JavaScript server refuses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Multitask {
-    /// It refuses the new run.
+    /// The new run is refused.
     Reject,
-    /// The new run waits for its turn.
+    /// The new run waits.
     Enqueue,
-    /// It stops the other run, which keeps what it has committed.
+    /// The other run is cancelled, and keeps what it has committed.
     Interrupt,
-    /// It stops the other run and takes back what that has done; the Python server deletes it.
+    /// The other run is cancelled and undone. The Python server deletes it.
     Rollback,
 }
 
-/// The key of a run's metadata that holds the client's name of the run, for every replica.
+/// The key of a run's metadata for the client's name of the run, so that every replica finds it.
 pub(super) const CLIENT_RUN_ID: &str = "threadway_run_id";
 
-/// The key of a run's metadata that names the interrupts which it answers. Not the answers: other
-/// callers of the server may read it.
+/// The key of a run's metadata for the interrupts that it answers. The answers are not stored:
+/// other callers of the server may read the metadata.
 pub(super) const ANSWERS: &str = "threadway_answers";
 
-/// What a run begins with.
+/// The input of a run.
 #[derive(Clone, Debug)]
 pub enum Start {
-    /// New input: the graph begins at its start.
+    /// New input: the graph starts at its first node.
     Input(Json),
     /// Answers to interrupts, as `{interrupt id: answer}` or one bare answer.
     Resume(Json),
-    /// Nothing: the graph goes on from a static breakpoint.
+    /// None: the graph continues after a static breakpoint.
     Continue,
 }
 
 // === impl Multitask ===
 
 impl Multitask {
-    /// All of them, by LangGraph's words.
+    /// All values with LangGraph's names.
     pub const WORDS: [(&str, Self); 4] = [
         ("reject", Self::Reject),
         ("enqueue", Self::Enqueue),
@@ -88,7 +89,7 @@ impl Multitask {
 // === impl RunRequest ===
 
 impl RunRequest {
-    /// A run of an assistant, which the client calls `run_id`.
+    /// A run of an assistant. `run_id` is the client's name of the run.
     pub fn new(assistant: &str, run_id: &str, start: Start) -> Self {
         let (input, command) = match start {
             Start::Input(input) => (Some(input), None),
@@ -115,10 +116,11 @@ impl RunRequest {
         }
     }
 
-    /// For a run that answers these interrupts: LangGraph is not to start it while another run of
-    /// the thread is under way, and its record names them.
+    /// Names the interrupts that the run answers in its metadata, and lets LangGraph refuse the run
+    /// if the thread has another one.
     ///
-    /// The Python server would let a second answer wait, and run the graph again with it.
+    /// Otherwise the Python server would let a second answer wait, and then run the graph again
+    /// with it.
     #[must_use]
     pub fn answering(mut self, interrupts: &[String]) -> Self {
         if interrupts.is_empty() {
@@ -126,61 +128,56 @@ impl RunRequest {
         }
         // Strings always serialise.
         let ids = serde_json::to_string(interrupts).unwrap_or_default();
-        let members = json::members(&self.metadata).unwrap_or_default().0;
-        let metadata = members
-            .iter()
-            .fold(ObjectWriter::new(), |object, (key, value)| object.raw(key, value.get()));
+        let metadata = self.metadata_writer();
         self.metadata = metadata.raw(ANSWERS, &ids).finish();
         self.multitask_strategy = Some(Multitask::Reject);
         self
     }
 
-    /// Does not take these members of the thread's metadata over. The servers copy the others into
-    /// the run's, into what is traced of it, and into each checkpoint that it makes.
+    /// Does not copy these keys of the thread's metadata to the run. The servers copy all others to
+    /// the run, to its traces, and to each of its checkpoints.
     #[must_use]
-    pub fn hiding(mut self, keys: &[String]) -> Self {
+    pub(crate) fn hiding(mut self, keys: &[String]) -> Self {
         if keys.is_empty() {
             return self;
         }
-        let members = json::members(&self.metadata).unwrap_or_default().0;
-        let metadata = members
-            .iter()
-            .fold(ObjectWriter::new(), |object, (key, value)| object.raw(key, value.get()));
+        let metadata = self.metadata_writer();
         let hidden = keys.iter().fold(metadata, |object, key| object.raw(key, "null"));
         self.metadata = hidden.finish();
         self
     }
 
-    /// On a thread that has another run under way. A run that answers is refused there all the
-    /// same.
+    fn metadata_writer(&self) -> ObjectWriter {
+        ObjectWriter::with(&json::members(&self.metadata).unwrap_or_default().0)
+    }
+
+    /// Sets what happens if the thread has another run. A run that answers interrupts is always
+    /// refused.
     #[must_use]
     pub fn when_busy(mut self, multitask: Option<Multitask>) -> Self {
         self.multitask_strategy = self.multitask_strategy.or(multitask);
         self
     }
 
-    /// Writes these keys of the state, an object, before what waits for the answers goes on. Both
-    /// servers take that beside the answers, and as a command of its own where the run goes on from
-    /// a static breakpoint.
+    /// Writes these keys of the state before the graph continues. Both servers accept an update
+    /// together with answers, and alone after a static breakpoint. A run with new input ignores it.
     #[must_use]
-    pub fn updating(mut self, update: Option<Json>) -> Self {
+    pub(crate) fn updating(mut self, update: Option<Json>) -> Self {
         let Some(update) = update.filter(|_| self.input.is_none()) else { return self };
-        let command = self.command.as_deref().and_then(json::members).unwrap_or_default().0;
-        let command = command
-            .iter()
-            .fold(ObjectWriter::new(), |object, (key, value)| object.raw(key, value.get()));
+        let command = self.command.as_deref().and_then(json::members).unwrap_or_default();
+        let command = ObjectWriter::with(&command.0);
         self.command = Some(command.raw("update", update.get()).finish());
         self
     }
 
-    /// Forks the thread: the run begins at a checkpoint of its past.
+    /// Starts the run at an earlier checkpoint of the thread.
     #[must_use]
-    pub fn at_checkpoint(mut self, checkpoint_id: Option<String>) -> Self {
+    pub(crate) fn at_checkpoint(mut self, checkpoint_id: Option<String>) -> Self {
         self.checkpoint_id = checkpoint_id;
         self
     }
 
-    /// For a server whose kind is known.
+    /// Chooses the stream modes for a kind of server.
     #[must_use]
     pub fn on(mut self, server: Option<ServerKind>) -> Self {
         self.stream_mode = match server {
@@ -190,20 +187,20 @@ impl RunRequest {
         self
     }
 
-    /// With a configuration, which the server lays over the assistant's.
+    /// Adds a configuration, which the server merges into the assistant's.
     #[must_use]
-    pub fn with_config(mut self, config: Option<Json>) -> Self {
+    pub(crate) fn with_config(mut self, config: Option<Json>) -> Self {
         self.config = config;
         self
     }
 
-    /// With what a person has chosen of the assistant's configuration: an object of such fields.
+    /// Adds the fields of the configuration that a person has chosen.
     ///
-    /// The Python server gives a graph each field both as `configurable` and as `context`, and
-    /// refuses a run that names both. The JavaScript one gives it each only as it came, and keeps
-    /// `configurable` for the thread's later runs: what is chosen has to be sent with each run.
+    /// The Python server passes each field to the graph both as `configurable` and as `context`,
+    /// and refuses a run that sets both. The JavaScript server passes each only as it was sent, and
+    /// keeps `configurable` for later runs of the thread. So the choices are sent with each run.
     #[must_use]
-    pub fn with_choices(mut self, chosen: &Json, server: Option<ServerKind>) -> Self {
+    pub(crate) fn with_choices(mut self, chosen: &Json, server: Option<ServerKind>) -> Self {
         self.config = Some(ObjectWriter::new().raw("configurable", chosen.get()).finish());
         self.context = match server {
             Some(ServerKind::JavaScript) => Some(chosen.clone()),

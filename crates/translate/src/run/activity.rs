@@ -1,4 +1,4 @@
-//! What is going on in a run beside what is said: the tools that run, and the plan.
+//! Activities of a run: the status of its tools, and its plan.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::{Id, Operation, Patch, State};
 use crate::json::{self, Json, ObjectWriter};
 
-/// Something that goes on. Each has an id, under which it changes.
+/// A tool or a plan. The id under which it changes is in the event that shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Activity {
     /// A tool that was called.
@@ -17,59 +17,58 @@ pub enum Activity {
         call_id: Id,
         /// The tool.
         name: Id,
-        /// How far it is.
+        /// Its status.
         status: ToolStatus,
     },
-    /// The todos in the state of the run.
+    /// The list of todos in the run's state.
     Plan {
-        /// The list, as the graph keeps it.
+        /// The list as the graph stores it.
         todos: Json,
     },
 }
 
-/// How far a tool is.
+/// The status of a tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolStatus {
-    /// Its arguments are complete, and the graph has the call.
+    /// The call's arguments are complete, and the graph runs the tool.
     Running,
-    /// It has answered.
+    /// The tool has returned a result.
     Completed,
-    /// It has answered that it failed.
+    /// The tool has returned an error.
     Failed,
-    /// A person is to say whether it may run.
+    /// A person has to approve the call.
     Waiting,
-    /// The client is to run it.
+    /// The client has to run the tool.
     Requested,
-    /// The run ended before it answered.
+    /// The run ended before the tool returned.
     Stopped,
 }
 
 /// The key of the state under which `deepagents` and the todo middleware keep their list.
-pub const TODOS: &str = "todos";
+const TODOS: &str = "todos";
 
-/// The todos of a state, followed through its changes.
+/// Keeps the todos of a state up to date as the state changes.
 #[derive(Clone, Debug, Default)]
-pub struct Todos {
-    /// A state of which nothing but the todos is kept; `None` while there were none.
+pub(crate) struct Todos {
+    /// A state that contains only the todos. `None` until there are some.
     state: Option<State>,
 }
 
-/// The tools that a client has and runs itself, as far as the state of the run names them.
+/// The names of the client's own tools, as far as the run's state lists them.
 ///
-/// What such a call waits for is the client, so that it is no activity of the run: a page looks
-/// for it in the last message that it holds.
+/// A call of such a tool is no activity: the client runs it, and finds it in the last message.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClientTools(Vec<String>);
 
-/// Where graphs keep the tools of their client: the key, and the member of its value, if it is an
-/// object.
+/// Where graphs store the tools of their client: the key of the state, and the member below it if
+/// the value is an object.
 const CLIENT_TOOLS: [(&str, &str); 3] =
     [("tools", ""), ("ag-ui", "tools"), ("copilotkit", "actions")];
 
 // === impl ClientTools ===
 
 impl ClientTools {
-    /// The state is this now.
+    /// Reads the tools of a new state.
     pub(super) fn set(&mut self, state: &RawValue) {
         let text = state.get().as_bytes();
         let may_have = |key: &str| memchr::memmem::find(text, format!("\"{key}\"").as_bytes());
@@ -87,7 +86,7 @@ impl ClientTools {
             };
             for tool in value.and_then(json::items).unwrap_or_default() {
                 let tool = json::members(tool).unwrap_or_default();
-                // OpenAI's form keeps the name one level down.
+                // OpenAI's form has the name one level deeper.
                 let function = tool.get("function").and_then(json::members).unwrap_or_default();
                 self.0.extend(
                     tool.string("name").or_else(|| function.string("name")).map(Cow::into_owned),
@@ -96,7 +95,7 @@ impl ClientTools {
         }
     }
 
-    /// Whether a change of the state may be one of these.
+    /// Whether a patch may change the client's tools.
     pub(super) fn are_in(patch: &Patch) -> bool {
         patch.operations().iter().any(|operation| {
             let (Operation::Add { path, .. }
@@ -127,7 +126,7 @@ impl Activity {
         Id::from(format!("{thread_id}:plan"))
     }
 
-    /// What it is, as one object.
+    /// The activity as the object that clients get.
     pub fn content(&self) -> Json {
         match self {
             Self::Tool { call_id, name, status } => ObjectWriter::new()
@@ -139,7 +138,7 @@ impl Activity {
         }
     }
 
-    /// What makes its content that of `new`; `None` where the whole is shorter.
+    /// The patch from this activity to `new`. `None` if sending the whole is shorter.
     pub(super) fn change(&self, new: &Self) -> Option<Patch> {
         match (self, new) {
             (Self::Tool { .. }, Self::Tool { status, .. }) => {
@@ -151,7 +150,6 @@ impl Activity {
         }
     }
 
-    /// Whether it still goes on.
     pub(super) fn is_running(&self) -> bool {
         matches!(self, Self::Tool { status: ToolStatus::Running, .. })
     }
@@ -160,7 +158,7 @@ impl Activity {
 // === impl ToolStatus ===
 
 impl ToolStatus {
-    /// As clients read it.
+    /// The status as clients get it.
     pub fn word(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -176,9 +174,9 @@ impl ToolStatus {
 // === impl Todos ===
 
 impl Todos {
-    /// The state is this now. Returns whether the todos may have changed.
-    pub fn set(&mut self, state: &RawValue) -> bool {
-        // To open a state of a megabyte takes a millisecond, to look for a word a tenth of it.
+    /// Takes a new state. Returns whether the todos may have changed.
+    pub(crate) fn set(&mut self, state: &RawValue) -> bool {
+        // Parsing a state of 1 MB takes a millisecond, a search for a word a tenth of it.
         let has_some = memchr::memmem::find(state.get().as_bytes(), b"\"todos\"").is_some();
         if !has_some && self.state.is_none() {
             return false;
@@ -187,8 +185,8 @@ impl Todos {
         true
     }
 
-    /// This changes in the state. Returns whether the todos may have changed.
-    pub fn change(&mut self, patch: &Patch) -> bool {
+    /// Applies a patch of the state. Returns whether the todos may have changed.
+    pub(crate) fn change(&mut self, patch: &Patch) -> bool {
         let patch: Patch = patch.operations().iter().filter_map(of_todos).collect();
         if patch.is_empty() {
             return false;
@@ -197,8 +195,8 @@ impl Todos {
         true
     }
 
-    /// The list; `None` if the state has none.
-    pub fn list(&self) -> Option<Json> {
+    /// The list. `None` if the state has none.
+    pub(crate) fn list(&self) -> Option<Json> {
         let state = self.state.as_ref()?.to_json();
         let todos = json::members(&state)?.get(TODOS)?;
         todos.get().starts_with('[').then(|| Json::from(todos))
@@ -213,7 +211,7 @@ fn only_todos(state: &RawValue) -> Json {
     }
 }
 
-/// An operation as far as it changes the todos.
+/// The part of an operation that changes the todos.
 fn of_todos(operation: &Operation) -> Option<Operation> {
     let (Operation::Add { path, .. }
     | Operation::Replace { path, .. }
@@ -230,7 +228,7 @@ fn of_todos(operation: &Operation) -> Option<Operation> {
     }
 }
 
-/// What goes on in a run, by id, each in the order of its beginning.
+/// The activities of a run by id, in the order of their first event.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Activities(Vec<(Id, Activity)>);
 
@@ -252,7 +250,6 @@ impl Activities {
         self.0.iter().map(|(id, activity)| (id, activity))
     }
 
-    /// The tools that run.
     pub(super) fn running(&self) -> Vec<(Id, Activity)> {
         self.0.iter().filter(|(_, activity)| activity.is_running()).cloned().collect()
     }

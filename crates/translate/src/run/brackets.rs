@@ -1,7 +1,8 @@
-//! Opening and closing: the only place where run events are made, so that what opens also closes.
+//! The only place that makes run events. It closes everything that it opens.
 //!
-//! Each method takes the view from where it is to where it should be: text for a message that is
-//! not open opens it, an end for one that is closed says nothing. Legality needs no other guard.
+//! Each method moves the view from its present state to the wanted one. Opening a message that is
+//! open already emits nothing, and neither does closing a closed one. So every sequence of calls
+//! gives a legal stream.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,20 +15,21 @@ use super::{
 };
 use crate::json::{Json, Text};
 
-/// The view of a run and the events that lead to it.
+/// A run's view, and the events that led to it.
 #[derive(Debug, Default)]
 pub(super) struct Brackets {
-    /// Shared with those who keep it as it was: the next event then goes into a copy.
+    /// Shared with readers that hold it frozen. The next event then changes a copy.
     view: Arc<View>,
     events: Vec<RunEvent>,
-    /// Whose each message is, also if a snapshot has deleted it since: an id that comes back
-    /// under another owner is a contradiction to a client.
+    /// The subagent of each message, even if a snapshot has deleted the message since. Clients
+    /// refuse an id that comes again under another subagent.
     owners: HashMap<Id, Option<Id>>,
-    /// Which message each call belongs to, and whose that was when the call was told, likewise.
+    /// The message of each call, and the subagent that the call was announced for. Kept for the
+    /// same reason.
     callers: HashMap<Id, (Id, Option<Id>)>,
-    /// By LangGraph's id of a call: the ids on our wires of the calls that have it.
+    /// By LangGraph's id of a call: the ids that clients know such calls by.
     wires: HashMap<Id, Vec<Id>>,
-    /// The plan's id, once the thread is known.
+    /// Known once the thread is.
     plan_id: Option<Id>,
     todos: Todos,
     client_tools: ClientTools,
@@ -44,7 +46,7 @@ impl Brackets {
         Arc::clone(&self.view)
     }
 
-    /// Hands over the events made since the last time.
+    /// Moves the events made since the last call to `out`.
     pub(super) fn drain_into(&mut self, out: &mut Vec<RunEvent>) {
         out.append(&mut self.events);
     }
@@ -68,7 +70,6 @@ impl Brackets {
 
     // --- text ---
 
-    /// Opens a message, if it is not.
     pub(super) fn open_text(
         &mut self,
         id: &Id,
@@ -83,7 +84,7 @@ impl Brackets {
         }
     }
 
-    /// Says something in an open message.
+    /// Appends to an open message.
     pub(super) fn text(&mut self, id: &Id, delta: Text) {
         if !delta.is_empty() {
             self.emit(RunEvent::TextDelta { message_id: Arc::clone(id), delta });
@@ -96,12 +97,12 @@ impl Brackets {
         }
     }
 
-    /// Attaches something to a message, unless the client holds it. An id that is another message's
-    /// is left to that one.
+    /// Adds an attachment to a message, unless the client holds the same. If the id belongs to a
+    /// message of another role, nothing happens.
     pub(super) fn attach(&mut self, attachment: &Arc<Message>, agent: Option<&Id>) {
         let held = self.view.message(&attachment.id);
         let is_other = |held: &Message| held.role != Role::Attachment;
-        if held.is_some_and(|held| is_other(held) || held.says_the_same(attachment)) {
+        if held.is_some_and(|held| is_other(held) || held.shows_same(attachment)) {
             return;
         }
         let agent = self.owner(&attachment.id, agent);
@@ -140,15 +141,13 @@ impl Brackets {
 
     // --- tool calls ---
 
-    /// Opens a call, if it is not.
-    ///
-    /// The call gets the owner of the message that carries it.
+    /// Opens a call. It belongs to the subagent of the message that contains it.
     pub(super) fn open_call(&mut self, id: &Id, name: &Id, message_id: &Id, agent: Option<&Id>) {
         if !self.view.open().calls.contains(id) {
             let agent = self.owner(message_id, agent);
             if self.view.message(message_id).is_some_and(|message| message.role != Role::Assistant)
             {
-                // A client makes a message of the call's own name for it.
+                // For such a call a client makes a message whose id is the call's.
                 self.owners.entry(Arc::clone(id)).or_insert_with(|| agent.clone());
             }
             let (call_id, name) = (Arc::clone(id), Arc::clone(name));
@@ -158,7 +157,7 @@ impl Brackets {
         }
     }
 
-    /// Says more of an open call's arguments. One that a snapshot has taken away is not open.
+    /// Appends to the arguments of an open call. A call that a snapshot has deleted is not open.
     pub(super) fn call_args(&mut self, id: &Id, delta: Text) {
         if !delta.is_empty() && self.view.open().calls.contains(id) {
             self.emit(RunEvent::CallArgs { call_id: Arc::clone(id), delta });
@@ -172,7 +171,8 @@ impl Brackets {
         }
     }
 
-    /// A tool is so far. It goes on under the name of its call; a call that is not known has none.
+    /// Sets the status of a tool. It is shown under the name of its call, so an unknown call shows
+    /// nothing.
     pub(super) fn tool(&mut self, call_id: &Id, status: ToolStatus) {
         let Some((message, call)) = self.view.call(call_id) else { return };
         let (name, agent) = (Arc::clone(&call.name), message.agent.clone());
@@ -184,7 +184,7 @@ impl Brackets {
         self.active(id, activity, agent);
     }
 
-    /// Shows an activity, if it is news.
+    /// Shows an activity if it has changed.
     fn active(&mut self, id: Id, activity: Activity, agent: Option<Id>) {
         let change = match self.view.activity(&id) {
             Some(held) if *held == activity => return,
@@ -194,19 +194,19 @@ impl Brackets {
         self.emit(RunEvent::Activity { id, activity, change, agent });
     }
 
-    /// Shows the todos that the state has by now.
+    /// Shows the todos of the present state.
     fn plan(&mut self) {
         let Some(id) = self.plan_id.clone() else { return };
         let todos = match self.todos.list() {
             Some(todos) => todos,
-            // There were some.
+            // An empty list replaces the todos shown before.
             None if self.view.activity(&id).is_some() => crate::json::array([]),
             None => return,
         };
         self.active(id, Activity::Plan { todos }, None);
     }
 
-    /// What becomes of the tools that run when the run ends.
+    /// Sets the final status of all running tools.
     fn settle_tools(&mut self, outcome: &Outcome) {
         for (_, activity) in self.view.running_tools() {
             let Activity::Tool { call_id, .. } = activity else { continue };
@@ -215,18 +215,18 @@ impl Brackets {
                 Outcome::Finished { pending_calls, .. } if pending_calls.contains(&call_id) => {
                     ToolStatus::Requested
                 }
-                // The run may go on.
+                // The run itself may go on in LangGraph.
                 Outcome::Failed(Failure::Gateway { .. }) => continue,
                 Outcome::Finished { .. }
                 | Outcome::Cancelled
-                | Outcome::AtRest { .. }
+                | Outcome::Idle { .. }
                 | Outcome::Failed(Failure::Graph(_)) => ToolStatus::Stopped,
             };
             self.tool(&call_id, status);
         }
     }
 
-    /// A tool's answer; its call is complete with it.
+    /// Emits a tool's result. The call ends before it.
     pub(super) fn result(
         &mut self,
         message_id: &Id,
@@ -243,7 +243,6 @@ impl Brackets {
         self.tool(&called, if is_error { ToolStatus::Failed } else { ToolStatus::Completed });
     }
 
-    /// What a model's call has cost so far.
     pub(super) fn spent(&mut self, message_id: &Id, usage: Usage, agent: Option<&Id>) {
         let (message_id, agent) = (Arc::clone(message_id), agent.cloned());
         self.emit(RunEvent::Spent { message_id, usage, agent });
@@ -251,13 +250,13 @@ impl Brackets {
 
     // --- steps and subagents ---
 
-    /// Starts a step; gives it a name that no open step of the agent has.
+    /// Starts a step under a name that no open step of the agent has, and returns the name.
     pub(super) fn start_step(&mut self, node: &str, agent: Option<&Id>) -> Id {
         let taken = |name: &str| {
             self.view.open().steps.iter().any(|(n, a)| &**n == name && a.as_ref() == agent)
         };
         let mut name = Id::from(node);
-        // Usually the first free number, since names are given in turn.
+        // Names are given in turn, so this is usually the first free number.
         let is_of_node =
             |(name, a): &&(Id, Option<Id>)| name.starts_with(node) && a.as_ref() == agent;
         let mut number = 1 + self.view.open().steps.iter().filter(is_of_node).count();
@@ -275,14 +274,15 @@ impl Brackets {
         }
     }
 
-    /// Starts a subagent. Who joined late may never have heard of a parent that is through.
+    /// Starts a subagent. A parent that is not open is left out: a client that joined late may not
+    /// know it.
     pub(super) fn start_subagent(&mut self, subagent: Subagent) {
         let is_open = |id: &Id| self.view.open().subagents.iter().any(|other| other.id == *id);
         let parent = subagent.parent.filter(is_open);
         self.emit(RunEvent::SubagentStarted(Subagent { parent, ..subagent }));
     }
 
-    /// Ends a subagent, and before it what it has open.
+    /// Closes everything that a subagent has open, and then the subagent.
     pub(super) fn finish_subagent(&mut self, id: &Id) {
         if self.view.open().subagents.iter().any(|subagent| subagent.id == *id) {
             self.close_of(Some(id));
@@ -301,7 +301,7 @@ impl Brackets {
         }
     }
 
-    /// Tells a new state as a delta, or whole if that is shorter; nothing if it is the old one.
+    /// Emits a new state as a patch, or whole if that is shorter. An unchanged state emits nothing.
     pub(super) fn state(&mut self, state: Json) {
         match Arc::make_mut(&mut self.view).diff_state(&state) {
             Some(patch) if patch.is_empty() => {}
@@ -323,13 +323,13 @@ impl Brackets {
         }
     }
 
-    /// The conversation is this now. A call that it does not hold cannot be gone on with, nor be
-    /// shown to who comes then: it ends before.
+    /// Replaces the conversation. Open calls that it does not contain end first: they cannot
+    /// continue, and clients that join later would not know them.
     pub(super) fn messages(&mut self, messages: &[Arc<Message>]) {
         let is_held = |id: &Id| messages.iter().flat_map(|m| &m.calls).any(|call| call.id == *id);
-        let lost: Vec<_> =
+        let removed: Vec<_> =
             self.view.open().calls.iter().filter(|id| !is_held(id)).cloned().collect();
-        for id in &lost {
+        for id in &removed {
             self.close_call(id);
         }
         for message in messages {
@@ -345,18 +345,18 @@ impl Brackets {
         self.emit(RunEvent::Custom { name: Id::from(name), value, agent: agent.cloned() });
     }
 
-    /// Closes all that is open, what came last first.
+    /// Closes everything that is open, the latest first.
     pub(super) fn close_all(&mut self) {
         let subagents = self.view.open().subagents.clone();
         for subagent in subagents.iter().rev() {
             self.finish_subagent(&subagent.id);
         }
         self.close_of(None);
-        // What a finished subagent said after its end belongs to no open one.
+        // Messages that a subagent wrote after its end belong to no open subagent.
         self.close(&self.view.open().clone());
     }
 
-    /// Closes what one agent has open.
+    /// Closes everything that one agent has open.
     fn close_of(&mut self, agent: Option<&Id>) {
         let mut open = self.view.open().clone();
         let says = |id: &Id| self.view.message(id).and_then(|m| m.agent.as_ref()) == agent;
@@ -383,7 +383,7 @@ impl Brackets {
         }
     }
 
-    /// Who a message belongs to: whoever opened it first, whoever goes on with it.
+    /// The subagent of a message: that of its first event, for all later ones too.
     fn owner(&mut self, id: &Id, agent: Option<&Id>) -> Option<Id> {
         self.owners.entry(Arc::clone(id)).or_insert_with(|| agent.cloned()).clone()
     }
@@ -396,20 +396,21 @@ impl Brackets {
         }
     }
 
-    /// The id on our wires of the call that an answer with LangGraph's id belongs to: the last
-    /// that waits for one, since providers that count per turn repeat their ids.
+    /// The id that clients know a call by, given LangGraph's id in the call's result. Providers
+    /// that count calls per turn use ids again, so the last call without a result is meant.
     pub(super) fn wire_call_id(&self, raw_id: &str) -> Id {
         let wires = self.wires.get(raw_id).map(Vec::as_slice).unwrap_or_default();
         let waiting = wires.iter().rev().find(|wire| !self.view.is_answered(wire));
         waiting.or_else(|| wires.last()).map_or_else(|| Id::from(raw_id), Arc::clone)
     }
 
-    /// Whether a message may make a call under an id: nobody has, or it has itself, under the
-    /// same owner. A snapshot may have given the message to another, and left the call out.
+    /// Whether a message may open a call under this id. It may if nobody has used the id, or if the
+    /// same message has, under the same subagent. A snapshot may have given the message to another
+    /// subagent and left the call out.
     pub(super) fn may_call(&self, call_id: &Id, message_id: &Id, agent: Option<&Id>) -> bool {
-        self.callers.get(call_id).is_none_or(|(caller, told)| {
+        self.callers.get(call_id).is_none_or(|(caller, announced_for)| {
             let owner = self.owners.get(message_id).map_or(agent, Option::as_ref);
-            caller == message_id && told.as_ref() == owner
+            caller == message_id && announced_for.as_ref() == owner
         })
     }
 }

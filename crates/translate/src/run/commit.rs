@@ -1,4 +1,4 @@
-//! The conversation as LangGraph has committed it, and how to bring a client to it.
+//! The conversation as LangGraph has committed it, and the snapshots that make clients show it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use super::{Content, Id, Message, Role, RunEvent, View};
 use crate::json::{Json, TextBuf};
 use crate::langgraph;
 
-/// The messages of the thread's last known state, converted once each.
+/// The messages of the thread's newest state. Each is converted once.
 #[derive(Debug)]
 pub(super) struct Conversation {
     thread_id: Id,
     entries: Vec<Entry>,
 }
 
-/// One LangChain message and what it became.
+/// A LangChain message, and the messages made of it.
 #[derive(Debug)]
 struct Entry {
     raw: Json,
@@ -26,16 +26,29 @@ struct Entry {
 
 /// A committed LangChain message that is new or has changed.
 pub(super) struct Committed<'a> {
-    /// The message itself.
+    /// The message as LangGraph sent it.
     pub(super) source: langgraph::Message<'a>,
-    /// What it became: its thoughts, the message, its attachments.
+    /// The messages made of it: reasoning, the message itself, attachments.
     pub(super) messages: Vec<Arc<Message>>,
+}
+
+/// What is known of the messages that a viewer holds before a snapshot.
+#[derive(Clone, Copy, Debug)]
+pub enum ViewerMessages<'a> {
+    /// Exactly these.
+    Known(&'a [Arc<Message>]),
+    /// Nothing is known.
+    Unknown,
+    /// The viewer has seen this run before and starts over. It may hold reasoning and attachments
+    /// that the run will stream again. The snapshots delete them, except for one empty message of
+    /// each kind, which may stay: a snapshot cannot delete the last one.
+    Returning,
 }
 
 // === impl Committed ===
 
 impl Committed<'_> {
-    /// The id of the message itself; `None` for one that takes another out of the conversation.
+    /// The id of the message itself. `None` for a message that deletes another one.
     pub(super) fn id(&self) -> Option<Id> {
         let is_own =
             |message: &&Arc<Message>| !matches!(message.role, Role::Reasoning | Role::Attachment);
@@ -50,10 +63,10 @@ impl Conversation {
         Self { thread_id, entries: Vec::new() }
     }
 
-    /// Takes the next state's messages; returns those from the first that differs.
+    /// Takes the messages of the next state. Returns them from the first that differs.
     ///
-    /// What stands before it is compared as bytes and not converted again: every superstep
-    /// repeats the whole conversation.
+    /// Each superstep repeats the whole conversation. Messages before the first difference are
+    /// compared as bytes and not converted again.
     pub(super) fn update<'a>(&mut self, items: &[&'a RawValue]) -> Vec<Committed<'a>> {
         let same = |(entry, item): &(&Entry, &&RawValue)| entry.raw.get() == item.get();
         let kept = self.entries.iter().zip(items).take_while(same).count();
@@ -73,10 +86,10 @@ impl Conversation {
         self.entries.iter().flat_map(|entry| &entry.messages)
     }
 
-    /// The messages in the order that a client holds them.
+    /// The messages in the order in which clients hold them.
     ///
-    /// The attachments of a message stand behind the results of its calls: a client inserts a result
-    /// right behind the message, however late it comes, and all else behind that.
+    /// Attachments of a message follow the results of its calls. A client inserts a result directly
+    /// after the message, even if it arrives late.
     pub(super) fn to_vec(&self) -> Vec<Arc<Message>> {
         let mut ordered = Vec::new();
         let mut attachments = Vec::new();
@@ -95,17 +108,17 @@ impl Conversation {
     }
 }
 
-/// The id of the thought that makes a snapshot own all thoughts.
+/// The id of an empty reasoning message. With it a snapshot deletes all reasoning that it omits.
 const EMPTY_THOUGHT: &str = "threadway:resync";
 
-/// The id of the attachment that makes a snapshot own all attachments.
+/// The id of an empty attachment. With it a snapshot deletes all attachments that it omits.
 const EMPTY_ATTACHMENT: &str = "threadway:resync:attachment";
 
-/// The ids that a conversation has given out.
+/// The ids that a conversation has used so far.
 #[derive(Default)]
 struct Names {
     messages: HashSet<Id>,
-    /// By LangGraph's call id: the id on our wires of the last call that has it.
+    /// By LangGraph's call id: the id that clients know the last such call by.
     calls: HashMap<Id, Id>,
 }
 
@@ -122,7 +135,7 @@ impl Names {
         names
     }
 
-    /// Converts a message, with ids that no message before it has.
+    /// Converts a message. Each message made of it gets an id that no earlier message has.
     fn convert(
         &mut self,
         source: &langgraph::Message<'_>,
@@ -152,28 +165,29 @@ impl Names {
     }
 }
 
-/// A call id that another message of the thread owns already: `<id>~<message id>`.
+/// The id that clients get for a call whose own id another message has used: `<id>~<message id>`.
 pub(super) fn qualified_call_id(call_id: &str, message_id: &str) -> Id {
     Id::from(format!("{call_id}~{message_id}"))
 }
 
-/// LangGraph's id of a call, given the id on our wires and which ids are messages: the way up.
-pub fn langgraph_call_id(wire: &str, is_message: impl Fn(&str) -> bool) -> &str {
+/// LangGraph's id of a call, given the id that clients know it by. `is_message` says whether an id
+/// is that of a message.
+pub(crate) fn langgraph_call_id(wire: &str, is_message: impl Fn(&str) -> bool) -> &str {
     match wire.split_once('~') {
         Some((id, message)) if is_message(message) => id,
         _ => wire,
     }
 }
 
-/// LangGraph's id of a call, given the id on our wires and the message that makes it.
+/// LangGraph's id of a call, given the id that clients know it by and the message that contains it.
 pub(super) fn call_id_of<'a>(wire: &'a str, message_id: &str) -> &'a str {
     wire.strip_suffix(message_id).and_then(|id| id.strip_suffix('~')).unwrap_or(wire)
 }
 
 /// Whether a client that holds `held` shows the conversation `target`.
 ///
-/// Thoughts are the client's own where the conversation has none: a snapshot cannot delete them. Nor
-/// can it delete attachments where the conversation has none: emptied ones may stay.
+/// If `target` has no reasoning, a client keeps its own: a snapshot cannot delete it. Attachments
+/// without content do not count either.
 pub(super) fn shows(held: &[Arc<Message>], target: &[Arc<Message>]) -> bool {
     let owned = Owned::by(target);
     if strays(held, target, owned).any(|stray| !stray.content.is_empty()) {
@@ -184,14 +198,17 @@ pub(super) fn shows(held: &[Arc<Message>], target: &[Arc<Message>]) -> bool {
         && held.next().is_none()
 }
 
-/// Whether a client would show the same: at once, where both are one.
+/// Whether a client would show the same. Two references to one message are equal without a look at
+/// it.
 pub(super) fn is_same(held: &Arc<Message>, message: &Arc<Message>) -> bool {
-    Arc::ptr_eq(held, message) || held.says_the_same(message)
+    Arc::ptr_eq(held, message) || held.shows_same(message)
 }
 
-/// What no snapshot of the conversation deletes, though no message of it owns that: of a
-/// conversation without thoughts the thoughts of messages that it does not hold, or not yet; of one
-/// without attachments all attachments, which unlike thoughts are never the client's own.
+/// The messages that a client keeps after a snapshot of `target`, and should not.
+///
+/// If `target` has no reasoning, these are reasoning messages whose message is missing from
+/// `target`. If it has no attachments, these are all attachments: a client never has any of its
+/// own.
 fn strays<'a>(
     held: &'a [Arc<Message>],
     target: &'a [Arc<Message>],
@@ -205,7 +222,7 @@ fn strays<'a>(
     })
 }
 
-/// A conversation with what no snapshot of it deletes, emptied.
+/// `target`, and an empty message for each one that the snapshot could not delete.
 fn with_strays(held: &[Arc<Message>], target: &[Arc<Message>]) -> Vec<Arc<Message>> {
     let mut whole = target.to_vec();
     let strays = strays(held, target, Owned::by(target));
@@ -213,7 +230,7 @@ fn with_strays(held: &[Arc<Message>], target: &[Arc<Message>]) -> Vec<Arc<Messag
     whole
 }
 
-/// A message that says nothing, in the place of one that no snapshot deletes.
+/// An empty message that replaces one which a snapshot cannot delete.
 fn emptied(id: Id, role: Role) -> Arc<Message> {
     let mut emptied = Message::new(id, role);
     if role == Role::Reasoning {
@@ -222,16 +239,28 @@ fn emptied(id: Id, role: Role) -> Arc<Message> {
     emptied.into()
 }
 
-/// The snapshots that bring a client from `held` to `target`: none, one, or two.
+/// The `MESSAGES_SNAPSHOT`s that make a client show `target`: none, one or two.
 ///
-/// A thought that no snapshot can delete, of a message that is not there, is emptied: the run may
-/// tell it yet, from its beginning, and otherwise nobody has thought it. So is an attachment.
+/// A client applies a snapshot by the rules of [`View`]: it keeps the order of the messages it
+/// already holds, and deletes reasoning and attachments only if the snapshot has some of its own.
+/// These two limits are why one snapshot is not always enough:
 ///
-/// A snapshot does not move messages that the client holds: a wrong order takes two snapshots, of
-/// the prefix on which both agree and then of the whole. A snapshot without thoughts leaves the
-/// client's where they are, so that a prefix without any carries an empty one, for the whole to
-/// delete again; and the same with attachments.
-pub fn snapshots(held: &[Arc<Message>], target: &[Arc<Message>]) -> Vec<Vec<Arc<Message>>> {
+/// - A wrong order takes two snapshots: first the prefix on which both agree, then all messages.
+/// - A prefix without reasoning carries an empty reasoning message. The second snapshot deletes it,
+///   and with it the client's other reasoning. Attachments are handled in the same way.
+/// - Reasoning that no snapshot can delete, of a message that is missing from `target`, is emptied.
+///   The run may still stream it from its beginning. Attachments are emptied too.
+pub fn snapshots(viewer: ViewerMessages<'_>, target: &[Arc<Message>]) -> Vec<Vec<Arc<Message>>> {
+    match viewer {
+        ViewerMessages::Known(held) => snapshots_from(held, target),
+        ViewerMessages::Unknown => through(0, target),
+        ViewerMessages::Returning => {
+            vec![vec![empty_thought(), empty_attachment()], target.to_vec()]
+        }
+    }
+}
+
+fn snapshots_from(held: &[Arc<Message>], target: &[Arc<Message>]) -> Vec<Vec<Arc<Message>>> {
     if shows(held, target) {
         return Vec::new();
     }
@@ -245,25 +274,13 @@ pub fn snapshots(held: &[Arc<Message>], target: &[Arc<Message>]) -> Vec<Vec<Arc<
     through(common, &whole)
 }
 
-/// The snapshots that bring the clients of a view to `target`.
+/// The snapshots that make all clients of a view show `target`.
 pub(super) fn snapshots_for(view: &View, target: &[Arc<Message>]) -> Vec<Vec<Arc<Message>>> {
     if view.is_scattered() {
         through(0, &with_strays(view.messages(), target))
     } else {
-        snapshots(view.messages(), target)
+        snapshots_from(view.messages(), target)
     }
-}
-
-/// The snapshots that bring any client to `target`, whatever it holds.
-pub fn snapshots_for_anyone(target: &[Arc<Message>]) -> Vec<Vec<Arc<Message>>> {
-    through(0, target)
-}
-
-/// The snapshots that bring one to `target` who comes back to be told the run as it stands, and may
-/// hold thoughts and attachments that are still to be told. No snapshot can delete the last of
-/// them: an empty one may stay.
-pub fn snapshots_for_returning(target: &[Arc<Message>]) -> Vec<Vec<Arc<Message>>> {
-    vec![vec![empty_thought(), empty_attachment()], target.to_vec()]
 }
 
 fn through(common: usize, target: &[Arc<Message>]) -> Vec<Vec<Arc<Message>>> {

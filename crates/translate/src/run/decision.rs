@@ -1,4 +1,4 @@
-//! Whether an action takes a decision.
+//! Whether a decision of a person is one that its action accepts.
 
 use serde_json::value::RawValue;
 
@@ -7,25 +7,26 @@ use crate::json;
 use crate::json::schema::{self, Mismatch};
 use crate::langgraph::{ApprovalForm, Decision};
 
-/// Why an action does not take a decision.
+/// Why an action does not accept a decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DecisionFault {
-    /// It allows others.
+    /// The action does not allow this kind of decision.
     NotAllowed {
-        /// What it takes.
+        /// The kinds that it allows.
         allowed: Vec<&'static str>,
     },
-    /// A part is missing.
+    /// A member of the decision is missing or has the wrong form.
     Incomplete {
-        /// Which part, and what it must be.
+        /// Which member, and what it must be.
         part: &'static str,
     },
-    /// Its schema does not allow it.
+    /// The decision does not match the action's JSON schema.
     Mismatch(Mismatch),
 }
 
 impl Action {
-    /// The decisions that it takes. Where the graph names none, the middleware judges.
+    /// The kinds of decision that the action allows. If the graph names none, these are all of the
+    /// form: the graph's middleware then judges.
     pub fn allowed(&self, form: ApprovalForm) -> Vec<&'static str> {
         let kinds = form.decisions();
         let is_named = |kind: &&str| self.decisions.iter().any(|named| **named == **kind);
@@ -33,12 +34,12 @@ impl Action {
         if self.decisions.is_empty() { kinds.to_vec() } else { named }
     }
 
-    /// The decision that is kept.
+    /// The decision that the thread's metadata keep for this action.
     pub fn kept_decision(&self, form: ApprovalForm) -> Option<Decision> {
         form.read(&self.kept.as_ref()?.decision)
     }
 
-    /// Whether it takes a decision in the form's words.
+    /// Checks a decision in the words of the form.
     pub fn check(&self, form: ApprovalForm, decision: &RawValue) -> Result<(), DecisionFault> {
         let members = json::members(decision).unwrap_or_default();
         let kind = members.string("type").unwrap_or_default();

@@ -1,78 +1,79 @@
-//! The options of `[emit]`: what viewers are shown of a run.
+//! The options of `[emit]`: which events of a run its viewers see.
 
 use serde_json::value::RawValue;
 
 use super::{Content, ContentPart, raw_part};
 use crate::json::{self, Json, ObjectWriter, Text, TextBuf};
 
-/// What viewers are shown of a run. The default shows all.
+/// Which events of a run its viewers see. By default they see all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option that stands for itself")]
 pub struct Emit {
-    /// The state.
+    /// When viewers get the state.
     pub state: StateEvents,
-    /// Snapshots of the conversation.
+    /// When viewers get the whole conversation.
     pub messages: MessageSnapshots,
-    /// Whether tool results are shown with their content.
+    /// Whether tool results keep their content.
     pub tool_results: bool,
-    /// The most bytes of a tool result; 0 for any.
+    /// The largest tool result in bytes. 0 means no limit.
     pub max_tool_result_bytes: usize,
-    /// The most bytes of a value in the state, and of a custom event; 0 for any.
+    /// The largest value of a key of the state, and of a custom event, in bytes. 0 means no limit.
     pub max_event_bytes: usize,
-    /// Whether thoughts are shown.
+    /// Whether viewers see the model's reasoning.
     pub reasoning: bool,
-    /// Whether steps are shown.
+    /// Whether viewers see steps.
     pub steps: bool,
-    /// Whether the plan and the tools that run are shown as activities.
+    /// Whether viewers see the plan and running tools as activities.
     pub activities: bool,
-    /// How subgraphs and subagents are shown.
+    /// How viewers see subgraphs and subagents.
     pub subagents: Subagents,
-    /// Whether events carry the parts of LangGraph's stream that they were made of.
+    /// Whether events carry the parts of LangGraph's stream that they are made of.
     pub raw: bool,
 }
 
-/// When viewers are sent the state.
+/// When viewers get the state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StateEvents {
-    /// A snapshot first, then what changes.
+    /// A snapshot first, then patches.
     #[default]
     Delta,
-    /// The state that the run begins with, and no change of it.
+    /// The state at the start of the run, and no changes.
     Initial,
-    /// The state that the run ends with.
+    /// The state at the end of the run.
     Final,
-    /// A snapshot of each state.
+    /// A snapshot of every state.
     All,
     /// Never.
     None,
 }
 
-/// When viewers are sent the conversation whole.
+/// When viewers get the whole conversation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MessageSnapshots {
-    /// Where nothing shorter makes it right.
+    /// When no shorter event can express a change.
     #[default]
     WhenNeeded,
-    /// At the end of each run too.
+    /// Also at the end of each run.
     Always,
-    /// Never. What only a snapshot can show is then not shown.
+    /// Never. Viewers do not see changes that only a snapshot can express.
     None,
 }
 
-/// How subgraphs and subagents are shown.
+/// How viewers see subgraphs and subagents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Subagents {
-    /// Each for itself.
+    /// Each as an agent of its own.
     #[default]
     Attributed,
-    /// As the run's own agent.
+    /// As part of the run's own agent.
     Inline,
-    /// Not, but for what they leave in the thread.
+    /// Not at all. Messages that they leave in the thread are shown.
     Hidden,
 }
 
-/// The key of the marker that replaces a value that is too large. The marker gives the value's size.
-pub const TRUNCATED: &str = "threadway:truncated";
+/// The key of the marker that replaces a value which is too large. Its value gives the size in
+/// bytes.
+pub(crate) const TRUNCATED: &str = "threadway:truncated";
 
 // === impl Emit ===
 
@@ -94,7 +95,7 @@ impl Default for Emit {
 }
 
 impl Emit {
-    /// The least in the order of options.
+    /// The smallest value in the order of `Ord`, for ranges of a map.
     pub const MIN: Self = Self {
         state: StateEvents::Delta,
         messages: MessageSnapshots::WhenNeeded,
@@ -110,44 +111,44 @@ impl Emit {
 
     /// The options that apply to editors.
     ///
-    /// ACP has no state and no snapshots, and an editor's plan is made of the state.
+    /// ACP has no state and no snapshots. An editor's plan is made of the state, so that is not
+    /// filtered.
     #[must_use]
     pub fn for_editors(self) -> Self {
         let Self { tool_results, max_tool_result_bytes, reasoning, .. } = self;
         Self { tool_results, max_tool_result_bytes, reasoning, ..Self::default() }
     }
 
-    /// The same with the parts of LangGraph's stream, for who looks into a run. Where these options
-    /// leave something out, the parts would show it: then these stay as they are.
+    /// The same options with `raw`, for tools that inspect a run. If the options hide anything,
+    /// they stay as they are: raw parts would show it.
     #[must_use]
     pub fn inspected(self) -> Self {
         if self == Self::default() { Self { raw: true, ..self } } else { self }
     }
 
-    /// What tells the events of these options from those of others; 0 for the default.
-    ///
-    /// Two replicas with the same options make the same number.
+    /// A number that differs between sets of options, and is 0 for the default. Every replica
+    /// computes the same one.
     pub fn seed(self) -> u32 {
         if self == Self::default() { 0 } else { crc32fast::hash(format!("{self:?}").as_bytes()) }
     }
 
-    /// A part of LangGraph's stream as it is shown; `None` if it is not.
+    /// A part of LangGraph's stream as viewers see it. `None` if they do not.
     pub fn raw_part(self, event: Option<&str>, data: &str) -> Option<Json> {
         let raw = self.raw.then(|| raw_part(event, data)).flatten()?;
         Some(self.cut(&raw).unwrap_or(raw))
     }
 
-    /// A value of the state or of an event, as it is shown; `None` if that is the value itself.
+    /// A value as viewers see it. `None` if that is the value itself.
     pub(super) fn cut(self, value: &RawValue) -> Option<Json> {
         cut(value, self.max_event_bytes, 0)
     }
 
-    /// A state as it is shown. What is too large is replaced at its key.
+    /// A state as viewers see it. Each key's value is replaced if it is too large.
     pub(super) fn cut_state(self, state: &Json) -> Json {
         cut_members(state, self.max_event_bytes, 0).unwrap_or_else(|| state.clone())
     }
 
-    /// A tool's result as it is shown; `None` if that is the result itself.
+    /// A tool's result as viewers see it. `None` if that is the result itself.
     pub(super) fn cut_result(self, message_id: &str, content: &Content) -> Option<Content> {
         if !self.tool_results {
             let empty = content.is_empty();
@@ -194,7 +195,7 @@ impl Emit {
     }
 }
 
-/// How many bytes a text has that its viewer reads.
+/// The length in bytes of the decoded text.
 fn decoded_len(text: &Text) -> usize {
     text.decode().len()
 }
@@ -207,23 +208,23 @@ fn part_len(part: &ContentPart) -> usize {
     }
 }
 
-/// The beginning of a text, cut between two characters.
+/// The start of a text, cut between two characters.
 fn cut_text(text: &Text, most: usize) -> Text {
     let text = text.decode();
     let end = text.floor_char_boundary(most);
     Text::new(text.get(..end).unwrap_or_default())
 }
 
-/// How deep a value that is too large is looked into for what makes it so.
+/// How deep a value is searched for the member that makes it too large.
 const MAX_DEPTH: usize = 32;
 
-/// The value with what is too large in it replaced; `None` if it is small enough.
+/// The value with its large members replaced. `None` if it is small enough.
 fn cut(value: &RawValue, most: usize, depth: usize) -> Option<Json> {
     let bytes = value.get().len();
     if most == 0 || bytes <= most {
         return None;
     }
-    // What is small enough without its largest members stays.
+    // If the rest is small enough without the largest members, it is kept.
     let rest = cut_members(value, most, depth + 1).filter(|rest| rest.get().len() <= most);
     Some(rest.unwrap_or_else(|| {
         let size = ObjectWriter::new().raw("bytes", &bytes.to_string()).finish();
@@ -231,7 +232,7 @@ fn cut(value: &RawValue, most: usize, depth: usize) -> Option<Json> {
     }))
 }
 
-/// The object with each member cut that is too large; `None` if none is, or if it is no object.
+/// The object with its large members replaced. `None` if it has none, or is no object.
 fn cut_members(value: &RawValue, most: usize, depth: usize) -> Option<Json> {
     if most == 0 || value.get().len() <= most || depth > MAX_DEPTH {
         return None;
@@ -252,6 +253,6 @@ fn cut_members(value: &RawValue, most: usize, depth: usize) -> Option<Json> {
 }
 
 /// Whether a value is the marker of a value that was too large, or contains one.
-pub fn is_truncated(value: &RawValue) -> bool {
+pub(crate) fn is_truncated(value: &RawValue) -> bool {
     value.get().contains(TRUNCATED)
 }

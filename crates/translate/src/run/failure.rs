@@ -1,45 +1,46 @@
 //! Why a run's stream ends in a failure.
 
-use crate::langgraph::{Account, ErrorDetail, RunError};
+use crate::langgraph::{ErrorDetail, ErrorReport, RunError};
 
 /// Why a run's stream ends in a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The graph has failed, or LangGraph has stopped it at a limit.
     Graph(RunError),
-    /// The gateway cannot say how the run goes on.
+    /// The gateway cannot follow the run any further.
     Gateway {
-        /// Why not.
+        /// The reason.
         loss: Loss,
-        /// What happened, and what to do.
+        /// What happened, and what the operator can do.
         message: String,
     },
 }
 
-/// Why the gateway cannot say how a run goes on.
+/// Why the gateway cannot follow a run any further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// A recorded stream breaks off, and no server can be asked.
+    /// A recorded stream ends early. There is no server to ask how the run ended.
     Incomplete,
-    /// The run's stream or its record cannot be understood.
+    /// The gateway cannot parse the run's stream or record.
     Unreadable,
-    /// The server was out of reach for too long.
+    /// The server was unreachable for too long.
     Unavailable,
-    /// The server has neither the run nor its thread any more.
+    /// The server has deleted the run, or its thread.
     Gone,
-    /// The gateway stops.
+    /// The gateway is shutting down.
     Shutdown,
-    /// The reader was slower than the run, and fell behind before the run had shown its
-    /// conversation.
+    /// The viewer read more slowly than the run wrote, and missed events before the run had sent
+    /// its conversation.
     TooSlow,
-    /// A fault of the gateway's own.
+    /// A bug in the gateway.
     Internal,
 }
 
 // === impl Failure ===
 
 impl Failure {
-    /// The exception's name, or the gateway's own code, which is stable.
+    /// The name of the graph's exception, or the gateway's own code. The gateway's codes are
+    /// stable.
     pub fn code(&self) -> &str {
         match self {
             Self::Graph(error) => &error.code,
@@ -47,32 +48,32 @@ impl Failure {
         }
     }
 
-    /// What happened. An exception may have no message.
+    /// What happened. Empty if an exception has no message.
     pub fn message(&self) -> &str {
         match self {
             Self::Graph(RunError { message, .. }) | Self::Gateway { message, .. } => message,
         }
     }
 
-    /// What LangGraph has on the failure, as far as clients are told it.
-    pub fn accounts(&self) -> &[Account] {
+    /// What LangGraph reports about the failure, as far as clients may see it.
+    pub fn reports(&self) -> &[ErrorReport] {
         match self {
-            Self::Graph(error) => &error.accounts,
+            Self::Graph(error) => &error.reports,
             Self::Gateway { .. } => &[],
         }
     }
 
-    /// The same with no more of the graph's exception than this. The gateway's own failures hold
-    /// nothing to hide.
+    /// The same with no more of the graph's exception than `detail` allows. The gateway's own
+    /// failures contain nothing secret.
     #[must_use]
-    pub fn told(self, detail: ErrorDetail) -> Self {
+    pub fn redacted(self, detail: ErrorDetail) -> Self {
         match self {
-            Self::Graph(error) => Self::Graph(error.told(detail)),
+            Self::Graph(error) => Self::Graph(error.redacted(detail)),
             own @ Self::Gateway { .. } => own,
         }
     }
 
-    /// Why the gateway cannot say how the run goes on, if it is that.
+    /// Why the gateway lost the run. `None` if the graph failed.
     pub fn loss(&self) -> Option<Loss> {
         match self {
             Self::Graph(_) => None,
@@ -84,7 +85,7 @@ impl Failure {
 // === impl Loss ===
 
 impl Loss {
-    /// The code that clients are sent, and that metrics and logs name.
+    /// The code in events, metrics and logs.
     pub fn code(self) -> &'static str {
         match self {
             Self::Incomplete => "stream_incomplete",

@@ -1,11 +1,11 @@
-//! A run's events as its viewers are shown them.
+//! Removes from a run's events what its viewers should not see.
 //!
 //! ```text
-//!  Translator -- all events --> Filter -- shown events --> log, standings, projectors
+//! Translator -- all events --> Filter -- shown events --> log, keyframes, projectors
 //! ```
-//! The filter folds what it lets through into a view of its own. Newcomers, stragglers and
-//! followers are brought to that view, so that they end with the same messages and state as one
-//! who was there from the start.
+//! The filter keeps a view of the events that it lets through. Clients that join late, or missed
+//! events, are brought to that view. So they end with the same messages and state as a client that
+//! was there from the start.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,34 +13,34 @@ use std::sync::Arc;
 use super::emit::{Emit, MessageSnapshots, StateEvents, Subagents};
 use super::{Failure, Id, Loss, Message, Outcome, Role, RunEvent, Snapshot, State, View, commit};
 
-/// Lets through of a run's events what its viewers are shown.
+/// Removes from a run's events what `[emit]` hides.
 #[derive(Debug)]
 pub struct Filter {
     emit: Emit,
-    /// What a viewer holds that was shown all so far.
+    /// What a viewer holds after all shown events.
     view: Arc<View>,
-    /// The run's state, where it is needed whole.
+    /// The whole state of the run, for options that need it.
     state: Option<State>,
-    /// The messages and calls of subagents that are hidden.
+    /// The messages and calls of hidden subagents.
     hidden: HashSet<Id>,
-    /// The starts of messages that have said nothing yet, where an empty one is not shown; and
-    /// whether the message is over.
+    /// The starts of messages without text so far, and whether the message has ended. They are held
+    /// back while reasoning is hidden, because the message may contain nothing else.
     silent: Vec<(RunEvent, bool)>,
-    /// The open steps, each with its subagent and the name that is shown.
+    /// The open steps: each with its name, its subagent, and the name that viewers see.
     steps: Vec<(Id, Option<Id>, Id)>,
-    /// Whether the viewers were sent the conversation whole, and nothing of it since.
+    /// Whether the last thing that viewers got of the conversation was a snapshot.
     is_whole: bool,
 }
 
 // === impl Filter ===
 
 impl Filter {
-    /// A filter for these options; `None` if they show all.
+    /// `None` if the options show everything.
     pub fn new(emit: Emit) -> Option<Self> {
         if emit == Emit::default() {
             return None;
         }
-        // A viewer that gets no snapshot must not be kept waiting for one.
+        // Without snapshots a viewer must not wait for one.
         let is_based = emit.messages == MessageSnapshots::None;
         let view = if is_based { View::based() } else { View::default() };
         Some(Self {
@@ -54,13 +54,13 @@ impl Filter {
         })
     }
 
-    /// What a viewer holds that was shown all so far.
+    /// What a viewer holds after all shown events.
     pub fn view(&self) -> &Arc<View> {
         &self.view
     }
 
-    /// Replaces the events from `from` on by those that are shown. `conversation` is what the
-    /// thread holds by now, if that is known.
+    /// Replaces the events from index `from` on by those that viewers see. `conversation` returns
+    /// the thread's messages, if they are known.
     pub fn show(
         &mut self,
         events: &mut Vec<RunEvent>,
@@ -130,14 +130,14 @@ impl Filter {
         }
     }
 
-    /// Whether the event belongs to a message that has said nothing yet. What else there is to such
-    /// a message may be hidden, and an empty bubble must not be left of it.
+    /// Whether the event belongs to a message that has no text yet. The rest of such a message may
+    /// be hidden, and would leave an empty message.
     fn is_silent(&mut self, event: &RunEvent, out: &mut Vec<RunEvent>) -> bool {
         if self.emit.reasoning {
             return false;
         }
         if let RunEvent::TextStarted { message_id, role, .. } = event {
-            // It may have begun before, and said nothing then either.
+            // The message may have started before, also without text.
             self.take_silent(message_id);
             if *role == Role::Assistant {
                 self.silent.push((event.clone(), false));
@@ -149,7 +149,7 @@ impl Filter {
         {
             self.emit(start, out);
         }
-        // What is attached to a message that says nothing needs that message before it.
+        // An attachment needs its message before it, even if that has no text.
         if let RunEvent::Attached(attachment) = event
             && let Some(owner) = attachment.owner()
             && let Some((start, is_over)) = self.take_silent(owner)
@@ -164,14 +164,14 @@ impl Filter {
         silent.map(|(_, is_over)| *is_over = true).is_some()
     }
 
-    /// The start of a message that was held back since the message has said nothing.
+    /// Removes and returns the start of a message that was held back.
     fn take_silent(&mut self, id: &str) -> Option<(RunEvent, bool)> {
         let at = self.silent.iter().position(|(start, _)| is_start_of(start, id))?;
         Some(self.silent.remove(at))
     }
 
     fn emit(&mut self, event: RunEvent, out: &mut Vec<RunEvent>) {
-        let is_said = matches!(
+        let adds_to_conversation = matches!(
             event,
             RunEvent::TextStarted { .. }
                 | RunEvent::ReasoningStarted { .. }
@@ -180,14 +180,15 @@ impl Filter {
                 | RunEvent::CallStarted { .. }
                 | RunEvent::CallResult { .. }
         );
-        if is_said || matches!(event, RunEvent::Messages(_)) {
-            self.is_whole = !is_said;
+        if adds_to_conversation || matches!(event, RunEvent::Messages(_)) {
+            self.is_whole = !adds_to_conversation;
         }
         Arc::make_mut(&mut self.view).apply(&event);
         out.push(event);
     }
 
-    /// The event as subagents are shown; `None` if it is one of a hidden one.
+    /// The event without its subagent, if subagents are hidden or shown inline. `None` if the event
+    /// belongs to a hidden one.
     fn credit(&mut self, mut event: RunEvent) -> Option<RunEvent> {
         if self.emit.subagents == Subagents::Attributed {
             return Some(event);
@@ -229,7 +230,7 @@ impl Filter {
         };
         let is_hidden = agent.take().is_some() && self.emit.subagents == Subagents::Hidden;
         if let Some(id) = id {
-            // A message of a subagent may become one of the thread's own.
+            // A subagent's message may become one of the thread's own.
             if is_hidden {
                 self.hidden.insert(id)
             } else {
@@ -239,7 +240,8 @@ impl Filter {
         (!is_hidden).then_some(event)
     }
 
-    /// A step as it is shown. Without subagents its name may be that of another open step.
+    /// A step as viewers see it. Without subagents two open steps may have one name, so the second
+    /// is renamed.
     fn step(&mut self, mut event: RunEvent) -> Option<RunEvent> {
         if self.emit.subagents == Subagents::Attributed {
             return Some(event);
@@ -285,7 +287,7 @@ impl Filter {
         }
     }
 
-    /// Shows the run's state, unless it is shown already.
+    /// Shows the run's present state, unless viewers have it.
     fn show_state(&mut self, out: &mut Vec<RunEvent>) {
         let Some(state) = &self.state else { return };
         let state = self.emit.cut_state(&state.to_json());
@@ -311,19 +313,19 @@ impl Filter {
         let shown = self.shown(messages);
         let is_same = shown.len() == messages.len()
             && shown.iter().zip(messages.iter()).all(|(one, other)| Arc::ptr_eq(one, other));
-        // What is written of one snapshot is shared by all who send it.
+        // Streams that send the same snapshot share its bytes.
         let snapshot = if is_same { messages.clone() } else { Snapshot::from(shown) };
-        // A call that the snapshot has taken away, in the run or for its viewers, is closed before.
+        // A call that the snapshot omits ends before it.
         let is_held = |id: &Id| snapshot.iter().flat_map(|m| &m.calls).any(|call| call.id == *id);
-        let lost: Vec<_> =
+        let removed: Vec<_> =
             self.view.open().calls.iter().filter(|id| !is_held(id)).cloned().collect();
-        for call_id in lost {
+        for call_id in removed {
             self.emit(RunEvent::CallEnded { call_id }, out);
         }
         self.emit(RunEvent::Messages(snapshot), out);
     }
 
-    /// A conversation as it is shown.
+    /// A conversation as viewers see it.
     fn shown(&self, messages: &[Arc<Message>]) -> Vec<Arc<Message>> {
         let emit = self.emit;
         let owners: HashSet<_> = messages.iter().filter_map(|message| message.owner()).collect();
@@ -333,7 +335,7 @@ impl Filter {
             if is_of_subagent && emit.subagents == Subagents::Hidden {
                 continue;
             }
-            // What is nothing but a hidden thought would be an empty bubble.
+            // A message that contains only hidden reasoning would be an empty message.
             let is_silent = message.role == Role::Assistant
                 && message.content.is_empty()
                 && message.calls.is_empty()
@@ -362,14 +364,15 @@ impl Filter {
         shown
     }
 
-    /// Brings the viewers to what the options promise of the end.
+    /// Emits what the options promise for the end of a run.
     fn before_end(
         &mut self,
         outcome: &Outcome,
         conversation: &dyn Fn() -> Option<Vec<Arc<Message>>>,
         out: &mut Vec<RunEvent>,
     ) {
-        // Of a run that is lost it is not known what LangGraph holds: what was shown stays.
+        // If the gateway has removed the run, LangGraph's messages are not known. What was shown
+        // stays.
         let is_lost = matches!(
             outcome,
             Outcome::Failed(Failure::Gateway { loss, .. }) if *loss != Loss::Gone

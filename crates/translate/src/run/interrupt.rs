@@ -1,4 +1,4 @@
-//! A question that a run asks before it goes on, in the forms that graphs use.
+//! A question that a graph asks a person before its run continues.
 
 use std::sync::Arc;
 
@@ -9,30 +9,30 @@ use super::{Call, Id, Message, View};
 use crate::json::{self, Json, Text, TextBuf};
 use crate::langgraph::{self, Approval, ApprovalForm, ApprovalRequest, KeptAnswer};
 
-/// A question.
+/// A question to a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interrupt {
-    /// LangGraph's id, or a name of ours: see [`is_unnamed`](Self::is_unnamed).
+    /// LangGraph's id, or one that this crate made: see [`is_unnamed`](Self::is_unnamed).
     pub id: Id,
-    /// What is asked.
+    /// What the graph asks.
     pub ask: Ask,
 }
 
-/// What is asked.
+/// What the graph asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// Whether tools may be called, as the human-in-the-loop middleware or Agent Inbox asks.
+    /// May these tools be called? LangChain's human-in-the-loop middleware and Agent Inbox ask so.
     Approval {
         /// The calls, at least one.
         actions: Vec<Action>,
-        /// How the answer is to be spelled.
+        /// The form of the answer.
         form: ApprovalForm,
     },
-    /// Anything else that a graph passes to `interrupt()`.
+    /// Any other value that a graph passes to `interrupt()`.
     Answer {
-        /// What it passes.
+        /// That value.
         value: Json,
-        /// The schema of the answer.
+        /// The JSON schema of the answer.
         schema: Option<Json>,
     },
     /// Nothing: the run stopped at a static breakpoint.
@@ -42,61 +42,62 @@ pub enum Ask {
 /// A tool call that waits for approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Action {
-    /// The tool.
+    /// The tool's name.
     pub name: Text,
     /// The arguments.
     pub args: Json,
-    /// What to tell the person.
+    /// The text for the person.
     pub description: Option<Text>,
-    /// What the person may answer, in the words of the question's form: `approve`, `edit`,
-    /// `reject`, `respond`; of Agent Inbox `accept`, `edit`, `ignore`, `response`.
+    /// The kinds of decision that a person may make, in the words of the form. The middleware has
+    /// `approve`, `edit`, `reject` and `respond`; Agent Inbox has `accept`, `edit`, `ignore` and
+    /// `response`. Empty if the graph does not say.
     pub decisions: Vec<Id>,
-    /// The call, where it could be told which it is.
+    /// The id of the call, if it was found.
     pub call_id: Option<Id>,
-    /// The schema of the decision, where the graph gives one.
+    /// The JSON schema of the decision, if the graph gives one.
     pub schema: Option<Json>,
-    /// What else the graph passes along about it: an object.
+    /// An object of the other members that the graph passes along.
     pub details: Option<Json>,
-    /// The decision that was made before those on the other actions, and is kept until then.
-    pub kept: Option<Kept>,
+    /// The decision that was made before those on the other actions.
+    pub kept: Option<KeptDecision>,
 }
 
-/// A decision that the thread's metadata keep.
+/// A decision that the thread's metadata keep until all actions of the interrupt have one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
-    /// The member of the metadata.
+pub struct KeptDecision {
+    /// The key in the metadata.
     pub key: Id,
-    /// The decision, in the words of the question's form.
+    /// The decision, in the words of the interrupt's form.
     pub decision: Json,
 }
 
-/// Where graphs put the text of what they ask.
+/// The members in which graphs put the text of a question.
 const QUESTION_KEYS: [&str; 4] = ["message", "question", "prompt", "description"];
 
-/// The member of a value that holds the text of what is asked: the first that has some.
-pub fn question_key(members: &json::Members<'_>) -> Option<&'static str> {
+/// The first member that contains the text of a question.
+pub(crate) fn question_key(members: &json::Members<'_>) -> Option<&'static str> {
     let has_text = |key: &&str| members.text(key).is_some_and(|text| !text.is_empty());
     QUESTION_KEYS.into_iter().find(has_text)
 }
 
-/// How the id of a static breakpoint ends: LangGraph gives it none.
-pub const BREAKPOINT: &str = ":breakpoint";
+/// The suffix of a static breakpoint's id. LangGraph gives breakpoints no ids.
+pub(crate) const BREAKPOINT: &str = ":breakpoint";
 
-/// Whether an interrupt's id is that of a static breakpoint.
-pub fn is_breakpoint(id: &str) -> bool {
+/// Whether an id is that of a static breakpoint.
+pub(crate) fn is_breakpoint(id: &str) -> bool {
     id.ends_with(BREAKPOINT)
 }
 
 // === impl Interrupt ===
 
 impl Interrupt {
-    /// The interrupt of a static breakpoint, which has no id of its own.
+    /// A static breakpoint of a thread.
     pub(super) fn breakpoint(thread_id: &Id) -> Self {
         Self { id: Id::from(format!("{thread_id}{BREAKPOINT}")), ask: Ask::Breakpoint }
     }
 
-    /// An interrupt as LangGraph tells it.
-    pub fn of_langgraph(interrupt: &langgraph::Interrupt<'_>) -> Self {
+    /// Reads an interrupt as LangGraph sends it.
+    pub fn of_langgraph(interrupt: &langgraph::RawInterrupt<'_>) -> Self {
         let ask = match Approval::parse(interrupt) {
             Some(Approval { requests, form }) => {
                 Ask::Approval { actions: requests.into_iter().map(Action::from).collect(), form }
@@ -109,10 +110,10 @@ impl Interrupt {
         Self { id: Id::from(&*interrupt.id), ask }
     }
 
-    /// Whether it has no id in LangGraph. It is answered by a bare value, and only while it is the
-    /// only question of its thread.
+    /// Whether LangGraph has no id for it. Such an interrupt takes a bare value as its answer, and
+    /// only while it is the only one of its thread.
     pub fn is_unnamed(&self) -> bool {
-        langgraph::Interrupt::is_unnamed(&self.id)
+        langgraph::RawInterrupt::is_unnamed(&self.id)
     }
 
     /// Whether it asks about several actions at once.
@@ -120,22 +121,23 @@ impl Interrupt {
         matches!(&self.ask, Ask::Approval { actions, .. } if actions.len() > 1)
     }
 
-    /// Takes in what is kept of its answer. A decision that its action does not take is none:
-    /// anybody who may change the thread may have written it.
+    /// Adds the decisions that the thread's metadata keep. A decision that its action does not
+    /// accept is ignored: any client that may change the thread may have written it.
     pub fn keep(&mut self, kept: &[KeptAnswer]) {
         let Ask::Approval { actions, form } = &mut self.ask else { return };
-        let of_it = kept.iter().filter(|kept| kept.interrupt == *self.id);
-        for KeptAnswer { key, action, decision, .. } in of_it {
+        let own = kept.iter().filter(|kept| kept.interrupt == *self.id);
+        for KeptAnswer { key, action, decision, .. } in own {
             if let Some(action) = actions.get_mut(*action)
                 && action.check(*form, decision).is_ok()
             {
-                action.kept = Some(Kept { key: Id::from(&**key), decision: decision.clone() });
+                action.kept =
+                    Some(KeptDecision { key: Id::from(&**key), decision: decision.clone() });
             }
         }
     }
 
-    /// Asks everything again if nothing is open: all decisions are kept, and were not sent. Any of
-    /// them sends all.
+    /// If all actions have a kept decision, forgets them all. The decisions were never sent, so the
+    /// person is asked again, and the next decision sends all.
     pub(super) fn ask_some(&mut self) {
         let Ask::Approval { actions, .. } = &mut self.ask else { return };
         if actions.iter().all(|action| action.kept.is_some()) {
@@ -145,7 +147,7 @@ impl Interrupt {
         }
     }
 
-    /// The members of the thread's metadata that keep decisions on its actions.
+    /// The keys of the metadata that keep decisions on its actions.
     pub fn kept_keys(&self) -> impl Iterator<Item = String> {
         let actions = match &self.ask {
             Ask::Approval { actions, .. } => actions.as_slice(),
@@ -154,8 +156,8 @@ impl Interrupt {
         actions.iter().filter_map(|action| Some(action.kept.as_ref()?.key.to_string()))
     }
 
-    /// Finds the calls that wait for approval: those without an answer, by name and arguments
-    /// where the graph does not name them.
+    /// Finds the calls that wait for approval. If the graph does not name a call, this is the one
+    /// without a result that has the same name and arguments.
     pub(super) fn find_calls(&mut self, view: &View) {
         let Ask::Approval { actions, .. } = &mut self.ask else { return };
         let named = actions.iter_mut().filter_map(|action| action.call_id.as_mut());

@@ -1,9 +1,9 @@
-//! What run events are called, for those who look into a stream.
+//! Names of run events for logs and debug output.
 
 use super::RunEvent;
 
 impl RunEvent {
-    /// The kind of the event, in small letters.
+    /// The kind of the event in lower case.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Started { .. } => "started",

@@ -1,84 +1,85 @@
-//! A run to start, and what a client asks of a thread before it is known which run that is.
+//! A run that a client wants to start, and how the thread's state decides what it becomes.
 
 use std::fmt::Display;
 
 use crate::json::Json;
-use crate::langgraph::{Given, InputKeys, Multitask, RunRequest, ServerKind, Start, ThreadState};
+use crate::langgraph::{
+    BatchDecision, InputKeys, Multitask, RunRequest, ServerKind, Start, ThreadState,
+};
 
 /// A run to start.
 #[derive(Clone, Debug)]
 pub struct NewRun {
-    /// The client's name of it. The run's record keeps it, so that every replica finds the run.
+    /// The client's name of the run. The run's record keeps it, so that every replica finds the
+    /// run.
     pub name: String,
-    /// What it begins with.
+    /// The run's input.
     pub start: Start,
-    /// The message that the client has changed or wants answered again: the run begins at the
-    /// thread's last checkpoint that does not hold it.
+    /// The message that the client changed or wants answered again. The run starts at the thread's
+    /// last checkpoint without that message.
     pub fork_before: Option<String>,
-    /// How it is configured.
+    /// The run's configuration.
     pub configured: Configured,
-    /// The interrupts that it answers, by LangGraph's ids; one that ends in `:breakpoint` is a
-    /// static breakpoint.
+    /// LangGraph's ids of the interrupts that the run answers. An id that ends in `:breakpoint` is
+    /// a static breakpoint.
     pub answers: Vec<String>,
-    /// The keys of the state that are written before what was answered goes on, an object.
+    /// An object of state keys that are written before the graph continues.
     pub update: Option<Json>,
-    /// What becomes of it on a thread that has another run under way; `None` for what the server
-    /// does by itself.
+    /// What happens if the thread has another run. `None` leaves that to the server.
     pub multitask: Option<Multitask>,
-    /// The members of the thread's metadata that the run is not to take over: the decisions that
-    /// are kept there.
+    /// The keys of the thread's metadata that must not be copied to the run: they keep decisions.
     pub hides: Vec<String>,
-    /// Those of them that are to be forgotten once it has started.
+    /// Those keys of `hides` that are cleared once the run has started.
     pub forgets: Vec<String>,
 }
 
-/// What becomes of a client's request on a thread. If nothing does, the client is to be shown the
+/// What a client's request on a thread becomes. If both fields are empty, the client gets the
 /// thread as it is.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// The decisions that are to be kept until those on the other actions of their batch have come.
-    pub keep: Vec<Given>,
-    /// The run to start, when they are kept.
+    /// The decisions to store until all actions of their interrupt have one.
+    pub keep: Vec<BatchDecision>,
+    /// The run to start after that.
     pub run: Option<NewRun>,
 }
 
-/// How a run is configured beside its assistant.
+/// The configuration of a run, in addition to its assistant's.
 #[derive(Clone, Debug)]
 pub enum Configured {
-    /// It is not.
+    /// None.
     Not,
-    /// With this object as LangGraph's `config`.
+    /// An object that becomes LangGraph's `config`.
     Config(Json),
-    /// With these fields of its graph's configuration, an object.
+    /// An object of fields of the graph's configuration.
     Choices(Json),
 }
 
-/// What a client asks of a thread. What the thread holds decides the run that it becomes.
+/// A client's request on a thread. The thread's state decides which run it becomes.
 pub trait Planner: Sync {
-    /// Why it cannot become a run on the thread as it is.
+    /// Why the request does not fit the thread.
     type Error: Display;
 
     /// The client's name of the run.
     fn name(&self) -> &str;
 
-    /// Whether it answers what the thread asks.
+    /// Whether the request answers a question of the thread.
     fn is_answer(&self) -> bool;
 
-    /// Whether the plan depends on the keys that the graph takes as its input.
+    /// Whether the plan depends on the keys that the graph takes as input.
     fn needs_keys(&self, thread: Option<&ThreadState<'_>>) -> bool;
 
-    /// What it brings along that does not reach the graph, as sentences for the operator.
+    /// What in the request does not reach the graph, as sentences for the operator's log.
     fn losses(&self, _keys: &InputKeys) -> Vec<String> {
         Vec::new()
     }
 
-    /// What is to be done, given the thread's state and the graph's keys; no state for a thread that
-    /// has none.
+    /// The plan, given the thread's state and the graph's input keys. `thread` is `None` for a
+    /// thread without a state.
     fn plan(&self, thread: Option<&ThreadState<'_>>, keys: &InputKeys)
     -> Result<Plan, Self::Error>;
 
-    /// What a planned run begins with if it forks the thread: `past` is the state of the checkpoint
-    /// that the fork begins at.
+    /// The input of a planned run that forks the thread. `past` is the state of the checkpoint
+    /// where the fork starts.
     fn fork(
         &self,
         thread: Option<&ThreadState<'_>>,
@@ -98,7 +99,7 @@ impl From<NewRun> for Plan {
 // === impl NewRun ===
 
 impl NewRun {
-    /// A run that begins with this, and nothing more.
+    /// A run with this input and no other options.
     pub fn new(name: impl Into<String>, start: Start) -> Self {
         Self {
             name: name.into(),
@@ -113,8 +114,8 @@ impl NewRun {
         }
     }
 
-    /// What LangGraph is asked for: the run of an assistant, on a server of this kind, at the
-    /// checkpoint that the fork begins at.
+    /// LangGraph's request body for this run of `assistant`. `checkpoint` is the one where a fork
+    /// starts.
     pub fn request(
         self,
         assistant: &str,

@@ -1,26 +1,26 @@
-//! What has started and not ended, for a run's view or for one reader of it.
+//! Items that have started and not ended: for a run's view, or for one reader.
 
 use std::sync::Arc;
 
 use super::{Activity, Id, RunEvent, Subagent};
 
-/// What is open, each kind in the order of its start.
+/// Open messages, calls, steps and subagents, each kind in the order of its start.
 #[derive(Clone, Debug, Default)]
 pub struct Open {
     pub(super) texts: Vec<Id>,
     pub(super) thoughts: Vec<Id>,
     pub(super) calls: Vec<Id>,
-    /// The steps' names, each with its subagent.
+    /// Each step's name and subagent.
     pub(super) steps: Vec<(Id, Option<Id>)>,
     pub(super) subagents: Vec<Subagent>,
-    /// The activities of the tools that run.
+    /// The ids of the activities of running tools.
     pub(super) tools: Vec<Id>,
 }
 
 // === impl Open ===
 
 impl Open {
-    /// Folds one event in.
+    /// Updates the open items after one event.
     pub fn apply(&mut self, event: &RunEvent) {
         match event {
             RunEvent::TextDelta { .. }

@@ -1,24 +1,23 @@
-//! A part of LangGraph's stream as `[emit] raw` shows it: what it says, without what it was asked
-//! with.
+//! A part of LangGraph's stream as `[emit] raw` shows it, without anything about the request.
 
 use serde_json::value::RawValue;
 
 use crate::json::{self, Json, ObjectWriter, Text};
 
-/// Members that hold the metadata of a request, its configuration, or who asked: LangGraph keeps
+/// Members that contain the request's metadata or configuration, or the caller. LangGraph stores
 /// headers and users there.
 ///
-/// What went wrong is withheld too: `error_detail` says how much of that clients see.
+/// Errors are withheld too: `error_detail` decides how much of them clients see.
 const WITHHELD: [&str; 8] =
     ["metadata", "config", "configurable", "context", "headers", "kwargs", "auth", "error"];
 
-/// What the members begin with that LangGraph's servers add about a request.
+/// Prefixes of members that LangGraph's servers add about a request.
 const WITHHELD_PREFIXES: [&str; 2] = ["langgraph_", "__"];
 
-/// How deep a part is looked into. What is deeper is withheld.
+/// How deep a part is searched. Everything below becomes `null`.
 const MAX_DEPTH: usize = 32;
 
-/// The part as one object. `None` for an error, which `error_detail` is for.
+/// The part as an object. `None` for an error, which `error_detail` covers.
 pub fn raw_part(event: Option<&str>, data: &str) -> Option<Json> {
     let event = event.unwrap_or("message");
     if event == "error" || event.starts_with("error|") {
@@ -43,7 +42,7 @@ fn harmless(value: &RawValue, depth: usize) -> Json {
         return object.finish();
     }
     let Some(items) = json::items(value) else { return Json::from(value) };
-    // The second item of a `messages` part is metadata under no name.
+    // The second item of a `messages` part is metadata without a name.
     let items = items.into_iter().filter(|item| !is_metadata(item));
     let items: Vec<_> = items.map(|item| harmless(item, depth + 1)).collect();
     json::array(items.iter().map(|item| item.get()))

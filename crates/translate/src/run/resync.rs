@@ -1,55 +1,58 @@
-//! What brings a reader that missed some of a run to where the run is.
+//! Brings a viewer that missed part of a run to the run's current state.
 //!
-//! Text is never streamed again from its beginning to a reader that may hold it. Snapshots of the
-//! view carry it, half-streamed messages included, and an open message goes on under its old id.
-//! What the reader has open and the run has not is closed; what the run has open and the reader has
-//! not is opened; the rest stays as it is.
+//! A viewer that may hold a text never gets it again from its beginning. It gets snapshots of the
+//! view, which include unfinished messages, and an open message continues under its old id. Items
+//! that are open for the viewer alone are closed, and items that are open in the run alone are
+//! opened.
 //!
-//! A reader that is known to hold the beginning of the conversation is sent the messages behind
-//! that, as if they were said now: the next run of a long thread costs what is new in it.
+//! A viewer that is known to hold the first messages of the conversation gets only the later ones,
+//! as if they were streamed now. So the next run of a long thread costs as much as its new
+//! messages.
 
 use std::sync::Arc;
 
-use super::commit;
+use super::commit::{self, ViewerMessages};
 use super::emit::{Emit, MessageSnapshots, StateEvents};
 use super::open::Open;
 use super::{Activity, Content, Id, Message, Role, RunEvent, Subagent, View};
 
-/// What a reader holds of the conversation and the state.
+/// What a viewer has been sent before it is brought to the current state of a run.
 #[derive(Clone, Copy, Debug)]
-pub enum Holds<'a> {
-    /// It was told nothing by us: what it brings along is its projector's affair.
-    Nothing,
-    /// It was told exactly this.
-    This(&'a View),
-    /// It was told this run, and has missed some of it.
-    Some(&'a Open),
+pub enum Viewer<'a> {
+    /// Nothing. Its projector knows what messages the client itself sent along.
+    New,
+    /// Everything that led to this view, so it holds exactly this.
+    Holds(&'a View),
+    /// Some of this run, but it missed events. These items are open for it.
+    Lagging(&'a Open),
 }
 
-/// The events that bring a reader to the view; `None` for a view that has messages but does not
-/// know its conversation, of which no snapshot can be made. Where nothing was ever said, as by a
-/// graph without messages, the reader keeps what it holds.
+/// The events that bring a viewer to `view`. `emit` restricts which events may be used.
 ///
-/// The view is what the options show; they also say which events may bring a reader there.
-pub fn resync(view: &View, reader: Holds<'_>, emit: Emit) -> Option<Vec<RunEvent>> {
+/// `None` if the view has messages but not the whole conversation: it cannot be made into a
+/// snapshot. If the view has no messages at all, as for a graph without any, the viewer keeps what
+/// it holds.
+pub fn resync(view: &View, reader: Viewer<'_>, emit: Emit) -> Option<Vec<RunEvent>> {
     if !view.is_based() && !view.messages().is_empty() {
         return None;
     }
     let mut open = match reader {
-        Holds::Nothing | Holds::This(_) => Open::default(),
-        Holds::Some(open) => open.clone(),
+        Viewer::New | Viewer::Holds(_) => Open::default(),
+        Viewer::Lagging(open) => open.clone(),
     };
     let mut out = Vec::new();
     close_ended(view.open(), &open, &mut out);
     out.extend(state(view, reader, emit.state));
     if view.is_based() {
         let messages = match reader {
-            // Only a snapshot could show what was said before.
+            // Earlier messages could only be shown by a snapshot.
             _ if emit.messages == MessageSnapshots::None => Vec::new(),
-            Holds::Nothing => told(vec![view.messages().to_vec()]),
-            Holds::Some(_) => told(commit::snapshots_for_anyone(view.messages())),
-            Holds::This(held) => more(held, view)
-                .unwrap_or_else(|| told(commit::snapshots_for(held, view.messages()))),
+            Viewer::New => as_events(vec![view.messages().to_vec()]),
+            Viewer::Lagging(_) => {
+                as_events(commit::snapshots(ViewerMessages::Unknown, view.messages()))
+            }
+            Viewer::Holds(held) => more(held, view)
+                .unwrap_or_else(|| as_events(commit::snapshots_for(held, view.messages()))),
         };
         for event in &messages {
             open.apply(event);
@@ -61,14 +64,14 @@ pub fn resync(view: &View, reader: Holds<'_>, emit: Emit) -> Option<Vec<RunEvent
     Some(out)
 }
 
-/// The plan and the tools that run; to a reader that has missed some, also what has become of those
-/// that it saw running.
-fn activities(view: &View, reader: Holds<'_>) -> Vec<RunEvent> {
+/// The plan and the running tools. A viewer that missed events also gets the final status of the
+/// tools that it saw running.
+fn activities(view: &View, reader: Viewer<'_>) -> Vec<RunEvent> {
     let is_news = |id: &Id, activity: &Activity| match (reader, activity) {
-        (Holds::Some(open), Activity::Tool { .. }) => {
+        (Viewer::Lagging(open), Activity::Tool { .. }) => {
             activity.is_running() || open.tools.contains(id)
         }
-        (Holds::This(held), Activity::Plan { .. }) => held.activity(id) != Some(activity),
+        (Viewer::Holds(held), Activity::Plan { .. }) => held.activity(id) != Some(activity),
         (_, Activity::Tool { .. }) => activity.is_running(),
         (_, Activity::Plan { .. }) => true,
     };
@@ -82,13 +85,13 @@ fn activities(view: &View, reader: Holds<'_>) -> Vec<RunEvent> {
     .collect()
 }
 
-fn told(snapshots: Vec<Vec<Arc<Message>>>) -> Vec<RunEvent> {
+fn as_events(snapshots: Vec<Vec<Arc<Message>>>) -> Vec<RunEvent> {
     snapshots.into_iter().map(|messages| RunEvent::Messages(messages.into())).collect()
 }
 
-/// What is behind the messages that a client holds, as if it was said now. `None` where the
-/// conversation is not the client's and more, or where only a snapshot can express the change:
-/// media, a subagent's message.
+/// The messages that the view has and the holder lacks, as if they were streamed now. `None` if the
+/// conversation is not just longer, or if only a snapshot can express the change: media, a
+/// subagent's message.
 fn more(holder: &View, view: &View) -> Option<Vec<RunEvent>> {
     let held = holder.messages();
     let (same, new) = view.messages().split_at_checked(held.len())?;
@@ -99,16 +102,16 @@ fn more(holder: &View, view: &View) -> Option<Vec<RunEvent>> {
     for message in new {
         say(message, view.open(), &mut out)?;
     }
-    // A client inserts a tool's result after its call, so that its order may differ from the upstream's.
+    // A client inserts a tool's result after its call, so its order may differ from LangGraph's.
     let mut client = holder.clone();
     for event in &out {
         client.apply(event);
     }
-    let is_told = !client.is_scattered() && commit::shows(client.messages(), view.messages());
-    is_told.then_some(out)
+    let is_complete = !client.is_scattered() && commit::shows(client.messages(), view.messages());
+    is_complete.then_some(out)
 }
 
-/// Says a message, and leaves open what is open now.
+/// Streams a message, and leaves open what is open in the run.
 fn say(message: &Arc<Message>, now: &Open, out: &mut Vec<RunEvent>) -> Option<()> {
     let Message { id, role, name, content, calls, call_id, error, sealed, agent } = &**message;
     if agent.is_some() {
@@ -173,12 +176,12 @@ fn say(message: &Arc<Message>, now: &Open, out: &mut Vec<RunEvent>) -> Option<()
     Some(())
 }
 
-/// The state, unless the reader holds it; what differs, where that is shorter.
-fn state(view: &View, reader: Holds<'_>, emit: StateEvents) -> Option<RunEvent> {
+/// The state, unless the viewer has it. A patch if that is shorter.
+fn state(view: &View, reader: Viewer<'_>, emit: StateEvents) -> Option<RunEvent> {
     let state = view.state()?.to_json();
     let held = match reader {
-        Holds::This(held) => held.state(),
-        Holds::Nothing | Holds::Some(_) => None,
+        Viewer::Holds(held) => held.state(),
+        Viewer::New | Viewer::Lagging(_) => None,
     };
     match held.and_then(|held| held.clone().diff(&state)) {
         Some(patch) if patch.is_empty() => None,
@@ -187,14 +190,14 @@ fn state(view: &View, reader: Holds<'_>, emit: StateEvents) -> Option<RunEvent> 
     }
 }
 
-/// The events that close all that a reader has open.
+/// The events that close all items that are open for a reader.
 pub fn closings(reader: &Open) -> Vec<RunEvent> {
     let mut out = Vec::new();
     close_ended(&Open::default(), reader, &mut out);
     out
 }
 
-/// Closes what has ended meanwhile; a subagent after what it says.
+/// Closes items that have ended in the run. A subagent ends after its messages.
 fn close_ended(now: &Open, reader: &Open, out: &mut Vec<RunEvent>) {
     let Open { texts, thoughts, calls, steps, subagents, tools: _ } = reader;
     for id in thoughts.iter().filter(|id| !now.thoughts.contains(id)) {
@@ -214,13 +217,13 @@ fn close_ended(now: &Open, reader: &Open, out: &mut Vec<RunEvent>) {
     }
 }
 
-/// Opens what has begun meanwhile; a subagent before what it says.
+/// Opens items that have started in the run. A subagent starts before its messages.
 fn open_begun(view: &View, reader: &Open, out: &mut Vec<RunEvent>) {
     let Open { texts, thoughts, calls, steps, subagents, tools: _ } = view.open();
     for subagent in subagents.iter().filter(|s| !is_open(reader, s)) {
-        // The reader may never have heard of a parent that is through.
-        let is_told = |parent: &_| subagents.iter().any(|other| other.id == *parent);
-        let parent = subagent.parent.clone().filter(is_told);
+        // The viewer may not know a parent that has ended.
+        let is_known = |parent: &_| subagents.iter().any(|other| other.id == *parent);
+        let parent = subagent.parent.clone().filter(is_known);
         out.push(RunEvent::SubagentStarted(Subagent { parent, ..subagent.clone() }));
     }
     for (name, agent) in steps.iter().filter(|step| !reader.steps.contains(step)) {

@@ -1,4 +1,4 @@
-//! The conversation as one event carries it.
+//! The conversation, as one event carries it to many clients.
 
 use std::fmt;
 use std::ops::Deref;
@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::Message;
 
-/// How many forms of a snapshot are shared: one for each generation of clients.
-pub const SNAPSHOT_FORMS: usize = 2;
+/// How many encodings of a snapshot are shared: one for each protocol version of clients.
+pub(crate) const SNAPSHOT_FORMS: usize = 2;
 
 /// The messages of a conversation. Clones share them.
 ///
-/// What a wire makes of them is shared too, while any stream still sends it: a thousand pages that
-/// load a thread of 10 MB at once need it once.
+/// Their encoding is shared too, as long as any stream still sends it. If a thousand pages load a
+/// thread of 10 MB at once, it is encoded once.
 #[derive(Clone)]
 pub struct Snapshot(Arc<Shared>);
 
@@ -30,26 +30,27 @@ impl Snapshot {
         Self(Arc::new(Shared { messages, weight, written: Default::default() }))
     }
 
-    /// About how many bytes of memory the messages keep; never less than what is said in them.
+    /// The memory that the messages take, in bytes. An estimate, but never less than the length of
+    /// their texts.
     pub fn weight(&self) -> usize {
         self.0.weight
     }
 
-    /// What is written of the snapshot in one of [`SNAPSHOT_FORMS`] forms, made by `write` unless
-    /// somebody holds what was made before.
+    /// One of two encodings of the snapshot: `form` is 0 or 1. `write` makes it, unless somebody still
+    /// holds an earlier one.
     pub fn written(&self, form: usize, write: impl FnOnce() -> Vec<u8>) -> Arc<Vec<u8>> {
         let Some(written) = self.0.written.get(form) else { return write().into() };
         if let Some(bytes) = locked(written).upgrade() {
             return bytes;
         }
-        // Two may both write it: none waits for the other.
+        // Two threads may both encode it, but neither waits for the other.
         let bytes = Arc::new(write());
         *locked(written) = Arc::downgrade(&bytes);
         bytes
     }
 }
 
-/// No lock is held while anything is computed, so a panic leaves nothing half done under one.
+/// Nothing is computed under the lock, so a panic leaves no half-written value.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

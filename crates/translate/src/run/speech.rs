@@ -1,7 +1,7 @@
 //! What one message has said so far in this run, whichever stream mode carries it.
 
 use super::Id;
-use super::message::Thoughts;
+use super::reasoning::Thoughts;
 use crate::json::TextBuf;
 use crate::langgraph::{CallChunk, Mutes};
 

@@ -1,7 +1,7 @@
-//! Which nodes are at work: steps, and the subagents that some of them run.
+//! The nodes that run: their steps, and the subagents that some of them start.
 //!
-//! A task path (`node:task|node:task`) names every step on the way to a speaker, and every
-//! subgraph between them. What a path names is opened; it closes with its own step.
+//! A task path (`node:task|node:task`) names each step from the root to a node, and each subgraph
+//! on the way. Everything on a path is opened. A subgraph closes with the step that runs it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -9,43 +9,44 @@ use std::sync::Arc;
 use super::brackets::Brackets;
 use super::{Id, Role, Subagent};
 
-/// Subgraphs in subgraphs that are told apart; what is deeper belongs to the last of them.
+/// How many levels of nested subgraphs are distinguished. Deeper ones belong to the last level.
 ///
-/// Bounds the recursion, and the prefixes of a path that are kept. Graphs nest a handful deep.
+/// The limit bounds the recursion and the prefixes of a path that are stored. Real graphs have
+/// only a few levels.
 const MAX_DEPTH: usize = 32;
 
-/// The open steps of a run and the subagents it has had.
+/// The open steps of a run, and all its subagents so far.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
     open: Vec<Step>,
-    /// By path. A subagent's id names one invocation: it is never started twice.
+    /// By path. The id of a subagent names one invocation, and is never started twice.
     subagents: HashMap<String, Id>,
-    /// The ids of all subagents that the run has had, those of earlier attempts included.
+    /// The ids of all subagents, including those of earlier attempts.
     used: HashSet<Id>,
     boundaries: Boundaries,
-    /// By task: the call that it executes, where a part has said so.
+    /// By task: the call that the task executes, if a part has said so.
     calls: HashMap<String, Id>,
 }
 
-/// A node at work.
+/// A node that runs.
 #[derive(Debug)]
 struct Step {
     /// The path of the subgraph that it belongs to; empty for the root.
     namespace: String,
-    /// Its own segment of the path.
+    /// The last segment of its path.
     task: String,
     node: String,
     name: Id,
     agent: Option<Id>,
 }
 
-/// What tells where a step ends.
+/// Which parts show that a step has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Boundaries {
-    /// Nothing so far: a root `values` ends all steps of its superstep.
+    /// None so far. A `values` part of the root graph ends all steps of its superstep.
     #[default]
     Unknown,
-    /// `updates`, which name the node only.
+    /// `updates`, which name only the node.
     Updates,
     /// `tasks` or `events`, which name the task.
     Tasks,
@@ -54,8 +55,8 @@ enum Boundaries {
 // === impl Steps ===
 
 impl Steps {
-    /// Opens what a path names: each subgraph's step and subagent, and the speaker's own step.
-    /// Returns the subagent that speaks.
+    /// Opens everything on a path: each subgraph's step and subagent, and the node's own step.
+    /// Returns the subagent of the node.
     pub(super) fn enter(
         &mut self,
         path: &str,
@@ -63,7 +64,7 @@ impl Steps {
         agent_name: Option<&str>,
         out: &mut Brackets,
     ) -> Option<Id> {
-        // The path of the last speaker is open already: the common case, checked first.
+        // Usually the path is that of the last message, and open already.
         let (namespace, task) = bounded(path).rsplit_once('|').unwrap_or(("", path));
         if let Some(step) = self.find(namespace, task) {
             return step.agent.clone();
@@ -75,7 +76,7 @@ impl Steps {
         agent
     }
 
-    /// Opens the subagent of a subgraph, and the steps that lead to it.
+    /// Opens the subagent of a subgraph, and the steps on the way to it.
     pub(super) fn enter_subgraph(
         &mut self,
         namespace: &str,
@@ -91,7 +92,7 @@ impl Steps {
         }
         let (outer, task) = namespace.rsplit_once('|').unwrap_or(("", namespace));
         let parent = self.enter_subgraph(outer, None, out);
-        // A segment without a task counts the subgraphs that one task has called.
+        // A segment without a task is a counter: one task may call several subgraphs.
         let (node, id) = task.split_once(':').unwrap_or((task, namespace));
         if task.contains(':') && self.find(outer, task).is_none() {
             self.start(outer, task, node, parent.as_ref(), out);
@@ -106,7 +107,7 @@ impl Steps {
         Some(id)
     }
 
-    /// A task starts, says a part that knows.
+    /// Starts the step of a task, for a part that names the task.
     pub(super) fn start_task(
         &mut self,
         namespace: &str,
@@ -122,20 +123,20 @@ impl Steps {
         }
     }
 
-    /// A part says which call a task executes.
+    /// Stores which call a task executes.
     pub(super) fn executes(&mut self, task: &str, call: Id) {
         self.calls.insert(task.to_owned(), call);
     }
 
-    /// The step of a task that ends, says a part that knows.
+    /// The open step of a task that has ended.
     pub(super) fn of_task(&self, namespace: &str, task: &str) -> Option<usize> {
         self.open.iter().position(|step| step.namespace == namespace && step.task == task)
     }
 
-    /// The step of a node that is through, says a part that knows the node only.
+    /// The open step of a node that has ended, for a part that names only the node.
     ///
-    /// Of parallel tasks of one node it is the one that spoke a message of the part; else the
-    /// first.
+    /// If several tasks of the node run, `spoke` selects the one that wrote a message of the part.
+    /// Otherwise it is the first.
     pub(super) fn of_node(
         &self,
         namespace: &str,
@@ -147,12 +148,12 @@ impl Steps {
         speaker.or_else(|| self.open.iter().position(is_of_node))
     }
 
-    /// Whether `updates` are what tells where steps end.
+    /// Whether `updates` show that steps have ended.
     pub(super) fn end_with_updates(&self) -> bool {
         self.boundaries == Boundaries::Updates
     }
 
-    /// A node that never spoke is shown as a step that starts and ends at once.
+    /// Starts and ends the step of a node that wrote no message.
     pub(super) fn pass(&mut self, namespace: &str, node: &str, out: &mut Brackets) {
         let agent = self.enter_subgraph(namespace, None, out);
         let name = out.start_step(node, agent.as_ref());
@@ -164,27 +165,27 @@ impl Steps {
         self.open.get(at).map(|step| step.task.as_str())
     }
 
-    /// A subgraph ends by itself.
+    /// Ends the subagent of a subgraph.
     pub(super) fn leave_subgraph(&self, namespace: &str, out: &mut Brackets) {
         if let Some(agent) = self.subagents.get(namespace) {
             out.finish_subagent(agent);
         }
     }
 
-    /// Forgets all steps, as a new attempt at the run begins.
+    /// Forgets all steps, because a new attempt at the run begins.
     pub(super) fn clear(&mut self) {
         self.open.clear();
         self.subagents.clear();
         self.calls.clear();
     }
 
-    /// A superstep is over. Where nothing else tells when a step ends, this does.
+    /// After a superstep, returns a step to end, if no other parts show that steps have ended.
     pub(super) fn on_superstep(&mut self) -> Option<usize> {
         let is_barrier = self.boundaries == Boundaries::Unknown;
         self.open.iter().position(|step| is_barrier && step.namespace.is_empty())
     }
 
-    /// A part of the mode that names the nodes which are through.
+    /// Notes that the stream has `updates`.
     pub(super) fn on_updates(&mut self) {
         if self.boundaries == Boundaries::Unknown {
             self.boundaries = Boundaries::Updates;
@@ -212,7 +213,7 @@ impl Steps {
         });
     }
 
-    /// Ends a step, and before it the subagents that it runs, the inner ones first.
+    /// Ends a step. The subagents that it runs end before it, the innermost first.
     pub(super) fn finish(&mut self, at: usize, out: &mut Brackets) {
         if at >= self.open.len() {
             return;
@@ -229,7 +230,7 @@ impl Steps {
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('|'))
         };
         let mut inside: Vec<_> = self.subagents.iter().filter(|(ns, _)| is_inside(ns)).collect();
-        // By depth, then by path: a map has no order of its own.
+        // Sorted by depth and path, because a map has no order.
         inside.sort_by(|(a, _), (b, _)| {
             (b.matches('|').count(), a).cmp(&(a.matches('|').count(), b))
         });
@@ -252,7 +253,7 @@ impl Steps {
     }
 }
 
-/// A path, cut behind its last allowed segment.
+/// The path up to its last allowed segment.
 fn bounded(path: &str) -> &str {
     match path.match_indices('|').nth(MAX_DEPTH - 1) {
         Some((end, _)) => path.get(..end).unwrap_or(path),
@@ -260,7 +261,7 @@ fn bounded(path: &str) -> &str {
     }
 }
 
-/// The one call of an agent that has no answer yet, if it is the only one.
+/// The call of an agent that has no result, if it is the only one.
 fn only_open_call(agent: Option<&Id>, out: &Brackets) -> Option<Id> {
     let view = out.view();
     let assistant = view

@@ -23,10 +23,9 @@ use serde_json::value::RawValue;
 
 use super::brackets::Brackets;
 use super::commit::{self, Conversation};
-use super::message;
 use super::speech::{Source, Speech};
 use super::steps::Steps;
-use super::usage::Ledger;
+use super::usage::UsageByMessage;
 use super::{Failure, Finish, Id, Interrupt, Loss, Message, Outcome, RunEvent, View};
 use crate::json;
 use crate::langgraph::{
@@ -51,7 +50,7 @@ pub struct Translator {
     speeches: HashMap<Id, Speech>,
     conversation: Option<Conversation>,
     steps: Steps,
-    ledger: Ledger,
+    usage: UsageByMessage,
     interrupts: Vec<Interrupt>,
     /// What is kept of the answers to them.
     kept: Vec<KeptAnswer>,
@@ -113,7 +112,7 @@ pub enum StreamEnd {
     /// The body ended, and the run's record says that it was stopped.
     Cancelled,
     /// There was no run: the thread is at rest.
-    AtRest {
+    Idle {
         /// Why its last run failed, if it did.
         error: Option<RunError>,
     },
@@ -158,7 +157,7 @@ impl Translator {
             speeches: HashMap::new(),
             conversation: None,
             steps: Steps::default(),
-            ledger: Ledger::default(),
+            usage: UsageByMessage::default(),
             interrupts: Vec::new(),
             kept: Vec::new(),
             is_at_breakpoint: false,
@@ -371,7 +370,7 @@ impl Translator {
             self.reconcile();
         }
         let outcome = self.outcome(end);
-        self.out.ended(outcome, self.ledger.sums());
+        self.out.ended(outcome, self.usage.sums());
         self.out.drain_into(out);
     }
 
@@ -460,7 +459,7 @@ impl Translator {
         self.protocol.clear();
     }
 
-    fn on_interrupts(&mut self, interrupts: Option<&[langgraph::Interrupt<'_>]>) {
+    fn on_interrupts(&mut self, interrupts: Option<&[langgraph::RawInterrupt<'_>]>) {
         match interrupts {
             // An empty list is a static breakpoint, which is an interrupt too.
             Some([]) => self.is_at_breakpoint = true,
@@ -469,7 +468,7 @@ impl Translator {
         }
     }
 
-    fn collect(&mut self, interrupts: &[langgraph::Interrupt<'_>]) {
+    fn collect(&mut self, interrupts: &[langgraph::RawInterrupt<'_>]) {
         for interrupt in interrupts {
             if self.interrupts.iter().all(|known| *known.id != *interrupt.id) {
                 self.interrupts.push(Interrupt::of_langgraph(interrupt));
@@ -490,12 +489,12 @@ impl Translator {
             },
             // The stream names the exception, which the record may not.
             StreamEnd::Failed(error) => StreamEnd::Failed(match self.error.clone() {
-                Some(own) => RunError { accounts: error.accounts, ..own },
+                Some(own) => RunError { reports: error.reports, ..own },
                 None => error,
             }),
             end @ (StreamEnd::Succeeded
             | StreamEnd::Cancelled
-            | StreamEnd::AtRest { .. }
+            | StreamEnd::Idle { .. }
             | StreamEnd::Lost { .. }
             | StreamEnd::Gone) => end,
         }
@@ -513,12 +512,12 @@ impl Translator {
             StreamEnd::Cancelled => Outcome::Cancelled,
             StreamEnd::Failed(error) if is_cancel(&error) => Outcome::Cancelled,
             StreamEnd::Failed(error) => Outcome::Failed(Failure::Graph(error)),
-            StreamEnd::Complete | StreamEnd::Succeeded | StreamEnd::AtRest { .. }
+            StreamEnd::Complete | StreamEnd::Succeeded | StreamEnd::Idle { .. }
                 if self.is_interrupted() =>
             {
                 Outcome::Interrupted(self.questions())
             }
-            StreamEnd::AtRest { error } => Outcome::AtRest { error },
+            StreamEnd::Idle { error } => Outcome::Idle { error },
             StreamEnd::Complete | StreamEnd::Succeeded => {
                 let view = self.view();
                 let pending = |id: &&Id| view.call(id).is_some() && !view.is_answered(id);
@@ -669,7 +668,7 @@ impl Translator {
 /// A state without what travels otherwise.
 fn values_json(values: &Values<'_>) -> json::Json {
     match &values.state {
-        Some(state) => message::object(state),
+        Some(state) => json::ObjectWriter::with(state).finish(),
         None => json::Json::from(values.raw),
     }
 }

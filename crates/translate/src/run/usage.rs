@@ -1,4 +1,4 @@
-//! What a run has cost: tokens per message as they are told, summed per model at the end.
+//! The tokens that a run uses, by message while it runs, and by model at its end.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -7,34 +7,35 @@ use super::Id;
 use crate::json::Members;
 use crate::langgraph::{Message, Origin};
 
-/// The tokens that one model has cost in a run. What a provider does not tell is absent.
+/// The tokens that one model has used in a run. A number that the provider does not report is
+/// `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// The provider.
     pub provider: Option<Id>,
     /// The model.
     pub model: Option<Id>,
-    /// What went in, cached parts included.
+    /// Input tokens, including cached ones.
     pub input: Option<u64>,
-    /// What came out, reasoning included.
+    /// Output tokens, including reasoning.
     pub output: Option<u64>,
-    /// Both.
+    /// Input and output tokens.
     pub total: Option<u64>,
-    /// Of the output, what was reasoning.
+    /// Output tokens that were reasoning.
     pub reasoning: Option<u64>,
-    /// Of the input, what came from a cache.
+    /// Input tokens that were read from a cache.
     pub cache_read: Option<u64>,
-    /// Of the input, what went into a cache.
+    /// Input tokens that were written to a cache.
     pub cache_write: Option<u64>,
 }
 
-/// The cost of each message of a run.
+/// The usage of each message of a run.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(super) struct UsageByMessage {
     order: Vec<Id>,
     by_message: HashMap<Id, Usage>,
-    /// Messages that an earlier run has paid for.
-    paid: HashSet<Id>,
+    /// Messages of earlier runs, which this run did not pay for.
+    excluded: HashSet<Id>,
 }
 
 // === impl Usage ===
@@ -75,11 +76,11 @@ impl Usage {
     }
 }
 
-// === impl Ledger ===
+// === impl UsageByMessage ===
 
-impl Ledger {
-    /// Adds what a chunk tells; the message's cost, if it does. Providers may tell the cost in
-    /// pieces: LangChain sums them.
+impl UsageByMessage {
+    /// Adds the usage on a chunk, and returns the message's sum. `None` if the chunk has none.
+    /// Providers may report usage in pieces; LangChain adds them up too.
     pub(super) fn add_chunk(
         &mut self,
         id: &Id,
@@ -92,7 +93,7 @@ impl Ledger {
         Some(entry.clone())
     }
 
-    /// Takes what a whole message tells, which is the sum already; its cost, if that is news.
+    /// Takes the usage of a whole message, which is a sum already. Returns it if it has changed.
     pub(super) fn set_whole(
         &mut self,
         id: &Id,
@@ -107,7 +108,7 @@ impl Ledger {
         (*entry != before).then(|| entry.clone())
     }
 
-    /// Takes what the newer protocol tells at the end of a message, which is its cost.
+    /// Takes the usage that the newer protocol sends at the end of a message.
     pub(super) fn set_finish(
         &mut self,
         id: &Id,
@@ -121,15 +122,15 @@ impl Ledger {
         usage
     }
 
-    /// Takes a message off the bill, for good.
-    pub(super) fn pay(&mut self, id: &str) {
-        self.paid.insert(Id::from(id));
+    /// Leaves a message out of the run's sums.
+    pub(super) fn exclude(&mut self, id: &str) {
+        self.excluded.insert(Id::from(id));
     }
 
-    /// The sums per provider and model, in the order in which the models first spoke.
+    /// The sums for each provider and model, in the order in which the models were first used.
     pub(super) fn sums(&self) -> Vec<Usage> {
         let mut sums: Vec<Usage> = Vec::new();
-        let due = self.order.iter().filter(|id| !self.paid.contains(*id));
+        let due = self.order.iter().filter(|id| !self.excluded.contains(*id));
         for usage in due.filter_map(|id| self.by_message.get(id)) {
             let same =
                 |sum: &&mut Usage| sum.provider == usage.provider && sum.model == usage.model;

@@ -1,8 +1,9 @@
-//! What a client holds: the fold of a run's events by the rules of the official reducer.
+//! What a client holds after the events so far.
 //!
-//! The rules are those of `@ag-ui/client` 1.0.0 (`apply/default`): a start on a known id goes on
-//! with it, a result stands behind its call, a snapshot of messages deletes what it omits but
-//! keeps the client's order. Snapshots for late readers are made from here and nowhere else.
+//! The rules are those of the reducer in `@ag-ui/client` 1.0.0 (`apply/default`). A start with a
+//! known id continues that message. A tool's result is placed after its call. A snapshot of
+//! messages deletes those that it omits, but keeps the client's order. All snapshots for clients
+//! that join late are made from a view.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -14,35 +15,35 @@ use super::open::Open;
 use super::{Activity, Call, Content, Id, Message, Patch, Role, RunEvent, State};
 use crate::json::{Text, TextBuf};
 
-/// Messages, state, and what is open.
+/// Messages, state and open items.
 #[derive(Clone, Debug, Default)]
 pub struct View {
     messages: Vec<Arc<Message>>,
-    /// Shared with the views that were frozen while no message was added.
+    /// Shared with frozen views as long as no message is added.
     places: Arc<Places>,
     state: Option<State>,
     open: Open,
-    /// Shared as `places` are.
+    /// Shared like `places`.
     activities: Arc<Activities>,
     ends_with_activity: bool,
     is_scattered: bool,
     is_based: bool,
 }
 
-/// Where things stand in the conversation: every token asks.
+/// An index of the conversation. Every token needs it.
 #[derive(Clone, Debug, Default)]
 struct Places {
     messages: HashMap<Id, usize>,
-    /// By call: its message.
+    /// By call: the message that contains it.
     calls: HashMap<Id, Id>,
-    /// The calls that have an answer.
+    /// The calls that have a result.
     answered: HashSet<Id>,
-    /// The messages right before which a client holds activities.
+    /// The messages that directly follow an activity in a client.
     after_activity: HashSet<Id>,
 }
 
-/// Of which roles a snapshot deletes what it omits. A client keeps its own thoughts and activities
-/// unless the snapshot contains any.
+/// The roles for which a snapshot deletes the messages that it omits. A client keeps its reasoning
+/// messages unless the snapshot has some, and likewise its activities.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owned {
     thoughts: bool,
@@ -69,18 +70,18 @@ impl Owned {
 // === impl View ===
 
 impl View {
-    /// A view that begins with what a client brings along.
+    /// A view that starts with a client's own messages and state.
     pub fn with(messages: Vec<Arc<Message>>, state: Option<State>) -> Self {
         let places = Places::of(&messages).into();
         Self { messages, places, state, ..Self::default() }
     }
 
-    /// A view that begins with nothing, and lacks nothing.
+    /// A view without messages that counts as complete.
     pub(super) fn based() -> Self {
         Self { is_based: true, ..Self::default() }
     }
 
-    /// The conversation, half-streamed messages included.
+    /// The conversation, including unfinished messages.
     pub fn messages(&self) -> &[Arc<Message>] {
         &self.messages
     }
@@ -95,18 +96,18 @@ impl View {
         self.places.messages.get(id).and_then(|at| self.messages.get(*at)).map(Arc::as_ref)
     }
 
-    /// The message that makes a call, and the call.
+    /// A call, and the message that contains it.
     pub fn call(&self, id: &str) -> Option<(&Message, &Call)> {
         let message = self.message(self.places.calls.get(id)?)?;
         message.calls.iter().find(|call| &*call.id == id).map(|call| (message, call))
     }
 
-    /// Whether a call has its answer.
+    /// Whether a call has a result.
     pub fn is_answered(&self, call_id: &str) -> bool {
         self.places.answered.contains(call_id)
     }
 
-    /// What goes on under an id, or did in this run.
+    /// The activity with this id, also if it has ended in this run.
     pub fn activity(&self, id: &str) -> Option<&Activity> {
         self.activities.get(id)
     }
@@ -123,25 +124,26 @@ impl View {
         &self.open
     }
 
-    /// Whether the conversation was told whole: till then a client may hold more than the view.
+    /// Whether the run has sent its whole conversation. Until then a client may hold messages that
+    /// the view lacks.
     pub fn is_based(&self) -> bool {
         self.is_based
     }
 
-    /// What makes the state `new`; `None` where a snapshot is the better way to tell it.
+    /// The patch to the state `new`. `None` if a snapshot is shorter.
     pub(super) fn diff_state(&mut self, new: &RawValue) -> Option<Patch> {
         self.state.as_mut()?.diff(new)
     }
 
-    /// Whether clients may hold the messages in another order than the view.
+    /// Whether the order of messages may differ between a client and the view.
     ///
-    /// A client looks for the results that follow the calling message without a gap. Its activities
-    /// are such gaps, and where they stand depends on when the client came.
+    /// A client places a result after the results that directly follow its call. An activity
+    /// interrupts them, and its place depends on when the client joined.
     pub(super) fn is_scattered(&self) -> bool {
         self.is_scattered
     }
 
-    /// Folds one event in.
+    /// Applies one event.
     pub fn apply(&mut self, event: &RunEvent) {
         self.open.apply(event);
         match event {
@@ -214,7 +216,7 @@ impl View {
         }
     }
 
-    /// `TEXT_MESSAGE_START`, `REASONING_MESSAGE_START`. A message that exists is reused.
+    /// `TEXT_MESSAGE_START`, `REASONING_MESSAGE_START`. A message with this id is continued.
     fn start(&mut self, id: &Id, role: Role, name: Option<&Text>, agent: Option<&Id>) {
         if self.message(id).is_some() {
             return;
@@ -226,7 +228,7 @@ impl View {
         self.push(message);
     }
 
-    /// `ACTIVITY_SNAPSHOT`: replaced in place, else appended.
+    /// `ACTIVITY_SNAPSHOT`. An attachment with this id is replaced in place.
     fn attach(&mut self, attachment: &Arc<Message>) {
         let at = self.places.messages.get(&attachment.id).copied();
         match at.and_then(|at| self.messages.get_mut(at)) {
@@ -235,7 +237,8 @@ impl View {
         }
     }
 
-    /// Content that is a list of parts is replaced by the delta. An activity takes no text.
+    /// `TEXT_MESSAGE_CONTENT`. A delta replaces content that is a list of parts. An activity takes
+    /// no text.
     fn append(&mut self, id: &Id, delta: &Text) {
         let Some(message) = self.message_mut(id) else { return };
         if message.role == Role::Attachment {
@@ -249,9 +252,9 @@ impl View {
         }
     }
 
-    /// A call that is known anywhere is only renamed. Another one is added to the parent if that is
-    /// an assistant message, else to a new message. The new message gets the parent's id, or the
-    /// call's own if the parent is no assistant.
+    /// `TOOL_CALL_START`. A known call is renamed. A new one is added to its message if that is an
+    /// assistant's. Otherwise it gets a new message, under the id of the missing message, or under
+    /// the call's own id if the message has another role.
     fn start_call(&mut self, id: &Id, name: &Id, parent: &Id, agent: Option<&Id>) {
         if let Some(call) = self.call_mut(id) {
             call.name = Arc::clone(name);
@@ -285,11 +288,11 @@ impl View {
         }
     }
 
-    /// Inserts the result right after the call's assistant message and its other results. Without
-    /// that message it is appended.
+    /// `TOOL_CALL_RESULT`. Inserts the result after the call's message and its other results.
+    /// Without that message the result is appended.
     ///
-    /// A client that was sent the result knows of its failure, though only a snapshot has a member
-    /// for the error.
+    /// The view marks an error here, although the event has no member for it: a client has seen the
+    /// text.
     fn answer(
         &mut self,
         id: &Id,
@@ -314,13 +317,13 @@ impl View {
         }
     }
 
-    /// Where the assistant's message is that makes a call.
+    /// The index of the assistant's message that contains a call.
     fn owner_of(&self, call_id: &str) -> Option<usize> {
         let at = *self.places.messages.get(self.places.calls.get(call_id)?)?;
         self.messages.get(at).is_some_and(|owner| owner.role == Role::Assistant).then_some(at)
     }
 
-    /// How many results follow a message without an activity between them.
+    /// How many results directly follow a message.
     fn results_after(&self, at: usize) -> usize {
         let is_next = |message: &&Arc<Message>| {
             message.role == Role::Tool && !self.places.after_activity.contains(&message.id)
@@ -328,14 +331,14 @@ impl View {
         self.messages.iter().skip(at + 1).take_while(is_next).count()
     }
 
-    /// Messages that the snapshot holds too are replaced in place, others are removed, and new ones
-    /// are appended. Reasoning is kept unless the snapshot contains any, and so are attachments.
+    /// `MESSAGES_SNAPSHOT`. Replaces known messages in place, deletes the others, and appends new
+    /// ones. Reasoning is kept unless the snapshot has some, and likewise attachments.
     fn replace_messages(&mut self, snapshot: &[Arc<Message>]) {
         let owned = Owned::by(snapshot);
         let by_id: HashMap<&Id, &Arc<Message>> = snapshot.iter().map(|m| (&m.id, m)).collect();
         let mut kept: Vec<Arc<Message>> = Vec::with_capacity(snapshot.len());
         let mut seen: HashSet<Id> = HashSet::with_capacity(snapshot.len());
-        // Activities stay where they are, whatever is taken away around them.
+        // Activities keep their place when messages around them are deleted.
         let (mut after_activity, mut is_after) = (HashSet::new(), false);
         let remaining = self.messages.drain(..).map(|message| {
             let new = by_id.get(&message.id).map(|new| Arc::clone(new));

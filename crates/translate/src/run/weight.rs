@@ -1,18 +1,20 @@
-//! What a run event weighs: about how many bytes of memory it keeps.
+//! The memory that run events and views take, as an estimate.
 
 use super::{
     Action, Activity, Ask, Content, ContentPart, Interrupt, Message, Operation, Outcome, RunEvent,
     View,
 };
-use crate::langgraph::{Account, Source};
+use crate::langgraph::{ErrorReport, Source};
 
-/// What an event or a message takes besides its texts: itself, its ids, the allocator's share.
+/// The size of an event or a message without its texts: the value, its ids, and the allocator's
+/// overhead.
 const FRAME_BYTES: usize = 256;
 
 // === impl RunEvent ===
 
 impl RunEvent {
-    /// About how many bytes of memory the event keeps; never less than what is said in it.
+    /// The memory that the event takes, in bytes. An estimate, but never less than the length of
+    /// its texts.
     pub fn weight(&self) -> usize {
         FRAME_BYTES + self.texts()
     }
@@ -34,7 +36,7 @@ impl RunEvent {
             }
             Self::Custom { name, value, .. } => name.len() + value.get().len(),
             Self::Ended { outcome, .. } => outcome.weight(),
-            // Their texts are names and ids.
+            // These contain only names and ids.
             Self::Started { .. }
             | Self::StepStarted { .. }
             | Self::StepFinished { .. }
@@ -54,7 +56,8 @@ impl RunEvent {
 // === impl View ===
 
 impl View {
-    /// About how many bytes of memory the view keeps; never less than what is said in it.
+    /// The memory that the view takes, in bytes. An estimate, but never less than the length of its
+    /// texts.
     pub fn weight(&self) -> usize {
         let state = self.state().map_or(0, super::State::weight);
         self.messages().iter().map(|message| message.weight()).sum::<usize>() + state
@@ -66,7 +69,7 @@ impl View {
 impl Activity {
     fn weight(&self) -> usize {
         match self {
-            // Its texts are ids and words.
+            // Contains only ids and fixed words.
             Self::Tool { .. } => 0,
             Self::Plan { todos } => todos.get().len(),
         }
@@ -80,19 +83,19 @@ impl Outcome {
         match self {
             Self::Finished { pending_calls, finish: _ } => pending_calls.len() * FRAME_BYTES,
             Self::Interrupted(questions) => questions.iter().map(Interrupt::weight).sum(),
-            Self::Cancelled | Self::AtRest { error: None } => 0,
-            Self::AtRest { error: Some(error) } => {
-                error.code.len() + error.message.len() + of_accounts(&error.accounts)
+            Self::Cancelled | Self::Idle { error: None } => 0,
+            Self::Idle { error: Some(error) } => {
+                error.code.len() + error.message.len() + of_reports(&error.reports)
             }
             Self::Failed(failure) => {
-                failure.code().len() + failure.message().len() + of_accounts(failure.accounts())
+                failure.code().len() + failure.message().len() + of_reports(failure.reports())
             }
         }
     }
 }
 
-fn of_accounts(accounts: &[Account]) -> usize {
-    accounts.iter().map(Account::weight).sum()
+fn of_reports(reports: &[ErrorReport]) -> usize {
+    reports.iter().map(ErrorReport::weight).sum()
 }
 
 // === impl Interrupt ===
@@ -141,14 +144,14 @@ impl Content {
 
 impl ContentPart {
     fn weight(&self) -> usize {
-        let said = match self {
+        let content = match self {
             Self::Text(text) => text.escaped().len(),
             Self::Media(media) => match &media.source {
                 Source::Data(text) | Source::Url(text) | Source::File(text) => text.escaped().len(),
             },
             Self::Block(json) | Self::Annotations(json) => json.get().len(),
         };
-        FRAME_BYTES + said
+        FRAME_BYTES + content
     }
 }
 

@@ -382,7 +382,7 @@ fn what_a_run_leaves_open_is_settled_but_for_what_it_asks() {
     let open = || [vec![started()], called("c", "bash", &json!({"command": "ls"}))].concat();
     let error = RunError::new("E", "m");
     let failed = Outcome::Failed(Failure::Graph(error));
-    for outcome in [Outcome::Cancelled, failed, Outcome::AtRest { error: None }] {
+    for outcome in [Outcome::Cancelled, failed, Outcome::Idle { error: None }] {
         let session = told(&[open(), vec![ended(outcome)]].concat());
         session.check_settled().unwrap();
     }

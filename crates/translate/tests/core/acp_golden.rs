@@ -63,7 +63,7 @@ fn settles_what_is_not_asked(turn: &Turn) -> Result<(), String> {
         Outcome::Interrupted(_) => Ok(()),
         Outcome::Finished { .. }
         | Outcome::Cancelled
-        | Outcome::AtRest { .. }
+        | Outcome::Idle { .. }
         | Outcome::Failed(_) => turn.session.check_settled(),
     }
 }

@@ -17,8 +17,8 @@ use threadway_translate::acp::Verdict;
 use threadway_translate::json::{self, Text, TextBuf};
 use threadway_translate::langgraph::Finish;
 use threadway_translate::run::{
-    self, Action, Call, Content, Holds, Id, Message, Outcome, Role, RunEvent, StreamEnd, Subagent,
-    View,
+    self, Action, Call, Content, Id, Message, Outcome, Role, RunEvent, StreamEnd, Subagent, View,
+    Viewer,
 };
 
 /// Runs per property unless `PROPTEST_CASES` says otherwise.
@@ -383,7 +383,7 @@ proptest! {
         let view = fold(&events[..joined]);
         // It is told the thread as it stood some time ago, then the run as it stands.
         let held = View::with(loaded.messages().to_vec(), loaded.state().cloned());
-        for holds in [Holds::Nothing, Holds::This(&held)] {
+        for holds in [Viewer::New, Viewer::Holds(&held)] {
             let Some(resync) = run::resync(&view, holds, run::Emit::default()) else { continue };
             // What was told before a run is whole: no run goes on with that, but a generated one.
             let later = &events[joined.max(1)..];

@@ -4,7 +4,7 @@ use crate::support::capture;
 use crate::support::generate::{self, ScriptPart, fold, run_events};
 use serde_json::{Value, json};
 use threadway_translate::agui::Projector;
-use threadway_translate::run::{self, Emit, Holds, Open, RunError, RunEvent, StreamEnd};
+use threadway_translate::run::{self, Emit, Open, RunError, RunEvent, StreamEnd, Viewer};
 
 fn part(event: &str, data: &Value) -> ScriptPart {
     ScriptPart::new(event, data)
@@ -154,13 +154,13 @@ fn who_comes_late_sees_what_goes_on_and_what_has_become_of_what_it_saw() {
     let at = events.iter().position(is_result).unwrap() + 2;
     let view = fold(&events[..at]);
     let plan = r#"T:plan {"todos":[{"content":"look","status":"pending"}]}"#.to_owned();
-    let newcomer = run::resync(&view, Holds::Nothing, Emit::default()).unwrap();
+    let newcomer = run::resync(&view, Viewer::New, Emit::default()).unwrap();
     assert_eq!(told(&newcomer), [plan.clone(), begins("d", "running")]);
     let mut open = Open::default();
     events[..at - 2].iter().for_each(|event| open.apply(event));
-    let straggler = run::resync(&view, Holds::Some(&open), Emit::default()).unwrap();
+    let straggler = run::resync(&view, Viewer::Lagging(&open), Emit::default()).unwrap();
     assert_eq!(told(&straggler), [plan, begins("c", "completed"), begins("d", "running")]);
-    let follower = run::resync(&view, Holds::This(&view), Emit::default()).unwrap();
+    let follower = run::resync(&view, Viewer::Holds(&view), Emit::default()).unwrap();
     assert_eq!(told(&follower), [begins("d", "running")], "it holds the plan");
 }
 

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use threadway_translate::agui::{Allowance, Asking, Input, OnMessage, Projector};
 use threadway_translate::langgraph::{InputKeys, MessagesKey, ThreadState};
 use threadway_translate::run::{
-    self, Configured, Holds, Id, Message, Planner, Role, RunEvent, StreamEnd, View,
+    self, Configured, Id, Message, Planner, Role, RunEvent, StreamEnd, View, Viewer, ViewerMessages,
 };
 
 const PNG: &str = "iVBORw0KGgo=";
@@ -376,7 +376,7 @@ fn a_follower_gets_the_next_runs_attachments_without_a_snapshot() {
     all.extend([human("v"), ai("n", json!([image(), {"type": "text", "text": "Here."}]))]);
     let run = events(&[values(&all)]);
     let view = fold(&run);
-    let resync = run::resync(&view, Holds::This(&told_before), run::Emit::default()).unwrap();
+    let resync = run::resync(&view, Viewer::Holds(&told_before), run::Emit::default()).unwrap();
     assert!(!resync.iter().any(|event| matches!(event, RunEvent::Messages(_))), "{resync:?}");
     let mut follower: View = told_before.clone();
     for event in &resync {
@@ -394,11 +394,9 @@ fn one_who_comes_back_ends_with_attachments_in_their_order() {
     let attachments = view.messages().iter().filter(|m| m.role == Role::Attachment).cloned();
     // What it holds may be out of order, and only a part.
     let before = View::with(attachments.collect::<Vec<Arc<Message>>>(), None);
-    for snapshots in
-        [run::snapshots_for_returning(view.messages()), run::snapshots_for_anyone(view.messages())]
-    {
+    for viewer in [ViewerMessages::Returning, ViewerMessages::Unknown] {
         let mut client = before.clone();
-        for snapshot in snapshots {
+        for snapshot in run::snapshots(viewer, view.messages()) {
             client.apply(&RunEvent::Messages(snapshot.into()));
         }
         // An empty one may stay, of those that the conversation has none of.

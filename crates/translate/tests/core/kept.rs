@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 use threadway_translate::agui::{Allowance, Asking, Input, OnMessage, ResumeError};
 use threadway_translate::langgraph::{
-    Given, InputKeys, KeptAnswers, MAX_KEPT_ACTIONS, MAX_KEPT_BYTES, MessagesKey, NewestRuns,
-    ThreadState,
+    BatchDecision, InputKeys, KeptAnswers, MAX_KEPT_ACTIONS, MAX_KEPT_BYTES, MessagesKey,
+    NewestRuns, ThreadState,
 };
 use threadway_translate::run::{self, Plan, Planner};
 
@@ -275,12 +275,12 @@ fn each_decision_has_a_place_of_its_own_and_places_are_used_again() {
     let text = state(&[batch(BATCH, 3), batch(OTHER, 3)]);
     let state = ThreadState::parse(&text).unwrap();
     let newest = runs(&[("R1", "success", &[])]);
-    let given = |interrupt: &str, action| Given {
+    let given = |interrupt: &str, action| BatchDecision {
         interrupt: interrupt.to_owned(),
         action,
         decision: threadway_translate::json::raw(approve().to_string()),
     };
-    let names = |metadata: &Value, given: &[Given]| -> Vec<String> {
+    let names = |metadata: &Value, given: &[BatchDecision]| -> Vec<String> {
         let kept = sorted(metadata, &state, Some(&newest));
         let change = kept.keeping(given, &state, newest.newest());
         let change: Value = serde_json::from_str(change.get()).unwrap();

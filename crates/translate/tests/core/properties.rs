@@ -14,7 +14,9 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use threadway_translate::agui::{Input, Projector};
 use threadway_translate::langgraph::{Part, ThreadState};
-use threadway_translate::run::{self, Holds, RunEvent, StreamEnd, Translator, View};
+use threadway_translate::run::{
+    self, RunEvent, StreamEnd, Translator, View, Viewer, ViewerMessages,
+};
 use threadway_translate::sse::Decoder;
 
 /// Runs per property unless `PROPTEST_CASES` says otherwise.
@@ -150,7 +152,7 @@ proptest! {
             translator.view().clone()
         };
         let (held, truth) = (view(&all), view(&truth));
-        let left = run::snapshots(held.messages(), truth.messages());
+        let left = run::snapshots(ViewerMessages::Known(held.messages()), truth.messages());
         prop_assert!(left.is_empty(), "held {:#?}, but the truth is {:#?}", held.messages(), truth.messages());
         let state = |view: &View| -> Value {
             serde_json::from_str(view.state().unwrap().to_json().get()).unwrap()
@@ -194,7 +196,7 @@ proptest! {
         let Some(seen) = generate::with_a_gap(&events, missed) else { return Ok(()) };
         prop_assert_eq!(is_legal(&told(&seen).events), Ok(()));
         let (held, truth) = (fold(&seen), fold(&events));
-        let left = run::snapshots(held.messages(), truth.messages());
+        let left = run::snapshots(ViewerMessages::Known(held.messages()), truth.messages());
         prop_assert!(left.is_empty(), "held {:#?}, but the truth is {:#?}", held.messages(), truth.messages());
         let state = |view: &View| view.state().map(|state| state.to_json().get().to_owned());
         prop_assert!(same_state(state(&held), state(&truth)));
@@ -215,7 +217,7 @@ proptest! {
         let before = fold(&events[..earlier]);
         let before = View::with(before.messages().to_vec(), before.state().cloned());
         for (holds, mut held) in
-            [(Holds::Nothing, View::default()), (Holds::This(&before), before.clone())]
+            [(Viewer::New, View::default()), (Viewer::Holds(&before), before.clone())]
         {
             let Some(resync) = run::resync(&view, holds, run::Emit::default()) else { continue };
             let mut seen = vec![events[0].clone()];
@@ -226,7 +228,7 @@ proptest! {
                 held.apply(event);
             }
             if truth.is_based() {
-                let left = run::snapshots(held.messages(), truth.messages());
+                let left = run::snapshots(ViewerMessages::Known(held.messages()), truth.messages());
                 prop_assert!(left.is_empty(), "held {:#?}, but the truth is {:#?}", held.messages(), truth.messages());
             }
             if truth.state().is_some() {

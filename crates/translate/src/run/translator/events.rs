@@ -4,7 +4,7 @@ use serde_json::value::RawValue;
 
 use super::Translator;
 use crate::json::{self, Text};
-use crate::langgraph::{Kind, ModelEvent, Origin, Place};
+use crate::langgraph::{GraphLevel, MessageType, ModelEvent, Origin};
 use crate::run::speech::Source;
 use crate::run::{Id, Role};
 
@@ -14,7 +14,7 @@ impl Translator {
         let origin = self.origin.read_with(metadata, tags, || event.origin());
         let is_node =
             origin.node.as_deref().is_some_and(|node| event.name.as_deref() == Some(node));
-        let place = Place::of(namespace, &origin.checkpoint_ns);
+        let place = GraphLevel::of(namespace, &origin.checkpoint_ns);
         match &*event.event {
             "on_chat_model_stream" | "on_llm_stream" => {
                 if let Some(chunk) = event.chunk() {
@@ -28,7 +28,7 @@ impl Translator {
                 }
             }
             "on_tool_end" => {
-                let output = event.output().filter(|message| message.kind() == Kind::Tool);
+                let output = event.output().filter(|message| message.kind() == MessageType::Tool);
                 let written = event.command_messages(&self.messages_key, place);
                 for message in output.into_iter().chain(written) {
                     self.on_message(namespace, &message, &origin, Source::Events);

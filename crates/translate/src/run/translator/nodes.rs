@@ -35,7 +35,7 @@ impl Translator {
     /// What a node said before this run was paid for before this run.
     pub(super) fn settle(&mut self, update: &NodeUpdate<'_>) {
         for id in update.messages.iter().filter_map(langgraph::Message::id) {
-            self.ledger.pay(&id);
+            self.usage.exclude(&id);
         }
     }
 

@@ -64,7 +64,7 @@ impl Translator {
             ProtocolEvent::Call(chunk) => self.on_call_chunk(id, chunk, agent, origin),
             ProtocolEvent::MessageFinish { usage, metadata } => {
                 if let Some(usage) = usage {
-                    let usage = self.ledger.set_finish(id, usage, metadata.as_ref());
+                    let usage = self.usage.set_finish(id, usage, metadata.as_ref());
                     self.out.spent(id, usage, agent);
                 }
                 self.note_finish(metadata.as_ref().and_then(Finish::of), agent);

@@ -6,10 +6,10 @@ use serde_json::value::RawValue;
 
 use super::Translator;
 use crate::json::{self, Text};
-use crate::langgraph::{self, Block, CallChunk, Kind, Origin};
-use crate::run::message::{self, Message};
+use crate::langgraph::{self, Block, CallChunk, MessageType, Origin};
 use crate::run::speech::{Source, Speech};
 use crate::run::{Id, Role, commit};
+use crate::run::{Message, reasoning};
 
 impl Translator {
     pub(super) fn on_message(
@@ -20,17 +20,17 @@ impl Translator {
         source: Source,
     ) {
         match message.kind() {
-            Kind::AiChunk if source != Source::Partial => {
+            MessageType::AiChunk if source != Source::Partial => {
                 self.on_chunk(namespace, message, origin, source);
             }
-            Kind::Remove => {}
-            Kind::Ai
-            | Kind::AiChunk
-            | Kind::Human
-            | Kind::Tool
-            | Kind::System
-            | Kind::Developer
-            | Kind::Other => {
+            MessageType::Remove => {}
+            MessageType::Ai
+            | MessageType::AiChunk
+            | MessageType::Human
+            | MessageType::Tool
+            | MessageType::System
+            | MessageType::Developer
+            | MessageType::Other => {
                 let agent = self.enter(namespace, origin);
                 self.on_whole(message, agent.as_ref(), Some(origin));
             }
@@ -59,7 +59,7 @@ impl Translator {
                 self.on_call_chunk(&id, &chunk, agent.as_ref(), origin);
             }
         }
-        if let Some(usage) = self.ledger.add_chunk(&id, message, Some(origin)) {
+        if let Some(usage) = self.usage.add_chunk(&id, message, Some(origin)) {
             self.out.spent(&id, usage, agent.as_ref());
         }
         self.note_finish(message.finish(), agent.as_ref());
@@ -148,7 +148,7 @@ impl Translator {
                 }
                 if let Some(sealed) = &piece.sealed {
                     let before = self.view().message(&placed.id).and_then(|m| m.sealed.as_ref());
-                    let sealed = message::join(before, sealed);
+                    let sealed = reasoning::join(before, sealed);
                     self.out.sealed(&placed.id, sealed);
                 }
             }
@@ -214,7 +214,7 @@ impl Translator {
     pub(super) fn on_partial(&mut self, namespace: &str, message: &langgraph::Message<'_>) {
         let Some(id) = message.id().map(|id| self.id(&id)) else { return };
         let origin = self.origin_of(message);
-        if !matches!(message.kind(), Kind::Ai | Kind::AiChunk) {
+        if !matches!(message.kind(), MessageType::Ai | MessageType::AiChunk) {
             return self.on_message(namespace, message, &origin, Source::Partial);
         }
         let agent = self.enter(namespace, &origin);

@@ -58,7 +58,7 @@ impl Translator {
         }
         // What the client held before this run was paid for before this run.
         if !was_held {
-            let usage = self.ledger.set_whole(id, source, origin.map(|origin| &**origin));
+            let usage = self.usage.set_whole(id, source, origin.map(|origin| &**origin));
             if let Some(usage) = usage {
                 self.out.spent(id, usage, agent);
             }

@@ -1,43 +1,44 @@
-//! A thread's state as `GET /threads/{id}/state` tells it.
+//! A thread's state, as `GET /threads/{id}/state` returns it.
 
 use std::borrow::Cow;
 
-use super::{Interrupt, KeptAnswers, MessagesKey, Values};
+use super::{KeptAnswers, MessagesKey, RawInterrupt, Values};
 use crate::json;
 
 /// A checkpoint of a thread.
 #[derive(Debug)]
 pub struct ThreadState<'a> {
-    /// The state; `None` for a thread that has none yet.
+    /// The state. `None` for a new thread.
     pub values: Option<Values<'a>>,
     /// The nodes that would run next.
     pub next: Vec<Cow<'a, str>>,
-    /// The questions that wait for an answer.
-    pub interrupts: Vec<Interrupt<'a>>,
-    /// What the thread's metadata keep of the answers to them, which no state has.
+    /// The open questions.
+    pub interrupts: Vec<RawInterrupt<'a>>,
+    /// Decisions in the thread's metadata. The state itself does not contain them, so the caller
+    /// sets this field.
     pub kept: KeptAnswers,
-    /// The run that made this checkpoint.
+    /// The run that created this checkpoint.
     pub run_id: Option<Cow<'a, str>>,
-    /// The checkpoint; `None` for a thread that has none yet.
+    /// The checkpoint's id. `None` for a new thread.
     pub checkpoint_id: Option<Cow<'a, str>>,
-    /// Why a task failed, as the graph library prints it.
+    /// The error of a failed task, as the graph library prints it.
     pub error: Option<Cow<'a, str>>,
-    /// The node of that task.
+    /// The node of the failed task.
     pub failed_node: Option<Cow<'a, str>>,
 }
 
 // === impl ThreadState ===
 
 impl<'a> ThreadState<'a> {
-    /// Reads the server's answer. `None` if it is no object.
+    /// Reads the server's answer. `None` if it is not an object.
     ///
-    /// The conversation is looked for under `messages`: for whoever reads `values`, there is
-    /// [`parse_under`](Self::parse_under).
+    /// The messages in `values` are found only under `messages`. See
+    /// [`parse_under`](Self::parse_under) for other keys.
     pub fn parse(body: &'a str) -> Option<Self> {
         Self::parse_under(&MessagesKey::default(), body)
     }
 
-    /// The same, of a graph that keeps its conversation under this key.
+    /// Reads the state of a graph that keeps its messages under `key`.
     pub fn parse_under(key: &MessagesKey, body: &'a str) -> Option<Self> {
         let members: json::Members<'a> = serde_json::from_str(body).ok()?;
         let tasks = members.get("tasks").and_then(json::items).unwrap_or_default();
@@ -45,7 +46,7 @@ impl<'a> ThreadState<'a> {
         let next = members.get("next").and_then(json::items).unwrap_or_default();
         let failed = tasks.iter().find(|task| task.string("error").is_some());
         Some(Self {
-            // The servers write no state as null, the JavaScript one also as an empty list.
+            // Without a state the servers send null, the JavaScript server also an empty list.
             values: members
                 .get("values")
                 .filter(|values| values.get().starts_with('{'))
@@ -66,17 +67,17 @@ impl<'a> ThreadState<'a> {
         })
     }
 
-    /// A task with a result has its answer: the JavaScript server keeps the question beside it
-    /// while other tasks of the step still wait (langgraph-api 2.0.0).
-    fn interrupts(tasks: &[json::Members<'a>]) -> Vec<Interrupt<'a>> {
+    /// A task with a result has been answered. The JavaScript server keeps its question until the
+    /// other tasks of the superstep are answered (langgraph-api 2.0.0).
+    fn interrupts(tasks: &[json::Members<'a>]) -> Vec<RawInterrupt<'a>> {
         let waits = |task: &&json::Members<'a>| {
             task.get("result").is_none_or(|result| result.get() == "null")
         };
         let of = |task: &json::Members<'a>| task.get("interrupts").and_then(json::items);
-        Interrupt::all(tasks.iter().filter(waits).filter_map(of).flatten())
+        RawInterrupt::all(tasks.iter().filter(waits).filter_map(of).flatten())
     }
 
-    /// Whether the run stopped before it was through: a question, or a static breakpoint.
+    /// Whether the last run stopped before its end, at a question or a static breakpoint.
     pub fn is_interrupted(&self) -> bool {
         !self.interrupts.is_empty() || (!self.next.is_empty() && self.error.is_none())
     }

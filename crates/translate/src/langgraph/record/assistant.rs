@@ -1,0 +1,128 @@
+//! An assistant, and the keys that its graph takes as input.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use serde_json::value::RawValue;
+
+use crate::json;
+
+/// A graph with a configuration of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assistant {
+    /// LangGraph's id.
+    pub id: String,
+    /// The id of its graph.
+    pub graph_id: String,
+    /// Its name. Without one, the graph's id.
+    pub name: String,
+    /// Its description.
+    pub description: Option<String>,
+    /// Whether the server created it for the graph. Its name is then the graph's id.
+    pub is_of_graph: bool,
+}
+
+/// The keys that a graph takes as its input.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum InputKeys {
+    /// Unknown: the caller may not see the agent, or its schema was not read.
+    #[default]
+    Unknown,
+    /// The server does not describe the input.
+    Undescribed,
+    /// These keys.
+    Known(HashSet<String>),
+}
+
+// === impl Assistant ===
+
+impl Assistant {
+    /// Reads a list of assistants. `None` if the body is not one.
+    pub fn parse_list(body: &str) -> Option<Vec<Self>> {
+        let items: Vec<&RawValue> = serde_json::from_str(body).ok()?;
+        items.into_iter().map(Self::read).collect()
+    }
+
+    fn read(item: &RawValue) -> Option<Self> {
+        let members = json::members(item)?;
+        let string = |name| members.string(name).map(Cow::into_owned);
+        let metadata = members.get("metadata").and_then(json::members).unwrap_or_default();
+        let graph_id = string("graph_id")?;
+        Some(Self {
+            id: string("assistant_id")?,
+            name: string("name").unwrap_or_else(|| graph_id.clone()),
+            description: string("description"),
+            is_of_graph: metadata.string("created_by").as_deref() == Some("system"),
+            graph_id,
+        })
+    }
+}
+
+// === impl InputKeys ===
+
+impl InputKeys {
+    /// Reads the answer of `GET /assistants/{id}/schemas`. `None` if the body is not one.
+    pub fn parse(body: &str) -> Option<Self> {
+        let schemas: json::Members<'_> = serde_json::from_str(body).ok()?;
+        let schema = schemas.get("input_schema").and_then(json::members).unwrap_or_default();
+        Some(match schema.get("properties").and_then(json::members) {
+            Some(keys) => {
+                Self::Known(keys.0.iter().map(|(key, _)| key.0.clone().into_owned()).collect())
+            }
+            None => Self::Undescribed,
+        })
+    }
+
+    /// Whether a key of a client's state may be sent to the graph. A graph without a description
+    /// accepts any key, and ignores those it does not use. If nothing is known, no key is sent.
+    pub(crate) fn may_take(&self, key: &str) -> bool {
+        match self {
+            Self::Unknown => false,
+            Self::Undescribed => true,
+            Self::Known(keys) => keys.contains(key),
+        }
+    }
+
+    /// Whether the graph's description has this key.
+    pub fn takes(&self, key: &str) -> bool {
+        match self {
+            Self::Unknown | Self::Undescribed => false,
+            Self::Known(keys) => keys.contains(key),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_assistant_of_a_graph_differs_from_those_that_people_made() {
+        let list = r#"[{"assistant_id":"A","graph_id":"agent","name":"agent","metadata":{"created_by":"system"}},
+            {"assistant_id":"B","graph_id":"agent","name":"Tuned","description":"of mine","metadata":{}},
+            {"assistant_id":"C","graph_id":"agent"}]"#;
+        let read = Assistant::parse_list(list).unwrap();
+        let names: Vec<_> = read.iter().map(|a| (&*a.name, a.is_of_graph)).collect();
+        assert_eq!(names, [("agent", true), ("Tuned", false), ("agent", false)]);
+        assert_eq!(read[1].description.as_deref(), Some("of mine"));
+        assert_eq!(Assistant::parse_list("{}"), None);
+    }
+
+    #[test]
+    fn input_keys_are_the_schemas_properties() {
+        let keys = InputKeys::parse(r#"{"input_schema":{"properties":{"messages":{},"a b":{}}}}"#);
+        let keys = keys.unwrap();
+        assert!(keys.takes("a b") && keys.may_take("messages"));
+        assert!(!keys.takes("x") && !keys.may_take("x"));
+        for none in ["{}", r#"{"input_schema":null}"#, r#"{"input_schema":{}}"#] {
+            let keys = InputKeys::parse(none).unwrap();
+            assert_eq!(keys, InputKeys::Undescribed, "{none}");
+            assert!(keys.may_take("x") && !keys.takes("x"));
+        }
+        for no_answer in ["", "<html>", "[]", "null", "7"] {
+            assert_eq!(InputKeys::parse(no_answer), None, "{no_answer}");
+        }
+        let unknown = InputKeys::Unknown;
+        assert!(!unknown.may_take("x") && !unknown.takes("x"));
+    }
+}

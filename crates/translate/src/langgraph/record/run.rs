@@ -1,0 +1,177 @@
+//! A run, as its record describes it.
+
+use std::borrow::Cow;
+
+use serde_json::value::RawValue;
+
+use crate::json::{self, Json};
+use crate::langgraph::request::{ANSWERS, CLIENT_RUN_ID};
+
+/// A run, as `GET /threads/{id}/runs/{id}` returns it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunRecord {
+    /// LangGraph's id.
+    pub id: String,
+    /// Its status.
+    pub status: RunStatus,
+    /// The client's name of the run, if a gateway started it.
+    pub client_id: Option<String>,
+    /// When the run was created. Times of one server compare as texts. The Python server dates a
+    /// delayed run to its due time.
+    pub created_at: String,
+    /// Whether the record contains the run's request. Lists may leave it out; the fields below then
+    /// have the server's defaults.
+    pub has_request: bool,
+    /// Whether the server stores the stream for replay.
+    pub is_resumable: bool,
+    /// Whether the stream contains the state.
+    pub has_values: bool,
+    /// The run's new input. `None` for a run that resumes.
+    pub input: Option<Json>,
+    /// The interrupts that the run answers, if a gateway started it.
+    pub answers: Vec<String>,
+}
+
+/// The status of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunStatus {
+    /// It waits for another run.
+    Pending,
+    /// It runs.
+    Running,
+    /// It ran to its end, or stopped to ask a question.
+    Success,
+    /// It failed. The JavaScript server reports a cancelled run so too.
+    Error,
+    /// The server stopped it at its time limit.
+    Timeout,
+    /// Somebody cancelled it.
+    Interrupted,
+    /// A status that is unknown here.
+    Unknown,
+}
+
+// === impl RunRecord ===
+
+impl RunRecord {
+    /// Reads one record. `None` if the body is not a run.
+    pub fn parse(body: &str) -> Option<Self> {
+        Self::read(&serde_json::from_str(body).ok()?)
+    }
+
+    /// Reads a list of records and sorts the newest first. `None` if the body is not a list of
+    /// runs.
+    pub fn parse_list(body: &str) -> Option<Vec<Self>> {
+        let items: Vec<&RawValue> = serde_json::from_str(body).ok()?;
+        let records: Option<Vec<_>> =
+            items.into_iter().map(|item| Self::read(&json::members(item)?)).collect();
+        let mut records = records?;
+        // The JavaScript server lists the oldest first (langgraph-api 2.0.0).
+        records.sort_by(|a, b| b.created_at.cmp(&a.created_at));
+        Some(records)
+    }
+
+    fn read(members: &json::Members<'_>) -> Option<Self> {
+        let opened = |name| members.get(name).and_then(json::members).unwrap_or_default();
+        let (metadata, kwargs) = (opened("metadata"), opened("kwargs"));
+        let modes = kwargs
+            .get("stream_mode")
+            .map(|modes| json::items(modes).unwrap_or_else(|| vec![modes]));
+        let answers = metadata.get(ANSWERS).and_then(json::items);
+        let answers = answers.unwrap_or_default();
+        Some(Self {
+            id: members.string("run_id")?.into_owned(),
+            status: RunStatus::of(&members.string("status")?),
+            client_id: metadata.string(CLIENT_RUN_ID).map(Cow::into_owned),
+            created_at: members.string("created_at").unwrap_or_default().into_owned(),
+            has_request: members.get("kwargs").is_some(),
+            is_resumable: kwargs.get("resumable").is_some_and(|flag| flag.get() == "true"),
+            // `values` is the server's default mode.
+            has_values: modes.is_none_or(|modes| modes.iter().any(|m| m.get() == "\"values\"")),
+            input: kwargs.get("input").filter(|input| input.get() != "null").map(Json::from),
+            answers: answers.into_iter().filter_map(json::string).map(Cow::into_owned).collect(),
+        })
+    }
+}
+
+// === impl RunStatus ===
+
+impl RunStatus {
+    fn of(status: &str) -> Self {
+        match status {
+            "pending" => Self::Pending,
+            "running" => Self::Running,
+            "success" => Self::Success,
+            "error" => Self::Error,
+            "timeout" => Self::Timeout,
+            "interrupted" => Self::Interrupted,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// Whether the run has not ended.
+    pub fn is_live(self) -> bool {
+        matches!(self, Self::Pending | Self::Running)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_of_ours_is_known_by_its_metadata() {
+        let list = r#"[{"run_id":"R","status":"running","metadata":{"threadway_run_id":"r1"}},
+            {"run_id":"S","status":"new one","metadata":null}]"#;
+        let runs = RunRecord::parse_list(list).unwrap();
+        let read: Vec<_> =
+            runs.iter().map(|run| (&*run.id, run.status, run.client_id.as_deref())).collect();
+        assert_eq!(read, [("R", RunStatus::Running, Some("r1")), ("S", RunStatus::Unknown, None)]);
+        assert_eq!(RunRecord::parse_list(r#"[{"status":"running"}]"#), None);
+        assert_eq!(RunRecord::parse("<html>"), None);
+    }
+
+    #[test]
+    fn a_run_that_answers_is_known_by_its_metadata() {
+        let read = |metadata: &str| {
+            let record = format!(r#"{{"run_id":"R","status":"running","metadata":{metadata}}}"#);
+            RunRecord::parse(&record).unwrap().answers
+        };
+        assert_eq!(read(r#"{"threadway_answers":["a","b\"",7]}"#), ["a", "b\""]);
+        for none in ["{}", "null", r#"{"threadway_answers":"a"}"#] {
+            assert_eq!(read(none), Vec::<String>::new(), "{none}");
+        }
+    }
+
+    #[test]
+    fn the_newest_run_comes_first_whatever_order_the_server_keeps() {
+        let run = |id, at| format!(r#"{{"run_id":"{id}","status":"pending","created_at":"{at}"}}"#);
+        let list = format!(
+            "[{},{},{}]",
+            run("b", "2026-11-22T08:11:26.906Z"),
+            run("c", "2026-11-22T08:11:26.915Z"),
+            run("a", "2026-11-22T08:11:25Z")
+        );
+        let ids = RunRecord::parse_list(&list).unwrap().into_iter().map(|run| run.id);
+        assert_eq!(ids.collect::<Vec<_>>(), ["c", "b", "a"]);
+    }
+
+    #[test]
+    fn a_record_says_how_its_run_can_be_joined() {
+        let listed = RunRecord::parse(r#"{"run_id":"R","status":"running"}"#).unwrap();
+        assert!(!listed.has_request);
+        let read = |kwargs: &str| {
+            let record = format!(r#"{{"run_id":"R","status":"running","kwargs":{kwargs}}}"#);
+            let run = RunRecord::parse(&record).unwrap();
+            assert!(run.has_request);
+            (run.is_resumable, run.has_values, run.input.map(|input| input.get().to_owned()))
+        };
+        assert_eq!(read("{}"), (false, true, None));
+        let asked =
+            r#"{"stream_mode":["messages-tuple","values"],"resumable":true,"input":{"a":1}}"#;
+        assert_eq!(read(asked), (true, true, Some(r#"{"a":1}"#.to_owned())));
+        let asked = r#"{"stream_mode":["updates"],"resumable":false,"input":null}"#;
+        assert_eq!(read(asked), (false, false, None));
+        assert_eq!(read(r#"{"stream_mode":"events"}"#), (false, false, None));
+    }
+}

@@ -1,0 +1,323 @@
+//! A thread, as its record describes it, and as a search lists it.
+
+use std::borrow::Cow;
+
+use serde_json::value::RawValue;
+
+use crate::json::{self, Json};
+use crate::langgraph::{Block, Message, MessageType, MessagesKey};
+
+/// The length of a headline in characters, so that a list shows it on one line.
+const MAX_HEADLINE_CHARS: usize = 60;
+
+/// The key of a thread's metadata for the conversation's title.
+pub const TITLE: &str = "title";
+
+/// The key of a thread's metadata that is true if a person has archived the thread.
+pub const ARCHIVED: &str = "archived";
+
+/// The key of a thread's metadata for the client's name of the thread, so that every replica finds
+/// it.
+pub const CLIENT_THREAD_ID: &str = "threadway_thread_id";
+
+/// A thread, as `GET /threads/{id}` and a search return it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadRecord {
+    /// LangGraph's id.
+    pub id: String,
+    /// The thread's metadata, an object.
+    pub metadata: Json,
+    /// Its status.
+    pub status: ThreadStatus,
+    /// When the thread was created, in the form of RFC 3339 like the times below.
+    pub created_at: Option<String>,
+    /// When a run or a client last changed the thread.
+    pub updated_at: Option<String>,
+    /// When a run last changed the state. Only the Python server sends it.
+    pub state_updated_at: Option<String>,
+    /// A headline of the first message, if the record contains the state.
+    begins: Option<String>,
+}
+
+/// A thread in a list. Its mark changes whenever anything happens on the thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadMark {
+    /// LangGraph's id.
+    pub id: String,
+    /// Its status.
+    pub status: ThreadStatus,
+    /// The status and the times of the last changes, as the server writes them.
+    pub mark: String,
+}
+
+/// The status of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ThreadStatus {
+    /// No run, and nothing to answer.
+    Idle,
+    /// A run is active or pending.
+    Busy,
+    /// A question is open, or the last run was cancelled.
+    Interrupted,
+    /// Its last run failed.
+    Error,
+    /// A status that is unknown here.
+    Unknown,
+}
+
+// === impl ThreadRecord ===
+
+impl ThreadRecord {
+    /// Reads one record. `None` if the body is not a thread.
+    pub fn parse(body: &str) -> Option<Self> {
+        Self::parse_under(&MessagesKey::default(), body)
+    }
+
+    /// Reads one record of a thread whose graph keeps its messages under `key`.
+    pub fn parse_under(key: &MessagesKey, body: &str) -> Option<Self> {
+        Self::read(key, &serde_json::from_str(body).ok()?)
+    }
+
+    /// Reads a list of records without states, in the server's order. `None` if the body is not a
+    /// list of threads.
+    pub fn parse_list(body: &str) -> Option<Vec<Self>> {
+        let items: Vec<&RawValue> = serde_json::from_str(body).ok()?;
+        let read = |item| Self::read(&MessagesKey::default(), &json::members(item)?);
+        items.into_iter().map(read).collect()
+    }
+
+    fn read(key: &MessagesKey, members: &json::Members<'_>) -> Option<Self> {
+        let mut metadata = "{}".to_owned();
+        if let Some(object) = members.get("metadata").filter(|object| object.get().starts_with('{'))
+        {
+            // The JavaScript server prints JSON over many lines.
+            json::compact(object.get(), &mut metadata);
+        }
+        let time = |name| {
+            let time = members.string(name).filter(|time| is_rfc3339(time));
+            time.map(Cow::into_owned)
+        };
+        Some(Self {
+            id: members.string("thread_id")?.into_owned(),
+            metadata: json::raw(metadata),
+            status: ThreadStatus::of(&members.string("status").unwrap_or_default()),
+            created_at: time("created_at"),
+            updated_at: time("updated_at"),
+            state_updated_at: time("state_updated_at"),
+            begins: members.get("values").and_then(|values| first_words(values, key)),
+        })
+    }
+
+    /// The title in the metadata. Without one, a headline of the first message, if the record
+    /// contains the state.
+    pub fn title(&self) -> Option<String> {
+        let metadata = json::members(&self.metadata).unwrap_or_default();
+        let title = metadata.string(TITLE).filter(|title| !title.trim().is_empty());
+        title.map(Cow::into_owned).or_else(|| self.begins.clone())
+    }
+
+    /// The client's name of the thread, if LangGraph needs another id. Any client that may change
+    /// the thread's metadata can set it.
+    pub fn client_id(&self) -> Option<String> {
+        self.text(CLIENT_THREAD_ID)
+    }
+
+    /// Whether a person has archived the thread.
+    pub fn is_archived(&self) -> bool {
+        let metadata = json::members(&self.metadata).unwrap_or_default();
+        metadata.get(ARCHIVED).is_some_and(|flag| flag.get() == "true")
+    }
+
+    /// The graph and the assistant of the last run.
+    pub fn ran(&self) -> (Option<String>, Option<String>) {
+        (self.text("graph_id"), self.text("assistant_id"))
+    }
+
+    fn text(&self, name: &str) -> Option<String> {
+        json::members(&self.metadata)?.string(name).map(Cow::into_owned)
+    }
+}
+
+/// A headline of the first human message in a state.
+fn first_words(values: &RawValue, key: &MessagesKey) -> Option<String> {
+    let messages = json::items(json::members(values)?.get(key.as_str())?)?;
+    let mut messages = messages.into_iter().filter_map(Message::parse);
+    let first = messages.find(|message| message.kind() == MessageType::Human)?;
+    let texts = first.blocks().into_iter().filter_map(|block| match block {
+        Block::Text(text) => Some(text.decode().into_owned()),
+        Block::Reasoning(_)
+        | Block::Media(_)
+        | Block::Annotations(_)
+        | Block::Call
+        | Block::Other(_) => None,
+    });
+    headline(&texts.collect::<Vec<_>>().join(" "))
+}
+
+/// A title for a conversation that starts with this text: its first 60 characters on one line.
+/// `None` if it has no visible characters.
+pub fn headline(text: &str) -> Option<String> {
+    let spaced = text.split_whitespace().flat_map(|word| [" ", word]).skip(1);
+    let mut shown = spaced.flat_map(str::chars).filter(|char| !char.is_control());
+    let mut line: String = shown.by_ref().take(MAX_HEADLINE_CHARS).collect();
+    if shown.next().is_some() {
+        line.truncate(line.trim_end().len());
+        line.push('…');
+    }
+    (!line.is_empty()).then_some(line)
+}
+
+/// Whether a text is a time as both servers write it (`2026-11-22T11:16:55.89+00:00`,
+/// `2026-11-22T11:16:55.890Z`).
+fn is_rfc3339(text: &str) -> bool {
+    const TIME: &str = "0000-00-00T00:00:00";
+    let fits = |text: &str, form: &str| {
+        let fits = |(a, b): (u8, u8)| if b == b'0' { a.is_ascii_digit() } else { a == b };
+        text.len() == form.len() && text.bytes().zip(form.bytes()).all(fits)
+    };
+    let Some((time, rest)) = text.split_at_checked(TIME.len()) else { return false };
+    let zone = rest
+        .strip_prefix('.')
+        .map_or(rest, |fraction| fraction.trim_start_matches(|char: char| char.is_ascii_digit()));
+    fits(time, TIME) && (zone == "Z" || fits(zone, "+00:00") || fits(zone, "-00:00"))
+}
+
+// === impl ThreadMark ===
+
+impl ThreadMark {
+    /// Reads a list of records in the server's order. `None` if the body is not a list of threads.
+    pub fn parse_list(body: &str) -> Option<Vec<Self>> {
+        let items: Vec<&RawValue> = serde_json::from_str(body).ok()?;
+        items.into_iter().map(|item| Self::read(&json::members(item)?)).collect()
+    }
+
+    fn read(members: &json::Members<'_>) -> Option<Self> {
+        let members_of_mark =
+            ["status", "updated_at", "state_updated_at"].map(|name| members.get(name));
+        let members_of_mark =
+            members_of_mark.map(|members_of_mark| members_of_mark.map_or("", RawValue::get));
+        Some(Self {
+            id: members.string("thread_id")?.into_owned(),
+            status: ThreadStatus::of(&members.string("status").unwrap_or_default()),
+            mark: members_of_mark.join(" "),
+        })
+    }
+}
+
+// === impl ThreadStatus ===
+
+impl ThreadStatus {
+    fn of(status: &str) -> Self {
+        match status {
+            "idle" => Self::Idle,
+            "busy" => Self::Busy,
+            "interrupted" => Self::Interrupted,
+            "error" => Self::Error,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_read_as_either_server_writes_it() {
+        let python = r#"{"thread_id":"T","created_at":"2026-11-22T11:16:55.891419+00:00",
+            "updated_at":"2026-11-22T11:16:55.892578+00:00","metadata":{"cwd":"/w","n":1.10},
+            "status":"interrupted","config":{},"values":null}"#;
+        let read = ThreadRecord::parse(python).unwrap();
+        assert_eq!((&*read.id, read.status), ("T", ThreadStatus::Interrupted));
+        assert_eq!(read.metadata.get(), r#"{"cwd":"/w","n":1.10}"#);
+        assert_eq!(read.updated_at.as_deref(), Some("2026-11-22T11:16:55.892578+00:00"));
+        assert_eq!(read.title(), None);
+
+        let javascript = "[\n  {\n    \"thread_id\": \"T\",\n    \"updated_at\": \
+            \"2026-11-22T11:17:10.639Z\",\n    \"metadata\": {\n      \"a b\": [\n        1\n      ]\n    \
+            },\n    \"status\": \"idle\"\n  }\n]";
+        let read = ThreadRecord::parse_list(javascript).unwrap().remove(0);
+        assert_eq!(read.metadata.get(), r#"{"a b":[1]}"#);
+        assert_eq!(read.updated_at.as_deref(), Some("2026-11-22T11:17:10.639Z"));
+
+        let least = ThreadRecord::parse(r#"{"thread_id":"T","metadata":null}"#).unwrap();
+        assert_eq!((least.metadata.get(), least.status), ("{}", ThreadStatus::Unknown));
+        for other in ["{}", "[]", "<html>", r#"{"thread_id":7}"#] {
+            assert_eq!(ThreadRecord::parse(other), None, "{other}");
+        }
+        assert_eq!(ThreadRecord::parse_list(r#"[{"status":"idle"}]"#), None);
+        assert_eq!(ThreadRecord::parse_list("[]"), Some(Vec::new()));
+    }
+
+    #[test]
+    fn a_mark_is_another_where_one_of_its_members_is() {
+        let read = |members: &str| {
+            let list = format!(r#"[{{"thread_id":"T",{members}}}]"#);
+            ThreadMark::parse_list(&list).unwrap().remove(0)
+        };
+        let rests = read(r#""status":"idle","updated_at":"1","state_updated_at":"1""#);
+        assert_eq!((&*rests.id, rests.status), ("T", ThreadStatus::Idle));
+        for other in [
+            r#""status":"busy","updated_at":"1","state_updated_at":"1""#,
+            r#""status":"idle","updated_at":"2","state_updated_at":"1""#,
+            r#""status":"idle","updated_at":"1","state_updated_at":"2""#,
+            r#""status":"idle","updated_at":"1""#,
+            r#""status":"idle","state_updated_at":"1""#,
+        ] {
+            assert_ne!(read(other).mark, rests.mark, "{other}");
+        }
+        for other in ["{}", "[7]", r#"[{"status":"idle"}]"#, "<html>"] {
+            assert_eq!(ThreadMark::parse_list(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_time_of_another_form_is_none() {
+        let read = |time: &str| {
+            let record = format!(r#"{{"thread_id":"T","updated_at":"{time}"}}"#);
+            ThreadRecord::parse(&record).unwrap().updated_at
+        };
+        for time in ["2026-11-22T11:17:10Z", "2026-11-22T11:17:10.5-01:30"] {
+            assert_eq!(read(time).as_deref(), Some(time));
+        }
+        let local = "2026-11-22T11:17:10.123";
+        for time in ["", "yesterday", local, "2026-11-22 11:17:10Z", "2026-11-22T11:17:1éZ"] {
+            assert_eq!(read(time), None, "{time}");
+        }
+    }
+
+    #[test]
+    fn a_thread_is_called_by_its_title_or_by_what_was_said_first() {
+        let read = |metadata: &str, messages: &str| {
+            let record = format!(
+                r#"{{"thread_id":"T","metadata":{metadata},"values":{{"messages":{messages}}}}}"#
+            );
+            ThreadRecord::parse(&record).unwrap().title()
+        };
+        let messages = r#"[{"type":"system","content":"be brief"},{"type":"ai","content":"hello"},
+            {"type":"human","content":[{"type":"image_url","image_url":"u"},
+             {"type":"text","text":"what is\n this"},{"type":"text","text":"here?"}]},
+            {"type":"human","content":"second"}]"#;
+        assert_eq!(read(r#"{"title":"Mine"}"#, messages).as_deref(), Some("Mine"));
+        for untitled in ["{}", "null", r#"{"title":" "}"#, r#"{"title":7}"#] {
+            assert_eq!(
+                read(untitled, messages).as_deref(),
+                Some("what is this here?"),
+                "{untitled}"
+            );
+        }
+        for silent in ["[]", "{}", "7", r#"[{"type":"human","content":" "}]"#] {
+            assert_eq!(read("{}", silent), None, "{silent}");
+        }
+    }
+
+    #[test]
+    fn a_headline_is_cut_after_60_characters() {
+        let whole = "é".repeat(60);
+        assert_eq!(headline(&whole).as_deref(), Some(&*whole));
+        assert_eq!(headline(&format!("{whole}!")), Some(format!("{whole}…")));
+        assert_eq!(headline(&format!(" {}\n\tb c", "a".repeat(59))), Some("a".repeat(59) + "…"));
+        assert_eq!(headline("\u{1b}[1mbold\u{7}").as_deref(), Some("[1mbold"));
+        assert_eq!(headline(" \n"), None);
+    }
+}

@@ -1,0 +1,179 @@
+//! Which frames of a joined stream are repeats.
+
+use super::*;
+
+fn take(replay: &mut Replay, (id, digest): (&str, u32)) -> char {
+    match replay.take(id.parse().ok(), digest) {
+        Novelty::New => 'n',
+        Novelty::Repeat => 'r',
+        Novelty::Doubtful => '?',
+        Novelty::AfterGap => 'g',
+        Novelty::OfAnotherAttempt => 'x',
+    }
+}
+
+fn take_all(replay: &mut Replay, frames: &[(&str, u32)]) -> String {
+    frames.iter().map(|frame| take(replay, *frame)).collect()
+}
+
+/// The novelty of each frame of a first connection, given as id and digest.
+fn novelties(joined_at: Option<u64>, frames: &[(&str, u32)]) -> String {
+    let mut replay = Replay::joined();
+    replay.answered_at(joined_at);
+    take_all(&mut replay, frames)
+}
+
+#[test]
+fn the_block_of_repeats_begins_where_the_ids_step_back() {
+    let frames = [
+        ("7-0", 1),
+        ("8-0", 2),
+        ("8-0", 3),
+        ("9-0", 4),
+        ("9-0", 5),
+        // The block steps back, and reaches the highest id again.
+        ("8-0", 3),
+        ("9-0", 4),
+        ("9-0", 5),
+        // A third frame of the same millisecond, then a higher id.
+        ("9-0", 4),
+        ("10-0", 6),
+    ];
+    assert_eq!(novelties(Some(8), &frames), "nnnnnrrrnn");
+    assert_eq!(novelties(None, &frames), "nnnnnrrrnn");
+}
+
+#[test]
+fn an_equal_frame_of_one_millisecond_is_doubtful_around_the_join() {
+    let pair = [("7-0", 1), ("9-0", 2), ("9-0", 2)];
+    assert_eq!(novelties(Some(8), &pair), "nn?");
+    assert_eq!(novelties(Some(10), &pair), "nnn", "it is history");
+    let late = [("7-0", 1), ("6000-0", 2), ("6000-0", 2)];
+    assert_eq!(novelties(Some(8), &late), "nnn", "the block would have come by then");
+    // The block may repeat more than one frame without a step back.
+    assert_eq!(novelties(Some(8), &[("9-0", 1), ("9-0", 2), ("9-0", 1)]), "nn?");
+    let behind = [("7-0", 1), ("9-0", 2), ("7-0", 1), ("9-0", 2), ("10-0", 3), ("10-0", 3)];
+    assert_eq!(novelties(Some(8), &behind), "nnrrnn", "the block was there");
+    assert_eq!(take_all(&mut Replay::started(), &pair), "nnn", "who starts a run gets it once");
+}
+
+#[test]
+fn the_store_decides_whether_an_equal_frame_is_a_repeat() {
+    for (again, expected) in [
+        // Two equal frames.
+        ([("9-0", 2), ("9-0", 2), ("10-0", 2)], "rnn"),
+        // A repeat.
+        ([("9-0", 2), ("10-0", 3), ("10-0", 4)], "rnn"),
+    ] {
+        let mut replay = Replay::joined();
+        replay.answered_at(Some(8));
+        assert_eq!(take_all(&mut replay, &[("7-0", 1), ("9-0", 2), ("9-0", 2)]), "nn?");
+        assert_eq!(replay.rejoin(true).unwrap().to_string(), "7-0");
+        replay.answered_at(Some(9));
+        assert_eq!(take_all(&mut replay, &again), expected);
+    }
+}
+
+#[test]
+fn a_doubt_that_never_ends_is_settled_by_a_guess() {
+    let mut replay = Replay::joined();
+    for n in 0..MAX_DOUBTS {
+        let id = format!("{}-0", 10 + n);
+        assert_eq!(take(&mut replay, (&id, 1)), 'n');
+        assert_eq!(take(&mut replay, (&id, 1)), '?');
+        replay.rejoin(true);
+        assert_eq!(take(&mut replay, (&id, 1)), 'r');
+    }
+    assert_eq!(take_all(&mut replay, &[("99-0", 1), ("99-0", 1), ("99-0", 1)]), "nrn");
+}
+
+#[test]
+fn a_new_connection_begins_with_what_was_seen_last() {
+    let mut replay = Replay::started();
+    assert_eq!(take_all(&mut replay, &[("7-0", 1), ("9-0", 2), ("9-0", 3)]), "nnn");
+    assert_eq!(replay.rejoin(true).unwrap().to_string(), "7-0");
+    assert!(!replay.is_settled());
+    assert_eq!(take(&mut replay, ("9-0", 2)), 'r');
+    // The connection is lost again before the seam. Nothing is forgotten.
+    assert_eq!(replay.rejoin(true).unwrap().to_string(), "7-0");
+    assert_eq!(take_all(&mut replay, &[("9-0", 2), ("9-0", 3)]), "rr");
+    assert!(replay.is_settled());
+    // A new frame, the block of repeats, a live frame.
+    let more = [("9-0", 4), ("11-0", 5), ("9-0", 4), ("11-0", 5), ("12-0", 6)];
+    assert_eq!(take_all(&mut replay, &more), "nnrrn");
+    assert_eq!(replay.rejoin(true).unwrap().to_string(), "11-0");
+}
+
+#[test]
+fn with_one_id_only_the_new_connection_begins_at_the_beginning() {
+    let mut replay = Replay::started();
+    assert_eq!(take(&mut replay, ("7-0", 1)), 'n');
+    assert_eq!(replay.rejoin(true), None);
+    assert_eq!(take_all(&mut replay, &[("7-0", 1), ("8-0", 2)]), "rn");
+    let mut replay = Replay::joined();
+    assert_eq!(replay.rejoin(false), None);
+    assert_eq!(take_all(&mut replay, &[("7-0", 1), ("8-0", 2)]), "nn");
+}
+
+#[test]
+fn what_does_not_come_again_may_be_missing() {
+    let mut replay = Replay::started();
+    take_all(&mut replay, &[("7-0", 1), ("9-0", 2), ("9-0", 3)]);
+    replay.rejoin(true);
+    assert_eq!(take_all(&mut replay, &[("9-0", 2), ("11-0", 5), ("12-0", 6)]), "rgn");
+    // No connection can start after frames without ids.
+    let mut replay = Replay::started();
+    assert_eq!(take_all(&mut replay, &[("", 1), ("", 1)]), "nn");
+    assert_eq!(replay.rejoin(true), None);
+    assert_eq!(take_all(&mut replay, &[("", 1), ("", 1)]), "gn");
+}
+
+#[test]
+fn an_id_that_is_used_for_something_else_is_of_another_attempt() {
+    let mut replay = Replay::started();
+    take_all(&mut replay, &[("7", 1), ("8", 2), ("9", 3)]);
+    assert_eq!(replay.rejoin(true).unwrap().to_string(), "8");
+    assert_eq!(take(&mut replay, ("9", 4)), 'x');
+    replay.forget();
+    assert_eq!(replay.rejoin(true), None);
+    // The first frame shows by its id that the count starts again.
+    assert_eq!(take_all(&mut replay, &[("0", 1), ("1", 2)]), "gn");
+}
+
+#[test]
+fn what_is_not_after_the_id_that_was_asked_for_is_of_another_attempt() {
+    let mut replay = Replay::started();
+    take_all(&mut replay, &[("0", 1), ("1", 2), ("2", 3), ("3", 4)]);
+    assert_eq!(replay.rejoin(true).unwrap().to_string(), "2");
+    assert_eq!(take(&mut replay, ("0", 1)), 'x');
+}
+
+#[test]
+fn the_ids_of_the_javascript_server_are_counted() {
+    let mut replay = Replay::joined();
+    replay.answered_at(Some(1_795_338_987_000));
+    for frame in [("9", 1), ("10", 1), ("11", 1), ("x", 1), ("x", 1), ("", 1)] {
+        assert_eq!(take(&mut replay, frame), 'n', "{frame:?}");
+    }
+    assert_eq!(replay.is_over(), None);
+}
+
+#[test]
+fn the_history_is_over_with_what_came_after_the_join() {
+    let mut replay = Replay::joined();
+    replay.answered_at(Some(1_795_338_987_000));
+    assert_eq!(replay.is_over(), None);
+    for (id, is_over) in [("1795338980000-0", false), ("1795338987149-0", true)] {
+        take(&mut replay, (id, 1));
+        assert_eq!(replay.is_over(), Some(is_over), "{id}");
+    }
+    // Or with the block of repeats, if the clocks differ.
+    let mut replay = Replay::joined();
+    replay.answered_at(Some(1_795_338_999_000));
+    for (id, is_over) in
+        [("1795338980000-0", false), ("1795338981000-0", false), ("1795338980000-0", true)]
+    {
+        take(&mut replay, (id, 1));
+        assert_eq!(replay.is_over(), Some(is_over), "{id}");
+    }
+}
