@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use super::strict;
 use super::update::{Blob, ContentBlock};
 use crate::json::{self, Json, Text};
-use crate::langgraph::{Media, Source};
+use crate::langgraph::{Media, MediaKind, MediaSource};
 use crate::run::{Content, ContentPart};
 
 /// The scheme of files that have no address: an editor can name them, not open them.
@@ -106,29 +106,36 @@ pub(super) fn media_block(media: &Media) -> ContentBlock<'_> {
     let mime_type = media.mime_type.as_ref().map(strict::text);
     let name = || match &media.filename {
         Some(name) => strict::text(name),
-        None => Cow::Owned(Text::new(media.kind)),
+        None => Cow::Owned(Text::new(media.kind.as_str())),
     };
-    let or = |default: &str| mime_type.clone().unwrap_or_else(|| Cow::Owned(Text::new(default)));
+    let required_mime_type = || {
+        let default = || Cow::Owned(Text::new(media.kind.default_mime_type()));
+        mime_type.clone().unwrap_or_else(default)
+    };
     match (&media.source, media.kind) {
-        (Source::Data(data), "image") => {
-            ContentBlock::Image { data: strict::text(data), mime_type: or("image/png") }
+        (MediaSource::Data(data), MediaKind::Image) => {
+            ContentBlock::Image { data: strict::text(data), mime_type: required_mime_type() }
         }
-        (Source::Data(data), "audio") => {
-            ContentBlock::Audio { data: strict::text(data), mime_type: or("audio/wav") }
+        (MediaSource::Data(data), MediaKind::Audio) => {
+            ContentBlock::Audio { data: strict::text(data), mime_type: required_mime_type() }
         }
-        (Source::Data(data), _) => ContentBlock::Resource {
+        (MediaSource::Data(data), MediaKind::Video | MediaKind::File) => ContentBlock::Resource {
             resource: Blob {
                 uri: Cow::Owned(Text::new(&format!("{ATTACHMENT}{}", name().decode()))),
                 mime_type,
                 blob: strict::text(data),
             },
         },
-        (Source::Url(url), _) => ContentBlock::ResourceLink {
-            name: if media.filename.is_some() { name() } else { named_by(url, media.kind) },
+        (MediaSource::Url(url), _) => ContentBlock::ResourceLink {
+            name: if media.filename.is_some() {
+                name()
+            } else {
+                named_by(url, media.kind.as_str())
+            },
             uri: strict::text(url),
             mime_type,
         },
-        (Source::File(id), _) => ContentBlock::ResourceLink {
+        (MediaSource::File(id), _) => ContentBlock::ResourceLink {
             name: name(),
             uri: Cow::Owned(Text::new(&format!("{ATTACHMENT}{}", id.decode()))),
             mime_type,
@@ -152,8 +159,7 @@ pub(super) fn fingerprint(part: &ContentPart) -> u64 {
         ContentPart::Text(text) => text.escaped().hash(&mut hasher),
         ContentPart::Media(media) => {
             media.kind.hash(&mut hasher);
-            let (Source::Data(text) | Source::Url(text) | Source::File(text)) = &media.source;
-            text.escaped().hash(&mut hasher);
+            media.source.text().escaped().hash(&mut hasher);
         }
         ContentPart::Block(json) | ContentPart::Annotations(json) => {
             json.get().hash(&mut hasher);

@@ -5,7 +5,7 @@ use agent_client_protocol_schema::v1::{ContentBlock, EmbeddedResourceResource};
 use super::rpc::{Code, Error};
 use super::update::{self, CommandInput};
 use crate::json::{self, Json, ObjectWriter, Text};
-use crate::langgraph;
+use crate::langgraph::{self, Media, MediaKind, MediaSource};
 
 /// Which kinds of content a graph's model takes, besides text and links, which all do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,11 +102,11 @@ impl Prompt {
                 }
                 ContentBlock::Image(_) if !accepts.image => return Err(refused("images")),
                 ContentBlock::Image(image) => {
-                    pieces.media("image", &image.data, &image.mime_type, None);
+                    pieces.media(MediaKind::Image, &image.data, &image.mime_type, None);
                 }
                 ContentBlock::Audio(_) if !accepts.audio => return Err(refused("audio")),
                 ContentBlock::Audio(audio) => {
-                    pieces.media("audio", &audio.data, &audio.mime_type, None);
+                    pieces.media(MediaKind::Audio, &audio.data, &audio.mime_type, None);
                 }
                 ContentBlock::Resource(_) if !accepts.embedded_context => {
                     return Err(refused("embedded resources"));
@@ -124,8 +124,10 @@ impl Prompt {
                         }
                     }
                     EmbeddedResourceResource::BlobResourceContents(file) => {
-                        let mime = file.mime_type.as_deref().unwrap_or("application/octet-stream");
-                        let kind = if mime.starts_with("image/") { "image" } else { "file" };
+                        let mime = file.mime_type.as_deref();
+                        let mime = mime.unwrap_or(MediaKind::File.default_mime_type());
+                        let is_image = mime.starts_with("image/");
+                        let kind = if is_image { MediaKind::Image } else { MediaKind::File };
                         pieces.media(kind, &file.blob, mime, Some(name_of(&file.uri)));
                     }
                     _ => return Err(refused("resources of this kind")),
@@ -181,15 +183,13 @@ impl Pieces {
         self.text.push_str(text);
     }
 
-    fn media(&mut self, kind: &str, base64: &str, mime_type: &str, name: Option<&str>) {
+    fn media(&mut self, kind: MediaKind, base64: &str, mime_type: &str, name: Option<&str>) {
         self.flush();
         self.has_media = true;
-        let block = ObjectWriter::new()
-            .string("type", kind)
-            .string("base64", base64)
-            .string("mime_type", mime_type)
-            .optional("filename", name.map(Text::new).as_ref());
-        self.blocks.push(block.finish());
+        let source = MediaSource::Data(Text::new(base64));
+        let mime_type = Some(Text::new(mime_type));
+        let media = Media { kind, source, mime_type, filename: name.map(Text::new) };
+        self.blocks.push(media.to_langchain());
     }
 
     /// Media stay behind the text.

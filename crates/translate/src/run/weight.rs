@@ -4,7 +4,7 @@ use super::{
     Action, Activity, Ask, Content, ContentPart, Interrupt, Message, Operation, Outcome, RunEvent,
     View,
 };
-use crate::langgraph::{ErrorReport, Source};
+use crate::langgraph::ErrorReport;
 
 /// What an event or a message takes besides its texts: itself, its ids, the allocator's share.
 const FRAME_BYTES: usize = 256;
@@ -143,9 +143,7 @@ impl ContentPart {
     fn weight(&self) -> usize {
         let said = match self {
             Self::Text(text) => text.escaped().len(),
-            Self::Media(media) => match &media.source {
-                Source::Data(text) | Source::Url(text) | Source::File(text) => text.escaped().len(),
-            },
+            Self::Media(media) => media.bytes(),
             Self::Block(json) | Self::Annotations(json) => json.get().len(),
         };
         FRAME_BYTES + said

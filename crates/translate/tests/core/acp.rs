@@ -7,7 +7,7 @@ use crate::support::acp_schema::Schema;
 use serde_json::{Value, json};
 use threadway_translate::acp::{Dialect, Paths, Projector, Verdict};
 use threadway_translate::json::{Text, TextBuf};
-use threadway_translate::langgraph::{Finish, Media, Source};
+use threadway_translate::langgraph::{Finish, Media, MediaKind, MediaSource};
 use threadway_translate::run::{
     Action, Call, Content, ContentPart, Failure, Id, Message, Outcome, Role, RunError, RunEvent,
     Subagent, Usage,
@@ -217,11 +217,11 @@ fn media_are_blocks_of_their_own_and_addresses_are_links() {
     human.content = Content::Parts(
         [
             ContentPart::Text(Text::new("see")),
-            media("image", Source::Data(Text::new("AAAA")), None),
-            media("audio", Source::Data(Text::new("BBBB")), None),
-            media("image", Source::Url(Text::new("https://x/a/y.png?q")), None),
-            media("file", Source::File(Text::new("f1")), Some("a.pdf")),
-            media("file", Source::Data(Text::new("CCCC")), Some("b.pdf")),
+            media(MediaKind::Image, MediaSource::Data(Text::new("AAAA")), None),
+            media(MediaKind::Audio, MediaSource::Data(Text::new("BBBB")), None),
+            media(MediaKind::Image, MediaSource::Url(Text::new("https://x/a/y.png?q")), None),
+            media(MediaKind::File, MediaSource::File(Text::new("f1")), Some("a.pdf")),
+            media(MediaKind::File, MediaSource::Data(Text::new("CCCC")), Some("b.pdf")),
             ContentPart::Text(Text::new("there")),
         ]
         .into(),
