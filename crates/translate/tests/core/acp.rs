@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::support::acp::{self, Session};
 use crate::support::acp_schema::Schema;
 use serde_json::{Value, json};
-use threadway_translate::acp::{Dialect, Paths, Projector, Verdict};
+use threadway_translate::acp::{GraphProfile, Paths, Projector, Verdict};
 use threadway_translate::json::{Text, TextBuf};
 use threadway_translate::langgraph::{Finish, Media, MediaKind, MediaSource};
 use threadway_translate::run::{
@@ -341,7 +341,7 @@ fn parallel_calls_go_by_their_own_ids_and_a_failure_is_one() {
 fn an_edit_keeps_its_diff_unless_it_failed() {
     let args = json!({"file_path": "/a.rs", "old_string": "x", "new_string": "y"});
     let diff = json!([{"type": "diff", "path": "/srv/app/a.rs", "oldText": "x", "newText": "y"}]);
-    let dialect = Arc::new(Dialect { paths: Paths::Virtual, ..Dialect::default() });
+    let dialect = Arc::new(GraphProfile { paths: Paths::Virtual, ..GraphProfile::default() });
     let projector = || Projector::new(Arc::clone(&dialect), acp::CWD);
     let live = |is_error| {
         let events = [vec![started()], called("e", "edit_file", &args)].concat();
@@ -582,7 +582,7 @@ fn cost_is_told_where_the_window_is_known_and_new() {
         agent: agent.map(id),
     };
     let windows = vec![("gpt-*".parse().unwrap(), 1000)];
-    let dialect = Dialect { windows, ..Dialect::default() };
+    let dialect = GraphProfile { windows, ..GraphProfile::default() };
     let mut projector = Projector::new(Arc::new(dialect), acp::CWD);
     let events = [
         started(),
