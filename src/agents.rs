@@ -20,7 +20,7 @@ use crate::flights::Flights;
 use crate::metrics::Answer;
 use crate::sync::{Guard, Mutex};
 use crate::upstream::{Access, Caller, Client, Error, Identity};
-use threadway_translate::agui::Brought;
+use threadway_translate::agui::ClientProvided;
 use threadway_translate::langgraph::{Assistant, ServerKind};
 use threadway_translate::run::Emit;
 
@@ -359,7 +359,7 @@ impl Agents {
 }
 
 fn losses(keys: &InputKeys) -> Vec<String> {
-    Brought::ALL.into_iter().filter_map(|brought| brought.loss(keys)).collect()
+    ClientProvided::ALL.into_iter().filter_map(|brought| brought.loss(keys)).collect()
 }
 
 async fn told_in_time<T>(told: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {

@@ -40,7 +40,7 @@ use crate::metrics::Metrics;
 use crate::runs::{OwnerPolicy, Runs};
 use crate::threads::Threads;
 use crate::upstream::Caller;
-use threadway_translate::acp::Dialect;
+use threadway_translate::acp::GraphProfile;
 use threadway_translate::acp::choice::Mode;
 use threadway_translate::acp::mcp::Secrets;
 use threadway_translate::acp::permission::Rules;
@@ -51,7 +51,7 @@ use threadway_translate::run::ErrorDetail;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// The graphs' tools and models.
-    pub dialect: Arc<Dialect>,
+    pub dialect: Arc<GraphProfile>,
     /// What a prompt may hold.
     pub accepts: Accepts,
     /// The commands that are offered.

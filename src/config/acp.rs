@@ -14,7 +14,7 @@ use threadway_translate::acp::choice::Mode;
 use threadway_translate::acp::mcp::Secrets;
 use threadway_translate::acp::permission::{Rule, Rules};
 use threadway_translate::acp::prompt::{Accepts, Command};
-use threadway_translate::acp::{Dialect, Glob};
+use threadway_translate::acp::{Glob, GraphProfile};
 use threadway_translate::json::Json;
 
 /// How ACP shows the agents.
@@ -93,7 +93,7 @@ impl Acp {
         });
         let windows = written.context_windows.iter();
         let windows = windows.map(|(model, size)| Ok((glob("context_windows", model)?, *size)));
-        let dialect = Dialect {
+        let dialect = GraphProfile {
             kinds: kinds.collect::<Result<_, String>>()?,
             paths: paths.unwrap_or_default(),
             windows: windows.collect::<Result<_, String>>()?,

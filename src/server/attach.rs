@@ -29,7 +29,7 @@ use crate::metrics::Resume;
 use crate::runs::EventId;
 use crate::threads::{AtShutdown, Thread, ThreadReader};
 use crate::upstream::Caller;
-use threadway_translate::agui::{Client, Input, Projector, RunId, Version};
+use threadway_translate::agui::{Client, ClientMessages, Input, Projector, RunId, Version};
 use threadway_translate::run::Emit;
 
 pub(super) async fn connect(
@@ -145,7 +145,8 @@ pub(super) async fn events(
         parent_run_id: None,
         version: Version::V1,
     };
-    let encoder = last.encoder(wire, client, thread.agent().emit, Projector::for_anyone);
+    let for_new = |client| Projector::new(client, ClientMessages::Unknown);
+    let encoder = last.encoder(wire, client, thread.agent().emit, for_new);
     let encoder = encoder.naming(inspects && thread.agent().emit.raw);
     let reader = reader.at_shutdown(AtShutdown::BreakOff);
     let body = RunBody::new(reader, encoder, &gateway.observer.metrics).holding(slot);

@@ -13,7 +13,7 @@ use super::reject::Reject;
 use super::request::InPath;
 use crate::agents::{Agent, InputKeys, Listed, Listing};
 use crate::upstream::Caller;
-use threadway_translate::agui::{self, Described, Offers};
+use threadway_translate::agui::{self, AgentDescription, GatewayFeatures};
 use threadway_translate::json::{self, Json, ObjectWriter, Text};
 
 /// What CopilotKit calls the kind of an agent; it only shows it.
@@ -38,8 +38,9 @@ pub(super) async fn info(
                 for agent in listed {
                     // Nothing is asked for this: a list that is read on every page load is cheap.
                     let found = gateway.agents.find(&agent.id, &caller).ok();
-                    let offers =
-                        Offers::of(found.as_ref().map(|agent| agent.emit).unwrap_or_default());
+                    let offers = GatewayFeatures::of(
+                        found.as_ref().map(|agent| agent.emit).unwrap_or_default(),
+                    );
                     let keys = found.as_ref().and_then(Agent::known_input_keys);
                     let losses = found.as_ref().map(Agent::known_losses).unwrap_or_default();
                     let can = can(&agent, &keys.unwrap_or_default(), offers);
@@ -94,7 +95,7 @@ pub(super) async fn capabilities(
         return Err(Reject::unknown_assistant(&agent.assistant, &asked_as));
     };
     let keys = agent.input_keys().await;
-    let body = format!("{}\n", can(listed, &keys, Offers::of(agent.emit)).get());
+    let body = format!("{}\n", can(listed, &keys, GatewayFeatures::of(agent.emit)).get());
     Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
 }
 
@@ -110,10 +111,10 @@ fn thread_endpoints(has_threads: bool) -> Json {
 }
 
 /// The one value of what an agent can do.
-fn can(agent: &Listed, keys: &InputKeys, offers: Offers) -> Json {
+fn can(agent: &Listed, keys: &InputKeys, offers: GatewayFeatures) -> Json {
     let Listed { id: _, name, description, graph_id, assistant_id: _ } = agent;
     let description = description.as_deref();
-    agui::capabilities(&Described { name, description, graph_id, keys }, offers)
+    agui::capabilities(&AgentDescription { name, description, graph_id, keys }, offers)
 }
 
 /// What does not reach the agent stands under a name of our own, which CopilotKit's client passes

@@ -210,7 +210,7 @@ async fn join(
     tracing::debug!(thread_id = thread.id(), ?last, "a run is joined");
     // It goes by the name that the client has asked for.
     let client = client(client_thread, RunId::Own(asked));
-    let for_new = |client| Projector::new(client, Vec::new()).telling_again();
+    let for_new = |client| Projector::new(client, Vec::new()).resending_text();
     let encoder = last.encoder(wire, client, thread.agent().emit, for_new);
     let about = About { thread_id: thread.id().to_owned(), run_id: None };
     let body = RunBody::new(reader, encoder, &gateway.observer.metrics).holding(slot);

@@ -11,7 +11,7 @@ use memchr::memchr2;
 use uuid::Uuid;
 
 use crate::runs::{Batch, ENCODINGS, Mark};
-use threadway_translate::agui::{Client, Event, Projector, ProtoEncoder, Version};
+use threadway_translate::agui::{Client, ClientMessages, Event, Projector, ProtoEncoder, Version};
 use threadway_translate::buffer;
 use threadway_translate::json::Json;
 use threadway_translate::run::{Emit, Id, RunEvent};
@@ -169,9 +169,9 @@ impl Encoder {
     pub fn returning(wire: Wire, client: Client, emit: Emit) -> Self {
         // Where thoughts are not shown, it holds none that would have to be deleted.
         let projector = if emit.reasoning {
-            Projector::for_returning(client)
+            Projector::new(client, ClientMessages::Returning)
         } else {
-            Projector::for_anyone(client)
+            Projector::new(client, ClientMessages::Unknown)
         };
         Self::new(wire, projector)
     }
@@ -189,7 +189,7 @@ impl Encoder {
     /// Appends what the client has not of a batch, each event with an id. Bytes that another stream
     /// has made of the same events are shared.
     pub fn encode(&mut self, batch: &Batch, out: &mut Outgoing) {
-        let form = self.form().filter(|_| self.projector.is_plain() && self.run_id.is_some());
+        let form = self.form().filter(|_| self.projector.is_shareable() && self.run_id.is_some());
         if let Some(form) = form {
             let shared = batch.encoded(form, || {
                 let mut all = Outgoing::default();
@@ -228,7 +228,7 @@ impl Encoder {
     fn encode_own(&mut self, batch: &Batch, out: &mut Outgoing) {
         let told = batch.told_events();
         if let Some(RunEvent::Ended { .. }) = batch.last() {
-            self.projector.end_is_near();
+            self.projector.expect_end();
         }
         // The part of a run event that is nothing on the wire goes with the next one that it has made.
         let mut untold: Option<(Option<Mark>, &Json)> = None;
@@ -240,7 +240,7 @@ impl Encoder {
                 self.run_id = is_plain.then(|| Id::clone(id));
             }
             if at < told {
-                self.projector.recall(event);
+                self.projector.skip_delivered(event);
             } else {
                 let has = if at == told { batch.told_of_next() } else { 0 };
                 let is_same = |of: Option<Mark>| of.zip(mark).is_some_and(|(a, b)| a.is_beside(b));
@@ -515,7 +515,7 @@ mod tests {
             for (bytes, is_shared) in [(10, false), (SHARED_FROM, true)] {
                 let events = snapshots(bytes);
                 let mut expected = Vec::new();
-                let mut projector = Projector::for_anyone(client(version));
+                let mut projector = Projector::new(client(version), ClientMessages::Unknown);
                 for event in &events {
                     projector.project(event, &mut |event| {
                         let mut json = Vec::new();
@@ -532,7 +532,8 @@ mod tests {
                         }
                     });
                 }
-                let mut encoder = Encoder::new(wire, Projector::for_anyone(client(version)));
+                let mut encoder =
+                    Encoder::new(wire, Projector::new(client(version), ClientMessages::Unknown));
                 encoder.ids = Ids::None;
                 let mut out = Outgoing::default();
                 for event in &events {

@@ -12,13 +12,15 @@ use super::session::{Desk, Session};
 use crate::agents::ConfigField;
 use crate::upstream::Caller;
 use threadway_translate::acp::Update;
-use threadway_translate::acp::choice::{Assistant, Choices, Kept, Menu, Value};
+use threadway_translate::acp::choice::{
+    Assistant, Choices, OptionValue, SessionOptions, SessionRecord,
+};
 use threadway_translate::acp::rpc::{Code, Error};
 use threadway_translate::json::{Json, ObjectWriter};
 
 impl Link {
     /// What a session chooses from, and what is chosen where nothing was, or what is no more.
-    pub(super) async fn desk(&self, mut kept: Kept) -> Result<Desk, Error> {
+    pub(super) async fn desk(&self, mut kept: SessionRecord) -> Result<Desk, Error> {
         let service = self.service();
         let listing = service.agents.list_of(&service.upstream).await;
         let listed = listing.agents.map_err(|error| self.failed(&error))?;
@@ -31,7 +33,7 @@ impl Link {
             })
             .collect();
         let modes = service.settings.modes.clone();
-        let mut menu = Menu { modes, assistants, fields: Vec::new() };
+        let mut menu = SessionOptions { modes, assistants, fields: Vec::new() };
         let is_listed = |id: &str| menu.assistants.iter().any(|known| known.id == id);
         let first = || menu.assistants.first().map(|agent| agent.id.clone());
         let default = service.agent.clone().or_else(first).ok_or_else(|| {
@@ -104,8 +106,8 @@ impl Link {
         let mut desk = session.desk.lock().await;
         let mut choices = desk.kept.choices.clone();
         let value = match &request.value {
-            SessionConfigOptionValue::Boolean { value } => Value::Switch(*value),
-            SessionConfigOptionValue::ValueId { value } => Value::Id(&value.0),
+            SessionConfigOptionValue::Boolean { value } => OptionValue::Switch(*value),
+            SessionConfigOptionValue::ValueId { value } => OptionValue::Id(&value.0),
             _ => return Err(Error::new(Code::InvalidParams, "a value of this kind is not known")),
         };
         desk.menu.choose(&mut choices, &request.config_id.0, &value)?;

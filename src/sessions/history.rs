@@ -17,8 +17,8 @@ use super::turn::{Telling, Turn, Whose};
 use crate::threads::{Thread, ThreadReader};
 use crate::upstream::{self, Caller, ThreadRecord, ThreadSearch};
 use threadway_translate::acp::Update;
-use threadway_translate::acp::choice::Kept;
-use threadway_translate::acp::mcp::{self, Forwarded};
+use threadway_translate::acp::choice::SessionRecord;
+use threadway_translate::acp::mcp::{self, ServerForGraph};
 use threadway_translate::acp::prompt::Command;
 use threadway_translate::acp::rpc::{self, Code, Error};
 use threadway_translate::json::{Json, ObjectWriter};
@@ -40,7 +40,8 @@ pub(super) async fn new(
 ) -> Result<Answer, Error> {
     let cwd = absolute(&request.cwd)?;
     let servers = link.servers(&request.mcp_servers)?;
-    let mut desk = link.desk(Kept { cwd: Some(cwd.clone()), ..Kept::default() }).await?;
+    let mut desk =
+        link.desk(SessionRecord { cwd: Some(cwd.clone()), ..SessionRecord::default() }).await?;
     let upstream = &link.service().upstream.client;
     let thread = upstream.new_thread(&desk.kept.write()).await;
     let thread = thread.map_err(|error| link.failed(&error))?;
@@ -109,7 +110,7 @@ async fn reopen(
     let upstream = &link.service().upstream.client;
     let thread = upstream.thread(id).await.map_err(|error| link.failed(&error))?;
     let thread = thread.ok_or_else(|| unknown_session(id))?;
-    let mut kept = Kept::read(&thread.metadata);
+    let mut kept = SessionRecord::read(&thread.metadata);
     let is_kept = kept.cwd.is_some();
     match &kept.cwd {
         // ACP: a session keeps its `cwd`.
@@ -141,7 +142,7 @@ pub(super) async fn list(link: &Link, request: &ListSessionsRequest) -> Result<J
         }
     };
     let cwd = request.cwd.as_deref().map(absolute).transpose()?;
-    let metadata = Kept::mark(cwd.as_deref());
+    let metadata = SessionRecord::mark(cwd.as_deref());
     let search = ThreadSearch { metadata: &metadata, limit: PAGE, offset };
     let upstream = &link.service().upstream.client;
     let threads = upstream.threads(&search).await.map_err(|error| link.failed(&error))?;
@@ -158,7 +159,7 @@ pub(super) async fn list(link: &Link, request: &ListSessionsRequest) -> Result<J
 /// A session gets its title with its first prompt here. One of others is read for it; without, it
 /// is listed all the same.
 async fn listed(upstream: &upstream::Client, thread: ThreadRecord) -> Option<SessionInfo> {
-    let kept = Kept::read(&thread.metadata);
+    let kept = SessionRecord::read(&thread.metadata);
     let cwd = PathBuf::from(kept.cwd?);
     let title = match kept.title {
         Some(title) => Some(title),
@@ -191,9 +192,9 @@ impl Link {
         }
         let mut forwarded = Vec::new();
         for server in servers {
-            match Forwarded::of(server, settings.mcp_secrets)? {
-                Forwarded::Whole(server) => forwarded.push(server),
-                Forwarded::Without(server, left_out) => {
+            match ServerForGraph::of(server, settings.mcp_secrets)? {
+                ServerForGraph::Whole(server) => forwarded.push(server),
+                ServerForGraph::Without(server, left_out) => {
                     let left_out = left_out.join(", ");
                     tracing::warn!(
                         left_out,
@@ -202,7 +203,7 @@ impl Link {
                     );
                     forwarded.push(server);
                 }
-                Forwarded::Nothing(why) => {
+                ServerForGraph::Nothing(why) => {
                     tracing::warn!(why, "an MCP server of the editor does not go to the graph");
                 }
             }

@@ -10,7 +10,7 @@ use threadway_translate::acp::permission::{
     self, Always, Form, Offer, PermissionOption, Remembered, answer_of_prompt,
 };
 use threadway_translate::acp::rpc::Error;
-use threadway_translate::acp::{ContentBlock, ToolCall, Update, Verdict, asked};
+use threadway_translate::acp::{ContentBlock, ToolCall, Update, Verdict, question};
 use threadway_translate::json::{self, Json, ObjectWriter, Text};
 use threadway_translate::run::{Action, Ask, Decision, Interrupt, Start};
 
@@ -357,10 +357,10 @@ impl Link {
     fn put_in_words(&self, session: &Session, waiting: &[Waiting]) {
         for Waiting { question, decided, is_in_words: _ } in waiting {
             let words = match &question.ask {
-                Ask::Answer { value, .. } => asked::question(value),
+                Ask::Answer { value, .. } => question::of_value(value),
                 Ask::Approval { actions, .. } => {
                     let open = actions.iter().zip(decided).filter(|(_, decided)| decided.is_none());
-                    let words = open.map(|(action, _)| asked::in_words(action));
+                    let words = open.map(|(action, _)| question::of_action(action));
                     words.collect::<Vec<_>>().join("\n\n")
                 }
                 Ask::Breakpoint => continue,

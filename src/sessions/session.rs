@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::Settings;
 use crate::sync::{self, Guard};
 use threadway_translate::acp::Projector;
-use threadway_translate::acp::choice::{Kept, Menu};
+use threadway_translate::acp::choice::{SessionOptions, SessionRecord};
 use threadway_translate::acp::rpc::{Code, Error};
 use threadway_translate::json::Json;
 use threadway_translate::run::{Ask, Decision, Interrupt};
@@ -44,8 +44,8 @@ pub(super) struct Session {
 /// What was chosen and kept.
 #[derive(Debug)]
 pub(super) struct Desk {
-    pub(super) kept: Kept,
-    pub(super) menu: Menu,
+    pub(super) kept: SessionRecord,
+    pub(super) menu: SessionOptions,
     /// Whether the thread's metadata say so too.
     pub(super) is_kept: bool,
 }

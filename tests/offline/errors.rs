@@ -93,7 +93,7 @@ fn failures(root: &Path) -> Codes {
     let error = error.split("\n}").next().unwrap();
     codes.extend(between(error, "Self::new(\"", "\"").map(str::to_owned));
     codes.extend(between(&langgraph, "RECURSION_LIMIT: &str = \"", "\"").map(str::to_owned));
-    let agui = source(&root.join("crates/translate/src/agui/project.rs"));
+    let agui = source(&root.join("crates/translate/src/agui/project/end.rs"));
     codes.extend(between(&agui, "code = Some(\"", "\"").map(str::to_owned));
     codes
 }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value, json};
 use threadway::runs::{Events, Feed};
-use threadway_translate::agui::{Allowance, Asking, Input, OnMessage, Projector};
+use threadway_translate::agui::{Allowance, Input, OnMessage, Projector, RequestPlanner};
 use threadway_translate::langgraph::{InputKeys, MessagesKey, Part, ThreadRecord, ThreadState};
 use threadway_translate::run::{self, Planner, RunEvent, StreamEnd, Translator};
 use threadway_translate::sse::Decoder;
@@ -213,7 +213,7 @@ fn goes_up(input: &Value, state: &Value, keys: &InputKeys) -> Value {
     body.as_object_mut().unwrap().extend(input.as_object().unwrap().clone());
     let input = Input::parse(body.to_string().as_bytes()).unwrap();
     let (state, key, allowance) = (state.to_string(), key(), Allowance::default());
-    let asking = Asking {
+    let asking = RequestPlanner {
         input: &input,
         on_message: OnMessage::AskAgain,
         allowance: &allowance,

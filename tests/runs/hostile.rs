@@ -27,7 +27,7 @@ use threadway::runs::{EventId, OwnerPolicy, RunReader, Runs};
 use threadway::server::{Encoder, Outgoing, Wire};
 use threadway::threads::{ThreadReader, Threads};
 use threadway::upstream;
-use threadway_translate::agui::{self, Projector, RunId};
+use threadway_translate::agui::{self, ClientMessages, Projector, RunId};
 use threadway_translate::json::Json;
 use threadway_translate::langgraph::{RunRequest, ServerKind, Start};
 use threadway_translate::run::Emit;
@@ -456,7 +456,7 @@ impl<'a> Reader<'a> {
         let mut encoder = if resumes {
             Encoder::returning(Wire::Sse, client, Emit::default())
         } else {
-            Encoder::new(Wire::Sse, Projector::for_anyone(client))
+            Encoder::new(Wire::Sse, Projector::new(client, ClientMessages::Unknown))
         };
         let mut left = cut.map_or(usize::MAX, |cut| cut.after);
         let mut is_first = true;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use threadway_translate::acp::{self, Dialect, Projector};
+use threadway_translate::acp::{self, GraphProfile, Projector};
 use threadway_translate::run::{Role, RunEvent, View};
 
 pub(crate) const SESSION: &str = "T";
@@ -33,7 +33,7 @@ pub(crate) struct Shown {
 
 /// A projector for a client that was told nothing.
 pub(crate) fn newcomer() -> Projector {
-    Projector::new(Arc::new(Dialect::default()), CWD)
+    Projector::new(Arc::new(GraphProfile::default()), CWD)
 }
 
 /// What becomes of events.

@@ -1,23 +1,33 @@
-//! The ACP v1 wire: its session updates as strict output types, and what becomes of a run on it.
+//! The ACP v1 wire: its messages, and the projection of a run to session updates.
 //!
-//! The specification is at <https://agentclientprotocol.com/protocol/v1/overview>; the official
-//! JSON schema is what the types are tested against.
+//! The specification is at <https://agentclientprotocol.com/protocol/v1/overview>. The types are
+//! tested against the official JSON schema.
+//!
+//! - [`rpc`]: JSON-RPC messages and errors.
+//! - `update`: session updates. `project`: the events of a session's runs as updates.
+//! - `call`: the state of tool calls. `tool`: what a call's arguments show. `sent_text`: the text of a
+//!   message, sent once. `content`: messages and results as content blocks. `plan`: the graph's to-do
+//!   list. `strict`: JSON that every parser accepts.
+//! - `profile`: what the operator says about tools and models. `glob`: patterns for their names.
+//! - `ending`: the result of a prompt.
+//! - [`prompt`]: what a person writes. [`choice`]: modes and options. [`mcp`]: the client's servers.
+//! - [`permission`]: whether a tool may be called. [`question`]: questions as text.
 
-pub mod asked;
 pub mod choice;
 pub mod mcp;
 pub mod permission;
 pub mod prompt;
+pub mod question;
 pub mod rpc;
 
 mod call;
 mod content;
-mod dialect;
 mod ending;
 mod glob;
 mod plan;
+mod profile;
 mod project;
-mod spoken;
+mod sent_text;
 mod strict;
 mod tool;
 mod update;
@@ -25,16 +35,16 @@ mod update;
 use serde::Serialize;
 
 pub use call::Verdict;
-pub use dialect::{Dialect, Paths, UnknownPaths};
 pub use ending::{StopReason, result_of, stop_reason};
 pub use glob::{Glob, GlobError};
+pub use profile::{GraphProfile, Paths, UnknownPaths};
 pub use project::Projector;
 pub use update::{
-    Blob, Command, CommandInput, ContentBlock, Location, PlanEntry, PlanStatus, Priority, ToolCall,
-    ToolContent, ToolKind, ToolStatus, UnknownKind, Update,
+    AvailableCommand, AvailableCommandInput, Blob, ContentBlock, Location, PlanEntry, PlanStatus,
+    Priority, ToolCall, ToolContent, ToolKind, ToolStatus, UnknownKind, Update,
 };
 
-/// Writes an update of a session as one line: the whole `session/update`.
+/// Writes a `session/update` notification as one line.
 pub fn notification(session_id: &str, update: &Update<'_>, out: &mut Vec<u8>) {
     #[derive(Serialize)]
     struct Notification<'a> {
@@ -54,8 +64,8 @@ pub fn notification(session_id: &str, update: &Update<'_>, out: &mut Vec<u8>) {
 
 fn write_line(message: &impl Serialize, out: &mut Vec<u8>) {
     let before = out.len();
-    // Strings, numbers and raw values always serialise. Were one not to, half a line must not go
-    // out.
+    // Strings, numbers and raw values always serialise. If one did not, half a line must not be
+    // sent.
     match serde_json::to_writer(&mut *out, message) {
         Ok(()) => out.push(b'\n'),
         Err(_) => out.truncate(before),

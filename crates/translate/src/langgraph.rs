@@ -34,6 +34,7 @@ mod envelope;
 mod event;
 mod interrupt;
 mod kept;
+mod media;
 mod message;
 mod messages_key;
 mod origin;
@@ -47,7 +48,7 @@ mod thread_state;
 mod values;
 
 pub use approval::{Approval, ApprovalForm, ApprovalRequest, Decision};
-pub use block::{Block, Media, Reasoning, Source};
+pub use block::{Block, Reasoning};
 pub use config::{ConfigChoice, ConfigField, ConfigKind};
 pub use cursor::{Cursor, ParseCursorError};
 pub use envelope::Lifecycle;
@@ -56,6 +57,7 @@ pub use interrupt::RawInterrupt;
 pub use kept::{
     BatchDecision, KeptAnswer, KeptAnswers, MAX_KEPT_ACTIONS, MAX_KEPT_BYTES, NewestRuns,
 };
+pub use media::{Media, MediaKind, MediaSource};
 pub use message::{CallChunk, Finish, Message, MessageType, WholeCall};
 pub use messages_key::{GraphLevel, MessagesKey, ParseMessagesKeyError};
 pub use origin::{Mutes, Origin};

@@ -30,6 +30,7 @@ mod emit;
 mod failure;
 mod filter;
 mod interrupt;
+mod langchain;
 mod message;
 mod name;
 mod new_run;

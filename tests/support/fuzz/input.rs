@@ -7,7 +7,7 @@
 use serde_json::Value;
 use threadway::runs::{Events, Feed};
 use threadway_translate::agui::{
-    Allowance, Asking, DEFAULT_RECURSION_LIMIT, Input, OnMessage, Projector,
+    Allowance, DEFAULT_RECURSION_LIMIT, Input, OnMessage, Projector, RequestPlanner,
 };
 use threadway_translate::langgraph::{InputKeys, MessagesKey, ThreadState};
 use threadway_translate::run::{NewRun, Planner, RunEvent, StreamEnd};
@@ -85,7 +85,7 @@ fn check_request(body: &[u8], state: &str, schemas: &str) {
     let state = ThreadState::parse(state);
     for thread in [None, state.as_ref()] {
         let allowance = allowance();
-        let asking = |on_message| Asking {
+        let asking = |on_message| RequestPlanner {
             input: &input,
             on_message,
             allowance: &allowance,

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use threadway::runs::{Events, Feed};
 use threadway_translate::acp::Projector;
 use threadway_translate::acp::permission::{self, Form};
-use threadway_translate::agui::{self, Client, RunId, Version};
+use threadway_translate::agui::{self, Client, ClientMessages, RunId, Version};
 use threadway_translate::json;
 use threadway_translate::langgraph::{Part, ThreadState};
 use threadway_translate::run::{
@@ -111,8 +111,8 @@ fn check_wires(events: &[RunEvent]) {
         let held = ["m0", "m1", "m2"].map(|id| Message::new(id.into(), Role::User).into()).to_vec();
         check_agui(events, agui::Projector::new(client(version, Some("r1")), Vec::new()));
         check_agui(events, agui::Projector::new(client(version, Some("r1")), held));
-        check_agui(events, agui::Projector::for_anyone(client(version, None)));
-        check_agui(events, agui::Projector::for_returning(client(version, None)));
+        check_agui(events, agui::Projector::new(client(version, None), ClientMessages::Unknown));
+        check_agui(events, agui::Projector::new(client(version, None), ClientMessages::Returning));
     }
     check_acp(events);
 }
@@ -298,7 +298,7 @@ fn check_gap(events: &[RunEvent], from: usize, to: usize) {
         let read = if matches!(holds, Viewer::Lagging(_)) { from.max(1) } else { 1 };
         let seen: Vec<_> =
             events[..read].iter().chain(&resync).chain(&events[to.max(1)..]).cloned().collect();
-        check_agui(&seen, agui::Projector::for_anyone(client(Version::V1, None)));
+        check_agui(&seen, agui::Projector::new(client(Version::V1, None), ClientMessages::Unknown));
         check_acp(&seen);
         if matches!(holds, Viewer::Lagging(_)) {
             check_view(&fold(&seen), &fold(events));

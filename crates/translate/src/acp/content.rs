@@ -1,4 +1,4 @@
-//! What messages and tools say, as content blocks.
+//! Messages and tool results as content blocks.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -7,19 +7,19 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use super::strict;
 use super::update::{Blob, ContentBlock};
 use crate::json::{self, Json, Text};
-use crate::langgraph::{Media, Source};
+use crate::langgraph::{Media, MediaKind, MediaSource};
 use crate::run::{Content, ContentPart};
 
-/// The scheme of files that have no address: an editor can name them, not open them.
+/// The scheme of files without an address. An editor can show their names, but not open them.
 const ATTACHMENT: &str = "attachment:";
 
-/// How much of a block that has no form in ACP is shown, in bytes of its JSON.
+/// How many bytes of JSON are shown of a block that ACP has no form for.
 const MAX_SHOWN_BYTES: usize = 4096;
 
 /// How many sources of a text are shown.
 const MAX_SOURCES: usize = 100;
 
-/// The blocks of a content, one for each of its parts.
+/// The blocks of a content.
 pub(super) fn blocks(content: &Content) -> Vec<ContentBlock<'_>> {
     match content {
         Content::Absent => Vec::new(),
@@ -32,8 +32,8 @@ pub(super) fn blocks(content: &Content) -> Vec<ContentBlock<'_>> {
     }
 }
 
-/// The blocks of a part. A block that ACP has no form for is shown as text, the sources of a text as
-/// links: editors show no `_meta`.
+/// The blocks of a part. A block that ACP has no form for becomes text, and the sources of a text
+/// become links: editors do not show `_meta`.
 pub(super) fn part_blocks(part: &ContentPart) -> Vec<ContentBlock<'_>> {
     match part {
         ContentPart::Text(text) if text.is_empty() => Vec::new(),
@@ -44,7 +44,7 @@ pub(super) fn part_blocks(part: &ContentPart) -> Vec<ContentBlock<'_>> {
     }
 }
 
-/// JSON as a person may read it: up to [`MAX_SHOWN_BYTES`] of it, and how much was left out.
+/// The first [`MAX_SHOWN_BYTES`] of a JSON value as a code block, and how much was left out.
 fn shown(value: &Json) -> ContentBlock<'static> {
     let all = value.get();
     let mut end = all.len().min(MAX_SHOWN_BYTES);
@@ -59,14 +59,14 @@ fn shown(value: &Json) -> ContentBlock<'static> {
     ContentBlock::text(&format!("\n```json\n{head}{more}\n```\n"))
 }
 
-/// A link for each address that annotations name, the titles of the other sources as text, and of a
-/// list without either its JSON. Beyond [`MAX_SOURCES`] none.
+/// The sources of a text, at most [`MAX_SOURCES`]: a link for each address, and the titles of the
+/// others as one text. A list without addresses and titles is shown as JSON.
 fn sources(list: &Json) -> Vec<ContentBlock<'static>> {
     let mut known = HashSet::new();
     let (mut blocks, mut titles) = (Vec::new(), Vec::new());
     for annotation in json::items(list).unwrap_or_default() {
         let outer = json::members(annotation).unwrap_or_default();
-        // LangChain's wrapper of annotations that it does not know.
+        // LangChain wraps annotations that it does not know.
         let members = outer.get("value").and_then(json::members).unwrap_or(outer);
         let title = ["title", "document_title", "filename", "file_id"];
         let title = title.into_iter().find_map(|name| members.string(name));
@@ -101,34 +101,41 @@ fn sources(list: &Json) -> Vec<ContentBlock<'static>> {
     blocks
 }
 
-/// The block of an image, a recording, a document.
-pub(super) fn media_block(media: &Media) -> ContentBlock<'_> {
+/// The block of an image, a recording, a film or a file.
+fn media_block(media: &Media) -> ContentBlock<'_> {
     let mime_type = media.mime_type.as_ref().map(strict::text);
     let name = || match &media.filename {
         Some(name) => strict::text(name),
-        None => Cow::Owned(Text::new(media.kind)),
+        None => Cow::Owned(Text::new(media.kind.as_str())),
     };
-    let or = |default: &str| mime_type.clone().unwrap_or_else(|| Cow::Owned(Text::new(default)));
+    let required_mime_type = || {
+        let default = || Cow::Owned(Text::new(media.kind.default_mime_type()));
+        mime_type.clone().unwrap_or_else(default)
+    };
     match (&media.source, media.kind) {
-        (Source::Data(data), "image") => {
-            ContentBlock::Image { data: strict::text(data), mime_type: or("image/png") }
+        (MediaSource::Data(data), MediaKind::Image) => {
+            ContentBlock::Image { data: strict::text(data), mime_type: required_mime_type() }
         }
-        (Source::Data(data), "audio") => {
-            ContentBlock::Audio { data: strict::text(data), mime_type: or("audio/wav") }
+        (MediaSource::Data(data), MediaKind::Audio) => {
+            ContentBlock::Audio { data: strict::text(data), mime_type: required_mime_type() }
         }
-        (Source::Data(data), _) => ContentBlock::Resource {
+        (MediaSource::Data(data), MediaKind::Video | MediaKind::File) => ContentBlock::Resource {
             resource: Blob {
                 uri: Cow::Owned(Text::new(&format!("{ATTACHMENT}{}", name().decode()))),
                 mime_type,
                 blob: strict::text(data),
             },
         },
-        (Source::Url(url), _) => ContentBlock::ResourceLink {
-            name: if media.filename.is_some() { name() } else { named_by(url, media.kind) },
+        (MediaSource::Url(url), _) => ContentBlock::ResourceLink {
+            name: if media.filename.is_some() {
+                name()
+            } else {
+                named_by(url, media.kind.as_str())
+            },
             uri: strict::text(url),
             mime_type,
         },
-        (Source::File(id), _) => ContentBlock::ResourceLink {
+        (MediaSource::File(id), _) => ContentBlock::ResourceLink {
             name: name(),
             uri: Cow::Owned(Text::new(&format!("{ATTACHMENT}{}", id.decode()))),
             mime_type,
@@ -136,7 +143,7 @@ pub(super) fn media_block(media: &Media) -> ContentBlock<'_> {
     }
 }
 
-/// What an address calls its file.
+/// The file name in an address, or else the kind.
 fn named_by(url: &Text, kind: &str) -> Cow<'static, Text> {
     let url = url.decode();
     let path = url.split(['?', '#']).next().unwrap_or_default();
@@ -145,15 +152,14 @@ fn named_by(url: &Text, kind: &str) -> Cow<'static, Text> {
     Cow::Owned(Text::new(last.filter(|name| !name.is_empty()).unwrap_or(kind)))
 }
 
-/// A number that tells one part from another, without keeping its bytes.
+/// A hash of a part, to recognise it without keeping its bytes.
 pub(super) fn fingerprint(part: &ContentPart) -> u64 {
     let mut hasher = DefaultHasher::new();
     match part {
         ContentPart::Text(text) => text.escaped().hash(&mut hasher),
         ContentPart::Media(media) => {
             media.kind.hash(&mut hasher);
-            let (Source::Data(text) | Source::Url(text) | Source::File(text)) = &media.source;
-            text.escaped().hash(&mut hasher);
+            media.source.text().escaped().hash(&mut hasher);
         }
         ContentPart::Block(json) | ContentPart::Annotations(json) => {
             json.get().hash(&mut hasher);

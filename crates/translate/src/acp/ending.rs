@@ -1,4 +1,4 @@
-//! How a turn ends: the answer to `session/prompt`.
+//! The end of a turn: the answer to `session/prompt`.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use crate::json::Json;
 use crate::langgraph::Finish;
 use crate::run::{ErrorReport, Failure, Outcome};
 
-/// Why a turn is over.
+/// Why a turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names are the specification's, which defines them")]
@@ -19,10 +19,10 @@ pub enum StopReason {
     Cancelled,
 }
 
-/// How the turn of a run ends that ended so.
+/// The stop reason for a run's outcome, or the error for a failed run.
 ///
-/// A run that waits for a person has ended its turn: what it asks was asked in other ways. A
-/// thread at rest has no turn; that its last run failed is history.
+/// A run that waits for a person ends its turn: its questions were sent before. For an idle thread,
+/// the failure of its last run is history.
 pub fn stop_reason(outcome: &Outcome) -> Result<StopReason, Error> {
     match outcome {
         Outcome::Finished { finish: Finish::Done, .. }
@@ -37,9 +37,9 @@ pub fn stop_reason(outcome: &Outcome) -> Result<StopReason, Error> {
         Outcome::Failed(failure) => {
             let (code, message) = (failure.code(), failure.message());
             // An exception may have no message.
-            let told = if message.is_empty() { code } else { message };
+            let text = if message.is_empty() { code } else { message };
             let lines: Vec<_> = failure.reports().iter().map(ErrorReport::line).collect();
-            let details = [&[told.to_owned()][..], &lines].concat().join("\n");
+            let details = [&[text.to_owned()][..], &lines].concat().join("\n");
             Err(Error {
                 code: Code::Internal,
                 message: format!("the run failed: {code}"),

@@ -1,21 +1,21 @@
-//! Patterns for names: `*` is any characters, `?` is any one, everything else is itself.
+//! Patterns for names: `*` matches any characters, `?` any single one.
 
 use std::str::FromStr;
 
-/// How long a pattern may be: names of tools and models are shorter.
+/// The longest pattern, in bytes. Names of tools and models are shorter.
 const MAX_PATTERN_BYTES: usize = 256;
 
-/// A pattern for names.
+/// A pattern for the names of tools or models.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob(Box<str>);
 
-/// What is wrong with a pattern.
+/// Why a text is no pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GlobError {
-    /// It matches nothing that has a name.
+    /// The text is empty.
     #[error("a pattern is not empty")]
     Empty,
-    /// It is no name.
+    /// The text is too long.
     #[error("a pattern has at most {MAX_PATTERN_BYTES} bytes")]
     TooLong,
 }
@@ -23,10 +23,10 @@ pub enum GlobError {
 // === impl Glob ===
 
 impl Glob {
-    /// Whether a name is one of these.
+    /// Whether the pattern matches a whole name.
     ///
-    /// Only the last `*` is ever tried again: what an earlier one could take, it can take too. So
-    /// the time is bounded by the product of the two lengths, whatever the pattern.
+    /// Only the last `*` is tried again, because it can take all that an earlier one could. The time is
+    /// therefore bounded by the product of the two lengths.
     pub fn matches(&self, name: &str) -> bool {
         let (mut pattern, mut rest) = (self.0.chars(), name.chars());
         let mut retry: Option<(std::str::Chars<'_>, std::str::Chars<'_>)> = None;
@@ -93,14 +93,14 @@ mod tests {
     }
 
     #[test]
-    fn many_stars_take_no_long_time() {
+    fn many_stars_are_matched_fast() {
         let glob: Glob = "*a".repeat(100).parse().unwrap();
         assert!(!glob.matches(&"a".repeat(99)));
         assert!(!glob.matches(&format!("{}b", "a".repeat(20_000))));
     }
 
     #[test]
-    fn a_pattern_is_not_empty_and_has_an_end() {
+    fn a_pattern_is_neither_empty_nor_too_long() {
         assert_eq!("".parse::<Glob>(), Err(GlobError::Empty));
         assert_eq!("a".repeat(257).parse::<Glob>(), Err(GlobError::TooLong));
     }

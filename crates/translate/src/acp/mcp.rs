@@ -1,7 +1,7 @@
-//! The MCP servers of a client, as they go up to a graph.
+//! The MCP servers of a client, in the form that a graph gets.
 //!
-//! Whatever reaches a graph is stored with its run: LangGraph keeps the whole request, and its API
-//! shows it. So what may hold a secret goes up only where the operator says so.
+//! LangGraph stores the whole request of a run, and its API shows it. So anything that may hold a
+//! secret is sent only if the operator allows it.
 
 use agent_client_protocol_schema::v1::{HttpHeader, McpServer, Meta};
 use http::Uri;
@@ -9,29 +9,29 @@ use http::Uri;
 use super::rpc;
 use crate::json::{self, Json, ObjectWriter};
 
-/// Whether the secrets of MCP servers go up, to be stored by LangGraph.
+/// Whether the secrets of MCP servers are sent to LangGraph, which stores them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Secrets {
-    /// Of a server only its name, kind and address.
+    /// Only a server's name, kind and address are sent.
     #[default]
     Withheld,
-    /// All that the client sent.
+    /// Everything is sent.
     Forwarded,
 }
 
-/// What becomes of one server.
+/// What the graph gets of one server.
 #[derive(Clone, Debug)]
-pub enum Forwarded {
-    /// It goes up as the client sent it.
+pub enum ServerForGraph {
+    /// All that the client sent.
     Whole(Json),
-    /// It goes up without these parts of it, which may hold secrets.
+    /// The server without these parts, which may hold secrets.
     Without(Json, Vec<&'static str>),
-    /// It does not go up, and this is why.
+    /// Nothing, for this reason.
     Nothing(&'static str),
 }
 
-impl Forwarded {
-    /// Prepares a server for the graph.
+impl ServerForGraph {
+    /// Prepares a server for the graph. An error if the server cannot be written.
     pub fn of(server: &McpServer, secrets: Secrets) -> Result<Self, rpc::Error> {
         let (kind, name, url, headers, meta) = match server {
             McpServer::Http(http) => ("http", &http.name, &http.url, &http.headers, &http.meta),
@@ -72,9 +72,9 @@ impl Forwarded {
     }
 }
 
-/// Scheme, host, port and path of a URL; and which other parts it has.
+/// The scheme, host, port and path of a URL, and which other parts it has.
 fn address(url: &str) -> Option<(String, [(&'static str, bool); 3])> {
-    // The fragment is no part of a `Uri`.
+    // `Uri` drops the fragment.
     let (whole, fragment) =
         url.split_once('#').map_or((url, None), |(url, rest)| (url, Some(rest)));
     let uri: Uri = whole.parse().ok()?;
@@ -93,7 +93,7 @@ fn address(url: &str) -> Option<(String, [(&'static str, bool); 3])> {
     ))
 }
 
-/// All servers that go up, as one list.
+/// The servers as one JSON list.
 pub fn list(servers: &[Json]) -> Json {
     json::array(servers.iter().map(|server| server.get()))
 }
@@ -104,10 +104,12 @@ mod tests {
 
     fn forwarded(server: &str, secrets: Secrets) -> String {
         let server: McpServer = serde_json::from_str(server).unwrap();
-        match Forwarded::of(&server, secrets).unwrap() {
-            Forwarded::Whole(server) => server.get().to_owned(),
-            Forwarded::Without(server, parts) => format!("{} - {}", server.get(), parts.join(", ")),
-            Forwarded::Nothing(why) => why.to_owned(),
+        match ServerForGraph::of(&server, secrets).unwrap() {
+            ServerForGraph::Whole(server) => server.get().to_owned(),
+            ServerForGraph::Without(server, parts) => {
+                format!("{} - {}", server.get(), parts.join(", "))
+            }
+            ServerForGraph::Nothing(why) => why.to_owned(),
         }
     }
 
@@ -116,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_hold_a_secret_stays_here() {
+    fn parts_that_may_hold_a_secret_are_not_sent() {
         const SECRET: &str = "s3cr3t";
         let header = r#","headers":[{"name":"authorization","value":"Bearer s3cr3t"}]"#;
         let meta = r#","headers":[],"_meta":{"key":"s3cr3t"}"#;
@@ -149,8 +151,8 @@ mod tests {
         for url in
             ["s3cr3t", "ftp://s3cr3t", "https:s3cr3t@h", "https://h\\\\@s3cr3t", "https://", ""]
         {
-            let told = forwarded(&http(url, plain), Secrets::Withheld);
-            assert!(told.starts_with("its URL cannot be read"), "{url}: {told}");
+            let why = forwarded(&http(url, plain), Secrets::Withheld);
+            assert!(why.starts_with("its URL cannot be read"), "{url}: {why}");
         }
         let sse = r#"{"type":"sse","name":"docs","url":"http://[::1]:8","headers":[]}"#;
         assert_eq!(
@@ -160,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_of_the_editors_machine_never_goes_up() {
+    fn a_process_on_the_editors_machine_is_never_sent() {
         let stdio =
             r#"{"name":"x","command":"/bin/x","args":[],"env":[{"name":"K","value":"s3cr3t"}]}"#;
         for secrets in [Secrets::Withheld, Secrets::Forwarded] {

@@ -1,32 +1,37 @@
-//! Whether a tool may be called: what the operator's rules and the person's earlier answers say,
-//! what is asked else, and what an answer means.
+//! Whether a tool may be called: by the operator's rules, by a person's earlier answers, or else by the
+//! person's choice among the offered options.
+//!
+//! `form` is for answers that need a form.
 
+mod form;
+
+pub use form::{Form, answer_of_prompt};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{Glob, asked};
-use crate::json::{self, Json, ObjectWriter, Text};
+use super::Glob;
+use crate::json::{self, Json, Text};
 use crate::run::{Action, Decision};
 
-/// How many answers are remembered in a session; the oldest goes first. Each is kept in the
-/// thread's metadata, which is read whole.
+/// How many answers a session remembers. The oldest is dropped first, because the thread's metadata
+/// is always read whole.
 pub const MAX_REMEMBERED: usize = 100;
 
-/// The operator's rules: the first whose pattern fits the tool's name counts.
+/// The operator's rules. The first whose pattern matches the tool's name counts.
 ///
-/// They cannot stop a tool that the graph does not ask about.
+/// Rules cannot stop a tool for which the graph asks no approval.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules(pub Vec<(Glob, Rule)>);
 
-/// What becomes of a call that the graph asks about.
+/// What happens to a call that needs approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Rule {
     /// The person is asked.
     Ask,
-    /// It is approved, where that is allowed.
+    /// The call is approved, if the graph allows that.
     Allow,
-    /// It is rejected, where that is allowed.
+    /// The call is rejected, if the graph allows that.
     Reject,
 }
 
@@ -35,40 +40,40 @@ pub enum Rule {
 pub struct Remembered {
     /// The tool.
     pub name: String,
-    /// The arguments, as JSON text.
+    /// The arguments as JSON.
     pub args: String,
-    /// Yes or no.
+    /// The answer.
     pub decision: Always,
 }
 
-/// Yes or no, for good.
+/// The answer to all later calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Always {
-    /// Yes.
+    /// They are approved.
     Allow,
-    /// No.
+    /// They are rejected.
     Reject,
 }
 
-/// An answer that a person may choose.
+/// An option that a person can choose. [`Offer::option`] has its ACP form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
-    /// Yes.
+    /// Approve the call.
     Allow,
-    /// Yes, for good.
+    /// Approve this call and all later ones with the same arguments.
     AllowAlways,
-    /// Yes, with other arguments; a form asks for them.
+    /// Approve the call with other arguments, which a form asks for.
     Edit,
-    /// No: the person gives the tool's answer; a form asks for it.
+    /// Give the tool's answer, which a form asks for. The call does not take place.
     Respond,
-    /// No.
+    /// Reject the call.
     Reject,
-    /// No, for good.
+    /// Reject this call and all later ones with the same arguments.
     RejectAlways,
 }
 
-/// An answer as the client is offered it.
+/// An option in ACP's form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PermissionOption {
@@ -77,9 +82,9 @@ pub struct PermissionOption {
     kind: &'static str,
 }
 
-/// What a person may do about a call.
+/// A kind of decision that a graph may allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Allowed {
+enum DecisionKind {
     Approve,
     Edit,
     Reject,
@@ -89,14 +94,14 @@ enum Allowed {
 // === impl Rules ===
 
 impl Rules {
-    /// What becomes of a tool's call; `None` where no rule fits.
+    /// The rule for a tool. `None` if no pattern matches.
     pub fn of(&self, tool: &str) -> Option<Rule> {
         self.0.iter().find(|(glob, _)| glob.matches(tool)).map(|(_, rule)| *rule)
     }
 }
 
-/// What is decided about a call without asking: what was answered for good, else what the first
-/// of these rules says.
+/// The decision about a call without asking: by a remembered answer, or else by the first matching
+/// rule. `None` if the person must be asked.
 pub fn decided(action: &Action, remembered: &[Remembered], rules: &[&Rules]) -> Option<Decision> {
     let tool = action.name.decode();
     let is_same =
@@ -108,42 +113,43 @@ pub fn decided(action: &Action, remembered: &[Remembered], rules: &[&Rules]) -> 
     };
     match rule {
         Rule::Ask => None,
-        Rule::Allow => may(action, Allowed::Approve).then_some(Decision::Approve),
-        Rule::Reject => may(action, Allowed::Reject).then_some(Decision::Reject { message: None }),
+        Rule::Allow => may(action, DecisionKind::Approve).then_some(Decision::Approve),
+        Rule::Reject => {
+            may(action, DecisionKind::Reject).then_some(Decision::Reject { message: None })
+        }
     }
 }
 
-/// What a person may be offered about a call; nothing where only a form could ask, and the client
-/// has none.
+/// The options for a call. None if all need a form and the client has no forms.
 pub fn offers(action: &Action, has_forms: bool) -> Vec<Offer> {
     let mut offers = Vec::new();
-    if may(action, Allowed::Approve) {
+    if may(action, DecisionKind::Approve) {
         offers.extend([Offer::Allow, Offer::AllowAlways]);
     }
-    if has_forms && may(action, Allowed::Edit) {
+    if has_forms && may(action, DecisionKind::Edit) {
         offers.push(Offer::Edit);
     }
-    // Who decides by kinds takes the first: that is to be the plain one.
-    if may(action, Allowed::Reject) {
+    // Some clients choose the first option of a kind, so the one without side effects comes first.
+    if may(action, DecisionKind::Reject) {
         offers.extend([Offer::Reject, Offer::RejectAlways]);
     }
-    if has_forms && may(action, Allowed::Respond) {
+    if has_forms && may(action, DecisionKind::Respond) {
         offers.push(Offer::Respond);
     }
     offers
 }
 
-/// A no, where that is allowed.
+/// A rejection, if the graph allows one.
 pub fn rejected(action: &Action) -> Option<Decision> {
-    may(action, Allowed::Reject).then_some(Decision::Reject { message: None })
+    may(action, DecisionKind::Reject).then_some(Decision::Reject { message: None })
 }
 
-/// What a prompt means about a call of which nothing could be offered: of a tool that asks the
-/// person, the answer; else the arguments. `None` where neither is allowed.
+/// The decision that a prompt gives about a call without options. The prompt is the tool's answer if
+/// the graph allows one, or else the new arguments. `None` if the graph allows neither.
 pub fn answered_by_prompt(action: &Action, prompt: &str) -> Option<Decision> {
-    if may(action, Allowed::Respond) {
+    if may(action, DecisionKind::Respond) {
         Some(Decision::Respond { message: Text::new(prompt) })
-    } else if may(action, Allowed::Edit) {
+    } else if may(action, DecisionKind::Edit) {
         let args: &RawValue = serde_json::from_str(prompt).ok()?;
         json::members(args).map(|_| Decision::Edit { args: Json::from(args) })
     } else {
@@ -151,16 +157,16 @@ pub fn answered_by_prompt(action: &Action, prompt: &str) -> Option<Decision> {
     }
 }
 
-/// A graph that does not say takes yes and no.
-fn may(action: &Action, what: Allowed) -> bool {
-    // LangChain's word, and Agent Inbox's.
+/// Whether a graph allows a kind of decision. A graph that names none allows approval and rejection.
+fn may(action: &Action, what: DecisionKind) -> bool {
+    // LangChain's name, then Agent Inbox's.
     let names = match what {
-        Allowed::Approve => ["approve", "accept"],
-        Allowed::Edit => ["edit"; 2],
-        Allowed::Reject => ["reject", "ignore"],
-        Allowed::Respond => ["respond", "response"],
+        DecisionKind::Approve => ["approve", "accept"],
+        DecisionKind::Edit => ["edit"; 2],
+        DecisionKind::Reject => ["reject", "ignore"],
+        DecisionKind::Respond => ["respond", "response"],
     };
-    let is_default = matches!(what, Allowed::Approve | Allowed::Reject);
+    let is_default = matches!(what, DecisionKind::Approve | DecisionKind::Reject);
     (action.decisions.is_empty() && is_default)
         || action.decisions.iter().any(|allowed| names.contains(&&**allowed))
 }
@@ -168,13 +174,13 @@ fn may(action: &Action, what: Allowed) -> bool {
 // === impl Remembered ===
 
 impl Remembered {
-    /// Remembers an answer about a call.
+    /// The answer to calls like this one.
     pub fn new(action: &Action, decision: Always) -> Self {
         let (name, args) = (action.name.decode().into_owned(), action.args.get().to_owned());
         Self { name, args, decision }
     }
 
-    /// Adds an answer to those of a session, in place of an older one about the same call.
+    /// Adds the answer to a session's. It replaces an older answer about the same call.
     pub fn add_to(self, remembered: &mut Vec<Self>) {
         let is_same = |known: &Self| known.name == self.name && json::same(&known.args, &self.args);
         remembered.retain(|known| !is_same(known));
@@ -196,18 +202,18 @@ impl Offer {
         Self::RejectAlways,
     ];
 
-    /// The offer that a client has chosen by its id.
+    /// The offer that a client has chosen by its id. `None` if it was not offered.
     pub fn chosen(offers: &[Self], id: &str) -> Option<Self> {
         let known = Self::ALL.into_iter().find(|offer| offer.option().option_id == id)?;
         offers.contains(&known).then_some(known)
     }
 
-    /// The offer as it is told.
+    /// The option in ACP's form.
     pub fn option(self) -> PermissionOption {
         let (option_id, name, kind) = match self {
             Self::Allow => ("allow", "Allow", "allow_once"),
             Self::AllowAlways => ("allow_always", "Always allow exactly this call", "allow_always"),
-            // The kinds are hints for an icon; there is none for these two.
+            // Kinds are hints for an icon. No kind fits these two.
             Self::Edit => ("edit", "Allow with changes…", "allow_once"),
             Self::Respond => ("respond", "Answer it myself…", "reject_once"),
             Self::Reject => ("reject", "Reject", "reject_once"),
@@ -217,232 +223,6 @@ impl Offer {
         };
         PermissionOption { option_id, name, kind }
     }
-}
-
-// === forms ===
-
-/// A form that a client shows, which is a flat JSON schema, and how its content is read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Form {
-    /// What is asked.
-    pub message: String,
-    /// The schema of the content.
-    pub schema: Json,
-    reading: Reading,
-}
-
-/// How a form's content becomes an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reading {
-    /// It is the answer.
-    Whole,
-    /// Its only field is.
-    Field,
-    /// Its only field holds the answer, written as JSON.
-    Written,
-}
-
-/// The only field of a form that has but one.
-const FIELD: &str = "answer";
-
-/// The keys of a property that both a schema of LangGraph's and a form have, with the kind of JSON
-/// that each must be.
-const PROPERTY_KEYS: [&str; 13] = [
-    "title",
-    "description",
-    "default",
-    "enum",
-    "minLength",
-    "maxLength",
-    "pattern",
-    "format",
-    "minimum",
-    "maximum",
-    "minItems",
-    "maxItems",
-    "items",
-];
-
-impl Form {
-    /// For what a graph asks by `interrupt()`.
-    pub fn of_question(value: &RawValue, schema: Option<&RawValue>) -> Self {
-        let message = asked::question(value);
-        let schema = schema.filter(|schema| schema.get() != "null");
-        let Some(schema) = schema.map(|schema| json::members(schema).unwrap_or_default()) else {
-            return Self::of_field(
-                message,
-                r#"{"type":"string","title":"Answer"}"#,
-                Reading::Field,
-            );
-        };
-        if let Some(schema) = flat_object(&schema) {
-            return Self { message, schema, reading: Reading::Whole };
-        }
-        match property(&schema) {
-            Some(property) => Self::of_field(message, property.get(), Reading::Field),
-            None => Self::of_field(message, WRITTEN, Reading::Written),
-        }
-    }
-
-    /// For the arguments of a call.
-    pub fn of_edit(action: &Action) -> Self {
-        let tool = action.name.decode();
-        let message = format!("Change what {tool} is called with.");
-        let args = json::members(&action.args).unwrap_or_default();
-        let fields: Option<Vec<_>> =
-            args.0.iter().map(|(name, value)| Some((&**name, prefilled(value)?))).collect();
-        if let Some(fields) = fields.filter(|fields| !fields.is_empty()) {
-            let names = json::array(
-                fields
-                    .iter()
-                    .map(|(name, _)| *name)
-                    .map(Text::new)
-                    .map(Json::from)
-                    .collect::<Vec<_>>()
-                    .iter()
-                    .map(|name| name.get()),
-            );
-            let properties = fields
-                .iter()
-                .fold(ObjectWriter::new(), |object, (name, field)| object.raw(name, field.get()))
-                .finish();
-            let schema = object_schema(properties.get(), names.get());
-            return Self { message, schema, reading: Reading::Whole };
-        }
-        let field = ObjectWriter::new()
-            .string("type", "string")
-            .string("title", "Arguments")
-            .string("description", "a JSON object")
-            .string("default", action.args.get())
-            .finish();
-        Self::of_field(message, field.get(), Reading::Written)
-    }
-
-    /// For the answer that a person gives in a tool's place.
-    pub fn of_response(action: &Action) -> Self {
-        let message = asked::in_place_of(action);
-        Self::of_field(message, r#"{"type":"string","title":"Answer"}"#, Reading::Field)
-    }
-
-    fn of_field(message: String, field: &str, reading: Reading) -> Self {
-        let properties = ObjectWriter::new().raw(FIELD, field).finish();
-        let schema = object_schema(properties.get(), &format!("[\"{FIELD}\"]"));
-        Self { message, schema, reading }
-    }
-
-    /// The answer that a form's content gives; `None` if it has not the form's fields.
-    pub fn read(&self, content: &RawValue) -> Option<Json> {
-        let members = json::members(content)?;
-        let field = || members.get(FIELD);
-        match self.reading {
-            Reading::Whole => Some(Json::from(content)),
-            Reading::Field => field().map(Json::from),
-            Reading::Written => {
-                let text = json::string(field()?)?;
-                let value: &RawValue = serde_json::from_str(&text).ok()?;
-                Some(Json::from(value))
-            }
-        }
-    }
-}
-
-const WRITTEN: &str = r#"{"type":"string","title":"Answer","description":"as JSON"}"#;
-
-fn object_schema(properties: &str, required: &str) -> Json {
-    ObjectWriter::new()
-        .string("type", "object")
-        .raw("properties", properties)
-        .raw("required", required)
-        .finish()
-}
-
-/// What a prompt means as the answer to a graph's question.
-pub fn answer_of_prompt(prompt: &str, schema: Option<&RawValue>) -> Json {
-    let text = || Json::from(Text::new(prompt));
-    let Some(schema) = schema.and_then(json::members) else { return text() };
-    let written = || serde_json::from_str::<&RawValue>(prompt).map(Json::from);
-    match schema.string("type").as_deref() {
-        Some("string") => text(),
-        Some("boolean") => match prompt.trim().to_ascii_lowercase().as_str() {
-            "yes" | "y" | "true" | "ok" => json::raw("true".to_owned()),
-            "no" | "n" | "false" => json::raw("false".to_owned()),
-            _ => text(),
-        },
-        Some("object") => {
-            let properties = schema.get("properties").and_then(json::members).unwrap_or_default();
-            match (written(), properties.0.as_slice()) {
-                (Ok(value), _) if json::members(&value).is_some() => value,
-                (_, [(only, property)]) => {
-                    let value = answer_of_prompt(prompt, Some(property));
-                    ObjectWriter::new().raw(only, value.get()).finish()
-                }
-                _ => text(),
-            }
-        }
-        _ => written().unwrap_or_else(|_| text()),
-    }
-}
-
-/// A schema of LangGraph's as a form's, if it is flat.
-fn flat_object(schema: &json::Members<'_>) -> Option<Json> {
-    schema.string("type").filter(|kind| kind == "object")?;
-    let properties = json::members(schema.get("properties")?)?;
-    if properties.0.is_empty() {
-        return None;
-    }
-    let mut flat = ObjectWriter::new();
-    for (name, value) in &properties.0 {
-        flat = flat.raw(name, property(&json::members(value)?)?.get());
-    }
-    let required = schema.get("required").map_or("[]", RawValue::get);
-    Some(object_schema(flat.finish().get(), required))
-}
-
-/// One property of a form; `None` if a form has nothing of the kind.
-fn property(schema: &json::Members<'_>) -> Option<Json> {
-    let kind = match schema.string("type") {
-        Some(kind) => kind,
-        None => schema.get("enum").map(|_| "string".into())?,
-    };
-    let has_strings = |name| {
-        let items = schema.get(name).and_then(json::items);
-        items.is_none_or(|items| items.iter().all(|item| json::string(item).is_some()))
-    };
-    match &*kind {
-        "string" if has_strings("enum") => {}
-        "number" | "integer" | "boolean" if schema.get("enum").is_none() => {}
-        "array" => {
-            let items = json::members(schema.get("items")?)?;
-            items.get("enum").filter(|_| items.string("type").as_deref() == Some("string"))?;
-        }
-        _ => return None,
-    }
-    let mut property = ObjectWriter::new().string("type", &kind);
-    for key in PROPERTY_KEYS {
-        let value = schema.get(key).filter(|value| value.get() != "null");
-        let is_known = |value: &&RawValue| match key {
-            "format" => {
-                matches!(value.get(), "\"email\"" | "\"uri\"" | "\"date\"" | "\"date-time\"")
-            }
-            _ => true,
-        };
-        if let Some(value) = value.filter(is_known) {
-            property = property.raw(key, value.get());
-        }
-    }
-    Some(property.finish())
-}
-
-/// A field that holds what an argument is; `None` for what no field holds.
-fn prefilled(value: &RawValue) -> Option<Json> {
-    let kind = match value.get().as_bytes().first()? {
-        b'"' => "string",
-        b't' | b'f' => "boolean",
-        b'-' | b'0'..=b'9' if value.get().parse::<i64>().is_ok() => "integer",
-        b'-' | b'0'..=b'9' => "number",
-        _ => return None,
-    };
-    Some(ObjectWriter::new().string("type", kind).raw("default", value.get()).finish())
 }
 
 #[cfg(test)]
@@ -500,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_offered_is_what_the_graph_takes() {
+    fn the_offers_are_what_the_graph_allows() {
         use Offer::{Allow, AllowAlways, Edit, Reject, RejectAlways, Respond};
         for (decisions, has_forms, expected) in [
             (&[][..], true, vec![Allow, AllowAlways, Reject, RejectAlways]),
@@ -528,85 +308,12 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_answers_what_nothing_could_be_offered_for() {
+    fn a_prompt_decides_about_a_call_without_offers() {
         let of = |decisions: &[&str], prompt| answered_by_prompt(&action(decisions, "{}"), prompt);
         let answer = Some(Decision::Respond { message: Text::new("42") });
         assert_eq!(of(&["respond"], "42"), answer);
         assert!(matches!(of(&["edit"], r#"{"a":1}"#), Some(Decision::Edit { .. })));
         assert_eq!(of(&["edit"], "no object"), None);
         assert_eq!(of(&["approve"], "use b"), None);
-    }
-
-    #[test]
-    fn a_flat_schema_is_a_form_and_any_other_is_one_field() {
-        let raw = |text: &str| json::raw(text.to_owned());
-        let form = |value: &str, schema: &str| {
-            let form = Form::of_question(&raw(value), Some(&raw(schema)));
-            (form.message.clone(), form.schema.get().to_owned(), form)
-        };
-        let flat = r#"{"type":"object","title":"T","required":["how"],"properties":{
-            "how":{"type":"string","enum":["a","b"],"title":"How"},"n":{"type":"integer","minimum":1,"x":1},
-            "all":{"type":"array","items":{"type":"string","enum":["x"]}}}}"#;
-        let (message, schema, form_) = form(r#"{"question":"How?"}"#, flat);
-        assert_eq!(message, "How?");
-        assert_eq!(
-            schema,
-            concat!(
-                r#"{"type":"object","properties":{"how":{"type":"string","title":"How","enum":["a","b"]},"#,
-                r#""n":{"type":"integer","minimum":1},"#,
-                r#""all":{"type":"array","items":{"type":"string","enum":["x"]}}},"required":["how"]}"#
-            )
-        );
-        assert_eq!(form_.read(&raw(r#"{"how":"a"}"#)).unwrap().get(), r#"{"how":"a"}"#);
-
-        let (_, schema, form_) = form("\"Sure?\"", r#"{"type":"boolean"}"#);
-        assert!(schema.contains(r#""answer":{"type":"boolean"}"#), "{schema}");
-        assert_eq!(form_.read(&raw(r#"{"answer":true}"#)).unwrap().get(), "true");
-        assert_eq!(form_.read(&raw("{}")), None);
-
-        let nested = r#"{"type":"object","properties":{"a":{"type":"object"}}}"#;
-        let (_, _, form_) = form("1", nested);
-        assert_eq!(form_.read(&raw(r#"{"answer":"{\"a\":1}"}"#)).unwrap().get(), r#"{"a":1}"#);
-        assert_eq!(form_.read(&raw(r#"{"answer":"no json"}"#)), None);
-
-        let plain = Form::of_question(&raw("\"Who?\""), None);
-        assert_eq!(plain.read(&raw(r#"{"answer":"me"}"#)).unwrap().get(), "\"me\"");
-    }
-
-    #[test]
-    fn an_edit_begins_with_what_is_there() {
-        let form = Form::of_edit(&action(&[], r#"{"to":"x","n":1,"f":1.5,"b":true}"#));
-        assert_eq!(
-            form.schema.get(),
-            concat!(
-                r#"{"type":"object","properties":{"to":{"type":"string","default":"x"},"n":{"type":"integer","default":1},"#,
-                r#""f":{"type":"number","default":1.5},"b":{"type":"boolean","default":true}},"#,
-                r#""required":["to","n","f","b"]}"#
-            )
-        );
-        let form = Form::of_edit(&action(&[], r#"{"list":[1]}"#));
-        assert!(form.schema.get().contains(r#""default":"{\"list\":[1]}""#), "{form:?}");
-    }
-
-    #[test]
-    fn a_prompt_answers_a_question_in_its_schemas_kind() {
-        let raw = |text: &str| json::raw(text.to_owned());
-        for (prompt, schema, expected) in [
-            ("left", None, "\"left\""),
-            ("{\"a\":1}", None, r#""{\"a\":1}""#),
-            ("7", Some(r#"{"type":"string"}"#), "\"7\""),
-            ("7", Some(r#"{"type":"integer"}"#), "7"),
-            ("Yes", Some(r#"{"type":"boolean"}"#), "true"),
-            (
-                "me",
-                Some(r#"{"type":"object","properties":{"who":{"type":"string"}}}"#),
-                r#"{"who":"me"}"#,
-            ),
-            (r#"{"who":1}"#, Some(r#"{"type":"object","properties":{"who":{}}}"#), r#"{"who":1}"#),
-            ("me", Some(r#"{"type":"object","properties":{"a":{},"b":{}}}"#), "\"me\""),
-        ] {
-            let schema = schema.map(raw);
-            assert_eq!(answer_of_prompt(prompt, schema.as_deref()).get(), expected, "{prompt}");
-        }
     }
 }

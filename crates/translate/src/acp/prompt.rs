@@ -1,51 +1,51 @@
-//! What a person asks: ACP's content blocks as the content of a LangChain message.
+//! Prompts: ACP's content blocks as the content of a LangChain message.
 
 use agent_client_protocol_schema::v1::{ContentBlock, EmbeddedResourceResource};
 
 use super::rpc::{Code, Error};
-use super::update::{self, CommandInput};
+use super::update::{self, AvailableCommandInput};
 use crate::json::{self, Json, ObjectWriter, Text};
-use crate::langgraph;
+use crate::langgraph::{self, Media, MediaKind, MediaSource};
 
-/// Which kinds of content a graph's model takes, besides text and links, which all do.
+/// The kinds of content that a graph's model takes, besides text and links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepts {
     /// Images.
     pub image: bool,
     /// Recordings.
     pub audio: bool,
-    /// The contents of files, beside their names.
+    /// The contents of files.
     pub embedded_context: bool,
 }
 
-/// A command that a client may offer behind a slash.
+/// A slash command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// What is typed behind the slash.
+    /// The name, without the slash.
     pub name: String,
     /// What it does.
     pub description: String,
-    /// What to type behind the name.
+    /// The hint for the input after the name.
     pub hint: Option<String>,
-    /// What the graph is asked, `{args}` standing for what was typed; else the line as it was
-    /// typed.
+    /// The prompt for the graph, in which `{args}` is replaced by the input. `None` if the graph gets
+    /// the line as typed.
     pub prompt: Option<String>,
 }
 
-/// A prompt, as LangGraph gets it.
+/// A prompt in LangGraph's form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prompt {
-    /// What was typed, without media and the contents of files.
+    /// The text that was typed, without media and the contents of files.
     pub text: String,
-    /// The content of the message: a string where there is only text, else blocks.
+    /// The content of the message: a string if there is only text, or else blocks.
     pub content: Json,
 }
 
-/// What stands for what was typed in a command's prompt.
+/// The placeholder for the input in a command's prompt.
 const ARGS: &str = "{args}";
 
 impl Default for Accepts {
-    /// A file's contents are text.
+    /// Text and the contents of files: these are text too.
     fn default() -> Self {
         Self { image: false, audio: false, embedded_context: true }
     }
@@ -54,23 +54,23 @@ impl Default for Accepts {
 // === impl Command ===
 
 impl Command {
-    /// The command as it is offered.
-    pub fn offered(&self) -> update::Command {
+    /// The command as it is sent to the client.
+    pub fn offered(&self) -> update::AvailableCommand {
         let Self { name, description, hint, prompt: _ } = self;
-        let input = hint.clone().map(|hint| CommandInput { hint });
-        update::Command { name: name.clone(), description: description.clone(), input }
+        let input = hint.clone().map(|hint| AvailableCommandInput { hint });
+        update::AvailableCommand { name: name.clone(), description: description.clone(), input }
     }
 }
 
 // === impl Prompt ===
 
 impl Prompt {
-    /// What stands for the prompt in a list; `None` if nothing was typed.
+    /// The title of the prompt in a list. `None` if nothing was typed.
     pub fn headline(&self) -> Option<String> {
         langgraph::headline(&self.text)
     }
 
-    /// Reads the blocks of a prompt.
+    /// Reads the blocks of a prompt. An error for an empty prompt, and for content that is not accepted.
     pub fn read(
         blocks: &[ContentBlock],
         accepts: Accepts,
@@ -93,8 +93,7 @@ impl Prompt {
                     typed.push_str(&text.text);
                     pieces.text(&text.text);
                 }
-                // ACP: every agent supports resource links. The graph cannot read them, but its
-                // tools may.
+                // ACP demands that every agent takes resource links. The graph's tools may read them.
                 ContentBlock::ResourceLink(link) => {
                     let mention = format!("[{}]({})", link.name, link.uri);
                     typed.push_str(&mention);
@@ -102,11 +101,11 @@ impl Prompt {
                 }
                 ContentBlock::Image(_) if !accepts.image => return Err(refused("images")),
                 ContentBlock::Image(image) => {
-                    pieces.media("image", &image.data, &image.mime_type, None);
+                    pieces.media(MediaKind::Image, &image.data, &image.mime_type, None);
                 }
                 ContentBlock::Audio(_) if !accepts.audio => return Err(refused("audio")),
                 ContentBlock::Audio(audio) => {
-                    pieces.media("audio", &audio.data, &audio.mime_type, None);
+                    pieces.media(MediaKind::Audio, &audio.data, &audio.mime_type, None);
                 }
                 ContentBlock::Resource(_) if !accepts.embedded_context => {
                     return Err(refused("embedded resources"));
@@ -124,8 +123,10 @@ impl Prompt {
                         }
                     }
                     EmbeddedResourceResource::BlobResourceContents(file) => {
-                        let mime = file.mime_type.as_deref().unwrap_or("application/octet-stream");
-                        let kind = if mime.starts_with("image/") { "image" } else { "file" };
+                        let mime = file.mime_type.as_deref();
+                        let mime = mime.unwrap_or(MediaKind::File.default_mime_type());
+                        let is_image = mime.starts_with("image/");
+                        let kind = if is_image { MediaKind::Image } else { MediaKind::File };
                         pieces.media(kind, &file.blob, mime, Some(name_of(&file.uri)));
                     }
                     _ => return Err(refused("resources of this kind")),
@@ -133,8 +134,8 @@ impl Prompt {
                 _ => return Err(refused("content of this kind")),
             }
         }
-        if let Some(asked) = expanded(&typed, commands) {
-            pieces.replace_text(&asked);
+        if let Some(prompt) = expanded(&typed, commands) {
+            pieces.replace_text(&prompt);
         }
         if !files.is_empty() {
             pieces.text(&files);
@@ -146,7 +147,7 @@ impl Prompt {
         Ok(Self { text: typed, content: pieces.finish() })
     }
 
-    /// The message that the graph gets.
+    /// The message that is sent to the graph.
     pub fn message(&self, id: &str) -> Json {
         ObjectWriter::new()
             .string("type", "human")
@@ -156,7 +157,7 @@ impl Prompt {
     }
 }
 
-/// What a command asks; `None` where no command of ours was typed.
+/// The prompt of the command that was typed. `None` if none was.
 fn expanded(typed: &str, commands: &[Command]) -> Option<String> {
     let line = typed.trim().strip_prefix('/')?;
     let (name, args) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
@@ -168,7 +169,7 @@ fn name_of(uri: &str) -> &str {
     uri.trim_end_matches('/').rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(uri)
 }
 
-/// The blocks of a message, adjacent texts joined.
+/// The blocks of a message, with adjacent texts joined.
 #[derive(Default)]
 struct Pieces {
     text: String,
@@ -181,18 +182,16 @@ impl Pieces {
         self.text.push_str(text);
     }
 
-    fn media(&mut self, kind: &str, base64: &str, mime_type: &str, name: Option<&str>) {
+    fn media(&mut self, kind: MediaKind, base64: &str, mime_type: &str, name: Option<&str>) {
         self.flush();
         self.has_media = true;
-        let block = ObjectWriter::new()
-            .string("type", kind)
-            .string("base64", base64)
-            .string("mime_type", mime_type)
-            .optional("filename", name.map(Text::new).as_ref());
-        self.blocks.push(block.finish());
+        let source = MediaSource::Data(Text::new(base64));
+        let mime_type = Some(Text::new(mime_type));
+        let media = Media { kind, source, mime_type, filename: name.map(Text::new) };
+        self.blocks.push(media.to_langchain());
     }
 
-    /// Media stay behind the text.
+    /// Replaces all text. Media follow the new text.
     fn replace_text(&mut self, text: &str) {
         let is_text =
             |block: &Json| json::members(block).is_some_and(|b| b.string("text").is_some());
@@ -254,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_mentioned_where_it_was_and_told_at_the_end() {
+    fn a_file_is_mentioned_in_place_and_its_contents_follow_at_the_end() {
         let blocks = r#"[{"type":"resource","resource":{"uri":"file:///w/a.rs","text":"fn a() {}"}},
             {"type":"text","text":" is odd"}]"#;
         assert_eq!(
@@ -279,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_declared_is_refused() {
+    fn content_that_was_not_declared_is_refused() {
         for (block, kind) in [
             (r#"{"type":"image","data":"","mimeType":"image/png"}"#, "images"),
             (r#"{"type":"audio","data":"","mimeType":"audio/wav"}"#, "audio"),
@@ -293,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_asks_what_it_stands_for() {
+    fn a_command_is_replaced_by_its_prompt() {
         for (typed, asked) in [
             ("/review  src/a.rs ", "Review src/a.rs well."),
             ("/review", "Review  well."),

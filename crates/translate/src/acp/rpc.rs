@@ -1,4 +1,4 @@
-//! JSON-RPC 2.0 as ACP speaks it: one message a line, no batches, ids that are echoed as they came.
+//! JSON-RPC 2.0 as ACP uses it: one message a line, no batches. Ids are echoed byte for byte.
 
 use std::fmt;
 
@@ -8,106 +8,106 @@ use serde_json::value::RawValue;
 
 use crate::json::{self, Json, ObjectWriter};
 
-/// What came in on a line.
+/// A message that came in on a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Incoming {
-    /// Something is asked.
+    /// A request of the other side.
     Request {
-        /// To be echoed.
+        /// The id to echo.
         id: Id,
-        /// What is asked.
+        /// The method.
         method: String,
-        /// With what; `{}` where there is nothing.
+        /// The params, `{}` if the message has none.
         params: Json,
     },
-    /// Something is told.
+    /// A notification of the other side.
     Notification {
-        /// What is told.
+        /// The method.
         method: String,
-        /// With what; `{}` where there is nothing.
+        /// The params, `{}` if the message has none.
         params: Json,
     },
-    /// Something that we asked is answered.
+    /// An answer to a request of ours.
     Response {
-        /// Of our request.
+        /// The id of our request.
         id: Id,
-        /// The answer.
+        /// The answer, or the error.
         result: Result<Json, Error>,
     },
 }
 
-/// A request's id, as it is on the wire: an integer, a string, or null.
+/// The id of a request as it was written: an integer, a string or null.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Id(String);
 
-/// A refusal.
+/// An error of JSON-RPC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// What kind.
+    /// The code.
     pub code: Code,
-    /// For a person: what happened, which input, what to do.
+    /// The text for a person: what happened, to which input, and what to do.
     pub message: String,
-    /// Sent as `{"details": ..}`. Zed shows that after an internal error only if it is the only
-    /// member.
+    /// More text for a person, sent as `data` with the only member `details`. Zed shows the details of
+    /// an internal error only if there is no other member.
     pub details: Option<String>,
 }
 
-/// The codes that the protocol knows.
+/// The codes of errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
     /// The line is not JSON.
     Parse,
-    /// It is, but no message, or not one for now.
+    /// The line is no message, or one that is not allowed now.
     InvalidRequest,
-    /// Nobody knows the method.
+    /// The method is unknown.
     MethodNotFound,
-    /// The params have not the method's form.
+    /// The params do not have the method's form.
     InvalidParams,
-    /// It failed.
+    /// The request failed.
     Internal,
-    /// Nothing works before `authenticate`.
+    /// `authenticate` must be called first.
     AuthRequired,
-    /// There is no such session.
+    /// The session does not exist.
     NotFound,
-    /// The client has taken its request back.
+    /// The client has cancelled the request.
     Cancelled,
-    /// A code of the other side that we do not act on.
+    /// Any other code that the other side sends.
     Other(i64),
 }
 
-/// Why a line is no message, and whom to tell.
+/// Why a line is no message, and the id to answer to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed {
-    /// The id of the request, if it could be read.
+    /// The id of the request, or null if it could not be read.
     pub id: Id,
-    /// Why.
+    /// The error to send.
     pub error: Error,
 }
 
 // === impl Incoming ===
 
 impl Incoming {
-    /// Reads a line. The line itself is never repeated in an error: it may hold secrets.
+    /// Reads a line. Errors do not quote the line, because it may hold secrets.
     pub fn parse(line: &[u8]) -> Result<Self, Malformed> {
         let value: &RawValue = serde_json::from_slice(line).map_err(|error| {
             let at = error.column();
-            Malformed::nameless(Error::new(
+            Malformed::without_id(Error::new(
                 Code::Parse,
                 format!("the line is not JSON (byte {at})"),
             ))
         })?;
         if value.get().starts_with('[') {
             let message = "batches are no part of ACP; send one message a line";
-            return Err(Malformed::nameless(Error::invalid(message)));
+            return Err(Malformed::without_id(Error::invalid(message)));
         }
         let Some(members) = json::members(value) else {
-            return Err(Malformed::nameless(Error::invalid("the message is no object")));
+            return Err(Malformed::without_id(Error::invalid("the message is no object")));
         };
         let id = match members.get("id") {
             None => None,
             Some(id) => Some(Id::read(id).ok_or_else(|| {
                 let message = "`id` is no whole number, string or null";
-                Malformed::nameless(Error::invalid(message))
+                Malformed::without_id(Error::invalid(message))
             })?),
         };
         let wrong = |message: &str| Malformed {
@@ -140,7 +140,7 @@ impl Incoming {
     }
 }
 
-/// Reads the params of a method.
+/// Reads the params of a method. Errors do not quote the params.
 pub fn params<T: DeserializeOwned>(method: &str, params: &RawValue) -> Result<T, Error> {
     serde_json::from_str(params.get()).map_err(|error| {
         let why = without_values(&error.to_string());
@@ -148,10 +148,10 @@ pub fn params<T: DeserializeOwned>(method: &str, params: &RawValue) -> Result<T,
     })
 }
 
-/// An explanation without the values that it quotes, which may be a tool server's secrets.
+/// An error text of serde without the values that it quotes, which may be secrets of a tool server.
 fn without_values(why: &str) -> String {
-    // "invalid type: string \"..\", expected ..", "unknown variant `..`, expected ..": what was
-    // sent stands between.
+    // "invalid type: string \"..\", expected .." or "unknown variant `..`, expected ..": the value
+    // is before "expected".
     let why = why.rsplit_once(" at line ").map_or(why, |(why, _)| why);
     match (why.find(['"', '`']), why.rfind(", expected")) {
         (Some(from), Some(to)) if from < to => {
@@ -162,9 +162,9 @@ fn without_values(why: &str) -> String {
     }
 }
 
-// === what goes out, each as a line ===
+// === messages to send, one a line ===
 
-/// A notification.
+/// A notification as a line.
 pub fn notification(method: &str, params: &impl Serialize) -> String {
     #[derive(Serialize)]
     struct Notification<'a, P> {
@@ -175,7 +175,7 @@ pub fn notification(method: &str, params: &impl Serialize) -> String {
     line(&Notification { jsonrpc: "2.0", method, params })
 }
 
-/// A request of ours.
+/// A request as a line.
 pub fn request(id: &Id, method: &str, params: &impl Serialize) -> String {
     #[derive(Serialize)]
     struct Request<'a, P> {
@@ -187,7 +187,7 @@ pub fn request(id: &Id, method: &str, params: &impl Serialize) -> String {
     line(&Request { jsonrpc: "2.0", id: id.to_json(), method, params })
 }
 
-/// The answer to a request.
+/// The answer to a request as a line.
 pub fn response(id: &Id, result: &Result<Json, Error>) -> String {
     let message = ObjectWriter::new().string("jsonrpc", "2.0").raw("id", id.to_json().get());
     let message = match result {
@@ -216,15 +216,15 @@ pub fn result(result: &impl Serialize) -> Result<Json, Error> {
 // === impl Id ===
 
 impl Id {
-    /// Of a request that cannot be read.
+    /// The id for answers to a line whose id cannot be read.
     pub const NULL: Self = Self(String::new());
 
-    /// An id of ours.
+    /// The id of a request of ours.
     pub fn number(number: u64) -> Self {
         Self(number.to_string())
     }
 
-    /// Reads an id; `None` if it is of no allowed kind.
+    /// Reads an id. `None` if it is no integer, string or null.
     pub fn read(id: &RawValue) -> Option<Self> {
         let text = id.get();
         match text {
@@ -236,7 +236,7 @@ impl Id {
         }
     }
 
-    /// The id as it stands on the wire.
+    /// The id as it is written.
     pub fn to_json(&self) -> Json {
         json::raw(if self.0.is_empty() { "null".to_owned() } else { self.0.clone() })
     }
@@ -251,7 +251,7 @@ impl fmt::Debug for Id {
 // === impl Malformed ===
 
 impl Malformed {
-    fn nameless(error: Error) -> Self {
+    fn without_id(error: Error) -> Self {
         Self { id: Id::NULL, error }
     }
 }
@@ -259,17 +259,18 @@ impl Malformed {
 // === impl Error ===
 
 impl Error {
-    /// A refusal with a message.
+    /// An error without details.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), details: None }
     }
 
-    /// A message that is none, or not one for now.
+    /// The error for an invalid request.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(Code::InvalidRequest, message)
     }
 
-    /// Something failed. Editors show the details, or the message, so both say it.
+    /// The error for a failure. Some editors show the details and others the message, so both hold the
+    /// text.
     pub fn internal(what: impl Into<String>) -> Self {
         let message: String = what.into();
         Self { code: Code::Internal, details: Some(message.clone()), message }
@@ -374,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_refused_by_the_right_code() {
+    fn a_line_that_is_no_message_is_refused_by_the_right_code() {
         for (line, id, code) in [
             ("nonsense", "null", Code::Parse),
             ("", "null", Code::Parse),
@@ -393,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn an_explanation_repeats_no_value() {
+    fn an_error_text_quotes_no_value() {
         #[derive(Debug, serde::Deserialize)]
         struct Form {
             #[expect(dead_code, reason = "only read")]

@@ -1,20 +1,20 @@
-//! JSON that every parser takes: no half of a surrogate pair, no line break between tokens.
+//! JSON that every parser accepts: no half of a surrogate pair, and no line break between tokens.
 //!
-//! LangGraph's servers cut pairs between two tokens. Lenient parsers join the halves again; those
-//! of Rust and Python clients refuse the whole line.
+//! LangGraph's servers may split a pair between two tokens. Lenient parsers join the halves again, but
+//! the parsers of Rust and Python clients refuse the whole line.
 
 use std::borrow::Cow;
 
 use crate::json::{self, Json, Text};
 
-/// What stands for half a pair whose other half never came.
+/// The replacement for half a pair without its other half.
 const REPLACEMENT: &str = "\\ufffd";
 
-/// How long an escape of a character is: `\ud83d`.
+/// The length of an escape such as `\ud83d`.
 const ESCAPE_BYTES: usize = 6;
 
-/// Escaped text without its halves. The second is half a pair that the text ends in, if it does:
-/// its other half may come.
+/// Escaped text without halves of pairs, and the half that the text ends with. The other half may
+/// follow in the next token.
 pub(super) fn whole_pairs(escaped: &str) -> (Cow<'_, str>, &str) {
     if !escaped.contains('\\') {
         return (Cow::Borrowed(escaped), "");
@@ -59,13 +59,13 @@ pub(super) fn whole_pairs(escaped: &str) -> (Cow<'_, str>, &str) {
     (Cow::Owned(clean), "")
 }
 
-/// The UTF-16 unit whose escape stands at a place.
+/// The UTF-16 unit whose escape begins at a byte.
 fn unit_at(escaped: &str, at: usize) -> Option<u16> {
     let digits = escaped.get(at..at + ESCAPE_BYTES)?.strip_prefix("\\u")?;
     u16::from_str_radix(digits, 16).ok()
 }
 
-/// A text that is complete.
+/// A complete text, without halves of pairs.
 pub(super) fn text(text: &Text) -> Cow<'_, Text> {
     match whole_pairs(text.escaped()) {
         (Cow::Borrowed(all), "") if all.len() == text.escaped().len() => Cow::Borrowed(text),
@@ -74,12 +74,12 @@ pub(super) fn text(text: &Text) -> Cow<'_, Text> {
     }
 }
 
-/// Text as one JSON value on one line; `None` if it is not JSON that every parser takes, or is
-/// `null`, which the wire does not tell from nothing.
+/// Text as one JSON value on one line. `None` if it is not JSON that every parser accepts, or if it is
+/// `null`, which the protocol treats as absent.
 pub(super) fn value(text: &str) -> Option<Json> {
-    // A document cannot end in an escape, so that there is no half at its end.
+    // A JSON document cannot end with an escape, so no half is left at its end.
     let (clean, _) = whole_pairs(text);
-    // The tree is thrown away: it is the only way to ask for nesting and numbers that have a limit.
+    // The tree is dropped. Only parsing one checks the depth of nesting and the range of numbers.
     let tree: serde_json::Value = serde_json::from_str(&clean).ok()?;
     if tree.is_null() {
         return None;
@@ -89,7 +89,7 @@ pub(super) fn value(text: &str) -> Option<Json> {
     Some(json::raw(line))
 }
 
-/// Text as JSON if it is that, else as a string.
+/// Text as a JSON value if it is one, or else as a string.
 pub(super) fn value_or_string(text: &Text) -> Json {
     value(&text.decode()).unwrap_or_else(|| Json::from(self::text(text).into_owned()))
 }
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_some_parser_would_refuse_is_a_string() {
+    fn text_that_some_parser_would_refuse_is_a_string() {
         let cases = [
             ("{\"a\": 1.10,\n \"b\": [1]}", r#"{"a":1.10,"b":[1]}"#),
             (r#"{"a":"\ud83d"}"#, r#"{"a":"\ufffd"}"#),

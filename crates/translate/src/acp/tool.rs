@@ -1,26 +1,26 @@
-//! What a call's arguments tell an editor: a title, the files that it touches, what it changes.
+//! What an editor shows of a call's arguments: a title, the files, and the changes to them.
 //!
-//! Read when the arguments are complete, never for a piece of them.
+//! The arguments are read when they are complete.
 
 use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use super::dialect::{Dialect, Paths};
+use super::profile::{GraphProfile, Paths};
 use super::strict;
 use super::update::{Location, ToolContent, ToolKind};
 use crate::json::{self, Json, Members, Text};
 
-/// A title is one line in a list.
+/// The longest title in characters. It is one line in a list.
 const MAX_TITLE_CHARS: usize = 120;
 
-/// Longer than any path that a system takes: a text that is longer is none.
+/// The longest path in bytes. No system accepts a longer one.
 const MAX_PATH_BYTES: usize = 4096;
 
-/// Files that one call is said to touch: an editor follows along, and shows no more.
+/// How many paths are read of one list.
 const MAX_LOCATIONS: usize = 32;
 
-/// The names under which tools take a file.
+/// The arguments that name a file.
 const PATH: [&str; 9] = [
     "file_path",
     "filePath",
@@ -33,7 +33,7 @@ const PATH: [&str; 9] = [
     "notebook_path",
 ];
 
-/// The names under which a tool that moves takes where from, and where to.
+/// The arguments that name the old and the new place of a moved file.
 const FROM: [&str; 6] = ["source", "src", "old_path", "oldPath", "from", "source_path"];
 const TO: [&str; 7] =
     ["destination", "dst", "dest", "new_path", "newPath", "to", "destination_path"];
@@ -42,35 +42,35 @@ const PATTERN: [&str; 3] = ["pattern", "query", "regex"];
 const COMMAND: [&str; 4] = ["command", "cmd", "code", "script"];
 const ADDRESS: [&str; 3] = ["url", "uri", "query"];
 
-/// The names of a line, counted from one.
+/// The arguments that name a line, counted from one.
 const LINE: [&str; 4] = ["line", "start_line", "startLine", "line_number"];
 
 const OLD_TEXT: [&str; 5] = ["old_string", "oldString", "old_str", "old_text", "oldText"];
 const NEW_TEXT: [&str; 5] = ["new_string", "newString", "new_str", "new_text", "newText"];
 const FILE_TEXT: [&str; 3] = ["content", "contents", "file_text"];
 
-/// What is told of a call whose arguments are known.
+/// What the client gets of a call's arguments.
 #[derive(Clone, Debug)]
-pub(super) struct Told {
+pub(super) struct CallDetails {
     pub(super) title: String,
     pub(super) locations: Vec<Location>,
     pub(super) diffs: Vec<ToolContent<'static>>,
     pub(super) raw_input: Json,
 }
 
-/// A session's view of arguments.
+/// Reads arguments for a session.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader<'a> {
-    pub(super) dialect: &'a Dialect,
+    pub(super) profile: &'a GraphProfile,
     pub(super) cwd: &'a str,
 }
 
-/// Whether arguments are an object that is complete.
+/// Whether arguments are a complete object.
 pub(super) fn is_complete(args: &str) -> bool {
     serde_json::from_str::<&RawValue>(args).is_ok_and(|raw| raw.get().starts_with('{'))
 }
 
-/// The title of a call of which only the name is known.
+/// The title of a call without its arguments.
 pub(super) fn bare_title(name: &str, kind: ToolKind) -> String {
     title(name, kind, &Members::default())
 }
@@ -78,14 +78,14 @@ pub(super) fn bare_title(name: &str, kind: ToolKind) -> String {
 // === impl Reader ===
 
 impl Reader<'_> {
-    /// Reads arguments, as the model spells them.
-    pub(super) fn read(self, name: &str, kind: ToolKind, args: &Text) -> Told {
+    /// Reads arguments as the model wrote them.
+    pub(super) fn read(self, name: &str, kind: ToolKind, args: &Text) -> CallDetails {
         let spelled = args.decode();
         let spelled = if spelled.trim().is_empty() { Cow::Borrowed("{}") } else { spelled };
         let raw_input = strict::value(&spelled);
         let raw_input = raw_input.unwrap_or_else(|| strict::text(args).into_owned().into());
         let members = json::members(&raw_input).unwrap_or_default();
-        Told {
+        CallDetails {
             title: title(name, kind, &members),
             locations: self.locations(kind, &members),
             diffs: if kind == ToolKind::Edit { self.diffs(&members) } else { Vec::new() },
@@ -128,7 +128,7 @@ impl Reader<'_> {
         diffs
     }
 
-    /// A path as the editor knows it; `None` for what is no path.
+    /// The absolute path on the editor's disk. `None` for a text that is no path.
     fn absolute(self, path: &str) -> Option<String> {
         let is_path = !path.is_empty()
             && path.len() <= MAX_PATH_BYTES
@@ -142,23 +142,23 @@ impl Reader<'_> {
             matches!(path.as_bytes(), [b'a'..=b'z' | b'A'..=b'Z', b':', b'/' | b'\\', ..])
                 || path.starts_with("\\\\")
         };
-        match self.dialect.paths {
+        match self.profile.paths {
             Paths::Host if path.starts_with('/') || is_windows(path) => Some(path.to_owned()),
             Paths::Host => Some(join(self.cwd, path, Bounds::None)),
-            // Nothing of the graph's own disk lies outside of the session's directory.
+            // The graph's own file system is inside the session's directory.
             Paths::Virtual => Some(join(self.cwd, path, Bounds::Base)),
         }
     }
 }
 
-/// How far up `..` leads.
+/// How far up `..` may lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bounds {
     None,
     Base,
 }
 
-/// Joins a path to a directory, and takes `.` and `..` out of it.
+/// Joins a path to a directory, and resolves `.` and `..`.
 fn join(base: &str, path: &str, bounds: Bounds) -> String {
     let separator = if base.contains('\\') && !base.contains('/') { '\\' } else { '/' };
     let mut joined = base.trim_end_matches(separator).to_owned();
@@ -180,7 +180,7 @@ fn join(base: &str, path: &str, bounds: Bounds) -> String {
     if joined.is_empty() { separator.to_string() } else { joined }
 }
 
-/// What one edit changes. A file that is written whole has no old text: nobody has read it.
+/// The diff of one edit. A file that is written whole has no old text, because it was not read.
 fn diff(path: &str, edit: &Members<'_>) -> Option<ToolContent<'static>> {
     let old = text(edit, &OLD_TEXT);
     let new = match &old {
@@ -198,18 +198,18 @@ fn first<'a>(args: &Members<'a>, names: &[&str]) -> Option<Cow<'a, str>> {
     names.iter().find_map(|name| args.string(name).filter(|value| !value.is_empty()))
 }
 
-/// The line that a call begins with, counted from one; an offset counts lines to pass over.
+/// The first line that a call reads, counted from one. An offset is the number of lines to skip.
 fn line(args: &Members<'_>) -> Option<u32> {
     let offset = || args.number("offset").and_then(|offset| offset.checked_add(1));
     let line = LINE.iter().find_map(|name| args.number(name)).or_else(offset)?;
     u32::try_from(line).ok().filter(|line| *line > 0)
 }
 
-/// A short line for a person: what is done, and to what.
+/// A short line for a person: the action and its object.
 fn title(name: &str, kind: ToolKind, args: &Members<'_>) -> String {
     let path = || first(args, &PATH);
     let with = |verb: &str, what: Option<Cow<'_, str>>| what.map(|what| format!("{verb} {what}"));
-    let said = match kind {
+    let text = match kind {
         ToolKind::Read => with("Read", path()),
         ToolKind::Edit if text(args, &OLD_TEXT).is_none() && text(args, &FILE_TEXT).is_some() => {
             with("Write", path())
@@ -234,10 +234,10 @@ fn title(name: &str, kind: ToolKind, args: &Members<'_>) -> String {
         ToolKind::Think if name == "write_todos" => Some("Update the plan".to_owned()),
         ToolKind::Think | ToolKind::SwitchMode | ToolKind::Other => None,
     };
-    one_line(&said.unwrap_or_else(|| name.to_owned()))
+    one_line(&text.unwrap_or_else(|| name.to_owned()))
 }
 
-/// A command that is a list of words.
+/// A command that is given as a list of words.
 fn command(args: &Members<'_>) -> Option<Cow<'static, str>> {
     let words = COMMAND.iter().find_map(|name| args.get(name).and_then(json::items))?;
     let words: Vec<_> = words.into_iter().filter_map(json::string).collect();
@@ -245,7 +245,7 @@ fn command(args: &Members<'_>) -> Option<Cow<'static, str>> {
 }
 
 fn one_line(text: &str) -> String {
-    // More than enough of it: a command may be a whole program.
+    // A command may be a whole program, so only its beginning is looked at.
     let start: String = text.chars().take(MAX_TITLE_CHARS * 4).collect();
     let is_gap = |character: char| character.is_whitespace() || character.is_control();
     let words = start.split(is_gap).filter(|word| !word.is_empty());
@@ -265,18 +265,18 @@ mod tests {
 
     const CWD: &str = "/srv/app";
 
-    fn read(paths: Paths, name: &str, args: &str) -> Told {
-        let dialect = Dialect { paths, ..Dialect::default() };
-        let reader = Reader { dialect: &dialect, cwd: CWD };
-        reader.read(name, dialect.kind(name), &Text::new(args))
+    fn read(paths: Paths, name: &str, args: &str) -> CallDetails {
+        let profile = GraphProfile { paths, ..GraphProfile::default() };
+        let reader = Reader { profile: &profile, cwd: CWD };
+        reader.read(name, profile.kind(name), &Text::new(args))
     }
 
-    fn paths(told: &Told) -> Vec<(&str, Option<u32>)> {
-        told.locations.iter().map(|location| (&*location.path, location.line)).collect()
+    fn paths(details: &CallDetails) -> Vec<(&str, Option<u32>)> {
+        details.locations.iter().map(|location| (&*location.path, location.line)).collect()
     }
 
     #[test]
-    fn titles_say_what_is_done_to_what_in_one_line() {
+    fn a_title_is_one_line_with_the_action_and_its_object() {
         let cases = [
             ("read_file", r#"{"file_path":"src/main.rs"}"#, "Read src/main.rs"),
             ("edit_file", r#"{"file_path":"a","old_string":"x","new_string":"y"}"#, "Edit a"),
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn locations_are_absolute_and_only_of_file_tools() {
-        let told = |paths, name, path: &str| {
+        let details = |paths, name, path: &str| {
             let args = format!(r#"{{"file_path":{path:?},"offset":9}}"#);
             read(paths, name, &args)
         };
@@ -313,17 +313,17 @@ mod tests {
             ("C:\\x", "C:\\x"),
         ];
         for (path, expected) in host {
-            assert_eq!(paths(&told(Paths::Host, "read_file", path)), [(expected, Some(10))]);
+            assert_eq!(paths(&details(Paths::Host, "read_file", path)), [(expected, Some(10))]);
         }
         let own = [("/x", "/srv/app/x"), ("/../x", "/srv/app/x"), ("/", "/srv/app")];
         for (path, expected) in own {
-            assert_eq!(paths(&told(Paths::Virtual, "read_file", path)), [(expected, Some(10))]);
+            assert_eq!(paths(&details(Paths::Virtual, "read_file", path)), [(expected, Some(10))]);
         }
         for path in ["https://x/y", "~/x", "a\nb"] {
-            assert!(paths(&told(Paths::Host, "read_file", path)).is_empty(), "{path}");
+            assert!(paths(&details(Paths::Host, "read_file", path)).is_empty(), "{path}");
         }
-        assert!(paths(&told(Paths::Host, "weather", "/x")).is_empty());
-        assert!(paths(&told(Paths::Host, "fetch", "/x")).is_empty());
+        assert!(paths(&details(Paths::Host, "weather", "/x")).is_empty());
+        assert!(paths(&details(Paths::Host, "fetch", "/x")).is_empty());
     }
 
     #[test]

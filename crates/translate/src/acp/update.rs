@@ -1,7 +1,7 @@
 //! The session updates of ACP v1 as strict output types.
 //!
-//! An optional member that has no value is left out, never null. The updates are written for
-//! every token, so that they borrow what they can.
+//! An optional member that has no value is left out, never null. Updates are written for every token,
+//! so they borrow what they can.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::json::{Json, Text};
 
-/// One update. Borrows from the run event that it projects.
+/// One update. It borrows from the run event that it projects.
 #[derive(Debug, Serialize)]
 #[serde(tag = "sessionUpdate", rename_all = "snake_case", rename_all_fields = "camelCase")]
 #[expect(missing_docs, reason = "the names are the specification's, which defines them")]
@@ -33,7 +33,7 @@ pub enum Update<'a> {
         entries: &'a [PlanEntry],
     },
     AvailableCommandsUpdate {
-        available_commands: &'a [Command],
+        available_commands: &'a [AvailableCommand],
     },
     CurrentModeUpdate {
         current_mode_id: &'a str,
@@ -53,7 +53,7 @@ pub enum Update<'a> {
     },
 }
 
-/// A piece of what somebody says.
+/// One piece of content.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
 #[expect(missing_docs, reason = "the names are the specification's, which defines them")]
@@ -80,7 +80,7 @@ pub enum ContentBlock<'a> {
     },
 }
 
-/// A file that travels with what is said.
+/// A file that is embedded in the content.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[expect(missing_docs, reason = "the names are the specification's, which defines them")]
@@ -91,7 +91,7 @@ pub struct Blob<'a> {
     pub blob: Cow<'a, Text>,
 }
 
-/// A tool call, or what is new of one: on the wire they differ in what must be there.
+/// A tool call, or a change of one. On the wire, the two differ only in which members are required.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[expect(missing_docs, reason = "the names are the specification's, which defines them")]
@@ -115,7 +115,7 @@ pub struct ToolCall<'a> {
     pub raw_output: Option<Json>,
 }
 
-/// What kind of thing a tool does: editors choose an icon by it.
+/// What a tool does. Editors choose an icon by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names are the specification's, which defines them")]
@@ -132,7 +132,7 @@ pub enum ToolKind {
     Other,
 }
 
-/// A name that no kind of tool has.
+/// A word that names no [`ToolKind`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is no kind of tool: read, edit, delete, move, search, execute, think, fetch, \
@@ -140,7 +140,7 @@ pub enum ToolKind {
 )]
 pub struct UnknownKind(String);
 
-/// How far a call is.
+/// The progress of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names are the specification's, which defines them")]
@@ -151,7 +151,7 @@ pub enum ToolStatus {
     Failed,
 }
 
-/// What a call shows of itself.
+/// The content of a call: its result, or the change that it makes to a file.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
 #[expect(missing_docs, reason = "the names are the specification's, which defines them")]
@@ -170,33 +170,33 @@ pub enum ToolContent<'a> {
 /// A file that a call touches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Location {
-    /// Absolute.
+    /// The absolute path.
     pub path: String,
-    /// Counted from one.
+    /// The line, counted from one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
 }
 
-/// One thing that the agent means to do.
+/// One entry of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PlanEntry {
-    /// What.
+    /// What is to be done.
     pub content: Text,
-    /// How much it matters.
+    /// The priority.
     pub priority: Priority,
-    /// How far it is.
+    /// The progress.
     pub status: PlanStatus,
 }
 
-/// How much an entry of a plan matters. Graphs do not tell.
+/// The priority of a plan entry. Graphs give none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Priority {
-    /// What is said of every entry.
+    /// The priority of every entry.
     Medium,
 }
 
-/// How far an entry of a plan is.
+/// The progress of a plan entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names are the specification's, which defines them")]
@@ -206,29 +206,29 @@ pub enum PlanStatus {
     Completed,
 }
 
-/// A command that a person can give, as `/name`.
+/// A command that a person can type as `/name`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Command {
-    /// Its name.
+pub struct AvailableCommand {
+    /// The name, without the slash.
     pub name: String,
     /// What it does.
     pub description: String,
-    /// What may stand behind it.
+    /// The input that may follow the name.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub input: Option<CommandInput>,
+    pub input: Option<AvailableCommandInput>,
 }
 
-/// What may stand behind a command.
+/// The input of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct CommandInput {
-    /// Shown while nothing stands there.
+pub struct AvailableCommandInput {
+    /// The placeholder that is shown while the input is empty.
     pub hint: String,
 }
 
 // === impl ContentBlock ===
 
 impl ContentBlock<'_> {
-    /// A text of our own.
+    /// A text block.
     pub fn text(text: &str) -> Self {
         Self::Text { text: Cow::Owned(Text::new(text)) }
     }
@@ -237,7 +237,7 @@ impl ContentBlock<'_> {
 // === impl ToolCall ===
 
 impl ToolCall<'_> {
-    /// A call of which nothing is told but its id.
+    /// A call, or a change of one, with nothing but its id.
     pub fn of(id: &str) -> Self {
         Self { tool_call_id: id.to_owned(), ..Self::default() }
     }

@@ -1,5 +1,4 @@
-//! How much of a client's request goes up: what it may set of its run, and whose messages it may
-//! send.
+//! What the operator lets a client set: the configuration of its runs, and the roles of its messages.
 
 use serde_json::value::RawValue;
 
@@ -8,37 +7,41 @@ use crate::json::{self, Json, Members, ObjectWriter};
 use crate::langgraph::Multitask;
 use crate::run::Role;
 
-/// The most steps of a graph that a client may ask for, unless the operator says otherwise. A run
-/// that names no limit gets LangGraph's own, which was 25 for years; agents that plan take hundreds.
+/// The highest recursion limit, in steps of a graph, that a client may set by default.
+///
+/// A run without a limit gets LangGraph's own. That was 25 for years, and agents that plan take
+/// hundreds of steps.
 pub const DEFAULT_RECURSION_LIMIT: u64 = 1_000;
 
-/// What of a client's request goes up. Of `forwardedProps.config` that is nothing of `configurable` by default. A graph may read
-/// a tenant, a model or a tool's address there, and only its operator knows which are the client's
-/// to choose.
+/// What a client may set.
+///
+/// By default, no member of `configurable` in `forwardedProps.config` goes up. A graph may read a
+/// tenant, a model or a tool's address there, and only its operator knows which of them a client may
+/// choose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allowance {
     keys: Vec<String>,
     recursion_limit: u64,
-    /// What becomes of a run on a busy thread, where its client does not say.
+    /// What LangGraph does with a run on a busy thread if the client does not say.
     multitask: Option<Multitask>,
-    /// What a client may say of that.
+    /// What a client may ask for on a busy thread.
     multitasks: Vec<Multitask>,
-    /// `None` if the operator does not say.
+    /// `None` if the operator has not set it.
     system_messages: Option<SystemMessages>,
 }
 
-/// What becomes of the system and developer messages that a client sends.
+/// What happens to the system and developer messages that a client sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SystemMessages {
-    /// They go up, as all new messages do.
+    /// They go up like all new messages.
     #[default]
     Send,
-    /// They do not: a model follows them more than what a person says, and anybody may write them
-    /// who reaches the gateway.
+    /// They are left out. A model obeys them more than a person's words, and anyone who reaches the
+    /// gateway can write them.
     Drop,
 }
 
-/// A text is no name of what a client may set in `configurable`.
+/// A client may not set this member of `configurable`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the name of a graph's own setting, such as model; what LangGraph itself acts on, and what it \
@@ -58,12 +61,12 @@ impl Allowance {
         Ok(())
     }
 
-    /// Lets a client ask for as many steps at most.
+    /// Sets the highest recursion limit that a client may set, in steps.
     pub fn limit_recursion(&mut self, most: u64) {
         self.recursion_limit = most;
     }
 
-    /// Has LangGraph do this with a run on a busy thread whose client says nothing of it.
+    /// Sets what LangGraph does with a run on a busy thread if the client does not say.
     pub fn when_busy(&mut self, multitask: Multitask) {
         self.multitask = Some(multitask);
     }
@@ -73,18 +76,18 @@ impl Allowance {
         self.multitasks.push(multitask);
     }
 
-    /// Says what becomes of system and developer messages.
+    /// Sets what happens to system and developer messages.
     pub fn take_system_messages(&mut self, policy: SystemMessages) {
         self.system_messages = Some(policy);
     }
 
-    /// What the operator says of system and developer messages, if anything.
+    /// What happens to system and developer messages. `None` if the operator has not set it.
     pub fn system_messages(&self) -> Option<SystemMessages> {
         self.system_messages
     }
 
-    /// Whether a client's new messages of this role go up. An assistant message that LangGraph does
-    /// not know never does.
+    /// Whether a client's new messages of this role go up. New messages of an
+    /// assistant never do.
     pub(super) fn takes(&self, role: Role) -> bool {
         match role {
             Role::Assistant | Role::Reasoning | Role::Attachment => false,
@@ -95,17 +98,17 @@ impl Allowance {
         }
     }
 
-    /// What LangGraph is to do with the request's run on a busy thread.
+    /// What LangGraph does with the request's run on a busy thread.
     pub(super) fn multitask(&self, input: &Input) -> Option<Multitask> {
         self.asked_multitask(input).and_then(Result::ok).or(self.multitask)
     }
 
-    /// Whether a request asks for something on a busy thread that it may not ask for.
+    /// Whether the request's wish for a busy thread is ignored, because the client may not have it.
     pub fn leaves_multitask_out(&self, input: &Input) -> bool {
         self.asked_multitask(input).is_some_and(|asked| asked.is_err())
     }
 
-    /// What a request asks for on a busy thread: an error if it may not.
+    /// What the request asks for on a busy thread. An error if the client may not ask for it.
     fn asked_multitask(&self, input: &Input) -> Option<Result<Multitask, ()>> {
         let forwarded = json::members(input.forwarded_props.as_deref()?)?;
         let names = ["multitaskStrategy", "multitask_strategy"];
@@ -120,10 +123,10 @@ impl Allowance {
         Some(allowed.ok_or(()))
     }
 
-    /// What goes up of a request's configuration.
+    /// The part of the request's configuration that goes up.
     ///
-    /// The rest of `forwardedProps` is left out, not spread into the run: a browser that can name a
-    /// webhook makes the server call it.
+    /// Other members of `forwardedProps` never become members of the run request. A browser that
+    /// could set a webhook could make the server call any address.
     pub(super) fn config(&self, input: &Input) -> Option<Json> {
         let config = config(input)?;
         let mut allowed = ObjectWriter::new();
@@ -173,8 +176,8 @@ fn configurable<'a>(config: &Members<'a>) -> Members<'a> {
     config.get("configurable").and_then(json::members).unwrap_or_default()
 }
 
-/// Whether LangGraph itself acts on a key: another thread, another checkpoint, another user. Or a
-/// graph finds a header of its request there, which only a request can set.
+/// Whether a key of `configurable` is not the graph's own. LangGraph itself reads the thread, the
+/// checkpoint and the user there, and stores a request's headers there.
 fn is_reserved(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
     let is_langgraphs = matches!(

@@ -1,55 +1,55 @@
-//! What an agent can do, as AG-UI 1.0's `AgentCapabilities` says it.
+//! What an agent can do, as AG-UI 1.0's `AgentCapabilities`.
 //!
-//! Only what is certain is said: what this gateway does of itself, what its options leave out, and
-//! what the graph's schema tells. What hangs on the model or on a graph's code is not declared,
-//! which in AG-UI means unknown: whether it calls tools, thinks, reads images or asks for approval.
+//! Only certain facts are declared: what the gateway does by itself, what its options disable, and
+//! what the graph's schema shows. A capability that depends on the model or on the graph's code is
+//! left out, which means unknown in AG-UI. Examples are tool calls, reasoning, images and approvals.
 
-use super::turn::takes_client_tools;
+use super::client_keys::takes_client_tools;
 use crate::json::{Json, ObjectWriter};
 use crate::langgraph::InputKeys;
 use crate::run::{Emit, StateEvents};
 
-/// What the gateway is set to send and to take, beside what it always does.
+/// The optional features of the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Offers {
-    /// How clients are sent the state.
-    pub state: StateOffer,
-    /// Whether clients are sent what the model thinks.
+pub struct GatewayFeatures {
+    /// How the state is sent.
+    pub state: StateSupport,
+    /// Whether reasoning is sent.
     pub reasoning: bool,
-    /// Whether it speaks AG-UI over WebSocket.
+    /// Whether AG-UI is served over WebSocket.
     pub websocket: bool,
-    /// Whether it speaks AG-UI's binary form.
+    /// Whether AG-UI's binary form is served.
     pub http_binary: bool,
 }
 
-/// How clients are sent the state.
+/// How the state is sent to clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StateOffer {
-    /// As snapshots, and deltas between them.
+pub enum StateSupport {
+    /// As snapshots, with deltas between them.
     SnapshotsAndDeltas,
-    /// As snapshots alone.
+    /// As snapshots only.
     Snapshots,
     /// Not at all.
     Nothing,
 }
 
-/// An agent, as its server describes it to the caller.
+/// What is known of an agent.
 #[derive(Clone, Copy, Debug)]
-pub struct Described<'a> {
-    /// What people call it.
+pub struct AgentDescription<'a> {
+    /// The name for people.
     pub name: &'a str,
-    /// What it is for.
+    /// The description for people.
     pub description: Option<&'a str>,
-    /// The graph that it runs.
+    /// The id of its graph.
     pub graph_id: &'a str,
-    /// What the graph takes as its input, as far as that is known now.
+    /// The keys of the graph's input, as far as they are known.
     pub keys: &'a InputKeys,
 }
 
-/// What the agent can do.
-pub fn capabilities(agent: &Described<'_>, offers: Offers) -> Json {
-    let Described { name, description, graph_id, keys } = *agent;
-    let Offers { state, reasoning, websocket, http_binary } = offers;
+/// The agent's `AgentCapabilities`.
+pub fn capabilities(agent: &AgentDescription<'_>, features: GatewayFeatures) -> Json {
+    let AgentDescription { name, description, graph_id, keys } = *agent;
+    let GatewayFeatures { state, reasoning, websocket, http_binary } = features;
     let graph = ObjectWriter::new().string("graph_id", graph_id).finish();
     let metadata = ObjectWriter::new().raw("langgraph", graph.get()).finish();
     let mut identity = ObjectWriter::new().string("name", name).string("type", "langgraph");
@@ -66,8 +66,8 @@ pub fn capabilities(agent: &Described<'_>, offers: Offers) -> Json {
     ]);
     // LangGraph keeps a thread's state from run to run.
     let state = flags(&[
-        ("snapshots", state != StateOffer::Nothing),
-        ("deltas", state == StateOffer::SnapshotsAndDeltas),
+        ("snapshots", state != StateSupport::Nothing),
+        ("deltas", state == StateSupport::SnapshotsAndDeltas),
         ("persistentState", true),
     ]);
     let asks = flags(&[("supported", true), ("interrupts", true), ("approveWithEdits", true)]);
@@ -90,24 +90,24 @@ fn flags(flags: &[(&str, bool)]) -> Json {
     flags.iter().fold(ObjectWriter::new(), write).finish()
 }
 
-// === impl Offers ===
+// === impl GatewayFeatures ===
 
-impl Offers {
-    /// What the gateway does for viewers that are shown this.
+impl GatewayFeatures {
+    /// The features for clients that get these events.
     pub fn of(emit: Emit) -> Self {
         let state = match emit.state {
-            StateEvents::Delta => StateOffer::SnapshotsAndDeltas,
-            StateEvents::Initial | StateEvents::Final | StateEvents::All => StateOffer::Snapshots,
-            StateEvents::None => StateOffer::Nothing,
+            StateEvents::Delta => StateSupport::SnapshotsAndDeltas,
+            StateEvents::Initial | StateEvents::Final | StateEvents::All => StateSupport::Snapshots,
+            StateEvents::None => StateSupport::Nothing,
         };
         Self { state, reasoning: emit.reasoning, ..Self::default() }
     }
 }
 
-impl Default for Offers {
-    /// What the gateway does unless its options say otherwise.
+impl Default for GatewayFeatures {
+    /// The features of a gateway with default options.
     fn default() -> Self {
-        let state = StateOffer::SnapshotsAndDeltas;
+        let state = StateSupport::SnapshotsAndDeltas;
         Self { state, reasoning: true, websocket: true, http_binary: true }
     }
 }
@@ -116,26 +116,31 @@ impl Default for Offers {
 mod tests {
     use super::*;
 
-    fn told(offers: Offers) -> serde_json::Value {
+    fn declared(features: GatewayFeatures) -> serde_json::Value {
         let (description, graph_id) = (Some(""), "g");
-        let agent = Described { name: "n", description, graph_id, keys: &InputKeys::Unknown };
-        serde_json::from_str(capabilities(&agent, offers).get()).unwrap()
+        let agent =
+            AgentDescription { name: "n", description, graph_id, keys: &InputKeys::Unknown };
+        serde_json::from_str(capabilities(&agent, features).get()).unwrap()
     }
 
     #[test]
-    fn each_offer_is_a_statement_of_its_own() {
-        let usually = Offers::default();
-        let usual = told(usually);
+    fn each_feature_is_declared_on_its_own() {
+        let usually = GatewayFeatures::default();
+        let usual = declared(usually);
         assert_eq!(usual.get("reasoning"), None);
-        for (offers, place, value) in [
-            (Offers { state: StateOffer::Nothing, ..usually }, "/state/snapshots", false),
-            (Offers { state: StateOffer::Snapshots, ..usually }, "/state/deltas", false),
-            (Offers { reasoning: false, ..usually }, "/reasoning/supported", false),
-            (Offers { websocket: false, ..usually }, "/transport/websocket", false),
-            (Offers { http_binary: false, ..usually }, "/transport/httpBinary", false),
+        for (features, place, value) in [
+            (
+                GatewayFeatures { state: StateSupport::Nothing, ..usually },
+                "/state/snapshots",
+                false,
+            ),
+            (GatewayFeatures { state: StateSupport::Snapshots, ..usually }, "/state/deltas", false),
+            (GatewayFeatures { reasoning: false, ..usually }, "/reasoning/supported", false),
+            (GatewayFeatures { websocket: false, ..usually }, "/transport/websocket", false),
+            (GatewayFeatures { http_binary: false, ..usually }, "/transport/httpBinary", false),
         ] {
-            let told = told(offers);
-            assert_eq!(told.pointer(place), Some(&value.into()), "{place}");
+            let declared = declared(features);
+            assert_eq!(declared.pointer(place), Some(&value.into()), "{place}");
             assert_ne!(usual.pointer(place), Some(&value.into()), "{place}");
         }
     }

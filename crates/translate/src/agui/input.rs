@@ -1,69 +1,60 @@
-//! What a client sends to start a run: `RunAgentInput`, read tolerantly.
+//! `RunAgentInput`: the request that starts a run.
 //!
 //! Null counts as absent. Unknown members, roles and parts are ignored. A known member must have
-//! its form.
+//! the form that the specification says.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::message;
-use super::project::{Client, RunId, Version};
+use super::client::{Client, RunId, Version};
+use super::{copilotkit, message};
 use crate::json::{self, Json, ObjectWriter};
 use crate::run;
 
 /// A request to run an agent.
 #[derive(Debug)]
 pub struct Input {
-    /// The thread, as the client calls it.
+    /// The client's id of the thread.
     pub thread_id: String,
-    /// The run, as the client calls it.
+    /// The client's id of the run.
     pub run_id: String,
-    /// The run that this one goes on from.
+    /// The run that the client names as this run's parent.
     pub parent_run_id: Option<String>,
-    /// Which generation of clients this is.
+    /// The generation of the client.
     pub version: Version,
     /// The state that the client holds.
     pub state: Option<Json>,
-    /// The conversation that the client holds.
-    pub messages: Vec<InputMessage>,
-    /// The tools that the client itself runs, in LangChain's form.
+    /// The client's conversation, without activities.
+    pub messages: Vec<Arc<run::Message>>,
+    /// The tools that the client runs, in LangChain's form.
     pub tools: Vec<Json>,
-    /// What the application tells the agent of itself, each `{description, value}`.
+    /// What the application says about itself, each an object `{description, value}`.
     pub context: Vec<Json>,
     /// Answers to interrupts.
     pub resume: Vec<Resume>,
-    /// What the application passes through to the agent.
+    /// `forwardedProps`: what the application passes to the agent.
     pub forwarded_props: Option<Json>,
-}
-
-/// A message as a client sent it.
-#[derive(Clone, Debug)]
-pub struct InputMessage {
-    /// What it says.
-    pub message: run::Message,
-    /// Its content in LangChain's form.
-    pub content: Json,
 }
 
 /// An answer to an interrupt.
 #[derive(Clone, Debug)]
 pub struct Resume {
-    /// The interrupt, or one action of it.
+    /// The id of the interrupt, or of one of its actions.
     pub interrupt_id: String,
-    /// Whether it was answered.
+    /// Whether the interrupt was answered.
     pub status: ResumeStatus,
-    /// The answer.
+    /// The answer itself.
     pub payload: Option<Json>,
 }
 
 /// Whether an interrupt was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResumeStatus {
-    /// Yes: also by a refusal.
+    /// It was answered. A refusal is an answer.
     Resolved,
-    /// No: it was abandoned.
+    /// It was abandoned.
     Cancelled,
 }
 
@@ -73,18 +64,18 @@ pub enum InputError {
     /// The body is not JSON.
     #[error("the body is not JSON: {0}")]
     NotJson(String),
-    /// The body is JSON, but no object.
+    /// The body is not a JSON object.
     #[error("the body is not a JSON object; send a RunAgentInput")]
     NotAnObject,
-    /// A member is missing that every request has.
+    /// A required member is missing.
     #[error("`{0}` is missing; a RunAgentInput has one")]
     Missing(&'static str),
-    /// A member has not its form.
+    /// A member has the wrong form.
     #[error("`{member}` is not {expected}")]
     Malformed {
-        /// Where.
+        /// The path of the member.
         member: String,
-        /// What it must be.
+        /// The form that it must have.
         expected: &'static str,
     },
 }
@@ -124,7 +115,7 @@ impl Input {
         self.client_of(RunId::Own(self.run_id.clone()))
     }
 
-    /// The client that watches what runs.
+    /// The client that watches the runs of others.
     pub fn viewer(&self) -> Client {
         let run_id = RunId::Watched(self.run_id.clone());
         Client { parent_run_id: None, ..self.client_of(run_id) }
@@ -139,30 +130,28 @@ impl Input {
         }
     }
 
-    /// The id of the last event that the client has, where it cannot send that as a header:
-    /// `forwardedProps.lastEventId`.
+    /// `forwardedProps.lastEventId`: the id of the last event that the client has received. It takes
+    /// the place of the header for clients that cannot send one.
     pub fn last_event_id(&self) -> Option<Cow<'_, str>> {
         json::members(self.forwarded_props.as_deref()?)?.string("lastEventId")
     }
 
-    /// Whether it answers what its thread asks.
+    /// Whether the request answers an interrupt.
     pub fn is_answer(&self) -> bool {
         !self.resume.is_empty() || self.legacy_resume().is_some()
     }
 
-    /// `forwardedProps.command.resume`, as CopilotKit's older hook answers.
+    /// The answer in the form of CopilotKit's older hook.
     pub(super) fn legacy_resume(&self) -> Option<&RawValue> {
-        let members = json::members(self.forwarded_props.as_deref()?)?;
-        let command = json::members(members.get("command")?)?;
-        present(&command, "resume")
+        copilotkit::resume(self.forwarded_props.as_deref()?)
     }
 
-    /// The conversation that the client holds.
+    /// The client's conversation, shared.
     pub fn held(&self) -> Vec<Arc<run::Message>> {
-        self.messages.iter().map(|message| Arc::new(message.message.clone())).collect()
+        self.messages.clone()
     }
 
-    fn messages(members: &json::Members<'_>) -> Result<Vec<InputMessage>, InputError> {
+    fn messages(members: &json::Members<'_>) -> Result<Vec<Arc<run::Message>>, InputError> {
         let list = present(members, "messages").ok_or(InputError::Missing("messages"))?;
         let items = json::items(list).ok_or_else(|| malformed("messages", "an array"))?;
         let mut messages = Vec::with_capacity(items.len());
@@ -173,16 +162,13 @@ impl Input {
             if members.string("id").is_none() || members.string("role").is_none() {
                 return Err(malformed(path(), "a message with a string `id` and a string `role`"));
             }
-            if let Some(message) = message::read(&members) {
-                let content = message::to_langchain(&message.content);
-                messages.push(InputMessage { message, content });
-            }
+            messages.extend(message::read(&members).map(Arc::new));
         }
         Ok(messages)
     }
 
-    /// As OpenAI has it, which LangChain binds to any model; the name also stands outside, as the
-    /// official adapters send it.
+    /// Reads tools and writes them in OpenAI's form, which LangChain binds to any model. The name is
+    /// also a member of the outer object, as in the official adapters.
     fn tools(members: &json::Members<'_>) -> Result<Vec<Json>, InputError> {
         let Some(list) = present(members, "tools") else { return Ok(Vec::new()) };
         let items = json::items(list).ok_or_else(|| malformed("tools", "an array"))?;
@@ -240,7 +226,7 @@ impl Input {
     }
 }
 
-/// A member that is there and not null.
+/// A member that is not null.
 fn present<'a>(members: &json::Members<'a>, name: &str) -> Option<&'a RawValue> {
     members.get(name).filter(|value| value.get() != "null")
 }

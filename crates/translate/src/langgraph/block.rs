@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
+use super::media::{Media, MediaKind, MediaSource};
 use crate::json::{self, Text, TextBuf};
 
 /// The index of all reasoning that stands beside the content: LangChain joins it under one key.
@@ -16,7 +17,7 @@ pub enum Block<'a> {
     Text(Text),
     /// What the model thought, or the sealed form of it.
     Reasoning(Reasoning<'a>),
-    /// An image, a recording, a document.
+    /// An image, a recording, a film or a file.
     Media(Media),
     /// Where the text before it comes from: a list of annotations or citations, raw.
     Annotations(&'a RawValue),
@@ -39,30 +40,6 @@ pub struct Reasoning<'a> {
     pub text: Option<Text>,
     /// The sealed form, or the signature, for the provider to have back.
     pub sealed: Option<Text>,
-}
-
-/// A block that is no text.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Media {
-    /// `image`, `audio`, `video` or `file`.
-    pub kind: &'static str,
-    /// Where the bytes are.
-    pub source: Source,
-    /// The media type.
-    pub mime_type: Option<Text>,
-    /// The name of the file.
-    pub filename: Option<Text>,
-}
-
-/// Where the bytes of a media block are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// In base64.
-    Data(Text),
-    /// At an address.
-    Url(Text),
-    /// With the provider, under an id.
-    File(Text),
 }
 
 // === impl Block ===
@@ -127,13 +104,16 @@ impl<'a> Block<'a> {
         let audio_members = json::members(audio).unwrap_or_default();
         blocks.extend(words(audio_members.text("transcript")).map(Self::Text));
         let data = Text::from_raw(audio).or_else(|| audio_members.text("data"));
-        let has_audio =
-            blocks.iter().any(|block| matches!(block, Self::Media(media) if media.kind == "audio"));
+        let has_audio = blocks
+            .iter()
+            .any(|block| matches!(block, Self::Media(media) if media.kind == MediaKind::Audio));
         if let Some(data) = data.filter(|data| !has_audio && !data.is_empty()) {
             blocks.push(Self::Media(Media {
-                kind: "audio",
-                source: Source::Data(data),
-                mime_type: audio_members.string("format").map(|format| mime("audio", &format)),
+                kind: MediaKind::Audio,
+                source: MediaSource::Data(data),
+                mime_type: audio_members
+                    .string("format")
+                    .map(|format| MediaKind::Audio.mime_type_of_format(&format)),
                 filename: None,
             }));
         }
@@ -281,180 +261,5 @@ impl Reasoning<'_> {
     /// Whether it stands beside the content.
     pub fn is_beside(&self) -> bool {
         self.index == Some(BESIDE)
-    }
-}
-
-// === impl Media ===
-
-impl Media {
-    /// How many bytes its data or address has.
-    pub fn bytes(&self) -> usize {
-        let (Source::Data(text) | Source::Url(text) | Source::File(text)) = &self.source;
-        text.escaped().len()
-    }
-
-    fn parse(kind: &str, members: &json::Members<'_>) -> Option<Self> {
-        let (kind, default_mime) = match kind {
-            "\"image\"" | "\"image_url\"" | "\"input_image\"" => ("image", None),
-            "\"audio\"" | "\"input_audio\"" => ("audio", None),
-            "\"video\"" => ("video", None),
-            "\"file\"" | "\"document\"" => ("file", Some("application/octet-stream")),
-            // What a model of OpenAI's Responses API has drawn.
-            "\"image_generation_call\"" => return Self::drawn(members),
-            // Google's, of any kind.
-            "\"media\"" => return Self::google(members),
-            "\"inline_data\"" | "\"inlineData\"" => {
-                let inner = members.get("inline_data").or_else(|| members.get("inlineData"))?;
-                return Self::google(&json::members(inner)?);
-            }
-            _ => return None,
-        };
-        let (source, mime_type) = Self::source(members)?;
-        Some(Self {
-            kind,
-            source,
-            mime_type: mime_type
-                .or_else(|| either(members, "mime_type", "mimeType"))
-                .or_else(|| default_mime.map(Text::new)),
-            filename: members
-                .text("filename")
-                .or_else(|| members.get("metadata").and_then(json::members)?.text("filename")),
-        })
-    }
-
-    fn drawn(members: &json::Members<'_>) -> Option<Self> {
-        let source = Source::Data(members.text("result").filter(|data| !data.is_empty())?);
-        let mime_type = members.string("output_format").map(|format| mime("image", &format));
-        Some(Self { kind: "image", source, mime_type, filename: None })
-    }
-
-    fn google(members: &json::Members<'_>) -> Option<Self> {
-        let mime_type = either(members, "mime_type", "mimeType");
-        let url = || either(members, "file_uri", "fileUri").map(Source::Url);
-        let source = members.text("data").map(Source::Data).or_else(url)?;
-        let kind = match mime_type.as_ref().map(Text::decode).as_deref() {
-            Some(mime) if mime.starts_with("image/") => "image",
-            Some(mime) if mime.starts_with("audio/") => "audio",
-            Some(mime) if mime.starts_with("video/") => "video",
-            Some(_) | None => "file",
-        };
-        Some(Self { kind, source, mime_type, filename: members.text("filename") })
-    }
-
-    /// LangChain's standard forms, old (`source_type`) and new in both languages, and OpenAI's
-    /// `image_url`.
-    fn source(members: &json::Members<'_>) -> Option<(Source, Option<Text>)> {
-        if let Some(url) = members.get("image_url") {
-            let url = Text::from_raw(url).or_else(|| json::members(url)?.text("url"))?;
-            return Some(Self::from_url(&url));
-        }
-        // Anthropic's, and OpenAI's of a recording.
-        if let Some(source) = members.get("source").and_then(json::members) {
-            let is_data = source.string("type").as_deref() == Some("base64");
-            let data = source.text("data").filter(|_| is_data).map(Source::Data);
-            let file = || source.text("file_id").map(Source::File);
-            return match source.text("url") {
-                Some(url) => Some(Self::from_url(&url)),
-                None => Some((data.or_else(file)?, source.text("media_type"))),
-            };
-        }
-        if let Some(audio) = members.get("input_audio").and_then(json::members) {
-            let format = audio.string("format").map(|format| mime("audio", &format));
-            return Some((Source::Data(audio.text("data")?), format));
-        }
-        // `data` is words where the old form says so.
-        let is_bytes = || members.get("source_type").is_none_or(|form| form.get() == "\"base64\"");
-        let bytes = || members.text("data").filter(|_| is_bytes());
-        if let Some(data) = members.text("base64").or_else(bytes) {
-            return Some(if data.escaped().starts_with("data:") {
-                Self::from_url(&data)
-            } else {
-                (Source::Data(data), None)
-            });
-        }
-        if let Some(url) = members.text("url") {
-            return Some(Self::from_url(&url));
-        }
-        // OpenAI's form keeps the rest one level down; no form goes deeper.
-        let inner = members.get("file").and_then(json::members).unwrap_or_default();
-        if let Some(data) = inner.text("file_data") {
-            return Some(Self::from_url(&data));
-        }
-        let id = either(members, "file_id", "fileId").or_else(|| inner.text("file_id"));
-        Some((Source::File(id.or_else(|| members.text("id"))?), None))
-    }
-
-    /// A `data:` address holds the bytes themselves.
-    fn from_url(url: &Text) -> (Source, Option<Text>) {
-        let inline = url.decode();
-        let parts = inline.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,"));
-        match parts {
-            Some((mime, data)) => (Source::Data(Text::new(data)), Some(Text::new(mime))),
-            None => (Source::Url(url.clone()), None),
-        }
-    }
-}
-
-/// A member under its name in Python or in JavaScript.
-fn either(members: &json::Members<'_>, python: &str, javascript: &str) -> Option<Text> {
-    members.text(python).or_else(|| members.text(javascript))
-}
-
-/// The media type of a format that a provider names alone (`wav`, `png`).
-fn mime(kind: &str, format: &str) -> Text {
-    Text::new(&format!("{kind}/{format}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn media_are_read_in_every_providers_form() {
-        let png = Some("image/png");
-        for (block, kind, source, mime) in [
-            (
-                r#"{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AA"}}"#,
-                "image",
-                Source::Data(Text::new("AA")),
-                png,
-            ),
-            (
-                r#"{"type":"image","source":{"type":"url","url":"http://h/x"}}"#,
-                "image",
-                Source::Url(Text::new("http://h/x")),
-                None,
-            ),
-            (
-                r#"{"type":"input_audio","input_audio":{"data":"AA","format":"wav"}}"#,
-                "audio",
-                Source::Data(Text::new("AA")),
-                Some("audio/wav"),
-            ),
-            (
-                r#"{"type":"image_url","image_url":{"url":"data:image/png;base64,AA"}}"#,
-                "image",
-                Source::Data(Text::new("AA")),
-                png,
-            ),
-            (
-                r#"{"type":"image","base64":"AA","mime_type":"image/png"}"#,
-                "image",
-                Source::Data(Text::new("AA")),
-                png,
-            ),
-        ] {
-            let content = json::raw(format!("[{block}]"));
-            let mut blocks = Vec::new();
-            Block::push_content(&content, &mut blocks);
-            let [Block::Media(media)] = &*blocks else { panic!("{block}: {blocks:?}") };
-            assert_eq!((media.kind, &media.source), (kind, &source), "{block}");
-            assert_eq!(media.mime_type, mime.map(Text::new), "{block}");
-        }
-        let text = r#"[{"type":"document","source":{"type":"text","data":"words"}}]"#;
-        let content = json::raw(text.to_owned());
-        let mut blocks = Vec::new();
-        Block::push_content(&content, &mut blocks);
-        assert!(matches!(&*blocks, [Block::Other(_)]), "{blocks:?}");
     }
 }

@@ -4,7 +4,7 @@ use super::{
     Action, Activity, Ask, Content, ContentPart, Interrupt, Message, Operation, Outcome, RunEvent,
     View,
 };
-use crate::langgraph::{ErrorReport, Source};
+use crate::langgraph::ErrorReport;
 
 /// The size of an event or a message without its texts: the value, its ids, and the allocator's
 /// overhead.
@@ -146,9 +146,7 @@ impl ContentPart {
     fn weight(&self) -> usize {
         let content = match self {
             Self::Text(text) => text.escaped().len(),
-            Self::Media(media) => match &media.source {
-                Source::Data(text) | Source::Url(text) | Source::File(text) => text.escaped().len(),
-            },
+            Self::Media(media) => media.bytes(),
             Self::Block(json) | Self::Annotations(json) => json.get().len(),
         };
         FRAME_BYTES + content

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use crate::support::acp::{self, Session};
 use crate::support::acp_schema::Schema;
 use serde_json::{Value, json};
-use threadway_translate::acp::{Dialect, Paths, Projector, Verdict};
+use threadway_translate::acp::{GraphProfile, Paths, Projector, Verdict};
 use threadway_translate::json::{Text, TextBuf};
-use threadway_translate::langgraph::{Finish, Media, Source};
+use threadway_translate::langgraph::{Finish, Media, MediaKind, MediaSource};
 use threadway_translate::run::{
     Action, Call, Content, ContentPart, Failure, Id, Message, Outcome, Role, RunError, RunEvent,
     Subagent, Usage,
@@ -217,11 +217,11 @@ fn media_are_blocks_of_their_own_and_addresses_are_links() {
     human.content = Content::Parts(
         [
             ContentPart::Text(Text::new("see")),
-            media("image", Source::Data(Text::new("AAAA")), None),
-            media("audio", Source::Data(Text::new("BBBB")), None),
-            media("image", Source::Url(Text::new("https://x/a/y.png?q")), None),
-            media("file", Source::File(Text::new("f1")), Some("a.pdf")),
-            media("file", Source::Data(Text::new("CCCC")), Some("b.pdf")),
+            media(MediaKind::Image, MediaSource::Data(Text::new("AAAA")), None),
+            media(MediaKind::Audio, MediaSource::Data(Text::new("BBBB")), None),
+            media(MediaKind::Image, MediaSource::Url(Text::new("https://x/a/y.png?q")), None),
+            media(MediaKind::File, MediaSource::File(Text::new("f1")), Some("a.pdf")),
+            media(MediaKind::File, MediaSource::Data(Text::new("CCCC")), Some("b.pdf")),
             ContentPart::Text(Text::new("there")),
         ]
         .into(),
@@ -341,7 +341,7 @@ fn parallel_calls_go_by_their_own_ids_and_a_failure_is_one() {
 fn an_edit_keeps_its_diff_unless_it_failed() {
     let args = json!({"file_path": "/a.rs", "old_string": "x", "new_string": "y"});
     let diff = json!([{"type": "diff", "path": "/srv/app/a.rs", "oldText": "x", "newText": "y"}]);
-    let dialect = Arc::new(Dialect { paths: Paths::Virtual, ..Dialect::default() });
+    let dialect = Arc::new(GraphProfile { paths: Paths::Virtual, ..GraphProfile::default() });
     let projector = || Projector::new(Arc::clone(&dialect), acp::CWD);
     let live = |is_error| {
         let events = [vec![started()], called("e", "edit_file", &args)].concat();
@@ -582,7 +582,7 @@ fn cost_is_told_where_the_window_is_known_and_new() {
         agent: agent.map(id),
     };
     let windows = vec![("gpt-*".parse().unwrap(), 1000)];
-    let dialect = Dialect { windows, ..Dialect::default() };
+    let dialect = GraphProfile { windows, ..GraphProfile::default() };
     let mut projector = Projector::new(Arc::new(dialect), acp::CWD);
     let events = [
         started(),

@@ -7,12 +7,13 @@ use crate::support::capture;
 use crate::support::schema::Schema;
 use serde_json::{Value, json};
 use threadway_translate::agui::{
-    ActivityContent, Allowance, Asking, Content, Event, Input, InputError, Messages, OnMessage,
-    Outcome, Projector, ResumeError, SubagentOutcome, SystemMessages, TokenUsage, Version,
+    ActivityContent, Allowance, ClientMessages, Event, Input, InputError, OnMessage, Projector,
+    RequestPlanner, ResumeError, SubagentOutcome, SystemMessages, TokenUsage, Version, WireContent,
+    WireMessages, WireOutcome,
 };
 use threadway_translate::json::{self, Text};
 use threadway_translate::langgraph::{
-    InputKeys, Media, MessagesKey, Multitask, Source, ThreadState,
+    InputKeys, Media, MediaKind, MediaSource, MessagesKey, Multitask, ThreadState,
 };
 use threadway_translate::run::{self, ContentPart, Id, Planner, Role, RunEvent};
 
@@ -54,7 +55,7 @@ fn every_event_has_the_form_that_the_schema_demands() {
             thread_id: id,
             run_id: id,
             result: Some(&value),
-            outcome: Some(Outcome::Success { pending_tool_call_ids: vec![id] }),
+            outcome: Some(WireOutcome::Success { pending_tool_call_ids: vec![id] }),
             usage: usage(),
             metadata: None,
         },
@@ -62,7 +63,7 @@ fn every_event_has_the_form_that_the_schema_demands() {
             thread_id: id,
             run_id: id,
             result: None,
-            outcome: Some(Outcome::Cancelled),
+            outcome: Some(WireOutcome::Cancelled),
             usage: Vec::new(),
             metadata: None,
         },
@@ -99,14 +100,14 @@ fn every_event_has_the_form_that_the_schema_demands() {
         Event::ToolCallResult {
             message_id: id,
             tool_call_id: id,
-            content: Content::Text(text.clone()),
+            content: WireContent::Text(text.clone()),
             role: "tool",
             subagent_run_id,
             metadata: None,
         },
         Event::StateSnapshot { snapshot: &value },
         Event::StateDelta { delta: &[] },
-        Event::MessagesSnapshot { messages: Messages::none() },
+        Event::MessagesSnapshot { messages: WireMessages::none() },
         Event::ActivitySnapshot {
             message_id: id,
             activity_type: name,
@@ -208,8 +209,8 @@ fn goes_up(input: &Value, state: &Value) -> Result<(Value, Option<String>), Resu
 }
 
 /// What a request asks of its thread, at a gateway that asks again what is open.
-fn asking<'a>(input: &'a Input, allowance: &'a Allowance) -> Asking<'a> {
-    Asking {
+fn asking<'a>(input: &'a Input, allowance: &'a Allowance) -> RequestPlanner<'a> {
+    RequestPlanner {
         input,
         on_message: OnMessage::AskAgain,
         allowance,
@@ -579,10 +580,17 @@ fn a_message_beside_an_answer_never_comes_between_a_call_and_its_result() {
     let thread = waiting_for_approval();
     for role in ["user", "system", "developer"] {
         let said = json!({"id": "u2", "role": role, "content": "and hurry"});
-        assert_eq!(refused(&thread, &[said]).unwrap_err(), ResumeError::MessagesBeside, "{role}");
+        assert_eq!(
+            refused(&thread, &[said]).unwrap_err(),
+            ResumeError::MessagesBetweenCallAndResult,
+            "{role}"
+        );
     }
     let with_result = [tool("t2", "call_w"), said.clone()];
-    assert_eq!(refused(&thread, &with_result).unwrap_err(), ResumeError::MessagesBeside);
+    assert_eq!(
+        refused(&thread, &with_result).unwrap_err(),
+        ResumeError::MessagesBetweenCallAndResult
+    );
     // An assistant's message never goes up.
     let own = json!({"id": "a9", "role": "assistant", "content": "hm"});
     assert!(refused(&thread, &[own]).unwrap().0["command"].get("update").is_none());
@@ -728,7 +736,8 @@ fn whoever_approves_is_sent_all_that_was_asked() {
         let outcome = run::Outcome::Interrupted(interrupts);
         let ended = RunEvent::Ended { outcome, usage: Vec::new() };
         let mut sent = Vec::new();
-        Projector::for_anyone(capture::newcomer()).project(&ended, &mut |e| sent.push(written(e)));
+        let mut projector = Projector::new(capture::newcomer(), ClientMessages::Unknown);
+        projector.project(&ended, &mut |e| sent.push(written(e)));
         sent[0]["outcome"]["interrupts"][0].clone()
     };
     let asked = interrupt(json!({"review_configs": [], "risk": "high", "action_requests": [
@@ -924,11 +933,11 @@ fn an_older_client_gets_what_it_can_take() {
     let old = projected(&cancelled, Version::Legacy);
     assert_eq!((&old["type"], &old["code"]), (&json!("RUN_ERROR"), &json!("abort")));
 
-    let media = |source| Media { kind: "image", source, mime_type: None, filename: None };
+    let media = |source| Media { kind: MediaKind::Image, source, mime_type: None, filename: None };
     let parts: Arc<[_]> = [
         ContentPart::Text(Text::new("see")),
-        ContentPart::Media(media(Source::File(Text::new("f1")))),
-        ContentPart::Media(media(Source::Url(Text::new("https://x")))),
+        ContentPart::Media(media(MediaSource::File(Text::new("f1")))),
+        ContentPart::Media(media(MediaSource::Url(Text::new("https://x")))),
     ]
     .into();
     let result = RunEvent::CallResult {
@@ -964,7 +973,7 @@ fn a_state_that_is_older_than_the_threads_does_not_go_up() {
     let (body, allowance) = (body.to_string(), Allowance::default());
     let thread = ThreadState::parse(&body);
     let sent = |emit, thread: Option<&ThreadState<'_>>| {
-        let asking = Asking { emit, ..asking(&input, &allowance) };
+        let asking = RequestPlanner { emit, ..asking(&input, &allowance) };
         let run = asking.plan(thread, &InputKeys::Undescribed).unwrap().run.unwrap();
         let body = serde_json::to_value(run.request("agent", None, None)).unwrap();
         let mut input = body["input"].clone();

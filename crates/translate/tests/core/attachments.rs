@@ -10,7 +10,7 @@ use crate::support::judge;
 use crate::support::reduce::Held;
 use crate::support::schema::Schema;
 use serde_json::{Value, json};
-use threadway_translate::agui::{Allowance, Asking, Input, OnMessage, Projector};
+use threadway_translate::agui::{Allowance, Input, OnMessage, Projector, RequestPlanner};
 use threadway_translate::langgraph::{InputKeys, MessagesKey, ThreadState};
 use threadway_translate::run::{
     self, Configured, Id, Message, Planner, Role, RunEvent, StreamEnd, View, Viewer, ViewerMessages,
@@ -331,7 +331,7 @@ fn activities_do_not_go_up_and_their_message_is_not_edited() {
     ]});
     let input = Input::parse(body.to_string().as_bytes()).unwrap();
     let allowance = Allowance::default();
-    let asking = Asking {
+    let asking = RequestPlanner {
         input: &input,
         on_message: OnMessage::AskAgain,
         allowance: &allowance,

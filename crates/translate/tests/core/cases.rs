@@ -6,7 +6,7 @@ use crate::support::capture::{self, Translated};
 use crate::support::judge;
 use crate::support::schema::Schema;
 use serde_json::{Value, json};
-use threadway_translate::agui::{Allowance, Asking, Input, OnMessage, Projector};
+use threadway_translate::agui::{Allowance, Input, OnMessage, Projector, RequestPlanner};
 use threadway_translate::langgraph::{InputKeys, MessagesKey, ServerKind, ThreadState};
 use threadway_translate::run::{NewRun, Planner, Role, StreamEnd, Translator};
 
@@ -105,7 +105,7 @@ impl Case {
 }
 
 fn planned(input: &Input, allowance: &Allowance, state: Option<&ThreadState<'_>>) -> NewRun {
-    let asking = Asking {
+    let asking = RequestPlanner {
         input,
         on_message: OnMessage::AskAgain,
         allowance,

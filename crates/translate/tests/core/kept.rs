@@ -2,7 +2,7 @@
 //! and when it does not hold any more.
 
 use serde_json::{Value, json};
-use threadway_translate::agui::{Allowance, Asking, Input, OnMessage, ResumeError};
+use threadway_translate::agui::{Allowance, Input, OnMessage, RequestPlanner, ResumeError};
 use threadway_translate::langgraph::{
     BatchDecision, InputKeys, KeptAnswers, MAX_KEPT_ACTIONS, MAX_KEPT_BYTES, MessagesKey,
     NewestRuns, ThreadState,
@@ -86,7 +86,7 @@ impl Thread {
         state.kept = sorted(&self.metadata, &state, Some(&runs(&[("R1", "success", &[])])));
         let allowance = Allowance::default();
         let on_message = self.on_message;
-        let asking = Asking {
+        let asking = RequestPlanner {
             input: &input,
             on_message,
             allowance: &allowance,
@@ -362,7 +362,7 @@ fn messages_beside_a_decision_that_waits_are_refused() {
     let entry = json!({"interruptId": "b:0", "status": "resolved", "payload": {"approved": true}});
     let said = json!({"id": "m9", "role": "user", "content": "and hurry"});
     let refused = thread.asked(&json!({"resume": [entry], "messages": [said]})).unwrap_err();
-    assert_eq!(refused, ResumeError::MessagesBesideKept);
+    assert_eq!(refused, ResumeError::MessagesWithPartialAnswer);
     // A result of the client's own tool, too; its note of its answer is none.
     thread.values = json!({"messages": [
         {"id": "u", "type": "human", "content": "go"},
@@ -376,6 +376,6 @@ fn messages_beside_a_decision_that_waits_are_refused() {
                 {"id": "cw", "type": "function", "function": {"name": "where", "arguments": "{}"}}]},
             {"id": "t", "role": "tool", "toolCallId": call, "content": "x"}]})
     };
-    assert_eq!(thread.asked(&beside("cw")).unwrap_err(), ResumeError::MessagesBesideKept);
+    assert_eq!(thread.asked(&beside("cw")).unwrap_err(), ResumeError::MessagesWithPartialAnswer);
     assert_eq!(thread.asked(&beside("c0")).unwrap().keep.len(), 1);
 }

@@ -1,37 +1,38 @@
-//! What the operator says of a graph's tools and models, and what their names say without that.
+//! How a graph's tools and models are presented: by the operator's settings, or else by the names of
+//! the tools.
 
 use std::str::FromStr;
 
 use super::glob::Glob;
 use super::update::ToolKind;
 
-/// What the operator says of a graph's tools and models.
+/// The operator's settings for a graph's tools and models.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Dialect {
-    /// The kinds of tools by name; the first that matches, before the names that are built in.
+pub struct GraphProfile {
+    /// The kinds of tools, by name. The first match counts, and precedes the built-in names.
     pub kinds: Vec<(Glob, ToolKind)>,
-    /// Whose the absolute paths in arguments are.
+    /// What absolute paths in arguments refer to.
     pub paths: Paths,
-    /// How many tokens models take, by name; the first that matches.
+    /// The context windows of models in tokens, by name. The first match counts.
     pub windows: Vec<(Glob, u64)>,
 }
 
-/// Whose the absolute paths in a tool's arguments are.
+/// What absolute paths in a tool's arguments refer to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Paths {
-    /// The editor's: the tools see its disk.
+    /// The editor's disk, which the tools see.
     #[default]
     Host,
-    /// The graph's own, as those of `deepagents`: `/x` is `x` in the session's directory.
+    /// The graph's virtual file system, as in `deepagents`: `/x` is `x` in the session's directory.
     Virtual,
 }
 
-/// A word that does not say whose paths are.
+/// A word that names no [`Paths`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not `host` or `virtual`")]
 pub struct UnknownPaths(String);
 
-/// The names of tools that many graphs use. A part of a name says nothing: `profile` is no file.
+/// Common names of tools. Only whole names match: `user_profile` has nothing to do with files.
 const KINDS: &[(&str, ToolKind)] = &[
     ("read_file", ToolKind::Read),
     ("read", ToolKind::Read),
@@ -103,17 +104,17 @@ const KINDS: &[(&str, ToolKind)] = &[
     ("write_todos", ToolKind::Think),
 ];
 
-// === impl Dialect ===
+// === impl GraphProfile ===
 
-impl Dialect {
-    /// The kind of a tool.
+impl GraphProfile {
+    /// The kind of a tool, by its name.
     pub fn kind(&self, name: &str) -> ToolKind {
-        let said = self.kinds.iter().find(|(glob, _)| glob.matches(name)).map(|(_, kind)| *kind);
+        let set = self.kinds.iter().find(|(glob, _)| glob.matches(name)).map(|(_, kind)| *kind);
         let known = || KINDS.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind);
-        said.or_else(known).unwrap_or(ToolKind::Other)
+        set.or_else(known).unwrap_or(ToolKind::Other)
     }
 
-    /// How many tokens a model takes, if the operator says.
+    /// The context window of a model in tokens, if the operator has set it.
     pub fn window(&self, model: &str) -> Option<u64> {
         self.windows.iter().find(|(glob, _)| glob.matches(model)).map(|(_, window)| *window)
     }
@@ -138,14 +139,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kind_goes_by_the_whole_name_and_what_the_operator_says_comes_first() {
+    fn a_kind_goes_by_the_whole_name_and_the_operators_setting_comes_first() {
         let glob = |pattern: &str| pattern.parse::<Glob>().unwrap();
         let kinds = vec![(glob("db_*"), ToolKind::Fetch), (glob("read_file"), ToolKind::Other)];
-        let dialect = Dialect { kinds, ..Dialect::default() };
-        assert_eq!(dialect.kind("db_query"), ToolKind::Fetch);
-        assert_eq!(dialect.kind("read_file"), ToolKind::Other);
-        assert_eq!(dialect.kind("write_file"), ToolKind::Edit);
-        assert_eq!(dialect.kind("user_profile"), ToolKind::Other);
-        assert_eq!(dialect.kind("delete_account"), ToolKind::Other);
+        let profile = GraphProfile { kinds, ..GraphProfile::default() };
+        assert_eq!(profile.kind("db_query"), ToolKind::Fetch);
+        assert_eq!(profile.kind("read_file"), ToolKind::Other);
+        assert_eq!(profile.kind("write_file"), ToolKind::Edit);
+        assert_eq!(profile.kind("user_profile"), ToolKind::Other);
+        assert_eq!(profile.kind("delete_account"), ToolKind::Other);
     }
 }

@@ -1,7 +1,8 @@
-//! What a graph asks, as text for the person who answers: all of it, bounded, and harmless.
+//! A graph's questions as text for the person who answers, bounded in length and without control
+//! characters.
 //!
-//! Clients show these texts as Markdown. Nothing that was asked is left out silently: where a
-//! text is cut, a note in brackets says so.
+//! Clients show these texts as Markdown. A note in brackets marks each cut, so that no part of a
+//! question is left out silently.
 
 use std::fmt::Write as _;
 
@@ -10,90 +11,91 @@ use serde_json::value::RawValue;
 use crate::json::{self, Members, Text};
 use crate::run::{self, Action};
 
-/// How many characters of a question or a description are shown.
+/// The longest question or description, in characters.
 pub const MAX_QUESTION_CHARS: usize = 4_000;
 
-/// How many characters are shown of each other member of what a graph asks.
+/// The longest text of any other member, in characters.
 pub const MAX_MEMBER_CHARS: usize = 2_000;
 
-/// After so many characters the members that follow are only counted.
+/// After this many characters, further members are only counted.
 pub const MAX_ASKED_CHARS: usize = 16_000;
 
-/// How many characters of a member's name are shown.
+/// The longest name of a member, in characters.
 const MAX_NAME_CHARS: usize = 100;
 
-/// How far nested JSON is indented, in levels.
+/// The deepest indentation of nested JSON, in levels.
 const MAX_INDENT: usize = 16;
 
-/// What is shown of a question that says nothing.
+/// The text for an empty question.
 const NO_QUESTION: &str = "The agent waits for an answer, and does not say to what.";
 
-/// A free question of a graph: its text, then everything else that it passes to `interrupt()`.
-pub fn question(value: &RawValue) -> String {
-    let mut shown = Shown::default();
+/// The text of a free question: the question, then all other members of the value that the graph
+/// passes to `interrupt()`.
+pub fn of_value(value: &RawValue) -> String {
+    let mut text = QuestionText::default();
     match (json::members(value), json::items(value)) {
-        (Some(members), _) => shown.object(&members),
+        (Some(members), _) => text.object(&members),
         (None, Some(items)) if items.iter().any(|item| is_nested(item)) => {
             for (at, item) in items.into_iter().enumerate() {
                 if at > 0 {
-                    shown.part(|| "---".to_owned());
+                    text.part(|| "---".to_owned());
                 }
                 match json::members(item) {
-                    Some(members) => shown.object(&members),
-                    None => shown.part(|| plain(item)),
+                    Some(members) => text.object(&members),
+                    None => text.part(|| plain(item)),
                 }
             }
         }
         (None, _) if value.get() == "null" => {}
-        (None, _) => shown.part(|| plain(value)),
+        (None, _) => text.part(|| plain(value)),
     }
-    shown.finish().unwrap_or_else(|| NO_QUESTION.to_owned())
+    text.finish().unwrap_or_else(|| NO_QUESTION.to_owned())
 }
 
-/// What was asked about a call besides the call itself; `None` if nothing was.
-pub(super) fn about(action: &Action) -> Option<String> {
-    let mut shown = Shown::default();
+/// The description and the details of a question about a call. `None` if there are none.
+pub(super) fn about_call(action: &Action) -> Option<String> {
+    let mut text = QuestionText::default();
     if let Some(description) = &action.description {
-        shown.part(|| bounded(&description.decode(), MAX_QUESTION_CHARS));
+        text.part(|| bounded(&description.decode(), MAX_QUESTION_CHARS));
     }
     let details = action.details.as_deref().and_then(json::members).unwrap_or_default();
-    shown.members(&details, None);
-    shown.finish()
+    text.members(&details, None);
+    text.finish()
 }
 
-/// What a person is asked whose answer stands for the tool's.
-pub(super) fn in_place_of(action: &Action) -> String {
+/// The question to a person whose answer replaces the tool's result.
+pub(super) fn for_response(action: &Action) -> String {
     match &action.description {
         Some(description) => bounded(&description.decode(), MAX_QUESTION_CHARS),
         None => format!("What does {} answer?", bounded(&action.name.decode(), MAX_NAME_CHARS)),
     }
 }
 
-/// An action in words, for a client that is shown nothing else of it.
-pub fn in_words(action: &Action) -> String {
-    let mut shown = Shown::default();
-    shown.part(|| in_place_of(action));
+/// An action as text, for a client that gets it in no other form.
+pub fn of_action(action: &Action) -> String {
+    let mut text = QuestionText::default();
+    text.part(|| for_response(action));
     let details = action.details.as_deref().and_then(json::members).unwrap_or_default();
-    shown.members(&details, None);
-    // The client shows the calls of the conversation.
+    text.members(&details, None);
+    // The client already shows a call of the conversation.
     if action.call_id.is_none() {
         let name = bounded(&action.name.decode(), MAX_NAME_CHARS);
-        shown.part(|| member(&name, &action.args));
+        text.part(|| member(&name, &action.args));
     }
-    shown.finish().unwrap_or_default()
+    text.finish().unwrap_or_default()
 }
 
-/// The parts that are shown, each a paragraph.
+/// The paragraphs of a text.
 #[derive(Default)]
-struct Shown {
+struct QuestionText {
     text: String,
-    /// How long it is.
+    /// The length of the text.
     chars: usize,
     left_out: usize,
 }
 
-impl Shown {
-    /// Adds a part, unless enough is shown.
+impl QuestionText {
+    /// Adds a paragraph, or only counts it if the text is long enough.
     fn part(&mut self, part: impl FnOnce() -> String) {
         if self.chars > MAX_ASKED_CHARS {
             self.left_out += 1;
@@ -108,7 +110,7 @@ impl Shown {
         self.text.push_str(&part);
     }
 
-    /// The question that an object asks, then its other members.
+    /// Adds the question in an object, then the other members.
     fn object(&mut self, members: &Members<'_>) {
         let key = run::question_key(members);
         if let Some(question) = key.and_then(|key| members.text(key)) {
@@ -117,7 +119,7 @@ impl Shown {
         self.members(members, key);
     }
 
-    /// The members of an object but for one.
+    /// Adds the members of an object except one.
     fn members(&mut self, members: &Members<'_>, but: Option<&str>) {
         let is_news = |name: &str, value: &RawValue| Some(name) != but && value.get() != "null";
         for (name, value) in members.0.iter().filter(|(name, value)| is_news(name, value)) {
@@ -134,7 +136,7 @@ impl Shown {
     }
 }
 
-/// A member with its name.
+/// A member and its name.
 fn member(name: &str, value: &RawValue) -> String {
     let text = plain(value);
     let is_block = text.contains('\n') || text.starts_with("- ");
@@ -142,7 +144,7 @@ fn member(name: &str, value: &RawValue) -> String {
     format!("{name}:{gap}{text}")
 }
 
-/// A value: text as it is, a list of simple values as a list, anything else as a block of JSON.
+/// A value as text: a string as it is, simple values as a list, anything else as a block of JSON.
 fn plain(value: &RawValue) -> String {
     if let Some(text) = Text::from_raw(value) {
         return bounded(&text.decode(), MAX_MEMBER_CHARS);
@@ -167,8 +169,8 @@ fn is_nested(value: &RawValue) -> bool {
     value.get().starts_with(['{', '['])
 }
 
-/// JSON over several lines. None of them begins with the mark that ends the block: a line begins
-/// with a bracket, a quote, a digit or a word.
+/// A block of JSON. No line can begin with the fence that ends the block: each begins with a bracket,
+/// a quote, a digit or a word.
 fn block(value: &RawValue) -> String {
     let (text, is_whole) = pretty(value.get(), MAX_MEMBER_CHARS);
     let block = format!("```json\n{}\n```", harmless(&text));
@@ -179,15 +181,15 @@ fn block(value: &RawValue) -> String {
     format!("{block}\n\n[cut: the first {MAX_MEMBER_CHARS} characters are shown, of {bytes} bytes]")
 }
 
-/// The first characters of a text, with a note if there are more.
+/// The first `limit` characters of a text, with a note if there are more.
 fn bounded(text: &str, limit: usize) -> String {
     let Some((at, _)) = text.char_indices().nth(limit) else { return harmless(text) };
     let (shown, all) = (text.get(..at).unwrap_or_default(), text.chars().count());
     format!("{}\n\n[cut: the first {limit} of {all} characters are shown]", harmless(shown))
 }
 
-/// Text without what would move a cursor, colour a terminal, or show the text in another order
-/// than it has: such characters are spelled as `\u{..}`.
+/// Text in which characters that move a cursor, colour a terminal or reorder the text are written as
+/// `\u{..}`.
 fn harmless(text: &str) -> String {
     let is_bidi = |c: char| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let is_harmful = |c: char| is_bidi(c) || (c.is_control() && !matches!(c, '\n' | '\t'));
@@ -202,7 +204,7 @@ fn harmless(text: &str) -> String {
     shown
 }
 
-/// JSON with a line for each value, as far as the limit, in characters; and whether that is all.
+/// The first `limit` characters of JSON with a line for each value, and whether that is all of it.
 /// The values keep their bytes.
 fn pretty(json: &str, limit: usize) -> (String, bool) {
     let mut compact = String::new();
@@ -295,49 +297,49 @@ mod tests {
                 "args:\n\n```json\n{\n  \"to\": \"x:{,}\\\"\",\n  \"n\": [\n    1,\n    {}\n  ],\n  \"e\": []\n}\n```",
             ),
         ] {
-            assert_eq!(question(&raw(value)), expected, "{value}");
+            assert_eq!(of_value(&raw(value)), expected, "{value}");
         }
     }
 
     #[test]
     fn an_action_is_shown_with_what_was_asked_about_it() {
-        assert_eq!(about(&action(None, None)), None);
+        assert_eq!(about_call(&action(None, None)), None);
         let asked = action(Some("Not to be undone."), Some(r#"{"risk":"high"}"#));
-        assert_eq!(about(&asked).unwrap(), "Not to be undone.\n\nrisk: high");
+        assert_eq!(about_call(&asked).unwrap(), "Not to be undone.\n\nrisk: high");
         let args = "send_mail:\n\n```json\n{\n  \"to\": [\n    \"a\"\n  ]\n}\n```";
-        assert_eq!(in_words(&asked), format!("Not to be undone.\n\nrisk: high\n\n{args}"));
+        assert_eq!(of_action(&asked), format!("Not to be undone.\n\nrisk: high\n\n{args}"));
         let known = Action { call_id: Some(run::Id::from("c")), ..action(None, None) };
-        assert_eq!(in_words(&known), "What does send_mail answer?");
+        assert_eq!(of_action(&known), "What does send_mail answer?");
     }
 
     #[test]
     fn a_cut_is_announced_and_hides_no_other_member() {
         let long = "é".repeat(MAX_QUESTION_CHARS + 1);
         let value = format!(r#"{{"question":"{long}","risk":"high"}}"#);
-        let shown = question(&raw(&value));
+        let shown = of_value(&raw(&value));
         assert!(
             shown.ends_with("\n\n[cut: the first 4000 of 4001 characters are shown]\n\nrisk: high"),
             "{shown}"
         );
         let value = format!(r#"{{"a":[{}1],"risk":"high"}}"#, "{},".repeat(100_000));
-        let shown = question(&raw(&value));
+        let shown = of_value(&raw(&value));
         let note = "[cut: the first 2000 characters are shown, of 300003 bytes]\n\nrisk: high";
         assert!(shown.ends_with(note) && shown.contains("\n```\n\n["), "{shown}");
         let members: Vec<_> = (0..10_000).map(|at| format!(r#""n{at}":"value {at}""#)).collect();
-        let shown = question(&raw(&format!("{{{}}}", members.join(","))));
+        let shown = of_value(&raw(&format!("{{{}}}", members.join(","))));
         assert!(shown.chars().count() < MAX_ASKED_CHARS + 100, "{}", shown.len());
         let parts = shown.matches(": value ").count();
         let note = format!("\n\n[cut: {} more parts are not shown]", 10_000 - parts);
         assert!(shown.ends_with(&note), "{shown}");
         // Nothing grows beyond what is shown of it, however deep it is.
         let deep = format!("{}1{}", "[".repeat(50_000), "]".repeat(50_000));
-        assert!(question(&raw(&format!(r#"{{"deep":{deep}}}"#))).len() < 3_000);
+        assert!(of_value(&raw(&format!(r#"{{"deep":{deep}}}"#))).len() < 3_000);
     }
 
     #[test]
     fn nothing_moves_a_cursor_or_turns_the_text_around() {
         let shown =
-            question(&raw(r#"{"question":"a\u001b[2Jb\r\nc\rd\u202ee","k\u0007":["\u009b"]}"#));
+            of_value(&raw(r#"{"question":"a\u001b[2Jb\r\nc\rd\u202ee","k\u0007":["\u009b"]}"#));
         assert_eq!(shown, "a\\u{1b}[2Jb\nc\\u{d}d\\u{202e}e\n\nk\\u{7}:\n\n- \\u{9b}");
     }
 }

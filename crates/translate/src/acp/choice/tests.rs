@@ -1,0 +1,201 @@
+use super::*;
+use crate::acp::permission::Always;
+use crate::langgraph::ConfigChoice;
+
+fn raw(text: &str) -> Json {
+    json::raw(text.to_owned())
+}
+
+fn menu() -> SessionOptions {
+    let mode = |id: &str, assistant: Option<&str>, configurable: Option<&str>| Mode {
+        id: id.to_owned(),
+        name: id.to_uppercase(),
+        description: None,
+        assistant: assistant.map(str::to_owned),
+        configurable: configurable.map(raw),
+        permissions: Rules::default(),
+    };
+    let assistant =
+        |id: &str| Assistant { id: id.to_owned(), name: id.to_owned(), description: None };
+    let choice = |value, label: &str| ConfigChoice {
+        value: raw(value),
+        label: label.to_owned(),
+        description: None,
+    };
+    let field = |key: &str, kind, default| ConfigField {
+        key: key.to_owned(),
+        title: key.to_owned(),
+        description: None,
+        kind,
+        default: raw(default),
+    };
+    let models = vec![choice("\"fast\"", "Fast"), choice("2", "Two")];
+    SessionOptions {
+        modes: vec![
+            mode("act", None, None),
+            mode("plan", Some("planner"), Some(r#"{"model":"slow","deep":true}"#)),
+        ],
+        assistants: vec![assistant("agent"), assistant("planner")],
+        fields: vec![
+            field("model", ConfigKind::Choice(models), "\"fast\""),
+            field("verbose", ConfigKind::Switch, "false"),
+        ],
+    }
+}
+
+fn chosen() -> Choices {
+    Choices {
+        mode: Some("act".to_owned()),
+        assistant: "agent".to_owned(),
+        own: Some("agent".to_owned()),
+        fields: IndexMap::new(),
+    }
+}
+
+#[test]
+fn options_come_in_the_order_of_their_weight_each_with_what_is_chosen() {
+    let written = |has_switches| {
+        let options = menu().options(&chosen(), has_switches);
+        let options: Vec<serde_json::Value> = serde_json::from_str(options.get()).unwrap();
+        let member = |option: &serde_json::Value, name: &str| {
+            option.get(name).map_or_else(String::new, ToString::to_string)
+        };
+        let lines = options.iter().map(|option| {
+            ["id", "category", "type", "currentValue"].map(|name| member(option, name)).join(" ")
+        });
+        lines.collect::<Vec<_>>()
+    };
+    let model = r#""config:model" "model" "select" "fast""#;
+    let first = [r#""mode" "mode" "select" "act""#, r#""assistant" "_assistant" "select" "agent""#];
+    let [mode, assistant] = first;
+    assert_eq!(written(true), [mode, assistant, model, r#""config:verbose"  "boolean" false"#]);
+    assert_eq!(written(false), [mode, assistant, model, r#""config:verbose"  "select" "false""#]);
+    let alone = SessionOptions { assistants: Vec::new(), modes: Vec::new(), ..menu() };
+    assert_eq!(alone.modes(&chosen()), None);
+    let state = menu().modes(&chosen()).unwrap();
+    assert_eq!(
+        state.get(),
+        r#"{"currentModeId":"act","availableModes":[{"id":"act","name":"ACT"},{"id":"plan","name":"PLAN"}]}"#
+    );
+}
+
+#[test]
+fn what_is_offered_can_be_chosen_and_nothing_else() {
+    let (menu, mut choices) = (menu(), chosen());
+    for (id, value) in [
+        ("mode", OptionValue::Id("none")),
+        ("mode", OptionValue::Switch(true)),
+        ("assistant", OptionValue::Id("none")),
+        ("config:model", OptionValue::Id("slow")),
+        ("config:model", OptionValue::Switch(true)),
+        ("config:verbose", OptionValue::Id("maybe")),
+        ("config:none", OptionValue::Id("x")),
+        ("none", OptionValue::Id("x")),
+    ] {
+        let error = menu.choose(&mut choices, id, &value).unwrap_err();
+        assert_eq!(error.code, Code::InvalidParams, "{id} {value:?}");
+    }
+    assert_eq!(choices, chosen());
+    for (id, value) in [
+        ("config:model", OptionValue::Id("2")),
+        ("config:verbose", OptionValue::Id("true")),
+        ("config:verbose", OptionValue::Switch(false)),
+    ] {
+        menu.choose(&mut choices, id, &value).unwrap();
+    }
+    let configurable = |choices: &Choices| {
+        let configurable = choices.configurable(&menu, Some(("mcp", &raw("[]"))));
+        configurable.unwrap().get().to_owned()
+    };
+    assert_eq!(configurable(&choices), r#"{"model":2,"verbose":false,"mcp":[]}"#);
+    // A mode brings its agent along, which has settings of its own.
+    menu.choose(&mut choices, "mode", &OptionValue::Id("plan")).unwrap();
+    assert_eq!(choices.assistant, "planner");
+    assert_eq!(configurable(&choices), r#"{"model":"slow","deep":true,"mcp":[]}"#);
+    // What is chosen beats what the mode sets.
+    menu.choose(&mut choices, "config:model", &OptionValue::Id("fast")).unwrap();
+    assert_eq!(configurable(&choices), r#"{"model":"fast","deep":true,"mcp":[]}"#);
+    menu.choose(&mut choices, "mode", &OptionValue::Id("act")).unwrap();
+    assert_eq!(configurable(&choices), r#"{"model":2,"verbose":false,"mcp":[]}"#);
+    assert_eq!(chosen().configurable(&menu, None), None);
+}
+
+#[test]
+fn what_an_agents_graph_does_not_offer_is_neither_sent_nor_shown() {
+    let mut choices = chosen();
+    menu().choose(&mut choices, "config:model", &OptionValue::Id("2")).unwrap();
+    let other = ConfigChoice { value: raw("\"gpt\""), label: "G".to_owned(), description: None };
+    let mut changed = menu();
+    changed.fields.truncate(1);
+    changed.fields[0].kind = ConfigKind::Choice(vec![other]);
+    changed.fields[0].default = raw("\"gpt\"");
+    assert_eq!(choices.configurable(&changed, None), None);
+    let options = changed.options(&choices, false);
+    assert!(options.get().contains(r#""currentValue":"gpt""#), "{}", options.get());
+    // Once it is offered again, it is the choice again.
+    assert_eq!(choices.configurable(&menu(), None).unwrap().get(), r#"{"model":2}"#);
+}
+
+#[test]
+fn a_mode_that_is_left_gives_back_the_sessions_own_agent() {
+    let (menu, mut choices) = (menu(), chosen());
+    menu.choose_mode(&mut choices, "plan").unwrap();
+    assert_eq!(choices.assistant, "planner");
+    menu.choose_mode(&mut choices, "act").unwrap();
+    assert_eq!(choices, chosen());
+    // An agent that is chosen in a mode is the session's own from then on.
+    menu.choose_mode(&mut choices, "plan").unwrap();
+    menu.choose(&mut choices, "assistant", &OptionValue::Id("agent")).unwrap();
+    menu.choose_mode(&mut choices, "plan").unwrap();
+    assert_eq!(choices.assistant, "agent");
+    menu.choose_mode(&mut choices, "act").unwrap();
+    assert_eq!(choices.assistant, "agent");
+    // The operator takes the mode away.
+    menu.choose_mode(&mut choices, "plan").unwrap();
+    for modes in [menu.modes[..1].to_vec(), Vec::new()] {
+        let mut choices = choices.clone();
+        let less = SessionOptions { modes, ..menu.clone() };
+        less.settle_mode(&mut choices);
+        assert_eq!(choices.assistant, "agent");
+        assert_eq!(choices.mode, less.modes.first().map(|mode| mode.id.clone()));
+    }
+}
+
+#[test]
+fn settings_are_kept_for_so_many_agents() {
+    let (menu, mut choices) = (menu(), chosen());
+    for at in 0..=MAX_CONFIGURED {
+        choices.assistant = format!("agent{at}");
+        menu.choose(&mut choices, "config:model", &OptionValue::Id("2")).unwrap();
+    }
+    assert_eq!(choices.fields.len(), MAX_CONFIGURED);
+    assert!(!choices.fields.contains_key("agent0"));
+}
+
+#[test]
+fn what_is_kept_is_read_again_whatever_else_stands_there() {
+    let mut choices = chosen();
+    choices.set("model", raw("2"));
+    choices.fields.insert("other".to_owned(), Fields::from([("a".to_owned(), raw("1"))]));
+    choices.fields.swap_indices(0, 1);
+    let always =
+        Remembered { name: "rm".to_owned(), args: "{}".to_owned(), decision: Always::Reject };
+    let kept = SessionRecord {
+        cwd: Some("/w".to_owned()),
+        choices,
+        always: vec![always],
+        title: Some("T".to_owned()),
+    };
+    assert_eq!(SessionRecord::read(&kept.write()), kept);
+    // An older version kept one set of settings, and not the session's own agent.
+    let older = raw(r#"{"acp_assistant":"agent","acp_config":{"model":2}}"#);
+    let older = SessionRecord::read(&older).choices;
+    assert_eq!(older.fields["agent"]["model"].get(), "2");
+    assert_eq!((older.fields.len(), older.own), (1, None));
+    let foreign = raw(r#"{"cwd":1,"acp_mode":[],"acp_config":"x","acp_always":{},"title":null}"#);
+    assert_eq!(SessionRecord::read(&foreign), SessionRecord::default());
+    let some =
+        raw(r#"{"acp_always":[1,{"name":"rm","args":"{}","decision":"reject"},{"name":"x"}]}"#);
+    assert_eq!(SessionRecord::read(&some).always, kept.always);
+    assert_eq!(SessionRecord::mark(Some("/w")).get(), r#"{"acp_session":true,"cwd":"/w"}"#);
+}

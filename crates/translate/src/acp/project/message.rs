@@ -1,0 +1,103 @@
+//! One message: what the client was sent of it.
+
+use super::Emit;
+use crate::acp::content;
+use crate::acp::sent_text::{Piece, SentText};
+use crate::acp::update::{ContentBlock, Update};
+use crate::run::{Content, ContentPart, Id, Role};
+
+/// What the client knows of a message.
+#[derive(Debug)]
+pub(super) enum MessageState {
+    /// The client wrote the message.
+    Own,
+    /// The message is not sent.
+    Hidden,
+    /// The message is sent.
+    Shown(SentMessage),
+}
+
+/// A message as it was sent.
+#[derive(Debug)]
+pub(super) struct SentMessage {
+    pub(super) kind: ChunkKind,
+    pub(super) text: SentText,
+    /// The fingerprints of the images, files and other blocks that were sent.
+    media: Vec<u64>,
+    /// The last run that had the message.
+    pub(super) run: u32,
+}
+
+/// The update that carries a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ChunkKind {
+    User,
+    Agent,
+    Thought,
+}
+
+/// The update that carries a message of a role. `None` for messages that no person reads.
+pub(super) fn chunk_kind(role: Role) -> Option<ChunkKind> {
+    match role {
+        Role::User => Some(ChunkKind::User),
+        Role::Assistant | Role::Attachment => Some(ChunkKind::Agent),
+        Role::Reasoning => Some(ChunkKind::Thought),
+        Role::Tool | Role::System | Role::Developer => None,
+    }
+}
+
+// === impl SentMessage ===
+
+impl SentMessage {
+    pub(super) fn new(kind: ChunkKind, id: &Id, run: u32) -> Self {
+        Self { kind, text: SentText::new(id), media: Vec::new(), run }
+    }
+
+    /// Sends what is new in a whole content.
+    pub(super) fn show(&mut self, id: &Id, content: &Content, emit: Emit<'_>) {
+        let parts = match content {
+            Content::Text(text) if self.text.is_sent(text) => return,
+            Content::Absent | Content::Text(_) => &[],
+            Content::Parts(parts) => &**parts,
+        };
+        let is_new = self.media.is_empty() && !self.text.has_begun();
+        if !is_new || parts.is_empty() {
+            let piece = self.text.set(id, &content.text());
+            self.emit(piece, emit);
+        }
+        for part in parts {
+            match part {
+                ContentPart::Text(text) if is_new => {
+                    let piece = self.text.push(id, text);
+                    self.emit(piece, emit);
+                }
+                ContentPart::Text(_) => {}
+                ContentPart::Media(_) | ContentPart::Block(_) | ContentPart::Annotations(_) => {
+                    let fingerprint = content::fingerprint(part);
+                    if !self.media.contains(&fingerprint) {
+                        self.media.push(fingerprint);
+                        for block in content::part_blocks(part) {
+                            self.chunk(block, emit);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends a piece of the text, if there is one.
+    pub(super) fn emit(&self, piece: Piece<'_>, emit: Emit<'_>) {
+        if let Some(text) = piece {
+            self.chunk(ContentBlock::Text { text }, emit);
+        }
+    }
+
+    fn chunk(&self, content: ContentBlock<'_>, emit: Emit<'_>) {
+        let message_id = self.text.wire_id();
+        emit(&match self.kind {
+            ChunkKind::User => Update::UserMessageChunk { content, message_id },
+            ChunkKind::Agent => Update::AgentMessageChunk { content, message_id: Some(message_id) },
+            ChunkKind::Thought => Update::AgentThoughtChunk { content, message_id },
+        });
+    }
+}
