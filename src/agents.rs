@@ -208,14 +208,14 @@ impl Agents {
 
     /// The same agents, whose viewers are shown this of their runs.
     #[must_use]
-    pub fn emitting(self, emits: Emits) -> Self {
+    pub fn with_emits(self, emits: Emits) -> Self {
         Self { emits: Arc::new(emits), ..self }
     }
 
     /// The same agents, some of which keep their conversations under other keys than their upstream's
     /// others.
     #[must_use]
-    pub fn keeping_messages_under(self, keys: MessagesKeys) -> Self {
+    pub fn with_messages_keys(self, keys: MessagesKeys) -> Self {
         Self { messages_keys: Arc::new(keys), ..self }
     }
 
@@ -269,7 +269,7 @@ impl Agents {
         let mut upstream = upstream.client.called_by(caller);
         if let Some(key) = self.messages_keys.get(name).or_else(|| self.messages_keys.get(own_name))
         {
-            upstream = upstream.keeping_messages_under(key.clone());
+            upstream = upstream.with_messages_key(key.clone());
         }
         let Emits { default, by_agent } = &*self.emits;
         let emit = by_agent.get(name).or_else(|| by_agent.get(own_name)).copied();
@@ -606,7 +606,7 @@ impl Agent {
                     let agent = &self.assistant;
                     tracing::warn!(agent, %error, "the kind of an agent's server was not read");
                 }
-                (None, if error.concerns_caller() { Scope::Nobody } else { Scope::Caller })
+                (None, if error.depends_on_caller() { Scope::Nobody } else { Scope::Caller })
             }
         };
         self.directory.kinds.known_or(self.at, &self.upstream, read).await

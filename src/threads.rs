@@ -43,7 +43,7 @@ pub use thread::Thread;
 use crate::agents::Agent;
 use crate::flights::Flights;
 use crate::runs::Runs;
-use crate::upstream::{Client, Error, Purpose, Sight};
+use crate::upstream::{Client, Error, Purpose, Visibility};
 use follow::Followed;
 use look::{LookKey, Looked};
 use pace::Paces;
@@ -70,7 +70,7 @@ struct Shared {
     /// The looks at threads for those who load them.
     looks: Flights<LookKey, Result<Looked, Error>>,
     /// Whether callers are shown threads.
-    sights: Flights<LookKey, Result<Sight, Error>>,
+    sights: Flights<LookKey, Result<Visibility, Error>>,
     paces: Paces,
     polls: Polls,
     turns: Turns,
@@ -124,8 +124,8 @@ fn beginning(text: &str, bytes: usize) -> &str {
 impl Shared {
     /// Whether the upstream shows a thread to the caller. All who ask at the same time with the
     /// same credentials share a request that is sent after they have asked.
-    async fn see(&self, upstream: &Client, thread_id: &str) -> Result<Sight, Error> {
-        let read = async || upstream.see(thread_id).await;
+    async fn see(&self, upstream: &Client, thread_id: &str) -> Result<Visibility, Error> {
+        let read = async || upstream.visibility(thread_id).await;
         self.sights.share(LookKey::of(upstream, thread_id, Emit::default()), read).await
     }
 }

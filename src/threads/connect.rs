@@ -7,7 +7,7 @@ use super::reader::ThreadReader;
 use super::refusal::Refusal;
 use crate::metrics::Resume;
 use crate::runs::{EventId, RunReader};
-use crate::upstream::{Client, Error, Sight};
+use crate::upstream::{Client, Error, Visibility};
 use threadway_translate::langgraph::ServerKind;
 
 // === impl Threads ===
@@ -33,7 +33,7 @@ impl Threads {
         after: Option<&EventId>,
     ) -> Result<ThreadReader, Error> {
         if let Some(event) = after
-            && self.shared.see(upstream, thread_id).await? == Sight::Seen
+            && self.shared.see(upstream, thread_id).await? == Visibility::Visible
             && let Some(run) = self.runs().after(upstream, thread_id, event)
         {
             return Ok(run.into());
@@ -87,8 +87,8 @@ impl Threads {
     ) -> Result<Option<ThreadReader>, Error> {
         let (mut found, mut event) = (None, None);
         match self.shared.see(upstream, thread_id).await {
-            Ok(Sight::Seen) => {}
-            Ok(Sight::Nothing) | Err(Error::Status { code: 404, .. }) => return Ok(None),
+            Ok(Visibility::Visible) => {}
+            Ok(Visibility::Hidden) | Err(Error::Status { code: 404, .. }) => return Ok(None),
             Err(error) => return Err(error),
         }
         if let Some(after) = after {

@@ -32,7 +32,7 @@ use super::waiting::{Cause, LONGEST_PAUSE, Look, Waiting};
 use crate::metrics::Held;
 use crate::runs::{self, Rested, Run};
 use crate::sync::{Guard, Mutex};
-use crate::upstream::{Caller, Client, Error, RunFilter, Sight};
+use crate::upstream::{Caller, Client, Error, RunFilter, Visibility};
 use threadway_translate::langgraph::{
     KeptAnswers, MessagesKey, RunRecord, RunStatus, ServerKind, ThreadState,
 };
@@ -216,10 +216,10 @@ pub(super) async fn join(
         let server = async { if let Some(server) = known { server } else { server.await } };
         let (recent, server) = tokio::join!(recent, server);
         let recent = recent?;
-        let seen = if recent.is_some() { Sight::Seen } else { Sight::Nothing };
+        let seen = if recent.is_some() { Visibility::Visible } else { Visibility::Hidden };
         (seen, server, Some(recent.unwrap_or(Recent { runs: Vec::new(), is_all: true })))
     };
-    if seen == Sight::Nothing {
+    if seen == Visibility::Hidden {
         key.unseen_by = Some(upstream.caller().clone());
     }
     let (mut follower, mut is_looked_for) = follower(shared, key, upstream, server, first);
@@ -419,9 +419,9 @@ impl Follower {
             seen = self.shared.see(own, &self.thread_id) => seen,
         };
         match seen {
-            Ok(Sight::Seen) => Turn::Told,
-            Ok(Sight::Nothing) => Turn::Over,
-            Err(error) if error.concerns_caller() => Turn::Over,
+            Ok(Visibility::Visible) => Turn::Told,
+            Ok(Visibility::Hidden) => Turn::Over,
+            Err(error) if error.depends_on_caller() => Turn::Over,
             Err(_) => Turn::Unknown,
         }
     }
@@ -486,7 +486,7 @@ impl Watcher {
                 self.waiting.ended(None);
                 let error = Arc::new(error);
                 self.stands(Present::OutOfSight(look, Arc::clone(&error)));
-                if error.concerns_caller() {
+                if error.depends_on_caller() {
                     return self.give_up();
                 }
             }
@@ -672,7 +672,7 @@ impl Recent {
         server: Option<ServerKind>,
     ) -> Result<Option<Self>, Error> {
         let limit = recent_runs(server);
-        let runs = upstream.seen_runs(thread_id, limit).await?;
+        let runs = upstream.visible_runs(thread_id, limit).await?;
         Ok(runs.map(|runs| Self { is_all: runs.len() < limit, runs }))
     }
 }

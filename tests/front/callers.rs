@@ -13,7 +13,7 @@ use crate::support::upstream::{Exchange, STRANGER, Upstream};
 use serde_json::{Value, json};
 use threadway::runs::OwnerPolicy;
 use threadway::server::{Forward, Limits, Settings};
-use threadway::upstream::Unknown;
+use threadway::upstream::UnknownThread;
 
 const NOT_SHOWN: &str = "LangGraph has no such thread, or does not show it with these credentials";
 
@@ -181,7 +181,7 @@ async fn who_is_not_shown_a_thread_any_more_is_told_of_no_later_run() {
 async fn nor_where_a_thread_that_is_not_shown_is_told_as_empty() {
     let clock = HeldClock::pause();
     let mut forward = Forward::default();
-    forward.tell_unknown(Unknown::Empty);
+    forward.tell_unknown(UnknownThread::Empty);
     let (gateway, mut alice, mut bob) = followed_by_both(forward).await;
     gateway.upstream.shows("alice", 404);
     let _run = begins(&gateway, &clock).await;
