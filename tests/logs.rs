@@ -356,7 +356,7 @@ async fn an_agent_whose_keys_cannot_be_read_is_a_warning() {
     };
     let (mut response, ()) = tokio::join!(gateway.post(&input), script);
     response.body().await;
-    let message = "only messages go up to this agent: what else it takes is not known";
+    let message = "only messages are sent to this agent: the other keys of its input are unknown";
     let warned = lines.with(message);
     assert_eq!(warned.len(), 1, "{warned:#?}");
     assert_eq!((&warned[0]["level"], &warned[0]["agent"]), (&json!("WARN"), &json!("agent")));
@@ -439,8 +439,9 @@ async fn a_server_that_does_not_answer_is_away_after_a_few_requests() {
         refused(503).await;
     }
     let told = presence(&lines);
-    let away =
-        format!("\"the LangGraph server at {url} is unavailable: the LangGraph server answered 503\"");
+    let away = format!(
+        "\"the LangGraph server at {url} is unavailable: the LangGraph server answered 503\""
+    );
     assert_eq!(told.iter().filter(|(_, line)| *line == away).count(), 1, "{told:#?}");
 
     // One that comes and goes is told of now and then.
@@ -451,7 +452,8 @@ async fn a_server_that_does_not_answer_is_away_after_a_few_requests() {
             refused(503).await;
         }
     }
-    let count = || presence(&lines).iter().filter(|(_, line)| line.contains(" is unavailable: ")).count();
+    let count =
+        || presence(&lines).iter().filter(|(_, line)| line.contains(" is unavailable: ")).count();
     assert_eq!(count(), 1);
     tokio::time::advance(OUTAGE_LOG_INTERVAL).await;
     refused(503).await;

@@ -200,7 +200,7 @@ impl Thread {
         } else {
             InputKeys::Unknown.into()
         };
-        self.agent.tell_losses(request.losses(&keys));
+        self.agent.log_losses(request.losses(&keys));
         let planned = request.plan(state.as_ref(), &keys);
         let Plan { keep, run } =
             planned.map_err(|error| Refusal::CannotResume(error.to_string()))?;

@@ -499,8 +499,8 @@ async fn an_upstream_is_sent_the_identity_of_callers_where_its_configuration_say
     let file = File::new(&(local + &cloud));
     let mut process = serve_two(&file, &first, &second).await;
     let said = process.says("upstream cloud").await;
-    assert!(said.ends_with("is sent the credentials of each caller"), "{said}");
-    assert!(process.said.contains("is sent no credentials of callers"), "{}", process.said);
+    assert!(said.ends_with("gets the credentials of each caller"), "{said}");
+    assert!(process.said.contains("gets no credentials of callers"), "{}", process.said);
     let [of_first, of_second] = asked_for_agents(&process, [&first, &second]).await;
     assert_eq!(of_first, (vec![], None));
     let all_but_the_tenant: Vec<_> =
