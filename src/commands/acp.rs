@@ -108,7 +108,7 @@ fn login(upstream: &Upstream, credentials: &Credentials) -> Result<(), u8> {
     let listed = runtime()?.block_on(upstream.client.assistants(None));
     listed.map_err(|error| failed(format!("the key was not kept: {}", error.explained())))?;
     let file =
-        credentials.keep(key).map_err(|error| failed(format!("the key was not kept: {error}")))?;
+        credentials.store(key).map_err(|error| failed(format!("the key was not kept: {error}")))?;
     say(format!("the key is kept in {}", file.display()));
     Ok(())
 }
