@@ -147,13 +147,13 @@ impl Config {
             let Upstream { name, url, api_key, headers, identity: _, messages_key, tls } =
                 upstream.clone();
             let client = upstream::Client::with(url, api_key, headers, &tls)?;
-            let client = client.identifying(identity).counted_in(metrics);
-            let client = client.keeping_messages_under(messages_key);
+            let client = client.with_identity(identity).with_metrics(metrics);
+            let client = client.with_messages_key(messages_key);
             Ok(agents::Upstream { name, client })
         };
         let upstreams = self.upstreams.iter().enumerate().map(client).collect::<Result<_, _>>()?;
-        let agents = Agents::new(upstreams, self.aliases.clone()).emitting(self.emits.clone());
-        Ok(agents.keeping_messages_under(self.messages_keys.clone()))
+        let agents = Agents::new(upstreams, self.aliases.clone()).with_emits(self.emits.clone());
+        Ok(agents.with_messages_keys(self.messages_keys.clone()))
     }
 
     /// The keys that another one gives other values, or that only one of the two gives. What the

@@ -1,7 +1,6 @@
-//! The keys of LangGraph servers that a person has typed, in a file that only that person can read.
+//! The file with the keys of LangGraph servers that a person has typed. Only that person can read it.
 //!
-//! A key that the operator has set, by the environment or the configuration, comes first and is
-//! never written here.
+//! A key from the environment or the configuration takes precedence and is never written here.
 
 use std::fs;
 use std::io::{self, Write};
@@ -11,29 +10,29 @@ use toml::{Table, Value};
 
 use crate::upstream::{ApiKey, BaseUrl};
 
-/// The file's name, in the directory that the system has for configurations.
+/// The file's name, below the user's configuration directory.
 const FILE: &str = "credentials.toml";
 
-/// Where the key of one server is kept.
+/// The stored key of one server.
 #[derive(Clone, Debug)]
 pub struct Credentials {
-    /// `None` where the system tells no directory.
+    /// `None` if the system has no configuration directory.
     file: Option<PathBuf>,
     server: String,
 }
 
-/// A key could not be kept, or not be forgotten.
+/// Why a key could not be stored or deleted.
 #[derive(Debug, thiserror::Error)]
-pub enum KeepError {
-    /// The system tells no directory for it.
-    #[error("there is no directory for it: set XDG_CONFIG_HOME or HOME")]
+pub enum StoreError {
+    /// The system has no configuration directory.
+    #[error("there is no directory for the key; set XDG_CONFIG_HOME or HOME")]
     NoDirectory,
     /// The file cannot be read or written.
     #[error("{file}: {error}")]
     Io {
         /// The file.
         file: PathBuf,
-        /// What the system says.
+        /// The operating system's error.
         error: io::Error,
     },
 }
@@ -41,33 +40,33 @@ pub enum KeepError {
 // === impl Credentials ===
 
 impl Credentials {
-    /// The credentials for a server, in a directory of the person's.
+    /// The stored key of a server, in the user's configuration directory.
     pub fn new(directory: Option<&Path>, server: &BaseUrl) -> Self {
         let file = directory.map(|directory| directory.join("threadway").join(FILE));
         Self { file, server: server.to_string() }
     }
 
-    /// The key, if one was typed. A file that cannot be read holds none.
+    /// The key, if one is stored. A file that cannot be read counts as empty.
     pub fn key(&self) -> Option<ApiKey> {
         let table = read(self.file.as_ref()?).ok()?;
         table.get(&self.server)?.as_str()?.parse().ok()
     }
 
-    /// Whether a key was typed.
+    /// Whether a key is stored.
     pub fn has_key(&self) -> bool {
         self.key().is_some()
     }
 
-    /// Keeps a key, in place of an older one.
-    pub fn keep(&self, key: &str) -> Result<&Path, KeepError> {
+    /// Stores a key, and replaces an older one. Returns the file.
+    pub fn store(&self, key: &str) -> Result<&Path, StoreError> {
         let key = Value::String(key.to_owned());
         self.change(|keys| {
             keys.insert(self.server.clone(), key);
         })
     }
 
-    /// Forgets the key.
-    pub fn forget(&self) -> Result<(), KeepError> {
+    /// Deletes the key.
+    pub fn delete(&self) -> Result<(), StoreError> {
         if !self.has_key() {
             return Ok(());
         }
@@ -77,19 +76,19 @@ impl Credentials {
         Ok(())
     }
 
-    fn change(&self, change: impl FnOnce(&mut Table)) -> Result<&Path, KeepError> {
-        let file = self.file.as_deref().ok_or(KeepError::NoDirectory)?;
+    fn change(&self, change: impl FnOnce(&mut Table)) -> Result<&Path, StoreError> {
+        let file = self.file.as_deref().ok_or(StoreError::NoDirectory)?;
         let changed = || {
             let mut keys = read(file)?;
             change(&mut keys);
             write(file, &keys)
         };
-        changed().map_err(|error| KeepError::Io { file: file.to_owned(), error })?;
+        changed().map_err(|error| StoreError::Io { file: file.to_owned(), error })?;
         Ok(file)
     }
 }
 
-/// The directory that the system has for a person's configurations.
+/// The user's configuration directory, from environment variables.
 pub fn directory(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
     let is_set = |path: &PathBuf| path.is_absolute();
     if cfg!(windows) {
@@ -101,16 +100,16 @@ pub fn directory(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> 
 
 fn read(file: &Path) -> io::Result<Table> {
     match fs::read_to_string(file) {
-        // The parser's own text quotes the line, which holds a key.
+        // The parser's message would quote the line, which has a key.
         Ok(text) => {
-            text.parse().map_err(|_| io::Error::other("this is not TOML; mend or delete it"))
+            text.parse().map_err(|_| io::Error::other("the file is not TOML; correct or delete it"))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Table::new()),
         Err(error) => Err(error),
     }
 }
 
-/// Beside the old file and then in its place, so that a full disk loses no keys.
+/// Writes a new file and renames it over the old one, so that a full disk loses no keys.
 fn write(file: &Path, keys: &Table) -> io::Result<()> {
     let directory = file.parent().unwrap_or(file);
     fs::create_dir_all(directory)?;
@@ -122,7 +121,7 @@ fn write(file: &Path, keys: &Table) -> io::Result<()> {
         use std::os::unix::fs::OpenOptionsExt;
         options.mode(0o600);
     }
-    // URLs and keys are visible ASCII: JSON's strings are TOML's.
+    // URLs and keys are visible ASCII, for which a JSON string is also a TOML string.
     let lines = keys.iter().filter_map(|(server, key)| {
         let [server, key] = [server, key.as_str()?].map(serde_json::Value::from);
         Some(format!("{server} = {key}\n"))
@@ -130,7 +129,7 @@ fn write(file: &Path, keys: &Table) -> io::Result<()> {
     let text: String = lines.collect();
     let written = options.open(&draft).and_then(|mut draft| draft.write_all(text.as_bytes()));
     written.and_then(|()| fs::rename(&draft, file)).inspect_err(|_| {
-        // Half a draft helps nobody.
+        // Failing to remove the draft does not matter.
         let _ = fs::remove_file(&draft);
     })
 }
@@ -139,7 +138,7 @@ fn write(file: &Path, keys: &Table) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// A directory of its own for a test.
+    /// A new directory for a test.
     fn scratch(name: &str) -> PathBuf {
         let directory = format!("threadway-credentials-{}-{name}", std::process::id());
         let directory = std::env::temp_dir().join(directory);
@@ -156,11 +155,11 @@ mod tests {
         let directory = scratch("each");
         let (a, b) = (of(&directory, "http://a"), of(&directory, "http://b"));
         assert!(!a.has_key());
-        a.forget().unwrap();
-        assert!(!directory.exists(), "to forget nothing writes nothing");
-        a.keep("first \"key\"\\").unwrap();
-        let file = b.keep("other").unwrap().to_owned();
-        a.keep("second").unwrap();
+        a.delete().unwrap();
+        assert!(!directory.exists(), "deleting no key writes no file");
+        a.store("first \"key\"\\").unwrap();
+        let file = b.store("other").unwrap().to_owned();
+        a.store("second").unwrap();
         let kept = fs::read_to_string(&file).unwrap();
         assert_eq!(kept, "\"http://a\" = \"second\"\n\"http://b\" = \"other\"\n");
         #[cfg(unix)]
@@ -168,23 +167,23 @@ mod tests {
             use std::os::unix::fs::PermissionsExt;
             assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         }
-        a.forget().unwrap();
+        a.delete().unwrap();
         assert!(!a.has_key() && b.has_key());
         fs::remove_dir_all(directory).unwrap();
     }
 
     #[test]
-    fn a_file_that_is_none_of_ours_is_left_alone_and_not_quoted() {
+    fn a_malformed_file_is_neither_changed_nor_quoted() {
         let directory = scratch("garbage");
         let ours = of(&directory, "http://a");
-        let file = ours.keep("x").unwrap().to_owned();
+        let file = ours.store("x").unwrap().to_owned();
         fs::write(&file, "\"http://a\" = \"secret").unwrap();
         assert!(!ours.has_key());
-        let error = ours.keep("y").unwrap_err().to_string();
+        let error = ours.store("y").unwrap_err().to_string();
         assert!(error.contains("not TOML") && !error.contains("secret"), "{error}");
         assert_eq!(fs::read_to_string(&file).unwrap(), "\"http://a\" = \"secret");
         let nowhere = Credentials::new(None, &"http://a".parse().unwrap());
-        assert!(matches!(nowhere.keep("x"), Err(KeepError::NoDirectory)));
+        assert!(matches!(nowhere.store("x"), Err(StoreError::NoDirectory)));
         fs::remove_dir_all(directory).unwrap();
     }
 

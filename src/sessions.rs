@@ -129,7 +129,7 @@ impl Service {
         let found = agent.as_deref().map(|agent| self.agents.find(agent, &Caller::default()));
         if let Some(Ok(found)) = found {
             let key = found.upstream.messages_key().clone();
-            self.upstream.client = self.upstream.client.keeping_messages_under(key);
+            self.upstream.client = self.upstream.client.with_messages_key(key);
         }
         Self { agent, ..self }
     }

@@ -1,79 +1,101 @@
-//! What can be done with a thread: its runs are started, read, followed and stopped.
+//! What the gateway does with threads: starts, reads, follows and stops their runs.
 //!
 //! ```text
 //!  server, sessions --> Thread { agent, id } --> connect, follow, read_again --> ThreadReader
 //!                           |                         |        |
 //!                           +--> start, ask, stop     v        v
-//!                                     |             look    follow <-- waiting <-- poll
-//!                                     v               |        |                    |
-//!                                   runs::Runs <------+--------+                  pace
+//!                                     |             look    follow <-- schedule <-- poll
+//!                                     v               |        |                     |
+//!                                   runs::Runs <------+--------+                   pace
 //! ```
-//! Each followed thread has one task (the watcher); a caller who follows many threads has one more
-//! (the poller). Requests that no client waits for are sent at the pace of their upstream.
+//! A *look* at a thread is the requests that find its live run, or else its state. Each followed
+//! thread has one task, the watcher. A caller who follows many threads has one more, the poller.
+//! Requests that no client waits for are sent at a limited rate for each upstream.
+//!
+//! Reading:
+//! - `thread`: a thread with its agent, for one caller. `connect`: reading its runs.
+//! - `look`: the look itself. `snapshot`: what a thread contains, without reading its live run.
+//! - `reader`: the events that a client gets. `refusal`: why a request was refused.
+//! - `list`: pages of threads. `key`: a thread as one caller sees it.
+//!
+//! Writing:
+//! - `ask`: starting runs. `starts`: runs that are being started. `stop`: stopping them.
+//! - `answer_lock`: one answer at a time. `partial_answers`: answers that wait for others.
+//! - `interrupts`: which questions are open. `fork`: where an edited conversation branches off.
+//! - `manage`: renaming, archiving, deleting.
+//!
+//! Following:
+//! - `follow`: the watcher and its followers. `schedule`: when the watcher looks.
+//! - `lifecycle`: the server's stream of runs that begin and end. `poll`: which threads have changed.
+//! - `pace`: the rate of looks and polls.
 
+mod answer_lock;
+mod ask;
 mod connect;
 mod follow;
 mod fork;
-mod held;
-mod kept;
+mod interrupts;
+mod key;
+mod lifecycle;
 mod list;
 mod look;
 mod manage;
 mod pace;
+mod partial_answers;
 mod poll;
-mod questions;
 mod reader;
 mod refusal;
+mod schedule;
+mod snapshot;
 mod starts;
 mod stop;
 mod thread;
-mod turns;
-mod waiting;
 
 use std::sync::Arc;
 
-pub use held::Held;
-pub use list::{ListQuery, MAX_SEARCHES, NotAThreadCursor, ThreadCursor, ThreadPage, list};
+pub use interrupts::Waits;
+pub use list::{ListQuery, NotAThreadCursor, ThreadCursor, ThreadPage, list};
 pub use manage::Change;
-pub use questions::Waits;
 pub use reader::{AtShutdown, ThreadReader};
 pub use refusal::Refusal;
+pub use snapshot::ThreadSnapshot;
 pub use thread::Thread;
 
 use crate::agents::Agent;
 use crate::flights::Flights;
 use crate::runs::Runs;
-use crate::upstream::{Client, Error, Purpose, Sight};
-use follow::Followed;
-use look::{LookKey, Looked};
+use crate::upstream::{Client, Error, Purpose, Visibility};
+use answer_lock::AnswerLocks;
+use follow::FollowedThreads;
+use key::LookKey;
+use look::Looked;
 use pace::Paces;
 use poll::Polls;
 use starts::Starts;
 use threadway_translate::run::Emit;
-use turns::Turns;
 
-/// How much of a client's name for its thread log lines have: a client chooses it.
+/// The longest thread id in log lines, in bytes. Clients choose these ids.
 const MAX_LOGGED_BYTES: usize = 128;
 
 /// The threads that this replica reads. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Threads {
     shared: Arc<Shared>,
-    /// What is shown of those that are read through this handle.
+    /// Which events readers get that are made through this handle.
     emit: Emit,
 }
 
 #[derive(Debug)]
 struct Shared {
     runs: Runs,
-    followed: Followed,
-    /// The looks at threads for those who load them.
+    followed: FollowedThreads,
+    /// Looks in progress for clients that connect.
     looks: Flights<LookKey, Result<Looked, Error>>,
-    /// Whether callers are shown threads.
-    sights: Flights<LookKey, Result<Sight, Error>>,
+    /// Checks of visibility in progress.
+    visibilities: Flights<LookKey, Result<Visibility, Error>>,
     paces: Paces,
     polls: Polls,
-    turns: Turns,
+    answer_locks: AnswerLocks,
     starts: Starts,
 }
 
@@ -84,12 +106,12 @@ impl Threads {
     pub fn new(runs: Runs) -> Self {
         let shared = Arc::new(Shared {
             runs,
-            followed: Followed::default(),
+            followed: FollowedThreads::default(),
             looks: Flights::default(),
-            sights: Flights::default(),
+            visibilities: Flights::default(),
             paces: Paces::default(),
             polls: Polls::default(),
-            turns: Turns::default(),
+            answer_locks: AnswerLocks::default(),
             starts: Starts::default(),
         });
         Self { shared, emit: Emit::default() }
@@ -100,13 +122,15 @@ impl Threads {
         self.shared.runs.showing(self.emit)
     }
 
-    /// A thread by LangGraph's id of it, and the agent that runs on it. A client that needs another
-    /// name for it is found by that in the metadata of the thread, if a run creates the thread.
+    /// A thread by LangGraph's id, and the agent that runs on it.
+    ///
+    /// `client_id` is the client's id, if LangGraph needs another one. A thread that a run creates
+    /// stores it in its metadata.
     pub fn thread(&self, mut agent: Agent, id: String, client_id: Option<String>) -> Thread {
         let thread = client_id.as_deref().unwrap_or(&id);
         let purpose = Purpose {
             agent: Some(Arc::clone(&agent.name)),
-            thread: Some(Arc::from(beginning(thread, MAX_LOGGED_BYTES))),
+            thread: Some(Arc::from(truncated(thread, MAX_LOGGED_BYTES))),
         };
         agent.upstream = agent.upstream.used_for(purpose);
         let threads = Self { shared: Arc::clone(&self.shared), emit: agent.emit };
@@ -114,18 +138,19 @@ impl Threads {
     }
 }
 
-/// The beginning of a text, of so many bytes at most.
-fn beginning(text: &str, bytes: usize) -> &str {
+/// The first bytes of a text, cut between two characters.
+fn truncated(text: &str, bytes: usize) -> &str {
     text.get(..text.floor_char_boundary(bytes)).unwrap_or_default()
 }
 
 // === impl Shared ===
 
 impl Shared {
-    /// Whether the upstream shows a thread to the caller. All who ask at the same time with the
-    /// same credentials share a request that is sent after they have asked.
-    async fn see(&self, upstream: &Client, thread_id: &str) -> Result<Sight, Error> {
-        let read = async || upstream.see(thread_id).await;
-        self.sights.share(LookKey::of(upstream, thread_id, Emit::default()), read).await
+    /// Whether the upstream shows a thread to the caller. Callers that ask at the same time with
+    /// equal credentials share a request, which is sent after all of them have asked.
+    async fn visibility(&self, upstream: &Client, thread_id: &str) -> Result<Visibility, Error> {
+        let key = LookKey::new(upstream, thread_id, Emit::default());
+        let read = async || upstream.visibility(thread_id).await;
+        self.visibilities.share(key, read).await
     }
 }

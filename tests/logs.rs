@@ -20,7 +20,7 @@ use support::upstream::Upstream;
 use threadway::server::cors::Credentials;
 use threadway::server::foreign::{AGAIN, MAX_NAMED};
 use threadway::server::{Auth, Cors, Limits, REFUSALS_PER_SECOND, Settings};
-use threadway::upstream::{AWAY_FAILURES, AWAY_PAUSE};
+use threadway::upstream::{OUTAGE_FAILURES, OUTAGE_LOG_INTERVAL};
 use tokio::task::JoinSet;
 use tracing::Level;
 use tracing::subscriber::DefaultGuard;
@@ -356,7 +356,7 @@ async fn an_agent_whose_keys_cannot_be_read_is_a_warning() {
     };
     let (mut response, ()) = tokio::join!(gateway.post(&input), script);
     response.body().await;
-    let message = "only messages go up to this agent: what else it takes is not known";
+    let message = "only messages are sent to this agent: the other keys of its input are unknown";
     let warned = lines.with(message);
     assert_eq!(warned.len(), 1, "{warned:#?}");
     assert_eq!((&warned[0]["level"], &warned[0]["agent"]), (&json!("WARN"), &json!("agent")));
@@ -366,7 +366,7 @@ async fn an_agent_whose_keys_cannot_be_read_is_a_warning() {
 fn presence(lines: &Lines) -> Vec<(String, String)> {
     let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
     let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let told = lines.filter(|line| line["target"] == "threadway::upstream::presence");
+    let told = lines.filter(|line| line["target"] == "threadway::upstream::availability");
     told.map(|line| (line["level"].to_string(), line["message"].to_string())).collect()
 }
 
@@ -393,7 +393,7 @@ async fn a_server_that_goes_away_and_comes_back_is_a_line_each() {
         );
     }
     let away = format!(
-        "\"the LangGraph server at {url} is away: the LangGraph server cannot be reached: "
+        "\"the LangGraph server at {url} is unavailable: the LangGraph server cannot be reached: "
     );
     let told = presence(&lines);
     let [(level, line)] = &*told else { panic!("{told:#?}") };
@@ -408,7 +408,7 @@ async fn a_server_that_goes_away_and_comes_back_is_a_line_each() {
     }
     let told = presence(&lines);
     let [_, (level, line)] = &*told else { panic!("{told:#?}") };
-    let back = format!("\"the LangGraph server at {url} is back, after ");
+    let back = format!("\"the LangGraph server at {url} is available again, after ");
     assert!(level == "\"INFO\"" && line.starts_with(&back) && line.ends_with(" s\""), "{told:#?}");
 }
 
@@ -425,35 +425,37 @@ async fn a_server_that_does_not_answer_is_away_after_a_few_requests() {
         })
     };
     // A server that refuses is there.
-    for _ in 0..AWAY_FAILURES {
+    for _ in 0..OUTAGE_FAILURES {
         refused(500).await;
     }
-    for _ in 1..AWAY_FAILURES {
+    for _ in 1..OUTAGE_FAILURES {
         refused(503).await;
     }
     refused(404).await;
     let is_away =
-        |told: &[(String, String)]| told.iter().any(|(_, line)| line.contains(" is away: "));
+        |told: &[(String, String)]| told.iter().any(|(_, line)| line.contains(" is unavailable: "));
     assert!(!is_away(&presence(&lines)));
-    for _ in 0..AWAY_FAILURES {
+    for _ in 0..OUTAGE_FAILURES {
         refused(503).await;
     }
     let told = presence(&lines);
-    let away =
-        format!("\"the LangGraph server at {url} is away: the LangGraph server answered 503\"");
+    let away = format!(
+        "\"the LangGraph server at {url} is unavailable: the LangGraph server answered 503\""
+    );
     assert_eq!(told.iter().filter(|(_, line)| *line == away).count(), 1, "{told:#?}");
 
     // One that comes and goes is told of now and then.
     let _clock = HeldClock::pause();
     for _ in 0..3 {
         refused(404).await;
-        for _ in 0..AWAY_FAILURES {
+        for _ in 0..OUTAGE_FAILURES {
             refused(503).await;
         }
     }
-    let count = || presence(&lines).iter().filter(|(_, line)| line.contains(" is away: ")).count();
+    let count =
+        || presence(&lines).iter().filter(|(_, line)| line.contains(" is unavailable: ")).count();
     assert_eq!(count(), 1);
-    tokio::time::advance(AWAY_PAUSE).await;
+    tokio::time::advance(OUTAGE_LOG_INTERVAL).await;
     refused(503).await;
     assert_eq!(count(), 2);
 }

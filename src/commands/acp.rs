@@ -27,7 +27,7 @@ pub(super) fn run(args: &cli::Acp, log: Option<&str>) -> Result<(), u8> {
     }
     let config = read_config(&args.options(), log)?;
     let agents = config.agents(&Metrics::default()).map_err(failed)?;
-    let agents = agents.emitting(config.emits.for_editors());
+    let agents = agents.with_emits(config.emits.for_editors());
     config.log.clone().to_stderr();
     let agent = args.agent.clone().or_else(|| config.acp.agent.clone());
     let upstream = choose_upstream(&agents, agent.as_deref())?;
@@ -108,7 +108,7 @@ fn login(upstream: &Upstream, credentials: &Credentials) -> Result<(), u8> {
     let listed = runtime()?.block_on(upstream.client.assistants(None));
     listed.map_err(|error| failed(format!("the key was not kept: {}", error.explained())))?;
     let file =
-        credentials.keep(key).map_err(|error| failed(format!("the key was not kept: {error}")))?;
+        credentials.store(key).map_err(|error| failed(format!("the key was not kept: {error}")))?;
     say(format!("the key is kept in {}", file.display()));
     Ok(())
 }

@@ -36,7 +36,7 @@ pub(super) fn run(args: &cli::Demo, log: Option<&str>) -> Result<(), u8> {
         let announced = announce(listener.local_addr().map_err(failed)?, &url);
         let observer = Observer::default();
         let client = Client::new(url, None).map_err(failed)?;
-        let client = client.counted_in(&observer.metrics);
+        let client = client.with_metrics(&observer.metrics);
         let upstream = Upstream { name: config::DEFAULT_UPSTREAM.to_owned(), client };
         let agents = Agents::new(vec![upstream], Vec::new());
         let thread_routes =

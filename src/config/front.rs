@@ -13,7 +13,7 @@ use crate::server::{
     JwtError, JwtSettings, Keys, KeysError, KeysFrom, MAX_SKEW, NotAHostName, NotForwarded, Page,
     Rates, RequestRate, ThreadRoutes, Trust,
 };
-use crate::upstream::{Identity, KeySetUrl, NotAKeySetUrl, Tls, Unknown};
+use crate::upstream::{Identity, KeySetUrl, NotAKeySetUrl, Tls, UnknownThread};
 use threadway_translate::agui::{Allowance, NotForClients, OnMessage, SystemMessages};
 use threadway_translate::langgraph::{ErrorDetail, Multitask};
 
@@ -227,7 +227,7 @@ impl Raw {
             }
         }
         if let Some(given) = self.take("auth.unknown_threads") {
-            let words = [("empty", Unknown::Empty), ("refused", Unknown::Refused)];
+            let words = [("empty", UnknownThread::Empty), ("refused", UnknownThread::Refused)];
             if let Some(unknown) = mistakes.keep(given.one_of(&words)) {
                 forward.tell_unknown(unknown);
             }

@@ -8,7 +8,7 @@ use crate::server::{
     Compression, Cors, Credentials, Forward, Judged, Page, Rates, RequestRate, ThreadRoutes,
 };
 use crate::sessions;
-use crate::upstream::{Caller, Unknown};
+use crate::upstream::{Caller, UnknownThread};
 use threadway_translate::acp::ToolKind;
 use threadway_translate::acp::mcp::Secrets;
 use threadway_translate::acp::permission::Rule;
@@ -302,7 +302,7 @@ fn the_front_is_what_the_file_says() {
     assert_eq!(rates, Rates { requests, streams: NonZeroUsize::new(7) });
     let mut expected = Forward::default();
     expected.allow("x-tenant").unwrap();
-    expected.tell_unknown(Unknown::Empty);
+    expected.tell_unknown(UnknownThread::Empty);
     assert_eq!(forward, expected);
     assert_eq!(error_detail, ErrorDetail::Code);
     assert_eq!(on_message, OnMessage::Reject);

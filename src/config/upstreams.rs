@@ -66,7 +66,7 @@ impl Raw {
         let mut tls = Tls::default();
         self.read_pem(&format!("{prefix}.ca_file"), &mut tls, Tls::trust, mistakes);
         let key = format!("{prefix}.client_certificate_file");
-        self.read_pem(&key, &mut tls, Tls::identify, mistakes);
+        self.read_pem(&key, &mut tls, Tls::present, mistakes);
         let messages_key = self.take(&format!("{prefix}.messages_key"));
         let messages_key = messages_key.and_then(|given| mistakes.keep(messages_key_of(given)));
         Some(Upstream {

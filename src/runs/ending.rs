@@ -239,7 +239,7 @@ impl Inquest<'_> {
         if is_of(&state, run_id) {
             return Ok(Some(State::OfRun(state)));
         }
-        let own = upstream.last_state_of(thread_id, run_id).await?.map(State::OfRun);
+        let own = upstream.last_run_state(thread_id, run_id).await?.map(State::OfRun);
         Ok(own.or_else(|| (!self.seen.has_begun).then_some(State::OfThread(state))))
     }
 

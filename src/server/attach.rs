@@ -184,7 +184,7 @@ pub(super) async fn asked_again(
 
 /// There is nothing behind the end of a run, for one who may see its thread.
 async fn nothing_more(gateway: &Gateway, thread: &Thread) -> Result<Response, Reject> {
-    thread.see().await.map_err(|refusal| gateway.refuse(&refusal, thread))?;
+    thread.check_visibility().await.map_err(|refusal| gateway.refuse(&refusal, thread))?;
     gateway.observer.metrics.resumed(Resume::Ended);
     Ok(StatusCode::NO_CONTENT.into_response())
 }

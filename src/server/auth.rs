@@ -308,7 +308,7 @@ impl Admission {
     /// Anybody can invent credentials, and add headers to good ones. So nothing counts as a caller
     /// of its own but the one header by which LangGraph authenticates, once it has.
     fn judged_by_langgraph(&self, judged: &Judged, peer: Option<IpAddr>, caller: &Caller) -> Known {
-        let mut shown = caller.identifying();
+        let mut shown = caller.identifying_headers();
         let shown = match &judged.credential {
             Some(credential) => shown.find(|(name, _)| *name == credential),
             // With several nobody here knows which of them LangGraph goes by.

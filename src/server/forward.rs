@@ -3,7 +3,7 @@
 use http::header::{AUTHORIZATION, CONNECTION};
 use http::{HeaderMap, HeaderName};
 
-use crate::upstream::{Caller, Unknown, is_trace};
+use crate::upstream::{Caller, UnknownThread, is_trace};
 
 /// What always may: who asks, as both servers and their platform know it, and what traces it.
 const ALWAYS: [HeaderName; 5] = [
@@ -47,7 +47,7 @@ const READ: [&str; 3] = ["accept", "origin", "sec-fetch-site"];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forward {
     names: Vec<HeaderName>,
-    unknown: Option<Unknown>,
+    unknown: Option<UnknownThread>,
 }
 
 /// A name is none of a header that may go up.
@@ -73,7 +73,7 @@ impl Forward {
     /// Tells all callers this of a thread that LangGraph does not find. Unless it is said, a thread
     /// is empty to those who bring nothing by which LangGraph could tell them apart, and refused to
     /// all others.
-    pub fn tell_unknown(&mut self, unknown: Unknown) {
+    pub fn tell_unknown(&mut self, unknown: UnknownThread) {
         self.unknown = Some(unknown);
     }
 
@@ -118,7 +118,7 @@ impl Forward {
                 headers.append(name.clone(), value);
             }
         }
-        Caller::new(headers).told(self.unknown)
+        Caller::new(headers).with_unknown_thread(self.unknown)
     }
 }
 

@@ -91,11 +91,11 @@ pub async fn judge(
         return None;
     }
     // An operator who watches for refusals means those of callers.
-    let client = client.clone().counted_in(&Metrics::default());
+    let client = client.clone().with_metrics(&Metrics::default());
     let judged = async {
         for Invented(headers) in invented {
             let names = headers.keys().cloned().collect();
-            if client.called_by(&Caller::new(headers)).lets_in().await? {
+            if client.called_by(&Caller::new(headers)).allows_thread_search().await? {
                 return Ok(Judgement::Accepts { headers: names });
             }
         }

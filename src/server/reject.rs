@@ -197,10 +197,10 @@ impl Reject {
     pub(super) fn refusal(refusal: &Refusal, caller: &Caller, detail: ErrorDetail) -> Self {
         match refusal {
             Refusal::ShuttingDown => Self::shutting_down(),
-            Refusal::Busy => Self::thread_busy(),
+            Refusal::Busy => Self::new(StatusCode::CONFLICT, "thread_busy", refusal.to_string()),
             Refusal::UnknownAssistant { assistant } => Self::unknown_assistant(assistant, caller),
             Refusal::CannotResume(why) => Self::new(StatusCode::CONFLICT, "cannot_resume", why),
-            Refusal::NotKept(error) => {
+            Refusal::NotStored(error) => {
                 let reject = Self::upstream(error, caller, detail);
                 let message = format!(
                     "LangGraph did not keep this answer until those to the other actions come, and \
@@ -275,12 +275,6 @@ impl Reject {
         let message =
             format!("{what}; check that the upstream's URL is that of a LangGraph API server");
         Self::new(StatusCode::BAD_GATEWAY, "not_langgraph", message)
-    }
-
-    fn thread_busy() -> Self {
-        let message = "the thread has a run that is not over; wait for its end or stop it, then \
-                       send the request again";
-        Self::new(StatusCode::CONFLICT, "thread_busy", message)
     }
 }
 

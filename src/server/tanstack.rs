@@ -130,7 +130,7 @@ async fn hydrate(
     let wrong = || Reject::invalid(format!("`limit` is not a number from 1 to {MAX_WINDOW}"));
     let limit = limit.map(|text| number(text).ok_or_else(wrong)).transpose()?;
     let thread = gateway.thread(agent, client_thread);
-    let held = Box::pin(thread.hold()).await;
+    let held = Box::pin(thread.snapshot()).await;
     let held = held.map_err(|refusal| gateway.refuse(&refusal, &thread))?;
     let told = Told::read(held.reader, client(client_thread.to_owned(), RunId::Unnamed)).await;
     let window = agui::window(&told.messages(), limit, before);

@@ -323,7 +323,7 @@ async fn inspected(
         None => agent_of(gateway, caller, client_thread).await?,
     };
     let thread = gateway.thread(agent, client_thread);
-    let held = Box::pin(thread.hold()).await;
+    let held = Box::pin(thread.snapshot()).await;
     let held = held.map_err(|refusal| gateway.refuse(&refusal, &thread))?;
     let told = Told::read(held.reader, viewer(client_thread)).await;
     let answer = match part {

@@ -64,7 +64,7 @@ impl Link {
     }
 
     pub(super) fn logout(&self) -> Result<Json, Error> {
-        self.service().credentials.forget().map_err(|error| Error::internal(error.to_string()))?;
+        self.service().credentials.delete().map_err(|error| Error::internal(error.to_string()))?;
         self.service().upstream.client.use_key(None);
         Ok(Json::empty_object())
     }

@@ -165,7 +165,7 @@ impl Link {
             | Refusal::Busy
             | Refusal::UnknownAssistant { .. }
             | Refusal::CannotResume(_)
-            | Refusal::NotKept(_)
+            | Refusal::NotStored(_)
             | Refusal::CannotFork(_) => Error::internal(refusal.to_string()),
         }
     }

@@ -97,8 +97,7 @@ impl Sessions {
     pub(super) fn open(&self, session: Arc<Session>) -> Result<(), Error> {
         let open = self.lock().get(&session.id).cloned();
         if open.is_some_and(|open| open.is_prompted()) {
-            let message = format!("session {} is busy with a prompt; cancel it first", session.id);
-            return Err(Error::invalid(message));
+            return Err(busy(&session.id));
         }
         let mut sessions = self.lock();
         match sessions.get(&session.id) {
@@ -120,6 +119,12 @@ impl Sessions {
     fn lock(&self) -> Guard<'_, HashMap<String, Arc<Session>>> {
         self.0.lock()
     }
+}
+
+/// A session takes one prompt at a time.
+fn busy(id: &str) -> Error {
+    let message = format!("session {id} is busy with a prompt; wait for its response or cancel it");
+    Error::invalid(message)
 }
 
 /// ACP's `-32002`, resource not found.
@@ -165,11 +170,7 @@ impl Session {
     pub(super) fn prompt(&self, stop: &CancellationToken) -> Result<Prompting<'_>, Error> {
         let mut activity = self.activity();
         if activity.prompt.is_some() {
-            let message = format!(
-                "session {} is busy with another prompt; wait for its response or cancel it",
-                self.id
-            );
-            return Err(Error::invalid(message));
+            return Err(busy(&self.id));
         }
         activity.prompt = Some(stop.clone());
         drop(activity);

@@ -1,30 +1,31 @@
-//! How a client comes to a thread: its live run as it stands, else what the thread holds.
+//! Connects a client to a thread: to its live run, or else to its state.
 
 use super::Threads;
 use super::follow;
-use super::look::{LookKey, Looked, look, run_named};
+use super::key::LookKey;
+use super::look::{Looked, look, run_named};
 use super::reader::ThreadReader;
 use super::refusal::Refusal;
 use crate::metrics::Resume;
 use crate::runs::{EventId, RunReader};
-use crate::upstream::{Client, Error, Sight};
+use crate::upstream::{Client, Error, Visibility};
 use threadway_translate::langgraph::ServerKind;
 
 // === impl Threads ===
 
 impl Threads {
-    /// Reads a thread's live run, from where it is, to its end; without one, what the thread
-    /// holds. A thread that is not there holds nothing, or is an error, as the caller is told of
-    /// such.
+    /// Reads a thread's live run to its end, beginning with a snapshot. Without a live run, reads the
+    /// thread's state. A thread that is not found is empty or an error: see
+    /// [`Caller::unknown_thread`](crate::upstream::Caller::unknown_thread).
     ///
-    /// A client gets no byte of a run before a request with its own credentials has succeeded on
-    /// that thread.
+    /// Before a client gets any byte of a run, a request with its own credentials must succeed on the
+    /// thread.
     ///
-    /// A client that has read up to an event of the live run, or of the last one, goes on behind
-    /// it, if it can still be found: in what this replica keeps of the run, else in what the
-    /// upstream does. Otherwise it starts over.
+    /// `after` is the last event that the client has of the live run, or of the last one. Reading
+    /// resumes after it if this replica, or else the upstream, still has that event. Otherwise
+    /// reading starts over.
     ///
-    /// The server's kind is found out while the thread is looked at.
+    /// `server` is awaited while the thread is looked at.
     pub async fn connect(
         &self,
         upstream: &Client,
@@ -33,21 +34,21 @@ impl Threads {
         after: Option<&EventId>,
     ) -> Result<ThreadReader, Error> {
         if let Some(event) = after
-            && self.shared.see(upstream, thread_id).await? == Sight::Seen
+            && self.shared.visibility(upstream, thread_id).await? == Visibility::Visible
             && let Some(run) = self.runs().after(upstream, thread_id, event)
         {
             return Ok(run.into());
         }
         let Some(after) = after else {
-            // All who load the thread at the same time with the same credentials share one look.
-            let key = LookKey::of(upstream, thread_id, self.emit);
+            // Clients that connect at the same time with equal credentials share one look.
+            let key = LookKey::new(upstream, thread_id, self.emit);
             let read = async || look(&self.runs(), upstream, thread_id, None).await;
             let (server, looked) = tokio::join!(server, self.shared.looks.share(key, read));
             let run = match looked? {
-                Looked::ToRead(record) => {
+                Looked::Run(record) => {
                     self.runs().read(upstream, server, thread_id, record, None).await?
                 }
-                Looked::AtRest(run) => RunReader::of(run, None),
+                Looked::Idle(run) => RunReader::of(run, None),
             };
             return Ok(run.into());
         };
@@ -55,14 +56,14 @@ impl Threads {
         let looked = look(&runs, upstream, thread_id, Some(after));
         let (server, looked) = tokio::join!(server, looked);
         let run = match looked? {
-            Looked::ToRead(record) => {
+            Looked::Run(record) => {
                 let event = Some(after).filter(|event| event.run_id() == record.id).cloned();
                 if event.is_none() {
                     self.shared.runs.metrics().resumed(Resume::StartOver);
                 }
                 self.runs().read(upstream, server, thread_id, record, event).await?
             }
-            Looked::AtRest(run) => {
+            Looked::Idle(run) => {
                 self.shared.runs.metrics().resumed(Resume::StartOver);
                 RunReader::of(run, None)
             }
@@ -70,13 +71,12 @@ impl Threads {
         Ok(run.into())
     }
 
-    /// Reads the run that a client has asked for before: the run of the event `after`, after that
-    /// event; if the thread has no such run, the newest one that its client calls `name`, as it
-    /// stands. Unlike [`connect`](Self::connect), this reads that run to its end and nothing else,
-    /// even if the run is over and others have run since.
+    /// Reads a run that a client has read before, to its end, even if it is over and others followed.
     ///
-    /// Returns `None` if the thread has no such run, or if the server does not show the thread to
-    /// the caller.
+    /// This is the run of the event `after`, and reading resumes after that event. If the thread has
+    /// no such run, it is the newest run with the client's id `name`, from a snapshot on.
+    ///
+    /// Returns `None` if the thread has no such run, or the server hides the thread from the caller.
     pub async fn read_again(
         &self,
         upstream: &Client,
@@ -86,9 +86,9 @@ impl Threads {
         name: &str,
     ) -> Result<Option<ThreadReader>, Error> {
         let (mut found, mut event) = (None, None);
-        match self.shared.see(upstream, thread_id).await {
-            Ok(Sight::Seen) => {}
-            Ok(Sight::Nothing) | Err(Error::Status { code: 404, .. }) => return Ok(None),
+        match self.shared.visibility(upstream, thread_id).await {
+            Ok(Visibility::Visible) => {}
+            Ok(Visibility::Hidden) | Err(Error::Status { code: 404, .. }) => return Ok(None),
             Err(error) => return Err(error),
         }
         if let Some(after) = after {
@@ -100,7 +100,7 @@ impl Threads {
         }
         if found.is_none() {
             found = run_named(upstream, server, thread_id, name).await?;
-            // A list of runs does not say what they were asked for.
+            // Lists lack the requests of runs.
             if let Some(run) = &mut found
                 && run.status.is_live()
             {
@@ -115,8 +115,8 @@ impl Threads {
         Ok(Some(run.into()))
     }
 
-    /// Reads a run by LangGraph's id of it, as it stands, to its end. Returns `None` if the thread has
-    /// no such run, or if the server does not show it to the caller.
+    /// Reads a run by LangGraph's id to its end, beginning with a snapshot. Returns `None` if the thread
+    /// has no such run, or the server hides it from the caller.
     pub async fn read_by_id(
         &self,
         upstream: &Client,
@@ -129,8 +129,8 @@ impl Threads {
         Ok(Some(run.into()))
     }
 
-    /// Reads a thread as [`connect`](Self::connect) does, and then all its later runs, each from
-    /// its beginning to its end, and what changes in it without a run.
+    /// Reads a thread as [`connect`](Self::connect) does, and then all its later runs, each from its
+    /// beginning to its end, and changes of the state without a run.
     pub async fn follow(
         &self,
         upstream: &Client,

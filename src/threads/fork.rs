@@ -1,4 +1,5 @@
-//! Where a thread forks: the last checkpoint of its past that does not hold a message.
+//! Finds the checkpoint at which to fork a thread whose user edited a message: the last one before
+//! that message.
 
 use serde_json::value::RawValue;
 
@@ -6,51 +7,51 @@ use crate::upstream::{Client, Error};
 use threadway_translate::json;
 use threadway_translate::langgraph::{Message, MessagesKey, ThreadState};
 
-/// How many states are read at once: a turn of an agent with tools makes about five, so that the
-/// last few turns come in one page.
+/// How many states one request reads. A turn of an agent with tools makes about five, so one page has
+/// the last few turns.
 const PAGE_STATES: usize = 20;
 
-/// How many pages are read: 1,000 states, some hundred turns. Who edits a message before that is
-/// told so.
+/// How many pages are read: 1,000 states, or some hundred turns. An edit of an older message is
+/// refused.
 const MAX_PAGES: usize = 50;
 
-/// Why there is no place to fork a thread at.
+/// Why a thread cannot be forked.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ForkError {
     /// The history could not be read.
     #[error(transparent)]
     Upstream(#[from] Error),
-    /// Every checkpoint on the way back holds the message.
+    /// Each checkpoint contains the message.
     #[error(
         "message {message_id} was changed, but the thread has no checkpoint from before it; \
          send it under a new id, or begin a new thread"
     )]
     NoneBefore {
-        /// The message.
+        /// The message that was edited.
         message_id: String,
     },
-    /// The message is too far back.
+    /// The message is older than the states that are read.
     #[error(
         "message {message_id} was changed, but it is more than {} checkpoints back; send it under \
          a new id, or begin a new thread",
         PAGE_STATES * MAX_PAGES
     )]
     TooFarBack {
-        /// The message.
+        /// The message that was edited.
         message_id: String,
     },
 }
 
-/// Where a thread forks.
+/// A checkpoint to fork at.
 #[derive(Debug)]
 pub(super) struct Point {
-    /// The checkpoint.
+    /// The id of the checkpoint.
     pub(super) checkpoint_id: String,
-    /// The thread's state at it, as the history prints it.
+    /// The JSON of the thread's state at the checkpoint.
     pub(super) state: String,
 }
 
-/// A checkpoint of the history, as far as we act on it.
+/// A checkpoint in the thread's history.
 #[derive(Debug)]
 struct Checkpoint<'a> {
     id: String,
@@ -59,10 +60,10 @@ struct Checkpoint<'a> {
     holds_message: bool,
 }
 
-/// The checkpoint to fork at, so that a message and all after it are as never said.
+/// Finds the last checkpoint before a message.
 ///
-/// The way back leads from parent to parent. The history also lists the branches that earlier
-/// forks have left, and a state of such a branch may lack the message and still be no past of it.
+/// The search goes from each checkpoint to its parent. The history also lists branches that earlier
+/// forks have left. A state of such a branch may lack the message without being a predecessor.
 pub(super) async fn point(
     upstream: &Client,
     thread_id: &str,
@@ -94,8 +95,9 @@ pub(super) async fn point(
     Err(ForkError::TooFarBack { message_id: message_id.to_owned() })
 }
 
-/// The checkpoints of a page; `None` if it is none, or one of them cannot be read. The Python server also names the ids beside these members; the
-/// JavaScript one does not.
+/// Parses a page of the history. `None` if it, or a checkpoint of it, is malformed.
+///
+/// The Python server also has the ids as members of their own, but the JavaScript server does not.
 fn read_page<'a>(
     page: &'a str,
     key: &MessagesKey,
@@ -118,6 +120,7 @@ fn read_page<'a>(
     items.iter().map(read).collect()
 }
 
+/// Whether a state contains the message.
 fn holds(state: &str, key: &MessagesKey, message_id: &str) -> bool {
     let state = ThreadState::parse_under(key, state);
     let messages = state.and_then(|state| state.values).and_then(|values| values.messages);

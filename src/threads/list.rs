@@ -1,8 +1,8 @@
-//! The threads of an agent that an upstream shows to a caller, a page at a time.
+//! Lists an agent's threads that a caller may see, page by page.
 //!
-//! LangGraph's pages are counted from the newest change, and begin elsewhere once a thread has changed
-//! or is gone. So a page here goes on after the last thread of the page before, by the time of that
-//! thread's last change, and looks back as far as is needed to find that place.
+//! LangGraph's pages have an offset from the newest change. The offset of a thread moves when another
+//! thread changes or is deleted. A page here therefore continues after the last thread of the previous
+//! page, by the time of that thread's change, and searches backwards for that position if necessary.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,86 +13,87 @@ use crate::agents::Agent;
 use crate::upstream::{Error, ThreadRecord, ThreadSearch};
 use threadway_translate::json::{Json, ObjectWriter};
 
-/// How many searches one page may cost. A page that needs more is shorter, and has a cursor.
-pub const MAX_SEARCHES: usize = 5;
+/// How many requests one page may take. A page that needs more is shorter, and has a cursor.
+const MAX_SEARCHES: usize = 5;
 
-/// By how many threads a page overlaps the one before: so many may have gone from above it.
+/// By how many threads a page overlaps the previous one. As many threads before it may disappear
+/// without another request.
 const OVERLAP: usize = 20;
 
-/// How many threads with one time a cursor names: with more of them, some may be listed again.
+/// How many threads with the same time a cursor contains. If there are more, some are listed twice.
 const MAX_NAMED: usize = 20;
 
-/// What a cursor begins with.
+/// The first part of a cursor.
 const VERSION: &str = "t1";
 
 /// Which threads are listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListQuery {
-    /// How many at most.
+    /// The largest number of threads.
     pub limit: usize,
-    /// Whether threads that were put away are listed too.
+    /// Whether archived threads are listed too.
     pub with_archived: bool,
-    /// Behind which place.
+    /// The end of the previous page.
     pub after: Option<ThreadCursor>,
 }
 
-/// Threads, the last changed first.
+/// A page of threads, last changed first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadPage {
     /// The threads, without their states.
     pub threads: Vec<ThreadRecord>,
-    /// Where the next page begins; `None` behind the last thread.
+    /// The start of the next page. `None` after the last thread.
     pub next: Option<ThreadCursor>,
 }
 
-/// A place in a list of threads.
+/// A position in a list of threads. Its text is opaque to clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadCursor {
-    /// How many threads were before it when it was made.
+    /// How many threads were before this position when the cursor was made.
     offset: usize,
-    /// When the last of them was changed, as [`time_of`] writes it.
+    /// When the last of them changed, in the form of [`time_of`].
     time: String,
-    /// Those of them that were changed at this time.
+    /// Those of them that changed at this time.
     ids: Vec<Uuid>,
 }
 
-/// A text is no [`ThreadCursor`].
+/// The text is not a [`ThreadCursor`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`cursor` is none of this gateway's; send the nextCursor of a list, or none")]
+#[error("`cursor` is not one of this gateway's; send the nextCursor of a list, or none")]
 pub struct NotAThreadCursor;
 
-/// A page of the threads on which an agent ran last, as its upstream shows them to its caller.
+/// Lists the threads on which an agent ran last and that its caller may see.
 ///
-/// An agent that is named by its graph lists those of all assistants of the graph.
+/// For an agent that is named by its graph, these are the threads of all assistants of the graph.
 pub async fn list(agent: &Agent, query: &ListQuery) -> Result<ThreadPage, Error> {
-    let metadata = mark_of(&agent.assistant);
+    let metadata = metadata_of(&agent.assistant);
     let limit = query.limit + OVERLAP + 1;
-    let mut place = query.after.clone().unwrap_or_default();
-    // Without a time only the count tells the place.
-    let mut is_found = place.time.is_empty();
-    let mut offset = if is_found { place.offset } else { place.offset.saturating_sub(OVERLAP) };
+    let mut cursor = query.after.clone().unwrap_or_default();
+    // Without a time, the offset is all there is.
+    let mut is_found = cursor.time.is_empty();
+    let mut offset = if is_found { cursor.offset } else { cursor.offset.saturating_sub(OVERLAP) };
     let mut threads = Vec::new();
     for _ in 0..MAX_SEARCHES {
         let search = ThreadSearch { metadata: &metadata, limit, offset };
         let found = agent.upstream.dated_threads(&search).await?;
         let is_last = found.len() < limit;
-        if !is_found && offset > 0 && found.first().is_none_or(|first| !place.is_behind(first)) {
-            // More than the overlap has gone: the place is further up.
+        if !is_found && offset > 0 && found.first().is_none_or(|first| !cursor.is_after(first)) {
+            // More threads than the overlap have disappeared, so the position is further up.
             offset = offset.saturating_sub(limit);
             continue;
         }
         is_found = true;
         for thread in found {
-            if place.is_behind(&thread) {
+            if cursor.is_after(&thread) {
                 offset += 1;
                 continue;
             }
             if threads.len() >= query.limit {
-                place.offset = offset;
-                return Ok(ThreadPage { threads, next: Some(place) });
+                cursor.offset = offset;
+                return Ok(ThreadPage { threads, next: Some(cursor) });
             }
             offset += 1;
-            place.pass(&thread);
+            cursor.advance(&thread);
             if query.with_archived || !thread.is_archived() {
                 threads.push(thread);
             }
@@ -101,18 +102,18 @@ pub async fn list(agent: &Agent, query: &ListQuery) -> Result<ThreadPage, Error>
             return Ok(ThreadPage { threads, next: None });
         }
     }
-    place.offset = offset;
-    Ok(ThreadPage { threads, next: Some(place) })
+    cursor.offset = offset;
+    Ok(ThreadPage { threads, next: Some(cursor) })
 }
 
-/// What the metadata of a thread has on which this agent ran: an assistant's id, or a graph.
-fn mark_of(assistant: &str) -> Json {
+/// The metadata of threads on which this agent ran.
+fn metadata_of(assistant: &str) -> Json {
     let name = if Uuid::try_parse(assistant).is_ok() { "assistant_id" } else { "graph_id" };
     ObjectWriter::new().string(name, assistant).finish()
 }
 
-/// When a thread was last changed, so that the later compares greater: servers leave out the zeros
-/// at the end of a second's fraction. Empty if the server does not say.
+/// When a thread last changed, in a form in which a later time compares greater: servers leave out
+/// trailing zeros of a second's fraction. Empty if the record has no time.
 fn time_of(thread: &ThreadRecord) -> String {
     const SECONDS: usize = "0000-00-00T00:00:00".len();
     let text = thread.updated_at.as_deref().unwrap_or_default();
@@ -129,15 +130,15 @@ fn id_of(thread: &ThreadRecord) -> Option<Uuid> {
 // === impl ThreadCursor ===
 
 impl ThreadCursor {
-    /// Whether the place is behind a thread, so that the thread was listed already.
-    fn is_behind(&self, thread: &ThreadRecord) -> bool {
+    /// Whether this position is after a thread, so that the thread was listed already.
+    fn is_after(&self, thread: &ThreadRecord) -> bool {
         let time = time_of(thread);
         let is_named = || id_of(thread).is_some_and(|id| self.ids.contains(&id));
         (!self.time.is_empty() && time > self.time) || (time == self.time && is_named())
     }
 
-    /// Goes on behind a thread.
-    fn pass(&mut self, thread: &ThreadRecord) {
+    /// Moves the position after a thread.
+    fn advance(&mut self, thread: &ThreadRecord) {
         let time = time_of(thread);
         if time != self.time {
             self.time = time;
@@ -167,7 +168,7 @@ impl FromStr for ThreadCursor {
         else {
             return Err(NotAThreadCursor);
         };
-        // Both servers keep counts in 32 bits or more.
+        // Both servers accept offsets of 32 bits.
         let offset = offset.parse::<u32>().ok().and_then(|offset| usize::try_from(offset).ok());
         let ids: Result<Vec<_>, _> = parts.take(MAX_NAMED + 1).map(Uuid::try_parse).collect();
         let ids = ids.ok().filter(|ids| ids.len() <= MAX_NAMED);
@@ -201,15 +202,15 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_behind_what_was_passed_and_what_has_changed_since() {
-        let mut place = ThreadCursor::default();
-        assert!(!place.is_behind(&thread(1, "2026-11-22T10:00:00Z")));
+    fn a_cursor_is_after_what_was_listed_and_what_has_changed_since() {
+        let mut cursor = ThreadCursor::default();
+        assert!(!cursor.is_after(&thread(1, "2026-11-22T10:00:00Z")));
         for (number, time) in
             [(1, "2026-11-22T10:00:05Z"), (2, "2026-11-22T10:00:04Z"), (3, "2026-11-22T10:00:04Z")]
         {
-            place.pass(&thread(number, time));
+            cursor.advance(&thread(number, time));
         }
-        for (number, time, is_behind) in [
+        for (number, time, is_after) in [
             (1, "2026-11-22T10:00:05Z", true),
             (2, "2026-11-22T10:00:04Z", true),
             (3, "2026-11-22T10:00:04Z", true),
@@ -217,13 +218,13 @@ mod tests {
             (5, "2026-11-22T10:00:03Z", false),
             (5, "2026-11-22T10:00:06Z", true),
         ] {
-            assert_eq!(place.is_behind(&thread(number, time)), is_behind, "{number} {time}");
+            assert_eq!(cursor.is_after(&thread(number, time)), is_after, "{number} {time}");
         }
-        assert_eq!(place.to_string().parse(), Ok(place));
+        assert_eq!(cursor.to_string().parse(), Ok(cursor));
     }
 
     #[test]
-    fn other_texts_are_no_cursors() {
+    fn other_texts_are_not_cursors() {
         let id = Uuid::from_u128(7);
         let many = format!("~{id}").repeat(MAX_NAMED + 1);
         for other in [
@@ -239,6 +240,6 @@ mod tests {
         ] {
             assert_eq!(other.parse::<ThreadCursor>(), Err(NotAThreadCursor), "{other}");
         }
-        assert_eq!("t1~7~".parse::<ThreadCursor>().map(|place| place.offset), Ok(7));
+        assert_eq!("t1~7~".parse::<ThreadCursor>().map(|cursor| cursor.offset), Ok(7));
     }
 }

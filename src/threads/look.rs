@@ -1,54 +1,44 @@
-//! How a thread stands, as the server tells it: its live run, else what it holds.
+//! A look at a thread: finds its live run, or else its state.
 
 use std::sync::Arc;
 
 use crate::runs::{self, EventId, Rested, Run, Runs};
-use crate::upstream::{Access, Client, Error, RunFilter};
-use threadway_translate::langgraph::{MessagesKey, RunRecord, RunStatus, ServerKind, ThreadState};
-use threadway_translate::run::Emit;
+use crate::upstream::{Client, Error, RunFilter};
+use threadway_translate::langgraph::{RunRecord, RunStatus, ServerKind, ThreadState};
 
-/// How often a thread is looked at whose state was made by no run that is listed: one that began
-/// meanwhile is listed next time, one too old to be listed never is.
-const MAX_LOOKS: u32 = 2;
+/// How often the requests are repeated if no listed run has made the state. A run that began in
+/// between is listed the second time; a run too old for the list never is.
+const MAX_ATTEMPTS: u32 = 2;
 
-/// How many of the newest runs are looked at, for those that began and ended between two looks.
+/// How many of the newest runs are listed, to find those that began and ended between two looks.
 const RECENT_RUNS: usize = 20;
 
-/// The same for the JavaScript server, which lists the oldest first: in a thread with more runs
-/// than these, one that was missed is told as a change of the state.
-const RECENT_RUNS_OF_MANY: usize = 100;
+/// [`RECENT_RUNS`] for the JavaScript server, which lists the oldest first. In a thread with more
+/// runs, a run that was missed appears as a change of the state.
+const RECENT_RUNS_OLDEST_FIRST: usize = 100;
 
-/// What there is of a thread to be shown.
+/// What a client that connects to a thread gets.
 #[derive(Clone, Debug)]
 pub(super) enum Looked {
-    /// A run that is live, or is to be replayed.
-    ToRead(RunRecord),
-    AtRest(Arc<Run>),
+    /// A run to read: it is live, or can be replayed.
+    Run(RunRecord),
+    /// The thread as its state is.
+    Idle(Arc<Run>),
 }
 
-/// A thread, and with whose credentials it is looked at.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct LookKey {
-    thread_id: String,
-    access: Access,
-    /// Under which key its conversation is read.
-    messages_key: MessagesKey,
-    /// What is shown of it.
-    emit: Emit,
-}
-
-/// How a thread stands, as the server tells it.
-enum Present {
-    /// The run that runs, else the next to have its turn.
+/// What the upstream says about a thread.
+enum Contents {
+    /// The running run, or else the next pending one.
     Live(RunRecord),
-    AtRest {
+    /// No run is live.
+    Idle {
         state: Option<String>,
-        /// The newest run that is over.
+        /// The newest finished run.
         last: Option<RunRecord>,
     },
 }
 
-/// Looks at a thread for a client that has nothing of it, or all up to an event.
+/// Looks at a thread for a client that connects, or that resumes after an event.
 pub(super) async fn look(
     runs: &Runs,
     upstream: &Client,
@@ -56,50 +46,51 @@ pub(super) async fn look(
     after: Option<&EventId>,
 ) -> Result<Looked, Error> {
     let is_wanted = |record: &RunRecord| after.is_some_and(|event| event.run_id() == record.id);
-    let mut present = present(upstream, thread_id).await?;
-    // How a run was asked for, which no list says, decides how it is joined.
-    match &mut present {
-        Present::Live(run) => *run = runs.whole(upstream, thread_id, run.clone()).await?,
-        // Also where somebody else reads it by now: whether it can be replayed is in its record.
-        Present::AtRest { last: Some(run), .. } if is_wanted(run) => {
+    let mut contents = contents(upstream, thread_id).await?;
+    // A list lacks the requests of runs, which decide how a run is joined.
+    match &mut contents {
+        Contents::Live(run) => *run = runs.whole(upstream, thread_id, run.clone()).await?,
+        // The record says whether the run can be replayed, also if another viewer now reads it.
+        Contents::Idle { last: Some(run), .. } if is_wanted(run) => {
             *run = upstream.whole_run(thread_id, run.clone()).await?;
         }
-        Present::AtRest { .. } => {}
+        Contents::Idle { .. } => {}
     }
-    Ok(match present {
-        Present::Live(record) => Looked::ToRead(record),
-        Present::AtRest { last: Some(last), .. } if last.is_resumable && is_wanted(&last) => {
-            Looked::ToRead(last)
+    Ok(match contents {
+        Contents::Live(record) => Looked::Run(record),
+        Contents::Idle { last: Some(last), .. } if last.is_resumable && is_wanted(&last) => {
+            Looked::Run(last)
         }
-        Present::AtRest { state, last } => {
-            let rested = rested(upstream, thread_id, state).await?;
-            Looked::AtRest(runs.at_rest(upstream, thread_id, rested, last.as_ref()).await?)
+        Contents::Idle { state, last } => {
+            let rested = with_kept_answers(upstream, thread_id, state).await?;
+            Looked::Idle(runs.at_rest(upstream, thread_id, rested, last.as_ref()).await?)
         }
     })
 }
 
-/// A thread as its state is, and the run that is live on it, else the newest. No run is read.
-pub(super) async fn hold(
+/// Looks at a thread without reading a run. Returns the thread as its state is, and the live run, or
+/// else the newest.
+pub(super) async fn look_without_reading(
     runs: &Runs,
     upstream: &Client,
     thread_id: &str,
 ) -> Result<(Arc<Run>, Option<RunRecord>), Error> {
-    let (state, newest) = match present(upstream, thread_id).await? {
-        Present::Live(live) => (upstream.thread_state(thread_id).await?, Some(live)),
-        Present::AtRest { state, last } => (state, last),
+    let (state, newest) = match contents(upstream, thread_id).await? {
+        Contents::Live(live) => (upstream.thread_state(thread_id).await?, Some(live)),
+        Contents::Idle { state, last } => (state, last),
     };
-    // The nodes that a live run runs are no static breakpoint's.
+    // Otherwise the nodes that a live run executes would look like a static breakpoint.
     let last = newest.clone().map(|run| {
         let status = if run.status.is_live() { RunStatus::Interrupted } else { run.status };
         RunRecord { status, ..run }
     });
-    let rested = rested(upstream, thread_id, state).await?;
+    let rested = with_kept_answers(upstream, thread_id, state).await?;
     let run = runs.at_rest(upstream, thread_id, rested, last.as_ref()).await?;
     Ok((run, newest))
 }
 
-/// A state with what is kept of the answers to what it asks.
-async fn rested(
+/// Adds the stored answers to a state's interrupts.
+async fn with_kept_answers(
     upstream: &Client,
     thread_id: &str,
     state: Option<String>,
@@ -110,40 +101,38 @@ async fn rested(
     Ok(Rested { state, kept })
 }
 
-/// Looks at a thread: at its runs, and where none of them is live at its state, which a run may have
-/// made that is younger than all of these.
-async fn present(upstream: &Client, thread_id: &str) -> Result<Present, Error> {
-    let (mut state, mut over) = (None, Vec::new());
-    for _ in 0..MAX_LOOKS {
+/// Lists a thread's runs and, if none is live, reads its state. If a newer run than the listed ones
+/// has made the state, the list is read again.
+async fn contents(upstream: &Client, thread_id: &str) -> Result<Contents, Error> {
+    let (mut state, mut finished) = (None, Vec::new());
+    for _ in 0..MAX_ATTEMPTS {
         let mut live;
-        (live, over) = recent(upstream, thread_id).await?;
+        (live, finished) = recent(upstream, thread_id).await?;
         live.sort_by_key(|run| run.status != RunStatus::Running);
         if let Some(next) = live.into_iter().next() {
-            return Ok(Present::Live(next));
+            return Ok(Contents::Live(next));
         }
         state = upstream.thread_state(thread_id).await?;
         let made_by = state.as_deref().and_then(ThreadState::parse).and_then(|s| s.run_id);
-        if made_by.is_none_or(|id| over.iter().any(|run| run.id == *id)) {
+        if made_by.is_none_or(|id| finished.iter().any(|run| run.id == *id)) {
             break;
         }
     }
-    Ok(Present::AtRest { state, last: over.into_iter().next() })
+    Ok(Contents::Idle { state, last: finished.into_iter().next() })
 }
 
-/// The runs of a thread that are live, the oldest first, and the recent ones that are over, the
-/// newest first.
+/// The live runs of a thread, oldest first, and its recent finished runs, newest first.
 ///
-/// One list tells how all runs stand at one moment. Of a thread with more runs than it holds, those
-/// that wait are asked for, and then those that run: one that gets its turn meanwhile is in the
-/// second list.
+/// One list shows all runs at one moment. If the thread has more runs than the list, its pending runs
+/// are listed too, and then its running ones: a run that begins in between is in the second list.
 async fn recent(
     upstream: &Client,
     thread_id: &str,
 ) -> Result<(Vec<RunRecord>, Vec<RunRecord>), Error> {
-    let limit = RECENT_RUNS_OF_MANY;
+    let limit = RECENT_RUNS_OLDEST_FIRST;
     let recent = upstream.runs(thread_id, RunFilter::Any { limit }).await?;
     let is_all = recent.len() < limit;
-    let (mut live, over): (Vec<_>, Vec<_>) =
+    let (mut live, finished): (Vec<_>, Vec<_>) =
         recent.into_iter().partition(|run| run.status.is_live());
     let is_running = live.iter().any(|run| run.status == RunStatus::Running);
     if !is_all && !is_running {
@@ -151,11 +140,10 @@ async fn recent(
         live.extend(upstream.runs(thread_id, RunFilter::Running).await?);
     }
     live.reverse();
-    Ok((live, over))
+    Ok((live, finished))
 }
 
-/// The newest run of a thread that its client calls `name`. Only the live runs and the recent ones
-/// are searched.
+/// The newest run with this id of the client. Only live and recent runs are searched.
 pub(super) async fn run_named(
     upstream: &Client,
     server: Option<ServerKind>,
@@ -163,7 +151,7 @@ pub(super) async fn run_named(
     name: &str,
 ) -> Result<Option<RunRecord>, Error> {
     // In this order, a run that begins or ends between two requests is in the next list.
-    let any = RunFilter::Any { limit: recent_runs(server) };
+    let any = RunFilter::Any { limit: recent_limit(server) };
     let mut newest: Option<RunRecord> = None;
     for filter in [RunFilter::Pending, RunFilter::Running, any] {
         for run in upstream.runs(thread_id, filter).await? {
@@ -176,19 +164,10 @@ pub(super) async fn run_named(
     Ok(newest)
 }
 
-/// How many runs are to be asked for, so that the newest are among them.
-pub(super) fn recent_runs(server: Option<ServerKind>) -> usize {
+/// How many runs to list, so that the newest are among them.
+pub(super) fn recent_limit(server: Option<ServerKind>) -> usize {
     match server {
         Some(ServerKind::Python) => RECENT_RUNS,
-        Some(ServerKind::JavaScript) | None => RECENT_RUNS_OF_MANY,
-    }
-}
-
-// === impl LookKey ===
-
-impl LookKey {
-    pub(super) fn of(upstream: &Client, thread_id: &str, emit: Emit) -> Self {
-        let messages_key = upstream.messages_key().clone();
-        Self { thread_id: thread_id.to_owned(), access: upstream.access(), messages_key, emit }
+        Some(ServerKind::JavaScript) | None => RECENT_RUNS_OLDEST_FIRST,
     }
 }

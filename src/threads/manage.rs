@@ -1,30 +1,32 @@
-//! Names, archives and deletes a thread.
+//! Renames, archives and deletes a thread.
 
 use super::refusal::Refusal;
 use super::thread::Thread;
 use threadway_translate::json::{Json, ObjectWriter};
 use threadway_translate::langgraph::{ARCHIVED, TITLE};
 
-/// What is to be changed of a thread.
+/// A change of a thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
-    /// Its name; `Some(None)` takes the name away.
+    /// The new name. `Some(None)` removes the name.
     pub name: Option<Option<String>>,
-    /// Whether it is put away.
+    /// Whether the thread is archived.
     pub is_archived: Option<bool>,
 }
 
 // === impl Thread ===
 
 impl Thread {
-    /// Changes the thread. Returns whether the server has it, and lets the caller change it.
+    /// Changes the thread. Returns whether the thread exists and the caller may change it.
     pub async fn change(&self, change: &Change) -> Result<bool, Refusal> {
         Ok(self.agent().upstream.change_thread(self.id(), &change.metadata()).await?)
     }
 
-    /// Deletes the thread, after its live run was stopped: LangGraph's in-memory server lets a run go
-    /// on whose thread is deleted, and its tools act. Runs that wait for their turn go with the
-    /// thread. Returns whether the server had it, and let the caller delete it.
+    /// Stops the running run and deletes the thread, with its pending runs. Returns whether the thread
+    /// existed and the caller may delete it.
+    ///
+    /// The run is stopped first because LangGraph's in-memory server continues the run of a deleted
+    /// thread, and its tools still act.
     pub async fn delete(&self) -> Result<bool, Refusal> {
         self.stop(None).await?;
         Ok(self.agent().upstream.delete_thread(self.id()).await?)
@@ -34,7 +36,7 @@ impl Thread {
 // === impl Change ===
 
 impl Change {
-    /// The thread's metadata that says so.
+    /// The members of the thread's metadata to replace.
     fn metadata(&self) -> Json {
         let mut metadata = ObjectWriter::new();
         metadata = match &self.name {

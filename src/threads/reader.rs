@@ -1,4 +1,4 @@
-//! One reader of a thread: a run, and then, if it follows, all that comes.
+//! The events that a client gets of a thread.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::follow::Follower;
 use crate::runs::{Batch, RunReader};
 use threadway_translate::run::{Loss, Outcome, RunEvent};
 
-/// Reads a thread: a run, or a thread at rest; and then, if it follows, all that comes.
+/// Yields the events of a run or of an idle thread. A following reader continues with all later runs.
 #[derive(Debug)]
 pub struct ThreadReader {
     run: RunReader,
@@ -14,12 +14,13 @@ pub struct ThreadReader {
     at_shutdown: AtShutdown,
 }
 
-/// How a stream ends when the gateway does.
+/// How a stream ends when the gateway shuts down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtShutdown {
-    /// It says so: a bare end reads as success to the client of a POST.
-    Tell,
-    /// It breaks off between two events, so that an `EventSource` comes again, elsewhere.
+    /// With an event that reports the shutdown. The client of a POST takes a missing end for
+    /// success.
+    Report,
+    /// Between two events, so that an `EventSource` reconnects to another replica.
     BreakOff,
 }
 
@@ -30,20 +31,18 @@ impl ThreadReader {
         Self { later: Some(Box::new(later)), ..run.into() }
     }
 
-    /// For a stream that ends in its own way when the gateway does.
+    /// Sets how the stream ends when the gateway shuts down.
     #[must_use]
     pub fn at_shutdown(self, at_shutdown: AtShutdown) -> Self {
         Self { at_shutdown, ..self }
     }
 
-    /// LangGraph's id of the run that is read, once it is known.
+    /// LangGraph's id of the run that is being read, once it is known.
     pub fn run_id(&self) -> Option<Arc<str>> {
         self.run.run_id()
     }
 
-    /// The next events, never an empty list; `None` after all was told.
-    ///
-    /// May be dropped while it waits: the next call goes on from there.
+    /// The next events, never an empty list. `None` at the end. Cancel safe.
     pub async fn next(&mut self) -> Option<Batch> {
         loop {
             if let Some(events) = self.run.next().await {
@@ -58,7 +57,7 @@ impl ThreadReader {
 
 impl From<RunReader> for ThreadReader {
     fn from(run: RunReader) -> Self {
-        Self { run, later: None, at_shutdown: AtShutdown::Tell }
+        Self { run, later: None, at_shutdown: AtShutdown::Report }
     }
 }
 

@@ -1,31 +1,33 @@
-//! Why something was not done with a thread.
+//! Why a request about a thread was refused.
 
 use super::fork::ForkError;
 use crate::upstream::Error;
 
-/// Why something was not done with a thread.
+/// Why a request about a thread was refused. Each protocol puts it into its own form.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     /// The gateway is shutting down.
     #[error("the gateway is shutting down")]
     ShuttingDown,
-    /// The thread has a run that is not over, and takes no other.
-    #[error("the thread has a run that is not over; wait for its end or stop it")]
+    /// LangGraph refuses a run while another run of the thread is live.
+    #[error(
+        "the thread has a run in progress; wait for it to end or stop it, then send the request again"
+    )]
     Busy,
-    /// The server has no such agent, or does not show it to the caller. Of a thread that it does
-    /// not show, the Python server says the same.
+    /// The server has no such agent, or hides it from the caller. The Python server gives the same
+    /// answer for a thread that it hides.
     #[error("LangGraph knows no agent `{assistant}`")]
     UnknownAssistant {
-        /// What the server was asked for.
+        /// The agent's name on its server.
         assistant: String,
     },
-    /// What was asked does not fit the thread as it is: an answer to nothing, for example.
+    /// The request does not fit the state of the thread: for example, it answers no open interrupt.
     #[error("{0}")]
     CannotResume(String),
-    /// The server did not keep an answer that is to wait for others.
-    #[error("the answer was not kept: {0}")]
-    NotKept(Error),
-    /// The thread has no place for the fork.
+    /// The server did not store an answer that must wait for others.
+    #[error("the answer was not stored: {0}")]
+    NotStored(Error),
+    /// The thread has no checkpoint to fork at.
     #[error("{0}")]
     CannotFork(String),
     /// The server refused, or did not answer.

@@ -1,98 +1,86 @@
-//! The runs that are being started: from a client's request until LangGraph has answered it.
+//! Runs that are being started: from a client's request until LangGraph has answered it.
 //!
-//! LangGraph does not list such a run yet. A stop that finds no run waits here until it is listed.
+//! LangGraph does not list such a run yet. A stop that finds no run waits here until the run is listed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use super::key::CallerThread;
 use crate::sync::{Guard, Mutex};
-use crate::upstream::{Access, Client};
+use crate::upstream::Client;
 
-/// The runs that are being started. Each belongs to a request that is being handled, so
-/// `limits.connections` bounds them. Clones share them.
+/// The runs that are being started. Each belongs to a request in progress, so `limits.connections`
+/// bounds them. Clones share them.
+///
+/// They are listed per caller: the duration of a stop must not reveal what others start.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Starts(Arc<Mutex<HashMap<Key, Vec<Starting>>>>);
-
-/// A thread of one upstream, as one caller asks for it. How long a stop takes must not show a caller
-/// what others start.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Key {
-    access: Access,
-    thread_id: String,
-}
+pub(super) struct Starts(Arc<Mutex<HashMap<CallerThread, Vec<PendingStart>>>>);
 
 /// A run that is being started.
 #[derive(Clone, Debug)]
-pub(super) struct Starting {
-    /// The client's name of the run.
+pub(super) struct PendingStart {
+    /// The client's id of the run.
     pub(super) name: Arc<str>,
     ended: CancellationToken,
 }
 
-/// Keeps a run among those that are being started, until this is dropped.
+/// Lists a run in [`Starts`] until this is dropped.
 #[derive(Debug)]
-pub(super) struct Start {
+pub(super) struct StartGuard {
     starts: Starts,
-    key: Key,
-    starting: Starting,
+    key: CallerThread,
+    start: PendingStart,
 }
 
 // === impl Starts ===
 
 impl Starts {
-    pub(super) fn begin(&self, upstream: &Client, thread_id: &str, name: &str) -> Start {
-        let key = Key::of(upstream, thread_id);
-        let starting = Starting { name: Arc::from(name), ended: CancellationToken::new() };
-        self.lock().entry(key.clone()).or_default().push(starting.clone());
-        Start { starts: self.clone(), key, starting }
+    pub(super) fn begin(&self, upstream: &Client, thread_id: &str, name: &str) -> StartGuard {
+        let key = CallerThread::new(upstream, thread_id);
+        let start = PendingStart { name: Arc::from(name), ended: CancellationToken::new() };
+        self.lock().entry(key.clone()).or_default().push(start.clone());
+        StartGuard { starts: self.clone(), key, start }
     }
 
-    /// The runs of a thread that are being started, oldest first: all, or those of one name.
+    /// The runs of a thread that are being started, oldest first. With a `name`, those with this id
+    /// of the client.
     pub(super) fn of(
         &self,
         upstream: &Client,
         thread_id: &str,
         name: Option<&str>,
-    ) -> Vec<Starting> {
+    ) -> Vec<PendingStart> {
         let starts = self.lock();
-        let all = starts.get(&Key::of(upstream, thread_id)).into_iter().flatten();
-        let is_wanted = |starting: &&Starting| name.is_none_or(|name| *starting.name == *name);
+        let all = starts.get(&CallerThread::new(upstream, thread_id)).into_iter().flatten();
+        let is_wanted = |start: &&PendingStart| name.is_none_or(|name| *start.name == *name);
         all.filter(is_wanted).cloned().collect()
     }
 
-    fn lock(&self) -> Guard<'_, HashMap<Key, Vec<Starting>>> {
+    fn lock(&self) -> Guard<'_, HashMap<CallerThread, Vec<PendingStart>>> {
         self.0.lock()
     }
 }
 
-// === impl Key ===
+// === impl PendingStart ===
 
-impl Key {
-    fn of(upstream: &Client, thread_id: &str) -> Self {
-        Self { access: upstream.access(), thread_id: thread_id.to_owned() }
-    }
-}
-
-// === impl Starting ===
-
-impl Starting {
-    /// Waits until LangGraph has answered the request for the run, or the request was given up.
+impl PendingStart {
+    /// Waits until LangGraph has answered the request, or the request was given up.
     pub(super) async fn ended(&self) {
         self.ended.cancelled().await;
     }
 }
 
-// === impl Start ===
+// === impl StartGuard ===
 
-impl Drop for Start {
+impl Drop for StartGuard {
     fn drop(&mut self) {
-        let Self { starts, key, starting } = self;
-        starting.ended.cancel();
+        let Self { starts, key, start } = self;
+        start.ended.cancel();
         let mut starts = starts.lock();
         if let Some(of_thread) = starts.get_mut(key) {
-            of_thread.retain(|starting| !starting.ended.is_cancelled());
+            of_thread.retain(|start| !start.ended.is_cancelled());
             if of_thread.is_empty() {
                 starts.remove(key);
             }
@@ -129,12 +117,12 @@ mod tests {
         let second = starts.begin(&client, "t", "b");
         let names = |name| {
             let of_thread = starts.of(&client, "t", name);
-            of_thread.iter().map(|starting| starting.name.to_string()).collect::<Vec<_>>()
+            of_thread.iter().map(|start| start.name.to_string()).collect::<Vec<_>>()
         };
         assert_eq!(names(None), ["a", "b"]);
         assert_eq!(names(Some("b")), ["b"]);
-        let starting = starts.of(&client, "t", Some("a")).remove(0);
-        let mut ended = std::pin::pin!(starting.ended());
+        let start = starts.of(&client, "t", Some("a")).remove(0);
+        let mut ended = std::pin::pin!(start.ended());
         assert!(futures_util::poll!(&mut ended).is_pending());
         drop(first);
         ended.await;

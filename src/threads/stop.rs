@@ -1,4 +1,4 @@
-//! Stops a thread's run.
+//! Stops a run of a thread.
 
 use tokio::sync::oneshot;
 
@@ -7,59 +7,62 @@ use crate::upstream::{Client, Error, RunFilter};
 use threadway_translate::langgraph::RunRecord;
 
 impl Threads {
-    /// Stops the run of a thread that is wanted, by LangGraph's id or the client's name of it;
-    /// else the one that runs, else the one that would run next. The id of what was stopped.
+    /// Stops a run of a thread and returns LangGraph's id of it. `None` if there is no such run.
     ///
-    /// The run is looked for upstream: another replica may read it, or nobody. Its stream ends by
-    /// itself, for all who watch it. A run that is being started here is not listed upstream yet:
-    /// it is stopped as soon as it is, also if the caller has left by then.
+    /// `wanted` is LangGraph's or the client's id of the run. Without it the running run is stopped,
+    /// or else the next pending one.
+    ///
+    /// The run is looked up upstream, since another replica may read it, or none. Its stream then ends
+    /// for all viewers. A run that is being started here is stopped as soon as the upstream lists it,
+    /// even if the caller has disconnected.
     pub async fn stop(
         &self,
         upstream: &Client,
         thread_id: &str,
         wanted: Option<&str>,
     ) -> Result<Option<String>, Error> {
-        // Before the look: what has ended by then is listed.
+        // Read before the upstream's list, which has the starts that have ended by then.
         let starting = self.shared.starts.of(upstream, thread_id, wanted);
         if starting.is_empty() {
             return self.stop_live(upstream, thread_id, wanted).await;
         }
-        let (asked, answer) = oneshot::channel();
+        let (sender, answer) = oneshot::channel();
         let (threads, upstream) = (self.clone(), upstream.clone());
         let (thread_id, wanted) = (thread_id.to_owned(), wanted.map(str::to_owned));
         self.shared.runs.spawn(async move {
             let mut stopped = threads.stop_live(&upstream, &thread_id, wanted.as_deref()).await;
-            for starting in starting {
+            for start in starting {
                 if !matches!(stopped, Ok(None)) {
                     break;
                 }
-                starting.ended().await;
-                stopped = threads.stop_live(&upstream, &thread_id, Some(&starting.name)).await;
+                start.ended().await;
+                stopped = threads.stop_live(&upstream, &thread_id, Some(&start.name)).await;
             }
-            // The caller may have left.
-            let _ = asked.send(stopped);
+            // Fails if the caller has disconnected.
+            let _ = sender.send(stopped);
         });
-        // The task answers, unless the gateway shuts down.
-        let given_up = |_| Err(Error::Interrupted { reason: "the gateway shuts down".to_owned() });
-        answer.await.unwrap_or_else(given_up)
+        // The task answers unless the gateway shuts down.
+        let shut_down = |_| Err(Error::Interrupted { reason: "the gateway shuts down".to_owned() });
+        answer.await.unwrap_or_else(shut_down)
     }
 
-    /// The same for a run that the upstream lists.
+    /// Stops a run that the upstream lists.
     async fn stop_live(
         &self,
         upstream: &Client,
         thread_id: &str,
         wanted: Option<&str>,
     ) -> Result<Option<String>, Error> {
-        // In this order: a run that gets its turn meanwhile is in the second list. Each is newest
-        // first, so that the last one runs, or would run next.
+        // In this order, a run that begins between the two requests is in the second list. Both lists
+        // are newest first, so the last run is the running one or the next.
         let mut live = upstream.runs(thread_id, RunFilter::Pending).await?;
         live.extend(upstream.runs(thread_id, RunFilter::Running).await?);
         let is_wanted = |run: &RunRecord| {
             wanted.is_none_or(|wanted| run.id == wanted || run.client_id.as_deref() == Some(wanted))
         };
         let Some(run) = live.into_iter().rfind(is_wanted) else { return Ok(None) };
-        // Before the answer: the run may end, and be asked how, ahead of it.
+        // Noted before the request: the run may end before the request is answered, and the reader
+        // then has to know why.
         let note =
             |is_stopped| self.shared.runs.note_stop(upstream, thread_id, &run.id, is_stopped);
         note(true);

@@ -1,4 +1,5 @@
-//! Who asks: what of a client's request goes up with all that is asked for it.
+//! The caller of a client's request: the headers that are forwarded with each upstream request made
+//! for it.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -7,51 +8,55 @@ use std::sync::Arc;
 use http::HeaderMap;
 use http::header::HeaderName;
 
-/// The headers that tell a trace, and nothing of who asks.
+/// Trace headers. They do not identify the caller.
 const TRACE: [&str; 3] = ["traceparent", "tracestate", "baggage"];
 
-/// The headers of W3C Trace Context: they name a request, and nobody.
+/// The headers of W3C Trace Context, which even an upstream without identities gets. `baggage` may
+/// hold personal data.
 const TRACE_CONTEXT: [&str; 2] = ["traceparent", "tracestate"];
 
-/// Who asks. Two are equal if LangGraph cannot tell them apart. Clones share the headers.
+/// The caller of a request. Two callers are equal if LangGraph cannot distinguish them. Clones share
+/// the headers.
 #[derive(Clone, Default)]
 pub struct Caller {
     headers: Arc<HeaderMap>,
-    /// What it is told whoever it is, if that is settled.
-    unknown: Option<Unknown>,
-    /// What the operator's log calls it. LangGraph is not sent it.
+    /// Overrides the default of [`Caller::unknown_thread`].
+    unknown_thread: Option<UnknownThread>,
+    /// The name in log lines. LangGraph does not get it.
     name: Option<Arc<str>>,
 }
 
-/// What an upstream's client is used for, as log lines name it. Neither part is sent to the upstream.
+/// The agent and thread that a client is used for, as log lines name them. The upstream does not get
+/// them.
 #[derive(Clone, Debug, Default)]
 pub struct Purpose {
-    /// The name by which the agent was asked for.
+    /// The agent's name in the client's request.
     pub agent: Option<Arc<str>>,
-    /// The client's name of the thread.
+    /// The client's id of the thread.
     pub thread: Option<Arc<str>>,
 }
 
-/// What a thread is to a caller that LangGraph does not find for it.
+/// How to treat a thread that LangGraph does not find. LangGraph gives the same answer for a thread
+/// that does not exist and for one that belongs to somebody else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Unknown {
-    /// One that does not exist yet, and is empty: every new chat asks for its thread.
+pub enum UnknownThread {
+    /// The thread is new and empty. Every new chat asks for its thread.
     Empty,
-    /// Perhaps somebody else's: LangGraph says the same of both.
+    /// The thread may be somebody else's: the request is refused.
     Refused,
 }
 
-/// Whether an upstream is sent who its callers are.
+/// Whether an upstream gets the credentials of callers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Identity {
-    /// It is sent all headers that the gateway forwards.
+    /// The upstream gets all headers that the gateway forwards.
     #[default]
     Forwarded,
-    /// It is sent the trace context alone: every caller is the gateway to it.
+    /// The upstream gets the trace context alone. All callers look like the gateway.
     Withheld,
 }
 
-/// Whether a header tells a trace, and nothing of who asks.
+/// Whether a header belongs to a trace and does not identify the caller.
 pub fn is_trace(name: &HeaderName) -> bool {
     TRACE.contains(&name.as_str())
 }
@@ -59,7 +64,7 @@ pub fn is_trace(name: &HeaderName) -> bool {
 // === impl Identity ===
 
 impl Identity {
-    /// Whether a header of a caller is not sent.
+    /// Whether this caller's header is dropped.
     pub(super) fn withholds(self, name: &HeaderName) -> bool {
         match self {
             Self::Forwarded => false,
@@ -71,59 +76,60 @@ impl Identity {
 // === impl Caller ===
 
 impl Caller {
-    /// Whoever sent these headers, which are all to go up.
+    /// A caller whose headers are all forwarded.
     pub fn new(headers: HeaderMap) -> Self {
-        Self { headers: Arc::new(headers), unknown: None, name: None }
+        Self { headers: Arc::new(headers), unknown_thread: None, name: None }
     }
 
-    /// The same, under a name for log lines. Two callers may share a name, and are then as different
-    /// as before.
+    /// Sets the name in log lines. The name does not take part in comparisons.
     #[must_use]
     pub fn named(self, name: Option<Arc<str>>) -> Self {
         Self { name, ..self }
     }
 
-    /// What log lines call it.
+    /// The name in log lines.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// The same, who is to be told this of a thread that LangGraph does not find. Without it who
-    /// shows credentials is refused, and to others the thread is empty.
+    /// Sets how unknown threads are treated. `None` is the default of
+    /// [`unknown_thread`](Self::unknown_thread).
     #[must_use]
-    pub fn told(self, unknown: Option<Unknown>) -> Self {
-        Self { unknown, ..self }
+    pub fn with_unknown_thread(self, unknown_thread: Option<UnknownThread>) -> Self {
+        Self { unknown_thread, ..self }
     }
 
-    /// The same, less headers that will not reach the server: nobody is told apart by them.
+    /// Removes headers that will not reach the server, so that they do not distinguish callers.
     #[must_use]
-    pub(super) fn without(&self, is_replaced: impl Fn(&HeaderName) -> bool) -> Self {
-        if !self.headers.keys().any(&is_replaced) {
+    pub(super) fn without(&self, is_dropped: impl Fn(&HeaderName) -> bool) -> Self {
+        if !self.headers.keys().any(&is_dropped) {
             return self.clone();
         }
-        let kept = self.headers.iter().filter(|(name, _)| !is_replaced(name));
+        let kept = self.headers.iter().filter(|(name, _)| !is_dropped(name));
         let kept = kept.map(|(name, value)| (name.clone(), value.clone())).collect();
         Self { headers: Arc::new(kept), ..self.clone() }
     }
 
-    /// What goes up.
+    /// The headers to forward.
     pub fn headers(&self) -> &HeaderMap {
         &self.headers
     }
 
-    /// Whether LangGraph can tell this caller from another.
+    /// Whether LangGraph can distinguish this caller from others.
     pub fn is_personal(&self) -> bool {
-        self.identifying().next().is_some()
+        self.identifying_headers().next().is_some()
     }
 
-    /// What a thread is that LangGraph does not find.
-    pub fn unknown(&self) -> Unknown {
-        let by_itself = if self.is_personal() { Unknown::Refused } else { Unknown::Empty };
-        self.unknown.unwrap_or(by_itself)
+    /// How a thread that LangGraph does not find is treated. By default a caller with credentials is
+    /// refused, and others get an empty thread.
+    pub fn unknown_thread(&self) -> UnknownThread {
+        let default =
+            if self.is_personal() { UnknownThread::Refused } else { UnknownThread::Empty };
+        self.unknown_thread.unwrap_or(default)
     }
 
-    /// What LangGraph can tell it by: names, and values, which are secret.
-    pub fn identifying(&self) -> impl Iterator<Item = (&HeaderName, &[u8])> {
+    /// The headers by which LangGraph can identify the caller. The values are secret.
+    pub fn identifying_headers(&self) -> impl Iterator<Item = (&HeaderName, &[u8])> {
         let headers = self.headers.iter().filter(|(name, _)| !is_trace(name));
         headers.map(|(name, value)| (name, value.as_bytes()))
     }
@@ -131,7 +137,8 @@ impl Caller {
 
 impl PartialEq for Caller {
     fn eq(&self, other: &Self) -> bool {
-        self.unknown == other.unknown && self.identifying().eq(other.identifying())
+        self.unknown_thread == other.unknown_thread
+            && self.identifying_headers().eq(other.identifying_headers())
     }
 }
 
@@ -139,8 +146,8 @@ impl Eq for Caller {}
 
 impl Hash for Caller {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.unknown.hash(state);
-        for (name, value) in self.identifying() {
+        self.unknown_thread.hash(state);
+        for (name, value) in self.identifying_headers() {
             name.hash(state);
             value.hash(state);
         }
@@ -148,7 +155,7 @@ impl Hash for Caller {
 }
 
 impl fmt::Debug for Caller {
-    /// Names alone: a value may be a key.
+    /// Prints the names alone, since a value may be a key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.headers.keys()).finish()
     }
@@ -166,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_tells_nothing_of_who_asks() {
+    fn a_trace_does_not_identify_a_caller() {
         let traced = caller(&[("traceparent", "00-1"), ("baggage", "a=b")]);
         assert_eq!(traced, Caller::default());
         assert!(!traced.is_personal());
@@ -178,19 +185,23 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_apart_by_what_does_not_arrive() {
+    fn dropped_headers_do_not_distinguish_callers() {
         let bob = caller(&[("x-api-key", "bob"), ("traceparent", "00-1"), ("x-tenant", "a")]);
         let shown = bob.without(|name| *name == "x-api-key");
         assert_eq!(shown, caller(&[("x-tenant", "a")]));
         assert_eq!(shown.headers()["traceparent"], "00-1");
-        assert_eq!((bob.unknown(), shown.unknown()), (Unknown::Refused, Unknown::Refused));
+        assert_eq!(
+            (bob.unknown_thread(), shown.unknown_thread()),
+            (UnknownThread::Refused, UnknownThread::Refused)
+        );
         let shown = shown.without(|name| *name == "x-tenant");
-        assert_eq!(shown.unknown(), Unknown::Empty);
-        assert_eq!(shown.told(Some(Unknown::Refused)).unknown(), Unknown::Refused);
+        assert_eq!(shown.unknown_thread(), UnknownThread::Empty);
+        let shown = shown.with_unknown_thread(Some(UnknownThread::Refused));
+        assert_eq!(shown.unknown_thread(), UnknownThread::Refused);
     }
 
     #[test]
-    fn a_name_makes_no_other_caller() {
+    fn a_name_does_not_distinguish_callers() {
         let alice = caller(&[("x-api-key", "alice")]);
         let named = alice.clone().named(Some("alice".into()));
         assert_eq!(named, alice);
@@ -198,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_caller_sends_is_not_printed() {
+    fn header_values_are_not_printed() {
         let alice = caller(&[("x-api-key", "secret")]);
         assert_eq!(format!("{alice:?}"), "{\"x-api-key\"}");
     }

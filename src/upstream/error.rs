@@ -1,7 +1,8 @@
-//! Why the upstream did not do what was asked, by what the caller does next.
+//! Why a request to an upstream failed, with a variant for each reaction.
 //!
-//! What the server says of it may hold what is not the client's, or no log's, to know: a part of a
-//! prompt, another's name, a key. An [`Error`] prints without; [`Error::explained`] has it.
+//! A server's explanation may hold data that neither the client nor the log may see: a part of a
+//! prompt, somebody's name, a key. Printing an [`Error`] leaves the explanation out;
+//! [`Error::explained`] includes it.
 
 use std::time::Duration;
 
@@ -10,57 +11,57 @@ use serde_json::value::RawValue;
 use crate::metrics::Answer;
 use threadway_translate::json;
 
-/// How much of a server's explanation is kept: enough for both servers' sentences, too little for
-/// a state or a stack trace to leak through it.
+/// The longest explanation of a server that is kept, in characters. Both servers' sentences fit; a
+/// state or a stack trace does not.
 pub const MAX_DETAIL_CHARS: usize = 300;
 
-/// Why the upstream did not do what was asked.
+/// Why a request to an upstream failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// No connection could be made, so nothing was asked.
+    /// No connection could be made, so nothing was sent.
     #[error("the LangGraph server cannot be reached: {reason}")]
     Unreachable {
-        /// What the system says.
+        /// The operating system's message.
         reason: String,
     },
-    /// The server was asked, and took too long; it may have done it.
+    /// The request was sent and not answered in time. It may have had its effect.
     #[error("the LangGraph server did not answer within {} s", waited.as_secs())]
     Timeout {
-        /// How long was waited.
+        /// The time limit.
         waited: Duration,
     },
-    /// The server refused.
+    /// The server answered with an error status.
     #[error("the LangGraph server answered {code}")]
     Status {
         /// The HTTP status.
         code: u16,
-        /// Its explanation, bounded; may be empty.
+        /// The server's explanation, at most [`MAX_DETAIL_CHARS`]; may be empty.
         detail: String,
-        /// After how long the server wants to be asked again, if it says so (`Retry-After`).
+        /// The wait that the server asks for (`Retry-After`).
         retry_after: Option<Duration>,
     },
-    /// What answered is no LangGraph server, or a proxy stands in front of it.
-    #[error("the LangGraph server answered with something else than an event stream")]
+    /// The server is not LangGraph's, or a proxy answered for it.
+    #[error("the LangGraph server did not answer with an event stream")]
     NotAnEventStream {
-        /// What it sent instead.
+        /// The type of the answer.
         content_type: String,
     },
-    /// The answer has not the form of what was asked for.
+    /// The answer could not be parsed.
     #[error("the LangGraph server's answer is not {what}")]
     NotUnderstood {
-        /// What was asked for.
+        /// What was expected.
         what: &'static str,
     },
-    /// The answer does not end within the limit.
+    /// The answer exceeds the limit.
     #[error("the LangGraph server's answer is longer than {limit} bytes")]
     TooLarge {
         /// The limit in bytes.
         limit: usize,
     },
-    /// The connection broke after the request had gone out; the server may have done it.
+    /// The connection broke after the request was sent. It may have had its effect.
     #[error("the connection to the LangGraph server broke: {reason}")]
     Interrupted {
-        /// What the system says.
+        /// The operating system's message.
         reason: String,
     },
 }
@@ -68,13 +69,12 @@ pub enum Error {
 // === impl Error ===
 
 impl Error {
-    /// A refusal, with the explanation that is in its body.
+    /// An error status, with the explanation in its body.
     pub(super) fn status(code: u16, body: &str) -> Self {
         Self::Status { code, detail: bounded(&detail(body)), retry_after: None }
     }
 
-    /// The same, of a server that says after how long it wants to be asked again.
-    pub(super) fn asking_to_wait(self, wait: Option<Duration>) -> Self {
+    pub(super) fn with_retry_after(self, wait: Option<Duration>) -> Self {
         let mut error = self;
         if let Self::Status { retry_after, .. } = &mut error {
             *retry_after = wait;
@@ -82,12 +82,12 @@ impl Error {
         error
     }
 
-    /// After how long the server wants to be asked again, if it says so.
+    /// The wait that the server asks for.
     pub fn retry_after(&self) -> Option<Duration> {
         if let Self::Status { retry_after, .. } = self { *retry_after } else { None }
     }
 
-    /// What it is in a word, which tells nothing of what the server or the system says.
+    /// The kind of failure, as metrics count it.
     pub fn answer(&self) -> Answer {
         match self {
             Self::Unreachable { .. } => Answer::Unreachable,
@@ -103,21 +103,21 @@ impl Error {
         }
     }
 
-    /// Whether a run was refused because the thread has another that is not over.
+    /// Whether a run was refused because the thread has another live run.
     pub fn is_thread_busy(&self) -> bool {
-        // The JavaScript server says 422.
+        // The JavaScript server answers 422.
         matches!(self, Self::Status { code: 409, .. })
             || matches!(self, Self::Status { code: 422, detail, .. } if detail.contains("already running"))
     }
 
     /// Whether a run was refused because there is no such assistant.
     pub fn is_unknown_assistant(&self) -> bool {
-        // The JavaScript server says 404 of a graph's name too, the Python one 422.
+        // The Python server answers 422 for the name of a graph, the JavaScript server 404.
         matches!(self, Self::Status { code: 404, .. })
             || matches!(self, Self::Status { code: 422, detail, .. } if detail.starts_with("Invalid assistant"))
     }
 
-    /// What happened, with what the server says of it: for its operator.
+    /// The message with the server's explanation, for the operator.
     pub fn explained(&self) -> String {
         match self {
             Self::Status { detail, .. } if !detail.is_empty() => format!("{self}: {detail}"),
@@ -134,43 +134,44 @@ impl Error {
         }
     }
 
-    /// The same, without what the server says of it.
+    /// Removes the server's explanation.
     #[must_use]
     pub fn unexplained(mut self) -> Self {
-        if let Self::Status { detail: said, .. } | Self::NotAnEventStream { content_type: said } =
-            &mut self
+        if let Self::Status { detail: explanation, .. }
+        | Self::NotAnEventStream { content_type: explanation } = &mut self
         {
-            said.clear();
+            explanation.clear();
         }
         self
     }
 
-    /// Whether no connection could be made. The log has a line of its own when that begins.
+    /// Whether no connection could be made. The log already has a line for that outage.
     pub fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable { .. })
     }
 
-    /// Whether the server has not what was asked for, or does not show it.
+    /// Whether the thing does not exist, or the server hides it.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Status { code: 404, .. })
     }
 
-    /// Whether the server refuses the one who asks, and perhaps nobody else.
-    pub fn concerns_caller(&self) -> bool {
+    /// Whether the server may answer another caller differently.
+    pub fn depends_on_caller(&self) -> bool {
         self.is_unauthorized() || self.is_not_found()
     }
 
-    /// Whether the server wants a key, or another one.
+    /// Whether the server asks for a key, or rejects the one it got.
     pub fn is_unauthorized(&self) -> bool {
         matches!(self, Self::Status { code: 401 | 403, .. })
     }
 }
 
-/// The Python server writes `{"detail": ..}`, the JavaScript one plain text or zod's issues.
+/// Finds the explanation in an error body. The Python server sends `{"detail": ..}`, the JavaScript
+/// server plain text or zod's issues.
 fn detail(body: &str) -> String {
     let body = body.trim();
     let Ok(value) = serde_json::from_str::<&RawValue>(body) else {
-        // A proxy's page says nothing that a sentence could hold.
+        // A proxy's HTML page has no sentence to quote.
         return if body.starts_with('<') { String::new() } else { body.to_owned() };
     };
     explanation(value).unwrap_or_else(|| value.get().to_owned())
@@ -191,10 +192,10 @@ fn explanation(value: &RawValue) -> Option<String> {
     issues(error).or_else(|| explanation(error))
 }
 
-/// `{"issues": [{"path": [..], "message": ..}], "name": "ZodError"}`.
+/// Reads `{"issues": [{"path": [..], "message": ..}], "name": "ZodError"}`.
 fn issues(error: &RawValue) -> Option<String> {
     let issues = json::items(json::members(error)?.get("issues")?)?;
-    let told: Vec<_> = issues
+    let messages: Vec<_> = issues
         .into_iter()
         .filter_map(|issue| {
             let members = json::members(issue)?;
@@ -211,10 +212,10 @@ fn issues(error: &RawValue) -> Option<String> {
             })
         })
         .collect();
-    (!told.is_empty()).then(|| told.join("; "))
+    (!messages.is_empty()).then(|| messages.join("; "))
 }
 
-/// On one line, and no longer than the limit.
+/// Puts a text on one line and cuts it at [`MAX_DETAIL_CHARS`].
 fn bounded(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(MAX_DETAIL_CHARS) {
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn an_explanation_is_only_told_where_it_is_asked_for() {
+    fn an_explanation_is_only_printed_on_request() {
         let refused = Error::status(422, r#"{"detail":"no secret"}"#);
         assert_eq!(refused.explained(), "the LangGraph server answered 422: no secret");
         let page = Error::NotAnEventStream { content_type: "text/secret".to_owned() };

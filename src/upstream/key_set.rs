@@ -1,4 +1,5 @@
-//! An issuer's key set, fetched: bounded in time and size, and nowhere but where it is said to be.
+//! Fetches the public keys of a token issuer, with limits in time and size. Redirects are not
+//! followed.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,24 +12,25 @@ use http::header::ACCEPT;
 use http_body_util::Full;
 use url::Url;
 
+use super::call::within;
 use super::http1::Http;
-use super::{Error, SetupError, Tls, read, within};
+use super::{Error, SetupError, Tls, response};
 
-/// How long an issuer may take to tell its keys, read to their end. A caller may wait for it.
-pub const KEY_SET_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long fetching a key set may take. A caller may wait for it.
+const KEY_SET_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The largest key set that is read, in bytes: with certificates a key takes some KiB.
-pub const MAX_KEY_SET_BYTES: usize = 1024 * 1024;
+/// The largest key set, in bytes. A key with certificates takes some KiB.
+const MAX_KEY_SET_BYTES: usize = 1024 * 1024;
 
-/// Names that are resolved within a machine, a network or a cluster.
+/// Endings of host names that resolve only inside a machine, a network or a cluster.
 const PRIVATE_ENDINGS: [&str; 4] = [".localhost", ".internal", ".local", ".svc"];
 
-/// Where an issuer tells its keys: an https URL, or an http one that does not leave a private
-/// network. Who could change what it answers could make tokens for anybody.
+/// The URL of an issuer's keys: https, or http inside a private network. Whoever can change the
+/// answer can make tokens for anybody.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeySetUrl(Url);
 
-/// A text is no [`KeySetUrl`].
+/// The text is not a [`KeySetUrl`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "an https URL without user and password; http only to an address or a name of a private network"
@@ -45,18 +47,18 @@ pub struct KeySets {
 // === impl KeySets ===
 
 impl KeySets {
-    /// Makes ready to fetch keys from there. No redirect is followed.
+    /// Does not connect yet.
     pub fn new(url: KeySetUrl, tls: &Tls) -> Result<Self, SetupError> {
         let http = Http::new(tls)?;
         Ok(Self { http, url })
     }
 
-    /// Where it asks.
+    /// The URL that is fetched.
     pub fn url(&self) -> &KeySetUrl {
         &self.url
     }
 
-    /// The key set, as text.
+    /// Fetches the key set: the text of a JSON document, not parsed.
     pub async fn fetch(&self) -> Result<String, Error> {
         within(KEY_SET_TIMEOUT, self.read()).await
     }
@@ -68,11 +70,11 @@ impl KeySets {
         let mut response = self.http.send(request, url).await?;
         let code = response.status().as_u16();
         if code != 200 {
-            // What an issuer says besides is not for our log.
+            // The issuer's explanation does not belong in the gateway's log.
             return Err(Error::Status { code, detail: String::new(), retry_after: None });
         }
         let mut body = Vec::new();
-        read(response.body_mut(), MAX_KEY_SET_BYTES, &mut body).await?;
+        response::read(response.body_mut(), MAX_KEY_SET_BYTES, &mut body).await?;
         String::from_utf8(body).map_err(|_| Error::NotUnderstood { what: "text" })
     }
 }
@@ -95,6 +97,7 @@ impl FromStr for KeySetUrl {
     }
 }
 
+/// Whether a host is reached without leaving a private network.
 fn is_private(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     match address.map(|address| address.to_canonical()) {
@@ -105,7 +108,7 @@ fn is_private(host: &str) -> bool {
 }
 
 impl fmt::Display for KeySetUrl {
-    /// Without its query, which may hold anything.
+    /// Leaves out the query, which may hold a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut url = self.0.clone();
         url.set_query(None);

@@ -1,4 +1,4 @@
-//! How a server is known over TLS, and how it knows us.
+//! TLS: which certificates the gateway trusts, and which one it presents.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,20 +9,22 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls_platform_verifier::Verifier;
 
-/// How a server is known over TLS, and how it knows us. The system's roots always count.
+/// Which certificates the gateway trusts, and which one it presents. The system's root certificates
+/// are always trusted.
 #[derive(Clone, Default)]
 pub struct Tls {
     authorities: Vec<CertificateDer<'static>>,
-    identity: Option<Arc<Identity>>,
+    certificate: Option<Arc<ClientCertificate>>,
 }
 
-/// A certificate with its chain, and the key that proves it.
-struct Identity {
+/// A certificate with its chain, and its private key.
+struct ClientCertificate {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 }
 
-/// A text holds no certificate, or no key. It is not repeated here.
+/// The text has no certificate or no key. The message says what is expected, and does not repeat the
+/// text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NotTls(&'static str);
@@ -30,31 +32,31 @@ pub struct NotTls(&'static str);
 // === impl Tls ===
 
 impl Tls {
-    /// Trusts the authorities whose certificates are in this PEM, too.
+    /// Also trusts the authorities of this PEM.
     pub fn trust(&mut self, pem: &[u8]) -> Result<(), NotTls> {
         let wrong = NotTls("a file with certificates as PEM, at least one");
         let more = certificates(pem).ok_or(wrong)?;
         let authorities = [&*self.authorities, &more].concat();
-        self.become_usable(Self { authorities, identity: self.identity.clone() }, wrong)
+        self.replace_if_usable(Self { authorities, certificate: self.certificate.clone() }, wrong)
     }
 
-    /// Shows the server this certificate, whose chain and private key are in this PEM.
-    pub fn identify(&mut self, pem: &[u8]) -> Result<(), NotTls> {
+    /// Presents the certificate of this PEM, which also has its chain and private key.
+    pub fn present(&mut self, pem: &[u8]) -> Result<(), NotTls> {
         let wrong = NotTls("a file with a certificate and its private key as PEM");
         let chain = certificates(pem).ok_or(wrong)?;
         let key = PrivateKeyDer::from_pem_slice(pem).map_err(|_| wrong)?;
-        let identity = Some(Arc::new(Identity { chain, key }));
-        self.become_usable(Self { authorities: self.authorities.clone(), identity }, wrong)
+        let certificate = Some(Arc::new(ClientCertificate { chain, key }));
+        self.replace_if_usable(Self { authorities: self.authorities.clone(), certificate }, wrong)
     }
 
-    /// What is in the PEM is only looked at when a configuration is made of it.
-    fn become_usable(&mut self, other: Self, wrong: NotTls) -> Result<(), NotTls> {
+    /// rustls checks the contents of a PEM only when it builds a configuration.
+    fn replace_if_usable(&mut self, other: Self, wrong: NotTls) -> Result<(), NotTls> {
         other.config().map_err(|_| wrong)?;
         *self = other;
         Ok(())
     }
 
-    /// What TLS is spoken with. An error says what is wrong with the certificates, the system's too.
+    /// The configuration for rustls. Fails if a certificate, or the system's store, is invalid.
     pub(super) fn config(&self) -> Result<ClientConfig, rustls::Error> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let roots = self.authorities.iter().cloned();
@@ -63,8 +65,8 @@ impl Tls {
             .with_safe_default_protocol_versions()?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier));
-        let mut config = match self.identity.as_deref() {
-            Some(Identity { chain, key }) => {
+        let mut config = match self.certificate.as_deref() {
+            Some(ClientCertificate { chain, key }) => {
                 config.with_client_auth_cert(chain.clone(), key.clone_key())?
             }
             None => config.with_no_client_auth(),
@@ -74,7 +76,7 @@ impl Tls {
     }
 }
 
-/// The certificates of a PEM; `None` if there is none, or one that is no PEM.
+/// The certificates of a PEM. `None` if it has none, or one is malformed.
 fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     all.ok().filter(|all| !all.is_empty())
@@ -84,7 +86,7 @@ impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls")
             .field("authorities", &self.authorities.len())
-            .field("identity", &self.identity.as_ref().map(|_| "[redacted]"))
+            .field("certificate", &self.certificate.as_ref().map(|_| "[redacted]"))
             .finish()
     }
 }

@@ -366,13 +366,13 @@ async fn a_session_has_one_prompt_at_a_time() {
     let run = server.run().await;
     let second = editor.prompt(&session, "two").await;
     let told = editor.until(second).await;
-    let why = format!(
-        "session {session} is busy with another prompt; wait for its response or cancel it"
-    );
+    let why =
+        format!("session {session} is busy with a prompt; wait for its response or cancel it");
     assert_eq!(told.error(), (-32600, why));
     // Nor is it loaded anew meanwhile.
     let load = of(&session, json!({"cwd": CWD, "mcpServers": []}));
-    let busy = format!("session {session} is busy with a prompt; cancel it first");
+    let busy =
+        format!("session {session} is busy with a prompt; wait for its response or cancel it");
     for method in ["session/load", "session/resume"] {
         assert_eq!(editor.refused(method, load.clone()).await, (-32600, busy.clone()), "{method}");
     }
@@ -2350,9 +2350,9 @@ async fn a_key_is_asked_for_taken_and_forgotten() {
     assert_eq!(code, -32602);
     // The person logs in in a terminal.
     let credentials = Credentials::new(Some(&directory), editor.service.upstream.client.base());
-    credentials.keep("wrong").unwrap();
+    credentials.store("wrong").unwrap();
     assert_eq!(editor.refused("authenticate", key.clone()).await.0, -32000);
-    credentials.keep("k3y").unwrap();
+    credentials.store("k3y").unwrap();
     assert_eq!(editor.call("authenticate", key.clone()).await, json!({}));
     let session = editor.session().await;
     assert!(server.books().threads.contains_key(&session));

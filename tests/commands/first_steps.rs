@@ -216,7 +216,7 @@ async fn a_server_that_speaks_http_is_told_from_one_that_speaks_https() {
     let nobody = agents(&[("default", "http://127.0.0.1:1")], &[]);
     let (address, _stop, _serving) = serve(nobody, Limits::default()).await;
     let url = format!("https://{address}");
-    let told = "the LangGraph server cannot be reached: it speaks http, not https: write its URL \
+    let told = "the LangGraph server cannot be reached: it speaks http, not https; write its URL \
                 with http://";
     let output = ended(&["check", "--upstream", &url], &[]).await;
     assert_eq!(output.status.code(), Some(1));
@@ -237,7 +237,7 @@ async fn a_server_that_speaks_http_is_told_from_one_that_speaks_https() {
             let _ = socket.write_all(&[21, 3, 1, 0, 2, 2, 70]).await;
         }
     });
-    let told = "it answers with what is no HTTP; if it speaks TLS, write its URL with https://";
+    let told = "its answer is not HTTP; if it speaks TLS, write its URL with https://";
     let output = ended(&["check", "--upstream", &url], &[]).await;
     assert_eq!(output.status.code(), Some(1));
     assert!(stdout(&output).contains(told), "{}", stdout(&output));

@@ -13,7 +13,7 @@ use crate::support::upstream::{Exchange, STRANGER, Upstream};
 use serde_json::{Value, json};
 use threadway::runs::OwnerPolicy;
 use threadway::server::{Forward, Limits, Settings};
-use threadway::upstream::Unknown;
+use threadway::upstream::UnknownThread;
 
 const NOT_SHOWN: &str = "LangGraph has no such thread, or does not show it with these credentials";
 
@@ -181,7 +181,7 @@ async fn who_is_not_shown_a_thread_any_more_is_told_of_no_later_run() {
 async fn nor_where_a_thread_that_is_not_shown_is_told_as_empty() {
     let clock = HeldClock::pause();
     let mut forward = Forward::default();
-    forward.tell_unknown(Unknown::Empty);
+    forward.tell_unknown(UnknownThread::Empty);
     let (gateway, mut alice, mut bob) = followed_by_both(forward).await;
     gateway.upstream.shows("alice", 404);
     let _run = begins(&gateway, &clock).await;
@@ -499,8 +499,8 @@ async fn an_upstream_is_sent_the_identity_of_callers_where_its_configuration_say
     let file = File::new(&(local + &cloud));
     let mut process = serve_two(&file, &first, &second).await;
     let said = process.says("upstream cloud").await;
-    assert!(said.ends_with("is sent the credentials of each caller"), "{said}");
-    assert!(process.said.contains("is sent no credentials of callers"), "{}", process.said);
+    assert!(said.ends_with("gets the credentials of each caller"), "{said}");
+    assert!(process.said.contains("gets no credentials of callers"), "{}", process.said);
     let [of_first, of_second] = asked_for_agents(&process, [&first, &second]).await;
     assert_eq!(of_first, (vec![], None));
     let all_but_the_tenant: Vec<_> =

@@ -58,7 +58,7 @@ impl Front {
     ) -> Self {
         let upstream = |(name, server, identity): &(&str, &LangGraph, Identity)| {
             let client = Client::new(server.url.parse().unwrap(), None).unwrap();
-            agents::Upstream { name: (*name).to_owned(), client: client.identifying(*identity) }
+            agents::Upstream { name: (*name).to_owned(), client: client.with_identity(*identity) }
         };
         let agents = Agents::new(upstreams.iter().map(upstream).collect(), Vec::new());
         let settings = Settings { auth, thread_routes: routes, ..Settings::default() };

@@ -115,9 +115,9 @@ async fn a_server_that_asks_is_shown_a_certificate() {
     let mut tls = Tls::default();
     tls.trust(ours.pem().as_bytes()).unwrap();
     assert!(is_refused(&server.asked(&tls).await), "no certificate was shown");
-    tls.identify(others.issue("gateway").as_bytes()).unwrap();
+    tls.present(others.issue("gateway").as_bytes()).unwrap();
     assert!(is_refused(&server.asked(&tls).await), "another's certificate was taken");
-    tls.identify(ours.issue("gateway").as_bytes()).unwrap();
+    tls.present(ours.issue("gateway").as_bytes()).unwrap();
     assert_eq!(server.asked(&tls).await, Ok(()));
 }
 
@@ -127,9 +127,9 @@ fn what_is_no_certificate_is_told_and_not_repeated() {
     for text in ["", "secret", "-----BEGIN CERTIFICATE-----\nsecret\n-----END CERTIFICATE-----\n"] {
         let error = tls.trust(text.as_bytes()).unwrap_err().to_string();
         assert!(error.contains("PEM") && !error.contains("secret"), "{error}");
-        let error = tls.identify(text.as_bytes()).unwrap_err().to_string();
+        let error = tls.present(text.as_bytes()).unwrap_err().to_string();
         assert!(error.contains("PEM") && !error.contains("secret"), "{error}");
     }
-    tls.identify(Authority::new().issue("gateway").as_bytes()).unwrap();
+    tls.present(Authority::new().issue("gateway").as_bytes()).unwrap();
     assert_eq!(format!("{tls:?}"), "Tls { authorities: 0, identity: Some(\"[redacted]\") }");
 }

@@ -144,7 +144,7 @@ async fn requests_one_after_the_other_share_a_connection() {
 async fn a_request_is_open_until_it_is_answered() {
     let metrics = Metrics::default();
     let mut upstream = Upstream::start().await;
-    let client = upstream.client.clone().counted_in(&metrics);
+    let client = upstream.client.clone().with_metrics(&metrics);
     let open = || counted(&metrics, "upstream_requests_open");
     assert!(open().abs() < 0.5);
     let asking = spawn(async move { client.probe().await });

@@ -27,7 +27,7 @@ async fn gateway(settings: Settings, emit: Emit) -> Gateway {
     let gateway = Gateway::start().await;
     let emits = Emits { default: emit, ..Emits::default() };
     let agents = agents(&[("default", &gateway.upstream.url())], &[]);
-    gateway.server.reload(agents.emitting(emits), settings);
+    gateway.server.reload(agents.with_emits(emits), settings);
     gateway
 }
 

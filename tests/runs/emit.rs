@@ -24,7 +24,7 @@ fn with_a_quiet_one(gateway: &Gateway) {
     let by_agent = HashMap::from([("quiet".to_owned(), quiet)]);
     let emits = Emits { default: Emit::default(), by_agent };
     let agents = agents(&[("default", &gateway.upstream.url())], &[("quiet", "agent")]);
-    gateway.server.reload(agents.emitting(emits), Settings::default());
+    gateway.server.reload(agents.with_emits(emits), Settings::default());
 }
 
 fn spoken() -> String {
@@ -93,7 +93,7 @@ async fn parts_of_the_upstream_are_sent_raw_where_that_is_wanted() {
     let gateway = Gateway::start().await;
     let emits = Emits { default: Emit { raw: true, ..Emit::default() }, ..Emits::default() };
     let agents = agents(&[("default", &gateway.upstream.url())], &[]);
-    gateway.server.reload(agents.emitting(emits), Settings::default());
+    gateway.server.reload(agents.with_emits(emits), Settings::default());
     let (mut owner, mut run) = gateway.run().await;
     let chunk = json!({"type": "AIMessageChunk", "id": "a", "content": "yes"});
     let origin = json!({"langgraph_node": "n", "langgraph_auth_user": {"token": "secret"}});

@@ -45,14 +45,14 @@ impl Front {
 /// All agents of a server, which keep their conversations under the key.
 fn keeping(server: &LangGraph) -> Agents {
     let client = Client::new(server.url.parse().unwrap(), None).unwrap();
-    let client = client.keeping_messages_under(KEY.parse().unwrap());
+    let client = client.with_messages_key(KEY.parse().unwrap());
     Agents::new(vec![Upstream { name: "default".to_owned(), client }], Vec::new())
 }
 
 /// Two agents of a server: `agent`, and `other`, which alone keeps its conversation under the key.
 fn two(server: &LangGraph) -> Agents {
     let keys = HashMap::from([("other".to_owned(), KEY.parse().unwrap())]);
-    agents(&[("default", &server.url)], &[]).keeping_messages_under(keys)
+    agents(&[("default", &server.url)], &[]).with_messages_keys(keys)
 }
 
 fn message(kind: &str, id: &str, text: &str) -> Value {

@@ -43,10 +43,10 @@ async fn what_the_upstream_refuses_is_refused_in_our_words() {
     let unknown = "LangGraph knows no agent `agent`; name a graph of the server's langgraph.json \
                    or an assistant's id";
     let unknown = || refusal("404 Not Found", "unknown_agent", unknown);
-    let busy = "the thread has a run that is not over; wait for its end or stop it, then send the \
+    let busy = "the thread has a run in progress; wait for it to end or stop it, then send the \
                 request again";
     let busy = || refusal("409 Conflict", "thread_busy", busy);
-    let html = "the LangGraph server answered with something else than an event stream; check \
+    let html = "the LangGraph server did not answer with an event stream; check \
                 that the upstream's URL is that of a LangGraph API server";
     for (status, body, expected) in [
         (404, r#"{"detail":"Thread or assistant not found."}"#, unknown()),

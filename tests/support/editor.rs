@@ -106,7 +106,7 @@ impl Setup {
             upstream.client.use_key(credentials.key());
         }
         let agents = agents::Agents::new(vec![upstream.clone()], Vec::new());
-        let agents = agents.keeping_messages_under(self.messages_keys.clone());
+        let agents = agents.with_messages_keys(self.messages_keys.clone());
         let settings = self.settings.clone();
         let (owners, log_bytes) = (self.owners, self.log_bytes);
         let service = Service::new(agents, upstream, settings, credentials, owners, log_bytes);

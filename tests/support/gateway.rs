@@ -287,7 +287,7 @@ fn counted_agents(
     metrics: &Metrics,
 ) -> Agents {
     let upstream = |(name, url): &(&str, &str)| {
-        let client = Client::new(url.parse().unwrap(), None).unwrap().counted_in(metrics);
+        let client = Client::new(url.parse().unwrap(), None).unwrap().with_metrics(metrics);
         agents::Upstream { name: (*name).to_owned(), client }
     };
     let alias = |(alias, name): &(&str, &str)| ((*alias).to_owned(), (*name).to_owned());

@@ -1,4 +1,4 @@
-//! Which questions of a thread are open, and which of them a run that is under way answers.
+//! Which interrupts of a thread are open, and which of them a live run answers.
 
 use super::Threads;
 use crate::upstream::{Client, Error, RunFilter};
@@ -11,7 +11,7 @@ pub enum Waits {
     ForRun,
     /// Answers to these interrupts, by LangGraph's ids.
     ForAnswers(Vec<String>),
-    /// Nothing but its next message.
+    /// The next message.
     ForNothing,
 }
 
@@ -31,13 +31,17 @@ impl Threads {
     }
 }
 
-/// The interrupts that live runs of a thread answer, by LangGraph's ids, as far as a gateway has
-/// started those runs. Until such a run has made a checkpoint, the thread's state still shows what
-/// it answers as open.
+/// The ids of the interrupts that live runs of a thread answer. Only runs that a gateway started are
+/// known.
 ///
-/// The waiting runs are asked for first. A run that gets its turn between the two requests is in
-/// the second list; one that ends before that has made its state.
-pub(super) async fn answered_now(upstream: &Client, thread_id: &str) -> Result<Vec<String>, Error> {
+/// Until such a run has made a checkpoint, the thread's state still lists the interrupt as open.
+///
+/// Pending runs are listed first. A run that begins between the two requests is then in the second
+/// list, and a run that ends between them has made its state.
+pub(super) async fn answered_by_live_runs(
+    upstream: &Client,
+    thread_id: &str,
+) -> Result<Vec<String>, Error> {
     let mut answered = Vec::new();
     for filter in [RunFilter::Pending, RunFilter::Running] {
         let runs = upstream.runs(thread_id, filter).await?;

@@ -1,0 +1,202 @@
+//! One agent for one caller: its server's kind, its input and its settings.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::Directory;
+use super::facts::{MAX_FACTS, Scope};
+use crate::upstream::{Client, Error};
+use threadway_translate::agui::ClientProvided;
+use threadway_translate::langgraph::{ConfigField, InputKeys, ServerKind};
+use threadway_translate::run::Emit;
+
+/// How long a run waits for its server's kind and for the keys of its agent's input. Without the
+/// keys only the client's messages are sent, and none of its state.
+///
+/// A caller whose requests ask for the same fact one after the other may wait for both, and so twice
+/// as long.
+pub const FACTS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// An agent that a client has named, for that client. Its server may not have such an agent.
+#[derive(Clone, Debug)]
+pub struct Agent {
+    /// The agent's name in the client's request.
+    pub name: Arc<str>,
+    /// The agent's server.
+    pub upstream: Client,
+    /// The agent's name on its server: a graph, or an assistant's id.
+    pub assistant: String,
+    /// Which events viewers of its runs get.
+    pub emit: Emit,
+    /// The index of its upstream in the configuration.
+    pub(super) upstream_index: usize,
+    pub(super) directory: Arc<Directory>,
+}
+
+/// An agent, whatever its caller.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct AgentKey {
+    upstream_index: usize,
+    assistant: String,
+}
+
+// === impl Agent ===
+
+impl Agent {
+    /// The keys of the agent's input, as its caller may see them. They are unknown if the server
+    /// hides the agent from the caller, or does not answer in time.
+    pub async fn input_keys(&self) -> Arc<InputKeys> {
+        let read = async || {
+            let (keys, scope) = self.read_input_keys().await.unwrap_or_else(|error| {
+                let agent = &self.assistant;
+                tracing::warn!(agent, %error, "the keys of an agent's input could not be read");
+                (InputKeys::Unknown, Scope::Nobody)
+            });
+            if keys == InputKeys::Unknown {
+                tracing::warn!(
+                    agent = self.assistant,
+                    "only messages are sent to this agent: the other keys of its input are unknown"
+                );
+            }
+            if scope == Scope::Everyone {
+                self.remember_losses(&keys);
+            }
+            (Arc::new(keys), scope)
+        };
+        self.directory.input_keys.get_or_read(self.key(), &self.upstream, read).await
+    }
+
+    /// The keys of the agent's input, if they are remembered. Sends no request.
+    pub fn known_input_keys(&self) -> Option<Arc<InputKeys>> {
+        self.directory.input_keys.get(&self.key(), self.upstream.caller())
+    }
+
+    /// What clients send that the agent does not get, a sentence for each. Empty if that has not
+    /// been found out since the configuration was read. Sends no request.
+    pub fn known_losses(&self) -> Vec<String> {
+        if let Some(keys) = self.known_input_keys() {
+            return losses(&keys);
+        }
+        self.directory.losses.lock().get(&self.key()).cloned().unwrap_or_default()
+    }
+
+    /// What clients send that the agent does not get, a sentence for each. Empty if the agent's
+    /// input cannot be read.
+    pub async fn losses(&self) -> Vec<String> {
+        losses(&*self.input_keys().await)
+    }
+
+    fn remember_losses(&self, keys: &InputKeys) {
+        let key = self.key();
+        let mut remembered = self.directory.losses.lock();
+        if remembered.len() < MAX_FACTS || remembered.contains_key(&key) {
+            remembered.insert(key, losses(keys));
+        }
+    }
+
+    /// Logs what a client has sent that the agent does not get. Each sentence is logged once until
+    /// the configuration is read again.
+    pub fn log_losses(&self, losses: Vec<String>) {
+        for loss in losses {
+            let mut logged = self.directory.logged.lock();
+            let is_new = logged.len() < MAX_FACTS && logged.insert((self.key(), loss.clone()));
+            drop(logged);
+            if is_new {
+                tracing::warn!(agent = self.assistant, "{loss}");
+            }
+        }
+    }
+
+    /// Reads the input keys from the server.
+    async fn read_input_keys(&self) -> Result<(InputKeys, Scope), Error> {
+        let deadline = Instant::now() + FACTS_TIMEOUT;
+        let Some((id, scope)) = by_deadline(deadline, self.assistant_id()).await? else {
+            // The server may hide the agent from this caller only.
+            return Ok((InputKeys::Unknown, Scope::Nobody));
+        };
+        match by_deadline(deadline, self.upstream.input_keys(&id)).await {
+            Ok(keys) => Ok((keys, scope)),
+            // The JavaScript server fails so for each graph whose state is an `Annotation`. On a
+            // busy machine it is also late. The failure may have another cause, so it is not
+            // remembered for other callers.
+            Err(Error::Status { code: 500, .. } | Error::Timeout { .. })
+                if self.server_kind().await == Some(ServerKind::JavaScript) =>
+            {
+                Ok((InputKeys::Undescribed, Scope::Caller))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The settings of the agent's graph. Empty if they cannot be read in time: the JavaScript
+    /// server fails for graphs whose state is no zod object.
+    pub async fn config_fields(&self) -> Vec<ConfigField> {
+        in_time(self.read_config_fields()).await.unwrap_or_else(|error| {
+            let agent = &self.assistant;
+            tracing::info!(agent, %error, "the settings of an agent could not be read");
+            Vec::new()
+        })
+    }
+
+    /// The kind of the agent's server. `None` if it cannot be read in time.
+    pub async fn server_kind(&self) -> Option<ServerKind> {
+        let read = async || match in_time(self.upstream.info()).await {
+            Ok(info) => (Some(info.kind), Scope::Everyone),
+            Err(error) => {
+                // An outage has its own log line.
+                if !error.is_unreachable() {
+                    let agent = &self.assistant;
+                    tracing::warn!(agent, %error, "the kind of an agent's server could not be read");
+                }
+                (None, if error.depends_on_caller() { Scope::Nobody } else { Scope::Caller })
+            }
+        };
+        self.directory.server_kinds.get_or_read(self.upstream_index, &self.upstream, read).await
+    }
+
+    async fn read_config_fields(&self) -> Result<Vec<ConfigField>, Error> {
+        match self.assistant_id().await? {
+            Some((id, _)) => self.upstream.config_fields(&id).await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// The assistant's id, and for whom the agent's name means this assistant. `None` if the caller
+    /// sees no such assistant. The Python server accepts no graph's name in requests for schemas.
+    async fn assistant_id(&self) -> Result<Option<(String, Scope)>, Error> {
+        let Self { upstream, assistant, .. } = self;
+        if Uuid::try_parse(assistant).is_ok() {
+            return Ok(Some((assistant.clone(), Scope::Everyone)));
+        }
+        let all = upstream.assistants(Some(assistant)).await?;
+        if let Some(graphs_own) = all.iter().find(|found| found.is_of_graph) {
+            return Ok(Some((graphs_own.id.clone(), Scope::Everyone)));
+        }
+        // Users made the others, so the server may show them to this caller alone.
+        Ok(all.into_iter().next().map(|first| (first.id, Scope::Caller)))
+    }
+
+    fn key(&self) -> AgentKey {
+        AgentKey { upstream_index: self.upstream_index, assistant: self.assistant.clone() }
+    }
+}
+
+fn losses(keys: &InputKeys) -> Vec<String> {
+    ClientProvided::ALL.into_iter().filter_map(|brought| brought.loss(keys)).collect()
+}
+
+async fn in_time<T>(answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    by_deadline(Instant::now() + FACTS_TIMEOUT, answer).await
+}
+
+/// The deadline is one of [`FACTS_TIMEOUT`].
+async fn by_deadline<T>(
+    deadline: Instant,
+    answer: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let answer = tokio::time::timeout_at(deadline, answer).await;
+    answer.unwrap_or(Err(Error::Timeout { waited: FACTS_TIMEOUT }))
+}

@@ -1,0 +1,317 @@
+//! The task that watches a followed thread.
+
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::super::Shared;
+use super::super::pace::LOOK_INTERVAL;
+use super::super::schedule::{Cause, LookOutcome, Schedule};
+use super::relay_log::RelayLog;
+use super::{FollowKey, FollowedThread, LastLook, RecentRuns};
+use crate::metrics::Held;
+use crate::runs::{self, Rested, Run};
+use crate::upstream::{Client, Error, RunFilter};
+use threadway_translate::langgraph::{KeptAnswers, RunRecord, RunStatus, ServerKind, ThreadState};
+
+/// How many bytes of state are read per second at most. A state of 10 MB is read every 10 s.
+const STATE_BYTES_PER_SECOND: u64 = 1_000_000;
+
+/// The task that watches a followed thread.
+pub(super) struct Watcher {
+    shared: Arc<Shared>,
+    key: FollowKey,
+    upstream: Client,
+    pub(super) server: Option<ServerKind>,
+    thread: Arc<FollowedThread>,
+    changes: Arc<watch::Sender<()>>,
+    /// The runs for the first look, if the first follower has listed them.
+    pub(super) first: Option<RecentRuns>,
+    /// The ids of finished runs that are not to be relayed: they were relayed, or ended before
+    /// anybody followed.
+    past: Option<HashSet<String>>,
+    relayed: RelayLog,
+    /// The idle thread as it was read last, with a digest of what was read. A checkpoint may get its
+    /// interrupts after its id, so the id alone does not show a change.
+    idle: Option<(u64, Arc<Run>)>,
+    /// The newest finished run.
+    last: Option<RunRecord>,
+    /// When the state may be read again.
+    state_due: Instant,
+    schedule: Schedule,
+    _counted: Held,
+}
+
+/// What a look has found.
+enum Found {
+    /// A run to relay.
+    Run(RunRecord),
+    /// No run to relay. The idle thread is up to date.
+    Idle(LookOutcome),
+}
+
+// === impl Watcher ===
+
+impl Watcher {
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        key: FollowKey,
+        upstream: &Client,
+        thread: Arc<FollowedThread>,
+        changes: Arc<watch::Sender<()>>,
+    ) -> Self {
+        Self {
+            schedule: Schedule::new(shared, upstream, &key.thread_id),
+            _counted: shared.runs.metrics().following(),
+            shared: Arc::clone(shared),
+            key,
+            upstream: upstream.clone(),
+            server: None,
+            thread,
+            changes,
+            first: None,
+            past: None,
+            relayed: RelayLog::default(),
+            idle: None,
+            last: None,
+            state_due: Instant::now(),
+        }
+    }
+
+    /// Relays what happens on the thread until nobody follows it.
+    pub(super) async fn watch(mut self) {
+        let changes = Arc::clone(&self.changes);
+        loop {
+            tokio::select! {
+                biased;
+                () = changes.closed() => {
+                    if self.is_unfollowed() {
+                        return;
+                    }
+                }
+                flow = self.step() => {
+                    if flow.is_break() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits until a look is due, looks, and relays what it finds. Breaks if the look is refused.
+    async fn step(&mut self) -> ControlFlow<()> {
+        let (cause, permit) = self.schedule.next(&self.thread.look_requests).await;
+        if let Some(upstream) = self.newest_upstream() {
+            self.schedule.use_credentials(&upstream);
+            self.upstream = upstream;
+        }
+        if cause == Cause::Requested {
+            self.state_due = Instant::now();
+        }
+        self.shared.runs.metrics().looked(cause.reason());
+        let look = {
+            let mut sequence = self.thread.sequence();
+            sequence.looks += 1;
+            sequence.looks
+        };
+        let is_first = self.first.is_some();
+        let found = self.look(look).await;
+        permit.record(&found);
+        match found {
+            Ok(Found::Run(run)) => {
+                let has_ended = self.relay(&run).await;
+                self.schedule.relay_ended(has_ended);
+            }
+            Ok(Found::Idle(outcome)) => {
+                self.schedule.look_ended(Some(outcome));
+                if is_first {
+                    self.open_lifecycle().await;
+                }
+            }
+            Err(error) => {
+                let thread_id = &self.key.thread_id;
+                tracing::debug!(thread_id, %error, "a look at a followed thread failed");
+                self.schedule.look_ended(None);
+                let error = Arc::new(error);
+                self.publish(LastLook::Failed { look, error: Arc::clone(&error) });
+                if error.depends_on_caller() {
+                    return self.give_up();
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Finds the next run to relay. Without one, brings the idle thread up to date.
+    async fn look(&mut self, look: u64) -> Result<Found, Error> {
+        self.schedule.look_began();
+        if self.first.is_none() {
+            // The stream is opened before the look, so that a run that begins after the look is
+            // noticed. A follower does not wait for the stream at the first look; the next look
+            // finds what begins until the stream is open.
+            self.open_lifecycle().await;
+        }
+        if let Some(run) = self.next_run().await? {
+            return self.whole_run(run).await;
+        }
+        let is_due = Instant::now() >= self.state_due;
+        if let Some((_, idle)) = self.idle.as_ref().filter(|_| !is_due) {
+            let run = Arc::clone(idle);
+            self.publish(LastLook::Idle { look, run });
+            return Ok(Found::Idle(LookOutcome::Partial { state_due: self.state_due }));
+        }
+        let body = self.upstream.thread_state(&self.key.thread_id).await?;
+        let state = body.as_deref().and_then(ThreadState::parse);
+        let made_by = state.as_ref().and_then(|state| state.run_id.as_deref());
+        // A run has ended since the list was read. It is relayed before the state that it made.
+        if made_by.is_some_and(|id| self.past.as_ref().is_some_and(|past| !past.contains(id)))
+            && let Some(run) = self.next_run().await?
+        {
+            return self.whole_run(run).await;
+        }
+        let kept = runs::kept_answers(&self.upstream, &self.key.thread_id, state.as_ref()).await?;
+        let exists = body.is_some() || self.last.is_some();
+        let bytes = body.as_deref().map_or(0, str::len) as u64;
+        let pause = Duration::from_millis(bytes * 1000 / STATE_BYTES_PER_SECOND);
+        self.state_due = Instant::now() + pause.max(LOOK_INTERVAL);
+        let run = self.idle_run(body, kept).await?;
+        // Only this task adds to the sequence, so the lock may be released in between.
+        let last = self.thread.sequence().last().cloned();
+        if last.is_none_or(|last| !run.tells_as_much_as(&last)) {
+            self.thread.sequence().push(Arc::clone(&run));
+        }
+        self.publish(LastLook::Idle { look, run });
+        Ok(Found::Idle(LookOutcome::Complete { exists }))
+    }
+
+    /// The idle thread with this state: the previous one if nothing has changed.
+    async fn idle_run(
+        &mut self,
+        state: Option<String>,
+        kept: KeptAnswers,
+    ) -> Result<Arc<Run>, Error> {
+        let last = self.last.as_ref();
+        let digest = digest(state.as_deref(), &kept, last);
+        let run = match self.idle.take() {
+            Some((known, run)) if known == digest => run,
+            _ => {
+                let runs = self.shared.runs.showing(self.key.emit);
+                let rested = Rested { state, kept };
+                runs.at_rest(&self.upstream, &self.key.thread_id, rested, last).await?
+            }
+        };
+        self.idle = Some((digest, Arc::clone(&run)));
+        Ok(run)
+    }
+
+    async fn open_lifecycle(&mut self) {
+        self.schedule.open_lifecycle(&self.upstream, self.server, &self.key.thread_id).await;
+    }
+
+    async fn whole_run(&self, listed: RunRecord) -> Result<Found, Error> {
+        let runs = self.shared.runs.showing(self.key.emit);
+        let whole = runs.whole(&self.upstream, &self.key.thread_id, listed);
+        whole.await.map(Found::Run)
+    }
+
+    /// The oldest finished run that was not relayed, or else the running one.
+    ///
+    /// A run that was relayed to its end is not relayed again, whatever its status in the list. A
+    /// run whose end was not received is relayed again after a pause.
+    async fn next_run(&mut self) -> Result<Option<RunRecord>, Error> {
+        let first = self.first.take();
+        let Self { upstream, key: FollowKey { thread_id, .. }, past, relayed, server, .. } = self;
+        let RecentRuns { runs: recent, is_all } = match first {
+            Some(first) => first,
+            None => RecentRuns::read(upstream, thread_id, *server).await?,
+        };
+        let finished = || recent.iter().filter(|run| !run.status.is_live());
+        self.last = finished().next().cloned();
+        let past = past.get_or_insert_with(|| finished().map(|run| run.id.clone()).collect());
+        let is_new = |run: &RunRecord| !past.contains(&run.id) && relayed.may_relay(&run.id);
+        if let Some(missed) = finished().rfind(|run| is_new(run)) {
+            return Ok(Some(missed.clone()));
+        }
+        let is_next = |run: &RunRecord| run.status == RunStatus::Running && is_new(run);
+        let mut running = recent.iter().find(|run| is_next(run)).cloned();
+        if running.is_none() && !is_all {
+            // A run that waited for long is not among the newest.
+            let live = upstream.runs(thread_id, RunFilter::Running).await?;
+            running = live.into_iter().rfind(is_new);
+        }
+        past.retain(|id| relayed.has(id) || recent.iter().any(|run| run.id == *id));
+        Ok(running)
+    }
+
+    /// Relays a run to its end. Returns whether the run itself has ended, so that the next look may
+    /// follow at once.
+    async fn relay(&mut self, record: &RunRecord) -> bool {
+        let (thread_id, id) = (&self.key.thread_id, record.id.clone());
+        let runs = self.shared.runs.showing(self.key.emit);
+        let (run, mut wanted) = runs.watch(&self.upstream, self.server, thread_id, record.clone());
+        {
+            let mut sequence = self.thread.sequence();
+            if !sequence.last().is_some_and(|last| Arc::ptr_eq(last, &run)) {
+                sequence.push(Arc::clone(&run));
+            }
+        }
+        self.publish(LastLook::Running);
+        let began_at = Instant::now();
+        while wanted.changed().await.is_ok() {}
+        self.relayed.note(&id, began_at);
+        // The state that the run made may be read at once.
+        self.state_due = Instant::now();
+        let has_ended = !run.is_lost();
+        if let Some(past) = self.past.as_mut().filter(|_| has_ended) {
+            past.insert(id);
+        }
+        has_ended
+    }
+
+    /// Stores the result of a look, and wakes the followers.
+    fn publish(&self, last_look: LastLook) {
+        self.thread.sequence().last_look = last_look;
+        self.changes.send_replace(());
+    }
+
+    /// Removes the thread, so that the next follower starts a new watcher. If a follower has joined
+    /// since the look, its credentials are tried first.
+    fn give_up(&self) -> ControlFlow<()> {
+        let mut threads = self.shared.followed.lock();
+        if threads.get(&self.key).is_some_and(|entry| entry.newest_upstream.is_some()) {
+            return ControlFlow::Continue(());
+        }
+        threads.remove(&self.key);
+        ControlFlow::Break(())
+    }
+
+    /// Takes the credentials of the newest follower.
+    fn newest_upstream(&self) -> Option<Client> {
+        self.shared.followed.lock().get_mut(&self.key)?.newest_upstream.take()
+    }
+
+    /// Whether there is no follower left. If so, the thread is removed, and no follower can join this
+    /// watcher.
+    fn is_unfollowed(&self) -> bool {
+        let mut threads = self.shared.followed.lock();
+        if self.changes.receiver_count() > 0 {
+            return false;
+        }
+        threads.remove(&self.key);
+        true
+    }
+}
+
+fn digest(state: Option<&str>, kept: &KeptAnswers, last: Option<&RunRecord>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (state, last.map(|run| &run.id)).hash(&mut hasher);
+    for kept in &kept.current {
+        (&kept.interrupt, kept.action, kept.decision.get()).hash(&mut hasher);
+    }
+    hasher.finish()
+}

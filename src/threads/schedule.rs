@@ -1,0 +1,221 @@
+//! When a watcher looks at its thread: a follower asks, the lifecycle stream reports a run, a poll
+//! reports a change, or time has passed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use super::Shared;
+use super::lifecycle::Lifecycle;
+use super::pace::{LOOK_INTERVAL, Lane, Pace, Permit};
+use super::poll::{PollReport, PollState, PollSubscription};
+use crate::metrics::LookReason;
+use crate::runs;
+use crate::upstream::Client;
+use threadway_translate::langgraph::ServerKind;
+
+/// How often a thread is looked at that has not changed according to polls. Polls may miss a change:
+/// the JavaScript server (langgraph-api 2.0.0) does not list one that was made by hand.
+const SLOW_INTERVAL: Duration = Duration::from_mins(1);
+
+/// The longest pause after looks at one thread that failed, while the server may work.
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Why a thread is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// A follower has joined and waits for the result.
+    Requested,
+    /// The lifecycle stream reported a run that begins or ends.
+    Lifecycle,
+    /// A poll reported a change.
+    Changed,
+    /// The run that was relayed has ended.
+    RunEnded,
+    /// Time has passed, and the thread is not polled.
+    Interval,
+    /// Time has passed, and polls report no change.
+    SlowInterval,
+}
+
+/// When a thread is looked at next, and why.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    pace: Arc<Pace>,
+    subscription: PollSubscription,
+    reports: watch::Receiver<PollReport>,
+    lifecycle: Lifecycle,
+    /// Why a look is due now. Kept until the look has ended, so that a look that is given up
+    /// half-way is made again.
+    due: Option<Cause>,
+    /// When the last look began.
+    looked_at: Instant,
+    /// The number of changes that polls had reported when the last look began.
+    changes: u64,
+    last: LookOutcome,
+    /// How many looks in a row have failed.
+    failures: u32,
+}
+
+/// What a look has achieved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LookOutcome {
+    /// Everything was read.
+    Complete {
+        /// Whether the thread has a state or a run.
+        exists: bool,
+    },
+    /// The state was not read, because it is large and was read lately.
+    Partial {
+        /// When the state may be read again.
+        state_due: Instant,
+    },
+    /// Little is known: the look failed, or the run that it found was lost.
+    Inconclusive {
+        /// When to look again.
+        again_at: Instant,
+    },
+}
+
+// === impl Cause ===
+
+impl Cause {
+    /// The queue in which the look waits. `None` if it does not wait.
+    fn lane(self) -> Option<Lane> {
+        match self {
+            Self::Requested => None,
+            Self::Lifecycle | Self::Changed | Self::RunEnded => Some(Lane::Changed),
+            Self::Interval => Some(Lane::Intervals),
+            Self::SlowInterval => Some(Lane::Slow),
+        }
+    }
+
+    /// The label in metrics.
+    pub(super) fn reason(self) -> LookReason {
+        match self {
+            Self::Requested => LookReason::Asked,
+            Self::Lifecycle => LookReason::Bell,
+            Self::Changed => LookReason::Moved,
+            Self::RunEnded => LookReason::Ended,
+            Self::Interval | Self::SlowInterval => LookReason::Interval,
+        }
+    }
+}
+
+// === impl Schedule ===
+
+impl Schedule {
+    /// The schedule of a thread that its first follower has joined.
+    pub(super) fn new(shared: &Arc<Shared>, upstream: &Client, thread_id: &str) -> Self {
+        let (subscription, reports) = PollSubscription::new(shared, upstream, thread_id);
+        Self {
+            pace: shared.paces.of(upstream, shared.runs.metrics()),
+            subscription,
+            reports,
+            lifecycle: Lifecycle::default(),
+            due: Some(Cause::Requested),
+            looked_at: Instant::now(),
+            changes: 0,
+            last: LookOutcome::Complete { exists: false },
+            failures: 0,
+        }
+    }
+
+    /// Sets the credentials for later looks, so that polls use them too.
+    pub(super) fn use_credentials(&mut self, upstream: &Client) {
+        self.subscription.use_credentials(upstream);
+    }
+
+    /// Waits until a look is due, and for the permission to make it. Cancel safe.
+    pub(super) async fn next(&mut self, requests: &Notify) -> (Cause, Permit) {
+        loop {
+            let cause = self.cause(requests).await;
+            let Some(lane) = cause.lane() else {
+                return (cause, self.pace.at_once());
+            };
+            let is_periodic = matches!(cause, Cause::Interval | Cause::SlowInterval);
+            tokio::select! {
+                biased;
+                () = requests.notified() => self.due = Some(Cause::Requested),
+                () = self.lifecycle.changed(), if is_periodic => self.due = Some(Cause::Lifecycle),
+                // The report may give another cause, or none.
+                Ok(()) = self.reports.changed(), if is_periodic => {}
+                permit = self.pace.wait(lane) => return (cause, permit),
+            }
+        }
+    }
+
+    async fn cause(&mut self, requests: &Notify) -> Cause {
+        loop {
+            if let Some(cause) = self.due {
+                return cause;
+            }
+            let (cause, at) = self.due_at();
+            tokio::select! {
+                biased;
+                () = requests.notified() => self.due = Some(Cause::Requested),
+                () = self.lifecycle.changed() => self.due = Some(Cause::Lifecycle),
+                () = tokio::time::sleep_until(at) => return cause,
+                Ok(()) = self.reports.changed() => {}
+            }
+        }
+    }
+
+    /// When a look is due by what is known now.
+    fn due_at(&mut self) -> (Cause, Instant) {
+        let report = *self.reports.borrow_and_update();
+        let exists = self.last == LookOutcome::Complete { exists: true };
+        let soon = (Cause::Interval, self.looked_at + LOOK_INTERVAL);
+        match (report.state, self.last) {
+            (_, LookOutcome::Inconclusive { again_at }) => (Cause::Interval, again_at),
+            _ if report.changes != self.changes => (Cause::Changed, self.looked_at),
+            (PollState::NotPolled | PollState::Busy, _) => soon,
+            // The poll and the last look disagree about whether the thread exists.
+            (PollState::Missing, _) if exists => soon,
+            (PollState::Idle { since }, _) if self.looked_at < since => soon,
+            (PollState::Idle { .. } | PollState::Missing, LookOutcome::Partial { state_due }) => {
+                (Cause::Interval, state_due.max(soon.1))
+            }
+            (PollState::Idle { .. } | PollState::Missing, LookOutcome::Complete { .. }) => {
+                (Cause::SlowInterval, self.looked_at + SLOW_INTERVAL)
+            }
+        }
+    }
+
+    pub(super) fn look_began(&mut self) {
+        self.looked_at = Instant::now();
+        self.changes = self.reports.borrow().changes;
+    }
+
+    /// Opens the lifecycle stream, if the server has one and not too many are open.
+    pub(super) async fn open_lifecycle(
+        &mut self,
+        upstream: &Client,
+        server: Option<ServerKind>,
+        thread_id: &str,
+    ) {
+        self.lifecycle.open(upstream, server, thread_id, &self.pace).await;
+    }
+
+    /// Notes the end of a look. `None` if it failed.
+    pub(super) fn look_ended(&mut self, outcome: Option<LookOutcome>) {
+        self.due = None;
+        if let Some(outcome) = outcome {
+            self.failures = 0;
+            self.last = outcome;
+            return;
+        }
+        let pause = runs::doubled(LOOK_INTERVAL, self.failures, LONGEST_PAUSE);
+        self.failures = self.failures.saturating_add(1);
+        self.last = LookOutcome::Inconclusive { again_at: Instant::now() + pause };
+    }
+
+    /// Notes that a run is relayed no more. If the run itself has ended, a look is due at once.
+    pub(super) fn relay_ended(&mut self, has_ended: bool) {
+        self.failures = 0;
+        self.due = has_ended.then_some(Cause::RunEnded);
+        self.last = LookOutcome::Inconclusive { again_at: Instant::now() + LOOK_INTERVAL };
+    }
+}

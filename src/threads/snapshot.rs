@@ -1,0 +1,50 @@
+//! What a thread contains now, without reading its live run.
+
+use super::Threads;
+use super::look;
+use super::reader::ThreadReader;
+use super::refusal::Refusal;
+use super::thread::Thread;
+use crate::runs::RunReader;
+use crate::upstream::Client;
+
+/// What a thread contains now.
+#[derive(Debug)]
+pub struct ThreadSnapshot {
+    /// Yields snapshots of the thread's state, and an end. They lack what a live run has streamed
+    /// since its last checkpoint.
+    pub reader: ThreadReader,
+    /// The id of the running run, or else of the next pending one. This is the client's id, or
+    /// LangGraph's if no gateway started the run.
+    pub live: Option<String>,
+    /// The id of the newest finished run, if no run is live.
+    pub last: Option<String>,
+}
+
+// === impl Thread ===
+
+impl Thread {
+    /// Loads the thread's state, and the id of its live run. A thread that is not found is empty or
+    /// refused: see [`Caller::unknown_thread`](crate::upstream::Caller::unknown_thread).
+    pub async fn snapshot(&self) -> Result<ThreadSnapshot, Refusal> {
+        self.expect_no_shutdown()?;
+        self.threads.snapshot(&self.agent().upstream, self.id()).await
+    }
+}
+
+// === impl Threads ===
+
+impl Threads {
+    async fn snapshot(
+        &self,
+        upstream: &Client,
+        thread_id: &str,
+    ) -> Result<ThreadSnapshot, Refusal> {
+        let (run, newest) = look::look_without_reading(&self.runs(), upstream, thread_id).await?;
+        let reader = RunReader::of(run, None).into();
+        let is_live = newest.as_ref().is_some_and(|newest| newest.status.is_live());
+        let name = newest.map(|newest| newest.client_id.unwrap_or(newest.id));
+        let (live, last) = if is_live { (name, None) } else { (None, name) };
+        Ok(ThreadSnapshot { reader, live, last })
+    }
+}

@@ -1,0 +1,39 @@
+//! The key that a LangGraph server asks for.
+
+use std::fmt;
+use std::str::FromStr;
+
+use http::HeaderValue;
+
+/// The key that a LangGraph server asks for. Debug output hides it.
+#[derive(Clone)]
+pub struct ApiKey(HeaderValue);
+
+/// The text cannot be an [`ApiKey`]. The message does not repeat the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a key: visible ASCII characters, at least one")]
+pub struct NotAKey;
+
+// === impl ApiKey ===
+
+impl ApiKey {
+    pub(super) fn header_value(&self) -> &HeaderValue {
+        &self.0
+    }
+}
+
+impl FromStr for ApiKey {
+    type Err = NotAKey;
+
+    fn from_str(text: &str) -> Result<Self, NotAKey> {
+        let mut key = HeaderValue::from_str(text).map_err(|_| NotAKey)?;
+        key.set_sensitive(true);
+        if key.is_empty() { Err(NotAKey) } else { Ok(Self(key)) }
+    }
+}
+
+impl fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[redacted]")
+    }
+}

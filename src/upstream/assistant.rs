@@ -1,0 +1,78 @@
+//! Assistants and their schemas, and the server itself, over HTTP.
+
+use http::Method;
+use serde::Serialize;
+
+use super::{Client, Error};
+use crate::metrics::Operation;
+use threadway_translate::langgraph::{Assistant, ConfigField, InputKeys, ServerInfo};
+
+/// How many assistants one request lists. Both servers allow more.
+const PAGE_SIZE: usize = 100;
+
+/// How many pages of assistants are read: 1,000, more than a person would choose from.
+const MAX_PAGES: usize = 10;
+
+/// The body of `POST /assistants/search`.
+#[derive(Serialize)]
+struct AssistantSearch<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    graph_id: Option<&'a str>,
+    limit: usize,
+    offset: usize,
+}
+
+// === impl Client ===
+
+impl Client {
+    /// The assistants of the server, or those of one graph.
+    pub async fn assistants(&self, graph_id: Option<&str>) -> Result<Vec<Assistant>, Error> {
+        let mut all = Vec::new();
+        for page in 0..MAX_PAGES {
+            let search = AssistantSearch { graph_id, limit: PAGE_SIZE, offset: page * PAGE_SIZE };
+            let call = self.call(Operation::Assistants, Method::POST, &["assistants", "search"]);
+            let body = call.json(&search).text().await?;
+            let assistants = Assistant::parse_list(&body)
+                .ok_or(Error::NotUnderstood { what: "a list of assistants" })?;
+            let is_last = assistants.len() < PAGE_SIZE;
+            all.extend(assistants);
+            if is_last {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    /// The keys of an assistant's input. Takes the assistant's id, not the name of its graph.
+    pub async fn input_keys(&self, assistant_id: &str) -> Result<InputKeys, Error> {
+        let body = self.get(Operation::Assistant, &["assistants", assistant_id, "schemas"]).await?;
+        InputKeys::parse(&body).ok_or(Error::NotUnderstood { what: "the schemas of an assistant" })
+    }
+
+    /// The settings of an assistant that a person can choose. Takes the assistant's id, not the name
+    /// of its graph.
+    ///
+    /// The JavaScript server fails with 500 for every graph whose schema is no zod object, unless
+    /// the package `typescript` is installed beside it (langgraph-api 2.0.0).
+    pub async fn config_fields(&self, assistant_id: &str) -> Result<Vec<ConfigField>, Error> {
+        let (one, schemas) =
+            (["assistants", assistant_id], ["assistants", assistant_id, "schemas"]);
+        let (assistant, schemas) = tokio::try_join!(
+            self.get(Operation::Assistant, &one),
+            self.get(Operation::Assistant, &schemas)
+        )?;
+        Ok(ConfigField::list(&schemas, &assistant))
+    }
+
+    /// The server's kind and version.
+    pub async fn info(&self) -> Result<ServerInfo, Error> {
+        let body = self.get(Operation::Info, &["info"]).await?;
+        ServerInfo::parse(&body).ok_or(Error::NotUnderstood { what: "that of a LangGraph server" })
+    }
+
+    /// Succeeds if the server is ready.
+    pub async fn probe(&self) -> Result<(), Error> {
+        self.get(Operation::Probe, &["ok"]).await?;
+        Ok(())
+    }
+}

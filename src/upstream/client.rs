@@ -1,0 +1,261 @@
+//! A LangGraph server, and the credentials that requests to it carry.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Request};
+use http_body_util::Full;
+use url::Url;
+
+use super::availability::Availability;
+use super::call::{Call, CallMetrics};
+use super::http1::Http;
+use super::{ApiKey, BaseUrl, Caller, Error, Identity, Purpose, Tls};
+use crate::metrics::{Metrics, Operation};
+use crate::sync::Mutex;
+use threadway_translate::langgraph::MessagesKey;
+
+/// The request header that carries a LangGraph server's key.
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
+/// A LangGraph API server, for one caller. Clones share its connections.
+#[derive(Clone, Debug)]
+pub struct Client {
+    http: Http,
+    base: BaseUrl,
+    /// Shared by all clients of this configured upstream, so that a new key reaches them all.
+    key: Arc<Mutex<Option<ApiKey>>>,
+    metrics: Metrics,
+    /// Headers that the configuration adds to every request.
+    headers: HeaderMap,
+    identity: Identity,
+    messages_key: MessagesKey,
+    caller: Caller,
+    purpose: Purpose,
+    /// Whether the server has rejected `select` in a list of runs.
+    rejects_columns: Arc<AtomicBool>,
+    availability: Arc<Availability>,
+}
+
+/// The credentials of a request: those of the configured upstream, and the caller's. LangGraph gives
+/// the same answer to requests with equal credentials.
+///
+/// Two configured upstreams may share a URL and differ in keys or headers. Their accesses are never
+/// equal.
+#[derive(Clone)]
+pub struct Access {
+    /// Identifies the configured upstream, by the address of its key.
+    configured: Arc<Mutex<Option<ApiKey>>>,
+    caller: Caller,
+}
+
+/// The system's certificates could not be read, or TLS is not available.
+#[derive(Debug, thiserror::Error)]
+#[error("the HTTP client could not be set up: {0}")]
+pub struct SetupError(pub(super) rustls::Error);
+
+// === impl Client ===
+
+impl Client {
+    /// A client with default settings. It does not connect yet.
+    pub fn new(base: BaseUrl, key: Option<ApiKey>) -> Result<Self, SetupError> {
+        Self::with(base, key, HeaderMap::new(), &Tls::default())
+    }
+
+    /// A client that adds `headers` to each request. It does not connect yet.
+    pub fn with(
+        base: BaseUrl,
+        key: Option<ApiKey>,
+        headers: HeaderMap,
+        tls: &Tls,
+    ) -> Result<Self, SetupError> {
+        Ok(Self {
+            http: Http::new(tls)?,
+            availability: Arc::new(Availability::new(base.to_string())),
+            base,
+            key: Arc::new(Mutex::new(key)),
+            metrics: Metrics::default(),
+            headers,
+            identity: Identity::default(),
+            messages_key: MessagesKey::default(),
+            caller: Caller::default(),
+            purpose: Purpose::default(),
+            rejects_columns: Arc::default(),
+        })
+    }
+
+    /// Sets whether the server gets the credentials of callers.
+    #[must_use]
+    pub fn with_identity(self, identity: Identity) -> Self {
+        Self { identity, ..self }
+    }
+
+    /// Sets the key of a graph's state that holds the conversation.
+    #[must_use]
+    pub fn with_messages_key(self, messages_key: MessagesKey) -> Self {
+        Self { messages_key, ..self }
+    }
+
+    /// Sets where requests are counted.
+    #[must_use]
+    pub fn with_metrics(self, metrics: &Metrics) -> Self {
+        Self { metrics: metrics.clone(), ..self }
+    }
+
+    /// The same server for this caller.
+    ///
+    /// A caller's header is dropped if the configuration sets one of its name, or if the upstream
+    /// must not get it. Dropped headers do not distinguish callers either.
+    #[must_use]
+    pub fn called_by(&self, caller: &Caller) -> Self {
+        let key = self.has_key().then_some(API_KEY);
+        let is_replaced =
+            |name: &HeaderName| self.headers.contains_key(name) || key.as_ref() == Some(name);
+        let is_dropped = |name: &HeaderName| is_replaced(name) || self.identity.withholds(name);
+        Self { caller: caller.without(is_dropped), ..self.clone() }
+    }
+
+    /// Sets the agent and thread that log lines name.
+    #[must_use]
+    pub fn used_for(self, purpose: Purpose) -> Self {
+        Self { purpose, ..self }
+    }
+
+    /// The agent and thread that log lines name.
+    pub fn purpose(&self) -> &Purpose {
+        &self.purpose
+    }
+
+    /// Whether the server gets the credentials of callers.
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// The key of a graph's state that holds the conversation.
+    pub fn messages_key(&self) -> &MessagesKey {
+        &self.messages_key
+    }
+
+    /// The caller, without the headers that this server does not get.
+    pub fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    /// The credentials of this client's requests.
+    pub fn access(&self) -> Access {
+        Access { configured: Arc::clone(&self.key), caller: self.caller.clone() }
+    }
+
+    /// The secrets in this client's requests: the key, configured headers, and the caller's
+    /// credentials. An authentication scheme such as `Bearer` is cut off, since the token alone may
+    /// occur elsewhere.
+    pub fn secrets(&self) -> Vec<Vec<u8>> {
+        let key = self.key.lock().as_ref().map(|key| key.header_value().as_bytes().to_vec());
+        let configured = self.headers.values().map(HeaderValue::as_bytes);
+        let callers = self.caller.identifying_headers().map(|(_, value)| value);
+        let bare =
+            |value: &[u8]| value.rsplit(|byte| *byte == b' ').next().unwrap_or_default().to_vec();
+        key.into_iter().chain(configured.chain(callers).map(bare)).collect()
+    }
+
+    /// Whether the gateway has a key of its own for this server.
+    pub fn has_key(&self) -> bool {
+        self.key.lock().is_some()
+    }
+
+    /// Replaces or removes the key, for clones too.
+    pub fn use_key(&self, key: Option<ApiKey>) {
+        *self.key.lock() = key;
+    }
+
+    /// The server's URL.
+    pub fn base(&self) -> &BaseUrl {
+        &self.base
+    }
+
+    pub(super) fn rejects_columns(&self) -> bool {
+        self.rejects_columns.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn note_rejected_columns(&self) {
+        self.rejects_columns.store(true, Ordering::Relaxed);
+    }
+
+    /// Reads an answer that always exists.
+    pub(super) async fn get(&self, operation: Operation, path: &[&str]) -> Result<String, Error> {
+        self.call(operation, Method::GET, path).text().await
+    }
+
+    /// Reads an answer that may be missing: 404 is then not counted as a failure.
+    pub(super) async fn find(&self, operation: Operation, path: &[&str]) -> Result<String, Error> {
+        self.call(operation, Method::GET, path).allow_not_found().text().await
+    }
+
+    pub(super) fn call(&self, operation: Operation, method: Method, path: &[&str]) -> Call {
+        self.call_url(operation, method, self.base.join(path))
+    }
+
+    pub(super) fn call_url(&self, operation: Operation, method: Method, url: Url) -> Call {
+        // A configured header replaces the caller's of the same name.
+        let mut headers = self.caller.headers().clone();
+        headers.extend(self.headers.clone());
+        if let Some(key) = &*self.key.lock() {
+            headers.insert(API_KEY, key.header_value().clone());
+        }
+        let mut request = Box::new(Request::new(Full::default()));
+        *request.method_mut() = method;
+        *request.headers_mut() = headers;
+        let (metrics, availability) = (self.metrics.clone(), Arc::clone(&self.availability));
+        let metrics = CallMetrics::new(operation, metrics, availability);
+        Call::new(self.http.clone(), url, request, metrics)
+    }
+}
+
+// === impl Access ===
+
+impl PartialEq for Access {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.configured, &other.configured) && self.caller == other.caller
+    }
+}
+
+impl Eq for Access {}
+
+impl Hash for Access {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.configured).hash(state);
+        self.caller.hash(state);
+    }
+}
+
+impl fmt::Debug for Access {
+    /// Omits the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Access").field(&self.caller).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::header::AUTHORIZATION;
+
+    use super::*;
+
+    #[test]
+    fn configured_upstreams_with_one_url_have_accesses_of_their_own() {
+        let client = || Client::new("http://h:1".parse().unwrap(), None).unwrap();
+        let caller = |key: &'static str| {
+            let value = HeaderValue::from_static(key);
+            Caller::new(HeaderMap::from_iter([(AUTHORIZATION, value)]))
+        };
+        let (one, other) = (client(), client());
+        let alice = one.called_by(&caller("alice"));
+        assert_eq!(alice.access(), one.called_by(&caller("alice")).access());
+        assert_ne!(alice.access(), one.called_by(&caller("bob")).access());
+        assert_ne!(alice.access(), other.called_by(&caller("alice")).access());
+        assert_ne!(one.access(), other.access());
+    }
+}

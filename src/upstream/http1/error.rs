@@ -1,0 +1,92 @@
+//! Why HTTP failed, in words for the operator.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+
+use crate::upstream::{CONNECT_TIMEOUT, Error, SILENCE_TIMEOUT};
+
+/// Why there is no response.
+#[derive(Debug)]
+pub(in crate::upstream) enum SendError {
+    /// No connection could be made, so nothing was sent.
+    Connect(Box<dyn StdError + Send + Sync>),
+    /// No connection was made within [`CONNECT_TIMEOUT`].
+    ConnectTimeout,
+    /// The connection broke. The request may have had its effect.
+    Broken(hyper::Error),
+}
+
+/// Why a response body stopped before its end.
+#[derive(Debug)]
+pub(in crate::upstream) enum BodyError {
+    Broken(hyper::Error),
+    /// No bytes arrived for [`SILENCE_TIMEOUT`].
+    Silent,
+}
+
+// === impl SendError ===
+
+impl fmt::Display for SendError {
+    /// Prints the innermost cause: it is the most specific, and has no URL.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connect(error) if is_plain_http(&**error) => {
+                f.write_str("it speaks http, not https; write its URL with http://")
+            }
+            Self::Connect(error) => f.write_str(&last_cause(&**error)),
+            Self::ConnectTimeout => {
+                write!(f, "no connection within {} s", CONNECT_TIMEOUT.as_secs())
+            }
+            Self::Broken(error) if error.is_parse() => {
+                f.write_str("its answer is not HTTP; if it speaks TLS, write its URL with https://")
+            }
+            Self::Broken(error) => f.write_str(&last_cause(error)),
+        }
+    }
+}
+
+impl From<SendError> for Error {
+    fn from(error: SendError) -> Self {
+        let reason = error.to_string();
+        match error {
+            // Nothing was sent, so this is no `Timeout`.
+            SendError::Connect(_) | SendError::ConnectTimeout => Self::Unreachable { reason },
+            SendError::Broken(_) => Self::Interrupted { reason },
+        }
+    }
+}
+
+// === impl BodyError ===
+
+impl From<BodyError> for Error {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::Broken(error) => Self::Interrupted { reason: last_cause(&error) },
+            BodyError::Silent => Self::Timeout { waited: SILENCE_TIMEOUT },
+        }
+    }
+}
+
+/// Whether a TLS handshake was answered with something that is not TLS, as a server of plain HTTP
+/// does.
+fn is_plain_http(error: &(dyn StdError + 'static)) -> bool {
+    if let Some(error) = error.downcast_ref::<rustls::Error>() {
+        let plain = rustls::InvalidMessage::InvalidContentType;
+        return *error == rustls::Error::InvalidMessage(plain);
+    }
+    let inner = match error.downcast_ref::<io::Error>() {
+        // The `source` of an `io::Error` skips the error that it wraps.
+        Some(error) => error.get_ref().map(|inner| inner as &(dyn StdError + 'static)),
+        None => error.source(),
+    };
+    inner.is_some_and(is_plain_http)
+}
+
+fn last_cause(error: &(dyn StdError + 'static)) -> String {
+    let mut cause = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    cause.to_string()
+}

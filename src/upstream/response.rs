@@ -1,0 +1,125 @@
+//! The headers and bodies of a server's responses.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use http::Response;
+use http::header::{CONTENT_LOCATION, DATE, HeaderMap, HeaderName, LOCATION, RETRY_AFTER};
+
+use super::{Error, http1};
+
+/// How much of an error body is read, in bytes. Both servers send some hundred bytes; an error that
+/// lists every graph of the server is longer.
+const MAX_ERROR_BYTES: usize = 64 * 1024;
+
+/// Turns a response with an error status into an [`Error::Status`].
+pub(super) async fn successful(
+    mut response: Response<http1::Body>,
+) -> Result<Response<http1::Body>, Error> {
+    if response.status().is_success() {
+        return Ok(response);
+    }
+    let code = response.status().as_u16();
+    let wait = retry_after(response.headers());
+    let mut body = Vec::new();
+    if let Err(error) = read(response.body_mut(), MAX_ERROR_BYTES, &mut body).await {
+        // Part of an error text is better than none.
+        tracing::debug!(code, %error, "the body of a refusal was not read to its end");
+    }
+    Err(Error::status(code, &String::from_utf8_lossy(&body)).with_retry_after(wait))
+}
+
+/// Appends a response body to `body`. On an error, `body` has what came before it.
+pub(super) async fn read(
+    source: &mut http1::Body,
+    limit: usize,
+    body: &mut Vec<u8>,
+) -> Result<(), Error> {
+    let mut chunks = Vec::new();
+    while source.chunks(&mut chunks).await? {
+        for chunk in chunks.drain(..) {
+            let length = body.len() + chunk.len();
+            if length > limit {
+                return Err(Error::TooLarge { limit });
+            }
+            if length > body.capacity() {
+                // Doubled as a vector does by itself, but never above the limit.
+                let capacity = body.capacity().saturating_mul(2).clamp(length, limit);
+                body.reserve_exact(capacity - body.len());
+            }
+            body.extend_from_slice(&chunk);
+        }
+    }
+    Ok(())
+}
+
+/// LangGraph's id of a started run. The Python server sends both headers, the JavaScript server only
+/// `Content-Location`.
+pub(super) fn run_id(headers: &HeaderMap) -> Option<String> {
+    let location = header(headers, &CONTENT_LOCATION).or_else(|| header(headers, &LOCATION))?;
+    let mut segments = location.split(['/', '?']);
+    segments.find(|segment| *segment == "runs")?;
+    segments.next().filter(|id| !id.is_empty()).map(str::to_owned)
+}
+
+/// The server's time, in milliseconds since 1970.
+pub(super) fn date(headers: &HeaderMap) -> Option<u64> {
+    let date = time(headers, &DATE)?;
+    u64::try_from(date.duration_since(UNIX_EPOCH).ok()?.as_millis()).ok()
+}
+
+/// The wait that the server asks for: seconds, or a time on the clock of its `Date` header.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let wait = header(headers, &RETRY_AFTER)?.trim();
+    if let Ok(seconds) = wait.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    time(headers, &RETRY_AFTER)?.duration_since(time(headers, &DATE)?).ok()
+}
+
+fn time(headers: &HeaderMap, name: &HeaderName) -> Option<SystemTime> {
+    httpdate::parse_http_date(header(headers, name)?).ok()
+}
+
+/// A header's value, if it is visible ASCII.
+pub(super) fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::header::CONTENT_TYPE;
+
+    use super::*;
+
+    #[test]
+    fn the_run_id_is_read_from_either_header() {
+        for (name, value, expected) in [
+            (CONTENT_LOCATION, "/threads/T/runs/R", Some("R")),
+            (LOCATION, "/threads/T/runs/R/stream", Some("R")),
+            (CONTENT_LOCATION, "https://h/prefix/threads/T/runs/R?x=1", Some("R")),
+            (CONTENT_LOCATION, "/runs/R", Some("R")),
+            (CONTENT_LOCATION, "/threads/T/runs/", None),
+            (CONTENT_LOCATION, "/elsewhere", None),
+            (CONTENT_TYPE, "/threads/T/runs/R", None),
+        ] {
+            let headers = HeaderMap::from_iter([(name, value.parse().unwrap())]);
+            assert_eq!(run_id(&headers).as_deref(), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_wait_is_read_in_seconds_and_as_a_date() {
+        let read = |wait: &str, date: Option<&str>| {
+            let mut headers = HeaderMap::from_iter([(RETRY_AFTER, wait.parse().unwrap())]);
+            headers.extend(date.map(|date| (DATE, date.parse().unwrap())));
+            retry_after(&headers).map(|wait| wait.as_secs())
+        };
+        let now = "Sun, 22 Nov 2026 08:00:00 GMT";
+        assert_eq!(read("30", None), Some(30));
+        assert_eq!(read("Sun, 22 Nov 2026 08:00:30 GMT", Some(now)), Some(30));
+        assert_eq!(read("Sun, 22 Nov 2026 07:59:30 GMT", Some(now)), None);
+        for other in ["", "-1", "soon", "Sun, 22 Nov 2026 08:00:30 GMT"] {
+            assert_eq!(read(other, None), None, "{other}");
+        }
+    }
+}

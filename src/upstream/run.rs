@@ -1,0 +1,258 @@
+//! Runs: started, joined, listed and cancelled over HTTP.
+
+use http::Method;
+use http::header::HeaderName;
+use url::Url;
+use uuid::Uuid;
+
+use super::{Body, Client, Error, RunStream, UnknownThread};
+use crate::metrics::Operation;
+use threadway_translate::json;
+use threadway_translate::langgraph::{NewestRuns, RunRecord, RunRequest};
+
+/// The request header with the event after which a stream is joined.
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// How many live runs of a thread are listed. One of them runs, the others wait.
+const MAX_LIVE_RUNS: usize = 100;
+
+/// The columns of a list of runs. `kwargs` is left out: it holds the whole input of a run, with
+/// pictures.
+const RUN_COLUMNS: [&str; 4] = ["run_id", "status", "created_at", "metadata"];
+
+/// Which runs of a thread are listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunFilter {
+    /// Runs that wait for their turn.
+    Pending,
+    /// The run that is executing.
+    Running,
+    /// Runs of any status.
+    Any {
+        /// The largest number of runs.
+        limit: usize,
+    },
+}
+
+/// Whether the server shows a thread to a caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visibility {
+    /// The server listed the thread's runs to the caller.
+    Visible,
+    /// The thread does not exist, or is hidden from the caller.
+    Hidden,
+}
+
+// === impl Client ===
+
+impl Client {
+    /// Starts a run. The run goes on in LangGraph if the stream is dropped.
+    pub async fn start_run(
+        &self,
+        thread_id: &str,
+        request: &RunRequest,
+    ) -> Result<RunStream, Error> {
+        let path = ["threads", thread_id, "runs", "stream"];
+        self.call(Operation::StartRun, Method::POST, &path).json(request).stream().await
+    }
+
+    /// Joins the stream of a live run after an event id. `-1` joins at the beginning.
+    pub async fn join_run(
+        &self,
+        thread_id: &str,
+        run_id: &str,
+        last_event_id: &str,
+    ) -> Result<RunStream, Error> {
+        let path = ["threads", thread_id, "runs", run_id, "stream"];
+        let call = self.call(Operation::JoinRun, Method::GET, &path);
+        let mut stream = call.header(LAST_EVENT_ID, last_event_id)?.stream().await?;
+        // The JavaScript server names the run only in the response that started it.
+        stream.run_id = Some(run_id.to_owned());
+        Ok(stream)
+    }
+
+    /// The record of a run that exists.
+    pub async fn run_record(&self, thread_id: &str, run_id: &str) -> Result<RunRecord, Error> {
+        let body = self.get(Operation::RunRecord, &["threads", thread_id, "runs", run_id]).await?;
+        RunRecord::parse(&body).ok_or(Error::NotUnderstood { what: "a run" })
+    }
+
+    /// The record of a run, by an id that a client has sent. `None` if the thread has no such run,
+    /// or the server hides it from the caller.
+    pub async fn find_run(
+        &self,
+        thread_id: &str,
+        run_id: &str,
+    ) -> Result<Option<RunRecord>, Error> {
+        // LangGraph's run ids are UUIDs. Another text, such as `..`, may change the URL's path.
+        if Uuid::try_parse(run_id).is_err() {
+            return Ok(None);
+        }
+        let path = ["threads", thread_id, "runs", run_id];
+        match self.find(Operation::RunRecord, &path).await {
+            Ok(body) => {
+                let members: json::Members<'_> = serde_json::from_str(&body).unwrap_or_default();
+                let is_of_thread =
+                    members.string("thread_id").is_none_or(|thread| thread == thread_id);
+                let record = RunRecord::parse(&body);
+                let record = record.ok_or(Error::NotUnderstood { what: "a run" })?;
+                Ok(Some(record).filter(|record| is_of_thread && record.id == run_id))
+            }
+            // The Python server accepts any form of UUID, the JavaScript server only hyphenated ones.
+            Err(Error::Status { code: 400 | 404 | 422, .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the server shows a thread to the caller.
+    ///
+    /// A thread that is not found is an error for a caller whose unknown threads are refused: it may
+    /// belong to somebody else.
+    pub async fn visibility(&self, thread_id: &str) -> Result<Visibility, Error> {
+        match self.run_list(thread_id, None, 1, &["run_id"]).await {
+            Ok(_) => Ok(Visibility::Visible),
+            Err(error) if self.reads_as_empty(&error) => Ok(Visibility::Hidden),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether an error means that the thread is empty for this caller.
+    fn reads_as_empty(&self, error: &Error) -> bool {
+        error.is_not_found() && self.caller().unknown_thread() == UnknownThread::Empty
+    }
+
+    /// The newest runs of a thread, newest first. Empty if there is no such thread, unless unknown
+    /// threads are refused.
+    ///
+    /// The JavaScript server lists the oldest first (langgraph-api 2.0.0). If the thread has more
+    /// runs than the limit, its newest finished runs are then missing.
+    ///
+    /// The runs lack their input, except on the JavaScript server: see [`Client::whole_run`].
+    pub async fn runs(&self, thread_id: &str, filter: RunFilter) -> Result<Vec<RunRecord>, Error> {
+        let (status, limit) = match filter {
+            RunFilter::Pending => (Some("pending"), MAX_LIVE_RUNS),
+            RunFilter::Running => (Some("running"), MAX_LIVE_RUNS),
+            RunFilter::Any { limit } => (None, limit),
+        };
+        Ok(self.runs_with(thread_id, status, limit).await?.unwrap_or_default())
+    }
+
+    /// Lists runs of any status as [`runs`](Self::runs) does, and checks the visibility with the
+    /// same request: `None` is [`Visibility::Hidden`].
+    pub async fn visible_runs(
+        &self,
+        thread_id: &str,
+        limit: usize,
+    ) -> Result<Option<Vec<RunRecord>>, Error> {
+        self.runs_with(thread_id, None, limit).await
+    }
+
+    async fn runs_with(
+        &self,
+        thread_id: &str,
+        status: Option<&str>,
+        limit: usize,
+    ) -> Result<Option<Vec<RunRecord>>, Error> {
+        match self.run_list(thread_id, status, limit, &RUN_COLUMNS).await {
+            Ok(body) => {
+                let runs = RunRecord::parse_list(&body);
+                runs.ok_or(Error::NotUnderstood { what: "a list of runs" }).map(Some)
+            }
+            Err(error) if self.reads_as_empty(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The newest runs of a thread that have begun, in whatever order the server lists them. `None`
+    /// if the list may lack the newest.
+    pub async fn newest_runs(&self, thread_id: &str) -> Result<Option<NewestRuns>, Error> {
+        let body = self.run_list(thread_id, None, NewestRuns::LIMIT, &RUN_COLUMNS).await?;
+        NewestRuns::parse(&body).ok_or(Error::NotUnderstood { what: "a list of runs" })
+    }
+
+    /// The record of a listed run, with the run's input.
+    ///
+    /// Returns the run as it was listed if its record is gone. Reading the run then reports that.
+    pub async fn whole_run(&self, thread_id: &str, listed: RunRecord) -> Result<RunRecord, Error> {
+        if listed.has_request {
+            return Ok(listed);
+        }
+        match self.run_record(thread_id, &listed.id).await {
+            Err(error) if error.is_not_found() => Ok(listed),
+            record => record,
+        }
+    }
+
+    /// The text of a list of runs with these columns. A server that rejects `select` sends all
+    /// columns.
+    async fn run_list(
+        &self,
+        thread_id: &str,
+        status: Option<&str>,
+        limit: usize,
+        columns: &[&str],
+    ) -> Result<String, Error> {
+        let list = async |columns: &[&str]| {
+            let url = self.run_list_url(thread_id, status, limit, columns);
+            self.call_url(Operation::Runs, Method::GET, url).allow_not_found().text().await
+        };
+        if self.rejects_columns() {
+            return list(&[]).await;
+        }
+        match list(columns).await {
+            // The server may also reject the thread's id: then the second request fails too.
+            Err(Error::Status { code: 400 | 422, .. }) => {
+                let runs = list(&[]).await?;
+                tracing::debug!(upstream = %self.base(), "the server rejects `select` in lists of runs");
+                self.note_rejected_columns();
+                Ok(runs)
+            }
+            runs => runs,
+        }
+    }
+
+    /// The Python server expects one `select` for each column, and rejects a comma-separated list
+    /// (langgraph-api 0.16.7).
+    fn run_list_url(
+        &self,
+        thread_id: &str,
+        status: Option<&str>,
+        limit: usize,
+        columns: &[&str],
+    ) -> Url {
+        let mut url = self.base().join(&["threads", thread_id, "runs"]);
+        let mut query = url.query_pairs_mut();
+        if let Some(status) = status {
+            query.append_pair("status", status);
+        }
+        query.append_pair("limit", &limit.to_string());
+        query.extend_pairs(columns.iter().map(|column| ("select", column)));
+        drop(query);
+        url
+    }
+
+    /// The thread's lifecycle stream, which has an event whenever a run begins or ends. `None` if
+    /// the server has no such stream, as the JavaScript server.
+    pub async fn thread_lifecycle(&self, thread_id: &str) -> Result<Option<Body>, Error> {
+        let mut url = self.base().join(&["threads", thread_id, "stream"]);
+        url.query_pairs_mut().append_pair("stream_modes", "lifecycle");
+        let call = self.call_url(Operation::ThreadLifecycle, Method::GET, url);
+        match call.allow_not_found().stream().await {
+            Ok(stream) => Ok(Some(stream.body)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Cancels a run. What it has committed stays. Returns whether there was such a run.
+    pub async fn cancel_run(&self, thread_id: &str, run_id: &str) -> Result<bool, Error> {
+        // No `wait`: the JavaScript server reads any value of it as true.
+        let path = ["threads", thread_id, "runs", run_id, "cancel"];
+        let call = self.call(Operation::CancelRun, Method::POST, &path);
+        match call.allow_not_found().text().await {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
