@@ -65,7 +65,8 @@
 //! while let Some(frame) = decoder.next_frame()? {
 //!     translator.on_part(&Part::parse(&frame, &mut scratch), &mut events);
 //! }
-//! translator.on_end(StreamEnd::Complete, &mut events);
+//! // The server's record of the run says that it succeeded.
+//! translator.on_end(StreamEnd::Succeeded, &mut events);
 //! for event in &events {
 //!     projector.project(event, &mut |event| {
 //!         let mut json = Vec::new();

@@ -1,5 +1,7 @@
 //! The decoder against streams in every chunking, its limit and its memory.
 
+use std::borrow::Cow;
+
 use super::*;
 use crate::buffer::KEPT_BYTES;
 
