@@ -5,12 +5,13 @@
 //!
 //! - [`rpc`]: JSON-RPC messages and errors.
 //! - `update`: session updates. `project`: the events of a session's runs as updates.
-//! - `call`: the state of tool calls. `tool`: what a call's arguments show. `sent_text`: the text of a
-//!   message, sent once. `content`: messages and results as content blocks. `plan`: the graph's to-do
-//!   list. `strict`: JSON that every parser accepts.
+//! - `call`: the state of tool calls. `tool`: what a call's arguments show. `sent_text`: the text
+//!   of a message, sent once. `content`: messages and results as content blocks. `plan`: the
+//!   graph's to-do list. `strict`: JSON that every parser accepts.
 //! - `profile`: what the operator says about tools and models. `glob`: patterns for their names.
 //! - `ending`: the result of a prompt.
-//! - [`prompt`]: what a person writes. [`choice`]: modes and options. [`mcp`]: the client's servers.
+//! - [`prompt`]: what a person writes. [`choice`]: modes and options. [`mcp`]: the client's
+//!   servers.
 //! - [`permission`]: whether a tool may be called. [`question`]: questions as text.
 
 pub mod choice;

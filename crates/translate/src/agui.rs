@@ -1,11 +1,11 @@
 //! The AG-UI 1.0 wire: its events and inputs, and the projection of a run to it.
 //!
-//! The specification is at <https://ag-ui.com/spec/1.0>. The types are tested against the schemas of
-//! the official client.
+//! The specification is at <https://ag-ui.com/spec/1.0>. The types are tested against the schemas
+//! of the official client.
 //!
 //! From a run to the client:
-//! - `event`: the events. `message`, `media`, `activity`: what events carry, as types named `Wire..`
-//!   where the run has a type of the same name.
+//! - `event`: the events. `message`, `media`, `activity`: what events carry, as types named
+//!   `Wire..` where the run has a type of the same name.
 //! - `client`: for whom a stream is. `project`: the events of a run for one client.
 //! - `proto`: events in the binary form. `tanstack`: a conversation as `TanStack` AI loads it.
 //! - `capabilities`: what an agent can do.

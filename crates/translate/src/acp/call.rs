@@ -9,8 +9,8 @@
 //! graph may ask a person first, and its stream does not report when a tool starts. So a call stays
 //! pending until a person or a rule has allowed it, a subagent works for it, or it has a result.
 //!
-//! A call without a result is marked as failed when its run ends. A later result is still sent, and a
-//! later question about the call makes it pending again. `state` is the state of one call.
+//! A call without a result is marked as failed when its run ends. A later result is still sent, and
+//! a later question about the call makes it pending again. `state` is the state of one call.
 
 mod state;
 
@@ -200,8 +200,8 @@ impl Calls {
         emit(&Update::ToolCallUpdate(ToolCall { status, ..ToolCall::of(id) }));
     }
 
-    /// A person is asked about a call. The call is announced if it was not, and waits unless it runs
-    /// already. Returns the call with the question.
+    /// A person is asked about a call. The call is announced if it was not, and waits unless it
+    /// runs already. Returns the call with the question.
     pub(super) fn ask(
         &mut self,
         id: &Id,

@@ -1,6 +1,8 @@
-//! The settings of a session that a person chooses: its mode, its agent, and the graph's own settings.
+//! The settings of a session that a person chooses: its mode, its agent, and the graph's own
+//! settings.
 //!
-//! `option` writes them as ACP's configuration options. `record` stores them in the thread's metadata.
+//! `option` writes them as ACP's configuration options. `record` stores them in the thread's
+//! metadata.
 
 mod option;
 mod record;
@@ -71,8 +73,8 @@ pub struct Choices {
 /// The settings of a graph, by key.
 pub type Fields = IndexMap<String, Json>;
 
-/// For how many agents a session stores settings. The oldest are dropped first, because the thread's
-/// metadata is always read whole.
+/// For how many agents a session stores settings. The oldest are dropped first, because the
+/// thread's metadata is always read whole.
 pub const MAX_CONFIGURED: usize = 32;
 
 /// A value that a client sets.
@@ -210,8 +212,8 @@ impl SessionOptions {
 // === impl Choices ===
 
 impl Choices {
-    /// The graph's `configurable` as one object: the mode's members, then the chosen settings that the
-    /// graph offers, then the client's tool servers under the operator's key.
+    /// The graph's `configurable` as one object: the mode's members, then the chosen settings that
+    /// the graph offers, then the client's tool servers under the operator's key.
     pub fn configurable(
         &self,
         menu: &SessionOptions,

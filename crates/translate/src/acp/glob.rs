@@ -25,8 +25,8 @@ pub enum GlobError {
 impl Glob {
     /// Whether the pattern matches a whole name.
     ///
-    /// Only the last `*` is tried again, because it can take all that an earlier one could. The time is
-    /// therefore bounded by the product of the two lengths.
+    /// Only the last `*` is tried again, because it can take all that an earlier one could. The
+    /// time is therefore bounded by the product of the two lengths.
     pub fn matches(&self, name: &str) -> bool {
         let (mut pattern, mut rest) = (self.0.chars(), name.chars());
         let mut retry: Option<(std::str::Chars<'_>, std::str::Chars<'_>)> = None;

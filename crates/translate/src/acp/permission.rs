@@ -1,5 +1,5 @@
-//! Whether a tool may be called: by the operator's rules, by a person's earlier answers, or else by the
-//! person's choice among the offered options.
+//! Whether a tool may be called: by the operator's rules, by a person's earlier answers, or else by
+//! the person's choice among the offered options.
 //!
 //! `form` is for answers that need a form.
 
@@ -144,8 +144,8 @@ pub fn rejected(action: &Action) -> Option<Decision> {
     may(action, DecisionKind::Reject).then_some(Decision::Reject { message: None })
 }
 
-/// The decision that a prompt gives about a call without options. The prompt is the tool's answer if
-/// the graph allows one, or else the new arguments. `None` if the graph allows neither.
+/// The decision that a prompt gives about a call without options. The prompt is the tool's answer
+/// if the graph allows one, or else the new arguments. `None` if the graph allows neither.
 pub fn answered_by_prompt(action: &Action, prompt: &str) -> Option<Decision> {
     if may(action, DecisionKind::Respond) {
         Some(Decision::Respond { message: Text::new(prompt) })
@@ -157,7 +157,8 @@ pub fn answered_by_prompt(action: &Action, prompt: &str) -> Option<Decision> {
     }
 }
 
-/// Whether a graph allows a kind of decision. A graph that names none allows approval and rejection.
+/// Whether a graph allows a kind of decision. A graph that names none allows approval and
+/// rejection.
 fn may(action: &Action, what: DecisionKind) -> bool {
     // LangChain's name, then Agent Inbox's.
     let names = match what {

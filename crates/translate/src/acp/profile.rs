@@ -1,5 +1,5 @@
-//! How a graph's tools and models are presented: by the operator's settings, or else by the names of
-//! the tools.
+//! How a graph's tools and models are presented: by the operator's settings, or else by the names
+//! of the tools.
 
 use std::str::FromStr;
 

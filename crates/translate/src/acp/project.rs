@@ -137,8 +137,8 @@ impl Projector {
         }
     }
 
-    /// Announces the call that an approval is about, unless it is announced already, and makes it wait.
-    /// Returns the call with the question.
+    /// Announces the call that an approval is about, unless it is announced already, and makes it
+    /// wait. Returns the call with the question.
     ///
     /// An action that is no call of the conversation gets an id made from the interrupt's.
     pub fn ask(
@@ -321,8 +321,8 @@ impl Projector {
     }
 }
 
-/// The id of the call that an action is about. An action that is no call of the conversation gets one
-/// made from the interrupt's.
+/// The id of the call that an action is about. An action that is no call of the conversation gets
+/// one made from the interrupt's.
 fn call_id_of(interrupt_id: &Id, at: usize, action: &Action) -> Id {
     match &action.call_id {
         Some(id) => Arc::clone(id),

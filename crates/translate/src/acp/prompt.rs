@@ -27,8 +27,8 @@ pub struct Command {
     pub description: String,
     /// The hint for the input after the name.
     pub hint: Option<String>,
-    /// The prompt for the graph, in which `{args}` is replaced by the input. `None` if the graph gets
-    /// the line as typed.
+    /// The prompt for the graph, in which `{args}` is replaced by the input. `None` if the graph
+    /// gets the line as typed.
     pub prompt: Option<String>,
 }
 
@@ -70,7 +70,8 @@ impl Prompt {
         langgraph::headline(&self.text)
     }
 
-    /// Reads the blocks of a prompt. An error for an empty prompt, and for content that is not accepted.
+    /// Reads the blocks of a prompt. An error for an empty prompt, and for content that is not
+    /// accepted.
     pub fn read(
         blocks: &[ContentBlock],
         accepts: Accepts,
@@ -93,7 +94,8 @@ impl Prompt {
                     typed.push_str(&text.text);
                     pieces.text(&text.text);
                 }
-                // ACP demands that every agent takes resource links. The graph's tools may read them.
+                // ACP demands that every agent takes resource links. The graph's tools may read
+                // them.
                 ContentBlock::ResourceLink(link) => {
                     let mention = format!("[{}]({})", link.name, link.uri);
                     typed.push_str(&mention);

@@ -169,8 +169,8 @@ fn is_nested(value: &RawValue) -> bool {
     value.get().starts_with(['{', '['])
 }
 
-/// A block of JSON. No line can begin with the fence that ends the block: each begins with a bracket,
-/// a quote, a digit or a word.
+/// A block of JSON. No line can begin with the fence that ends the block: each begins with a
+/// bracket, a quote, a digit or a word.
 fn block(value: &RawValue) -> String {
     let (text, is_whole) = pretty(value.get(), MAX_MEMBER_CHARS);
     let block = format!("```json\n{}\n```", harmless(&text));
@@ -188,8 +188,8 @@ fn bounded(text: &str, limit: usize) -> String {
     format!("{}\n\n[cut: the first {limit} of {all} characters are shown]", harmless(shown))
 }
 
-/// Text in which characters that move a cursor, colour a terminal or reorder the text are written as
-/// `\u{..}`.
+/// Text in which characters that move a cursor, colour a terminal or reorder the text are written
+/// as `\u{..}`.
 fn harmless(text: &str) -> String {
     let is_bidi = |c: char| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let is_harmful = |c: char| is_bidi(c) || (c.is_control() && !matches!(c, '\n' | '\t'));

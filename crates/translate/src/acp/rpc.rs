@@ -47,8 +47,8 @@ pub struct Error {
     pub code: Code,
     /// The text for a person: what happened, to which input, and what to do.
     pub message: String,
-    /// More text for a person, sent as `data` with the only member `details`. Zed shows the details of
-    /// an internal error only if there is no other member.
+    /// More text for a person, sent as `data` with the only member `details`. Zed shows the details
+    /// of an internal error only if there is no other member.
     pub details: Option<String>,
 }
 
@@ -269,8 +269,8 @@ impl Error {
         Self::new(Code::InvalidRequest, message)
     }
 
-    /// The error for a failure. Some editors show the details and others the message, so both hold the
-    /// text.
+    /// The error for a failure. Some editors show the details and others the message, so both hold
+    /// the text.
     pub fn internal(what: impl Into<String>) -> Self {
         let message: String = what.into();
         Self { code: Code::Internal, details: Some(message.clone()), message }

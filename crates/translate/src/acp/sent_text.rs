@@ -1,8 +1,8 @@
 //! The text of one message as it was sent to a client, so that nothing is sent twice.
 //!
 //! A run may retract text: a second attempt starts again, or a node rewrites the state. ACP cannot
-//! retract text. So repeated text is compared with the sent text, and only what is new is sent. Text
-//! that differs is sent whole under another id.
+//! retract text. So repeated text is compared with the sent text, and only what is new is sent.
+//! Text that differs is sent whole under another id.
 
 use std::borrow::Cow;
 use std::sync::Arc;

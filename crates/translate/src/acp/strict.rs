@@ -1,7 +1,7 @@
 //! JSON that every parser accepts: no half of a surrogate pair, and no line break between tokens.
 //!
-//! LangGraph's servers may split a pair between two tokens. Lenient parsers join the halves again, but
-//! the parsers of Rust and Python clients refuse the whole line.
+//! LangGraph's servers may split a pair between two tokens. Lenient parsers join the halves again,
+//! but the parsers of Rust and Python clients refuse the whole line.
 
 use std::borrow::Cow;
 
@@ -74,8 +74,8 @@ pub(super) fn text(text: &Text) -> Cow<'_, Text> {
     }
 }
 
-/// Text as one JSON value on one line. `None` if it is not JSON that every parser accepts, or if it is
-/// `null`, which the protocol treats as absent.
+/// Text as one JSON value on one line. `None` if it is not JSON that every parser accepts, or if it
+/// is `null`, which the protocol treats as absent.
 pub(super) fn value(text: &str) -> Option<Json> {
     // A JSON document cannot end with an escape, so no half is left at its end.
     let (clean, _) = whole_pairs(text);

@@ -1,7 +1,7 @@
 //! The session updates of ACP v1 as strict output types.
 //!
-//! An optional member that has no value is left out, never null. Updates are written for every token,
-//! so they borrow what they can.
+//! An optional member that has no value is left out, never null. Updates are written for every
+//! token, so they borrow what they can.
 
 use std::borrow::Cow;
 

@@ -1,7 +1,8 @@
-//! Activities, as events and as messages of a snapshot. They carry what AG-UI has no other form for.
+//! Activities, as events and as messages of a snapshot. They carry what AG-UI has no other form
+//! for.
 //!
-//! The content of an assistant's message is a string in AG-UI. Its images, files and citations follow
-//! it as activity messages of our own types.
+//! The content of an assistant's message is a string in AG-UI. Its images, files and citations
+//! follow it as activity messages of our own types.
 
 use serde::Serialize;
 

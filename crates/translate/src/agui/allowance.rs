@@ -1,4 +1,5 @@
-//! What the operator lets a client set: the configuration of its runs, and the roles of its messages.
+//! What the operator lets a client set: the configuration of its runs, and the roles of its
+//! messages.
 
 use serde_json::value::RawValue;
 
@@ -16,8 +17,8 @@ pub const DEFAULT_RECURSION_LIMIT: u64 = 1_000;
 /// What a client may set.
 ///
 /// By default, no member of `configurable` in `forwardedProps.config` goes up. A graph may read a
-/// tenant, a model or a tool's address there, and only its operator knows which of them a client may
-/// choose.
+/// tenant, a model or a tool's address there, and only its operator knows which of them a client
+/// may choose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allowance {
     keys: Vec<String>,

@@ -2,7 +2,8 @@
 //!
 //! Only certain facts are declared: what the gateway does by itself, what its options disable, and
 //! what the graph's schema shows. A capability that depends on the model or on the graph's code is
-//! left out, which means unknown in AG-UI. Examples are tool calls, reasoning, images and approvals.
+//! left out, which means unknown in AG-UI. Examples are tool calls, reasoning, images and
+//! approvals.
 
 use super::client_keys::takes_client_tools;
 use crate::json::{Json, ObjectWriter};

@@ -7,8 +7,8 @@ use crate::langgraph::InputKeys;
 
 /// The keys of a graph's state that hold the tools and the context of its client.
 ///
-/// Each run replaces the whole value, so that the agent cannot call a tool that the client no longer
-/// has.
+/// Each run replaces the whole value, so that the agent cannot call a tool that the client no
+/// longer has.
 pub(super) const CLIENT_KEYS: [&str; 3] = [TOOLS, AG_UI, copilotkit::STATE_KEY];
 
 /// The key that agents with client tools use by convention.
@@ -58,8 +58,8 @@ impl ClientProvided {
         }
     }
 
-    /// Whether it reaches a graph. `None` while the graph's keys are unknown. A graph that its server
-    /// does not describe gets nothing.
+    /// Whether it reaches a graph. `None` while the graph's keys are unknown. A graph that its
+    /// server does not describe gets nothing.
     fn is_taken(self, keys: &InputKeys) -> Option<bool> {
         match keys {
             InputKeys::Unknown => None,
@@ -68,8 +68,8 @@ impl ClientProvided {
         }
     }
 
-    /// Why it does not reach a graph, as a sentence for the operator. `None` if it does, or while the
-    /// graph's keys are unknown.
+    /// Why it does not reach a graph, as a sentence for the operator. `None` if it does, or while
+    /// the graph's keys are unknown.
     pub fn loss(self, keys: &InputKeys) -> Option<String> {
         if self.is_taken(keys) != Some(false) {
             return None;

@@ -130,8 +130,8 @@ impl Input {
         }
     }
 
-    /// `forwardedProps.lastEventId`: the id of the last event that the client has received. It takes
-    /// the place of the header for clients that cannot send one.
+    /// `forwardedProps.lastEventId`: the id of the last event that the client has received. It
+    /// takes the place of the header for clients that cannot send one.
     pub fn last_event_id(&self) -> Option<Cow<'_, str>> {
         json::members(self.forwarded_props.as_deref()?)?.string("lastEventId")
     }
@@ -167,8 +167,8 @@ impl Input {
         Ok(messages)
     }
 
-    /// Reads tools and writes them in OpenAI's form, which LangChain binds to any model. The name is
-    /// also a member of the outer object, as in the official adapters.
+    /// Reads tools and writes them in OpenAI's form, which LangChain binds to any model. The name
+    /// is also a member of the outer object, as in the official adapters.
     fn tools(members: &json::Members<'_>) -> Result<Vec<Json>, InputError> {
         let Some(list) = present(members, "tools") else { return Ok(Vec::new()) };
         let items = json::items(list).ok_or_else(|| malformed("tools", "an array"))?;

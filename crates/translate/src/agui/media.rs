@@ -105,8 +105,8 @@ pub(super) fn source_of(media: &Media) -> WireSource<'_> {
 
 // === from the client ===
 
-/// Reads a part that a client sends. `None` for a part that the graph cannot use: AG-UI demands that
-/// such a part is skipped and does not fail the run.
+/// Reads a part that a client sends. `None` for a part that the graph cannot use: AG-UI demands
+/// that such a part is skipped and does not fail the run.
 pub(super) fn read_part(part: &RawValue) -> Option<run::ContentPart> {
     let members = json::members(part)?;
     let kind = match &*members.string("type")? {

@@ -1,8 +1,8 @@
 //! Plans the run that a client's request becomes. Only what is new in the request goes up.
 //!
-//! A client of AG-UI sends its whole conversation and state with every request. `new_messages` finds
-//! the messages that the thread does not have, and `echoes` the values that the client sends back
-//! unchanged.
+//! A client of AG-UI sends its whole conversation and state with every request. `new_messages`
+//! finds the messages that the thread does not have, and `echoes` the values that the client sends
+//! back unchanged.
 
 mod echoes;
 mod new_messages;
@@ -74,8 +74,8 @@ impl Planner for RequestPlanner<'_> {
             || state_of(thread).iter().any(|(key, _)| CLIENT_KEYS.contains(&&**key))
     }
 
-    /// An open question stays open until it is answered. A request that edits an earlier message, or
-    /// wants it answered again, forks the thread before the question, and starts a run.
+    /// An open question stays open until it is answered. A request that edits an earlier message,
+    /// or wants it answered again, forks the thread before the question, and starts a run.
     fn plan(
         &self,
         thread: Option<&ThreadState<'_>>,
@@ -165,8 +165,8 @@ impl RequestPlanner<'_> {
         object
     }
 
-    /// Whether the client's state is older than the thread's. With `StateEvents::Initial` the client
-    /// was only sent the state that its last run began with.
+    /// Whether the client's state is older than the thread's. With `StateEvents::Initial` the
+    /// client was only sent the state that its last run began with.
     fn is_outdated(&self, echoes: &Echoes<'_>) -> bool {
         self.emit.state == StateEvents::Initial && !echoes.newest.is_empty()
     }

@@ -56,8 +56,8 @@ impl Projector {
         Self { resend: Some(Vec::new()), ..self }
     }
 
-    /// Whether all clients of this generation get the same events from here on, except for the ids of
-    /// the run and its end.
+    /// Whether all clients of this generation get the same events from here on, except for the ids
+    /// of the run and its end.
     pub fn is_shareable(&self) -> bool {
         matches!(self.knowledge, Knowledge::Synced)
             && self.left_out.is_empty()

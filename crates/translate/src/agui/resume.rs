@@ -61,9 +61,9 @@ impl Answers {
     /// Reads the entries of `resume`. Entries that name no open question are left out. `None` if no
     /// entry is left.
     ///
-    /// LangGraph gets `{interrupt id: answer}`, which can answer some of several questions. A single
-    /// question without an id gets its answer bare. A static breakpoint takes no answer: the run
-    /// resumes unless the client cancels it.
+    /// LangGraph gets `{interrupt id: answer}`, which can answer some of several questions. A
+    /// single question without an id gets its answer bare. A static breakpoint takes no answer: the
+    /// run resumes unless the client cancels it.
     pub(super) fn of(
         entries: &[Resume],
         thread: Option<&ThreadState<'_>>,

@@ -1,7 +1,7 @@
-//! A conversation as `TanStack` AI's client holds it: `UIMessage`s, made of AG-UI's messages.
+//! A conversation in the form of `TanStack` AI's client: `UIMessage`s, made from AG-UI's messages.
 //!
-//! The client makes the same of a `MESSAGES_SNAPSHOT`. So a conversation that it has loaded and one
-//! that a stream has told it are alike, with the same ids.
+//! The client makes the same messages from a `MESSAGES_SNAPSHOT`. So a loaded conversation and a
+//! streamed one are equal, with the same ids.
 
 use std::collections::HashMap;
 
@@ -9,30 +9,30 @@ use serde_json::value::RawValue;
 
 use crate::json::{self, Json, Members, ObjectWriter};
 
-/// A message of the client's.
+/// A message of the client.
 #[derive(Debug)]
 struct UiMessage<'a> {
     id: &'a RawValue,
     role: &'static str,
-    parts: Vec<Part<'a>>,
+    parts: Vec<UiPart<'a>>,
     metadata: Option<&'a RawValue>,
     kind: MessageKind,
 }
 
-/// What a message was made of.
+/// The AG-UI message that a message is made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MessageKind {
-    /// What somebody says.
-    Said,
-    /// A thought, which goes to the answer after it.
-    Thought,
-    /// A result without the message of its call.
+    /// A user's, an assistant's or a system message.
+    Plain,
+    /// Reasoning. It is joined to the assistant's message after it.
+    Reasoning,
+    /// A tool's result. It is joined to the message of its call, if there is one.
     Result,
 }
 
 /// A part of a message.
 #[derive(Debug)]
-enum Part<'a> {
+enum UiPart<'a> {
     Text(&'a RawValue),
     Thinking {
         content: &'a RawValue,
@@ -44,11 +44,11 @@ enum Part<'a> {
         arguments: &'a RawValue,
     },
     Result(ToolResult<'a>),
-    /// A part that both write alike: media.
+    /// A part that has the same form in AG-UI: media.
     Other(&'a RawValue),
 }
 
-/// What a tool has answered.
+/// The result of a tool call.
 #[derive(Clone, Copy, Debug)]
 struct ToolResult<'a> {
     id: &'a RawValue,
@@ -58,21 +58,22 @@ struct ToolResult<'a> {
     metadata: Option<&'a RawValue>,
 }
 
-/// A part of a conversation, from the end of it or from before a message.
+/// A page of a conversation: its end, or the messages before a given one.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Window {
-    /// The messages.
+    /// The messages of the page.
     pub messages: Vec<Json>,
-    /// The first of them, if there are others before it.
+    /// The id of the first message, if others precede it.
     pub cursor: Option<String>,
 }
 
-/// There is no such message.
+/// The conversation has no message with this id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoSuchMessage;
 
-/// The last `limit` messages, or all, of those before the message `before`, or of all; `messages` are
-/// AG-UI's.
+/// A page of a conversation of AG-UI's messages: the last `limit` messages before the message
+/// `before`. Without `limit` there is no limit. Without `before` the page is the end of the
+/// conversation.
 pub fn window(
     messages: &[&RawValue],
     limit: Option<usize>,
@@ -94,49 +95,50 @@ pub fn window(
     })
 }
 
-/// By call: its last result.
+/// The last result of each call, by the call's id.
 type Results<'a> = HashMap<&'a str, ToolResult<'a>>;
 
-/// The client's messages. Activities are none of them: it shows nothing of them.
+/// The client's messages. Activities are left out, because the client does not show them.
 fn ui_messages<'a>(messages: &[&'a RawValue]) -> Vec<UiMessage<'a>> {
     let mut all: Vec<UiMessage<'a>> = Vec::new();
-    let mut thoughts: Vec<UiMessage<'a>> = Vec::new();
-    // Where a result belongs: to the last message with its call, else to the last of an assistant.
+    let mut reasoning: Vec<UiMessage<'a>> = Vec::new();
+    // A result is joined to the last message with its call, or else to the last assistant's
+    // message.
     let mut callers: HashMap<&'a str, usize> = HashMap::new();
     let mut last_assistant = None;
     for message in messages.iter().filter_map(|message| UiMessage::read(message)) {
         match message.kind {
-            MessageKind::Thought => thoughts.push(message),
-            MessageKind::Said if message.role == "assistant" => {
-                let thought = thoughts.drain(..).flat_map(|thought| thought.parts);
-                let parts: Vec<_> = thought.chain(message.parts).collect();
+            MessageKind::Reasoning => reasoning.push(message),
+            MessageKind::Plain if message.role == "assistant" => {
+                let thinking = reasoning.drain(..).flat_map(|message| message.parts);
+                let parts: Vec<_> = thinking.chain(message.parts).collect();
                 last_assistant = Some(all.len());
-                callers.extend(parts.iter().filter_map(Part::call_id).map(|id| (id, all.len())));
+                callers.extend(parts.iter().filter_map(UiPart::call_id).map(|id| (id, all.len())));
                 all.push(UiMessage { parts, ..message });
             }
-            MessageKind::Said => {
-                if !thoughts.is_empty() {
-                    all.append(&mut thoughts);
+            MessageKind::Plain => {
+                if !reasoning.is_empty() {
+                    all.append(&mut reasoning);
                     last_assistant = Some(all.len() - 1);
                 }
                 all.push(message);
             }
             MessageKind::Result => {
-                if !thoughts.is_empty() {
-                    all.append(&mut thoughts);
+                if !reasoning.is_empty() {
+                    all.append(&mut reasoning);
                     last_assistant = Some(all.len() - 1);
                 }
-                let call = message.parts.iter().find_map(Part::result_of);
+                let call = message.parts.iter().find_map(UiPart::result_of);
                 let place =
                     call.and_then(|call| callers.get(call.get())).or(last_assistant.as_ref());
                 match place.and_then(|at| all.get_mut(*at)) {
-                    Some(asking) => asking.parts.extend(message.parts),
+                    Some(caller) => caller.parts.extend(message.parts),
                     None => all.push(message),
                 }
             }
         }
     }
-    all.append(&mut thoughts);
+    all.append(&mut reasoning);
     all
 }
 
@@ -144,8 +146,8 @@ fn ui_messages<'a>(messages: &[&'a RawValue]) -> Vec<UiMessage<'a>> {
 fn results_of<'a>(all: &[UiMessage<'a>]) -> Results<'a> {
     let parts = all.iter().flat_map(|message| &message.parts);
     let results = parts.filter_map(|part| match part {
-        Part::Result(result) => Some((result.call_id.get(), *result)),
-        Part::Text(_) | Part::Thinking { .. } | Part::Call { .. } | Part::Other(_) => None,
+        UiPart::Result(result) => Some((result.call_id.get(), *result)),
+        UiPart::Text(_) | UiPart::Thinking { .. } | UiPart::Call { .. } | UiPart::Other(_) => None,
     });
     results.collect()
 }
@@ -157,21 +159,21 @@ impl<'a> UiMessage<'a> {
         let members = json::members(message)?;
         let (id, role) = (members.get("id")?, members.string("role")?);
         let content = members.get("content");
-        let said = |role, parts| (role, parts, MessageKind::Said);
+        let plain = |role, parts| (role, parts, MessageKind::Plain);
         let (role, parts, kind) = match &*role {
-            "user" => said("user", contents(content)),
-            "system" | "developer" => said("system", contents(content)),
+            "user" => plain("user", contents(content)),
+            "system" | "developer" => plain("system", contents(content)),
             "assistant" => {
                 let calls = members.get("toolCalls").and_then(json::items).unwrap_or_default();
-                let calls = calls.into_iter().filter_map(Part::call);
-                said("assistant", contents(content).into_iter().chain(calls).collect())
+                let calls = calls.into_iter().filter_map(UiPart::call);
+                plain("assistant", contents(content).into_iter().chain(calls).collect())
             }
             "reasoning" => {
-                let thought = Part::Thinking {
+                let thinking = UiPart::Thinking {
                     content: content?,
                     signature: members.get("encryptedValue").filter(|value| !is_empty(value)),
                 };
-                ("assistant", vec![thought], MessageKind::Thought)
+                ("assistant", vec![thinking], MessageKind::Reasoning)
             }
             "tool" => {
                 let result = ToolResult {
@@ -179,13 +181,13 @@ impl<'a> UiMessage<'a> {
                     call_id: members.get("toolCallId")?,
                     content: content?,
                     error: members.get("error").filter(|error| error.get() != "null"),
-                    metadata: of_object(&members),
+                    metadata: metadata_of(&members),
                 };
-                ("assistant", vec![Part::Result(result)], MessageKind::Result)
+                ("assistant", vec![UiPart::Result(result)], MessageKind::Result)
             }
             _ => return None,
         };
-        Some(Self { id, role, parts, metadata: of_object(&members), kind })
+        Some(Self { id, role, parts, metadata: metadata_of(&members), kind })
     }
 
     fn write(&self, results: &Results<'_>) -> Json {
@@ -202,17 +204,17 @@ impl<'a> UiMessage<'a> {
     }
 }
 
-/// The `metadata` of a message, if it has some.
-fn of_object<'a>(members: &Members<'a>) -> Option<&'a RawValue> {
+/// The `metadata` of a message, if it is an object.
+fn metadata_of<'a>(members: &Members<'a>) -> Option<&'a RawValue> {
     members.get("metadata").filter(|metadata| metadata.get().starts_with('{'))
 }
 
 /// The parts of a message's content.
-fn contents(content: Option<&RawValue>) -> Vec<Part<'_>> {
+fn contents(content: Option<&RawValue>) -> Vec<UiPart<'_>> {
     let Some(content) = content else { return Vec::new() };
     match json::items(content) {
-        Some(items) => items.into_iter().filter_map(Part::of_content).collect(),
-        None if content.get().starts_with('"') && !is_empty(content) => vec![Part::Text(content)],
+        Some(items) => items.into_iter().filter_map(UiPart::of_content).collect(),
+        None if content.get().starts_with('"') && !is_empty(content) => vec![UiPart::Text(content)],
         None => Vec::new(),
     }
 }
@@ -221,14 +223,14 @@ fn is_empty(text: &RawValue) -> bool {
     matches!(text.get(), "\"\"" | "null")
 }
 
-// === impl Part ===
+// === impl UiPart ===
 
-impl<'a> Part<'a> {
+impl<'a> UiPart<'a> {
     fn of_content(part: &'a RawValue) -> Option<Self> {
         let members = json::members(part)?;
         match &*members.string("type")? {
             "text" => members.get("text").map(Self::Text),
-            // The client has no part for it.
+            // The client has no such part.
             "binary" => None,
             _ => Some(Self::Other(part)),
         }
@@ -244,7 +246,7 @@ impl<'a> Part<'a> {
         })
     }
 
-    /// The call that it is.
+    /// The id of the call that the part is.
     fn call_id(&self) -> Option<&'a str> {
         match self {
             Self::Call { id, .. } => Some(id.get()),
@@ -252,7 +254,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// The call that it is the result of.
+    /// The id of the call whose result the part is.
     fn result_of(&self) -> Option<&'a RawValue> {
         match self {
             Self::Result(result) => Some(result.call_id),
@@ -315,7 +317,7 @@ impl<'a> Part<'a> {
 // === impl ToolResult ===
 
 impl ToolResult<'_> {
-    /// What the client takes for the output of the call.
+    /// The output of the call, in the client's form.
     fn output(&self) -> Json {
         match self.error {
             Some(error) => ObjectWriter::new().raw("error", error.get()).finish(),
@@ -324,7 +326,7 @@ impl ToolResult<'_> {
     }
 }
 
-/// The value of a text that is JSON.
+/// The value of a string that holds JSON.
 fn parsed(text: &RawValue) -> Option<Json> {
     let text = json::string(text)?;
     serde_json::from_str::<&RawValue>(&text).ok().map(Json::from)
@@ -398,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_without_its_call_and_a_thought_without_an_answer_are_messages() {
+    fn a_result_without_its_call_and_reasoning_without_a_message_are_messages() {
         let messages = json!([
             {"id": "t", "role": "tool", "toolCallId": "c", "content": "7"},
             {"id": "r", "role": "reasoning", "content": "hm"},
@@ -411,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_ends_where_it_is_asked_to_and_says_where_the_one_before_ends() {
+    fn a_window_ends_before_the_given_message_and_names_the_end_of_the_one_before() {
         let message = |n: usize| json!({"id": format!("m{n}"), "role": "user", "content": "x"});
         let messages: Value = (0..5).map(message).collect();
         for (limit, before, expected, cursor) in [
@@ -422,10 +424,10 @@ mod tests {
             (Some(5), None, &["m0", "m1", "m2", "m3", "m4"], None),
             (Some(2), Some("m0"), &[], None),
         ] {
-            let (shown, told) = shown(&messages, limit, before);
+            let (shown, first) = shown(&messages, limit, before);
             let ids = shown.as_array().unwrap().iter().map(|m| m["id"].as_str().unwrap());
             let ids: Vec<_> = ids.collect();
-            assert_eq!((&*ids, told.as_deref()), (expected, cursor), "{limit:?} {before:?}");
+            assert_eq!((&*ids, first.as_deref()), (expected, cursor), "{limit:?} {before:?}");
         }
         let raw: Box<RawValue> = serde_json::from_str(&messages.to_string()).unwrap();
         let items = json::items(&raw).unwrap();

@@ -55,7 +55,8 @@ impl MediaKind {
         }
     }
 
-    /// The kind of the first half of a media type (`image` of `image/png`). A file if there is none.
+    /// The kind of the first half of a media type (`image` of `image/png`). A file if there is
+    /// none.
     pub fn of_mime_prefix(prefix: Option<&str>) -> Self {
         match prefix {
             Some("image") => Self::Image,

@@ -30,7 +30,8 @@ pub(super) struct Call {
     pub(super) has_diff: bool,
     /// Whether the content that the client shows holds the question about the call.
     pub(super) has_note: bool,
-    /// Whether the last status that the client was sent is final. The call may have started again since.
+    /// Whether the last status that the client was sent is final. The call may have started again
+    /// since.
     pub(super) is_over: bool,
     /// The fingerprint of the result that the client was sent.
     pub(super) result: u64,
@@ -117,7 +118,8 @@ impl Call {
         if self.args.is_empty() { None } else { self.read(reader) }
     }
 
-    /// Sets the result. Returns the update with the result and with what the client lacks of the call.
+    /// Sets the result. Returns the update with the result and with what the client lacks of the
+    /// call.
     pub(super) fn answered<'a>(
         &mut self,
         id: &str,

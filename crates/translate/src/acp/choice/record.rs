@@ -38,8 +38,8 @@ mod key {
 }
 
 impl SessionRecord {
-    /// Reads a thread's metadata. A member that cannot be read counts as absent, because others write
-    /// to the metadata too.
+    /// Reads a thread's metadata. A member that cannot be read counts as absent, because others
+    /// write to the metadata too.
     pub fn read(metadata: &RawValue) -> Self {
         let members = json::members(metadata).unwrap_or_default();
         let string = |name| members.string(name).map(Into::into);

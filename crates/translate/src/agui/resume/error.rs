@@ -6,8 +6,8 @@ use crate::langgraph::MAX_KEPT_BYTES;
 /// Why answers cannot be sent to LangGraph. The texts do not quote the answers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResumeError {
-    /// A list of decisions has a wrong length. Or only some actions are answered, of an approval whose
-    /// decisions cannot be stored until the others arrive.
+    /// A list of decisions has a wrong length. Or only some actions are answered, of an approval
+    /// whose decisions cannot be stored until the others arrive.
     #[error(
         "`resume` answers {answered} of the {expected} actions of interrupt {id}; answer all of \
          them in one request"
