@@ -46,8 +46,8 @@ pub struct Agents {
     messages_keys: Arc<MessagesKeys>,
 }
 
-/// The state keys that hold the conversations of graphs, by the agent's name. Agents without an entry
-/// use their upstream's key.
+/// The state keys that hold the conversations of graphs, by the agent's name. Agents without an
+/// entry use their upstream's key.
 pub type MessagesKeys = HashMap<String, MessagesKey>;
 
 /// Which events viewers of each agent's runs get.
@@ -167,7 +167,7 @@ impl Agents {
     }
 
     /// The client's name for the agent that an upstream calls `own_name`.
-    pub fn name_at(&self, upstream: &Upstream, own_name: &str) -> String {
+    pub(crate) fn name_at(&self, upstream: &Upstream, own_name: &str) -> String {
         match self.upstreams() {
             [_] => own_name.to_owned(),
             _ => format!("{}:{own_name}", upstream.name),
@@ -221,12 +221,12 @@ impl Agents {
     }
 
     /// Lists the agents of one upstream.
-    pub async fn list_of(&self, upstream: &Upstream) -> Listing {
+    pub(crate) async fn list_of(&self, upstream: &Upstream) -> Listing {
         self.with_client_names(upstream.clone().list().await)
     }
 
     /// Lists the agents of an agent's upstream, for the caller of that agent.
-    pub async fn list_beside(&self, agent: &Agent) -> Listing {
+    pub(crate) async fn list_beside(&self, agent: &Agent) -> Listing {
         let name = self.upstream_of(agent).map(|upstream| upstream.name.clone());
         let upstream = Upstream { name: name.unwrap_or_default(), client: agent.upstream.clone() };
         self.with_client_names(upstream.list().await)

@@ -1,4 +1,4 @@
-//! The file with the keys of LangGraph servers that a person has typed. Only that person can read it.
+//! The file of keys that a person has typed for LangGraph servers. Only that person can read it.
 //!
 //! A key from the environment or the configuration takes precedence and is never written here.
 

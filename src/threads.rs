@@ -26,7 +26,8 @@
 //!
 //! Following:
 //! - `follow`: the watcher and its followers. `schedule`: when the watcher looks.
-//! - `lifecycle`: the server's stream of runs that begin and end. `poll`: which threads have changed.
+//! - `lifecycle`: the server's stream of runs that begin and end. `poll`: which threads have
+//!   changed.
 //! - `pace`: the rate of looks and polls.
 
 mod answer_lock;

@@ -6,7 +6,8 @@
 //!
 //! - `client`: a server, and the credentials that requests to it carry.
 //! - `run`, `thread`, `assistant`: the operations of [`Client`].
-//! - `call`: one request, its limits, and its metrics. `response`: the headers and bodies of answers.
+//! - `call`: one request, its limits, and its metrics. `response`: the headers and bodies of
+//!   answers.
 //! - `stream`: the response body of a run.
 //! - `http1`: HTTP/1.1 connections. `tls`: certificates.
 //! - `error`: why a request failed. `availability`: log lines for outages.
@@ -36,11 +37,13 @@ use threadway_translate::sse;
 pub use api_key::{ApiKey, NotAKey};
 pub use availability::{OUTAGE_FAILURES, OUTAGE_LOG_INTERVAL};
 pub use base_url::{BaseUrl, BaseUrlError};
-pub use caller::{Caller, Identity, Purpose, UnknownThread, is_trace};
-pub use client::{Access, Client, SetupError};
+pub use caller::{Caller, Identity, UnknownThread};
+pub(crate) use caller::{Purpose, is_trace};
+pub(crate) use client::Access;
+pub use client::{Client, SetupError};
 pub use error::{Error, MAX_DETAIL_CHARS};
 pub use key_set::{KeySetUrl, KeySets, NotAKeySetUrl};
-pub use run::{RunFilter, Visibility};
+pub(crate) use run::{RunFilter, Visibility};
 pub use stream::{Body, RunStream};
 pub use thread::{MAX_THREAD_PAGE, ThreadSearch};
 pub use threadway_translate::langgraph::ThreadRecord;
@@ -63,8 +66,8 @@ pub const SILENCE_TIMEOUT: Duration = Duration::from_mins(10);
 /// How long any other answer may take, including its body.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long an unused connection is kept for the next request. Both servers close an idle connection
-/// after 5 s, and a POST must not meet a connection that is being closed.
+/// How long an unused connection is kept for the next request. Both servers close an idle
+/// connection after 5 s, and a POST must not meet a connection that is being closed.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The largest answer, in bytes. A state may be as large as the event that carries it.

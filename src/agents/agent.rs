@@ -16,7 +16,7 @@ use threadway_translate::run::Emit;
 /// How long a run waits for its server's kind and for the keys of its agent's input. Without the
 /// keys only the client's messages are sent, and none of its state.
 ///
-/// A caller whose requests ask for the same fact one after the other may wait for both, and so twice
+/// A caller that asks while the same question is in flight may wait for both answers, and so twice
 /// as long.
 pub const FACTS_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -48,7 +48,7 @@ pub(super) struct AgentKey {
 impl Agent {
     /// The keys of the agent's input, as its caller may see them. They are unknown if the server
     /// hides the agent from the caller, or does not answer in time.
-    pub async fn input_keys(&self) -> Arc<InputKeys> {
+    pub(crate) async fn input_keys(&self) -> Arc<InputKeys> {
         let read = async || {
             let (keys, scope) = self.read_input_keys().await.unwrap_or_else(|error| {
                 let agent = &self.assistant;
@@ -70,13 +70,13 @@ impl Agent {
     }
 
     /// The keys of the agent's input, if they are remembered. Sends no request.
-    pub fn known_input_keys(&self) -> Option<Arc<InputKeys>> {
+    pub(crate) fn known_input_keys(&self) -> Option<Arc<InputKeys>> {
         self.directory.input_keys.get(&self.key(), self.upstream.caller())
     }
 
     /// What clients send that the agent does not get, a sentence for each. Empty if that has not
     /// been found out since the configuration was read. Sends no request.
-    pub fn known_losses(&self) -> Vec<String> {
+    pub(crate) fn known_losses(&self) -> Vec<String> {
         if let Some(keys) = self.known_input_keys() {
             return losses(&keys);
         }
@@ -85,7 +85,7 @@ impl Agent {
 
     /// What clients send that the agent does not get, a sentence for each. Empty if the agent's
     /// input cannot be read.
-    pub async fn losses(&self) -> Vec<String> {
+    pub(crate) async fn losses(&self) -> Vec<String> {
         losses(&*self.input_keys().await)
     }
 
@@ -99,7 +99,7 @@ impl Agent {
 
     /// Logs what a client has sent that the agent does not get. Each sentence is logged once until
     /// the configuration is read again.
-    pub fn log_losses(&self, losses: Vec<String>) {
+    pub(crate) fn log_losses(&self, losses: Vec<String>) {
         for loss in losses {
             let mut logged = self.directory.logged.lock();
             let is_new = logged.len() < MAX_FACTS && logged.insert((self.key(), loss.clone()));
@@ -142,14 +142,14 @@ impl Agent {
     }
 
     /// The kind of the agent's server. `None` if it cannot be read in time.
-    pub async fn server_kind(&self) -> Option<ServerKind> {
+    pub(crate) async fn server_kind(&self) -> Option<ServerKind> {
         let read = async || match in_time(self.upstream.info()).await {
             Ok(info) => (Some(info.kind), Scope::Everyone),
             Err(error) => {
                 // An outage has its own log line.
                 if !error.is_unreachable() {
                     let agent = &self.assistant;
-                    tracing::warn!(agent, %error, "the kind of an agent's server could not be read");
+                    tracing::warn!(agent, %error, "the kind of the server could not be read");
                 }
                 (None, if error.depends_on_caller() { Scope::Nobody } else { Scope::Caller })
             }

@@ -25,8 +25,8 @@ pub(super) struct Facts<K, V> {
     in_flight: Flights<(K, Access), V>,
 }
 
-/// Facts with the time at which each expires, by subject and caller. Without a caller a fact applies
-/// to all.
+/// Facts with the time at which each expires, by subject and caller. Without a caller a fact
+/// applies to all.
 type Remembered<K, V> = HashMap<(K, Option<Caller>), (V, Instant)>;
 
 /// To whom a fact applies.

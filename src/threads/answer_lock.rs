@@ -1,8 +1,8 @@
-//! Locks that let a caller start one answer to a thread at a time, from the look at the thread until
-//! LangGraph has accepted the run.
+//! Locks that let a caller start one answer to a thread at a time, from the look at the thread
+//! until LangGraph has accepted the run.
 //!
-//! The second answer then sees the first one's run. Other replicas and other callers do not share the
-//! lock: LangGraph refuses their run while the first is live.
+//! The second answer then sees the first one's run. Other replicas and other callers do not share
+//! the lock: LangGraph refuses their run while the first is live.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -60,8 +60,8 @@ impl Thread {
     /// while another run is live. That run may already have taken the same answer, so the thread is
     /// looked at once more after a refusal.
     ///
-    /// A decision on one of several actions is stored, and then the thread is looked at again. If two
-    /// replicas store the last two decisions at the same time, at least one of them sees both.
+    /// A decision on one of several actions is stored, and then the thread is looked at again. If
+    /// two replicas store the last two decisions at the same time, at least one of them sees both.
     pub async fn ask(&self, request: &impl Planner) -> Result<Option<ThreadReader>, Refusal> {
         let start = self.threads.shared.starts.begin(self.upstream(), &self.id, request.name());
         let start = Arc::new(start);

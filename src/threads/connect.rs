@@ -14,12 +14,12 @@ use threadway_translate::langgraph::ServerKind;
 // === impl Threads ===
 
 impl Threads {
-    /// Reads a thread's live run to its end, beginning with a snapshot. Without a live run, reads the
-    /// thread's state. A thread that is not found is empty or an error: see
-    /// [`Caller::unknown_thread`](crate::upstream::Caller::unknown_thread).
+    /// Reads a thread's live run to its end, beginning with a snapshot. Without a live run, reads
+    /// the thread's state. A thread that is not found is empty or an error: see
+    /// [`UnknownThread`](crate::upstream::UnknownThread).
     ///
-    /// Before a client gets any byte of a run, a request with its own credentials must succeed on the
-    /// thread.
+    /// Before a client gets any byte of a run, a request with its own credentials must succeed on
+    /// the thread.
     ///
     /// `after` is the last event that the client has of the live run, or of the last one. Reading
     /// resumes after it if this replica, or else the upstream, still has that event. Otherwise
@@ -71,12 +71,14 @@ impl Threads {
         Ok(run.into())
     }
 
-    /// Reads a run that a client has read before, to its end, even if it is over and others followed.
+    /// Reads a run that a client has read before, to its end, even if it is over and others
+    /// followed.
     ///
-    /// This is the run of the event `after`, and reading resumes after that event. If the thread has
-    /// no such run, it is the newest run with the client's id `name`, from a snapshot on.
+    /// This is the run of the event `after`, and reading resumes after that event. If the thread
+    /// has no such run, it is the newest run with the client's id `name`, from a snapshot on.
     ///
-    /// Returns `None` if the thread has no such run, or the server hides the thread from the caller.
+    /// Returns `None` if the thread has no such run, or the server hides the thread from the
+    /// caller.
     pub async fn read_again(
         &self,
         upstream: &Client,
@@ -115,9 +117,9 @@ impl Threads {
         Ok(Some(run.into()))
     }
 
-    /// Reads a run by LangGraph's id to its end, beginning with a snapshot. Returns `None` if the thread
-    /// has no such run, or the server hides it from the caller.
-    pub async fn read_by_id(
+    /// Reads a run by LangGraph's id to its end, beginning with a snapshot. Returns `None` if the
+    /// thread has no such run, or the server hides it from the caller.
+    pub(crate) async fn read_by_id(
         &self,
         upstream: &Client,
         server: Option<ServerKind>,
@@ -129,8 +131,8 @@ impl Threads {
         Ok(Some(run.into()))
     }
 
-    /// Reads a thread as [`connect`](Self::connect) does, and then all its later runs, each from its
-    /// beginning to its end, and changes of the state without a run.
+    /// Reads a thread as [`connect`](Self::connect) does, and then all its later runs, each from
+    /// its beginning to its end, and changes of the state without a run.
     pub async fn follow(
         &self,
         upstream: &Client,

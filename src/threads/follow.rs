@@ -63,9 +63,9 @@ struct FollowKey {
 #[derive(Debug)]
 struct Entry {
     thread: Arc<FollowedThread>,
-    /// The upstream for the newest follower, until the watcher takes it. The upstream has just shown
-    /// the thread to that caller. Being stored with the key, credentials are never used for a thread
-    /// that they do not open.
+    /// The upstream for the newest follower, until the watcher takes it. The upstream has just
+    /// shown the thread to that caller. Being stored with the key, credentials are never used for a
+    /// thread that they do not open.
     newest_upstream: Option<Client>,
 }
 

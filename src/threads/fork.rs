@@ -7,8 +7,8 @@ use crate::upstream::{Client, Error};
 use threadway_translate::json;
 use threadway_translate::langgraph::{Message, MessagesKey, ThreadState};
 
-/// How many states one request reads. A turn of an agent with tools makes about five, so one page has
-/// the last few turns.
+/// How many states one request reads. A turn of an agent with tools makes about five, so one page
+/// has the last few turns.
 const PAGE_STATES: usize = 20;
 
 /// How many pages are read: 1,000 states, or some hundred turns. An edit of an older message is

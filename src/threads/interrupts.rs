@@ -31,8 +31,8 @@ impl Threads {
     }
 }
 
-/// The ids of the interrupts that live runs of a thread answer. Only runs that a gateway started are
-/// known.
+/// The ids of the interrupts that live runs of a thread answer. Only runs that a gateway started
+/// are known.
 ///
 /// Until such a run has made a checkpoint, the thread's state still lists the interrupt as open.
 ///

@@ -1,5 +1,5 @@
-//! The lifecycle stream of a followed thread, on which the Python server reports each run that begins
-//! or ends.
+//! The lifecycle stream of a followed thread, on which the Python server reports each run that
+//! begins or ends.
 
 use std::time::Duration;
 
@@ -55,8 +55,8 @@ impl Lifecycle {
 
     /// Waits until a run begins or ends. Without a stream this waits forever.
     ///
-    /// A stream that breaks is opened again at the next look, and does not cause that look: a server
-    /// may close each stream at once.
+    /// A stream that breaks is opened again at the next look, and does not cause that look: a
+    /// server may close each stream at once.
     pub(super) async fn changed(&mut self) {
         let Some(Stream { body, decoder, .. }) = &mut self.stream else {
             return std::future::pending().await;

@@ -1,8 +1,9 @@
 //! Lists an agent's threads that a caller may see, page by page.
 //!
-//! LangGraph's pages have an offset from the newest change. The offset of a thread moves when another
-//! thread changes or is deleted. A page here therefore continues after the last thread of the previous
-//! page, by the time of that thread's change, and searches backwards for that position if necessary.
+//! LangGraph's pages have an offset from the newest change. The offset of a thread moves when
+//! another thread changes or is deleted. A page here therefore continues after the last thread of
+//! the previous page, by the time of that thread's change, and searches backwards for that position
+//! if necessary.
 
 use std::fmt;
 use std::str::FromStr;

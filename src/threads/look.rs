@@ -68,8 +68,8 @@ pub(super) async fn look(
     })
 }
 
-/// Looks at a thread without reading a run. Returns the thread as its state is, and the live run, or
-/// else the newest.
+/// Looks at a thread without reading a run. Returns the thread as its state is, and the live run,
+/// or else the newest.
 pub(super) async fn look_without_reading(
     runs: &Runs,
     upstream: &Client,
@@ -123,8 +123,9 @@ async fn contents(upstream: &Client, thread_id: &str) -> Result<Contents, Error>
 
 /// The live runs of a thread, oldest first, and its recent finished runs, newest first.
 ///
-/// One list shows all runs at one moment. If the thread has more runs than the list, its pending runs
-/// are listed too, and then its running ones: a run that begins in between is in the second list.
+/// One list shows all runs at one moment. If the thread has more runs than the list, its pending
+/// runs are listed too, and then its running ones: a run that begins in between is in the second
+/// list.
 async fn recent(
     upstream: &Client,
     thread_id: &str,

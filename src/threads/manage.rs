@@ -22,8 +22,8 @@ impl Thread {
         Ok(self.agent().upstream.change_thread(self.id(), &change.metadata()).await?)
     }
 
-    /// Stops the running run and deletes the thread, with its pending runs. Returns whether the thread
-    /// existed and the caller may delete it.
+    /// Stops the running run and deletes the thread, with its pending runs. Returns whether the
+    /// thread existed and the caller may delete it.
     ///
     /// The run is stopped first because LangGraph's in-memory server continues the run of a deleted
     /// thread, and its tools still act.

@@ -7,8 +7,8 @@
 //!   slow, 5/s ----+              +---- closed by failures, opened by answers +
 //! ```
 //! The looks of a lane go in order. The first look of each lane competes for the head, so that ten
-//! thousand looks that are due delay neither a poll nor the look at a thread that has changed. A look
-//! for a client that has just connected does not wait, but its result counts too.
+//! thousand looks that are due delay neither a poll nor the look at a thread that has changed. A
+//! look for a client that has just connected does not wait, but its result counts too.
 //!
 //! - `bucket`: the limits per second. `gate`: the pause while the server is unavailable.
 
@@ -82,8 +82,8 @@ pub(super) enum Lane {
     Slow,
 }
 
-/// The permission for one look. If it is dropped before [`record`](Self::record), the look counts as
-/// not made.
+/// The permission for one look. If it is dropped before [`record`](Self::record), the look counts
+/// as not made.
 #[derive(Debug)]
 pub(super) struct Permit {
     pace: Arc<Pace>,

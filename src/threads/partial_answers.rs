@@ -43,8 +43,8 @@ pub(super) async fn store(
 }
 
 impl Threads {
-    /// Deletes decisions that a run now answers, in a task of its own. They would be ignored anyway,
-    /// since they are stale.
+    /// Deletes decisions that a run now answers, in a task of its own. They would be ignored
+    /// anyway, since they are stale.
     pub(super) fn delete_stored(&self, upstream: &Client, thread_id: &str, keys: &[String]) {
         if keys.is_empty() {
             return;

@@ -1,13 +1,14 @@
 //! Polls: one request asks which of up to a thousand followed threads have changed.
 //!
 //! ```text
-//!   watcher --+                                            +--> idle, busy, changed, missing
-//!   watcher --+-- subscriptions of one caller -- Poller ---+    in the subscription of each watcher
+//!   watcher --+                                           +--> idle, busy, changed, missing:
+//!   watcher --+-- subscriptions of one caller -- Poller --+    in each watcher's subscription
 //!   watcher --+          (8 and more)          every 2 s
 //! ```
 //! A poll carries the credentials of one caller, and its result reaches only watchers that use the
-//! same credentials. Clients never get the result: each watcher looks at its thread itself. A server
-//! that answers a poll wrongly can therefore delay a look or cause a useless one, but expose nothing.
+//! same credentials. Clients never get the result: each watcher looks at its thread itself. A
+//! server that answers a poll wrongly can therefore delay a look or cause a useless one, but expose
+//! nothing.
 //!
 //! - `poller`: the task that sends the requests.
 
@@ -26,8 +27,8 @@ use crate::upstream::{Access, Client};
 use poller::Poller;
 use threadway_translate::langgraph::{ThreadMark, ThreadStatus};
 
-/// How many threads of one caller must be followed before they are polled. For fewer threads, looking
-/// at each costs as little as the polls and the looks that follow them, and finds more.
+/// How many threads of one caller must be followed before they are polled. For fewer threads,
+/// looking at each costs as little as the polls and the looks that follow them, and finds more.
 const MIN_POLLED: usize = 8;
 
 /// The followed threads, by the credentials that watchers use.
@@ -71,7 +72,7 @@ pub(super) struct PollReport {
 pub(super) enum PollState {
     #[default]
     NotPolled,
-    /// No run is live. Polls have seen no change from before `since`.
+    /// No run is live. Polls notice changes from `since` on.
     Idle { since: Instant },
     /// A run is running or pending. Polls do not see when a pending run begins.
     Busy,
@@ -241,8 +242,8 @@ impl Drop for PollSubscription {
     }
 }
 
-/// Whether both servers accept an id and return it unchanged. One id that they reject would spoil the
-/// whole poll.
+/// Whether both servers accept an id and return it unchanged. One id that they reject would spoil
+/// the whole poll.
 fn is_pollable(thread_id: &str) -> bool {
     let mut buffer = Uuid::encode_buffer();
     Uuid::try_parse(thread_id)

@@ -6,7 +6,8 @@ use super::follow::Follower;
 use crate::runs::{Batch, RunReader};
 use threadway_translate::run::{Loss, Outcome, RunEvent};
 
-/// Yields the events of a run or of an idle thread. A following reader continues with all later runs.
+/// Yields the events of a run or of an idle thread. A following reader continues with all later
+/// runs.
 #[derive(Debug)]
 pub struct ThreadReader {
     run: RunReader,
@@ -33,7 +34,7 @@ impl ThreadReader {
 
     /// Sets how the stream ends when the gateway shuts down.
     #[must_use]
-    pub fn at_shutdown(self, at_shutdown: AtShutdown) -> Self {
+    pub(crate) fn at_shutdown(self, at_shutdown: AtShutdown) -> Self {
         Self { at_shutdown, ..self }
     }
 

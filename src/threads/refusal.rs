@@ -11,7 +11,8 @@ pub enum Refusal {
     ShuttingDown,
     /// LangGraph refuses a run while another run of the thread is live.
     #[error(
-        "the thread has a run in progress; wait for it to end or stop it, then send the request again"
+        "the thread has a run in progress; wait for it to end or stop it, then send the request \
+         again"
     )]
     Busy,
     /// The server has no such agent, or hides it from the caller. The Python server gives the same
@@ -25,7 +26,7 @@ pub enum Refusal {
     #[error("{0}")]
     CannotResume(String),
     /// The server did not store an answer that must wait for others.
-    #[error("the answer was not stored: {0}")]
+    #[error("LangGraph did not store the answer until the other actions are answered: {0}")]
     NotStored(Error),
     /// The thread has no checkpoint to fork at.
     #[error("{0}")]

@@ -25,8 +25,8 @@ pub struct ThreadSnapshot {
 
 impl Thread {
     /// Loads the thread's state, and the id of its live run. A thread that is not found is empty or
-    /// refused: see [`Caller::unknown_thread`](crate::upstream::Caller::unknown_thread).
-    pub async fn snapshot(&self) -> Result<ThreadSnapshot, Refusal> {
+    /// refused: see [`UnknownThread`](crate::upstream::UnknownThread).
+    pub(crate) async fn snapshot(&self) -> Result<ThreadSnapshot, Refusal> {
         self.expect_no_shutdown()?;
         self.threads.snapshot(&self.agent().upstream, self.id()).await
     }

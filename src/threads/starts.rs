@@ -1,6 +1,7 @@
 //! Runs that are being started: from a client's request until LangGraph has answered it.
 //!
-//! LangGraph does not list such a run yet. A stop that finds no run waits here until the run is listed.
+//! LangGraph does not list such a run yet. A stop that finds no run waits here until the run is
+//! listed.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -9,12 +9,12 @@ use threadway_translate::langgraph::RunRecord;
 impl Threads {
     /// Stops a run of a thread and returns LangGraph's id of it. `None` if there is no such run.
     ///
-    /// `wanted` is LangGraph's or the client's id of the run. Without it the running run is stopped,
-    /// or else the next pending one.
+    /// `wanted` is LangGraph's or the client's id of the run. Without it the running run is
+    /// stopped, or else the next pending one.
     ///
-    /// The run is looked up upstream, since another replica may read it, or none. Its stream then ends
-    /// for all viewers. A run that is being started here is stopped as soon as the upstream lists it,
-    /// even if the caller has disconnected.
+    /// The run is looked up upstream, since another replica may read it, or none. Its stream then
+    /// ends for all viewers. A run that is being started here is stopped as soon as the upstream
+    /// lists it, even if the caller has disconnected.
     pub async fn stop(
         &self,
         upstream: &Client,
@@ -53,8 +53,8 @@ impl Threads {
         thread_id: &str,
         wanted: Option<&str>,
     ) -> Result<Option<String>, Error> {
-        // In this order, a run that begins between the two requests is in the second list. Both lists
-        // are newest first, so the last run is the running one or the next.
+        // In this order, a run that begins between the two requests is in the second list. Both
+        // lists are newest first, so the last run is the running one or the next.
         let mut live = upstream.runs(thread_id, RunFilter::Pending).await?;
         live.extend(upstream.runs(thread_id, RunFilter::Running).await?);
         let is_wanted = |run: &RunRecord| {

@@ -26,7 +26,7 @@ impl Thread {
     }
 
     /// The agent and thread as log lines name them.
-    pub fn purpose(&self) -> &Purpose {
+    pub(crate) fn purpose(&self) -> &Purpose {
         self.agent.upstream.purpose()
     }
 
@@ -42,8 +42,8 @@ impl Thread {
         Ok(self.threads.connect(self.upstream(), server, &self.id, after).await?)
     }
 
-    /// Reads the thread as [`connect`](Self::connect) does, and then all later runs and changes. See
-    /// [`Threads::follow`].
+    /// Reads the thread as [`connect`](Self::connect) does, and then all later runs and changes.
+    /// See [`Threads::follow`].
     pub async fn follow(&self, after: Option<&EventId>) -> Result<ThreadReader, Refusal> {
         self.expect_no_shutdown()?;
         let server = self.agent.server_kind();
@@ -62,7 +62,7 @@ impl Thread {
     }
 
     /// Reads a run by LangGraph's id. See [`Threads::read_by_id`].
-    pub async fn read_by_id(&self, run_id: &str) -> Result<Option<ThreadReader>, Refusal> {
+    pub(crate) async fn read_by_id(&self, run_id: &str) -> Result<Option<ThreadReader>, Refusal> {
         self.expect_no_shutdown()?;
         let server = self.agent.server_kind().await;
         Ok(self.threads.read_by_id(self.upstream(), server, &self.id, run_id).await?)
@@ -70,7 +70,7 @@ impl Thread {
 
     /// Fails if the server refuses the thread to the caller. A thread that is not found is no error
     /// if unknown threads count as empty.
-    pub async fn check_visibility(&self) -> Result<(), Refusal> {
+    pub(crate) async fn check_visibility(&self) -> Result<(), Refusal> {
         self.threads.shared.visibility(self.upstream(), &self.id).await?;
         Ok(())
     }

@@ -44,13 +44,13 @@ impl Client {
     }
 
     /// The keys of an assistant's input. Takes the assistant's id, not the name of its graph.
-    pub async fn input_keys(&self, assistant_id: &str) -> Result<InputKeys, Error> {
+    pub(crate) async fn input_keys(&self, assistant_id: &str) -> Result<InputKeys, Error> {
         let body = self.get(Operation::Assistant, &["assistants", assistant_id, "schemas"]).await?;
         InputKeys::parse(&body).ok_or(Error::NotUnderstood { what: "the schemas of an assistant" })
     }
 
-    /// The settings of an assistant that a person can choose. Takes the assistant's id, not the name
-    /// of its graph.
+    /// The settings of an assistant that a person can choose. Takes the assistant's id, not the
+    /// name of its graph.
     ///
     /// The JavaScript server fails with 500 for every graph whose schema is no zod object, unless
     /// the package `typescript` is installed beside it (langgraph-api 2.0.0).

@@ -1,4 +1,5 @@
-//! One request to a LangGraph server: its limits, its metrics, and the three ways to read its answer.
+//! One request to a LangGraph server: its limits, its metrics, and the three ways to read its
+//! answer.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -15,8 +15,8 @@ const TRACE: [&str; 3] = ["traceparent", "tracestate", "baggage"];
 /// hold personal data.
 const TRACE_CONTEXT: [&str; 2] = ["traceparent", "tracestate"];
 
-/// The caller of a request. Two callers are equal if LangGraph cannot distinguish them. Clones share
-/// the headers.
+/// The caller of a request. Two callers are equal if LangGraph cannot distinguish them. Clones
+/// share the headers.
 #[derive(Clone, Default)]
 pub struct Caller {
     headers: Arc<HeaderMap>,
@@ -26,14 +26,14 @@ pub struct Caller {
     name: Option<Arc<str>>,
 }
 
-/// The agent and thread that a client is used for, as log lines name them. The upstream does not get
-/// them.
+/// The agent and thread that a client is used for, as log lines name them. The upstream does not
+/// get them.
 #[derive(Clone, Debug, Default)]
-pub struct Purpose {
+pub(crate) struct Purpose {
     /// The agent's name in the client's request.
-    pub agent: Option<Arc<str>>,
+    pub(crate) agent: Option<Arc<str>>,
     /// The client's id of the thread.
-    pub thread: Option<Arc<str>>,
+    pub(crate) thread: Option<Arc<str>>,
 }
 
 /// How to treat a thread that LangGraph does not find. LangGraph gives the same answer for a thread
@@ -57,7 +57,7 @@ pub enum Identity {
 }
 
 /// Whether a header belongs to a trace and does not identify the caller.
-pub fn is_trace(name: &HeaderName) -> bool {
+pub(crate) fn is_trace(name: &HeaderName) -> bool {
     TRACE.contains(&name.as_str())
 }
 
@@ -95,7 +95,7 @@ impl Caller {
     /// Sets how unknown threads are treated. `None` is the default of
     /// [`unknown_thread`](Self::unknown_thread).
     #[must_use]
-    pub fn with_unknown_thread(self, unknown_thread: Option<UnknownThread>) -> Self {
+    pub(crate) fn with_unknown_thread(self, unknown_thread: Option<UnknownThread>) -> Self {
         Self { unknown_thread, ..self }
     }
 
@@ -116,20 +116,20 @@ impl Caller {
     }
 
     /// Whether LangGraph can distinguish this caller from others.
-    pub fn is_personal(&self) -> bool {
+    pub(crate) fn is_personal(&self) -> bool {
         self.identifying_headers().next().is_some()
     }
 
-    /// How a thread that LangGraph does not find is treated. By default a caller with credentials is
-    /// refused, and others get an empty thread.
-    pub fn unknown_thread(&self) -> UnknownThread {
+    /// How a thread that LangGraph does not find is treated. By default a caller with credentials
+    /// is refused, and others get an empty thread.
+    pub(crate) fn unknown_thread(&self) -> UnknownThread {
         let default =
             if self.is_personal() { UnknownThread::Refused } else { UnknownThread::Empty };
         self.unknown_thread.unwrap_or(default)
     }
 
     /// The headers by which LangGraph can identify the caller. The values are secret.
-    pub fn identifying_headers(&self) -> impl Iterator<Item = (&HeaderName, &[u8])> {
+    pub(crate) fn identifying_headers(&self) -> impl Iterator<Item = (&HeaderName, &[u8])> {
         let headers = self.headers.iter().filter(|(name, _)| !is_trace(name));
         headers.map(|(name, value)| (name, value.as_bytes()))
     }

@@ -40,13 +40,13 @@ pub struct Client {
     availability: Arc<Availability>,
 }
 
-/// The credentials of a request: those of the configured upstream, and the caller's. LangGraph gives
-/// the same answer to requests with equal credentials.
+/// The credentials of a request: those of the configured upstream, and the caller's. LangGraph
+/// gives the same answer to requests with equal credentials.
 ///
 /// Two configured upstreams may share a URL and differ in keys or headers. Their accesses are never
 /// equal.
 #[derive(Clone)]
-pub struct Access {
+pub(crate) struct Access {
     /// Identifies the configured upstream, by the address of its key.
     configured: Arc<Mutex<Option<ApiKey>>>,
     caller: Caller,
@@ -110,7 +110,7 @@ impl Client {
     /// A caller's header is dropped if the configuration sets one of its name, or if the upstream
     /// must not get it. Dropped headers do not distinguish callers either.
     #[must_use]
-    pub fn called_by(&self, caller: &Caller) -> Self {
+    pub(crate) fn called_by(&self, caller: &Caller) -> Self {
         let key = self.has_key().then_some(API_KEY);
         let is_replaced =
             |name: &HeaderName| self.headers.contains_key(name) || key.as_ref() == Some(name);
@@ -120,17 +120,17 @@ impl Client {
 
     /// Sets the agent and thread that log lines name.
     #[must_use]
-    pub fn used_for(self, purpose: Purpose) -> Self {
+    pub(crate) fn used_for(self, purpose: Purpose) -> Self {
         Self { purpose, ..self }
     }
 
     /// The agent and thread that log lines name.
-    pub fn purpose(&self) -> &Purpose {
+    pub(crate) fn purpose(&self) -> &Purpose {
         &self.purpose
     }
 
     /// Whether the server gets the credentials of callers.
-    pub fn identity(&self) -> Identity {
+    pub(crate) fn identity(&self) -> Identity {
         self.identity
     }
 
@@ -140,19 +140,19 @@ impl Client {
     }
 
     /// The caller, without the headers that this server does not get.
-    pub fn caller(&self) -> &Caller {
+    pub(crate) fn caller(&self) -> &Caller {
         &self.caller
     }
 
     /// The credentials of this client's requests.
-    pub fn access(&self) -> Access {
+    pub(crate) fn access(&self) -> Access {
         Access { configured: Arc::clone(&self.key), caller: self.caller.clone() }
     }
 
     /// The secrets in this client's requests: the key, configured headers, and the caller's
     /// credentials. An authentication scheme such as `Bearer` is cut off, since the token alone may
     /// occur elsewhere.
-    pub fn secrets(&self) -> Vec<Vec<u8>> {
+    pub(crate) fn secrets(&self) -> Vec<Vec<u8>> {
         let key = self.key.lock().as_ref().map(|key| key.header_value().as_bytes().to_vec());
         let configured = self.headers.values().map(HeaderValue::as_bytes);
         let callers = self.caller.identifying_headers().map(|(_, value)| value);

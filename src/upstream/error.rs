@@ -21,7 +21,7 @@ pub enum Error {
     /// No connection could be made, so nothing was sent.
     #[error("the LangGraph server cannot be reached: {reason}")]
     Unreachable {
-        /// The operating system's message.
+        /// The cause, as the system reports it.
         reason: String,
     },
     /// The request was sent and not answered in time. It may have had its effect.
@@ -61,7 +61,7 @@ pub enum Error {
     /// The connection broke after the request was sent. It may have had its effect.
     #[error("the connection to the LangGraph server broke: {reason}")]
     Interrupted {
-        /// The operating system's message.
+        /// The cause, as the system reports it.
         reason: String,
     },
 }
@@ -83,7 +83,7 @@ impl Error {
     }
 
     /// The wait that the server asks for.
-    pub fn retry_after(&self) -> Option<Duration> {
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
         if let Self::Status { retry_after, .. } = self { *retry_after } else { None }
     }
 
@@ -104,14 +104,14 @@ impl Error {
     }
 
     /// Whether a run was refused because the thread has another live run.
-    pub fn is_thread_busy(&self) -> bool {
-        // The JavaScript server answers 422.
+    pub(crate) fn is_thread_busy(&self) -> bool {
+        // The Python server answers 409, the JavaScript server 422.
         matches!(self, Self::Status { code: 409, .. })
             || matches!(self, Self::Status { code: 422, detail, .. } if detail.contains("already running"))
     }
 
     /// Whether a run was refused because there is no such assistant.
-    pub fn is_unknown_assistant(&self) -> bool {
+    pub(crate) fn is_unknown_assistant(&self) -> bool {
         // The Python server answers 422 for the name of a graph, the JavaScript server 404.
         matches!(self, Self::Status { code: 404, .. })
             || matches!(self, Self::Status { code: 422, detail, .. } if detail.starts_with("Invalid assistant"))
@@ -136,7 +136,7 @@ impl Error {
 
     /// Removes the server's explanation.
     #[must_use]
-    pub fn unexplained(mut self) -> Self {
+    pub(crate) fn unexplained(mut self) -> Self {
         if let Self::Status { detail: explanation, .. }
         | Self::NotAnEventStream { content_type: explanation } = &mut self
         {
@@ -146,17 +146,17 @@ impl Error {
     }
 
     /// Whether no connection could be made. The log already has a line for that outage.
-    pub fn is_unreachable(&self) -> bool {
+    pub(crate) fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable { .. })
     }
 
     /// Whether the thing does not exist, or the server hides it.
-    pub fn is_not_found(&self) -> bool {
+    pub(crate) fn is_not_found(&self) -> bool {
         matches!(self, Self::Status { code: 404, .. })
     }
 
     /// Whether the server may answer another caller differently.
-    pub fn depends_on_caller(&self) -> bool {
+    pub(crate) fn depends_on_caller(&self) -> bool {
         self.is_unauthorized() || self.is_not_found()
     }
 

@@ -1,8 +1,8 @@
 //! HTTP/1.1 to one server. Connections have no tasks of their own.
 //!
 //! Whoever awaits a response also polls its connection. A task for each connection would be woken
-//! first for every token of a run, before the task that reads the run. Polling directly also returns
-//! everything that one read of the socket brought.
+//! first for every token of a run, before the task that reads the run. Polling directly also
+//! returns everything that one read of the socket brought.
 //!
 //! ```text
 //!   idle pool <--- body dropped, connection still usable ----+

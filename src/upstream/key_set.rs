@@ -59,7 +59,7 @@ impl KeySets {
     }
 
     /// Fetches the key set: the text of a JSON document, not parsed.
-    pub async fn fetch(&self) -> Result<String, Error> {
+    pub(crate) async fn fetch(&self) -> Result<String, Error> {
         within(KEY_SET_TIMEOUT, self.read()).await
     }
 

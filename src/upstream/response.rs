@@ -52,8 +52,8 @@ pub(super) async fn read(
     Ok(())
 }
 
-/// LangGraph's id of a started run. The Python server sends both headers, the JavaScript server only
-/// `Content-Location`.
+/// LangGraph's id of a started run. The Python server sends both headers, the JavaScript server
+/// only `Content-Location`.
 pub(super) fn run_id(headers: &HeaderMap) -> Option<String> {
     let location = header(headers, &CONTENT_LOCATION).or_else(|| header(headers, &LOCATION))?;
     let mut segments = location.split(['/', '?']);

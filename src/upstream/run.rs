@@ -22,7 +22,7 @@ const RUN_COLUMNS: [&str; 4] = ["run_id", "status", "created_at", "metadata"];
 
 /// Which runs of a thread are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RunFilter {
+pub(crate) enum RunFilter {
     /// Runs that wait for their turn.
     Pending,
     /// The run that is executing.
@@ -36,7 +36,7 @@ pub enum RunFilter {
 
 /// Whether the server shows a thread to a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Visibility {
+pub(crate) enum Visibility {
     /// The server listed the thread's runs to the caller.
     Visible,
     /// The thread does not exist, or is hidden from the caller.
@@ -72,14 +72,18 @@ impl Client {
     }
 
     /// The record of a run that exists.
-    pub async fn run_record(&self, thread_id: &str, run_id: &str) -> Result<RunRecord, Error> {
+    pub(crate) async fn run_record(
+        &self,
+        thread_id: &str,
+        run_id: &str,
+    ) -> Result<RunRecord, Error> {
         let body = self.get(Operation::RunRecord, &["threads", thread_id, "runs", run_id]).await?;
         RunRecord::parse(&body).ok_or(Error::NotUnderstood { what: "a run" })
     }
 
     /// The record of a run, by an id that a client has sent. `None` if the thread has no such run,
     /// or the server hides it from the caller.
-    pub async fn find_run(
+    pub(crate) async fn find_run(
         &self,
         thread_id: &str,
         run_id: &str,
@@ -98,7 +102,8 @@ impl Client {
                 let record = record.ok_or(Error::NotUnderstood { what: "a run" })?;
                 Ok(Some(record).filter(|record| is_of_thread && record.id == run_id))
             }
-            // The Python server accepts any form of UUID, the JavaScript server only hyphenated ones.
+            // The Python server accepts any form of UUID, the JavaScript server only hyphenated
+            // ones.
             Err(Error::Status { code: 400 | 404 | 422, .. }) => Ok(None),
             Err(error) => Err(error),
         }
@@ -106,9 +111,9 @@ impl Client {
 
     /// Whether the server shows a thread to the caller.
     ///
-    /// A thread that is not found is an error for a caller whose unknown threads are refused: it may
-    /// belong to somebody else.
-    pub async fn visibility(&self, thread_id: &str) -> Result<Visibility, Error> {
+    /// A thread that is not found is an error for a caller whose unknown threads are refused: it
+    /// may belong to somebody else.
+    pub(crate) async fn visibility(&self, thread_id: &str) -> Result<Visibility, Error> {
         match self.run_list(thread_id, None, 1, &["run_id"]).await {
             Ok(_) => Ok(Visibility::Visible),
             Err(error) if self.reads_as_empty(&error) => Ok(Visibility::Hidden),
@@ -128,7 +133,11 @@ impl Client {
     /// runs than the limit, its newest finished runs are then missing.
     ///
     /// The runs lack their input, except on the JavaScript server: see [`Client::whole_run`].
-    pub async fn runs(&self, thread_id: &str, filter: RunFilter) -> Result<Vec<RunRecord>, Error> {
+    pub(crate) async fn runs(
+        &self,
+        thread_id: &str,
+        filter: RunFilter,
+    ) -> Result<Vec<RunRecord>, Error> {
         let (status, limit) = match filter {
             RunFilter::Pending => (Some("pending"), MAX_LIVE_RUNS),
             RunFilter::Running => (Some("running"), MAX_LIVE_RUNS),
@@ -139,7 +148,7 @@ impl Client {
 
     /// Lists runs of any status as [`runs`](Self::runs) does, and checks the visibility with the
     /// same request: `None` is [`Visibility::Hidden`].
-    pub async fn visible_runs(
+    pub(crate) async fn visible_runs(
         &self,
         thread_id: &str,
         limit: usize,
@@ -165,7 +174,7 @@ impl Client {
 
     /// The newest runs of a thread that have begun, in whatever order the server lists them. `None`
     /// if the list may lack the newest.
-    pub async fn newest_runs(&self, thread_id: &str) -> Result<Option<NewestRuns>, Error> {
+    pub(crate) async fn newest_runs(&self, thread_id: &str) -> Result<Option<NewestRuns>, Error> {
         let body = self.run_list(thread_id, None, NewestRuns::LIMIT, &RUN_COLUMNS).await?;
         NewestRuns::parse(&body).ok_or(Error::NotUnderstood { what: "a list of runs" })
     }
@@ -173,7 +182,11 @@ impl Client {
     /// The record of a listed run, with the run's input.
     ///
     /// Returns the run as it was listed if its record is gone. Reading the run then reports that.
-    pub async fn whole_run(&self, thread_id: &str, listed: RunRecord) -> Result<RunRecord, Error> {
+    pub(crate) async fn whole_run(
+        &self,
+        thread_id: &str,
+        listed: RunRecord,
+    ) -> Result<RunRecord, Error> {
         if listed.has_request {
             return Ok(listed);
         }
@@ -203,7 +216,8 @@ impl Client {
             // The server may also reject the thread's id: then the second request fails too.
             Err(Error::Status { code: 400 | 422, .. }) => {
                 let runs = list(&[]).await?;
-                tracing::debug!(upstream = %self.base(), "the server rejects `select` in lists of runs");
+                let upstream = self.base();
+                tracing::debug!(%upstream, "the server rejects `select` in lists of runs");
                 self.note_rejected_columns();
                 Ok(runs)
             }
@@ -233,7 +247,7 @@ impl Client {
 
     /// The thread's lifecycle stream, which has an event whenever a run begins or ends. `None` if
     /// the server has no such stream, as the JavaScript server.
-    pub async fn thread_lifecycle(&self, thread_id: &str) -> Result<Option<Body>, Error> {
+    pub(crate) async fn thread_lifecycle(&self, thread_id: &str) -> Result<Option<Body>, Error> {
         let mut url = self.base().join(&["threads", thread_id, "stream"]);
         url.query_pairs_mut().append_pair("stream_modes", "lifecycle");
         let call = self.call_url(Operation::ThreadLifecycle, Method::GET, url);

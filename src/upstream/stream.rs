@@ -13,8 +13,8 @@ use super::{Error, http1, response};
 pub struct RunStream {
     /// LangGraph's id of the run, if the response headers have it.
     pub run_id: Option<String>,
-    /// The `Date` of the response: milliseconds since 1970 on the server's clock, with the precision
-    /// of a second.
+    /// The `Date` of the response: milliseconds since 1970 on the server's clock, with the
+    /// precision of a second.
     pub date: Option<u64>,
     /// The event stream.
     pub body: Body,

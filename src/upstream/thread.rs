@@ -89,7 +89,7 @@ struct NewThread<'a> {
 
 impl Client {
     /// Why the last run of a thread failed. Only the Python server stores this.
-    pub async fn thread_error(&self, thread_id: &str) -> Result<Option<RunError>, Error> {
+    pub(crate) async fn thread_error(&self, thread_id: &str) -> Result<Option<RunError>, Error> {
         let body = self.get(Operation::ThreadRecord, &["threads", thread_id]).await?;
         let members: json::Members<'_> = serde_json::from_str(&body).unwrap_or_default();
         let error = members.get("error").filter(|error| error.get() != "null");
@@ -97,7 +97,7 @@ impl Client {
     }
 
     /// The JSON of a thread's newest state. `None` if the thread does not exist.
-    pub async fn thread_state(&self, thread_id: &str) -> Result<Option<String>, Error> {
+    pub(crate) async fn thread_state(&self, thread_id: &str) -> Result<Option<String>, Error> {
         match self.find(Operation::ThreadState, &["threads", thread_id, "state"]).await {
             Ok(body) => Ok(Some(one_line(body))),
             Err(error) if error.is_not_found() => Ok(None),
@@ -110,7 +110,7 @@ impl Client {
     ///
     /// Takes 1 to [`MAX_THREAD_PAGE`] ids, each a UUID. The servers would list all threads for an
     /// empty list. The JavaScript server has no `state_updated_at` and leaves it out.
-    pub async fn thread_marks(&self, ids: &[&str]) -> Result<Vec<ThreadMark>, Error> {
+    pub(crate) async fn thread_marks(&self, ids: &[&str]) -> Result<Vec<ThreadMark>, Error> {
         let body = ThreadsById {
             ids,
             select: ["thread_id", "status", "updated_at", "state_updated_at"],
@@ -122,7 +122,7 @@ impl Client {
     }
 
     /// Whether the server lets the caller list threads.
-    pub async fn allows_thread_search(&self) -> Result<bool, Error> {
+    pub(crate) async fn allows_thread_search(&self) -> Result<bool, Error> {
         let post = self.call(Operation::Threads, Method::POST, &["threads", "search"]);
         match post.json(&AnyThread { limit: 1 }).confirmed().await {
             Ok(()) => Ok(true),
@@ -132,7 +132,7 @@ impl Client {
     }
 
     /// The JSON of the last state that a run made. `None` if it made none.
-    pub async fn last_run_state(
+    pub(crate) async fn last_run_state(
         &self,
         thread_id: &str,
         run_id: &str,
@@ -147,7 +147,7 @@ impl Client {
     }
 
     /// Creates a thread unless it exists, and stores the client's id of it in the metadata.
-    pub async fn create_thread(
+    pub(crate) async fn create_thread(
         &self,
         thread_id: &str,
         client_thread_id: &str,
@@ -170,7 +170,7 @@ impl Client {
 
     /// The JSON of a page of a thread's states, newest first, that are older than the checkpoint
     /// `before`.
-    pub async fn history_page(
+    pub(crate) async fn history_page(
         &self,
         thread_id: &str,
         before: Option<&str>,
@@ -212,9 +212,9 @@ impl Client {
         self.searched(search, &COLUMNS).await
     }
 
-    /// A page of threads as [`threads`](Self::threads) lists them, with the times of creation and of
-    /// the last change of the state.
-    pub async fn dated_threads(
+    /// A page of threads as [`threads`](Self::threads) lists them, with the times of creation and
+    /// of the last change of the state.
+    pub(crate) async fn dated_threads(
         &self,
         search: &ThreadSearch<'_>,
     ) -> Result<Vec<ThreadRecord>, Error> {
@@ -223,7 +223,10 @@ impl Client {
 
     /// A thread without its state, by its UUID. `None` if the thread does not exist, or the server
     /// hides it from the caller.
-    pub async fn listed_thread(&self, thread_id: &str) -> Result<Option<ThreadRecord>, Error> {
+    pub(crate) async fn listed_thread(
+        &self,
+        thread_id: &str,
+    ) -> Result<Option<ThreadRecord>, Error> {
         let body = ThreadsById { ids: &[thread_id], select: COLUMNS, limit: 1 };
         let post = self.call(Operation::Threads, Method::POST, &["threads", "search"]);
         let body = post.json(&body).text().await?;
@@ -260,8 +263,8 @@ impl Client {
     /// A null is stored as null: neither server can remove a member.
     pub async fn change_thread(&self, thread_id: &str, metadata: &Json) -> Result<bool, Error> {
         let patch = self.call(Operation::ChangeThread, Method::PATCH, &["threads", thread_id]);
-        // Without this header the servers answer with the whole state. The JavaScript server does so
-        // anyway; it is not read.
+        // Without this header the servers answer with the whole state. The JavaScript server does
+        // so anyway; it is not read.
         let patch = patch.header(PREFER, "return=minimal")?;
         match patch.json(&Metadata { metadata }).allow_not_found().confirmed().await {
             Ok(()) => Ok(true),
@@ -270,7 +273,8 @@ impl Client {
         }
     }
 
-    /// Deletes a thread with its states and runs, live ones too. Returns whether the thread existed.
+    /// Deletes a thread with its states and runs, live ones too. Returns whether the thread
+    /// existed.
     pub async fn delete_thread(&self, thread_id: &str) -> Result<bool, Error> {
         let delete = self.call(Operation::DeleteThread, Method::DELETE, &["threads", thread_id]);
         match delete.allow_not_found().confirmed().await {
@@ -284,8 +288,8 @@ impl Client {
 /// Whether there is no such thread, or no thread can have this id.
 ///
 /// The Python server accepts any form of UUID and answers 422 otherwise. The JavaScript server
-/// accepts only hyphenated ones and answers 400. The request has nothing but an id, so these statuses
-/// have no other cause.
+/// accepts only hyphenated ones and answers 400. The request has nothing but an id, so these
+/// statuses have no other cause.
 fn is_no_thread(error: &Error) -> bool {
     matches!(error, Error::Status { code: 404 | 400 | 422, .. })
 }

@@ -23,8 +23,8 @@ struct ClientCertificate {
     key: PrivateKeyDer<'static>,
 }
 
-/// The text has no certificate or no key. The message says what is expected, and does not repeat the
-/// text.
+/// The text has no certificate or no key. The message says what is expected, and does not repeat
+/// the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NotTls(&'static str);

@@ -9,8 +9,8 @@ use super::super::pace::LOOK_INTERVAL;
 use crate::runs;
 
 /// The longest pause before a run is relayed again. The first pause is [`LOOK_INTERVAL`], and each
-/// relay of the run doubles it. A list may keep naming a run that is gone, or whose stream cannot be
-/// read.
+/// relay of the run doubles it. A list may keep naming a run that is gone, or whose stream cannot
+/// be read.
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
 /// How many runs are remembered.

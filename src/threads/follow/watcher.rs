@@ -36,8 +36,8 @@ pub(super) struct Watcher {
     /// anybody followed.
     past: Option<HashSet<String>>,
     relayed: RelayLog,
-    /// The idle thread as it was read last, with a digest of what was read. A checkpoint may get its
-    /// interrupts after its id, so the id alone does not show a change.
+    /// The idle thread as it was read last, with a digest of what was read. A checkpoint may get
+    /// its interrupts after its id, so the id alone does not show a change.
     idle: Option<(u64, Arc<Run>)>,
     /// The newest finished run.
     last: Option<RunRecord>,
@@ -295,8 +295,8 @@ impl Watcher {
         self.shared.followed.lock().get_mut(&self.key)?.newest_upstream.take()
     }
 
-    /// Whether there is no follower left. If so, the thread is removed, and no follower can join this
-    /// watcher.
+    /// Whether there is no follower left. If so, the thread is removed, and no follower can join
+    /// this watcher.
     fn is_unfollowed(&self) -> bool {
         let mut threads = self.shared.followed.lock();
         if self.changes.receiver_count() > 0 {

@@ -21,8 +21,8 @@ const SHORTEST_RETRY_AFTER: Duration = Duration::from_secs(1);
 /// longer one is taken for a mistake.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_mins(5);
 
-/// How many looks in a row may fail for a reason that may concern one thread, before the server counts
-/// as unavailable.
+/// How many looks in a row may fail for a reason that may concern one thread, before the server
+/// counts as unavailable.
 const MAX_DOUBTFUL: u32 = 3;
 
 /// What an answer says about the server.

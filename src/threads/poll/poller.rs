@@ -16,8 +16,8 @@ use crate::upstream::{Access, BaseUrl, Client, Error, MAX_THREAD_PAGE};
 /// threads on their own.
 const MAX_FAILED_POLLS: u32 = 3;
 
-/// How long the threads of a caller are not polled after the server refused it. Permissions may change
-/// in the meantime.
+/// How long the threads of a caller are not polled after the server refused it. Permissions may
+/// change in the meantime.
 const REFUSED_FOR: Duration = Duration::from_mins(1);
 
 /// The task that polls the threads of one caller.
@@ -147,7 +147,8 @@ impl Poller {
             }
             PollError::Refused => (true, now + REFUSED_FOR),
             PollError::Unsupported => {
-                tracing::debug!(upstream = %self.base, "the server does not support polls of threads");
+                let upstream = &self.base;
+                tracing::debug!(%upstream, "the server does not support polls of threads");
                 self.pace.note_polls_unsupported();
                 (true, now)
             }
