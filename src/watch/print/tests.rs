@@ -369,7 +369,7 @@ fn the_oldest_are_forgotten_beyond_the_limit() {
     }
     let kept: Vec<_> = printer.messages.keys().map(String::as_str).collect();
     assert_eq!(kept, ["3", "4", "5"]);
-    assert!(printer.kept_bytes <= MAX_KEPT_BYTES);
+    assert!(printer.stored_bytes <= MAX_KEPT_BYTES);
 }
 
 #[test]
