@@ -21,7 +21,7 @@ const EXAMPLE: &str = include_str!("../../config.toml.example");
 fn of_toml(text: &str) -> (Raw, Vec<String>) {
     let mut mistakes = Mistakes::default();
     let raw = Raw::of_toml("f.toml", text, &mut mistakes);
-    (raw, told(&mistakes.0))
+    (raw, texts(&mistakes.0))
 }
 
 /// What a file means with nothing on the command line.
@@ -32,14 +32,14 @@ fn checked(text: &str) -> Result<Config, Vec<String>> {
 fn over(options: &cli::Options, text: &str) -> Result<Config, Vec<String>> {
     let mut mistakes = Mistakes::default();
     let raw = Raw::of_toml("f.toml", text, &mut mistakes);
-    let config = Raw::typed(options, None).over(raw).check(&mut mistakes);
+    let config = Raw::of_flags(options, None).over(raw).check(&mut mistakes);
     match config {
         Some(config) if mistakes.0.is_empty() => Ok(config),
-        Some(_) | None => Err(told(&mistakes.0)),
+        Some(_) | None => Err(texts(&mistakes.0)),
     }
 }
 
-fn told(mistakes: &[Mistake]) -> Vec<String> {
+fn texts(mistakes: &[Mistake]) -> Vec<String> {
     mistakes.iter().map(ToString::to_string).collect()
 }
 
@@ -253,7 +253,7 @@ fn all_mistakes_are_told_at_once_each_with_its_key_value_and_what_was_expected()
         over(&options, text).unwrap_err(),
         [
             "`listen` in f.toml is 8484; expected a string",
-            "`listen_on` in f.toml: expected a key that config.toml.example shows",
+            "`listen_on` in f.toml: expected a key of config.toml.example",
             "`upstream.api_key` in f.toml: expected a string",
             "`limits.body_bytes` in f.toml is 1.5; expected a whole number",
             "`upstreams.a b`: expected either `upstream` or `upstreams.NAME`, not both",
@@ -454,8 +454,8 @@ fn what_would_let_everybody_in_is_a_mistake() {
         ("emit.state = \"deltas\"", Some("`initial` or `final`")),
         ("emit.max_event_bytes = -1", Some("between 0 and")),
         ("emit.tool_results = \"no\"", Some("`true` or `false`")),
-        ("emit.colour = 1", Some("a key that config.toml.example shows")),
-        ("agents.a.emit.colour = 1", Some("a key that config.toml.example shows")),
+        ("emit.colour = 1", Some("a key of config.toml.example")),
+        ("agents.a.emit.colour = 1", Some("a key of config.toml.example")),
         ("agents.a.emit.steps = 1", Some("`true` or `false`")),
         ("upstream.messages_key = \"\"", Some("a key of the graph's state")),
         ("upstream.messages_key = \"__interrupt__\"", Some("not beginning with `__`")),
@@ -536,7 +536,7 @@ fn a_key_is_never_printed() {
         let mistakes = checked(text).unwrap_err();
         assert!(!mistakes.concat().contains("s3cret"), "{mistakes:?}");
     }
-    let raw = Raw::typed(&options, None);
+    let raw = Raw::of_flags(&options, None);
     assert!(!format!("{raw:?} {config:?} {options:?}").contains("s3cret"));
 }
 
