@@ -1613,7 +1613,7 @@ async fn a_question_without_an_id_is_answered_by_a_bare_value_and_not_beside_oth
     run.asks(&json!([]), &json!([{"value": "one?"}, {"id": "q", "value": "two?"}])).await;
     let told = editor.until(prompt).await;
     let (_, message) = told.error();
-    assert!(message.contains("one of them has no id in LangGraph"), "{message}");
+    assert!(message.contains("one has no id, so LangGraph cannot tell"), "{message}");
     editor.ended().await;
 }
 
