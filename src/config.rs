@@ -217,8 +217,8 @@ pub fn demo_address(place: &str, value: &str, is_insecure: bool) -> Result<Socke
     if address.ip().is_loopback() || is_insecure {
         return Ok(address);
     }
-    let expected = "a loopback address, since the demo has no `auth`: whoever reaches another could \
-                    use it; or pass --insecure";
+    let expected = "a loopback address, since the demo has no `auth`: anyone who can reach another \
+                    address could use it; or pass --insecure";
     Err(given.mistaken(expected))
 }
 
@@ -227,8 +227,8 @@ pub fn demo_cors(place: &str, value: &str, is_insecure: bool) -> Result<Cors, Mi
     let given = Given::new(place, value);
     let cors = given.cors(Credentials::Omitted)?;
     if cors == Cors::Any && !is_insecure {
-        let expected = "a list of origins, since the demo has no `auth`: any page that somebody \
-                        here visits could use it; or pass --insecure";
+        let expected = "a list of origins, since the demo has no `auth`: any page that someone here \
+                        visits could use it; or pass --insecure";
         return Err(given.mistaken(expected));
     }
     Ok(cors)
@@ -258,14 +258,15 @@ impl Raw {
         let auth = self.auth(&upstreams, &forward, trust, mistakes);
         let is_open = is_reached && matches!(auth, Some(Auth::None));
         if is_open && !is_insecure {
-            let expected = "a loopback address, since `auth.mode` is none: whoever reaches \
-                            another could use the agents; choose an `auth.mode`, or pass --insecure";
+            let expected = "a loopback address, since `auth.mode` is none: anyone who can reach \
+                            another address could use the agents; choose an `auth.mode`, or pass \
+                            --insecure";
             mistakes.note(given.mistaken(expected));
         }
         let cors = self.cors(mistakes);
         if cors == Cors::Any && matches!(auth, Some(Auth::None)) && !is_insecure {
-            let expected = "a list of origins, since `auth.mode` is none: any page that somebody \
-                            here visits could use the agents; choose an `auth.mode`, or say \
+            let expected = "a list of origins, since `auth.mode` is none: any page that someone \
+                            here visits could use the agents; choose an `auth.mode`, or pass \
                             --insecure";
             mistakes.note(Given::new("`cors.origins`", "*").mistaken(expected));
         }
@@ -322,8 +323,8 @@ impl Raw {
         let given = self.take("admin_listen")?;
         let address = mistakes.keep(given.clone().address())?;
         if !address.ip().is_loopback() && !is_insecure {
-            let expected = "a loopback address, since the admin listener has no `auth`: whoever \
-                            reaches another could read the metrics; or pass --insecure";
+            let expected = "a loopback address, since the admin listener has no `auth`: anyone \
+                            who can reach another address could read the metrics; or pass --insecure";
             mistakes.note(given.mistaken(expected));
         }
         Some(address)

@@ -195,12 +195,14 @@ mod tests {
         let long = vec![b'x'; 3 * MAX_LINE_BYTES];
         let bytes = [b"a\n", &*long, b"\nb\n"].concat();
         let mut lines = Lines::new(&*bytes);
-        let mut told = Vec::new();
+        let mut are_whole = Vec::new();
         while let Some(line) = lines.next().await.unwrap() {
-            assert!(lines.buffer.capacity() < MAX_LINE_BYTES + 4 * READ_BYTES || told.len() != 1);
-            told.push(line != Line::TooLong);
+            assert!(
+                lines.buffer.capacity() < MAX_LINE_BYTES + 4 * READ_BYTES || are_whole.len() != 1
+            );
+            are_whole.push(line != Line::TooLong);
         }
-        assert_eq!(told, [true, false, true]);
+        assert_eq!(are_whole, [true, false, true]);
         assert!(lines.buffer.capacity() < 4 * READ_BYTES, "{}", lines.buffer.capacity());
     }
 

@@ -54,7 +54,9 @@ pub enum LogFormat {
 
 /// The text is not a [`Log`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a log filter, as `info` or `threadway=debug,warn`, and one of `text` and `json`")]
+#[error(
+    "a log filter such as `info` or `threadway=debug,warn`, and at most one of `text` and `json`"
+)]
 pub struct NotALog;
 
 /// Exports traces. A thread of its own does that, so requests never wait for it.
@@ -138,12 +140,12 @@ impl Traces {
             .build()
             .map_err(|error| TracesError(error.to_string()))?;
         let exporter = Exporter { otlp, is_failing: AtomicBool::new(false) };
-        let told = Resource::builder().build();
-        let is_named = told
+        let detected = Resource::builder().build();
+        let is_named = detected
             .get(&Key::from_static_str("service.name"))
             .is_some_and(|name| !name.as_str().starts_with(UNKNOWN_SERVICE));
         let resource = if is_named {
-            told
+            detected
         } else {
             Resource::builder().with_service_name(SERVICE_NAME).build()
         };

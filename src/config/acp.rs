@@ -26,7 +26,7 @@ pub struct Acp {
     pub settings: Settings,
 }
 
-/// The table as it stands in the file.
+/// The table in the file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct AcpTable {
@@ -75,10 +75,10 @@ impl Acp {
     /// Reads the table. The error is what was expected instead.
     pub(super) fn read(table: Value) -> Result<Self, String> {
         let written: AcpTable = table.try_into().map_err(|error: toml::de::Error| {
-            let told = error.to_string();
+            let message = error.to_string();
             format!(
-                "a table of the form that config.toml.example shows ({})",
-                told.trim_end().replace('\n', ", ")
+                "a table as in config.toml.example ({})",
+                message.trim_end().replace('\n', ", ")
             )
         })?;
         let accepts = written.prompt.map_or_else(Accepts::default, |kinds| Accepts {

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_variable_is_told_with_the_one_that_is_meant() {
+    fn a_misspelt_variable_is_reported_with_the_nearest_name() {
         for (name, near) in [
             ("THREADWAY_CORS_ORIGIN", "THREADWAY_CORS_ORIGINS"),
             ("THREADWAY_CORSORIGINS", "THREADWAY_CORS_ORIGINS"),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_or_not_ours_is_no_mistake() {
+    fn known_and_foreign_variables_are_accepted() {
         let names = [
             "PATH",
             "THREADWAY",

@@ -62,17 +62,16 @@ impl Raw {
                     let Upstream { name, api_key, headers, .. } = upstream;
                     if upstream.identity_at(place) == Identity::Withheld {
                         let expected = format!(
-                            "each caller's own credentials to go to every upstream, since nobody \
-                             else checks them; the upstream `{name}` is not sent them: set \
+                            "callers' own credentials to be sent to every upstream, since only \
+                             LangGraph checks them; the upstream `{name}` is not sent them: set \
                              `forward_identity = true` in its table, or choose another mode"
                         );
                         mistakes.note(given.clone().mistaken(expected));
                     }
                     if api_key.is_some() || CREDENTIALS.iter().any(|c| headers.contains_key(*c)) {
                         let expected = format!(
-                            "each caller's own credentials to go up; those that are configured for \
-                             the upstream `{name}` would let everybody in: leave them out, or \
-                             choose another mode"
+                            "callers' own credentials; those configured for the upstream `{name}` \
+                             would let everyone in: leave them out, or choose another mode"
                         );
                         mistakes.note(given.clone().mistaken(expected));
                     }

@@ -56,7 +56,7 @@ impl Raw {
                     value.set_sensitive(true);
                     headers.insert(name, value);
                 }
-                _ => mistakes.note(given.hidden("a header's name, and a value that it can have")),
+                _ => mistakes.note(given.hidden("a valid header name and value")),
             }
         }
         let identity = self.take(&format!("{prefix}.forward_identity")).and_then(|given| {
@@ -159,7 +159,7 @@ fn missing_upstream() -> Mistake {
     Mistake {
         place: "--upstream".to_owned(),
         value: None,
-        expected: "the URL of the LangGraph server, as --upstream http://127.0.0.1:2024 (or \
+        expected: "the URL of the LangGraph server, such as --upstream http://127.0.0.1:2024 (or \
                    THREADWAY_UPSTREAM, or `upstream.url` in the config file)"
             .to_owned(),
     }

@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_content_that_are_no_text_are_named() {
+    fn content_parts_that_are_not_text_are_named() {
         let json = r#"{"type":"TOOL_CALL_RESULT","messageId":"m","toolCallId":"c",
             "content":[{"type":"text","text":"a"},{"type":"image","source":{}}]}"#;
         let Some(Event::CallResult { content, .. }) = Event::read(json) else { panic!() };

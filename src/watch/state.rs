@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_tells_the_keys_that_differ_from_what_deltas_made() {
+    fn a_snapshot_reports_the_keys_that_differ_from_the_deltas() {
         let mut state = State::default();
         let changes = state.replace(&json(r#"{"a":1.10,"b/c":[1,2],"d":{}}"#));
         assert_eq!(texts(&changes), ["/a 1.10", "/b~1c [1,2]", "/d {}"]);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_is_no_object_is_told_whole() {
+    fn a_state_that_is_not_an_object_is_reported_whole() {
         let mut state = State::default();
         assert_eq!(texts(&state.replace(&json("[1]"))), [" [1]"]);
         assert_eq!(texts(&state.replace(&json("[1]"))), [""; 0]);

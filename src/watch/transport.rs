@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_does_not_end_is_given_up() {
+    fn an_event_that_does_not_end_is_refused() {
         let mut size = EventSize::default();
         let chunk = vec![b'x'; MAX_EVENT_BYTES / 4];
         for _ in 0..4 {

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_message_is_raised() {
+    async fn an_invalid_message_raises_an_exception() {
         for update in [
             json!({"messages": [{"role": "bogus", "content": "x"}]}),
             json!({"messages": [1]}),

@@ -89,8 +89,8 @@ impl Turn {
 
     /// Shows the turn's own run to its end. If the turn is stopped, the run is stopped too.
     pub(super) async fn show(&self, view: &mut ClientView, run: &mut ThreadReader) -> Shown {
-        let told = self.stop.run_until_cancelled(self.follow(view, run, Whose::Own)).await;
-        if let Some(outcome) = told {
+        let outcome = self.stop.run_until_cancelled(self.follow(view, run, Whose::Own)).await;
+        if let Some(outcome) = outcome {
             return Shown::Over(outcome);
         }
         self.stop_run();

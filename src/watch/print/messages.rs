@@ -94,7 +94,7 @@ impl Printer {
     pub(super) fn append(&mut self, id: &str, delta: &Text, out: &mut String) {
         let Some(message) = self.messages.get_mut(id) else { return };
         let delta = decoded(delta, &mut message.half);
-        let (told, ahead) =
+        let (sent, ahead) =
             message.text.split_at_checked(message.confirmed).unwrap_or((&message.text, ""));
         if ahead.starts_with(&delta) {
             message.confirmed += delta.len();
@@ -106,7 +106,7 @@ impl Printer {
             self.stored_bytes += new.len();
             self.print_text(id, kind, &label, new, at > 0, out);
         } else {
-            let whole = format!("{told}{delta}");
+            let whole = format!("{sent}{delta}");
             self.replace_text(id, &whole, out);
         }
     }
