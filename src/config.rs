@@ -42,7 +42,7 @@ use raw::{Given, Mistakes, Raw};
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:8484";
 
 /// The default log filter: one line per run, and problems.
-pub const DEFAULT_LOG: &str = "info";
+const DEFAULT_LOG: &str = "info";
 
 /// The name of the upstream if there is only one, in the table `upstream`.
 pub const DEFAULT_UPSTREAM: &str = "default";
@@ -165,7 +165,7 @@ impl Config {
     }
 
     /// The keys whose values differ. The contents of files that keys name are not compared.
-    pub fn changed(&self, other: &Self) -> Vec<String> {
+    pub(crate) fn changed(&self, other: &Self) -> Vec<String> {
         let keys: BTreeSet<_> = self.given.keys().chain(other.given.keys()).collect();
         let value = |config: &Self, key: &String| config.given.get(key).map(|g| g.value.clone());
         let differs = |key: &&&String| value(self, key) != value(other, key);
@@ -177,7 +177,7 @@ impl Config {
     }
 
     /// The keys with other values that take effect only after a restart.
-    pub fn needs_restart(&self, other: &Self) -> Vec<&'static str> {
+    pub(crate) fn needs_restart(&self, other: &Self) -> Vec<&'static str> {
         let (limits, others) = (&self.settings.limits, &other.settings.limits);
         let differs = [
             ("listen", self.listen != other.listen),

@@ -40,9 +40,8 @@ use tokio_util::task::TaskTracker;
 
 pub use connection::{Connection, MAX_REQUESTS};
 pub use link::Work;
-pub use outbox::{MAX_UNREAD_BYTES, MAX_WAITING_BYTES, Outbox};
-pub use session::MAX_SESSIONS;
-pub use turn::STOP_WAIT;
+pub(crate) use outbox::MAX_UNREAD_BYTES;
+pub use outbox::{MAX_WAITING_BYTES, Outbox};
 
 use crate::agents::{Agents, Upstream};
 use crate::credentials::Credentials;

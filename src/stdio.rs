@@ -13,13 +13,13 @@ use threadway_translate::buffer;
 
 /// The longest line that is read. The official SDK has the same limit; it is enough for some images
 /// in base64.
-pub const MAX_LINE_BYTES: usize = 32 * 1024 * 1024;
+const MAX_LINE_BYTES: usize = 32 * 1024 * 1024;
 
 /// How many bytes are read at once.
 const READ_BYTES: usize = 64 * 1024;
 
 /// How long requests from before the end of stdin may take to be answered.
-pub const END_GRACE: Duration = Duration::from_millis(500);
+const END_GRACE: Duration = Duration::from_millis(500);
 
 /// How long closing may take after that, for runs that must be stopped.
 pub const END_TIMEOUT: Duration = Duration::from_secs(2);

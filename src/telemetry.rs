@@ -18,11 +18,11 @@ use crate::upstream::BaseUrl;
 
 /// How long the collector may take for a batch of spans. Meanwhile up to 2,048 spans are kept; more
 /// are dropped, so an unavailable collector never delays requests.
-pub const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long the last spans may take after the gateway has stopped. Together with the grace for
 /// connections this is below the 30 s after which container platforms kill a process.
-pub const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The path of an OTLP collector for traces.
 const TRACES_PATH: &str = "v1/traces";
@@ -161,7 +161,7 @@ impl Traces {
         self.0.tracer(SERVICE_NAME)
     }
 
-    /// Exports the remaining spans, for at most [`FLUSH_TIMEOUT`]. Blocks.
+    /// Exports the remaining spans, for at most 5 s. Blocks.
     pub fn finish(self) {
         if self.0.shutdown_with_timeout(FLUSH_TIMEOUT).is_err() {
             let seconds = FLUSH_TIMEOUT.as_secs();

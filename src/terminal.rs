@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 /// Escapes control characters other than line feeds and tabs: they could move the cursor, change
 /// colours or query the terminal.
-pub fn harmless(text: &str) -> Cow<'_, str> {
+pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
     escaped(text, |c| c.is_control() && !matches!(c, '\n' | '\t'))
 }
 

@@ -22,8 +22,6 @@ use http::{HeaderMap, StatusCode};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 pub use args::{MAX_TIMEOUT, NotHeaders, duration, headers};
-pub use print::MAX_KEPT_BYTES;
-pub use transport::SILENCE_TIMEOUT;
 
 use crate::upstream::{BaseUrl, MAX_DETAIL_CHARS};
 use event::{Event, Outcome};
@@ -36,10 +34,10 @@ pub const DEFAULT_GATEWAY: &str = "http://127.0.0.1:8484";
 
 /// The pause before the first attempt to reconnect; half of it is random. Each further pause is
 /// twice as long, until a connection has lasted for a minute.
-pub const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
 
 /// The longest pause between attempts to reconnect.
-pub const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// How long the gateway may take to list its agents, or to explain a refusal.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);

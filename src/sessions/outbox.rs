@@ -16,7 +16,7 @@ pub const MAX_WAITING_BYTES: usize = 256 * 1024;
 
 /// How many bytes may wait before no more requests are read. The limit is higher than that for
 /// updates: responses do not wait for room, and a cancel must get through while updates wait.
-pub const MAX_UNREAD_BYTES: usize = 8 * 1024 * 1024;
+pub(crate) const MAX_UNREAD_BYTES: usize = 8 * 1024 * 1024;
 
 /// The lines for a client, in order. Clones share them.
 #[derive(Clone)]

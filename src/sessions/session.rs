@@ -15,7 +15,7 @@ use threadway_translate::json::Json;
 use threadway_translate::run::{Ask, Decision, Interrupt};
 
 /// The most open sessions. Each remembers what its client was sent of every message.
-pub const MAX_SESSIONS: usize = 256;
+const MAX_SESSIONS: usize = 256;
 
 /// The open sessions. Clones share them.
 #[derive(Clone, Debug, Default)]

@@ -28,7 +28,7 @@ use threadway_translate::json::{self, Json, ObjectWriter};
 use threadway_translate::run::{self, Ask, Outcome, Start};
 
 /// How long a stopped turn waits for its run to end. The client gets its response within a second.
-pub const STOP_WAIT: Duration = Duration::from_millis(800);
+const STOP_WAIT: Duration = Duration::from_millis(800);
 
 /// How many runs of others a turn waits for before it gives up: someone starts them faster than
 /// they end.

@@ -23,7 +23,7 @@ use threadway_translate::json::TextBuf;
 
 /// How many bytes of messages and calls are stored: as much as the largest snapshot. Beyond that
 /// the oldest are dropped and would be printed again.
-pub const MAX_KEPT_BYTES: usize = threadway_translate::sse::MAX_EVENT_BYTES;
+const MAX_KEPT_BYTES: usize = threadway_translate::sse::MAX_EVENT_BYTES;
 
 /// What a stored message or call counts besides its text.
 const ENTRY_BYTES: usize = 256;

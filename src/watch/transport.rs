@@ -18,7 +18,7 @@ use threadway_translate::sse::MAX_EVENT_BYTES;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long the gateway may be silent: three of its keep-alives, which come every 15 s.
-pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(45);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// The transport, over reqwest.
 #[derive(Clone, Debug)]

@@ -18,15 +18,12 @@ impl Printer {
     pub(super) fn print_text(
         &mut self,
         id: &str,
-        kind: MessageKind,
-        label: &str,
         text: &str,
         is_continued: bool,
         out: &mut String,
     ) {
-        if text.is_empty() {
-            return;
-        }
+        let Some(message) = self.messages.get(id).filter(|_| !text.is_empty()) else { return };
+        let (kind, label) = (message.kind, message.label.clone());
         let style = if kind == MessageKind::Thought { Style::Dim } else { Style::Plain };
         let is_new_line = self.open_message.as_deref() != Some(id);
         if is_new_line {

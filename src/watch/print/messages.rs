@@ -77,12 +77,12 @@ impl Printer {
         message.half.clear();
         let whole = decoded(text, &mut message.half);
         if whole.starts_with(&*message.text) {
-            let (at, label) = (message.text.len(), message.label.clone());
+            let at = message.text.len();
             message.confirmed = whole.len();
             let new = whole.get(at..).unwrap_or_default();
             message.text.push_str(new);
             self.stored_bytes += new.len();
-            self.print_text(id, kind, &label, new, at > 0, out);
+            self.print_text(id, new, at > 0, out);
         } else if message.text.starts_with(&whole) {
             message.confirmed = whole.len();
         } else {
@@ -99,12 +99,12 @@ impl Printer {
         if ahead.starts_with(&delta) {
             message.confirmed += delta.len();
         } else if delta.starts_with(ahead) {
-            let (at, kind, label) = (message.text.len(), message.kind, message.label.clone());
+            let at = message.text.len();
             let new = delta.get(ahead.len()..).unwrap_or_default();
             message.text.push_str(new);
             message.confirmed = message.text.len();
             self.stored_bytes += new.len();
-            self.print_text(id, kind, &label, new, at > 0, out);
+            self.print_text(id, new, at > 0, out);
         } else {
             let whole = format!("{sent}{delta}");
             self.replace_text(id, &whole, out);
@@ -114,12 +114,12 @@ impl Printer {
     /// Replaces the text of a message, and says so.
     fn replace_text(&mut self, id: &str, whole: &str, out: &mut String) {
         let Some(message) = self.messages.get_mut(id) else { return };
-        let (kind, label) = (message.kind, message.label.clone());
+        let label = message.label.clone();
         self.stored_bytes += whole.len();
         message.confirmed = whole.len();
         whole.clone_into(&mut message.text);
         self.line(Style::Yellow, &format!("~ {label} takes that back, and now says:"), out);
-        self.print_text(id, kind, &label, whole, false, out);
+        self.print_text(id, whole, false, out);
     }
 
     /// Prints a tool result.

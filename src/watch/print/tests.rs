@@ -1,9 +1,10 @@
-//! What is printed of a stream, of one that starts over, and of one that takes something back.
+//! The output for a stream, for one that starts over, and for one that takes text back.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use threadway_translate::json::Text;
 
 /// The output of a printer for events, given as one JSON document per line.
 fn print(printer: &mut Printer, events: &str) -> String {
