@@ -75,7 +75,7 @@ pub struct Settings {
     pub mcp_secrets: Secrets,
 }
 
-/// What a [`Service`] is made of.
+/// The parts of a [`Service`].
 #[derive(Debug)]
 pub struct ServiceOptions {
     /// The agents.

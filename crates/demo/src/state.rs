@@ -94,8 +94,8 @@ fn coerce(message: &Value, clock: &Clock) -> Result<Value, Exception> {
     if message.is_string() {
         return coerce(&json!({"type": "human", "content": message}), clock);
     }
-    let said = message["type"].as_str().or_else(|| message["role"].as_str()).unwrap_or_default();
-    let kind = match said {
+    let role = message["type"].as_str().or_else(|| message["role"].as_str()).unwrap_or_default();
+    let kind = match role {
         "human" | "user" => "human",
         "ai" | "assistant" => "ai",
         "system" | "developer" => "system",

@@ -112,7 +112,7 @@ fn decide(
     }
     let decide_one = |(call, decision): (&Value, &Value)| {
         let name = call["name"].as_str().unwrap_or_default();
-        let said = decision["message"].as_str();
+        let message = decision["message"].as_str();
         match decision["type"].as_str().unwrap_or_default() {
             "approve" => Ok(Decided::Run(call.clone())),
             "edit" => {
@@ -123,7 +123,7 @@ fn decide(
                 Ok(Decided::Run(edited))
             }
             "reject" => {
-                let content = match said {
+                let content = match message {
                     Some(reason) => {
                         format!("User rejected the tool call for `{name}` with reason: {reason}")
                     }
@@ -136,7 +136,7 @@ fn decide(
                 Ok(Decided::Answered(context.tool_message(call, &content, "error")))
             }
             "respond" => {
-                let content = said.unwrap_or_default();
+                let content = message.unwrap_or_default();
                 Ok(Decided::Answered(context.tool_message(call, content, "success")))
             }
             other => Err(Exception::value_error(format!(
@@ -151,15 +151,15 @@ fn decide(
 /// The model's message again, the answers that people gave, and the remaining calls.
 fn resolve(decided: Vec<Decided>, context: &NodeContext<'_>) -> End {
     let model = messages(context.values).iter().rfind(|message| message["type"] == "ai");
-    let mut said: Vec<_> = model.cloned().into_iter().collect();
+    let mut messages_after: Vec<_> = model.cloned().into_iter().collect();
     let mut calls = vec![];
     for decided in decided {
         match decided {
             Decided::Run(call) => calls.push(call),
-            Decided::Answered(message) => said.push(message),
+            Decided::Answered(message) => messages_after.push(message),
         }
     }
-    End::Send(object(json!({"messages": said})), calls)
+    End::Send(object(json!({"messages": messages_after})), calls)
 }
 
 fn rejections(update: &Values) -> Vec<Line> {
