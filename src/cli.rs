@@ -273,9 +273,11 @@ pub struct Acp {
 pub enum Editor {
     /// Zed's settings.json.
     Zed,
-    /// The acp.json of `JetBrains`' editors.
+    /// The acp.json of `JetBrains` editors.
+    #[value(help = "The acp.json of JetBrains editors")]
     Jetbrains,
     /// Neovim with `CodeCompanion`.
+    #[value(help = "Neovim with CodeCompanion")]
     Neovim,
     /// The acpx command line.
     Acpx,
@@ -335,7 +337,7 @@ pub struct Translate {
     /// The protocol to translate to.
     #[arg(long)]
     pub to: Target,
-    /// Write one JSON document per line instead of SSE. ACP output always is.
+    /// Write one JSON document per line instead of SSE. ACP output always has this form.
     #[arg(long)]
     pub ndjson: bool,
     /// LangGraph's id of the thread [default: the run id, or else `thread`].

@@ -120,7 +120,7 @@ async fn the_demo_lets_pages_in_as_serve_does() {
 
 #[tokio::test]
 async fn serve_hints_at_origins_where_there_are_none() {
-    let hint = "web pages of other origins may not call";
+    let hint = "web pages of other origins are refused";
     let url = "http://127.0.0.1:1";
     for (options, expected) in [
         (&["--upstream", url][..], true),

@@ -73,7 +73,7 @@ async fn a_hangup_changes_who_may_call_and_no_stream() {
     process.signal("-HUP");
     let told = process.says("the new configuration is invalid; the old one stays in use").await;
     assert!(told.contains("--upstream"), "{told}");
-    let told = process.says("the configuration is wrong").await;
+    let told = process.says("the new configuration is invalid").await;
     assert!(told.contains("everybody; expected `none` or `bearer`"), "{told}");
     assert_eq!(status(&process, "").await, "401");
 
@@ -122,7 +122,7 @@ async fn a_file_that_changes_is_read_again_where_that_is_asked_for() {
     assert!(told.contains("no key; the files that keys name were read too"), "{told}");
     assert_eq!(status(&process, &shown).await, "415");
     keys.write("a=short\n");
-    let told = process.says("the configuration is wrong").await;
+    let told = process.says("the new configuration is invalid").await;
     assert!(!told.contains("short"), "{told}");
     assert_eq!(status(&process, &shown).await, "415");
     process.stop().await;

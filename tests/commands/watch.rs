@@ -363,12 +363,12 @@ async fn a_wrong_command_line_is_told() {
         ),
         (
             &["T", "--timeout", "soon"],
-            "threadway: --timeout is soon; expected a time, as 30s, 5m or 1h, of at most 24h",
+            "threadway: --timeout is soon; expected a time such as 30s, 5m or 1h, at most 24h",
         ),
         (
             &["T", "--header", "s3cret"],
-            "threadway: --header (THREADWAY_HEADER): expected NAME:VALUE, as x-api-key:KEY; \
-             several stand on lines of their own in the variable",
+            "threadway: --header (THREADWAY_HEADER): expected NAME:VALUE, such as \
+             x-api-key:KEY; the variable takes one per line",
         ),
         (
             &["T", "--gateway", "ftp://h"],
