@@ -1,4 +1,4 @@
-//! `threadway check`: reaches each upstream, and says in plain words what is wrong.
+//! `threadway check`: tries each upstream and reports what is wrong.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,18 +13,19 @@ use crate::terminal;
 use crate::upstream::{Caller, Error};
 use threadway_translate::langgraph::ServerInfo;
 
-/// How many agents of an upstream are asked what they take: a person reads no more.
+/// How many agents of an upstream are checked for lost input. A person reads no more.
 const MAX_SCHEMAS: usize = 50;
 
-/// How long that may take.
+/// How long that check may take.
 const SCHEMAS_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the operator is to read.
+/// The result of the check.
 #[derive(Debug)]
 pub struct Report {
-    /// One line for each upstream, then one for each configured name that no agent has.
+    /// A line for each upstream, for each configured name without an agent, and for each loss of
+    /// client input.
     pub lines: Vec<String>,
-    /// Whether every upstream can be served, and every configured name may be an agent's.
+    /// Whether every upstream can be served, and every configured name can be an agent's.
     pub is_good: bool,
 }
 
@@ -36,44 +37,45 @@ struct Finding {
     verdict: Verdict,
 }
 
-/// What an upstream is.
+/// What an upstream turned out to be.
 #[derive(Debug)]
 enum Verdict {
-    /// A LangGraph server that has agents.
+    /// A LangGraph server with agents.
     Serves { server: ServerInfo, agents: Vec<String> },
-    /// A LangGraph server that asks each caller for credentials, and refuses invented ones.
+    /// A LangGraph server that requires credentials of each caller, and refuses invented ones.
     Guarded(ServerInfo),
-    /// A LangGraph server that tells no callers apart, although the gateway leaves that to it.
+    /// A LangGraph server that accepts invented credentials, although the configuration relies on
+    /// it to check them.
     Open(ServerInfo, Judgement),
-    /// A LangGraph server of which it is not known whether it tells callers apart.
+    /// A LangGraph server that could not be tested with invented credentials.
     NotJudged(Error),
-    /// A LangGraph server that has none.
+    /// A LangGraph server without agents.
     NoAgents(ServerInfo),
-    /// Nothing is there, or it does not answer.
+    /// The server does not answer.
     Away(Error),
-    /// Something is there that is no LangGraph server.
+    /// The server is not a LangGraph server.
     NotLangGraph(Error),
-    /// It does not let us in: it wants a key, or another one.
+    /// The server refuses the gateway: it requires a key, or another key.
     KeyRefused(Error, KeyPlace),
-    /// A LangGraph server that does not tell its agents.
+    /// A LangGraph server that did not list its agents.
     Refuses(Error),
 }
 
-/// Where the key of an upstream is set.
+/// The configuration key for an upstream's key.
 #[derive(Debug)]
 struct KeyPlace {
     upstream: String,
-    /// Whether it has one.
+    /// Whether a key is set.
     is_set: bool,
 }
 
-/// What is wrong with an upstream that did not list its agents, and what to do about it, without
-/// what the server says: `serve` writes this where its log goes.
+/// What is wrong with an upstream that did not list its agents, and what to do about it. Leaves out
+/// what the server says, because `serve` writes this into its log.
 pub fn advice(upstream: &Upstream, error: Error) -> String {
     Verdict::of(upstream, error.unexplained(), Verdict::Refuses).to_string()
 }
 
-/// Sends requests to every upstream, one after the other. `agents` are those of `config`.
+/// Checks every upstream, one after the other. `agents` are those of `config`.
 pub async fn check(agents: &Agents, config: &Config) -> Report {
     let mut findings = Vec::new();
     for upstream in agents.upstreams() {
@@ -92,8 +94,8 @@ pub async fn check(agents: &Agents, config: &Config) -> Report {
     Report { lines, is_good }
 }
 
-/// What clients bring that does not reach the agents of an upstream, a line for each loss. It is no
-/// fault of an agent that wants none of it.
+/// Client input that does not reach the agents of an upstream, one line for each kind. An agent
+/// without need for it is not at fault.
 async fn losses(agents: &Agents, finding: &Finding) -> Vec<String> {
     let Finding { upstream, url: _, verdict } = finding;
     let Verdict::Serves { agents: listed, .. } = verdict else { return Vec::new() };
@@ -106,7 +108,7 @@ async fn losses(agents: &Agents, finding: &Finding) -> Vec<String> {
             }
         }
     };
-    // What was found by then is told.
+    // A timeout keeps what was found so far.
     let _ = tokio::time::timeout(SCHEMAS_TIMEOUT, read).await;
     let line = |(loss, ids): (String, Vec<&str>)| {
         format!("upstream {upstream}: {}: {loss}", ids.join(", "))
@@ -114,8 +116,8 @@ async fn losses(agents: &Agents, finding: &Finding) -> Vec<String> {
     found.into_iter().map(line).collect()
 }
 
-/// One line for each name in the configuration that no agent has. An upstream that did not list its
-/// agents may have any.
+/// A line for each configured name that no agent has. Empty if an upstream did not list its agents,
+/// because it may have any.
 fn unknown_names(aliases: &[(String, String)], acp: &Acp, findings: &[Finding]) -> Vec<String> {
     if !findings.iter().all(Finding::is_listed) {
         return Vec::new();
@@ -144,7 +146,7 @@ async fn judge(agents: &Agents, upstream: &Upstream, settings: &Settings) -> Ver
         Some(Err(error)) => return Verdict::of(upstream, error, Verdict::NotJudged),
     }
     match agents.list_of(upstream).await.agents {
-        // It has no key of ours, and is to have none.
+        // Expected: the upstream gets callers' credentials and no key of the gateway.
         Err(error) if error.is_unauthorized() && auth.is_for_langgraph() => {
             Verdict::Guarded(server)
         }
@@ -159,7 +161,7 @@ async fn judge(agents: &Agents, upstream: &Upstream, settings: &Settings) -> Ver
 // === impl Verdict ===
 
 impl Verdict {
-    /// What an error means that any server may answer with; `else` it is this.
+    /// The verdict for errors that any server may cause; `other` for the rest.
     fn of(upstream: &Upstream, error: Error, other: impl FnOnce(Error) -> Self) -> Self {
         match error {
             Error::Unreachable { .. } | Error::Timeout { .. } | Error::Interrupted { .. } => {
@@ -181,7 +183,6 @@ impl Verdict {
 // === impl Finding ===
 
 impl Finding {
-    /// Whether the upstream can be served.
     fn is_good(&self) -> bool {
         matches!(self.verdict, Verdict::Serves { .. } | Verdict::Guarded(_))
     }
@@ -214,7 +215,8 @@ impl fmt::Display for Verdict {
             Self::Guarded(server) => {
                 write!(
                     f,
-                    "{server}, which asks each caller for credentials; its agents are not shown to threadway itself"
+                    "{server}, which requires credentials of each caller; its agents are not listed for \
+                     threadway itself"
                 )
             }
             Self::Open(server, accepts) => {
@@ -222,31 +224,27 @@ impl fmt::Display for Verdict {
             }
             Self::NotJudged(error) => write!(
                 f,
-                "whether it refuses invented credentials is not known ({}); its `auth` has to \
+                "could not check whether it refuses invented credentials ({}); its `auth` must \
                  answer them with 401 or 403",
                 error.explained()
             ),
             Self::NoAgents(server) => {
-                write!(f, "{server}, but it has no agents; name graphs in its langgraph.json")
+                write!(f, "{server}, but it has no agents; add graphs to its langgraph.json")
             }
             Self::Away(error) => {
                 write!(f, "{}; check that it runs, and that this is its URL", error.explained())
             }
             Self::NotLangGraph(error) => write!(
                 f,
-                "what answers there is no LangGraph server ({}); check the URL, and its path",
+                "this is not a LangGraph server ({}); check the URL and its path",
                 error.explained()
             ),
             Self::KeyRefused(error, place) => {
-                let what = if place.is_set { "it refuses the key" } else { "it wants a key" };
+                let what = if place.is_set { "it refuses the key" } else { "it requires a key" };
                 write!(f, "{what} ({}); set {place} to a key that it accepts", error.explained())
             }
             Self::Refuses(error) => {
-                write!(
-                    f,
-                    "it does not tell its agents ({}); its log may tell more",
-                    error.explained()
-                )
+                write!(f, "it did not list its agents ({}); look into its log", error.explained())
             }
         }
     }
@@ -255,10 +253,9 @@ impl fmt::Display for Verdict {
 impl fmt::Display for KeyPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &*self.upstream {
-            DEFAULT_UPSTREAM => f.write_str(
-                "--upstream-api-key, better by its variable THREADWAY_UPSTREAM_API_KEY, or \
-                 `upstream.api_key` in the config file,",
-            ),
+            DEFAULT_UPSTREAM => {
+                f.write_str("THREADWAY_UPSTREAM_API_KEY, or `upstream.api_key` in the config file,")
+            }
             name => write!(f, "`upstreams.{name}.api_key` in the config file"),
         }
     }

@@ -1,5 +1,5 @@
-//! What each command of the binary does, and what the commands share: exit codes, lines on stderr,
-//! listeners.
+//! The commands of the binary, and what they share: exit codes, lines on stderr, listeners. Each
+//! command has a file of its name; `signal` has the signals that stop them.
 
 mod acp;
 mod check;
@@ -23,16 +23,16 @@ use tokio::runtime::Runtime;
 /// The exit code of a command that failed while it ran.
 pub(crate) const FAILED: u8 = 1;
 
-/// The exit code of `translate` for a capture that is not whole.
+/// The exit code of `translate` for an incomplete recording.
 const BROKEN_CAPTURE: u8 = 2;
 
-/// The exit code of `watch --once` whose time was over before the end.
+/// The exit code of `watch --once` if `--timeout` passed before the end.
 const LATE: u8 = 3;
 
 /// `EX_USAGE` of sysexits.h: the command line or the configuration is wrong.
 pub(crate) const USAGE: u8 = 64;
 
-/// Runs a command to its end. The error is the exit code; stderr has the reason by then.
+/// Runs a command to its end. The error is the exit code; the reason was written to stderr.
 pub(crate) fn run(command: Command, log: Option<&str>) -> Result<(), u8> {
     if !matches!(command, Command::Completions { .. } | Command::Man { .. }) {
         expect_known_environment()?;
@@ -49,7 +49,7 @@ pub(crate) fn run(command: Command, log: Option<&str>) -> Result<(), u8> {
     }
 }
 
-/// Refuses variables that begin like ours and that no command reads: a misspelt one would be ignored.
+/// Refuses unknown variables with the prefix `THREADWAY_`: a misspelt one would be ignored.
 fn expect_known_environment() -> Result<(), u8> {
     let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
     let given = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
@@ -85,10 +85,10 @@ fn failed(error: impl Display) -> u8 {
     FAILED
 }
 
-/// Writes a line to stderr, whatever the log filter is. Lines may hold names that a server chose, so
-/// control characters are escaped.
+/// Writes a line to stderr, whatever the log filter is. Escapes control characters, because names
+/// in it may come from a server.
 fn say(line: impl Display) {
     let line = line.to_string();
-    // Without an open stderr nobody can read the line.
+    // If stderr is closed, there is no reader.
     let _ = writeln!(io::stderr(), "threadway: {}", terminal::harmless_line(&line));
 }

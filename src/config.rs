@@ -1,7 +1,13 @@
-//! What the operator has said, from three places, as what it means.
+//! The configuration of the gateway, read from flags, the environment and a file.
 //!
-//! A flag beats the environment, which beats the config file, which beats the default. All
-//! mistakes are found before anything is done.
+//! A flag beats the environment, the environment beats the file, and the file beats the default.
+//! All mistakes are reported at once.
+//!
+//! - `raw`: the values as they were given, by key.
+//! - `front`: who may call, and what is forwarded.
+//! - `upstreams`: the LangGraph servers and aliases for their agents.
+//! - `emit`: what viewers see of runs. `acp`: how editors see the agents.
+//! - `environment`: misspelt variables.
 
 mod acp;
 mod emit;
@@ -32,95 +38,97 @@ use crate::telemetry::Log;
 use crate::upstream::{self, ApiKey, BaseUrl, Identity, SetupError, Tls};
 use raw::{Given, Mistakes, Raw};
 
-/// Where the gateway listens: only this machine, until someone decides otherwise.
+/// The default address: only this machine can reach it.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:8484";
 
-/// What is logged: one line per run, and what went wrong.
-pub const DEFAULT_LOG: &str = "info";
+/// The default log filter: one line per run, and problems.
+const DEFAULT_LOG: &str = "info";
 
-/// The name of an upstream that has none.
+/// The name of the upstream if there is only one, in the table `upstream`.
 pub const DEFAULT_UPSTREAM: &str = "default";
 
-/// The most that a limit in bytes may be: beyond it the limit would be none.
-const MOST_BYTES: usize = 1024 * 1024 * 1024;
+/// The largest limit in bytes that can be set.
+const MAX_BYTES: usize = 1024 * 1024 * 1024;
 
-/// The most that a limit in seconds may be.
-const MOST_SECONDS: usize = 3_600;
+/// The largest limit in seconds that can be set.
+const MAX_SECONDS: usize = 3_600;
 
-/// How long the owner of a run may be gone: a page reloads in seconds, a phone that changes its
-/// network takes some more.
+/// How long the client that started a run may be gone. A page reloads in seconds; a phone that
+/// changes networks needs longer.
 const DEFAULT_OWNER_GRACE_SECONDS: usize = 30;
 
-/// The most connections that may be allowed: more than a system's ports and file descriptors.
-const MOST_CONNECTIONS: usize = 1_000_000;
+/// The largest connection limit: more than a system's ports and file descriptors.
+const MAX_CONNECTIONS: usize = 1_000_000;
 
-/// The most recordings that may be kept: a directory with more is slow to look through.
-const MOST_RECORDINGS: usize = 100_000;
+/// The most recordings that may be kept. Larger directories are slow to list.
+const MAX_RECORDINGS: usize = 100_000;
 
-/// The least and the most bytes that recordings may be allowed: a run, and a large disk.
-const LEAST_RECORDED: usize = 1024 * 1024;
-const MOST_RECORDED: usize = 1024 * 1024 * 1024 * 1024;
+/// The least and the most bytes of recordings: one run, and a large disk.
+const MIN_RECORDED: usize = 1024 * 1024;
+const MAX_RECORDED: usize = 1024 * 1024 * 1024 * 1024;
 
-/// How the gateway is to serve.
+/// The configuration of the gateway.
 #[derive(Debug)]
 pub struct Config {
-    /// Where to listen.
+    /// The address to listen on.
     pub listen: SocketAddr,
-    /// Whether whoever reaches it there may use the agents, since nothing asks who they are.
+    /// Whether anyone who reaches that address can use the agents, because there is no
+    /// authentication.
     pub is_open: bool,
-    /// Where its operator is told how it fares; `None` for nowhere.
+    /// The address on which metrics are served; `None` to serve none.
     pub admin_listen: Option<SocketAddr>,
-    /// The LangGraph servers, at least one, in the file's order.
+    /// The LangGraph servers, at least one, in the order of the file.
     pub upstreams: Vec<Upstream>,
-    /// Other names for agents: the alias, and the agent's own name.
+    /// Aliases of agents: the alias, and the agent's own name.
     pub aliases: Vec<(String, String)>,
-    /// What viewers are shown of each agent's runs.
+    /// What viewers are sent of each agent's runs.
     pub emits: Emits,
-    /// Under which keys agents keep their conversations that have one of their own.
+    /// The messages keys of agents that have one of their own.
     pub messages_keys: MessagesKeys,
-    /// Who may ask what, and what becomes of it.
+    /// Who may call, and what the gateway does with requests.
     pub settings: Settings,
-    /// How ACP shows the agents.
+    /// How ACP presents the agents.
     pub acp: Acp,
     /// What to log.
     pub log: Log,
-    /// Where traces go; `None` for nowhere.
+    /// The OTLP collector for traces; `None` to export none.
     pub otlp_endpoint: Option<BaseUrl>,
-    /// Where it is written who did what; `None` for nowhere.
+    /// The audit log; `None` to write none.
     pub audit_log: Option<Destination>,
-    /// Where runs are recorded; `None` for nowhere.
+    /// Where runs are recorded; `None` to record none.
     pub record: Option<Recording>,
-    /// Whether a change of the files is to be noticed.
+    /// Whether a change of the files reloads the configuration.
     pub is_watched: bool,
-    /// The files that it was read from.
+    /// The files that were read.
     pub files: Vec<PathBuf>,
-    /// The given values by key. A reload compares them with the new ones, to log which keys changed.
+    /// The given values by key. A reload compares them with the new ones, to log which keys
+    /// changed.
     given: BTreeMap<String, Given>,
 }
 
 /// A LangGraph server.
 #[derive(Clone, Debug)]
 pub struct Upstream {
-    /// What its agents' names begin with, where there are several.
+    /// The prefix of its agents' names, if there are several upstreams.
     pub name: String,
-    /// Where it is.
+    /// The server's URL.
     pub url: BaseUrl,
-    /// The key that it wants.
+    /// The key sent to it.
     pub api_key: Option<ApiKey>,
-    /// What all that it is asked says.
+    /// Headers sent with each request.
     pub headers: HeaderMap,
-    /// Whether it is sent who its callers are; `None` if the configuration does not say.
+    /// Whether it is sent its callers' credentials; `None` if the configuration does not say.
     pub identity: Option<Identity>,
-    /// Under which key of their states its graphs keep their conversations.
+    /// The state key under which its graphs keep the conversation.
     pub messages_key: MessagesKey,
-    /// How it is known, and knows us.
+    /// Its certificate authority, and the gateway's client certificate.
     pub tls: Tls,
 }
 
 // === impl Config ===
 
 impl Config {
-    /// Reads the configuration; all mistakes at once.
+    /// Reads the configuration. The error holds all mistakes.
     pub fn read(options: &cli::Options, log: Option<&str>) -> Result<Self, Vec<Mistake>> {
         let mut mistakes = Mistakes::default();
         let filed = match &options.config {
@@ -128,10 +136,10 @@ impl Config {
             None => Raw::default(),
         };
         if !mistakes.0.is_empty() && filed.given.is_empty() {
-            // Without the file nothing can be said of what is missing.
+            // Without the file, other keys would be reported as missing.
             return Err(mistakes.0);
         }
-        let raw = Raw::typed(options, log).over(filed);
+        let raw = Raw::of_flags(options, log).over(filed);
         let given = raw.given.clone();
         let config = raw.check(&mut mistakes);
         match config {
@@ -140,7 +148,7 @@ impl Config {
         }
     }
 
-    /// The agents of its upstreams; what is asked of those is counted there.
+    /// The agents of the upstreams. Requests to them are counted in `metrics`.
     pub fn agents(&self, metrics: &Metrics) -> Result<Agents, SetupError> {
         let client = |(place, upstream): (usize, &Upstream)| {
             let identity = upstream.identity_at(place);
@@ -156,9 +164,8 @@ impl Config {
         Ok(agents.with_messages_keys(self.messages_keys.clone()))
     }
 
-    /// The keys that another one gives other values, or that only one of the two gives. What the
-    /// files hold that keys name is not compared.
-    pub fn changed(&self, other: &Self) -> Vec<String> {
+    /// The keys whose values differ. The contents of files that keys name are not compared.
+    pub(crate) fn changed(&self, other: &Self) -> Vec<String> {
         let keys: BTreeSet<_> = self.given.keys().chain(other.given.keys()).collect();
         let value = |config: &Self, key: &String| config.given.get(key).map(|g| g.value.clone());
         let differs = |key: &&&String| value(self, key) != value(other, key);
@@ -169,8 +176,8 @@ impl Config {
         changed
     }
 
-    /// What differs in another one that a gateway cannot change while it serves, by key.
-    pub fn fixed(&self, other: &Self) -> Vec<&'static str> {
+    /// The keys with other values that take effect only after a restart.
+    pub(crate) fn needs_restart(&self, other: &Self) -> Vec<&'static str> {
         let (limits, others) = (&self.settings.limits, &other.settings.limits);
         let differs = [
             ("listen", self.listen != other.listen),
@@ -189,39 +196,39 @@ impl Config {
 // === impl Upstream ===
 
 impl Upstream {
-    /// Whether it is sent who its callers are, as the upstream at this place: unless it says so
-    /// itself, the first is, and all others are not.
+    /// Whether the upstream at this place is sent its callers' credentials. By default only the
+    /// first one is.
     fn identity_at(&self, place: usize) -> Identity {
         let by_place = if place == 0 { Identity::Forwarded } else { Identity::Withheld };
         self.identity.unwrap_or(by_place)
     }
 }
 
-/// What to log, if only the command line can say.
+/// The log settings of a command without a config file.
 pub fn log(log: Option<&str>) -> Result<Log, Mistake> {
     let default = Given::new("the default", DEFAULT_LOG);
     log.map_or(default, |value| Given::new("--log (THREADWAY_LOG)", value)).log()
 }
 
-/// An address of the demo's, which has no `auth`.
+/// An address for the demo, which has no `auth`.
 pub fn demo_address(place: &str, value: &str, is_insecure: bool) -> Result<SocketAddr, Mistake> {
     let given = Given::new(place, value);
     let address = given.clone().address()?;
     if address.ip().is_loopback() || is_insecure {
         return Ok(address);
     }
-    let expected = "a loopback address, since the demo has no `auth`: whoever reaches another could \
-                    use it; or say --insecure";
+    let expected = "a loopback address, since the demo has no `auth`: anyone who can reach another \
+                    address could use it; or pass --insecure";
     Err(given.mistaken(expected))
 }
 
-/// The origins whose pages may use the demo, comma-separated. It has no `auth`.
+/// The origins whose pages may use the demo, comma-separated. The demo has no `auth`.
 pub fn demo_cors(place: &str, value: &str, is_insecure: bool) -> Result<Cors, Mistake> {
     let given = Given::new(place, value);
     let cors = given.cors(Credentials::Omitted)?;
     if cors == Cors::Any && !is_insecure {
-        let expected = "a list of origins, since the demo has no `auth`: any page that somebody \
-                        here visits could use it; or say --insecure";
+        let expected = "a list of origins, since the demo has no `auth`: any page that someone here \
+                        visits could use it; or pass --insecure";
         return Err(given.mistaken(expected));
     }
     Ok(cors)
@@ -239,7 +246,7 @@ impl Raw {
         let emits = self.emits(mistakes);
         let mut messages_keys = self.messages_keys(mistakes);
         let aliases = self.aliases(&upstreams, mistakes);
-        // It is the graph that has the key, whatever it is called.
+        // The key belongs to the graph, whatever name it is called by.
         for (alias, own_name) in &aliases {
             if let Some(key) = messages_keys.get(alias).cloned() {
                 messages_keys.entry(own_name.clone()).or_insert(key);
@@ -251,19 +258,21 @@ impl Raw {
         let auth = self.auth(&upstreams, &forward, trust, mistakes);
         let is_open = is_reached && matches!(auth, Some(Auth::None));
         if is_open && !is_insecure {
-            let expected = "a loopback address, since `auth.mode` is none: whoever reaches \
-                            another could use the agents; choose an `auth.mode`, or say --insecure";
+            let expected = "a loopback address, since `auth.mode` is none: anyone who can reach \
+                            another address could use the agents; choose an `auth.mode`, or pass \
+                            --insecure";
             mistakes.note(given.mistaken(expected));
         }
         let cors = self.cors(mistakes);
         if cors == Cors::Any && matches!(auth, Some(Auth::None)) && !is_insecure {
-            let expected = "a list of origins, since `auth.mode` is none: any page that somebody \
-                            here visits could use the agents; choose an `auth.mode`, or say \
+            let expected = "a list of origins, since `auth.mode` is none: any page that someone \
+                            here visits could use the agents; choose an `auth.mode`, or pass \
                             --insecure";
             mistakes.note(Given::new("`cors.origins`", "*").mistaken(expected));
         }
         let hosts = self.hosts(mistakes);
-        // A gateway that has names is behind a proxy, whose users are no one at this machine.
+        // A gateway with host names is behind a proxy, and callers are not only users of this
+        // machine.
         let is_shared = is_reached || !hosts.is_empty();
         let is_private = !is_shared && matches!(auth, Some(Auth::None));
         let thread_routes = self.thread_routes(auth.as_ref(), is_shared, mistakes);
@@ -309,13 +318,13 @@ impl Raw {
         })
     }
 
-    /// Where the admin listener is. It asks nobody who they are.
+    /// The address of the admin listener, which does not authenticate.
     fn admin_listen(&mut self, is_insecure: bool, mistakes: &mut Mistakes) -> Option<SocketAddr> {
         let given = self.take("admin_listen")?;
         let address = mistakes.keep(given.clone().address())?;
         if !address.ip().is_loopback() && !is_insecure {
-            let expected = "a loopback address, since the admin listener has no `auth`: whoever \
-                            reaches another could read the metrics; or say --insecure";
+            let expected = "a loopback address, since the admin listener has no `auth`: anyone \
+                            who can reach another address could read the metrics; or pass --insecure";
             mistakes.note(given.mistaken(expected));
         }
         Some(address)
@@ -326,10 +335,10 @@ impl Raw {
         mistakes.keep(given?.parse("a file's path, or `stderr`"))
     }
 
-    /// Where runs are recorded. The limits alone record nothing.
+    /// Where runs are recorded. Without `record.dir` nothing is recorded.
     fn record(&mut self, mistakes: &mut Mistakes) -> Option<Recording> {
-        let files = self.number("record.files", 1, MOST_RECORDINGS, mistakes);
-        let bytes = self.number("record.bytes", LEAST_RECORDED, MOST_RECORDED, mistakes);
+        let files = self.number("record.files", 1, MAX_RECORDINGS, mistakes);
+        let bytes = self.number("record.bytes", MIN_RECORDED, MAX_RECORDED, mistakes);
         let dir = PathBuf::from(self.take("record.dir")?.value);
         Some(Recording {
             dir,
@@ -341,30 +350,25 @@ impl Raw {
     fn limits(&mut self, mistakes: &mut Mistakes) -> Limits {
         let default = Limits::default();
         let owners = self.take("on_owner_disconnect");
-        // Whether a run is cancelled that its owner has left.
+        // Whether a run is cancelled when its owner has left.
         let cancels = owners.map(|given| given.one_of(&[("continue", false), ("cancel", true)]));
         let cancels = cancels.and_then(|cancels| mistakes.keep(cancels)).unwrap_or(false);
-        let per_peer = self.number("limits.connections_per_peer", 1, MOST_CONNECTIONS, mistakes);
+        let per_peer = self.number("limits.connections_per_peer", 1, MAX_CONNECTIONS, mistakes);
         let mut number = |key: &str, least: usize, most: usize, default: usize| {
             self.number(&format!("limits.{key}"), least, most, mistakes).unwrap_or(default)
         };
         let timeout = usize::try_from(default.header_timeout.as_secs()).unwrap_or(usize::MAX);
-        let timeout = number("header_timeout_seconds", 1, MOST_SECONDS, timeout);
+        let timeout = number("header_timeout_seconds", 1, MAX_SECONDS, timeout);
         Limits {
-            body_bytes: number("body_bytes", 1, MOST_BYTES, default.body_bytes),
-            header_bytes: number(
-                "header_bytes",
-                MIN_HEADER_BYTES,
-                MOST_BYTES,
-                default.header_bytes,
-            ),
+            body_bytes: number("body_bytes", 1, MAX_BYTES, default.body_bytes),
+            header_bytes: number("header_bytes", MIN_HEADER_BYTES, MAX_BYTES, default.header_bytes),
             header_timeout: Duration::from_secs(timeout as u64),
-            connections: number("connections", 1, MOST_CONNECTIONS, default.connections),
+            connections: number("connections", 1, MAX_CONNECTIONS, default.connections),
             connections_per_peer: per_peer.and_then(NonZeroUsize::new),
-            log_bytes: number("log_bytes", 0, MOST_BYTES, default.log_bytes),
+            log_bytes: number("log_bytes", 0, MAX_BYTES, default.log_bytes),
             owners: {
                 let seconds =
-                    number("owner_grace_seconds", 0, MOST_SECONDS, DEFAULT_OWNER_GRACE_SECONDS);
+                    number("owner_grace_seconds", 0, MAX_SECONDS, DEFAULT_OWNER_GRACE_SECONDS);
                 let grace = Duration::from_secs(seconds as u64);
                 if cancels { OwnerPolicy::Cancel { grace } } else { OwnerPolicy::Continue }
             },

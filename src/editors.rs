@@ -1,4 +1,4 @@
-//! What to paste into an editor's settings, so that it starts `threadway acp`.
+//! Settings to paste into an editor, so that it starts `threadway acp`.
 
 use std::iter;
 use std::path::{Path, absolute};
@@ -7,18 +7,18 @@ use serde_json::{Value, json};
 
 use crate::cli::{Acp, Editor};
 
-/// How an editor starts us.
+/// The command that the editor runs.
 #[derive(Debug)]
 struct Start {
     program: String,
     args: Vec<String>,
 }
 
-/// What to paste. A first line says where it belongs, if the format has comments.
+/// The settings for an editor. The first line says where they belong, if the format has comments.
 ///
-/// `program` is an absolute path: editors have another `PATH` than shells. `args` are those of the
-/// command that prints the snippet: the editor's command gets the same, but for the key, which
-/// belongs in no settings.
+/// `program` is an absolute path, because editors have another `PATH` than shells. `args` are those
+/// of the command that prints the settings; the editor's command repeats them. The key is left out:
+/// it does not belong in settings.
 pub fn snippet(editor: Editor, program: &Path, args: &Acp) -> String {
     Start::new(program, args).snippet(editor)
 }
@@ -28,7 +28,7 @@ pub fn snippet(editor: Editor, program: &Path, args: &Acp) -> String {
 impl Start {
     fn new(program: &Path, args: &Acp) -> Self {
         let config = args.config.as_ref().map(|file| {
-            // The editor's working directory is another one.
+            // The editor runs it in another directory.
             absolute(file).unwrap_or_else(|_| file.clone()).display().to_string()
         });
         let options =
@@ -50,7 +50,7 @@ impl Start {
             Editor::Jetbrains => {
                 let server = json!({"command": program, "args": args, "env": {}});
                 let settings = json!({"agent_servers": {"threadway": server}});
-                // JSON without comments: the file is read strictly.
+                // JSON without comments, which the editor would not accept.
                 format!("{}\n", pretty(&settings).trim_end())
             }
             Editor::Neovim => {

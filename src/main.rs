@@ -17,7 +17,7 @@ fn main() -> ExitCode {
     done.map_or_else(ExitCode::from, |()| ExitCode::SUCCESS)
 }
 
-/// Prints what clap has to say: help and version on stdout, which are no failures, all else on
+/// Prints clap's message: help and version on stdout, which are not failures, everything else on
 /// stderr.
 fn explain(error: &clap::Error) -> Result<(), u8> {
     let is_failure = error.use_stderr();

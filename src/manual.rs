@@ -1,4 +1,4 @@
-//! What is installed beside the binary, made of its own command line: completions, manual pages.
+//! Completion scripts and manual pages, generated from the command line's definition.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use clap_mangen::roff::{Roff, roman};
 
 use crate::cli::Cli;
 
-/// What a shell reads to complete our command lines.
+/// The completion script for a shell.
 pub fn completions(shell: Shell) -> Vec<u8> {
     let mut script = Vec::new();
     let mut command = Cli::command();
@@ -18,12 +18,12 @@ pub fn completions(shell: Shell) -> Vec<u8> {
     script
 }
 
-/// A manual page as `man` reads it: threadway's, or that of one of its commands, which the first
-/// page calls `threadway-serve(1)`. None if there is no such command.
+/// A manual page in roff: of threadway, or of a command, which the first page refers to as
+/// `threadway-serve(1)`. `None` for an unknown command.
 ///
 /// # Errors
 ///
-/// None that are known: a page is written to memory.
+/// None in practice: the page is written to memory.
 pub fn page(command: Option<&str>) -> io::Result<Option<Vec<u8>>> {
     let mut root = Cli::command().disable_help_subcommand(true);
     root.build();
@@ -32,8 +32,8 @@ pub fn page(command: Option<&str>) -> io::Result<Option<Vec<u8>>> {
     let found = command.map_or(Some(&root), |name| root.find_subcommand(name));
     let Some(command) = found else { return Ok(None) };
     let mut page = Vec::new();
-    // A page has no date, so that the same version is the same bytes. The quotes keep its place:
-    // roff leaves an empty word out.
+    // No date, so that the same version gives the same bytes. The quotes keep the place of the
+    // argument: roff skips empty words.
     let man = Man::new(command.clone()).date("\"\"").source(source).manual("User Commands");
     man.render_title(&mut page)?;
     man.render_name_section(&mut page)?;
@@ -47,7 +47,7 @@ pub fn page(command: Option<&str>) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(page))
 }
 
-/// What stands below the help of each command, line by line: a table.
+/// The exit codes below a command's help, as a section.
 fn exit_status(command: &Command) -> Roff {
     let mut section = Roff::new();
     let Some(codes) = command.get_after_help() else { return section };

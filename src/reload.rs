@@ -1,4 +1,4 @@
-//! Reads the configuration again while the gateway serves: on SIGHUP, and when a file changes.
+//! Reloads the configuration while the gateway serves: on SIGHUP, and when a file changes.
 
 use std::fmt::Display;
 use std::io;
@@ -13,45 +13,45 @@ use crate::config::{Config, Mistake};
 use crate::metrics::Reload;
 use crate::server::{Server, isolation};
 
-/// How often the files are looked at, where they are. A change that comes in several steps is
-/// over by the next look, or tried again then.
-const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+/// How often the files are checked where `watch_config` is on. A change in several steps is
+/// complete by the next check, or is retried then.
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Reads the configuration again for as long as it is polled.
+/// Reloads the configuration whenever `signal` asks for it, for as long as the future is polled.
 ///
-/// A configuration that is wrong changes nothing, and is told. `config` is the one that is served,
-/// before `agents`. Meanwhile the log warns of upstreams that do not tell callers apart although the
-/// configuration leaves that to them.
+/// An invalid configuration changes nothing, and its mistakes are logged. `config` is the one in
+/// use, with its `agents`. Meanwhile the log warns of upstreams that do not check credentials
+/// although the configuration relies on them.
 pub async fn on_demand(
     server: &Server,
     agents: Agents,
     mut config: Config,
-    mut asked: Asked,
+    mut signal: ReloadSignal,
     read: impl Fn() -> Result<Config, Vec<Mistake>>,
 ) {
-    let mut looks = tokio::time::interval(LOOK_INTERVAL);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = tokio::time::interval(CHECK_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut warning = JoinSet::new();
     warning.spawn(isolation::warn(agents, config.settings.clone()));
     loop {
         tokio::select! {
-            // Log files are moved away before the signal.
-            () = asked.again() => server.reopen_audit(),
+            // Log rotation moves files away before it sends the signal.
+            () = signal.wait() => server.reopen_audit(),
             Some(_) = warning.join_next() => continue,
-            _ = looks.tick(), if config.is_watched => {
-                if asked.seen == Seen::of(&config.files) {
+            _ = ticks.tick(), if config.is_watched => {
+                if signal.file_times == FileTimes::of(&config.files) {
                     continue;
                 }
             }
         }
-        // Before it is read: what changes meanwhile is read again.
-        asked.seen = Seen::of(&config.files);
+        // Before reading: a change during the read is noticed by the next check.
+        signal.file_times = FileTimes::of(&config.files);
         let new = match read() {
             Ok(new) => new,
             Err(mistakes) => {
                 server.metrics().reloaded(Reload::Refused);
                 for mistake in mistakes {
-                    keep(mistake);
+                    log_refusal(mistake);
                 }
                 continue;
             }
@@ -59,8 +59,8 @@ pub async fn on_demand(
         match new.agents(server.metrics()) {
             Ok(agents) => {
                 let identity_lines = agents.identity_lines();
-                for key in config.fixed(&new) {
-                    tracing::warn!(key, "this takes a restart to change");
+                for key in config.needs_restart(&new) {
+                    tracing::warn!(key, "the change of this key takes effect after a restart");
                 }
                 warning.abort_all();
                 warning.spawn(isolation::warn(agents.clone(), new.settings.clone()));
@@ -72,69 +72,69 @@ pub async fn on_demand(
                     }
                     keys => keys.join(", "),
                 };
-                tracing::info!(changed, "the configuration was read again");
+                tracing::info!(changed, "configuration reloaded");
                 for line in identity_lines {
                     tracing::info!("{line}");
                 }
                 if new.files != config.files {
-                    asked.seen = Seen::of(&new.files);
+                    signal.file_times = FileTimes::of(&new.files);
                 }
                 config = new;
             }
             Err(error) => {
                 server.metrics().reloaded(Reload::Refused);
-                keep(error);
+                log_refusal(error);
             }
         }
     }
 }
 
-fn keep(why: impl Display) {
-    tracing::error!(%why, "the configuration is wrong, and the old one stays");
+fn log_refusal(why: impl Display) {
+    tracing::error!(%why, "the new configuration is invalid; the old one stays in use");
 }
 
-/// How the files were at some moment.
+/// Modification times and sizes of files.
 #[derive(Debug, PartialEq, Eq)]
-struct Seen(Vec<Option<(SystemTime, u64)>>);
+struct FileTimes(Vec<Option<(SystemTime, u64)>>);
 
-impl Seen {
+impl FileTimes {
     fn of(files: &[PathBuf]) -> Self {
         let seen = |file: &PathBuf| {
-            let told = std::fs::metadata(file).ok()?;
-            Some((told.modified().ok()?, told.len()))
+            let metadata = std::fs::metadata(file).ok()?;
+            Some((metadata.modified().ok()?, metadata.len()))
         };
         Self(files.iter().map(seen).collect())
     }
 }
 
-/// Somebody's wish that the configuration be read again.
+/// Requests to reload the configuration: SIGHUP, and changed files.
 #[derive(Debug)]
-pub struct Asked {
-    seen: Seen,
+pub struct ReloadSignal {
+    file_times: FileTimes,
     #[cfg(unix)]
     hangup: tokio::signal::unix::Signal,
 }
 
-impl Asked {
-    /// Catches SIGHUP from now on, where there is one, and notes how the files are. What changes
-    /// behind this is not missed, however late it is waited for.
+impl ReloadSignal {
+    /// Catches SIGHUP from now on, where the system has it, and notes the state of the files. Later
+    /// changes are not missed, however late `on_demand` is polled.
     pub fn new(files: &[PathBuf]) -> io::Result<Self> {
         Ok(Self {
-            seen: Seen::of(files),
+            file_times: FileTimes::of(files),
             #[cfg(unix)]
             hangup: tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup())?,
         })
     }
 
     #[cfg(unix)]
-    async fn again(&mut self) {
+    async fn wait(&mut self) {
         if self.hangup.recv().await.is_none() {
             std::future::pending::<()>().await;
         }
     }
 
     #[cfg(not(unix))]
-    async fn again(&mut self) {
+    async fn wait(&mut self) {
         std::future::pending::<()>().await;
     }
 }

@@ -1,25 +1,35 @@
-//! The ACP agent: what one client asks over one connection, whatever carries that, and the
-//! sessions that it has open here.
+//! The ACP agent: the requests of one client over one connection, and the sessions that it has
+//! open.
 //!
 //! ```text
 //!  line --> Connection::take --> a future per request --> Outbox --> line
 //!                                  |        ^
-//!                                  v        | answers of a person
+//!                                  v        | a person's answers
 //!                    threads::Thread (events) -> acp::Projector
 //! ```
-//! Nothing runs by itself: the transport polls what `take` gives it, and drops it at the end. Who
-//! tells more than the client reads waits for room. A session is a thread: what is not in here can
-//! be loaded by any process.
+//! Nothing here runs by itself. The transport polls the work that `take` returns, and drops it at
+//! the end. Senders of updates wait while the client reads too slowly. A session is a LangGraph
+//! thread: another process can load it and loses nothing.
+//!
+//! - `connection`: dispatches requests and notifications.
+//! - `link`: the client as the handlers see it: what it can do, how to send it something.
+//! - `client_requests`: requests from the agent to the client.
+//! - `outbox`: the lines that wait to be written.
+//! - `auth`: the upstream's key, if a person has to give it.
+//! - `session`: the open sessions.
+//! - `session_config`: their modes, agents and settings.
+//! - `history`: new, load, resume, list.
+//! - `turn`: prompts and their runs. `questions`: what a run asks.
 
-mod asking;
 mod auth;
+mod client_requests;
 mod connection;
-mod desk;
 mod history;
 mod link;
 mod outbox;
-mod permit;
+mod questions;
 mod session;
+mod session_config;
 mod turn;
 
 use std::fmt;
@@ -30,9 +40,8 @@ use tokio_util::task::TaskTracker;
 
 pub use connection::{Connection, MAX_REQUESTS};
 pub use link::Work;
-pub use outbox::{MAX_UNREAD_BYTES, MAX_WAITING_BYTES, Outbox};
-pub use session::MAX_SESSIONS;
-pub use turn::STOP_WAIT;
+pub(crate) use outbox::MAX_UNREAD_BYTES;
+pub use outbox::{MAX_WAITING_BYTES, Outbox};
 
 use crate::agents::{Agents, Upstream};
 use crate::credentials::Credentials;
@@ -47,99 +56,98 @@ use threadway_translate::acp::permission::Rules;
 use threadway_translate::acp::prompt::{Accepts, Command};
 use threadway_translate::run::ErrorDetail;
 
-/// What the operator says of the agents as ACP shows them.
+/// How ACP presents the agents, as configured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// The graphs' tools and models.
-    pub dialect: Arc<GraphProfile>,
-    /// What a prompt may hold.
+    /// How the graphs' tools and models are recognised.
+    pub dialect: Arc<Dialect>,
+    /// The kinds of content that a prompt may hold.
     pub accepts: Accepts,
-    /// The commands that are offered.
+    /// The slash commands.
     pub commands: Vec<Command>,
-    /// The modes that are offered.
+    /// The modes.
     pub modes: Vec<Mode>,
-    /// Which calls are asked about.
+    /// The rules that answer permission requests.
     pub permissions: Rules,
-    /// Under which key of the configuration a graph gets the client's tool servers.
+    /// The key of `config.configurable` under which a graph gets the client's MCP servers.
     pub mcp_key: Option<String>,
-    /// Whether the secrets of those servers go up with them.
+    /// Whether secrets of those servers are forwarded too.
     pub mcp_secrets: Secrets,
 }
 
-/// What all connections share.
-pub struct Service {
+/// The parts of a [`Service`].
+#[derive(Debug)]
+pub struct ServiceOptions {
     /// The agents.
     pub agents: Agents,
     /// The upstream whose agents are served.
     pub upstream: Upstream,
-    /// The agent of a new session; else the first that the upstream lists.
+    /// The agent of new sessions. `None` for the first that the upstream lists.
     pub agent: Option<String>,
-    /// What the operator says.
+    /// How ACP presents the agents.
     pub settings: Settings,
-    /// Where keys are kept that a person has typed.
+    /// The store of keys that a person has typed.
     pub credentials: Credentials,
-    /// What becomes of the runs of a client that goes away.
+    /// Whether the runs of a client that disconnects are stopped.
     pub owners: OwnerPolicy,
+    /// How much of a run's error editors see.
+    pub error_detail: ErrorDetail,
+    /// How many bytes of a run's events are kept for slow readers.
+    pub log_bytes: usize,
+    /// Counts the runs.
+    pub metrics: Metrics,
+}
+
+/// What all connections share.
+pub struct Service {
+    agents: Agents,
+    /// The upstream whose agents are served.
+    pub upstream: Upstream,
+    agent: Option<String>,
+    settings: Settings,
+    credentials: Credentials,
+    owners: OwnerPolicy,
     threads: Threads,
-    /// What must be done although nobody waits for it any more: stopping a run.
-    chores: TaskTracker,
+    /// Work that no request waits for: stopping runs.
+    tasks: TaskTracker,
     shutdown: CancellationToken,
 }
 
 // === impl Service ===
 
 impl Service {
-    /// Serves an upstream's agents.
-    pub fn new(
-        agents: Agents,
-        upstream: Upstream,
-        settings: Settings,
-        credentials: Credentials,
-        owners: OwnerPolicy,
-        log_bytes: usize,
-    ) -> Self {
+    /// Serves an upstream's agents. Thread titles are read under the messages key of `agent`'s graph.
+    pub fn new(options: ServiceOptions) -> Self {
+        let ServiceOptions { agents, mut upstream, agent, settings, credentials, .. } = options;
         let shutdown = CancellationToken::new();
-        // A run is stopped by what we do at the end, not by its reader's leaving.
-        let runs =
-            Runs::new(log_bytes, OwnerPolicy::Continue, Metrics::default(), shutdown.clone());
+        // Sessions stop their runs themselves; a reader that leaves must not.
+        let policy = OwnerPolicy::Continue;
+        let runs = Runs::new(options.log_bytes, policy, options.metrics, shutdown.clone());
+        runs.tell(options.error_detail);
+        let found = agent.as_deref().map(|agent| agents.find(agent, &Caller::default()));
+        if let Some(Ok(found)) = found {
+            let key = found.upstream.messages_key().clone();
+            upstream.client = upstream.client.keeping_messages_under(key);
+        }
         Self {
             agents,
             upstream,
-            agent: None,
+            agent,
             settings,
             credentials,
-            owners,
+            owners: options.owners,
             threads: Threads::new(runs),
-            chores: TaskTracker::new(),
+            tasks: TaskTracker::new(),
             shutdown,
         }
     }
 
-    /// Tells editors as much as this of why a run failed.
-    #[must_use]
-    pub fn telling(self, detail: ErrorDetail) -> Self {
-        self.threads.runs().tell(detail);
-        self
-    }
-
-    /// Makes another agent that of new sessions. Titles of threads are read as its graph keeps its
-    /// conversations.
-    #[must_use]
-    pub fn with_agent(mut self, agent: Option<String>) -> Self {
-        let found = agent.as_deref().map(|agent| self.agents.find(agent, &Caller::default()));
-        if let Some(Ok(found)) = found {
-            let key = found.upstream.messages_key().clone();
-            self.upstream.client = self.upstream.client.with_messages_key(key);
-        }
-        Self { agent, ..self }
-    }
-
-    /// Lets go of the runs, and waits for what must be done.
+    /// Stops reading runs, and waits until pending stops were sent.
     pub async fn close(&self) {
         self.shutdown.cancel();
-        self.chores.close();
+        self.tasks.close();
         let runs = self.threads.runs();
-        tokio::join!(self.chores.wait(), runs.drained());
+        tokio::join!(self.tasks.wait(), runs.drained());
     }
 }
 

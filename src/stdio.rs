@@ -1,4 +1,4 @@
-//! ACP over stdin and stdout: lines in, lines out, and nothing else on either.
+//! ACP over stdin and stdout, one message per line.
 
 use std::io;
 use std::time::Duration;
@@ -11,39 +11,40 @@ use tokio_util::sync::CancellationToken;
 use crate::sessions::{Connection, Outbox, Work};
 use threadway_translate::buffer;
 
-/// The longest line that is read: the official SDK's own limit, some pictures in base64.
-pub const MAX_LINE_BYTES: usize = 32 * 1024 * 1024;
+/// The longest line that is read. The official SDK has the same limit; it is enough for some images
+/// in base64.
+const MAX_LINE_BYTES: usize = 32 * 1024 * 1024;
 
-/// How much is read at once.
+/// How many bytes are read at once.
 const READ_BYTES: usize = 64 * 1024;
 
-/// How long what was asked before the end of stdin may take to be answered.
-pub const END_GRACE: Duration = Duration::from_millis(500);
+/// How long requests from before the end of stdin may take to be answered.
+const END_GRACE: Duration = Duration::from_millis(500);
 
-/// How long what must still be done may take after that: runs that are to be stopped.
+/// How long closing may take after that, for runs that must be stopped.
 pub const END_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Lines of bounded length.
+/// Reads lines of bounded length.
 struct Lines<R> {
     reader: R,
-    /// What was read; lines begin at `start`.
+    /// Bytes that were read. The current line begins at `start`.
     buffer: Vec<u8>,
     start: usize,
-    /// Up to where no line ends.
+    /// There is no line end before this position.
     searched: usize,
     is_passing_over: bool,
 }
 
-/// What stands between two line ends.
+/// A line, without its end.
 #[derive(Debug, PartialEq, Eq)]
 enum Line {
-    /// A line, at this place of the buffer.
+    /// The place of the line in the buffer.
     Whole(std::ops::Range<usize>),
-    /// One that is longer than may be.
+    /// A line that exceeds [`MAX_LINE_BYTES`].
     TooLong,
 }
 
-/// Serves one client until it closes its end, or `shutdown` is cancelled.
+/// Serves one client until it closes stdin or stdout, or `shutdown` is cancelled.
 pub async fn serve(
     connection: &Connection,
     outbox: &Outbox,
@@ -57,14 +58,14 @@ pub async fn serve(
     let ended = loop {
         tokio::select! {
             biased;
-            // Who does not read any more is gone.
+            // A client that closed its end of stdout is gone.
             ended = &mut writing => return ended,
             () = shutdown.cancelled() => break Ok(()),
             Some(()) = works.next() => {}
             line = next_line(outbox, &mut lines) => match line {
                 Ok(Some(Line::Whole(at))) => {
                     let line = lines.buffer.get(at).unwrap_or_default();
-                    // A blank line is no message, and no error.
+                    // A blank line is ignored without an error.
                     if !line.trim_ascii().is_empty() {
                         works.extend(connection.take(line));
                     }
@@ -78,9 +79,9 @@ pub async fn serve(
     connection.hang_up();
     let rest = async {
         while works.next().await.is_some() {}
-        outbox.emptied().await;
+        outbox.wait_until_written().await;
     };
-    // What is not answered by then, nobody waits for.
+    // Answers after that time have no reader.
     let _ = tokio::time::timeout(END_GRACE, async {
         tokio::select! {
             () = rest => {}
@@ -91,12 +92,12 @@ pub async fn serve(
     ended
 }
 
-/// The next line, from a client that reads what it is answered.
+/// The next line. Waits first until the client has read enough of its responses.
 async fn next_line<R: AsyncRead + Unpin>(
     outbox: &Outbox,
     lines: &mut Lines<R>,
 ) -> io::Result<Option<Line>> {
-    outbox.read().await;
+    outbox.wait_until_read().await;
     lines.next().await
 }
 
@@ -106,7 +107,7 @@ async fn write(outbox: &Outbox, mut writer: impl AsyncWrite + Unpin) -> io::Resu
         outbox.take(&mut bytes).await;
         writer.write_all(&bytes).await?;
         writer.flush().await?;
-        outbox.wrote();
+        outbox.written();
     }
 }
 
@@ -117,8 +118,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         Self { reader, buffer: Vec::new(), start: 0, searched: 0, is_passing_over: false }
     }
 
-    /// The next line; `None` at the end. Half a line at the end is none. May be dropped while it
-    /// waits.
+    /// The next line; `None` at the end. An unterminated last line is dropped. Cancel safe.
     async fn next(&mut self) -> io::Result<Option<Line>> {
         loop {
             let unread = self.buffer.get(self.searched..).unwrap_or_default();
@@ -162,9 +162,11 @@ mod tests {
     use super::*;
     use crate::agents;
     use crate::credentials::Credentials;
+    use crate::metrics::Metrics;
     use crate::runs::OwnerPolicy;
-    use crate::sessions::{MAX_UNREAD_BYTES, Service, Settings};
+    use crate::sessions::{MAX_UNREAD_BYTES, Service, ServiceOptions, Settings};
     use crate::upstream;
+    use threadway_translate::run::ErrorDetail;
 
     async fn lines(bytes: &[u8]) -> Vec<Result<String, ()>> {
         let mut lines = Lines::new(bytes);
@@ -193,12 +195,14 @@ mod tests {
         let long = vec![b'x'; 3 * MAX_LINE_BYTES];
         let bytes = [b"a\n", &*long, b"\nb\n"].concat();
         let mut lines = Lines::new(&*bytes);
-        let mut told = Vec::new();
+        let mut are_whole = Vec::new();
         while let Some(line) = lines.next().await.unwrap() {
-            assert!(lines.buffer.capacity() < MAX_LINE_BYTES + 4 * READ_BYTES || told.len() != 1);
-            told.push(line != Line::TooLong);
+            assert!(
+                lines.buffer.capacity() < MAX_LINE_BYTES + 4 * READ_BYTES || are_whole.len() != 1
+            );
+            are_whole.push(line != Line::TooLong);
         }
-        assert_eq!(told, [true, false, true]);
+        assert_eq!(are_whole, [true, false, true]);
         assert!(lines.buffer.capacity() < 4 * READ_BYTES, "{}", lines.buffer.capacity());
     }
 
@@ -218,9 +222,17 @@ mod tests {
         let upstream = agents::Upstream { name: "u".to_owned(), client };
         let agents = agents::Agents::new(vec![upstream.clone()], Vec::new());
         let credentials = Credentials::new(None, &url);
-        let owners = OwnerPolicy::Continue;
-        let service =
-            Service::new(agents, upstream, Settings::default(), credentials, owners, 1024);
+        let service = Service::new(ServiceOptions {
+            agents,
+            upstream,
+            agent: None,
+            settings: Settings::default(),
+            credentials,
+            owners: OwnerPolicy::Continue,
+            error_detail: ErrorDetail::default(),
+            log_bytes: 1024,
+            metrics: Metrics::default(),
+        });
         let outbox = Outbox::new();
         let connection = Connection::new(Arc::new(service), outbox.clone());
         let (theirs, ours) = tokio::io::duplex(READ_BYTES);
@@ -233,9 +245,9 @@ mod tests {
                 asked.shutdown().await.unwrap();
             };
             let reads = async {
-                // By then all stands still.
+                // By then everything waits.
                 tokio::time::sleep(Duration::from_secs(1)).await;
-                let waiting = outbox.len();
+                let waiting = outbox.waiting_bytes();
                 assert!(waiting >= MAX_UNREAD_BYTES, "{waiting}");
                 assert!(waiting < MAX_UNREAD_BYTES + READ_BYTES, "{waiting}");
                 let mut all = String::new();

@@ -1,4 +1,4 @@
-//! What leaves the process about itself: log lines on stderr, and traces to a collector.
+//! What the process reports about itself: log lines on stderr, and traces to a collector.
 
 use std::fmt;
 use std::io::{self, IsTerminal};
@@ -16,56 +16,58 @@ use tracing_subscriber::EnvFilter;
 
 use crate::upstream::BaseUrl;
 
-/// How long the collector may take to take a batch of spans. Meanwhile 2,048 more are kept, and
-/// those beyond are dropped: a collector that is away costs traces, never requests.
-pub const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the collector may take for a batch of spans. Meanwhile up to 2,048 spans are kept; more
+/// are dropped, so an unavailable collector never delays requests.
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long the last spans may take to be exported when the gateway has stopped: with the grace of
-/// its connections it stays below the 30 s after which container platforms kill.
-pub const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the last spans may take after the gateway has stopped. Together with the grace for
+/// connections this is below the 30 s after which container platforms kill a process.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where an OTLP collector takes traces, below its URL.
+/// The path of an OTLP collector for traces.
 const TRACES_PATH: &str = "v1/traces";
 
-/// The name of the gateway in its traces, unless `OTEL_SERVICE_NAME` tells another.
+/// The service name in traces, unless `OTEL_SERVICE_NAME` gives another.
 const SERVICE_NAME: &str = "threadway";
 
-/// What the name begins with that the SDK gives a service which the environment does not name.
+/// The prefix of the SDK's name for a service that the environment does not name.
 const UNKNOWN_SERVICE: &str = "unknown_service";
 
-/// What is logged, and how.
+/// What to log, and in which format.
 #[derive(Clone, Debug)]
 pub struct Log {
-    /// What is logged.
+    /// The levels by module.
     pub filter: EnvFilter,
-    /// How a line looks.
+    /// The format of a line.
     pub format: LogFormat,
 }
 
-/// How a log line looks.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// For people: time, level, module, message, fields.
     #[default]
     Text,
-    /// For machines: one JSON object a line.
+    /// For machines: one JSON object per line.
     Json,
 }
 
-/// A text is no [`Log`].
+/// The text is not a [`Log`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a log filter, as `info` or `threadway=debug,warn`, and one of `text` and `json`")]
+#[error(
+    "a log filter such as `info` or `threadway=debug,warn`, and at most one of `text` and `json`"
+)]
 pub struct NotALog;
 
-/// The traces that are exported. Exporting has a thread of its own, which serving never waits for.
+/// Exports traces. A thread of its own does that, so requests never wait for it.
 pub struct Traces(SdkTracerProvider);
 
-/// Traces could not be set up.
+/// Exporting traces could not be set up.
 #[derive(Debug, thiserror::Error)]
 #[error("the trace exporter could not be set up: {0}")]
 pub struct TracesError(String);
 
-/// An exporter that logs when it begins to fail and when it works again.
+/// An exporter that logs when exports begin to fail and when they work again.
 #[derive(Debug)]
 struct Exporter {
     otlp: SpanExporter,
@@ -75,7 +77,7 @@ struct Exporter {
 // === impl Log ===
 
 impl Log {
-    /// Logs to stderr from now on: stdout belongs to the protocol.
+    /// Starts logging to stderr. Stdout belongs to the protocol.
     pub fn to_stderr(self) {
         let Self { filter, format } = self;
         let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
@@ -89,8 +91,7 @@ impl Log {
 impl FromStr for Log {
     type Err = NotALog;
 
-    /// Reads a list of filters and at most one format. A list of formats alone logs what is logged
-    /// by default.
+    /// Reads a list of filters and at most one format. A format alone keeps the default filter.
     fn from_str(text: &str) -> Result<Self, NotALog> {
         let mut format = None;
         let mut filters = Vec::new();
@@ -125,11 +126,11 @@ impl fmt::Display for Log {
 // === impl Traces ===
 
 impl Traces {
-    /// Exports traces to an OTLP collector, over HTTP with protobuf. What is sampled, and further
-    /// attributes of the process, are as the environment says: `OTEL_TRACES_SAMPLER`,
-    /// `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_EXPORTER_OTLP_HEADERS`.
+    /// Exports traces to an OTLP collector, over HTTP with protobuf. The environment sets sampling,
+    /// more resource attributes and headers: `OTEL_TRACES_SAMPLER`, `OTEL_RESOURCE_ATTRIBUTES`,
+    /// `OTEL_EXPORTER_OTLP_HEADERS`.
     ///
-    /// Must not be called by a task: the exporter's HTTP client blocks while it is set up.
+    /// Do not call this in a task: setting up the exporter's HTTP client blocks.
     pub fn to_collector(endpoint: &BaseUrl) -> Result<Self, TracesError> {
         let otlp = SpanExporter::builder()
             .with_http()
@@ -139,12 +140,12 @@ impl Traces {
             .build()
             .map_err(|error| TracesError(error.to_string()))?;
         let exporter = Exporter { otlp, is_failing: AtomicBool::new(false) };
-        let told = Resource::builder().build();
-        let is_named = told
+        let detected = Resource::builder().build();
+        let is_named = detected
             .get(&Key::from_static_str("service.name"))
             .is_some_and(|name| !name.as_str().starts_with(UNKNOWN_SERVICE));
         let resource = if is_named {
-            told
+            detected
         } else {
             Resource::builder().with_service_name(SERVICE_NAME).build()
         };
@@ -155,12 +156,12 @@ impl Traces {
         Ok(Self(provider))
     }
 
-    /// What makes spans.
+    /// Makes the spans.
     pub fn tracer(&self) -> SdkTracer {
         self.0.tracer(SERVICE_NAME)
     }
 
-    /// Exports what is left, for as long as [`FLUSH_TIMEOUT`]. Blocks.
+    /// Exports the remaining spans, for at most 5 s. Blocks.
     pub fn finish(self) {
         if self.0.shutdown_with_timeout(FLUSH_TIMEOUT).is_err() {
             let seconds = FLUSH_TIMEOUT.as_secs();
@@ -183,10 +184,12 @@ impl trace::SpanExporter for Exporter {
         let spans = batch.len();
         let exported = self.otlp.export(batch).await;
         let is_failing = exported.is_err();
-        // What the collector says may quote a header of ours.
+        // The collector's error may quote one of our headers.
         match (self.is_failing.swap(is_failing, Ordering::Relaxed), is_failing) {
-            (false, true) => tracing::warn!(spans, "traces are lost: the collector takes none"),
-            (true, false) => tracing::info!("the collector takes traces again"),
+            (false, true) => {
+                tracing::warn!(spans, "traces are lost: the collector does not accept them")
+            }
+            (true, false) => tracing::info!("the collector accepts traces again"),
             (true, true) | (false, false) => {}
         }
         exported

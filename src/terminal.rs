@@ -1,22 +1,22 @@
-//! Text from anywhere, as a terminal may show it.
+//! Escapes untrusted text for a terminal.
 
 use std::borrow::Cow;
 
-/// Text without what would move the cursor, colour the terminal or ask it something: only line
-/// feeds and tabs stay.
-pub fn harmless(text: &str) -> Cow<'_, str> {
+/// Escapes control characters other than line feeds and tabs: they could move the cursor, change
+/// colours or query the terminal.
+pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
     escaped(text, |c| c.is_control() && !matches!(c, '\n' | '\t'))
 }
 
-/// The same on one line, and without what would have a part of it read from right to left: what
-/// comes after a name cannot be made to look like something else.
+/// Escapes all control characters, and characters that end a line or change the direction of text.
+/// A name can then not disguise the text after it.
 pub fn harmless_line(text: &str) -> Cow<'_, str> {
     let is_direction = |c: char| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let is_line_end = |c: char| matches!(c, '\u{2028}' | '\u{2029}');
     escaped(text, |c| c.is_control() || is_direction(c) || is_line_end(c))
 }
 
-/// Text with escapes in place of some characters.
+/// Escapes the characters that `is_harmful` selects.
 fn escaped(text: &str, is_harmful: impl Fn(char) -> bool) -> Cow<'_, str> {
     if !text.contains(&is_harmful) {
         return Cow::Borrowed(text);

@@ -1,9 +1,13 @@
 //! `threadway watch`: follows a thread in the terminal, through a gateway.
 //!
-//! It is a client: the other side of the AG-UI wire, and shares no understanding of it with the
-//! gateway. What a person reads is made by the printer, which is pure.
+//! This is an AG-UI client, so it shares no types of the protocol with the gateway.
+//!
+//! - `args`: headers and times from the command line.
+//! - `transport`: HTTP for the event stream's client.
+//! - `event`: AG-UI events as this client reads them. `state`: the state they describe.
+//! - `print`: the text that a person reads. It does no IO.
 
-mod asked;
+mod args;
 mod event;
 mod print;
 mod state;
@@ -17,9 +21,7 @@ use futures_util::{FutureExt, StreamExt};
 use http::{HeaderMap, StatusCode};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
-pub use asked::{MAX_TIMEOUT, NotHeaders, duration, headers};
-pub use print::MAX_KEPT_BYTES;
-pub use transport::SILENCE_TIMEOUT;
+pub use args::{MAX_TIMEOUT, NotHeaders, duration, headers};
 
 use crate::upstream::{BaseUrl, MAX_DETAIL_CHARS};
 use event::{Event, Outcome};
@@ -27,123 +29,123 @@ use print::Printer;
 use threadway_translate::json::{self, Members};
 use transport::{Transport, last_cause};
 
-/// The gateway that is meant if none is named: one on this machine, as it listens by default.
+/// The default gateway: this machine, at the default address of `serve`.
 pub const DEFAULT_GATEWAY: &str = "http://127.0.0.1:8484";
 
-/// The pause before the first attempt to reconnect, of which half is random. Each next one is
-/// twice as long, until a connection has held for a minute.
-pub const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// The pause before the first attempt to reconnect; half of it is random. Each further pause is
+/// twice as long, until a connection has lasted for a minute.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
 
-/// The longest pause before an attempt to reconnect.
-pub const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// The longest pause between attempts to reconnect.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// How long the gateway may take to list its agents, or to explain a refusal.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The largest list of agents, or explanation of a refusal, that is read.
+/// The largest agent list or refusal that is read.
 const MAX_ANSWER_BYTES: usize = 1024 * 1024;
 
-/// How much is printed at once of what has come already.
+/// How many bytes of available output are written at once.
 const BATCH_BYTES: usize = 64 * 1024;
 
-/// What is to be followed, and how it is shown.
+/// What to follow, and how to print it.
 #[derive(Clone, Debug)]
 pub struct Watch {
-    /// Where the gateway is.
+    /// The gateway's URL.
     pub gateway: BaseUrl,
-    /// The agent by whose server the thread is read; the first one if none is named.
+    /// An agent of the thread's server; `None` for the first that the gateway lists.
     pub agent: Option<String>,
-    /// The thread.
+    /// The thread's id.
     pub thread_id: String,
-    /// What each request says beside, such as credentials.
+    /// Headers to send with each request, such as credentials.
     pub headers: HeaderMap,
-    /// Until when it is followed.
+    /// When to stop.
     pub until: Until,
-    /// How it is shown.
+    /// How to print events.
     pub format: Format,
 }
 
-/// Until when a thread is followed.
+/// When to stop following a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// Until somebody stops it.
+    /// When the process is stopped.
     Stopped,
-    /// Until what is there was shown, or the run that is under way has ended.
+    /// When everything in the thread was printed and its live run, if any, has ended.
     Ended,
 }
 
-/// How events are shown.
+/// How events are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// As text for a person.
     Text {
-        /// Whether the terminal shows colours.
+        /// Whether to use colours.
         has_colours: bool,
     },
-    /// As they came, one on each line.
+    /// As JSON, one event per line.
     Json,
 }
 
-/// Why a thread is not followed any more.
+/// Why following a thread ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The system's certificates or TLS are out of reach.
+    /// The system's certificates could not be read, or TLS could not be set up.
     #[error("the HTTP client could not be set up: {0}")]
     Setup(String),
-    /// No connection could be made, or it broke before the stream began.
+    /// The connection failed before the stream began.
     #[error("the gateway at {gateway} cannot be reached: {reason}")]
     Unreachable {
-        /// Where it should be.
+        /// The gateway's URL.
         gateway: BaseUrl,
-        /// What the system says.
+        /// The system's error.
         reason: String,
     },
-    /// The gateway refused.
-    #[error("the gateway answered {status}{}", said(detail))]
+    /// The gateway refused the request.
+    #[error("the gateway answered {status}{}", suffix(detail))]
     Refused {
         /// The HTTP status.
         status: u16,
-        /// Its explanation; may be empty.
+        /// Its message; may be empty.
         detail: String,
     },
-    /// What answers is no gateway.
-    #[error("{gateway} is no threadway gateway: {reason}")]
+    /// The server is not a gateway.
+    #[error("{gateway} is not a threadway gateway: {reason}")]
     NotAGateway {
-        /// What was asked.
+        /// The URL of the server.
         gateway: BaseUrl,
-        /// What it does that a gateway does not.
+        /// What is wrong with its answer.
         reason: &'static str,
     },
-    /// There is nobody to ask for the thread.
-    #[error("the gateway has no agents; `threadway check` tells more")]
+    /// The gateway lists no agent through which the thread could be read.
+    #[error("the gateway has no agents; `threadway check` shows why")]
     NoAgents,
-    /// The stream cannot be asked for.
-    #[error("the stream cannot be asked for: {0}")]
+    /// The request for the stream is invalid.
+    #[error("the request for the stream failed: {0}")]
     Request(String),
-    /// The thread has nothing to show, and nothing is waited for.
-    #[error("nothing is known of the thread {0}: it is not there, or is not shown to you")]
+    /// The thread does not exist or may not be seen, and `--once` does not wait.
+    #[error("the thread {0} is unknown: it does not exist, or you may not see it")]
     NothingKnown(String),
-    /// What is told cannot be written.
+    /// Writing to stdout failed.
     #[error("stdout: {0}")]
     Output(#[from] io::Error),
 }
 
-/// What events become.
+/// Prints events in one of the formats.
 enum Sink {
     Text(Box<Printer>),
     Json,
 }
 
-/// Follows a thread until the gateway refuses, or nobody reads `stdout` any more.
+/// Follows a thread until the gateway refuses or the reader of `stdout` closes it.
 ///
-/// `say` tells a person what became of the connection.
+/// `report` gets a line whenever the connection breaks or is restored.
 pub async fn watch(
     watch: &Watch,
     mut stdout: impl AsyncWrite + Unpin,
-    say: impl Fn(&str),
+    report: impl Fn(&str),
 ) -> Result<(), Error> {
-    match follow(watch, &mut stdout, &say).await {
-        // Who reads has seen enough.
+    match follow(watch, &mut stdout, &report).await {
+        // The reader of the pipe has closed it, as `head` does.
         Err(Error::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         followed => followed,
     }
@@ -152,7 +154,7 @@ pub async fn watch(
 async fn follow(
     watch: &Watch,
     stdout: &mut (impl AsyncWrite + Unpin),
-    say: &impl Fn(&str),
+    report: &impl Fn(&str),
 ) -> Result<(), Error> {
     let Watch { gateway, agent, thread_id, headers, until, format } = watch;
     let has_headers = !headers.is_empty();
@@ -172,7 +174,7 @@ async fn follow(
     let client = ClientBuilder::for_url(&url)
         .map_err(|error| Error::Request(error.to_string()))?
         .reconnect(reconnect);
-    // Credentials are for the gateway that was named, and for no place that it names.
+    // Credentials must not follow a redirect to another server.
     let client = if has_headers { client.redirect_limit(0) } else { client };
     let client = client.build_with_transport(transport);
 
@@ -183,14 +185,14 @@ async fn follow(
     let mut is_connected = None;
     let mut first_run = FirstRun::default();
     while let Some(first) = stream.next().await {
-        // What has come already is printed with it.
+        // Events that have already arrived are printed with it.
         let mut next = Some(first);
         while let Some(item) = next {
             match item {
                 Ok(SSE::Connected(connection)) => {
                     let response = connection.response();
                     if response.status() == StatusCode::NO_CONTENT.as_u16() {
-                        // A client of event streams is told so not to come back.
+                        // A 204 tells a client of event streams not to reconnect.
                         return Ok(());
                     }
                     if !is_event_stream(response) {
@@ -198,19 +200,19 @@ async fn follow(
                         return Err(Error::NotAGateway { gateway: gateway.clone(), reason });
                     }
                     if is_connected == Some(false) {
-                        say("connected again");
+                        report("reconnected");
                     }
                     is_connected = Some(true);
                 }
                 Ok(SSE::Event(event)) => {
                     let event = sink.take(&event.data, &mut out);
-                    if event.is_some_and(|event| first_run.is_nothing(&event)) {
+                    if event.is_some_and(|event| first_run.is_unknown_thread(&event)) {
                         flush(stdout, &mut out).await?;
                         match until {
                             Until::Ended => return Err(Error::NothingKnown(thread_id.clone())),
-                            Until::Stopped => say(&format!(
-                                "nothing is known of the thread {thread_id} yet; waiting for its \
-                                 first run (ctrl-c ends this)"
+                            Until::Stopped => report(&format!(
+                                "the thread {thread_id} is unknown so far; waiting for its first \
+                                 run (ctrl-c exits)"
                             )),
                         }
                     }
@@ -224,7 +226,7 @@ async fn follow(
                     }
                     let reason = judge(error, gateway, is_connected.is_none()).await?;
                     if is_connected == Some(true) {
-                        say(&format!(
+                        report(&format!(
                             "the connection to {gateway} was lost ({reason}); reconnecting"
                         ));
                     }
@@ -248,8 +250,7 @@ async fn flush(stdout: &mut (impl AsyncWrite + Unpin), out: &mut String) -> io::
     Ok(())
 }
 
-/// What an error of the stream means: why the connection was lost, or that there is no use in
-/// another attempt.
+/// Why the connection was lost, as a reason to print. Fails if another attempt is useless.
 async fn judge(
     error: eventsource_client::Error,
     gateway: &BaseUrl,
@@ -271,7 +272,7 @@ async fn judge(
         Lost::HttpStream(error) => last_cause(&*error),
         Lost::TimedOut => "it was silent for too long".to_owned(),
         Lost::Eof | Lost::UnexpectedEof => "the stream ended".to_owned(),
-        Lost::InvalidLine(_) | Lost::InvalidEvent => "it sent what is no event stream".to_owned(),
+        Lost::InvalidLine(_) | Lost::InvalidEvent => "it did not send an event stream".to_owned(),
         Lost::InvalidParameter(error) | Lost::MalformedLocationHeader(error) => {
             return Err(Error::Request(last_cause(&*error)));
         }
@@ -290,7 +291,7 @@ fn is_event_stream(response: &eventsource_client::Response) -> bool {
     content_type.trim_start().to_ascii_lowercase().starts_with("text/event-stream")
 }
 
-/// The first agent that the gateway names: any agent of a server can read its threads.
+/// The first agent that the gateway lists. Any agent of a server can read its threads.
 async fn first_agent(gateway: &BaseUrl, transport: &Transport) -> Result<String, Error> {
     let unreachable = |error: &reqwest::Error| Error::Unreachable {
         gateway: gateway.clone(),
@@ -319,7 +320,7 @@ async fn first_agent(gateway: &BaseUrl, transport: &Transport) -> Result<String,
     agents.0.first().map(|(agent, _)| agent.to_string()).ok_or(Error::NoAgents)
 }
 
-/// Where a thread's events are. The names come from outside, and must not leave their places.
+/// The URL of a thread's events. Names are escaped, so that they stay one segment of the path.
 fn events_url(gateway: &BaseUrl, agent: &str, thread_id: &str, until: Until) -> String {
     let [agent, thread_id] = [agent, thread_id].map(segment);
     let query = match until {
@@ -329,7 +330,7 @@ fn events_url(gateway: &BaseUrl, agent: &str, thread_id: &str, until: Until) -> 
     format!("{gateway}/agui/agent/{agent}/threads/{thread_id}/events{query}")
 }
 
-/// Escapes all but what has no meaning in a URL.
+/// Escapes everything except unreserved characters.
 fn segment(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -346,12 +347,12 @@ fn digit(value: u8) -> char {
     char::from_digit(value.into(), 16).unwrap_or_default().to_ascii_uppercase()
 }
 
-/// Whether a text can stand in a path: these would be taken for a way through it.
+/// Whether a text can be a path segment. The others would change the path.
 pub fn is_segment(text: &str) -> bool {
     !matches!(text, "" | "." | "..")
 }
 
-/// What a refusal says of itself.
+/// The message of a refusal.
 async fn explanation(body: impl futures_util::Stream<Item = bytes::Bytes> + Unpin) -> String {
     let body = read(body).await;
     let members: Members<'_> = serde_json::from_str(&body).unwrap_or_default();
@@ -359,7 +360,7 @@ async fn explanation(body: impl futures_util::Stream<Item = bytes::Bytes> + Unpi
     message.chars().take(MAX_DETAIL_CHARS).collect()
 }
 
-/// A body as text, as far as it comes in time and within the limit.
+/// A body as text, up to the time and size limits.
 async fn read(mut body: impl futures_util::Stream<Item = bytes::Bytes> + Unpin) -> String {
     let mut bytes = Vec::new();
     let whole = async {
@@ -370,16 +371,16 @@ async fn read(mut body: impl futures_util::Stream<Item = bytes::Bytes> + Unpin) 
             }
         }
     };
-    // Half an answer tells something too.
+    // Part of an answer is useful too.
     let _ = tokio::time::timeout(ANSWER_TIMEOUT, whole).await;
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-fn said(detail: &str) -> String {
+fn suffix(detail: &str) -> String {
     if detail.is_empty() { String::new() } else { format!(": {detail}") }
 }
 
-/// What the stream has told before the end of its first run.
+/// What the stream has shown of its first run.
 #[derive(Debug, Default)]
 struct FirstRun {
     has_content: bool,
@@ -389,9 +390,9 @@ struct FirstRun {
 // === impl FirstRun ===
 
 impl FirstRun {
-    /// Takes the next event. Whether it ends the first run, and there was nothing in it: so the
-    /// gateway shows a thread that is not there.
-    fn is_nothing(&mut self, event: &Event) -> bool {
+    /// Takes the next event. Returns whether it ends the first run and that run showed nothing,
+    /// which is how the gateway shows an unknown thread.
+    fn is_unknown_thread(&mut self, event: &Event) -> bool {
         if self.is_over {
             return false;
         }
@@ -420,16 +421,16 @@ impl Sink {
         }
     }
 
-    /// Shows an event, and returns it; `None` for what is none.
+    /// Prints an event and returns it. `None` if the data is not an event.
     fn take(&mut self, data: &str, out: &mut String) -> Option<Event> {
         let Some(event) = Event::read(data) else {
-            tracing::warn!(bytes = data.len(), "what is no AG-UI event was passed over");
+            tracing::warn!(bytes = data.len(), "an event that is not AG-UI was ignored");
             return None;
         };
         match self {
             Self::Text(printer) => printer.print(&event, out),
             Self::Json => {
-                // A line feed in JSON is white space.
+                // A line feed between JSON tokens is white space.
                 out.extend(data.lines());
                 out.push('\n');
             }

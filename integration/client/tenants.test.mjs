@@ -438,7 +438,7 @@ describe("the front door", () => {
     const everywhere = ["--listen", "0.0.0.0:0"];
     const guarded = await ended("check", "--upstream", LANGGRAPH, ...JUDGED);
     assert.equal(guarded.code, 0, guarded.said);
-    assert.match(guarded.said, /asks each caller for credentials/);
+    assert.match(guarded.said, /requires credentials of each caller/);
     await withReplicas("guarded", LANGGRAPH, [...JUDGED, ...everywhere], async ({ url, said }, where) => {
       const local = url.replace("0.0.0.0", "127.0.0.1");
       assert.equal((await ask(`${local}/agui/info`, ALICE)).status, 200, where);
@@ -451,7 +451,7 @@ describe("the front door", () => {
       assert.match(checked.said, /accepts invented credentials in authorization/, kind);
       const refused = await ended("serve", "--upstream", open, ...JUDGED, ...everywhere);
       assert.equal(refused.code, 1, `${kind}: ${refused.said}`);
-      assert.match(refused.said, /or say --insecure/, kind);
+      assert.match(refused.said, /or pass --insecure/, kind);
       for (const options of [[], [...everywhere, "--insecure"]]) {
         const gateway = await startThreadway(`tenants-open-${kind}-${options.length}`, open, ...JUDGED, ...options);
         const late = Date.now() + ANSWER_MS;

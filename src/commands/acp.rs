@@ -1,4 +1,4 @@
-//! `threadway acp`: serves one editor on stdin and stdout, or prepares that.
+//! `threadway acp`: serves one editor on stdin and stdout, prints its settings, or stores a key.
 
 use std::env;
 use std::future::pending;
@@ -13,7 +13,7 @@ use threadway::credentials::{self, Credentials};
 use threadway::editors;
 use threadway::metrics::Metrics;
 use threadway::server::Limits;
-use threadway::sessions::{Connection, Outbox, Service};
+use threadway::sessions::{Connection, Outbox, Service, ServiceOptions};
 use threadway::stdio;
 use threadway::upstream::Caller;
 use tokio::task::JoinSet;
@@ -26,8 +26,10 @@ pub(super) fn run(args: &cli::Acp, log: Option<&str>) -> Result<(), u8> {
         return print_config(args, editor);
     }
     let config = read_config(&args.options(), log)?;
-    let agents = config.agents(&Metrics::default()).map_err(failed)?;
-    let agents = agents.with_emits(config.emits.for_editors());
+    // These are counted but not served: `acp` has no metrics listener.
+    let metrics = Metrics::default();
+    let agents = config.agents(&metrics).map_err(failed)?;
+    let agents = agents.emitting(config.emits.for_editors());
     config.log.clone().to_stderr();
     let agent = args.agent.clone().or_else(|| config.acp.agent.clone());
     let upstream = choose_upstream(&agents, agent.as_deref())?;
@@ -41,8 +43,17 @@ pub(super) fn run(args: &cli::Acp, log: Option<&str>) -> Result<(), u8> {
     }
     let Config { settings, acp, .. } = config;
     let Limits { owners, log_bytes, .. } = settings.limits;
-    let service = Service::new(agents, upstream, acp.settings, credentials, owners, log_bytes);
-    serve(service.with_agent(agent).telling(settings.error_detail))
+    serve(Service::new(ServiceOptions {
+        agents,
+        upstream,
+        agent,
+        settings: acp.settings,
+        credentials,
+        owners,
+        error_detail: settings.error_detail,
+        log_bytes,
+        metrics,
+    }))
 }
 
 /// The upstream whose threads are the editor's sessions.
@@ -57,13 +68,13 @@ fn choose_upstream(agents: &Agents, agent: Option<&str>) -> Result<Upstream, u8>
     };
     upstream.cloned().ok_or_else(|| {
         misused(
-            "--agent (THREADWAY_AGENT): with several upstreams, name the agent, as `local:agent`; \
-             its upstream's sessions are served",
+            "--agent (THREADWAY_AGENT): with several upstreams, name an agent such as \
+             `local:agent`; the sessions of its upstream are served",
         )
     })
 }
 
-/// Serves until stdin ends or a signal comes.
+/// Serves until stdin ends or a signal arrives.
 fn serve(service: Service) -> Result<(), u8> {
     let service = Arc::new(service);
     let runtime = runtime()?;
@@ -73,7 +84,8 @@ fn serve(service: Service) -> Result<(), u8> {
         let outbox = Outbox::new();
         let connection = Connection::new(Arc::clone(&service), outbox.clone());
         let (stdin, stdout) = (tokio::io::stdin(), tokio::io::stdout());
-        // On a worker, where runs are read too: an update is written without waking this thread.
+        // On a worker thread, where runs are read too, so that an update is written without waking
+        // this thread.
         let mut serving = JoinSet::new();
         let cancelled = shutdown.clone();
         serving.spawn(async move {
@@ -83,11 +95,11 @@ fn serve(service: Service) -> Result<(), u8> {
             Some(served) = serving.join_next() => served.unwrap_or_else(|e| Err(e.into())),
             () = async { signal::cancel_after(stop, &shutdown).await; pending().await } => Ok(()),
         };
-        // The editor waits for this process to end, so what takes longer is left undone.
+        // The editor waits for this process to end, so what takes longer is abandoned.
         let _ = tokio::time::timeout(stdio::END_TIMEOUT, service.close()).await;
         served.map_err(failed)
     });
-    // Reading stdin may never end.
+    // A pending read of stdin may never end.
     runtime.shutdown_background();
     served
 }
@@ -98,7 +110,7 @@ fn print_config(args: &cli::Acp, editor: Editor) -> Result<(), u8> {
     io::stdout().lock().write_all(snippet.as_bytes()).map_err(failed)
 }
 
-/// Asks a person for the server's key, and keeps it if the server accepts it.
+/// Asks a person for the server's key, and stores it if the server accepts it.
 fn login(upstream: &Upstream, credentials: &Credentials) -> Result<(), u8> {
     let server = upstream.client.base();
     let key = rpassword::prompt_password(format!("API key of {server}: ")).map_err(failed)?;
@@ -106,9 +118,10 @@ fn login(upstream: &Upstream, credentials: &Credentials) -> Result<(), u8> {
     let checked = key.parse().map_err(|expected| misused(format!("this is not {expected}")))?;
     upstream.client.use_key(Some(checked));
     let listed = runtime()?.block_on(upstream.client.assistants(None));
-    listed.map_err(|error| failed(format!("the key was not kept: {}", error.explained())))?;
-    let file =
-        credentials.store(key).map_err(|error| failed(format!("the key was not kept: {error}")))?;
-    say(format!("the key is kept in {}", file.display()));
+    listed.map_err(|error| failed(format!("the key was not stored: {}", error.explained())))?;
+    let file = credentials
+        .keep(key)
+        .map_err(|error| failed(format!("the key was not stored: {error}")))?;
+    say(format!("the key is stored in {}", file.display()));
     Ok(())
 }

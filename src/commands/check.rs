@@ -1,4 +1,4 @@
-//! `threadway check`: prints what is wrong with the configuration and its upstreams.
+//! `threadway check`: prints problems of the configuration and its upstreams.
 
 use std::io::{self, Write};
 

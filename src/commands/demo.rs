@@ -1,4 +1,4 @@
-//! `threadway demo`: serves a scripted LangGraph server, and the gateway for it.
+//! `threadway demo`: serves a scripted LangGraph server and a gateway for it.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::serve::{page_url, serve_agents};
 use super::{bind, failed, misused, runtime, say};
 
-/// The request body of the `curl` lines.
+/// The request body of the printed `curl` lines.
 const INPUT: &str = r#"{"threadId":"demo-GRAPH","runId":"1","protocolVersion":"1.0","messages":[{"id":"1","role":"user","content":"Where is it warm?"}]}"#;
 
 pub(super) fn run(args: &cli::Demo, log: Option<&str>) -> Result<(), u8> {
@@ -55,7 +55,7 @@ pub(super) fn run(args: &cli::Demo, log: Option<&str>) -> Result<(), u8> {
     })
 }
 
-/// Prints where the page is, a `curl` line for each agent, and where LangGraph's own API is.
+/// Prints the page's URL, a `curl` line for each agent, and the URL of LangGraph's own API.
 fn announce(address: SocketAddr, langgraph: &BaseUrl) -> impl Future<Output = ()> + use<> {
     let page = page_url(address);
     let api = format!(

@@ -1,4 +1,4 @@
-//! `threadway completions` and `threadway man`: print what is installed beside the binary.
+//! `threadway completions` and `threadway man`: print files to install with the binary.
 
 use std::io::{self, Write};
 
@@ -14,14 +14,14 @@ pub(super) fn completions(shell: Shell) -> Result<(), u8> {
 pub(super) fn man(command: Option<&str>) -> Result<(), u8> {
     let page = manual::page(command).map_err(failed)?;
     let page = page.ok_or_else(|| {
-        misused("COMMAND: there is no such command; `threadway --help` lists them")
+        misused("COMMAND: unknown command; `threadway --help` lists the commands")
     })?;
     print(&page)
 }
 
 fn print(document: &[u8]) -> Result<(), u8> {
     match io::stdout().lock().write_all(document) {
-        // The reader has read enough.
+        // The reader has closed the pipe, as `head` does.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         printed => printed.map_err(failed),
     }

@@ -1,4 +1,4 @@
-//! `threadway serve`: serves the agents of the configured upstreams until a signal comes.
+//! `threadway serve`: serves the agents of the configured upstreams until a signal arrives.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use threadway::check;
 use threadway::cli;
 use threadway::config::Config;
 use threadway::metrics::Metrics;
-use threadway::reload::{self, Asked};
+use threadway::reload::{self, ReloadSignal};
 use threadway::runs::{Recorder, Recording};
 use threadway::server::isolation::{self, Judgement};
 use threadway::server::{Auth, Cors, Judged, Observer, Page, Server, Settings, Trust};
@@ -40,7 +40,7 @@ pub(super) fn run(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
         let address = listener.local_addr().map_err(failed)?;
         warn_of_open_listeners(&config, address);
         advise_on_system_messages(&config.settings);
-        let asked = Asked::new(&config.files).map_err(failed)?;
+        let signal = ReloadSignal::new(&config.files).map_err(failed)?;
         let settings = config.settings.clone();
         let (auth, cors, page) = (settings.auth.clone(), settings.cors.clone(), settings.page);
         let server = Server::new(agents.clone(), settings, observer, shutdown.clone());
@@ -51,7 +51,7 @@ pub(super) fn run(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
             server.audit(audit);
         }
         let read = || Config::read(options, log);
-        let reloading = reload::on_demand(&server, agents.clone(), config, asked, read);
+        let reloading = reload::on_demand(&server, agents.clone(), config, signal, read);
         let at_rest = CancellationToken::new();
         let (done, (), _) = tokio::join!(
             async {
@@ -80,11 +80,11 @@ pub(super) fn run(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
 
 fn audit(destination: &Destination) -> Result<Audit, u8> {
     Audit::open(destination).map_err(|error| {
-        failed(format!("--audit-log {destination}: {error}; name a file that can be written"))
+        failed(format!("--audit-log {destination}: {error}; name a writable file"))
     })
 }
 
-/// Begins to record runs, and says so: the files hold what users and models say.
+/// Starts recording and warns about it: the files hold what users and models write.
 fn record(recording: &Recording) -> Result<Recorder, u8> {
     let Recording { dir, files, bytes } = recording;
     let dir = dir.display();
@@ -95,7 +95,7 @@ fn record(recording: &Recording) -> Result<Recorder, u8> {
         %dir,
         files,
         bytes,
-        "runs are recorded: what users and models say is written to files, without their credentials"
+        "runs are recorded: the files hold what users and models write, but no credentials"
     );
     Ok(recorder)
 }
@@ -106,30 +106,30 @@ fn warn_of_open_listeners(config: &Config, address: SocketAddr) {
         tracing::warn!(
             target: "threadway",
             %address,
-            "whoever reaches this address may use the agents: --insecure"
+            "anyone who can reach this address can use the agents: --insecure"
         );
     }
     if let Some(address) = config.admin_listen.filter(|address| !address.ip().is_loopback()) {
         tracing::warn!(
             target: "threadway",
             %address,
-            "whoever reaches this address may read the metrics: --insecure"
+            "anyone who can reach this address can read the metrics: --insecure"
         );
     }
 }
 
-/// A web page is the first thing that many try, and its browser does not say what is missing here.
+/// Many people begin with a web page, and a browser does not explain why its request failed.
 fn hint_at_origins(cors: &Cors) {
     if *cors == Cors::Off {
         tracing::info!(
             target: "threadway",
-            "web pages of other origins may not call; let one in with --cors-origins \
+            "web pages of other origins are refused; allow one with --cors-origins \
              http://localhost:3000"
         );
     }
 }
 
-/// Pages that anybody may open can instruct the model: the operator should say whether they may.
+/// Pages that anyone can open could instruct the model, so the operator should decide about it.
 fn advise_on_system_messages(settings: &Settings) {
     let Settings { auth, cors, allowance, .. } = settings;
     let is_for_pages = matches!(auth, Auth::None) && *cors != Cors::Off;
@@ -137,14 +137,14 @@ fn advise_on_system_messages(settings: &Settings) {
         tracing::warn!(
             target: "threadway",
             "pages of other origins may call without `auth`, and their system and developer \
-             messages go up; say `input.system_messages = \"drop\"`, or \"send\" if that is meant"
+             messages are sent to LangGraph; set `input.system_messages` to \"drop\", or to \"send\" \
+             to allow them"
         );
     }
 }
 
-/// Ends the start if an upstream accepts any credentials, the gateway leaves the judgement of
-/// callers to it, and `--insecure` is not set. An upstream that does not answer yet is probed when
-/// the first request comes.
+/// Refuses to start if an upstream that must check callers accepts any credentials, unless
+/// `--insecure` is set. An upstream that does not answer yet is tested at the first request.
 async fn refuse_open_upstreams(agents: &Agents, settings: &Settings) -> Result<(), u8> {
     let Settings { auth, forward, .. } = settings;
     let Auth::Upstream(Judged { trust: Trust::Proven, .. }) = auth else { return Ok(()) };
@@ -154,11 +154,11 @@ async fn refuse_open_upstreams(agents: &Agents, settings: &Settings) -> Result<(
             Some(Ok(accepts)) => {
                 return Err(failed(format!(
                     "upstream {name}: {accepts}; or listen on a loopback address, choose another \
-                     `auth.mode`, or say --insecure"
+                     `auth.mode`, or pass --insecure"
                 )));
             }
             Some(Err(error)) => say(format!(
-                "upstream {name}: {error}; nobody is let in before it has refused invented \
+                "upstream {name}: {error}; no caller is admitted before it has refused invented \
                  credentials"
             )),
         }
@@ -175,7 +175,7 @@ async fn serve_admin(server: &Server, listener: Option<TcpListener>, at_rest: &C
     server.serve_admin(listener, at_rest.clone()).await;
 }
 
-/// Serves until a signal comes, which cancels `shutdown`. Polls `announced` until then.
+/// Serves until a signal arrives, which cancels `shutdown`. Polls `announced` until then.
 pub(super) async fn serve_agents(
     server: &Server,
     listener: TcpListener,
@@ -185,7 +185,7 @@ pub(super) async fn serve_agents(
     announced: impl Future<Output = ()>,
 ) -> Result<(), u8> {
     let address = listener.local_addr().map_err(failed)?;
-    // Before the address is printed: its reader may send the signal at once.
+    // Before the address is printed: a program that reads it may send the signal at once.
     let stop = signal::stop().map_err(failed)?;
     let bases = agents.upstreams().iter().map(|upstream| upstream.client.base().to_string());
     let bases = bases.collect::<Vec<_>>().join(", ");
@@ -200,7 +200,7 @@ pub(super) async fn serve_agents(
     Ok(())
 }
 
-/// Where a browser on this machine finds the page.
+/// The URL of the page for a browser on this machine.
 pub(super) fn page_url(address: SocketAddr) -> String {
     let port = address.port();
     if address.ip().is_unspecified() {
@@ -210,8 +210,7 @@ pub(super) fn page_url(address: SocketAddr) -> String {
     }
 }
 
-/// Prints the URL of each agent. The agents of an upstream that does not answer yet are served as
-/// soon as it does.
+/// Prints the URL of each agent. An upstream that does not answer yet is served as soon as it does.
 async fn announce(agents_of: &Agents, auth: &Auth, page: Page, address: SocketAddr) {
     if page == Page::On {
         say(format!("page: {}", page_url(address)));
@@ -219,7 +218,7 @@ async fn announce(agents_of: &Agents, auth: &Auth, page: Page, address: SocketAd
     for Listing { upstream, agents, .. } in agents_of.list(&Caller::default()).await {
         match agents {
             Ok(agents) if agents.is_empty() => {
-                say(format!("upstream {upstream} has no agents; `threadway check` tells more"));
+                say(format!("upstream {upstream} has no agents; `threadway check` shows why"));
             }
             Ok(agents) => {
                 for Listed { id, .. } in agents {
@@ -228,12 +227,12 @@ async fn announce(agents_of: &Agents, auth: &Auth, page: Page, address: SocketAd
             }
             Err(error) if error.is_unauthorized() && auth.is_for_langgraph() => {
                 say(format!(
-                    "upstream {upstream}: it asks each caller for credentials; GET \
-                     http://{address}/agui/info lists its agents to those who have some"
+                    "upstream {upstream}: it requires credentials of each caller; GET \
+                     http://{address}/agui/info with credentials lists its agents"
                 ));
             }
             Err(error) => {
-                let later = if error.is_unauthorized() { "lets threadway in" } else { "answers" };
+                let later = if error.is_unauthorized() { "accepts the key" } else { "answers" };
                 let named = agents_of.upstreams().iter().find(|known| known.name == upstream);
                 let why = named.map(|upstream| check::advice(upstream, error)).unwrap_or_default();
                 say(format!("upstream {upstream}: {why}; its agents are served once it {later}"));

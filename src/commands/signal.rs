@@ -4,7 +4,7 @@ use std::io;
 
 use tokio_util::sync::CancellationToken;
 
-/// Waits for SIGTERM or ctrl-c. Both are caught as soon as this function has returned.
+/// Waits for SIGTERM or ctrl-c. Signals are caught from the return of this function on.
 #[cfg(unix)]
 pub(super) fn stop() -> io::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
@@ -18,7 +18,7 @@ pub(super) fn stop() -> io::Result<impl Future<Output = ()>> {
     })
 }
 
-/// Waits for ctrl-c, which is caught as soon as this function has returned.
+/// Waits for ctrl-c, which is caught from the return of this function on.
 #[cfg(windows)]
 pub(super) fn stop() -> io::Result<impl Future<Output = ()>> {
     let mut interrupt = tokio::signal::windows::ctrl_c()?;

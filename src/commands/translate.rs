@@ -16,7 +16,7 @@ use threadway_translate::run::RunEvent;
 
 use super::{BROKEN_CAPTURE, failed, misused, say};
 
-/// The thread id where neither a thread nor a run is named.
+/// The thread id if neither a thread nor a run is named.
 const UNNAMED_THREAD: &str = "thread";
 
 pub(super) fn run(args: &cli::Translate, log: Option<&str>) -> Result<(), u8> {
@@ -43,7 +43,7 @@ fn to_agui(args: &cli::Translate) -> Result<(), u8> {
 
 /// Writes the recording as one turn of a session: its updates, then the response to its prompt.
 fn to_acp(args: &cli::Translate) -> Result<(), u8> {
-    /// The id of the prompt that the response answers.
+    /// The id of the prompt.
     const PROMPT: u64 = 1;
     if args.input.is_some() {
         return Err(misused("--input: ACP has none; expected --to agui with it"));
@@ -72,7 +72,7 @@ fn feed(args: &cli::Translate, thread_id: &str) -> Feed {
     feed.under(args.messages_key.clone().unwrap_or_default())
 }
 
-/// Translates the recording on stdin, and writes what `encode` makes of its events to stdout.
+/// Translates the recording on stdin, and writes the encoded events to stdout.
 fn translate_stdin(
     feed: Feed,
     mut encode: impl FnMut(&[RunEvent], &mut Vec<u8>),
@@ -91,7 +91,7 @@ fn translate_stdin(
             say(fault);
             Err(BROKEN_CAPTURE)
         }
-        // The reader has read enough.
+        // The reader has closed the pipe, as `head` does.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         Err(error) => Err(failed(error)),
     }

@@ -1,5 +1,5 @@
-//! `threadway watch`: follows a thread until the gateway refuses, a signal comes, or it has shown as
-//! much as it is to.
+//! `threadway watch`: follows a thread until a signal arrives, the gateway refuses, or everything
+//! was printed.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -20,7 +20,9 @@ pub(super) fn run(args: cli::Watch, log: Option<&str>) -> Result<(), u8> {
     })?;
     for (place, name) in [("THREAD", Some(&thread_id)), ("--agent", agent.as_ref())] {
         if name.is_some_and(|name| !watch::is_segment(name)) {
-            return Err(misused(format!("{place}: this is not a name")));
+            return Err(misused(format!(
+                "{place}: expected a name that is not empty, `.` or `..`"
+            )));
         }
     }
     let headers = watch::headers(api_key.as_deref(), &header).map_err(misused)?;
@@ -43,7 +45,7 @@ pub(super) fn run(args: cli::Watch, log: Option<&str>) -> Result<(), u8> {
         tokio::select! {
             () = stop => Ok(()),
             () = late => {
-                say(format!("the time of --timeout ({}) is over", timeout.as_deref().unwrap_or_default()));
+                say(format!("--timeout ({}) has passed", timeout.as_deref().unwrap_or_default()));
                 if once { Err(LATE) } else { Ok(()) }
             }
             watched = watch::watch(&watch, tokio::io::stdout(), |line| say(line)) => {
@@ -51,7 +53,7 @@ pub(super) fn run(args: cli::Watch, log: Option<&str>) -> Result<(), u8> {
             }
         }
     });
-    // A write to a pipe that nobody reads may never end.
+    // A blocked write to a pipe may never end.
     runtime.shutdown_background();
     watched
 }
@@ -60,7 +62,7 @@ fn time(text: &str) -> Result<Duration, u8> {
     watch::duration(text).ok_or_else(|| {
         let most = watch::MAX_TIMEOUT.as_secs() / 3_600;
         misused(format!(
-            "--timeout is {text}; expected a time, as 30s, 5m or 1h, of at most {most}h"
+            "--timeout is {text}; expected a time such as 30s, 5m or 1h, at most {most}h"
         ))
     })
 }

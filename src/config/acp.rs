@@ -1,4 +1,4 @@
-//! The table `acp` of the config file: how ACP shows the agents.
+//! The table `acp` of the config file: how ACP presents the agents.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -17,35 +17,35 @@ use threadway_translate::acp::prompt::{Accepts, Command};
 use threadway_translate::acp::{Glob, GraphProfile};
 use threadway_translate::json::Json;
 
-/// How ACP shows the agents.
+/// How ACP presents the agents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Acp {
-    /// The agent of a new session; else the first that the upstream lists.
+    /// The agent of new sessions; `None` for the first that the upstream lists.
     pub agent: Option<String>,
-    /// What the operator says of all of them.
+    /// How all agents are presented.
     pub settings: Settings,
 }
 
-/// The table as it is written.
+/// The table in the file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Written {
+struct AcpTable {
     agent: Option<String>,
-    prompt: Option<Vec<Kind>>,
+    prompt: Option<Vec<PromptKind>>,
     paths: Option<String>,
     context_windows: IndexMap<String, u64>,
     tool_kinds: IndexMap<String, String>,
     permissions: IndexMap<String, Rule>,
-    commands: IndexMap<String, WrittenCommand>,
-    modes: IndexMap<String, WrittenMode>,
+    commands: IndexMap<String, CommandTable>,
+    modes: IndexMap<String, ModeTable>,
     forward_mcp_servers: Option<String>,
     forward_mcp_secrets: bool,
 }
 
-/// What a prompt may hold, besides text and links.
+/// A kind of content that a prompt may hold besides text and links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Kind {
+enum PromptKind {
     Image,
     Audio,
     EmbeddedContext,
@@ -53,7 +53,7 @@ enum Kind {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenCommand {
+struct CommandTable {
     description: String,
     hint: Option<String>,
     prompt: Option<String>,
@@ -61,7 +61,7 @@ struct WrittenCommand {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct WrittenMode {
+struct ModeTable {
     name: Option<String>,
     description: Option<String>,
     assistant: Option<String>,
@@ -72,19 +72,19 @@ struct WrittenMode {
 // === impl Acp ===
 
 impl Acp {
-    /// Reads the table; else what was expected in its place.
+    /// Reads the table. The error is what was expected instead.
     pub(super) fn read(table: Value) -> Result<Self, String> {
-        let written: Written = table.try_into().map_err(|error: toml::de::Error| {
-            let told = error.to_string();
+        let written: AcpTable = table.try_into().map_err(|error: toml::de::Error| {
+            let message = error.to_string();
             format!(
-                "a table of the form that config.toml.example shows ({})",
-                told.trim_end().replace('\n', ", ")
+                "a table as in config.toml.example ({})",
+                message.trim_end().replace('\n', ", ")
             )
         })?;
         let accepts = written.prompt.map_or_else(Accepts::default, |kinds| Accepts {
-            image: kinds.contains(&Kind::Image),
-            audio: kinds.contains(&Kind::Audio),
-            embedded_context: kinds.contains(&Kind::EmbeddedContext),
+            image: kinds.contains(&PromptKind::Image),
+            audio: kinds.contains(&PromptKind::Audio),
+            embedded_context: kinds.contains(&PromptKind::EmbeddedContext),
         });
         let paths = written.paths.as_deref().map(|paths| parsed("paths", paths)).transpose()?;
         let kinds = written.tool_kinds.iter();
@@ -99,7 +99,7 @@ impl Acp {
             windows: windows.collect::<Result<_, String>>()?,
         };
         let commands = written.commands.into_iter().map(|(name, command)| {
-            let WrittenCommand { description, hint, prompt } = command;
+            let CommandTable { description, hint, prompt } = command;
             let is_word = !name.is_empty() && !name.contains(char::is_whitespace);
             let command = Command { name, description, hint, prompt };
             if is_word {
@@ -128,8 +128,8 @@ impl Acp {
         Ok(Self { agent: written.agent, settings })
     }
 
-    fn mode(id: String, mode: WrittenMode) -> Result<Mode, String> {
-        let WrittenMode { name, description, assistant, configurable, permissions } = mode;
+    fn mode(id: String, mode: ModeTable) -> Result<Mode, String> {
+        let ModeTable { name, description, assistant, configurable, permissions } = mode;
         let permissions = rules(&format!("modes.{id}.permissions"), &permissions)?;
         let configurable = (!configurable.is_empty()).then(|| {
             let json = serde_json::to_string(&configurable).unwrap_or_default();

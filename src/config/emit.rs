@@ -1,26 +1,26 @@
-//! The tables `emit` and `agents.NAME.emit`: what viewers are shown of runs.
+//! The tables `emit` and `agents.NAME.emit`: what viewers are sent of runs.
 
-use super::MOST_BYTES;
-use super::raw::{Form, Given, Mistake, Mistakes, Raw};
+use super::MAX_BYTES;
+use super::raw::{Given, Mistake, Mistakes, Raw, ValueKind};
 use crate::agents::Emits;
 use threadway_translate::run::{Emit, MessageSnapshots, StateEvents, Subagents};
 
-/// The keys of the table, and what each takes.
-pub(super) const KEYS: [(&str, Form); 10] = [
-    ("state", Form::Text),
-    ("messages", Form::Text),
-    ("tool_results", Form::Switch),
-    ("max_tool_result_bytes", Form::Number),
-    ("max_event_bytes", Form::Number),
-    ("reasoning", Form::Text),
-    ("steps", Form::Switch),
-    ("activities", Form::Switch),
-    ("subagents", Form::Text),
-    ("raw", Form::Switch),
+/// The keys of the table, and the kind of value of each.
+pub(super) const KEYS: [(&str, ValueKind); 10] = [
+    ("state", ValueKind::Text),
+    ("messages", ValueKind::Text),
+    ("tool_results", ValueKind::Switch),
+    ("max_tool_result_bytes", ValueKind::Number),
+    ("max_event_bytes", ValueKind::Number),
+    ("reasoning", ValueKind::Text),
+    ("steps", ValueKind::Switch),
+    ("activities", ValueKind::Switch),
+    ("subagents", ValueKind::Text),
+    ("raw", ValueKind::Switch),
 ];
 
 impl Raw {
-    /// What viewers are shown of all agents, and of those that say it themselves.
+    /// What viewers are sent, by default and for agents with a table of their own.
     pub(super) fn emits(&mut self, mistakes: &mut Mistakes) -> Emits {
         let mut default = Emit::default();
         for (key, given) in self.take_all("emit.") {
@@ -29,11 +29,11 @@ impl Raw {
         let mut emits = Emits { default, ..Emits::default() };
         for (key, given) in self.take_all("agents.") {
             let Some((agent, option)) = of_agent(&key) else {
-                // An alias: not ours.
+                // An alias, which is read elsewhere.
                 self.given.insert(format!("agents.{key}"), given);
                 continue;
             };
-            // What an agent does not say itself is said for all.
+            // An agent's table begins with the values of `emit`.
             let emit = emits.by_agent.entry(agent.to_owned()).or_insert(default);
             mistakes.keep(set(emit, option, given));
         }
@@ -41,14 +41,15 @@ impl Raw {
     }
 }
 
-/// The agent's name and the option of a key behind `agents.`. The name may hold dots.
+/// Splits the part of a key after `agents.` into the agent's name, which may hold dots, and the
+/// option.
 pub(super) fn of_agent(key: &str) -> Option<(&str, &str)> {
     let (agent, option) = key.rsplit_once(".emit.")?;
-    (!agent.is_empty() && form(option).is_some()).then_some((agent, option))
+    (!agent.is_empty() && kind_of(option).is_some()).then_some((agent, option))
 }
 
-/// What an option takes.
-pub(super) fn form(option: &str) -> Option<Form> {
+/// The kind of value that an option takes.
+pub(super) fn kind_of(option: &str) -> Option<ValueKind> {
     KEYS.iter().find(|(known, _)| *known == option).map(|(_, form)| *form)
 }
 
@@ -72,8 +73,8 @@ fn set(emit: &mut Emit, option: &str, given: Given) -> Result<(), Mistake> {
             ])?;
         }
         "tool_results" => emit.tool_results = given.one_of(&switch)?,
-        "max_tool_result_bytes" => emit.max_tool_result_bytes = given.between(0, MOST_BYTES)?,
-        "max_event_bytes" => emit.max_event_bytes = given.between(0, MOST_BYTES)?,
+        "max_tool_result_bytes" => emit.max_tool_result_bytes = given.between(0, MAX_BYTES)?,
+        "max_event_bytes" => emit.max_event_bytes = given.between(0, MAX_BYTES)?,
         "reasoning" => emit.reasoning = given.one_of(&[("show", true), ("hide", false)])?,
         "steps" => emit.steps = given.one_of(&switch)?,
         "activities" => emit.activities = given.one_of(&switch)?,
@@ -85,7 +86,7 @@ fn set(emit: &mut Emit, option: &str, given: Given) -> Result<(), Mistake> {
                 ("hidden", Subagents::Hidden),
             ])?;
         }
-        _ => return Err(given.mistaken("a key that config.toml.example shows")),
+        _ => return Err(given.mistaken("a key of config.toml.example")),
     }
     Ok(())
 }

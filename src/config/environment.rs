@@ -1,21 +1,22 @@
-//! Names in the environment that are none of ours: a misspelt one would be ignored in silence.
+//! Refuses unknown variables with the gateway's prefix. A misspelt variable would be ignored
+//! silently.
 
 use clap::{Command, CommandFactory};
 
 use super::raw::Mistake;
 use crate::cli::Cli;
 
-/// What the names of our variables begin with.
+/// The prefix of all variables that commands read.
 const PREFIX: &str = "THREADWAY_";
 
-/// What the repository's own tests and tools read, and no command.
+/// Variables that only this repository's tests and tools read.
 const OF_TESTS: [&str; 3] = ["THREADWAY_BIN", "THREADWAY_FREEZE_ROUNDS", "THREADWAY_SCHEDULES"];
 
-/// The longest name that is compared with ours. All of ours are shorter.
+/// The longest name that is compared with known names. All known names are shorter.
 const MAX_NAME_BYTES: usize = 100;
 
-/// The variables with our prefix that no command reads; a mistake each. No value is repeated: one
-/// that is set by a wrong name may be a secret.
+/// A mistake for each variable with the prefix that no command reads. Values are not shown: a
+/// secret may be under a misspelt name.
 pub fn unknown_variables(given: impl IntoIterator<Item = (String, String)>) -> Vec<Mistake> {
     let known = known();
     let ours = given.into_iter().filter(|(name, _)| name.starts_with(PREFIX));
@@ -35,7 +36,7 @@ pub fn unknown_variables(given: impl IntoIterator<Item = (String, String)>) -> V
     unknown.into_iter().map(mistake).collect()
 }
 
-/// The variables that some command reads.
+/// The variables that commands read.
 fn known() -> Vec<String> {
     fn of(command: &Command) -> Vec<String> {
         let variables = command.get_arguments().filter_map(|argument| argument.get_env());
@@ -49,8 +50,9 @@ fn known() -> Vec<String> {
     known
 }
 
-/// Whether Kubernetes sets such a variable in each pod beside a service whose name begins with
-/// `threadway`: `THREADWAY_SERVICE_HOST`, `THREADWAY_PORT_80_TCP_ADDR`, and `THREADWAY_PORT` as a URL.
+/// Whether Kubernetes sets this variable. In each pod it sets some for every service, and the names
+/// of services may begin with `threadway`: `THREADWAY_SERVICE_HOST`, `THREADWAY_PORT_80_TCP_ADDR`,
+/// and `THREADWAY_PORT` as a URL.
 fn is_of_kubernetes(name: &str, value: &str) -> bool {
     let is_port = |rest: &str| {
         let mut parts = rest.split('_');
@@ -64,12 +66,12 @@ fn is_of_kubernetes(name: &str, value: &str) -> bool {
         || name.split("_PORT_").skip(1).any(is_port)
 }
 
-/// The known name that is most like this one, if one is like it.
+/// The known name that is most similar, if any is similar enough.
 fn nearest<'a>(name: &str, known: &'a [String]) -> Option<&'a str> {
     let own = name.strip_prefix(PREFIX).filter(|own| own.len() <= MAX_NAME_BYTES)?;
     let distances = known.iter().filter_map(|known| {
         let of_known = known.strip_prefix(PREFIX)?;
-        // A part that is left out is as good as a slip.
+        // A missing part counts like a small typing error.
         let is_part = own.len() > 2 && (of_known.contains(own) || own.contains(of_known));
         let distance = distance(own, of_known);
         let distance = if is_part { distance.min(2) } else { distance };
@@ -78,9 +80,9 @@ fn nearest<'a>(name: &str, known: &'a [String]) -> Option<&'a str> {
     distances.min().map(|(_, known)| known)
 }
 
-/// How many bytes have to be put in, taken out or replaced to make one text of the other.
+/// The Levenshtein distance of two texts, in bytes.
 fn distance(one: &str, other: &str) -> usize {
-    // How far each beginning of `other` is from what was read of `one`.
+    // The distance of each prefix of `other` from what was read of `one`.
     let mut distances: Vec<usize> = (0..=other.len()).collect();
     for (read, byte) in one.bytes().enumerate() {
         let mut next = vec![read + 1];
@@ -100,14 +102,14 @@ fn distance(one: &str, other: &str) -> usize {
 mod tests {
     use super::*;
 
-    fn told(names: &[&str]) -> Vec<String> {
+    fn texts(names: &[&str]) -> Vec<String> {
         let given = names.iter().map(|name| ((*name).to_owned(), "tcp://10.0.0.1:80".to_owned()));
         let mistakes = unknown_variables(given);
         mistakes.iter().map(ToString::to_string).collect()
     }
 
     #[test]
-    fn a_misspelt_variable_is_told_with_the_one_that_is_meant() {
+    fn a_misspelt_variable_is_reported_with_the_nearest_name() {
         for (name, near) in [
             ("THREADWAY_CORS_ORIGIN", "THREADWAY_CORS_ORIGINS"),
             ("THREADWAY_CORSORIGINS", "THREADWAY_CORS_ORIGINS"),
@@ -119,17 +121,17 @@ mod tests {
         ] {
             let expected =
                 format!("{name}: expected a variable that threadway reads, such as {near}");
-            assert_eq!(told(&[name]), [expected]);
+            assert_eq!(texts(&[name]), [expected]);
         }
         let far = "THREADWAY_QQQQQQQQ: expected a variable that threadway reads; each command's \
                    --help lists its own";
-        assert_eq!(told(&["THREADWAY_QQQQQQQQ"]), [far]);
+        assert_eq!(texts(&["THREADWAY_QQQQQQQQ"]), [far]);
         let long = format!("{PREFIX}{}", "X".repeat(MAX_NAME_BYTES + 1));
-        assert_eq!(told(&[&long]).len(), 1);
+        assert_eq!(texts(&[&long]).len(), 1);
     }
 
     #[test]
-    fn what_is_known_or_not_ours_is_no_mistake() {
+    fn known_and_foreign_variables_are_accepted() {
         let names = [
             "PATH",
             "THREADWAY",
@@ -149,8 +151,8 @@ mod tests {
             "THREADWAY_ADMIN_SERVICE_HOST",
             "THREADWAY_ADMIN_PORT_9484_UDP_PORT",
         ];
-        assert_eq!(told(&names), [""; 0]);
-        assert_eq!(told(&["THREADWAY_PORT_X_TCP"]).len(), 1);
+        assert_eq!(texts(&names), [""; 0]);
+        assert_eq!(texts(&["THREADWAY_PORT_X_TCP"]).len(), 1);
         let port = ("THREADWAY_PORT".to_owned(), "8484".to_owned());
         assert_eq!(unknown_variables([port]).len(), 1);
     }

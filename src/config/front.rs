@@ -1,4 +1,4 @@
-//! The keys that say who may call, from where, how often, and what is told and goes up.
+//! The keys about callers: authentication, origins, limits, and what is forwarded and returned.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::HeaderName;
 
 use super::raw::{AUTH_KEYS, Given, Mistake, Mistakes, Raw};
-use super::{MOST_CONNECTIONS, Upstream};
+use super::{MAX_CONNECTIONS, Upstream};
 use crate::server::{
     Auth, Compression, Cors, CorsError, Credentials, DEFAULT_SKEW, Forward, HostName, Judged, Jwt,
     JwtError, JwtSettings, Keys, KeysError, KeysFrom, MAX_SKEW, NotAHostName, NotForwarded, Page,
@@ -17,17 +17,17 @@ use crate::upstream::{Identity, KeySetUrl, NotAKeySetUrl, Tls, UnknownThread};
 use threadway_translate::agui::{Allowance, NotForClients, OnMessage, SystemMessages};
 use threadway_translate::langgraph::{ErrorDetail, Multitask};
 
-/// The most requests a second that a caller may be allowed: beyond it the limit would be none.
-const MOST_REQUESTS: usize = 100_000;
+/// The largest request rate that can be set.
+const MAX_REQUESTS: usize = 100_000;
 
-/// The most steps of a graph that clients may be allowed to ask for.
-const MOST_STEPS: usize = 1_000_000;
+/// The largest step limit that can be set.
+const MAX_STEPS: usize = 1_000_000;
 
-/// The headers by which LangGraph knows who asks.
+/// The headers by which LangGraph authenticates.
 const CREDENTIALS: [&str; 2] = ["authorization", "x-api-key"];
 
 #[derive(Clone, Copy)]
-enum Mode {
+enum AuthMode {
     None,
     Bearer,
     Jwt,
@@ -35,7 +35,8 @@ enum Mode {
 }
 
 impl Raw {
-    /// Who may call. Callers of other machines are those whom `trust` concerns.
+    /// How callers are authenticated. `trust` says whether an upstream must first prove that it
+    /// refuses strangers.
     pub(super) fn auth(
         &mut self,
         upstreams: &[Upstream],
@@ -46,44 +47,43 @@ impl Raw {
         let credential = self.credential_header(forward, mistakes);
         let given = self.take("auth.mode").unwrap_or_else(|| Given::new("`auth.mode`", "none"));
         let mode = mistakes.keep(given.clone().one_of(&[
-            ("none", Mode::None),
-            ("bearer", Mode::Bearer),
-            ("jwt", Mode::Jwt),
-            ("upstream", Mode::Upstream),
+            ("none", AuthMode::None),
+            ("bearer", AuthMode::Bearer),
+            ("jwt", AuthMode::Jwt),
+            ("upstream", AuthMode::Upstream),
         ]));
         let keys = self.keys(mistakes);
         let mode = mode?;
         let jwt = self.jwt(mode, mistakes);
         match mode {
-            Mode::None => Some(Auth::None),
-            Mode::Upstream => {
+            AuthMode::None => Some(Auth::None),
+            AuthMode::Upstream => {
                 for (place, upstream) in upstreams.iter().enumerate() {
                     let Upstream { name, api_key, headers, .. } = upstream;
                     if upstream.identity_at(place) == Identity::Withheld {
                         let expected = format!(
-                            "each caller's own credentials to go to every upstream, since nobody \
-                             else checks them; the upstream `{name}` is not sent them: set \
+                            "callers' own credentials to be sent to every upstream, since only \
+                             LangGraph checks them; the upstream `{name}` is not sent them: set \
                              `forward_identity = true` in its table, or choose another mode"
                         );
                         mistakes.note(given.clone().mistaken(expected));
                     }
                     if api_key.is_some() || CREDENTIALS.iter().any(|c| headers.contains_key(*c)) {
                         let expected = format!(
-                            "each caller's own credentials to go up; those that are configured for \
-                             the upstream `{name}` would let everybody in: leave them out, or \
-                             choose another mode"
+                            "callers' own credentials; those configured for the upstream `{name}` \
+                             would let everyone in: leave them out, or choose another mode"
                         );
                         mistakes.note(given.clone().mistaken(expected));
                     }
                 }
                 Some(Auth::Upstream(Judged { credential, trust }))
             }
-            Mode::Bearer if keys.is_empty() => {
+            AuthMode::Bearer if keys.is_empty() => {
                 let expected = "keys: `auth.keys.NAME` or `auth.keys_file` in the config file, or \
                                 THREADWAY_AUTH_KEYS=NAME=KEY";
                 mistakes.keep(Err(given.mistaken(expected)))
             }
-            Mode::Bearer => {
+            AuthMode::Bearer => {
                 let text: Vec<_> = keys.iter().map(|given| &*given.value).collect();
                 let parsed = text.join("\n").parse::<Keys>();
                 let wrong = |error: KeysError| {
@@ -93,7 +93,7 @@ impl Raw {
                 };
                 mistakes.keep(parsed.map_err(wrong)).map(Auth::Bearer)
             }
-            Mode::Jwt => {
+            AuthMode::Jwt => {
                 for Upstream { name, .. } in unsaid(upstreams) {
                     let expected = format!(
                         "`forward_identity` in the table of the upstream `{name}`: with `true` \
@@ -121,7 +121,7 @@ impl Raw {
         mistakes.keep(name.ok_or_else(|| given.mistaken(expected)))
     }
 
-    /// What clients may set of a run's configuration.
+    /// What clients may set for their runs.
     pub(super) fn allowance(&mut self, mistakes: &mut Mistakes) -> Allowance {
         let mut allowance = Allowance::default();
         if let Some(given) = self.take("forward_configurable") {
@@ -132,7 +132,7 @@ impl Raw {
                 mistakes.keep(allowance.allow(key).map_err(wrong));
             }
         }
-        if let Some(most) = self.number("limits.recursion_limit", 1, MOST_STEPS, mistakes) {
+        if let Some(most) = self.number("limits.recursion_limit", 1, MAX_STEPS, mistakes) {
             allowance.limit_recursion(most as u64);
         }
         if let Some(given) = self.take("multitask_strategy")
@@ -157,11 +157,11 @@ impl Raw {
         allowance
     }
 
-    /// The keys of callers, from wherever they were given, as lines of `NAME=KEY`.
+    /// The keys of callers from all places, as lines of `NAME=KEY`.
     fn keys(&mut self, mistakes: &mut Mistakes) -> Vec<Given> {
         let mut keys: Vec<_> = self.take(AUTH_KEYS).into_iter().collect();
         for (name, given) in self.take_all("auth.keys.") {
-            // What stands behind one would be another's name, and told as such.
+            // A second key in the value would count as another name's.
             if given.value.contains([',', '\n', '\r']) {
                 mistakes.note(given.hidden("one key, without commas and line ends"));
                 continue;
@@ -177,8 +177,8 @@ impl Raw {
         keys
     }
 
-    /// Whose tokens are believed, if the mode is theirs.
-    fn jwt(&mut self, mode: Mode, mistakes: &mut Mistakes) -> Option<JwtSettings> {
+    /// How tokens are verified, in mode `jwt`.
+    fn jwt(&mut self, mode: AuthMode, mistakes: &mut Mistakes) -> Option<JwtSettings> {
         let skew = self.number(
             "auth.clock_skew_seconds",
             0,
@@ -204,7 +204,7 @@ impl Raw {
                 KeysFrom::File(path)
             }
             None => {
-                if let Mode::Jwt = mode {
+                if let AuthMode::Jwt = mode {
                     let expected = "a file or a URL with the keys that sign the tokens".to_owned();
                     let place = "`auth.jwks`".to_owned();
                     mistakes.note(Mistake { place, value: None, expected });
@@ -268,15 +268,15 @@ impl Raw {
         given.and_then(|choice| mistakes.keep(choice)).unwrap_or_default()
     }
 
-    /// Whether the page is served: as it is said, else where `is_private`.
+    /// Whether the page is served. The default is `is_private`.
     pub(super) fn page(&mut self, is_private: bool, mistakes: &mut Mistakes) -> Page {
         let given = self.take("page").map(|given| given.parse("`true` or `false`"));
         let is_on = given.and_then(|given| mistakes.keep(given)).unwrap_or(is_private);
         if is_on { Page::On } else { Page::Off }
     }
 
-    /// For whom threads are listed, changed and inspected, by a gateway that others than this machine's
-    /// users reach or not.
+    /// Who may list, change and inspect threads. `is_shared` says whether callers on other machines
+    /// reach the gateway.
     pub(super) fn thread_routes(
         &mut self,
         auth: Option<&Auth>,
@@ -291,7 +291,7 @@ impl Raw {
         let given = self.take("thread_routes").map(|given| given.one_of(&words));
         let routes = given.and_then(|choice| mistakes.keep(choice));
         match (routes.unwrap_or(ThreadRoutes::Callers), auth) {
-            // Whoever reaches it is at this machine.
+            // All callers are on this machine.
             (ThreadRoutes::Callers, Some(Auth::None)) if !is_shared => ThreadRoutes::All,
             (ThreadRoutes::Callers, None | Some(Auth::None | Auth::Bearer(_))) => ThreadRoutes::Off,
             (routes, _) => routes,
@@ -311,9 +311,9 @@ impl Raw {
     pub(super) fn rates(&mut self, mistakes: &mut Mistakes) -> Rates {
         let mut number = |key: &str, most| self.number(key, 1, most, mistakes);
         let few = |number: usize| NonZeroU32::new(u32::try_from(number).unwrap_or(u32::MAX));
-        let per_second = number("limits.requests_per_second", MOST_REQUESTS).and_then(few);
-        let burst = number("limits.request_burst", MOST_REQUESTS).and_then(few);
-        let streams = number("limits.streams_per_caller", MOST_CONNECTIONS);
+        let per_second = number("limits.requests_per_second", MAX_REQUESTS).and_then(few);
+        let burst = number("limits.request_burst", MAX_REQUESTS).and_then(few);
+        let streams = number("limits.streams_per_caller", MAX_CONNECTIONS);
         Rates {
             requests: per_second
                 .map(|per_second| RequestRate { per_second, burst: burst.unwrap_or(per_second) }),
@@ -330,12 +330,12 @@ impl Given {
     }
 }
 
-/// The upstreams that are not sent who their callers are, and do not say so themselves.
+/// The upstreams after the first without `forward_identity`.
 fn unsaid(upstreams: &[Upstream]) -> impl Iterator<Item = &Upstream> {
     upstreams.iter().skip(1).filter(|upstream| upstream.identity.is_none())
 }
 
-/// What is wrong with how tokens are to be checked. None of it is a secret.
+/// The mistake for an error of the token settings. None of them is a secret.
 fn jwt_mistake(error: &JwtError) -> Mistake {
     let key = match error {
         JwtError::NoIssuer => "auth.issuer",

@@ -1,4 +1,4 @@
-//! What was given, by key, in each place: flags, the environment, a file.
+//! The values as given by key, from flags, the environment and a file.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,73 +12,73 @@ use super::{Acp, emit};
 use crate::cli;
 use crate::telemetry::{Log, NotALog};
 
-/// Every key that has one name, and what it takes. Those of the upstreams, of `emit`, of `agents`
-/// and of `auth.keys` are the others, beside the table `acp`, which has a form of its own.
-pub(super) const KEYS: &[(&str, Form)] = &[
-    ("listen", Form::Text),
-    ("admin_listen", Form::Text),
-    ("insecure", Form::Switch),
-    ("log", Form::Text),
-    ("audit_log", Form::Text),
-    ("otlp_endpoint", Form::Text),
-    ("watch_config", Form::Switch),
-    ("error_detail", Form::Text),
-    ("on_owner_disconnect", Form::Text),
-    ("on_message_while_interrupted", Form::Text),
-    ("multitask_strategy", Form::Text),
-    ("compression", Form::Text),
-    ("page", Form::Switch),
-    ("thread_routes", Form::Text),
-    ("hosts", Form::List),
-    ("record.dir", Form::Text),
-    ("record.files", Form::Number),
-    ("record.bytes", Form::Number),
-    ("forward_headers", Form::List),
-    ("forward_configurable", Form::List),
-    ("forward_multitask_strategies", Form::List),
-    ("input.system_messages", Form::Text),
-    ("auth.mode", Form::Text),
-    ("auth.keys_file", Form::Text),
-    ("auth.jwks", Form::Text),
-    ("auth.jwks_ca_file", Form::Text),
-    ("auth.issuer", Form::Text),
-    ("auth.audience", Form::List),
-    ("auth.clock_skew_seconds", Form::Number),
-    ("auth.unknown_threads", Form::Text),
-    ("auth.credential_header", Form::Text),
-    ("cors.origins", Form::List),
-    ("cors.credentials", Form::Switch),
-    ("limits.body_bytes", Form::Number),
-    ("limits.header_bytes", Form::Number),
-    ("limits.header_timeout_seconds", Form::Number),
-    ("limits.connections", Form::Number),
-    ("limits.connections_per_peer", Form::Number),
-    ("limits.log_bytes", Form::Number),
-    ("limits.owner_grace_seconds", Form::Number),
-    ("limits.requests_per_second", Form::Number),
-    ("limits.request_burst", Form::Number),
-    ("limits.streams_per_caller", Form::Number),
-    ("limits.recursion_limit", Form::Number),
+/// The keys with a fixed name, and the kind of value of each. Not among them: those of upstreams,
+/// `emit`, `agents`, `auth.keys` and the table `acp`.
+pub(super) const KEYS: &[(&str, ValueKind)] = &[
+    ("listen", ValueKind::Text),
+    ("admin_listen", ValueKind::Text),
+    ("insecure", ValueKind::Switch),
+    ("log", ValueKind::Text),
+    ("audit_log", ValueKind::Text),
+    ("otlp_endpoint", ValueKind::Text),
+    ("watch_config", ValueKind::Switch),
+    ("error_detail", ValueKind::Text),
+    ("on_owner_disconnect", ValueKind::Text),
+    ("on_message_while_interrupted", ValueKind::Text),
+    ("multitask_strategy", ValueKind::Text),
+    ("compression", ValueKind::Text),
+    ("page", ValueKind::Switch),
+    ("thread_routes", ValueKind::Text),
+    ("hosts", ValueKind::List),
+    ("record.dir", ValueKind::Text),
+    ("record.files", ValueKind::Number),
+    ("record.bytes", ValueKind::Number),
+    ("forward_headers", ValueKind::List),
+    ("forward_configurable", ValueKind::List),
+    ("forward_multitask_strategies", ValueKind::List),
+    ("input.system_messages", ValueKind::Text),
+    ("auth.mode", ValueKind::Text),
+    ("auth.keys_file", ValueKind::Text),
+    ("auth.jwks", ValueKind::Text),
+    ("auth.jwks_ca_file", ValueKind::Text),
+    ("auth.issuer", ValueKind::Text),
+    ("auth.audience", ValueKind::List),
+    ("auth.clock_skew_seconds", ValueKind::Number),
+    ("auth.unknown_threads", ValueKind::Text),
+    ("auth.credential_header", ValueKind::Text),
+    ("cors.origins", ValueKind::List),
+    ("cors.credentials", ValueKind::Switch),
+    ("limits.body_bytes", ValueKind::Number),
+    ("limits.header_bytes", ValueKind::Number),
+    ("limits.header_timeout_seconds", ValueKind::Number),
+    ("limits.connections", ValueKind::Number),
+    ("limits.connections_per_peer", ValueKind::Number),
+    ("limits.log_bytes", ValueKind::Number),
+    ("limits.owner_grace_seconds", ValueKind::Number),
+    ("limits.requests_per_second", ValueKind::Number),
+    ("limits.request_burst", ValueKind::Number),
+    ("limits.streams_per_caller", ValueKind::Number),
+    ("limits.recursion_limit", ValueKind::Number),
 ];
 
-/// What one server has, as `upstream.KEY` or `upstreams.NAME.KEY`.
-const OF_UPSTREAM: [(&str, Form); 6] = [
-    ("url", Form::Text),
-    ("api_key", Form::Secret),
-    ("forward_identity", Form::Switch),
-    ("ca_file", Form::Text),
-    ("client_certificate_file", Form::Text),
-    ("messages_key", Form::Text),
+/// The keys of one upstream, as `upstream.KEY` or `upstreams.NAME.KEY`.
+const OF_UPSTREAM: [(&str, ValueKind); 6] = [
+    ("url", ValueKind::Text),
+    ("api_key", ValueKind::Secret),
+    ("forward_identity", ValueKind::Switch),
+    ("ca_file", ValueKind::Text),
+    ("client_certificate_file", ValueKind::Text),
+    ("messages_key", ValueKind::Text),
 ];
 
-/// The keys of callers, as the environment gives them: all at once.
+/// The key under which flags and the environment give all caller keys in one value.
 pub(super) const AUTH_KEYS: &str = "auth.keys";
 
-/// What a key takes.
+/// The kind of value that a key takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum ValueKind {
     Text,
-    /// A text that is never repeated.
+    /// A text that no message repeats.
     Secret,
     Number,
     /// `true` or `false`.
@@ -87,30 +87,30 @@ pub(super) enum Form {
     List,
 }
 
-/// What was given, by key, of one place or of several laid over each other.
+/// Values by key, from one source or from several merged.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Raw {
     pub(super) given: BTreeMap<String, Given>,
-    /// The table `acp`: only a file has it.
+    /// The table `acp`, which only a file has.
     pub(super) acp: Acp,
-    /// The upstreams of a file, as `upstream` or `upstreams.NAME`, in its order.
+    /// The upstreams of a file, as `upstream` or `upstreams.NAME`, in order.
     pub(super) upstreams: Vec<String>,
     /// The files that were read.
     pub(super) files: Vec<PathBuf>,
 }
 
-/// A value, and where it was given.
+/// A value and where it was given.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Given {
     pub(super) place: String,
     pub(super) value: String,
 }
 
-/// One thing that is wrong with the configuration.
+/// A mistake in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
     pub(super) place: String,
-    /// What was given; `None` if nothing was, or if it is a secret.
+    /// The given value; `None` if there is none or it may be a secret.
     pub(super) value: Option<String>,
     pub(super) expected: String,
 }
@@ -122,9 +122,9 @@ pub(super) struct Mistakes(pub(super) Vec<Mistake>);
 // === impl Raw ===
 
 impl Raw {
-    /// What the command line says. Each of it may also come from the environment, under the flag's
-    /// name.
-    pub(super) fn typed(options: &cli::Options, log: Option<&str>) -> Self {
+    /// The values of the flags. Clap has filled in the environment variables that stand in for
+    /// them.
+    pub(super) fn of_flags(options: &cli::Options, log: Option<&str>) -> Self {
         let cli::Options { upstream, upstream_api_key, listen, config: _, front, limits } = options;
         let cli::Limits {
             limit_body_bytes,
@@ -198,14 +198,14 @@ impl Raw {
         let given = all.into_iter().filter_map(|(key, flag, value)| {
             let variable = flag.replace('-', "_").to_uppercase();
             let place = format!("--{flag} (THREADWAY_{variable})");
-            // An empty variable is how compose files leave one out.
+            // Compose files set a variable empty to leave it out.
             let value = value.filter(|value| !value.is_empty())?;
             Some((key.to_owned(), Given { place, value: value.to_owned() }))
         });
         Self { given: given.collect(), ..Self::default() }
     }
 
-    /// What a file says.
+    /// The values of a file.
     pub(super) fn read_file(path: &Path, mistakes: &mut Mistakes) -> Self {
         let name = path.display().to_string();
         match std::fs::read_to_string(path) {
@@ -223,12 +223,12 @@ impl Raw {
         }
     }
 
-    /// What the text of a file of this name says.
+    /// The values of a file's text. `name` is the file's name for messages.
     pub(super) fn of_toml(name: &str, text: &str, mistakes: &mut Mistakes) -> Self {
         let mut table: Table = match text.parse() {
             Ok(table) => table,
             Err(error) => {
-                // Not the error's own text, which quotes the line: it may hold a secret.
+                // The error's own text quotes the line, which may hold a secret.
                 let before = error.span().and_then(|span| text.get(..span.start));
                 let line = before.map_or(1, |before| before.lines().count().max(1));
                 let expected = format!("TOML ({}, at line {line})", error.message().trim_end());
@@ -262,10 +262,10 @@ impl Raw {
         raw
     }
 
-    /// What this says, and else what the other does.
+    /// Merges two sources; values of `self` win.
     ///
-    /// An upstream that is given here takes the place of all of the other's: a key belongs to
-    /// the server that it was given for, and an alias of several to those. So do keys of callers.
+    /// An upstream in `self` replaces all upstreams of `other`, because a key must go only to the
+    /// server it was given for. Caller keys replace all caller keys in the same way.
     pub(super) fn over(mut self, mut other: Self) -> Self {
         if self.given.contains_key("upstream.url") {
             let has_several = other.given.keys().any(|key| key.starts_with("upstreams."));
@@ -281,7 +281,7 @@ impl Raw {
         other
     }
 
-    /// The text of a file that a key names.
+    /// Reads a file that a key names.
     pub(super) fn read_named<T>(
         &mut self,
         given: &Given,
@@ -297,7 +297,7 @@ impl Raw {
         self.given.remove(key)
     }
 
-    /// All whose key begins so, with the rest of it.
+    /// All values whose key begins with the prefix, with the rest of the key.
     pub(super) fn take_all(&mut self, prefix: &str) -> Vec<(String, Given)> {
         let rest = |key: &str| key.strip_prefix(prefix).map(str::to_owned);
         let keys: Vec<_> =
@@ -305,13 +305,12 @@ impl Raw {
         keys.into_iter().filter_map(|key| Some((rest(&key)?, self.given.remove(&key)?))).collect()
     }
 
-    /// Whether something is switched on.
+    /// Whether a switch is on.
     pub(super) fn is_on(&mut self, key: &str, mistakes: &mut Mistakes) -> bool {
         let given = self.take(key).map(|given| given.parse("`true` or `false`"));
         given.and_then(|given| mistakes.keep(given)).unwrap_or(false)
     }
 
-    /// A number between two.
     pub(super) fn number(
         &mut self,
         key: &str,
@@ -324,64 +323,65 @@ impl Raw {
     }
 }
 
-/// What a value of the file says; else what may be told of it, and what was expected.
+/// A value of the file as text. The error has what may be shown of the value, and what was
+/// expected.
 fn read(key: &str, value: &Value) -> Result<String, (Option<String>, String)> {
-    let Some(form) = form(key) else {
-        // What stands under a key that is not known may be a secret with a slip in its name.
-        let expected = "a key that config.toml.example shows".to_owned();
+    let Some(form) = kind_of(key) else {
+        // The value of an unknown key may be a secret under a misspelt name.
+        let expected = "a key of config.toml.example".to_owned();
         return Err((None, expected));
     };
     let text = match (form, value) {
         (_, Value::String(text)) => Some(text.clone()),
-        (Form::Number, Value::Integer(number)) => Some(number.to_string()),
-        (Form::Switch, Value::Boolean(is_on)) => Some(is_on.to_string()),
-        (Form::List, Value::Array(items)) => {
+        (ValueKind::Number, Value::Integer(number)) => Some(number.to_string()),
+        (ValueKind::Switch, Value::Boolean(is_on)) => Some(is_on.to_string()),
+        (ValueKind::List, Value::Array(items)) => {
             let texts: Option<Vec<_>> = items.iter().map(Value::as_str).collect();
             texts.map(|texts| texts.join(","))
         }
         _ => None,
     };
     text.ok_or_else(|| {
-        let shown = serde_json::to_string(value).ok().filter(|_| form != Form::Secret);
+        let shown = serde_json::to_string(value).ok().filter(|_| form != ValueKind::Secret);
         let expected = match form {
-            Form::Text | Form::Secret => "a string",
-            Form::Number => "a whole number",
-            Form::Switch => "`true` or `false`",
-            Form::List => "a list of strings",
+            ValueKind::Text | ValueKind::Secret => "a string",
+            ValueKind::Number => "a whole number",
+            ValueKind::Switch => "`true` or `false`",
+            ValueKind::List => "a list of strings",
         };
         (shown, expected.to_owned())
     })
 }
 
-fn form(key: &str) -> Option<Form> {
+fn kind_of(key: &str) -> Option<ValueKind> {
     if let Some((_, form)) = KEYS.iter().find(|(known, _)| *known == key) {
         return Some(*form);
     }
     if let Some(option) = key.strip_prefix("emit.") {
-        return emit::form(option);
+        return emit::kind_of(option);
     }
     if let Some(key) = key.strip_prefix("agents.") {
         let is_option = key.contains(".emit.");
-        let option = emit::of_agent(key).and_then(|(_, option)| emit::form(option));
-        return if is_option { option } else { Some(Form::Text) };
+        let option = emit::of_agent(key).and_then(|(_, option)| emit::kind_of(option));
+        return if is_option { option } else { Some(ValueKind::Text) };
     }
     if key.strip_prefix("auth.keys.").is_some_and(|name| !name.is_empty()) {
-        return Some(Form::Secret);
+        return Some(ValueKind::Secret);
     }
     let (_, key) = of_upstream(key)?;
     if key.strip_prefix("headers.").is_some_and(|name| !name.is_empty()) {
-        return Some(Form::Secret);
+        return Some(ValueKind::Secret);
     }
     OF_UPSTREAM.iter().find(|(known, _)| *known == key).map(|(_, form)| *form)
 }
 
-/// The prefix of a server's keys, as `upstream` or `upstreams.NAME`, and the key behind it.
+/// Splits a key of an upstream into the prefix, `upstream` or `upstreams.NAME`, and the rest.
 pub(super) fn of_upstream(key: &str) -> Option<(&str, &str)> {
     if let Some(rest) = key.strip_prefix("upstream.") {
         return Some(("upstream", rest));
     }
     let rest = key.strip_prefix("upstreams.")?;
-    // A name may hold dots, and so may what follows it: the first of the known ends it.
+    // A name may hold dots, and so may the rest: the first known key ends the name.
     let ends =
         OF_UPSTREAM.iter().filter_map(|(known, _)| rest.strip_suffix(known)?.strip_suffix('.'));
     let before_headers = rest.split_once(".headers.").map(|(name, _)| name);
@@ -390,7 +390,7 @@ pub(super) fn of_upstream(key: &str) -> Option<(&str, &str)> {
     Some((key.get(..at)?, key.get(at + 1..)?))
 }
 
-/// The values of a table and of those in it, by dotted key.
+/// The values of a table and of its tables, by dotted key.
 fn flatten(table: Table, prefix: &str) -> Vec<(String, Value)> {
     let flat = |(key, value)| {
         let key = format!("{prefix}{key}");
@@ -414,7 +414,7 @@ impl Given {
         self.value.parse().map_err(|_| self.mistaken(expected.to_owned()))
     }
 
-    /// An address and a port. A port without an address, or of `localhost`, is one of this machine.
+    /// An address and a port. A port alone, or with `localhost`, is on the loopback address.
     pub(super) fn address(self) -> Result<SocketAddr, Mistake> {
         let rest = self.value.strip_prefix("localhost").unwrap_or(&self.value);
         let port = rest.strip_prefix(':').or_else(|| (rest == self.value).then_some(rest));
@@ -422,14 +422,13 @@ impl Given {
         if let Some(Ok(port)) = port.filter(is_number).map(str::parse) {
             return Ok((Ipv4Addr::LOCALHOST, port).into());
         }
-        self.parse("an address and a port, as 127.0.0.1:8484 or [::1]:0, or a port alone")
+        self.parse("an address and a port, such as 127.0.0.1:8484 or [::1]:0, or a port alone")
     }
 
     pub(super) fn log(self) -> Result<Log, Mistake> {
         self.value.parse().map_err(|error: NotALog| self.mistaken(error.to_string()))
     }
 
-    /// One of some words.
     pub(super) fn one_of<T: Copy>(self, words: &[(&str, T)]) -> Result<T, Mistake> {
         let found = words.iter().find(|(word, _)| *word == self.value);
         found.map(|(_, meaning)| *meaning).ok_or_else(|| {
@@ -447,17 +446,17 @@ impl Given {
         }
     }
 
-    /// The items of a list.
+    /// The items of a comma-separated list.
     pub(super) fn items(&self) -> impl Iterator<Item = &str> {
         self.value.split(',').map(str::trim).filter(|item| !item.is_empty())
     }
 
-    /// What is wrong with it, with its value.
+    /// A mistake that shows the value.
     pub(super) fn mistaken(self, expected: impl Into<String>) -> Mistake {
         Mistake { place: self.place, value: Some(self.value), expected: expected.into() }
     }
 
-    /// What is wrong with it, which may be a secret.
+    /// A mistake that hides the value, which may be a secret.
     pub(super) fn hidden(self, expected: impl Into<String>) -> Mistake {
         Mistake { place: self.place, value: None, expected: expected.into() }
     }

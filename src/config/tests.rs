@@ -1,4 +1,4 @@
-//! The configuration's layers, and every mistake that it can hold.
+//! The order of the sources, and every mistake.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 
@@ -21,10 +21,10 @@ const EXAMPLE: &str = include_str!("../../config.toml.example");
 fn of_toml(text: &str) -> (Raw, Vec<String>) {
     let mut mistakes = Mistakes::default();
     let raw = Raw::of_toml("f.toml", text, &mut mistakes);
-    (raw, told(&mistakes.0))
+    (raw, texts(&mistakes.0))
 }
 
-/// What a file means with nothing on the command line.
+/// The configuration of a file without flags.
 fn checked(text: &str) -> Result<Config, Vec<String>> {
     over(&cli::Options::default(), text)
 }
@@ -32,14 +32,14 @@ fn checked(text: &str) -> Result<Config, Vec<String>> {
 fn over(options: &cli::Options, text: &str) -> Result<Config, Vec<String>> {
     let mut mistakes = Mistakes::default();
     let raw = Raw::of_toml("f.toml", text, &mut mistakes);
-    let config = Raw::typed(options, None).over(raw).check(&mut mistakes);
+    let config = Raw::of_flags(options, None).over(raw).check(&mut mistakes);
     match config {
         Some(config) if mistakes.0.is_empty() => Ok(config),
-        Some(_) | None => Err(told(&mistakes.0)),
+        Some(_) | None => Err(texts(&mistakes.0)),
     }
 }
 
-fn told(mistakes: &[Mistake]) -> Vec<String> {
+fn texts(mistakes: &[Mistake]) -> Vec<String> {
     mistakes.iter().map(ToString::to_string).collect()
 }
 
@@ -47,14 +47,14 @@ fn told(mistakes: &[Mistake]) -> Vec<String> {
 fn the_example_holds_every_key_with_its_default() {
     let (raw, mistakes) = of_toml(EXAMPLE);
     assert_eq!(mistakes, [""; 0]);
-    // It has no default; this is where `langgraph dev` listens.
+    // The URL has no default; this is where `langgraph dev` listens.
     assert_eq!(raw.given["upstream.url"].value, "http://127.0.0.1:2024");
     let config = checked(EXAMPLE).unwrap();
     assert_eq!(config.listen.to_string(), DEFAULT_LISTEN);
     assert_eq!(config.log.to_string(), DEFAULT_LOG);
     assert_eq!(config.settings.limits, Limits::default());
     assert_eq!(raw.given["upstream.messages_key"].value, MessagesKey::default().as_str());
-    // What has no default stands in a comment.
+    // Keys without a default are in comments.
     let (all, mistakes) = of_toml(&EXAMPLE.replace("#: ", ""));
     assert_eq!(mistakes, [""; 0]);
     for (key, _) in KEYS {
@@ -101,7 +101,7 @@ fn the_table_acp_keeps_its_order_and_names_its_mistakes() {
         rules.0.iter().map(|(_, rule)| *rule).collect::<Vec<_>>(),
         [Rule::Allow, Rule::Reject, Rule::Ask]
     );
-    for (table, told) in [
+    for (table, message) in [
         ("acp = 1", "`acp` in f.toml"),
         ("[acp]\nx = 1", "unknown field `x`"),
         ("[acp]\nprompt = [\"video\"]", "unknown variant `video`"),
@@ -114,7 +114,7 @@ fn the_table_acp_keeps_its_order_and_names_its_mistakes() {
         ("[acp.commands.a]\nhint = \"x\"", "missing field `description`"),
     ] {
         let mistakes = checked(&format!("upstream.url = \"http://u\"\n{table}")).unwrap_err();
-        assert!(mistakes.len() == 1 && mistakes[0].contains(told), "{table}: {mistakes:?}");
+        assert!(mistakes.len() == 1 && mistakes[0].contains(message), "{table}: {mistakes:?}");
     }
 }
 
@@ -190,7 +190,6 @@ fn the_first_upstream_of_the_file_is_sent_who_its_callers_are_and_no_other() {
     assert_eq!(sent(no, no), both(withheld, withheld));
 }
 
-/// "Nobody else checks them."
 #[test]
 fn callers_that_nobody_checks_for_an_upstream_are_a_mistake() {
     let jwt =
@@ -205,7 +204,7 @@ fn callers_that_nobody_checks_for_an_upstream_are_a_mistake() {
     };
     let (yes, no) =
         ("upstreams.cloud.forward_identity = true", "upstreams.cloud.forward_identity = false");
-    for (auth, cloud, told) in [
+    for (auth, cloud, message) in [
         (upstream, "", Some("the upstream `cloud` is not sent them")),
         (upstream, no, Some("the upstream `cloud` is not sent them")),
         (upstream, yes, None),
@@ -216,8 +215,8 @@ fn callers_that_nobody_checks_for_an_upstream_are_a_mistake() {
         (none, "", None),
     ] {
         let mistakes = two(auth, cloud);
-        assert_eq!(mistakes.is_empty(), told.is_none(), "{auth} {cloud}: {mistakes}");
-        assert!(mistakes.contains(told.unwrap_or_default()), "{auth} {cloud}: {mistakes}");
+        assert_eq!(mistakes.is_empty(), message.is_none(), "{auth} {cloud}: {mistakes}");
+        assert!(mistakes.contains(message.unwrap_or_default()), "{auth} {cloud}: {mistakes}");
     }
     let alone =
         "auth.mode = \"upstream\"\nupstream = {url = \"http://u\", forward_identity = false}";
@@ -238,7 +237,7 @@ fn streams_are_compressed_only_where_the_file_says_so() {
 }
 
 #[test]
-fn all_mistakes_are_told_at_once_each_with_its_key_value_and_what_was_expected() {
+fn all_mistakes_are_reported_at_once_each_with_its_key_value_and_what_was_expected() {
     let text = "listen = 8484\nlisten_on = \"x\"\n[upstream]\nurl = \"localhost\"\napi_key = 1\n\
                 [upstreams.\"a b\"]\napi_key = \"\\n\"\n[agents]\n\"a/b\" = \"c\"\n\
                 [limits]\nheader_bytes = 100\nconnections = \"none\"\nbody_bytes = 1.5\n";
@@ -253,7 +252,7 @@ fn all_mistakes_are_told_at_once_each_with_its_key_value_and_what_was_expected()
         over(&options, text).unwrap_err(),
         [
             "`listen` in f.toml is 8484; expected a string",
-            "`listen_on` in f.toml: expected a key that config.toml.example shows",
+            "`listen_on` in f.toml: expected a key of config.toml.example",
             "`upstream.api_key` in f.toml: expected a string",
             "`limits.body_bytes` in f.toml is 1.5; expected a whole number",
             "`upstreams.a b`: expected either `upstream` or `upstreams.NAME`, not both",
@@ -321,7 +320,7 @@ fn threads_are_listed_where_callers_are_told_apart_or_at_this_machine() {
     let open = "listen = \"0.0.0.0:1\"\ninsecure = true";
     for (text, expected) in [
         (String::new(), ThreadRoutes::All),
-        // A name is one that a proxy in front has.
+        // A gateway with host names is behind a proxy.
         ("hosts = [\"chat.example.com\"]".to_owned(), ThreadRoutes::Off),
         (open.to_owned(), ThreadRoutes::Off),
         (bearer.to_owned(), ThreadRoutes::Off),
@@ -356,7 +355,7 @@ fn langgraph_has_to_be_proven_where_others_reach_the_gateway() {
 }
 
 #[test]
-fn the_page_is_served_to_this_machine_alone_unless_it_is_told_otherwise() {
+fn the_page_is_served_to_this_machine_alone_unless_configured_otherwise() {
     let key = "k".repeat(16);
     let keys = format!("auth = {{mode = \"bearer\", keys = {{a = \"{key}\"}}}}");
     for (file, expected) in [
@@ -388,7 +387,7 @@ fn clients_set_what_the_file_lists() {
 }
 
 #[test]
-fn the_demo_stays_on_this_machine_unless_it_is_told_otherwise() {
+fn the_demo_stays_on_this_machine_unless_it_is_insecure() {
     for address in ["127.0.0.1:0", "[::1]:0", "127.0.0.2:1"] {
         assert!(demo_address("--listen", address, false).is_ok(), "{address}");
     }
@@ -414,7 +413,7 @@ fn keys_of_the_environment_take_the_place_of_the_files() {
 #[test]
 fn what_would_let_everybody_in_is_a_mistake() {
     let loopback = "a loopback address, since `auth.mode` is none";
-    for (file, told) in [
+    for (file, message) in [
         ("listen = \"0.0.0.0:1\"", Some(loopback)),
         ("listen = \"[::]:1\"", Some(loopback)),
         ("listen = \"192.168.0.1:1\"\ninsecure = false", Some(loopback)),
@@ -454,8 +453,8 @@ fn what_would_let_everybody_in_is_a_mistake() {
         ("emit.state = \"deltas\"", Some("`initial` or `final`")),
         ("emit.max_event_bytes = -1", Some("between 0 and")),
         ("emit.tool_results = \"no\"", Some("`true` or `false`")),
-        ("emit.colour = 1", Some("a key that config.toml.example shows")),
-        ("agents.a.emit.colour = 1", Some("a key that config.toml.example shows")),
+        ("emit.colour = 1", Some("a key of config.toml.example")),
+        ("agents.a.emit.colour = 1", Some("a key of config.toml.example")),
         ("agents.a.emit.steps = 1", Some("`true` or `false`")),
         ("upstream.messages_key = \"\"", Some("a key of the graph's state")),
         ("upstream.messages_key = \"__interrupt__\"", Some("not beginning with `__`")),
@@ -475,8 +474,8 @@ fn what_would_let_everybody_in_is_a_mistake() {
     ] {
         let mistakes = checked(&format!("upstream.url = \"http://u\"\n{file}")).err();
         let mistakes = mistakes.unwrap_or_default();
-        assert_eq!(mistakes.len(), usize::from(told.is_some()), "{file}: {mistakes:?}");
-        assert!(mistakes.concat().contains(told.unwrap_or_default()), "{file}: {mistakes:?}");
+        assert_eq!(mistakes.len(), usize::from(message.is_some()), "{file}: {mistakes:?}");
+        assert!(mistakes.concat().contains(message.unwrap_or_default()), "{file}: {mistakes:?}");
     }
 }
 
@@ -492,7 +491,7 @@ fn runs_are_recorded_only_where_a_directory_is_given() {
 }
 
 #[test]
-fn what_is_no_toml_is_told_with_its_place() {
+fn invalid_toml_is_reported_with_its_line() {
     let (raw, mistakes) = of_toml("listen = \"x");
     assert!(raw.given.is_empty());
     assert_eq!(mistakes.len(), 1);
@@ -505,9 +504,12 @@ fn what_is_no_toml_is_told_with_its_place() {
 #[test]
 fn an_upstream_must_come_from_somewhere() {
     let mistakes = Config::read(&cli::Options::default(), None).unwrap_err();
-    let told = mistakes[0].to_string();
+    let message = mistakes[0].to_string();
     assert_eq!(mistakes.len(), 1);
-    assert!(told.starts_with("--upstream: expected the URL of the LangGraph server"), "{told}");
+    assert!(
+        message.starts_with("--upstream: expected the URL of the LangGraph server"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -536,7 +538,7 @@ fn a_key_is_never_printed() {
         let mistakes = checked(text).unwrap_err();
         assert!(!mistakes.concat().contains("s3cret"), "{mistakes:?}");
     }
-    let raw = Raw::typed(&options, None);
+    let raw = Raw::of_flags(&options, None);
     assert!(!format!("{raw:?} {config:?} {options:?}").contains("s3cret"));
 }
 
@@ -574,7 +576,7 @@ fn a_graph_keeps_its_conversation_where_its_agent_says_and_else_where_its_server
     for (name, expected) in [
         ("agent", "log"),
         ("help", "chat_history"),
-        // It is the same graph by its own name.
+        // The same graph under its own name.
         ("graph", "chat_history"),
         ("a.b", "turns"),
         ("plain", "messages"),
@@ -582,7 +584,7 @@ fn a_graph_keeps_its_conversation_where_its_agent_says_and_else_where_its_server
     ] {
         assert_eq!(key(&config, name), expected, "{name}");
     }
-    // A graph that says it itself is not overruled by its alias.
+    // The graph's own key beats the alias's.
     let file = "upstream.url = \"http://u\"\n[agents.help]\nagent = \"graph\"\n\
                 messages_key = \"a\"\n[agents.graph]\nmessages_key = \"b\"";
     let config = checked(file).unwrap();

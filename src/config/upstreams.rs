@@ -1,4 +1,4 @@
-//! The tables `upstream`, `upstreams` and `agents`: the servers, and other names for their agents.
+//! The tables `upstream`, `upstreams` and `agents`: the servers, and aliases for their agents.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -14,7 +14,7 @@ impl Raw {
         let mut prefixes: Vec<_> = self.given.keys().filter_map(of_upstream).collect();
         prefixes.sort_unstable();
         prefixes.dedup();
-        // The first of the file is first here.
+        // In the order of the file.
         prefixes.sort_by_key(|prefix| self.upstreams.iter().position(|known| known == prefix));
         if prefixes.is_empty() {
             mistakes.note(missing_upstream());
@@ -56,7 +56,7 @@ impl Raw {
                     value.set_sensitive(true);
                     headers.insert(name, value);
                 }
-                _ => mistakes.note(given.hidden("a header's name, and a value that it can have")),
+                _ => mistakes.note(given.hidden("a valid header name and value")),
             }
         }
         let identity = self.take(&format!("{prefix}.forward_identity")).and_then(|given| {
@@ -80,7 +80,7 @@ impl Raw {
         })
     }
 
-    /// Under which keys agents keep their conversations that say it themselves.
+    /// The messages keys of agents that set one.
     pub(super) fn messages_keys(&mut self, mistakes: &mut Mistakes) -> MessagesKeys {
         let mut keys = MessagesKeys::new();
         for (name, given) in self.take_all("agents.") {
@@ -89,7 +89,7 @@ impl Raw {
                     let key = mistakes.keep(messages_key_of(given));
                     keys.extend(key.map(|key| (agent.to_owned(), key)));
                 }
-                // An alias: not ours.
+                // An alias, which is read elsewhere.
                 Some(_) | None => {
                     self.given.insert(format!("agents.{name}"), given);
                 }
@@ -98,7 +98,7 @@ impl Raw {
         keys
     }
 
-    /// Reads a file that a key names into what is known of TLS.
+    /// Reads a PEM file that a key names.
     pub(super) fn read_pem(
         &mut self,
         key: &str,
@@ -126,7 +126,7 @@ impl Raw {
         };
         let mut aliases = Vec::new();
         for (key, given) in self.take_all("agents.") {
-            // A table says more of an agent than which one it is.
+            // A table may hold more than the agent's name.
             let alias = key.strip_suffix(".agent").map_or_else(|| key.clone(), str::to_owned);
             if alias.is_empty() || alias.contains('/') {
                 mistakes.note(given.hidden("a name without `/`"));
@@ -146,10 +146,10 @@ fn messages_key_of(given: Given) -> Result<MessagesKey, Mistake> {
     given.value.parse().map_err(|error: ParseMessagesKeyError| given.mistaken(error.to_string()))
 }
 
-/// Where a server is.
+/// Reads the URL of a server.
 pub(super) fn base_url(given: Given) -> Result<BaseUrl, Mistake> {
     given.value.parse().map_err(|error: BaseUrlError| {
-        // What is too much in it may be a password.
+        // Parts that do not belong there may hold a password.
         let is_shown = !given.value.contains(['@', '?', '#']);
         if is_shown { given.mistaken(error.to_string()) } else { given.hidden(error.to_string()) }
     })
@@ -159,7 +159,7 @@ fn missing_upstream() -> Mistake {
     Mistake {
         place: "--upstream".to_owned(),
         value: None,
-        expected: "the URL of the LangGraph server, as --upstream http://127.0.0.1:2024 (or \
+        expected: "the URL of the LangGraph server, such as --upstream http://127.0.0.1:2024 (or \
                    THREADWAY_UPSTREAM, or `upstream.url` in the config file)"
             .to_owned(),
     }

@@ -1,4 +1,4 @@
-//! The upstream's key, where a person has to give it: ACP's `authenticate` and `logout`.
+//! The upstream's key, if a person has to give it: ACP's `authenticate` and `logout`.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use super::link::Link;
 use threadway_translate::acp::rpc::{Code, Error};
 use threadway_translate::json::Json;
 
-/// How long the upstream may take to say whether it wants a key: a client waits for `initialize`.
+/// How long `initialize` waits to learn whether the upstream requires a key.
 const KEY_PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The way to authenticate.
+/// The id of the authentication method.
 const API_KEY: &str = "api-key";
 
 impl Link {
-    /// How a person can give the key.
+    /// The ways in which a person can give the key.
     pub(super) fn auth_methods(&self) -> Vec<AuthMethod> {
         if !self.wants_key() {
             return Vec::new();
@@ -37,7 +37,7 @@ impl Link {
         vec![AuthMethod::Agent(method)]
     }
 
-    /// Whether the upstream turns us away; one that does not answer is not known to.
+    /// Whether the upstream requires a key that a person has to give. False if it does not answer.
     pub(super) async fn upstream_wants_key(&self) -> bool {
         let listed = self.service().upstream.client.assistants(None);
         match tokio::time::timeout(KEY_PROBE_TIMEOUT, listed).await {
@@ -50,7 +50,7 @@ impl Link {
     pub(super) async fn authenticate(&self, request: &AuthenticateRequest) -> Result<Json, Error> {
         if !self.wants_key() || &*request.method_id.0 != API_KEY {
             let message = format!(
-                "there is no way `{}` to authenticate; initialize names those that there are",
+                "unknown authentication method `{}`; `initialize` lists the methods",
                 request.method_id.0
             );
             return Err(Error::new(Code::InvalidParams, message));

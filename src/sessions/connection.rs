@@ -1,4 +1,4 @@
-//! One client: what it may ask, in which order, and what becomes of each request.
+//! One client's connection: dispatches its requests and notifications.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,7 +24,7 @@ use crate::sync::{Guard, Mutex};
 use threadway_translate::acp::rpc::{self, Code, Error, Id, Incoming};
 use threadway_translate::json::{self, Json};
 
-/// How many requests may be under way: each prompt is one, and an editor shows a dozen sessions.
+/// The most requests in progress. Each prompt is one, and an editor shows a dozen sessions.
 pub const MAX_REQUESTS: usize = 256;
 
 /// One client's connection. Clones share it.
@@ -32,20 +32,20 @@ pub const MAX_REQUESTS: usize = 256;
 pub struct Connection {
     link: Link,
     sessions: Sessions,
-    /// What is under way, by the client's id of it: each can be taken back.
+    /// Requests in progress, by the client's id. Cancelling the token cancels the request.
     requests: Arc<Mutex<HashMap<Id, CancellationToken>>>,
 }
 
 // === impl Connection ===
 
 impl Connection {
-    /// A client that has not said anything yet.
+    /// A connection on which nothing has been sent yet.
     pub fn new(service: Arc<Service>, outbox: Outbox) -> Self {
         let link = Link::new(service, outbox);
         Self { link, sessions: Sessions::default(), requests: Arc::default() }
     }
 
-    /// Takes a line in; what is to be done for it, if it asks something.
+    /// Handles a line. Returns the work that a request needs; the transport polls it.
     pub fn take(&self, line: &[u8]) -> Option<Work> {
         match Incoming::parse(line) {
             Ok(Incoming::Request { id, method, params }) => self.request(id, method, params),
@@ -64,13 +64,15 @@ impl Connection {
         }
     }
 
-    /// Refuses a line that was too long to be read.
+    /// Answers a line that exceeds the length limit.
     pub fn refuse_line(&self, limit: usize) {
-        let message = format!("a line is longer than {limit} bytes; it was passed over");
+        let message =
+            format!("the line is longer than {limit} bytes and was ignored; send shorter messages");
         self.link.respond(&Id::NULL, &Err(Error::invalid(message)));
     }
 
-    /// The client is gone: prompts end, and their runs go on unless the operator says otherwise.
+    /// Reports that the client has disconnected. Prompts end; their runs go on, unless
+    /// `on_owner_disconnect` is `cancel`.
     pub fn hang_up(&self) {
         self.link.gone().cancel();
     }
@@ -80,16 +82,16 @@ impl Connection {
             self.link.respond(&id, &Err(refusal));
             return None;
         }
-        // At once, so that what the client sends behind it is taken.
+        // At once, so that requests sent right after `initialize` are accepted.
         if let Err(error) = self.begin(&method, &params) {
             self.link.respond(&id, &Err(error));
             return None;
         }
-        let taken_back = CancellationToken::new();
-        self.requests().insert(id.clone(), taken_back.clone());
+        let cancelled = CancellationToken::new();
+        self.requests().insert(id.clone(), cancelled.clone());
         let this = self.clone();
         let work = async move {
-            let answer = this.answer(&method, &params, &taken_back).await;
+            let answer = this.answer(&method, &params, &cancelled).await;
             this.requests().remove(&id);
             let (result, after) = match answer {
                 Ok(Answer { result, after }) => (Ok(result), after),
@@ -106,16 +108,16 @@ impl Connection {
         Some(work.boxed())
     }
 
-    /// Why a request cannot be taken now.
+    /// Why a request cannot be accepted now.
     fn refusal(&self, id: &Id, method: &str) -> Option<Error> {
         let requests = self.requests();
         if requests.contains_key(id) {
             return Some(Error::invalid(format!(
-                "id {id:?} is that of a request which is under way"
+                "id {id:?} belongs to a request in progress; use another id"
             )));
         }
         if requests.len() >= MAX_REQUESTS {
-            let message = format!("{MAX_REQUESTS} requests are under way; wait for some to end");
+            let message = format!("{MAX_REQUESTS} requests are in progress; wait for some to end");
             return Some(Error::invalid(message));
         }
         match (method, self.link.is_initialized()) {
@@ -135,7 +137,9 @@ impl Connection {
                             session.stop();
                         }
                     }
-                    Err(error) => tracing::warn!(%error, "a cancel was not understood"),
+                    Err(error) => {
+                        tracing::warn!(%error, "session/cancel has invalid params and was ignored")
+                    }
                 }
             }
             "$/cancel_request" => {
@@ -147,7 +151,7 @@ impl Connection {
                 }
             }
             // JSON-RPC has no answer to a notification.
-            _ => tracing::debug!(method, "an unknown notification was passed over"),
+            _ => tracing::debug!(method, "an unknown notification was ignored"),
         }
     }
 
@@ -155,18 +159,18 @@ impl Connection {
         &self,
         method: &str,
         params: &Json,
-        taken_back: &CancellationToken,
+        cancelled: &CancellationToken,
     ) -> Result<Answer, Error> {
         if method == "session/prompt" {
             let request: PromptRequest = rpc::params(method, params)?;
             let session = self.sessions.get(&request.session_id.0)?;
-            let prompt = turn::prompt(&self.link, session, &request, taken_back);
+            let prompt = turn::prompt(&self.link, session, &request, cancelled);
             return prompt.await.map(Answer::from);
         }
         let answered = self.answer_soon(method, params);
-        match taken_back.run_until_cancelled(answered).await {
+        match cancelled.run_until_cancelled(answered).await {
             Some(answer) => answer,
-            None => Err(Error::new(Code::Cancelled, "the request was taken back")),
+            None => Err(Error::new(Code::Cancelled, "the request was cancelled")),
         }
     }
 
@@ -210,13 +214,13 @@ impl Connection {
                 let session = self.sessions.get(&request.session_id.0)?;
                 self.link.set_option(session, &request).await
             }
-            _ => Err(Error::new(Code::MethodNotFound, format!("there is no method `{method}`"))),
+            _ => Err(Error::new(Code::MethodNotFound, format!("unknown method `{method}`"))),
         }
     }
 
     // --- the connection ---
 
-    /// Takes in what a client says of itself.
+    /// Stores the abilities that the client names in `initialize`.
     fn begin(&self, method: &str, params: &Json) -> Result<(), Error> {
         if method != "initialize" {
             return Ok(());
@@ -273,13 +277,13 @@ impl Connection {
 
     // --- sessions ---
 
-    /// Cancels the session's work as `session/cancel` does, and then frees its resources. A session
-    /// that is not open needs neither.
+    /// Cancels the session's work as `session/cancel` does, and then frees its resources. Does
+    /// nothing if the session is not open.
     async fn close(&self, id: &str) {
         if let Some(session) = self.sessions.remove(id) {
             session.stop();
-            session.leave();
-            session.at_rest().await;
+            session.detach();
+            session.wait_until_idle().await;
         }
     }
 

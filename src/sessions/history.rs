@@ -1,5 +1,5 @@
-//! Sessions that begin or go on: a new thread, one whose history is told again, one whose client
-//! knows it already; and the list of all.
+//! Opens sessions: a new thread, a load that replays the history, a resume that does not. Lists
+//! them too.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use futures_util::{FutureExt, StreamExt, stream};
 use tokio_util::sync::CancellationToken;
 
 use super::link::{Answer, Link, Work};
-use super::session::{Desk, Session, Sessions, unknown_session};
-use super::turn::{Telling, Turn, Whose};
+use super::session::{Session, SessionConfig, Sessions, unknown_session};
+use super::turn::{Sending, Turn, Whose};
 use crate::threads::{Thread, ThreadReader};
 use crate::upstream::{self, Caller, ThreadRecord, ThreadSearch};
 use threadway_translate::acp::Update;
@@ -23,13 +23,13 @@ use threadway_translate::acp::prompt::Command;
 use threadway_translate::acp::rpc::{self, Code, Error};
 use threadway_translate::json::{Json, ObjectWriter};
 
-/// How many sessions a page lists: what an editor shows at once.
+/// Sessions per page of a list: what an editor shows at once.
 const PAGE: usize = 50;
 
-/// How many threads are read at once for the titles of a page.
+/// How many threads of a page are read concurrently for their titles.
 const TITLES_AT_ONCE: usize = 8;
 
-/// How a cursor begins; behind it stands how many sessions came before.
+/// The prefix of a list cursor; the number of listed sessions follows.
 const CURSOR: &str = "after:";
 
 /// `session/new`.
@@ -40,15 +40,14 @@ pub(super) async fn new(
 ) -> Result<Answer, Error> {
     let cwd = absolute(&request.cwd)?;
     let servers = link.servers(&request.mcp_servers)?;
-    let mut desk =
-        link.desk(SessionRecord { cwd: Some(cwd.clone()), ..SessionRecord::default() }).await?;
+    let mut config = link.read_config(Kept { cwd: Some(cwd.clone()), ..Kept::default() }).await?;
     let upstream = &link.service().upstream.client;
-    let thread = upstream.new_thread(&desk.kept.write()).await;
+    let thread = upstream.new_thread(&config.kept.write()).await;
     let thread = thread.map_err(|error| link.failed(&error))?;
-    desk.is_kept = true;
-    let session = Session::new(&thread.id, &cwd, servers, desk, &link.service().settings);
-    // Its client holds all that the thread does.
-    session.voice.lock().await.is_based = true;
+    config.is_saved = true;
+    let session = Session::new(&thread.id, &cwd, servers, config, &link.service().settings);
+    // The thread is new, so its client has all of it.
+    session.view.lock().await.is_synced = true;
     let session = Arc::new(session);
     sessions.open(Arc::clone(&session))?;
     let state = link.state_of(&session).await;
@@ -56,7 +55,7 @@ pub(super) async fn new(
     Ok(Answer { result, after: link.introduce(&session) })
 }
 
-/// `session/load` replays the entire conversation, and responds then.
+/// `session/load` replays the whole conversation before the response.
 pub(super) async fn load(
     link: &Link,
     sessions: &Sessions,
@@ -65,22 +64,21 @@ pub(super) async fn load(
     let servers = link.servers(&request.mcp_servers)?;
     let session = reopen(link, &request.session_id.0, &request.cwd, servers).await?;
     let reader = link.read(&session).await?;
-    // Before a prompt can come: it is told behind the history.
-    let mut voice = Arc::clone(&session.voice).lock_owned().await;
+    // Before a prompt can arrive: its updates come after the history.
+    let mut view = Arc::clone(&session.view).lock_owned().await;
     let stop = CancellationToken::new();
     session.show(&stop);
     sessions.open(Arc::clone(&session))?;
     let turn = Turn::new(link.clone(), Arc::clone(&session), stop);
-    let (reader, outcome) =
-        turn.tell_history(&mut voice, reader, Telling::Aloud, Whose::Own).await?;
+    let (reader, outcome) = turn.send_history(&mut view, reader, Sending::All, Whose::Own).await?;
     let state = link.state_of(&session).await;
     let introduce = link.introduce(&session);
-    let left = session.left().clone();
+    let left = session.detached().clone();
     let after = async move {
         if let Some(introduce) = introduce {
             introduce.await;
         }
-        left.run_until_cancelled(turn.go_on_alone(voice, reader, outcome)).await;
+        left.run_until_cancelled(turn.follow_without_prompt(view, reader, outcome)).await;
     };
     Ok(Answer { result: ObjectWriter::new().rest(state).finish(), after: Some(after.boxed()) })
 }
@@ -99,7 +97,7 @@ pub(super) async fn resume(
     Ok(Answer { result: ObjectWriter::new().rest(state).finish(), after })
 }
 
-/// A session of a thread that is there.
+/// Opens a session on an existing thread.
 async fn reopen(
     link: &Link,
     id: &str,
@@ -110,33 +108,33 @@ async fn reopen(
     let upstream = &link.service().upstream.client;
     let thread = upstream.thread(id).await.map_err(|error| link.failed(&error))?;
     let thread = thread.ok_or_else(|| unknown_session(id))?;
-    let mut kept = SessionRecord::read(&thread.metadata);
-    let is_kept = kept.cwd.is_some();
+    let mut kept = Kept::read(&thread.metadata);
+    let is_saved = kept.cwd.is_some();
     match &kept.cwd {
         // ACP: a session keeps its `cwd`.
         Some(known) if *known != cwd => {
             let message =
-                format!("session `{id}` is about {known}, not {cwd}; load it with that cwd");
+                format!("session `{id}` has cwd {known}, not {cwd}; open it with its own cwd");
             return Err(Error::new(Code::InvalidParams, message));
         }
-        // A thread that no editor has made becomes a session with its first prompt.
+        // A thread that no editor created becomes a session with its first prompt.
         Some(_) | None => kept.cwd = Some(cwd.clone()),
     }
     kept.title = kept.title.or_else(|| thread.title());
-    let mut desk = link.desk(kept).await?;
-    desk.is_kept = is_kept;
+    let mut config = link.read_config(kept).await?;
+    config.is_saved = is_saved;
     let settings = &link.service().settings;
-    Ok(Arc::new(Session::new(&thread.id, &cwd, servers, desk, settings)))
+    Ok(Arc::new(Session::new(&thread.id, &cwd, servers, config, settings)))
 }
 
-/// `session/list`: those of a directory, or all, newest first.
+/// `session/list`: the sessions of a directory, or all of them, newest first.
 pub(super) async fn list(link: &Link, request: &ListSessionsRequest) -> Result<Json, Error> {
     let offset = match &request.cursor {
         None => 0,
         Some(cursor) => {
             let offset = cursor.strip_prefix(CURSOR).and_then(|offset| offset.parse().ok());
             offset.ok_or_else(|| {
-                let message = "`cursor` is none of ours; send the nextCursor of a list, or none";
+                let message = "`cursor` is invalid; send the nextCursor of a list, or leave it out";
                 Error::new(Code::InvalidParams, message)
             })?
         }
@@ -154,10 +152,10 @@ pub(super) async fn list(link: &Link, request: &ListSessionsRequest) -> Result<J
     rpc::result(&ListSessionsResponse::new(sessions).next_cursor(next))
 }
 
-/// `None` for a thread without a `cwd`, which ACP requires in a list.
+/// A list entry. `None` for a thread without a `cwd`, which ACP requires.
 ///
-/// A session gets its title with its first prompt here. One of others is read for it; without, it
-/// is listed all the same.
+/// A session gets its title with its first prompt here. For a thread that others created the title
+/// is read from its messages; without a title it is listed all the same.
 async fn listed(upstream: &upstream::Client, thread: ThreadRecord) -> Option<SessionInfo> {
     let kept = SessionRecord::read(&thread.metadata);
     let cwd = PathBuf::from(kept.cwd?);
@@ -169,22 +167,26 @@ async fn listed(upstream: &upstream::Client, thread: ThreadRecord) -> Option<Ses
 }
 
 impl Link {
-    /// Reads a session's thread: its live run, else what it holds.
+    /// Connects to the session's thread: to its live run, or to its stored state.
     pub(super) async fn read(&self, session: &Session) -> Result<ThreadReader, Error> {
-        let thread = self.thread(session, &*session.desk.lock().await)?;
+        let thread = self.thread(session, &*session.config.lock().await)?;
         let reader = Box::pin(thread.connect(None)).await;
         reader.map_err(|refusal| self.refused(&refusal))
     }
 
-    /// A session's thread, and the agent that is chosen for it.
-    pub(super) fn thread(&self, session: &Session, desk: &Desk) -> Result<Thread, Error> {
+    /// The session's thread, with the agent chosen for it.
+    pub(super) fn thread(
+        &self,
+        session: &Session,
+        config: &SessionConfig,
+    ) -> Result<Thread, Error> {
         let service = self.service();
-        let agent = service.agents.find(&desk.kept.choices.assistant, &Caller::default());
+        let agent = service.agents.find(&config.kept.choices.assistant, &Caller::default());
         let agent = agent.map_err(|error| Error::internal(error.to_string()))?;
         Ok(service.threads.thread(agent, session.id.clone(), None))
     }
 
-    /// The client's tool servers for the graph.
+    /// The client's MCP servers as the graph gets them. `None` if they are not forwarded.
     fn servers(&self, servers: &[McpServer]) -> Result<Option<Json>, Error> {
         let settings = &self.service().settings;
         if settings.mcp_key.is_none() {
@@ -198,20 +200,23 @@ impl Link {
                     let left_out = left_out.join(", ");
                     tracing::warn!(
                         left_out,
-                        "an MCP server goes to the graph without what may hold a secret; \
-                         `acp.forward_mcp_secrets` sends that too, and LangGraph then stores it"
+                        "an MCP server is forwarded without the parts that may hold a secret; \
+                         `acp.forward_mcp_secrets` forwards them, and LangGraph then stores them"
                     );
                     forwarded.push(server);
                 }
-                ServerForGraph::Nothing(why) => {
-                    tracing::warn!(why, "an MCP server of the editor does not go to the graph");
+                Forwarded::Nothing(why) => {
+                    tracing::warn!(
+                        why,
+                        "an MCP server of the editor is not forwarded to the graph"
+                    );
                 }
             }
         }
         Ok((!servers.is_empty()).then(|| mcp::list(&forwarded)))
     }
 
-    /// What is told behind the response, for clients that know the session only then.
+    /// Updates to send after the response. Clients do not know the session before it.
     fn introduce(&self, session: &Arc<Session>) -> Option<Work> {
         let commands = &self.service().settings.commands;
         if commands.is_empty() {
@@ -232,7 +237,7 @@ impl Link {
 /// The `cwd` as text. ACP requires an absolute path.
 fn absolute(cwd: &Path) -> Result<String, Error> {
     let text = cwd.to_string_lossy();
-    // An editor on Windows may run us elsewhere: its paths are no paths here.
+    // An editor on Windows may run the agent elsewhere, where its paths are not absolute.
     let is_drive = text.as_bytes().get(1) == Some(&b':');
     if cwd.is_absolute() || is_drive {
         return Ok(text.into_owned());

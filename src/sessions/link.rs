@@ -1,4 +1,5 @@
-//! One client, for those who serve it: what it can do, how it is told and asked, and what they share.
+//! One client as the request handlers see it: its abilities, how to send it something, and the
+//! shared service.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -8,7 +9,7 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::Service;
-use super::asking::Asking;
+use super::client_requests::ClientRequests;
 use super::outbox::Outbox;
 use super::session::Session;
 use crate::runs::OwnerPolicy;
@@ -25,29 +26,29 @@ pub(super) struct Link(Arc<Inner>);
 struct Inner {
     service: Arc<Service>,
     outbox: Outbox,
-    asking: Asking,
+    asking: ClientRequests,
     client: OnceLock<ClientAbilities>,
-    /// Whether the upstream wants a key that the person has to give.
+    /// Whether the upstream requires a key that the person has to give.
     wants_key: OnceLock<bool>,
-    /// Cancelled when the client is gone.
+    /// Cancelled when the client has disconnected.
     gone: CancellationToken,
 }
 
-/// What a client can do that we make use of.
+/// The abilities of a client that the agent makes use of.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ClientAbilities {
-    /// It shows forms.
+    /// The client can show forms.
     pub(super) has_forms: bool,
-    /// It shows switches.
+    /// The client can show switches.
     pub(super) has_switches: bool,
-    /// It runs our binary for a person to log in.
+    /// The client can run `threadway acp --login` in a terminal.
     pub(super) has_terminal_login: bool,
 }
 
-/// What is to be done for a request; the transport polls it.
+/// The work for one request. The transport polls it.
 pub type Work = BoxFuture<'static, ()>;
 
-/// What came of a request, and what is to be done after the response was given.
+/// The result of a request, and work to do after the response.
 pub(super) struct Answer {
     pub(super) result: Json,
     pub(super) after: Option<Work>,
@@ -59,7 +60,7 @@ impl Link {
     pub(super) fn new(service: Arc<Service>, outbox: Outbox) -> Self {
         Self(Arc::new(Inner {
             service,
-            asking: Asking::new(outbox.clone()),
+            asking: ClientRequests::new(outbox.clone()),
             outbox,
             client: OnceLock::new(),
             wants_key: OnceLock::new(),
@@ -67,12 +68,12 @@ impl Link {
         }))
     }
 
-    /// Whether the client has said what it can do.
+    /// Whether the client has sent `initialize`.
     pub(super) fn is_initialized(&self) -> bool {
         self.0.client.get().is_some()
     }
 
-    /// Takes in what the client can do, once.
+    /// Stores the client's abilities. Fails the second time.
     pub(super) fn initialize(&self, abilities: ClientAbilities) -> Result<(), Error> {
         let again = |_| Error::invalid("the connection is initialized already");
         self.0.client.set(abilities).map_err(again)
@@ -86,7 +87,7 @@ impl Link {
         self.0.client.get().copied().unwrap_or_default()
     }
 
-    /// Whether runs are to be stopped because the client is gone.
+    /// Whether runs are stopped because the client has disconnected.
     pub(super) fn stops_runs(&self) -> bool {
         self.0.gone.is_cancelled() && matches!(self.0.service.owners, OwnerPolicy::Cancel { .. })
     }
@@ -99,12 +100,12 @@ impl Link {
         &self.0.outbox
     }
 
-    /// Asks the client.
+    /// Sends a request to the client and waits for the answer.
     pub(super) async fn ask(&self, method: &str, params: &impl Serialize) -> Result<Json, Error> {
         self.0.asking.ask(method, params).await
     }
 
-    /// Sends the updates of a session that are given out meanwhile.
+    /// Sends the updates that `give` produces.
     pub(super) fn emit<T>(
         &self,
         session: &Session,
@@ -115,18 +116,16 @@ impl Link {
             .put(|out| give(&mut |update: &Update<'_>| acp::notification(&session.id, update, out)))
     }
 
-    /// Sends one update.
     pub(super) fn update(&self, session_id: &str, update: &Update<'_>) {
         self.0.outbox.put(|out| acp::notification(session_id, update, out));
     }
 
-    /// Answers a request of the client's.
     pub(super) fn respond(&self, id: &Id, result: &Result<Json, Error>) {
         let line = rpc::response(id, result);
         self.0.outbox.put(|out| out.extend_from_slice(line.as_bytes()));
     }
 
-    /// Takes in what the client has answered.
+    /// Passes on the client's answer to a request.
     pub(super) fn answered(&self, id: &Id, result: Result<Json, Error>) {
         self.0.asking.answer(id, result);
     }
@@ -137,15 +136,15 @@ impl Link {
     }
 
     pub(super) fn note_key(&self, wants_key: bool) {
-        // A connection is initialized once.
+        // A connection is initialized only once.
         let _ = self.0.wants_key.set(wants_key);
     }
 
-    /// Why the upstream did not do what was needed, for the person at the editor.
+    /// An upstream error as an ACP error, for the person at the editor.
     pub(super) fn failed(&self, error: &upstream::Error) -> Error {
         if error.is_unauthorized() && self.wants_key() {
             let server = self.0.service.upstream.client.base();
-            let message = format!("{server} wants an API key; run `threadway acp --login`");
+            let message = format!("{server} requires an API key; run `threadway acp --login`");
             return Error::new(Code::AuthRequired, message);
         }
         match error.retry_after() {
@@ -157,7 +156,7 @@ impl Link {
         }
     }
 
-    /// Why something was not done with a thread, for the person at the editor.
+    /// A refusal as an ACP error, for the person at the editor.
     pub(super) fn refused(&self, refusal: &Refusal) -> Error {
         match refusal {
             Refusal::Upstream(error) => self.failed(error),

@@ -1,4 +1,5 @@
-//! What waits to be written to a client: bounded in bytes, with room to be waited for.
+//! Lines that wait to be written to a client. Senders wait for room, so the queue is bounded in
+//! bytes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,32 +10,32 @@ use tokio::sync::Notify;
 use crate::sync::{Guard, Mutex};
 use threadway_translate::buffer;
 
-/// How much may wait before who tells more has to wait too: some thousand updates, and what a pipe
-/// and its reader take within a blink.
+/// How many bytes may wait before senders of updates wait too: some thousand updates, which a pipe
+/// and its reader take at once.
 pub const MAX_WAITING_BYTES: usize = 256 * 1024;
 
-/// How much may wait before nothing more is asked of us: answers have no room to wait for, and
-/// cancels are to come through while updates wait.
-pub const MAX_UNREAD_BYTES: usize = 8 * 1024 * 1024;
+/// How many bytes may wait before no more requests are read. The limit is higher than that for
+/// updates: responses do not wait for room, and a cancel must get through while updates wait.
+pub(crate) const MAX_UNREAD_BYTES: usize = 8 * 1024 * 1024;
 
-/// The lines for a client, in their order. Clones share them.
+/// The lines for a client, in order. Clones share them.
 #[derive(Clone)]
 pub struct Outbox(Arc<Inner>);
 
 struct Inner {
     waiting: Mutex<Vec<u8>>,
-    /// Whether what was taken is still being written.
+    /// Whether taken bytes are still being written.
     is_writing: AtomicBool,
-    /// Rings when something waits.
+    /// Notified when bytes are added.
     filled: Notify,
-    /// Rings when all that waited was taken, and again when it is written.
+    /// Notified when all waiting bytes were taken, and again when they are written.
     emptied: Notify,
 }
 
 // === impl Outbox ===
 
 impl Outbox {
-    /// Nothing waits.
+    /// An empty outbox.
     pub fn new() -> Self {
         Self(Arc::new(Inner {
             waiting: Mutex::default(),
@@ -44,19 +45,18 @@ impl Outbox {
         }))
     }
 
-    /// Waits until there is room. What is then put in may exceed the limit: by one batch of each
-    /// who tells.
-    pub async fn room(&self) {
+    /// Waits until there is room for updates. A batch that is then put in may exceed the limit.
+    pub async fn wait_for_room(&self) {
         self.below(MAX_WAITING_BYTES).await;
     }
 
-    /// Waits until the client has read enough to be asked what more it wants.
-    pub async fn read(&self) {
+    /// Waits until the client has read enough for more of its requests to be read.
+    pub async fn wait_until_read(&self) {
         self.below(MAX_UNREAD_BYTES).await;
     }
 
     async fn below(&self, limit: usize) {
-        // Every batch of events asks, and mostly there is room.
+        // This runs for every batch of events, and mostly there is room.
         while self.waiting().len() >= limit {
             let mut emptied = std::pin::pin!(self.0.emptied.notified());
             emptied.as_mut().enable();
@@ -67,15 +67,15 @@ impl Outbox {
         }
     }
 
-    /// Puts whole lines in.
+    /// Appends whole lines.
     pub fn put<T>(&self, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         let written = write(&mut self.waiting());
         self.0.filled.notify_one();
         written
     }
 
-    /// Waits until something waits, and takes all of it in exchange for the buffer, of which little
-    /// room is kept. For one writer.
+    /// Waits for bytes and takes all of them, in exchange for the buffer, which is shrunk. Only one
+    /// writer may call this.
     pub async fn take(&self, bytes: &mut Vec<u8>) {
         buffer::empty(bytes);
         loop {
@@ -89,24 +89,20 @@ impl Outbox {
         }
     }
 
-    /// How many bytes wait.
-    pub fn len(&self) -> usize {
+    /// How many bytes wait to be written.
+    #[cfg(test)]
+    pub(crate) fn waiting_bytes(&self) -> usize {
         self.waiting().len()
     }
 
-    /// Whether nothing waits.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// What was taken is written.
-    pub fn wrote(&self) {
+    /// Reports that the taken bytes are written.
+    pub fn written(&self) {
         self.0.is_writing.store(false, Ordering::Relaxed);
         self.0.emptied.notify_waiters();
     }
 
-    /// Waits until all is written.
-    pub async fn emptied(&self) {
+    /// Waits until nothing waits and everything taken is written.
+    pub async fn wait_until_written(&self) {
         loop {
             let mut emptied = std::pin::pin!(self.0.emptied.notified());
             emptied.as_mut().enable();

@@ -1,4 +1,4 @@
-//! One session: its thread, what was chosen for it, what its client was told, and who is at it.
+//! One open session: its thread, its settings, and what its client has been sent.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,65 +14,65 @@ use threadway_translate::acp::rpc::{Code, Error};
 use threadway_translate::json::Json;
 use threadway_translate::run::{Ask, Decision, Interrupt};
 
-/// How many sessions may be open here. Each keeps what its client was told of each message.
-pub const MAX_SESSIONS: usize = 256;
+/// The most open sessions. Each remembers what its client was sent of every message.
+const MAX_SESSIONS: usize = 256;
 
-/// The sessions that are open here. Clones share them.
+/// The open sessions. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sessions(Arc<sync::Mutex<HashMap<String, Arc<Session>>>>);
 
-/// A session that is open here.
+/// An open session.
 #[derive(Debug)]
 pub(super) struct Session {
-    /// LangGraph's thread.
+    /// The id of the session's thread in LangGraph.
     pub(super) id: String,
-    /// The client's tool servers, as it sent them.
+    /// The client's MCP servers, in the form that the graph gets.
     pub(super) servers: Option<Json>,
-    /// Who sets two things at once sets them in this order; a prompt that follows sees both.
-    pub(super) desk: Mutex<Desk>,
-    /// Who tells the client something, holds it.
-    pub(super) voice: Arc<Mutex<Voice>>,
+    /// Serialises setting changes; later prompts see them.
+    pub(super) config: Mutex<SessionConfig>,
+    /// Locked by whoever sends updates of this session, so that they do not mix.
+    pub(super) view: Arc<Mutex<ClientView>>,
     activity: sync::Mutex<Activity>,
-    /// Rings when a prompt comes, for questions that were asked without one.
+    /// Notified when a prompt arrives. A prompt answers questions that were asked without one.
     pub(super) prompted: Notify,
-    /// Rings when a prompt is over.
-    rested: Notify,
-    /// Cancelled when nobody is to be told of it any more.
-    left: CancellationToken,
+    /// Notified when a prompt has ended.
+    idle: Notify,
+    /// Cancelled when the session is closed or opened again: its updates are not sent any more.
+    detached: CancellationToken,
 }
 
-/// What was chosen and kept.
+/// The session's settings and what they are chosen from.
 #[derive(Debug)]
-pub(super) struct Desk {
-    pub(super) kept: SessionRecord,
-    pub(super) menu: SessionOptions,
-    /// Whether the thread's metadata say so too.
-    pub(super) is_kept: bool,
+pub(super) struct SessionConfig {
+    pub(super) kept: Kept,
+    pub(super) menu: Menu,
+    /// Whether the thread's metadata hold the same.
+    pub(super) is_saved: bool,
 }
 
-/// What the client was told.
+/// What the client has been sent of the thread.
 #[derive(Debug)]
-pub(super) struct Voice {
+pub(super) struct ClientView {
     pub(super) projector: Projector,
-    /// Whether it is known what the client holds.
-    pub(super) is_based: bool,
-    /// The questions whose answer is the next prompt.
-    pub(super) waiting: Vec<Waiting>,
-    /// The members of the thread's metadata that keep decisions which the next run answers with.
-    pub(super) kept: Vec<String>,
+    /// Whether `projector` knows what the client has. False until the first read after a resume.
+    pub(super) is_synced: bool,
+    /// The open questions that the next prompt answers.
+    pub(super) questions: Vec<OpenQuestion>,
+    /// Keys of the thread's metadata that hold saved decisions, which the next run answers with.
+    pub(super) decision_keys: Vec<String>,
 }
 
-/// A question that is partly answered, if it is an approval of several calls.
+/// A question of a run. An approval of several calls may be answered in part.
 #[derive(Clone, Debug)]
-pub(super) struct Waiting {
+pub(super) struct OpenQuestion {
     pub(super) question: Interrupt,
-    /// Whether it was put in words: then the next prompt answers it.
-    pub(super) is_in_words: bool,
-    /// What is decided about each call.
+    /// Whether the question was written into the conversation. The next prompt then answers it.
+    pub(super) is_asked_in_text: bool,
+    /// The decisions so far, one slot for each call of an approval.
     pub(super) decided: Vec<Option<Decision>>,
 }
 
-/// Who is at the session.
+/// What is going on in the session.
 #[derive(Debug, Default)]
 struct Activity {
     /// Stops the prompt.
@@ -81,19 +81,18 @@ struct Activity {
     shown: Option<CancellationToken>,
 }
 
-/// A prompt that is at the session; there is none after it was dropped.
+/// Marks the session as prompted until it is dropped.
 #[derive(Debug)]
-pub(super) struct Prompting<'a>(&'a Session);
+pub(super) struct PromptGuard<'a>(&'a Session);
 
 // === impl Sessions ===
 
 impl Sessions {
-    /// A session that is open here.
     pub(super) fn get(&self, id: &str) -> Result<Arc<Session>, Error> {
         self.lock().get(id).cloned().ok_or_else(|| unknown_session(id))
     }
 
-    /// Opens a session, in place of one of the same thread that no prompt is at.
+    /// Adds an open session. Replaces one of the same thread, unless that has a prompt.
     pub(super) fn open(&self, session: Arc<Session>) -> Result<(), Error> {
         let open = self.lock().get(&session.id).cloned();
         if open.is_some_and(|open| open.is_prompted()) {
@@ -101,7 +100,7 @@ impl Sessions {
         }
         let mut sessions = self.lock();
         match sessions.get(&session.id) {
-            Some(open) => open.leave(),
+            Some(open) => open.detach(),
             None if sessions.len() >= MAX_SESSIONS => {
                 let message = format!("{MAX_SESSIONS} sessions are open; close some");
                 return Err(Error::invalid(message));
@@ -140,34 +139,39 @@ impl Session {
         id: &str,
         cwd: &str,
         servers: Option<Json>,
-        desk: Desk,
+        config: SessionConfig,
         settings: &Settings,
     ) -> Self {
         let projector = Projector::new(Arc::clone(&settings.dialect), cwd);
-        let voice = Voice { projector, is_based: false, waiting: Vec::new(), kept: Vec::new() };
+        let view = ClientView {
+            projector,
+            is_synced: false,
+            questions: Vec::new(),
+            decision_keys: Vec::new(),
+        };
         Self {
             id: id.to_owned(),
             servers,
-            desk: Mutex::new(desk),
-            voice: Arc::new(Mutex::new(voice)),
+            config: Mutex::new(config),
+            view: Arc::new(Mutex::new(view)),
             activity: sync::Mutex::default(),
             prompted: Notify::new(),
-            rested: Notify::new(),
-            left: CancellationToken::new(),
+            idle: Notify::new(),
+            detached: CancellationToken::new(),
         }
     }
 
-    /// Tells nobody of it any more; what runs goes on.
-    pub(super) fn leave(&self) {
-        self.left.cancel();
+    /// Sends no more updates of this session. Its run goes on.
+    pub(super) fn detach(&self) {
+        self.detached.cancel();
     }
 
-    pub(super) fn left(&self) -> &CancellationToken {
-        &self.left
+    pub(super) fn detached(&self) -> &CancellationToken {
+        &self.detached
     }
 
-    /// Begins a prompt, which `stop` will stop. There is one at a time.
-    pub(super) fn prompt(&self, stop: &CancellationToken) -> Result<Prompting<'_>, Error> {
+    /// Begins a prompt; `stop` stops it. A session has one prompt at a time.
+    pub(super) fn prompt(&self, stop: &CancellationToken) -> Result<PromptGuard<'_>, Error> {
         let mut activity = self.activity();
         if activity.prompt.is_some() {
             return Err(busy(&self.id));
@@ -175,32 +179,32 @@ impl Session {
         activity.prompt = Some(stop.clone());
         drop(activity);
         self.prompted.notify_waiters();
-        Ok(Prompting(self))
+        Ok(PromptGuard(self))
     }
 
-    /// Whether a prompt is at it, or waits to be.
+    /// Whether a prompt is running or waiting to run.
     pub(super) fn is_prompted(&self) -> bool {
         self.activity().prompt.is_some()
     }
 
-    /// Waits until no prompt is at it.
-    pub(super) async fn at_rest(&self) {
+    /// Waits until no prompt is running.
+    pub(super) async fn wait_until_idle(&self) {
         loop {
-            let mut rested = std::pin::pin!(self.rested.notified());
-            rested.as_mut().enable();
+            let mut idle = std::pin::pin!(self.idle.notified());
+            idle.as_mut().enable();
             if !self.is_prompted() {
                 return;
             }
-            rested.await;
+            idle.await;
         }
     }
 
-    /// A run is shown without a prompt, which `stop` will stop.
+    /// Registers a run that is shown without a prompt; `stop` stops it.
     pub(super) fn show(&self, stop: &CancellationToken) {
         self.activity().shown = Some(stop.clone());
     }
 
-    /// Stops the prompt; without one, the run that is shown.
+    /// Stops the prompt, or without one the run that is shown.
     pub(super) fn stop(&self) {
         let Activity { prompt, shown } = &*self.activity();
         if let Some(stop) = prompt.as_ref().or(shown.as_ref()) {
@@ -213,16 +217,16 @@ impl Session {
     }
 }
 
-impl Drop for Prompting<'_> {
+impl Drop for PromptGuard<'_> {
     fn drop(&mut self) {
         self.0.activity().prompt = None;
-        self.0.rested.notify_waiters();
+        self.0.idle.notify_waiters();
     }
 }
 
-// === impl Waiting ===
+// === impl OpenQuestion ===
 
-impl From<Interrupt> for Waiting {
+impl From<Interrupt> for OpenQuestion {
     fn from(question: Interrupt) -> Self {
         let decided = match &question.ask {
             Ask::Approval { actions, form } => {
@@ -230,6 +234,6 @@ impl From<Interrupt> for Waiting {
             }
             Ask::Answer { .. } | Ask::Breakpoint => Vec::new(),
         };
-        Self { question, is_in_words: false, decided }
+        Self { question, is_asked_in_text: false, decided }
     }
 }

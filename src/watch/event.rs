@@ -1,14 +1,13 @@
-//! AG-UI events as a client reads them: what is shown of each, and no more.
+//! AG-UI events as this client reads them, with only the members that it prints.
 //!
-//! Tolerant: a member that is missing or of another type counts as absent, an event that is not
-//! known is [`Event::Other`]. The gateway's own types are its output, and what they shared with
-//! its client could not contradict them.
+//! Reading is tolerant: a missing or mistyped member counts as absent, and an unknown event is
+//! [`Event::Other`]. The gateway's own types are not used, because shared types could not reveal a
+//! fault in them.
 
 use serde_json::value::RawValue;
 
 use threadway_translate::json::{self, Json, Members, Text};
 
-/// One event.
 #[derive(Debug, PartialEq)]
 pub(super) enum Event {
     RunStarted { run_id: String },
@@ -34,7 +33,7 @@ pub(super) enum Event {
     Other,
 }
 
-/// Who says a message.
+/// The author of a message.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Speaker {
     pub(super) role: String,
@@ -42,7 +41,7 @@ pub(super) struct Speaker {
     pub(super) subagent: Option<String>,
 }
 
-/// How a run ended that did not fail.
+/// How a run ended without a failure.
 #[derive(Debug, PartialEq)]
 pub(super) enum Outcome {
     Success,
@@ -50,7 +49,7 @@ pub(super) enum Outcome {
     Interrupt(Vec<Interrupt>),
 }
 
-/// What a run asks.
+/// A question of a run.
 #[derive(Debug, PartialEq)]
 pub(super) struct Interrupt {
     pub(super) id: String,
@@ -58,14 +57,13 @@ pub(super) struct Interrupt {
     pub(super) message: Option<String>,
 }
 
-/// Why something failed.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Failure {
     pub(super) code: Option<String>,
     pub(super) message: String,
 }
 
-/// One step of a JSON Patch; without a value it takes one away.
+/// A JSON Patch operation. `remove` has no value.
 #[derive(Debug, PartialEq)]
 pub(super) struct Operation {
     pub(super) op: String,
@@ -73,7 +71,7 @@ pub(super) struct Operation {
     pub(super) value: Option<Json>,
 }
 
-/// Something that is shown beside the conversation.
+/// Something shown beside the conversation.
 #[derive(Debug, PartialEq)]
 pub(super) struct Activity {
     pub(super) kind: String,
@@ -87,7 +85,7 @@ pub(super) struct Message {
     pub(super) speaker: Speaker,
     pub(super) content: Option<Text>,
     pub(super) calls: Vec<Call>,
-    /// The call that a tool's message answers.
+    /// The call that a tool message answers.
     pub(super) call_id: Option<String>,
     pub(super) activity: Option<Activity>,
 }
@@ -103,7 +101,7 @@ pub(super) struct Call {
 // === impl Event ===
 
 impl Event {
-    /// Reads an event; `None` if it is none.
+    /// Reads an event; `None` if the text is not one.
     pub(super) fn read(json: &str) -> Option<Self> {
         let members: Members<'_> = serde_json::from_str(json).ok()?;
         let kind = members.string("type")?;
@@ -173,18 +171,18 @@ impl Event {
     }
 }
 
-/// A string, also one with half a surrogate pair.
+/// A string, which may contain half a surrogate pair.
 fn string(members: &Members<'_>, name: &str) -> Option<String> {
     Some(members.text(name)?.decode().into_owned())
 }
 
-/// What can be read of a member that is a list.
+/// The readable items of a list.
 fn each<T>(members: &Members<'_>, name: &str, read: fn(&Members<'_>) -> Option<T>) -> Vec<T> {
     let items = members.get(name).and_then(json::items).unwrap_or_default();
     items.into_iter().filter_map(|item| read(&json::members(item)?)).collect()
 }
 
-/// A content is a text, or parts, of which those that are no text are named.
+/// The text of a content. Parts that are not text are named in brackets.
 fn content(members: &Members<'_>) -> Option<Text> {
     if let Some(text) = members.text("content") {
         return Some(text);
@@ -196,7 +194,7 @@ fn content(members: &Members<'_>) -> Option<Text> {
     (!parts.is_empty()).then(|| Text::new(&parts.join("\n")))
 }
 
-/// Why the last run of a thread at rest failed, which the gateway tells beside the event.
+/// Why the last run of an idle thread failed. The gateway puts it into the event's metadata.
 fn last_failure(members: &Members<'_>) -> Option<Failure> {
     let metadata = json::members(members.get("metadata")?)?;
     let langgraph = json::members(metadata.get("langgraph")?)?;
@@ -328,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_content_that_are_no_text_are_named() {
+    fn content_parts_that_are_not_text_are_named() {
         let json = r#"{"type":"TOOL_CALL_RESULT","messageId":"m","toolCallId":"c",
             "content":[{"type":"text","text":"a"},{"type":"image","source":{}}]}"#;
         let Some(Event::CallResult { content, .. }) = Event::read(json) else { panic!() };

@@ -1,32 +1,30 @@
-//! The state as a client holds it, to tell what a later snapshot changes in it.
-//!
-//! It is as large as the thread's state, as with every client.
+//! The state, for printing what a snapshot changes in it. It takes as much memory as the thread's
+//! state.
 
 use serde_json::{Map, Value};
 
 use super::event::Operation;
 use threadway_translate::json::{self, Json};
 
-/// The state that is held.
+/// The current state.
 #[derive(Debug, Default)]
-pub(super) struct Held(Value);
+pub(super) struct State(Value);
 
-/// One thing that has changed: where, and the value there now, unless it is gone.
+/// A change: its path, and the new value, or `None` if the value is gone.
 #[derive(Debug, PartialEq)]
 pub(super) struct Change {
     pub(super) path: String,
     pub(super) value: Option<Json>,
 }
 
-// === impl Held ===
+// === impl State ===
 
-impl Held {
-    /// What is held.
+impl State {
     pub(super) fn value(&self) -> &Value {
         &self.0
     }
 
-    /// Replaces the state, and tells which of its keys have changed.
+    /// Replaces the state. Returns the keys that changed.
     pub(super) fn replace(&mut self, snapshot: &Json) -> Vec<Change> {
         let now: Value = serde_json::from_str(snapshot.get()).unwrap_or_default();
         let before = std::mem::replace(&mut self.0, now);
@@ -47,10 +45,10 @@ impl Held {
         gone.chain(new).collect()
     }
 
-    /// Changes the state, as far as it can be.
+    /// Applies a JSON Patch as far as possible.
     ///
-    /// An operation that does not fit is passed over, as is one that the gateway does not send
-    /// (move, copy, test): the next snapshot then tells a difference.
+    /// Ignores operations that do not fit, or that the gateway does not send (move, copy, test).
+    /// The next snapshot then shows a difference.
     pub(super) fn apply(&mut self, operations: &[Operation]) {
         for operation in operations {
             self.apply_one(operation);
@@ -104,7 +102,7 @@ mod tests {
         json::raw(text.to_owned())
     }
 
-    fn told(changes: &[Change]) -> Vec<String> {
+    fn texts(changes: &[Change]) -> Vec<String> {
         let value = |change: &Change| change.value.as_ref().map_or("gone", |v| v.get()).to_owned();
         changes.iter().map(|change| format!("{} {}", change.path, value(change))).collect()
     }
@@ -114,11 +112,11 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_tells_the_keys_that_differ_from_what_deltas_made() {
-        let mut held = Held::default();
-        let changes = held.replace(&json(r#"{"a":1.10,"b/c":[1,2],"d":{}}"#));
-        assert_eq!(told(&changes), ["/a 1.10", "/b~1c [1,2]", "/d {}"]);
-        held.apply(&[
+    fn a_snapshot_reports_the_keys_that_differ_from_the_deltas() {
+        let mut state = State::default();
+        let changes = state.replace(&json(r#"{"a":1.10,"b/c":[1,2],"d":{}}"#));
+        assert_eq!(texts(&changes), ["/a 1.10", "/b~1c [1,2]", "/d {}"]);
+        state.apply(&[
             operation("replace", "/a", Some("2")),
             operation("add", "/b~1c/-", Some("3")),
             operation("add", "/b~1c/0", Some("0")),
@@ -127,18 +125,18 @@ mod tests {
             operation("add", "/d/e", Some("null")),
             operation("remove", "/d/e", None),
         ]);
-        assert_eq!(told(&held.replace(&json(r#"{"a":2,"b/c":[9,2,3],"d":{}}"#))), [""; 0]);
+        assert_eq!(texts(&state.replace(&json(r#"{"a":2,"b/c":[9,2,3],"d":{}}"#))), [""; 0]);
         assert_eq!(
-            told(&held.replace(&json(r#"{"a":2,"d":{"x":1}}"#))),
+            texts(&state.replace(&json(r#"{"a":2,"d":{"x":1}}"#))),
             ["/b~1c gone", r#"/d {"x":1}"#]
         );
     }
 
     #[test]
     fn operations_that_do_not_fit_change_nothing() {
-        let mut held = Held::default();
-        held.replace(&json(r#"{"a":[1]}"#));
-        held.apply(&[
+        let mut state = State::default();
+        state.replace(&json(r#"{"a":[1]}"#));
+        state.apply(&[
             operation("add", "/x/y", Some("1")),
             operation("add", "/a/5", Some("1")),
             operation("remove", "/a/5", None),
@@ -147,16 +145,16 @@ mod tests {
             operation("add", "/b", None),
             operation("move", "/b", Some("1")),
         ]);
-        assert_eq!(told(&held.replace(&json(r#"{"a":[1]}"#))), [""; 0]);
+        assert_eq!(texts(&state.replace(&json(r#"{"a":[1]}"#))), [""; 0]);
     }
 
     #[test]
-    fn a_state_that_is_no_object_is_told_whole() {
-        let mut held = Held::default();
-        assert_eq!(told(&held.replace(&json("[1]"))), [" [1]"]);
-        assert_eq!(told(&held.replace(&json("[1]"))), [""; 0]);
-        assert_eq!(told(&held.replace(&json("{}"))), [""; 0]);
-        held.apply(&[operation("replace", "", Some("2"))]);
-        assert_eq!(told(&held.replace(&json("2"))), [""; 0]);
+    fn a_state_that_is_not_an_object_is_reported_whole() {
+        let mut state = State::default();
+        assert_eq!(texts(&state.replace(&json("[1]"))), [" [1]"]);
+        assert_eq!(texts(&state.replace(&json("[1]"))), [""; 0]);
+        assert_eq!(texts(&state.replace(&json("{}"))), [""; 0]);
+        state.apply(&[operation("replace", "", Some("2"))]);
+        assert_eq!(texts(&state.replace(&json("2"))), [""; 0]);
     }
 }

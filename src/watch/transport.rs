@@ -1,7 +1,7 @@
-//! How the event stream's client reaches the gateway: over the HTTP client that is there already.
+//! HTTP for the event stream's client, over the HTTP client that the gateway has already.
 //!
-//! The transport that its makers offer would bring HTTP/2, another TLS and proxies. This one has
-//! TLS too, and two limits that the event stream's client lacks: silence, and the size of an event.
+//! The transport of the library itself would add HTTP/2, another TLS library and proxies. This one
+//! adds two limits that the library lacks: on silence, and on the size of an event.
 
 use std::error::Error;
 use std::time::Duration;
@@ -17,22 +17,22 @@ use threadway_translate::sse::MAX_EVENT_BYTES;
 /// How long the gateway may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long the gateway may be silent: three of its signs of life, one every 15 s.
-pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(45);
+/// How long the gateway may be silent: three of its keep-alives, which come every 15 s.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// Requests over reqwest.
+/// The transport, over reqwest.
 #[derive(Clone, Debug)]
 pub(super) struct Transport(reqwest::Client);
 
-/// How much of an event has come.
+/// The size of the current event so far.
 #[derive(Debug, Default)]
-struct Open {
+struct EventSize {
     bytes: usize,
     last: u8,
     is_line_empty: bool,
 }
 
-/// An event does not end within the limit.
+/// An event exceeds the limit.
 #[derive(Debug, thiserror::Error)]
 #[error("an event is longer than {MAX_EVENT_BYTES} bytes")]
 struct TooLarge;
@@ -40,16 +40,16 @@ struct TooLarge;
 // === impl Transport ===
 
 impl Transport {
-    /// Sends these headers with each request.
+    /// A transport that sends these headers with each request.
     pub(super) fn new(headers: HeaderMap) -> Result<Self, reqwest::Error> {
         reqwest::Client::builder()
             .default_headers(headers)
-            // The event stream's client follows them.
+            // The event stream's client follows redirects.
             .redirect(reqwest::redirect::Policy::none())
-            // As towards the upstream: no proxy that nobody has asked for.
+            // Environment variables must not route requests through a proxy, as with the upstream.
             .no_proxy()
             .http1_only()
-            // A stream takes its connection along; one that was kept could be closed just then.
+            // A stream occupies its connection. A pooled one might be closed when it is used.
             .pool_max_idle_per_host(0)
             .connect_timeout(CONNECT_TIMEOUT)
             .read_timeout(SILENCE_TIMEOUT)
@@ -71,10 +71,10 @@ impl HttpTransport for Transport {
             let request = reqwest::Request::try_from(request).map_err(TransportError::new)?;
             let response = http.execute(request).await.map_err(TransportError::new)?;
             let (parts, body) = http::Response::<reqwest::Body>::from(response).into_parts();
-            let mut open = Open::default();
+            let mut size = EventSize::default();
             let body: ByteStream = Box::pin(body.into_data_stream().map(move |chunk| {
                 let chunk = chunk.map_err(TransportError::new)?;
-                open.push(&chunk).map_err(TransportError::new)?;
+                size.push(&chunk).map_err(TransportError::new)?;
                 Ok(chunk)
             }));
             Ok(http::Response::from_parts(parts, body))
@@ -82,7 +82,7 @@ impl HttpTransport for Transport {
     }
 }
 
-/// The last cause tells most, and names no URL.
+/// The innermost cause, which says most and contains no URL.
 pub(super) fn last_cause(error: &(dyn Error + 'static)) -> String {
     let mut cause = error;
     while let Some(next) = cause.source() {
@@ -91,10 +91,10 @@ pub(super) fn last_cause(error: &(dyn Error + 'static)) -> String {
     cause.to_string()
 }
 
-// === impl Open ===
+// === impl EventSize ===
 
-impl Open {
-    /// Counts what came since the last blank line, which ends an event.
+impl EventSize {
+    /// Counts the bytes since the last blank line, which ends an event.
     fn push(&mut self, chunk: &[u8]) -> Result<(), TooLarge> {
         for byte in chunk {
             match byte {
@@ -118,25 +118,25 @@ mod tests {
     #[test]
     fn only_a_blank_line_ends_an_event() {
         for (line_end, counted) in [("\n", 1), ("\r", 1), ("\r\n", 2)] {
-            let mut open = Open::default();
+            let mut size = EventSize::default();
             let lines = format!("data: a{line_end}data: b{line_end}");
-            open.push(lines.as_bytes()).unwrap();
-            assert_eq!(open.bytes, lines.len(), "{line_end:?}");
+            size.push(lines.as_bytes()).unwrap();
+            assert_eq!(size.bytes, lines.len(), "{line_end:?}");
             // Chunks may end anywhere, also inside of a line end.
             for byte in line_end.bytes() {
-                open.push(&[byte]).unwrap();
+                size.push(&[byte]).unwrap();
             }
-            assert_eq!(open.bytes, counted, "{line_end:?}");
+            assert_eq!(size.bytes, counted, "{line_end:?}");
         }
     }
 
     #[test]
-    fn an_event_that_does_not_end_is_given_up() {
-        let mut open = Open::default();
+    fn an_event_that_does_not_end_is_refused() {
+        let mut size = EventSize::default();
         let chunk = vec![b'x'; MAX_EVENT_BYTES / 4];
         for _ in 0..4 {
-            open.push(&chunk).unwrap();
+            size.push(&chunk).unwrap();
         }
-        open.push(b"x").unwrap_err();
+        size.push(b"x").unwrap_err();
     }
 }

@@ -123,7 +123,7 @@ async fn a_line_that_is_too_long_is_passed_over() {
     }
     editor.raw(b"\"}\n").await;
     let frame = editor.next().await;
-    let message = "a line is longer than 33554432 bytes; it was passed over";
+    let message = "the line is longer than 33554432 bytes and was ignored; send shorter messages";
     assert_eq!(frame["id"], Value::Null);
     assert_eq!(frame["error"], json!({"code": -32600, "message": message}));
     editor.is_alive().await;
@@ -148,7 +148,7 @@ async fn what_nobody_knows_is_refused_or_passed_over() {
     let (_server, mut editor) = open().await;
     for method in ["session/fork", "_threadway/x", "", "session/update", "fs/\u{e9}"] {
         let refused = editor.refused(method, json!({})).await;
-        assert_eq!(refused, (-32601, format!("there is no method `{method}`")));
+        assert_eq!(refused, (-32601, format!("unknown method `{method}`")));
     }
     for method in ["session/fork", "_threadway/x", "initialized", "session/prompt", ""] {
         editor.raw(format!("{}\n", json!({"jsonrpc": "2.0", "method": method}))).await;
@@ -329,7 +329,7 @@ async fn an_id_is_that_of_one_request_at_a_time() {
                 break frame;
             }
         };
-        let message = format!("id {id} is that of a request which is under way");
+        let message = format!("id {id} belongs to a request in progress; use another id");
         assert_eq!(frame["id"], id);
         assert_eq!(frame["error"].take(), json!({"code": -32600, "message": message}));
         run.ends("success", None).await;
@@ -352,7 +352,7 @@ async fn more_requests_than_may_be_under_way_are_refused() {
         editor.request("session/list", json!({})).await;
     }
     let refused = editor.refused("session/list", json!({})).await;
-    let message = format!("{MAX_REQUESTS} requests are under way; wait for some to end");
+    let message = format!("{MAX_REQUESTS} requests are in progress; wait for some to end");
     assert_eq!(refused, (-32600, message));
     editor.hang_up().await;
     editor.ended().await;
@@ -400,7 +400,8 @@ async fn a_directory_is_absolute_and_the_sessions_own() {
     let session = editor.session().await;
     for method in ["session/load", "session/resume"] {
         let params = of(&session, json!({"cwd": "/other", "mcpServers": []}));
-        let why = format!("session `{session}` is about {CWD}, not /other; load it with that cwd");
+        let why =
+            format!("session `{session}` has cwd {CWD}, not /other; open it with its own cwd");
         assert_eq!(editor.refused(method, params).await, (-32602, why), "{method}");
     }
     assert_eq!(server.books().threads.len(), 1);
@@ -413,7 +414,7 @@ async fn a_cursor_is_one_of_ours() {
     let (_server, mut editor) = open().await;
     for cursor in ["", "x", "after:", "after:-1", "after:x", "after:99999999999999999999999"] {
         let refused = editor.refused("session/list", json!({"cursor": cursor})).await;
-        let why = "`cursor` is none of ours; send the nextCursor of a list, or none";
+        let why = "`cursor` is invalid; send the nextCursor of a list, or leave it out";
         assert_eq!(refused, (-32602, why.to_owned()), "{cursor}");
     }
     let far = editor.call("session/list", json!({"cursor": format!("after:{}", u64::MAX)})).await;
@@ -969,7 +970,7 @@ async fn a_request_that_is_taken_back_is_answered_so() {
     let list = editor.request("session/list", json!({})).await;
     let held = server.held("/threads/search").await;
     editor.notify("$/cancel_request", json!({"requestId": list})).await;
-    let why = "the request was taken back".to_owned();
+    let why = "the request was cancelled".to_owned();
     assert_eq!(editor.until(list).await.error(), (-32800, why));
     held.closed().await;
     // What is over, or never was.
@@ -1612,7 +1613,7 @@ async fn a_question_without_an_id_is_answered_by_a_bare_value_and_not_beside_oth
     run.asks(&json!([]), &json!([{"value": "one?"}, {"id": "q", "value": "two?"}])).await;
     let told = editor.until(prompt).await;
     let (_, message) = told.error();
-    assert!(message.contains("one of them has no id in LangGraph"), "{message}");
+    assert!(message.contains("one has no id, so LangGraph cannot tell"), "{message}");
     editor.ended().await;
 }
 
@@ -2373,7 +2374,7 @@ async fn a_key_is_asked_for_taken_and_forgotten() {
 async fn a_server_that_wants_no_key_is_given_none() {
     let (_server, mut editor) = open().await;
     let (code, message) = editor.refused("authenticate", json!({"methodId": "api-key"})).await;
-    let why = "there is no way `api-key` to authenticate; initialize names those that there are";
+    let why = "unknown authentication method `api-key`; `initialize` lists the methods";
     assert_eq!((code, &*message), (-32602, why));
     assert_eq!(editor.call("logout", json!({})).await, json!({}));
     editor.is_alive().await;

@@ -10,7 +10,7 @@ use crate::support::schema::Schema;
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 use threadway::server::{self, Limits};
-use threadway_demo::{BACKGROUND_PERIOD, BEAT, Demo, GRAPHS, Pace, WATCHED_THREAD};
+use threadway_demo::{BACKGROUND_PERIOD, Demo, GRAPHS, HEARTBEAT_INTERVAL, Pace, WATCHED_THREAD};
 use threadway_translate::run::{Role, View};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -425,10 +425,15 @@ async fn what_is_wrong_with_a_request_is_told_as_the_real_server_does() {
         (&runs, run(json!({"assistant_id": NOBODY})), 404, "Thread or assistant not found."),
         (&runs, run(json!({"multitask_strategy": "x"})), 422, "unknown variant"),
         (&runs, run(json!({"stream_mode": "x"})), 422, "not a stream mode"),
-        (&runs, run(json!({"stream_mode": ["values", "events"]})), 422, "the demo has not"),
-        (&runs, run(json!({"interrupt_before": ["model"]})), 422, "the demo has not"),
-        (&runs, run(json!({"after_seconds": 5})), 422, "the demo has not"),
-        (&runs, run(json!({"command": {"goto": "x"}})), 422, "the demo has not"),
+        (
+            &runs,
+            run(json!({"stream_mode": ["values", "events"]})),
+            422,
+            "the demo does not support",
+        ),
+        (&runs, run(json!({"interrupt_before": ["model"]})), 422, "the demo does not support"),
+        (&runs, run(json!({"after_seconds": 5})), 422, "the demo does not support"),
+        (&runs, run(json!({"command": {"goto": "x"}})), 422, "the demo does not support"),
         (&runs, run(json!({"checkpoint_id": "x"})), 422, "Invalid checkpoint ID"),
     ] {
         let (told, said) = served.refused(Method::POST, path, body.clone()).await;
@@ -1074,7 +1079,7 @@ async fn silence_is_filled_with_heartbeats() {
     let runs = format!("/threads/{THREAD}/runs/{}", stream.run_id());
     let mut wait = served.send(Method::GET, &format!("{runs}/join"), &Value::Null).await;
     for _ in 0..3 {
-        clock.advance(BEAT).await;
+        clock.advance(HEARTBEAT_INTERVAL).await;
         assert_eq!(stream.block().await, ": heartbeat\r\n\r\n");
         assert_eq!(wait.chunk().await.unwrap().unwrap(), "\n");
     }

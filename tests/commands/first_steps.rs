@@ -94,7 +94,7 @@ async fn is_let_in(process: &Process) -> bool {
 
 #[tokio::test]
 async fn the_demo_lets_pages_in_as_serve_does() {
-    let hint = "web pages of other origins may not call; let one in with --cors-origins \
+    let hint = "web pages of other origins are refused; allow one with --cors-origins \
                 http://localhost:3000";
     let variables = [("THREADWAY_CORS_ORIGINS", ORIGIN)];
     for (options, variables, expected) in [
@@ -120,7 +120,7 @@ async fn the_demo_lets_pages_in_as_serve_does() {
 
 #[tokio::test]
 async fn serve_hints_at_origins_where_there_are_none() {
-    let hint = "web pages of other origins may not call";
+    let hint = "web pages of other origins are refused";
     let url = "http://127.0.0.1:1";
     for (options, expected) in [
         (&["--upstream", url][..], true),
@@ -168,9 +168,9 @@ async fn check_says_what_does_not_reach_an_agent() {
 #[tokio::test]
 async fn each_command_tells_its_own_exit_codes() {
     for (command, own, other) in [
-        ("serve", "1   it failed while it ran", "the capture is not whole"),
-        ("check", "1   something is wrong with an upstream", "the capture is not whole"),
-        ("translate", "2   the capture is not whole", "with an upstream"),
+        ("serve", "1   the command failed while it ran", "the recording is incomplete"),
+        ("check", "1   an upstream cannot be served", "the recording is incomplete"),
+        ("translate", "2   the recording is incomplete", "with an upstream"),
     ] {
         let help = stdout(&ended(&[command, "--help"], &[]).await);
         assert!(help.contains(own) && !help.contains(other), "{command}:\n{help}");
@@ -179,8 +179,7 @@ async fn each_command_tells_its_own_exit_codes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn serve_says_what_check_says_of_a_key() {
-    let of_all = "--upstream-api-key, better by its variable THREADWAY_UPSTREAM_API_KEY, or \
-                  `upstream.api_key` in the config file,";
+    let of_all = "THREADWAY_UPSTREAM_API_KEY, or `upstream.api_key` in the config file,";
     for status in [401, 403] {
         let server = Server::answering(status).await;
         let upstream = ["--upstream", &*server.url];
@@ -189,9 +188,9 @@ async fn serve_says_what_check_says_of_a_key() {
         let of_local = "`upstreams.local.api_key` in the config file";
         let key = [("THREADWAY_UPSTREAM_API_KEY", "s3cret")];
         for (options, variables, what, place) in [
-            (upstream, &[][..], "wants a key", of_all),
+            (upstream, &[][..], "requires a key", of_all),
             (upstream, &key, "refuses the key", of_all),
-            (named, &[], "wants a key", of_local),
+            (named, &[], "requires a key", of_local),
         ] {
             let told = |detail: &str| {
                 format!(
@@ -204,7 +203,7 @@ async fn serve_says_what_check_says_of_a_key() {
             assert!(stdout(&output).contains(&told(": no")), "{}", stdout(&output));
             let mut process = Process::start("serve", &options, variables).await;
             let line = process.says(&told("")).await;
-            assert!(line.ends_with("; its agents are served once it lets threadway in"), "{line}");
+            assert!(line.ends_with("; its agents are served once it accepts the key"), "{line}");
             assert!(!process.stop().await.contains("s3cret"));
         }
     }

@@ -62,7 +62,7 @@ async fn a_hangup_changes_who_may_call_and_no_stream() {
     assert_eq!(status(&process, "").await, "415");
     file.write(&closed(&upstream));
     process.signal("-HUP");
-    let told = process.says("the configuration was read again").await;
+    let told = process.says("configuration reloaded").await;
     assert!(told.contains("auth.keys.a, auth.mode") && !told.contains(KEY), "{told}");
     assert_eq!(status(&process, "").await, "401");
     assert_eq!(status(&process, &format!("authorization: Bearer {KEY}\r\n")).await, "415");
@@ -71,19 +71,19 @@ async fn a_hangup_changes_who_may_call_and_no_stream() {
 
     file.write("auth.mode = \"everybody\"\n");
     process.signal("-HUP");
-    let told = process.says("the configuration is wrong, and the old one stays").await;
+    let told = process.says("the new configuration is invalid; the old one stays in use").await;
     assert!(told.contains("--upstream"), "{told}");
-    let told = process.says("the configuration is wrong").await;
+    let told = process.says("the new configuration is invalid").await;
     assert!(told.contains("everybody; expected `none` or `bearer`"), "{told}");
     assert_eq!(status(&process, "").await, "401");
 
     file.write(&(open(&upstream) + "listen = \"127.0.0.1:1\"\nlimits.log_bytes = 1\n"));
     process.signal("-HUP");
     for key in ["limits.log_bytes"] {
-        let told = process.says("this takes a restart to change").await;
+        let told = process.says("the change of this key takes effect after a restart").await;
         assert!(told.contains(key), "{told}");
     }
-    process.says("the configuration was read again").await;
+    process.says("configuration reloaded").await;
     assert_eq!(status(&process, "").await, "415");
     run.send(token("m", ", and here")).await;
     assert_eq!(stream.next(1).await[0]["delta"], ", and here");
@@ -97,7 +97,7 @@ async fn a_hangup_changes_the_key_that_messages_go_up_under() {
     assert!(exchange.body.contains(r#""input":{"messages":["#), "{}", exchange.body);
     file.write(&(open(&upstream) + "upstream.messages_key = \"chat_history\"\n"));
     process.signal("-HUP");
-    process.says("the configuration was read again").await;
+    process.says("configuration reloaded").await;
     let (_second, later) = run(&process, &upstream).await;
     assert!(later.body.contains(r#""input":{"chat_history":["#), "{}", later.body);
     process.stop().await;
@@ -118,11 +118,11 @@ async fn a_file_that_changes_is_read_again_where_that_is_asked_for() {
     let shown = format!("authorization: Bearer {other}\r\n");
     assert_eq!(status(&process, &shown).await, "401");
     keys.write(&format!("a={KEY}\nbeside={other}\n"));
-    let told = process.says("the configuration was read again").await;
+    let told = process.says("configuration reloaded").await;
     assert!(told.contains("no key; the files that keys name were read too"), "{told}");
     assert_eq!(status(&process, &shown).await, "415");
     keys.write("a=short\n");
-    let told = process.says("the configuration is wrong").await;
+    let told = process.says("the new configuration is invalid").await;
     assert!(!told.contains("short"), "{told}");
     assert_eq!(status(&process, &shown).await, "415");
     process.stop().await;
@@ -147,7 +147,10 @@ async fn others_are_not_listened_for_unless_something_asks_who_they_are() {
     let options = ["--upstream", &url, "--listen", "0.0.0.0:0", "--insecure"];
     let process = Process::serve(&options).await;
     let said = process.stop().await;
-    assert!(said.contains("whoever reaches this address may use the agents: --insecure"), "{said}");
+    assert!(
+        said.contains("anyone who can reach this address can use the agents: --insecure"),
+        "{said}"
+    );
     // On loopback it is nothing special.
     let process = Process::serve(&["--upstream", &url, "--insecure"]).await;
     assert!(!process.stop().await.contains("--insecure"));

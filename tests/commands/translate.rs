@@ -256,7 +256,7 @@ fn what_is_asked_for_goes_to_stdout() {
     for (args, told) in [
         (["--help"].as_slice(), "64  the command line or the configuration is wrong"),
         (&["serve", "--help"], "64  the command line or the configuration is wrong"),
-        (&["translate", "--help"], "2   the capture is not whole"),
+        (&["translate", "--help"], "2   the recording is incomplete"),
         (&["--version"], concat!("threadway ", env!("CARGO_PKG_VERSION"))),
     ] {
         let output = spawn(args).wait_with_output().unwrap();

@@ -171,7 +171,7 @@ async fn a_thread_is_followed_by_the_first_agent_and_over_a_cut() {
 
     let mut stream = connected(&gateway).await;
     stream.send(started() + &messages("One two three") + &token(" four")).await;
-    assert_eq!(watch.says().await, "threadway: connected again");
+    assert_eq!(watch.says().await, "threadway: reconnected");
     let printed = "--- run R\nassistant: One two\nassistant: .. three four";
     watch.prints(printed).await;
     // A stream that ends in order is asked for again too.
@@ -181,7 +181,7 @@ async fn a_thread_is_followed_by_the_first_agent_and_over_a_cut() {
         format!("threadway: the connection to {url} was lost (the stream ended); reconnecting")
     );
     let mut stream = connected(&gateway).await;
-    assert_eq!(watch.says().await, "threadway: connected again");
+    assert_eq!(watch.says().await, "threadway: reconnected");
     stream.send(started() + &messages("One two three four") + &finished()).await;
     let next = r#"{"type":"RUN_STARTED","threadId":"T","runId":"S"}"#;
     stream.send(frame(next) + &messages("One two three four")).await;
@@ -216,7 +216,7 @@ async fn the_events_are_printed_as_they_come() {
     watch.signal("-INT");
     let (code, stdout, stderr) = watch.ended().await;
     assert_eq!((code, stdout), (0, lines));
-    assert_eq!(stderr.matches("what is no AG-UI event was passed over").count(), 4, "{stderr}");
+    assert_eq!(stderr.matches("an event that is not AG-UI was ignored").count(), 4, "{stderr}");
 }
 
 #[tokio::test]
@@ -241,7 +241,7 @@ async fn garbage_is_passed_over_or_read_anew() {
     watch.prints(&printed).await;
     for _ in 0..5 {
         let warning = watch.says().await;
-        assert!(warning.contains("what is no AG-UI event was passed over"), "{warning}");
+        assert!(warning.contains("an event that is not AG-UI was ignored"), "{warning}");
     }
     // What is no event stream.
     for (garbage, told, more) in [
@@ -253,12 +253,12 @@ async fn garbage_is_passed_over_or_read_anew() {
         assert_eq!(
             watch.says().await,
             format!(
-                "threadway: the connection to {url} was lost (it sent what is no event stream); \
+                "threadway: the connection to {url} was lost (it did not send an event stream); \
                  reconnecting"
             )
         );
         stream = connected(&gateway).await;
-        assert_eq!(watch.says().await, "threadway: connected again");
+        assert_eq!(watch.says().await, "threadway: reconnected");
         stream.send(started() + &messages(&format!("One two{told}"))).await;
         printed.extend(["\nassistant: ", more]);
         watch.prints(&printed).await;
@@ -300,7 +300,7 @@ async fn what_is_no_gateway_is_told() {
     let gateway = Upstream::bind().await;
     let url = gateway.url();
     let no_gateway = |reason: &str| {
-        (1, String::new(), format!("threadway: {url} is no threadway gateway: {reason}"))
+        (1, String::new(), format!("threadway: {url} is not a threadway gateway: {reason}"))
     };
     let named = ["T", "--gateway", &url, "--agent", "a"];
     let unnamed = &named[..3];
@@ -315,7 +315,7 @@ async fn what_is_no_gateway_is_told() {
     let (refused, ()) = tokio::join!(output(unnamed), async {
         gateway.accept().await.json(200, r#"{"agents":{}}"#).await;
     });
-    let told = "threadway: the gateway has no agents; `threadway check` tells more";
+    let told = "threadway: the gateway has no agents; `threadway check` shows why";
     assert_eq!(refused, (1, String::new(), told.to_owned()));
 
     drop(gateway);
@@ -355,17 +355,20 @@ async fn the_names_stay_in_their_places() {
 #[tokio::test]
 async fn a_wrong_command_line_is_told() {
     for (args, told) in [
-        (&[".."][..], "threadway: THREAD: this is not a name"),
-        (&[""], "threadway: THREAD: this is not a name"),
-        (&["T", "--agent", "."], "threadway: --agent: this is not a name"),
+        (&[".."][..], "threadway: THREAD: expected a name that is not empty, `.` or `..`"),
+        (&[""], "threadway: THREAD: expected a name that is not empty, `.` or `..`"),
+        (
+            &["T", "--agent", "."],
+            "threadway: --agent: expected a name that is not empty, `.` or `..`",
+        ),
         (
             &["T", "--timeout", "soon"],
-            "threadway: --timeout is soon; expected a time, as 30s, 5m or 1h, of at most 24h",
+            "threadway: --timeout is soon; expected a time such as 30s, 5m or 1h, at most 24h",
         ),
         (
             &["T", "--header", "s3cret"],
-            "threadway: --header (THREADWAY_HEADER): expected NAME:VALUE, as x-api-key:KEY; \
-             several stand on lines of their own in the variable",
+            "threadway: --header (THREADWAY_HEADER): expected NAME:VALUE, such as \
+             x-api-key:KEY; the variable takes one per line",
         ),
         (
             &["T", "--gateway", "ftp://h"],
@@ -426,8 +429,8 @@ async fn a_thread_of_which_nothing_is_known_is_said_at_once() {
     let gateway = Upstream::bind().await;
     let (mut watch, mut stream) = Watch::follow(&gateway, &[]).await;
     stream.send(at_rest()).await;
-    let told = "threadway: nothing is known of the thread T yet; waiting for its first run (ctrl-c \
-                ends this)";
+    let told =
+        "threadway: the thread T is unknown so far; waiting for its first run (ctrl-c exits)";
     assert_eq!(watch.says().await, told);
     // It is waited for, and said once.
     stream.send(started() + &token("One")).await;
@@ -438,7 +441,7 @@ async fn a_thread_of_which_nothing_is_known_is_said_at_once() {
     let end = r#"{"type":"RUN_FINISHED","threadId":"T","runId":"connect-2"}"#;
     stream.send(frame(next) + &frame(end)).await;
     assert!(watch.says().await.contains(" was lost "));
-    assert_eq!(watch.says().await, "threadway: connected again");
+    assert_eq!(watch.says().await, "threadway: reconnected");
     watch.prints("--- at rest, connect-1\n--- run R\nassistant: One\n--- run R finished\n").await;
     watch.signal("-TERM");
     let (code, _, stderr) = watch.ended().await;
@@ -452,8 +455,7 @@ async fn a_thread_of_which_nothing_is_known_is_said_at_once() {
         stream.send(at_rest()).await;
         stream.end().await;
     });
-    let told =
-        "threadway: nothing is known of the thread T: it is not there, or is not shown to you";
+    let told = "threadway: the thread T is unknown: it does not exist, or you may not see it";
     assert_eq!((ended.0, &*ended.2), (1, told));
 }
 
@@ -489,7 +491,7 @@ async fn it_ends_when_its_time_is_over() {
             stream.begin("").await;
             stream
         });
-        let told = "threadway: the time of --timeout (200ms) is over";
+        let told = "threadway: --timeout (200ms) has passed";
         assert_eq!((ended.0, &*ended.2), (expected, told));
     }
 }

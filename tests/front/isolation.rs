@@ -83,9 +83,9 @@ async fn check_fails_before_a_server_that_accepts_what_nobody_has() {
     for mode in [&upstream[..], &jwt] {
         for (status, is_good, expected) in [
             (200, false, ACCEPTS),
-            (401, true, "which asks each caller for credentials"),
-            (403, true, "which asks each caller for credentials"),
-            (500, false, "whether it refuses invented credentials is not known"),
+            (401, true, "which requires credentials of each caller"),
+            (403, true, "which requires credentials of each caller"),
+            (500, false, "could not check whether it refuses invented credentials"),
         ] {
             let server = Server::answering(status).await;
             let output = ended(&[&["check", "--upstream", &server.url], mode].concat()).await;
@@ -111,7 +111,7 @@ async fn serve_refuses_or_warns_where_callers_are_not_told_apart() {
     let output = ended(&[&["serve", "--listen", "0.0.0.0:0"][..], &mode].concat()).await;
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains(ACCEPTS) && said.contains("or say --insecure"), "{said}");
+    assert!(said.contains(ACCEPTS) && said.contains("or pass --insecure"), "{said}");
     for listen in [&["--listen", "0.0.0.0:0", "--insecure"][..], &["--listen", "127.0.0.1:0"]] {
         let mut process = Process::serve(&[listen, &mode].concat()).await;
         let line = process.says("callers are not told apart").await;
@@ -122,7 +122,7 @@ async fn serve_refuses_or_warns_where_callers_are_not_told_apart() {
     let server = Server::answering(401).await;
     let options = ["--upstream", &server.url, "--auth-mode", "upstream", "--listen", "0.0.0.0:0"];
     let mut process = Process::serve(&options).await;
-    process.says("it asks each caller for credentials").await;
+    process.says("it requires credentials of each caller").await;
     let said = process.stop().await;
     assert!(!said.contains("told apart") && !said.contains("once it answers"), "{said}");
 }
@@ -132,7 +132,7 @@ async fn serve_starts_before_its_upstream_and_lets_nobody_in() {
     let options =
         ["--upstream", "http://127.0.0.1:1", "--auth-mode", "upstream", "--listen", "0.0.0.0:0"];
     let process = Process::serve(&options).await;
-    assert!(process.said.contains("nobody is let in before"), "{}", process.said);
+    assert!(process.said.contains("no caller is admitted before"), "{}", process.said);
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], process.address.port()));
     let request = b"GET /agui/info HTTP/1.1\r\nhost: h\r\nx-api-key: a\r\n\r\n";
     let mut response = Response::to(address, request).await;
@@ -167,7 +167,7 @@ async fn addresses_that_strangers_reach_want_a_word() {
     let mut process = Process::serve(&options).await;
     process.says("admin: metrics on").await;
     let said = process.stop().await;
-    assert!(said.contains("whoever reaches this address may read the metrics"), "{said}");
+    assert!(said.contains("anyone who can reach this address can read the metrics"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

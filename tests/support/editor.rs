@@ -12,10 +12,12 @@ use jsonschema::Validator;
 use serde_json::{Value, json};
 use threadway::agents;
 use threadway::credentials::Credentials;
+use threadway::metrics::Metrics;
 use threadway::runs::{DEFAULT_LOG_BYTES, OwnerPolicy};
-use threadway::sessions::{Connection, Outbox, Service, Settings};
+use threadway::sessions::{Connection, Outbox, Service, ServiceOptions, Settings};
 use threadway::stdio;
 use threadway::upstream::Client;
+use threadway_translate::run::ErrorDetail;
 use tokio::io::{
     AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream, ReadHalf, WriteHalf,
 };
@@ -106,11 +108,18 @@ impl Setup {
             upstream.client.use_key(credentials.key());
         }
         let agents = agents::Agents::new(vec![upstream.clone()], Vec::new());
-        let agents = agents.with_messages_keys(self.messages_keys.clone());
-        let settings = self.settings.clone();
-        let (owners, log_bytes) = (self.owners, self.log_bytes);
-        let service = Service::new(agents, upstream, settings, credentials, owners, log_bytes);
-        Arc::new(service.with_agent(self.agent.clone()))
+        let agents = agents.keeping_messages_under(self.messages_keys.clone());
+        Arc::new(Service::new(ServiceOptions {
+            agents,
+            upstream,
+            agent: self.agent.clone(),
+            settings: self.settings.clone(),
+            credentials,
+            owners: self.owners,
+            error_detail: ErrorDetail::default(),
+            log_bytes: self.log_bytes,
+            metrics: Metrics::default(),
+        }))
     }
 }
 
@@ -296,7 +305,7 @@ impl Editor {
     /// Makes sure that the connection is alive, and that nothing came that nobody has read.
     pub(crate) async fn is_alive(&mut self) {
         let (code, message) = self.refused("session/cancel_all", json!({})).await;
-        assert_eq!((code, &*message), (-32601, "there is no method `session/cancel_all`"));
+        assert_eq!((code, &*message), (-32601, "unknown method `session/cancel_all`"));
     }
 
     /// Closes its end.

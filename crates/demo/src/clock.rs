@@ -1,4 +1,4 @@
-//! The demo's time and ids: the wall clock is read once, everything else is counted from there.
+//! The demo's time and ids. The wall clock is read once; tokio's clock counts on from there.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,18 +9,18 @@ use uuid::Uuid;
 
 /// The time and the ids of one demo.
 ///
-/// Records carry wall time, but it is read only when the demo begins: from there tokio's clock
-/// goes on, which tests hold. Ids are told apart by a count under that beginning, not by chance:
-/// nothing in a demo is secret, and a crate for randomness would serve nothing else.
+/// Records carry wall time. It is read only at the start and continued by tokio's clock, which
+/// tests can pause. Ids are made unique by a counter instead of random numbers: nothing in a demo
+/// is secret, and that saves a dependency.
 #[derive(Debug)]
 pub(super) struct Clock {
-    /// Since the Unix epoch.
+    /// Time since the Unix epoch.
     began: Duration,
     since: Instant,
     count: AtomicU64,
 }
 
-/// A moment of wall time, in microseconds since the Unix epoch.
+/// A wall time, in microseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Moment(u64);
 
@@ -30,7 +30,7 @@ impl Clock {
     pub(super) fn new() -> Self {
         #[expect(clippy::disallowed_methods, reason = "records of a server carry wall time")]
         let now = SystemTime::now();
-        // A clock from before 1970 counts from there.
+        // A clock before 1970 counts as 1970.
         let began = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         Self { began, since: Instant::now(), count: AtomicU64::new(0) }
     }
@@ -40,8 +40,7 @@ impl Clock {
         Moment(u64::try_from(now.as_micros()).unwrap_or(u64::MAX))
     }
 
-    /// A new id in the form of a `UUIDv7`: ids sort by the time they were made at, as the Python
-    /// server's do.
+    /// A new `UUIDv7`. Ids sort by the time at which they were made, like the Python server's.
     pub(super) fn id(&self) -> Uuid {
         let count = self.count.fetch_add(1, Ordering::Relaxed);
         let name = format!("{}:{count}", self.began.as_nanos());
@@ -50,7 +49,7 @@ impl Clock {
         for (byte, hashed) in rest.iter_mut().zip(hash.as_bytes()) {
             *byte = *hashed;
         }
-        // The first twelve bits behind the time tell ids of one millisecond apart, in order.
+        // The first twelve bits after the time order the ids of one millisecond.
         let [high, low, ..] = &mut rest;
         [.., *high, *low] = count.to_be_bytes();
         uuid::Builder::from_unix_timestamp_millis(self.now().millis(), &rest).into_uuid()
@@ -65,7 +64,7 @@ impl Moment {
     }
 }
 
-/// As Python prints a time in UTC: `2026-11-22T05:06:24.668430+00:00`.
+/// A time in UTC as Python prints it: `2026-11-22T05:06:24.668430+00:00`.
 impl fmt::Display for Moment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0 / 1_000_000;
@@ -80,8 +79,8 @@ impl fmt::Display for Moment {
     }
 }
 
-/// The Gregorian date of a day since 1970-01-01. Years begin in March here, so that a leap day is
-/// the last day of one; eras have 400 of them.
+/// The Gregorian date of a day since 1970-01-01. Years are counted from March, so that a leap day
+/// is the last day of its year; an era has 400 years.
 fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);

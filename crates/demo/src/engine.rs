@@ -1,13 +1,13 @@
-//! Plays one run: superstep after superstep, each told as it happens and kept as a checkpoint.
+//! Plays one run, superstep by superstep. Emits each step and stores it as a checkpoint.
 
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::request::{Begin, Mode, Order};
 use super::run::Run;
-use super::script::{Act, Due, End, Line, Stage, Word};
+use super::script::{Act, Due, End, Line, LineContent, NodeContext};
 use super::state::{self, Exception, Values};
-use super::thread::{Checkpoint, Draft, Interrupt, Task, Thread};
+use super::thread::{Checkpoint, Interrupt, NewCheckpoint, Task, Thread};
 use super::{MAX_STATE_BYTES, Server};
 
 /// A run that is being played.
@@ -17,7 +17,7 @@ struct Play<'a> {
     run: &'a Run,
 }
 
-/// Where a run is: a checkpoint, and what is due from it.
+/// The current checkpoint of a run, and the tasks that are due.
 struct Position {
     checkpoint: Uuid,
     values: Values,
@@ -25,13 +25,13 @@ struct Position {
     step: i64,
 }
 
-/// What happens at some beat of a superstep.
+/// An event of a superstep.
 enum Cue {
-    Line(Word),
+    Line(LineContent),
     End(End),
 }
 
-/// What the tasks of a superstep have come to, in their order.
+/// The results of a superstep's tasks, in order.
 #[derive(Default)]
 struct Outcome {
     updates: Vec<(usize, Values)>,
@@ -39,13 +39,13 @@ struct Outcome {
     asked: Vec<Interrupt>,
 }
 
-/// Plays a run to its end, which is also where it asks a human.
+/// Plays a run until it ends or asks a person.
 pub(super) async fn play(server: &Server, run: &Run) -> Result<(), Exception> {
     let play = Play { server, run };
     let metadata = json!({"run_id": run.id.to_string(), "attempt": 1});
     run.push("metadata", &metadata.to_string(), &server.clock);
     let mut position = play.open()?;
-    run.say_values(&Value::Object(position.values.clone()), &server.clock);
+    run.emit_values(&Value::Object(position.values.clone()), &server.clock);
     let mut answer = match &run.order.begin {
         Begin::Resume(answer) => Some(answer),
         Begin::Input(_) | Begin::Continue => None,
@@ -62,7 +62,7 @@ pub(super) async fn play(server: &Server, run: &Run) -> Result<(), Exception> {
 // === impl Play ===
 
 impl Play<'_> {
-    /// Finds where the run begins, and lays its input over the state there.
+    /// Finds the checkpoint at which the run begins, and applies the run's input.
     fn open(self) -> Result<Position, Exception> {
         let gone = |_| Exception { kind: "HTTPException", message: "404: Thread not found".into() };
         let mut store = self.server.store();
@@ -91,7 +91,7 @@ impl Play<'_> {
         }
     }
 
-    /// Lays what comes beside an answer over the state.
+    /// Applies the `update` that was sent with an answer.
     fn update(self, at: Position) -> Result<Position, Exception> {
         let Order { graph, update, .. } = &self.run.order;
         let mut position = at;
@@ -100,14 +100,14 @@ impl Play<'_> {
         Ok(position)
     }
 
-    /// Makes the checkpoint that is about to take the input.
+    /// Stores the checkpoint before the input.
     fn enter(self, thread: &mut Thread, base: Option<Checkpoint>) -> Position {
         let step = base.as_ref().map_or(-1, |base| base.step + 1);
         let (parent, values) = match base {
             Some(base) => (Some(base.id), base.values),
             None => (None, empty()),
         };
-        let draft = Draft {
+        let draft = NewCheckpoint {
             parent,
             values: values.clone(),
             due: vec![Due::pull("__start__")],
@@ -119,7 +119,7 @@ impl Play<'_> {
         Position { checkpoint, values, tasks, step }
     }
 
-    /// Lays the input over the state.
+    /// Applies the input.
     fn take_in(
         self,
         thread: &mut Thread,
@@ -128,7 +128,7 @@ impl Play<'_> {
     ) -> Result<Position, Exception> {
         let (graph, clock) = (self.run.order.graph, &self.server.clock);
         for task in &started.tasks {
-            thread.note(started.checkpoint, task.id, |task| task.result = input.clone());
+            thread.update_task(started.checkpoint, task.id, |task| task.result = input.clone());
         }
         let Value::Object(update) = input else {
             let message = format!("Expected dict, got {input}");
@@ -137,7 +137,7 @@ impl Play<'_> {
         let (mut values, step) = (started.values, started.step + 1);
         state::apply(&mut values, graph.channels(), &update, clock)?;
         fit(&values)?;
-        let draft = Draft {
+        let draft = NewCheckpoint {
             parent: Some(started.checkpoint),
             values: values.clone(),
             due: vec![graph.entry()],
@@ -149,7 +149,7 @@ impl Play<'_> {
         Ok(Position { checkpoint, values, tasks, step })
     }
 
-    /// Lets all that is due act, at once; `None` if the run stops there to ask.
+    /// Plays all due tasks concurrently. `None` if the run stops to ask a person.
     async fn superstep(
         self,
         at: &Position,
@@ -159,8 +159,9 @@ impl Play<'_> {
         let acts = at.tasks.iter().map(|task| {
             let resume = answer.and_then(|answer| answer_of(task, answer));
             let tokens = self.run.order.tokens();
-            let stage = Stage { values: &at.values, clock: &self.server.clock, resume, tokens };
-            graph.act(&task.due, &stage)
+            let context =
+                NodeContext { values: &at.values, clock: &self.server.clock, resume, tokens };
+            graph.act(&task.due, &context)
         });
         let cues = cues(acts.collect());
         let mut outcome = Outcome::default();
@@ -170,7 +171,7 @@ impl Play<'_> {
             beat = due;
             let Some(task) = at.tasks.get(index) else { continue };
             match cue {
-                Cue::Line(word) => self.say(at, task, word),
+                Cue::Line(content) => self.emit(at, task, content),
                 Cue::End(end) => self.end(at, index, task, end, &mut outcome)?,
             }
         }
@@ -181,18 +182,20 @@ impl Play<'_> {
         Ok(None)
     }
 
-    fn say(self, at: &Position, task: &Task, word: Word) {
+    fn emit(self, at: &Position, task: &Task, content: LineContent) {
         let clock = &self.server.clock;
-        match word {
-            Word::Custom(payload) => self.run.say(Mode::Custom, &payload.to_string(), clock),
-            Word::Chunk(message) | Word::Message(message) => {
+        match content {
+            LineContent::Custom(payload) => {
+                self.run.emit(Mode::Custom, &payload.to_string(), clock)
+            }
+            LineContent::Chunk(message) | LineContent::Message(message) => {
                 let data = json!([message, self.origin(at, task)]);
-                self.run.say(Mode::Messages, &data.to_string(), clock);
+                self.run.emit(Mode::Messages, &data.to_string(), clock);
             }
         }
     }
 
-    /// Where a message comes from, as LangGraph tells it beside each.
+    /// The metadata that LangGraph sends with each message.
     fn origin(self, at: &Position, task: &Task) -> Value {
         let namespace = format!("{}:{}", task.due.node, task.id);
         let mut origin = self.run.metadata.clone();
@@ -218,7 +221,7 @@ impl Play<'_> {
         Value::Object(origin)
     }
 
-    /// A task is through.
+    /// Handles the end of a task.
     fn end(
         self,
         at: &Position,
@@ -232,40 +235,40 @@ impl Play<'_> {
             End::Send(update, calls) => (Some(update), Some(calls)),
             End::Ask(value) => {
                 let asked = Interrupt::new(task.id, value);
-                self.note(at, task, |task| task.interrupt = Some(asked.clone()));
+                self.update_task(at, task, |task| task.interrupt = Some(asked.clone()));
                 outcome.asked.push(asked);
                 return Ok(());
             }
             End::Raise(exception) => {
-                self.note(at, task, |task| task.error = Some(exception.repr()));
+                self.update_task(at, task, |task| task.error = Some(exception.repr()));
                 return Err(exception);
             }
         };
-        let told = json!({task.due.node: update});
-        self.run.say(Mode::Updates, &told.to_string(), &self.server.clock);
-        self.note(at, task, |task| task.result = json!(update.clone().unwrap_or_default()));
+        let update_json = json!({task.due.node: update});
+        self.run.emit(Mode::Updates, &update_json.to_string(), &self.server.clock);
+        self.update_task(at, task, |task| task.result = json!(update.clone().unwrap_or_default()));
         outcome.updates.extend(update.map(|update| (index, update)));
         outcome.calls = outcome.calls.take().or(calls);
         Ok(())
     }
 
-    fn note(self, at: &Position, task: &Task, note: impl FnOnce(&mut Task)) {
-        // A thread that is gone takes no notes; its run is about to be stopped.
+    fn update_task(self, at: &Position, task: &Task, update: impl FnOnce(&mut Task)) {
+        // A deleted thread is not updated; its run is about to be stopped.
         if let Ok(thread) = self.server.store().thread_mut(self.run.thread_id) {
-            thread.note(at.checkpoint, task.id, note);
+            thread.update_task(at.checkpoint, task.id, update);
         }
     }
 
     fn ask(self, at: &Position, asked: &[Interrupt]) {
         let asked: Vec<_> = asked.iter().map(Interrupt::streamed).collect();
-        let told = json!({"__interrupt__": asked});
-        self.run.say(Mode::Updates, &told.to_string(), &self.server.clock);
+        let update_json = json!({"__interrupt__": asked});
+        self.run.emit(Mode::Updates, &update_json.to_string(), &self.server.clock);
         let mut values = at.values.clone();
         values.insert("__interrupt__".to_owned(), Value::Array(asked));
-        self.run.say_values(&Value::Object(values), &self.server.clock);
+        self.run.emit_values(&Value::Object(values), &self.server.clock);
     }
 
-    /// Merges what the tasks have changed, and makes the next checkpoint of it.
+    /// Merges the updates of the tasks, and stores the next checkpoint.
     fn commit(self, at: &Position, mut outcome: Outcome) -> Result<Position, Exception> {
         let graph = self.run.order.graph;
         let mut values = at.values.clone();
@@ -285,17 +288,17 @@ impl Play<'_> {
             let parent = Some(at.checkpoint);
             let (run, step) = (Some(self.run), at.step + 1);
             let kept = values.clone();
-            let draft = Draft { parent, values: kept, due, source: "loop", step, run };
+            let draft = NewCheckpoint { parent, values: kept, due, source: "loop", step, run };
             let mut store = self.server.store();
             let thread = store.thread_mut(self.run.thread_id);
-            // A thread that is gone has nothing left to do either.
+            // The thread was deleted, so nothing more is due.
             thread.map_or_else(
                 |_| (at.checkpoint, vec![]),
                 |thread| thread.add_checkpoint(draft, &self.server.clock),
             )
         };
         if !outcome.updates.is_empty() {
-            self.run.say_values(&Value::Object(values.clone()), &self.server.clock);
+            self.run.emit_values(&Value::Object(values.clone()), &self.server.clock);
         }
         Ok(Position { checkpoint, values, tasks, step: at.step + 1 })
     }
@@ -310,18 +313,18 @@ impl Position {
     }
 }
 
-/// The state of a thread that has none yet.
+/// The state of a new thread.
 fn empty() -> Values {
     Values::from_iter([("messages".to_owned(), json!([]))])
 }
 
-/// The input that a checkpoint was about to take.
+/// The input that follows a checkpoint.
 fn starting(base: &Checkpoint) -> Option<Value> {
     let start = base.tasks.iter().find(|task| task.due.node == "__start__")?;
     Some(start.result.clone())
 }
 
-/// Whether a thread may hold this much.
+/// Fails if the state exceeds the limit.
 pub(super) fn fit(values: &Values) -> Result<(), Exception> {
     let bytes = state::size(values);
     if bytes <= MAX_STATE_BYTES {
@@ -332,7 +335,7 @@ pub(super) fn fit(values: &Values) -> Result<(), Exception> {
     )))
 }
 
-/// The answer to what a task asked: one for all, or by the id of the question.
+/// The answer to a task's question: one for all tasks, or by the question's id.
 fn answer_of<'a>(task: &Task, answer: &'a Value) -> Option<&'a Value> {
     let asked = task.interrupt.as_ref()?;
     let is_id = |key: &String| key.len() == 32 && key.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -342,16 +345,16 @@ fn answer_of<'a>(task: &Task, answer: &'a Value) -> Option<&'a Value> {
     }
 }
 
-/// What happens when: all tasks act at once, each at its own pace.
+/// All lines and ends in time order. Tasks run concurrently, each at its own pace.
 fn cues(acts: Vec<Act>) -> Vec<(u32, usize, Cue)> {
     let mut cues = vec![];
-    for (index, Act { lines, rest, end }) in acts.into_iter().enumerate() {
+    for (index, Act { lines, pause, end }) in acts.into_iter().enumerate() {
         let mut beat = 0;
-        for Line { after, word } in lines {
+        for Line { after, content } in lines {
             beat += after;
-            cues.push((beat, index, Cue::Line(word)));
+            cues.push((beat, index, Cue::Line(content)));
         }
-        cues.push((beat + rest, index, Cue::End(end)));
+        cues.push((beat + pause, index, Cue::End(end)));
     }
     cues.sort_by_key(|(beat, _, _)| *beat);
     cues

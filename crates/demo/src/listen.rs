@@ -1,4 +1,4 @@
-//! The body of a response that follows a run: its parts as they come, or what it comes to.
+//! The body of a response that follows a run: its parts as they are emitted, or its result.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -15,58 +15,57 @@ use tokio_util::sync::ReusableBoxFuture;
 
 use super::Server;
 use super::request::OnDisconnect;
-use super::run::{Action, Heard, Part, Run, Stop};
+use super::run::{Action, LogRead, Part, Run, Stop};
 use super::wire::HEARTBEAT;
 
-/// How long a response may be silent before it gives a sign of life, as the Python server's.
-pub const BEAT: Duration = Duration::from_secs(5);
+/// The time between keep-alives of a silent response, as in the Python server.
+pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A run that is followed.
+/// Follows a run for one response.
 ///
-/// It pulls: what a client does not read stays in the run's log, which is bounded.
+/// A listener pulls. What its client does not read stays in the run's log, which is bounded.
 pub(super) struct Listener {
     server: Arc<Server>,
     run: Arc<Run>,
     changed: watch::Receiver<()>,
-    voice: Voice,
+    output: Output,
     on_disconnect: OnDisconnect,
 }
 
-/// What a listener tells.
+/// What a listener sends.
 #[derive(Debug)]
-pub(super) enum Voice {
-    Parts(Place),
-    /// The run's result, once it is over.
+pub(super) enum Output {
+    Parts(Cursor),
+    /// The run's result, when the run has ended.
     Result,
-    /// That the run is over.
+    /// An empty object, when the run has ended.
     End,
-    /// All is told.
+    /// Everything was sent.
     Nothing,
 }
 
-/// Which parts of a run are told.
+/// Which parts of a run are sent.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct Cursor {
     /// The next part, counted from the run's first.
     at: usize,
-    /// Where the log ended when the listener came: before this is replay.
+    /// The end of the log when the listener began. Parts before it are a replay.
     live: usize,
-    /// Replayed are only parts behind this id.
+    /// Only parts after this id are replayed.
     after: Option<String>,
-    /// Only parts of these names.
+    /// Only parts with these names are sent.
     only: Option<Vec<String>>,
 }
 
-/// What a listener can tell now.
-enum Told {
+/// What a listener can send now.
+enum Next {
     Bytes(Bytes),
     NotYet,
-    /// There is no more.
-    All,
+    End,
 }
 
-/// A listener as a body.
-struct Listening(Option<ReusableBoxFuture<'static, (Box<Listener>, Option<Bytes>)>>);
+/// A listener as a response body.
+struct ListenerBody(Option<ReusableBoxFuture<'static, (Box<Listener>, Option<Bytes>)>>);
 
 async fn next(mut listener: Box<Listener>) -> (Box<Listener>, Option<Bytes>) {
     let bytes = listener.next().await;
@@ -79,50 +78,50 @@ impl Listener {
     pub(super) fn new(
         server: &Arc<Server>,
         run: Arc<Run>,
-        voice: Voice,
+        output: Output,
         on_disconnect: OnDisconnect,
     ) -> Self {
         let changed = run.changes();
-        Self { server: Arc::clone(server), run, changed, voice, on_disconnect }
+        Self { server: Arc::clone(server), run, changed, output, on_disconnect }
     }
 
     pub(super) fn body(self) -> Body {
-        Body::new(Listening(Some(ReusableBoxFuture::new(next(Box::new(self))))))
+        Body::new(ListenerBody(Some(ReusableBoxFuture::new(next(Box::new(self))))))
     }
 
-    /// The next bytes; `None` at the end, and when the demo goes down.
+    /// The next bytes; `None` at the end, and at shutdown.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             self.changed.mark_unchanged();
             match self.ready() {
-                Told::Bytes(bytes) => return Some(bytes),
-                Told::All => return None,
-                Told::NotYet => {}
+                Next::Bytes(bytes) => return Some(bytes),
+                Next::End => return None,
+                Next::NotYet => {}
             }
-            let changed = tokio::time::timeout(BEAT, self.changed.changed());
-            let heard = tokio::select! {
+            let changed = tokio::time::timeout(HEARTBEAT_INTERVAL, self.changed.changed());
+            let read = tokio::select! {
                 () = self.server.shutdown.cancelled() => return None,
-                heard = changed => heard,
+                read = changed => read,
             };
-            if heard.is_err() {
-                return Some(Bytes::from_static(match self.voice {
-                    Voice::Parts(_) => HEARTBEAT,
-                    Voice::Result | Voice::End | Voice::Nothing => b"\n",
+            if read.is_err() {
+                return Some(Bytes::from_static(match self.output {
+                    Output::Parts(_) => HEARTBEAT,
+                    Output::Result | Output::End | Output::Nothing => b"\n",
                 }));
             }
         }
     }
 
-    fn ready(&mut self) -> Told {
-        let told = match &mut self.voice {
-            Voice::Parts(place) => return place.next(&self.run),
-            Voice::Nothing => return Told::All,
-            Voice::Result | Voice::End if !self.run.status().is_over() => return Told::NotYet,
-            Voice::Result => self.run.result().to_string(),
-            Voice::End => "{}".to_owned(),
+    fn ready(&mut self) -> Next {
+        let bytes = match &mut self.output {
+            Output::Parts(cursor) => return cursor.next(&self.run),
+            Output::Nothing => return Next::End,
+            Output::Result | Output::End if !self.run.status().is_over() => return Next::NotYet,
+            Output::Result => self.run.result().to_string(),
+            Output::End => "{}".to_owned(),
         };
-        self.voice = Voice::Nothing;
-        Told::Bytes(Bytes::from(told))
+        self.output = Output::Nothing;
+        Next::Bytes(Bytes::from(bytes))
     }
 }
 
@@ -135,56 +134,56 @@ impl Drop for Listener {
     }
 }
 
-// === impl Place ===
+// === impl Cursor ===
 
-impl Place {
-    /// Everything that the run says: for the client that started it.
+impl Cursor {
+    /// All parts, for the client that started the run.
     pub(super) fn first() -> Self {
         Self { at: 0, live: 0, after: None, only: None }
     }
 
-    /// What the run says from now on, behind what it said since an id, where that can be replayed.
+    /// The parts from now on, preceded by those after `last_event_id` if the run can be replayed.
     pub(super) fn join(run: &Run, last_event_id: Option<&str>, only: Option<Vec<String>>) -> Self {
-        let live = run.now();
+        let live = run.log_end();
         match last_event_id.filter(|_| run.order.is_resumable) {
             Some(id) => Self { at: 0, live, after: Some(id.to_owned()), only },
             None => Self { at: live, live, after: None, only },
         }
     }
 
-    fn next(&mut self, run: &Run) -> Told {
+    fn next(&mut self, run: &Run) -> Next {
         loop {
-            let (heard, behind) = run.hear(self.at);
-            self.at = behind;
-            match heard {
-                Heard::Part(part) if self.is_told(&part) => {
-                    return Told::Bytes(Bytes::from(part.frame));
+            let (read, next) = run.read(self.at);
+            self.at = next;
+            match read {
+                LogRead::Part(part) if self.is_sent(&part) => {
+                    return Next::Bytes(Bytes::from(part.frame));
                 }
-                Heard::Part(_) => {}
-                Heard::Silence => return Told::NotYet,
-                Heard::Over => return Told::All,
+                LogRead::Part(_) => {}
+                LogRead::Pending => return Next::NotYet,
+                LogRead::End => return Next::End,
             }
         }
     }
 
-    fn is_told(&self, part: &Part) -> bool {
+    fn is_sent(&self, part: &Part) -> bool {
         let is_wanted = match &self.only {
             Some(only) => only.iter().any(|name| name == part.event),
             None => true,
         };
         let is_replay = self.at <= self.live;
-        let is_behind = match &self.after {
-            // The Python server compares ids as strings, and keeps no error for a replay.
+        let is_after = match &self.after {
+            // The Python server compares ids as strings, and does not replay errors.
             Some(after) if is_replay => part.id > Some(after.clone()) && part.event != "error",
             Some(_) | None => true,
         };
-        is_wanted && is_behind
+        is_wanted && is_after
     }
 }
 
-// === impl Listening ===
+// === impl ListenerBody ===
 
-impl http_body::Body for Listening {
+impl http_body::Body for ListenerBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -203,8 +202,8 @@ impl http_body::Body for Listening {
     }
 }
 
-impl fmt::Debug for Listening {
+impl fmt::Debug for ListenerBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Listening")
+        f.write_str("ListenerBody")
     }
 }

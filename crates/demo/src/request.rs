@@ -1,4 +1,4 @@
-//! The bodies of requests, as far as the demo acts on them. Other members are ignored.
+//! The bodies of requests. Members that are not listed here are ignored.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -56,21 +56,21 @@ pub(super) struct CheckpointBody {
     pub(super) checkpoint_id: Option<String>,
 }
 
-/// What becomes of a run for a thread that is busy.
+/// What happens to a new run on a busy thread.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Multitask {
-    /// It is refused.
+    /// The run is refused.
     Reject,
-    /// It waits for its turn.
+    /// The run is queued.
     Enqueue,
-    /// It takes the place of those before it, which keep what they have done.
+    /// Earlier runs are stopped, and their checkpoints remain.
     Interrupt,
-    /// It takes the place of those before it, of which nothing is left.
+    /// Earlier runs are stopped and removed.
     Rollback,
 }
 
-/// What becomes of a run when its client leaves.
+/// What happens to a run when its client disconnects.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum OnDisconnect {
@@ -78,7 +78,7 @@ pub(super) enum OnDisconnect {
     Continue,
 }
 
-/// What becomes of a run for a thread that is not there.
+/// What happens to a run for an unknown thread.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum IfNotExists {
@@ -86,12 +86,12 @@ pub(super) enum IfNotExists {
     Reject,
 }
 
-/// A run that was asked for.
+/// A validated request for a run.
 #[derive(Debug)]
 pub(super) struct Order {
     pub(super) graph: Graph,
     pub(super) begin: Begin,
-    /// What is written to the state before the run goes on.
+    /// An update of the state before the run resumes.
     pub(super) update: Values,
     pub(super) checkpoint: Option<Uuid>,
     pub(super) modes: Modes,
@@ -106,19 +106,19 @@ pub(super) struct Order {
 /// What a run begins with.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Begin {
-    /// New input: the graph begins at its start.
+    /// New input for the start of the graph.
     Input(Value),
-    /// The answer to what the thread's last run asked.
+    /// The answer to the question of the thread's last run.
     Resume(Value),
-    /// Nothing: what was due is due again.
+    /// Nothing: the due tasks are run again.
     Continue,
 }
 
-/// The stream modes that a run was asked for.
+/// The requested stream modes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Modes(Vec<Mode>);
 
-/// A stream mode that the demo has.
+/// A stream mode that the demo supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     Values,
@@ -131,7 +131,7 @@ pub(super) enum Mode {
 // === impl RunBody ===
 
 impl RunBody {
-    /// What is asked for; refused if the demo does not have it.
+    /// Validates the request. Refuses what the demo does not support.
     pub(super) fn order(self) -> Result<Order, Refusal> {
         self.check_left_out()?;
         let graph = Graph::find(&self.assistant_id).ok_or_else(|| unknown(&self.assistant_id))?;
@@ -189,7 +189,7 @@ impl RunBody {
 }
 
 fn left_out(what: &str) -> Refusal {
-    Refusal::invalid(format!("the demo has not {what}; a LangGraph server has"))
+    Refusal::invalid(format!("the demo does not support {what}; a LangGraph server does"))
 }
 
 fn unknown(assistant: &str) -> Refusal {
@@ -207,7 +207,7 @@ fn unknown(assistant: &str) -> Refusal {
 // === impl Order ===
 
 impl Order {
-    /// As a run's record shows what it was asked for.
+    /// The request as a run's record shows it.
     pub(super) fn kwargs(&self, configurable: Map<String, Value>, metadata: &Values) -> Value {
         let update = Some(&self.update).filter(|update| !update.is_empty());
         let (input, command) = match (&self.begin, update) {
@@ -231,7 +231,7 @@ impl Order {
         })
     }
 
-    /// What the client configured.
+    /// The client's `configurable`.
     pub(super) fn configurable(&self) -> Values {
         let own = self.config.get("configurable").and_then(Value::as_object);
         own.cloned().unwrap_or_default()
@@ -285,7 +285,7 @@ impl Modes {
 // === impl Mode ===
 
 impl Mode {
-    /// What its parts are called.
+    /// The event name of its parts.
     pub(super) fn event(self) -> &'static str {
         match self {
             Self::Values => "values",

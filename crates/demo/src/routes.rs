@@ -1,4 +1,4 @@
-//! The routes of the API.
+//! The routes of the API, one file for each kind of resource.
 
 mod assistants;
 mod runs;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::wire::{Refusal, answer};
 use super::{API_VERSION, LANGGRAPH_VERSION, Server};
 
-/// A query's members.
+/// The parameters of a query string.
 struct Query(Vec<(String, String)>);
 
 pub(super) fn all(server: &Arc<Server>) -> Router {
@@ -51,7 +51,7 @@ pub(super) fn all(server: &Arc<Server>) -> Router {
         .with_state(Arc::clone(server))
 }
 
-/// The real server says so of a wrong method too.
+/// The real server also answers 404 for a wrong method.
 async fn unknown() -> Refusal {
     Refusal::not_found("Not Found")
 }
@@ -63,7 +63,7 @@ fn info() -> Response {
         "flags": {"assistants": true, "crons": false, "langsmith": false},
         "host": {"kind": "self-hosted", "project_id": null, "host_revision_id": null,
                  "revision_id": null, "tenant_id": null},
-        // Beside the real members: what this really is.
+        // Not in the real answer: tells that this server is scripted.
         "scripted": true,
     }))
 }
@@ -85,7 +85,7 @@ impl Query {
         self.0.iter().filter(move |(other, _)| other == name).map(|(_, value)| &**value)
     }
 
-    /// Whether a member says yes.
+    /// Whether a parameter is true.
     fn is_set(&self, name: &str) -> bool {
         self.get(name).is_some_and(|value| matches!(value, "1" | "true" | "True" | "yes"))
     }

@@ -1,4 +1,4 @@
-//! One run: its record, what it has said, and how it is stopped.
+//! One run: its record, the log of its parts, and how it is stopped.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -27,12 +27,12 @@ pub(super) struct Run {
     pub(super) id: Uuid,
     pub(super) thread_id: Uuid,
     pub(super) order: Order,
-    /// The thread's, the graph's and the client's, merged.
+    /// The metadata of the thread, the graph and the request, merged.
     pub(super) metadata: Values,
-    /// What the run was asked for, with its metadata.
+    /// The size of the request and the metadata.
     pub(super) bytes: usize,
     created_at: Moment,
-    /// A std mutex: it is held for some lines, never across an await.
+    /// A std mutex: it is never held across an await.
     progress: Mutex<Progress>,
     changed: watch::Sender<()>,
     stop: CancellationToken,
@@ -44,12 +44,12 @@ struct Progress {
     updated_at: Moment,
     stop: Option<Stop>,
     log: Log,
-    /// The last state that the run told.
+    /// The last state that the run emitted.
     values: Value,
     error: Option<Exception>,
 }
 
-/// What a run has said, from its `start`-th part on.
+/// The parts of a run's stream, from its `start`-th part on.
 #[derive(Debug, Default)]
 struct Log {
     start: usize,
@@ -62,11 +62,10 @@ struct Log {
 pub(super) struct Part {
     pub(super) event: &'static str,
     pub(super) frame: String,
-    /// Of the part, where the run can be replayed.
+    /// The part's id, if the run can be replayed.
     pub(super) id: Option<String>,
 }
 
-/// How far a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Status {
     Pending,
@@ -76,30 +75,30 @@ pub(super) enum Status {
     Interrupted,
 }
 
-/// Why a run is to stop.
+/// How and why a run is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stop {
     pub(super) action: Action,
     pub(super) reason: &'static str,
 }
 
-/// What is left of a run that is stopped.
+/// What remains of a stopped run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// What it has done.
+    /// Its checkpoints remain.
     Interrupt,
-    /// Nothing.
+    /// Its checkpoints and its record are removed.
     Rollback,
 }
 
-/// What a listener finds behind its place.
+/// The result of reading the log at a position.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum LogRead {
     Part(Part),
-    /// Nothing yet.
-    Silence,
-    /// Nothing more.
-    Over,
+    /// There is no further part yet.
+    Pending,
+    /// The run has ended, and there is no further part.
+    End,
 }
 
 // === impl Run ===
@@ -134,7 +133,7 @@ impl Run {
         }
     }
 
-    /// The run's record.
+    /// The run as `GET /threads/{id}/runs/{id}` shows it.
     pub(super) fn record(&self) -> Value {
         let (status, updated_at) = {
             let progress = self.progress();
@@ -155,7 +154,7 @@ impl Run {
         })
     }
 
-    /// What the client configured, and what the server adds.
+    /// The client's configuration, with the members that the server adds.
     pub(super) fn configurable(&self) -> Values {
         let mut configurable = self.order.configurable();
         for (name, value) in [
@@ -180,7 +179,7 @@ impl Run {
         progress.updated_at = clock.now();
     }
 
-    /// Ends the run. Its listeners hear what it has said, and then no more.
+    /// Ends the run. Listeners get the remaining parts and then the end.
     pub(super) fn end(&self, status: Status, error: Option<Exception>, clock: &Clock) {
         {
             let mut progress = self.progress();
@@ -191,51 +190,51 @@ impl Run {
         self.changed.send_replace(());
     }
 
-    /// Says a part of a stream mode, if the run was asked for it.
-    pub(super) fn say(&self, mode: Mode, data: &str, clock: &Clock) {
+    /// Emits a part of a stream mode, if the request asked for that mode.
+    pub(super) fn emit(&self, mode: Mode, data: &str, clock: &Clock) {
         if self.order.modes.has(mode) {
             self.push(mode.event(), data, clock);
         }
     }
 
-    /// Says the state, and keeps it as the run's result.
-    pub(super) fn say_values(&self, values: &Value, clock: &Clock) {
+    /// Emits the state, and stores it as the run's result.
+    pub(super) fn emit_values(&self, values: &Value, clock: &Clock) {
         self.progress().values = values.clone();
-        self.say(Mode::Values, &values.to_string(), clock);
+        self.emit(Mode::Values, &values.to_string(), clock);
     }
 
-    /// Says what belongs to no mode: `metadata` and `error`.
+    /// Emits a part that belongs to no mode: `metadata` or `error`.
     pub(super) fn push(&self, event: &'static str, data: &str, clock: &Clock) {
-        // As the Python server's, ids have the resolution of a millisecond and may repeat.
+        // Like the Python server's, ids have the resolution of a millisecond and may repeat.
         let id = self.order.is_resumable.then(|| format!("{}-0", clock.now().millis()));
         let frame = wire::frame(event, data, id.as_deref());
         self.progress().log.push(Part { event, frame, id });
         self.changed.send_replace(());
     }
 
-    /// Where the log ends: a listener that begins here hears what comes.
-    pub(super) fn now(&self) -> usize {
+    /// The position after the last part.
+    pub(super) fn log_end(&self) -> usize {
         let progress = self.progress();
         progress.log.start + progress.log.parts.len()
     }
 
-    /// The part at a place, or the first one behind it that is kept, and the place behind that.
-    pub(super) fn hear(&self, at: usize) -> (Heard, usize) {
+    /// The part at a position, or the first later one that is stored, and the position after it.
+    pub(super) fn read(&self, at: usize) -> (LogRead, usize) {
         let progress = self.progress();
         let at = at.max(progress.log.start);
         match progress.log.parts.get(at - progress.log.start) {
-            Some(part) => (Heard::Part(part.clone()), at + 1),
-            None if progress.status.is_over() => (Heard::Over, at),
-            None => (Heard::Silence, at),
+            Some(part) => (LogRead::Part(part.clone()), at + 1),
+            None if progress.status.is_over() => (LogRead::End, at),
+            None => (LogRead::Pending, at),
         }
     }
 
-    /// Tells of every change from now on.
+    /// Is notified of every change from now on.
     pub(super) fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
-    /// What the run came to.
+    /// The last state, or the error.
     pub(super) fn result(&self) -> Value {
         let progress = self.progress();
         match &progress.error {
@@ -244,8 +243,8 @@ impl Run {
         }
     }
 
-    /// Forgets what the run has said: only so many runs can be replayed.
-    pub(super) fn forget(&self) {
+    /// Drops the log, because the number of runs that can be replayed is limited.
+    pub(super) fn drop_log(&self) {
         let mut progress = self.progress();
         let log = &mut progress.log;
         log.start += log.parts.len();
@@ -253,7 +252,7 @@ impl Run {
         log.bytes = 0;
     }
 
-    /// Tells the run to stop; the first reason counts.
+    /// Asks the run to stop. The first reason counts.
     pub(super) fn stop(&self, stop: Stop) {
         self.progress().stop.get_or_insert(stop);
         self.stop.cancel();

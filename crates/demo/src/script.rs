@@ -1,4 +1,4 @@
-//! What each graph says and does, as data: the engine plays it.
+//! The scripts of the graphs, as data that the engine plays. Each graph has a file.
 
 mod agent;
 mod approval;
@@ -16,7 +16,7 @@ use super::state::{Channel, Exception, Reducer, Values, messages, text};
 /// The namespace under which the Python server derives an assistant's id from its graph's name.
 const ASSISTANTS: Uuid = Uuid::from_u128(0x6ba7_b821_9dad_11d1_80b4_00c0_4fd4_30c8);
 
-/// How much of a human's words is quoted.
+/// How many characters of a person's message are quoted.
 const MAX_QUOTED_CHARS: usize = 200;
 
 const MESSAGES: Channel = Channel { name: "messages", reducer: Reducer::Messages };
@@ -30,73 +30,73 @@ pub(super) enum Graph {
     Watched,
 }
 
-/// A node that is due, and what for.
+/// A node that is due, and the call it is due for.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Due {
     pub(super) node: &'static str,
-    /// What the node was sent: a tool call. Without it the node sees the whole state.
+    /// The tool call sent to the node. Without one the node gets the whole state.
     pub(super) sent: Option<Sent>,
 }
 
-/// A tool call for a node: `Send` of LangGraph.
+/// A tool call for a node: LangGraph's `Send`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Sent {
     pub(super) index: usize,
     pub(super) call: Value,
 }
 
-/// What a node sees while it acts.
+/// The input of a node.
 #[derive(Debug)]
-pub(super) struct Stage<'a> {
+pub(super) struct NodeContext<'a> {
     pub(super) values: &'a Values,
     pub(super) clock: &'a Clock,
-    /// The answer to what the node asked, if it did.
+    /// The answer to the node's question, if there is one.
     pub(super) resume: Option<&'a Value>,
     pub(super) tokens: Tokens,
 }
 
-/// Whether the run's client asked for tokens. LangChain names messages by it.
+/// Whether the client asked for tokens. LangChain's message ids depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tokens {
     Asked,
     Unasked,
 }
 
-/// What a node does: it says some lines, then it ends.
+/// What a node does: it emits some lines, and then it ends.
 #[derive(Debug)]
 pub(super) struct Act {
     pub(super) lines: Vec<Line>,
     /// Beats between the last line and the end.
-    pub(super) rest: u32,
+    pub(super) pause: u32,
     pub(super) end: End,
 }
 
-/// One thing that a node says.
+/// Something that a node emits.
 #[derive(Debug)]
 pub(super) struct Line {
     /// Beats before it. A beat is the pause before a token.
     pub(super) after: u32,
-    pub(super) word: Word,
+    pub(super) content: LineContent,
 }
 
 #[derive(Debug)]
-pub(super) enum Word {
+pub(super) enum LineContent {
     /// A piece of a message.
     Chunk(Value),
     /// A message that was not streamed.
     Message(Value),
-    /// A payload of the graph's own.
+    /// A custom payload of the graph.
     Custom(Value),
 }
 
 /// How a node ends.
 #[derive(Debug)]
 pub(super) enum End {
-    /// With an update of the state, or without one.
+    /// The node ends, with or without an update of the state.
     Update(Option<Values>),
-    /// As `Update`, and names the tool calls that are to be executed.
+    /// As `Update`, followed by these tool calls.
     Send(Values, Vec<Value>),
-    /// It asks a human, and is due again with the answer.
+    /// The node asks a person, and is due again with the answer.
     Ask(Value),
     Raise(Exception),
 }
@@ -115,8 +115,7 @@ impl Graph {
         }
     }
 
-    /// The name and the description.
-    pub(super) const fn told(self) -> (&'static str, &'static str) {
+    pub(super) const fn name_and_description(self) -> (&'static str, &'static str) {
         (self.name(), self.description())
     }
 
@@ -133,7 +132,7 @@ impl Graph {
         Uuid::new_v5(&ASSISTANTS, self.name().as_bytes())
     }
 
-    /// The graph that an assistant's id or a graph's name means.
+    /// The graph with this name or assistant id.
     pub(super) fn find(assistant: &str) -> Option<Self> {
         let id = Uuid::try_parse(assistant).ok();
         Self::ALL.into_iter().find(|g| g.name() == assistant || Some(g.assistant_id()) == id)
@@ -147,7 +146,7 @@ impl Graph {
         }
     }
 
-    /// What is due on new input.
+    /// The first node for new input.
     pub(super) fn entry(self) -> Due {
         Due::pull(match self {
             Self::Agent => agent::PLAN,
@@ -157,7 +156,7 @@ impl Graph {
         })
     }
 
-    /// What is due behind a node; `None` if the graph has no such node.
+    /// The nodes that follow a node; `None` if the graph has no such node.
     pub(super) fn follow(self, node: &str, values: &Values) -> Option<Vec<Due>> {
         match self {
             Self::Agent => agent::follow(node, values),
@@ -167,13 +166,13 @@ impl Graph {
         }
     }
 
-    /// What a node that is due does.
-    pub(super) fn act(self, due: &Due, stage: &Stage<'_>) -> Act {
+    /// The script of a due node.
+    pub(super) fn act(self, due: &Due, context: &NodeContext<'_>) -> Act {
         match self {
-            Self::Agent => agent::act(due, stage),
-            Self::Approval => approval::act(due, stage),
-            Self::Failing => failing::act(due, stage),
-            Self::Watched => watched::act(due, stage),
+            Self::Agent => agent::act(due, context),
+            Self::Approval => approval::act(due, context),
+            Self::Failing => failing::act(due, context),
+            Self::Watched => watched::act(due, context),
         }
     }
 }
@@ -190,12 +189,12 @@ impl Due {
         calls.into_iter().enumerate().map(sent).collect()
     }
 
-    /// The tools that are due for these calls.
+    /// The tool nodes for these calls.
     pub(super) fn tools(calls: Vec<Value>) -> Vec<Self> {
         Self::push("tools", calls)
     }
 
-    /// How LangGraph names the way to the task.
+    /// The task's path, as LangGraph writes it.
     pub(super) fn path(&self) -> Value {
         match &self.sent {
             Some(sent) => json!(["__pregel_push", sent.index, false]),
@@ -216,10 +215,10 @@ impl Due {
     }
 }
 
-// === impl Stage ===
+// === impl NodeContext ===
 
-impl Stage<'_> {
-    /// The last words of a human, cut to what is quoted.
+impl NodeContext<'_> {
+    /// The last message of a person, cut for quoting.
     fn words(&self) -> String {
         let human = messages(self.values).iter().rfind(|message| message["type"] == "human");
         let words = human.map(text).unwrap_or_default();
@@ -230,12 +229,12 @@ impl Stage<'_> {
         }
     }
 
-    /// How many humans have spoken: which turn this is.
+    /// The number of this turn: how many messages people have sent.
     fn turn(&self) -> usize {
         messages(self.values).iter().filter(|message| message["type"] == "human").count()
     }
 
-    /// An id for a message of the model.
+    /// A new id for a message of the model.
     fn message_id(&self) -> String {
         let id = self.clock.id();
         match self.tokens {
@@ -244,7 +243,7 @@ impl Stage<'_> {
         }
     }
 
-    /// What a tool gives back for a call.
+    /// The result of a tool call.
     fn tool_message(&self, call: &Value, content: &str, status: &str) -> Value {
         json!({
             "content": content, "additional_kwargs": {}, "response_metadata": {}, "type": "tool",
@@ -259,7 +258,7 @@ impl Stage<'_> {
 impl Act {
     /// A node that only changes the state.
     fn silent(update: Option<Values>) -> Self {
-        Self { lines: vec![], rest: 0, end: End::Update(update) }
+        Self { lines: vec![], pause: 0, end: End::Update(update) }
     }
 }
 
@@ -273,7 +272,7 @@ fn object(value: Value) -> Values {
     }
 }
 
-/// The tool calls of the model's last message that no tool has answered; `None` if it made none.
+/// The unanswered tool calls of the model's last message; `None` if it made no calls.
 fn open_calls(values: &Values) -> Option<Vec<Value>> {
     let messages = messages(values);
     let speaker = messages.iter().rposition(|message| message["type"] == "ai")?;
@@ -284,7 +283,7 @@ fn open_calls(values: &Values) -> Option<Vec<Value>> {
     Some(calls.iter().filter(is_open).cloned().collect())
 }
 
-/// An argument of a call that is a text.
+/// An argument of a call, if it is a string.
 fn arg<'a>(call: &'a Value, name: &str) -> Option<&'a str> {
     call.get("args")?.get(name)?.as_str()
 }

@@ -1,4 +1,4 @@
-//! A thread's values, and how an update is laid over them.
+//! A thread's values, and how updates are applied to them.
 
 use serde_json::{Map, Value, json};
 
@@ -10,32 +10,32 @@ pub(super) type Values = Map<String, Value>;
 /// The id that removes every message before it.
 const REMOVE_ALL: &str = "__remove_all__";
 
-/// A key of a graph's state. What an update says of other keys is ignored, as LangGraph does.
+/// A key of a graph's state. Like LangGraph, updates of other keys are ignored.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Channel {
     pub(super) name: &'static str,
     pub(super) reducer: Reducer,
 }
 
-/// How an update of a channel meets what it holds.
+/// How an update of a channel is combined with its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reducer {
-    /// Messages: replaced by id, removed by id, else appended.
+    /// Messages are replaced or removed by id, or else appended.
     Messages,
-    /// The last one stays.
+    /// The new value replaces the old one.
     Last,
-    /// Lists grow.
+    /// The new items are appended.
     Append,
 }
 
-/// What a graph raises.
+/// A Python exception of a graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Exception {
     pub(super) kind: &'static str,
     pub(super) message: String,
 }
 
-/// Lays an update over the values.
+/// Applies an update to the values.
 pub(super) fn apply(
     values: &mut Values,
     channels: &[Channel],
@@ -66,7 +66,7 @@ fn items(value: Value) -> Vec<Value> {
     }
 }
 
-/// `add_messages` of LangGraph.
+/// LangGraph's `add_messages`.
 fn add(mut held: Vec<Value>, new: &Value, clock: &Clock) -> Result<Vec<Value>, Exception> {
     for message in items(new.clone()) {
         let message = coerce(&message, clock)?;
@@ -89,13 +89,13 @@ fn add(mut held: Vec<Value>, new: &Value, clock: &Clock) -> Result<Vec<Value>, E
     Ok(held)
 }
 
-/// A message in the form that LangChain gives it. Without an id it gets one.
+/// A message in LangChain's form. A message without an id gets a new one.
 fn coerce(message: &Value, clock: &Clock) -> Result<Value, Exception> {
     if message.is_string() {
         return coerce(&json!({"type": "human", "content": message}), clock);
     }
-    let said = message["type"].as_str().or_else(|| message["role"].as_str()).unwrap_or_default();
-    let kind = match said {
+    let role = message["type"].as_str().or_else(|| message["role"].as_str()).unwrap_or_default();
+    let kind = match role {
         "human" | "user" => "human",
         "ai" | "assistant" => "ai",
         "system" | "developer" => "system",
@@ -136,7 +136,7 @@ fn coerce(message: &Value, clock: &Clock) -> Result<Value, Exception> {
     Ok(merged(base, more))
 }
 
-/// An object with the members of another one; what is no object adds nothing.
+/// An object with the members of another one added. Other values add nothing.
 pub(super) fn merged(mut base: Value, more: Value) -> Value {
     if let (Value::Object(base), Value::Object(more)) = (&mut base, more) {
         base.extend(more);
@@ -144,7 +144,7 @@ pub(super) fn merged(mut base: Value, more: Value) -> Value {
     base
 }
 
-/// How large values are, as they would be told.
+/// The size of values as JSON, in bytes.
 pub(super) fn size(values: &Values) -> usize {
     // Values always serialise.
     serde_json::to_string(values).map_or(0, |text| text.len())
@@ -155,7 +155,7 @@ pub(super) fn messages(values: &Values) -> &[Value] {
     values.get("messages").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// A message's text: its content, or the text blocks of it.
+/// A message's text: its content, or the text blocks of its content.
 pub(super) fn text(message: &Value) -> String {
     let content = &message["content"];
     if let Some(text) = content.as_str() {
@@ -172,12 +172,12 @@ impl Exception {
         Self { kind: "ValueError", message: message.into() }
     }
 
-    /// As a stream, a thread and an answer tell it.
+    /// The exception as streams, threads and responses show it.
     pub(super) fn json(&self) -> Value {
         json!({"error": self.kind, "message": self.message})
     }
 
-    /// As Python prints it: what a task's record holds.
+    /// The exception as Python prints it, for a task's record.
     pub(super) fn repr(&self) -> String {
         format!("{}('{}')", self.kind, self.message.replace('\'', "\\'"))
     }
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_message_is_raised() {
+    async fn an_invalid_message_raises_an_exception() {
         for update in [
             json!({"messages": [{"role": "bogus", "content": "x"}]}),
             json!({"messages": [1]}),

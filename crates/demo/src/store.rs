@@ -1,4 +1,4 @@
-//! Everything that the demo remembers: its threads, and which runs can still be replayed.
+//! The threads, and the finished runs that can be replayed.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::{MAX_REPLAYS, MAX_STORE_BYTES, MAX_THREADS, WATCHED_ID};
 #[derive(Debug, Default)]
 pub(super) struct Store {
     threads: HashMap<Uuid, Thread>,
-    /// Runs that are over and still hold what they said, oldest first.
+    /// Finished runs that still have their log, oldest first.
     replays: VecDeque<Arc<Run>>,
 }
 
@@ -35,7 +35,6 @@ impl Store {
         self.threads.contains_key(&id)
     }
 
-    /// Makes a thread.
     pub(super) fn create(
         &mut self,
         id: Uuid,
@@ -46,12 +45,12 @@ impl Store {
         Ok(self.threads.entry(id).or_insert_with(|| Thread::new(id, metadata, clock)))
     }
 
-    /// Makes room for what a thread's run will bring.
+    /// Makes room for a run on a thread.
     pub(super) fn make_room_for(&mut self, thread: Uuid) -> Result<(), Refusal> {
         self.make_room(MAX_THREADS, Some(thread))
     }
 
-    /// Drops the threads that have been idle for longest, until there are few and small enough.
+    /// Drops the threads that have been idle for longest, until the limits are met.
     fn make_room(&mut self, threads: usize, needed: Option<Uuid>) -> Result<(), Refusal> {
         while self.threads.len() > threads || self.bytes() > MAX_STORE_BYTES {
             let is_spare = |thread: &&Thread| {
@@ -59,7 +58,9 @@ impl Store {
             };
             let spare = self.threads.values().filter(is_spare);
             let Some(oldest) = spare.min_by_key(|thread| thread.updated_at).map(|t| t.id) else {
-                return Err(Refusal::full("the demo is full, and all its threads are busy"));
+                return Err(Refusal::full(
+                    "the demo is full and all its threads are busy; wait for a run to end",
+                ));
             };
             self.threads.remove(&oldest);
         }
@@ -82,13 +83,13 @@ impl Store {
         self.threads.values().map(Thread::live_runs).sum()
     }
 
-    /// A run is over: it can be replayed until too many others are.
+    /// Keeps the log of a finished run, and drops the oldest log beyond the limit.
     pub(super) fn keep_replay(&mut self, run: &Arc<Run>) {
         self.replays.push_back(Arc::clone(run));
         if self.replays.len() > MAX_REPLAYS
             && let Some(oldest) = self.replays.pop_front()
         {
-            oldest.forget();
+            oldest.drop_log();
         }
     }
 }

@@ -15,7 +15,6 @@ use super::state::{self, Exception, Values, merged, size};
 use super::wire::Refusal;
 use super::{MAX_CHECKPOINT_BYTES, MAX_CHECKPOINTS, MAX_RUNS_KEPT};
 
-/// A thread.
 #[derive(Debug)]
 pub(super) struct Thread {
     pub(super) id: Uuid,
@@ -24,23 +23,23 @@ pub(super) struct Thread {
     pub(super) state_updated_at: Moment,
     pub(super) metadata: Values,
     pub(super) config: Value,
-    /// How its last run left it; `None` before any.
-    pub(super) rest: Option<Rest>,
-    /// Oldest first. The last is the thread's state, also where it forked from an older one.
+    /// The end of its last run; `None` before the first.
+    pub(super) last_run: Option<LastRun>,
+    /// Oldest first. The last one is the thread's state, also after a fork from an older one.
     checkpoints: VecDeque<Checkpoint>,
-    /// Oldest first, with those that wait and the one that runs.
+    /// Oldest first, including pending and running ones.
     pub(super) runs: VecDeque<Arc<Run>>,
-    /// Whether a task plays its runs, one after the other.
-    pub(super) is_served: bool,
+    /// Whether a task plays its runs.
+    pub(super) has_worker: bool,
 }
 
-/// How a run left its thread.
+/// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Rest {
+pub(super) struct LastRun {
     pub(super) error: Option<Error>,
 }
 
-/// What kept the last run from its end.
+/// Why the last run did not finish.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Error {
     Raised(Exception),
@@ -48,14 +47,14 @@ pub(super) enum Error {
     RolledBack(Exception),
 }
 
-/// A state of a thread, as a superstep left it.
+/// The state of a thread after a superstep.
 #[derive(Clone, Debug)]
 pub(super) struct Checkpoint {
     pub(super) id: Uuid,
     pub(super) parent: Option<Uuid>,
     pub(super) run_id: Option<Uuid>,
     pub(super) values: Values,
-    /// What is due from here.
+    /// The tasks that are due next.
     pub(super) tasks: Vec<Task>,
     pub(super) step: i64,
     source: &'static str,
@@ -64,7 +63,7 @@ pub(super) struct Checkpoint {
     bytes: usize,
 }
 
-/// A node that is due, or was.
+/// A node that is or was due.
 #[derive(Clone, Debug)]
 pub(super) struct Task {
     pub(super) id: Uuid,
@@ -74,16 +73,16 @@ pub(super) struct Task {
     pub(super) result: Value,
 }
 
-/// A question to a human.
+/// A question to a person.
 #[derive(Clone, Debug)]
 pub(super) struct Interrupt {
     pub(super) id: String,
     pub(super) value: Value,
 }
 
-/// A checkpoint that is to be made.
+/// The parts of a new checkpoint.
 #[derive(Debug)]
-pub(super) struct Draft<'a> {
+pub(super) struct NewCheckpoint<'a> {
     pub(super) parent: Option<Uuid>,
     pub(super) values: Values,
     pub(super) due: Vec<Due>,
@@ -104,10 +103,10 @@ impl Thread {
             state_updated_at: now,
             metadata,
             config: json!({}),
-            rest: None,
+            last_run: None,
             checkpoints: VecDeque::new(),
             runs: VecDeque::new(),
-            is_served: false,
+            has_worker: false,
         }
     }
 
@@ -115,7 +114,7 @@ impl Thread {
         self.metadata.get("graph_id").and_then(Value::as_str).and_then(Graph::find)
     }
 
-    /// The run that has its turn, or is next.
+    /// The running or next run.
     pub(super) fn first_live(&self) -> Option<&Arc<Run>> {
         self.runs.iter().find(|run| !run.status().is_over())
     }
@@ -149,8 +148,12 @@ impl Thread {
         self.checkpoints.iter().rev()
     }
 
-    /// Makes a checkpoint, which becomes the thread's state; tells its id and what is due.
-    pub(super) fn add_checkpoint(&mut self, draft: Draft<'_>, clock: &Clock) -> (Uuid, Vec<Task>) {
+    /// Adds a checkpoint, which becomes the thread's state. Returns its id and the due tasks.
+    pub(super) fn add_checkpoint(
+        &mut self,
+        draft: NewCheckpoint<'_>,
+        clock: &Clock,
+    ) -> (Uuid, Vec<Task>) {
         let checkpoint = Checkpoint::new(draft, &self.metadata, clock);
         let made = (checkpoint.id, checkpoint.tasks.clone());
         self.state_updated_at = checkpoint.created_at;
@@ -165,23 +168,28 @@ impl Thread {
         made
     }
 
-    /// Changes what is known of a task, if its checkpoint is still kept.
-    pub(super) fn note(&mut self, checkpoint: Uuid, task: Uuid, note: impl FnOnce(&mut Task)) {
+    /// Updates a task, if its checkpoint is still stored.
+    pub(super) fn update_task(
+        &mut self,
+        checkpoint: Uuid,
+        task: Uuid,
+        update: impl FnOnce(&mut Task),
+    ) {
         let checkpoint = self.checkpoints.iter_mut().rfind(|kept| kept.id == checkpoint);
         let tasks = checkpoint.map(|checkpoint| &mut checkpoint.tasks);
         if let Some(task) = tasks.and_then(|tasks| tasks.iter_mut().find(|t| t.id == task)) {
-            note(task);
+            update(task);
         }
     }
 
-    /// Forgets all that a run has done.
+    /// Removes a run and its checkpoints.
     pub(super) fn roll_back(&mut self, run: Uuid) {
         self.checkpoints.retain(|checkpoint| checkpoint.run_id != Some(run));
         self.runs.retain(|kept| kept.id != run);
     }
 
     pub(super) fn status(&self) -> &'static str {
-        let error = self.rest.as_ref().and_then(|rest| rest.error.as_ref());
+        let error = self.last_run.as_ref().and_then(|last| last.error.as_ref());
         if self.is_busy() {
             return "busy";
         }
@@ -195,7 +203,7 @@ impl Thread {
         }
     }
 
-    /// As `GET /threads/{id}` shows it.
+    /// The thread as `GET /threads/{id}` shows it.
     pub(super) fn record(&self) -> Value {
         let newest = self.newest();
         let record = json!({
@@ -208,16 +216,16 @@ impl Thread {
             "config": self.config,
             "values": newest.map(|newest| &newest.values),
         });
-        let Some(rest) = &self.rest else { return record };
+        let Some(last_run) = &self.last_run else { return record };
         let tasks = newest.map(|newest| newest.tasks.as_slice()).unwrap_or_default();
         let asked = tasks.iter().filter_map(|task| Some((task, task.interrupt.as_ref()?)));
         let interrupts: Values =
             asked.map(|(task, asked)| (task.id.to_string(), json!([asked.json()]))).collect();
-        let error = rest.error.as_ref().map(|error| error.exception().json());
+        let error = last_run.error.as_ref().map(|error| error.exception().json());
         merged(record, json!({"error": error, "interrupts": interrupts}))
     }
 
-    /// A state as `GET /threads/{id}/state` shows it, or the form of one that is not there.
+    /// A state as `GET /threads/{id}/state` shows it; an empty one if there is no checkpoint.
     pub(super) fn state(&self, checkpoint: Option<&Checkpoint>) -> Value {
         let Some(checkpoint) = checkpoint else {
             return json!({
@@ -246,14 +254,14 @@ impl Thread {
         })
     }
 
-    /// What the thread holds: its states, and what its runs were asked for.
+    /// The size of its states and of the requests of its runs.
     pub(super) fn bytes(&self) -> usize {
         let states: usize = self.checkpoints.iter().map(|checkpoint| checkpoint.bytes).sum();
         let runs: usize = self.runs.iter().map(|run| run.bytes).sum();
         states + runs + size(&self.metadata)
     }
 
-    /// How many runs wait or run.
+    /// How many runs are pending or running.
     pub(super) fn live_runs(&self) -> usize {
         let is_live = |run: &&Arc<Run>| matches!(run.status(), Status::Pending | Status::Running);
         self.runs.iter().filter(is_live).count()
@@ -263,8 +271,8 @@ impl Thread {
 // === impl Checkpoint ===
 
 impl Checkpoint {
-    fn new(draft: Draft<'_>, thread: &Values, clock: &Clock) -> Self {
-        let Draft { parent, values, due, source, step, run } = draft;
+    fn new(draft: NewCheckpoint<'_>, thread: &Values, clock: &Clock) -> Self {
+        let NewCheckpoint { parent, values, due, source, step, run } = draft;
         let id = clock.id();
         let task = |(at, due): (usize, Due)| Task {
             id: Uuid::new_v5(&id, format!("{}:{at}", due.node).as_bytes()),
@@ -328,18 +336,18 @@ impl Task {
 // === impl Interrupt ===
 
 impl Interrupt {
-    /// The question of a task. A task asks once, so its id tells the question's.
+    /// The question of a task. A task asks only once, so the question's id follows from the task's.
     pub(super) fn new(task: Uuid, value: Value) -> Self {
         let id = Uuid::new_v5(&task, b"interrupt").simple().to_string();
         Self { id, value }
     }
 
-    /// As records show it.
+    /// The question as records show it.
     pub(super) fn json(&self) -> Value {
         json!({"id": self.id, "value": self.value})
     }
 
-    /// As streams show it.
+    /// The question as streams show it.
     pub(super) fn streamed(&self) -> Value {
         json!({"value": self.value, "id": self.id, "response_schema": null})
     }
@@ -357,7 +365,7 @@ impl Error {
     }
 }
 
-/// The checkpoint that an update by hand makes of a thread's state, or of an older one.
+/// The checkpoint that a manual update makes of the thread's state, or of an older checkpoint.
 pub(super) fn revise<'a>(
     thread: &Thread,
     graph: Graph,
@@ -365,7 +373,7 @@ pub(super) fn revise<'a>(
     as_node: Option<&str>,
     checkpoint: Option<Uuid>,
     clock: &Clock,
-) -> Result<Draft<'a>, Refusal> {
+) -> Result<NewCheckpoint<'a>, Refusal> {
     let base = match checkpoint {
         Some(id) => thread.checkpoint(id),
         None => thread.newest(),
@@ -385,5 +393,12 @@ pub(super) fn revise<'a>(
         tasks.iter().map(|task| task.due.clone()).collect()
     };
     let step = base.map_or(-1, |base| base.step + 1);
-    Ok(Draft { parent: base.map(|base| base.id), values, due, source: "update", step, run: None })
+    Ok(NewCheckpoint {
+        parent: base.map(|base| base.id),
+        values,
+        due,
+        source: "update",
+        step,
+        run: None,
+    })
 }

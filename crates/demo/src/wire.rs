@@ -1,4 +1,4 @@
-//! The Python server's dialect: how a part, an answer and a refusal look on the wire.
+//! The Python server's wire format: parts, responses and refusals.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -15,31 +15,30 @@ use uuid::Uuid;
 
 use super::MAX_BODY_BYTES;
 
-/// How long a client may take to send its request.
+/// How long a client may take to send a request's body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a stream says after some seconds of silence.
+/// What a stream sends after some seconds of silence.
 pub(super) const HEARTBEAT: &[u8] = b": heartbeat\r\n\r\n";
 
-/// A refusal: always JSON, `{"detail": ".."}`.
+/// A refusal, with the body `{"detail": ".."}`.
 #[derive(Debug)]
 pub(super) struct Refusal {
     status: StatusCode,
     detail: String,
 }
 
-/// Where a run's stream or end can be had again.
+/// What the `location` header of a run's response refers to.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Again {
     Stream,
     Join,
 }
 
-/// One part as a block of the event stream: event, data, id, each line ended with CRLF.
+/// A part as a server-sent event: event, data, id. Each line ends with CRLF.
 pub(super) fn frame(event: &str, data: &str, id: Option<&str>) -> String {
     let mut frame = format!("event: {event}\r\ndata: {data}\r\n");
     if let Some(id) = id {
-        // Writing to a string cannot fail.
         let _infallible = write!(frame, "id: {id}\r\n");
     }
     frame.push_str("\r\n");
@@ -52,14 +51,14 @@ pub(super) fn answer(value: &Value) -> Response {
     response
 }
 
-/// A page of a search, with the headers that tell how much more there is.
+/// A page of a search, with pagination headers.
 pub(super) fn page(items: Vec<Value>, offset: usize, limit: usize) -> Response {
     let seen = items.len().min(offset.saturating_add(limit).saturating_add(1));
     let page: Vec<_> = items.into_iter().skip(offset).take(limit).collect();
     let next = offset.saturating_add(page.len());
     let mut response = answer(&Value::Array(page));
     let headers = response.headers_mut();
-    // The Python server looks one further than the page, and calls that the total.
+    // The Python server looks one item past the page and reports that as the total.
     headers.insert(HeaderName::from_static("x-pagination-total"), HeaderValue::from(seen));
     if next < seen {
         headers.insert(HeaderName::from_static("x-pagination-next"), HeaderValue::from(next));
@@ -71,7 +70,7 @@ pub(super) fn empty(status: StatusCode) -> Response {
     status.into_response()
 }
 
-/// A run's stream.
+/// The response that streams a run.
 pub(super) fn streamed(body: Body) -> Response {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
@@ -82,14 +81,14 @@ pub(super) fn streamed(body: Body) -> Response {
     response
 }
 
-/// An answer that comes once a run is over.
+/// The response that arrives at the end of a run.
 pub(super) fn awaited(body: Body) -> Response {
     let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
-/// Tells where a run is, and where to ask again.
+/// Sets the headers that name the run and where to ask again.
 pub(super) fn locate(response: &mut Response, thread: Uuid, run: Uuid, again: Option<Again>) {
     let content = format!("/threads/{thread}/runs/{run}");
     let again = again.map(|again| match again {
@@ -106,7 +105,7 @@ pub(super) fn locate(response: &mut Response, thread: Uuid, run: Uuid, again: Op
     }
 }
 
-/// Reads a request's body: JSON of some form, within a size and a time.
+/// Reads a request's body as JSON, within a size and time limit.
 pub(super) async fn read<T: DeserializeOwned>(request: Request) -> Result<T, Refusal> {
     let read = Limited::new(request.into_body(), MAX_BODY_BYTES).collect();
     let body = match tokio::time::timeout(BODY_TIMEOUT, read).await {
@@ -115,9 +114,9 @@ pub(super) async fn read<T: DeserializeOwned>(request: Request) -> Result<T, Ref
             let detail = format!("the body is longer than {MAX_BODY_BYTES} bytes");
             return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, detail));
         }
-        Ok(Err(error)) => return Err(Refusal::invalid(format!("the body broke off: {error}"))),
+        Ok(Err(error)) => return Err(Refusal::invalid(format!("the body is incomplete: {error}"))),
         Err(_) => {
-            let detail = format!("the body did not come within {} s", BODY_TIMEOUT.as_secs());
+            let detail = format!("the body did not arrive within {} s", BODY_TIMEOUT.as_secs());
             return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, detail));
         }
     };
@@ -126,7 +125,7 @@ pub(super) async fn read<T: DeserializeOwned>(request: Request) -> Result<T, Ref
     serde_json::from_value(value).map_err(|error| Refusal::invalid(error.to_string()))
 }
 
-/// An id of a path or a body.
+/// Reads an id from a path or a body.
 pub(super) fn uuid(what: &str, text: &str) -> Result<Uuid, Refusal> {
     Uuid::try_parse(text)
         .map_err(|_| Refusal::invalid(format!("Invalid {what} ID: must be a UUID")))
@@ -155,7 +154,7 @@ impl Refusal {
         Self::not_found(format!("Thread with ID {id} not found"))
     }
 
-    /// A limit of the demo's own, which the real server has elsewhere or not at all.
+    /// Exceeding a limit of the demo's own.
     pub(super) fn full(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     }

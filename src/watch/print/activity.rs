@@ -1,28 +1,28 @@
-//! Activities on one line each: a tool and how far it is, the plan and what is done of it.
+//! Activities, on one line each: a tool with its status, the plan with its progress.
 
 use indexmap::IndexMap;
 use serde_json::Value;
 
 use super::super::event::Operation;
-use super::super::state::Held;
+use super::super::state::State;
 use super::text::one_line;
 use threadway_translate::json::Json;
 
-/// How many activities are kept to apply their changes to. The oldest is forgotten first, and its
-/// changes are not printed any more.
+/// How many activities are stored, to apply changes to. The oldest is dropped first, and its
+/// changes are not printed.
 const MAX_KEPT: usize = 256;
 
-/// The largest content that is kept, with its changes.
+/// The largest content that is stored, including changes.
 const MAX_BYTES: usize = 64 * 1024;
 
-/// The activities that were told, by id.
+/// The activities that were printed, by id.
 #[derive(Debug, Default)]
-pub(super) struct Activities(IndexMap<String, Activity>);
+pub(super) struct Activities(IndexMap<String, PrintedActivity>);
 
 #[derive(Debug)]
-struct Activity {
+struct PrintedActivity {
     kind: String,
-    content: Held,
+    content: State,
     bytes: usize,
     /// The line that was printed last.
     line: String,
@@ -31,30 +31,31 @@ struct Activity {
 // === impl Activities ===
 
 impl Activities {
-    /// An activity is this now: its line, if it is a new one.
+    /// Replaces an activity. Returns its line if that is new.
     pub(super) fn replace(&mut self, id: &str, kind: &str, content: &Json) -> Option<String> {
-        let mut held = Held::default();
-        held.replace(content);
-        let line = line(kind, held.value(), content.get());
+        let mut state = State::default();
+        state.replace(content);
+        let line = line(kind, state.value(), content.get());
         let is_new = self.0.get(id).is_none_or(|known| known.line != line);
         if self.0.len() >= MAX_KEPT && !self.0.contains_key(id) {
             self.0.shift_remove_index(0);
         }
         let bytes = content.get().len();
-        // Without its content a change of it cannot be told, and its line can.
-        let content = if bytes <= MAX_BYTES { held } else { Held::default() };
-        let activity = Activity { kind: kind.to_owned(), content, bytes, line: line.clone() };
+        // Without its content a change cannot be printed, but this line can.
+        let content = if bytes <= MAX_BYTES { state } else { State::default() };
+        let activity =
+            PrintedActivity { kind: kind.to_owned(), content, bytes, line: line.clone() };
         self.0.insert(id.to_owned(), activity);
         (is_new && !line.is_empty()).then_some(line)
     }
 
-    /// An activity changes: its line, if that changes with it.
+    /// Changes an activity. Returns its line if that changes.
     pub(super) fn change(&mut self, id: &str, operations: &[Operation]) -> Option<String> {
-        let Activity { kind, content, bytes, line: printed } = self.0.get_mut(id)?;
+        let PrintedActivity { kind, content, bytes, line: printed } = self.0.get_mut(id)?;
         let added = operations.iter().filter_map(|operation| operation.value.as_ref());
         *bytes += added.map(|value| value.get().len()).sum::<usize>();
         if *bytes > MAX_BYTES {
-            *content = Held::default();
+            *content = State::default();
             return None;
         }
         content.apply(operations);
@@ -67,7 +68,7 @@ impl Activities {
     }
 }
 
-/// What a person reads of an activity; nothing of one that shows nothing.
+/// The line of an activity; empty if there is nothing to show.
 fn line(kind: &str, content: &Value, json: &str) -> String {
     match kind {
         "threadway.tool" => tool(content).unwrap_or_default(),

@@ -1,11 +1,12 @@
-//! What is printed of a stream, of one that starts over, and of one that takes something back.
+//! The output for a stream, for one that starts over, and for one that takes text back.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use threadway_translate::json::Text;
 
-/// What a printer makes of events, given as one JSON document a line.
+/// The output of a printer for events, given as one JSON document per line.
 fn print(printer: &mut Printer, events: &str) -> String {
     let mut out = String::new();
     for line in events.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -14,7 +15,7 @@ fn print(printer: &mut Printer, events: &str) -> String {
     out
 }
 
-/// What a new printer makes of a run with these events.
+/// The output of a new printer for a run with these events.
 fn print_run(events: &str) -> String {
     print(&mut Printer::default(), &run(events))
 }
@@ -53,7 +54,7 @@ fn message(id: &str, role: &str, content: &str) -> String {
 }
 
 #[test]
-fn a_run_is_told_by_its_lines() {
+fn a_run_is_printed_line_by_line() {
     let out = print_run(
         r#"{"type":"STATE_SNAPSHOT","snapshot":{"count":1.10,"list":[]}}
         {"type":"MESSAGES_SNAPSHOT","messages":[{"id":"u","role":"user","content":"Where?"}]}
@@ -103,7 +104,7 @@ fn a_token_is_printed_as_it_comes_and_its_line_goes_on() {
     assert_eq!(print(&mut printer, &(started("R") + &start("a"))), "--- run R\n");
     assert_eq!(print(&mut printer, &token("a", "It ")), "assistant: It ");
     assert_eq!(print(&mut printer, &token("a", "is.")), "is.");
-    // Another speaks in between.
+    // Another message in between.
     assert_eq!(print(&mut printer, &token("b", "No")), "\nassistant: No");
     assert_eq!(print(&mut printer, &token("a", " Yes.")), "\nassistant: .. Yes.");
     let mut out = String::new();
@@ -140,7 +141,7 @@ fn a_stream_that_starts_over_prints_only_what_is_new() {
         + &token("a", " four")
         + &finished("R");
     assert_eq!(print(&mut printer, &again), " three four\n--- run R finished\n");
-    // What the next run changes, it changes from there.
+    // The next run continues from that state.
     let next = started("S")
         + r#"{"type":"STATE_SNAPSHOT","snapshot":{"n":3}}
         "#
@@ -154,10 +155,10 @@ fn a_stream_that_starts_over_prints_only_what_is_new() {
 }
 
 #[test]
-fn text_that_is_told_again_from_its_beginning_is_printed_once() {
+fn text_that_is_sent_again_is_printed_once() {
     let mut printer = Printer::default();
     print(&mut printer, &(started("R") + &start("a") + &token("a", "One two")));
-    // Its beginning was missed, so the snapshot does not hold it.
+    // The stream missed the beginning, so the snapshot lacks it.
     let again = started("R") + &snapshot(&[]) + &start("a") + &token("a", "One");
     assert_eq!(print(&mut printer, &again), "");
     assert_eq!(print(&mut printer, &token("a", " two thr")), " thr");
@@ -168,12 +169,12 @@ fn text_that_is_told_again_from_its_beginning_is_printed_once() {
 }
 
 #[test]
-fn what_a_snapshot_contradicts_is_said_in_a_line() {
+fn a_contradicting_snapshot_is_printed_with_a_line() {
     let mut printer = Printer::default();
     print(&mut printer, &(started("R") + &start("a") + &token("a", "It is five")));
     let out = print(&mut printer, &snapshot(&[&message("a", "assistant", "It is four.")]));
     assert_eq!(out, "\n~ assistant takes that back, and now says:\nassistant: It is four.");
-    // So it is if the pieces do it.
+    // The same with pieces.
     let again = started("R") + &snapshot(&[]) + &token("a", "It was");
     let out = print(&mut printer, &again);
     assert_eq!(out, "\n~ assistant takes that back, and now says:\nassistant: It was");
@@ -181,7 +182,7 @@ fn what_a_snapshot_contradicts_is_said_in_a_line() {
 }
 
 #[test]
-fn what_a_run_s_end_does_not_hold_is_said_to_be_taken_back() {
+fn text_that_the_end_of_a_run_lacks_is_printed_as_taken_back() {
     let mut printer = Printer::default();
     let events = started("R")
         + &start("a")
@@ -194,10 +195,10 @@ fn what_a_run_s_end_does_not_hold_is_said_to_be_taken_back() {
         "#
         + &snapshot(&[&message("a", "assistant", "One")]);
     assert!(print(&mut printer, &events).ends_with("  -> look({})\n"));
-    let told = "~ taken back: assistant: ..\"two\"\n~ taken back: assistant: \"Never mind\"\n\
+    let expected = "~ taken back: assistant: ..\"two\"\n~ taken back: assistant: \"Never mind\"\n\
                 ~ taken back: -> look\n--- run R finished\n";
-    assert_eq!(print(&mut printer, &finished("R")), told);
-    // What was taken back may be said again.
+    assert_eq!(print(&mut printer, &finished("R")), expected);
+    // Text that was taken back may be printed again.
     let next = started("S") + &snapshot(&[&message("a", "assistant", "One two")]) + &finished("S");
     assert_eq!(print(&mut printer, &next), "--- run S\nassistant: .. two\n--- run S finished\n");
 }
@@ -224,7 +225,7 @@ fn a_call_that_is_still_being_made_waits_for_its_end() {
 }
 
 #[test]
-fn each_end_of_a_run_is_told() {
+fn each_end_of_a_run_is_printed() {
     let end = |event: &str| print(&mut Printer::default(), &(started("R") + event));
     let finished =
         |outcome| end(&format!(r#"{{"type":"RUN_FINISHED","runId":"R","outcome":{outcome}}}"#));
@@ -243,7 +244,7 @@ fn each_end_of_a_run_is_told() {
 }
 
 #[test]
-fn a_thread_at_rest_is_told_once_and_again_only_if_it_has_changed() {
+fn an_idle_thread_is_printed_once_and_again_only_if_it_has_changed() {
     let rest = |id: &str, content: &str| {
         started(id)
             + &snapshot(&[&message("a", "assistant", content)])
@@ -265,13 +266,13 @@ fn a_thread_at_rest_is_told_once_and_again_only_if_it_has_changed() {
 }
 
 #[test]
-fn a_thread_that_is_not_there_is_told_too() {
+fn an_unknown_thread_is_printed_too() {
     let nothing = started("connect-T") + &finished("connect-T");
     assert_eq!(print(&mut Printer::default(), &nothing), "--- at rest, connect-T\n");
 }
 
 #[test]
-fn a_run_whose_end_was_missed_is_told_so() {
+fn a_missed_end_of_a_run_is_printed() {
     let mut printer = Printer::default();
     let events = started("R") + &start("a") + &token("a", "One") + &started("S");
     assert_eq!(
@@ -281,19 +282,19 @@ fn a_run_whose_end_was_missed_is_told_so() {
 }
 
 #[test]
-fn a_failure_of_a_thread_at_rest_is_told_once() {
+fn a_failure_of_an_idle_thread_is_printed_once() {
     let mut printer = Printer::default();
     let failing =
         started("connect-1") + r#"{"type":"RUN_ERROR","message":"away","code":"upstream_lost"}"#;
-    let told = "--- at rest, connect-1 failed: upstream_lost: away\n";
-    assert_eq!(print(&mut printer, &failing), format!("--- at rest, connect-1\n{told}"));
+    let expected = "--- at rest, connect-1 failed: upstream_lost: away\n";
+    assert_eq!(print(&mut printer, &failing), format!("--- at rest, connect-1\n{expected}"));
     assert_eq!(print(&mut printer, &failing), "");
     assert_eq!(print(&mut printer, &(started("connect-1") + &finished("connect-1"))), "");
-    assert_eq!(print(&mut printer, &failing), format!("--- at rest, connect-1\n{told}"));
+    assert_eq!(print(&mut printer, &failing), format!("--- at rest, connect-1\n{expected}"));
 }
 
 #[test]
-fn subagents_and_names_are_credited() {
+fn subagents_and_names_are_in_the_labels() {
     let out = print_run(
         r#"{"type":"SUBAGENT_STARTED","subagentRunId":"s","name":"helper"}
         {"type":"TEXT_MESSAGE_START","messageId":"a","role":"assistant","name":"helper","subagentRunId":"s"}
@@ -319,7 +320,7 @@ fn a_surrogate_pair_that_is_cut_is_printed_whole() {
     ] {
         assert_eq!(print(&mut Printer::default(), &tokens), "assistant: x😀y");
     }
-    // Not a half: the backslash is escaped itself.
+    // Not half a pair: the backslash is escaped itself.
     assert_eq!(print(&mut Printer::default(), &token("a", r"\\ud83d")), "assistant: \\ud83d");
     let lone = token("a", r"\ud83d") + &token("a", "x");
     assert_eq!(print(&mut Printer::default(), &lone), "assistant: \u{fffd}\u{fffd}\u{fffd}x");
@@ -369,7 +370,7 @@ fn the_oldest_are_forgotten_beyond_the_limit() {
     }
     let kept: Vec<_> = printer.messages.keys().map(String::as_str).collect();
     assert_eq!(kept, ["3", "4", "5"]);
-    assert!(printer.kept_bytes <= MAX_KEPT_BYTES);
+    assert!(printer.stored_bytes <= MAX_KEPT_BYTES);
 }
 
 #[test]
@@ -383,19 +384,19 @@ fn the_names_of_subagents_are_bounded() {
     assert_eq!(printer.subagents.len(), MAX_SUBAGENTS);
 }
 
-/// What happens to a stream of messages that are named by their places.
+/// A step of a stream. Messages are named by their index.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A message says its next token.
+    /// The next token of a message.
     Speak(usize),
-    /// The stream starts over; a snapshot holds the messages that are marked, as far as they are
-    /// said, and the others come again whole before they go on.
+    /// The stream starts over. The snapshot holds the marked messages as far as they were sent; the
+    /// others are sent again from the beginning.
     StartOver(Vec<bool>),
-    /// A snapshot in between, of everything.
+    /// A snapshot of everything.
     Snapshot,
 }
 
-/// How many messages speak.
+/// The number of messages.
 const SPEAKERS: usize = 3;
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -407,7 +408,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     vec(step, 0..40)
 }
 
-/// The text of each speaker in what was printed, whose lines begin with its label.
+/// The printed text of each message; lines begin with its label.
 fn texts(printed: &str) -> Vec<String> {
     let text = |speaker: usize| {
         let label = format!("assistant (s{speaker}): ");
@@ -422,7 +423,7 @@ proptest! {
     fn each_token_is_printed_once_however_often_the_stream_starts_over(steps in steps()) {
         let mut printer = Printer::default();
         let mut said = vec![String::new(); SPEAKERS];
-        // Whether the gateway still owes the beginning of a message.
+        // Whether the beginning of a message is still to be sent again.
         let mut is_owed = vec![false; SPEAKERS];
         let name = |at: usize| format!("s{at}");
         let messages = |said: &[String], is_held: &[bool]| {
@@ -504,7 +505,7 @@ fn an_activity_is_a_line_each_time_that_it_changes() {
     let plan = r#"{"type":"ACTIVITY_SNAPSHOT","messageId":"T:plan","activityType":"threadway.plan","content":{"todos":[{"content":"look","status":"completed"},{"content":"write\nit","status":"in_progress"},{"content":"ship","status":"pending"}]}}"#;
     let events = [
         tool("running"),
-        // A stream that starts over tells it again.
+        // A stream that starts over sends it again.
         tool("running"),
         patch("c:activity", "/status", r#""completed""#),
         tool("waiting"),
@@ -531,7 +532,7 @@ activity threadway.image: {\"messageId\":\"m\"}
 --- run R finished
 "
     );
-    // A snapshot may hold them too.
+    // A snapshot may hold activities too.
     let held = r#"{"id":"c:activity","role":"activity","activityType":"threadway.tool","content":{"toolName":"search","status":"stopped"}}"#;
     assert!(print_run(&snapshot(&[held])).contains("\ntool search: stopped\n"));
 }
@@ -556,7 +557,7 @@ fn activities_are_forgotten_beyond_a_limit() {
     };
     assert_eq!(print(&mut printer, &change(0)), "");
     assert_eq!(print(&mut printer, &change(299)), "tool t: completed\n");
-    // One that is too large is printed, and its changes are not.
+    // A large activity is printed, but its changes are not.
     let large = "x".repeat(100_000);
     assert!(print(&mut printer, &event("large", &large)).starts_with("tool t: xxx"));
     let change = change(0).replace("\"0\"", "\"large\"");

@@ -1,17 +1,17 @@
-//! Text from anywhere as a terminal may show it.
+//! Text on a line: long values are cut, split characters are joined.
 
 use std::borrow::Cow;
 
 use threadway_translate::json::Text;
 
-/// How much of a value goes on a line.
+/// How many characters of a value are printed.
 const LINE_CHARS: usize = 200;
 
-/// How much of a text is quoted.
+/// How many characters of a quotation are printed.
 const QUOTE_CHARS: usize = 40;
 
-/// Decodes text behind the half of a surrogate pair that came before, and keeps back a half at
-/// its end.
+/// Decodes text after the half of a surrogate pair that came before, and puts a half at its end
+/// aside.
 pub(super) fn decoded(text: &Text, half: &mut String) -> String {
     let escaped = format!("{half}{}", text.escaped());
     let whole = escaped.len() - cut_pair(&escaped);
@@ -20,7 +20,7 @@ pub(super) fn decoded(text: &Text, half: &mut String) -> String {
     Text::from_escaped(whole).decode().into_owned()
 }
 
-/// How long the first half of a surrogate pair at the end of escaped text is.
+/// The length of the first half of a surrogate pair at the end of escaped text.
 fn cut_pair(escaped: &str) -> usize {
     const LENGTH: usize = r"\ud83d".len();
     let Some((before, tail)) =
@@ -30,12 +30,12 @@ fn cut_pair(escaped: &str) -> usize {
     };
     let unit = tail.strip_prefix("\\u").and_then(|hex| u16::from_str_radix(hex, 16).ok());
     let is_half = unit.is_some_and(|unit| (0xD800..0xDC00).contains(&unit));
-    // A backslash that is escaped itself begins no escape.
+    // A backslash that is escaped itself does not begin an escape.
     let slashes = before.bytes().rev().take_while(|byte| *byte == b'\\').count();
     if is_half && slashes % 2 == 0 { LENGTH } else { 0 }
 }
 
-/// A value on one line, cut where it is long.
+/// A value on one line, cut if it is long.
 pub(super) fn one_line(text: &str) -> Cow<'_, str> {
     clipped(text, LINE_CHARS)
 }

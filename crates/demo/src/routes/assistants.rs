@@ -1,4 +1,4 @@
-//! Assistants: one for each graph, with the graph's name.
+//! The routes of assistants. Each graph has one assistant of its name.
 
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ pub(super) async fn schemas(Path(assistant): Path<String>) -> Result<Response, R
     })))
 }
 
-/// Here the real server takes ids only.
+/// The real server accepts only ids here.
 fn find(assistant: &str) -> Result<Graph, Refusal> {
     let id = wire::uuid("assistant", assistant)?;
     Graph::find(&id.to_string()).ok_or_else(|| Refusal::not_found("Not Found"))

@@ -1,4 +1,4 @@
-//! Runs: started, listed, followed and stopped.
+//! The routes of runs: start, list, follow, stop.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use uuid::Uuid;
 
 use super::Query;
 use crate::Server;
-use crate::listen::{Listener, Place, Voice};
+use crate::listen::{Cursor, Listener, Output};
 use crate::request::{OnDisconnect, RunBody};
 use crate::run::{Action, Run, Stop};
 use crate::wire::{self, Again, Refusal, answer, awaited, locate, streamed, uuid};
 
-/// What can be chosen of a record in a list of runs.
+/// The members of a record that `select` can choose.
 const COLUMNS: [&str; 10] = [
     "run_id",
     "thread_id",
@@ -47,7 +47,7 @@ pub(super) async fn stream(
     request: Request,
 ) -> Result<Response, Refusal> {
     let (run, on_disconnect) = start(&server, &thread, request).await?;
-    Ok(follow(&server, run, Voice::Parts(Place::first()), on_disconnect))
+    Ok(follow(&server, run, Output::Parts(Cursor::first()), on_disconnect))
 }
 
 pub(super) async fn wait(
@@ -56,7 +56,7 @@ pub(super) async fn wait(
     request: Request,
 ) -> Result<Response, Refusal> {
     let (run, on_disconnect) = start(&server, &thread, request).await?;
-    Ok(follow(&server, run, Voice::Result, on_disconnect))
+    Ok(follow(&server, run, Output::Result, on_disconnect))
 }
 
 async fn start(
@@ -125,7 +125,7 @@ pub(super) async fn join(
         let error = json!({"__error__": not_found()});
         return missing(&ids, awaited(Body::from(error.to_string())), Again::Join);
     };
-    Ok(follow(&server, run, Voice::Result, leaving(&query)))
+    Ok(follow(&server, run, Output::Result, on_disconnect_of(&query)))
 }
 
 pub(super) async fn join_stream(
@@ -139,8 +139,8 @@ pub(super) async fn join_stream(
         return missing(&ids, streamed(Body::from(frame)), Again::Stream);
     };
     let last_event_id = headers.get("last-event-id").and_then(|id| id.to_str().ok());
-    let place = Place::join(&run, last_event_id, modes(&query));
-    Ok(follow(&server, run, Voice::Parts(place), leaving(&query)))
+    let cursor = Cursor::join(&run, last_event_id, modes(&query));
+    Ok(follow(&server, run, Output::Parts(cursor), on_disconnect_of(&query)))
 }
 
 pub(super) async fn cancel(
@@ -170,19 +170,19 @@ pub(super) async fn cancel(
     if !query.is_set("wait") {
         return Ok(wire::empty(StatusCode::ACCEPTED));
     }
-    Ok(follow(&server, run, Voice::End, OnDisconnect::Continue))
+    Ok(follow(&server, run, Output::End, OnDisconnect::Continue))
 }
 
-/// Follows a run for as long as the client does.
+/// The response that follows a run.
 fn follow(
     server: &Arc<Server>,
     run: Arc<Run>,
-    voice: Voice,
+    output: Output,
     on_disconnect: OnDisconnect,
 ) -> Response {
     let (thread, id) = (run.thread_id, run.id);
-    let is_stream = matches!(voice, Voice::Parts(_));
-    let body = Listener::new(server, run, voice, on_disconnect).body();
+    let is_stream = matches!(output, Output::Parts(_));
+    let body = Listener::new(server, run, output, on_disconnect).body();
     let (mut response, again) =
         if is_stream { (streamed(body), Again::Stream) } else { (awaited(body), Again::Join) };
     locate(&mut response, thread, id, Some(again));
@@ -203,7 +203,7 @@ fn not_found() -> Value {
     json!({"error": "HTTPException", "message": "404: Run not found"})
 }
 
-/// Who follows a run that is not there is told so by the stream itself.
+/// For a stream of an unknown run, the error is in the stream.
 fn missing(
     ids: &(String, String),
     mut response: Response,
@@ -214,7 +214,7 @@ fn missing(
     Ok(response)
 }
 
-/// The parts that a joiner wants: `stream_mode` is one mode, or a list of them as JSON.
+/// The parts that a joining client selects: `stream_mode` is a mode, or a JSON list of modes.
 fn modes(query: &Query) -> Option<Vec<String>> {
     let asked = query.get("stream_mode")?;
     let list = serde_json::from_str(asked).unwrap_or_else(|_| vec![asked.to_owned()]);
@@ -222,6 +222,6 @@ fn modes(query: &Query) -> Option<Vec<String>> {
     Some(list.into_iter().map(event).collect())
 }
 
-fn leaving(query: &Query) -> OnDisconnect {
+fn on_disconnect_of(query: &Query) -> OnDisconnect {
     if query.is_set("cancel_on_disconnect") { OnDisconnect::Cancel } else { OnDisconnect::Continue }
 }

@@ -1,4 +1,4 @@
-//! Threads: made, found, changed, and their states read and updated.
+//! The routes of threads: create, search, change, delete, and read and update states.
 
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ struct Search {
     select: Option<Vec<Field>>,
 }
 
-/// What found threads can be sorted by.
+/// The members that a search can sort by.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum SortBy {
@@ -76,8 +76,7 @@ enum SortOrder {
     Desc,
 }
 
-/// The members of a record that a search can be limited to. One that its thread has not is left
-/// out.
+/// The members of a record that a search can select. Missing members are left out.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 enum Field {
@@ -190,7 +189,7 @@ pub(super) async fn change(
     let change: Change = wire::read(request).await?;
     let now = server.clock.now();
     let mut store = server.store();
-    // The real server says so in fewer words than elsewhere.
+    // Here the real server answers with a shorter text than elsewhere.
     let thread = store.thread_mut(id).map_err(|_| Refusal::not_found("Not Found"))?;
     let added = change.metadata.unwrap_or_default();
     if size(&thread.metadata) + size(&added) > MAX_BODY_BYTES {
@@ -227,7 +226,7 @@ pub(super) async fn state_at(
     Path((thread, checkpoint)): Path<(String, String)>,
 ) -> Result<Response, Refusal> {
     let state = state_there(&server, &thread, &checkpoint)?;
-    // Asked this way, the real server names no namespace in the checkpoint.
+    // Here the real server leaves the namespace out of the checkpoint.
     let place = json!({"checkpoint_id": state.get("checkpoint_id"), "thread_id": thread});
     Ok(answer(&merged(state, json!({"checkpoint": place}))))
 }
@@ -242,7 +241,7 @@ pub(super) async fn state_of(
     Ok(answer(&state_there(&server, &thread, &checkpoint)?))
 }
 
-/// The state at a checkpoint. One that is not there has nothing in it but its name.
+/// The state at a checkpoint. For an unknown checkpoint only the id is set.
 fn state_there(server: &Server, thread: &str, checkpoint: &str) -> Result<Value, Refusal> {
     let (id, checkpoint) = (uuid("thread", thread)?, uuid("checkpoint", checkpoint)?);
     let store = server.store();
@@ -296,13 +295,15 @@ pub(super) async fn history_of(
     let asked: History = wire::read(request).await?;
     let at = asked.checkpoint.and_then(|checkpoint| checkpoint.checkpoint_id);
     if at.is_some() {
-        return Err(Refusal::invalid("the demo tells no history by `checkpoint`; use `before`"));
+        return Err(Refusal::invalid(
+            "the demo does not support a history by `checkpoint`; use `before`",
+        ));
     }
     let before = asked.before.and_then(|before| before.configurable.checkpoint_id);
     past(&server, id, asked.limit.unwrap_or(1), before.as_deref(), asked.metadata.as_ref())
 }
 
-/// A thread's states, newest first, from the one before `before` on.
+/// A thread's states, newest first, starting after `before`.
 fn past(
     server: &Server,
     id: Uuid,
@@ -315,7 +316,7 @@ fn past(
     let thread = store.thread(id)?;
     let mut checkpoints = thread.newest_first();
     if let Some(before) = before {
-        // Behind one that is not there comes nothing.
+        // An unknown checkpoint has no predecessors.
         checkpoints.find(|checkpoint| checkpoint.id == before);
     }
     let states = checkpoints.map(|checkpoint| thread.state(Some(checkpoint)));
@@ -326,7 +327,7 @@ fn past(
 // === impl Search ===
 
 impl Search {
-    /// What is found, the last changed first unless it is told otherwise.
+    /// The matching threads. By default the last changed one comes first.
     fn found(&self, server: &Server) -> Vec<Value> {
         let store = server.store();
         let is_found = |thread: &&Thread| {
@@ -355,7 +356,7 @@ impl Search {
         records.filter(has).map(|record| self.selected(record)).collect()
     }
 
-    /// The members of a record that were asked for.
+    /// The selected members of a record.
     fn selected(&self, mut record: Value) -> Value {
         if let (Some(select), Some(members)) = (&self.select, record.as_object_mut())
             && !select.is_empty()

@@ -1,10 +1,11 @@
-//! `agent`: it thinks, calls two tools at once, and answers with what they found.
+//! `agent` thinks, calls two tools at once, and answers with their results.
 
 use serde_json::{Value, json};
 
 use super::speech::Speech;
 use super::{
-    Act, Channel, Due, End, Line, MESSAGES, Reducer, Stage, Word, arg, object, open_calls,
+    Act, Channel, Due, End, Line, LineContent, MESSAGES, NodeContext, Reducer, arg, object,
+    open_calls,
 };
 use crate::state::{Values, messages, text};
 
@@ -20,7 +21,7 @@ pub(super) const CHANNELS: &[Channel] = &[
     Channel { name: "sources", reducer: Reducer::Append },
 ];
 
-/// Beats that a tool takes: long enough to be seen at work.
+/// How many beats a tool takes: long enough to be seen running.
 const TOOL_BEATS: u32 = 12;
 
 pub(super) fn follow(node: &str, values: &Values) -> Option<Vec<Due>> {
@@ -37,16 +38,16 @@ pub(super) fn follow(node: &str, values: &Values) -> Option<Vec<Due>> {
     }
 }
 
-pub(super) fn act(due: &Due, stage: &Stage<'_>) -> Act {
+pub(super) fn act(due: &Due, context: &NodeContext<'_>) -> Act {
     match due.node {
         PLAN => Act::silent(Some(todos("in_progress", "pending"))),
         DONE => Act::silent(Some(todos("completed", "completed"))),
-        TOOLS if due.call()["name"] == "search" => search(due.call(), stage),
-        TOOLS => get_weather(due.call(), stage),
-        _ if messages(stage.values).last().is_some_and(|last| last["type"] == "tool") => {
-            answer(stage)
+        TOOLS if due.call()["name"] == "search" => search(due.call(), context),
+        TOOLS => get_weather(due.call(), context),
+        _ if messages(context.values).last().is_some_and(|last| last["type"] == "tool") => {
+            answer(context)
         }
-        _ => look_up(stage),
+        _ => look_up(context),
     }
 }
 
@@ -57,68 +58,73 @@ fn todos(look_up: &str, answer: &str) -> Values {
     ]}))
 }
 
-fn look_up(stage: &Stage<'_>) -> Act {
-    let words = stage.words();
+fn look_up(context: &NodeContext<'_>) -> Act {
+    let words = context.words();
     let calls = [
         ("get_weather", json!({"city": "Lisbon", "unit": "celsius"})),
         ("search", json!({"query": words, "limit": 2})),
     ];
-    Speech::new(stage, 1)
+    Speech::new(context, 1)
         .think("I am a script, so I cannot know. The weather and a search may help, and neither has to wait for the other.")
         .say("Let me look up two things at once.")
-        .call(stage, &calls)
+        .call(context, &calls)
         .end()
 }
 
-fn get_weather(call: &Value, stage: &Stage<'_>) -> Act {
+fn get_weather(call: &Value, context: &NodeContext<'_>) -> Act {
     let city = arg(call, "city").unwrap_or("Lisbon");
-    // Another turn finds another weather, so that its state is told as a change.
-    let celsius = 20 + stage.turn() % 5;
+    // Each turn finds other weather, so that the state changes.
+    let celsius = 20 + context.turn() % 5;
     let content = format!("Sunny in {city}, {celsius} degrees.");
     let asked = Line {
         after: 2,
-        word: Word::Custom(json!({"tool": "get_weather", "status": "asking", "city": city})),
+        content: LineContent::Custom(
+            json!({"tool": "get_weather", "status": "asking", "city": city}),
+        ),
     };
-    let message = stage.tool_message(call, &content, "success");
+    let message = context.tool_message(call, &content, "success");
     let update = json!({
         "messages": [message],
         "weather": {city: {"sky": "sunny", "celsius": celsius}},
     });
-    let told = Line { after: TOOL_BEATS, word: Word::Message(message) };
-    Act { lines: vec![asked, told], rest: 0, end: End::Update(Some(object(update))) }
+    let result = Line { after: TOOL_BEATS, content: LineContent::Message(message) };
+    Act { lines: vec![asked, result], pause: 0, end: End::Update(Some(object(update))) }
 }
 
-fn search(call: &Value, stage: &Stage<'_>) -> Act {
+fn search(call: &Value, context: &NodeContext<'_>) -> Act {
     let progress = |after, done: f64| Line {
         after,
-        word: Word::Custom(json!({"tool": "search", "status": "searching", "done": done})),
+        content: LineContent::Custom(
+            json!({"tool": "search", "status": "searching", "done": done}),
+        ),
     };
     let query = arg(call, "query").unwrap_or_default();
     let content = format!("2 results for \"{query}\": threadway, and LangGraph.");
-    let message = stage.tool_message(call, &content, "success");
+    let message = context.tool_message(call, &content, "success");
     let update = json!({
         "messages": [message],
         "sources": [
-            {"title": "threadway", "turn": stage.turn()},
-            {"title": "LangGraph", "turn": stage.turn()},
+            {"title": "threadway", "turn": context.turn()},
+            {"title": "LangGraph", "turn": context.turn()},
         ],
     });
     let lines = vec![
         progress(3, 0.25),
         progress(TOOL_BEATS, 0.75),
-        Line { after: TOOL_BEATS, word: Word::Message(message) },
+        Line { after: TOOL_BEATS, content: LineContent::Message(message) },
     ];
-    Act { lines, rest: 0, end: End::Update(Some(object(update))) }
+    Act { lines, pause: 0, end: End::Update(Some(object(update))) }
 }
 
-fn answer(stage: &Stage<'_>) -> Act {
-    let tools = messages(stage.values).iter().rev().take_while(|message| message["type"] == "tool");
+fn answer(context: &NodeContext<'_>) -> Act {
+    let tools =
+        messages(context.values).iter().rev().take_while(|message| message["type"] == "tool");
     let mut found: Vec<_> = tools.map(text).collect();
     found.reverse();
     let answer = format!(
         "You said: \"{}\". Here is what I found. {} That is all a scripted agent knows.",
-        stage.words(),
+        context.words(),
         found.join(" ")
     );
-    Speech::new(stage, 1).say(&answer).end()
+    Speech::new(context, 1).say(&answer).end()
 }

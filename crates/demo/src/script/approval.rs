@@ -1,21 +1,21 @@
-//! `approval`: it asks before its tools run, as LangChain's `HumanInTheLoopMiddleware` does.
+//! `approval` asks before its tools run, like LangChain's `HumanInTheLoopMiddleware`.
 
 use serde_json::{Value, json};
 
 use super::speech::Speech;
-use super::{Act, Due, End, Line, Stage, Word, arg, object, open_calls};
+use super::{Act, Due, End, Line, LineContent, NodeContext, arg, object, open_calls};
 use crate::state::{Exception, Values, merged, messages, text};
 
 pub(super) const MODEL: &str = "model";
 const REVIEW: &str = "HumanInTheLoopMiddleware.after_model";
 const TOOLS: &str = "tools";
 
-/// Beats that a tool takes.
+/// How many beats a tool takes.
 const TOOL_BEATS: u32 = 10;
 
-/// What the middleware makes of one decision.
+/// The effect of one decision.
 enum Decided {
-    /// The call is executed, as it is or as it was edited.
+    /// The call is executed, as proposed or as edited.
     Run(Value),
     /// The call is answered without being executed.
     Answered(Value),
@@ -34,37 +34,37 @@ pub(super) fn follow(node: &str, values: &Values) -> Option<Vec<Due>> {
     }
 }
 
-pub(super) fn act(due: &Due, stage: &Stage<'_>) -> Act {
+pub(super) fn act(due: &Due, context: &NodeContext<'_>) -> Act {
     match due.node {
-        TOOLS => execute(due.call(), stage),
-        REVIEW => review(stage),
-        _ if messages(stage.values).last().is_some_and(|last| last["type"] == "tool") => {
-            conclude(stage)
+        TOOLS => execute(due.call(), context),
+        REVIEW => review(context),
+        _ if messages(context.values).last().is_some_and(|last| last["type"] == "tool") => {
+            conclude(context)
         }
-        _ => propose(stage),
+        _ => propose(context),
     }
 }
 
-fn propose(stage: &Stage<'_>) -> Act {
+fn propose(context: &NodeContext<'_>) -> Act {
     let calls = [
-        ("send_email", json!({"to": "ada@example.com", "body": stage.words()})),
+        ("send_email", json!({"to": "ada@example.com", "body": context.words()})),
         ("delete_file", json!({"path": "/tmp/draft.txt"})),
     ];
-    Speech::new(stage, 1)
+    Speech::new(context, 1)
         .think("Both of these have effects, so somebody has to agree first.")
         .say("I would send this by email and delete the draft.")
-        .call(stage, &calls)
+        .call(context, &calls)
         .end()
 }
 
-fn review(stage: &Stage<'_>) -> Act {
-    let Some(calls) = open_calls(stage.values).filter(|calls| !calls.is_empty()) else {
+fn review(context: &NodeContext<'_>) -> Act {
+    let Some(calls) = open_calls(context.values).filter(|calls| !calls.is_empty()) else {
         return Act::silent(None);
     };
-    let end = match stage.resume {
+    let end = match context.resume {
         None => End::Ask(question(&calls)),
-        Some(answer) => match decide(&calls, answer, stage) {
-            Ok(decided) => resolve(decided, stage),
+        Some(answer) => match decide(&calls, answer, context) {
+            Ok(decided) => resolve(decided, context),
             Err(exception) => End::Raise(exception),
         },
     };
@@ -72,7 +72,7 @@ fn review(stage: &Stage<'_>) -> Act {
         End::Send(update, _) => rejections(update),
         End::Update(_) | End::Ask(_) | End::Raise(_) => vec![],
     };
-    Act { lines, rest: 0, end }
+    Act { lines, pause: 0, end }
 }
 
 fn question(calls: &[Value]) -> Value {
@@ -95,7 +95,11 @@ fn question(calls: &[Value]) -> Value {
 }
 
 /// Reads one decision for each call, in the order of the calls.
-fn decide(calls: &[Value], answer: &Value, stage: &Stage<'_>) -> Result<Vec<Decided>, Exception> {
+fn decide(
+    calls: &[Value],
+    answer: &Value,
+    context: &NodeContext<'_>,
+) -> Result<Vec<Decided>, Exception> {
     let Some(decisions) = answer["decisions"].as_array() else {
         return Err(Exception { kind: "KeyError", message: "'decisions'".to_owned() });
     };
@@ -108,7 +112,7 @@ fn decide(calls: &[Value], answer: &Value, stage: &Stage<'_>) -> Result<Vec<Deci
     }
     let decide_one = |(call, decision): (&Value, &Value)| {
         let name = call["name"].as_str().unwrap_or_default();
-        let said = decision["message"].as_str();
+        let message = decision["message"].as_str();
         match decision["type"].as_str().unwrap_or_default() {
             "approve" => Ok(Decided::Run(call.clone())),
             "edit" => {
@@ -119,7 +123,7 @@ fn decide(calls: &[Value], answer: &Value, stage: &Stage<'_>) -> Result<Vec<Deci
                 Ok(Decided::Run(edited))
             }
             "reject" => {
-                let content = match said {
+                let content = match message {
                     Some(reason) => {
                         format!("User rejected the tool call for `{name}` with reason: {reason}")
                     }
@@ -129,11 +133,11 @@ fn decide(calls: &[Value], answer: &Value, stage: &Stage<'_>) -> Result<Vec<Deci
                         call["id"].as_str().unwrap_or_default()
                     ),
                 };
-                Ok(Decided::Answered(stage.tool_message(call, &content, "error")))
+                Ok(Decided::Answered(context.tool_message(call, &content, "error")))
             }
             "respond" => {
-                let content = said.unwrap_or_default();
-                Ok(Decided::Answered(stage.tool_message(call, content, "success")))
+                let content = message.unwrap_or_default();
+                Ok(Decided::Answered(context.tool_message(call, content, "success")))
             }
             other => Err(Exception::value_error(format!(
                 "Unexpected human decision of type '{other}' for tool '{name}'; allowed are \
@@ -144,26 +148,26 @@ fn decide(calls: &[Value], answer: &Value, stage: &Stage<'_>) -> Result<Vec<Deci
     calls.iter().zip(decisions).map(decide_one).collect()
 }
 
-/// The model's message again, the answers that humans gave, and the calls that are left.
-fn resolve(decided: Vec<Decided>, stage: &Stage<'_>) -> End {
-    let model = messages(stage.values).iter().rfind(|message| message["type"] == "ai");
-    let mut said: Vec<_> = model.cloned().into_iter().collect();
+/// The model's message again, the answers that people gave, and the remaining calls.
+fn resolve(decided: Vec<Decided>, context: &NodeContext<'_>) -> End {
+    let model = messages(context.values).iter().rfind(|message| message["type"] == "ai");
+    let mut messages_after: Vec<_> = model.cloned().into_iter().collect();
     let mut calls = vec![];
     for decided in decided {
         match decided {
             Decided::Run(call) => calls.push(call),
-            Decided::Answered(message) => said.push(message),
+            Decided::Answered(message) => messages_after.push(message),
         }
     }
-    End::Send(object(json!({"messages": said})), calls)
+    End::Send(object(json!({"messages": messages_after})), calls)
 }
 
 fn rejections(update: &Values) -> Vec<Line> {
     let answers = messages(update).iter().filter(|message| message["type"] == "tool");
-    answers.map(|answer| Line { after: 0, word: Word::Message(answer.clone()) }).collect()
+    answers.map(|answer| Line { after: 0, content: LineContent::Message(answer.clone()) }).collect()
 }
 
-fn execute(call: &Value, stage: &Stage<'_>) -> Act {
+fn execute(call: &Value, context: &NodeContext<'_>) -> Act {
     let done = match call["name"].as_str().unwrap_or_default() {
         "send_email" => format!("sent to {}", arg(call, "to").unwrap_or("nobody")),
         "delete_file" => format!("deleted {}", arg(call, "path").unwrap_or("nothing")),
@@ -179,14 +183,15 @@ fn execute(call: &Value, stage: &Stage<'_>) -> Act {
     } else {
         done
     };
-    let message = stage.tool_message(call, &content, "success");
-    let told = Line { after: TOOL_BEATS, word: Word::Message(message.clone()) };
+    let message = context.tool_message(call, &content, "success");
+    let result = Line { after: TOOL_BEATS, content: LineContent::Message(message.clone()) };
     let update = object(json!({"messages": [message]}));
-    Act { lines: vec![told], rest: 0, end: End::Update(Some(update)) }
+    Act { lines: vec![result], pause: 0, end: End::Update(Some(update)) }
 }
 
-fn conclude(stage: &Stage<'_>) -> Act {
-    let tools = messages(stage.values).iter().rev().take_while(|message| message["type"] == "tool");
+fn conclude(context: &NodeContext<'_>) -> Act {
+    let tools =
+        messages(context.values).iter().rev().take_while(|message| message["type"] == "tool");
     let (done, refused): (Vec<_>, Vec<_>) = tools.partition(|answer| answer["status"] == "success");
     let summary = match (done.len(), refused.len()) {
         (_, 0) => "Both are done.".to_owned(),
@@ -196,5 +201,5 @@ fn conclude(stage: &Stage<'_>) -> Act {
             done.iter().map(|m| text(m)).collect::<Vec<_>>().join(", ")
         ),
     };
-    Speech::new(stage, 1).say(&format!("{summary} You had said: \"{}\".", stage.words())).end()
+    Speech::new(context, 1).say(&format!("{summary} You had said: \"{}\".", context.words())).end()
 }

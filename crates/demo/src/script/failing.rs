@@ -1,9 +1,9 @@
-//! `failing`: it begins well, says some words, and raises.
+//! `failing` emits some text, and then raises an exception.
 
 use serde_json::json;
 
 use super::speech::Speech;
-use super::{Act, Due, End, Line, Stage, Word, object};
+use super::{Act, Due, End, Line, LineContent, NodeContext, object};
 use crate::state::Exception;
 
 pub(super) const OPEN: &str = "open";
@@ -18,23 +18,23 @@ pub(super) fn follow(node: &str) -> Option<Vec<Due>> {
     }
 }
 
-pub(super) fn act(due: &Due, stage: &Stage<'_>) -> Act {
+pub(super) fn act(due: &Due, context: &NodeContext<'_>) -> Act {
     if due.node == OPEN {
-        return open(stage);
+        return open(context);
     }
-    let speech = Speech::new(stage, 1).say("The first page says that the meeting is on ");
+    let speech = Speech::new(context, 1).say("The first page says that the meeting is on ");
     let cut = Exception::value_error("the model's connection was cut after 9 tokens");
-    Act { lines: speech.broken_off(), rest: 8, end: End::Raise(cut) }
+    Act { lines: speech.broken_off(), pause: 8, end: End::Raise(cut) }
 }
 
-/// A message that no model streams, and that the thread keeps.
-fn open(stage: &Stage<'_>) -> Act {
+/// A message that is not streamed by a model, and is stored in the thread.
+fn open(context: &NodeContext<'_>) -> Act {
     let message = json!({
         "content": "I have opened the report.", "additional_kwargs": {}, "response_metadata": {},
-        "type": "ai", "name": null, "id": stage.clock.id().to_string(), "tool_calls": [],
+        "type": "ai", "name": null, "id": context.clock.id().to_string(), "tool_calls": [],
         "invalid_tool_calls": [], "usage_metadata": null,
     });
-    let line = Line { after: 4, word: Word::Message(message.clone()) };
+    let line = Line { after: 4, content: LineContent::Message(message.clone()) };
     let update = object(json!({"messages": [message]}));
-    Act { lines: vec![line], rest: 0, end: End::Update(Some(update)) }
+    Act { lines: vec![line], pause: 0, end: End::Update(Some(update)) }
 }

@@ -1,14 +1,14 @@
-//! A message of a model: the chunks that a client hears, and the whole that the thread keeps.
+//! A model's message: the chunks that are streamed, and the whole that is stored.
 
 use serde_json::{Value, json};
 
-use super::{Act, End, Line, Stage, Word, object};
+use super::{Act, End, Line, LineContent, NodeContext, object};
 use crate::state::merged;
 
-/// How long a fragment of a tool call's arguments is: they are cut anywhere, as real ones.
+/// The length of a fragment of a tool call's arguments. Like real fragments they are cut anywhere.
 const FRAGMENT_CHARS: usize = 7;
 
-/// A message that is being written.
+/// A message being written.
 #[derive(Debug)]
 pub(super) struct Speech {
     id: String,
@@ -22,16 +22,16 @@ pub(super) struct Speech {
 // === impl Speech ===
 
 impl Speech {
-    pub(super) fn new(stage: &Stage<'_>, beat: u32) -> Self {
-        Self { id: stage.message_id(), beat, lines: vec![], blocks: vec![], calls: vec![] }
+    pub(super) fn new(context: &NodeContext<'_>, beat: u32) -> Self {
+        Self { id: context.message_id(), beat, lines: vec![], blocks: vec![], calls: vec![] }
     }
 
-    /// Thinks aloud.
+    /// Adds reasoning.
     pub(super) fn think(self, text: &str) -> Self {
         self.block("reasoning", text)
     }
 
-    /// Says a text.
+    /// Adds text.
     pub(super) fn say(self, text: &str) -> Self {
         self.block("text", text)
     }
@@ -46,12 +46,13 @@ impl Speech {
         self
     }
 
-    /// Calls tools at once: first their names, then their arguments in fragments, in turns.
-    pub(super) fn call(mut self, stage: &Stage<'_>, calls: &[(&str, Value)]) -> Self {
+    /// Adds tool calls: first the names, then fragments of the arguments, alternating between the
+    /// calls.
+    pub(super) fn call(mut self, context: &NodeContext<'_>, calls: &[(&str, Value)]) -> Self {
         let first = self.blocks.len();
         let mut fragments = vec![];
         for (at, (name, args)) in calls.iter().enumerate() {
-            let id = format!("call_{}", stage.clock.id().simple());
+            let id = format!("call_{}", context.clock.id().simple());
             self.chunk(json!({
                 "tool_calls": [{"name": name, "args": {}, "id": id, "type": "tool_call"}],
                 "tool_call_chunks": [
@@ -79,7 +80,7 @@ impl Speech {
         self
     }
 
-    /// Adds a chunk with what is special about it.
+    /// Adds a chunk with these members.
     fn chunk(&mut self, special: Value) {
         let chunk = json!({
             "content": "", "additional_kwargs": {}, "response_metadata": {},
@@ -88,15 +89,15 @@ impl Speech {
             "chunk_position": null,
         });
         let chunk = merged(chunk, special);
-        self.lines.push(Line { after: self.beat, word: Word::Chunk(chunk) });
+        self.lines.push(Line { after: self.beat, content: LineContent::Chunk(chunk) });
     }
 
-    /// The lines so far, for a model that gets no further.
+    /// The lines so far, for a model that breaks off.
     pub(super) fn broken_off(self) -> Vec<Line> {
         self.lines
     }
 
-    /// Ends the message, and the node with it.
+    /// Ends the message and the node.
     pub(super) fn end(mut self) -> Act {
         let output = self.lines.len();
         let usage = json!({
@@ -115,6 +116,6 @@ impl Speech {
             "invalid_tool_calls": [], "usage_metadata": usage,
         });
         let update = object(json!({"messages": [message]}));
-        Act { lines: self.lines, rest: 0, end: End::Update(Some(update)) }
+        Act { lines: self.lines, pause: 0, end: End::Update(Some(update)) }
     }
 }

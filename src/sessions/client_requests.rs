@@ -1,4 +1,4 @@
-//! Requests to the client: each is answered once, or taken back.
+//! Requests that the agent sends to the client. Each is answered once or cancelled.
 
 use std::collections::HashMap;
 
@@ -10,9 +10,9 @@ use crate::sync::{Guard, Mutex};
 use threadway_translate::acp::rpc::{self, Error, Id};
 use threadway_translate::json::Json;
 
-/// What was asked of the client and is not answered.
+/// Requests that the client has not answered yet.
 #[derive(Debug)]
-pub(super) struct Asking {
+pub(super) struct ClientRequests {
     outbox: Outbox,
     open: Mutex<Open>,
 }
@@ -23,30 +23,30 @@ struct Open {
     by_id: HashMap<Id, oneshot::Sender<Result<Json, Error>>>,
 }
 
-/// A request that is taken back when it is dropped unanswered.
-struct Asked<'a> {
-    asking: &'a Asking,
+/// Sends `$/cancel_request` if it is dropped before the answer.
+struct PendingRequest<'a> {
+    requests: &'a ClientRequests,
     id: Id,
 }
 
-/// "`$/cancel_request`", both ways.
+/// The params of `$/cancel_request`, which both sides can send.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct CancelRequest {
     request_id: Json,
 }
 
-// === impl Asking ===
+// === impl ClientRequests ===
 
-impl Asking {
+impl ClientRequests {
     pub(super) fn new(outbox: Outbox) -> Self {
         Self { outbox, open: Mutex::default() }
     }
 
-    /// Asks, and waits for the answer: a person may take all day. Dropped while it waits, the
-    /// request is taken back.
+    /// Sends a request and waits for the answer, without a limit: a person may take all day.
+    /// Dropping the future cancels the request.
     pub(super) async fn ask(&self, method: &str, params: &impl Serialize) -> Result<Json, Error> {
-        self.outbox.room().await;
+        self.outbox.wait_for_room().await;
         let (answer, answered) = oneshot::channel();
         let id = {
             let mut open = self.open();
@@ -57,19 +57,22 @@ impl Asking {
         };
         let line = rpc::request(&id, method, params);
         self.outbox.put(|out| out.extend_from_slice(line.as_bytes()));
-        let asked = Asked { asking: self, id };
+        let pending = PendingRequest { requests: self, id };
         let answer = answered.await;
-        drop(asked);
+        drop(pending);
         let refused =
             |error: Error| Error::internal(format!("the client did not answer {method}: {error}"));
-        answer.map_or_else(|_| Err(Error::internal("nobody answers")), |a| a.map_err(refused))
+        answer.map_or_else(
+            |_| Err(Error::internal("the client did not answer")),
+            |a| a.map_err(refused),
+        )
     }
 
-    /// Takes an answer in. One to what nobody waits for is passed over: it was taken back.
+    /// Passes an answer to its request. An answer to a cancelled request is ignored.
     pub(super) fn answer(&self, id: &Id, result: Result<Json, Error>) {
         let waiting = self.open().by_id.remove(id);
         if let Some(waiting) = waiting {
-            // Who waited may have gone since.
+            // The receiver may have been dropped in the meantime.
             let _ = waiting.send(result);
         }
     }
@@ -79,12 +82,12 @@ impl Asking {
     }
 }
 
-impl Drop for Asked<'_> {
+impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
-        if self.asking.open().by_id.remove(&self.id).is_some() {
+        if self.requests.open().by_id.remove(&self.id).is_some() {
             let params = CancelRequest { request_id: self.id.to_json() };
             let line = rpc::notification("$/cancel_request", &params);
-            self.asking.outbox.put(|out| out.extend_from_slice(line.as_bytes()));
+            self.requests.outbox.put(|out| out.extend_from_slice(line.as_bytes()));
         }
     }
 }

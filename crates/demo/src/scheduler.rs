@@ -9,28 +9,30 @@ use super::request::{IfNotExists, Multitask, RunBody};
 use super::run::{Action, Run, Status, Stop};
 use super::script::{Graph, watched_request};
 use super::state::{Exception, Values, merged, messages};
-use super::thread::{Error, Rest, Thread};
+use super::thread::{Error, LastRun, Thread};
 use super::wire::Refusal;
 use super::{MAX_LIVE_RUNS, Server, WATCHED_ID, engine};
 
-/// How the playing of a run ended.
+/// How playing a run ended.
 enum Ended {
     Through,
     Raised(Exception),
-    /// Somebody stopped it.
+    /// A request stopped it.
     Stopped,
-    /// The demo goes down: the run stays as it is.
+    /// The demo shuts down, and the run stays as it is.
     GoingDown,
 }
 
 impl Server {
-    /// Starts a run, which waits for its turn.
+    /// Adds a run to its thread's queue.
     pub(super) fn start(self: &Arc<Self>, id: Uuid, body: RunBody) -> Result<Arc<Run>, Refusal> {
         let if_not_exists = body.if_not_exists.unwrap_or(IfNotExists::Reject);
         let order = body.order()?;
         let mut store = self.store();
         if store.live_runs() >= MAX_LIVE_RUNS {
-            return Err(Refusal::full(format!("the demo plays {MAX_LIVE_RUNS} runs at once")));
+            return Err(Refusal::full(format!(
+                "the demo plays at most {MAX_LIVE_RUNS} runs at once; wait for one to end"
+            )));
         }
         if !store.has(id) {
             if if_not_exists == IfNotExists::Reject {
@@ -56,15 +58,15 @@ impl Server {
         let run = Arc::new(Run::new(self.clock.id(), id, order, metadata, &self.clock));
         thread.updated_at = self.clock.now();
         thread.add_run(Arc::clone(&run));
-        if !thread.is_served {
-            thread.is_served = true;
-            let work = Arc::clone(self).work(Arc::clone(&run));
-            self.tasks.spawn(work);
+        if !thread.has_worker {
+            thread.has_worker = true;
+            let worker = Arc::clone(self).play_runs(Arc::clone(&run));
+            self.tasks.spawn(worker);
         }
         Ok(run)
     }
 
-    /// Does to a busy thread's runs what a new run asks for.
+    /// Applies a new run's multitask strategy to the runs of a busy thread.
     fn make_room(&self, thread: &mut Thread, multitask: Multitask) -> Result<(), Refusal> {
         let action = match multitask {
             Multitask::Reject if thread.is_busy() => {
@@ -86,7 +88,7 @@ impl Server {
         Ok(())
     }
 
-    /// Starts the next background run, unless the last one still lasts.
+    /// Starts the next background run, unless the last one is still live.
     pub(super) fn start_watched(self: &Arc<Self>) {
         let graph = Graph::Watched;
         let held = self
@@ -110,12 +112,12 @@ impl Server {
             .map_err(|error| Refusal::invalid(error.to_string()))
             .and_then(|body| self.start(WATCHED_ID, body));
         if let Err(refusal) = started {
-            tracing::info!(?refusal, "a background run was left out");
+            tracing::info!(?refusal, "a background run was skipped");
         }
     }
 
     /// Plays a thread's runs until none is left.
-    async fn work(self: Arc<Self>, first: Arc<Run>) {
+    async fn play_runs(self: Arc<Self>, first: Arc<Run>) {
         let mut next = Some(first);
         while let Some(run) = next {
             let ended = if self.begin(&run) {
@@ -129,7 +131,7 @@ impl Server {
                     },
                 }
             } else {
-                // It was stopped while it waited.
+                // The run was stopped while it was pending.
                 Ended::Stopped
             };
             next = self.end(&run, ended);
@@ -137,7 +139,7 @@ impl Server {
     }
 
     fn begin(&self, run: &Run) -> bool {
-        // Whoever stops a waiting run holds the store too.
+        // A pending run is only stopped with the store locked.
         let _store = self.store();
         let is_due = run.status() == Status::Pending;
         if is_due {
@@ -146,11 +148,11 @@ impl Server {
         is_due
     }
 
-    /// Ends a run, and gives its thread's next one the turn.
+    /// Ends a run. Returns the next run of its thread.
     fn end(&self, run: &Arc<Run>, ended: Ended) -> Option<Arc<Run>> {
         let mut store = self.store();
         let thread = store.thread_mut(run.thread_id).ok();
-        // Another thread may have the name by now.
+        // The thread may have been deleted and created again.
         let mut thread = thread.filter(|thread| thread.run(run.id).is_some());
         if !run.status().is_over() {
             let (status, raised) = match ended {
@@ -163,21 +165,21 @@ impl Server {
                 run.push("error", &exception.json().to_string(), &self.clock);
             }
             if let Some(thread) = &mut thread {
-                self.rest(thread, run, raised.clone());
+                self.finish(thread, run, raised.clone());
             }
             run.end(status, raised, &self.clock);
         }
         let next = thread.and_then(|thread| {
             let next = thread.first_live().cloned();
-            thread.is_served = next.is_some();
+            thread.has_worker = next.is_some();
             next
         });
         store.keep_replay(run);
         next
     }
 
-    /// Leaves a thread as a run that is about to end has made it.
-    fn rest(&self, thread: &mut Thread, run: &Run, raised: Option<Exception>) {
+    /// Records how a run ended in its thread.
+    fn finish(&self, thread: &mut Thread, run: &Run, raised: Option<Exception>) {
         let stop = run.why_stopped().filter(|_| raised.is_none());
         let error = match (raised, stop) {
             (Some(exception), _) => Some(Error::Raised(exception)),
@@ -185,7 +187,7 @@ impl Server {
             (None, Some(Stop { action: Action::Interrupt, reason })) => {
                 let due = thread.newest().filter(|newest| newest.run_id == Some(run.id)).cloned();
                 for task in due.iter().flat_map(|newest| &newest.tasks) {
-                    thread.note(
+                    thread.update_task(
                         due.as_ref().map_or(task.id, |newest| newest.id),
                         task.id,
                         |task| {
@@ -204,11 +206,11 @@ impl Server {
                 Some(Error::RolledBack(Exception { kind: "UserRollback", message }))
             }
         };
-        thread.rest = Some(Rest { error });
+        thread.last_run = Some(LastRun { error });
         thread.updated_at = self.clock.now();
     }
 
-    /// Stops a run: at once if it waits, else when it next pauses.
+    /// Stops a run: a pending one at once, a running one at its next pause.
     pub(super) fn stop(&self, run: &Run, stop: Stop) {
         let mut store = self.store();
         match store.thread_mut(run.thread_id) {
@@ -227,19 +229,19 @@ impl Server {
         }
     }
 
-    /// Waits until a run is over.
+    /// Waits until a run has ended.
     pub(super) async fn wait(&self, run: &Run) {
         let mut changed = run.changes();
         while !run.status().is_over() {
             tokio::select! {
                 () = self.shutdown.cancelled() => return,
-                // The sender is the run, which is held here.
+                // The sender cannot be gone: it belongs to the run.
                 _ = changed.changed() => {}
             }
         }
     }
 
-    /// Takes a thread away, with all its runs.
+    /// Deletes a thread and its runs.
     pub(super) fn remove_thread(&self, id: Uuid) -> Result<(), Refusal> {
         let mut thread = self.store().remove(id)?;
         let stop = Stop { action: Action::Interrupt, reason: "the thread was deleted" };
@@ -249,7 +251,7 @@ impl Server {
         Ok(())
     }
 
-    /// Updates a thread's state by hand.
+    /// Updates a thread's state without a run.
     pub(super) fn update_state(
         &self,
         id: Uuid,

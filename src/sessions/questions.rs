@@ -1,34 +1,38 @@
-//! The questions of a run that waits: decided by a rule, by what was answered for good, by a
-//! person, or by the next prompt.
+//! The questions of an interrupted run. A rule, a remembered answer, a person or the next prompt
+//! answers them.
+
+mod answers;
 
 use futures_util::future::try_join_all;
 use serde::Serialize;
 
+pub(super) use answers::{Answers, expect_answerable};
+
 use super::link::Link;
-use super::session::{Session, Voice, Waiting};
+use super::session::{ClientView, OpenQuestion, Session};
 use threadway_translate::acp::permission::{
-    self, Always, Form, Offer, PermissionOption, Remembered, answer_of_prompt,
+    self, Always, Form, Offer, PermissionOption, Remembered,
 };
 use threadway_translate::acp::rpc::Error;
-use threadway_translate::acp::{ContentBlock, ToolCall, Update, Verdict, question};
-use threadway_translate::json::{self, Json, ObjectWriter, Text};
+use threadway_translate::acp::{ContentBlock, ToolCall, Update, Verdict, asked};
+use threadway_translate::json::{self, Json, Text};
 use threadway_translate::run::{Action, Ask, Decision, Interrupt, Start};
 
-/// What becomes of a run that waits.
+/// What follows after the questions were put.
 #[derive(Debug)]
 pub(super) enum Settled {
-    /// It goes on with this.
+    /// The run resumes with this.
     Resume(Start),
-    /// It waits for the next prompt.
+    /// The run waits for the next prompt.
     ByPrompt,
-    /// It waits: the person has stopped the turn, or refused to go on.
+    /// The run stays interrupted: the person stopped the turn, or refused to continue.
     Stopped,
 }
 
-/// How one thing is to be settled.
+/// How one question, or one call of an approval, is answered.
 enum Slot {
     Decided(Decision),
-    /// A person chooses.
+    /// A person chooses an option.
     Permission {
         call: Box<ToolCall<'static>>,
         offers: Vec<Offer>,
@@ -36,28 +40,28 @@ enum Slot {
     },
     /// A person fills in a form.
     Form(Form),
-    /// A person writes the next prompt.
+    /// The next prompt answers.
     Prompt,
 }
 
-/// What a person has said to it.
+/// The answer to one question, or to one call of an approval.
 enum Reply {
     Decision(Decision),
-    /// A person's, about a call that was announced.
+    /// A person's decision about a call that the client shows.
     Verdict {
         decision: Decision,
         always: Option<Remembered>,
     },
     Answer(Json),
-    /// The next prompt will tell.
+    /// The next prompt answers.
     Later,
 }
 
-/// Why nothing was said.
+/// Why there is no answer.
 #[derive(Debug)]
-enum Unasked {
-    /// The client has cancelled the turn. ACP has it answer its open permissions with `cancelled`
-    /// then.
+enum NoReply {
+    /// The client cancelled the turn. ACP requires it to answer open permission requests with
+    /// `cancelled` then.
     Cancelled,
     Failed(Error),
 }
@@ -84,17 +88,17 @@ struct FormRequest<'a> {
 }
 
 impl Link {
-    /// Settles the questions of a run, all at once.
+    /// Puts all questions of a run at once, and returns what follows.
     pub(super) async fn settle(
         &self,
         session: &Session,
-        voice: &mut Voice,
-        questions: Vec<Waiting>,
+        view: &mut ClientView,
+        questions: Vec<OpenQuestion>,
     ) -> Result<Settled, Error> {
         expect_answerable(&questions)?;
         let mut slots = Vec::new();
         for waiting in &questions {
-            slots.push(self.slots(session, voice, waiting).await);
+            slots.push(self.slots(session, view, waiting).await);
         }
         let asked = questions.iter().zip(slots).map(|(waiting, slots)| {
             try_join_all(
@@ -103,34 +107,39 @@ impl Link {
         });
         let replies = match try_join_all(asked).await {
             Ok(replies) => replies,
-            Err(Unasked::Cancelled) => return Ok(Settled::Stopped),
-            Err(Unasked::Failed(error)) => return Err(error),
+            Err(NoReply::Cancelled) => return Ok(Settled::Stopped),
+            Err(NoReply::Failed(error)) => return Err(error),
         };
-        self.conclude(session, voice, questions, replies).await
+        self.conclude(session, view, questions, replies).await
     }
 
-    /// How each part of a question is to be settled; announces the calls that are asked about.
-    async fn slots(&self, session: &Session, voice: &mut Voice, waiting: &Waiting) -> Vec<Slot> {
-        let Waiting { question, decided, is_in_words: _ } = waiting;
+    /// How each part of a question is answered. Announces the calls that a person is asked about.
+    async fn slots(
+        &self,
+        session: &Session,
+        view: &mut ClientView,
+        waiting: &OpenQuestion,
+    ) -> Vec<Slot> {
+        let OpenQuestion { question, decided, is_asked_in_text: _ } = waiting;
         let has_forms = self.client().has_forms;
         match &question.ask {
             Ask::Approval { actions, .. } => {
-                let desk = session.desk.lock().await;
-                let mode = desk.menu.mode(&desk.kept.choices).map(|mode| &mode.permissions);
+                let config = session.config.lock().await;
+                let mode = config.menu.mode(&config.kept.choices).map(|mode| &mode.permissions);
                 let rules: Vec<_> =
                     mode.into_iter().chain([&self.service().settings.permissions]).collect();
                 let mut slots = Vec::with_capacity(actions.len());
                 for (at, (action, decided)) in actions.iter().zip(decided).enumerate() {
                     let decided = decided
                         .clone()
-                        .or_else(|| permission::decided(action, &desk.kept.always, &rules));
+                        .or_else(|| permission::decided(action, &config.kept.always, &rules));
                     let offers = permission::offers(action, has_forms);
                     slots.push(match decided {
                         Some(decision) => Slot::Decided(decision),
                         None if offers.is_empty() => Slot::Prompt,
                         None => {
                             let call = self.emit(session, |emit| {
-                                voice.projector.ask(&question.id, at, action, emit)
+                                view.projector.ask(&question.id, at, action, emit)
                             });
                             Slot::Permission {
                                 call: Box::new(call),
@@ -149,7 +158,7 @@ impl Link {
             Ask::Breakpoint => {
                 let action = breakpoint();
                 let call =
-                    self.emit(session, |emit| voice.projector.ask(&question.id, 0, &action, emit));
+                    self.emit(session, |emit| view.projector.ask(&question.id, 0, &action, emit));
                 let offers = vec![Offer::Allow, Offer::Reject];
                 vec![Slot::Permission { call: Box::new(call), offers, action }]
             }
@@ -161,7 +170,7 @@ impl Link {
         session: &Session,
         question: &Interrupt,
         slot: Slot,
-    ) -> Result<Reply, Unasked> {
+    ) -> Result<Reply, NoReply> {
         match slot {
             Slot::Decided(decision) => Ok(Reply::Decision(decision)),
             Slot::Prompt => Ok(Reply::Later),
@@ -184,14 +193,14 @@ impl Link {
         }
     }
 
-    /// What a person means who has chosen so; asks what the choice leaves open.
+    /// Turns a chosen option into a decision. Shows a form if the option needs one.
     async fn understand(
         &self,
         session: &Session,
         call: &ToolCall<'static>,
         action: &Action,
         chosen: Offer,
-    ) -> Result<(Decision, Option<Always>), Unasked> {
+    ) -> Result<(Decision, Option<Always>), NoReply> {
         let reject = Decision::Reject { message: None };
         let form = match chosen {
             Offer::Allow => return Ok((Decision::Approve, None)),
@@ -210,53 +219,53 @@ impl Link {
                 let message = Text::from_raw(&answer);
                 Decision::Respond { message: message.unwrap_or_else(|| Text::new(answer.get())) }
             }
-            // Who closes the form has not said yes.
-            Some(_) | None => permission::rejected(action).ok_or(Unasked::Cancelled)?,
+            // Closing the form is not an approval.
+            Some(_) | None => permission::rejected(action).ok_or(NoReply::Cancelled)?,
         };
         Ok((decision, None))
     }
 
-    /// Which of these a person chooses.
+    /// Asks a person to choose one of the options.
     async fn choose(
         &self,
         session: &Session,
         call: &ToolCall<'static>,
         offers: &[Offer],
-    ) -> Result<Offer, Unasked> {
+    ) -> Result<Offer, NoReply> {
         let params = PermissionRequest {
             session_id: &session.id,
             tool_call: call,
             options: offers.iter().map(|offer| offer.option()).collect(),
         };
         let answer =
-            self.ask("session/request_permission", &params).await.map_err(Unasked::Failed)?;
+            self.ask("session/request_permission", &params).await.map_err(NoReply::Failed)?;
         let outcome = json::members(&answer).and_then(|members| members.get("outcome"));
         let outcome = outcome.and_then(json::members).unwrap_or_default();
         match outcome.string("outcome").as_deref() {
-            Some("cancelled") => Err(Unasked::Cancelled),
+            Some("cancelled") => Err(NoReply::Cancelled),
             Some("selected") => {
                 let id = outcome.string("optionId").unwrap_or_default();
                 Offer::chosen(offers, &id).ok_or_else(|| {
                     let message = format!(
                         "session/request_permission was answered with `{id}`, which was not offered"
                     );
-                    Unasked::Failed(Error::internal(message))
+                    NoReply::Failed(Error::internal(message))
                 })
             }
             _ => {
                 let message = "session/request_permission was answered without an outcome";
-                Err(Unasked::Failed(Error::internal(message)))
+                Err(NoReply::Failed(Error::internal(message)))
             }
         }
     }
 
-    /// What a person writes into a form; `None` if nothing.
+    /// The content that a person enters into a form; `None` if the person declines.
     async fn fill_in(
         &self,
         session: &Session,
         call_id: Option<&str>,
         form: &Form,
-    ) -> Result<Option<Json>, Unasked> {
+    ) -> Result<Option<Json>, NoReply> {
         let params = FormRequest {
             session_id: &session.id,
             tool_call_id: call_id,
@@ -264,21 +273,21 @@ impl Link {
             message: &form.message,
             requested_schema: &form.schema,
         };
-        let answer = self.ask("elicitation/create", &params).await.map_err(Unasked::Failed)?;
+        let answer = self.ask("elicitation/create", &params).await.map_err(NoReply::Failed)?;
         let members = json::members(&answer).unwrap_or_default();
         match members.string("action").as_deref() {
             Some("accept") => Ok(members.get("content").and_then(|content| form.read(content))),
-            Some("cancel") => Err(Unasked::Cancelled),
+            Some("cancel") => Err(NoReply::Cancelled),
             _ => Ok(None),
         }
     }
 
-    /// What the replies come to: the run goes on with what is answered, and what is not waits.
+    /// Resumes the run with the answers. Without an answer the questions wait for the next prompt.
     async fn conclude(
         &self,
         session: &Session,
-        voice: &mut Voice,
-        questions: Vec<Waiting>,
+        view: &mut ClientView,
+        questions: Vec<OpenQuestion>,
         replies: Vec<Vec<Reply>>,
     ) -> Result<Settled, Error> {
         let mut answers = Answers::default();
@@ -302,11 +311,11 @@ impl Link {
                     *decided = Some(decision);
                     continue;
                 }
-                // A breakpoint: whoever does not go on has stopped it.
+                // At a breakpoint the choice is to continue or to stop.
                 let (id, action) = (&waiting.question.id, breakpoint());
                 let verdict = verdict(&decision);
                 self.emit(session, |emit| {
-                    voice.projector.decide(id, at, &action, verdict, emit);
+                    view.projector.decide(id, at, &action, verdict, emit);
                 });
                 return Ok(match verdict {
                     Verdict::Allowed => Settled::Resume(Start::Continue),
@@ -319,43 +328,48 @@ impl Link {
             self.remember(session, always).await;
         }
         if let Some(start) = answers.start() {
-            self.decided(session, voice, &answers.answered);
+            self.show_decisions(session, view, &answers.answered);
             return Ok(Settled::Resume(start));
         }
-        self.put_in_words(session, &answers.waiting);
-        voice.waiting = answers.waiting;
-        voice.waiting.iter_mut().for_each(|waiting| waiting.is_in_words = true);
+        self.ask_in_text(session, &answers.waiting);
+        view.questions = answers.waiting;
+        view.questions.iter_mut().for_each(|waiting| waiting.is_asked_in_text = true);
         Ok(Settled::ByPrompt)
     }
 
-    /// Shows what is decided about the calls of these questions, whose answers go up.
-    pub(super) fn decided(&self, session: &Session, voice: &mut Voice, answered: &[Waiting]) {
-        for Waiting { question, decided, is_in_words: _ } in answered {
-            voice.kept.extend(question.kept_keys());
+    /// Shows the decisions about the calls of answered questions.
+    pub(super) fn show_decisions(
+        &self,
+        session: &Session,
+        view: &mut ClientView,
+        answered: &[OpenQuestion],
+    ) {
+        for OpenQuestion { question, decided, is_asked_in_text: _ } in answered {
+            view.decision_keys.extend(question.kept_keys());
             let Ask::Approval { actions, .. } = &question.ask else { continue };
             self.emit(session, |emit| {
                 for (at, (action, decided)) in actions.iter().zip(decided).enumerate() {
                     if let Some(decision) = decided {
                         let verdict = verdict(decision);
-                        voice.projector.decide(&question.id, at, action, verdict, emit);
+                        view.projector.decide(&question.id, at, action, verdict, emit);
                     }
                 }
             });
         }
     }
 
-    /// Keeps answers that hold for good with the thread, for any process.
+    /// Saves "always" answers with the thread, so that they hold in any process.
     async fn remember(&self, session: &Session, always: Vec<Remembered>) {
-        let mut desk = session.desk.lock().await;
+        let mut config = session.config.lock().await;
         for answer in always {
-            answer.add_to(&mut desk.kept.always);
+            answer.add_to(&mut config.kept.always);
         }
-        self.keep(session, &mut desk).await;
+        self.save_config(session, &mut config).await;
     }
 
-    /// Asks in the conversation what no form asks.
-    fn put_in_words(&self, session: &Session, waiting: &[Waiting]) {
-        for Waiting { question, decided, is_in_words: _ } in waiting {
+    /// Writes questions without a form into the conversation.
+    fn ask_in_text(&self, session: &Session, waiting: &[OpenQuestion]) {
+        for OpenQuestion { question, decided, is_asked_in_text: _ } in waiting {
             let words = match &question.ask {
                 Ask::Answer { value, .. } => question::of_value(value),
                 Ask::Approval { actions, .. } => {
@@ -372,113 +386,7 @@ impl Link {
     }
 }
 
-/// What a prompt has answered.
-pub(super) struct PromptAnswer {
-    /// What the run goes on with, if that is all it needs.
-    pub(super) start: Option<Start>,
-    /// The questions that it goes on with an answer to.
-    pub(super) answered: Vec<Waiting>,
-    /// What the prompt says nothing about.
-    pub(super) left: Vec<Waiting>,
-    /// Whether it was an answer.
-    pub(super) is_used: bool,
-}
-
-/// The answers to the questions of a run, and those that are still open.
-#[derive(Default)]
-pub(super) struct Answers {
-    object: ObjectWriter,
-    /// The answer to a question that has no id in LangGraph: the only one.
-    bare: Option<Json>,
-    answered: Vec<Waiting>,
-    waiting: Vec<Waiting>,
-}
-
-impl Answers {
-    /// Adds a question that a person has answered, or not.
-    fn add(&mut self, waiting: Waiting, answer: Option<Json>) {
-        let Waiting { question, decided, is_in_words: _ } = &waiting;
-        let answer = answer.or_else(|| match &question.ask {
-            Ask::Approval { actions, form } => {
-                let decided: Option<Vec<_>> = decided.iter().map(Option::as_ref).collect();
-                let decisions = decided?.into_iter().zip(actions);
-                let decisions = decisions.map(|(decision, action)| match &action.kept {
-                    // It may say more than a decision of ours.
-                    Some(kept) if action.kept_decision(*form).as_ref() == Some(decision) => {
-                        kept.decision.clone()
-                    }
-                    Some(_) | None => form.decision(&action.name, decision),
-                });
-                Some(form.answer(&decisions.collect::<Vec<_>>()))
-            }
-            Ask::Answer { .. } | Ask::Breakpoint => None,
-        });
-        match answer {
-            Some(answer) => {
-                if question.is_unnamed() {
-                    self.bare = Some(answer);
-                } else {
-                    let object = std::mem::take(&mut self.object);
-                    self.object = object.raw(&question.id, answer.get());
-                }
-                self.answered.push(waiting);
-            }
-            None => self.waiting.push(waiting),
-        }
-    }
-
-    /// Takes a prompt for the answer to the first question that nothing but a prompt answers.
-    pub(super) fn of_prompt(
-        questions: Vec<Waiting>,
-        prompt: &str,
-        has_forms: bool,
-    ) -> PromptAnswer {
-        let mut answers = Self::default();
-        let mut is_used = false;
-        for mut waiting in questions {
-            let mut answer = None;
-            match &waiting.question.ask {
-                Ask::Answer { schema, .. } if !is_used && (waiting.is_in_words || !has_forms) => {
-                    is_used = true;
-                    answer = Some(answer_of_prompt(prompt, schema.as_deref()));
-                }
-                Ask::Approval { actions, .. } => {
-                    for (action, decided) in actions.iter().zip(&mut waiting.decided) {
-                        let is_open =
-                            decided.is_none() && permission::offers(action, has_forms).is_empty();
-                        if is_open && !is_used {
-                            is_used = true;
-                            *decided = permission::answered_by_prompt(action, prompt);
-                        }
-                    }
-                }
-                Ask::Answer { .. } | Ask::Breakpoint => {}
-            }
-            answers.add(waiting, answer);
-        }
-        let start = answers.start().filter(|_| is_used);
-        PromptAnswer { start, answered: answers.answered, left: answers.waiting, is_used }
-    }
-
-    fn start(&mut self) -> Option<Start> {
-        let answers = std::mem::take(&mut self.object);
-        let by_id = || (!answers.is_empty()).then(|| answers.finish());
-        self.bare.take().or_else(by_id).map(Start::Resume)
-    }
-}
-
-/// Whether LangGraph can tell the answers to these questions apart.
-pub(super) fn expect_answerable(questions: &[Waiting]) -> Result<(), Error> {
-    if questions.len() > 1 && questions.iter().any(|waiting| waiting.question.is_unnamed()) {
-        return Err(Error::internal(
-            "the thread asks several questions, and one of them has no id in LangGraph, which \
-             cannot tell then which one is answered",
-        ));
-    }
-    Ok(())
-}
-
-/// What a decision means for the call.
+/// Whether a decision lets the call run.
 fn verdict(decision: &Decision) -> Verdict {
     match decision {
         Decision::Approve | Decision::Edit { .. } => Verdict::Allowed,
@@ -486,7 +394,7 @@ fn verdict(decision: &Decision) -> Verdict {
     }
 }
 
-/// A static breakpoint as something that may be allowed.
+/// A static breakpoint as an action to approve.
 fn breakpoint() -> Action {
     Action {
         name: Text::new("Go on from the breakpoint"),

@@ -1,4 +1,4 @@
-//! What a person asks of `watch` in words of the command line: headers, a time.
+//! Values from the command line of `watch`: headers and a time.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// The longest time that a thread may be followed for.
+/// The longest time that `--timeout` accepts.
 pub const MAX_TIMEOUT: Duration = Duration::from_hours(24);
 
-/// What a request says by itself, and nobody else.
+/// Headers that each request sets itself.
 const OWN: [HeaderName; 7] = [
     ACCEPT,
     CONNECTION,
@@ -21,28 +21,27 @@ const OWN: [HeaderName; 7] = [
     HeaderName::from_static("last-event-id"),
 ];
 
-/// Why headers cannot be sent. No value is repeated here: it may be a key.
+/// Why the headers are invalid. Messages hide the values, which may be keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotHeaders {
-    /// The key cannot stand in a header.
+    /// The key cannot be sent in a header.
     #[error("--api-key (THREADWAY_API_KEY): expected a key: visible ASCII characters")]
     Key,
-    /// A header is none.
+    /// A line is not a header.
     #[error(
-        "--header (THREADWAY_HEADER): expected NAME:VALUE, as x-api-key:KEY; several stand on \
-         lines of their own in the variable"
+        "--header (THREADWAY_HEADER): expected NAME:VALUE, such as x-api-key:KEY; the variable \
+         takes one per line"
     )]
     Header,
-    /// A header is one that each request has by itself.
-    #[error("--header (THREADWAY_HEADER): this header is set by watch itself; leave it out")]
+    /// Each request sets this header itself.
+    #[error("--header (THREADWAY_HEADER): watch sets this header itself; leave it out")]
     Own,
-    /// A request has one `authorization`.
-    #[error("--api-key is sent as `authorization`; leave out either it or --header authorization")]
+    /// Two values for `authorization`.
+    #[error("--api-key is sent as `authorization`; leave out --api-key or --header authorization")]
     Twice,
 }
 
-/// The headers that each request is to have: the key as `authorization: Bearer KEY`, which is what
-/// a gateway with `auth` wants, and these, each as `NAME:VALUE`.
+/// The headers for each request: the key as `authorization: Bearer KEY`, and lines of `NAME:VALUE`.
 pub fn headers(key: Option<&str>, lines: &[String]) -> Result<HeaderMap, NotHeaders> {
     let mut headers = HeaderMap::new();
     for line in lines.iter().filter(|line| !line.trim().is_empty()) {
@@ -67,8 +66,8 @@ pub fn headers(key: Option<&str>, lines: &[String]) -> Result<HeaderMap, NotHead
     Ok(headers)
 }
 
-/// A time as `30s`, `5m`, `1h` or `500ms`; without a unit it is in seconds. `None` if it is none, or
-/// beyond [`MAX_TIMEOUT`].
+/// Reads a time such as `30s`, `5m`, `1h` or `500ms`; without a unit it is in seconds. `None` if it
+/// is invalid or exceeds [`MAX_TIMEOUT`].
 pub fn duration(text: &str) -> Option<Duration> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at_checked(digits)?;

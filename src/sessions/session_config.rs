@@ -1,4 +1,5 @@
-//! What is chosen for a session, and where it is kept: in its thread's metadata.
+//! The settings of a session: reads, changes and saves them. They are stored in the metadata of its
+//! thread.
 
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use agent_client_protocol_schema::v1::{
 use futures_util::FutureExt;
 
 use super::link::{Answer, Link};
-use super::session::{Desk, Session};
+use super::session::{Session, SessionConfig};
 use crate::agents::ConfigField;
 use crate::upstream::Caller;
 use threadway_translate::acp::Update;
@@ -19,8 +20,9 @@ use threadway_translate::acp::rpc::{Code, Error};
 use threadway_translate::json::{Json, ObjectWriter};
 
 impl Link {
-    /// What a session chooses from, and what is chosen where nothing was, or what is no more.
-    pub(super) async fn desk(&self, mut kept: SessionRecord) -> Result<Desk, Error> {
+    /// Completes saved settings: lists the choices, and replaces choices that no longer exist by
+    /// defaults.
+    pub(super) async fn read_config(&self, mut kept: Kept) -> Result<SessionConfig, Error> {
         let service = self.service();
         let listing = service.agents.list_of(&service.upstream).await;
         let listed = listing.agents.map_err(|error| self.failed(&error))?;
@@ -38,7 +40,7 @@ impl Link {
         let first = || menu.assistants.first().map(|agent| agent.id.clone());
         let default = service.agent.clone().or_else(first).ok_or_else(|| {
             let server = service.upstream.client.base();
-            Error::internal(format!("{server} has no agents; `threadway check` tells more"))
+            Error::internal(format!("{server} has no agents; `threadway check` shows why"))
         })?;
         let brought = menu.mode(&kept.choices).and_then(|mode| mode.assistant.clone());
         let Choices { mode, assistant, own, fields: _ } = &mut kept.choices;
@@ -47,17 +49,18 @@ impl Link {
             assistant.clone_from(&default);
         }
         *own = match own.take().filter(|own| is_listed(own)) {
-            // An older version did not keep it, and the mode may have brought the one that runs.
+            // An older version did not save it, and the mode may have chosen the current agent.
             None if is_brought => Some(default),
             None => Some(assistant.clone()),
             own => own,
         };
         menu.settle_mode(&mut kept.choices);
         menu.fields = self.fields_of(&kept.choices.assistant).await?;
-        Ok(Desk { kept, menu, is_kept: false })
+        Ok(SessionConfig { kept, menu, is_saved: false })
     }
 
-    /// The settings of an agent's graph; none, if they cannot be read: it runs without.
+    /// The settings that an agent's graph offers. Empty if they cannot be read: the agent runs
+    /// without them.
     async fn fields_of(&self, agent: &str) -> Result<Vec<ConfigField>, Error> {
         let agents = &self.service().agents;
         let agent = agents
@@ -66,11 +69,11 @@ impl Link {
         Ok(agent.config_fields().await)
     }
 
-    /// What a client is told of a session when it opens it.
+    /// The settings as the client gets them when it opens the session.
     pub(super) async fn state_of(&self, session: &Session) -> Vec<(&'static str, Json)> {
-        let desk = session.desk.lock().await;
-        let options = desk.menu.options(&desk.kept.choices, self.client().has_switches);
-        let modes = desk.menu.modes(&desk.kept.choices);
+        let config = session.config.lock().await;
+        let options = config.menu.options(&config.kept.choices, self.client().has_switches);
+        let modes = config.menu.modes(&config.kept.choices);
         let modes = modes.map(|modes| ("modes", modes));
         let options = (options.get() != "[]").then_some(("configOptions", options));
         modes.into_iter().chain(options).collect()
@@ -82,16 +85,16 @@ impl Link {
         session: Arc<Session>,
         request: &SetSessionModeRequest,
     ) -> Result<Answer, Error> {
-        let mut desk = session.desk.lock().await;
-        let mut choices = desk.kept.choices.clone();
-        desk.menu.choose_mode(&mut choices, &request.mode_id.0)?;
-        self.take_choices(&session, &mut desk, choices).await?;
-        drop(desk);
+        let mut config = session.config.lock().await;
+        let mut choices = config.kept.choices.clone();
+        config.menu.choose_mode(&mut choices, &request.mode_id.0)?;
+        self.take_choices(&session, &mut config, choices).await?;
+        drop(config);
         let this = self.clone();
-        // The options say the same thing.
+        // The config options hold the mode too.
         let after = async move {
-            let desk = session.desk.lock().await;
-            let options = desk.menu.options(&desk.kept.choices, this.client().has_switches);
+            let config = session.config.lock().await;
+            let options = config.menu.options(&config.kept.choices, this.client().has_switches);
             this.update(&session.id, &Update::ConfigOptionUpdate { config_options: &options });
         };
         Ok(Answer { result: Json::empty_object(), after: Some(after.boxed()) })
@@ -103,18 +106,23 @@ impl Link {
         session: Arc<Session>,
         request: &SetSessionConfigOptionRequest,
     ) -> Result<Answer, Error> {
-        let mut desk = session.desk.lock().await;
-        let mut choices = desk.kept.choices.clone();
+        let mut config = session.config.lock().await;
+        let mut choices = config.kept.choices.clone();
         let value = match &request.value {
-            SessionConfigOptionValue::Boolean { value } => OptionValue::Switch(*value),
-            SessionConfigOptionValue::ValueId { value } => OptionValue::Id(&value.0),
-            _ => return Err(Error::new(Code::InvalidParams, "a value of this kind is not known")),
+            SessionConfigOptionValue::Boolean { value } => Value::Switch(*value),
+            SessionConfigOptionValue::ValueId { value } => Value::Id(&value.0),
+            _ => {
+                return Err(Error::new(
+                    Code::InvalidParams,
+                    "unknown kind of value; expected a boolean or the id of a choice",
+                ));
+            }
         };
-        desk.menu.choose(&mut choices, &request.config_id.0, &value)?;
-        let mode = choices.mode.clone().filter(|_| choices.mode != desk.kept.choices.mode);
-        self.take_choices(&session, &mut desk, choices).await?;
-        let options = desk.menu.options(&desk.kept.choices, self.client().has_switches);
-        drop(desk);
+        config.menu.choose(&mut choices, &request.config_id.0, &value)?;
+        let mode = choices.mode.clone().filter(|_| choices.mode != config.kept.choices.mode);
+        self.take_choices(&session, &mut config, choices).await?;
+        let options = config.menu.options(&config.kept.choices, self.client().has_switches);
+        drop(config);
         let result = ObjectWriter::new().raw("configOptions", options.get()).finish();
         let this = self.clone();
         let after = mode.map(|mode| {
@@ -126,33 +134,33 @@ impl Link {
         Ok(Answer { result, after })
     }
 
-    /// Takes a choice, and keeps it with the thread.
+    /// Applies a choice and saves it with the thread.
     async fn take_choices(
         &self,
         session: &Session,
-        desk: &mut Desk,
+        config: &mut SessionConfig,
         choices: Choices,
     ) -> Result<(), Error> {
-        if choices.assistant != desk.kept.choices.assistant {
+        if choices.assistant != config.kept.choices.assistant {
             // Another graph has other settings.
-            desk.menu.fields = self.fields_of(&choices.assistant).await?;
+            config.menu.fields = self.fields_of(&choices.assistant).await?;
         }
-        desk.kept.choices = choices;
-        self.keep(session, desk).await;
+        config.kept.choices = choices;
+        self.save_config(session, config).await;
         Ok(())
     }
 
-    /// Writes what a session keeps into its thread's metadata. What cannot be written holds here
-    /// for as long as we live, and is tried again with the next.
-    pub(super) async fn keep(&self, session: &Session, desk: &mut Desk) {
-        let metadata = desk.kept.write();
-        // Who is stopped while it waits has kept nothing.
-        desk.is_kept = false;
+    /// Saves the settings in the thread's metadata. If that fails they hold in this process, and
+    /// the next change tries again.
+    pub(super) async fn save_config(&self, session: &Session, config: &mut SessionConfig) {
+        let metadata = config.kept.write();
+        // If this is cancelled while it waits, nothing is saved.
+        config.is_saved = false;
         let upstream = &self.service().upstream.client;
         match upstream.change_thread(&session.id, &metadata).await {
-            Ok(is_there) => desk.is_kept = is_there,
+            Ok(is_there) => config.is_saved = is_there,
             Err(error) => {
-                tracing::warn!(session_id = session.id, %error, "a session's metadata were not kept");
+                tracing::warn!(session_id = session.id, %error, "a session's settings were not saved with its thread");
             }
         }
     }

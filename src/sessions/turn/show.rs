@@ -1,0 +1,169 @@
+//! Shows a thread and its runs to the client, as updates.
+
+use super::{STOP_WAIT, Turn, Whose};
+use crate::sessions::session::{ClientView, OpenQuestion};
+use crate::threads::{ThreadReader, Waits};
+use threadway_translate::acp::rpc::Error;
+use threadway_translate::acp::{ToolCall, ToolStatus, Update};
+use threadway_translate::run::{Loss, Outcome, RunEvent};
+
+/// Which updates of what is read are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::sessions) enum Sending {
+    All,
+    /// The client has the history already, so only open calls are sent. Their later updates will be
+    /// sent, and ACP wants each after its call.
+    OpenCalls,
+}
+
+/// How showing a run ended.
+pub(super) enum Shown {
+    Over(Outcome),
+    Stopped,
+}
+
+impl Turn {
+    /// Sends the client what the thread has and it has not. Returns the thread's open questions.
+    pub(super) async fn catch_up(&self, view: &mut ClientView) -> Result<Vec<OpenQuestion>, Error> {
+        if view.is_synced {
+            let service = self.link.service();
+            let waits = service.threads.waits(&service.upstream.client, &self.session.id).await;
+            match waits.map_err(|error| self.link.failed(&error))? {
+                Waits::ForNothing => {
+                    view.questions.clear();
+                    return Ok(Vec::new());
+                }
+                Waits::ForAnswers(open) => {
+                    let waiting = std::mem::take(&mut view.questions);
+                    let is_open =
+                        |waiting: &OpenQuestion| open.iter().any(|id| *id == *waiting.question.id);
+                    if !waiting.is_empty() && waiting.iter().all(is_open) {
+                        return Ok(waiting);
+                    }
+                }
+                Waits::ForRun => view.questions.clear(),
+            }
+        }
+        let Outcome::Interrupted(questions) = self.show_thread(view).await? else {
+            return Ok(Vec::new());
+        };
+        Ok(questions.into_iter().map(OpenQuestion::from).collect())
+    }
+
+    /// Shows the thread and its live run, which is that of others, to the end. Returns how the run
+    /// ended. The client of a resumed session has the thread already.
+    pub(super) async fn show_thread(&self, view: &mut ClientView) -> Result<Outcome, Error> {
+        let reader = self.link.read(&self.session).await?;
+        let sending = if view.is_synced { Sending::All } else { Sending::OpenCalls };
+        let (mut reader, outcome) = self.send_history(view, reader, sending, Whose::Others).await?;
+        match outcome {
+            Some(outcome) => Ok(outcome),
+            None => Ok(self.follow(view, &mut reader, Whose::Others).await),
+        }
+    }
+
+    /// Reads a thread until everything that it holds was sent. Returns the outcome if no run is
+    /// live.
+    pub(in crate::sessions) async fn send_history(
+        &self,
+        view: &mut ClientView,
+        mut reader: ThreadReader,
+        sending: Sending,
+        whose: Whose,
+    ) -> Result<(ThreadReader, Option<Outcome>), Error> {
+        while let Some(events) = reader.next().await {
+            self.link.outbox().wait_for_room().await;
+            let outcome = self.project(view, &events, sending, whose);
+            // A graph without messages has only its state.
+            let is_told = |event: &RunEvent| {
+                matches!(event, RunEvent::Messages(_) | RunEvent::StateSnapshot(_))
+            };
+            if outcome.is_some() || events.iter().any(is_told) {
+                view.is_synced = true;
+                return Ok((reader, outcome));
+            }
+        }
+        view.is_synced = true;
+        Ok((reader, Some(Outcome::AtRest { error: None })))
+    }
+
+    /// Shows the turn's own run to its end. If the turn is stopped, the run is stopped too.
+    pub(super) async fn show(&self, view: &mut ClientView, run: &mut ThreadReader) -> Shown {
+        let outcome = self.stop.run_until_cancelled(self.follow(view, run, Whose::Own)).await;
+        if let Some(outcome) = outcome {
+            return Shown::Over(outcome);
+        }
+        self.stop_run();
+        // Sends what the run still emits if it ends soon: its last text, and how its calls ended.
+        let _ = tokio::time::timeout(STOP_WAIT, self.follow(view, run, Whose::Own)).await;
+        Shown::Stopped
+    }
+
+    async fn follow(&self, view: &mut ClientView, run: &mut ThreadReader, whose: Whose) -> Outcome {
+        loop {
+            self.link.outbox().wait_for_room().await;
+            let Some(events) = run.next().await else {
+                return Outcome::AtRest { error: None };
+            };
+            match self.project(view, &events, Sending::All, whose) {
+                None => {}
+                // The run goes on. What was missed is read from the thread.
+                Some(outcome) if is_too_slow(&outcome) => {
+                    match Box::pin(self.link.read(&self.session)).await {
+                        Ok(again) => *run = again,
+                        Err(_) => return outcome,
+                    }
+                }
+                Some(outcome) => return outcome,
+            }
+        }
+    }
+
+    /// Sends a batch of events as updates. Returns the outcome if they end the run.
+    fn project(
+        &self,
+        view: &mut ClientView,
+        events: &[RunEvent],
+        sending: Sending,
+        whose: Whose,
+    ) -> Option<Outcome> {
+        let Self { link, session, .. } = self;
+        if let (Whose::Own, Some(RunEvent::Started { run_id: Some(run_id), .. })) =
+            (whose, events.first())
+        {
+            *self.running() = Some(run_id.to_string());
+        }
+        match sending {
+            Sending::OpenCalls => link.emit(session, |emit| {
+                for event in events {
+                    view.projector.project(event, &mut |update| {
+                        if is_open_call(update) {
+                            emit(update);
+                        }
+                    });
+                }
+            }),
+            Sending::All => link.emit(session, |emit| {
+                for event in events {
+                    view.projector.project(event, emit);
+                }
+            }),
+        }
+        match events.last() {
+            Some(RunEvent::Ended { outcome, .. }) => Some(outcome.clone()),
+            _ => None,
+        }
+    }
+}
+
+fn is_too_slow(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Failed(failure) if failure.loss() == Some(Loss::TooSlow))
+}
+
+fn is_open_call(update: &Update<'_>) -> bool {
+    matches!(
+        update,
+        Update::ToolCall(ToolCall { status, .. })
+            if !matches!(status, Some(ToolStatus::Completed | ToolStatus::Failed))
+    )
+}

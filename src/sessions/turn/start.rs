@@ -1,0 +1,127 @@
+//! Starts and stops the run of a turn.
+
+use std::sync::Arc;
+
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+use super::Turn;
+use crate::sessions::Service;
+use crate::sync::Guard;
+use crate::threads::{Refusal, Thread, ThreadReader};
+use threadway_translate::acp::rpc::Error;
+use threadway_translate::run::{Configured, NewRun, Start};
+
+/// The result of starting a run.
+pub(super) enum Started {
+    Run(Box<ThreadReader>),
+    /// Another run of the thread is in progress.
+    Busy,
+    Stopped,
+}
+
+/// A run that is being started. If the turn stops meanwhile, the run is stopped as soon as it has
+/// started.
+struct Starting<'a> {
+    turn: &'a Turn,
+    /// `None` once the run has started.
+    asked: Option<JoinHandle<Result<ThreadReader, Refusal>>>,
+    name: &'a str,
+}
+
+impl Turn {
+    /// Starts a run, unless the turn is stopped first.
+    pub(super) async fn start(&self, start: Start, kept: &[String]) -> Result<Started, Error> {
+        let Some(due) = self.stop.run_until_cancelled(self.new_run(start, kept)).await else {
+            return Ok(Started::Stopped);
+        };
+        let (thread, run) = due?;
+        let name = run.name.clone();
+        let asked = self.link.service().tasks.spawn(async move { thread.start(run).await });
+        let mut starting = Starting { turn: self, asked: Some(asked), name: &name };
+        let Some(started) = self.stop.run_until_cancelled(starting.started()).await else {
+            return Ok(Started::Stopped);
+        };
+        match started? {
+            Ok(reader) => {
+                let run_id = reader.run_id().as_deref().map(str::to_owned);
+                *self.running() = Some(run_id.unwrap_or_else(|| name.clone()));
+                Ok(Started::Run(Box::new(reader)))
+            }
+            Err(Refusal::Busy) => Ok(Started::Busy),
+            Err(Refusal::UnknownAssistant { assistant }) => Err(Error::internal(format!(
+                "LangGraph does not know the agent `{assistant}`, or the thread {}",
+                self.session.id
+            ))),
+            Err(refusal) => Err(self.link.refused(&refusal)),
+        }
+    }
+
+    /// The run to start, with its thread. `kept` names the saved decisions that it answers with.
+    async fn new_run(&self, start: Start, kept: &[String]) -> Result<(Thread, NewRun), Error> {
+        let config = self.session.config.lock().await;
+        let thread = self.link.thread(&self.session, &config)?;
+        let servers = self.link.service().settings.mcp_key.as_deref();
+        let servers = servers.zip(self.session.servers.as_ref());
+        let chosen = config.kept.choices.configurable(&config.menu, servers);
+        let configured = chosen.map_or(Configured::Not, Configured::Choices);
+        let (hides, forgets) = (kept.to_vec(), kept.to_vec());
+        let new = NewRun::new(Uuid::new_v4().to_string(), start);
+        let run = NewRun { configured, hides, forgets, ..new };
+        Ok((thread, run))
+    }
+
+    /// Stops the run upstream in the background.
+    pub(super) fn stop_run(&self) {
+        let Some(run) = self.running().clone() else { return };
+        let service = Arc::clone(self.link.service());
+        let thread_id = self.session.id.clone();
+        let tasks = service.tasks.clone();
+        tasks.spawn(async move { stop_run(&service, &thread_id, &run).await });
+    }
+
+    pub(super) fn running(&self) -> Guard<'_, Option<String>> {
+        self.run.lock()
+    }
+}
+
+// === impl Starting ===
+
+impl Starting<'_> {
+    async fn started(&mut self) -> Result<Result<ThreadReader, Refusal>, Error> {
+        let Some(asked) = &mut self.asked else {
+            return Err(Error::internal("the run was started twice"));
+        };
+        let started = asked.await;
+        self.asked = None;
+        started.map_err(|error| Error::internal(format!("the run's task failed: {error}")))
+    }
+}
+
+impl Drop for Starting<'_> {
+    fn drop(&mut self) {
+        let Self { turn, asked, name } = self;
+        let Some(asked) = asked.take() else { return };
+        if !turn.stop.is_cancelled() && !turn.link.stops_runs() {
+            return;
+        }
+        let service = Arc::clone(turn.link.service());
+        let (thread_id, name) = (turn.session.id.clone(), (*name).to_owned());
+        let tasks = service.tasks.clone();
+        tasks.spawn(async move {
+            if let Ok(Ok(reader)) = asked.await {
+                drop(reader);
+                stop_run(&service, &thread_id, &name).await;
+            }
+        });
+    }
+}
+
+/// Stops a run, by LangGraph's id or by our own name for it.
+async fn stop_run(service: &Service, thread_id: &str, run: &str) {
+    match service.threads.stop(&service.upstream.client, thread_id, Some(run)).await {
+        Ok(Some(_)) => tracing::info!(thread_id, run_id = run, "run stopped"),
+        Ok(None) => tracing::debug!(thread_id, run_id = run, "the run had already ended"),
+        Err(error) => tracing::warn!(thread_id, run_id = run, %error, "a run could not be stopped"),
+    }
+}
