@@ -31,7 +31,7 @@ const TRANSLATE_EXIT_CODES: &str = "\
 Exit codes:
   0   everything was done
   1   it failed while it ran
-  2   the capture is not whole
+  2   the capture is incomplete
   64  the command line is wrong";
 
 /// Serves a LangGraph server's threads and runs to AG-UI clients, and to editors that speak ACP.

@@ -3,7 +3,7 @@
 //! There is no global registry: [`Metrics`] is passed to whoever counts. It takes no clock; times
 //! come from who measures them. Labels are closed sets of words, never ids or names.
 //!
-//! The guards ([`Held`], [`Stream`], [`Reading`]) count what there is at the moment, and how each
+//! The guards ([`GaugeGuard`], [`StreamMeter`], [`RunMeter`]) count what there is at the moment, and how each
 //! came to its end, when they are dropped: nothing is counted that is not uncounted again.
 
 mod label;
@@ -80,7 +80,7 @@ struct Families {
     resumes: Family<Resume, Counter>,
     resyncs: Family<Resync, Counter>,
     missed_batches: Counter,
-    standings: Counter,
+    keyframes: Counter,
     encoded_bytes: Counter,
     upstream_requests: Family<Both<Operation, Answer>, Counter>,
     upstream_errors: Family<Kind, Counter>,
@@ -98,22 +98,22 @@ struct Families {
 
 /// One more of something that there is, until it is dropped.
 #[derive(Debug)]
-pub struct Held(Gauge);
+pub struct GaugeGuard(Gauge);
 
 /// A stream to a client, until it is dropped.
 #[derive(Debug)]
-pub struct Stream {
+pub struct StreamMeter {
     metrics: Metrics,
-    _held: Held,
+    _held: GaugeGuard,
     bytes: u64,
     end: StreamEnd,
 }
 
 /// A run that is being read, until it is dropped.
 #[derive(Debug)]
-pub struct Reading {
+pub struct RunMeter {
     metrics: Metrics,
-    _held: Held,
+    _held: GaugeGuard,
     bytes: u64,
     end: RunEnd,
 }
@@ -132,8 +132,8 @@ impl Metrics {
     }
 
     /// A connection is open.
-    pub fn connection(&self) -> Held {
-        Held::one(&self.0.connections)
+    pub fn connection(&self) -> GaugeGuard {
+        GaugeGuard::one(&self.0.connections)
     }
 
     /// A connection was one too many.
@@ -142,26 +142,26 @@ impl Metrics {
     }
 
     /// A client's stream begins.
-    pub fn stream(&self, protocol: Protocol) -> Stream {
-        let held = Held::one(&self.0.streams.get_or_create(&protocol));
-        Stream { metrics: self.clone(), _held: held, bytes: 0, end: StreamEnd::Left }
+    pub fn stream(&self, protocol: Protocol) -> StreamMeter {
+        let held = GaugeGuard::one(&self.0.streams.get_or_create(&protocol));
+        StreamMeter { metrics: self.clone(), _held: held, bytes: 0, end: StreamEnd::Left }
     }
 
     /// A reader of a run or a thread has come.
-    pub fn viewer(&self) -> Held {
-        Held::one(&self.0.viewers)
+    pub fn viewer(&self) -> GaugeGuard {
+        GaugeGuard::one(&self.0.viewers)
     }
 
     /// A run is being read.
-    pub fn reading(&self, origin: Origin) -> Reading {
+    pub fn reading(&self, origin: Origin) -> RunMeter {
         self.0.runs_started.get_or_create(&origin).inc();
-        let held = Held::one(&self.0.runs);
-        Reading { metrics: self.clone(), _held: held, bytes: 0, end: RunEnd::Unread }
+        let held = GaugeGuard::one(&self.0.runs);
+        RunMeter { metrics: self.clone(), _held: held, bytes: 0, end: RunEnd::Unread }
     }
 
     /// A thread is followed.
-    pub fn following(&self) -> Held {
-        Held::one(&self.0.threads)
+    pub fn following(&self) -> GaugeGuard {
+        GaugeGuard::one(&self.0.threads)
     }
 
     /// A client has come back with the id of an event.
@@ -174,9 +174,9 @@ impl Metrics {
         self.0.resyncs.get_or_create(&reason).inc();
     }
 
-    /// A run was frozen as it stood, for a reader.
-    pub fn stood(&self) {
-        self.0.standings.inc();
+    /// A run was frozen as it keyframe_made, for a reader.
+    pub fn keyframe_made(&self) {
+        self.0.keyframes.inc();
     }
 
     /// A reader has missed so many batches of a run's events.
@@ -212,13 +212,13 @@ impl Metrics {
     }
 
     /// A request to an upstream waits for its answer.
-    pub fn asks(&self) -> Held {
-        Held::one(&self.0.upstream_requests_open)
+    pub fn asks(&self) -> GaugeGuard {
+        GaugeGuard::one(&self.0.upstream_requests_open)
     }
 
     /// A look waits for its turn.
-    pub fn look_waits(&self) -> Held {
-        Held::one(&self.0.looks_waiting)
+    pub fn look_waits(&self) -> GaugeGuard {
+        GaugeGuard::one(&self.0.looks_waiting)
     }
 
     /// A poll was answered after this time from when it was due.
@@ -331,8 +331,10 @@ impl Families {
             "encoded_bytes",
             "Bytes that were made for streams; what streams sent beyond these was shared",
         );
-        let standings =
-            to.count("standings", "Runs that were frozen as they stood, for readers to be shown");
+        let keyframes = to.count(
+            "standings",
+            "Runs that were frozen as they keyframe_made, for readers to be shown",
+        );
         let missed_batches =
             to.count("missed_batches", "Batches of events that readers fell too far behind for");
         let upstream_requests = to.bare("upstream_requests", "Requests to upstreams");
@@ -393,7 +395,7 @@ impl Families {
             resumes,
             resyncs,
             missed_batches,
-            standings,
+            keyframes,
             encoded_bytes,
             upstream_requests,
             upstream_errors,
@@ -450,24 +452,24 @@ impl Registration<'_> {
     }
 }
 
-// === impl Held ===
+// === impl GaugeGuard ===
 
-impl Held {
+impl GaugeGuard {
     fn one(gauge: &Gauge) -> Self {
         gauge.inc();
         Self(gauge.clone())
     }
 }
 
-impl Drop for Held {
+impl Drop for GaugeGuard {
     fn drop(&mut self) {
         self.0.dec();
     }
 }
 
-// === impl Stream ===
+// === impl StreamMeter ===
 
-impl Stream {
+impl StreamMeter {
     /// So many bytes are handed to the client's connection; if they tell what is live, so long
     /// after it was read.
     pub fn sent(&mut self, bytes: usize, after: Option<Duration>) {
@@ -488,7 +490,7 @@ impl Stream {
     }
 }
 
-impl Drop for Stream {
+impl Drop for StreamMeter {
     fn drop(&mut self) {
         let Families { streams_ended, stream_bytes, .. } = &*self.metrics.0;
         streams_ended.get_or_create(&self.end).inc();
@@ -496,9 +498,9 @@ impl Drop for Stream {
     }
 }
 
-// === impl Reading ===
+// === impl RunMeter ===
 
-impl Reading {
+impl RunMeter {
     /// So many bytes of the run's stream were read.
     pub fn read(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
@@ -515,7 +517,7 @@ impl Reading {
     }
 }
 
-impl Drop for Reading {
+impl Drop for RunMeter {
     fn drop(&mut self) {
         let Families { runs_ended, run_bytes, .. } = &*self.metrics.0;
         runs_ended.get_or_create(&self.end).inc();

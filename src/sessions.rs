@@ -118,7 +118,7 @@ impl Service {
     /// Tells editors as much as this of why a run failed.
     #[must_use]
     pub fn telling(self, detail: ErrorDetail) -> Self {
-        self.threads.runs().tell(detail);
+        self.threads.runs().set_error_detail(detail);
         self
     }
 

@@ -47,7 +47,7 @@ impl Threads {
                 Looked::ToRead(record) => {
                     self.runs().read(upstream, server, thread_id, record, None).await?
                 }
-                Looked::AtRest(run) => RunReader::of(run, None),
+                Looked::AtRest(run) => RunReader::new(run, None),
             };
             return Ok(run.into());
         };
@@ -64,7 +64,7 @@ impl Threads {
             }
             Looked::AtRest(run) => {
                 self.shared.runs.metrics().resumed(Resume::StartOver);
-                RunReader::of(run, None)
+                RunReader::new(run, None)
             }
         };
         Ok(run.into())
@@ -104,7 +104,7 @@ impl Threads {
             if let Some(run) = &mut found
                 && run.status.is_live()
             {
-                *run = self.runs().whole(upstream, thread_id, run.clone()).await?;
+                *run = self.runs().full_record(upstream, thread_id, run.clone()).await?;
             }
         }
         let Some(record) = found else { return Ok(None) };
@@ -145,6 +145,6 @@ impl Threads {
         if event.is_none() && after.is_some() {
             self.shared.runs.metrics().resumed(Resume::StartOver);
         }
-        Ok(ThreadReader::following(RunReader::of(run, event), later))
+        Ok(ThreadReader::following(RunReader::new(run, event), later))
     }
 }

@@ -29,8 +29,8 @@ use super::look::recent_runs;
 use super::pace::LOOK_INTERVAL;
 use super::refusal::Refusal;
 use super::waiting::{Cause, LONGEST_PAUSE, Look, Waiting};
-use crate::metrics::Held;
-use crate::runs::{self, Rested, Run};
+use crate::metrics::GaugeGuard;
+use crate::runs::{self, IdleThread, Run};
 use crate::sync::{Guard, Mutex};
 use crate::upstream::{Caller, Client, Error, RunFilter, Sight};
 use threadway_translate::langgraph::{
@@ -160,7 +160,7 @@ struct Watcher {
     /// When the state is to be read again.
     state_due: Instant,
     waiting: Waiting,
-    _counted: Held,
+    _counted: GaugeGuard,
 }
 
 /// What a look has found.
@@ -342,10 +342,10 @@ impl Sequence {
     }
 
     fn push(&mut self, run: Arc<Run>) {
-        if run.is_at_rest()
+        if run.is_idle()
             && let Some(last) = self.runs.back_mut()
         {
-            last.take_if(|last| last.is_at_rest());
+            last.take_if(|last| last.is_idle());
         }
         self.runs.push_back(Some(run));
         if self.runs.len() > MAX_KEPT_RUNS {
@@ -533,15 +533,15 @@ impl Watcher {
                 let (upstream, thread_id) = (&self.upstream, &self.key.thread_id);
                 self.shared
                     .runs
-                    .showing(self.key.emit)
-                    .at_rest(upstream, thread_id, Rested { state: body, kept }, last)
+                    .with_emit(self.key.emit)
+                    .idle(upstream, thread_id, IdleThread { state: body, kept }, last)
                     .await?
             }
         };
         self.rest = Some((digest, Arc::clone(&rest)));
         // Nobody else adds to the sequence.
         let last = self.following.sequence().last().cloned();
-        if last.is_none_or(|last| !rest.tells_as_much_as(&last)) {
+        if last.is_none_or(|last| !rest.shows_same_as(&last)) {
             self.following.sequence().push(Arc::clone(&rest));
         }
         self.stands(Present::AtRest(look, rest));
@@ -553,8 +553,8 @@ impl Watcher {
     }
 
     async fn whole(&self, listed: RunRecord) -> Result<Found, Error> {
-        let runs = self.shared.runs.showing(self.key.emit);
-        let whole = runs.whole(&self.upstream, &self.key.thread_id, listed);
+        let runs = self.shared.runs.with_emit(self.key.emit);
+        let whole = runs.full_record(&self.upstream, &self.key.thread_id, listed);
         whole.await.map(Found::Run)
     }
 
@@ -590,7 +590,7 @@ impl Watcher {
     /// looked for at once.
     async fn show(&mut self, record: &RunRecord) -> bool {
         let (thread_id, id) = (&self.key.thread_id, record.id.clone());
-        let runs = self.shared.runs.showing(self.key.emit);
+        let runs = self.shared.runs.with_emit(self.key.emit);
         let (run, mut wanted) = runs.watch(&self.upstream, self.server, thread_id, record.clone());
         {
             let mut sequence = self.following.sequence();

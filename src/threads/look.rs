@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::runs::{self, EventId, Rested, Run, Runs};
+use crate::runs::{self, EventId, IdleThread, Run, Runs};
 use crate::upstream::{Access, Client, Error, RunFilter};
 use threadway_translate::langgraph::{MessagesKey, RunRecord, RunStatus, ServerKind, ThreadState};
 use threadway_translate::run::Emit;
@@ -59,7 +59,7 @@ pub(super) async fn look(
     let mut present = present(upstream, thread_id).await?;
     // How a run was asked for, which no list says, decides how it is joined.
     match &mut present {
-        Present::Live(run) => *run = runs.whole(upstream, thread_id, run.clone()).await?,
+        Present::Live(run) => *run = runs.full_record(upstream, thread_id, run.clone()).await?,
         // Also where somebody else reads it by now: whether it can be replayed is in its record.
         Present::AtRest { last: Some(run), .. } if is_wanted(run) => {
             *run = upstream.whole_run(thread_id, run.clone()).await?;
@@ -73,7 +73,7 @@ pub(super) async fn look(
         }
         Present::AtRest { state, last } => {
             let rested = rested(upstream, thread_id, state).await?;
-            Looked::AtRest(runs.at_rest(upstream, thread_id, rested, last.as_ref()).await?)
+            Looked::AtRest(runs.idle(upstream, thread_id, rested, last.as_ref()).await?)
         }
     })
 }
@@ -94,7 +94,7 @@ pub(super) async fn hold(
         RunRecord { status, ..run }
     });
     let rested = rested(upstream, thread_id, state).await?;
-    let run = runs.at_rest(upstream, thread_id, rested, last.as_ref()).await?;
+    let run = runs.idle(upstream, thread_id, rested, last.as_ref()).await?;
     Ok((run, newest))
 }
 
@@ -103,11 +103,11 @@ async fn rested(
     upstream: &Client,
     thread_id: &str,
     state: Option<String>,
-) -> Result<Rested, Error> {
+) -> Result<IdleThread, Error> {
     let asking = state.as_deref().filter(|state| ThreadState::may_have_batches(state));
     let parsed = asking.and_then(ThreadState::parse);
     let kept = runs::kept_answers(upstream, thread_id, parsed.as_ref()).await?;
-    Ok(Rested { state, kept })
+    Ok(IdleThread { state, kept })
 }
 
 /// Looks at a thread: at its runs, and where none of them is live at its state, which a run may have

@@ -9,7 +9,7 @@ use super::questions::answered_now;
 use super::reader::ThreadReader;
 use super::refusal::Refusal;
 use crate::agents::Agent;
-use crate::runs::{self, EventId};
+use crate::runs::{self, EventId, RunStart};
 use crate::upstream::{Client, Error, Purpose};
 use threadway_translate::langgraph::{Given, InputKeys, NewestRuns, ServerKind, ThreadState};
 use threadway_translate::run::{NewRun, Plan, Planner};
@@ -259,7 +259,8 @@ impl Thread {
         let (name, forgets) = (run.name.clone(), run.forgets.clone());
         let request = run.request(&self.agent.assistant, server, checkpoint);
         let runs = self.threads.runs();
-        match runs.start(self.upstream(), server, &self.id, &name, request, held).await {
+        let new = RunStart { server, thread_id: &self.id, name: &name, request };
+        match runs.start(self.upstream(), new, held).await {
             Ok(reader) => {
                 self.threads.forget(self.upstream(), &self.id, &forgets);
                 Ok(reader.into())

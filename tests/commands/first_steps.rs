@@ -168,9 +168,9 @@ async fn check_says_what_does_not_reach_an_agent() {
 #[tokio::test]
 async fn each_command_tells_its_own_exit_codes() {
     for (command, own, other) in [
-        ("serve", "1   it failed while it ran", "the capture is not whole"),
-        ("check", "1   something is wrong with an upstream", "the capture is not whole"),
-        ("translate", "2   the capture is not whole", "with an upstream"),
+        ("serve", "1   it failed while it ran", "the capture is incomplete"),
+        ("check", "1   something is wrong with an upstream", "the capture is incomplete"),
+        ("translate", "2   the capture is incomplete", "with an upstream"),
     ] {
         let help = stdout(&ended(&[command, "--help"], &[]).await);
         assert!(help.contains(own) && !help.contains(other), "{command}:\n{help}");

@@ -1,20 +1,24 @@
-//! The concurrent parts of a run, in thousands of interleavings: its driver, its readers, the bell,
-//! the registry that lists it, and its end.
+//! Thousands of interleavings of a run's concurrent parts: its driver, its readers, their
+//! notifications, the registry that lists the run, and its end.
 //!
-//! What is run is the real [`Driver`], [`Run`], [`RunReader`] and registry, and `tokio::sync`. Only
-//! the upstream is made up: what it is asked is answered here. Each task has a thread, and one
-//! thread runs at a time. A seed decides which one goes on, wherever a task awaits, and before and
-//! after each lock of [`crate::sync`] (so also between a lock and a bell or a permit). Time stands
-//! still, or passes at moments that the seed chooses too.
+//! The tests run the real [`Driver`], [`Run`], [`RunReader`] and registry, and `tokio::sync`. Only
+//! the upstream is simulated. Each task has a thread, and one thread runs at a time. A seed decides
+//! which thread goes on: wherever a task awaits, and before and after each lock of [`crate::sync`].
+//! So it also decides between a lock and a notification or a permit. Time stands still, or passes
+//! at moments that the seed chooses too.
 //!
-//! It is random, not exhaustive: a seed is one interleaving, and the tests say how many of them
-//! differed. A seed does not repeat exactly where a connection is lost, as the pauses before a join
-//! are drawn at random. It does not explore what happens inside a critical section, where another thread can
-//! only wait, or drop a receiver. Nor does it explore the insides of `tokio::sync`, which tokio
-//! tests with loom, weaker orders of memory than the one of a single thread, the owner's grace
-//! (`OwnerPolicy::Cancel`), and work on large values beside the runtime's threads.
+//! The search is random, not exhaustive: a seed is one interleaving, and the tests print how many
+//! differed. A seed does not repeat exactly if a connection is lost, because the pauses before a
+//! join are random.
 //!
-//! A deadlock is a moment in which no task can go on: a reader that waits for ever is one.
+//! Not explored:
+//! - the inside of a critical section, where another thread can only wait or drop a receiver;
+//! - the inside of `tokio::sync`, which tokio tests with loom;
+//! - weaker memory orders than that of a single thread;
+//! - the owner's grace (`OwnerPolicy::Cancel`);
+//! - work on large values outside the runtime's threads.
+//!
+//! A deadlock is a moment in which no task can go on. A reader that waits for ever is one.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -35,14 +39,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::metrics::Metrics;
-use crate::runs::ending::{Ending, State as ThreadState};
-use crate::runs::feed::Heard;
-use crate::runs::published::Past;
-use crate::runs::reader::{RunReader, Told};
+use crate::runs::ending::{EndStatus, Ending, FinalState};
+use crate::runs::feed::Coverage;
+use crate::runs::published::History;
+use crate::runs::reader::{Baseline, RunReader};
 use crate::runs::reading::Source;
-use crate::runs::{EventId, Feed, OwnerPolicy, Runs};
+use crate::runs::{EventId, Feed, JoinedRun, OwnerPolicy, Runs};
 use crate::sync::turns;
-use threadway_translate::langgraph::{KeptAnswers, RunStatus};
+use threadway_translate::langgraph::{KeptAnswers, RunRecord, RunStatus, ServerKind};
 use threadway_translate::run::{Emit, View};
 
 /// How many interleavings each test runs, unless `THREADWAY_SCHEDULES` says otherwise.
@@ -372,26 +376,26 @@ impl Server {
         Body::of(Connection(receiver))
     }
 
-    fn answers(&self, question: Asked) -> Answer {
+    fn answers(&self, question: Asked) -> Response {
         match question {
-            Asked::Stream(cursor) => Answer::Stream(Ok(RunStream {
+            Asked::Stream(cursor) => Response::Stream(Ok(RunStream {
                 run_id: Some("R".to_owned()),
                 date: None,
                 body: self.connects(&cursor),
             })),
-            Asked::State => Answer::State(Some(thread_state(&["hi"]))),
-            Asked::Record => Answer::Record(Ok(record())),
-            Asked::Outlook { is_whole } => Answer::Outlook(if self.said().is_over {
+            Asked::State => Response::State(Some(thread_state(&["hi"]))),
+            Asked::Record => Response::Record(Ok(record())),
+            Asked::EndStatus { is_whole } => Response::EndStatus(if self.said().is_over {
                 // What was not heard to its end is made up for by the state.
-                let state = || ThreadState::OfRun(thread_state(&["hi", TEXT]));
+                let state = || FinalState::OfRun(thread_state(&["hi", TEXT]));
                 let state = (!is_whole).then(state);
-                Outlook::Over(Ending {
+                EndStatus::Ended(Ending {
                     state,
                     kept: KeptAnswers::default(),
                     end: StreamEnd::Succeeded,
                 })
             } else {
-                Outlook::Live
+                EndStatus::Running
             }),
         }
     }
@@ -402,22 +406,22 @@ enum Asked {
     Stream(String),
     State,
     Record,
-    Outlook {
+    EndStatus {
         /// Whether all of the run was heard, and its stream has ended in order.
         is_whole: bool,
     },
 }
 
 /// How a question is answered in a schedule; `None` elsewhere.
-pub(super) fn asked(question: &Question) -> Option<Asking> {
+pub(super) fn asked(question: &Request) -> Option<PendingResponse> {
     let (schedule, _) = TASK.with_borrow(Clone::clone)?;
     let asked = match question {
-        Question::Stream { cursor, .. } => Asked::Stream(cursor.clone()),
-        Question::State => Asked::State,
-        Question::Record { .. } => Asked::Record,
-        Question::Outlook { seen, end } => {
-            Asked::Outlook { is_whole: seen.heard == Heard::Whole && *end == BodyEnd::Clean }
-        }
+        Request::Stream { cursor, .. } => Asked::Stream(cursor.clone()),
+        Request::State => Asked::State,
+        Request::Record { .. } => Asked::Record,
+        Request::EndStatus { seen, end } => Asked::EndStatus {
+            is_whole: seen.coverage == Coverage::Whole && *end == BodyEnd::Clean,
+        },
     };
     Some(Box::pin(async move {
         moment().await;
@@ -545,10 +549,10 @@ impl ClientView {
     async fn reads(&mut self, reader: &mut RunReader) -> bool {
         let Some(batch) = reader.next().await else { return false };
         assert!(!batch.is_empty());
-        for (event, mark) in batch.marked().skip(batch.told_events()) {
+        for (event, key) in batch.with_keys().skip(batch.delivered()) {
             self.view.apply(event);
             self.events.push(event.clone());
-            self.last = mark.map(|mark| mark.id_of("R", 0).to_string());
+            self.last = key.map(|key| key.to_id("R", 0).to_string());
         }
         true
     }
@@ -693,19 +697,18 @@ fn attach(schedule: &Arc<Schedule>, last: Option<&str>) -> Option<(RunReader, bo
         if world.plan.goes_down && shared.shutdown.is_cancelled() {
             return None;
         }
-        let server = Some(threadway_translate::langgraph::ServerKind::Python);
-        let (run, wanted, driver) = shared.find_or_join(
-            &world.upstream,
-            server,
-            "T",
-            record(),
-            Source::Stream,
-            Emit::default(),
-        );
+        let (attached, driver) = shared.find_or_join(JoinedRun {
+            upstream: &world.upstream,
+            server: Some(ServerKind::Python),
+            thread_id: "T",
+            record: record(),
+            source: Source::Stream,
+            emit: Emit::default(),
+        });
         if let Some((driver, reading)) = driver {
             drives(schedule, driver, reading, None);
         }
-        (run, wanted)
+        attached
     } else {
         shared
             .live
@@ -715,8 +718,8 @@ fn attach(schedule: &Arc<Schedule>, last: Option<&str>) -> Option<(RunReader, bo
     let event = last.and_then(|last| last.parse::<EventId>().ok());
     // Where events may be gone, it is not sure to go on behind one.
     Some(match event.filter(|_| !world.plan.has_time && world.plan.log_bytes > 10_000) {
-        Some(event) => (RunReader::behind(run, event), true),
-        None => (RunReader::from_here(run, Told::Nothing), false),
+        Some(event) => (RunReader::after(run, event), true),
+        None => (RunReader::from_now(run, Baseline::Empty), false),
     })
 }
 
@@ -865,12 +868,18 @@ fn begin(schedule: &Arc<Schedule>, mut chance: Chance) {
     let Runs { shared, .. } = &world.runs;
     // As `Runs::start` does it.
     let mut feed = Feed::new("T", Some("R"), Some("R"));
-    let (run, bell) = shared.open("T", &mut feed, Past::Kept);
-    let server_kind = Some(threadway_translate::langgraph::ServerKind::Python);
-    let reading = Reading::started(feed, server_kind, Instant::now());
-    let reader = RunReader::of_owner(Arc::clone(&run), None);
+    let (run, changed) = shared.open(&mut feed, History::Complete);
+    let reading = Reading::started(feed, Some(ServerKind::Python), Instant::now());
+    let reader = RunReader::for_owner(Arc::clone(&run), None);
     let upstream = world.upstream.clone();
-    let driver = Driver::new(upstream, run, bell, Arc::clone(shared), Origin::Started);
+    let driver = Driver::new(DriverParts {
+        upstream,
+        run,
+        changed,
+        shared: Arc::clone(shared),
+        origin: Origin::Started,
+        owner: Owner::None,
+    });
     drives(schedule, driver, reading, Some(world.server.connects("-1")));
 
     let leaves_after = world.plan.has_time.then(|| chance.below(4));
@@ -927,7 +936,7 @@ fn log_bytes(chance: &mut Chance) -> usize {
     if chance.of_eight(4) { 1 << 20 } else { 300 }
 }
 
-/// Time stands still: nothing but a bell, a permit or an event lets anybody go on.
+/// Time stands still: nothing but a changed, a permit or an event lets anybody go on.
 #[test]
 fn no_reader_waits_for_ever_and_all_come_to_the_same_end() {
     explore(|chance| Plan {

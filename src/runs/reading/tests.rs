@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::runs::UPSTREAM_PATIENCE;
-use crate::runs::feed::{BEGINNING, Heard};
+use crate::runs::feed::{BEGINNING, Coverage, StreamSummary};
 use threadway_translate::langgraph::KeptAnswers;
 use threadway_translate::run::{Outcome, RunEvent, View};
+use threadway_translate::sse;
 
 /// The pause before the first attempt to join a stream again.
 const NO_PAUSE: Duration = Duration::from_millis(3);
@@ -118,11 +119,11 @@ fn cut() -> BodyEnd {
 struct Rig {
     reading: Reading,
     now: Instant,
-    told: Vec<RunEvent>,
+    events: Vec<RunEvent>,
     /// A question that has no answer yet.
-    asked: Option<Question>,
+    asked: Option<Request>,
     /// The end that the reading has come to, until it is told.
-    end: Option<End>,
+    end: Option<ReadingEnd>,
     /// Each change of the phase so far.
     arrows: BTreeSet<(&'static str, &'static str)>,
 }
@@ -158,7 +159,8 @@ impl Rig {
         let mut events = Events::default();
         feed.start(&mut events);
         let (reading, arrows) = (begin(feed), BTreeSet::new());
-        let mut rig = Self { reading, now, told: events.to_vec(), asked: None, end: None, arrows };
+        let mut rig =
+            Self { reading, now, events: events.to_vec(), asked: None, end: None, arrows };
         rig.take_action();
         rig
     }
@@ -168,7 +170,7 @@ impl Rig {
         let before = phase(&self.reading);
         let mut events = Events::default();
         step(&mut self.reading, self.now, &mut events);
-        self.told.extend(events.iter().cloned());
+        self.events.extend(events.iter().cloned());
         let after = phase(&self.reading);
         if before != after {
             self.arrows.insert((before, after));
@@ -195,7 +197,7 @@ impl Rig {
             _ => assert!(self.asked.is_some() && timeout.is_none(), "{self:?}"),
         }
         assert_eq!(self.reading.takes_bytes(), phase == "Streaming");
-        assert_eq!(self.reading.has_stream(), matches!(phase, "Streaming" | "Basing"));
+        assert_eq!(self.reading.has_stream(), matches!(phase, "Streaming" | "ReadingState"));
     }
 
     // --- what comes ---
@@ -219,29 +221,29 @@ impl Rig {
     }
 
     fn opens_at(&mut self, date: Option<u64>) {
-        let Some(Question::Stream { .. }) = self.asked.take() else { panic!("no join") };
+        let Some(Request::Stream { .. }) = self.asked.take() else { panic!("no join") };
         self.feed(|reading, now, _| reading.on_open(date, now));
     }
 
     /// The stream is not to be had.
     fn gives_none(&mut self, end: BodyEnd) {
-        let Some(Question::Stream { .. }) = self.asked.take() else { panic!("no join") };
+        let Some(Request::Stream { .. }) = self.asked.take() else { panic!("no join") };
         self.closes(end);
     }
 
     fn holds(&mut self, state: Option<&str>) {
-        let Some(Question::State) = self.asked.take() else { panic!("the state is not wanted") };
+        let Some(Request::State) = self.asked.take() else { panic!("the state is not wanted") };
         self.feed(|reading, now, out| reading.on_state(state, now, out));
     }
 
     fn records(&mut self, record: Result<RunRecord, BodyEnd>) {
-        let Some(Question::Record { .. }) = self.asked.take() else { panic!("no record") };
+        let Some(Request::Record { .. }) = self.asked.take() else { panic!("no record") };
         self.feed(|reading, now, _| reading.on_record(record, now));
     }
 
-    fn looks(&mut self, outlook: Outlook) {
-        let Some(Question::Outlook { .. }) = self.asked.take() else { panic!("no outlook") };
-        self.feed(|reading, now, _| reading.on_outlook(outlook, now));
+    fn looks(&mut self, status: EndStatus) {
+        let Some(Request::EndStatus { .. }) = self.asked.take() else { panic!("no status") };
+        self.feed(|reading, now, _| reading.on_end_status(status, now));
     }
 
     /// Some time passes, as long as the reading asks for nothing.
@@ -285,40 +287,40 @@ impl Rig {
     /// What comes next.
     fn next(&self) -> String {
         match (&self.asked, &self.end) {
-            (Some(Question::Stream { run_id, cursor, again }), _) => {
+            (Some(Request::Stream { run_id, cursor, again }), _) => {
                 assert_eq!(run_id, "R");
                 again.map_or_else(
                     || format!("the stream after {cursor}"),
                     |why| format!("the stream after {cursor} again: {why:?}"),
                 )
             }
-            (Some(Question::State), _) => "the state".to_owned(),
-            (Some(Question::Record { run_id }), _) => {
+            (Some(Request::State), _) => "the state".to_owned(),
+            (Some(Request::Record { run_id }), _) => {
                 assert_eq!(run_id, "R");
                 "the record".to_owned()
             }
-            (Some(Question::Outlook { end, .. }), _) => format!("the outlook: {end:?}"),
-            (None, Some(End::Ended(_))) => "the end".to_owned(),
-            (None, Some(End::OutOfSight(why))) => format!("out of sight: {why}"),
+            (Some(Request::EndStatus { end, .. }), _) => format!("the status: {end:?}"),
+            (None, Some(ReadingEnd::Ended(_))) => "the end".to_owned(),
+            (None, Some(ReadingEnd::OutOfReach(why))) => format!("out of reach: {why}"),
             (None, None) => match self.reading.phase {
                 Phase::Pausing { .. } => "a pause".to_owned(),
                 Phase::Streaming(_) => "bytes".to_owned(),
                 Phase::Opening
-                | Phase::Basing { .. }
-                | Phase::Asking
-                | Phase::Recording
+                | Phase::ReadingState { .. }
+                | Phase::CheckingEnd
+                | Phase::Polling
                 | Phase::Over => "nothing".to_owned(),
             },
         }
     }
 
-    fn seen(&self) -> &Seen {
-        let Some(Question::Outlook { seen, .. }) = &self.asked else { panic!("no outlook") };
+    fn seen(&self) -> &StreamSummary {
+        let Some(Request::EndStatus { seen, .. }) = &self.asked else { panic!("no status") };
         seen
     }
 
     fn is_replaying(&self) -> bool {
-        self.reading.past() == Past::Replaying
+        self.reading.history() == History::Replaying
     }
 
     /// All that was said so far.
@@ -327,11 +329,11 @@ impl Rig {
             let RunEvent::TextDelta { delta, .. } = event else { return None };
             Some(delta.decode().into_owned())
         };
-        self.told.iter().filter_map(delta).collect()
+        self.events.iter().filter_map(delta).collect()
     }
 
     fn failure(&self) -> (&str, &str) {
-        match self.told.last() {
+        match self.events.last() {
             Some(RunEvent::Ended { outcome: Outcome::Failed(failure), .. }) => {
                 (failure.code(), failure.message())
             }
@@ -342,11 +344,11 @@ impl Rig {
     /// The stream ends in order, and the run has succeeded.
     fn succeeds(mut self) -> Vec<RunEvent> {
         self.closes(BodyEnd::Clean);
-        assert_eq!(self.next(), "the outlook: Clean");
-        assert_eq!(self.seen().heard, Heard::Whole);
-        self.looks(Outlook::Over(success()));
+        assert_eq!(self.next(), "the status: Clean");
+        assert_eq!(self.seen().coverage, Coverage::Whole);
+        self.looks(EndStatus::Ended(success()));
         self.ends();
-        self.told
+        self.events
     }
 }
 
@@ -354,10 +356,10 @@ fn phase(reading: &Reading) -> &'static str {
     match reading.phase {
         Phase::Opening => "Opening",
         Phase::Streaming(_) => "Streaming",
-        Phase::Basing { .. } => "Basing",
-        Phase::Asking => "Asking",
+        Phase::ReadingState { .. } => "ReadingState",
+        Phase::CheckingEnd => "CheckingEnd",
         Phase::Pausing { .. } => "Pausing",
-        Phase::Recording => "Recording",
+        Phase::Polling => "Polling",
         Phase::Over => "Over",
     }
 }
@@ -386,12 +388,12 @@ fn each_arrow_of_the_picture_can_be_followed() {
     rig.passes(NO_PAUSE);
     rig.opens();
     rig.closes(BodyEnd::Clean);
-    rig.looks(Outlook::Live);
+    rig.looks(EndStatus::Running);
     rig.passes(LONGEST_PAUSE);
     rig.gives_none(cut());
     rig.passes(LONGEST_PAUSE);
     rig.gives_none(BodyEnd::Refused);
-    rig.looks(Outlook::Over(success()));
+    rig.looks(EndStatus::Ended(success()));
     arrows.append(&mut rig.arrows);
 
     // It is never joined.
@@ -405,7 +407,7 @@ fn each_arrow_of_the_picture_can_be_followed() {
     let mut rig = Rig::started();
     rig.sends(&[failure("1")]);
     rig.closes(BodyEnd::Clean);
-    rig.looks(Outlook::Unknown("503".to_owned()));
+    rig.looks(EndStatus::Unknown("503".to_owned()));
     rig.passes(LONGEST_PAUSE);
     arrows.append(&mut rig.arrows);
 
@@ -414,34 +416,34 @@ fn each_arrow_of_the_picture_can_be_followed() {
 
 /// Each way from one phase to the next, as one input leads there.
 const PICTURE: [(&str, &str); 14] = [
-    ("Asking", "Over"),
-    ("Asking", "Pausing"),
-    ("Basing", "Streaming"),
-    ("Opening", "Asking"),
+    ("CheckingEnd", "Over"),
+    ("CheckingEnd", "Pausing"),
+    ("Opening", "CheckingEnd"),
     ("Opening", "Pausing"),
     ("Opening", "Streaming"),
-    ("Pausing", "Asking"),
+    ("Pausing", "CheckingEnd"),
     ("Pausing", "Opening"),
-    ("Pausing", "Recording"),
-    ("Recording", "Asking"),
-    ("Recording", "Pausing"),
-    ("Streaming", "Asking"),
-    ("Streaming", "Basing"),
+    ("Pausing", "Polling"),
+    ("Polling", "CheckingEnd"),
+    ("Polling", "Pausing"),
+    ("ReadingState", "Streaming"),
+    ("Streaming", "CheckingEnd"),
     ("Streaming", "Pausing"),
+    ("Streaming", "ReadingState"),
 ];
 
 /// Where one input leads two steps further.
 const SHORT_CUTS: [(&str, &str); 7] = [
     // The state is read right after the join.
-    ("Opening", "Basing"),
+    ("Opening", "ReadingState"),
     // What stood behind the state cannot be read, or may be a repeat.
-    ("Basing", "Asking"),
-    ("Basing", "Pausing"),
-    // It is out of sight for too long.
+    ("ReadingState", "CheckingEnd"),
+    ("ReadingState", "Pausing"),
+    // It is out of reach for too long.
     ("Opening", "Over"),
     ("Streaming", "Over"),
-    ("Recording", "Over"),
-    ("Basing", "Over"),
+    ("Polling", "Over"),
+    ("ReadingState", "Over"),
 ];
 
 // === a stream that is lost ===
@@ -498,14 +500,14 @@ fn the_pause_before_each_join_is_longer_and_after_five_the_record_is_asked() {
             assert!(within(whole, *pause), "{pauses:?}");
         }
         rig.closes(cut());
-        assert_eq!(rig.next(), format!("the outlook: {:?}", cut()));
+        assert_eq!(rig.next(), format!("the status: {:?}", cut()));
         // The run goes on, and so does its reading; each failure is worth a question now.
-        rig.looks(Outlook::Live);
+        rig.looks(EndStatus::Running);
         rig.pause();
         assert_eq!(rig.next(), "the stream after 1001-0 again: Cut");
         rig.gives_none(cut());
-        assert_eq!(rig.next(), format!("the outlook: {:?}", cut()));
-        rig.looks(Outlook::Live);
+        assert_eq!(rig.next(), format!("the status: {:?}", cut()));
+        rig.looks(EndStatus::Running);
         rig.pause();
         // What is new begins the count anew.
         rig.opens();
@@ -530,13 +532,13 @@ fn a_body_that_ends_inside_an_event_was_cut() {
 #[test]
 fn an_end_in_order_is_asked_about_and_a_run_that_goes_on_is_joined() {
     let (parts, told) = (whole_run(), uncut(Rig::started(), &whole_run()));
-    for outlook in [Outlook::Live, Outlook::Unknown("503".to_owned())] {
+    for status in [EndStatus::Running, EndStatus::Unknown("503".to_owned())] {
         let mut rig = Rig::started();
         rig.sends(&parts[..4]);
         rig.closes(BodyEnd::Clean);
-        assert_eq!(rig.next(), "the outlook: Clean");
+        assert_eq!(rig.next(), "the status: Clean");
         assert_eq!(rig.seen().run_id.as_deref(), Some("R"));
-        rig.looks(outlook);
+        rig.looks(status);
         rig.pause();
         assert_eq!(rig.next(), "the stream after 1002-0 again: Ended");
         rig.opens();
@@ -550,8 +552,8 @@ fn a_join_that_is_refused_is_asked_about_and_made_again() {
     let mut rig = Rig::joined(record(RunStatus::Running));
     assert_eq!(rig.next(), "the stream after -1");
     rig.gives_none(BodyEnd::Refused);
-    assert_eq!(rig.next(), "the outlook: Refused");
-    rig.looks(Outlook::Live);
+    assert_eq!(rig.next(), "the status: Refused");
+    rig.looks(EndStatus::Running);
     rig.pause();
     assert_eq!(rig.next(), "the stream after -1 again: Cut");
     rig.gives_none(cut());
@@ -583,8 +585,8 @@ fn a_silent_stream_is_joined_again_and_after_two_that_brought_nothing_asked_abou
         rig.opens();
         rig.passes(silence);
         let why = BodyEnd::Cut(format!("silent for {seconds} s"));
-        assert_eq!(rig.next(), format!("the outlook: {why:?}"), "{server:?}");
-        rig.looks(Outlook::Live);
+        assert_eq!(rig.next(), format!("the status: {why:?}"), "{server:?}");
+        rig.looks(EndStatus::Running);
         rig.pause();
         assert_eq!(rig.next(), "the stream after 1001-0 again: Silent");
         // A connection that brings something new is a good one.
@@ -602,8 +604,8 @@ fn a_run_is_given_up_after_a_minute_out_of_sight() {
     rig.sends(&whole_run()[..3]);
     rig.closes(cut());
     let away = |rig: &mut Rig| match rig.asked {
-        Some(Question::Stream { .. }) => rig.gives_none(cut()),
-        Some(Question::Outlook { .. }) => rig.looks(Outlook::Unknown("503".to_owned())),
+        Some(Request::Stream { .. }) => rig.gives_none(cut()),
+        Some(Request::EndStatus { .. }) => rig.looks(EndStatus::Unknown("503".to_owned())),
         None => drop(rig.pause()),
         _ => panic!("{}", rig.next()),
     };
@@ -612,24 +614,24 @@ fn a_run_is_given_up_after_a_minute_out_of_sight() {
     while rig.now - began < UPSTREAM_PATIENCE.saturating_sub(2 * LONGEST_PAUSE) {
         away(&mut rig);
     }
-    while !matches!(rig.asked, Some(Question::Outlook { .. })) {
+    while !matches!(rig.asked, Some(Request::EndStatus { .. })) {
         away(&mut rig);
     }
-    rig.looks(Outlook::Live);
+    rig.looks(EndStatus::Running);
     began = rig.now;
     let mut joins = 0;
     while rig.end.is_none() {
-        joins += u32::from(matches!(rig.asked, Some(Question::Stream { .. })));
+        joins += u32::from(matches!(rig.asked, Some(Request::Stream { .. })));
         away(&mut rig);
     }
     let after = rig.now - began;
     assert!((UPSTREAM_PATIENCE..=UPSTREAM_PATIENCE + LONGEST_PAUSE).contains(&after), "{after:?}");
     assert!((12..=24).contains(&joins), "{joins} attempts");
-    assert_eq!(rig.next(), "out of sight: 503");
+    assert_eq!(rig.next(), "out of reach: 503");
     rig.ends();
-    let message = "the run is out of sight: 503; it may go on in LangGraph";
+    let message = "the run is out of reach: 503; it may go on in LangGraph";
     assert_eq!(rig.failure(), (Loss::Unavailable.code(), message));
-    let closed = &rig.told[rig.told.len() - 2];
+    let closed = &rig.events[rig.events.len() - 2];
     assert!(matches!(closed, RunEvent::TextEnded { .. }), "{closed:?}");
 }
 
@@ -641,19 +643,19 @@ fn after_a_failure_in_the_stream_there_is_no_more_of_it() {
         rig.sends(&[failure("1003-0")]);
         assert_eq!(rig.next(), "bytes");
         rig.closes(end.clone());
-        assert_eq!(rig.next(), format!("the outlook: {end:?}"));
+        assert_eq!(rig.next(), format!("the status: {end:?}"));
         assert_eq!(rig.seen().error.as_ref().unwrap().message, "boom");
         let began = rig.now;
         while rig.end.is_none() {
-            assert!(rig.next().starts_with("the outlook"), "{}", rig.next());
-            rig.looks(Outlook::Unknown("503".to_owned()));
+            assert!(rig.next().starts_with("the status"), "{}", rig.next());
+            rig.looks(EndStatus::Unknown("503".to_owned()));
             if rig.end.is_none() {
                 rig.pause();
             }
         }
         assert!(rig.now - began >= UPSTREAM_PATIENCE);
         rig.ends();
-        let message = "the run failed (ValueError: boom), and is out of sight since: 503";
+        let message = "the run failed (ValueError: boom), and is out of reach since: 503";
         assert_eq!(rig.failure(), (Loss::Unavailable.code(), message));
     }
 }
@@ -667,9 +669,9 @@ fn a_stream_that_cannot_be_read_is_not_read_again_unless_the_record_wants_it() {
     for _ in 0..8 {
         rig.sends_bytes(&chunk);
     }
-    assert!(rig.next().starts_with("the outlook: Unreadable(\"an SSE event is longer than"));
+    assert!(rig.next().starts_with("the status: Unreadable(\"an SSE event is longer than"));
     assert!(!rig.reading.has_stream());
-    rig.looks(Outlook::Unknown("503".to_owned()));
+    rig.looks(EndStatus::Unknown("503".to_owned()));
     rig.pause();
     assert_eq!(rig.next(), "the stream after 1001-0 again: Unreadable");
 }
@@ -679,7 +681,7 @@ fn a_run_without_a_name_cannot_be_asked_for() {
     let (feed, now) = (Feed::new("T", None, None), Instant::now());
     let mut rig = Rig::new(|feed| Reading::started(feed, None, now), feed, now);
     rig.closes(cut());
-    assert_eq!(rig.next(), format!("the outlook: {:?}", cut()));
+    assert_eq!(rig.next(), format!("the status: {:?}", cut()));
     assert_eq!(rig.seen().run_id, None);
 }
 
@@ -690,29 +692,29 @@ fn the_end_is_told_with_the_state_that_is_the_runs_or_its_threads() {
     for (state, message) in [
         // What was half said is not in the thread.
         (None, "hi"),
-        (Some(State::OfRun(thread_state(&["hi", "one two"]))), "one two"),
-        (Some(State::OfThread(thread_state(&["hi", "else"]))), "else"),
+        (Some(FinalState::OfRun(thread_state(&["hi", "one two"]))), "one two"),
+        (Some(FinalState::OfThread(thread_state(&["hi", "else"]))), "else"),
     ] {
         let mut rig = Rig::started();
         rig.sends(&whole_run()[..3]);
         rig.closes(BodyEnd::Clean);
-        rig.looks(Outlook::Over(Ending {
+        rig.looks(EndStatus::Ended(Ending {
             state,
             kept: KeptAnswers::default(),
             end: StreamEnd::Cancelled,
         }));
         assert_eq!(rig.next(), "the end");
         rig.ends();
-        let last = rig.told.last().unwrap();
+        let last = rig.events.last().unwrap();
         assert!(matches!(last, RunEvent::Ended { outcome: Outcome::Cancelled, .. }), "{last:?}");
         let mut view = View::default();
-        rig.told.iter().for_each(|event| view.apply(event));
+        rig.events.iter().for_each(|event| view.apply(event));
         let last = format!("{:?}", view.messages().last());
         assert!(last.contains(&format!("{message:?}")), "{last}");
     }
     let mut rig = Rig::started();
     rig.closes(BodyEnd::Clean);
-    rig.looks(Outlook::Over(StreamEnd::Gone.into()));
+    rig.looks(EndStatus::Ended(StreamEnd::Gone.into()));
     rig.ends();
     let message = "LangGraph has neither the run nor its thread any more";
     assert_eq!(rig.failure(), (Loss::Gone.code(), message));
@@ -730,10 +732,10 @@ fn a_run_without_its_state_in_its_stream_is_joined_and_then_based_on_the_threads
             rig.opens();
             // The join stands: nothing is lost between it and the state.
             assert_eq!((&*rig.next(), rig.reading.has_stream()), ("the state", true));
-            let count = rig.told.len();
+            let count = rig.events.len();
             rig.holds(state.as_deref());
             assert_eq!(rig.next(), "bytes");
-            assert_eq!(rig.told.len() > count, state.is_some(), "{:?}", rig.told);
+            assert_eq!(rig.events.len() > count, state.is_some(), "{:?}", rig.events);
             // Only one that is kept has a replay.
             assert_eq!(rig.is_replaying(), is_resumable);
             if is_resumable {
@@ -763,11 +765,11 @@ fn a_stream_that_begins_in_the_middle_is_read_on_after_the_state() {
     rig.sends(&[says("1002-0", "two "), state("1003-0", &["hi", "one two three"])]);
     assert_eq!(rig.next(), "the state");
     assert!(!rig.reading.takes_bytes() && rig.reading.has_stream());
-    let count = rig.told.len();
+    let count = rig.events.len();
     rig.holds(Some(&thread_state(&["hi"])));
     let (based, behind): (Vec<_>, Vec<_>) =
-        rig.told[count..].iter().partition(|event| matches!(event, RunEvent::Messages(_)));
-    assert_eq!(based.len(), 1, "{:?}", rig.told);
+        rig.events[count..].iter().partition(|event| matches!(event, RunEvent::Messages(_)));
+    assert_eq!(based.len(), 1, "{:?}", rig.events);
     assert!(!behind.is_empty());
     assert_eq!(rig.said(), "one two three");
     assert_eq!(rig.next(), "bytes");
@@ -791,11 +793,11 @@ fn after_a_gap_the_state_is_read() {
     let said = rig.said();
     rig.holds(Some(&thread_state(&["hi", "one two three four "])));
     assert_eq!(rig.next(), "bytes");
-    let base = rig.told.iter().rposition(|event| matches!(event, RunEvent::Messages(_))).unwrap();
+    let base = rig.events.iter().rposition(|event| matches!(event, RunEvent::Messages(_))).unwrap();
     assert!(base > 0 && rig.said().starts_with(&said));
     rig.sends(&[state("3002-0", &["hi", "one two three four five six"])]);
     rig.closes(BodyEnd::Clean);
-    assert_eq!(rig.seen().heard, Heard::InPart);
+    assert_eq!(rig.seen().coverage, Coverage::Partial);
     // What begins anew says so, and there is no gap before it.
     let mut rig = Rig::started();
     rig.sends(&whole_run()[..4]);
@@ -814,7 +816,7 @@ fn where_the_end_of_what_was_heard_does_not_come_again_the_end_is_in_doubt() {
     rig.pause();
     rig.opens();
     rig.closes(BodyEnd::Clean);
-    assert_eq!(rig.seen().heard, Heard::NotItsEnd);
+    assert_eq!(rig.seen().coverage, Coverage::EndMissing);
 }
 
 #[test]
@@ -994,26 +996,26 @@ fn a_run_that_is_not_joined_is_followed_by_its_record_and_its_threads_state() {
     assert_eq!(rig.next(), "the state");
     rig.holds(Some(&thread_state(&["hi"])));
     assert_eq!((rig.pause(), rig.is_replaying()), (STATUS_INTERVAL, false));
-    let count = rig.told.len();
+    let count = rig.events.len();
     // The same state is nothing new.
     rig.records(Ok(record(RunStatus::Running)));
     rig.holds(Some(&thread_state(&["hi"])));
-    assert_eq!(rig.told.len(), count);
+    assert_eq!(rig.events.len(), count);
     rig.pause();
     // It waits for its turn: the thread's state is another's.
     rig.records(Ok(record(RunStatus::Pending)));
     assert_eq!(rig.pause(), STATUS_INTERVAL);
     rig.records(Ok(record(RunStatus::Success)));
-    assert_eq!(rig.next(), "the outlook: Clean");
-    assert_ne!(rig.seen().heard, Heard::Whole);
-    let state = Some(State::OfRun(thread_state(&["hi", "you"])));
-    rig.looks(Outlook::Over(Ending {
+    assert_eq!(rig.next(), "the status: Clean");
+    assert_ne!(rig.seen().coverage, Coverage::Whole);
+    let state = Some(FinalState::OfRun(thread_state(&["hi", "you"])));
+    rig.looks(EndStatus::Ended(Ending {
         state,
         kept: KeptAnswers::default(),
         end: StreamEnd::Succeeded,
     }));
     rig.ends();
-    let last = rig.told.last().unwrap();
+    let last = rig.events.last().unwrap();
     assert!(matches!(last, RunEvent::Ended { outcome: Outcome::Finished { .. }, .. }), "{last:?}");
 }
 
@@ -1022,8 +1024,8 @@ fn a_record_that_is_out_of_reach_is_asked_for_a_second_later_at_the_earliest() {
     let mut rig = Rig::recorded();
     rig.holds(None);
     let away = |rig: &mut Rig| match rig.asked {
-        Some(Question::Record { .. }) => rig.records(Err(cut())),
-        Some(Question::Outlook { .. }) => rig.looks(Outlook::Unknown("503".to_owned())),
+        Some(Request::Record { .. }) => rig.records(Err(cut())),
+        Some(Request::EndStatus { .. }) => rig.looks(EndStatus::Unknown("503".to_owned())),
         None => assert!(rig.pause() >= STATUS_INTERVAL),
         _ => panic!("{}", rig.next()),
     };
@@ -1032,7 +1034,7 @@ fn a_record_that_is_out_of_reach_is_asked_for_a_second_later_at_the_earliest() {
     while rig.now - began < UPSTREAM_PATIENCE.saturating_sub(2 * LONGEST_PAUSE) {
         away(&mut rig);
     }
-    while !matches!(rig.asked, Some(Question::Record { .. })) {
+    while !matches!(rig.asked, Some(Request::Record { .. })) {
         away(&mut rig);
     }
     rig.records(Ok(record(RunStatus::Running)));
@@ -1049,8 +1051,8 @@ fn a_record_that_is_out_of_reach_is_asked_for_a_second_later_at_the_earliest() {
     rig.holds(None);
     rig.pause();
     rig.records(Err(BodyEnd::Refused));
-    assert_eq!(rig.next(), "the outlook: Refused");
-    rig.looks(Outlook::Live);
+    assert_eq!(rig.next(), "the status: Refused");
+    rig.looks(EndStatus::Running);
     assert!(rig.pause() >= STATUS_INTERVAL);
     assert_eq!(rig.next(), "the record");
 }
@@ -1206,7 +1208,7 @@ impl Rig {
             }
             match visit.loss {
                 Break::Silence if self.reading.feed().count() > 0 => {
-                    self.passes(SILENCE_WITHOUT_SIGNS);
+                    self.passes(SILENCE_WITHOUT_HEARTBEATS);
                 }
                 Break::Cut | Break::Silence => self.closes(cut()),
                 Break::InsideAnEvent => {
@@ -1223,8 +1225,8 @@ impl Rig {
     fn comes_to_a_join(&mut self) -> String {
         loop {
             match &self.asked {
-                Some(Question::Stream { cursor, .. }) => return cursor.clone(),
-                Some(Question::Outlook { .. }) => self.looks(Outlook::Live),
+                Some(Request::Stream { cursor, .. }) => return cursor.clone(),
+                Some(Request::EndStatus { .. }) => self.looks(EndStatus::Running),
                 Some(other) => panic!("{other:?} is asked"),
                 None if self.reading.takes_bytes() => return BEGINNING.to_owned(),
                 None => drop(self.pause()),
@@ -1238,7 +1240,7 @@ impl Rig {
 enum Comes {
     Parts(Vec<Sent>),
     Closed(BodyEnd),
-    Answer { state: bool, record: Result<RunStatus, BodyEnd>, outlook: u8, opens: bool },
+    Answer { state: bool, record: Result<RunStatus, BodyEnd>, status: u8, opens: bool },
     Time(u64),
 }
 
@@ -1282,8 +1284,8 @@ fn comes() -> impl Strategy<Value = Comes> {
         6 => vec(part, 0..4).prop_map(Comes::Parts),
         1 => failed.prop_map(Comes::Parts),
         3 => body_end().prop_map(Comes::Closed),
-        8 => answer.prop_map(|(state, record, outlook, opens)| {
-            Comes::Answer { state, record, outlook, opens }
+        8 => answer.prop_map(|(state, record, status, opens)| {
+            Comes::Answer { state, record, status, opens }
         }),
         4 => prop_oneof![0..50_u64, 0..5_000_u64, 0..90_000_u64].prop_map(Comes::Time),
     ]
@@ -1302,24 +1304,24 @@ fn any_rig() -> impl Strategy<Value = (bool, Option<ServerKind>, RunRecord)> {
 impl Rig {
     fn takes(&mut self, comes: Comes) {
         match (comes, &self.asked) {
-            (Comes::Answer { opens, .. }, Some(Question::Stream { .. })) => {
+            (Comes::Answer { opens, .. }, Some(Request::Stream { .. })) => {
                 if opens {
                     self.opens();
                 } else {
                     self.gives_none(cut());
                 }
             }
-            (Comes::Answer { state, .. }, Some(Question::State)) => {
+            (Comes::Answer { state, .. }, Some(Request::State)) => {
                 self.holds(state.then(|| thread_state(&["hi", "a"])).as_deref());
             }
-            (Comes::Answer { record: answer, .. }, Some(Question::Record { .. })) => {
+            (Comes::Answer { record: answer, .. }, Some(Request::Record { .. })) => {
                 self.records(answer.map(record));
             }
-            (Comes::Answer { outlook, .. }, Some(Question::Outlook { .. })) => {
-                self.looks(match outlook {
-                    0 => Outlook::Over(success()),
-                    1..4 => Outlook::Unknown("503".to_owned()),
-                    _ => Outlook::Live,
+            (Comes::Answer { status, .. }, Some(Request::EndStatus { .. })) => {
+                self.looks(match status {
+                    0 => EndStatus::Ended(success()),
+                    1..4 => EndStatus::Unknown("503".to_owned()),
+                    _ => EndStatus::Running,
                 });
             }
             (Comes::Parts(parts), None) if self.reading.takes_bytes() => self.sends(&parts),
@@ -1376,10 +1378,10 @@ proptest! {
         let began = rig.now;
         while rig.end.is_none() {
             match rig.asked {
-                Some(Question::Stream { .. }) => rig.gives_none(cut()),
-                Some(Question::State) => rig.holds(None),
-                Some(Question::Record { .. }) => rig.records(Err(cut())),
-                Some(Question::Outlook { .. }) => rig.looks(Outlook::Unknown("503".to_owned())),
+                Some(Request::Stream { .. }) => rig.gives_none(cut()),
+                Some(Request::State) => rig.holds(None),
+                Some(Request::Record { .. }) => rig.records(Err(cut())),
+                Some(Request::EndStatus { .. }) => rig.looks(EndStatus::Unknown("503".to_owned())),
                 None => rig.passes(Duration::from_secs(1)),
             }
             prop_assert!(rig.now - began < 3 * UPSTREAM_PATIENCE, "{:?}", rig);
@@ -1387,10 +1389,10 @@ proptest! {
         rig.ends();
         prop_assert!(!rig.reading.has_stream() && rig.reading.timeout().is_none());
         let is_end = |event: &RunEvent| matches!(event, RunEvent::Ended { .. });
-        let ends = rig.told.iter().filter(|event| is_end(event)).count();
-        prop_assert_eq!((ends, rig.told.last().is_some_and(is_end)), (1, true));
+        let ends = rig.events.iter().filter(|event| is_end(event)).count();
+        prop_assert_eq!((ends, rig.events.last().is_some_and(is_end)), (1, true));
         let is_start = |event: &&RunEvent| matches!(event, RunEvent::Started { .. });
-        prop_assert_eq!(rig.told.iter().filter(is_start).count(), 1);
+        prop_assert_eq!(rig.events.iter().filter(is_start).count(), 1);
         for arrow in &rig.arrows {
             prop_assert!(PICTURE.contains(arrow) || SHORT_CUTS.contains(arrow), "{arrow:?}");
         }
