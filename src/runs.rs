@@ -83,11 +83,11 @@ pub const DEFAULT_LOG_BYTES: usize = 1024 * 1024;
 #[derive(Clone, Debug)]
 pub struct Runs {
     shared: Arc<Shared>,
-    /// What viewers are shown of the runs that are read through this handle.
+    /// The options that limit what viewers are shown, for runs read through this handle.
     emit: Emit,
 }
 
-/// What happens to a run when the client that started it loses its connection.
+/// How a run continues after its client has lost its connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OwnerPolicy {
     /// The run goes on.

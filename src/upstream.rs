@@ -855,7 +855,7 @@ impl Asking {
         let Self { http, url, request, count } = self;
         let asked_at = Instant::now();
         let response = http.send(*request, &url).await?;
-        count.metrics.headers_came(asked_at.elapsed());
+        count.metrics.upstream_headers(asked_at.elapsed());
         Ok(response)
     }
 }
@@ -865,12 +865,12 @@ impl Asking {
 impl Count {
     /// Counts the request until it is answered, and what came of it.
     async fn counted<T>(&self, answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        let (open, waiting) = (self.metrics.asks(), self.presence.waits());
+        let (open, waiting) = (self.metrics.upstream_request(), self.presence.waits());
         let answer = answer.await;
         drop(open);
         waiting.ended(&answer);
         let counted = answer.as_ref().map_or_else(Error::answer, |_| Answer::Ok);
-        self.metrics.asked(self.operation, counted);
+        self.metrics.upstream_answered(self.operation, counted);
         if !(self.may_be_absent && counted == Answer::NotFound) {
             self.metrics.upstream_failed(counted);
         }

@@ -90,7 +90,7 @@ struct JoinSplitter {
 // === impl JoinSplitter ===
 
 impl JoinSplitter {
-    /// Reads the next bytes, and tells the feed where a connection begins.
+    /// Reads the next bytes. The feed is prepared for each new connection.
     fn read(&mut self, new: &[u8], feed: &mut Feed, out: &mut Events) -> Result<(), DecodeError> {
         self.held.extend_from_slice(new);
         while let Some(at) = self.find() {

@@ -63,7 +63,7 @@ pub(super) struct Driver {
     recorder: Option<RunRecorder>,
 }
 
-/// What a driver is made of.
+/// The arguments of [`Driver::new`].
 pub(super) struct DriverParts {
     pub(super) upstream: Client,
     pub(super) run: Arc<Run>,

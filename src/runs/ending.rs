@@ -63,7 +63,7 @@ pub(super) enum FinalState {
 pub(super) struct EndQuery<'a> {
     pub(super) upstream: &'a Client,
     pub(super) thread_id: &'a str,
-    /// What the stream has shown.
+    /// A summary of the stream.
     pub(super) seen: &'a StreamSummary,
     /// How the stream ended.
     pub(super) end: &'a BodyEnd,
@@ -161,10 +161,7 @@ impl EndQuery<'_> {
         record: &RunRecord,
         state: Option<&FinalState>,
     ) -> Result<KeptAnswers, Error> {
-        let own = match state {
-            Some(FinalState::OfRun(state)) => Some(state.as_str()),
-            Some(FinalState::OfThread(_)) | None => None,
-        };
+        let own = state.and_then(FinalState::of_run);
         let asks = self.seen.asks_batch || own.is_some();
         if record.answers.is_empty() || !asks {
             return Ok(KeptAnswers::default());
@@ -183,11 +180,7 @@ impl EndQuery<'_> {
     /// Whether the run has stopped to ask something, by its state or else by its stream. Pending
     /// nodes alone do not show it, since a cancelled run leaves some too.
     fn has_asked(&self, state: Option<&FinalState>) -> bool {
-        let own = match state {
-            Some(FinalState::OfRun(state)) => ThreadState::parse(state),
-            Some(FinalState::OfThread(_)) | None => None,
-        };
-        match own {
+        match state.and_then(FinalState::of_run).and_then(ThreadState::parse) {
             Some(own) => {
                 let is_at_breakpoint = self.seen.is_interrupted && !own.next.is_empty();
                 !own.interrupts.is_empty() || is_at_breakpoint
@@ -279,10 +272,7 @@ fn is_of(state: &str, run_id: &str) -> bool {
 /// The end of a run whose record says that it failed. The reason is in its stream, else in its
 /// thread, else in its task. Without any, the JavaScript server means a run that was stopped.
 fn failed(error: Option<RunError>, state: Option<&FinalState>) -> StreamEnd {
-    let own = match state {
-        Some(FinalState::OfRun(state)) => Some(&**state),
-        Some(FinalState::OfThread(_)) | None => None,
-    };
+    let own = state.and_then(FinalState::of_run);
     match with_task(error, own) {
         Some(error) => StreamEnd::Failed(error),
         None if own.is_some() => StreamEnd::Cancelled,
@@ -320,6 +310,18 @@ fn with_task(error: Option<RunError>, state: Option<&str>) -> Option<RunError> {
 /// A failure, with the place that it was read from.
 fn attributed(error: RunError, source: Told) -> RunError {
     RunError { accounts: vec![Account::of(source, &error)], ..error }
+}
+
+// === impl FinalState ===
+
+impl FinalState {
+    /// The state, if the run made it.
+    fn of_run(&self) -> Option<&str> {
+        match self {
+            Self::OfRun(state) => Some(state),
+            Self::OfThread(_) => None,
+        }
+    }
 }
 
 // === impl Ending ===

@@ -50,7 +50,7 @@ pub struct EventKey {
     pub(super) check: u16,
 }
 
-/// What an event was made of.
+/// The source of an event within its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// The start of the run.

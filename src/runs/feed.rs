@@ -35,7 +35,7 @@ pub struct Feed {
     parts: Parts,
 }
 
-/// What a run's stream has shown so far.
+/// Facts about a run that its stream has shown so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StreamSummary {
     /// LangGraph's id of the run.
@@ -393,7 +393,7 @@ impl Feed {
         &self.parts.thread_id
     }
 
-    /// What the run's viewers are shown.
+    /// The options that limit what viewers are shown.
     pub(super) fn emit(&self) -> Emit {
         self.parts.emit
     }
@@ -413,7 +413,7 @@ impl Feed {
         self.parts.is_langgraph
     }
 
-    /// What the stream has shown so far.
+    /// A summary of the stream so far.
     pub(super) fn summary(&self) -> StreamSummary {
         let Some(Translation { id, translator, filter: _ }) = &self.parts.translation else {
             return StreamSummary::default();
@@ -440,12 +440,12 @@ impl Feed {
         }
     }
 
-    /// What a client would hold that was sent every event; `None` before the run has a name.
+    /// The view of a client that was sent every event; `None` before the run has a name.
     pub(super) fn view(&self) -> Option<&View> {
         self.parts.translation.as_ref().map(|run| run.translator.view())
     }
 
-    /// What a viewer holds after all events so far, with the options of this feed.
+    /// The view of a client that was sent the events that this feed's options allow.
     pub(super) fn shared_view(&self) -> Option<Arc<View>> {
         self.parts.translation.as_ref().map(|run| match &run.filter {
             None => run.translator.shared_view(),

@@ -25,14 +25,14 @@ pub(crate) struct IdleThread {
     pub(crate) kept: KeptAnswers,
 }
 
-/// What an idle thread is shown with.
+/// The options with which an idle thread is shown.
 pub(super) struct Options {
     pub(super) metrics: Metrics,
     pub(super) detail: ErrorDetail,
     pub(super) emit: Emit,
 }
 
-/// What clients are shown of a pending run, by its record.
+/// The preview of a pending run, by its record.
 pub(super) async fn preview(
     upstream: &Client,
     thread_id: &str,

@@ -37,7 +37,7 @@ pub(super) struct Keyframe {
     at: u64,
     /// The weight of all segments up to there.
     written: u64,
-    /// What a client holds that was sent all of these; `None` before the run has a name.
+    /// The client's view after these segments; `None` before the run has a name.
     view: Option<Arc<View>>,
     /// About how many bytes of memory the view keeps.
     weight: usize,

@@ -13,7 +13,7 @@ pub(super) struct RunLog {
     segments: VecDeque<Arc<Segment>>,
     /// The position of the oldest retained segment.
     first: u64,
-    /// What the evicted events have left open.
+    /// The messages, calls and steps that the evicted events have left open.
     open: Open,
     /// The weight of the retained segments.
     bytes: usize,
@@ -29,7 +29,7 @@ pub(super) struct Segment {
     weight: usize,
 }
 
-/// What the log has at a position.
+/// The result of a lookup at a position.
 #[derive(Debug)]
 pub(super) enum Lookup {
     /// The segment there.

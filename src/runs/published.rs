@@ -19,7 +19,7 @@ use threadway_translate::run::{self, Emit, Failure, Loss, Open, Outcome, RunEven
 /// A run that is being read, or an idle thread shown as a run.
 pub(crate) struct Run {
     pub(super) thread_id: String,
-    /// What the run's viewers are shown.
+    /// The options that limit what viewers are shown.
     pub(super) emit: Emit,
     pub(super) metrics: Metrics,
     published: Mutex<Published>,
@@ -31,7 +31,7 @@ pub(crate) struct Run {
     is_idle: bool,
 }
 
-/// What is known of a run.
+/// The published state of a run.
 #[derive(Debug)]
 pub(super) struct Published {
     pub(super) log: RunLog,

@@ -33,7 +33,7 @@ pub struct RunReader {
     /// Where the log ended when the reader asked for a keyframe; `None` if it waits for none.
     keyframe_wanted_at: Option<u64>,
     baseline: Baseline,
-    /// What the client has open; `None` if it was sent nothing of this run yet.
+    /// The client's open messages, calls and steps; `None` if it was sent nothing of this run yet.
     open: Option<Open>,
     /// Held by the reader of the client that started the run. The driver notices when it is
     /// dropped.
@@ -44,17 +44,17 @@ pub struct RunReader {
 /// How far a reader is.
 #[derive(Debug, PartialEq)]
 enum ReaderState {
-    /// It begins with a keyframe.
+    /// The reader begins with a keyframe.
     Joining,
-    /// It continues after an event, if that is found.
+    /// The reader continues after an event, if that is found.
     Searching(EventSearch),
-    /// It passes over the events that the client has.
+    /// The reader passes over the events that the client has.
     Resuming(Resumption),
-    /// Its client knows of the run, and waits until the run can be shown.
+    /// The client was sent the run's start, and waits until the run can be shown.
     Waiting,
     /// At a position of the log.
     At(u64),
-    /// It has returned the run's end.
+    /// The reader has returned the run's end.
     Over,
 }
 
@@ -70,7 +70,7 @@ struct EventSearch {
     kind: Resume,
 }
 
-/// What a reader's client holds before it is sent anything of the run.
+/// The client's view before it is sent anything of the run.
 pub(super) enum Baseline {
     Empty,
     /// The previous run of the thread, to its end.
@@ -79,13 +79,13 @@ pub(super) enum Baseline {
     Preview(Preview),
 }
 
-/// What a client is shown while its run is pending: the thread's messages and the run's input.
+/// The content of a pending run: the thread's messages and the run's input.
 pub(super) struct Preview {
     pub(super) events: Events,
     pub(super) view: Arc<View>,
 }
 
-/// What a reader does next.
+/// The next step of a reader.
 enum Step {
     Return(Batch),
     /// Makes the events of a keyframe, and returns them.

@@ -87,7 +87,7 @@ pub(super) struct Reading {
     rejoin: Rejoin,
 }
 
-/// What the reading waits for.
+/// How far the reading is: each phase waits for something.
 #[derive(Debug)]
 enum Phase {
     /// The answer to a request for the stream.

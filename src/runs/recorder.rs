@@ -38,7 +38,7 @@ pub const DEFAULT_BYTES: usize = 256 * 1024 * 1024;
 /// How many bytes may wait for the disk: what a slow one writes in two seconds.
 const MAX_QUEUED_BYTES: usize = 16 * 1024 * 1024;
 
-/// What a queued chunk weighs beside its bytes.
+/// The memory of a queued chunk beside its bytes.
 const CHUNK_OVERHEAD: usize = 256;
 
 /// The beginning of the comment before the bytes of a connection that joined the run.
@@ -258,7 +258,7 @@ impl Drop for RunRecorder {
     }
 }
 
-/// What chunks count in the queue, in bytes.
+/// The bytes of memory that chunks take in the queue.
 fn weight(chunks: &[Bytes]) -> usize {
     chunks.iter().map(|chunk| chunk.len() + CHUNK_OVERHEAD).sum()
 }

@@ -198,7 +198,7 @@ impl Pace {
 
     /// The turn of a look that no client waits for. May be dropped while it waits.
     pub(super) async fn turn(self: &Arc<Self>, lane: Lane) -> Turn {
-        let _waits = self.metrics.look_waits();
+        let _waits = self.metrics.look_waiting();
         let _first = self.first_of(lane).await;
         if lane == Lane::Slow {
             while let Err(at) = self.take_slow() {

@@ -115,7 +115,7 @@ impl Cause {
     pub(super) fn reason(self) -> LookReason {
         match self {
             Self::Asked => LookReason::Asked,
-            Self::Bell => LookReason::Bell,
+            Self::Bell => LookReason::Lifecycle,
             Self::Moved => LookReason::Moved,
             Self::Ended => LookReason::Ended,
             Self::Interval | Self::Slow => LookReason::Interval,

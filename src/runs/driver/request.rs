@@ -62,7 +62,7 @@ pub(super) fn send(request: Request, upstream: Client, run: Arc<Run>) -> Pending
     })
 }
 
-/// What a failed request means for the stream. A 4xx status is the server's decision; anything else
+/// How a failed request counts as the end of a stream. A 4xx status is the server's decision; anything else
 /// may be a server that is away.
 fn body_end(error: &Error) -> BodyEnd {
     match error {

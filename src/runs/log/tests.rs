@@ -1,4 +1,4 @@
-//! What the log keeps, evicts and finds.
+//! The log's limit, its eviction and its searches.
 
 use super::*;
 use crate::runs::event_id::Stage;

@@ -1,10 +1,10 @@
-//! What the reading asks its driver to do.
+//! The actions that the reading asks its driver to perform.
 
 use crate::metrics::Rejoin;
 use crate::runs::ending::{BodyEnd, Ending};
 use crate::runs::feed::StreamSummary;
 
-/// What the driver has to do now.
+/// The driver's next action.
 #[derive(Debug)]
 pub(in crate::runs) enum Action {
     Ask(Request),

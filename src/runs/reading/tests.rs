@@ -1,5 +1,5 @@
-//! The machine alone: a test says what comes, and what time it is. There is no socket, no runtime
-//! and no clock here.
+//! The state machine alone. A test passes the inputs and the time; there is no socket, no runtime
+//! and no clock.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// A time of a server, in milliseconds.
+/// A time of the server's clock, in milliseconds.
 const TIME: u64 = 1_795_305_649_000;
 
 // === what the upstream sends ===
@@ -63,7 +63,7 @@ fn failure(id: &str) -> Sent {
     sent(id, "error", &json!({"error": "ValueError", "message": "boom"}))
 }
 
-/// The state of the thread, with these messages.
+/// A thread state with these messages.
 fn thread_state(texts: &[&str]) -> String {
     json!({
         "values": values(texts), "next": [], "tasks": [],
@@ -72,7 +72,7 @@ fn thread_state(texts: &[&str]) -> String {
     .to_string()
 }
 
-/// A run that speaks. Two of its parts share an id.
+/// A run with some text. Two of its parts share an id.
 fn whole_run() -> Vec<Sent> {
     vec![
         metadata("1000-0"),
@@ -89,7 +89,8 @@ fn bytes(parts: &[Sent]) -> Vec<u8> {
     parts.iter().flat_map(|part| part.text.bytes()).collect()
 }
 
-/// The record of a run that a gateway has started: its stream is kept, and carries the state.
+/// The record of a run that a gateway started: the server stores its stream, and the stream has
+/// the state.
 fn record(status: RunStatus) -> RunRecord {
     RunRecord {
         id: "R".to_owned(),
@@ -114,17 +115,17 @@ fn cut() -> BodyEnd {
 
 // === the harness ===
 
-/// A reading, what time it is for it, and all that it has said.
+/// A reading, its current time, and all events that it has made.
 #[derive(Debug)]
 struct Rig {
     reading: Reading,
     now: Instant,
     events: Vec<RunEvent>,
-    /// A question that has no answer yet.
+    /// The request that has no answer yet.
     asked: Option<Request>,
-    /// The end that the reading has come to, until it is told.
+    /// The end that the reading has reached, until its events are made.
     end: Option<ReadingEnd>,
-    /// Each change of the phase so far.
+    /// Every change of the phase so far.
     arrows: BTreeSet<(&'static str, &'static str)>,
 }
 
@@ -142,7 +143,7 @@ impl Rig {
         Self::joined_on(Some(ServerKind::Python), record, Source::Stream)
     }
 
-    /// A run of the JavaScript server that is not kept.
+    /// A run of the JavaScript server that does not store its stream.
     fn recorded() -> Self {
         let record = RunRecord { is_resumable: false, ..record(RunStatus::Running) };
         let server = Some(ServerKind::JavaScript);
@@ -165,7 +166,7 @@ impl Rig {
         rig
     }
 
-    /// Lets the reading take something in, and takes what it asks for.
+    /// Passes an input to the reading, and takes the next action.
     fn feed(&mut self, step: impl FnOnce(&mut Reading, Instant, &mut Events)) {
         let before = phase(&self.reading);
         let mut events = Events::default();
@@ -178,7 +179,7 @@ impl Rig {
         self.take_action();
     }
 
-    /// Whatever has come, the reading waits for something that will come.
+    /// Takes the next action, and checks that the reading waits for something that will come.
     fn take_action(&mut self) {
         match self.reading.poll_action() {
             Some(Action::Ask(question)) => {
@@ -200,7 +201,7 @@ impl Rig {
         assert_eq!(self.reading.has_stream(), matches!(phase, "Streaming" | "ReadingState"));
     }
 
-    // --- what comes ---
+    // --- inputs ---
 
     fn sends(&mut self, parts: &[Sent]) {
         self.sends_bytes(&bytes(parts));
@@ -225,7 +226,7 @@ impl Rig {
         self.feed(|reading, now, _| reading.on_open(date, now));
     }
 
-    /// The stream is not to be had.
+    /// The stream could not be opened.
     fn gives_none(&mut self, end: BodyEnd) {
         let Some(Request::Stream { .. }) = self.asked.take() else { panic!("no join") };
         self.closes(end);
@@ -246,7 +247,7 @@ impl Rig {
         self.feed(|reading, now, _| reading.on_end_status(status, now));
     }
 
-    /// Some time passes, as long as the reading asks for nothing.
+    /// Lets time pass, until the reading makes a request.
     fn passes(&mut self, time: Duration) {
         let end = self.now + time;
         let mut at_once = 0;
@@ -262,13 +263,13 @@ impl Rig {
         self.now = end.max(self.now);
     }
 
-    /// The pause before the next attempt is over. Returns how long it was.
+    /// Ends the pause before the next attempt. Returns how long it was.
     fn pause(&mut self) -> Duration {
         let Phase::Pausing { until } = self.reading.phase else {
             panic!("{:?}", self.reading.phase)
         };
         let pause = until - self.now;
-        // One moment earlier nothing happens.
+        // A millisecond earlier nothing happens.
         self.now = until.checked_sub(MILLISECOND).unwrap();
         self.feed(|reading, now, _| reading.on_timeout(now));
         assert_eq!(self.next(), "a pause");
@@ -282,9 +283,9 @@ impl Rig {
         self.feed(|reading, _, out| reading.end(end, ErrorDetail::Full, out));
     }
 
-    // --- what the reading says ---
+    // --- outputs ---
 
-    /// What comes next.
+    /// The input that the reading waits for, as text.
     fn next(&self) -> String {
         match (&self.asked, &self.end) {
             (Some(Request::Stream { run_id, cursor, again }), _) => {
@@ -323,7 +324,7 @@ impl Rig {
         self.reading.history() == History::Replaying
     }
 
-    /// All that was said so far.
+    /// All text so far.
     fn said(&self) -> String {
         let delta = |event: &RunEvent| {
             let RunEvent::TextDelta { delta, .. } = event else { return None };
@@ -341,7 +342,7 @@ impl Rig {
         }
     }
 
-    /// The stream ends in order, and the run has succeeded.
+    /// The stream ends cleanly, and the run has succeeded.
     fn succeeds(mut self) -> Vec<RunEvent> {
         self.closes(BodyEnd::Clean);
         assert_eq!(self.next(), "the status: Clean");
@@ -364,7 +365,7 @@ fn phase(reading: &Reading) -> &'static str {
     }
 }
 
-/// What a reader is told of a run whose stream is never cut.
+/// The events of a run whose stream is never cut.
 fn uncut(mut rig: Rig, parts: &[Sent]) -> Vec<RunEvent> {
     if rig.asked.is_some() {
         rig.opens();
@@ -379,7 +380,7 @@ fn uncut(mut rig: Rig, parts: &[Sent]) -> Vec<RunEvent> {
 fn each_arrow_of_the_picture_can_be_followed() {
     let mut arrows = BTreeSet::new();
 
-    // It lacks what came before, is cut, ends, goes on, and is over.
+    // The stream lacks its beginning, is cut and ends; the run goes on and then is over.
     let mut rig = Rig::joined(record(RunStatus::Running));
     rig.opens();
     rig.sends(&[says("1002-0", "two")]);
@@ -396,14 +397,14 @@ fn each_arrow_of_the_picture_can_be_followed() {
     rig.looks(EndStatus::Ended(success()));
     arrows.append(&mut rig.arrows);
 
-    // It is never joined.
+    // A run that is not joined.
     let mut rig = Rig::recorded();
     rig.holds(None);
     rig.passes(STATUS_INTERVAL);
     rig.records(Ok(record(RunStatus::Success)));
     arrows.append(&mut rig.arrows);
 
-    // A run that has failed has no more of its stream.
+    // After a failure the stream has no more parts.
     let mut rig = Rig::started();
     rig.sends(&[failure("1")]);
     rig.closes(BodyEnd::Clean);
@@ -414,7 +415,7 @@ fn each_arrow_of_the_picture_can_be_followed() {
     assert_eq!(Vec::from_iter(arrows), PICTURE);
 }
 
-/// Each way from one phase to the next, as one input leads there.
+/// Every change of the phase that one input can make.
 const PICTURE: [(&str, &str); 14] = [
     ("CheckingEnd", "Over"),
     ("CheckingEnd", "Pausing"),
@@ -432,14 +433,14 @@ const PICTURE: [(&str, &str); 14] = [
     ("Streaming", "ReadingState"),
 ];
 
-/// Where one input leads two steps further.
+/// Changes in which one input goes through two arrows.
 const SHORT_CUTS: [(&str, &str); 7] = [
     // The state is read right after the join.
     ("Opening", "ReadingState"),
-    // What stood behind the state cannot be read, or may be a repeat.
+    // The bytes after the state cannot be read, or may be a repeat.
     ("ReadingState", "CheckingEnd"),
     ("ReadingState", "Pausing"),
-    // It is out of reach for too long.
+    // The run is out of reach for too long.
     ("Opening", "Over"),
     ("Streaming", "Over"),
     ("Polling", "Over"),
@@ -449,10 +450,10 @@ const SHORT_CUTS: [(&str, &str); 7] = [
 // === a stream that is lost ===
 
 #[test]
-fn a_cut_stream_is_joined_where_it_was_heard_and_says_nothing_twice() {
+fn a_cut_stream_is_joined_after_its_last_part_and_nothing_is_repeated() {
     let parts = whole_run();
     let told = uncut(Rig::started(), &parts);
-    // Below the last one: others may have that too.
+    // The cursor before the last one read, since other parts may share that one.
     let cursors = ["-1", "-1", "1000-0", "1001-0", "1002-0", "1002-0", "1003-0", "1004-0"];
     for (heard, cursor) in cursors.into_iter().enumerate() {
         for half in ["", "id: 9999-0\r\nevent: messages\r\ndata: [{"] {
@@ -501,7 +502,7 @@ fn the_pause_before_each_join_is_longer_and_after_five_the_record_is_asked() {
         }
         rig.closes(cut());
         assert_eq!(rig.next(), format!("the status: {:?}", cut()));
-        // The run goes on, and so does its reading; each failure is worth a question now.
+        // The run goes on. From now on each failure makes the reading ask for the end status.
         rig.looks(EndStatus::Running);
         rig.pause();
         assert_eq!(rig.next(), "the stream after 1001-0 again: Cut");
@@ -509,7 +510,7 @@ fn the_pause_before_each_join_is_longer_and_after_five_the_record_is_asked() {
         assert_eq!(rig.next(), format!("the status: {:?}", cut()));
         rig.looks(EndStatus::Running);
         rig.pause();
-        // What is new begins the count anew.
+        // A new part resets the count.
         rig.opens();
         rig.sends(&parts[2..4]);
         rig.closes(cut());
@@ -570,7 +571,7 @@ fn a_silent_stream_is_joined_again_and_after_two_that_brought_nothing_asked_abou
         let silence = Duration::from_secs(seconds);
         let mut rig = Rig::started_on(server);
         rig.sends(&whole_run()[..3]);
-        // A sign of life is enough.
+        // A heartbeat is enough.
         rig.passes(silence.saturating_sub(MILLISECOND));
         rig.sends_bytes(b": heartbeat\r\n\r\n");
         rig.passes(silence.saturating_sub(MILLISECOND));
@@ -580,7 +581,7 @@ fn a_silent_stream_is_joined_again_and_after_two_that_brought_nothing_asked_abou
         assert_eq!(rig.next(), "the stream after 1001-0 again: Silent");
         rig.opens();
         rig.passes(silence);
-        // That one has brought nothing.
+        // This connection has brought nothing.
         rig.pause();
         rig.opens();
         rig.passes(silence);
@@ -589,7 +590,7 @@ fn a_silent_stream_is_joined_again_and_after_two_that_brought_nothing_asked_abou
         rig.looks(EndStatus::Running);
         rig.pause();
         assert_eq!(rig.next(), "the stream after 1001-0 again: Silent");
-        // A connection that brings something new is a good one.
+        // A connection that brings a new part counts as good.
         rig.opens();
         rig.sends(&whole_run()[2..4]);
         rig.passes(silence);
@@ -609,7 +610,7 @@ fn a_run_is_given_up_after_a_minute_out_of_sight() {
         None => drop(rig.pause()),
         _ => panic!("{}", rig.next()),
     };
-    // One answer begins the minute anew.
+    // One answer restarts the minute.
     let mut began = rig.now;
     while rig.now - began < UPSTREAM_PATIENCE.saturating_sub(2 * LONGEST_PAUSE) {
         away(&mut rig);
@@ -655,7 +656,7 @@ fn after_a_failure_in_the_stream_there_is_no_more_of_it() {
         }
         assert!(rig.now - began >= UPSTREAM_PATIENCE);
         rig.ends();
-        let message = "the run failed (ValueError: boom), and is out of reach since: 503";
+        let message = "the run failed (ValueError: boom), and has been out of reach since: 503";
         assert_eq!(rig.failure(), (Loss::Unavailable.code(), message));
     }
 }
@@ -685,12 +686,12 @@ fn a_run_without_a_name_cannot_be_asked_for() {
     assert_eq!(rig.seen().run_id, None);
 }
 
-// === what the end is told with ===
+// === the end ===
 
 #[test]
-fn the_end_is_told_with_the_state_that_is_the_runs_or_its_threads() {
+fn the_end_is_sent_with_the_state_that_is_the_runs_or_its_threads() {
     for (state, message) in [
-        // What was half said is not in the thread.
+        // The unfinished message is not in the thread.
         (None, "hi"),
         (Some(FinalState::OfRun(thread_state(&["hi", "one two"]))), "one two"),
         (Some(FinalState::OfThread(thread_state(&["hi", "else"]))), "else"),
@@ -730,13 +731,13 @@ fn a_run_without_its_state_in_its_stream_is_joined_and_then_based_on_the_threads
             let mut rig = Rig::joined(known);
             assert_eq!(rig.next(), "the stream after -1");
             rig.opens();
-            // The join stands: nothing is lost between it and the state.
+            // The stream is already joined, so nothing is lost between the join and the state.
             assert_eq!((&*rig.next(), rig.reading.has_stream()), ("the state", true));
             let count = rig.events.len();
             rig.holds(state.as_deref());
             assert_eq!(rig.next(), "bytes");
             assert_eq!(rig.events.len() > count, state.is_some(), "{:?}", rig.events);
-            // Only one that is kept has a replay.
+            // Only a stored stream has a replay.
             assert_eq!(rig.is_replaying(), is_resumable);
             if is_resumable {
                 rig.sends(&[metadata("1000-0"), says("1001-0", "one")]);
@@ -746,11 +747,11 @@ fn a_run_without_its_state_in_its_stream_is_joined_and_then_based_on_the_threads
             }
         }
     }
-    // One that is not kept is based on the state also where its stream carries one.
+    // A stream that is not stored needs the state, even if it has states itself.
     let mut rig = Rig::joined(RunRecord { is_resumable: false, ..record(RunStatus::Running) });
     rig.opens();
     assert_eq!(rig.next(), "the state");
-    // One that waits for its turn begins with its own.
+    // The stream of a pending run begins with a state.
     let mut rig = Rig::joined(RunRecord { has_values: false, ..record(RunStatus::Pending) });
     rig.opens();
     assert_eq!(rig.next(), "bytes");
@@ -761,7 +762,7 @@ fn a_stream_that_begins_in_the_middle_is_read_on_after_the_state() {
     let mut rig = Rig::joined(record(RunStatus::Running));
     rig.opens();
     assert_eq!(rig.next(), "bytes");
-    // More is at hand when the state comes.
+    // There are buffered bytes when the state comes.
     rig.sends(&[says("1002-0", "two "), state("1003-0", &["hi", "one two three"])]);
     assert_eq!(rig.next(), "the state");
     assert!(!rig.reading.takes_bytes() && rig.reading.has_stream());
@@ -773,7 +774,7 @@ fn a_stream_that_begins_in_the_middle_is_read_on_after_the_state() {
     assert!(!behind.is_empty());
     assert_eq!(rig.said(), "one two three");
     assert_eq!(rig.next(), "bytes");
-    // What begins with its beginning needs none.
+    // A stream that begins with the run's beginning needs no state.
     let mut rig = Rig::joined(record(RunStatus::Running));
     rig.opens();
     rig.sends(&whole_run()[..3]);
@@ -787,7 +788,7 @@ fn after_a_gap_the_state_is_read() {
     rig.closes(cut());
     rig.pause();
     rig.opens();
-    // What was heard last does not come again.
+    // The last parts are not replayed.
     rig.sends(&[says("3000-0", "five "), says("3001-0", "six")]);
     assert_eq!(rig.next(), "the state");
     let said = rig.said();
@@ -798,7 +799,7 @@ fn after_a_gap_the_state_is_read() {
     rig.sends(&[state("3002-0", &["hi", "one two three four five six"])]);
     rig.closes(BodyEnd::Clean);
     assert_eq!(rig.seen().coverage, Coverage::Partial);
-    // What begins anew says so, and there is no gap before it.
+    // A new attempt begins with `metadata`, and there is no gap before it.
     let mut rig = Rig::started();
     rig.sends(&whole_run()[..4]);
     rig.closes(cut());
@@ -809,7 +810,7 @@ fn after_a_gap_the_state_is_read() {
 }
 
 #[test]
-fn where_the_end_of_what_was_heard_does_not_come_again_the_end_is_in_doubt() {
+fn where_the_last_parts_are_not_replayed_the_end_is_in_doubt() {
     let mut rig = Rig::started();
     rig.sends(&whole_run()[..4]);
     rig.closes(cut());
@@ -828,13 +829,13 @@ fn a_part_that_may_be_a_repeat_is_asked_for_again() {
         rig.sends(&[says("1003-0", "ha "), says("1003-0", "ha "), whole_run().remove(6)]);
         rig
     };
-    // The replay says the same twice under one id: that may be the block of repeats.
+    // The replay has the same part twice under one id, which may be the block of repeats.
     assert_eq!(told.next(), "a pause");
     let mut rig = told;
     assert_eq!(rig.pause(), NO_PAUSE);
     assert_eq!(rig.next(), "the stream after 1002-0 again: Doubtful");
     rig.opens();
-    // The store knows: it was said twice.
+    // The stored stream shows that the part was sent twice.
     rig.sends(&[says("1003-0", "ha "), says("1003-0", "ha "), says("1004-0", "ho")]);
     assert_eq!((&*rig.next(), &*rig.said()), ("bytes", "one ha ha ho"));
 }
@@ -860,7 +861,7 @@ fn ids_that_mean_something_else_now_are_read_from_the_beginning() {
 
 #[test]
 fn a_replay_is_over_when_it_is_quiet() {
-    // Small ids are no times.
+    // Small ids are counts, not times.
     let mut rig = Rig::joined(record(RunStatus::Running));
     rig.opens_at(Some(TIME));
     rig.sends(&whole_run()[..2]);
@@ -872,7 +873,7 @@ fn a_replay_is_over_when_it_is_quiet() {
     rig.passes(MILLISECOND);
     assert!(!rig.is_replaying());
     assert_eq!(rig.next(), "bytes");
-    // Only the silence of the stream is due now.
+    // Now only the limit of silence is due.
     assert_eq!(rig.reading.timeout(), Some(rig.now + SILENCE.saturating_sub(QUIET)));
 }
 
@@ -938,7 +939,7 @@ fn a_replay_that_brings_nothing_is_over_after_two_seconds_with_the_state() {
     rig.sends(&[says("1002-0", "two")]);
     assert_eq!(rig.next(), "bytes");
 
-    // A sign of life is no part of a replay.
+    // A heartbeat is no part of a replay.
     let begin = |at| {
         let mut rig = Rig::joined(record(RunStatus::Running));
         rig.opens();
@@ -988,7 +989,7 @@ fn the_replay_of_a_run_that_is_over_is_over_with_its_end() {
 fn a_run_that_is_not_joined_is_followed_by_its_record_and_its_threads_state() {
     let mut rig = Rig::recorded();
     assert_eq!((&*rig.next(), rig.is_replaying()), ("the state", true));
-    // The state is not to be had: nobody can be told anything yet.
+    // Without the state, readers cannot be shown anything yet.
     rig.holds(None);
     assert_eq!((rig.pause(), rig.is_replaying()), (STATUS_INTERVAL, true));
     assert_eq!(rig.next(), "the record");
@@ -997,12 +998,12 @@ fn a_run_that_is_not_joined_is_followed_by_its_record_and_its_threads_state() {
     rig.holds(Some(&thread_state(&["hi"])));
     assert_eq!((rig.pause(), rig.is_replaying()), (STATUS_INTERVAL, false));
     let count = rig.events.len();
-    // The same state is nothing new.
+    // The same state makes no event.
     rig.records(Ok(record(RunStatus::Running)));
     rig.holds(Some(&thread_state(&["hi"])));
     assert_eq!(rig.events.len(), count);
     rig.pause();
-    // It waits for its turn: the thread's state is another's.
+    // The run is pending, so the thread's state belongs to another run.
     rig.records(Ok(record(RunStatus::Pending)));
     assert_eq!(rig.pause(), STATUS_INTERVAL);
     rig.records(Ok(record(RunStatus::Success)));
@@ -1029,7 +1030,7 @@ fn a_record_that_is_out_of_reach_is_asked_for_a_second_later_at_the_earliest() {
         None => assert!(rig.pause() >= STATUS_INTERVAL),
         _ => panic!("{}", rig.next()),
     };
-    // One success begins the minute anew.
+    // One success restarts the minute.
     let mut began = rig.now;
     while rig.now - began < UPSTREAM_PATIENCE.saturating_sub(2 * LONGEST_PAUSE) {
         away(&mut rig);
@@ -1046,7 +1047,7 @@ fn a_record_that_is_out_of_reach_is_asked_for_a_second_later_at_the_earliest() {
     }
     let after = rig.now - began;
     assert!((UPSTREAM_PATIENCE..=UPSTREAM_PATIENCE + LONGEST_PAUSE).contains(&after), "{after:?}");
-    // One that is refused may be gone.
+    // A run whose record is refused may be gone.
     let mut rig = Rig::recorded();
     rig.holds(None);
     rig.pause();
@@ -1057,7 +1058,7 @@ fn a_record_that_is_out_of_reach_is_asked_for_a_second_later_at_the_earliest() {
     assert_eq!(rig.next(), "the record");
 }
 
-// === whatever comes ===
+// === properties ===
 
 /// How a connection is lost.
 #[derive(Clone, Copy, Debug)]
@@ -1068,22 +1069,22 @@ enum Break {
     Silence,
 }
 
-/// One connection of a server's: what it brings, and how it is lost.
+/// One connection of the server: the parts that it brings, and how it is lost.
 #[derive(Clone, Debug)]
 struct Visit {
-    /// How many parts it brings of those that are left.
+    /// How many of the remaining parts it brings.
     brings: usize,
     /// How many of the parts before that were said while the server read its store: they come
     /// twice. The last connection repeats them before the end.
     repeats: usize,
-    /// How many were in the store by then.
+    /// How many parts the server had stored when the connection was made.
     stored: usize,
-    /// In pieces of how many bytes.
+    /// The size of each chunk, in bytes.
     piece: usize,
-    /// How long each piece is under way, in milliseconds.
+    /// The delay before each chunk, in milliseconds.
     lag: u64,
     loss: Break,
-    /// How often it is refused before that.
+    /// How many times it is refused first.
     refused: usize,
 }
 
@@ -1108,11 +1109,11 @@ fn visit() -> impl Strategy<Value = Visit> {
     )
 }
 
-/// What a run says at a time: so many milliseconds after what it said before.
+/// One output of a run, and how many milliseconds after the previous one.
 #[derive(Clone, Debug)]
 enum Says {
     Token(&'static str),
-    /// What was said so far, as a state.
+    /// The text so far, as a state.
     Commit,
 }
 
@@ -1143,22 +1144,22 @@ fn id(time: u64, is_counted: bool) -> String {
 }
 
 impl Rig {
-    /// A connection brings these, and takes its time.
+    /// A connection brings these parts, with its delays.
     fn is_sent(&mut self, sent: &[Sent], visit: &Visit) {
         for piece in bytes(sent).chunks(visit.piece) {
             if !self.reading.takes_bytes() {
-                // A repeat in doubt: the rest is not read any more.
+                // A doubtful repeat: the rest is not read.
                 return;
             }
             self.sends_bytes(piece);
-            // A replay that is silent before it has begun is taken for none.
+            // A replay that is silent before its first part counts as empty.
             if self.reading.feed().count() > 0 {
                 self.passes(Duration::from_millis(visit.lag));
             }
         }
     }
 
-    /// The run is read from one connection after another, until all was said.
+    /// The run is read from one connection after another, until all parts have come.
     fn reads(mut self, run: &[Sent], visits: &[Visit]) -> Vec<RunEvent> {
         let last = Visit {
             brings: run.len(),
@@ -1170,7 +1171,7 @@ impl Rig {
             refused: 0,
         };
         let mut visits = visits.iter();
-        // How much of the run was said by now, and where the connection begins.
+        // How much of the run the server has sent, and where the connection begins.
         let mut said = 0;
         for connection in 0.. {
             assert!(connection < 200, "it is joined for ever: {self:?}");
@@ -1187,7 +1188,7 @@ impl Rig {
             if is_joined {
                 self.opens();
             }
-            // What is in the store, what of it is repeated, and what is said live.
+            // The stored parts, those of them that are repeated, and the live parts.
             let stored = (said + visit.stored).min(run.len()).max(first);
             // The pause before a join lets the server's clock go on: what is said during the join has
             // another id than what was said before it.
@@ -1221,7 +1222,7 @@ impl Rig {
         unreachable!()
     }
 
-    /// Where the stream is to be joined, once it is asked for.
+    /// The cursor of the next request for the stream.
     fn comes_to_a_join(&mut self) -> String {
         loop {
             match &self.asked {
@@ -1235,7 +1236,7 @@ impl Rig {
     }
 }
 
-/// What may come of the upstream and of time.
+/// An input from the upstream, or the time.
 #[derive(Clone, Debug)]
 enum Comes {
     Parts(Vec<Sent>),
@@ -1332,7 +1333,7 @@ impl Rig {
     }
 }
 
-/// So many runs a property, unless `PROPTEST_CASES` says otherwise.
+/// The number of cases of a property, unless `PROPTEST_CASES` is set.
 fn config(runs: u32) -> ProptestConfig {
     let default = ProptestConfig::default();
     let is_chosen = std::env::var_os("PROPTEST_CASES").is_some();
@@ -1343,10 +1344,10 @@ fn config(runs: u32) -> ProptestConfig {
 proptest! {
     #![proptest_config(config(1024))]
 
-    /// Wherever and however its connections are lost, whatever is repeated, and in whatever pieces
-    /// it comes: what is told of a run is what is told of it without all that.
+    /// However a run's connections are lost, its parts are repeated and its bytes are chunked, its
+    /// events are those of one whole connection.
     #[test]
-    fn however_its_stream_is_cut_a_run_is_told_as_if_it_were_not(
+    fn however_its_stream_is_cut_a_run_makes_the_same_events(
         run in any_run(),
         visits in vec(visit(), 0..8),
         is_joined in any::<bool>(),
@@ -1355,8 +1356,8 @@ proptest! {
         prop_assert_eq!(rig().reads(&run, &visits), uncut(Rig::started(), &run));
     }
 
-    /// Whatever comes, and in whatever order: the reading moves along the picture, waits for
-    /// something that will come (`Rig::take_action`), and is told once, from a start to an end.
+    /// For any inputs in any order, the reading moves along the picture and waits for something that
+    /// will come (`Rig::take_action`). Its events are sent once, from a start to an end.
     #[test]
     fn whatever_comes_the_reading_moves_along_its_picture(
         (is_started, server, record) in any_rig(),
@@ -1374,7 +1375,7 @@ proptest! {
             }
             rig.takes(comes);
         }
-        // From now on the server is away.
+        // From now on the server is unreachable.
         let began = rig.now;
         while rig.end.is_none() {
             match rig.asked {
