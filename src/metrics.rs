@@ -35,11 +35,11 @@ pub struct Metrics(Arc<Families>);
 
 /// Raises a gauge by one until it is dropped.
 #[derive(Debug)]
-pub struct GaugeGuard(Gauge);
+pub(crate) struct GaugeGuard(Gauge);
 
 /// Counts a stream to a client, until it is dropped.
 #[derive(Debug)]
-pub struct StreamMeter {
+pub(crate) struct StreamMeter {
     metrics: Metrics,
     _active: GaugeGuard,
     bytes: u64,
@@ -48,7 +48,7 @@ pub struct StreamMeter {
 
 /// Counts the reading of a run, until it is dropped.
 #[derive(Debug)]
-pub struct RunMeter {
+pub(crate) struct RunMeter {
     metrics: Metrics,
     _active: GaugeGuard,
     bytes: u64,
@@ -59,7 +59,7 @@ pub struct RunMeter {
 
 impl Metrics {
     /// A request was answered.
-    pub fn answered(&self, route: Route, status: StatusClass) {
+    pub(crate) fn answered(&self, route: Route, status: StatusClass) {
         self.0.requests.get_or_create(&Pair(route, status)).inc();
     }
 
@@ -69,102 +69,102 @@ impl Metrics {
     }
 
     /// A connection was opened.
-    pub fn connection(&self) -> GaugeGuard {
+    pub(crate) fn connection(&self) -> GaugeGuard {
         GaugeGuard::new(&self.0.connections)
     }
 
     /// A connection was refused because of the connection limit.
-    pub fn connection_refused(&self) {
+    pub(crate) fn connection_refused(&self) {
         self.0.connections_refused.inc();
     }
 
     /// A client's stream begins.
-    pub fn stream(&self, protocol: Protocol) -> StreamMeter {
+    pub(crate) fn stream(&self, protocol: Protocol) -> StreamMeter {
         let active = GaugeGuard::new(&self.0.streams.get_or_create(&protocol));
         StreamMeter { metrics: self.clone(), _active: active, bytes: 0, end: StreamEnd::Left }
     }
 
     /// A reader of a run or a thread begins.
-    pub fn viewer(&self) -> GaugeGuard {
+    pub(crate) fn viewer(&self) -> GaugeGuard {
         GaugeGuard::new(&self.0.viewers)
     }
 
     /// The reading of a run begins.
-    pub fn reading(&self, origin: Origin) -> RunMeter {
+    pub(crate) fn reading(&self, origin: Origin) -> RunMeter {
         self.0.runs_started.get_or_create(&origin).inc();
         let active = GaugeGuard::new(&self.0.runs);
         RunMeter { metrics: self.clone(), _active: active, bytes: 0, end: RunEnd::Unread }
     }
 
     /// A thread is followed.
-    pub fn following(&self) -> GaugeGuard {
+    pub(crate) fn following(&self) -> GaugeGuard {
         GaugeGuard::new(&self.0.threads)
     }
 
     /// A client reconnected with an event id.
-    pub fn resumed(&self, kind: Resume) {
+    pub(crate) fn resumed(&self, kind: Resume) {
         self.0.resumes.get_or_create(&kind).inc();
     }
 
     /// A reader is sent a snapshot of a run.
-    pub fn resynced(&self, reason: Resync) {
+    pub(crate) fn resynced(&self, reason: Resync) {
         self.0.resyncs.get_or_create(&reason).inc();
     }
 
     /// A keyframe of a run was made for a reader.
-    pub fn keyframe_made(&self) {
+    pub(crate) fn keyframe_made(&self) {
         self.0.keyframes.inc();
     }
 
     /// A reader skipped this many batches of a run's events.
-    pub fn missed(&self, batches: u64) {
+    pub(crate) fn missed(&self, batches: u64) {
         self.0.missed_batches.inc_by(batches);
     }
 
     /// A request to an upstream was answered, or failed.
-    pub fn upstream_answered(&self, operation: Operation, answer: Answer) {
+    pub(crate) fn upstream_answered(&self, operation: Operation, answer: Answer) {
         self.0.upstream_requests.get_or_create(&Pair(operation, answer)).inc();
     }
 
     /// A request to an upstream, or a stream of its, failed. [`Answer::Ok`] is not counted.
-    pub fn upstream_failed(&self, answer: Answer) {
+    pub(crate) fn upstream_failed(&self, answer: Answer) {
         if answer != Answer::Ok {
             self.0.upstream_errors.get_or_create(&FailureKind(answer)).inc();
         }
     }
 
     /// The headers of an upstream's answer came after this time.
-    pub fn upstream_headers(&self, after: Duration) {
+    pub(crate) fn upstream_headers(&self, after: Duration) {
         self.0.upstream_headers.observe(after.as_secs_f64());
     }
 
     /// A run's stream is joined again.
-    pub fn rejoined(&self, reason: Rejoin) {
+    pub(crate) fn rejoined(&self, reason: Rejoin) {
         self.0.upstream_rejoins.get_or_create(&reason).inc();
     }
 
     /// A followed thread is checked, or many of them at once.
-    pub fn looked(&self, reason: LookReason) {
+    pub(crate) fn looked(&self, reason: LookReason) {
         self.0.looks.get_or_create(&reason).inc();
     }
 
     /// A request to an upstream waits for its answer.
-    pub fn upstream_request(&self) -> GaugeGuard {
+    pub(crate) fn upstream_request(&self) -> GaugeGuard {
         GaugeGuard::new(&self.0.upstream_requests_open)
     }
 
     /// A check of a followed thread waits for its turn.
-    pub fn look_waiting(&self) -> GaugeGuard {
+    pub(crate) fn look_waiting(&self) -> GaugeGuard {
         GaugeGuard::new(&self.0.looks_waiting)
     }
 
     /// A poll was answered this long after it was due.
-    pub fn polled(&self, after: Duration) {
+    pub(crate) fn polled(&self, after: Duration) {
         self.0.poll_lag.observe(after.as_secs_f64());
     }
 
     /// A configuration was reloaded.
-    pub fn reloaded(&self, result: Reload) {
+    pub(crate) fn reloaded(&self, result: Reload) {
         self.0.reloads.get_or_create(&result).inc();
     }
 
@@ -215,7 +215,7 @@ impl Drop for GaugeGuard {
 impl StreamMeter {
     /// Bytes were handed to the client's connection. For live events, `after` is the time since the
     /// upstream's bytes were read.
-    pub fn sent(&mut self, bytes: usize, after: Option<Duration>) {
+    pub(crate) fn sent(&mut self, bytes: usize, after: Option<Duration>) {
         self.bytes += bytes as u64;
         if let Some(after) = after {
             self.metrics.0.added_latency.observe(after.as_secs_f64());
@@ -223,12 +223,12 @@ impl StreamMeter {
     }
 
     /// Bytes were encoded for this stream. Other bytes that it sends were encoded by other streams.
-    pub fn encoded(&mut self, bytes: u64) {
+    pub(crate) fn encoded(&mut self, bytes: u64) {
         self.metrics.0.encoded_bytes.inc_by(bytes);
     }
 
     /// Sets how the stream ended. The default is [`StreamEnd::Left`].
-    pub fn ended(&mut self, end: StreamEnd) {
+    pub(crate) fn ended(&mut self, end: StreamEnd) {
         self.end = end;
     }
 }
@@ -245,17 +245,17 @@ impl Drop for StreamMeter {
 
 impl RunMeter {
     /// Bytes of the run's stream were read.
-    pub fn read(&mut self, bytes: usize) {
+    pub(crate) fn read(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
     }
 
     /// How many bytes of the run's streams were read.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Sets how the reading ended. The default is [`RunEnd::Unread`].
-    pub fn ended(&mut self, end: RunEnd) {
+    pub(crate) fn ended(&mut self, end: RunEnd) {
         self.end = end;
     }
 }

@@ -49,16 +49,18 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use batch::{Batch, ENCODINGS, Events};
+pub use batch::{Batch, Events};
 pub use capture::{IncompleteCapture, translate};
 pub use driver::LINGER;
-pub use event_id::{EventId, EventKey, NotAnEventId};
+pub use event_id::{EventId, NotAnEventId};
 pub use feed::Feed;
 pub use reader::RunReader;
 pub use recorder::{DEFAULT_BYTES, DEFAULT_FILES, Recorder, Recording};
 pub use retry::UPSTREAM_PATIENCE;
 
 pub(crate) use answers::kept_answers;
+pub(crate) use batch::ENCODINGS;
+pub(crate) use event_id::EventKey;
 pub(crate) use idle::IdleThread;
 pub(crate) use published::Run;
 pub(crate) use retry::doubled;

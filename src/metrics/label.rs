@@ -41,7 +41,7 @@ macro_rules! label {
 
         impl $name {
             /// The value's text.
-            pub fn word(self) -> &'static str {
+            pub(crate) fn word(self) -> &'static str {
                 match self {
                     $(Self::$value => $text,)+
                 }
@@ -354,7 +354,7 @@ impl EncodeLabelSet for FailureKind {
 
 impl StatusClass {
     /// The class of a status code.
-    pub fn of(status: u16) -> Self {
+    pub(crate) fn of(status: u16) -> Self {
         match status {
             ..200 => Self::Informational,
             200..300 => Self::Success,

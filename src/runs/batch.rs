@@ -27,7 +27,7 @@ pub struct Events {
 }
 
 /// How many encodings of the same events are kept: each framing for each generation of clients.
-pub const ENCODINGS: usize = 10;
+pub(crate) const ENCODINGS: usize = 10;
 
 /// The encodings that are the same for all clients. The first stream that needs one makes it.
 #[derive(Default)]
@@ -179,12 +179,12 @@ impl Batch {
     }
 
     /// Each event, with its key.
-    pub fn with_keys(&self) -> impl Iterator<Item = (&RunEvent, Option<EventKey>)> {
+    pub(crate) fn with_keys(&self) -> impl Iterator<Item = (&RunEvent, Option<EventKey>)> {
         self.events.list.iter().zip(self.events.keys.iter().copied())
     }
 
     /// The upstream's part whose first event is at this index, where clients are sent raw parts.
-    pub fn raw(&self, at: usize) -> Option<&Json> {
+    pub(crate) fn raw(&self, at: usize) -> Option<&Json> {
         let Events { raws, .. } = &*self.events;
         let found = raws.binary_search_by_key(&at, |(at, _)| *at).ok()?;
         raws.get(found).map(|(_, part)| part)
@@ -195,7 +195,7 @@ impl Batch {
     ///
     /// `None` if the bytes differ between clients. They do if the batch has a start or an end, an
     /// event without a key, or events that the client has already.
-    pub fn encoded(&self, form: usize, encode: impl FnOnce() -> Bytes) -> Option<Bytes> {
+    pub(crate) fn encoded(&self, form: usize, encode: impl FnOnce() -> Bytes) -> Option<Bytes> {
         let Events { list, keys, raws: _, encodings, read_at: _ } = &*self.events;
         let is_own =
             |event: &RunEvent| matches!(event, RunEvent::Started { .. } | RunEvent::Ended { .. });
@@ -217,18 +217,18 @@ impl Batch {
     }
 
     /// When the upstream's bytes were read; `None` if the events were made of something else.
-    pub fn read_at(&self) -> Option<Instant> {
+    pub(crate) fn read_at(&self) -> Option<Instant> {
         self.events.read_at
     }
 
     /// How many of the first events the client has already. An encoder needs them to know what
     /// is open.
-    pub fn delivered(&self) -> usize {
+    pub(crate) fn delivered(&self) -> usize {
         self.delivered
     }
 
     /// How many wire events of the first undelivered run event were already delivered.
-    pub fn delivered_wire_events(&self) -> u32 {
+    pub(crate) fn delivered_wire_events(&self) -> u32 {
         self.delivered_wire_events
     }
 }

@@ -42,7 +42,7 @@ pub struct EventId {
 
 /// Where in its run an event was made. Together with the run's id it makes an [`EventId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EventKey {
+pub(crate) struct EventKey {
     /// How many times the run had begun by then, as far as this reading of the run knows.
     pub(super) attempt: u32,
     pub(super) stage: Stage,
@@ -134,13 +134,13 @@ impl EventKey {
     }
 
     /// Whether both events were made of the same parts.
-    pub fn is_same_stage(self, other: Self) -> bool {
+    pub(crate) fn is_same_stage(self, other: Self) -> bool {
         (self.attempt, self.stage) == (other.attempt, other.stage)
     }
 
     /// The [`EventId`] of this event of a run, as text. `wire_events` is how many wire events of
     /// the run event a client with this id has; 0 means all.
-    pub fn to_id(self, run_id: &str, wire_events: u32) -> impl fmt::Display {
+    pub(crate) fn to_id(self, run_id: &str, wire_events: u32) -> impl fmt::Display {
         fmt::from_fn(move |f| packed::write(self, run_id, wire_events, f))
     }
 }
