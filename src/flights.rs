@@ -1,12 +1,12 @@
-//! Readings that are shared by all who ask for the same at the same time.
+//! Single flight: callers who request the same at the same time share one upstream request.
 //!
 //! ```text
-//!   first asks   |== reading 1 ==|
-//!   others ask      x  x   x     |== reading 2 ==|   they share it
+//!   first caller   |== request 1 ==|
+//!   others            x  x   x     |== request 2 ==|   shared by the others
 //! ```
-//! Whoever asks while a reading is under way is not given that one: it may have read before the
-//! asking, and what a client is shown is never older than its request. However many ask, there is
-//! one reading at a time.
+//! A caller that comes during a request does not share that one. Its answer may be older than the
+//! caller, and a client is never shown anything older than its own request. However many callers
+//! there are, one request is sent at a time.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -16,26 +16,26 @@ use tokio::sync::Semaphore;
 
 use crate::sync::Mutex;
 
-/// The readings that are under way, by what is read and for whom.
+/// The requests that are under way. The key says what is requested, and with whose credentials.
 #[derive(Debug)]
 pub(crate) struct Flights<K, V>(Mutex<HashMap<K, Arc<Flight<V>>>>);
 
-/// The readings of one thing.
+/// The requests of one key.
 #[derive(Debug)]
 struct Flight<V> {
     turn: Semaphore,
-    log: Mutex<Log<V>>,
+    answers: Mutex<Answers<V>>,
 }
 
 #[derive(Debug)]
-struct Log<V> {
-    /// How many readings have begun.
+struct Answers<V> {
+    /// How many requests were begun.
     begun: u64,
-    /// What the last one brought, and its number.
+    /// The number and the answer of the last one.
     last: Option<(u64, V)>,
 }
 
-/// Keeps the place of one who asks. The last who leaves takes the flight with it.
+/// A caller's place in a flight. The last one that is dropped removes the flight.
 struct Seat<'a, K: Eq + Hash, V> {
     flights: &'a Flights<K, V>,
     key: K,
@@ -45,34 +45,34 @@ struct Seat<'a, K: Eq + Hash, V> {
 // === impl Flights ===
 
 impl<K: Clone + Eq + Hash, V: Clone> Flights<K, V> {
-    /// What a reading brings that begins after this was called.
+    /// The answer to a request that begins after this call.
     ///
-    /// May be dropped while it waits: the next who waits reads then.
+    /// Cancel safe: if the caller that sends the request is dropped, the next one sends another.
     pub(crate) async fn share(&self, key: K, read: impl AsyncFnOnce() -> V) -> V {
         let seat = self.seat(key);
         let flight = &seat.flight;
-        let begun = flight.log.lock().begun;
-        // It is never closed, so that a turn always comes.
+        let begun = flight.answers.lock().begun;
+        // An error is impossible, since the semaphore is never closed.
         let _turn = flight.turn.acquire().await;
         let number = {
-            let mut log = flight.log.lock();
-            if let Some((number, value)) = &log.last
+            let mut answers = flight.answers.lock();
+            if let Some((number, value)) = &answers.last
                 && *number > begun
             {
                 return value.clone();
             }
-            log.begun += 1;
-            log.begun
+            answers.begun += 1;
+            answers.begun
         };
         let value = read().await;
-        flight.log.lock().last = Some((number, value.clone()));
+        flight.answers.lock().last = Some((number, value.clone()));
         value
     }
 
     fn seat(&self, key: K) -> Seat<'_, K, V> {
         let new = || {
-            let log = Mutex::new(Log { begun: 0, last: None });
-            Arc::new(Flight { turn: Semaphore::new(1), log })
+            let answers = Mutex::new(Answers { begun: 0, last: None });
+            Arc::new(Flight { turn: Semaphore::new(1), answers })
         };
         let flight = Arc::clone(self.0.lock().entry(key.clone()).or_insert_with(new));
         Seat { flights: self, key, flight }
@@ -90,7 +90,7 @@ impl<K, V> Default for Flights<K, V> {
 impl<K: Eq + Hash, V> Drop for Seat<'_, K, V> {
     fn drop(&mut self) {
         let mut flights = self.flights.0.lock();
-        // The map's reference, and this one.
+        // One reference is the map's, and one is this seat's.
         if Arc::strong_count(&self.flight) <= 2 {
             flights.remove(&self.key);
         }
@@ -105,56 +105,57 @@ mod tests {
 
     use super::*;
 
-    /// Readings that end when they are let go on, and how many have begun.
+    /// Counts the requests that were begun. Each ends at a notification.
     #[derive(Default)]
-    struct Source {
+    struct Upstream {
         begun: AtomicU32,
-        go_on: Notify,
+        end: Notify,
     }
 
-    impl Source {
+    impl Upstream {
         async fn read(&self) -> u32 {
             let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
-            self.go_on.notified().await;
+            self.end.notified().await;
             number
         }
     }
 
     #[tokio::test]
-    async fn who_asks_during_a_reading_shares_the_next_one() {
-        let (flights, source) = (Arc::new(Flights::default()), Arc::new(Source::default()));
-        let mut asking = tokio::task::JoinSet::new();
-        let ask = |asking: &mut tokio::task::JoinSet<u32>| {
-            let (flights, source) = (Arc::clone(&flights), Arc::clone(&source));
-            asking
-                .spawn(async move { flights.share("thread", async || source.read().await).await });
+    async fn callers_during_a_request_share_the_next_one() {
+        let (flights, upstream) = (Arc::new(Flights::default()), Arc::new(Upstream::default()));
+        let mut callers = tokio::task::JoinSet::new();
+        let ask = |callers: &mut tokio::task::JoinSet<u32>| {
+            let (flights, upstream) = (Arc::clone(&flights), Arc::clone(&upstream));
+            callers.spawn(
+                async move { flights.share("thread", async || upstream.read().await).await },
+            );
         };
-        ask(&mut asking);
+        ask(&mut callers);
         tokio::task::yield_now().await;
-        assert_eq!(source.begun.load(Ordering::SeqCst), 1);
+        assert_eq!(upstream.begun.load(Ordering::SeqCst), 1);
         for _ in 0..100 {
-            ask(&mut asking);
+            ask(&mut callers);
         }
         for _ in 0..300 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(source.begun.load(Ordering::SeqCst), 1, "one reading at a time");
-        source.go_on.notify_one();
-        assert_eq!(asking.join_next().await.unwrap().unwrap(), 1);
-        source.go_on.notify_one();
-        while let Some(number) = asking.join_next().await {
-            assert_eq!(number.unwrap(), 2, "all share the reading that began after they asked");
+        assert_eq!(upstream.begun.load(Ordering::SeqCst), 1, "one request at a time");
+        upstream.end.notify_one();
+        assert_eq!(callers.join_next().await.unwrap().unwrap(), 1);
+        upstream.end.notify_one();
+        while let Some(number) = callers.join_next().await {
+            assert_eq!(number.unwrap(), 2, "all share the request that began after they came");
         }
         assert!(flights.0.lock().is_empty(), "nothing is kept");
     }
 
     #[tokio::test]
-    async fn where_the_first_leaves_the_next_reads() {
-        let (flights, source) = (Flights::default(), Source::default());
-        let first = flights.share("thread", async || source.read().await);
+    async fn if_the_first_caller_leaves_the_next_one_sends_the_request() {
+        let (flights, upstream) = (Flights::default(), Upstream::default());
+        let first = flights.share("thread", async || upstream.read().await);
         let left = tokio::time::timeout(std::time::Duration::ZERO, first).await;
         assert!(left.is_err());
-        source.go_on.notify_one();
-        assert_eq!(flights.share("thread", async || source.read().await).await, 2);
+        upstream.end.notify_one();
+        assert_eq!(flights.share("thread", async || upstream.read().await).await, 2);
     }
 }

@@ -255,7 +255,7 @@ impl Kept {
             page,
             thread_routes,
         } = settings;
-        self.threads.runs().tell(error_detail);
+        self.threads.runs().set_error_detail(error_detail);
         let readiness = self.readiness.of(agents.clone());
         let admin = admin::door(&readiness, &self.observer.metrics, &limits);
         let memory = self.memory.clone();

@@ -1,18 +1,18 @@
 //! The mutex of the gateway: a thread holds one at a time.
 //!
-//! Two threads freeze for ever when each holds a lock that the other one waits for.
-//! No order of locks is needed to rule that out where no thread waits for a lock while it holds
-//! another. Debug builds, which all tests are, panic at a second lock, whether or not the threads
-//! would have met there; release builds check nothing.
+//! Two threads deadlock when each holds a lock that the other one waits for. That is impossible if
+//! no thread waits for a lock while it holds another, and then no lock order is needed. Debug
+//! builds, so all tests, panic at a second lock, whether or not two threads meet there. Release
+//! builds check nothing.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{self, PoisonError};
 
-/// A lock that its thread takes only while it holds no other.
+/// A lock that a thread takes only while it holds no other.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(sync::Mutex<T>);
 
-/// The value of a [`Mutex`], until this is dropped.
+/// Access to the value of a [`Mutex`]. Dropping it releases the lock.
 #[derive(Debug)]
 pub(crate) struct Guard<'a, T> {
     value: sync::MutexGuard<'a, T>,
@@ -29,12 +29,12 @@ impl<T> Mutex<T> {
         Self(sync::Mutex::new(value))
     }
 
-    /// Waits for the lock. A panic of one who held it leaves the value as it is: nothing that is
-    /// done under these locks can fail half-way.
+    /// Waits for the lock. A panic of an earlier holder is ignored: no change that is made under
+    /// these locks can fail half-way.
     ///
     /// # Panics
     ///
-    /// In debug builds, if this thread holds a lock.
+    /// In debug builds, if this thread already holds a lock.
     #[track_caller]
     pub(crate) fn lock(&self) -> Guard<'_, T> {
         #[cfg(test)]
@@ -65,7 +65,7 @@ impl<T> DerefMut for Guard<'_, T> {
     }
 }
 
-/// Where each thread has taken the lock that it holds.
+/// Where each thread took the lock that it holds.
 #[cfg(debug_assertions)]
 mod held {
     use std::cell::Cell;
@@ -75,7 +75,7 @@ mod held {
         static TAKEN_AT: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
     }
 
-    /// The thread holds this lock and no other.
+    /// Proof that the thread holds this lock and no other.
     #[derive(Debug)]
     pub(super) struct Alone;
 
@@ -98,7 +98,8 @@ mod held {
     }
 }
 
-/// Where a test may let another thread go on: before each lock is taken, and after it is released.
+/// A hook for tests, called before each lock is taken and after it is released. A test can let
+/// another thread run there.
 #[cfg(test)]
 pub(crate) mod turns {
     use std::cell::Cell;
@@ -107,7 +108,7 @@ pub(crate) mod turns {
         static PASS: Cell<Option<fn()>> = const { Cell::new(None) };
     }
 
-    /// What this thread does there.
+    /// Sets the hook of this thread.
     pub(crate) fn use_on_this_thread(pass: fn()) {
         PASS.set(Some(pass));
     }
@@ -118,7 +119,7 @@ pub(crate) mod turns {
         }
     }
 
-    /// The last field of a guard: it is dropped when the lock is free.
+    /// The last field of a guard, so that it is dropped after the lock is released.
     #[derive(Debug)]
     pub(super) struct AtDrop;
 

@@ -120,7 +120,7 @@ impl Threads {
 
     /// The runs of the threads.
     pub fn runs(&self) -> Runs {
-        self.shared.runs.showing(self.emit)
+        self.shared.runs.with_emit(self.emit)
     }
 
     /// A thread by LangGraph's id, and the agent that runs on it.

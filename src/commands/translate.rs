@@ -69,7 +69,7 @@ fn to_acp(args: &cli::Translate) -> Result<(), u8> {
 
 fn feed(args: &cli::Translate, thread_id: &str) -> Feed {
     let feed = Feed::new(thread_id, None, args.run_id.as_deref());
-    feed.under(args.messages_key.clone().unwrap_or_default())
+    feed.with_messages_key(args.messages_key.clone().unwrap_or_default())
 }
 
 /// Translates the recording on stdin, and writes the encoded events to stdout.

@@ -1,7 +1,7 @@
 //! The labels of the metrics: closed sets of words, each a type of its own.
 //!
-//! What comes from outside (an id, an agent's name, a path) is never a label: whoever sends it
-//! could make as many series as they like, and a metric would tell what only a thread may.
+//! A value from outside (an id, an agent's name, a path) is never a label. Its sender could make any
+//! number of series, and a metric would show what only a viewer of the thread may see.
 
 use std::fmt;
 
@@ -9,29 +9,26 @@ use prometheus_client::encoding::{EncodeLabel, EncodeLabelSet, LabelSetEncoder};
 
 /// A label whose values are known beforehand.
 pub(super) trait Label: Copy + 'static {
-    /// The label's name.
     const NAME: &'static str;
-    /// Every value.
     const ALL: &'static [Self];
 
-    /// The value as it is written.
-    fn text(self) -> &'static str;
+    /// The value's text.
+    fn word(self) -> &'static str;
 }
 
 /// Two labels of one series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Both<A, B>(pub(super) A, pub(super) B);
+pub(super) struct Pair<A, B>(pub(super) A, pub(super) B);
 
-/// The stable code of a refusal: those of `server::Reject` are all there are.
+/// The stable code of a refusal: one of `server::Reject`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Code(pub(super) &'static str);
+pub(super) struct RefusalCode(pub(super) &'static str);
 
-/// What an answer is that is none.
+/// Why an upstream request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Kind(pub(super) Answer);
+pub(super) struct FailureKind(pub(super) Answer);
 
-/// Declares a label: its name, and its values as they are named in the code and as they are
-/// written.
+/// Declares a label: its name, and each value with its text.
 macro_rules! label {
     ($(#[$doc:meta])* $name:ident($key:literal) {
         $($(#[$value_doc:meta])* $value:ident = $text:literal,)+
@@ -42,14 +39,21 @@ macro_rules! label {
             $($(#[$value_doc])* $value,)+
         }
 
+        impl $name {
+            /// The value's text.
+            pub(crate) fn word(self) -> &'static str {
+                match self {
+                    $(Self::$value => $text,)+
+                }
+            }
+        }
+
         impl Label for $name {
             const NAME: &'static str = $key;
             const ALL: &'static [Self] = &[$(Self::$value),+];
 
-            fn text(self) -> &'static str {
-                match self {
-                    $(Self::$value => $text,)+
-                }
+            fn word(self) -> &'static str {
+                self.word()
             }
         }
 
@@ -62,13 +66,13 @@ macro_rules! label {
 }
 
 label! {
-    /// What a stream to a client speaks.
+    /// The protocol and framing of a stream to a client.
     Protocol("protocol") {
         /// AG-UI as server-sent events.
         AguiSse = "agui_sse",
         /// AG-UI, one JSON document a line.
         AguiNdjson = "agui_ndjson",
-        /// AG-UI, as one JSON array when it has ended or the client waits no longer.
+        /// AG-UI, as one JSON array at the end of the run or of the client's wait.
         AguiJson = "agui_json",
         /// AG-UI on a WebSocket: one stream for each turn.
         AguiWebSocket = "agui_websocket",
@@ -80,53 +84,53 @@ label! {
 label! {
     /// How a stream to a client ended.
     StreamEnd("outcome") {
-        /// It told that its run finished, or the thread at rest.
+        /// With the run's end, or an idle thread.
         Finished = "finished",
-        /// It told that its run asks a question.
+        /// With a question of the run.
         Interrupted = "interrupted",
-        /// It told that its run was stopped.
+        /// With a cancelled run.
         Cancelled = "cancelled",
-        /// It told of a failure: of the run, of the upstream or of ours.
+        /// With a failure of the run, the upstream or the gateway.
         Failed = "failed",
-        /// It broke off between two events because the gateway stops.
+        /// Between two events, because the gateway is shutting down.
         BrokenOff = "broken_off",
-        /// Its client went away, or took no byte for too long.
+        /// Because its client left, or took no byte for too long.
         Left = "left",
     }
 }
 
 label! {
-    /// What was asked for.
+    /// The kind of route that was requested.
     Route("route") {
-        /// A run is started.
+        /// Start a run.
         Run = "run",
-        /// A thread is connected to.
+        /// Connect to a thread.
         Connect = "connect",
         /// A thread's events, for an `EventSource`.
         Events = "events",
-        /// A socket for runs is opened.
+        /// A WebSocket for runs.
         WebSocket = "websocket",
-        /// A run is stopped.
+        /// Stop a run.
         Stop = "stop",
-        /// What an agent can do.
+        /// An agent's capabilities.
         Capabilities = "capabilities",
-        /// The agents.
+        /// The list of agents.
         Info = "info",
-        /// Threads are listed, changed or inspected.
+        /// List, change or inspect threads.
         Threads = "threads",
         /// CopilotKit's single route.
         Envelope = "envelope",
-        /// A file of the page.
+        /// A file of the built-in page.
         Page = "page",
-        /// Whether the process is alive.
+        /// The liveness probe.
         Healthz = "healthz",
-        /// Whether it is ready.
+        /// The readiness probe.
         Readyz = "readyz",
-        /// The routes as `OpenAPI`.
+        /// The `OpenAPI` document.
         OpenApi = "openapi",
         /// Any other route.
         Other = "other",
-        /// No route of ours.
+        /// No known route.
         Unknown = "unknown",
     }
 }
@@ -148,11 +152,11 @@ label! {
 }
 
 label! {
-    /// Who has started a run that is read.
+    /// Who started a run that is read.
     Origin("origin") {
-        /// A client of this gateway's, just now.
+        /// A client of this gateway.
         Started = "started",
-        /// Somebody else, or another replica: it was joined.
+        /// Another program or another replica: the run was joined.
         Joined = "joined",
     }
 }
@@ -162,49 +166,49 @@ label! {
     RunEnd("outcome") {
         /// The run finished.
         Finished = "finished",
-        /// It asks a question.
+        /// The run asks a question.
         Interrupted = "interrupted",
-        /// It was stopped.
+        /// The run was cancelled.
         Cancelled = "cancelled",
-        /// It failed.
+        /// The run failed.
         Failed = "failed",
-        /// It was lost sight of.
+        /// The run was out of reach for too long.
         Lost = "lost",
-        /// The gateway stops.
+        /// The gateway is shutting down.
         Shutdown = "shutdown",
-        /// Nobody read it any more.
+        /// The last reader left.
         Unread = "unread",
     }
 }
 
 label! {
-    /// What a client got that came back with the id of an event.
+    /// How a client that reconnected with an event id was served.
     Resume("kind") {
-        /// What is behind it in the run's log.
+        /// The events after it, from the run's log.
         Log = "log",
-        /// What is behind it, of a replay by the upstream.
+        /// The events after it, from a replay by the upstream.
         Replay = "replay",
-        /// The run or the thread as it stands.
+        /// A snapshot of the run or the thread.
         StartOver = "start_over",
-        /// Nothing: it was the last event.
+        /// Nothing: the client has the last event.
         Ended = "ended",
     }
 }
 
 label! {
-    /// Why a reader was told a run as it stands.
+    /// Why a reader was sent a snapshot of a run.
     Resync("reason") {
-        /// It has just come.
+        /// The reader is new.
         Joined = "joined",
-        /// It goes on with its thread's next run.
+        /// The reader continues with its thread's next run.
         NextRun = "next_run",
-        /// It fell off the run's log.
+        /// The reader fell off the run's log.
         FellBehind = "fell_behind",
     }
 }
 
 label! {
-    /// What is asked of an upstream.
+    /// The kind of a request to an upstream.
     Operation("operation") {
         /// Start a run.
         StartRun = "start_run",
@@ -216,7 +220,7 @@ label! {
         Runs = "runs",
         /// Stop a run.
         CancelRun = "cancel_run",
-        /// Hear when the runs of a thread begin and end.
+        /// Read a thread's lifecycle stream: when its runs begin and end.
         ThreadLifecycle = "thread_lifecycle",
         /// Read a thread's state.
         ThreadState = "thread_state",
@@ -228,7 +232,7 @@ label! {
         ThreadRecord = "thread_record",
         /// List threads.
         Threads = "threads",
-        /// Ask which of the followed threads have moved.
+        /// Ask which of the followed threads have changed.
         PollThreads = "poll_threads",
         /// Change a thread's metadata.
         ChangeThread = "change_thread",
@@ -236,57 +240,57 @@ label! {
         DeleteThread = "delete_thread",
         /// List the assistants.
         Assistants = "assistants",
-        /// Read one.
+        /// Read an assistant.
         Assistant = "assistant",
-        /// Read what the server says of itself.
+        /// Read the server's description of itself.
         Info = "info",
-        /// Ask whether it is ready.
+        /// Ask whether the server is ready.
         Probe = "probe",
     }
 }
 
 label! {
-    /// Why a followed thread is looked at, or many of them at once.
+    /// Why a followed thread is checked, or many of them at once.
     LookReason("reason") {
-        /// One request asks which threads have moved.
+        /// One request asks which threads have changed.
         Poll = "poll",
-        /// A poll has seen the thread move.
+        /// A poll has seen a change of the thread.
         Moved = "moved",
         /// The server's lifecycle stream has named a run.
-        Bell = "bell",
-        /// A client wants to know how the thread is now.
+        Lifecycle = "bell",
+        /// A client asks for the thread as it is now.
         Asked = "asked",
         /// The run that was shown has ended.
         Ended = "ended",
-        /// Time has passed.
+        /// The interval has passed.
         Interval = "interval",
     }
 }
 
 label! {
-    /// What became of a request to an upstream, or of the stream that it got.
+    /// The result of a request to an upstream, or of its stream.
     Answer("outcome") {
-        /// What was asked was done.
+        /// The request succeeded.
         Ok = "ok",
         /// No connection could be made.
         Unreachable = "unreachable",
-        /// It took too long.
+        /// The answer took too long.
         Timeout = "timeout",
         /// The connection broke.
         Interrupted = "interrupted",
         /// 401 or 403.
         Unauthorized = "unauthorized",
-        /// 404: also what a thread is that does not exist yet.
+        /// 404. A thread that does not exist yet is one too.
         NotFound = "not_found",
         /// 429.
         RateLimited = "rate_limited",
         /// Any other status of 4xx.
         Refused = "refused",
-        /// A status of 5xx, or one that is none.
+        /// A status of 5xx, or an invalid one.
         Failed = "failed",
-        /// An answer that is no LangGraph server's.
+        /// An answer that no LangGraph server gives.
         NotUnderstood = "not_understood",
-        /// An answer beyond the limit.
+        /// An answer larger than the limit.
         TooLarge = "too_large",
     }
 }
@@ -296,89 +300,53 @@ label! {
     Rejoin("reason") {
         /// The connection broke, or was refused.
         Cut = "cut",
-        /// It was silent for too long.
+        /// The connection was silent for too long.
         Silent = "silent",
-        /// It ended in order, and the run goes on.
+        /// The stream ended cleanly, and the run goes on.
         Ended = "ended",
-        /// What it brought may be a repeat.
+        /// A part may be a repeat.
         Doubtful = "doubtful",
-        /// What it brought is no event stream.
+        /// The bytes are not an event stream.
         Unreadable = "unreadable",
     }
 }
 
 label! {
-    /// What became of a new configuration.
+    /// The result of a reload of the configuration.
     Reload("result") {
-        /// It is in force.
+        /// The new configuration is in force.
         Done = "done",
-        /// It is wrong, and the old one stays.
+        /// The new configuration is invalid, and the old one stays.
         Refused = "refused",
     }
 }
 
 fn encode<L: Label>(label: L, encoder: &mut LabelSetEncoder<'_>) -> fmt::Result {
-    (L::NAME, label.text()).encode(encoder.encode_label())
+    (L::NAME, label.word()).encode(encoder.encode_label())
 }
 
-// === impl Both ===
+// === impl Pair ===
 
-impl<A: Label, B: Label> EncodeLabelSet for Both<A, B> {
+impl<A: Label, B: Label> EncodeLabelSet for Pair<A, B> {
     fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> fmt::Result {
         encode(self.0, encoder)?;
         encode(self.1, encoder)
     }
 }
 
-// === impl Code ===
+// === impl RefusalCode ===
 
-impl EncodeLabelSet for Code {
+impl EncodeLabelSet for RefusalCode {
     fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> fmt::Result {
         ("reason", self.0).encode(encoder.encode_label())
     }
 }
 
-// === impl Kind ===
+// === impl FailureKind ===
 
-impl EncodeLabelSet for Kind {
+impl EncodeLabelSet for FailureKind {
     fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> fmt::Result {
-        ("kind", self.0.text()).encode(encoder.encode_label())
-    }
-}
-
-// === impl Answer ===
-
-impl Answer {
-    /// The word for it.
-    pub fn word(self) -> &'static str {
-        self.text()
-    }
-}
-
-// === impl Origin ===
-
-impl Origin {
-    /// The word for it.
-    pub fn word(self) -> &'static str {
-        self.text()
-    }
-}
-
-// === impl Route ===
-
-impl Route {
-    /// The word for it.
-    pub fn word(self) -> &'static str {
-        self.text()
-    }
-}
-
-// === impl RunEnd ===
-
-impl RunEnd {
-    /// The word for it.
-    pub fn word(self) -> &'static str {
-        self.text()
+        ("kind", self.0.word()).encode(encoder.encode_label())
     }
 }
 
@@ -386,7 +354,7 @@ impl RunEnd {
 
 impl StatusClass {
     /// The class of a status code.
-    pub fn of(status: u16) -> Self {
+    pub(crate) fn of(status: u16) -> Self {
         match status {
             ..200 => Self::Informational,
             200..300 => Self::Success,
@@ -404,7 +372,7 @@ mod tests {
     use super::*;
 
     fn is_a_set_of_words<L: Label>() {
-        let words: HashSet<_> = L::ALL.iter().map(|label| label.text()).collect();
+        let words: HashSet<_> = L::ALL.iter().map(|label| label.word()).collect();
         assert_eq!(words.len(), L::ALL.len(), "{}", L::NAME);
         let is_word =
             |word: &str| word.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'));
@@ -439,7 +407,7 @@ mod tests {
             (500, "5xx"),
             (999, "5xx"),
         ] {
-            assert_eq!(StatusClass::of(status).text(), class, "{status}");
+            assert_eq!(StatusClass::of(status).word(), class, "{status}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Events of a run, each with its mark.
+//! Events of a run, each with its key, and the batches that a reader takes.
 
 use std::fmt;
 use std::ops::Deref;
@@ -7,94 +7,92 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::event_id::Mark;
+use super::event_id::EventKey;
 use threadway_translate::json::Json;
 use threadway_translate::langgraph::ErrorDetail;
 use threadway_translate::run::{Outcome, RunEvent};
 
-/// Events, and the mark of each that can be resumed behind.
+/// Events, each with a key if a client can resume after it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Events {
     list: Vec<RunEvent>,
-    /// As many as events.
-    marks: Vec<Option<Mark>>,
-    /// The upstream's parts, each with the place of the first event that was made of it. Only where
-    /// clients are sent them.
+    /// One entry for each event.
+    keys: Vec<Option<EventKey>>,
+    /// The upstream's parts, each with the index of the first event made of it. Filled only where
+    /// clients are sent raw parts.
     raws: Vec<(usize, Json)>,
-    /// When the bytes were read that they were made of; `None` of what was made of something else.
+    /// When the upstream's bytes were read; `None` if the events were made of something else.
     read_at: Option<Instant>,
     encodings: Encodings,
 }
 
-/// How many forms of the same events are kept: each framing for each generation of clients.
-pub const ENCODINGS: usize = 10;
+/// How many encodings of the same events are kept: each framing for each generation of clients.
+pub(crate) const ENCODINGS: usize = 10;
 
-/// What the events are on the wires, where that is the same for all clients: made by the first
-/// stream that sends them.
+/// The encodings that are the same for all clients. The first stream that needs one makes it.
 #[derive(Default)]
 struct Encodings(OnceLock<Box<[OnceLock<Bytes>; ENCODINGS]>>);
 
-/// What a reader reads at once.
+/// Events that a reader takes at once. Its client may have the first ones already.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
     events: Arc<Events>,
-    told: usize,
-    partly: u32,
+    delivered: usize,
+    delivered_wire_events: u32,
 }
 
 // === impl Events ===
 
 impl Events {
-    /// None yet, to be made of bytes that were read then.
+    /// An empty list, for events of bytes that were read at this time.
     pub(super) fn read_at(read_at: Option<Instant>) -> Self {
         Self { read_at, ..Self::default() }
     }
 
-    /// Lets events be added that nobody can resume behind.
-    pub(super) fn unmarked(&mut self, add: impl FnOnce(&mut Vec<RunEvent>)) {
+    /// Adds events that no client can resume after.
+    pub(super) fn without_keys(&mut self, add: impl FnOnce(&mut Vec<RunEvent>)) {
         add(&mut self.list);
-        self.marks.resize(self.list.len(), None);
+        self.keys.resize(self.list.len(), None);
     }
 
-    /// Lets events be added, and marks each as is told then.
-    pub(super) fn marked<M: FnMut(&RunEvent) -> Option<Mark>>(
+    /// Adds events. `add` returns the function that gives each of them its key.
+    pub(super) fn with_keys<K: FnMut(&RunEvent) -> Option<EventKey>>(
         &mut self,
-        add: impl FnOnce(&mut Vec<RunEvent>) -> M,
+        add: impl FnOnce(&mut Vec<RunEvent>) -> K,
     ) {
-        let mark = add(&mut self.list);
-        self.marks.extend(self.list.iter().skip(self.marks.len()).map(mark));
+        let key = add(&mut self.list);
+        self.keys.extend(self.list.iter().skip(self.keys.len()).map(key));
     }
 
-    /// Adds one.
-    pub(super) fn push(&mut self, event: RunEvent, mark: Option<Mark>) {
+    pub(super) fn push(&mut self, event: RunEvent, key: Option<EventKey>) {
         self.list.push(event);
-        self.marks.push(mark);
+        self.keys.push(key);
     }
 
-    /// The upstream's part that was made into the events from `from` on, if it was made into any.
+    /// Keeps the upstream's part that the events from index `from` on were made of, if there are
+    /// any.
     pub(super) fn made_of(&mut self, from: usize, part: Json) {
         if self.list.len() > from {
             self.raws.push((from, part));
         }
     }
 
-    /// Adds others behind these.
     pub(super) fn append(&mut self, others: Self) {
-        let behind = self.list.len();
-        self.raws.extend(others.raws.into_iter().map(|(at, part)| (behind + at, part)));
+        let len = self.list.len();
+        self.raws.extend(others.raws.into_iter().map(|(at, part)| (len + at, part)));
         self.list.extend(others.list);
-        self.marks.extend(others.marks);
+        self.keys.extend(others.keys);
     }
 
-    /// Removes all.
+    /// Removes all events, and keeps the time that their bytes were read.
     pub fn clear(&mut self) {
         self.list.clear();
-        self.marks.clear();
+        self.keys.clear();
         self.raws.clear();
     }
 
-    /// Tells no more than this of why the run failed.
-    pub(super) fn tell_failure(&mut self, detail: ErrorDetail) {
+    /// Reduces the message of a failed run to what `detail` lets clients see.
+    pub(super) fn redact_failure(&mut self, detail: ErrorDetail) {
         if let Some(RunEvent::Ended { outcome: Outcome::Failed(failure), .. }) =
             self.list.last_mut()
         {
@@ -102,38 +100,38 @@ impl Events {
         }
     }
 
-    /// The mark of the last event.
-    pub(super) fn last_mark(&self) -> Option<Mark> {
-        self.marks.last().copied().flatten()
+    /// The key of the last event.
+    pub(super) fn last_key(&self) -> Option<EventKey> {
+        self.keys.last().copied().flatten()
     }
 
-    /// The same events; the last one gets this mark.
-    pub(super) fn with_last_mark(&self, mark: Mark) -> Self {
+    /// A copy in which the last event has this key.
+    pub(super) fn with_last_key(&self, key: EventKey) -> Self {
         let mut events = self.clone();
-        if let Some(last) = events.marks.last_mut() {
-            *last = Some(mark);
+        if let Some(last) = events.keys.last_mut() {
+            *last = Some(key);
         }
         events
     }
 
-    /// Where the event with this mark stands.
-    pub(super) fn find(&self, mark: Mark) -> Option<usize> {
-        self.marks.iter().position(|other| *other == Some(mark))
+    /// The index of the event with this key.
+    pub(super) fn find(&self, key: EventKey) -> Option<usize> {
+        self.keys.iter().position(|other| *other == Some(key))
     }
 
-    /// About how many bytes of memory they keep.
+    /// About how many bytes of memory the events keep.
     pub(super) fn weight(&self) -> usize {
         let events: usize = self.list.iter().map(RunEvent::weight).sum();
         let raws: usize = self.raws.iter().map(|(_, part)| part.get().len()).sum();
-        events + raws + self.marks.len() * size_of::<Option<Mark>>()
+        events + raws + self.keys.len() * size_of::<Option<EventKey>>()
     }
 }
 
 impl From<Vec<RunEvent>> for Events {
-    /// Events that nobody can resume behind.
+    /// Events that no client can resume after.
     fn from(list: Vec<RunEvent>) -> Self {
-        let marks = vec![None; list.len()];
-        Self { list, marks, ..Self::default() }
+        let keys = vec![None; list.len()];
+        Self { list, keys, ..Self::default() }
     }
 }
 
@@ -148,14 +146,14 @@ impl Deref for Events {
 // === impl Encodings ===
 
 impl Clone for Encodings {
-    /// Other events, to which others may be added.
+    /// Empty: events may be added to the copy.
     fn clone(&self) -> Self {
         Self::default()
     }
 }
 
 impl PartialEq for Encodings {
-    /// They say what the events say.
+    /// Always equal: encodings follow from the events.
     fn eq(&self, _other: &Self) -> bool {
         true
     }
@@ -168,35 +166,42 @@ impl fmt::Debug for Encodings {
 }
 
 // === impl Batch ===
+
 impl Batch {
-    /// Events of which the reader's client has the first ones already, and of the one behind them
-    /// so many of what it is on the wire.
-    pub(super) fn told(events: impl Into<Arc<Events>>, told: usize, partly: u32) -> Self {
-        Self { events: events.into(), told, partly }
+    /// Events of which the client has the first `delivered` ones, and of the next one its first
+    /// `delivered_wire_events` wire events.
+    pub(super) fn partly_delivered(
+        events: impl Into<Arc<Events>>,
+        delivered: usize,
+        delivered_wire_events: u32,
+    ) -> Self {
+        Self { events: events.into(), delivered, delivered_wire_events }
     }
 
-    /// Each event, with its mark.
-    pub fn marked(&self) -> impl Iterator<Item = (&RunEvent, Option<Mark>)> {
-        self.events.list.iter().zip(self.events.marks.iter().copied())
+    /// Each event, with its key.
+    pub(crate) fn with_keys(&self) -> impl Iterator<Item = (&RunEvent, Option<EventKey>)> {
+        self.events.list.iter().zip(self.events.keys.iter().copied())
     }
 
-    /// The upstream's part that the event at this place is the first of, where clients are sent it.
-    pub fn raw(&self, at: usize) -> Option<&Json> {
+    /// The upstream's part whose first event is at this index, where clients are sent raw parts.
+    pub(crate) fn raw(&self, at: usize) -> Option<&Json> {
         let Events { raws, .. } = &*self.events;
         let found = raws.binary_search_by_key(&at, |(at, _)| *at).ok()?;
         raws.get(found).map(|(_, part)| part)
     }
 
-    /// The bytes of the events in one of [`ENCODINGS`] forms, made by `encode` unless another stream
-    /// has made them. `None` if clients are sent these events in ways of their own: how the run is
-    /// called, whether it has ended for them, and the ids of what nobody can resume behind.
-    pub fn encoded(&self, form: usize, encode: impl FnOnce() -> Bytes) -> Option<Bytes> {
-        let Events { list, marks, raws: _, encodings, read_at: _ } = &*self.events;
+    /// The events in encoding number `form` of [`ENCODINGS`]. `encode` makes the bytes, unless
+    /// another stream has made them.
+    ///
+    /// `None` if the bytes differ between clients. They do if the batch has a start or an end, an
+    /// event without a key, or events that the client has already.
+    pub(crate) fn encoded(&self, form: usize, encode: impl FnOnce() -> Bytes) -> Option<Bytes> {
+        let Events { list, keys, raws: _, encodings, read_at: _ } = &*self.events;
         let is_own =
             |event: &RunEvent| matches!(event, RunEvent::Started { .. } | RunEvent::Ended { .. });
-        if self.told > 0
-            || self.partly > 0
-            || marks.iter().any(Option::is_none)
+        if self.delivered > 0
+            || self.delivered_wire_events > 0
+            || keys.iter().any(Option::is_none)
             || list.iter().any(is_own)
         {
             return None;
@@ -205,32 +210,32 @@ impl Batch {
         if let Some(bytes) = encoding.get() {
             return Some(bytes.clone());
         }
-        // Two streams may both make them: none waits for the other.
+        // Two streams may both make the bytes, so that neither waits for the other.
         let bytes = encode();
         let _ = encoding.set(bytes.clone());
         Some(bytes)
     }
 
-    /// When the upstream's bytes were read that the events were made of.
-    pub fn read_at(&self) -> Option<Instant> {
+    /// When the upstream's bytes were read; `None` if the events were made of something else.
+    pub(crate) fn read_at(&self) -> Option<Instant> {
         self.events.read_at
     }
 
-    /// How many of the first events the reader's client has already. They say what the others go
-    /// on from.
-    pub fn told_events(&self) -> usize {
-        self.told
+    /// How many of the first events the client has already. An encoder needs them to know what
+    /// is open.
+    pub(crate) fn delivered(&self) -> usize {
+        self.delivered
     }
 
-    /// Of the first event that it has not, how many of what it is on the wire it has.
-    pub fn told_of_next(&self) -> u32 {
-        self.partly
+    /// How many wire events of the first undelivered run event were already delivered.
+    pub(crate) fn delivered_wire_events(&self) -> u32 {
+        self.delivered_wire_events
     }
 }
 
 impl From<Arc<Events>> for Batch {
     fn from(events: Arc<Events>) -> Self {
-        Self { events, told: 0, partly: 0 }
+        Self { events, delivered: 0, delivered_wire_events: 0 }
     }
 }
 

@@ -1,4 +1,4 @@
-//! A run read from recorded bytes, with nobody to ask how it ended.
+//! Translates a recorded run. The upstream cannot be asked how the run ended.
 
 use std::io::{self, Read};
 
@@ -9,31 +9,32 @@ use super::{Events, Feed};
 use threadway_translate::run::{Failure, Loss, Outcome, RunEvent, StreamEnd};
 use threadway_translate::sse::{DecodeError, Ending};
 
-/// How much is read at once: a recording is passed on as it comes, and a pipe holds this much.
+/// How many bytes are read at once: as many as a pipe holds, so that events are passed on early.
 const READ_BYTES: usize = 64 * 1024;
 
-/// The longest comment of ours that is waited for.
+/// The longest comment of the recorder. Longer lines are passed on without waiting for their end.
 const MAX_COMMENT_BYTES: usize = 1024;
 
-/// What is wrong with a recording.
+/// Why a recording is incomplete.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the capture is not whole: {0}")]
-pub struct Fault(String);
+#[error("the capture is incomplete: {0}")]
+pub struct IncompleteCapture(String);
 
-/// Reads a recorded run to its end. Events are handed on as soon as they can be made.
+/// Reads a recorded run to its end, and passes its events to `each` as soon as they are made. The
+/// outer error is one of reading or of `each`.
 pub fn translate(
     input: &mut dyn Read,
     mut feed: Feed,
     each: &mut dyn FnMut(&[RunEvent]) -> io::Result<()>,
-) -> io::Result<Result<(), Fault>> {
+) -> io::Result<Result<(), IncompleteCapture>> {
     let mut buffer = vec![0; READ_BYTES];
-    let mut seams = Seams::default();
+    let mut splitter = JoinSplitter::default();
     let mut events = Events::default();
     feed.start(&mut events);
     let fault = loop {
         let count = match input.read(&mut buffer) {
             Ok(0) => {
-                if let Err(error) = seams.finish(&mut feed, &mut events) {
+                if let Err(error) = splitter.finish(&mut feed, &mut events) {
                     break Some(error.to_string());
                 }
                 each(&events)?;
@@ -42,14 +43,14 @@ pub fn translate(
                     break Some("it ends inside an event".to_owned());
                 }
                 let is_langgraph = feed.is_langgraph();
-                break (!is_langgraph).then(|| "it holds no part of a LangGraph stream".to_owned());
+                break (!is_langgraph).then(|| "it has no part of a LangGraph stream".to_owned());
             }
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };
         let new = buffer.get(..count).unwrap_or_default();
-        let pushed = seams.read(new, &mut feed, &mut events);
+        let pushed = splitter.read(new, &mut feed, &mut events);
         each(&events)?;
         events.clear();
         if let Err(error) = pushed {
@@ -65,31 +66,31 @@ pub fn translate(
     Ok(verdict(&events))
 }
 
-/// A stream may be whole in its form, and still break off in the middle of a message.
-fn verdict(events: &[RunEvent]) -> Result<(), Fault> {
+/// A stream may end at the end of an event, and still in the middle of a message.
+fn verdict(events: &[RunEvent]) -> Result<(), IncompleteCapture> {
     match events.last() {
         Some(RunEvent::Ended {
             outcome: Outcome::Failed(Failure::Gateway { loss: Loss::Incomplete, message }),
             ..
-        }) => Err(Fault(message.clone())),
+        }) => Err(IncompleteCapture(message.clone())),
         _ => Ok(()),
     }
 }
 
-/// Finds where a connection of a recording begins: a comment says so, and no recording by others
-/// has it.
+/// Finds where each connection of a recording begins, by the recorder's comments. A recording by
+/// another program has none, and is read as one connection.
 #[derive(Debug)]
-struct Seams {
-    /// Bytes that may be the beginning of such a comment.
+struct JoinSplitter {
+    /// Bytes that may be the beginning of a comment.
     held: Vec<u8>,
-    /// Whether a line begins with them.
+    /// Whether `held` begins a line.
     is_line: bool,
 }
 
-// === impl Seams ===
+// === impl JoinSplitter ===
 
-impl Seams {
-    /// Reads the next bytes, each connection for itself.
+impl JoinSplitter {
+    /// Reads the next bytes. The feed is prepared for each new connection.
     fn read(&mut self, new: &[u8], feed: &mut Feed, out: &mut Events) -> Result<(), DecodeError> {
         self.held.extend_from_slice(new);
         while let Some(at) = self.find() {
@@ -109,12 +110,12 @@ impl Seams {
         self.pass(self.held.len() - held, feed, out)
     }
 
-    /// Reads what was held back.
+    /// Reads the bytes that are held.
     fn finish(&mut self, feed: &mut Feed, out: &mut Events) -> Result<(), DecodeError> {
         self.pass(self.held.len(), feed, out)
     }
 
-    /// Hands on so many bytes.
+    /// Passes the first `count` held bytes to the feed.
     fn pass(&mut self, count: usize, feed: &mut Feed, out: &mut Events) -> Result<(), DecodeError> {
         let rest = self.held.split_off(count);
         let passed = std::mem::replace(&mut self.held, rest);
@@ -124,7 +125,7 @@ impl Seams {
         feed.read(&passed, out)
     }
 
-    /// Where a line begins that is such a comment.
+    /// The position of the first comment that begins a line.
     fn find(&self) -> Option<usize> {
         let begins_line = |at: &usize| match at.checked_sub(1) {
             Some(before) => self.held.get(before) == Some(&b'\n'),
@@ -133,7 +134,7 @@ impl Seams {
         memmem::find_iter(&self.held, JOINED).find(begins_line)
     }
 
-    /// How many bytes at the end may be the beginning of such a comment.
+    /// How many bytes at the end may be the beginning of a comment.
     fn tail(&self) -> usize {
         let most = self.held.len().min(JOINED.len() - 1);
         let may_be = |count: &usize| {
@@ -143,7 +144,7 @@ impl Seams {
     }
 }
 
-impl Default for Seams {
+impl Default for JoinSplitter {
     fn default() -> Self {
         Self { held: Vec::new(), is_line: true }
     }
@@ -153,7 +154,7 @@ impl Default for Seams {
 mod tests {
     use super::*;
 
-    /// Gives so many bytes at once.
+    /// Gives this many bytes at once.
     struct Slowly<'a>(&'a [u8], usize);
 
     impl Read for Slowly<'_> {
@@ -170,7 +171,7 @@ mod tests {
         let mut texts = Vec::new();
         let feed = Feed::new("T", None, None);
         let read = &mut Slowly(recording.as_bytes(), size);
-        let told = translate(read, feed, &mut |events| {
+        let translated = translate(read, feed, &mut |events| {
             for event in events {
                 if let RunEvent::TextDelta { delta, .. } = event {
                     texts.push(delta.decode().into_owned());
@@ -178,12 +179,12 @@ mod tests {
             }
             Ok(())
         });
-        told.unwrap().unwrap();
+        translated.unwrap().unwrap();
         texts
     }
 
     #[test]
-    fn what_a_joined_connection_repeats_is_told_once_however_the_bytes_come() {
+    fn repeats_of_a_joined_connection_are_translated_once_in_any_chunking() {
         let token = |id: &str, text: &str| {
             let last = if text == "two" { r#","chunk_position":"last""# } else { "" };
             let chunk =
@@ -203,12 +204,12 @@ mod tests {
             ]
             .concat()
         };
-        let marked = recording(": threadway joined the run after 2-0; answered at 5\n\n");
+        let with_keys = recording(": threadway joined the run after 2-0; answered at 5\n\n");
         let once = ["one ", ": threadway joined the run after ", "two"];
-        for size in 1..marked.len() {
-            assert_eq!(texts(&marked, size), once, "{size}");
+        for size in 1..with_keys.len() {
+            assert_eq!(texts(&with_keys, size), once, "{size}");
         }
-        // Without the comment nothing says that it is a repeat.
+        // Without the comment the repeat is not recognised.
         assert_eq!(texts(&recording(": so\n\n"), 7).len(), 4);
     }
 }

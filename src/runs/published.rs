@@ -1,6 +1,6 @@
-//! What a run's driver has published of it, for its readers.
+//! The state of a run that its driver publishes for its readers.
 //!
-//! The lock is held to add a segment, or to take a reference: nothing is computed under it.
+//! The lock is held to add a segment or to take a reference. Nothing is computed under it.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -8,153 +8,140 @@ use std::sync::{Arc, Weak};
 use tokio::sync::{Notify, watch};
 
 use super::batch::Events;
-use super::event_id::Mark;
-use super::feed::{Feed, Horizon};
+use super::event_id::EventKey;
+use super::feed::{Feed, Watermark};
+use super::keyframe::{EndEvent, Keyframe};
 use super::log::{RunLog, Segment};
-use super::standing::{End, Standing};
 use crate::metrics::Metrics;
 use crate::sync::{Guard, Mutex};
 use threadway_translate::run::{self, Emit, Failure, Loss, Open, Outcome, RunEvent};
 
-/// One run being read, or a thread at rest.
+/// A run that is being read, or an idle thread shown as a run.
 pub(crate) struct Run {
     pub(super) thread_id: String,
-    /// What its viewers are shown.
+    /// The options that limit what viewers are shown.
     pub(super) emit: Emit,
     pub(super) metrics: Metrics,
     published: Mutex<Published>,
-    /// Rings when more is published. Only the driver holds it: without the driver it is silent for
-    /// ever, and the readers hear that.
-    bell: Weak<watch::Sender<()>>,
-    /// A reader wants the run as it stands.
-    asked: Notify,
-    kind: Kind,
+    /// Notified when more is published. The driver holds the only strong reference: when the driver
+    /// is gone, the readers' receivers are closed.
+    changed: Weak<watch::Sender<()>>,
+    keyframe_wanted: Notify,
+    /// Whether this is an idle thread, not a run of LangGraph.
+    is_idle: bool,
 }
 
-/// What a run is to its thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    /// A run of LangGraph's.
-    Run,
-    /// The thread at rest, shown as a run.
-    AtRest,
-}
-
-/// What is known of a run.
+/// The published state of a run.
 #[derive(Debug)]
 pub(super) struct Published {
     pub(super) log: RunLog,
-    /// Whether somebody stopped it through us: not all servers record that.
+    /// Whether a client stopped the run through this gateway. Not all servers record that.
     pub(super) is_stopped: bool,
     /// How many events were published.
     pub(super) events: u64,
-    /// The run as it stood when somebody asked; as it ended, once it has.
-    standing: Option<Arc<Standing>>,
-    /// Whether a reader waits for a newer one.
-    is_asked: bool,
-    /// How it started, once it has.
+    /// The newest keyframe; at the run's end the final one.
+    keyframe: Option<Arc<Keyframe>>,
+    /// Whether a reader waits for a newer keyframe.
+    is_keyframe_wanted: bool,
+    /// The run's first event.
     start: Option<RunEvent>,
-    /// How it ended.
-    end: Option<End>,
+    /// The run's last event.
+    end: Option<EndEvent>,
     run_id: Option<Arc<str>>,
-    past: Past,
-    /// Whether the run's conversation is known.
-    is_known: bool,
-    horizon: Horizon,
+    history: History,
+    knows_conversation: bool,
+    watermark: Watermark,
 }
 
-/// How what is published stands to what the run has said.
+/// How much of the run's past is published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Past {
-    /// It is all there, from the run's beginning.
-    Kept,
-    /// It is still being replayed.
+pub(super) enum History {
+    /// All of it, from the run's beginning.
+    Complete,
+    /// A replay of it is going on.
     Replaying,
-    /// It was replayed, as far as it could be.
+    /// As much as the upstream could replay.
     Replayed,
-}
-
-/// What a reader finds that wants the run as it stands.
-pub(super) enum Shown {
-    Standing(Arc<Standing>),
-    /// The driver is to publish one: then the bell rings.
-    Asked,
 }
 
 // === impl Run ===
 
 impl Run {
-    /// A run that begins with what its feed can say of it by now.
+    /// A run, with the events that its feed can already make. `changed` is the driver's.
     pub(super) fn new(
-        thread_id: &str,
         feed: &mut Feed,
         log_bytes: usize,
-        past: Past,
-        bell: Weak<watch::Sender<()>>,
+        history: History,
+        changed: Weak<watch::Sender<()>>,
         metrics: Metrics,
     ) -> Self {
         let published = Published {
             log: RunLog::new(log_bytes),
             is_stopped: false,
             events: 0,
-            standing: None,
-            is_asked: false,
+            keyframe: None,
+            is_keyframe_wanted: false,
             start: None,
             end: None,
             run_id: None,
-            past,
-            is_known: false,
-            horizon: feed.horizon(),
+            history,
+            knows_conversation: false,
+            watermark: feed.watermark(),
         };
-        let (thread_id, emit) = (thread_id.to_owned(), feed.emit());
-        let (published, asked) = (Mutex::new(published), Notify::new());
-        let run = Self { thread_id, emit, metrics, published, bell, asked, kind: Kind::Run };
+        let run = Self {
+            thread_id: feed.thread_id().to_owned(),
+            emit: feed.emit(),
+            metrics,
+            published: Mutex::new(published),
+            changed,
+            keyframe_wanted: Notify::new(),
+            is_idle: false,
+        };
         let mut events = Events::default();
         feed.start(&mut events);
-        run.publish(feed, past, events);
+        run.publish(feed, history, events);
         run
     }
 
-    /// What is over before anybody reads it.
-    pub(super) fn over(
-        thread_id: &str,
+    /// An idle thread as a run that is over. `end` makes its events.
+    pub(super) fn idle(
         mut feed: Feed,
         metrics: Metrics,
         end: impl FnOnce(&mut Feed, &mut Events),
     ) -> Self {
-        let run = Self::new(thread_id, &mut feed, 0, Past::Kept, Weak::new(), metrics);
-        let run = Self { kind: Kind::AtRest, ..run };
+        let run = Self::new(&mut feed, 0, History::Complete, Weak::new(), metrics);
+        let run = Self { is_idle: true, ..run };
         let mut events = Events::default();
         end(&mut feed, &mut events);
-        run.publish(&feed, Past::Kept, events);
+        run.publish(&feed, History::Complete, events);
         run
     }
 
-    /// Publishes what has become of the feed. Only its owner does. Returns whether there is
-    /// anything in it for a reader.
-    pub(super) fn publish(&self, feed: &Feed, past: Past, events: Events) -> bool {
-        let (is_known, horizon) = (feed.knows_conversation(), feed.horizon());
+    /// Publishes new events and the feed's state. Only the feed's owner does. Returns whether
+    /// readers have to look.
+    pub(super) fn publish(&self, feed: &Feed, history: History, events: Events) -> bool {
+        let (knows_conversation, watermark) = (feed.knows_conversation(), feed.watermark());
         let start =
             events.first().filter(|first| matches!(first, RunEvent::Started { .. })).cloned();
-        let (last, mark) = (events.last(), events.last_mark());
+        let (last, key) = (events.last(), events.last_key());
         let end = last.filter(|last| matches!(last, RunEvent::Ended { .. }));
-        let end = end.map(|event| End { event: event.clone(), mark });
+        let end = end.map(|event| EndEvent { event: event.clone(), key });
         let count = events.len() as u64;
         let segment = (count > 0).then(|| Arc::new(Segment::new(events)));
-        // Who reads the end finds the run as it has ended.
-        let ended = end.as_ref().map(|end| {
-            let added = segment.as_ref().map_or((0, 0), |segment| (1, segment.bytes() as u64));
+        // The end and the final keyframe are published together: a reader of the end needs both.
+        let final_keyframe = end.as_ref().map(|end| {
+            let added = segment.as_ref().map_or((0, 0), |segment| (1, segment.weight() as u64));
             let published = self.published();
             let (at, written) = (published.log.end() + added.0, published.log.written() + added.1);
             drop(published);
-            Arc::new(Standing::new(at, written, feed.shared_view(), feed.emit(), Some(end.clone())))
+            Arc::new(Keyframe::new(at, written, feed.shared_view(), feed.emit(), Some(end.clone())))
         });
-        let (is_new, is_asked, _forgotten) = {
+        let (is_new, is_keyframe_wanted, _dropped) = {
             let mut published = self.published();
-            let is_new = count > 0 || published.past != past;
-            published.past = past;
-            published.is_known = is_known;
-            published.horizon = horizon;
+            let is_new = count > 0 || published.history != history;
+            published.history = history;
+            published.knows_conversation = knows_conversation;
+            published.watermark = watermark;
             published.events += count;
             if published.end.is_none() {
                 published.end = end;
@@ -165,55 +152,57 @@ impl Run {
             if published.run_id.is_none() {
                 published.run_id = feed.run_id().map(Arc::from);
             }
-            let forgotten = segment.map(|segment| published.log.push(segment));
-            let replaced = published.stand(ended);
-            // To drop them takes time, for which nobody is to wait under the lock.
-            (is_new, published.is_asked, (forgotten, replaced))
+            let evicted = segment.map(|segment| published.log.push(segment));
+            let replaced = published.set_keyframe(final_keyframe);
+            // Dropping takes time, so it is done without the lock.
+            (is_new, published.is_keyframe_wanted, (evicted, replaced))
         };
-        if is_asked {
-            self.stand(feed);
+        if is_keyframe_wanted {
+            self.publish_keyframe(feed);
         }
-        is_new || is_asked
+        is_new || is_keyframe_wanted
     }
 
-    /// Publishes the run as it stands. Only the feed's owner does.
-    pub(super) fn stand(&self, feed: &Feed) {
+    /// Publishes a keyframe of the run as it is now. Only the feed's owner does.
+    pub(super) fn publish_keyframe(&self, feed: &Feed) {
         let (at, written, end) = {
             let published = self.published();
             (published.log.end(), published.log.written(), published.end.clone())
         };
-        let standing = Arc::new(Standing::new(at, written, feed.shared_view(), feed.emit(), end));
-        self.metrics.stood();
-        let replaced = self.published().stand(Some(standing));
+        let keyframe = Arc::new(Keyframe::new(at, written, feed.shared_view(), feed.emit(), end));
+        self.metrics.keyframe_made();
+        let replaced = self.published().set_keyframe(Some(keyframe));
         drop(replaced);
     }
 
-    /// Waits until a reader wants the run as it stands.
-    pub(super) async fn asked(&self) {
-        self.asked.notified().await;
+    /// Waits until a reader wants a keyframe.
+    pub(super) async fn keyframe_wanted(&self) {
+        self.keyframe_wanted.notified().await;
     }
 
-    /// The run as it stands, or as it stood a moment ago, for one who can read all since.
+    /// A keyframe from which the reader can go on in the log; `None` if the driver has to make one,
+    /// which notifies the reader.
     ///
-    /// `asked_at` is where the log ended when the reader asked first. What has been made since is
-    /// for it, however much the run has said meanwhile: a run that says much would keep it waiting.
-    pub(super) fn show(&self, asked_at: &mut Option<u64>) -> Shown {
+    /// `wanted_at` is where the log ended when the reader first wanted a keyframe. Any keyframe
+    /// made since is accepted, however much was written after it. Otherwise a fast run would keep
+    /// the reader waiting.
+    pub(super) fn keyframe(&self, wanted_at: &mut Option<u64>) -> Option<Arc<Keyframe>> {
         let mut published = self.published();
-        let is_fresh = |standing: &&Arc<Standing>| {
-            let is_for_it = asked_at.is_some_and(|position| standing.at() >= position);
-            published.log.has_all_from(standing.at())
-                && (is_for_it || standing.is_fresh(published.log.written()))
-                && (published.end.is_none() || standing.at() == published.log.end())
+        let is_usable = |keyframe: &&Arc<Keyframe>| {
+            let is_newer = wanted_at.is_some_and(|position| keyframe.at() >= position);
+            published.log.retains_from(keyframe.at())
+                && (is_newer || keyframe.is_fresh(published.log.written()))
+                && (published.end.is_none() || keyframe.at() == published.log.end())
         };
-        if let Some(standing) = published.standing.as_ref().filter(is_fresh) {
-            *asked_at = None;
-            return Shown::Standing(Arc::clone(standing));
+        if let Some(keyframe) = published.keyframe.as_ref().filter(is_usable) {
+            *wanted_at = None;
+            return Some(Arc::clone(keyframe));
         }
-        asked_at.get_or_insert(published.log.end());
-        published.is_asked = true;
+        wanted_at.get_or_insert(published.log.end());
+        published.is_keyframe_wanted = true;
         drop(published);
-        self.asked.notify_one();
-        Shown::Asked
+        self.keyframe_wanted.notify_one();
+        None
     }
 
     /// LangGraph's id of the run, once it is known.
@@ -221,7 +210,7 @@ impl Run {
         self.published().run_id.clone()
     }
 
-    /// Whether its client calls it so.
+    /// Whether the run's client has given it this name.
     pub(super) fn is_called(&self, name: &str) -> bool {
         match &self.published().start {
             Some(RunEvent::Started { name: known, .. }) => **known == *name,
@@ -229,16 +218,18 @@ impl Run {
         }
     }
 
-    /// Whether it is the thread at rest: it tells all that what came before it has told.
-    pub(crate) fn is_at_rest(&self) -> bool {
-        self.kind == Kind::AtRest
+    /// Whether this is an idle thread, not a run of LangGraph. It shows everything that the runs
+    /// before it have shown.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.is_idle
     }
 
-    /// Whether we lost sight of it before its end.
+    /// Whether the reading ended, or goes on, without the run's own end.
     pub(crate) fn is_lost(&self) -> bool {
         match &self.published().end {
-            Some(End {
-                event: RunEvent::Ended { outcome: Outcome::Failed(failure), .. }, ..
+            Some(EndEvent {
+                event: RunEvent::Ended { outcome: Outcome::Failed(failure), .. },
+                ..
             }) => {
                 matches!(failure.loss(), Some(Loss::Unreadable | Loss::Unavailable))
             }
@@ -247,44 +238,44 @@ impl Run {
         }
     }
 
-    /// A driver that panics leaves what it has published: that stays true.
+    /// Locks the published state. A driver that panics leaves a state that is still true.
     #[track_caller]
     pub(super) fn published(&self) -> Guard<'_, Published> {
         self.published.lock()
     }
 
-    /// The run as it ended; `None` before.
-    pub(super) fn ended(&self) -> Option<Arc<Standing>> {
+    /// The keyframe at the run's end; `None` before the end.
+    pub(super) fn final_keyframe(&self) -> Option<Arc<Keyframe>> {
         let published = self.published();
         published.end.as_ref()?;
-        published.standing.clone()
+        published.keyframe.clone()
     }
 
-    /// What rings when more is published; silent where nothing will be.
-    pub(super) fn bell(&self) -> watch::Receiver<()> {
-        match self.bell.upgrade() {
-            Some(bell) => bell.subscribe(),
+    /// Notified when more is published; closed if nothing will be.
+    pub(super) fn subscribe(&self) -> watch::Receiver<()> {
+        match self.changed.upgrade() {
+            Some(changed) => changed.subscribe(),
             None => watch::Sender::new(()).subscribe(),
         }
     }
 
-    /// Whether somebody reads it.
     pub(super) fn has_readers(&self) -> bool {
-        self.bell.upgrade().is_some_and(|bell| bell.receiver_count() > 0)
+        self.changed.upgrade().is_some_and(|changed| changed.receiver_count() > 0)
     }
 
-    /// Whether it is still being read.
+    /// Whether a driver still reads the run.
     pub(crate) fn is_driven(&self) -> bool {
-        self.bell.strong_count() > 0
+        self.changed.strong_count() > 0
     }
 
-    /// Whether who was told this run to its end holds what another tells, questions included.
-    pub(crate) fn tells_as_much_as(&self, other: &Self) -> bool {
+    /// Whether a client that was sent this run to its end holds what the other run shows, open
+    /// questions included.
+    pub(crate) fn shows_same_as(&self, other: &Self) -> bool {
         if std::ptr::eq(self, other) {
             return true;
         }
-        match (self.ended(), other.ended()) {
-            (Some(this), Some(other)) => this.tells_as_much_as(&other),
+        match (self.final_keyframe(), other.final_keyframe()) {
+            (Some(this), Some(other)) => this.shows_same_as(&other),
             _ => false,
         }
     }
@@ -292,62 +283,63 @@ impl Run {
 
 impl fmt::Debug for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { thread_id, emit: _, metrics: _, published: _, bell: _, asked: _, kind } = self;
+        let Self { thread_id, emit: _, metrics: _, published: _, .. } = self;
         let mut run = f.debug_struct("Run");
-        run.field("thread_id", thread_id).field("kind", kind).finish_non_exhaustive()
+        run.field("thread_id", thread_id).field("is_idle", &self.is_idle).finish_non_exhaustive()
     }
 }
 
 // === impl Published ===
 
 impl Published {
-    /// How the run started, once it has.
+    /// The run's first event, once there is one.
     pub(super) fn start(&self) -> Option<&RunEvent> {
         self.start.as_ref()
     }
 
-    /// How the run ended.
+    /// The run's last event, once it has ended.
     pub(super) fn end(&self) -> Option<&RunEvent> {
         self.end.as_ref().map(|end| &end.event)
     }
 
-    /// Whether the run has ended, and by itself: an error of ours has no mark.
-    pub(super) fn has_end_mark(&self) -> bool {
-        self.end.as_ref().is_some_and(|end| end.mark.is_some())
+    /// Whether the run itself has ended. An end that the gateway made has no key.
+    pub(super) fn has_end_key(&self) -> bool {
+        self.end.as_ref().is_some_and(|end| end.key.is_some())
     }
 
-    /// Whether what has passed is still being replayed.
+    /// Whether the run's past is still being replayed.
     pub(super) fn is_catching_up(&self) -> bool {
-        self.end.is_none() && self.past == Past::Replaying
+        self.end.is_none() && self.history == History::Replaying
     }
 
-    /// Whether an event that is not kept may still come.
-    pub(super) fn may_reach(&self, mark: Mark) -> bool {
-        self.end.is_none() && self.horizon.may_reach(mark)
+    /// Whether an event that is not in the log may still be published.
+    pub(super) fn may_still_come(&self, key: EventKey) -> bool {
+        self.end.is_none() && self.watermark.may_still_come(key)
     }
 
-    /// Whether a newcomer can be told the run as it stands.
-    pub(super) fn can_be_told(&self) -> bool {
-        self.end.is_some() || (!self.is_catching_up() && self.is_known)
+    /// Whether a new reader can be sent a keyframe.
+    pub(super) fn can_be_shown(&self) -> bool {
+        self.end.is_some() || (!self.is_catching_up() && self.knows_conversation)
     }
 
-    /// Whether a newcomer gets the run from its beginning, which is all there is: the run speaks,
-    /// and has not told its conversation yet.
-    pub(super) fn must_be_told_from_the_start(&self) -> bool {
-        self.past == Past::Kept && !self.is_known && self.log.is_whole()
+    /// Whether a new reader has to begin with the run's first event: the run has not shown its
+    /// conversation yet, and its first events are all there is.
+    pub(super) fn must_be_read_from_the_start(&self) -> bool {
+        self.history == History::Complete && !self.knows_conversation && self.log.is_whole()
     }
 
-    /// Takes a newer standing, if there is one. The one before it is to be dropped without the lock.
+    /// Replaces the keyframe, if there is a new one. The caller drops the old one without the lock.
     #[must_use]
-    fn stand(&mut self, standing: Option<Arc<Standing>>) -> Option<Arc<Standing>> {
-        let standing = standing?;
-        // One that takes long to read it finds what was said meanwhile.
-        self.log.keep(standing.weight() / 2);
-        self.is_asked = false;
-        self.standing.replace(standing)
+    fn set_keyframe(&mut self, keyframe: Option<Arc<Keyframe>>) -> Option<Arc<Keyframe>> {
+        let keyframe = keyframe?;
+        // A slow reader of the keyframe then finds the events since in the log.
+        self.log.raise_limit(keyframe.weight() / 2);
+        self.is_keyframe_wanted = false;
+        self.keyframe.replace(keyframe)
     }
 
-    /// What ends the stream of a reader, who has this much open, before the run is over.
+    /// The events that end a reader's stream before the run is over. `open` is what the reader's
+    /// client has open; `None` if the client was sent nothing of the run.
     pub(super) fn failed(&self, open: Option<&Open>, loss: Loss, message: &str) -> Events {
         let mut events = open.map_or_else(|| self.start.iter().cloned().collect(), run::closings);
         let failure = Failure::Gateway { loss, message: message.to_owned() };

@@ -1,67 +1,67 @@
-//! When a run that was lost sight of is asked for again, and when it is given up.
+//! When a run that is out of reach is tried again, and when the gateway gives up.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long a server may be out of reach before its runs are given up here: it restarts in half of
-/// that, and who watches was told nothing meanwhile.
+/// How long a server may be out of reach before the gateway ends the streams of its runs. A
+/// LangGraph server restarts in half of that. Viewers get no events meanwhile.
 pub const UPSTREAM_PATIENCE: Duration = Duration::from_mins(1);
 
-/// The pause before the first attempt: ids are milliseconds, and what the new connection repeats
-/// must not share one with what the last one brought.
+/// The pause before the first attempt. Upstream ids are milliseconds, and the repeats of the new
+/// connection must not share an id with the last parts of the old one.
 const NO_PAUSE: Duration = Duration::from_millis(3);
 
-/// The pause before the second attempt; it doubles up to the longest.
+/// The pause before the second attempt. It doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// How often in a row a stream is joined that breaks off each time, before the run's record is
-/// asked: what is left of a run that is over is worth more than its state.
+/// How many joins in a row may break off before the run's record is read. Joining comes first: the
+/// rest of a stream shows more of a run that is over than its state does.
 const BLIND_JOINS: u32 = 5;
 
-/// How many silent connections in a row are taken for dead ones before the record is asked.
+/// How many silent connections in a row are joined again before the run's record is read.
 const BLIND_SILENCES: u32 = 1;
 
-/// The attempts to get back to a run.
+/// The attempts to read a run again.
 #[derive(Debug, Default)]
 pub(super) struct Retry {
     attempts: u32,
     silences: u32,
-    /// Since when nothing was heard of the run.
+    /// When the run was first found out of reach.
     lost_at: Option<Instant>,
 }
 
 // === impl Retry ===
 
 impl Retry {
-    /// Whether so few were made that nothing is to be concluded from them.
-    pub(super) fn is_young(&self) -> bool {
+    /// Whether the stream can be joined again before the run's record is read.
+    pub(super) fn may_join(&self) -> bool {
         self.attempts < BLIND_JOINS && self.silences <= BLIND_SILENCES
     }
 
-    /// The run lives, wherever its stream is.
-    pub(super) fn heard(&mut self) {
+    /// The run is in reach, even if its stream is not.
+    pub(super) fn in_reach(&mut self) {
         self.silences = 0;
         self.lost_at = None;
     }
 
-    /// A connection held for as long as one may that brings nothing.
+    /// A connection stayed open for the longest allowed silence and brought nothing.
     pub(super) fn was_silent(&mut self) {
         self.attempts = 0;
         self.silences += 1;
     }
 
-    /// Whether the run is to be given up: nothing was heard of it for too long.
+    /// Whether the gateway gives up: the run was out of reach for [`UPSTREAM_PATIENCE`].
     pub(super) fn is_over(&mut self, now: Instant) -> bool {
         now - *self.lost_at.get_or_insert(now) >= UPSTREAM_PATIENCE
     }
 
-    /// Makes one more attempt; how long to wait before it. The first comes at once, the others
-    /// ever later, and not those of all runs together.
+    /// Counts one more attempt, and returns the pause before it. The first attempt is made almost at
+    /// once. Later pauses double, with jitter.
     pub(super) fn next_pause(&mut self) -> Duration {
         let made = self.attempts;
         self.attempts = made.saturating_add(1);
@@ -70,17 +70,17 @@ impl Retry {
     }
 }
 
-/// The pause after this many doublings, up to the longest. It is shortened at random by up to half,
-/// so that those who wait do not all return at once.
+/// The pause after this many doublings, at most `longest`. Jitter shortens it by up to half, so that
+/// not all waiting tasks try again at once.
 pub(crate) fn doubled(first: Duration, doublings: u32, longest: Duration) -> Duration {
     let whole = first.saturating_mul(1 << doublings.min(16)).min(longest);
-    // The hasher is keyed at random.
+    // The hasher's keys are random.
     let [chance, ..] = RandomState::new().hash_one(doublings).to_be_bytes();
     shortened(whole, chance)
 }
 
-/// `chance` is of 256 how much of half the pause is left out. Whole numbers, because a float rounds
-/// up beyond the pause itself.
+/// Shortens a pause by `chance` 512ths. Whole numbers are used because a float could round up beyond
+/// the pause itself.
 fn shortened(whole: Duration, chance: u8) -> Duration {
     whole.saturating_sub(whole / 512 * u32::from(chance))
 }
@@ -93,12 +93,12 @@ mod tests {
     fn each_attempt_waits_longer_up_to_a_limit_and_not_for_as_long_as_another() {
         let mut retry = Retry::default();
         assert_eq!(retry.next_pause(), NO_PAUSE);
-        assert!(retry.is_young());
+        assert!(retry.may_join());
         for whole in [200, 400, 800, 1600, 3200, 5000, 5000] {
             let (pause, whole) = (retry.next_pause(), Duration::from_millis(whole));
             assert!((whole / 2..=whole).contains(&pause), "{pause:?} of {whole:?}");
         }
-        assert!(!retry.is_young());
+        assert!(!retry.may_join());
         retry.attempts = u32::MAX;
         assert!(retry.next_pause() <= LONGEST_PAUSE);
     }
@@ -114,13 +114,13 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_given_up_after_a_minute_without_a_word() {
+    fn the_gateway_gives_up_after_a_minute_out_of_reach() {
         let mut retry = Retry::default();
         let began = Instant::now();
         let half = UPSTREAM_PATIENCE / 2;
         assert!(!retry.is_over(began));
         assert!(!retry.is_over(began + half));
-        retry.heard();
+        retry.in_reach();
         assert!(!retry.is_over(began + half));
         assert!(!retry.is_over(began + 2 * half));
         assert!(retry.is_over(began + 3 * half));

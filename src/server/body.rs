@@ -13,7 +13,7 @@ use tokio_util::sync::ReusableBoxFuture;
 
 use super::rates::StreamSlot;
 use super::wire::{Encoder, Outgoing, Wire};
-use crate::metrics::{Metrics, Protocol, Stream, StreamEnd};
+use crate::metrics::{Metrics, Protocol, StreamEnd, StreamMeter};
 use crate::runs::Batch;
 use crate::threads::ThreadReader;
 use threadway_translate::run::{Outcome, RunEvent};
@@ -40,7 +40,7 @@ pub struct RunBody {
     _slot: Option<StreamSlot>,
     /// What was read before is no news to this client, however soon it is told.
     began_at: Instant,
-    meter: Stream,
+    meter: StreamMeter,
     /// How the stream ends that ends now.
     end: StreamEnd,
 }

@@ -10,7 +10,7 @@ use http::HeaderValue;
 use memchr::memchr2;
 use uuid::Uuid;
 
-use crate::runs::{Batch, ENCODINGS, Mark};
+use crate::runs::{Batch, ENCODINGS, EventKey};
 use threadway_translate::agui::{Client, ClientMessages, Event, Projector, ProtoEncoder, Version};
 use threadway_translate::buffer;
 use threadway_translate::json::Json;
@@ -226,13 +226,13 @@ impl Encoder {
     }
 
     fn encode_own(&mut self, batch: &Batch, out: &mut Outgoing) {
-        let told = batch.told_events();
+        let told = batch.delivered();
         if let Some(RunEvent::Ended { .. }) = batch.last() {
             self.projector.expect_end();
         }
         // The part of a run event that is nothing on the wire goes with the next one that it has made.
-        let mut untold: Option<(Option<Mark>, &Json)> = None;
-        for (at, (event, mark)) in batch.marked().enumerate() {
+        let mut untold: Option<(Option<EventKey>, &Json)> = None;
+        for (at, (event, mark)) in batch.with_keys().enumerate() {
             if let RunEvent::Started { run_id, name, .. } = event {
                 let id = run_id.as_ref().unwrap_or(name);
                 // It comes from upstream, and is to stand in a line of its own.
@@ -242,8 +242,9 @@ impl Encoder {
             if at < told {
                 self.projector.skip_delivered(event);
             } else {
-                let has = if at == told { batch.told_of_next() } else { 0 };
-                let is_same = |of: Option<Mark>| of.zip(mark).is_some_and(|(a, b)| a.is_beside(b));
+                let has = if at == told { batch.delivered_wire_events() } else { 0 };
+                let is_same =
+                    |of: Option<EventKey>| of.zip(mark).is_some_and(|(a, b)| a.is_same_stage(b));
                 let before = untold.take().filter(|(of, _)| is_same(*of)).map(|(_, raw)| raw);
                 let raw = batch.raw(at).or(before);
                 if !self.event(event, mark, has, raw, out) {
@@ -268,7 +269,7 @@ impl Encoder {
     fn event(
         &mut self,
         event: &RunEvent,
-        mark: Option<Mark>,
+        mark: Option<EventKey>,
         told: u32,
         raw: Option<&Json>,
         out: &mut Outgoing,
@@ -277,7 +278,7 @@ impl Encoder {
         if *names {
             let name = event.name();
             let comment = match mark.zip(run_id.as_deref()) {
-                Some((mark, run_id)) => format!("run {} {name}", mark.id_of(run_id, 0)),
+                Some((mark, run_id)) => format!("run {} {name}", mark.to_id(run_id, 0)),
                 None => format!("run - {name}"),
             };
             sse::encode_comment(&mut out.own, &comment);
@@ -294,7 +295,7 @@ impl Encoder {
                     id.clear();
                     // A string takes all that is written to it.
                     let _ = match mark.zip(run_id.as_deref()) {
-                        Some((mark, run_id)) => write!(id, "{}", mark.id_of(run_id, partly)),
+                        Some((mark, run_id)) => write!(id, "{}", mark.to_id(run_id, partly)),
                         None => write!(id, "{}", one_time.next()),
                     };
                     Some(id.as_str())

@@ -65,7 +65,7 @@ impl Threads {
             }
             Looked::Idle(run) => {
                 self.shared.runs.metrics().resumed(Resume::StartOver);
-                RunReader::of(run, None)
+                RunReader::new(run, None)
             }
         };
         Ok(run.into())
@@ -106,7 +106,7 @@ impl Threads {
             if let Some(run) = &mut found
                 && run.status.is_live()
             {
-                *run = self.runs().whole(upstream, thread_id, run.clone()).await?;
+                *run = self.runs().full_record(upstream, thread_id, run.clone()).await?;
             }
         }
         let Some(record) = found else { return Ok(None) };
@@ -147,6 +147,6 @@ impl Threads {
         if event.is_none() && after.is_some() {
             self.shared.runs.metrics().resumed(Resume::StartOver);
         }
-        Ok(ThreadReader::following(RunReader::of(run, event), later))
+        Ok(ThreadReader::following(RunReader::new(run, event), later))
     }
 }

@@ -94,11 +94,11 @@ async fn with_kept_answers(
     upstream: &Client,
     thread_id: &str,
     state: Option<String>,
-) -> Result<Rested, Error> {
+) -> Result<IdleThread, Error> {
     let asking = state.as_deref().filter(|state| ThreadState::may_have_batches(state));
     let parsed = asking.and_then(ThreadState::parse);
     let kept = runs::kept_answers(upstream, thread_id, parsed.as_ref()).await?;
-    Ok(Rested { state, kept })
+    Ok(IdleThread { state, kept })
 }
 
 /// Lists a thread's runs and, if none is live, reads its state. If a newer run than the listed ones

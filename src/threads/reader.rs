@@ -51,7 +51,7 @@ impl ThreadReader {
                 return (!is_over).then_some(events);
             }
             let next = self.later.as_mut()?.next().await?;
-            self.run.go_on_with(next);
+            self.run.continue_with(next);
         }
     }
 }

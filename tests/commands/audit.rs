@@ -45,7 +45,7 @@ async fn a_hangup_opens_the_file_anew() {
     let moved = File::new("");
     fs::rename(&file.0, &moved.0).unwrap();
     process.signal("-HUP");
-    process.says("the audit log was opened again").await;
+    process.says("reopened the audit log").await;
     refuse(&process).await;
     refuse(&process).await;
     let said = process.stop().await;
@@ -64,7 +64,7 @@ async fn a_file_that_cannot_be_opened_again_stays_in_use() {
     fs::rename(&file.0, &moved.0).unwrap();
     fs::create_dir(&file.0).unwrap();
     process.signal("-HUP");
-    process.says("the audit log cannot be opened again").await;
+    process.says("could not reopen the audit log").await;
     refuse(&process).await;
     let said = process.stop().await;
     fs::remove_dir(&file.0).unwrap();
@@ -76,7 +76,7 @@ async fn a_file_that_cannot_be_opened_again_stays_in_use() {
 async fn the_log_says_when_lines_are_lost() {
     let upstream = Upstream::bind().await;
     let mut process = refused(&upstream, "/dev/full").await;
-    let said = process.says("the audit log cannot be written: lines are left out").await;
+    let said = process.says("could not write to the audit log: lines are dropped").await;
     assert!(said.contains("ERROR") && said.contains("/dev/full"), "{said}");
     // The request was answered, and the next one is too.
     refuse(&process).await;

@@ -161,7 +161,7 @@ fn a_capture_that_is_cut_anywhere_ends_with_an_error_and_is_legal() {
         let last = events.last().unwrap();
         assert_eq!(last["type"], "RUN_ERROR", "cut at {cut}");
         assert_eq!(last["code"], "stream_incomplete", "cut at {cut}");
-        let told = "threadway: the capture is not whole: ";
+        let told = "threadway: the capture is incomplete: ";
         assert!(text(&output.stderr).starts_with(told), "{}", text(&output.stderr));
         assert_eq!(code(&output), 2, "cut at {cut}");
     }

@@ -44,7 +44,7 @@ fn options() -> Vec<(&'static str, Emit)> {
 /// A capture as viewers are shown it.
 fn shown(bytes: &[u8], input: &Value, emit: Emit) -> Translated {
     let mut events = Vec::new();
-    let feed = Feed::new("T", Some("R"), None).showing(emit);
+    let feed = Feed::new("T", Some("R"), None).with_emit(emit);
     let mut bytes = bytes;
     let read = translate(&mut bytes, feed, &mut |more| {
         events.extend_from_slice(more);

@@ -21,7 +21,7 @@ fn key() -> MessagesKey {
 
 /// What parts become that were read with this key; the id of each event, where it has one.
 fn told(parts: &[ScriptPart], key: MessagesKey) -> (Vec<RunEvent>, Events) {
-    let mut feed = Feed::new("T", None, Some("r1")).under(key);
+    let mut feed = Feed::new("T", None, Some("r1")).with_messages_key(key);
     let mut events = Events::default();
     feed.start(&mut events);
     feed.read(&generate::bytes(parts, false), &mut events).unwrap();

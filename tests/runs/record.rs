@@ -154,7 +154,7 @@ async fn a_recording_that_the_end_of_the_gateway_cuts_is_not_whole() {
     assert!(recording.ends_with("event: not-whole\n"), "{recording}");
     let translated = translate(&recording, &input(&["hi"]));
     assert_eq!(translated.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&translated.stderr).contains("the capture is not whole"));
+    assert!(String::from_utf8_lossy(&translated.stderr).contains("the capture is incomplete"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -566,7 +566,7 @@ async fn a_run_whose_record_tells_no_known_status_is_lost() {
         run.end().await;
         gateway.record("paused").await;
     });
-    let message = "the run's record tells no known status";
+    let message = "the run's record has an unknown status";
     assert_eq!(told.await, error(message, "upstream_lost"));
 }
 
@@ -599,7 +599,7 @@ async fn a_server_that_stays_away_for_a_minute_loses_its_runs() {
     let rest = rest.replace(": keep-alive\n\n", "");
     let events = events(&(seen + &rest));
     judge::closed(&Schema::load(), &events).unwrap();
-    let message = "the run is out of sight: the LangGraph server cannot be reached: Connection \
+    let message = "the run is out of reach: the LangGraph server cannot be reached: Connection \
                    refused (os error 111); it may go on in LangGraph";
     assert_eq!(*events.last().unwrap(), error(message, "upstream_unavailable"));
 }

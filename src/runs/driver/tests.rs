@@ -1,20 +1,24 @@
-//! The concurrent parts of a run, in thousands of interleavings: its driver, its readers, the bell,
-//! the registry that lists it, and its end.
+//! Thousands of interleavings of a run's concurrent parts: its driver, its readers, their
+//! notifications, the registry that lists the run, and its end.
 //!
-//! What is run is the real [`Driver`], [`Run`], [`RunReader`] and registry, and `tokio::sync`. Only
-//! the upstream is made up: what it is asked is answered here. Each task has a thread, and one
-//! thread runs at a time. A seed decides which one goes on, wherever a task awaits, and before and
-//! after each lock of [`crate::sync`] (so also between a lock and a bell or a permit). Time stands
-//! still, or passes at moments that the seed chooses too.
+//! The tests run the real [`Driver`], [`Run`], [`RunReader`] and registry, and `tokio::sync`. Only
+//! the upstream is simulated. Each task has a thread, and one thread runs at a time. A seed decides
+//! which thread goes on: wherever a task awaits, and before and after each lock of [`crate::sync`].
+//! So it also decides between a lock and a notification or a permit. Time stands still, or passes
+//! at moments that the seed chooses too.
 //!
-//! It is random, not exhaustive: a seed is one interleaving, and the tests say how many of them
-//! differed. A seed does not repeat exactly where a connection is lost, as the pauses before a join
-//! are drawn at random. It does not explore what happens inside a critical section, where another thread can
-//! only wait, or drop a receiver. Nor does it explore the insides of `tokio::sync`, which tokio
-//! tests with loom, weaker orders of memory than the one of a single thread, the owner's grace
-//! (`OwnerPolicy::Cancel`), and work on large values beside the runtime's threads.
+//! The search is random, not exhaustive: a seed is one interleaving, and the tests print how many
+//! differed. A seed does not repeat exactly if a connection is lost, because the pauses before a
+//! join are random.
 //!
-//! A deadlock is a moment in which no task can go on: a reader that waits for ever is one.
+//! Not explored:
+//! - the inside of a critical section, where another thread can only wait or drop a receiver;
+//! - the inside of `tokio::sync`, which tokio tests with loom;
+//! - weaker memory orders than that of a single thread;
+//! - the owner's grace (`OwnerPolicy::Cancel`);
+//! - work on large values outside the runtime's threads.
+//!
+//! A deadlock is a moment in which no task can go on. A reader that waits for ever is one.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -35,14 +39,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::metrics::Metrics;
-use crate::runs::ending::{Ending, State as ThreadState};
-use crate::runs::feed::Heard;
-use crate::runs::published::Past;
-use crate::runs::reader::{RunReader, Told};
+use crate::runs::ending::{EndStatus, Ending, FinalState};
+use crate::runs::feed::Coverage;
+use crate::runs::published::History;
+use crate::runs::reader::{Baseline, RunReader};
 use crate::runs::reading::Source;
-use crate::runs::{EventId, Feed, OwnerPolicy, Runs};
+use crate::runs::{EventId, Feed, JoinedRun, OwnerPolicy, Runs};
 use crate::sync::turns;
-use threadway_translate::langgraph::{KeptAnswers, RunStatus};
+use threadway_translate::langgraph::{KeptAnswers, RunRecord, RunStatus, ServerKind};
 use threadway_translate::run::{Emit, View};
 
 /// How many interleavings each test runs, unless `THREADWAY_SCHEDULES` says otherwise.
@@ -67,14 +71,14 @@ struct Schedule {
 
 struct State {
     chance: Chance,
-    /// Of eight times, how often whoever runs goes on.
+    /// In how many of eight turns the running task goes on.
     stays: u64,
     tasks: Vec<Task>,
     threads: Vec<JoinHandle<()>>,
     turns: u64,
     /// The task that goes on when no other can.
     awaits_quiet: Option<usize>,
-    /// Of all that was decided.
+    /// A hash of all decisions.
     trace: DefaultHasher,
     failure: Option<String>,
 }
@@ -84,7 +88,7 @@ struct Task {
     thread: Option<Thread>,
     doing: Doing,
     is_woken: bool,
-    /// It makes time pass, and would do nothing else all the time.
+    /// Whether the task makes time pass. It is chosen last, since it could always go on.
     is_clock: bool,
 }
 
@@ -95,14 +99,14 @@ enum Doing {
     Nothing,
 }
 
-/// Numbers that a seed decides.
+/// Pseudo-random numbers.
 #[derive(Clone, Debug)]
 struct Chance(u64);
 
 const NOBODY: usize = usize::MAX;
 
 thread_local! {
-    /// What this thread performs.
+    /// The task of this thread.
     static TASK: RefCell<Option<(Arc<Schedule>, usize)>> = const { RefCell::new(None) };
 }
 
@@ -130,7 +134,7 @@ impl Schedule {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a task, which gets its turn some time.
+    /// Adds a task. The seed decides when it gets its turn.
     fn spawn(self: &Arc<Self>, name: &str, task: impl Future<Output = ()> + Send + 'static) {
         self.add(name, false, task);
     }
@@ -154,7 +158,7 @@ impl Schedule {
         state.threads.push(thread);
     }
 
-    /// What a task's thread does.
+    /// The body of a task's thread.
     fn perform(self: Arc<Self>, id: usize, task: impl Future<Output = ()>) {
         let _context = self.runtime.enter();
         TASK.set(Some((Arc::clone(&self), id)));
@@ -188,7 +192,7 @@ impl Schedule {
         }
     }
 
-    /// Chooses who goes on.
+    /// Chooses the next task.
     fn choose(&self, me: usize) -> usize {
         let mut state = self.state();
         state.turns += 1;
@@ -233,7 +237,7 @@ impl Schedule {
         next
     }
 
-    /// Lets somebody else go on, or this one, and returns when it is this one's turn again.
+    /// Lets any task go on. Returns when it is this task's turn again.
     fn pass_on(&self, me: usize) {
         let next = self.choose(me);
         if next != me {
@@ -242,7 +246,7 @@ impl Schedule {
         }
     }
 
-    /// The same, for one that needs no turn any more.
+    /// Lets another task go on, when this one needs no turn any more.
     fn hand_on(&self, me: usize) {
         let next = self.choose(me);
         self.give(next);
@@ -257,7 +261,7 @@ impl Schedule {
     fn await_turn(&self, me: usize) {
         while self.turn.load(Ordering::SeqCst) != me {
             if self.is_broken.load(Ordering::SeqCst) {
-                // It is no panic of its own.
+                // The panic is another task's.
                 resume_unwind(Box::new(()));
             }
             std::thread::park();
@@ -277,7 +281,7 @@ impl Schedule {
     }
 }
 
-/// Somebody else may go on here.
+/// A point at which another task may go on.
 fn pass() {
     let task = TASK.with_borrow(Clone::clone);
     if let Some((schedule, me)) = task
@@ -304,7 +308,7 @@ impl Wake for Alarm {
 
 // === the upstream ===
 
-/// A run of a server, of which each connection brings all that is said.
+/// A server with one run. Each connection brings all of its parts.
 #[derive(Default)]
 struct Server(Mutex<Said>);
 
@@ -345,7 +349,7 @@ impl Server {
         said.parts.push(part);
     }
 
-    /// Says nothing, to those who listen.
+    /// Sends a heartbeat on all connections.
     fn is_alive(&self) {
         let sign = Bytes::from_static(b": heartbeat\r\n\r\n");
         self.said().listeners.retain(|listener| listener.send(sign.clone()).is_ok());
@@ -357,7 +361,7 @@ impl Server {
         said.listeners.clear();
     }
 
-    /// Brings all that was said behind an id, and what is said from now on.
+    /// A connection with all parts after a cursor, and all later parts.
     fn connects(&self, cursor: &str) -> Body {
         let (sender, receiver) = unbounded_channel();
         let mut said = self.said();
@@ -372,52 +376,52 @@ impl Server {
         Body::of(Connection(receiver))
     }
 
-    fn answers(&self, question: Asked) -> Answer {
+    fn answers(&self, question: Asked) -> Response {
         match question {
-            Asked::Stream(cursor) => Answer::Stream(Ok(RunStream {
+            Asked::Stream(cursor) => Response::Stream(Ok(RunStream {
                 run_id: Some("R".to_owned()),
                 date: None,
                 body: self.connects(&cursor),
             })),
-            Asked::State => Answer::State(Some(thread_state(&["hi"]))),
-            Asked::Record => Answer::Record(Ok(record())),
-            Asked::Outlook { is_whole } => Answer::Outlook(if self.said().is_over {
-                // What was not heard to its end is made up for by the state.
-                let state = || ThreadState::OfRun(thread_state(&["hi", TEXT]));
+            Asked::State => Response::State(Some(thread_state(&["hi"]))),
+            Asked::Record => Response::Record(Ok(record())),
+            Asked::EndStatus { is_whole } => Response::EndStatus(if self.said().is_over {
+                // The state shows the rest of a stream that was not read to its end.
+                let state = || FinalState::OfRun(thread_state(&["hi", TEXT]));
                 let state = (!is_whole).then(state);
-                Outlook::Over(Ending {
+                EndStatus::Ended(Ending {
                     state,
                     kept: KeptAnswers::default(),
                     end: StreamEnd::Succeeded,
                 })
             } else {
-                Outlook::Live
+                EndStatus::Running
             }),
         }
     }
 }
 
-/// A question, as far as the answer depends on it.
+/// A request, as far as the answer depends on it.
 enum Asked {
     Stream(String),
     State,
     Record,
-    Outlook {
-        /// Whether all of the run was heard, and its stream has ended in order.
+    EndStatus {
+        /// Whether the stream showed the whole run and ended cleanly.
         is_whole: bool,
     },
 }
 
-/// How a question is answered in a schedule; `None` elsewhere.
-pub(super) fn asked(question: &Question) -> Option<Asking> {
+/// The answer to a request in a schedule; `None` in other tests.
+pub(super) fn asked(question: &Request) -> Option<PendingResponse> {
     let (schedule, _) = TASK.with_borrow(Clone::clone)?;
     let asked = match question {
-        Question::Stream { cursor, .. } => Asked::Stream(cursor.clone()),
-        Question::State => Asked::State,
-        Question::Record { .. } => Asked::Record,
-        Question::Outlook { seen, end } => {
-            Asked::Outlook { is_whole: seen.heard == Heard::Whole && *end == BodyEnd::Clean }
-        }
+        Request::Stream { cursor, .. } => Asked::Stream(cursor.clone()),
+        Request::State => Asked::State,
+        Request::Record { .. } => Asked::Record,
+        Request::EndStatus { seen, end } => Asked::EndStatus {
+            is_whole: seen.coverage == Coverage::Whole && *end == BodyEnd::Clean,
+        },
     };
     Some(Box::pin(async move {
         moment().await;
@@ -425,7 +429,7 @@ pub(super) fn asked(question: &Question) -> Option<Asking> {
     }))
 }
 
-/// All others go on as far as they can.
+/// Lets all other tasks go on as far as they can.
 async fn quiet(schedule: &Schedule) {
     let mut is_awaited = false;
     std::future::poll_fn(|_| {
@@ -439,7 +443,7 @@ async fn quiet(schedule: &Schedule) {
     .await;
 }
 
-/// Others may go on, and the task may be dropped here.
+/// A point at which other tasks may go on, and this one may be dropped.
 async fn moment() {
     let mut is_over = false;
     std::future::poll_fn(|cx| {
@@ -474,12 +478,12 @@ fn values(texts: &[&str]) -> Value {
     json!({"messages": texts.iter().enumerate().map(message).collect::<Vec<_>>()})
 }
 
-/// The thread's state, with these messages.
+/// A thread state with these messages.
 fn thread_state(texts: &[&str]) -> String {
     json!({"values": values(texts), "next": [], "tasks": []}).to_string()
 }
 
-/// What the run says, token by token.
+/// The text of the run, one token a part.
 const TEXT: &str = "t0 t1 t2 t3 t4 t5 ";
 
 /// A run of a few tokens, each with an id of its own. Its conversation is known from the second
@@ -500,40 +504,40 @@ fn parts() -> Vec<String> {
 
 // === readers ===
 
-/// All that the tasks of an interleaving share.
+/// The state that the tasks of an interleaving share.
 struct World {
     server: Server,
     runs: Runs,
     upstream: Client,
     plan: Plan,
-    /// How many viewers have been shown something for the first time, and how many are through.
+    /// How many viewers were shown something at least once.
     shown: watch::Sender<usize>,
-    /// What each reader's client holds by now, by a number of its own.
+    /// The view of each reader's client, by the reader's number.
     held: Mutex<HashMap<usize, String>>,
     through: watch::Sender<usize>,
     drivers: watch::Sender<usize>,
 }
 
-/// What happens in an interleaving.
+/// The options of an interleaving.
 #[derive(Clone, Debug)]
 struct Plan {
     viewers: usize,
     log_bytes: usize,
-    /// Whether the server says no more now and then till all have been told what it has said; where
-    /// time passes, once till all viewers have been shown something, after they have come and gone.
+    /// Whether the server pauses now and then until all readers have its parts. If time passes, it
+    /// pauses once, until all viewers were shown something and have left and returned.
     is_patient: bool,
-    /// Whether time passes, all readers may leave, and the run is joined again then.
+    /// Whether time passes. All readers may leave then, and the run is joined again.
     has_time: bool,
-    /// Whether the gateway goes down some time.
+    /// Whether the gateway is shut down at some time.
     goes_down: bool,
 }
 
-/// What a client holds.
+/// A client's view and the events that it was sent.
 #[derive(Default)]
 struct ClientView {
     view: View,
     events: Vec<RunEvent>,
-    /// The last event that it can come back behind.
+    /// The id of the last event that it can resume after.
     last: Option<String>,
     number: usize,
 }
@@ -541,19 +545,19 @@ struct ClientView {
 // --- impl ClientView ---
 
 impl ClientView {
-    /// The next events; whether there were any.
+    /// Applies the next events. Returns whether there were any.
     async fn reads(&mut self, reader: &mut RunReader) -> bool {
         let Some(batch) = reader.next().await else { return false };
         assert!(!batch.is_empty());
-        for (event, mark) in batch.marked().skip(batch.told_events()) {
+        for (event, key) in batch.with_keys().skip(batch.delivered()) {
             self.view.apply(event);
             self.events.push(event.clone());
-            self.last = mark.map(|mark| mark.id_of("R", 0).to_string());
+            self.last = key.map(|key| key.to_id("R", 0).to_string());
         }
         true
     }
 
-    /// Notes what it holds; nothing once it reads no more.
+    /// Publishes what it holds; nothing after it has stopped reading.
     fn notes(&self, world: &World, is_reading: bool) {
         let mut held = world.held.lock().unwrap_or_else(PoisonError::into_inner);
         held.insert(self.number, self.holds());
@@ -574,7 +578,7 @@ impl ClientView {
         format!("{:?} {:?}", self.view.messages(), self.view.state())
     }
 
-    /// It was told all there is, and as the run has ended.
+    /// Checks that it was sent everything, and the run's end.
     fn is_done(&self, plan: &Plan) {
         let Some(RunEvent::Ended { outcome, .. }) = self.events.last() else {
             panic!("no end: {:#?}", self.events);
@@ -590,7 +594,7 @@ impl ClientView {
     }
 }
 
-/// What a client holds in the end that has read all of it, and the events.
+/// The view of a client that has read all events, and those events.
 fn uncut() -> &'static (String, Vec<RunEvent>) {
     static UNCUT: OnceLock<(String, Vec<RunEvent>)> = OnceLock::new();
     UNCUT.get_or_init(|| {
@@ -605,7 +609,8 @@ fn uncut() -> &'static (String, Vec<RunEvent>) {
     })
 }
 
-/// Whoever started the run: it leaves some time where it may, else it is told each event once.
+/// The client that started the run. It leaves at some time if it may; else it is sent each event
+/// once.
 async fn owner(schedule: Arc<Schedule>, mut reader: RunReader, leaves_after: Option<u64>) {
     let world = &schedule.world;
     let mut client = ClientView::default();
@@ -627,7 +632,7 @@ async fn owner(schedule: Arc<Schedule>, mut reader: RunReader, leaves_after: Opt
     world.through.send_modify(|count| *count += 1);
 }
 
-/// One who comes, may leave, and comes back.
+/// A client that attaches, may leave, and reconnects.
 async fn viewer(schedule: Arc<Schedule>, number: usize, mut chance: Chance) {
     let world = &schedule.world;
     let mut client = ClientView::default();
@@ -639,7 +644,7 @@ async fn viewer(schedule: Arc<Schedule>, number: usize, mut chance: Chance) {
         }
         let last = client.last.take().filter(|_| visit > 0);
         let Some((mut reader, goes_on)) = attach(&schedule, last.as_deref()) else {
-            // It is over, and the thread is at rest.
+            // The run is over, and the thread is idle.
             assert!(world.server.said().is_over || world.plan.goes_down);
             break;
         };
@@ -647,7 +652,7 @@ async fn viewer(schedule: Arc<Schedule>, number: usize, mut chance: Chance) {
             client = ClientView { number, ..ClientView::default() };
         }
         client.notes(world, true);
-        // It stays to the end in the end.
+        // On the last visit it stays to the end.
         let leaves = if world.plan.has_time { visit < 4 } else { visit < 2 && chance.of_eight(4) };
         let mut leaves_after = leaves.then(|| chance.below(4));
         loop {
@@ -657,7 +662,7 @@ async fn viewer(schedule: Arc<Schedule>, number: usize, mut chance: Chance) {
             leaves_after = leaves_after.map(|left| left.saturating_sub(1));
             let reads = client.reads(&mut reader);
             let has_read = if leaves_after.is_some() && world.plan.has_time {
-                // It does not wait for ever.
+                // A client that will leave has limited patience.
                 tokio::time::timeout(Duration::from_secs(chance.below(9)), reads).await
             } else {
                 Ok(reads.await)
@@ -684,8 +689,8 @@ async fn viewer(schedule: Arc<Schedule>, number: usize, mut chance: Chance) {
     world.through.send_modify(|count| *count += 1);
 }
 
-/// As [`Runs::attach`] does it; where time passes, as `Runs::connect` does. Also whether it goes on
-/// behind its last event.
+/// Attaches as [`Runs::attach`] does; if time passes, as [`Runs::read`] does. Returns also whether
+/// the reader continues after the client's last event.
 fn attach(schedule: &Arc<Schedule>, last: Option<&str>) -> Option<(RunReader, bool)> {
     let world = &schedule.world;
     let Runs { shared, .. } = &world.runs;
@@ -693,19 +698,18 @@ fn attach(schedule: &Arc<Schedule>, last: Option<&str>) -> Option<(RunReader, bo
         if world.plan.goes_down && shared.shutdown.is_cancelled() {
             return None;
         }
-        let server = Some(threadway_translate::langgraph::ServerKind::Python);
-        let (run, wanted, driver) = shared.find_or_join(
-            &world.upstream,
-            server,
-            "T",
-            record(),
-            Source::Stream,
-            Emit::default(),
-        );
+        let (attached, driver) = shared.find_or_join(JoinedRun {
+            upstream: &world.upstream,
+            server: Some(ServerKind::Python),
+            thread_id: "T",
+            record: record(),
+            source: Source::Stream,
+            emit: Emit::default(),
+        });
         if let Some((driver, reading)) = driver {
             drives(schedule, driver, reading, None);
         }
-        (run, wanted)
+        attached
     } else {
         shared
             .live
@@ -713,10 +717,10 @@ fn attach(schedule: &Arc<Schedule>, last: Option<&str>) -> Option<(RunReader, bo
     };
     pass();
     let event = last.and_then(|last| last.parse::<EventId>().ok());
-    // Where events may be gone, it is not sure to go on behind one.
+    // If events may be evicted, the last event may not be found.
     Some(match event.filter(|_| !world.plan.has_time && world.plan.log_bytes > 10_000) {
-        Some(event) => (RunReader::behind(run, event), true),
-        None => (RunReader::from_here(run, Told::Nothing), false),
+        Some(event) => (RunReader::after(run, event), true),
+        None => (RunReader::from_now(run, Baseline::Empty), false),
     })
 }
 
@@ -729,10 +733,10 @@ fn drives(schedule: &Arc<Schedule>, driver: Driver, reading: Reading, body: Opti
     });
 }
 
-/// What the server says, and when.
+/// The task that makes the server send.
 async fn server(schedule: Arc<Schedule>, mut chance: Chance) {
     let world = &schedule.world;
-    // Of a run whose conversation is known, whoever asks is shown it.
+    // Every reader is shown a run whose conversation is known.
     let silent_at = 2 + usize::try_from(chance.below(7)).unwrap();
     for (at, part) in parts().iter().enumerate() {
         if world.plan.is_patient && world.plan.has_time && at == silent_at {
@@ -757,7 +761,7 @@ async fn server(schedule: Arc<Schedule>, mut chance: Chance) {
     world.server.ends();
 }
 
-/// No reader waits for what was said: of the run's parts so many were.
+/// Checks that no reader still waits for the first `said` parts.
 fn all_hold(world: &World, said: usize) {
     let Runs { shared, .. } = &world.runs;
     let newest = match said {
@@ -772,7 +776,7 @@ fn all_hold(world: &World, said: usize) {
     }
 }
 
-/// Time passes, till all is over.
+/// Makes time pass, until all other tasks are over.
 async fn clock(schedule: Arc<Schedule>, mut chance: Chance) {
     let world = &schedule.world;
     let everybody = world.plan.viewers + 1;
@@ -789,8 +793,8 @@ async fn clock(schedule: Arc<Schedule>, mut chance: Chance) {
     }
 }
 
-/// Runs one interleaving. Returns what was decided, as a number, and how often the run was read; or
-/// what has failed.
+/// Runs one interleaving. Returns a hash of its decisions and how many times the run was read, or
+/// the failure.
 fn interleave(seed: u64, plan: Plan) -> Result<(u64, usize), String> {
     static UPSTREAM: OnceLock<Client> = OnceLock::new();
     let base = || "http://127.0.0.1:1".parse().unwrap();
@@ -802,7 +806,7 @@ fn interleave(seed: u64, plan: Plan) -> Result<(u64, usize), String> {
     let metrics = Metrics::default();
     let runs = Runs::new(plan.log_bytes, OwnerPolicy::Continue, metrics, shutdown.clone());
     let mut chance = Chance(seed);
-    // Some interleavings change all the time, and some seldom.
+    // Some interleavings switch tasks often, and some seldom.
     let stays = [0, 4, 7][usize::try_from(chance.below(3)).unwrap()];
     let zero = || watch::Sender::new(0);
     let world = World {
@@ -858,19 +862,25 @@ fn interleave(seed: u64, plan: Plan) -> Result<(u64, usize), String> {
     Ok((state.trace.finish(), readings))
 }
 
-/// The tasks that there are at first.
+/// Starts the first tasks.
 fn begin(schedule: &Arc<Schedule>, mut chance: Chance) {
     let _context = schedule.runtime.enter();
     let world = &schedule.world;
     let Runs { shared, .. } = &world.runs;
-    // As `Runs::start` does it.
+    // As `Runs::started` does.
     let mut feed = Feed::new("T", Some("R"), Some("R"));
-    let (run, bell) = shared.open("T", &mut feed, Past::Kept);
-    let server_kind = Some(threadway_translate::langgraph::ServerKind::Python);
-    let reading = Reading::started(feed, server_kind, Instant::now());
-    let reader = RunReader::of_owner(Arc::clone(&run), None);
+    let (run, changed) = shared.open(&mut feed, History::Complete);
+    let reading = Reading::started(feed, Some(ServerKind::Python), Instant::now());
+    let reader = RunReader::for_owner(Arc::clone(&run), None);
     let upstream = world.upstream.clone();
-    let driver = Driver::new(upstream, run, bell, Arc::clone(shared), Origin::Started);
+    let driver = Driver::new(DriverParts {
+        upstream,
+        run,
+        changed,
+        shared: Arc::clone(shared),
+        origin: Origin::Started,
+        owner: Owner::None,
+    });
     drives(schedule, driver, reading, Some(world.server.connects("-1")));
 
     let leaves_after = world.plan.has_time.then(|| chance.below(4));
@@ -892,7 +902,7 @@ fn begin(schedule: &Arc<Schedule>, mut chance: Chance) {
     }
 }
 
-/// Runs interleavings of plans. Fails with the first seed that does.
+/// Runs interleavings of plans. Panics at the first seed that fails.
 fn explore(plan: impl Fn(&mut Chance) -> Plan) -> Explored {
     let count = std::env::var_os("THREADWAY_SCHEDULES");
     let count = count.and_then(|count| count.to_str()?.parse().ok()).unwrap_or(SCHEDULES);
@@ -913,21 +923,21 @@ fn explore(plan: impl Fn(&mut Chance) -> Plan) -> Explored {
     explored
 }
 
-/// What was explored.
+/// How much was explored.
 #[derive(Debug)]
 struct Explored {
     count: u64,
     different: u64,
-    /// In how many the run was let go of, and joined again.
+    /// In how many the run was no longer read, and then joined again.
     joined_again: u64,
 }
 
-/// Bytes that hold all of the run, and some that hold a part or two.
+/// A log size for the whole run, or for one or two parts.
 fn log_bytes(chance: &mut Chance) -> usize {
     if chance.of_eight(4) { 1 << 20 } else { 300 }
 }
 
-/// Time stands still: nothing but a bell, a permit or an event lets anybody go on.
+/// Time stands still: only a notification, a permit or an event lets a task go on.
 #[test]
 fn no_reader_waits_for_ever_and_all_come_to_the_same_end() {
     explore(|chance| Plan {
@@ -939,7 +949,7 @@ fn no_reader_waits_for_ever_and_all_come_to_the_same_end() {
     });
 }
 
-/// All may leave, and the run is let go of: whoever comes finds one whose driver reads on, or none.
+/// All readers may leave, and the run is unlisted. A later client finds a run with a driver, or none.
 #[test]
 fn a_run_that_is_found_is_read_to_its_end_whoever_leaves() {
     let explored = explore(|chance| Plan {
@@ -953,7 +963,7 @@ fn a_run_that_is_found_is_read_to_its_end_whoever_leaves() {
 }
 
 #[test]
-fn when_the_gateway_goes_down_each_reader_is_told_an_end() {
+fn when_the_gateway_shuts_down_each_reader_is_sent_an_end() {
     explore(|chance| Plan {
         viewers: 3,
         log_bytes: log_bytes(chance),

@@ -1,5 +1,5 @@
-//! The machine alone: a test says what comes, and what time it is. There is no socket, no runtime
-//! and no clock here.
+//! The state machine alone. A test passes the inputs and the time; there is no socket, no runtime
+//! and no clock.
 
 use std::collections::BTreeSet;
 
@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::runs::UPSTREAM_PATIENCE;
-use crate::runs::feed::{BEGINNING, Heard};
+use crate::runs::feed::{BEGINNING, Coverage, StreamSummary};
 use threadway_translate::langgraph::KeptAnswers;
 use threadway_translate::run::{Outcome, RunEvent, View};
+use threadway_translate::sse;
 
 /// The pause before the first attempt to join a stream again.
 const NO_PAUSE: Duration = Duration::from_millis(3);
@@ -21,7 +22,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// A time of a server, in milliseconds.
+/// A time of the server's clock, in milliseconds.
 const TIME: u64 = 1_795_305_649_000;
 
 // === what the upstream sends ===
@@ -62,7 +63,7 @@ fn failure(id: &str) -> Sent {
     sent(id, "error", &json!({"error": "ValueError", "message": "boom"}))
 }
 
-/// The state of the thread, with these messages.
+/// A thread state with these messages.
 fn thread_state(texts: &[&str]) -> String {
     json!({
         "values": values(texts), "next": [], "tasks": [],
@@ -71,7 +72,7 @@ fn thread_state(texts: &[&str]) -> String {
     .to_string()
 }
 
-/// A run that speaks. Two of its parts share an id.
+/// A run with some text. Two of its parts share an id.
 fn whole_run() -> Vec<Sent> {
     vec![
         metadata("1000-0"),
@@ -88,7 +89,8 @@ fn bytes(parts: &[Sent]) -> Vec<u8> {
     parts.iter().flat_map(|part| part.text.bytes()).collect()
 }
 
-/// The record of a run that a gateway has started: its stream is kept, and carries the state.
+/// The record of a run that a gateway started: the server stores its stream, and the stream has
+/// the state.
 fn record(status: RunStatus) -> RunRecord {
     RunRecord {
         id: "R".to_owned(),
@@ -113,17 +115,17 @@ fn cut() -> BodyEnd {
 
 // === the harness ===
 
-/// A reading, what time it is for it, and all that it has said.
+/// A reading, its current time, and all events that it has made.
 #[derive(Debug)]
 struct Rig {
     reading: Reading,
     now: Instant,
-    told: Vec<RunEvent>,
-    /// A question that has no answer yet.
-    asked: Option<Question>,
-    /// The end that the reading has come to, until it is told.
-    end: Option<End>,
-    /// Each change of the phase so far.
+    events: Vec<RunEvent>,
+    /// The request that has no answer yet.
+    asked: Option<Request>,
+    /// The end that the reading has reached, until its events are made.
+    end: Option<ReadingEnd>,
+    /// Every change of the phase so far.
     arrows: BTreeSet<(&'static str, &'static str)>,
 }
 
@@ -141,7 +143,7 @@ impl Rig {
         Self::joined_on(Some(ServerKind::Python), record, Source::Stream)
     }
 
-    /// A run of the JavaScript server that is not kept.
+    /// A run of the JavaScript server that does not store its stream.
     fn recorded() -> Self {
         let record = RunRecord { is_resumable: false, ..record(RunStatus::Running) };
         let server = Some(ServerKind::JavaScript);
@@ -158,17 +160,18 @@ impl Rig {
         let mut events = Events::default();
         feed.start(&mut events);
         let (reading, arrows) = (begin(feed), BTreeSet::new());
-        let mut rig = Self { reading, now, told: events.to_vec(), asked: None, end: None, arrows };
+        let mut rig =
+            Self { reading, now, events: events.to_vec(), asked: None, end: None, arrows };
         rig.take_action();
         rig
     }
 
-    /// Lets the reading take something in, and takes what it asks for.
+    /// Passes an input to the reading, and takes the next action.
     fn feed(&mut self, step: impl FnOnce(&mut Reading, Instant, &mut Events)) {
         let before = phase(&self.reading);
         let mut events = Events::default();
         step(&mut self.reading, self.now, &mut events);
-        self.told.extend(events.iter().cloned());
+        self.events.extend(events.iter().cloned());
         let after = phase(&self.reading);
         if before != after {
             self.arrows.insert((before, after));
@@ -176,7 +179,7 @@ impl Rig {
         self.take_action();
     }
 
-    /// Whatever has come, the reading waits for something that will come.
+    /// Takes the next action, and checks that the reading waits for something that will come.
     fn take_action(&mut self) {
         match self.reading.poll_action() {
             Some(Action::Ask(question)) => {
@@ -195,10 +198,10 @@ impl Rig {
             _ => assert!(self.asked.is_some() && timeout.is_none(), "{self:?}"),
         }
         assert_eq!(self.reading.takes_bytes(), phase == "Streaming");
-        assert_eq!(self.reading.has_stream(), matches!(phase, "Streaming" | "Basing"));
+        assert_eq!(self.reading.has_stream(), matches!(phase, "Streaming" | "ReadingState"));
     }
 
-    // --- what comes ---
+    // --- inputs ---
 
     fn sends(&mut self, parts: &[Sent]) {
         self.sends_bytes(&bytes(parts));
@@ -219,32 +222,32 @@ impl Rig {
     }
 
     fn opens_at(&mut self, date: Option<u64>) {
-        let Some(Question::Stream { .. }) = self.asked.take() else { panic!("no join") };
+        let Some(Request::Stream { .. }) = self.asked.take() else { panic!("no join") };
         self.feed(|reading, now, _| reading.on_open(date, now));
     }
 
-    /// The stream is not to be had.
+    /// The stream could not be opened.
     fn gives_none(&mut self, end: BodyEnd) {
-        let Some(Question::Stream { .. }) = self.asked.take() else { panic!("no join") };
+        let Some(Request::Stream { .. }) = self.asked.take() else { panic!("no join") };
         self.closes(end);
     }
 
     fn holds(&mut self, state: Option<&str>) {
-        let Some(Question::State) = self.asked.take() else { panic!("the state is not wanted") };
+        let Some(Request::State) = self.asked.take() else { panic!("the state is not wanted") };
         self.feed(|reading, now, out| reading.on_state(state, now, out));
     }
 
     fn records(&mut self, record: Result<RunRecord, BodyEnd>) {
-        let Some(Question::Record { .. }) = self.asked.take() else { panic!("no record") };
+        let Some(Request::Record { .. }) = self.asked.take() else { panic!("no record") };
         self.feed(|reading, now, _| reading.on_record(record, now));
     }
 
-    fn looks(&mut self, outlook: Outlook) {
-        let Some(Question::Outlook { .. }) = self.asked.take() else { panic!("no outlook") };
-        self.feed(|reading, now, _| reading.on_outlook(outlook, now));
+    fn looks(&mut self, status: EndStatus) {
+        let Some(Request::EndStatus { .. }) = self.asked.take() else { panic!("no status") };
+        self.feed(|reading, now, _| reading.on_end_status(status, now));
     }
 
-    /// Some time passes, as long as the reading asks for nothing.
+    /// Lets time pass, until the reading makes a request.
     fn passes(&mut self, time: Duration) {
         let end = self.now + time;
         let mut at_once = 0;
@@ -260,13 +263,13 @@ impl Rig {
         self.now = end.max(self.now);
     }
 
-    /// The pause before the next attempt is over. Returns how long it was.
+    /// Ends the pause before the next attempt. Returns how long it was.
     fn pause(&mut self) -> Duration {
         let Phase::Pausing { until } = self.reading.phase else {
             panic!("{:?}", self.reading.phase)
         };
         let pause = until - self.now;
-        // One moment earlier nothing happens.
+        // A millisecond earlier nothing happens.
         self.now = until.checked_sub(MILLISECOND).unwrap();
         self.feed(|reading, now, _| reading.on_timeout(now));
         assert_eq!(self.next(), "a pause");
@@ -280,58 +283,58 @@ impl Rig {
         self.feed(|reading, _, out| reading.end(end, ErrorDetail::Full, out));
     }
 
-    // --- what the reading says ---
+    // --- outputs ---
 
-    /// What comes next.
+    /// The input that the reading waits for, as text.
     fn next(&self) -> String {
         match (&self.asked, &self.end) {
-            (Some(Question::Stream { run_id, cursor, again }), _) => {
+            (Some(Request::Stream { run_id, cursor, again }), _) => {
                 assert_eq!(run_id, "R");
                 again.map_or_else(
                     || format!("the stream after {cursor}"),
                     |why| format!("the stream after {cursor} again: {why:?}"),
                 )
             }
-            (Some(Question::State), _) => "the state".to_owned(),
-            (Some(Question::Record { run_id }), _) => {
+            (Some(Request::State), _) => "the state".to_owned(),
+            (Some(Request::Record { run_id }), _) => {
                 assert_eq!(run_id, "R");
                 "the record".to_owned()
             }
-            (Some(Question::Outlook { end, .. }), _) => format!("the outlook: {end:?}"),
-            (None, Some(End::Ended(_))) => "the end".to_owned(),
-            (None, Some(End::OutOfSight(why))) => format!("out of sight: {why}"),
+            (Some(Request::EndStatus { end, .. }), _) => format!("the status: {end:?}"),
+            (None, Some(ReadingEnd::Ended(_))) => "the end".to_owned(),
+            (None, Some(ReadingEnd::OutOfReach(why))) => format!("out of reach: {why}"),
             (None, None) => match self.reading.phase {
                 Phase::Pausing { .. } => "a pause".to_owned(),
                 Phase::Streaming(_) => "bytes".to_owned(),
                 Phase::Opening
-                | Phase::Basing { .. }
-                | Phase::Asking
-                | Phase::Recording
+                | Phase::ReadingState { .. }
+                | Phase::CheckingEnd
+                | Phase::Polling
                 | Phase::Over => "nothing".to_owned(),
             },
         }
     }
 
-    fn seen(&self) -> &Seen {
-        let Some(Question::Outlook { seen, .. }) = &self.asked else { panic!("no outlook") };
+    fn seen(&self) -> &StreamSummary {
+        let Some(Request::EndStatus { seen, .. }) = &self.asked else { panic!("no status") };
         seen
     }
 
     fn is_replaying(&self) -> bool {
-        self.reading.past() == Past::Replaying
+        self.reading.history() == History::Replaying
     }
 
-    /// All that was said so far.
+    /// All text so far.
     fn said(&self) -> String {
         let delta = |event: &RunEvent| {
             let RunEvent::TextDelta { delta, .. } = event else { return None };
             Some(delta.decode().into_owned())
         };
-        self.told.iter().filter_map(delta).collect()
+        self.events.iter().filter_map(delta).collect()
     }
 
     fn failure(&self) -> (&str, &str) {
-        match self.told.last() {
+        match self.events.last() {
             Some(RunEvent::Ended { outcome: Outcome::Failed(failure), .. }) => {
                 (failure.code(), failure.message())
             }
@@ -339,14 +342,14 @@ impl Rig {
         }
     }
 
-    /// The stream ends in order, and the run has succeeded.
+    /// The stream ends cleanly, and the run has succeeded.
     fn succeeds(mut self) -> Vec<RunEvent> {
         self.closes(BodyEnd::Clean);
-        assert_eq!(self.next(), "the outlook: Clean");
-        assert_eq!(self.seen().heard, Heard::Whole);
-        self.looks(Outlook::Over(success()));
+        assert_eq!(self.next(), "the status: Clean");
+        assert_eq!(self.seen().coverage, Coverage::Whole);
+        self.looks(EndStatus::Ended(success()));
         self.ends();
-        self.told
+        self.events
     }
 }
 
@@ -354,15 +357,15 @@ fn phase(reading: &Reading) -> &'static str {
     match reading.phase {
         Phase::Opening => "Opening",
         Phase::Streaming(_) => "Streaming",
-        Phase::Basing { .. } => "Basing",
-        Phase::Asking => "Asking",
+        Phase::ReadingState { .. } => "ReadingState",
+        Phase::CheckingEnd => "CheckingEnd",
         Phase::Pausing { .. } => "Pausing",
-        Phase::Recording => "Recording",
+        Phase::Polling => "Polling",
         Phase::Over => "Over",
     }
 }
 
-/// What a reader is told of a run whose stream is never cut.
+/// The events of a run whose stream is never cut.
 fn uncut(mut rig: Rig, parts: &[Sent]) -> Vec<RunEvent> {
     if rig.asked.is_some() {
         rig.opens();
@@ -377,7 +380,7 @@ fn uncut(mut rig: Rig, parts: &[Sent]) -> Vec<RunEvent> {
 fn each_arrow_of_the_picture_can_be_followed() {
     let mut arrows = BTreeSet::new();
 
-    // It lacks what came before, is cut, ends, goes on, and is over.
+    // The stream lacks its beginning, is cut and ends; the run goes on and then is over.
     let mut rig = Rig::joined(record(RunStatus::Running));
     rig.opens();
     rig.sends(&[says("1002-0", "two")]);
@@ -386,71 +389,71 @@ fn each_arrow_of_the_picture_can_be_followed() {
     rig.passes(NO_PAUSE);
     rig.opens();
     rig.closes(BodyEnd::Clean);
-    rig.looks(Outlook::Live);
+    rig.looks(EndStatus::Running);
     rig.passes(LONGEST_PAUSE);
     rig.gives_none(cut());
     rig.passes(LONGEST_PAUSE);
     rig.gives_none(BodyEnd::Refused);
-    rig.looks(Outlook::Over(success()));
+    rig.looks(EndStatus::Ended(success()));
     arrows.append(&mut rig.arrows);
 
-    // It is never joined.
+    // A run that is not joined.
     let mut rig = Rig::recorded();
     rig.holds(None);
     rig.passes(STATUS_INTERVAL);
     rig.records(Ok(record(RunStatus::Success)));
     arrows.append(&mut rig.arrows);
 
-    // A run that has failed has no more of its stream.
+    // After a failure the stream has no more parts.
     let mut rig = Rig::started();
     rig.sends(&[failure("1")]);
     rig.closes(BodyEnd::Clean);
-    rig.looks(Outlook::Unknown("503".to_owned()));
+    rig.looks(EndStatus::Unknown("503".to_owned()));
     rig.passes(LONGEST_PAUSE);
     arrows.append(&mut rig.arrows);
 
     assert_eq!(Vec::from_iter(arrows), PICTURE);
 }
 
-/// Each way from one phase to the next, as one input leads there.
+/// Every change of the phase that one input can make.
 const PICTURE: [(&str, &str); 14] = [
-    ("Asking", "Over"),
-    ("Asking", "Pausing"),
-    ("Basing", "Streaming"),
-    ("Opening", "Asking"),
+    ("CheckingEnd", "Over"),
+    ("CheckingEnd", "Pausing"),
+    ("Opening", "CheckingEnd"),
     ("Opening", "Pausing"),
     ("Opening", "Streaming"),
-    ("Pausing", "Asking"),
+    ("Pausing", "CheckingEnd"),
     ("Pausing", "Opening"),
-    ("Pausing", "Recording"),
-    ("Recording", "Asking"),
-    ("Recording", "Pausing"),
-    ("Streaming", "Asking"),
-    ("Streaming", "Basing"),
+    ("Pausing", "Polling"),
+    ("Polling", "CheckingEnd"),
+    ("Polling", "Pausing"),
+    ("ReadingState", "Streaming"),
+    ("Streaming", "CheckingEnd"),
     ("Streaming", "Pausing"),
+    ("Streaming", "ReadingState"),
 ];
 
-/// Where one input leads two steps further.
+/// Changes in which one input goes through two arrows.
 const SHORT_CUTS: [(&str, &str); 7] = [
     // The state is read right after the join.
-    ("Opening", "Basing"),
-    // What stood behind the state cannot be read, or may be a repeat.
-    ("Basing", "Asking"),
-    ("Basing", "Pausing"),
-    // It is out of sight for too long.
+    ("Opening", "ReadingState"),
+    // The bytes after the state cannot be read, or may be a repeat.
+    ("ReadingState", "CheckingEnd"),
+    ("ReadingState", "Pausing"),
+    // The run is out of reach for too long.
     ("Opening", "Over"),
     ("Streaming", "Over"),
-    ("Recording", "Over"),
-    ("Basing", "Over"),
+    ("Polling", "Over"),
+    ("ReadingState", "Over"),
 ];
 
 // === a stream that is lost ===
 
 #[test]
-fn a_cut_stream_is_joined_where_it_was_heard_and_says_nothing_twice() {
+fn a_cut_stream_is_joined_after_its_last_part_and_nothing_is_repeated() {
     let parts = whole_run();
     let told = uncut(Rig::started(), &parts);
-    // Below the last one: others may have that too.
+    // The cursor before the last one read, since other parts may share that one.
     let cursors = ["-1", "-1", "1000-0", "1001-0", "1002-0", "1002-0", "1003-0", "1004-0"];
     for (heard, cursor) in cursors.into_iter().enumerate() {
         for half in ["", "id: 9999-0\r\nevent: messages\r\ndata: [{"] {
@@ -498,16 +501,16 @@ fn the_pause_before_each_join_is_longer_and_after_five_the_record_is_asked() {
             assert!(within(whole, *pause), "{pauses:?}");
         }
         rig.closes(cut());
-        assert_eq!(rig.next(), format!("the outlook: {:?}", cut()));
-        // The run goes on, and so does its reading; each failure is worth a question now.
-        rig.looks(Outlook::Live);
+        assert_eq!(rig.next(), format!("the status: {:?}", cut()));
+        // The run goes on. From now on each failure makes the reading ask for the end status.
+        rig.looks(EndStatus::Running);
         rig.pause();
         assert_eq!(rig.next(), "the stream after 1001-0 again: Cut");
         rig.gives_none(cut());
-        assert_eq!(rig.next(), format!("the outlook: {:?}", cut()));
-        rig.looks(Outlook::Live);
+        assert_eq!(rig.next(), format!("the status: {:?}", cut()));
+        rig.looks(EndStatus::Running);
         rig.pause();
-        // What is new begins the count anew.
+        // A new part resets the count.
         rig.opens();
         rig.sends(&parts[2..4]);
         rig.closes(cut());
@@ -530,13 +533,13 @@ fn a_body_that_ends_inside_an_event_was_cut() {
 #[test]
 fn an_end_in_order_is_asked_about_and_a_run_that_goes_on_is_joined() {
     let (parts, told) = (whole_run(), uncut(Rig::started(), &whole_run()));
-    for outlook in [Outlook::Live, Outlook::Unknown("503".to_owned())] {
+    for status in [EndStatus::Running, EndStatus::Unknown("503".to_owned())] {
         let mut rig = Rig::started();
         rig.sends(&parts[..4]);
         rig.closes(BodyEnd::Clean);
-        assert_eq!(rig.next(), "the outlook: Clean");
+        assert_eq!(rig.next(), "the status: Clean");
         assert_eq!(rig.seen().run_id.as_deref(), Some("R"));
-        rig.looks(outlook);
+        rig.looks(status);
         rig.pause();
         assert_eq!(rig.next(), "the stream after 1002-0 again: Ended");
         rig.opens();
@@ -550,8 +553,8 @@ fn a_join_that_is_refused_is_asked_about_and_made_again() {
     let mut rig = Rig::joined(record(RunStatus::Running));
     assert_eq!(rig.next(), "the stream after -1");
     rig.gives_none(BodyEnd::Refused);
-    assert_eq!(rig.next(), "the outlook: Refused");
-    rig.looks(Outlook::Live);
+    assert_eq!(rig.next(), "the status: Refused");
+    rig.looks(EndStatus::Running);
     rig.pause();
     assert_eq!(rig.next(), "the stream after -1 again: Cut");
     rig.gives_none(cut());
@@ -568,7 +571,7 @@ fn a_silent_stream_is_joined_again_and_after_two_that_brought_nothing_asked_abou
         let silence = Duration::from_secs(seconds);
         let mut rig = Rig::started_on(server);
         rig.sends(&whole_run()[..3]);
-        // A sign of life is enough.
+        // A heartbeat is enough.
         rig.passes(silence.saturating_sub(MILLISECOND));
         rig.sends_bytes(b": heartbeat\r\n\r\n");
         rig.passes(silence.saturating_sub(MILLISECOND));
@@ -578,16 +581,16 @@ fn a_silent_stream_is_joined_again_and_after_two_that_brought_nothing_asked_abou
         assert_eq!(rig.next(), "the stream after 1001-0 again: Silent");
         rig.opens();
         rig.passes(silence);
-        // That one has brought nothing.
+        // This connection has brought nothing.
         rig.pause();
         rig.opens();
         rig.passes(silence);
         let why = BodyEnd::Cut(format!("silent for {seconds} s"));
-        assert_eq!(rig.next(), format!("the outlook: {why:?}"), "{server:?}");
-        rig.looks(Outlook::Live);
+        assert_eq!(rig.next(), format!("the status: {why:?}"), "{server:?}");
+        rig.looks(EndStatus::Running);
         rig.pause();
         assert_eq!(rig.next(), "the stream after 1001-0 again: Silent");
-        // A connection that brings something new is a good one.
+        // A connection that brings a new part counts as good.
         rig.opens();
         rig.sends(&whole_run()[2..4]);
         rig.passes(silence);
@@ -602,34 +605,34 @@ fn a_run_is_given_up_after_a_minute_out_of_sight() {
     rig.sends(&whole_run()[..3]);
     rig.closes(cut());
     let away = |rig: &mut Rig| match rig.asked {
-        Some(Question::Stream { .. }) => rig.gives_none(cut()),
-        Some(Question::Outlook { .. }) => rig.looks(Outlook::Unknown("503".to_owned())),
+        Some(Request::Stream { .. }) => rig.gives_none(cut()),
+        Some(Request::EndStatus { .. }) => rig.looks(EndStatus::Unknown("503".to_owned())),
         None => drop(rig.pause()),
         _ => panic!("{}", rig.next()),
     };
-    // One answer begins the minute anew.
+    // One answer restarts the minute.
     let mut began = rig.now;
     while rig.now - began < UPSTREAM_PATIENCE.saturating_sub(2 * LONGEST_PAUSE) {
         away(&mut rig);
     }
-    while !matches!(rig.asked, Some(Question::Outlook { .. })) {
+    while !matches!(rig.asked, Some(Request::EndStatus { .. })) {
         away(&mut rig);
     }
-    rig.looks(Outlook::Live);
+    rig.looks(EndStatus::Running);
     began = rig.now;
     let mut joins = 0;
     while rig.end.is_none() {
-        joins += u32::from(matches!(rig.asked, Some(Question::Stream { .. })));
+        joins += u32::from(matches!(rig.asked, Some(Request::Stream { .. })));
         away(&mut rig);
     }
     let after = rig.now - began;
     assert!((UPSTREAM_PATIENCE..=UPSTREAM_PATIENCE + LONGEST_PAUSE).contains(&after), "{after:?}");
     assert!((12..=24).contains(&joins), "{joins} attempts");
-    assert_eq!(rig.next(), "out of sight: 503");
+    assert_eq!(rig.next(), "out of reach: 503");
     rig.ends();
-    let message = "the run is out of sight: 503; it may go on in LangGraph";
+    let message = "the run is out of reach: 503; it may go on in LangGraph";
     assert_eq!(rig.failure(), (Loss::Unavailable.code(), message));
-    let closed = &rig.told[rig.told.len() - 2];
+    let closed = &rig.events[rig.events.len() - 2];
     assert!(matches!(closed, RunEvent::TextEnded { .. }), "{closed:?}");
 }
 
@@ -641,19 +644,19 @@ fn after_a_failure_in_the_stream_there_is_no_more_of_it() {
         rig.sends(&[failure("1003-0")]);
         assert_eq!(rig.next(), "bytes");
         rig.closes(end.clone());
-        assert_eq!(rig.next(), format!("the outlook: {end:?}"));
+        assert_eq!(rig.next(), format!("the status: {end:?}"));
         assert_eq!(rig.seen().error.as_ref().unwrap().message, "boom");
         let began = rig.now;
         while rig.end.is_none() {
-            assert!(rig.next().starts_with("the outlook"), "{}", rig.next());
-            rig.looks(Outlook::Unknown("503".to_owned()));
+            assert!(rig.next().starts_with("the status"), "{}", rig.next());
+            rig.looks(EndStatus::Unknown("503".to_owned()));
             if rig.end.is_none() {
                 rig.pause();
             }
         }
         assert!(rig.now - began >= UPSTREAM_PATIENCE);
         rig.ends();
-        let message = "the run failed (ValueError: boom), and is out of sight since: 503";
+        let message = "the run failed (ValueError: boom), and has been out of reach since: 503";
         assert_eq!(rig.failure(), (Loss::Unavailable.code(), message));
     }
 }
@@ -667,9 +670,9 @@ fn a_stream_that_cannot_be_read_is_not_read_again_unless_the_record_wants_it() {
     for _ in 0..8 {
         rig.sends_bytes(&chunk);
     }
-    assert!(rig.next().starts_with("the outlook: Unreadable(\"an SSE event is longer than"));
+    assert!(rig.next().starts_with("the status: Unreadable(\"an SSE event is longer than"));
     assert!(!rig.reading.has_stream());
-    rig.looks(Outlook::Unknown("503".to_owned()));
+    rig.looks(EndStatus::Unknown("503".to_owned()));
     rig.pause();
     assert_eq!(rig.next(), "the stream after 1001-0 again: Unreadable");
 }
@@ -679,40 +682,40 @@ fn a_run_without_a_name_cannot_be_asked_for() {
     let (feed, now) = (Feed::new("T", None, None), Instant::now());
     let mut rig = Rig::new(|feed| Reading::started(feed, None, now), feed, now);
     rig.closes(cut());
-    assert_eq!(rig.next(), format!("the outlook: {:?}", cut()));
+    assert_eq!(rig.next(), format!("the status: {:?}", cut()));
     assert_eq!(rig.seen().run_id, None);
 }
 
-// === what the end is told with ===
+// === the end ===
 
 #[test]
-fn the_end_is_told_with_the_state_that_is_the_runs_or_its_threads() {
+fn the_end_is_sent_with_the_state_that_is_the_runs_or_its_threads() {
     for (state, message) in [
-        // What was half said is not in the thread.
+        // The unfinished message is not in the thread.
         (None, "hi"),
-        (Some(State::OfRun(thread_state(&["hi", "one two"]))), "one two"),
-        (Some(State::OfThread(thread_state(&["hi", "else"]))), "else"),
+        (Some(FinalState::OfRun(thread_state(&["hi", "one two"]))), "one two"),
+        (Some(FinalState::OfThread(thread_state(&["hi", "else"]))), "else"),
     ] {
         let mut rig = Rig::started();
         rig.sends(&whole_run()[..3]);
         rig.closes(BodyEnd::Clean);
-        rig.looks(Outlook::Over(Ending {
+        rig.looks(EndStatus::Ended(Ending {
             state,
             kept: KeptAnswers::default(),
             end: StreamEnd::Cancelled,
         }));
         assert_eq!(rig.next(), "the end");
         rig.ends();
-        let last = rig.told.last().unwrap();
+        let last = rig.events.last().unwrap();
         assert!(matches!(last, RunEvent::Ended { outcome: Outcome::Cancelled, .. }), "{last:?}");
         let mut view = View::default();
-        rig.told.iter().for_each(|event| view.apply(event));
+        rig.events.iter().for_each(|event| view.apply(event));
         let last = format!("{:?}", view.messages().last());
         assert!(last.contains(&format!("{message:?}")), "{last}");
     }
     let mut rig = Rig::started();
     rig.closes(BodyEnd::Clean);
-    rig.looks(Outlook::Over(StreamEnd::Gone.into()));
+    rig.looks(EndStatus::Ended(StreamEnd::Gone.into()));
     rig.ends();
     let message = "LangGraph has neither the run nor its thread any more";
     assert_eq!(rig.failure(), (Loss::Gone.code(), message));
@@ -728,13 +731,13 @@ fn a_run_without_its_state_in_its_stream_is_joined_and_then_based_on_the_threads
             let mut rig = Rig::joined(known);
             assert_eq!(rig.next(), "the stream after -1");
             rig.opens();
-            // The join stands: nothing is lost between it and the state.
+            // The stream is already joined, so nothing is lost between the join and the state.
             assert_eq!((&*rig.next(), rig.reading.has_stream()), ("the state", true));
-            let count = rig.told.len();
+            let count = rig.events.len();
             rig.holds(state.as_deref());
             assert_eq!(rig.next(), "bytes");
-            assert_eq!(rig.told.len() > count, state.is_some(), "{:?}", rig.told);
-            // Only one that is kept has a replay.
+            assert_eq!(rig.events.len() > count, state.is_some(), "{:?}", rig.events);
+            // Only a stored stream has a replay.
             assert_eq!(rig.is_replaying(), is_resumable);
             if is_resumable {
                 rig.sends(&[metadata("1000-0"), says("1001-0", "one")]);
@@ -744,11 +747,11 @@ fn a_run_without_its_state_in_its_stream_is_joined_and_then_based_on_the_threads
             }
         }
     }
-    // One that is not kept is based on the state also where its stream carries one.
+    // A stream that is not stored needs the state, even if it has states itself.
     let mut rig = Rig::joined(RunRecord { is_resumable: false, ..record(RunStatus::Running) });
     rig.opens();
     assert_eq!(rig.next(), "the state");
-    // One that waits for its turn begins with its own.
+    // The stream of a pending run begins with a state.
     let mut rig = Rig::joined(RunRecord { has_values: false, ..record(RunStatus::Pending) });
     rig.opens();
     assert_eq!(rig.next(), "bytes");
@@ -759,19 +762,19 @@ fn a_stream_that_begins_in_the_middle_is_read_on_after_the_state() {
     let mut rig = Rig::joined(record(RunStatus::Running));
     rig.opens();
     assert_eq!(rig.next(), "bytes");
-    // More is at hand when the state comes.
+    // There are buffered bytes when the state comes.
     rig.sends(&[says("1002-0", "two "), state("1003-0", &["hi", "one two three"])]);
     assert_eq!(rig.next(), "the state");
     assert!(!rig.reading.takes_bytes() && rig.reading.has_stream());
-    let count = rig.told.len();
+    let count = rig.events.len();
     rig.holds(Some(&thread_state(&["hi"])));
     let (based, behind): (Vec<_>, Vec<_>) =
-        rig.told[count..].iter().partition(|event| matches!(event, RunEvent::Messages(_)));
-    assert_eq!(based.len(), 1, "{:?}", rig.told);
+        rig.events[count..].iter().partition(|event| matches!(event, RunEvent::Messages(_)));
+    assert_eq!(based.len(), 1, "{:?}", rig.events);
     assert!(!behind.is_empty());
     assert_eq!(rig.said(), "one two three");
     assert_eq!(rig.next(), "bytes");
-    // What begins with its beginning needs none.
+    // A stream that begins with the run's beginning needs no state.
     let mut rig = Rig::joined(record(RunStatus::Running));
     rig.opens();
     rig.sends(&whole_run()[..3]);
@@ -785,18 +788,18 @@ fn after_a_gap_the_state_is_read() {
     rig.closes(cut());
     rig.pause();
     rig.opens();
-    // What was heard last does not come again.
+    // The last parts are not replayed.
     rig.sends(&[says("3000-0", "five "), says("3001-0", "six")]);
     assert_eq!(rig.next(), "the state");
     let said = rig.said();
     rig.holds(Some(&thread_state(&["hi", "one two three four "])));
     assert_eq!(rig.next(), "bytes");
-    let base = rig.told.iter().rposition(|event| matches!(event, RunEvent::Messages(_))).unwrap();
+    let base = rig.events.iter().rposition(|event| matches!(event, RunEvent::Messages(_))).unwrap();
     assert!(base > 0 && rig.said().starts_with(&said));
     rig.sends(&[state("3002-0", &["hi", "one two three four five six"])]);
     rig.closes(BodyEnd::Clean);
-    assert_eq!(rig.seen().heard, Heard::InPart);
-    // What begins anew says so, and there is no gap before it.
+    assert_eq!(rig.seen().coverage, Coverage::Partial);
+    // A new attempt begins with `metadata`, and there is no gap before it.
     let mut rig = Rig::started();
     rig.sends(&whole_run()[..4]);
     rig.closes(cut());
@@ -807,14 +810,14 @@ fn after_a_gap_the_state_is_read() {
 }
 
 #[test]
-fn where_the_end_of_what_was_heard_does_not_come_again_the_end_is_in_doubt() {
+fn where_the_last_parts_are_not_replayed_the_end_is_in_doubt() {
     let mut rig = Rig::started();
     rig.sends(&whole_run()[..4]);
     rig.closes(cut());
     rig.pause();
     rig.opens();
     rig.closes(BodyEnd::Clean);
-    assert_eq!(rig.seen().heard, Heard::NotItsEnd);
+    assert_eq!(rig.seen().coverage, Coverage::EndMissing);
 }
 
 #[test]
@@ -826,13 +829,13 @@ fn a_part_that_may_be_a_repeat_is_asked_for_again() {
         rig.sends(&[says("1003-0", "ha "), says("1003-0", "ha "), whole_run().remove(6)]);
         rig
     };
-    // The replay says the same twice under one id: that may be the block of repeats.
+    // The replay has the same part twice under one id, which may be the block of repeats.
     assert_eq!(told.next(), "a pause");
     let mut rig = told;
     assert_eq!(rig.pause(), NO_PAUSE);
     assert_eq!(rig.next(), "the stream after 1002-0 again: Doubtful");
     rig.opens();
-    // The store knows: it was said twice.
+    // The stored stream shows that the part was sent twice.
     rig.sends(&[says("1003-0", "ha "), says("1003-0", "ha "), says("1004-0", "ho")]);
     assert_eq!((&*rig.next(), &*rig.said()), ("bytes", "one ha ha ho"));
 }
@@ -858,7 +861,7 @@ fn ids_that_mean_something_else_now_are_read_from_the_beginning() {
 
 #[test]
 fn a_replay_is_over_when_it_is_quiet() {
-    // Small ids are no times.
+    // Small ids are counts, not times.
     let mut rig = Rig::joined(record(RunStatus::Running));
     rig.opens_at(Some(TIME));
     rig.sends(&whole_run()[..2]);
@@ -870,7 +873,7 @@ fn a_replay_is_over_when_it_is_quiet() {
     rig.passes(MILLISECOND);
     assert!(!rig.is_replaying());
     assert_eq!(rig.next(), "bytes");
-    // Only the silence of the stream is due now.
+    // Now only the limit of silence is due.
     assert_eq!(rig.reading.timeout(), Some(rig.now + SILENCE.saturating_sub(QUIET)));
 }
 
@@ -936,7 +939,7 @@ fn a_replay_that_brings_nothing_is_over_after_two_seconds_with_the_state() {
     rig.sends(&[says("1002-0", "two")]);
     assert_eq!(rig.next(), "bytes");
 
-    // A sign of life is no part of a replay.
+    // A heartbeat is no part of a replay.
     let begin = |at| {
         let mut rig = Rig::joined(record(RunStatus::Running));
         rig.opens();
@@ -986,7 +989,7 @@ fn the_replay_of_a_run_that_is_over_is_over_with_its_end() {
 fn a_run_that_is_not_joined_is_followed_by_its_record_and_its_threads_state() {
     let mut rig = Rig::recorded();
     assert_eq!((&*rig.next(), rig.is_replaying()), ("the state", true));
-    // The state is not to be had: nobody can be told anything yet.
+    // Without the state, readers cannot be shown anything yet.
     rig.holds(None);
     assert_eq!((rig.pause(), rig.is_replaying()), (STATUS_INTERVAL, true));
     assert_eq!(rig.next(), "the record");
@@ -994,26 +997,26 @@ fn a_run_that_is_not_joined_is_followed_by_its_record_and_its_threads_state() {
     assert_eq!(rig.next(), "the state");
     rig.holds(Some(&thread_state(&["hi"])));
     assert_eq!((rig.pause(), rig.is_replaying()), (STATUS_INTERVAL, false));
-    let count = rig.told.len();
-    // The same state is nothing new.
+    let count = rig.events.len();
+    // The same state makes no event.
     rig.records(Ok(record(RunStatus::Running)));
     rig.holds(Some(&thread_state(&["hi"])));
-    assert_eq!(rig.told.len(), count);
+    assert_eq!(rig.events.len(), count);
     rig.pause();
-    // It waits for its turn: the thread's state is another's.
+    // The run is pending, so the thread's state belongs to another run.
     rig.records(Ok(record(RunStatus::Pending)));
     assert_eq!(rig.pause(), STATUS_INTERVAL);
     rig.records(Ok(record(RunStatus::Success)));
-    assert_eq!(rig.next(), "the outlook: Clean");
-    assert_ne!(rig.seen().heard, Heard::Whole);
-    let state = Some(State::OfRun(thread_state(&["hi", "you"])));
-    rig.looks(Outlook::Over(Ending {
+    assert_eq!(rig.next(), "the status: Clean");
+    assert_ne!(rig.seen().coverage, Coverage::Whole);
+    let state = Some(FinalState::OfRun(thread_state(&["hi", "you"])));
+    rig.looks(EndStatus::Ended(Ending {
         state,
         kept: KeptAnswers::default(),
         end: StreamEnd::Succeeded,
     }));
     rig.ends();
-    let last = rig.told.last().unwrap();
+    let last = rig.events.last().unwrap();
     assert!(matches!(last, RunEvent::Ended { outcome: Outcome::Finished { .. }, .. }), "{last:?}");
 }
 
@@ -1022,17 +1025,17 @@ fn a_record_that_is_out_of_reach_is_asked_for_a_second_later_at_the_earliest() {
     let mut rig = Rig::recorded();
     rig.holds(None);
     let away = |rig: &mut Rig| match rig.asked {
-        Some(Question::Record { .. }) => rig.records(Err(cut())),
-        Some(Question::Outlook { .. }) => rig.looks(Outlook::Unknown("503".to_owned())),
+        Some(Request::Record { .. }) => rig.records(Err(cut())),
+        Some(Request::EndStatus { .. }) => rig.looks(EndStatus::Unknown("503".to_owned())),
         None => assert!(rig.pause() >= STATUS_INTERVAL),
         _ => panic!("{}", rig.next()),
     };
-    // One success begins the minute anew.
+    // One success restarts the minute.
     let mut began = rig.now;
     while rig.now - began < UPSTREAM_PATIENCE.saturating_sub(2 * LONGEST_PAUSE) {
         away(&mut rig);
     }
-    while !matches!(rig.asked, Some(Question::Record { .. })) {
+    while !matches!(rig.asked, Some(Request::Record { .. })) {
         away(&mut rig);
     }
     rig.records(Ok(record(RunStatus::Running)));
@@ -1044,18 +1047,18 @@ fn a_record_that_is_out_of_reach_is_asked_for_a_second_later_at_the_earliest() {
     }
     let after = rig.now - began;
     assert!((UPSTREAM_PATIENCE..=UPSTREAM_PATIENCE + LONGEST_PAUSE).contains(&after), "{after:?}");
-    // One that is refused may be gone.
+    // A run whose record is refused may be gone.
     let mut rig = Rig::recorded();
     rig.holds(None);
     rig.pause();
     rig.records(Err(BodyEnd::Refused));
-    assert_eq!(rig.next(), "the outlook: Refused");
-    rig.looks(Outlook::Live);
+    assert_eq!(rig.next(), "the status: Refused");
+    rig.looks(EndStatus::Running);
     assert!(rig.pause() >= STATUS_INTERVAL);
     assert_eq!(rig.next(), "the record");
 }
 
-// === whatever comes ===
+// === properties ===
 
 /// How a connection is lost.
 #[derive(Clone, Copy, Debug)]
@@ -1066,22 +1069,22 @@ enum Break {
     Silence,
 }
 
-/// One connection of a server's: what it brings, and how it is lost.
+/// One connection of the server: the parts that it brings, and how it is lost.
 #[derive(Clone, Debug)]
 struct Visit {
-    /// How many parts it brings of those that are left.
+    /// How many of the remaining parts it brings.
     brings: usize,
     /// How many of the parts before that were said while the server read its store: they come
     /// twice. The last connection repeats them before the end.
     repeats: usize,
-    /// How many were in the store by then.
+    /// How many parts the server had stored when the connection was made.
     stored: usize,
-    /// In pieces of how many bytes.
+    /// The size of each chunk, in bytes.
     piece: usize,
-    /// How long each piece is under way, in milliseconds.
+    /// The delay before each chunk, in milliseconds.
     lag: u64,
     loss: Break,
-    /// How often it is refused before that.
+    /// How many times it is refused first.
     refused: usize,
 }
 
@@ -1106,11 +1109,11 @@ fn visit() -> impl Strategy<Value = Visit> {
     )
 }
 
-/// What a run says at a time: so many milliseconds after what it said before.
+/// One output of a run, and how many milliseconds after the previous one.
 #[derive(Clone, Debug)]
 enum Says {
     Token(&'static str),
-    /// What was said so far, as a state.
+    /// The text so far, as a state.
     Commit,
 }
 
@@ -1141,22 +1144,22 @@ fn id(time: u64, is_counted: bool) -> String {
 }
 
 impl Rig {
-    /// A connection brings these, and takes its time.
+    /// A connection brings these parts, with its delays.
     fn is_sent(&mut self, sent: &[Sent], visit: &Visit) {
         for piece in bytes(sent).chunks(visit.piece) {
             if !self.reading.takes_bytes() {
-                // A repeat in doubt: the rest is not read any more.
+                // A doubtful repeat: the rest is not read.
                 return;
             }
             self.sends_bytes(piece);
-            // A replay that is silent before it has begun is taken for none.
+            // A replay that is silent before its first part counts as empty.
             if self.reading.feed().count() > 0 {
                 self.passes(Duration::from_millis(visit.lag));
             }
         }
     }
 
-    /// The run is read from one connection after another, until all was said.
+    /// The run is read from one connection after another, until all parts have come.
     fn reads(mut self, run: &[Sent], visits: &[Visit]) -> Vec<RunEvent> {
         let last = Visit {
             brings: run.len(),
@@ -1168,7 +1171,7 @@ impl Rig {
             refused: 0,
         };
         let mut visits = visits.iter();
-        // How much of the run was said by now, and where the connection begins.
+        // How much of the run the server has sent, and where the connection begins.
         let mut said = 0;
         for connection in 0.. {
             assert!(connection < 200, "it is joined for ever: {self:?}");
@@ -1185,7 +1188,7 @@ impl Rig {
             if is_joined {
                 self.opens();
             }
-            // What is in the store, what of it is repeated, and what is said live.
+            // The stored parts, those of them that are repeated, and the live parts.
             let stored = (said + visit.stored).min(run.len()).max(first);
             // The pause before a join lets the server's clock go on: what is said during the join has
             // another id than what was said before it.
@@ -1206,7 +1209,7 @@ impl Rig {
             }
             match visit.loss {
                 Break::Silence if self.reading.feed().count() > 0 => {
-                    self.passes(SILENCE_WITHOUT_SIGNS);
+                    self.passes(SILENCE_WITHOUT_HEARTBEATS);
                 }
                 Break::Cut | Break::Silence => self.closes(cut()),
                 Break::InsideAnEvent => {
@@ -1219,12 +1222,12 @@ impl Rig {
         unreachable!()
     }
 
-    /// Where the stream is to be joined, once it is asked for.
+    /// The cursor of the next request for the stream.
     fn comes_to_a_join(&mut self) -> String {
         loop {
             match &self.asked {
-                Some(Question::Stream { cursor, .. }) => return cursor.clone(),
-                Some(Question::Outlook { .. }) => self.looks(Outlook::Live),
+                Some(Request::Stream { cursor, .. }) => return cursor.clone(),
+                Some(Request::EndStatus { .. }) => self.looks(EndStatus::Running),
                 Some(other) => panic!("{other:?} is asked"),
                 None if self.reading.takes_bytes() => return BEGINNING.to_owned(),
                 None => drop(self.pause()),
@@ -1233,12 +1236,12 @@ impl Rig {
     }
 }
 
-/// What may come of the upstream and of time.
+/// An input from the upstream, or the time.
 #[derive(Clone, Debug)]
 enum Comes {
     Parts(Vec<Sent>),
     Closed(BodyEnd),
-    Answer { state: bool, record: Result<RunStatus, BodyEnd>, outlook: u8, opens: bool },
+    Answer { state: bool, record: Result<RunStatus, BodyEnd>, status: u8, opens: bool },
     Time(u64),
 }
 
@@ -1282,8 +1285,8 @@ fn comes() -> impl Strategy<Value = Comes> {
         6 => vec(part, 0..4).prop_map(Comes::Parts),
         1 => failed.prop_map(Comes::Parts),
         3 => body_end().prop_map(Comes::Closed),
-        8 => answer.prop_map(|(state, record, outlook, opens)| {
-            Comes::Answer { state, record, outlook, opens }
+        8 => answer.prop_map(|(state, record, status, opens)| {
+            Comes::Answer { state, record, status, opens }
         }),
         4 => prop_oneof![0..50_u64, 0..5_000_u64, 0..90_000_u64].prop_map(Comes::Time),
     ]
@@ -1302,24 +1305,24 @@ fn any_rig() -> impl Strategy<Value = (bool, Option<ServerKind>, RunRecord)> {
 impl Rig {
     fn takes(&mut self, comes: Comes) {
         match (comes, &self.asked) {
-            (Comes::Answer { opens, .. }, Some(Question::Stream { .. })) => {
+            (Comes::Answer { opens, .. }, Some(Request::Stream { .. })) => {
                 if opens {
                     self.opens();
                 } else {
                     self.gives_none(cut());
                 }
             }
-            (Comes::Answer { state, .. }, Some(Question::State)) => {
+            (Comes::Answer { state, .. }, Some(Request::State)) => {
                 self.holds(state.then(|| thread_state(&["hi", "a"])).as_deref());
             }
-            (Comes::Answer { record: answer, .. }, Some(Question::Record { .. })) => {
+            (Comes::Answer { record: answer, .. }, Some(Request::Record { .. })) => {
                 self.records(answer.map(record));
             }
-            (Comes::Answer { outlook, .. }, Some(Question::Outlook { .. })) => {
-                self.looks(match outlook {
-                    0 => Outlook::Over(success()),
-                    1..4 => Outlook::Unknown("503".to_owned()),
-                    _ => Outlook::Live,
+            (Comes::Answer { status, .. }, Some(Request::EndStatus { .. })) => {
+                self.looks(match status {
+                    0 => EndStatus::Ended(success()),
+                    1..4 => EndStatus::Unknown("503".to_owned()),
+                    _ => EndStatus::Running,
                 });
             }
             (Comes::Parts(parts), None) if self.reading.takes_bytes() => self.sends(&parts),
@@ -1330,7 +1333,7 @@ impl Rig {
     }
 }
 
-/// So many runs a property, unless `PROPTEST_CASES` says otherwise.
+/// The number of cases of a property, unless `PROPTEST_CASES` is set.
 fn config(runs: u32) -> ProptestConfig {
     let default = ProptestConfig::default();
     let is_chosen = std::env::var_os("PROPTEST_CASES").is_some();
@@ -1341,10 +1344,10 @@ fn config(runs: u32) -> ProptestConfig {
 proptest! {
     #![proptest_config(config(1024))]
 
-    /// Wherever and however its connections are lost, whatever is repeated, and in whatever pieces
-    /// it comes: what is told of a run is what is told of it without all that.
+    /// However a run's connections are lost, its parts are repeated and its bytes are chunked, its
+    /// events are those of one whole connection.
     #[test]
-    fn however_its_stream_is_cut_a_run_is_told_as_if_it_were_not(
+    fn however_its_stream_is_cut_a_run_makes_the_same_events(
         run in any_run(),
         visits in vec(visit(), 0..8),
         is_joined in any::<bool>(),
@@ -1353,8 +1356,8 @@ proptest! {
         prop_assert_eq!(rig().reads(&run, &visits), uncut(Rig::started(), &run));
     }
 
-    /// Whatever comes, and in whatever order: the reading moves along the picture, waits for
-    /// something that will come (`Rig::take_action`), and is told once, from a start to an end.
+    /// For any inputs in any order, the reading moves along the picture and waits for something that
+    /// will come (`Rig::take_action`). Its events are sent once, from a start to an end.
     #[test]
     fn whatever_comes_the_reading_moves_along_its_picture(
         (is_started, server, record) in any_rig(),
@@ -1372,14 +1375,14 @@ proptest! {
             }
             rig.takes(comes);
         }
-        // From now on the server is away.
+        // From now on the server is unreachable.
         let began = rig.now;
         while rig.end.is_none() {
             match rig.asked {
-                Some(Question::Stream { .. }) => rig.gives_none(cut()),
-                Some(Question::State) => rig.holds(None),
-                Some(Question::Record { .. }) => rig.records(Err(cut())),
-                Some(Question::Outlook { .. }) => rig.looks(Outlook::Unknown("503".to_owned())),
+                Some(Request::Stream { .. }) => rig.gives_none(cut()),
+                Some(Request::State) => rig.holds(None),
+                Some(Request::Record { .. }) => rig.records(Err(cut())),
+                Some(Request::EndStatus { .. }) => rig.looks(EndStatus::Unknown("503".to_owned())),
                 None => rig.passes(Duration::from_secs(1)),
             }
             prop_assert!(rig.now - began < 3 * UPSTREAM_PATIENCE, "{:?}", rig);
@@ -1387,10 +1390,10 @@ proptest! {
         rig.ends();
         prop_assert!(!rig.reading.has_stream() && rig.reading.timeout().is_none());
         let is_end = |event: &RunEvent| matches!(event, RunEvent::Ended { .. });
-        let ends = rig.told.iter().filter(|event| is_end(event)).count();
-        prop_assert_eq!((ends, rig.told.last().is_some_and(is_end)), (1, true));
+        let ends = rig.events.iter().filter(|event| is_end(event)).count();
+        prop_assert_eq!((ends, rig.events.last().is_some_and(is_end)), (1, true));
         let is_start = |event: &&RunEvent| matches!(event, RunEvent::Started { .. });
-        prop_assert_eq!(rig.told.iter().filter(is_start).count(), 1);
+        prop_assert_eq!(rig.events.iter().filter(is_start).count(), 1);
         for arrow in &rig.arrows {
             prop_assert!(PICTURE.contains(arrow) || SHORT_CUTS.contains(arrow), "{arrow:?}");
         }

@@ -1,13 +1,16 @@
-//! What becomes of a run in a recording: its name, its bytes, its limits, and what is not written.
+//! Recordings: their names, bytes and limits, and what is not written.
 
+use std::fs::File;
+use std::path::Path;
 use std::time::SystemTime;
 
+use super::writer::{MAX_ID, end_of_blocks};
 use super::*;
 
 const RUN: &str = "01a200b7-5ee6-7592-b13b-546489e59c9e";
 const PART: &str = "event: custom\ndata: {}\n\n";
 
-/// A directory that goes with the test.
+/// A directory that is removed with the test.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -49,10 +52,10 @@ fn pieces(texts: &[&str]) -> Vec<Bytes> {
 
 /// Records a run to its end.
 fn record(recorder: &Recorder, run_id: &str, text: &str) {
-    let mut tape = recorder.tape(Vec::new());
-    tape.take_in(&pieces(&[text]));
-    tape.flush("T", Some(run_id));
-    tape.close("the reading ended: finished", true);
+    let mut run = recorder.run(Vec::new());
+    run.push(&pieces(&[text]));
+    run.flush("T", Some(run_id));
+    run.close("the reading ended: finished", true);
     recorder.finish();
 }
 
@@ -60,12 +63,12 @@ fn record(recorder: &Recorder, run_id: &str, text: &str) {
 fn a_run_becomes_a_file_of_what_was_sent() {
     let directory = Directory::new();
     let recorder = directory.recorder(10, DEFAULT_BYTES);
-    let mut tape = recorder.tape(Vec::new());
-    tape.take_in(&pieces(&["event: custom\nda", "ta: {}\n"]));
-    tape.flush("T", Some(RUN));
-    tape.take_in(&pieces(&["\n"]));
-    tape.flush("T", Some(RUN));
-    tape.close("the reading ended: finished", true);
+    let mut run = recorder.run(Vec::new());
+    run.push(&pieces(&["event: custom\nda", "ta: {}\n"]));
+    run.flush("T", Some(RUN));
+    run.push(&pieces(&["\n"]));
+    run.flush("T", Some(RUN));
+    run.close("the reading ended: finished", true);
     recorder.finish();
     let name = format!("run-{RUN}.sse");
     assert_eq!(directory.names(), [&*name]);
@@ -77,8 +80,8 @@ fn a_run_becomes_a_file_of_what_was_sent() {
         )
     );
     assert_eq!(recorder.0.queued.load(Ordering::Relaxed), 0);
-    // Nothing has come of this one.
-    drop(recorder.tape(Vec::new()));
+    // No bytes came of this one.
+    drop(recorder.run(Vec::new()));
     recorder.finish();
     assert_eq!(directory.names(), [name]);
 }
@@ -102,7 +105,7 @@ fn an_id_leads_nowhere_else() {
     record(&recorder, &"é/".repeat(1_000), PART);
     let long = format!("run-{}.sse", "_".repeat(MAX_ID));
     assert_eq!(directory.names(), [long, "run-______x_y_.sse".to_owned()]);
-    // Nor does it end the comment that names it.
+    // The id does not end the comment that names it.
     assert!(directory.text("run-______x_y_.sse").contains("run ../../x y  of thread T\n\n"));
 }
 
@@ -130,7 +133,7 @@ fn old_recordings_make_room_and_other_files_stay() {
         let age = Duration::from_secs(60 * (1 + at as u64));
         File::options().write(true).open(path).unwrap().set_modified(epoch() + age).unwrap();
     }
-    // `run-old` is the older one by its time.
+    // `run-old` was modified first.
     let recorder = directory.recorder(2, DEFAULT_BYTES);
     record(&recorder, "a", PART);
     assert_eq!(directory.names(), ["mine.sse", "run-a.sse", "run-older.sse"]);
@@ -144,7 +147,7 @@ fn epoch() -> SystemTime {
 }
 
 #[test]
-fn recordings_have_so_many_bytes_and_no_more() {
+fn all_recordings_together_are_limited_in_bytes() {
     let directory = Directory::new();
     let most = 3_000;
     let recorder = directory.recorder(10, most);
@@ -153,18 +156,18 @@ fn recordings_have_so_many_bytes_and_no_more() {
         record(&recorder, run_id, &big);
     }
     assert_eq!(directory.names(), ["run-b.sse", "run-c.sse"]);
-    // A run that is longer than all that is allowed takes the place of all others, and is cut.
-    let mut tape = recorder.tape(Vec::new());
+    // A run that alone exceeds the limit replaces all others, and is cut.
+    let mut run = recorder.run(Vec::new());
     for _ in 0..10 {
-        tape.take_in(&pieces(&[&big]));
-        tape.flush("T", Some("d"));
+        run.push(&pieces(&[&big]));
+        run.flush("T", Some("d"));
     }
-    tape.close("the reading ended: finished", true);
+    run.close("the reading ended: finished", true);
     recorder.finish();
     assert_eq!(directory.names(), ["run-d.sse"]);
     let text = directory.text("run-d.sse");
     assert!(text.len() < most + 500, "{}", text.len());
-    let end = ": all recordings together have come to `record.bytes`\n\nevent: not-whole\n";
+    let end = ": all recordings together reached `record.bytes`\n\nevent: not-whole\n";
     assert!(text.ends_with(end), "{text}");
 }
 
@@ -172,45 +175,45 @@ fn recordings_have_so_many_bytes_and_no_more() {
 fn no_more_runs_are_recorded_at_once_than_there_may_be_files() {
     let directory = Directory::new();
     let recorder = directory.recorder(1, DEFAULT_BYTES);
-    let mut tapes = ["a", "b"].map(|run_id| {
-        let mut tape = recorder.tape(Vec::new());
-        tape.take_in(&pieces(&[PART]));
-        tape.flush("T", Some(run_id));
-        tape
+    let mut runs = ["a", "b"].map(|run_id| {
+        let mut run = recorder.run(Vec::new());
+        run.push(&pieces(&[PART]));
+        run.flush("T", Some(run_id));
+        run
     });
-    for tape in &mut tapes {
-        tape.close("the reading ended: finished", true);
+    for run in &mut runs {
+        run.close("the reading ended: finished", true);
     }
     recorder.finish();
     assert_eq!(directory.names(), ["run-a.sse"]);
 }
 
 #[test]
-fn a_recording_that_waits_too_long_is_given_up_and_its_run_does_not_wait() {
-    // The thread that writes has taken nothing yet.
+fn a_recording_that_waits_too_long_is_abandoned_and_its_run_does_not_wait() {
+    // The thread that writes has received no command yet.
     let directory = Directory::new();
-    make(&directory.0).unwrap();
-    let (orders, waiting) = mpsc::channel();
+    writer::create_dir(&directory.0).unwrap();
+    let (commands, waiting) = mpsc::channel();
     let queued = Arc::<AtomicUsize>::default();
     let next = AtomicU64::default();
-    let recorder = Recorder(Arc::new(Desk { orders, queued: Arc::clone(&queued), next }));
-    let mut tape = recorder.tape(Vec::new());
+    let recorder = Recorder(Arc::new(Shared { commands, queued: Arc::clone(&queued), next }));
+    let mut run = recorder.run(Vec::new());
     let mebibyte = format!("data: {}\n\n", "x".repeat(1024 * 1024));
     for _ in 0..100 {
-        tape.take_in(&pieces(&[&mebibyte]));
-        tape.flush("T", Some(RUN));
+        run.push(&pieces(&[&mebibyte]));
+        run.flush("T", Some(RUN));
         assert!(queued.load(Ordering::Relaxed) <= MAX_QUEUED_BYTES);
     }
-    // One that begins meanwhile leaves no file, nor any order.
-    let mut late = recorder.tape(Vec::new());
-    late.take_in(&pieces(&[&mebibyte]));
+    // A recording that begins meanwhile makes no file and sends no command.
+    let mut late = recorder.run(Vec::new());
+    late.push(&pieces(&[&mebibyte]));
     late.flush("T", Some("late"));
-    drop((tape, late));
+    drop((run, late));
     let recording = Recording { dir: directory.0.clone(), files: 9, bytes: DEFAULT_BYTES };
     let mut writer = Writer::new(recording, Arc::clone(&queued)).unwrap();
     drop(recorder);
-    for order in &waiting {
-        writer.obey(order);
+    for command in &waiting {
+        writer.handle(command);
     }
     assert_eq!(queued.load(Ordering::Relaxed), 0);
     let name = format!("run-{RUN}.sse");
@@ -225,16 +228,16 @@ fn secrets_are_not_written_however_their_bytes_come() {
     let directory = Directory::new();
     let recorder = directory.recorder(10, DEFAULT_BYTES);
     let secret = "sk-0123456789abcdef";
-    let mut tape = recorder.tape(vec![secret.as_bytes().to_vec(), b"hi".to_vec(), vec![]]);
+    let mut run = recorder.run(vec![secret.as_bytes().to_vec(), b"hi".to_vec(), vec![]]);
     let text = format!("data: [\"{secret}\", \"hi\", \"{secret}\"]\n\n");
     for piece in text.as_bytes().chunks(7) {
-        tape.take_in(&[Bytes::copy_from_slice(piece)]);
-        tape.flush("T", Some(RUN));
+        run.push(&[Bytes::copy_from_slice(piece)]);
+        run.flush("T", Some(RUN));
     }
-    tape.asks("9-0", vec![b"another-secret-of-24-byte".to_vec()]);
-    tape.take_in(&pieces(&["data: another-secret-of-24-byte\n\n"]));
-    tape.flush("T", Some(RUN));
-    tape.close("the reading ended: finished", true);
+    run.on_request("9-0", vec![b"another-secret-of-24-byte".to_vec()]);
+    run.push(&pieces(&["data: another-secret-of-24-byte\n\n"]));
+    run.flush("T", Some(RUN));
+    run.close("the reading ended: finished", true);
     recorder.finish();
     let written = directory.text(&format!("run-{RUN}.sse"));
     let redacted = "[redacted by threadway]";
@@ -246,23 +249,26 @@ fn secrets_are_not_written_however_their_bytes_come() {
 fn a_lost_connection_leaves_no_half_of_an_event() {
     let directory = Directory::new();
     let recorder = directory.recorder(10, DEFAULT_BYTES);
-    let mut tape = recorder.tape(Vec::new());
-    tape.asks("-1", Vec::new());
-    tape.joins(None);
-    tape.take_in(&pieces(&[PART, "id: 7-0\nevent: cus"]));
-    tape.flush("T", Some(RUN));
-    tape.asks("6-0", Vec::new());
-    tape.joins(Some(1_795_308_346_000));
-    tape.take_in(&pieces(&["id: 7-0\n", PART]));
-    tape.flush("T", Some(RUN));
-    tape.take_in(&pieces(&["data: the end never c"]));
-    tape.flush("T", Some(RUN));
-    tape.close("the reading ended: finished", true);
+    let mut run = recorder.run(Vec::new());
+    run.on_request("-1", Vec::new());
+    run.on_join(None);
+    run.push(&pieces(&[PART, "id: 7-0\nevent: cus"]));
+    run.flush("T", Some(RUN));
+    run.on_request("6-0", Vec::new());
+    run.on_join(Some(1_795_308_346_000));
+    run.push(&pieces(&["id: 7-0\n", PART]));
+    run.flush("T", Some(RUN));
+    run.push(&pieces(&["data: the end never c"]));
+    run.flush("T", Some(RUN));
+    run.close("the reading ended: finished", true);
     recorder.finish();
     let text = directory.text(&format!("run-{RUN}.sse"));
-    assert!(text.lines().next().unwrap().ends_with(
-        "; it was joined, and what LangGraph does not keep of its beginning is missing"
-    ));
+    assert!(
+        text.lines()
+            .next()
+            .unwrap()
+            .ends_with("; joined: what LangGraph does not store of the beginning is missing")
+    );
     let first = ": threadway joined the run after -1\n\n";
     assert!(text.contains(&format!("missing\n\n{first}{PART}")), "{text}");
     let again = ": threadway joined the run after 6-0; answered at 1795308346000\n\n";
@@ -271,17 +277,17 @@ fn a_lost_connection_leaves_no_half_of_an_event() {
 }
 
 #[test]
-fn a_run_that_is_let_go_of_is_not_whole() {
+fn a_run_whose_reading_stops_is_incomplete() {
     let directory = Directory::new();
     let recorder = directory.recorder(10, DEFAULT_BYTES);
-    let mut tape = recorder.tape(Vec::new());
-    tape.take_in(&pieces(&[PART]));
-    // Without an id it goes by its thread.
-    tape.flush("T", None);
-    drop(tape);
+    let mut run = recorder.run(Vec::new());
+    run.push(&pieces(&[PART]));
+    // Without a run id the file is named after the thread.
+    run.flush("T", None);
+    drop(run);
     recorder.finish();
     let text = directory.text("run-T.sse");
-    assert!(text.ends_with(": the gateway stopped to read the run\n\nevent: not-whole\n"));
+    assert!(text.ends_with(": the gateway stopped reading the run\n\nevent: not-whole\n"));
 }
 
 #[test]
@@ -304,7 +310,7 @@ fn events_end_at_empty_lines() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_is_told_at_the_start() {
+fn a_directory_that_cannot_be_written_is_reported_at_the_start() {
     let directory = Directory::new();
     fs::write(&directory.0, "a file").unwrap();
     let recording = Recording { dir: directory.0.clone(), files: 1, bytes: 1 };

@@ -1,59 +1,68 @@
-//! A thread at rest as a run that is over, and what stands before a run that waits for its turn:
-//! both are made of the thread's state.
+//! An idle thread as a run that is over, and the preview of a pending run. Both are made of the
+//! thread's state.
+//!
+//! An idle thread has no pending or running run. It may wait for an answer.
 
 use std::sync::Arc;
 
 use super::batch::Events;
 use super::ending;
 use super::feed::Feed;
+use super::keyframe;
 use super::published::Run;
-use super::reader::Prelude;
-use super::standing;
+use super::reader::Preview;
 use crate::metrics::Metrics;
 use crate::upstream::{Client, Error};
 use threadway_translate::langgraph::{ErrorDetail, KeptAnswers, RunRecord, RunStatus, ThreadState};
 use threadway_translate::run::{Emit, StreamEnd};
 
-/// What a thread at rest holds.
+/// The contents of an idle thread.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Rested {
-    /// Its state, as the server sends it; `None` for a thread that is not there.
+pub(crate) struct IdleThread {
+    /// The thread's state as the server sends it; `None` if the thread does not exist.
     pub(crate) state: Option<String>,
-    /// What its metadata keep of the answers to what it asks.
+    /// The stored answers to some of the thread's open questions.
     pub(crate) kept: KeptAnswers,
 }
 
-/// What stands before a run that waits for its turn.
-pub(super) async fn prelude(
+/// The options with which an idle thread is shown.
+pub(super) struct Options {
+    pub(super) metrics: Metrics,
+    pub(super) detail: ErrorDetail,
+    pub(super) emit: Emit,
+}
+
+/// The preview of a pending run, by its record.
+pub(super) async fn preview(
     upstream: &Client,
     thread_id: &str,
     record: &RunRecord,
     emit: Emit,
-) -> Result<Prelude, Error> {
+) -> Result<Preview, Error> {
     let state = upstream.thread_state(thread_id).await?;
-    let feed = Feed::joined(thread_id, record).under(upstream.messages_key().clone());
-    let mut feed = feed.showing(emit);
+    let feed = Feed::joined(thread_id, record).with_messages_key(upstream.messages_key().clone());
+    let mut feed = feed.with_emit(emit);
     feed.start(&mut Events::default());
     let mut events = Events::default();
     feed.base(state.as_deref().unwrap_or("{}"), &mut events);
     if let Some(input) = &record.input {
         feed.input(input, &mut events);
     }
-    Ok(Prelude { events, view: feed.shared_view().unwrap_or_default() })
+    Ok(Preview { events, view: feed.shared_view().unwrap_or_default() })
 }
 
-/// A thread at rest as a run that is over: a snapshot, and its end.
-pub(super) async fn at_rest(
-    metrics: &Metrics,
+/// An idle thread as a run that is over: a snapshot, and an end. `last` is the newest run of the
+/// thread.
+pub(super) async fn idle(
     upstream: &Client,
     thread_id: &str,
-    rested: Rested,
+    thread: IdleThread,
     last: Option<&RunRecord>,
-    detail: ErrorDetail,
-    emit: Emit,
+    options: Options,
 ) -> Result<Arc<Run>, Error> {
-    let Rested { state: body, kept } = rested;
-    // A run that was stopped or failed leaves its next nodes, as a static breakpoint does.
+    let IdleThread { state: body, kept } = thread;
+    let Options { metrics, detail, emit } = options;
+    // A run that was stopped or failed leaves pending nodes, which look like a static breakpoint.
     let (has_failed, is_stopped) = match last.map(|last| last.status) {
         Some(RunStatus::Error | RunStatus::Timeout) => (true, true),
         Some(RunStatus::Interrupted) => (false, true),
@@ -65,10 +74,10 @@ pub(super) async fn at_rest(
         error = ending::last_error(upstream, thread_id, body.as_deref()).await;
         error = error.map(|error| error.redacted(detail));
     }
-    let (thread_id, metrics) = (thread_id.to_owned(), metrics.clone());
+    let thread_id = thread_id.to_owned();
     let key = upstream.messages_key().clone();
     let weight = body.as_ref().map_or(0, String::len);
-    standing::beside(weight, move || {
+    keyframe::offload(weight, move || {
         let mut state = match &body {
             Some(body) => Some(
                 ThreadState::parse_under(&key, body)
@@ -84,9 +93,9 @@ pub(super) async fn at_rest(
         }
         let checkpoint = state.as_ref().and_then(|state| state.checkpoint_id.as_deref());
         let name = format!("connect-{}", checkpoint.unwrap_or(&thread_id));
-        let feed = Feed::at_rest(&thread_id, &name).under(key.clone()).showing(emit);
-        let run = Run::over(&thread_id, feed, metrics, |feed, events| {
-            feed.finish_with(state.as_ref(), StreamEnd::Idle { error }, events);
+        let feed = Feed::idle(&thread_id, &name).with_messages_key(key.clone()).with_emit(emit);
+        let run = Run::idle(feed, metrics, |feed, events| {
+            feed.finish_with(state.as_ref(), StreamEnd::AtRest { error }, events);
         });
         Ok(Arc::new(run))
     })

@@ -1,11 +1,13 @@
-//! What a thread's metadata keep of the answers to what it asks, until all of a batch have come.
+//! The answers that a thread's metadata store until all of a batch have come.
 
 use crate::upstream::{Client, Error};
 use threadway_translate::langgraph::{KeptAnswers, ThreadState};
 
-/// What is kept of the answers to what a state asks. Nothing is asked of the server unless the
-/// state asks about several actions at once.
-pub(crate) async fn read(
+/// The stored answers to the questions of a state.
+///
+/// Unless the state asks about several actions at once, there are none, and the server is not
+/// asked.
+pub(crate) async fn kept_answers(
     upstream: &Client,
     thread_id: &str,
     state: Option<&ThreadState<'_>>,
@@ -13,7 +15,7 @@ pub(crate) async fn read(
     let Some(state) = state.filter(|state| state.batches().next().is_some()) else {
         return Ok(KeptAnswers::default());
     };
-    // Not a search, which the server may guard in another way.
+    // A search would also find the metadata, but the server may guard it by other rules.
     let Some(record) = upstream.thread(thread_id).await? else {
         return Ok(KeptAnswers::default());
     };

@@ -1,0 +1,191 @@
+//! A keyframe: a run frozen at a position of its log, shared by all readers that begin there.
+//!
+//! ```text
+//!   segment 0 .. 41 | 42 43 44 ..      the log
+//!                   ^
+//!                   a keyframe: the view after segment 41
+//! ```
+//! A new reader is sent the keyframe, and then the segments from its position on. The first reader
+//! that needs the keyframe's events makes them; large ones are made outside the runtime's threads.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+
+use tokio::sync::OnceCell;
+
+use super::batch::Events;
+use super::event_id::EventKey;
+use crate::sync::Mutex;
+use threadway_translate::run::{self, Emit, Holds, Interrupt, Open, Outcome, RunEvent, View};
+
+/// Work on at least this many bytes runs outside the runtime's threads. Parsing and comparing 1 MB
+/// takes some milliseconds, during which no other stream on the thread moves.
+const LARGE: usize = 1_000_000;
+
+/// A keyframe is reused while the events written since weigh at most this fraction of it: an
+/// eighth.
+const REUSED_WITHIN: u64 = 8;
+
+/// For how many earlier keyframes the difference is kept. Followers of a thread hold the end of its
+/// previous run, or of one of the few before.
+const MAX_KEPT_DELTAS: usize = 4;
+
+/// A run at a position of its log.
+#[derive(Debug)]
+pub(super) struct Keyframe {
+    /// The position after the last segment that the view includes.
+    at: u64,
+    /// The weight of all segments up to there.
+    written: u64,
+    /// The client's view after these segments; `None` before the run has a name.
+    view: Option<Arc<View>>,
+    /// About how many bytes of memory the view keeps.
+    weight: usize,
+    emit: Emit,
+    end: Option<EndEvent>,
+    /// The events for a client that holds nothing.
+    for_newcomer: OnceEvents,
+    /// The events for clients that hold another keyframe, for the last few of those.
+    since: Mutex<VecDeque<(Weak<Self>, OnceEvents)>>,
+}
+
+/// Events that are made once.
+type OnceEvents = Arc<OnceCell<Option<Events>>>;
+
+/// The last event of a run.
+#[derive(Clone, Debug)]
+pub(super) struct EndEvent {
+    pub(super) event: RunEvent,
+    pub(super) key: Option<EventKey>,
+}
+
+// === impl Keyframe ===
+
+impl Keyframe {
+    /// `at` is the log's end at the time of the view, and `written` the weight of all segments.
+    pub(super) fn new(
+        at: u64,
+        written: u64,
+        view: Option<Arc<View>>,
+        emit: Emit,
+        end: Option<EndEvent>,
+    ) -> Self {
+        let weight = view.as_ref().map_or(0, |view| view.weight());
+        let (for_newcomer, since) = (OnceEvents::default(), Mutex::default());
+        Self { at, written, view, weight, emit, end, for_newcomer, since }
+    }
+
+    /// The position where a reader continues after the keyframe.
+    pub(super) fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// About how many bytes of memory its view keeps.
+    pub(super) fn weight(&self) -> usize {
+        self.weight
+    }
+
+    /// Whether the keyframe is as good as a new one. `written` is the weight of all segments by
+    /// now.
+    pub(super) fn is_fresh(&self, written: u64) -> bool {
+        written.saturating_sub(self.written) <= self.weight as u64 / REUSED_WITHIN
+    }
+
+    /// The events for a client that holds nothing. `None` while the conversation is not known.
+    pub(super) async fn for_newcomer(self: &Arc<Self>) -> Option<Events> {
+        self.make_once(&self.for_newcomer, None).await
+    }
+
+    /// The events for a client that holds another keyframe.
+    pub(super) async fn since(self: &Arc<Self>, held: &Arc<Self>) -> Option<Events> {
+        let events = {
+            // Only a weak reference is kept: a strong one would keep the whole chain of earlier
+            // keyframes.
+            let mut since = self.since.lock();
+            let known = since.iter().find(|(known, _)| known.as_ptr() == Arc::as_ptr(held));
+            if let Some((_, events)) = known {
+                Arc::clone(events)
+            } else {
+                let events = OnceEvents::default();
+                since.truncate(MAX_KEPT_DELTAS - 1);
+                since.push_front((Arc::downgrade(held), Arc::clone(&events)));
+                events
+            }
+        };
+        self.make_once(&events, Some(held)).await
+    }
+
+    /// The events for a client that holds this view.
+    pub(super) async fn for_holder(self: &Arc<Self>, held: Arc<View>) -> Option<Events> {
+        let this = Arc::clone(self);
+        offload(self.weight, move || this.resync(Holds::This(&held))).await
+    }
+
+    /// The events for a client that has missed a part of the run, and has this much open.
+    pub(super) async fn for_lagging(self: &Arc<Self>, open: Open) -> Option<Events> {
+        let this = Arc::clone(self);
+        offload(self.weight, move || this.resync(Holds::Some(&open))).await
+    }
+
+    /// Whether clients of both hold the same, open questions included.
+    pub(super) fn shows_same_as(&self, other: &Self) -> bool {
+        if std::ptr::eq(self, other) {
+            return true;
+        }
+        let (Some(view), Some(held)) = (&self.view, &other.view) else { return false };
+        self.questions() == other.questions()
+            && run::resync(view, Holds::This(held), self.emit)
+                .is_some_and(|events| events.is_empty())
+    }
+
+    async fn make_once(
+        self: &Arc<Self>,
+        events: &OnceEvents,
+        held: Option<&Arc<Self>>,
+    ) -> Option<Events> {
+        let resync = async || {
+            let (this, held) = (Arc::clone(self), held.cloned());
+            offload(self.weight, move || {
+                let view = held.as_ref().and_then(|held| held.view.as_deref());
+                this.resync(view.map_or(Holds::Nothing, Holds::This))
+            })
+            .await
+        };
+        events.get_or_init(resync).await.clone()
+    }
+
+    fn resync(&self, reader: Holds<'_>) -> Option<Events> {
+        let mut events = Events::from(run::resync(self.view.as_ref()?, reader, self.emit)?);
+        if let Some(EndEvent { event, key }) = &self.end {
+            events.push(event.clone(), *key);
+        }
+        Some(events)
+    }
+
+    /// The questions that the run has left open.
+    fn questions(&self) -> &[Interrupt] {
+        match &self.end {
+            Some(EndEvent {
+                event: RunEvent::Ended { outcome: Outcome::Interrupted(questions), .. },
+                ..
+            }) => questions,
+            _ => &[],
+        }
+    }
+}
+
+/// Does some work on a value of this weight in bytes: outside the runtime's threads if the value is
+/// large.
+pub(super) async fn offload<T: Send + 'static>(
+    weight: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    if weight < LARGE {
+        return work();
+    }
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        // The task is never aborted, so the error is a panic, which goes on here.
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}

@@ -1,0 +1,185 @@
+//! The transitions between the phases of a reading.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{
+    Action, CATCH_UP, PROVEN, Phase, QUIET, Reading, ReadingEnd, Request, SILENCE,
+    SILENCE_WITHOUT_HEARTBEATS, STATUS_INTERVAL, Source, StateReason, Streaming, TIMED_CATCH_UP,
+    TIMED_QUIET,
+};
+use crate::metrics::Rejoin;
+use crate::runs::batch::Events;
+use crate::runs::ending::BodyEnd;
+use crate::runs::feed::Progress;
+use crate::runs::published::History;
+use threadway_translate::langgraph::{RunStatus, ServerKind};
+use threadway_translate::sse;
+
+impl Reading {
+    /// Reads the buffered bytes.
+    pub(super) fn advance(&mut self, now: Instant, out: &mut Events) {
+        match self.feed.advance(out) {
+            Ok(Progress::Done) => self.on_progress(now),
+            Ok(Progress::NeedsState) => self.read_state(StateReason::Lacking),
+            Ok(Progress::NeedsRejoin) => {
+                self.rejoin = Rejoin::Doubtful;
+                self.on_closed(BodyEnd::Cut("the stream may repeat itself".to_owned()), now);
+            }
+            Err(error) => self.on_closed(BodyEnd::Unreadable(error.to_string()), now),
+        }
+    }
+
+    /// Bytes came, and all of them were read.
+    fn on_progress(&mut self, now: Instant) {
+        let Phase::Streaming(stream) = &mut self.phase else { return };
+        if now - stream.opened_at > PROVEN {
+            self.retry.in_reach();
+        }
+        // A heartbeat is no part of a replay.
+        if stream.quiet_at.is_some() && self.feed.has_begun() {
+            let is_over = self.feed.is_history_over();
+            let (pause, longest) = match is_over {
+                None => (QUIET, CATCH_UP),
+                Some(_) => (TIMED_QUIET, TIMED_CATCH_UP),
+            };
+            if is_over == Some(true) || now >= stream.opened_at + longest {
+                self.caught_up();
+            } else {
+                stream.quiet_at = Some(now + pause);
+            }
+        }
+    }
+
+    /// A replay is silent, so the readers can be shown the run. A pending run has no replay: its
+    /// readers are shown a preview until it starts.
+    pub(super) fn on_quiet(&mut self, now: Instant) {
+        if self.feed.has_begun() {
+            self.caught_up();
+        } else if self.record.as_ref().is_some_and(|run| run.status == RunStatus::Pending) {
+            if let Phase::Streaming(stream) = &mut self.phase {
+                stream.quiet_at = Some(now + CATCH_UP);
+            }
+        } else {
+            self.read_state(StateReason::EmptyReplay);
+        }
+    }
+
+    /// The run's past was replayed.
+    pub(super) fn caught_up(&mut self) {
+        self.history = History::Replayed;
+        if let Phase::Streaming(stream) = &mut self.phase {
+            stream.quiet_at = None;
+        }
+    }
+
+    pub(super) fn stream(&mut self, now: Instant) {
+        self.rejoin = Rejoin::Cut;
+        // The replay of a run that is over ends with the run's end.
+        let is_live = self.record.as_ref().is_none_or(|record| record.status.is_live());
+        let is_replayed = is_live && self.history == History::Replaying;
+        self.phase = Phase::Streaming(Streaming {
+            opened_at: now,
+            last_bytes_at: now,
+            quiet_at: is_replayed.then(|| now + CATCH_UP),
+            count: self.feed.count(),
+        });
+    }
+
+    pub(super) fn read_state(&mut self, why: StateReason) {
+        if let Phase::Streaming(stream) = self.phase {
+            self.phase = Phase::ReadingState { stream, why };
+            self.action = Some(Action::Ask(Request::State));
+        }
+    }
+
+    pub(super) fn join(&mut self, again: Option<Rejoin>) {
+        let Some(run_id) = self.feed.run_id().map(str::to_owned) else {
+            // A stream is requested by the run's id.
+            return self.check_end(BodyEnd::Clean);
+        };
+        self.phase = Phase::Opening;
+        self.rejoin = Rejoin::Cut;
+        let cursor = self.feed.rejoin();
+        self.action = Some(Action::Ask(Request::Stream { run_id, cursor, again }));
+    }
+
+    pub(super) fn read_record(&mut self) {
+        if let Some(record) = &self.record {
+            self.phase = Phase::Polling;
+            let run_id = record.id.clone();
+            self.action = Some(Action::Ask(Request::Record { run_id }));
+        }
+    }
+
+    fn check_end(&mut self, end: BodyEnd) {
+        self.phase = Phase::CheckingEnd;
+        let seen = self.feed.summary().into();
+        self.action = Some(Action::Ask(Request::EndStatus { seen, end }));
+    }
+
+    /// The stream has ended. It is joined again, or the upstream is asked whether the run is over.
+    pub(super) fn rejoin_or_check_end(&mut self, end: BodyEnd, now: Instant) {
+        match end {
+            // A join brings the rest, even if the run is over by now.
+            BodyEnd::Cut(ref why) if self.retry.may_join() && self.may_stream_more() => {
+                let why = why.clone();
+                self.pause(why, now);
+            }
+            BodyEnd::Clean | BodyEnd::Cut(_) | BodyEnd::Refused | BodyEnd::Unreadable(_) => {
+                self.check_end(end);
+            }
+        }
+    }
+
+    /// Waits for the next attempt, or gives up.
+    pub(super) fn pause(&mut self, why: String, now: Instant) {
+        let run_id = self.feed.run_id();
+        tracing::debug!(run_id, why, "the run is out of reach");
+        if self.retry.is_over(now) {
+            return self.finish(ReadingEnd::OutOfReach(why));
+        }
+        let mut pause = self.retry.next_pause();
+        if self.source == Source::Record {
+            pause = pause.max(STATUS_INTERVAL);
+        }
+        self.phase = Phase::Pausing { until: now + pause };
+    }
+
+    pub(super) fn finish(&mut self, end: ReadingEnd) {
+        self.phase = Phase::Over;
+        self.action = Some(Action::End(end));
+    }
+
+    /// How the stream's body ended, considering the bytes that were read of it.
+    pub(super) fn body_end(&mut self, end: BodyEnd) -> BodyEnd {
+        match (end, self.feed.finish()) {
+            (BodyEnd::Clean, sse::Ending::Partial { .. }) => {
+                BodyEnd::Cut("the stream ends inside an event".to_owned())
+            }
+            (BodyEnd::Clean, sse::Ending::Clean) => {
+                self.rejoin = Rejoin::Ended;
+                BodyEnd::Clean
+            }
+            (end @ BodyEnd::Unreadable(_), _) => {
+                self.rejoin = Rejoin::Unreadable;
+                end
+            }
+            (end @ (BodyEnd::Cut(_) | BodyEnd::Refused), _) => end,
+        }
+    }
+
+    pub(super) fn longest_silence(&self) -> Duration {
+        match self.server {
+            Some(ServerKind::Python) => SILENCE,
+            Some(ServerKind::JavaScript) | None => SILENCE_WITHOUT_HEARTBEATS,
+        }
+    }
+
+    /// Whether the run's stream may have more parts. There are none after an error.
+    pub(super) fn may_stream_more(&self) -> bool {
+        let seen = self.feed.summary();
+        seen.run_id.is_some() && seen.error.is_none()
+    }
+}
