@@ -1,7 +1,7 @@
-//! Who a caller is, as far as limits go: enough to tell callers apart, too little to be one.
+//! Identities that limits count by. They distinguish callers, but contain no credentials.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use aws_lc_rs::hmac;
@@ -9,18 +9,18 @@ use http::HeaderName;
 use http::header::AUTHORIZATION;
 use uuid::Uuid;
 
-/// Who a request comes from. All its requests count together.
+/// A caller, as limits count it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::server) enum Identity {
-    /// The network from which it comes: see [`network`].
+    /// The network that it connects from: see [`network`].
     Peer(IpAddr),
-    /// The name of the key that it has shown.
+    /// The name of its key.
     Key(Arc<str>),
-    /// The issuer and subject of its token, or the credentials that it has shown.
+    /// The issuer and subject of its token, or its credentials for LangGraph.
     Fingerprint(Fingerprint),
 }
 
-/// A digest of something secret or personal, under a key that only this process has.
+/// A digest of a secret or of personal data, under a key that only this process has.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(in crate::server) struct Fingerprint([u8; 32]);
 
@@ -30,10 +30,10 @@ pub(in crate::server) fn fingerprint_key() -> hmac::Key {
     hmac::Key::new(hmac::HMAC_SHA256, &secret)
 }
 
-/// The network that stands for an address.
+/// The network of an address: an IPv4 address itself, or the /64 of an IPv6 address.
 ///
-/// A subscriber has a whole /64 of IPv6 addresses, and could come from another with each request.
-pub(in crate::server) fn network(address: IpAddr) -> IpAddr {
+/// A subscriber has a whole /64, and could use another of its addresses for each request.
+fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
         IpAddr::V6(address) => {
@@ -46,7 +46,7 @@ pub(in crate::server) fn network(address: IpAddr) -> IpAddr {
 // === impl Fingerprint ===
 
 impl Fingerprint {
-    /// A digest of texts, in which it shows where one ends and the next begins.
+    /// A digest of texts. It depends on where one text ends and the next begins.
     pub(in crate::server) fn of<T: AsRef<[u8]>>(
         key: &hmac::Key,
         texts: impl IntoIterator<Item = T>,
@@ -63,18 +63,16 @@ impl Fingerprint {
         }
         Self(bytes)
     }
-}
 
-impl Fingerprint {
-    /// A word for log lines: enough of the digest to tell callers of one process apart, and nothing
-    /// of what it was made of.
+    /// A short name for log lines, such as `subject-0123456789ab`. It distinguishes the callers of one
+    /// process, and reveals nothing of the texts.
     pub(in crate::server) fn word(&self, of: &str) -> String {
         let digits = self.0.iter().take(6).map(|byte| format!("{byte:02x}"));
         format!("{of}-{}", digits.collect::<String>())
     }
 
-    /// A digest of one header's credentials. How its scheme is written makes no other caller:
-    /// servers read `Bearer` in any case, with any space after it.
+    /// A digest of one header's credentials. The case of the scheme and the spaces after it do not
+    /// matter, since they do not matter to servers.
     pub(in crate::server) fn of_credentials(
         key: &hmac::Key,
         name: &HeaderName,
@@ -86,6 +84,15 @@ impl Fingerprint {
         let (scheme, rest) = value.split_at(space.unwrap_or(0));
         let scheme = scheme.to_ascii_lowercase();
         Self::of(key, [name.as_str().as_bytes(), &scheme, rest.trim_ascii()])
+    }
+}
+
+// === impl Identity ===
+
+impl Identity {
+    /// The identity of a caller that is known by its address only.
+    pub(in crate::server) fn of_peer(peer: Option<IpAddr>) -> Self {
+        Self::Peer(network(peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED))))
     }
 }
 
@@ -106,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_stands_for_its_network() {
+    fn an_address_counts_as_its_network() {
         for (address, expected) in [
             ("192.0.2.7", "192.0.2.7"),
             ("::ffff:192.0.2.7", "192.0.2.7"),
@@ -119,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn fingerprints_tell_texts_apart_and_processes_do_not_share_them() {
+    fn fingerprints_differ_by_texts_and_by_process() {
         let key = fingerprint_key();
         let of = |texts: &[&str]| Fingerprint::of(&key, texts);
         assert_eq!(of(&["a", "b"]), of(&["a", "b"]));
@@ -131,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn how_a_scheme_is_written_makes_no_other_caller() {
+    fn the_case_and_spaces_of_a_scheme_do_not_make_another_caller() {
         let key = fingerprint_key();
         let of = |name, value: &str| {
             Fingerprint::of_credentials(&key, &HeaderName::from_static(name), value.as_bytes())
