@@ -184,8 +184,8 @@ impl Server {
         self.state.threads.runs().drained().await;
     }
 
-    /// Serves the operator's tools, with metrics and health, until `stop` is cancelled. Cancel it after
-    /// all else has ended, so that the last values of the metrics can be read.
+    /// Serves the operator's tools, with metrics and health, until `stop` is cancelled. Cancel it
+    /// after all else has ended, so that the last values of the metrics can be read.
     pub async fn serve_admin(&self, listener: TcpListener, stop: CancellationToken) {
         // These connections are not those of clients, and are not counted.
         let uncounted = Metrics::default();

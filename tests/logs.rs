@@ -214,7 +214,7 @@ async fn a_page_that_is_refused_is_one_line_for_the_operator() {
         let response = Response::to(gateway.address, request.as_bytes()).await;
         assert!(response.head.starts_with("HTTP/1.1 403 "), "{}", response.head);
     }
-    let message = "a request was refused as a web page's: its `host` has to be in `hosts` \
+    let message = "a request from a web page was refused: its `host` has to be in `hosts` \
                    (--hosts NAME)";
     let told = lines.with(message);
     assert_eq!(told.len(), 1, "{told:#?}");

@@ -33,8 +33,8 @@ pub enum Auth {
     /// Anybody who can connect. A caller is identified by the network that it connects from.
     #[default]
     None,
-    /// Callers with one of these keys. A caller is identified by the name of its key. The key is not
-    /// forwarded.
+    /// Callers with one of these keys. A caller is identified by the name of its key. The key is
+    /// not forwarded.
     Bearer(Keys),
     /// Callers with a token of a trusted issuer. A caller is identified by the token's subject.
     Jwt(Jwt),

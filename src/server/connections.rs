@@ -294,8 +294,9 @@ impl Connections {
             websocket::serve(opened, io.into_inner(), read_buf, routes, shutdown).await;
             return ended;
         }
-        // hyper closes a connection without a response if its headers do not arrive in time. A client
-        // that has sent a part of them gets a response here; an idle connection is only closed.
+        // hyper closes a connection without a response if its headers do not arrive in time. A
+        // client that has sent a part of them gets a response here; an idle connection is only
+        // closed.
         if ended.as_ref().is_err_and(hyper::Error::is_timeout) {
             let http1::Parts { io, read_buf, .. } = connection.into_parts();
             if !read_buf.is_empty() {

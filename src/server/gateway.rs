@@ -36,7 +36,8 @@ pub(super) struct Gateway {
     pub(super) on_message: OnMessage,
     pub(super) allowance: Allowance,
     pub(super) page: Page,
-    /// Limits the log lines about settings that clients may not use, since any request can cause one.
+    /// Limits the log lines about settings that clients may not use, since any request can cause
+    /// one.
     pub(super) disallowed_log: LogLimiter,
     pub(super) observer: Observer,
     pub(super) admission: Admission,

@@ -17,16 +17,17 @@ use crate::runs::{self, OwnerPolicy};
 pub struct Limits {
     /// The largest request body, in bytes. The default fits a long conversation with some pictures.
     pub body_bytes: usize,
-    /// The largest request head, in bytes; at least [`MIN_HEADER_BYTES`]. The default is what proxies
-    /// let pass, with some cookies and a token. It is also the size of the buffer for a client that
-    /// does not read, besides one whole frame.
+    /// The largest request head, in bytes; at least [`MIN_HEADER_BYTES`]. The default is what
+    /// proxies let pass, with some cookies and a token. It is also the size of the buffer for a
+    /// client that does not read, besides one whole frame.
     pub header_bytes: usize,
     /// How long a client may take to send a request's head. The time starts when the connection
     /// becomes idle.
     pub header_timeout: Duration,
     /// How many connections may be open. Each stream also needs one to the upstream.
     pub connections: usize,
-    /// How many connections one IPv4 address, or one /64 of IPv6, may have open. `None` sets no limit.
+    /// How many connections one IPv4 address, or one /64 of IPv6, may have open. `None` sets no
+    /// limit.
     ///
     /// The gateway ends no TLS. Clients from outside come through a proxy, which is one address. So
     /// there is no limit by default.

@@ -3,8 +3,8 @@
 //! - [`request_log`]: the operator's log and the audit log.
 //!
 //! A span lasts as long as its response, a stream's included. Its parent is the client's span. The
-//! span's context replaces the request's `traceparent`, and is sent on like any other header that is
-//! forwarded. So the upstream requests that this one causes are children of the span.
+//! span's context replaces the request's `traceparent`, and is sent on like any other header that
+//! is forwarded. So the upstream requests that this one causes are children of the span.
 
 pub(super) mod request_log;
 

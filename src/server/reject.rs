@@ -106,8 +106,8 @@ impl Reject {
         Self::new(StatusCode::BAD_REQUEST, "invalid_request", message)
     }
 
-    /// LangGraph does not have the agent, or does not show it to the caller. The Python server answers
-    /// the same for a thread.
+    /// LangGraph does not have the agent, or does not show it to the caller. The Python server
+    /// answers the same for a thread.
     pub(super) fn unknown_assistant(assistant: &str, caller: &Caller) -> Self {
         let or_thread =
             if caller.is_personal() { ", or not the thread, for these credentials" } else { "" };
@@ -199,8 +199,8 @@ impl Reject {
         body
     }
 
-    /// The response to a request that failed on a thread. `detail` limits what the message says of an
-    /// upstream error.
+    /// The response to a request that failed on a thread. `detail` limits what the message says of
+    /// an upstream error.
     pub(super) fn refusal(refusal: &Refusal, caller: &Caller, detail: ErrorDetail) -> Self {
         match refusal {
             Refusal::ShuttingDown => Self::shutting_down(),
@@ -221,8 +221,8 @@ impl Reject {
         }
     }
 
-    /// The response to a request that an upstream refused or failed. `detail` limits what the message
-    /// says.
+    /// The response to a request that an upstream refused or failed. `detail` limits what the
+    /// message says.
     pub(super) fn upstream(error: &Error, caller: &Caller, detail: ErrorDetail) -> Self {
         let what = match detail {
             ErrorDetail::Full => error.explained(),

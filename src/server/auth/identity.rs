@@ -64,8 +64,8 @@ impl Fingerprint {
         Self(bytes)
     }
 
-    /// A short name for log lines, such as `subject-0123456789ab`. It distinguishes the callers of one
-    /// process, and reveals nothing of the texts.
+    /// A short name for log lines, such as `subject-0123456789ab`. It distinguishes the callers of
+    /// one process, and reveals nothing of the texts.
     pub(in crate::server) fn word(&self, of: &str) -> String {
         let digits = self.0.iter().take(6).map(|byte| format!("{byte:02x}"));
         format!("{of}-{}", digits.collect::<String>())

@@ -1,7 +1,7 @@
 //! Whether LangGraph checks callers' credentials, where the gateway leaves that to LangGraph.
 //!
-//! A LangGraph server without `auth` in its langgraph.json ignores credentials: any caller sees every
-//! thread. Its answers to good credentials do not show that. So the gateway sends it invented
+//! A LangGraph server without `auth` in its langgraph.json ignores credentials: any caller sees
+//! every thread. Its answers to good credentials do not show that. So the gateway sends it invented
 //! credentials, and looks whether it refuses them.
 
 use std::fmt;
@@ -34,7 +34,8 @@ pub const PROBE_PAUSE: Duration = Duration::from_secs(5);
 const UNREACHABLE_PAUSE: Duration = Duration::from_secs(30);
 
 /// A JSON Web Token up to its signature: `{"alg":"HS256","typ":"JWT"}`,
-/// `{"sub":"threadway-probe","exp":4102444800}`. A server that does not check signatures accepts it.
+/// `{"sub":"threadway-probe","exp":4102444800}`. A server that does not check signatures accepts
+/// it.
 const FORGED_TOKEN: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.\
                             eyJzdWIiOiJ0aHJlYWR3YXktcHJvYmUiLCJleHAiOjQxMDI0NDQ4MDB9";
 
@@ -57,8 +58,8 @@ pub enum Judgement {
 #[derive(Clone, Debug)]
 struct Invented(HeaderMap);
 
-/// Whether every upstream is known to refuse invented credentials. The first request that needs this
-/// probes the upstreams. Once they have refused, they are not probed again.
+/// Whether every upstream is known to refuse invented credentials. The first request that needs
+/// this probes the upstreams. Once they have refused, they are not probed again.
 #[derive(Clone, Debug)]
 pub(in crate::server) struct IsolationProof {
     agents: Agents,
@@ -66,8 +67,8 @@ pub(in crate::server) struct IsolationProof {
     forward: Forward,
     blocked: Blocked,
     is_proven: Arc<OnceLock<()>>,
-    /// When the upstreams were probed last. Locked while they are probed, so that requests at the same
-    /// time share one probe.
+    /// When the upstreams were probed last. Locked while they are probed, so that requests at the
+    /// same time share one probe.
     probed_at: Arc<Mutex<Option<Instant>>>,
 }
 
@@ -109,8 +110,8 @@ pub async fn judge(
     Some(judged.unwrap_or(Err(Error::Timeout { waited: PROBE_TIMEOUT })))
 }
 
-/// Probes each upstream until the result is known, and logs a warning for each that accepts invented
-/// credentials.
+/// Probes each upstream until the result is known, and logs a warning for each that accepts
+/// invented credentials.
 pub async fn warn(agents: Agents, settings: Settings) {
     let Settings { auth, forward, .. } = settings;
     let mut unknown = agents.upstreams().to_vec();

@@ -76,8 +76,8 @@ struct KeySetJson<'a> {
 // === impl KeySet ===
 
 impl KeySet {
-    /// Reads a set. Keys of unsupported kinds are left out: a provider that adds one must not make the
-    /// others unusable.
+    /// Reads a set. Keys of unsupported kinds are left out: a provider that adds one must not make
+    /// the others unusable.
     pub(super) fn parse(text: &str) -> Result<Self, NotAKeySet> {
         let json: KeySetJson<'_> = serde_json::from_str(text).map_err(|_| NotAKeySet::Form)?;
         let read = |key: &RawValue| Key::of(&serde_json::from_str(key.get()).ok()?);
@@ -85,8 +85,8 @@ impl KeySet {
         if keys.is_empty() { Err(NotAKeySet::NoKeys) } else { Ok(Self(keys)) }
     }
 
-    /// Whether the set has a token's key. A token that names no key needs a set with exactly one key
-    /// that fits.
+    /// Whether the set has a token's key. A token that names no key needs a set with exactly one
+    /// key that fits.
     pub(super) fn has_key_for(&self, header: &TokenHeader) -> bool {
         self.find(header).is_some()
     }

@@ -6,8 +6,8 @@
 //!        --unknown key--> a fetch, if one is due --> verified, or refused
 //! ```
 //!
-//! One task at a time fetches keys from a URL, at most once in [`FETCH_PAUSE`]: tokens with invented
-//! keys cause the issuer no load. A token with a known key never waits for a fetch.
+//! One task at a time fetches keys from a URL, at most once in [`FETCH_PAUSE`]: tokens with
+//! invented keys cause the issuer no load. A token with a known key never waits for a fetch.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -25,15 +25,17 @@ use crate::upstream::{KeySetUrl, KeySets, SetupError, Tls};
 /// The default of [`JwtSettings::skew`].
 pub const DEFAULT_SKEW: Duration = Duration::from_mins(1);
 
-/// The largest [`JwtSettings::skew`]. A larger one would accept tokens long after they have expired.
+/// The largest [`JwtSettings::skew`]. A larger one would accept tokens long after they have
+/// expired.
 pub const MAX_SKEW: Duration = Duration::from_mins(5);
 
-/// How long fetched keys are used without a new fetch. A provider publishes a key well before it uses
-/// it, and an unknown key causes a fetch at once. So this bounds how long a withdrawn key is accepted.
+/// How long fetched keys are used without a new fetch. A provider publishes a key well before it
+/// uses it, and an unknown key causes a fetch at once. So this bounds how long a withdrawn key is
+/// accepted.
 pub const FRESH: Duration = Duration::from_mins(10);
 
-/// How long fetched keys are used while no newer ones can be fetched: an outage of a night. A key that
-/// is withdrawn meanwhile is accepted for as long.
+/// How long fetched keys are used while no newer ones can be fetched: an outage of a night. A key
+/// that is withdrawn meanwhile is accepted for as long.
 pub const MAX_AGE: Duration = Duration::from_hours(12);
 
 /// The pause between two fetches, whether they succeed or not.
@@ -206,7 +208,7 @@ impl Jwt {
         }
     }
 
-    /// Who a token speaks for.
+    /// The claims of a token, if it is accepted.
     pub(super) async fn verify(&self, token: &str) -> Result<Claims, TokenError> {
         let header = TokenHeader::parse(token).ok_or(TokenError::Invalid)?;
         let keys = match &self.keys {
@@ -241,7 +243,7 @@ impl Remote {
             let ended = fetched.wait_for(|fetched| fetched.ended >= fetch);
             // A fetch has a timeout of its own. This one is for a fault in this code.
             if tokio::time::timeout(FETCH_PAUSE, ended).await.is_err() {
-                tracing::error!("a fetch of keys did not end; please report this");
+                tracing::error!("a fetch of the issuer's keys did not end; please report this");
             }
         }
         let (keys, _) = self.usable().ok_or(TokenError::NoKeys)?;
@@ -286,7 +288,11 @@ async fn fetch(key_sets: &KeySets) -> Option<KeySet> {
     let text = match key_sets.fetch().await {
         Ok(text) => text,
         Err(error) => {
-            tracing::warn!(%url, %error, "fetching the issuer's keys failed; tokens with a new key are refused");
+            tracing::warn!(
+                %url,
+                %error,
+                "fetching the issuer's keys failed; tokens with a new key are refused"
+            );
             return None;
         }
     };
@@ -296,7 +302,11 @@ async fn fetch(key_sets: &KeySets) -> Option<KeySet> {
             Some(keys)
         }
         Err(error) => {
-            tracing::warn!(%url, %error, "the issuer's key set is malformed; tokens with a new key are refused");
+            tracing::warn!(
+                %url,
+                %error,
+                "the issuer's key set is malformed; tokens with a new key are refused"
+            );
             None
         }
     }

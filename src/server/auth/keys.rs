@@ -1,4 +1,5 @@
-//! The gateway's own keys. Each has a name. Only digests of the keys are kept, and no key is printed.
+//! The gateway's own keys. Each has a name. Only digests of the keys are kept, and no key is
+//! printed.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -22,16 +23,17 @@ const MAX_KEYS: usize = 1_000;
 
 /// The keys that are accepted, and the name of each.
 ///
-/// Parsed from entries `NAME=KEY`, on lines of their own or separated by commas. Lines that begin with
-/// `#` are comments. Only digests under a key of this process are kept. So neither the time of a
-/// comparison nor a copy of the memory reveals a key.
+/// Parsed from entries `NAME=KEY`, on lines of their own or separated by commas. Lines that begin
+/// with `#` are comments. Only digests under a key of this process are kept. So neither the time of
+/// a comparison nor a copy of the memory reveals a key.
 #[derive(Clone)]
 pub struct Keys {
     digest: Arc<hmac::Key>,
     keys: Arc<[(Arc<str>, Fingerprint)]>,
 }
 
-/// Why a text is not a list of [`Keys`]. The texts say what is expected, and repeat names, never keys.
+/// Why a text is not a list of [`Keys`]. The texts say what is expected, and repeat names, never
+/// keys.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeysError {
     /// There is no entry.

@@ -131,9 +131,9 @@ impl Cors {
         origins.iter()
     }
 
-    /// The listed origin that somebody may have meant instead of `origin`: one of the same host, with
-    /// another port or scheme. All names of this machine count as one host. The most similar origin
-    /// is chosen.
+    /// The listed origin that somebody may have meant instead of `origin`: one of the same host,
+    /// with another port or scheme. All names of this machine count as one host. The most similar
+    /// origin is chosen.
     pub(in crate::server) fn near(&self, origin: &Origin) -> Option<&Origin> {
         let (scheme, host, port) = origin.parts();
         let alike =

@@ -3,8 +3,8 @@
 //! A web site can make its own name resolve to this machine while its page is open (DNS rebinding).
 //! The browser then takes the gateway for that site, and CORS does not apply. Only the name in the
 //! request shows it. So a gateway without `auth` answers only to an IP address, or to a name that
-//! nobody on the internet can register. The peer's address proves nothing: in a container, or behind
-//! a forwarded port, no peer is loopback.
+//! nobody on the internet can register. The peer's address proves nothing: in a container, or
+//! behind a forwarded port, no peer is loopback.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};

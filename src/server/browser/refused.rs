@@ -1,8 +1,8 @@
 //! Refused pages of other origins: what the page and the operator's log are sent.
 //!
-//! A browser hides the response to a request that CORS does not allow, but shows that of a preflight.
-//! So the response to the preflight says what is wrong, and the log names the origin and the flag
-//! that allows it.
+//! A browser hides the response to a request that CORS does not allow, but shows that of a
+//! preflight. So the response to the preflight says what is wrong, and the log names the origin and
+//! the flag that allows it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -41,8 +41,8 @@ pub(in crate::server) struct RefusedPages {
     unnamed: LogLimiter,
 }
 
-/// Answers the preflight of a page that is not allowed. Browsers show the status and the body of that
-/// response to a developer.
+/// Answers the preflight of a page that is not allowed. Browsers show the status and the body of
+/// that response to a developer.
 pub(in crate::server) async fn preflight(
     State(gateway): State<Arc<Gateway>>,
     request: Request,
@@ -103,7 +103,7 @@ impl RefusedPages {
 
     fn warn(&self, code: &'static str, why: &'static str) {
         if self.unnamed.is_due() {
-            tracing::warn!(code, "a request was refused as a web page's: {why}");
+            tracing::warn!(code, "a request from a web page was refused: {why}");
         }
     }
 
@@ -131,7 +131,8 @@ impl RefusedPages {
         );
         if count == MAX_LOGGED_ORIGINS {
             tracing::warn!(
-                "pages of {MAX_LOGGED_ORIGINS} origins were refused within {} minutes; no more are named",
+                "pages of {MAX_LOGGED_ORIGINS} origins were refused within {} minutes; no more are \
+                 named",
                 ORIGIN_LOG_PAUSE.as_secs() / 60
             );
         }

@@ -1,11 +1,12 @@
 //! Finds requests that state the length of their body twice, in the bytes of a connection.
 //!
 //! RFC 9112, 6.3: a request with both `content-length` and `transfer-encoding` is an attempt at
-//! smuggling, or comes from broken software. hyper uses the latter, drops the former, and closes the
-//! connection, so nothing can be smuggled past it. But the routes cannot see that both were there.
+//! smuggling, or comes from broken software. hyper uses the latter, drops the former, and closes
+//! the connection, so nothing can be smuggled past it. But the routes cannot see that both were
+//! there.
 //!
-//! This check reads lines, not messages. If a body has lines that begin like these headers, the next
-//! request on the connection is refused without need. JSON has no such lines.
+//! This check reads lines, not messages. If a body has lines that begin like these headers, the
+//! next request on the connection is refused without need. JSON has no such lines.
 
 use std::io;
 use std::pin::Pin;
@@ -107,7 +108,8 @@ impl TwoLengths {
 // === impl Lines ===
 
 impl Lines {
-    /// Reads more bytes. Returns whether they end a head line after which the head has both headers.
+    /// Reads more bytes. Returns whether they end a head line after which the head has both
+    /// headers.
     fn read(&mut self, mut bytes: &[u8]) -> bool {
         let mut has_both = false;
         while let Some(end) = memchr::memchr(b'\n', bytes) {

@@ -8,7 +8,8 @@ use tokio::time::Instant;
 
 use crate::sync::Mutex;
 
-/// The pause after a line. The operator sees that something is refused, and nobody can fill the disk.
+/// The pause after a line. The operator sees that something is refused, and nobody can fill the
+/// disk.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// Allows one line in each [`PAUSE`]. Clones share their state.

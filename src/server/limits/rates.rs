@@ -17,9 +17,9 @@ use tokio::time::Instant;
 use crate::server::auth::identity::Identity;
 use crate::sync::{Guard, Mutex};
 
-/// How many callers are tracked. Each takes about 150 bytes, and expires when nothing counts against
-/// it. Further callers share one entry, so that a flood of callers takes no more memory, and nothing
-/// of what the tracked callers have left.
+/// How many callers are tracked. Each takes about 150 bytes, and expires when nothing counts
+/// against it. Further callers share one entry, so that a flood of callers takes no more memory,
+/// and nothing of what the tracked callers have left.
 pub(in crate::server) const MAX_CALLERS: usize = 65_536;
 
 /// How many callers are tracked before idle ones are removed.
@@ -28,8 +28,8 @@ const FIRST_SWEEP: usize = 1_024;
 /// The pause between two sweeps while all entries are taken. A sweep takes a millisecond.
 const SWEEP_PAUSE: Duration = Duration::from_secs(1);
 
-/// The limits of one caller. By default there are none: behind a proxy or a backend, all users share
-/// one address or one key, and only the operator knows that.
+/// The limits of one caller. By default there are none: behind a proxy or a backend, all users
+/// share one address or one key, and only the operator knows that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rates {
     /// The rate of requests. `None` sets no limit.
@@ -56,8 +56,8 @@ pub(in crate::server) enum Exceeded {
     Streams { limit: usize },
 }
 
-/// The requests and streams of each caller. Clones share the counts. A change of the [`Rates`] keeps
-/// them.
+/// The requests and streams of each caller. Clones share the counts. A change of the [`Rates`]
+/// keeps them.
 #[derive(Clone, Default)]
 pub(in crate::server) struct Callers(Arc<Mutex<Counts>>);
 
@@ -137,8 +137,8 @@ impl Callers {
         Ok(StreamSlot(Arc::new(Slot { callers: self.clone(), id })))
     }
 
-    /// Counts a request and its stream against `to` instead of `from`, once the caller is known to be
-    /// `to`. This may exceed the limits of `to`, whose next request then waits longer.
+    /// Counts a request and its stream against `to` instead of `from`, once the caller is known to
+    /// be `to`. This may exceed the limits of `to`, whose next request then waits longer.
     pub(in crate::server) fn transfer(
         &self,
         from: &Identity,
@@ -211,8 +211,8 @@ impl Counts {
         true
     }
 
-    /// Whether one more caller can be tracked. Removes idle callers first, if the map has doubled since
-    /// the last sweep: so a sweep costs little per request.
+    /// Whether one more caller can be tracked. Removes idle callers first, if the map has doubled
+    /// since the last sweep: so a sweep costs little per request.
     fn has_room(&mut self, now: Instant) -> bool {
         let is_full = self.callers.len() >= MAX_CALLERS;
         let was_just_swept = self.swept_at.is_some_and(|swept| now < swept + SWEEP_PAUSE);

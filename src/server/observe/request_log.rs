@@ -1,8 +1,8 @@
 //! What is known of a request, for the operator's log and the audit log. It is collected while the
 //! request is handled, and written with the response.
 //!
-//! The handlers of a request run in one task, and add what they learn with [`note`]. So a refusal is
-//! logged with its thread, although its response does not contain it.
+//! The handlers of a request run in one task, and add what they learn with [`note`]. So a refusal
+//! is logged with its thread, although its response does not contain it.
 
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};

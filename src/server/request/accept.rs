@@ -35,8 +35,7 @@ const MAX_WAIT: Duration = Duration::from_mins(1);
 #[derive(Clone, Debug)]
 pub(in crate::server) struct EventsRequest {
     pub(in crate::server) headers: HeaderMap,
-    /// `None` for a turn on a WebSocket, whose own query is another's.
-    uri: Option<Uri>,
+    uri: Uri,
     delivery: Delivery,
     /// The client wants the rest of a run, and no run may be started.
     pub(in crate::server) is_replay: bool,
@@ -108,7 +107,7 @@ impl EventsRequest {
         let Parts { headers, uri, extensions, .. } = parts;
         if let Some(turn) = extensions.get::<Turn>() {
             let delivery = Delivery::Stream(turn.wire);
-            return Ok(Self { headers, uri: None, delivery, is_replay: turn.is_replay });
+            return Ok(Self { headers, uri, delivery, is_replay: turn.is_replay });
         }
         let delivery = match chosen(&headers, &SERVED)? {
             // TanStack AI resumes by the ids in the lines, and names its run in a header.
@@ -121,11 +120,11 @@ impl EventsRequest {
                 Delivery::Array { until: wait.map(|wait| Instant::now() + wait) }
             }
         };
-        Ok(Self { headers, uri: Some(uri), delivery, is_replay: false })
+        Ok(Self { headers, uri, delivery, is_replay: false })
     }
 
-    /// Chooses again for a client of this version. The protobuf decoder of 0.0.59 ends the run at an
-    /// unknown event, so an older client gets the next type that it accepts.
+    /// Chooses again for a client of this version. The protobuf decoder of 0.0.59 ends the run at
+    /// an unknown event, so an older client gets the next type that it accepts.
     pub(in crate::server) fn of_version(self, version: Version) -> Result<Self, Reject> {
         let is_older = version == Version::Legacy;
         if !is_older || self.delivery != Delivery::Stream(Wire::Proto) {
@@ -140,7 +139,7 @@ impl EventsRequest {
     }
 
     pub(super) fn query(&self) -> Option<&str> {
-        self.uri.as_ref()?.query()
+        self.uri.query()
     }
 
     /// The framing that the events are encoded in.

@@ -5,8 +5,8 @@ use http::{HeaderMap, HeaderName};
 
 use crate::upstream::{Caller, Unknown, is_trace};
 
-/// Headers that are always forwarded: the credentials that LangGraph's servers and its platform know,
-/// and those of tracing.
+/// Headers that are always forwarded: the credentials that LangGraph's servers and its platform
+/// know, and those of tracing.
 const ALWAYS: [HeaderName; 5] = [
     AUTHORIZATION,
     HeaderName::from_static("x-api-key"),
@@ -51,7 +51,8 @@ pub struct Forward {
     unknown: Option<Unknown>,
 }
 
-/// A name is not that of a header that may be forwarded. The text of this error says what is expected.
+/// A name is not that of a header that may be forwarded. The text of this error says what is
+/// expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the name of a header that identifies the caller, such as x-tenant")]
 pub struct NotForwarded;
@@ -74,8 +75,8 @@ impl Forward {
         Ok(())
     }
 
-    /// Sets what all callers get for a thread that LangGraph does not find. By default it is empty for
-    /// callers without credentials for LangGraph, and refused to all others.
+    /// Sets what all callers get for a thread that LangGraph does not find. By default it is empty
+    /// for callers without credentials for LangGraph, and refused to all others.
     pub fn set_unknown(&mut self, unknown: Unknown) {
         self.unknown = Some(unknown);
     }
@@ -90,8 +91,8 @@ impl Forward {
         self.names.contains(name) && !is_trace(name)
     }
 
-    /// Finds a header that identifies the caller, and is in the request more than once. Software that
-    /// reads the first value and software that reads the last would see two callers.
+    /// Finds a header that identifies the caller, and is in the request more than once. Software
+    /// that reads the first value and software that reads the last would see two callers.
     pub(in crate::server) fn repeated(&self, request: &HeaderMap) -> Option<&HeaderName> {
         let mut names = self.names.iter().filter(|name| !is_trace(name));
         names.find(|name| request.get_all(*name).iter().nth(1).is_some())
@@ -99,8 +100,8 @@ impl Forward {
 
     /// Finds a header that `Connection` names although the gateway reads or forwards it.
     ///
-    /// RFC 9110 has each hop drop the headers that `Connection` names. If the gateway checked such a
-    /// header and then dropped it, LangGraph would answer another caller than the one that was
+    /// RFC 9110 has each hop drop the headers that `Connection` names. If the gateway checked such
+    /// a header and then dropped it, LangGraph would answer another caller than the one that was
     /// checked.
     pub(in crate::server) fn dropped_by_connection(&self, request: &HeaderMap) -> Option<&str> {
         let lines = request.get_all(CONNECTION).iter();
@@ -112,8 +113,8 @@ impl Forward {
         })
     }
 
-    /// The caller, with the headers that are forwarded for it. `consumed` are headers that were meant
-    /// for the gateway.
+    /// The caller, with the headers that are forwarded for it. `consumed` are headers that were
+    /// meant for the gateway.
     pub(in crate::server) fn caller(&self, request: &HeaderMap, consumed: &[HeaderName]) -> Caller {
         let mut headers = HeaderMap::new();
         for name in self.names.iter().filter(|name| !consumed.contains(name)) {

@@ -3,8 +3,8 @@
 /// The weight of a name without one.
 const WHOLE: u16 = 1_000;
 
-/// The names of a list in order, without parameters, each with its weight in thousandths. The weight is
-/// 1,000 if it is missing or malformed, and 0 for a name that the client refuses.
+/// The names of a list in order, without parameters, each with its weight in thousandths. The
+/// weight is 1,000 if it is missing or malformed, and 0 for a name that the client refuses.
 pub(in crate::server) fn weighed(header: &str) -> impl Iterator<Item = (&str, u16)> {
     header.split(',').map(|member| {
         let mut parts = member.split(';').map(str::trim);

@@ -1,6 +1,7 @@
 //! `GET /agui/agent/{agent}/threads/{thread}/events`: connects an `EventSource` to a thread.
 //!
-//! With `?follow=thread` the stream does not end with the live run: it goes on with every later run.
+//! With `?follow=thread` the stream does not end with the live run: it goes on with every later
+//! run.
 
 use axum::body::Body;
 use axum::extract::RawQuery;

@@ -1,7 +1,8 @@
 //! `GET /openapi.json`: the routes as `OpenAPI` 3.1.
 //!
 //! The document is written by hand, since no type knows why a route answers as it does.
-//! `tests/http/openapi.rs` compares it with the router, and with the responses in the server's tests.
+//! `tests/http/openapi.rs` compares it with the router, and with the responses in the server's
+//! tests.
 
 use axum::response::{IntoResponse, Response};
 use http::header::CONTENT_TYPE;

@@ -40,9 +40,9 @@ struct File {
     gzip: &'static [u8],
 }
 
-/// The page loads and requests nothing but what this gateway serves. No text can become markup, since
-/// no trusted type has a policy. `img-src` and `media-src` allow media that a model sent inline; a
-/// URL in a model's text is never fetched.
+/// The page loads and requests nothing but what this gateway serves. No text can become markup,
+/// since no trusted type has a policy. `img-src` and `media-src` allow media that a model sent
+/// inline; a URL in a model's text is never fetched.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
                       img-src 'self' data: blob:; media-src data: blob:; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
@@ -141,7 +141,11 @@ impl File {
         match self.plain() {
             Ok(plain) => (headers, plain).into_response(),
             Err(error) => {
-                tracing::error!(%error, file = self.name, "a file of the page could not be decompressed; please report this");
+                tracing::error!(
+                    %error,
+                    file = self.name,
+                    "a file of the page could not be decompressed; please report this"
+                );
                 StatusCode::INTERNAL_SERVER_ERROR.into_response()
             }
         }

@@ -62,8 +62,8 @@ pub(super) async fn start(call: &Call, request: &InputRequest) -> Result<Respons
 }
 
 /// The rest of the run that an earlier copy of this request has started, for a client that lost the
-/// response. Returns `None` if the request has no `Last-Event-ID`, or if the thread has no such run;
-/// a run is started then.
+/// response. Returns `None` if the request has no `Last-Event-ID`, or if the thread has no such
+/// run; a run is started then.
 ///
 /// Only the header decides. An application may set `forwardedProps` once for all its requests, and
 /// CopilotKit sends several runs under one `runId`.

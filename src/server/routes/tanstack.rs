@@ -1,5 +1,5 @@
-//! What `TanStack` AI's client reads with a GET of the run route: a thread, or a run that the client
-//! joins.
+//! What `TanStack` AI's client reads with a GET of the run route: a thread, or a run that the
+//! client joins.
 //!
 //! | query | response |
 //! |---|---|

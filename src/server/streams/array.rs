@@ -3,8 +3,8 @@
 //! The array is sent when the run has ended, when the client's wait is over, or when the array is
 //! full. The response's `last-event-id` is the id that the client sends to get the next array.
 //!
-//! While the run goes on, an array ends with an event that can be resumed, if it has one. The events
-//! after it are sent with the next array. So no event is lost, and none is sent twice.
+//! While the run goes on, an array ends with an event that can be resumed, if it has one. The
+//! events after it are sent with the next array. So no event is lost, and none is sent twice.
 
 use std::borrow::Cow;
 

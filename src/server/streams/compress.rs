@@ -1,8 +1,8 @@
 //! Compression of streams by `Accept-Encoding`, where the operator has turned it on.
 //!
-//! Bytes that are ready are compressed and flushed at once, so that no event waits for the next one.
-//! Each stream has an encoder of its own, since earlier bytes are the dictionary of later ones. An
-//! encoder takes about 350 kB with any coding: the settings below were chosen for that.
+//! Bytes that are ready are compressed and flushed at once, so that no event waits for the next
+//! one. Each stream has an encoder of its own, since earlier bytes are the dictionary of later
+//! ones. An encoder takes about 350 kB with any coding: the settings below were chosen for that.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -113,7 +113,11 @@ pub(in crate::server) async fn compress(
             })
         }
         Err(error) => {
-            tracing::error!(%error, coding = coding.name(), "a stream is sent uncompressed: its encoder could not be made");
+            tracing::error!(
+                %error,
+                coding = coding.name(),
+                "a stream is sent uncompressed: its encoder could not be made"
+            );
             response
         }
     }
@@ -122,8 +126,8 @@ pub(in crate::server) async fn compress(
 // === impl Coding ===
 
 impl Coding {
-    /// All codings, by the time that an event takes. Brotli takes four times as long as gzip, for an
-    /// output that is an eighth smaller.
+    /// All codings, by the time that an event takes. Brotli takes four times as long as gzip, for
+    /// an output that is an eighth smaller.
     pub const ALL: [Self; 3] = [Self::Zstd, Self::Gzip, Self::Brotli];
 
     /// The name in HTTP headers.
@@ -205,8 +209,8 @@ impl Compressor {
         }
     }
 
-    /// Returns the compressed bytes that were not returned before. A decoder can now decode all that
-    /// was written.
+    /// Returns the compressed bytes that were not returned before. A decoder can now decode all
+    /// that was written.
     ///
     /// # Errors
     /// The encoder's own. The stream cannot go on.

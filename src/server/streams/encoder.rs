@@ -131,8 +131,8 @@ impl Encoder {
         self.encode_own(batch, out);
     }
 
-    /// Which of the [`ENCODINGS`] shared forms this stream has. `None` if it shares none: a protobuf
-    /// encoder keeps state of its own between events.
+    /// Which of the [`ENCODINGS`] shared forms this stream has. `None` if it shares none: a
+    /// protobuf encoder keeps state of its own between events.
     fn form(&self) -> Option<usize> {
         if self.has_comments {
             return None;

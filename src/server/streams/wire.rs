@@ -62,7 +62,8 @@ impl Wire {
     pub(super) fn keep_alive(self, out: &mut Vec<u8>) {
         match self {
             Self::Sse => sse::encode_comment(out, "keep-alive"),
-            // Some readers fail at a line that is not a document, and at a frame that is not an event.
+            // Some readers fail at a line that is not a document, and at a frame that is not an
+            // event.
             Self::Ndjson | Self::Events | Self::Chunks | Self::ChunkLines | Self::Proto => {}
         }
     }

@@ -21,8 +21,8 @@ pub(super) enum ClientFrame {
     KeepAlive,
 }
 
-/// The event that reports a refused frame or a refused turn. Between runs it is a `RUN_ERROR`. Within
-/// a run, which goes on, it is a `CUSTOM` event.
+/// The event that reports a refused frame or a refused turn. Between runs it is a `RUN_ERROR`.
+/// Within a run, which goes on, it is a `CUSTOM` event.
 pub(super) fn error(code: &str, message: &str, is_within_run: bool) -> String {
     let event = if is_within_run {
         let value = ObjectWriter::new().string("error", code).string("message", message).finish();

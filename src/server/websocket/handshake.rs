@@ -61,7 +61,7 @@ pub(super) fn accept_key(head: &Parts) -> Result<HeaderValue, Reject> {
 
 /// Refuses a page of another origin whose request carries credentials that the page has not sent
 /// itself. A browser adds cookies to any WebSocket, and a proxy may turn them into a caller. CORS,
-/// which protects other requests from this, does not apply to WebSockets.
+/// which protects other requests from this, does not apply here.
 pub(super) fn expect_own_credentials(gateway: &Gateway, head: &Parts) -> Result<(), Reject> {
     let cors = &gateway.admission.cors;
     if cors.takes_credentials() || !cors::is_cross_origin(&head.headers, admit::host(head)?) {

@@ -1,7 +1,7 @@
 //! One socket, from its opening to its end.
 //!
-//! One task serves a socket. It reads a turn's events when the client has taken the earlier ones. So a
-//! slow client holds no more than its position in the run's log.
+//! One task serves a socket. It reads a turn's events when the client has taken the earlier ones.
+//! So a slow client holds no more than its position in the run's log.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -145,7 +145,8 @@ where
         self.close(end).await;
     }
 
-    /// Waits for the next thing that happens, and handles it. Returns how the socket ends, if it does.
+    /// Waits for the next thing that happens, and handles it. Returns how the socket ends, if it
+    /// does.
     async fn step(&mut self) -> Result<Option<End>, Error> {
         if self.turn.is_none() {
             if self.shutdown.is_cancelled() {
@@ -287,7 +288,8 @@ where
     fn start(&mut self, input: Bytes, last_event_id: Option<&str>, is_replay: bool) {
         let mut request = self.request("/run", input);
         if let Some(id) = last_event_id {
-            // A text that no header can hold is not an id of the gateway, and counts as an unknown one.
+            // A text that no header can hold is not an id of the gateway, and counts as an unknown
+            // one.
             let id = HeaderValue::from_str(id).unwrap_or(HeaderValue::from_static("?"));
             request.headers_mut().insert(HeaderName::from_static("last-event-id"), id);
         }
@@ -389,8 +391,8 @@ where
         Ok(None)
     }
 
-    /// Closes the socket, and waits for the client's answer. Frames that are still on their way would
-    /// be lost if the connection were cut.
+    /// Closes the socket, and waits for the client's answer. Frames that are still on their way
+    /// would be lost if the connection were cut.
     async fn close(&mut self, end: End) {
         let closed = async {
             match end {
