@@ -1,15 +1,15 @@
 //! Authentication: who may call, and as whom.
 //!
-//! - [`admit`]: the checks that each request passes before its route.
-//! - [`identity`]: what limits count by: a network, a key, or credentials.
-//! - [`keys`]: the gateway's own keys.
-//! - [`jwt`], [`jwks`]: tokens of an issuer, and the issuer's keys.
-//! - [`accepted`]: credentials that LangGraph has accepted.
-//! - [`isolation`]: whether LangGraph tells callers apart.
+//! - `admit`: the checks that each request passes before its route.
+//! - `caller_id`: what limits count by: a network, a key, or credentials.
+//! - `keys`: the gateway's own keys.
+//! - `jwt`, `jwks`: tokens of an issuer, and the issuer's keys.
+//! - `accepted`: credentials that LangGraph has accepted.
+//! - `isolation`: whether LangGraph tells callers apart.
 
 mod accepted;
 pub(super) mod admit;
-pub(super) mod identity;
+pub(super) mod caller_id;
 pub mod isolation;
 mod jwks;
 mod jwt;

@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::framing::{FramingCheck, TwoLengths};
 use super::auth::Auth;
-use super::auth::identity::Identity;
+use super::auth::caller_id::CallerId;
 use super::limits::Limits;
 use super::limits::rates::{Callers, StreamSlot};
 use super::observe::request_log::{Facts, RefusalLog, RefusedRequest};
@@ -141,7 +141,7 @@ pub(super) async fn serve_endpoint(
                 }
             }
         };
-        let Ok(slot) = peers.stream(&Identity::of_peer(Some(peer.ip())), most_of_peer) else {
+        let Ok(slot) = peers.stream(&CallerId::of_peer(Some(peer.ip())), most_of_peer) else {
             metrics.connection_refused();
             log_refusal(&endpoint, StatusCode::TOO_MANY_REQUESTS, "too_many_connections", peer);
             // Its request is not awaited: a slow one would hold a connection.

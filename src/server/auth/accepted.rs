@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::identity::Fingerprint;
+use super::caller_id::Fingerprint;
 use crate::server::limits::rates::MAX_CALLERS;
 use crate::sync::{Guard, Mutex};
 
@@ -76,7 +76,7 @@ impl Entries {
 
 #[cfg(test)]
 mod tests {
-    use super::super::identity::fingerprint_key;
+    use super::super::caller_id::fingerprint_key;
     use super::*;
 
     #[tokio::test(start_paused = true)]

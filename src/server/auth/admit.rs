@@ -21,7 +21,7 @@ use http::header::{AUTHORIZATION, HOST};
 use http::{HeaderMap, StatusCode, Version};
 
 use super::accepted::Accepted;
-use super::identity::{Fingerprint, Identity, fingerprint_key};
+use super::caller_id::{CallerId, Fingerprint, fingerprint_key};
 use super::isolation::IsolationProof;
 use super::{Auth, CredentialError, Judged};
 use crate::audit::MAX_NAME_BYTES;
@@ -74,7 +74,7 @@ pub(in crate::server) struct CallerState {
 /// The streams that one caller may have.
 #[derive(Clone, Debug)]
 pub(in crate::server) struct Streams {
-    identity: Identity,
+    identity: CallerId,
     rates: Rates,
     callers: Callers,
     /// The slot that this request has taken.
@@ -92,7 +92,7 @@ pub(in crate::server) struct UpstreamNotAsked;
 #[derive(Clone, Debug)]
 struct Identified {
     /// The identity that the request counts against.
-    identity: Identity,
+    identity: CallerId,
     /// The credentials that LangGraph is going to check.
     credentials: Option<Fingerprint>,
     /// The caller's name in the operator's log. It contains no secret, and nothing of a token.
@@ -152,7 +152,7 @@ pub(in crate::server) async fn admit(
             admission.state.accepted.remove(&credentials);
         } else if status.is_success() && response.extensions().get::<UpstreamNotAsked>().is_none() {
             admission.state.accepted.insert(credentials);
-            streams.transfer(&Identity::Fingerprint(credentials));
+            streams.transfer(&CallerId::Fingerprint(credentials));
         }
     }
     if status != StatusCode::UNAUTHORIZED {
@@ -204,10 +204,10 @@ impl Admission {
     ) -> Result<Identified, Reject> {
         let digest = &self.state.digest;
         let proven = match &self.auth {
-            Auth::None => Ok((Identity::of_peer(peer), None, None)),
+            Auth::None => Ok((CallerId::of_peer(peer), None, None)),
             Auth::Bearer(keys) => bearer(headers).and_then(|key| {
                 let owner = keys.owner(key).ok_or(CredentialError::Wrong)?;
-                Ok((Identity::Key(Arc::clone(owner)), Some(Arc::clone(owner)), None))
+                Ok((CallerId::Key(Arc::clone(owner)), Some(Arc::clone(owner)), None))
             }),
             Auth::Jwt(jwt) => match bearer(headers) {
                 Ok(token) => match jwt.verify(token).await {
@@ -216,7 +216,7 @@ impl Admission {
                         let sub = sub.map(Arc::from);
                         let subject = Fingerprint::of(digest, [claims.iss, claims.sub]);
                         let name = Arc::from(subject.word("subject"));
-                        Ok((Identity::Fingerprint(subject), Some(name), sub))
+                        Ok((CallerId::Fingerprint(subject), Some(name), sub))
                     }
                     Err(error) => Err(error.into()),
                 },
@@ -267,14 +267,14 @@ impl Admission {
         let credentials =
             shown.map(|(name, value)| Fingerprint::of_credentials(&self.state.digest, name, value));
         let accepted = credentials.filter(|shown| self.state.accepted.contains(shown));
-        let identity = accepted.map_or_else(|| Identity::of_peer(peer), Identity::Fingerprint);
+        let identity = accepted.map_or_else(|| CallerId::of_peer(peer), CallerId::Fingerprint);
         let name = credentials.map(|shown| Arc::from(shown.word("credentials")));
         Identified { identity, credentials, name, subject: None }
     }
 
     /// Counts wrong credentials. Refuses a network that has sent too many.
     fn failed(&self, peer: Option<IpAddr>) -> Result<(), Reject> {
-        let counted = self.state.failed.admit(&Identity::of_peer(peer), FAILURES);
+        let counted = self.state.failed.admit(&CallerId::of_peer(peer), FAILURES);
         counted.map_err(|exceeded| match exceeded {
             Exceeded::Requests { wait } => {
                 let message = "your network has sent too many wrong credentials; wait, then send \
@@ -288,7 +288,7 @@ impl Admission {
     /// Counts a request of a caller.
     fn streams(
         &self,
-        identity: Identity,
+        identity: CallerId,
         of_socket: Option<StreamSlot>,
     ) -> Result<Streams, Reject> {
         let (rates, callers) = (self.rates, self.state.callers.clone());
@@ -335,7 +335,7 @@ impl Streams {
 
     /// Counts the request and its stream against `accepted`, whose credentials LangGraph has just
     /// accepted.
-    fn transfer(&self, accepted: &Identity) {
+    fn transfer(&self, accepted: &CallerId) {
         if self.identity != *accepted {
             let slot = self.taken.get().copied();
             self.callers.transfer(&self.identity, accepted, self.rates.requests, slot);

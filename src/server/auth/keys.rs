@@ -9,7 +9,7 @@ use std::sync::Arc;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac;
 
-use super::identity::{Fingerprint, fingerprint_key};
+use super::caller_id::{Fingerprint, fingerprint_key};
 
 /// The shortest key, in characters. It excludes words and dates. 16 hexadecimal digits are 64 bits,
 /// which nobody guesses over a network.

@@ -73,17 +73,17 @@ pub(in crate::server) async fn preflight(
 impl RefusedPages {
     /// Refuses a request of a page of another origin, and logs how to allow the page.
     pub(in crate::server) fn refuse_page(&self, cors: &Cors, headers: &HeaderMap) -> Reject {
-        let message = match page(headers) {
-            Page::Of(origin) => {
+        let message = match origin_of(headers) {
+            PageOrigin::Of(origin) => {
                 let allowed = cors.near(&origin);
                 self.log_origin(&origin, allowed, cors);
                 message(&origin, allowed)
             }
-            Page::Null => {
+            PageOrigin::Null => {
                 self.warn("cross_origin", NULL);
                 NULL.to_owned()
             }
-            Page::Unknown => {
+            PageOrigin::Unknown => {
                 self.warn("cross_origin", UNKNOWN);
                 UNKNOWN.to_owned()
             }
@@ -149,7 +149,7 @@ const NULL: &str = "a page without an origin (`Origin: null`: a file, or a sandb
                        that origin to `cors.origins`";
 
 /// The origin of a page.
-enum Page {
+enum PageOrigin {
     /// An origin that can be allowed.
     Of(Origin),
     /// A file, or a sandboxed frame: `Origin: null`.
@@ -158,15 +158,15 @@ enum Page {
     Unknown,
 }
 
-fn page(headers: &HeaderMap) -> Page {
+fn origin_of(headers: &HeaderMap) -> PageOrigin {
     let mut origins = headers.get_all(ORIGIN).iter();
-    let (Some(origin), None) = (origins.next(), origins.next()) else { return Page::Unknown };
+    let (Some(origin), None) = (origins.next(), origins.next()) else { return PageOrigin::Unknown };
     if origin == "null" {
-        return Page::Null;
+        return PageOrigin::Null;
     }
     // A malformed origin may contain anything, and is not sent back.
     let text = origin.to_str().ok().filter(|text| text.len() <= MAX_ORIGIN_BYTES);
-    text.and_then(|text| text.parse().ok()).map_or(Page::Unknown, Page::Of)
+    text.and_then(|text| text.parse().ok()).map_or(PageOrigin::Unknown, PageOrigin::Of)
 }
 
 /// The message to a page of an origin that is not allowed. It names an allowed origin of the same

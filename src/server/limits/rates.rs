@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::server::auth::identity::Identity;
+use crate::server::auth::caller_id::CallerId;
 use crate::sync::{Guard, Mutex};
 
 /// How many callers are tracked. Each takes about 150 bytes, and expires when nothing counts
@@ -63,9 +63,9 @@ pub(in crate::server) struct Callers(Arc<Mutex<Counts>>);
 
 #[derive(Default)]
 struct Counts {
-    callers: HashMap<Identity, Count>,
+    callers: HashMap<CallerId, Count>,
     /// The caller of each open stream. `None` for a caller in the shared entry.
-    slots: HashMap<SlotId, Option<Identity>>,
+    slots: HashMap<SlotId, Option<CallerId>>,
     next_slot: u64,
     /// The shared entry of all callers that are not tracked.
     others: Count,
@@ -111,7 +111,7 @@ impl Callers {
     /// Counts a request, unless it exceeds the rate. A refused request does not count.
     pub(in crate::server) fn admit(
         &self,
-        identity: &Identity,
+        identity: &CallerId,
         rate: RequestRate,
     ) -> Result<(), Exceeded> {
         let now = Instant::now();
@@ -123,7 +123,7 @@ impl Callers {
     /// Takes a slot for a stream. It counts without a limit too, since a reload may bring one.
     pub(in crate::server) fn stream(
         &self,
-        identity: &Identity,
+        identity: &CallerId,
         limit: Option<NonZeroUsize>,
     ) -> Result<StreamSlot, Exceeded> {
         let limit = limit.map_or(usize::MAX, NonZeroUsize::get);
@@ -141,8 +141,8 @@ impl Callers {
     /// be `to`. This may exceed the limits of `to`, whose next request then waits longer.
     pub(in crate::server) fn transfer(
         &self,
-        from: &Identity,
-        to: &Identity,
+        from: &CallerId,
+        to: &CallerId,
         rate: Option<RequestRate>,
         slot: Option<SlotId>,
     ) {
@@ -183,7 +183,7 @@ impl fmt::Debug for Callers {
 
 impl Counts {
     /// The count of a caller, and whether it is the caller's own or the shared one.
-    fn of(&mut self, identity: &Identity, now: Instant) -> (&mut Count, bool) {
+    fn of(&mut self, identity: &CallerId, now: Instant) -> (&mut Count, bool) {
         if !self.callers.contains_key(identity) && !self.has_room(now) {
             return (&mut self.others, false);
         }
@@ -191,7 +191,7 @@ impl Counts {
     }
 
     /// Registers the slot of a new stream.
-    fn hold(&mut self, holder: Option<Identity>) -> SlotId {
+    fn hold(&mut self, holder: Option<CallerId>) -> SlotId {
         let id = SlotId(self.next_slot);
         self.next_slot += 1;
         self.slots.insert(id, holder);
@@ -284,8 +284,8 @@ impl fmt::Debug for StreamSlot {
 mod tests {
     use super::*;
 
-    fn caller(name: impl fmt::Display) -> Identity {
-        Identity::Key(format!("{name}").into())
+    fn caller(name: impl fmt::Display) -> CallerId {
+        CallerId::Key(format!("{name}").into())
     }
 
     fn rate(per_second: u32, burst: u32) -> RequestRate {

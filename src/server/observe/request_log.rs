@@ -86,7 +86,7 @@ pub(in crate::server) struct PendingRequest {
 }
 
 /// How a request ended, for the audit log.
-struct Ending<'a> {
+struct RequestEnd<'a> {
     outcome: Outcome,
     status: Option<u16>,
     code: Option<&'a str>,
@@ -235,13 +235,13 @@ impl PendingRequest {
         if !matches!(code, Some("wrong_method")) {
             let status = status.as_u16();
             let outcome = Outcome::of(status);
-            self.audit(&facts, &Ending { outcome, status: Some(status), code, ids });
+            self.audit(&facts, &RequestEnd { outcome, status: Some(status), code, ids });
         }
     }
 
-    fn audit(&self, facts: &Facts, ending: &Ending<'_>) {
+    fn audit(&self, facts: &Facts, ending: &RequestEnd<'_>) {
         let (Some(audit), Some(action)) = (self.log.audit.get(), facts.action) else { return };
-        let Ending { outcome, status, code, ids } = *ending;
+        let RequestEnd { outcome, status, code, ids } = *ending;
         let thread_id = facts.thread_id.as_deref().or_else(|| ids.map(|ids| &*ids.thread_id));
         audit.write(&audit::Entry {
             action: action.word(),
@@ -264,7 +264,7 @@ impl Drop for PendingRequest {
         if !self.is_answered {
             let facts = std::mem::take(&mut *self.facts.lock());
             let outcome = Outcome::Left;
-            self.audit(&facts, &Ending { outcome, status: None, code: None, ids: None });
+            self.audit(&facts, &RequestEnd { outcome, status: None, code: None, ids: None });
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::threads::{AtShutdown, Thread, ThreadReader};
 use threadway_translate::agui::Projector;
 
 /// What a client gets that may see the thread.
-enum Opened {
+enum Connected {
     Reader(Box<ThreadReader>, StreamSlot),
     NoMoreEvents(Response),
 }
@@ -44,8 +44,8 @@ pub(in crate::server) async fn events(
     let thread = call.thread(agent, &client_thread);
     let ids = RunIds::of(&thread);
     let (reader, slot) = match open(&call, &thread, scope, &last).await {
-        Ok(Opened::Reader(reader, slot)) => (reader, slot),
-        Ok(Opened::NoMoreEvents(response)) => return Ok(response),
+        Ok(Connected::Reader(reader, slot)) => (reader, slot),
+        Ok(Connected::NoMoreEvents(response)) => return Ok(response),
         // The client was connected before. An `EventSource` never reconnects after an error status,
         // but it does after a stream that ends.
         Err(reject) if last != LastEvent::None && wire == Wire::Sse && reject.is_passing() => {
@@ -74,13 +74,13 @@ async fn open(
     thread: &Thread,
     scope: Scope,
     last: &LastEvent,
-) -> Result<Opened, Reject> {
+) -> Result<Connected, Reject> {
     if last.is_end() && scope == Scope::Present {
-        return connect::no_more_events(call, thread).await.map(Opened::NoMoreEvents);
+        return connect::no_more_events(call, thread).await.map(Connected::NoMoreEvents);
     }
     let slot = call.streams.slot()?;
     let reader = connect::read(call, thread, scope, last).await?;
-    Ok(Opened::Reader(Box::new(reader), slot))
+    Ok(Connected::Reader(Box::new(reader), slot))
 }
 
 /// The scope that a query asks for.

@@ -28,7 +28,7 @@ pub use access::ThreadRoutes;
 pub use change::MAX_NAME_CHARS;
 pub(super) use inspect::ThreadEvents;
 
-use self::inspect::Part;
+use self::inspect::ThreadPart;
 use crate::agents::Agent;
 use crate::server::gateway::Call;
 use crate::server::observe::RunIds;
@@ -83,7 +83,7 @@ pub(super) async fn inspect(
     RawQuery(query): RawQuery,
     request: Request,
 ) -> Result<Response, Reject> {
-    let Some(part) = Part::named(&part) else {
+    let Some(part) = ThreadPart::named(&part) else {
         return Err(reject::unknown_route(request.uri().clone()).await);
     };
     // The thread may be as large as what a stream sends, so reading it takes a slot.
@@ -119,7 +119,7 @@ pub(super) async fn resource(
         (&Method::POST, ["threads", thread, "archive"]) => {
             change::archive(call, thread, body).await
         }
-        (method, ["threads", thread, part]) if let Some(part) = Part::named(part) => {
+        (method, ["threads", thread, part]) if let Some(part) = ThreadPart::named(part) => {
             if method != Method::GET {
                 return Err(Reject::wrong_resource_method());
             }

@@ -30,7 +30,7 @@ pub const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// wire is never cut.
 pub(in crate::server) struct RunBody {
     encoder: Encoder,
-    reading: Reading,
+    state: PullState,
     /// Bytes that are ready to be sent.
     out: Outgoing,
     /// When the gateway read the upstream's bytes that the oldest of `out` was made of. `None` for
@@ -45,7 +45,7 @@ pub(in crate::server) struct RunBody {
     end: StreamEnd,
 }
 
-enum Reading {
+enum PullState {
     /// Waits for the next events.
     Next(ReusableBoxFuture<'static, Pulled>),
     /// The run's end was encoded.
@@ -99,7 +99,7 @@ impl RunBody {
         out.own().extend(encoder.wire().beginning());
         Self {
             encoder,
-            reading: Reading::Next(ReusableBoxFuture::new(next(reader))),
+            state: PullState::Next(ReusableBoxFuture::new(next(reader))),
             out,
             read_at: None,
             began_at: Instant::now(),
@@ -117,11 +117,11 @@ impl RunBody {
 
     /// Reads and encodes events until there are bytes to send, or the run is over.
     fn poll_events(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        while let Reading::Next(future) = &mut self.reading {
+        while let PullState::Next(future) = &mut self.state {
             let (reader, events) = ready!(future.poll(cx));
             let Some(events) = events else {
                 self.meter.ended(self.end);
-                self.reading = Reading::Over;
+                self.state = PullState::Over;
                 break;
             };
             future.set(next(reader));

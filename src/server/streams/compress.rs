@@ -65,9 +65,9 @@ pub enum Coding {
 }
 
 /// Compresses one stream.
-pub struct Compressor(Encoder);
+pub struct Compressor(Codec);
 
-enum Encoder {
+enum Codec {
     Zstd(Box<zstd::stream::write::Encoder<'static, Vec<u8>>>),
     Brotli(Box<brotli::CompressorWriter<Vec<u8>>>),
     Gzip(Box<GzEncoder<Vec<u8>>>),
@@ -182,9 +182,9 @@ impl Compressor {
             Coding::Zstd => {
                 let mut encoder = zstd::stream::write::Encoder::new(out, ZSTD_LEVEL)?;
                 encoder.set_parameter(CParameter::WindowLog(WINDOW_BITS.into()))?;
-                Encoder::Zstd(Box::new(encoder))
+                Codec::Zstd(Box::new(encoder))
             }
-            Coding::Brotli => Encoder::Brotli(Box::new(brotli::CompressorWriter::new(
+            Coding::Brotli => Codec::Brotli(Box::new(brotli::CompressorWriter::new(
                 out,
                 BROTLI_BUFFER,
                 BROTLI_QUALITY,
@@ -192,7 +192,7 @@ impl Compressor {
             ))),
             Coding::Gzip => {
                 let level = flate2::Compression::new(GZIP_LEVEL);
-                Encoder::Gzip(Box::new(GzEncoder::new(out, level)))
+                Codec::Gzip(Box::new(GzEncoder::new(out, level)))
             }
         }))
     }
@@ -203,9 +203,9 @@ impl Compressor {
     /// The encoder's own. The stream cannot go on.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         match &mut self.0 {
-            Encoder::Zstd(encoder) => encoder.write_all(bytes),
-            Encoder::Brotli(encoder) => encoder.write_all(bytes),
-            Encoder::Gzip(encoder) => encoder.write_all(bytes),
+            Codec::Zstd(encoder) => encoder.write_all(bytes),
+            Codec::Brotli(encoder) => encoder.write_all(bytes),
+            Codec::Gzip(encoder) => encoder.write_all(bytes),
         }
     }
 
@@ -216,15 +216,15 @@ impl Compressor {
     /// The encoder's own. The stream cannot go on.
     pub fn flush(&mut self) -> io::Result<Vec<u8>> {
         Ok(std::mem::take(match &mut self.0 {
-            Encoder::Zstd(encoder) => {
+            Codec::Zstd(encoder) => {
                 encoder.flush()?;
                 encoder.get_mut()
             }
-            Encoder::Brotli(encoder) => {
+            Codec::Brotli(encoder) => {
                 encoder.flush()?;
                 encoder.get_mut()
             }
-            Encoder::Gzip(encoder) => {
+            Codec::Gzip(encoder) => {
                 encoder.flush()?;
                 encoder.get_mut()
             }
@@ -237,9 +237,9 @@ impl Compressor {
     /// The encoder's own. The stream stays without an end.
     pub fn finish(self) -> io::Result<Vec<u8>> {
         match self.0 {
-            Encoder::Zstd(encoder) => encoder.finish(),
-            Encoder::Brotli(encoder) => Ok(encoder.into_inner()),
-            Encoder::Gzip(encoder) => encoder.finish(),
+            Codec::Zstd(encoder) => encoder.finish(),
+            Codec::Brotli(encoder) => Ok(encoder.into_inner()),
+            Codec::Gzip(encoder) => encoder.finish(),
         }
     }
 }
@@ -247,9 +247,9 @@ impl Compressor {
 impl fmt::Debug for Compressor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let coding = match self.0 {
-            Encoder::Zstd(_) => Coding::Zstd,
-            Encoder::Brotli(_) => Coding::Brotli,
-            Encoder::Gzip(_) => Coding::Gzip,
+            Codec::Zstd(_) => Coding::Zstd,
+            Codec::Brotli(_) => Coding::Brotli,
+            Codec::Gzip(_) => Coding::Gzip,
         };
         f.debug_tuple("Compressor").field(&coding).finish()
     }

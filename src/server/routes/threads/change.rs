@@ -16,7 +16,7 @@ use threadway_translate::json::{self, Members, ObjectWriter};
 pub const MAX_NAME_CHARS: usize = 1_000;
 
 /// The body of a request that changes a thread.
-struct Body<'a> {
+struct ChangeBody<'a> {
     agent: Cow<'a, str>,
     members: Members<'a>,
 }
@@ -26,7 +26,7 @@ pub(super) async fn change(
     client_thread: &str,
     body: &[u8],
 ) -> Result<Response, Reject> {
-    let body = Body::parse(body)?;
+    let body = ChangeBody::parse(body)?;
     let name = match body.members.get("name") {
         None => None,
         Some(name) if name.get() == "null" => Some(None),
@@ -70,7 +70,7 @@ pub(super) async fn archive(
     client_thread: &str,
     body: &[u8],
 ) -> Result<Response, Reject> {
-    let thread = Body::parse(body)?.thread(call, client_thread).await?;
+    let thread = ChangeBody::parse(body)?.thread(call, client_thread).await?;
     apply(call, &thread, &Change { name: None, is_archived: Some(true) }).await?;
     let answer = ObjectWriter::new().string("threadId", client_thread).raw("archived", "true");
     Ok(answered(&answer.finish(), &thread))
@@ -89,7 +89,7 @@ pub(super) async fn delete(
     client_thread: &str,
     body: &[u8],
 ) -> Result<Response, Reject> {
-    let body = Body::parse(body)?;
+    let body = ChangeBody::parse(body)?;
     let thread = body.thread(call, client_thread).await?;
     match thread.delete().await {
         Ok(true) => {}
@@ -101,9 +101,9 @@ pub(super) async fn delete(
     Ok(answered(&answer.finish(), &thread))
 }
 
-// === impl Body ===
+// === impl ChangeBody ===
 
-impl<'a> Body<'a> {
+impl<'a> ChangeBody<'a> {
     fn parse(body: &'a [u8]) -> Result<Self, Reject> {
         let value: &RawValue = serde_json::from_slice(body)
             .map_err(|error| Reject::invalid(format!("the body is not JSON: {error}")))?;

@@ -19,7 +19,7 @@ use threadway_translate::json::{self, Json, Members, ObjectWriter};
 
 /// A part of a thread that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum ThreadPart {
     Messages,
     Events,
     State,
@@ -32,7 +32,7 @@ pub(in crate::server::routes) struct ThreadEvents(Bytes);
 pub(super) async fn inspect(
     call: &Call,
     client_thread: &str,
-    part: Part,
+    part: ThreadPart,
     query: &str,
 ) -> Result<Response, Reject> {
     let agent = match param(query, "agentId") {
@@ -44,9 +44,9 @@ pub(super) async fn inspect(
     let held = held.map_err(|refusal| call.refuse(&refusal, &thread))?;
     let events = ThreadEvents::read(held.reader, viewer(client_thread)).await;
     let answer = match part {
-        Part::Messages => events.messages_json(),
-        Part::Events => events.events_json(),
-        Part::State => events.state_json(),
+        ThreadPart::Messages => events.messages_json(),
+        ThreadPart::Events => events.events_json(),
+        ThreadPart::State => events.state_json(),
     };
     Ok(answered(&answer, &thread))
 }
@@ -79,9 +79,9 @@ async fn last_agent(call: &Call, client_thread: &str) -> Result<Agent, Reject> {
     Err(refused.unwrap_or_else(Reject::unknown_thread))
 }
 
-// === impl Part ===
+// === impl ThreadPart ===
 
-impl Part {
+impl ThreadPart {
     pub(super) fn named(name: &str) -> Option<Self> {
         match name {
             "messages" => Some(Self::Messages),

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 /// A caller, as limits count it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(in crate::server) enum Identity {
+pub(in crate::server) enum CallerId {
     /// The network that it connects from: see [`network`].
     Peer(IpAddr),
     /// The name of its key.
@@ -87,9 +87,9 @@ impl Fingerprint {
     }
 }
 
-// === impl Identity ===
+// === impl CallerId ===
 
-impl Identity {
+impl CallerId {
     /// The identity of a caller that is known by its address only.
     pub(in crate::server) fn of_peer(peer: Option<IpAddr>) -> Self {
         Self::Peer(network(peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED))))
@@ -134,7 +134,7 @@ mod tests {
             assert_ne!(of(other), of(&["a", "b"]), "{other:?}");
         }
         assert_ne!(Fingerprint::of(&fingerprint_key(), ["a", "b"]), of(&["a", "b"]));
-        assert_eq!(format!("{:?}", Identity::Fingerprint(of(&["a"]))), "Fingerprint([redacted])");
+        assert_eq!(format!("{:?}", CallerId::Fingerprint(of(&["a"]))), "Fingerprint([redacted])");
     }
 
     #[test]
