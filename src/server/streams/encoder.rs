@@ -93,7 +93,7 @@ impl Encoder {
     }
 
     /// Writes for a client that resumes after an event. `emit` says what such clients are sent.
-    pub(in crate::server) fn resuming(wire: Wire, client: Client, emit: Emit) -> Self {
+    pub fn resuming(wire: Wire, client: Client, emit: Emit) -> Self {
         // A client that was sent no reasoning has none to delete.
         let projector = if emit.reasoning {
             Projector::for_returning(client)
