@@ -1,176 +1,134 @@
-//! The HTTP server: routes, what requests share, and how it all comes to rest.
+//! The HTTP server for AG-UI clients.
 //!
-//! | route | for |
-//! |---|---|
-//! | `POST /agui/agent/{agent}/run` | start a run and stream it |
-//! | `GET /agui/agent/{agent}/run`, `.../run/ws` | open a WebSocket for many runs |
-//! | `GET /agui/agent/{agent}/run?threadId=T`, `?runId=R` | load a thread, join a run, as `TanStack` AI does |
-//! | `POST /agui/agent/{agent}/connect` | see a thread, and its live run to its end |
-//! | `GET /agui/agent/{agent}/threads/{thread}/events` | the same for an `EventSource`, and later runs |
-//! | `POST /agui/agent/{agent}/stop/{thread}` | stop a thread's live run |
-//! | `GET /agui/threads`, `/agui/threads/{thread}`, .. | list, name, archive, delete and inspect threads |
-//! | `GET /agui/info` | the agents, as CopilotKit's client reads them |
-//! | `GET /agui/agent/{agent}/capabilities` | what an agent can do |
-//! | `POST /agui` | all of these, told apart by `method`, as CopilotKit's client asks on a single route |
-//! | `GET /`, `GET /page/{file}` | the page, where it is served |
-//! | `GET /healthz`, `GET /readyz` | alive; ready |
-//! | `GET /openapi.json` | all of these as OpenAPI: a new route gets its place in `server/openapi.json` |
+//! A request passes `connections`, `routes`, `auth` and its route, and is answered by `streams` or
+//! `response`:
+//!
+//! - `connections`: TCP connections, HTTP/1.1, shutdown.
+//! - `routes`: a table of the routes, with a file for each, and the layers in front of them.
+//! - `gateway`: what all requests share, and what a handler knows of its request.
+//! - [`auth`]: the checks before each route, keys, tokens, and how callers are identified.
+//! - `browser`: origins and host names, for requests that come from web pages.
+//! - `limits`: limits on requests, connections and callers.
+//! - `request`: reading a request: its body, its parameters, its headers.
+//! - `streams`: a run's events as the bytes of a response.
+//! - `websocket`: many runs on one connection.
+//! - `response`: JSON responses. `reject`: responses to refused requests.
+//! - `observe`: metrics, traces, the log of refusals and the audit log.
 
-mod accept;
-mod admin;
-mod agui;
-mod array;
-mod attach;
 pub mod auth;
-mod body;
-mod compress;
+mod browser;
 mod connections;
-pub mod cors;
-mod deeds;
-mod envelope;
-pub mod foreign;
-mod forward;
-mod framing;
-mod health;
-mod host;
-mod info;
-pub mod isolation;
+mod gateway;
 mod limits;
 mod observe;
-mod openapi;
-mod pace;
-mod page;
-mod rates;
 mod reject;
 mod request;
-mod stop;
-mod tanstack;
-mod threads;
+mod response;
+mod routes;
+mod streams;
 mod websocket;
-mod weighed;
-mod wire;
 
 use std::sync::Arc;
 
-use axum::Router;
-use axum::middleware;
-use axum::routing::{get, patch, post};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-pub use admin::ADMIN_CONNECTIONS;
+pub use auth::isolation;
 pub use auth::{
     Auth, DEFAULT_SKEW, Judged, Jwt, JwtError, JwtSettings, Keys, KeysError, KeysFrom, MAX_SKEW,
     NotAKeySet, Trust,
 };
-pub use body::{KEEP_ALIVE, RETRY, RunBody};
-pub use compress::{Coding, Compression, Compressor};
-pub use connections::{GRACE, SPARE_CONNECTIONS, WRITE_TIMEOUT, serve};
-pub use cors::{Cors, CorsError, Credentials};
-pub use deeds::REFUSALS_PER_SECOND;
-pub use forward::{Forward, NotForwarded};
-pub use health::{PROBE_AGE, PROBE_FAILURES};
-pub use host::{HostName, NotAHostName};
+pub use browser::cors::{Cors, CorsError, Credentials, Origin};
+pub use browser::host::{HostName, NotAHostName};
+pub use browser::refused::{MAX_LOGGED_ORIGINS, ORIGIN_LOG_PAUSE};
+pub use connections::{GRACE, WRITE_TIMEOUT, serve};
+pub use limits::rates::{Rates, RequestRate};
 pub use limits::{Limits, MIN_HEADER_BYTES};
 pub use observe::Observer;
-pub use page::Page;
-pub use rates::{MAX_CALLERS, Rates, RequestRate};
-pub use request::BODY_TIMEOUT;
-pub use threads::{DEFAULT_PAGE, MAX_NAME_CHARS, MAX_PAGE, ThreadRoutes};
+pub use observe::request_log::REFUSALS_PER_SECOND;
+pub use request::body::BODY_TIMEOUT;
+pub use request::forward::{Forward, NotForwarded};
+pub use routes::health::PROBE_AGE;
+pub use routes::page::Page;
+pub use routes::threads::{MAX_NAME_CHARS, ThreadRoutes};
+pub use streams::body::KEEP_ALIVE;
+pub use streams::compress::{Coding, Compression, Compressor};
+pub use streams::encoder::Encoder;
+pub use streams::outgoing::Outgoing;
+pub use streams::wire::{RETRY, Wire};
 pub use websocket::{IDLE, PING, PONG_TIMEOUT};
-pub use wire::{Encoder, Outgoing, Wire};
 
-use crate::agents::{Agent, Agents};
+use self::auth::admit::{Admission, CallerState};
+use self::auth::isolation::{Blocked, IsolationProof};
+use self::connections::Endpoint;
+use self::gateway::Gateway;
+use self::limits::log_limiter::LogLimiter;
+use self::observe::request_log::RequestLog;
+use self::routes::admin;
+use self::routes::health::Readiness;
+use self::routes::threads::Access;
+use crate::agents::Agents;
 use crate::audit::Audit;
 use crate::metrics::Metrics;
 use crate::runs::{Recorder, Runs};
-use crate::threads::{Refusal, Thread, Threads};
-use crate::upstream::Caller;
-use auth::{Admission, Memory};
-use connections::Door;
-use deeds::Witness;
-use health::Readiness;
-use isolation::{Proof, Stake};
-use pace::Pace;
-use reject::Reject;
-use request::ThreadName;
+use crate::threads::Threads;
 use threadway_translate::agui::{Allowance, OnMessage};
 use threadway_translate::run::ErrorDetail;
 
-/// How the gateway serves.
+/// How the gateway serves clients.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// What a client may ask at most.
+    /// Limits on requests and connections.
     pub limits: Limits,
-    /// What of a request goes up.
+    /// Which headers of a request are forwarded to LangGraph.
     pub forward: Forward,
-    /// How much clients are told of what failed.
+    /// How much of an upstream's error clients see.
     pub error_detail: ErrorDetail,
-    /// What becomes of a message while its thread asks something.
+    /// What happens to a message while its thread asks a question.
     pub on_message: OnMessage,
     /// Who may call.
     pub auth: Auth,
-    /// Which web pages may ask.
+    /// Which web pages of other origins may call.
     pub cors: Cors,
-    /// Names of the gateway's own, beside those that are safe by themselves: without `auth` it
-    /// answers to no others.
+    /// Further names of the gateway. Without `auth` it answers only to these, and to names that no
+    /// web site can own.
     pub hosts: Vec<HostName>,
-    /// How much one caller may ask.
+    /// Limits of one caller.
     pub rates: Rates,
     /// What clients may set of a run's configuration.
     pub allowance: Allowance,
     /// Whether streams are compressed.
     pub compression: Compression,
-    /// Whether people find a page at `/`.
+    /// Whether the page is served at `/`.
     pub page: Page,
-    /// For whom threads are listed, changed and inspected.
+    /// Which callers may list, change and inspect threads.
     pub thread_routes: ThreadRoutes,
 }
 
-/// A gateway: the threads that it reads, and the door before them.
+/// The server: the threads that it reads, and what its two listeners serve.
 #[derive(Debug)]
 pub struct Server {
-    kept: Kept,
-    door: watch::Sender<Door>,
-    /// The operator's own.
-    admin: watch::Sender<Door>,
+    state: LongLived,
+    clients: watch::Sender<Endpoint>,
+    admin: watch::Sender<Endpoint>,
 }
 
-/// What a reload leaves as it is.
+/// State that a reload keeps.
 #[derive(Debug)]
-struct Kept {
+struct LongLived {
     threads: Threads,
-    memory: Memory,
+    callers: CallerState,
     readiness: Readiness,
     observer: Observer,
-    witness: Witness,
+    request_log: RequestLog,
     shutdown: CancellationToken,
-}
-
-/// What all requests share.
-#[derive(Debug)]
-struct Gateway {
-    agents: Agents,
-    threads: Threads,
-    readiness: Readiness,
-    limits: Limits,
-    forward: Forward,
-    error_detail: ErrorDetail,
-    on_message: OnMessage,
-    allowance: Allowance,
-    page: Page,
-    /// Of the lines about what clients may not set: each request can cause one.
-    left_out: Pace,
-    observer: Observer,
-    admission: Admission,
-    thread_access: threads::Access,
 }
 
 // === impl Server ===
 
 impl Server {
-    /// A gateway to these agents, and who sees what it does. A cancelled `shutdown` ends it.
+    /// A server for these agents. Cancelling `shutdown` stops it.
     pub fn new(
         agents: Agents,
         settings: Settings,
@@ -179,68 +137,67 @@ impl Server {
     ) -> Self {
         let Limits { log_bytes, owners, .. } = settings.limits;
         let runs = Runs::new(log_bytes, owners, observer.metrics.clone(), shutdown.clone());
-        let memory = Memory::new();
+        let callers = CallerState::new();
         let readiness = Readiness::new(agents.clone(), shutdown.clone());
         let threads = Threads::new(runs);
-        let witness = Witness::default();
-        let kept = Kept { threads, memory, readiness, observer, witness, shutdown };
-        let (door, admin) = kept.doors(agents, settings);
-        Self { kept, door: watch::Sender::new(door), admin: watch::Sender::new(admin) }
+        let request_log = RequestLog::default();
+        let state = LongLived { threads, callers, readiness, observer, request_log, shutdown };
+        let (clients, admin) = state.endpoints(agents, settings);
+        Self { state, clients: watch::Sender::new(clients), admin: watch::Sender::new(admin) }
     }
 
-    /// What it counts in.
+    /// The metrics that the server counts in.
     pub fn metrics(&self) -> &Metrics {
-        &self.kept.observer.metrics
+        &self.state.observer.metrics
     }
 
-    /// Records each run that is read from now on.
+    /// Records each run whose reading begins after this call.
     pub fn record(&self, recorder: Recorder) {
-        self.kept.threads.runs().record(recorder);
+        self.state.threads.runs().record(recorder);
     }
 
-    /// Writes to this audit log from now on. The first one stays.
+    /// Writes to this audit log from now on. Later calls have no effect.
     pub fn audit(&self, audit: Audit) {
-        self.kept.witness.audit.get_or_init(|| audit);
+        self.state.request_log.audit.get_or_init(|| audit);
     }
 
-    /// Opens the file of the audit log anew, if there is one.
+    /// Reopens the file of the audit log, if there is one.
     pub fn reopen_audit(&self) {
-        if let Some(audit) = self.kept.witness.audit.get() {
+        if let Some(audit) = self.state.request_log.audit.get() {
             audit.reopen();
         }
     }
 
-    /// Serves these agents in this way from the next request on. What streams goes on as it began;
-    /// how runs are kept, and what becomes of those whose owner leaves, stays as it was.
+    /// Serves the next requests with other agents and settings. Open streams go on as they began.
+    /// `limits.log_bytes` and `limits.owners` keep their first values.
     pub fn reload(&self, agents: Agents, settings: Settings) {
-        let auth = settings.auth.succeeding(&self.door.borrow().auth);
-        let (door, admin) = self.kept.doors(agents, Settings { auth, ..settings });
-        self.door.send_replace(door);
+        let auth = settings.auth.succeeding(&self.clients.borrow().auth);
+        let (clients, admin) = self.state.endpoints(agents, Settings { auth, ..settings });
+        self.clients.send_replace(clients);
         self.admin.send_replace(admin);
     }
 
-    /// Serves until the gateway is told to stop, then lets what is open come to its end.
+    /// Serves clients until the shutdown, then waits for open connections and runs to end.
     pub async fn serve(&self, listener: TcpListener) {
-        let (door, shutdown) = (self.door.subscribe(), self.kept.shutdown.clone());
-        connections::serve_door(listener, door, self.metrics(), shutdown).await;
-        self.kept.threads.runs().drained().await;
+        let (endpoint, shutdown) = (self.clients.subscribe(), self.state.shutdown.clone());
+        connections::serve_endpoint(listener, endpoint, self.metrics(), shutdown).await;
+        self.state.threads.runs().drained().await;
     }
 
-    /// Serves the operator's tools: what is counted, and whether the gateway is alive and ready.
-    /// Until `stop` is cancelled, which is to be after all else has ended: the last figures count
-    /// too.
+    /// Serves the operator's tools, with metrics and health, until `stop` is cancelled. Cancel it
+    /// after all else has ended, so that the last values of the metrics can be read.
     pub async fn serve_admin(&self, listener: TcpListener, stop: CancellationToken) {
-        // They are no clients: their connections are not counted.
+        // These connections are not those of clients, and are not counted.
         let uncounted = Metrics::default();
-        connections::serve_door(listener, self.admin.subscribe(), &uncounted, stop).await;
+        connections::serve_endpoint(listener, self.admin.subscribe(), &uncounted, stop).await;
     }
 }
 
-// === impl Kept ===
+// === impl LongLived ===
 
-impl Kept {
-    /// What clients find, and what the operator's tools do.
-    fn doors(&self, agents: Agents, settings: Settings) -> (Door, Door) {
+impl LongLived {
+    /// What the listener for clients and the admin listener serve.
+    fn endpoints(&self, agents: Agents, settings: Settings) -> (Endpoint, Endpoint) {
         let Settings {
             limits,
             forward,
@@ -257,15 +214,18 @@ impl Kept {
         } = settings;
         self.threads.runs().set_error_detail(error_detail);
         let readiness = self.readiness.of(agents.clone());
-        let admin = admin::door(&readiness, &self.observer.metrics, &limits);
-        let memory = self.memory.clone();
+        let admin = admin::endpoint(&readiness, &self.observer.metrics, &limits);
+        let state = self.callers.clone();
         let proof = match &auth {
-            Auth::Upstream(Judged { trust: Trust::Proven, .. }) => {
-                Some(Proof::new(agents.clone(), auth.clone(), forward.clone(), Stake::Entry))
-            }
+            Auth::Upstream(Judged { trust: Trust::Proven, .. }) => Some(IsolationProof::new(
+                agents.clone(),
+                auth.clone(),
+                forward.clone(),
+                Blocked::Requests,
+            )),
             Auth::None | Auth::Bearer(_) | Auth::Jwt(_) | Auth::Upstream(_) => None,
         };
-        let thread_access = threads::Access::new(thread_routes, &agents, &auth, &forward);
+        let thread_access = Access::new(thread_routes, &agents, &auth, &forward);
         let gateway = Arc::new(Gateway {
             agents,
             thread_access,
@@ -278,96 +238,11 @@ impl Kept {
             observer: self.observer.clone(),
             allowance,
             page,
-            left_out: Pace::default(),
-            admission: Admission { auth: auth.clone(), cors, hosts, rates, memory, proof },
+            disallowed_log: LogLimiter::default(),
+            admission: Admission { auth: auth.clone(), cors, hosts, rates, state, proof },
         });
-        let refusals = self.witness.refusals.clone();
-        let routes = routes(gateway, self.witness.clone(), compression);
-        (Door { routes, limits, auth, refusals }, admin)
+        let refusals = self.request_log.refusals.clone();
+        let routes = routes::routes(gateway, self.request_log.clone(), compression);
+        (Endpoint { routes, limits, auth, refusals }, admin)
     }
-}
-
-// === impl Gateway ===
-
-impl Gateway {
-    /// The agent that a request names.
-    fn agent(&self, name: &str, caller: &Caller) -> Result<Agent, Reject> {
-        self.agents.find(name, caller).map_err(|error| Reject::unknown_agent(&error))
-    }
-
-    /// The same, with LangGraph's parts in its streams if `inspects`.
-    fn agent_inspected(
-        &self,
-        name: &str,
-        caller: &Caller,
-        inspects: bool,
-    ) -> Result<Agent, Reject> {
-        let mut agent = self.agent(name, caller)?;
-        if inspects {
-            agent.emit = agent.emit.inspected();
-        }
-        Ok(agent)
-    }
-
-    /// The thread that a client calls so, and the agent that runs on it.
-    fn thread(&self, agent: Agent, client_thread: &str) -> Thread {
-        let ThreadName { id, client_id } = ThreadName::of(client_thread);
-        deeds::note(|deed| {
-            deed.agent = Some(agent.name.to_string());
-            deed.thread = Some(client_thread.to_owned());
-            deed.thread_id = Some(id.clone());
-        });
-        self.threads.thread(agent, id, client_id.map(str::to_owned))
-    }
-
-    /// Why something was not done with a thread, as the client is told.
-    fn refuse(&self, refusal: &Refusal, thread: &Thread) -> Reject {
-        Reject::refusal(refusal, thread.agent().upstream.caller(), self.error_detail)
-    }
-}
-
-fn routes(gateway: Arc<Gateway>, witness: Witness, compression: Compression) -> Router {
-    let compressed = middleware::from_fn_with_state(compression, compress::compress);
-    let admitted = middleware::from_fn_with_state(Arc::clone(&gateway), auth::admit);
-    let observed = (gateway.observer.clone(), witness);
-    let observed = middleware::from_fn_with_state(observed, observe::observe);
-    let ready = get(health::readyz).with_state(gateway.readiness.clone());
-    let page = gateway.page;
-    let cors = gateway.admission.cors.layer(gateway.forward.names());
-    let routes = Router::new()
-        .route("/agui/info", get(info::info))
-        .route("/agui", post(envelope::envelope))
-        .route("/agui/", post(envelope::envelope))
-        .route("/agui/agent/{agent}/capabilities", get(info::capabilities))
-        .route("/agui/agent/{agent}/run", post(agui::run).get(websocket::on_run_route))
-        .route("/agui/agent/{agent}/run/ws", get(websocket::on_own_route))
-        .route("/agui/agent/{agent}/connect", post(attach::connect))
-        .route("/agui/agent/{agent}/threads/{thread}/events", get(attach::events))
-        .route("/agui/agent/{agent}/stop/{thread}", post(stop::stop))
-        .route("/agui/threads", get(threads::list))
-        .route("/agui/threads/{thread}", patch(threads::change).delete(threads::delete))
-        .route("/agui/threads/{thread}/archive", post(threads::archive))
-        .route("/agui/threads/{thread}/{part}", get(threads::inspect))
-        .route_layer(compressed)
-        .route_layer(admitted)
-        .method_not_allowed_fallback(reject::wrong_method);
-    // A preflight brings no credentials.
-    let routes = match cors {
-        Some(cors) => routes.layer(cors),
-        None => routes,
-    };
-    let foreign = middleware::from_fn_with_state(Arc::clone(&gateway), foreign::preflight);
-    let routes = routes.layer(foreign);
-    let routes = match page {
-        Page::On => routes.merge(page::routes()),
-        Page::Off => routes,
-    };
-    routes
-        .route("/healthz", get(health::healthz))
-        .route("/readyz", ready)
-        .route("/openapi.json", get(openapi::openapi))
-        .method_not_allowed_fallback(reject::wrong_method)
-        .fallback(reject::unknown_route)
-        .layer(observed)
-        .with_state(gateway)
 }

@@ -17,9 +17,9 @@ use support::gateway::{
     values,
 };
 use support::upstream::Upstream;
-use threadway::server::cors::Credentials;
-use threadway::server::foreign::{AGAIN, MAX_NAMED};
+use threadway::server::Credentials;
 use threadway::server::{Auth, Cors, Limits, REFUSALS_PER_SECOND, Settings};
+use threadway::server::{MAX_LOGGED_ORIGINS, ORIGIN_LOG_PAUSE};
 use threadway::upstream::{OUTAGE_FAILURES, OUTAGE_LOG_INTERVAL};
 use tokio::task::JoinSet;
 use tracing::Level;
@@ -214,7 +214,7 @@ async fn a_page_that_is_refused_is_one_line_for_the_operator() {
         let response = Response::to(gateway.address, request.as_bytes()).await;
         assert!(response.head.starts_with("HTTP/1.1 403 "), "{}", response.head);
     }
-    let message = "a request was refused as a web page's: its `host` has to be in `hosts` \
+    let message = "a request from a web page was refused: its `host` has to be in `hosts` \
                    (--hosts NAME)";
     let told = lines.with(message);
     assert_eq!(told.len(), 1, "{told:#?}");
@@ -325,16 +325,17 @@ async fn invented_origins_fill_no_log() {
         let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
         text.lines().filter(|line| line.contains(" was refused")).count()
     };
-    for at in 0..MAX_NAMED + 10 {
+    for at in 0..MAX_LOGGED_ORIGINS + 10 {
         ask_as(address, &format!("https://{at}.example")).await;
     }
-    assert_eq!(count(), MAX_NAMED);
-    let full =
-        format!("pages of {MAX_NAMED} origins were refused within 10 minutes; no more are named");
+    assert_eq!(count(), MAX_LOGGED_ORIGINS);
+    let full = format!(
+        "pages of {MAX_LOGGED_ORIGINS} origins were refused within 10 minutes; no more are named"
+    );
     assert_eq!(lines.with(&full).len(), 1);
-    tokio::time::advance(AGAIN).await;
+    tokio::time::advance(ORIGIN_LOG_PAUSE).await;
     ask_as(address, "https://0.example").await;
-    assert_eq!(count(), MAX_NAMED + 1);
+    assert_eq!(count(), MAX_LOGGED_ORIGINS + 1);
 }
 
 #[tokio::test]

@@ -229,7 +229,7 @@ impl Raw {
         if let Some(given) = self.take("auth.unknown_threads") {
             let words = [("empty", UnknownThread::Empty), ("refused", UnknownThread::Refused)];
             if let Some(unknown) = mistakes.keep(given.one_of(&words)) {
-                forward.tell_unknown(unknown);
+                forward.set_unknown(unknown);
             }
         }
         forward

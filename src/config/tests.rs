@@ -301,7 +301,7 @@ fn the_front_is_what_the_file_says() {
     assert_eq!(rates, Rates { requests, streams: NonZeroUsize::new(7) });
     let mut expected = Forward::default();
     expected.allow("x-tenant").unwrap();
-    expected.tell_unknown(UnknownThread::Empty);
+    expected.set_unknown(UnknownThread::Empty);
     assert_eq!(forward, expected);
     assert_eq!(error_detail, ErrorDetail::Code);
     assert_eq!(on_message, OnMessage::Reject);

@@ -1,4 +1,9 @@
-//! The connections: how many there may be, how long a request may take to come, how they end.
+//! The TCP connections: how many there may be, how long a request may take to arrive, and how they
+//! end.
+//!
+//! - [`framing`]: finds requests that state the length of their body twice.
+
+mod framing;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -20,40 +25,43 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
-use super::auth::Identity;
-use super::deeds::{Deed, RefusalLog};
-use super::framing::{Ambiguous, Framed};
-use super::rates::{Callers, StreamSlot};
+use self::framing::{FramingCheck, TwoLengths};
+use super::auth::Auth;
+use super::auth::caller_id::CallerId;
+use super::limits::Limits;
+use super::limits::rates::{Callers, StreamSlot};
+use super::observe::request_log::{Facts, RefusalLog, RefusedRequest};
 use super::reject;
 use super::websocket::{self, Opening};
-use super::{Auth, Limits};
 use crate::metrics::Metrics;
 
-/// How long connections may take to end once the server is told to stop. Streams are told to end
-/// at once, so that only who does not read takes long; container platforms kill after 30 s.
+/// How long connections may take to end after a shutdown has begun. Streams end at once, so only a
+/// client that does not read takes long. Container platforms kill a process after 30 s.
 pub const GRACE: Duration = Duration::from_secs(10);
 
-/// How many connections beyond the limit are told so. Those behind them wait to be accepted.
-pub const SPARE_CONNECTIONS: usize = 64;
+/// How many connections beyond the limit are accepted and refused. Further ones wait to be
+/// accepted.
+const SPARE_CONNECTIONS: usize = 64;
 
-/// How long a client may take to take the next byte that is written to it. A page in the
-/// background still reads; who does not is gone, and its place in a run is let go of.
+/// How long a client may take to read the next byte that is written to it. A page in the background
+/// still reads. A client that does not is disconnected, and its position in a run is released.
 pub const WRITE_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// The pause after a failed accept: without file descriptors the next one fails at once too.
+/// The pause after a failed accept. Without free file descriptors, the next one fails at once too.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long the last word of a connection may take: it is short, and fits any socket's buffer.
-const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long the last response of a connection may take to send. It is short, and fits any socket's
+/// buffer.
+const LAST_RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a request finds.
+/// What a listener serves. A reload replaces it.
 #[derive(Clone, Debug)]
-pub(super) struct Door {
+pub(super) struct Endpoint {
     pub(super) routes: Router,
     pub(super) limits: Limits,
-    /// Who may call: what was learnt of it survives a reload.
+    /// Kept so that the next endpoint can take over what was learnt, such as an issuer's keys.
     pub(super) auth: Auth,
-    /// Where is logged what no route refuses.
+    /// Logs what is refused before any route.
     pub(super) refusals: RefusalLog,
 }
 
@@ -61,17 +69,17 @@ pub(super) struct Door {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer(pub(super) SocketAddr);
 
-/// The routes as they are when a request comes: a connection may outlive them.
+/// Calls the routes that the endpoint has when a request arrives. A connection may outlive them.
 #[derive(Clone)]
 struct Routes {
-    door: watch::Receiver<Door>,
+    endpoint: watch::Receiver<Endpoint>,
     peer: Peer,
-    ambiguous: Ambiguous,
+    two_lengths: TwoLengths,
     /// Where a request leaves the socket that it opens.
     opening: Opening,
 }
 
-/// Everything that a connection is made of, but for its socket.
+/// Serves connections with the same settings.
 #[derive(Clone)]
 struct Connections {
     http1: http1::Builder,
@@ -79,10 +87,11 @@ struct Connections {
     shutdown: CancellationToken,
 }
 
-/// A client's socket, which is given up when nothing can be written to it for too long.
-type Socket = Pin<Box<TimeoutStream<Framed<TcpStream>>>>;
+/// A client's socket. It fails when nothing can be written to it for [`WRITE_TIMEOUT`].
+type Socket = Pin<Box<TimeoutStream<FramingCheck<TcpStream>>>>;
 
-/// Serves until `shutdown` is cancelled, then lets what is open come to its end.
+/// Serves `routes` until `shutdown` is cancelled, then waits up to [`GRACE`] for the connections to
+/// end.
 pub async fn serve(
     listener: TcpListener,
     routes: Router,
@@ -90,30 +99,30 @@ pub async fn serve(
     shutdown: CancellationToken,
 ) {
     let (limits, refusals) = (limits.clone(), RefusalLog::default());
-    let door = watch::Sender::new(Door { routes, limits, auth: Auth::None, refusals });
-    serve_door(listener, door.subscribe(), &Metrics::default(), shutdown).await;
+    let endpoint = watch::Sender::new(Endpoint { routes, limits, auth: Auth::None, refusals });
+    serve_endpoint(listener, endpoint.subscribe(), &Metrics::default(), shutdown).await;
 }
 
-/// Serves what the door leads to at any time.
-pub(super) async fn serve_door(
+/// Serves the endpoint of the moment, like [`serve`].
+pub(super) async fn serve_endpoint(
     listener: TcpListener,
-    door: watch::Receiver<Door>,
+    endpoint: watch::Receiver<Endpoint>,
     metrics: &Metrics,
     shutdown: CancellationToken,
 ) {
-    let full = Door {
+    let full = Endpoint {
         routes: Router::new().fallback(reject::too_many_connections),
         limits: Limits::default(),
         auth: Auth::None,
-        refusals: door.borrow().refusals.clone(),
+        refusals: endpoint.borrow().refusals.clone(),
     };
     let full = watch::Sender::new(full);
-    // What each network has open, whatever the limit is.
+    // Counts the connections of each network, also while there is no limit: a reload may bring one.
     let peers = Callers::default();
     let mut open = JoinSet::new();
     loop {
         let (most, most_of_peer) = {
-            let Limits { connections, connections_per_peer, .. } = door.borrow().limits;
+            let Limits { connections, connections_per_peer, .. } = endpoint.borrow().limits;
             (connections, connections_per_peer)
         };
         let has_room = open.len() < most.saturating_add(SPARE_CONNECTIONS);
@@ -132,23 +141,24 @@ pub(super) async fn serve_door(
                 }
             }
         };
-        let Ok(slot) = peers.stream(&Identity::of_peer(Some(peer.ip())), most_of_peer) else {
+        let Ok(slot) = peers.stream(&CallerId::of_peer(Some(peer.ip())), most_of_peer) else {
             metrics.connection_refused();
-            log(&door, StatusCode::TOO_MANY_REQUESTS, "too_many_connections", peer);
-            // It may not hold a place by asking slowly.
+            log_refusal(&endpoint, StatusCode::TOO_MANY_REQUESTS, "too_many_connections", peer);
+            // Its request is not awaited: a slow one would hold a connection.
             open.spawn(refuse(socket));
             continue;
         };
         let is_full = open.len() >= most;
         if is_full {
             metrics.connection_refused();
-            log(&door, StatusCode::SERVICE_UNAVAILABLE, "too_many_connections", peer);
+            log_refusal(&endpoint, StatusCode::SERVICE_UNAVAILABLE, "too_many_connections", peer);
         }
         let counted = metrics.connection();
-        let ambiguous = Ambiguous::default();
-        let connections = Connections::new(&door.borrow().limits, shutdown.clone());
-        let door = if is_full { full.subscribe() } else { door.clone() };
-        let routes = Routes { door, peer: Peer(peer), ambiguous, opening: Opening::default() };
+        let two_lengths = TwoLengths::default();
+        let connections = Connections::new(&endpoint.borrow().limits, shutdown.clone());
+        let endpoint = if is_full { full.subscribe() } else { endpoint.clone() };
+        let routes =
+            Routes { endpoint, peer: Peer(peer), two_lengths, opening: Opening::default() };
         open.spawn(async move {
             let _counted = counted;
             connections.serve(routes, socket, slot).await;
@@ -159,7 +169,8 @@ pub(super) async fn serve_door(
     drain(open).await;
 }
 
-/// Waits for the connections to end. Those that do not are cut when the set is dropped.
+/// Waits for the connections to end. Those that last longer than [`GRACE`] are cut when the set is
+/// dropped.
 async fn drain(mut open: JoinSet<()>) {
     let ended = async {
         while let Some(ended) = open.join_next().await {
@@ -177,10 +188,16 @@ async fn drain(mut open: JoinSet<()>) {
     }
 }
 
-/// Logs a refusal that is no route's.
-fn log(door: &watch::Receiver<Door>, status: StatusCode, code: &str, peer: SocketAddr) {
-    let refusals = door.borrow().refusals.clone();
-    refusals.log(status, code, None, &Deed::default(), Some(peer.ip()));
+/// Logs what is refused before any route.
+fn log_refusal(
+    endpoint: &watch::Receiver<Endpoint>,
+    status: StatusCode,
+    code: &str,
+    peer: SocketAddr,
+) {
+    let refusals = endpoint.borrow().refusals.clone();
+    let (facts, peer) = (&Facts::default(), Some(peer.ip()));
+    refusals.log(&RefusedRequest { status, code, route: None, facts, peer });
 }
 
 fn log_panic(ended: Result<(), JoinError>) {
@@ -189,19 +206,19 @@ fn log_panic(ended: Result<(), JoinError>) {
     }
 }
 
-/// Tells a peer that has as many connections as it may have, without waiting for what it asks.
+/// Refuses a network that has too many connections, without waiting for a request.
 async fn refuse(mut socket: TcpStream) {
-    say(&mut socket, &reject::too_many_of_peer()).await;
+    send_last(&mut socket, &reject::too_many_of_peer()).await;
 }
 
-/// Sends a whole response, and closes.
-async fn say<S: AsyncWrite + Unpin>(mut socket: S, response: &[u8]) {
-    let said = async {
+/// Sends a whole response, and closes the socket.
+async fn send_last<S: AsyncWrite + Unpin>(mut socket: S, response: &[u8]) {
+    let sent = async {
         socket.write_all(response).await?;
         socket.shutdown().await
     };
-    if !matches!(tokio::time::timeout(LAST_WORD_TIMEOUT, said).await, Ok(Ok(()))) {
-        tracing::debug!("a connection's last word was not heard");
+    if !matches!(tokio::time::timeout(LAST_RESPONSE_TIMEOUT, sent).await, Ok(Ok(()))) {
+        tracing::debug!("the last response of a connection was not sent");
     }
 }
 
@@ -216,11 +233,11 @@ impl Service<Request<Incoming>> for Routes {
         request.extensions_mut().insert(self.peer);
         request.extensions_mut().insert(self.opening.clone());
         websocket::take_token(request.headers_mut());
-        let routes = if self.ambiguous.is_seen() {
-            log(&self.door, StatusCode::BAD_REQUEST, "invalid_request", self.peer.0);
+        let routes = if self.two_lengths.is_seen() {
+            log_refusal(&self.endpoint, StatusCode::BAD_REQUEST, "invalid_request", self.peer.0);
             Router::new().fallback(reject::two_lengths)
         } else {
-            self.door.borrow().routes.clone()
+            self.endpoint.borrow().routes.clone()
         };
         TowerToHyperService::new(routes).call(request)
     }
@@ -235,30 +252,30 @@ impl Connections {
             .timer(TokioTimer::new())
             .header_read_timeout(limits.header_timeout)
             .max_header_size(limits.header_bytes)
-            // Also what is buffered of a stream for a client that does not read.
+            // This also bounds what is buffered of a stream for a client that does not read.
             .max_buf_size(limits.header_bytes);
         Self { http1, header_timeout: limits.header_timeout, shutdown }
     }
 
-    /// Serves one connection, which holds its peer's place.
+    /// Serves one connection, which holds its network's slot.
     async fn serve(self, routes: Routes, socket: TcpStream, _slot: StreamSlot) {
         let Peer(peer) = routes.peer;
-        // Without it each token would wait for the last one's acknowledgement.
+        // With Nagle's algorithm, each token would wait for the acknowledgement of the last one.
         let ended = match socket.set_nodelay(true) {
             Ok(()) => self.serve_http1(routes, socket).await.map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
         };
         if let Err(error) = ended {
-            // Clients come and go as they like.
+            // Clients disconnect as they like, so this is no warning.
             tracing::debug!(%peer, error, "a connection broke");
         }
     }
 
     async fn serve_http1(&self, routes: Routes, socket: TcpStream) -> hyper::Result<()> {
-        let socket = TimeoutStream::new(Framed::new(socket, routes.ambiguous.clone()));
+        let socket = TimeoutStream::new(FramingCheck::new(socket, routes.two_lengths.clone()));
         let mut socket: Socket = Box::pin(socket);
         socket.as_mut().set_write_timeout_pinned(Some(WRITE_TIMEOUT));
-        let (door, opening) = (routes.door.clone(), routes.opening.clone());
+        let (endpoint, opening) = (routes.endpoint.clone(), routes.opening.clone());
         let Peer(peer) = routes.peer;
         let mut connection = self.http1.serve_connection(TokioIo::new(socket), routes);
         let ended = tokio::select! {
@@ -272,18 +289,19 @@ impl Connections {
             && let Some(opened) = opening.take()
         {
             let http1::Parts { io, read_buf, .. } = connection.into_parts();
-            let routes = || door.borrow().routes.clone();
+            let routes = || endpoint.borrow().routes.clone();
             let shutdown = self.shutdown.clone();
             websocket::serve(opened, io.into_inner(), read_buf, routes, shutdown).await;
             return ended;
         }
-        // hyper closes a connection whose headers do not come without a word. Half a head is owed
-        // one; a connection that only rested is not.
+        // hyper closes a connection without a response if its headers do not arrive in time. A
+        // client that has sent a part of them gets a response here; an idle connection is only
+        // closed.
         if ended.as_ref().is_err_and(hyper::Error::is_timeout) {
             let http1::Parts { io, read_buf, .. } = connection.into_parts();
             if !read_buf.is_empty() {
-                log(&door, StatusCode::REQUEST_TIMEOUT, "header_timeout", peer);
-                say(io.into_inner(), &reject::header_timeout(self.header_timeout)).await;
+                log_refusal(&endpoint, StatusCode::REQUEST_TIMEOUT, "header_timeout", peer);
+                send_last(io.into_inner(), &reject::header_timeout(self.header_timeout)).await;
             }
         }
         ended

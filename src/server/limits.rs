@@ -1,31 +1,40 @@
-//! What a client may ask of the server at most.
+//! Limits: of one request, and of each caller.
+//!
+//! - [`Limits`]: sizes, times and connections.
+//! - [`rates`]: requests and streams of one caller.
+//! - [`log_limiter`]: log lines that anybody can cause.
+
+pub(super) mod log_limiter;
+pub(super) mod rates;
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use crate::runs::{self, OwnerPolicy};
 
-/// What a client may ask of the server at most.
+/// Limits on requests and connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The largest request body that is read, in bytes: a long conversation with some pictures.
+    /// The largest request body, in bytes. The default fits a long conversation with some pictures.
     pub body_bytes: usize,
-    /// The largest request head that is read, in bytes: what proxies let pass, with some cookies
-    /// and a token. Also what is buffered for a client that does not read, besides one whole
-    /// frame; at least 8 KiB.
+    /// The largest request head, in bytes; at least [`MIN_HEADER_BYTES`]. The default is what
+    /// proxies let pass, with some cookies and a token. It is also the size of the buffer for a
+    /// client that does not read, besides one whole frame.
     pub header_bytes: usize,
-    /// How long a client may take to send a request's head, the pause before it included.
+    /// How long a client may take to send a request's head. The time starts when the connection
+    /// becomes idle.
     pub header_timeout: Duration,
-    /// How many connections may be open. Each stream takes one here and one to the upstream.
+    /// How many connections may be open. Each stream also needs one to the upstream.
     pub connections: usize,
-    /// How many connections one address may have open, or one /64 of IPv6; `None` for any number.
+    /// How many connections one IPv4 address, or one /64 of IPv6, may have open. `None` sets no
+    /// limit.
     ///
-    /// The gateway ends no TLS: what comes from outside comes through a proxy, which is one
-    /// address. So there is no limit unless it is set.
+    /// The gateway ends no TLS. Clients from outside come through a proxy, which is one address. So
+    /// there is no limit by default.
     pub connections_per_peer: Option<NonZeroUsize>,
-    /// How much of a run's events is kept for readers that are slower than it, in bytes.
+    /// How much of a run's events is kept for readers that are slower than the run, in bytes.
     pub log_bytes: usize,
-    /// What becomes of a run when the connection that started it is lost.
+    /// Whether a run is cancelled when the connection that started it is lost.
     pub owners: OwnerPolicy,
 }
 

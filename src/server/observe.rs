@@ -1,8 +1,12 @@
-//! What each request leaves behind: a count, and a span where traces are exported.
+//! What each request is recorded in: a counter, the logs, and a span where traces are exported.
 //!
-//! A span lasts as long as its response, a stream's included. It is the child of the client's, and
-//! what is asked of the upstream for the request is its own: the request's `traceparent` is
-//! replaced by the span's, and travels as any other header that is allowed to.
+//! - [`request_log`]: the operator's log and the audit log.
+//!
+//! A span lasts as long as its response, a stream's included. Its parent is the client's span. The
+//! span's context replaces the request's `traceparent`, and is sent on like any other header that
+//! is forwarded. So the upstream requests that this one causes are children of the span.
+
+pub(super) mod request_log;
 
 use std::fmt;
 use std::pin::Pin;
@@ -21,28 +25,30 @@ use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::SdkTracer;
 
-use super::deeds::Witness;
-use super::reject::Refused;
+use self::request_log::RequestLog;
+use super::reject::RefusalCode;
 use crate::metrics::{Metrics, Route, StatusClass};
+use crate::threads::Thread;
 
-/// What a span's context travels in.
+/// The headers that carry a span's context.
 const TRACE_HEADERS: [HeaderName; 2] =
     [HeaderName::from_static("traceparent"), HeaderName::from_static("tracestate")];
 
-/// Who sees what the gateway does.
+/// Where requests are counted and traced.
 #[derive(Clone, Default)]
 pub struct Observer {
-    /// What it is counted in.
+    /// The metrics that the gateway counts in.
     pub metrics: Metrics,
-    /// What makes the spans of requests; `None` where no traces are exported.
+    /// Makes the spans of requests. `None` where no traces are exported.
     pub tracer: Option<SdkTracer>,
 }
 
-/// What a response is about, for its request's span.
+/// LangGraph's ids of the thread and the run that a response is about, for the span and the audit
+/// log. A response that has them is a stream, or says something about a thread.
 #[derive(Clone, Debug, Default)]
-pub(super) struct About {
+pub(super) struct RunIds {
     pub(super) thread_id: String,
-    /// LangGraph's id, where it is known.
+    /// `None` while the run's id is not known.
     pub(super) run_id: Option<String>,
 }
 
@@ -52,12 +58,12 @@ struct Spanned {
     span: Context,
 }
 
-/// The headers of a request, as a propagator reads and writes them.
+/// A request's headers, for the propagator to read and write.
 struct Headers<'a>(&'a mut HeaderMap);
 
-/// Counts a request, spans it, and logs what it was refused or audited for.
+/// Counts a request, and writes it to the logs and to a span.
 pub(super) async fn observe(
-    State((observer, witness)): State<(Observer, Witness)>,
+    State((observer, log)): State<(Observer, RequestLog)>,
     mut request: Request,
     next: Next,
 ) -> Response {
@@ -65,20 +71,20 @@ pub(super) async fn observe(
     let path = path.as_ref().map(MatchedPath::as_str);
     let span = observer.tracer.as_ref().map(|tracer| begin(tracer, path, &mut request));
     let (mut head, body) = request.into_parts();
-    let doing = witness.begin(path, &mut head).await;
+    let pending = log.begin(path, &mut head).await;
     let request = Request::from_parts(head, body);
-    let mut response = doing.handled(next.run(request)).await;
+    let mut response = pending.handle(next.run(request)).await;
     let status = StatusClass::of(response.status().as_u16());
     let route = match response.status() {
         StatusCode::SWITCHING_PROTOCOLS => Route::WebSocket,
         _ => route(path),
     };
     observer.metrics.answered(route, status);
-    let refused = response.extensions_mut().remove::<Refused>();
-    if let Some(Refused(code)) = refused {
+    let refused = response.extensions_mut().remove::<RefusalCode>();
+    if let Some(RefusalCode(code)) = refused {
         observer.metrics.refused(code);
     }
-    doing.answered(route, response.status(), refused, response.extensions().get::<About>());
+    pending.answered(route, response.status(), refused, response.extensions().get::<RunIds>());
     match span {
         Some(span) => spanned(response, span),
         None => response,
@@ -105,11 +111,11 @@ fn route(path: Option<&str>) -> Route {
     }
 }
 
-/// Begins the span of a request, and makes it the request's.
+/// Begins the span of a request, and puts the span's context into the request's headers.
 fn begin(tracer: &SdkTracer, path: Option<&str>, request: &mut Request) -> Context {
     let propagator = TraceContextPropagator::new();
     let method = request.method().as_str();
-    // Neither the path as it was sent nor the query: they may hold what is nobody's business.
+    // Neither the raw path nor the query is exported: both may contain private data.
     let name = path.map_or_else(|| method.to_owned(), |path| format!("{method} {path}"));
     let mut attributes = vec![KeyValue::new("http.request.method", method.to_owned())];
     attributes.extend(path.map(|path| KeyValue::new("http.route", path.to_owned())));
@@ -117,7 +123,7 @@ fn begin(tracer: &SdkTracer, path: Option<&str>, request: &mut Request) -> Conte
     let parent = propagator.extract_with_context(&Context::new(), &headers);
     let builder = tracer.span_builder(name).with_kind(SpanKind::Server).with_attributes(attributes);
     let span = parent.with_span(tracer.build_with_context(builder, &parent));
-    // What could not be read goes no further.
+    // Headers that could not be parsed are not forwarded.
     for name in TRACE_HEADERS {
         headers.0.remove(name);
     }
@@ -125,7 +131,7 @@ fn begin(tracer: &SdkTracer, path: Option<&str>, request: &mut Request) -> Conte
     span
 }
 
-/// Lets a span end with its response.
+/// Ends a span with its response.
 fn spanned(mut response: Response, context: Context) -> Response {
     let span = context.span();
     let status = response.status();
@@ -133,7 +139,7 @@ fn spanned(mut response: Response, context: Context) -> Response {
     if status.is_server_error() {
         span.set_status(Status::error(""));
     }
-    if let Some(About { thread_id, run_id }) = response.extensions_mut().remove() {
+    if let Some(RunIds { thread_id, run_id }) = response.extensions_mut().remove() {
         span.set_attribute(KeyValue::new("threadway.thread_id", thread_id));
         if let Some(run_id) = run_id {
             span.set_attribute(KeyValue::new("threadway.run_id", run_id));
@@ -142,10 +148,18 @@ fn spanned(mut response: Response, context: Context) -> Response {
     response.map(|body| Body::new(Spanned { body, span: context }))
 }
 
+// === impl RunIds ===
+
+impl RunIds {
+    pub(super) fn of(thread: &Thread) -> Self {
+        Self { thread_id: thread.id().to_owned(), run_id: None }
+    }
+}
+
 // === impl Observer ===
 
 impl fmt::Debug for Observer {
-    /// A tracer would print its exporter, and that its headers.
+    /// Leaves the tracer out: it would print its exporter, with the exporter's headers.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Observer").field("traces", &self.tracer.is_some()).finish_non_exhaustive()
     }
@@ -194,7 +208,7 @@ impl Extractor for Headers<'_> {
 impl Injector for Headers<'_> {
     fn set(&mut self, key: &str, value: String) {
         let name = HeaderName::from_bytes(key.as_bytes());
-        // A client without a tracestate gets none.
+        // An empty tracestate is not added.
         if let (Ok(name), Ok(value), false) =
             (name, HeaderValue::from_str(&value), value.is_empty())
         {

@@ -1,4 +1,4 @@
-//! Every refusal as one kind of response: a status, a stable code, and what to do about it.
+//! Refused requests: the response has a status, a stable code, and a message that says what to do.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -8,29 +8,29 @@ use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Method, StatusCode, Uri};
 use serde::Serialize;
 
-use super::rates::Exceeded;
+use super::limits::rates::Exceeded;
 use crate::threads::Refusal;
 use crate::upstream::{Caller, Error};
 use threadway_translate::run::ErrorDetail;
 
-/// When a client that was turned away may come again: streams end every few seconds.
+/// The default `Retry-After`. Streams and connections end every few seconds.
 const RETRY_AFTER_SECONDS: u64 = 5;
 
-/// A refusal.
+/// The response to a refused request.
 #[derive(Debug)]
 pub(super) struct Reject {
     status: StatusCode,
-    /// Stable: a program may act on it.
+    /// Stable, so that programs can act on it.
     code: &'static str,
-    /// For a person: what happened, with which input, what to do.
+    /// For a person: what happened, with which input, and what to do.
     message: String,
-    /// When the client may come again, where that is known.
+    /// How long the client has to wait, where that is known.
     wait: Option<Duration>,
 }
 
-/// The code of a refusal, beside its response.
+/// The code of a refusal, as an extension of its response.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Refused(pub(super) &'static str);
+pub(super) struct RefusalCode(pub(super) &'static str);
 
 #[derive(Serialize)]
 struct RejectBody<'a> {
@@ -48,14 +48,18 @@ pub(super) async fn unknown_route(uri: Uri) -> Reject {
 }
 
 pub(super) async fn unknown_admin_route(uri: Uri) -> Reject {
-    let message =
-        format!("there is no route {} here; there are /metrics, /healthz and /readyz", uri.path());
+    let message = format!(
+        "there is no route {} on this port; the routes are /metrics, /healthz and /readyz",
+        uri.path()
+    );
     Reject::new(StatusCode::NOT_FOUND, "unknown_route", message)
 }
 
 pub(super) async fn wrong_method(method: Method, uri: Uri) -> Reject {
-    let message =
-        format!("{} does not take {method}; the `allow` header names what it takes", uri.path());
+    let message = format!(
+        "{} does not allow {method}; use a method that the `allow` header names",
+        uri.path()
+    );
     Reject::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", message)
 }
 
@@ -65,21 +69,24 @@ pub(super) async fn too_many_connections() -> Reject {
     Reject::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_connections", message)
 }
 
-/// The response to a request whose headers did not come in time, for a connection that nothing
-/// else answers.
+/// The bytes of the response to a request whose headers did not arrive in time. No route and no
+/// HTTP library answers it.
 pub(super) fn header_timeout(waited: Duration) -> Vec<u8> {
-    let message = format!("the request's headers did not come within {} s", waited.as_secs());
+    let message = format!(
+        "the request's headers did not arrive within {} s; send the request again",
+        waited.as_secs()
+    );
     Reject::new(StatusCode::REQUEST_TIMEOUT, "header_timeout", message).bytes()
 }
 
-/// The response to a peer that has as many connections as it may have, whatever it wants to ask.
+/// The bytes of the response to a network that has too many connections.
 pub(super) fn too_many_of_peer() -> Vec<u8> {
     let message = "your network has as many connections as it may have; close some, or raise \
                    `limits.connections_per_peer`";
     Reject::too_many("too_many_connections", message).bytes()
 }
 
-/// A request of which two ends could be thought.
+/// Refuses a request that states two lengths, and closes the connection.
 pub(super) async fn two_lengths() -> Response {
     let message = "the request has both `content-length` and `transfer-encoding`; send one";
     let mut response = Reject::invalid(message).into_response();
@@ -94,13 +101,13 @@ impl Reject {
         Self { status, code, message: message.into(), wait: None }
     }
 
-    /// What is wrong with the request itself.
+    /// The request itself is malformed.
     pub(super) fn invalid(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid_request", message)
     }
 
-    /// An agent that LangGraph has not, or does not show to the caller; or a thread, of which the
-    /// Python server says the same.
+    /// LangGraph does not have the agent, or does not show it to the caller. The Python server
+    /// answers the same for a thread.
     pub(super) fn unknown_assistant(assistant: &str, caller: &Caller) -> Self {
         let or_thread =
             if caller.is_personal() { ", or not the thread, for these credentials" } else { "" };
@@ -110,18 +117,18 @@ impl Reject {
         ))
     }
 
-    /// An agent that no upstream has.
+    /// No upstream has the agent.
     pub(super) fn unknown_agent(what: impl Display) -> Self {
         Self::new(StatusCode::NOT_FOUND, "unknown_agent", what.to_string())
     }
 
-    /// A thread that LangGraph has not, or does not show to the caller.
+    /// LangGraph does not have the thread, or does not show it to the caller.
     pub(super) fn unknown_thread() -> Self {
         let message = "LangGraph has no such thread, or does not show it with these credentials";
         Self::new(StatusCode::NOT_FOUND, "unknown_thread", message)
     }
 
-    /// An envelope that asks for what no plain route has.
+    /// The single route was asked for a resource that does not exist.
     pub(super) fn unknown_resource() -> Self {
         let message = "there is no such resource; `path` is /threads, /threads/ID, \
                        /threads/ID/archive, /threads/ID/messages, /threads/ID/events or \
@@ -129,21 +136,21 @@ impl Reject {
         Self::new(StatusCode::NOT_FOUND, "unknown_route", message)
     }
 
-    /// An envelope that asks for a resource by a method that this has not.
+    /// The single route was asked for a method that the resource does not have.
     pub(super) fn wrong_resource_method() -> Self {
         let message = "the resource does not take this `httpMethod`; lists and what a thread holds \
                        take GET, a thread PATCH and DELETE, and `archive` POST";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", message)
     }
 
-    /// A run that was to be read again, and that the thread has not.
+    /// The thread does not have the run that is to be resumed or joined.
     pub(super) fn unknown_run() -> Self {
         let message = "the thread has no such run, or LangGraph does not show it with these \
                        credentials";
         Self::new(StatusCode::NOT_FOUND, "unknown_run", message)
     }
 
-    /// A run that was to be read again, of a thread that the client has not named.
+    /// The run that is to be joined was not found, and the request does not name its thread.
     pub(super) fn unplaced_run() -> Self {
         let message = "this gateway reads no such run for these credentials, and the request does \
                        not name its thread; put `threadId=THREAD` into the query of the client's \
@@ -151,29 +158,28 @@ impl Reject {
         Self::new(StatusCode::NOT_FOUND, "unknown_run", message)
     }
 
-    /// A request that came too late.
     fn shutting_down() -> Self {
         let message = "the gateway is shutting down; send the request again";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "gateway_shutdown", message)
     }
 
-    /// A caller that has had what it may have.
+    /// The caller has reached a limit.
     pub(super) fn too_many(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::TOO_MANY_REQUESTS, code, message)
     }
 
-    /// The same, which will be gone after this time.
+    /// Sets the time that the client has to wait.
     #[must_use]
     pub(super) fn after(self, wait: Duration) -> Self {
         Self { wait: Some(wait), ..self }
     }
 
-    /// Whether it may be gone when the request is sent again.
+    /// Whether the same request may succeed later.
     pub(super) fn is_passing(&self) -> bool {
         self.status.is_server_error() || self.status == StatusCode::TOO_MANY_REQUESTS
     }
 
-    /// The whole response, for a connection that nothing else answers.
+    /// The whole response, as it is sent on the connection.
     fn bytes(&self) -> Vec<u8> {
         let body = self.body();
         let head = format!(
@@ -187,13 +193,14 @@ impl Reject {
 
     fn body(&self) -> Vec<u8> {
         let body = RejectBody { error: self.code, message: &self.message };
-        // Two strings always serialise.
+        // Serialising two strings cannot fail.
         let mut body = serde_json::to_vec(&body).unwrap_or_default();
         body.push(b'\n');
         body
     }
 
-    /// What was not done with a thread for a caller.
+    /// The response to a request that failed on a thread. `detail` limits what the message says of
+    /// an upstream error.
     pub(super) fn refusal(refusal: &Refusal, caller: &Caller, detail: ErrorDetail) -> Self {
         match refusal {
             Refusal::ShuttingDown => Self::shutting_down(),
@@ -214,7 +221,8 @@ impl Reject {
         }
     }
 
-    /// What an upstream did not do for a caller.
+    /// The response to a request that an upstream refused or failed. `detail` limits what the
+    /// message says.
     pub(super) fn upstream(error: &Error, caller: &Caller, detail: ErrorDetail) -> Self {
         let what = match detail {
             ErrorDetail::Full => error.explained(),
@@ -233,7 +241,7 @@ impl Reject {
                 format!("{what}; look at the thread before you try again: it may have acted"),
             ),
             Error::Status { code: 401, .. } if caller.is_personal() => {
-                let message = "LangGraph does not take these credentials; send others";
+                let message = "LangGraph does not accept these credentials; send others";
                 Self::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
             }
             Error::Status { code: 403, .. } if caller.is_personal() => {
@@ -244,12 +252,12 @@ impl Reject {
             Error::Status { .. } if error.is_unauthorized() => bad_gateway(
                 "upstream_unauthorized",
                 "send the credentials that it wants, or have the gateway's operator set \
-                 `upstream.api_key` to a key that it takes",
+                 `upstream.api_key` to a key that it accepts",
             ),
             Error::Status { code: 429, retry_after, .. } => {
                 let message = format!(
-                    "{what}: it has had as many requests as it takes; wait, then \
-                                       send the request again"
+                    "{what}: it has had as many requests as it takes; wait, then send the request \
+                     again"
                 );
                 let reject = Self::too_many("upstream_rate_limited", message);
                 Self { wait: *retry_after, ..reject }
@@ -270,7 +278,7 @@ impl Reject {
         }
     }
 
-    /// What answers, answers as no LangGraph server does.
+    /// The server that answers is no LangGraph server.
     fn not_langgraph(what: impl Display) -> Self {
         let message =
             format!("{what}; check that the upstream's URL is that of a LangGraph API server");
@@ -282,12 +290,15 @@ impl From<Exceeded> for Reject {
     fn from(exceeded: Exceeded) -> Self {
         match exceeded {
             Exceeded::Requests { wait } => {
-                let message = "you ask more often than you may; wait, then send the request again";
+                let message =
+                    "you have sent more requests than you may; wait, then send the request again";
                 Self::too_many("too_many_requests", message).after(wait)
             }
             Exceeded::Streams { limit } => Self::too_many(
                 "too_many_streams",
-                format!("you may have {limit} streams at once, and have; end one, then try again"),
+                format!(
+                    "you may have {limit} streams at once, and have them; end one, then try again"
+                ),
             ),
         }
     }
@@ -296,13 +307,13 @@ impl From<Exceeded> for Reject {
 impl IntoResponse for Reject {
     fn into_response(self) -> Response {
         let body = self.body();
-        // Its message may name what the request does.
+        // The message may contain private data, so only the code is kept for the logs.
         let Self { status, code, message: _, wait } = self;
         let mut response = (status, [(CONTENT_TYPE, "application/json")], body).into_response();
-        response.extensions_mut().insert(Refused(code));
+        response.extensions_mut().insert(RefusalCode(code));
         let headers = response.headers_mut();
         if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
-            // Whole seconds, and not too few.
+            // Whole seconds, rounded up.
             let wait = wait.map_or(RETRY_AFTER_SECONDS, |wait| {
                 wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
             });
@@ -312,7 +323,7 @@ impl IntoResponse for Reject {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         if status == StatusCode::UNAUTHORIZED {
-            // RFC 6750: nothing more where there were no credentials.
+            // RFC 6750: no error code for a request without credentials.
             let challenge = match code {
                 "unauthenticated" => "Bearer",
                 _ => "Bearer error=\"invalid_token\"",

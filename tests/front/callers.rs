@@ -181,7 +181,7 @@ async fn who_is_not_shown_a_thread_any_more_is_told_of_no_later_run() {
 async fn nor_where_a_thread_that_is_not_shown_is_told_as_empty() {
     let clock = HeldClock::pause();
     let mut forward = Forward::default();
-    forward.tell_unknown(UnknownThread::Empty);
+    forward.set_unknown(UnknownThread::Empty);
     let (gateway, mut alice, mut bob) = followed_by_both(forward).await;
     gateway.upstream.shows("alice", 404);
     let _run = begins(&gateway, &clock).await;

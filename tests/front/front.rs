@@ -13,8 +13,8 @@ use crate::support::gateway::{
 use crate::support::issuer::{AUDIENCE, ISSUER, Signer, from_now, key_set};
 use crate::support::upstream::{Exchange, Upstream};
 use serde_json::json;
+use threadway::server::Credentials;
 use threadway::server::auth::{FAILURES, FETCH_PAUSE, FRESH, Jwt, JwtSettings, KeysFrom, MAX_AGE};
-use threadway::server::cors::Credentials;
 use threadway::server::isolation::PROBE_PAUSE;
 use threadway::server::{
     Auth, Cors, Forward, Judged, Observer, RETRY, Rates, RequestRate, Server, Settings, Trust,
@@ -135,7 +135,7 @@ fn wants_a_key() -> (String, String) {
 }
 
 fn unknown_key() -> (String, String) {
-    unauthorized("invalid_token", "the key is none of the gateway's; send another")
+    unauthorized("invalid_token", "the key is not one of the gateway's; send another")
 }
 
 fn wrong_token() -> (String, String) {
@@ -234,7 +234,7 @@ async fn who_has_tried_too_much_waits_and_the_right_key_does_not() {
         assert_eq!(front.is_refused("").await.1, wants_a_key());
         assert_eq!(front.is_refused(&bearer(OTHER_KEY)).await.1, unknown_key());
     }
-    let message = "too many credentials from your network were not good; wait, then send others";
+    let message = "your network has sent too many wrong credentials; wait, then send good ones";
     let (head, told) = front.is_refused(&bearer(OTHER_KEY)).await;
     assert_eq!(told, refusal("429 Too Many Requests", "too_many_failures", message));
     assert!(head.contains("\r\nretry-after: 1\r\n"), "{head}");
@@ -287,11 +287,11 @@ async fn langgraph_judges_credentials_where_it_is_to() {
             });
         let told = refused(&mut response).await;
         let expected = if attempt < FAILURES.burst.get() {
-            let message = "LangGraph does not take these credentials; send others";
+            let message = "LangGraph does not accept these credentials; send others";
             unauthorized("unauthorized", message)
         } else {
             let message =
-                "too many credentials from your network were not good; wait, then send others";
+                "your network has sent too many wrong credentials; wait, then send good ones";
             refusal("429 Too Many Requests", "too_many_failures", message)
         };
         assert_eq!(told, expected, "{attempt}");
@@ -421,7 +421,8 @@ async fn known_keys_are_used_while_the_issuer_is_away() {
     let front = Front::guarded(jwt_of_url(&issuer)).await;
     let clock = HeldClock::pause();
     let token = bearer(&signer.token(&[]));
-    let away = "the keys of the tokens' issuer cannot be had now; try again";
+    let away =
+        "the token cannot be checked, because its issuer's keys cannot be fetched now; try again";
     let away = refusal("503 Service Unavailable", "auth_unavailable", away);
     for answer in [(500, "{}"), (200, "<html>"), (200, r#"{"keys":[]}"#), (302, "{}")] {
         let (refused, ()) = tokio::join!(front.is_refused(&token), async {
@@ -461,7 +462,8 @@ async fn keys_are_not_fetched_from_where_a_redirect_leads() {
     let front = Front::guarded(jwt_of_url(&issuer)).await;
     let clock = HeldClock::pause();
     let token = bearer(&signer.token(&[]));
-    let away = "the keys of the tokens' issuer cannot be had now; try again";
+    let away =
+        "the token cannot be checked, because its issuer's keys cannot be fetched now; try again";
     let away = refusal("503 Service Unavailable", "auth_unavailable", away);
     for status in [301, 302, 303, 307, 308] {
         let script = async {
@@ -606,7 +608,7 @@ async fn a_key_that_does_not_go_up_tells_nothing_of_its_caller() {
     let (mut response, ()) =
         tokio::join!(Response::to(address, events.as_bytes()), answered(401, "{}"));
     let message = "the LangGraph server answered 401; send the credentials that it wants, or have \
-                   the gateway's operator set `upstream.api_key` to a key that it takes";
+                   the gateway's operator set `upstream.api_key` to a key that it accepts";
     let expected = refusal("502 Bad Gateway", "upstream_unauthorized", message);
     assert_eq!(refused(&mut response).await, expected);
     // And nobody's thread can be hidden from it: one that is not there is a new chat's.
@@ -626,7 +628,7 @@ async fn a_caller_is_one_caller() {
     let front = Front::with(Settings { forward, ..Settings::default() }).await;
     for name in ["authorization", "x-api-key", "x-tenant"] {
         let told = front.is_refused(&format!("{name}: a\r\n{name}: b\r\n")).await.1;
-        let message = format!("the header {name} is there more than once");
+        let message = format!("the header {name} is there more than once; send it once");
         assert_eq!(told, refusal("400 Bad Request", "invalid_request", &message));
     }
 }
@@ -1031,7 +1033,8 @@ async fn without_keys_the_gateway_goes_by_names_that_nobody_else_has() {
     assert_eq!(refused(&mut response).await, wrong_host);
     let response = ask(&front, "http://localhost/agui/info", "host: evil.example.com\r\n").await;
     assert!(response.head.starts_with("HTTP/1.1 200 "), "{}", response.head);
-    let one_host = refusal("400 Bad Request", "invalid_request", "a request has one `host` header");
+    let one_host =
+        refusal("400 Bad Request", "invalid_request", "a request must have one `host` header");
     for headers in ["", "host: a\r\nhost: a\r\n", "host: a\r\nhost: b\r\n"] {
         let mut response = ask(&front, "/agui/info", headers).await;
         assert_eq!(refused(&mut response).await, one_host, "{headers}");
@@ -1055,7 +1058,7 @@ async fn a_caller_who_asks_too_often_waits() {
     for _ in 0..3 {
         front.passes(&bearer(KEY)).await;
     }
-    let message = "you ask more often than you may; wait, then send the request again";
+    let message = "you have sent more requests than you may; wait, then send the request again";
     let (head, told) = front.is_refused(&bearer(KEY)).await;
     assert_eq!(told, refusal("429 Too Many Requests", "too_many_requests", message));
     assert!(head.contains("\r\nretry-after: 1\r\n"), "{head}");
@@ -1265,7 +1268,7 @@ async fn a_caller_has_so_many_streams_and_no_more() {
     let front = Front::with(Settings { rates, auth, ..Settings::default() }).await;
     // Its stream goes on: one that broke off would be asked for again.
     let (response, _run) = front.run(&bearer(KEY)).await;
-    let message = "you may have 1 streams at once, and have; end one, then try again";
+    let message = "you may have 1 streams at once, and have them; end one, then try again";
     let too_many = refusal("429 Too Many Requests", "too_many_streams", message);
     let key = bearer(KEY);
     let body = input(&["hi"]).to_string();

@@ -8,7 +8,7 @@ use crate::support::gateway::{RUN, THREAD, agents, input, serve_as};
 use crate::support::socket::Socket;
 use crate::support::upstream::{Exchange, Upstream};
 use serde_json::{Value, json};
-use threadway::server::cors::Credentials;
+use threadway::server::Credentials;
 use threadway::server::{Auth, Cors, Forward, Judged, Rates, RequestRate, Server, Settings};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;

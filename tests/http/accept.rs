@@ -11,8 +11,9 @@ const LIST: &str =
 #[tokio::test]
 async fn a_client_that_takes_nothing_of_what_is_sent_starts_nothing() {
     let gateway = Gateway::start().await;
-    let message =
-        |list| format!("`accept` takes none of the types that are served here; name one of {list}");
+    let message = |list| {
+        format!("`accept` allows none of the types that this route serves; name one of {list}")
+    };
     let body = input(&["hi"]).to_string();
     for accept in ["text/html", "application/json;q=0", "image/*, text/plain", "nonsense"] {
         let headers = format!("accept: {accept}\r\n");

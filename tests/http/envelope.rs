@@ -224,14 +224,14 @@ async fn what_is_no_envelope_is_refused_in_the_runtimes_words() {
     let request = b"GET /agui HTTP/1.1\r\nhost: h\r\n\r\n";
     let mut response = Response::to(gateway.address, request).await;
     assert!(response.head.contains("\r\nallow: POST\r\n"), "{}", response.head);
-    let message = "/agui does not take GET; the `allow` header names what it takes";
+    let message = "/agui does not allow GET; use a method that the `allow` header names";
     let expected = refusal("405 Method Not Allowed", "wrong_method", message);
     assert_eq!(refused(&mut response).await, expected);
 
     let request =
         "POST /agui HTTP/1.1\r\nhost: h\r\ncontent-length: 17\r\n\r\n{\"method\":\"info\"}";
     let mut response = Response::to(gateway.address, request.as_bytes()).await;
-    let message = "there is no content-type; send application/json";
+    let message = "the request has no content-type; send application/json";
     let expected = refusal("415 Unsupported Media Type", "not_json", message);
     assert_eq!(refused(&mut response).await, expected);
     gateway.upstream.is_untouched().await;

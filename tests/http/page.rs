@@ -142,7 +142,7 @@ async fn what_is_no_file_of_the_page_is_refused_as_ever() {
         assert_eq!(refused(&mut response).await, expected, "{path}");
     }
     let mut post = ask(&gateway, "POST", "/", "content-length: 0\r\n").await;
-    let what = "/ does not take POST; the `allow` header names what it takes";
+    let what = "/ does not allow POST; use a method that the `allow` header names";
     assert_eq!(refused(&mut post).await, refusal("405 Method Not Allowed", "wrong_method", what));
 }
 

@@ -31,7 +31,7 @@ async fn what_is_no_request_to_run_an_agent_is_refused() {
     let json = "content-type: application/json\r\n";
     let route = "there is no route /nowhere; runs are started with POST /agui/agent/{agent}/run, \
                  and GET /agui/info names the agents";
-    let method = "/agui/agent/a/run does not take GET; the `allow` header names what it takes";
+    let method = "/agui/agent/a/run does not allow GET; use a method that the `allow` header names";
     let large = "the body is longer than 10485760 bytes; send attachments by URL, or begin a new \
                  thread";
     for (request, expected) in [
@@ -48,7 +48,7 @@ async fn what_is_no_request_to_run_an_agent_is_refused() {
             refusal(
                 "415 Unsupported Media Type",
                 "not_json",
-                "the content-type is another; send application/json",
+                "the content-type is not application/json; send application/json",
             ),
         ),
         (
@@ -250,9 +250,9 @@ async fn headers_that_come_too_slowly_are_told_so() {
     socket.read_to_string(&mut told).await.unwrap();
     assert_eq!(
         told,
-        "HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\ncontent-length: 86\r\n\
+        "HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\ncontent-length: 112\r\n\
          connection: close\r\n\r\n\
-         {\"error\":\"header_timeout\",\"message\":\"the request's headers did not come within 10 s\"}\n"
+         {\"error\":\"header_timeout\",\"message\":\"the request's headers did not arrive within 10 s; send the request again\"}\n"
     );
     gateway.upstream.is_untouched().await;
 }
@@ -292,7 +292,7 @@ async fn a_body_that_comes_too_slowly_is_told_so() {
     Response::to(gateway.address, HEALTH).await;
     clock.advance(BODY_TIMEOUT / 2).await;
     let mut response = Response::on(socket).await;
-    let message = "the body did not come within 30 s";
+    let message = "the body did not arrive within 30 s; send the request again";
     let expected = refusal("408 Request Timeout", "body_timeout", message);
     assert_eq!(refused(&mut response).await, expected);
     gateway.upstream.is_untouched().await;

@@ -905,7 +905,7 @@ async fn a_join_that_fails_is_tried_again_till_it_succeeds() {
 #[tokio::test]
 async fn a_thread_that_cannot_be_looked_at_is_refused() {
     let unauthorized = "the LangGraph server answered 401; send the credentials that it wants, or \
-                        have the gateway's operator set `upstream.api_key` to a key that it takes";
+                        have the gateway's operator set `upstream.api_key` to a key that it accepts";
     let boom = "the LangGraph server answered 500; the server's log may tell more";
     let no_list = "the LangGraph server's answer is not a list of runs; check that the upstream's \
                    URL is that of a LangGraph API server";
@@ -981,8 +981,8 @@ async fn scripts_get_a_line_for_each_event() {
 async fn what_is_to_be_followed_must_be_a_thread() {
     let gateway = Gateway::start().await;
     let mut response = gateway.events("?follow=x").await;
-    let message = "`follow` is not `thread`; send `follow=thread`, or leave it out to see the \
-                   present run";
+    let message = "the only value of `follow` is `thread`; send `follow=thread`, or leave `follow` \
+                   out to read the live run only";
     let expected = refusal("400 Bad Request", "invalid_request", message);
     assert_eq!(refused(&mut response).await, expected);
     gateway.upstream.is_untouched().await;

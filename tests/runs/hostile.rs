@@ -454,7 +454,7 @@ impl<'a> Reader<'a> {
         };
         let resumes = self.last_id.is_some();
         let mut encoder = if resumes {
-            Encoder::returning(Wire::Sse, client, Emit::default())
+            Encoder::resuming(Wire::Sse, client, Emit::default())
         } else {
             Encoder::new(Wire::Sse, Projector::new(client, ClientMessages::Unknown))
         };

@@ -404,7 +404,8 @@ async fn what_cannot_be_loaded_is_refused() {
     }
     // Without a query it is the address of a WebSocket and of POSTs, as before.
     let mut response = get(page.address, "limit=1", "").await;
-    let message = "/agui/agent/agent/run does not take GET; the `allow` header names what it takes";
+    let message =
+        "/agui/agent/agent/run does not allow GET; use a method that the `allow` header names";
     let expected = refusal("405 Method Not Allowed", "wrong_method", message);
     assert_eq!(refused(&mut response).await, expected);
 }

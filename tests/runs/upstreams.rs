@@ -61,7 +61,7 @@ async fn what_the_upstream_refuses_is_refused_in_our_words() {
                 "502 Bad Gateway",
                 "upstream_unauthorized",
                 "the LangGraph server answered 401; send the credentials that it wants, or \
-                 have the gateway's operator set `upstream.api_key` to a key that it takes",
+                 have the gateway's operator set `upstream.api_key` to a key that it accepts",
             ),
         ),
         (
@@ -72,7 +72,7 @@ async fn what_the_upstream_refuses_is_refused_in_our_words() {
                 "upstream_unauthorized",
                 "the LangGraph server answered 403; send the credentials that it wants, or \
                  have the gateway's operator set \
-                 `upstream.api_key` to a key that it takes",
+                 `upstream.api_key` to a key that it accepts",
             ),
         ),
         (
@@ -319,7 +319,7 @@ async fn a_thread_that_cannot_be_read_starts_no_run() {
                 "502 Bad Gateway",
                 "upstream_unauthorized",
                 "the LangGraph server answered 401; send the credentials that it wants, or \
-                 have the gateway's operator set `upstream.api_key` to a key that it takes",
+                 have the gateway's operator set `upstream.api_key` to a key that it accepts",
             ),
         ),
     ] {

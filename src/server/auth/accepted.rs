@@ -1,4 +1,4 @@
-//! Credentials that LangGraph has accepted, by their digest.
+//! Credentials that LangGraph has accepted, by their digests.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,27 +7,27 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::identity::Fingerprint;
-use crate::server::rates::MAX_CALLERS;
+use super::caller_id::Fingerprint;
+use crate::server::limits::rates::MAX_CALLERS;
 use crate::sync::{Guard, Mutex};
 
-/// How long an acceptance counts. Credentials that were not used for so long count against their
-/// address once more, until LangGraph has accepted them again.
+/// How long an acceptance counts after the credentials were last used. After that, requests count
+/// against their network until LangGraph has accepted the credentials again.
 const ACCEPTED_AGE: Duration = Duration::from_hours(1);
 
-/// How often expired entries are looked for while there is no place.
+/// The pause between two removals of expired entries while all entries are taken.
 const SWEEP_PAUSE: Duration = Duration::from_secs(1);
 
-/// The credentials that LangGraph has accepted, at most [`MAX_CALLERS`]: those beyond go on to
-/// count against their addresses. Clones share them.
+/// The credentials that LangGraph has accepted, at most [`MAX_CALLERS`]. Requests with others keep
+/// counting against their networks. Clones share the entries.
 #[derive(Clone, Default)]
-pub(super) struct Accepted(Arc<Mutex<Known>>);
+pub(super) struct Accepted(Arc<Mutex<Entries>>);
 
 #[derive(Default)]
-struct Known {
-    /// Until when each counts.
+struct Entries {
+    /// When each entry expires.
     until: HashMap<Fingerprint, Instant>,
-    swept: Option<Instant>,
+    swept_at: Option<Instant>,
 }
 
 // === impl Accepted ===
@@ -39,9 +39,9 @@ impl Accepted {
 
     pub(super) fn insert(&self, credentials: Fingerprint) {
         let now = Instant::now();
-        let mut known = self.lock();
-        if known.until.contains_key(&credentials) || known.has_place(now) {
-            known.until.insert(credentials, now + ACCEPTED_AGE);
+        let mut entries = self.lock();
+        if entries.until.contains_key(&credentials) || entries.has_room(now) {
+            entries.until.insert(credentials, now + ACCEPTED_AGE);
         }
     }
 
@@ -50,7 +50,7 @@ impl Accepted {
     }
 
     /// Nothing that is done under the lock can fail half-way.
-    fn lock(&self) -> Guard<'_, Known> {
+    fn lock(&self) -> Guard<'_, Entries> {
         self.0.lock()
     }
 }
@@ -61,14 +61,14 @@ impl fmt::Debug for Accepted {
     }
 }
 
-// === impl Known ===
+// === impl Entries ===
 
-impl Known {
-    fn has_place(&mut self, now: Instant) -> bool {
-        let was_just_swept = self.swept.is_some_and(|swept| now < swept + SWEEP_PAUSE);
+impl Entries {
+    fn has_room(&mut self, now: Instant) -> bool {
+        let was_just_swept = self.swept_at.is_some_and(|swept| now < swept + SWEEP_PAUSE);
         if self.until.len() >= MAX_CALLERS && !was_just_swept {
             self.until.retain(|_, until| *until > now);
-            self.swept = Some(now);
+            self.swept_at = Some(now);
         }
         self.until.len() < MAX_CALLERS
     }
@@ -76,11 +76,11 @@ impl Known {
 
 #[cfg(test)]
 mod tests {
-    use super::super::identity::fingerprint_key;
+    use super::super::caller_id::fingerprint_key;
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn an_acceptance_counts_for_an_hour_and_there_is_an_end_to_them() {
+    async fn an_acceptance_counts_for_an_hour_and_their_number_is_limited() {
         let accepted = Accepted::default();
         let key = fingerprint_key();
         let of = |name: &str| Fingerprint::of(&key, [name]);

@@ -1,7 +1,7 @@
-//! A JSON Web Key Set (RFC 7517), and what a token must be for one of its keys to vouch for it.
+//! A JSON Web Key Set (RFC 7517), and the verification of tokens with its keys.
 //!
-//! What a key can do follows from the key, never from the token: a token names an algorithm, and
-//! is checked only by keys that are for exactly that one.
+//! A key's algorithms follow from the key, never from the token. A token names an algorithm, and is
+//! checked only with keys for exactly that algorithm.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -16,61 +16,59 @@ use jsonwebtoken::{Algorithm, DecodingKey, Header, Validation, decode, decode_he
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// How many keys of a set are kept: providers have two or three.
-pub const MAX_KEYS: usize = 100;
+/// How many keys of a set are kept. Providers have two or three.
+const MAX_KEYS: usize = 100;
 
 /// The keys of an issuer.
 #[derive(Debug)]
 pub(super) struct KeySet(Vec<Key>);
 
-/// One public key, and what it is for.
+/// One public key, and the algorithms that it is for.
 struct Key {
     id: Option<String>,
     algorithms: Vec<Algorithm>,
     public: DecodingKey,
 }
 
-/// Why a text is no key set.
+/// Why a text is not a usable key set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAKeySet {
-    /// It has not the form of one.
-    #[error("it is no JSON Web Key Set: `{{\"keys\": [..]}}`")]
+    /// The text is malformed.
+    #[error("it is not a JSON Web Key Set: `{{\"keys\": [..]}}`")]
     Form,
-    /// None of its keys is of a kind that is taken.
+    /// None of its keys is of a supported kind.
     #[error("it has no public key for RS256 to PS512, ES256, ES384 or EdDSA")]
     NoKeys,
 }
 
-/// What a token claims to be, before it is believed.
+/// The header of a token that is not verified yet.
 #[derive(Debug)]
-pub(super) struct Claimed {
+pub(super) struct TokenHeader {
     key_id: Option<String>,
     algorithm: Algorithm,
 }
 
-/// Who a token speaks for.
+/// The claims that identify a caller.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct Claims {
     pub(super) iss: String,
     pub(super) sub: String,
 }
 
-/// What a token's claims must be.
+/// The claims that a token must have.
 #[derive(Clone, Debug)]
-pub(super) struct Expected(Arc<Validation>);
+pub(super) struct ExpectedClaims(Arc<Validation>);
 
-/// Why a token is not believed. It tells no more: who made it needs no help.
+/// Why a token is not verified. More detail would only help somebody who forges tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Disbelief {
-    /// It was good.
+pub(super) enum VerifyError {
     Expired,
-    /// Anything else.
     Invalid,
 }
 
-/// A key set as it is written.
+/// The JSON of a key set.
 #[derive(Deserialize)]
-struct Written<'a> {
+struct KeySetJson<'a> {
     #[serde(borrow)]
     keys: Vec<&'a RawValue>,
 }
@@ -78,40 +76,41 @@ struct Written<'a> {
 // === impl KeySet ===
 
 impl KeySet {
-    /// Reads a set. Keys that cannot be used are left out: a provider's new kind must not shut
-    /// out the old ones.
+    /// Reads a set. Keys of unsupported kinds are left out: a provider that adds one must not make
+    /// the others unusable.
     pub(super) fn parse(text: &str) -> Result<Self, NotAKeySet> {
-        let written: Written<'_> = serde_json::from_str(text).map_err(|_| NotAKeySet::Form)?;
+        let json: KeySetJson<'_> = serde_json::from_str(text).map_err(|_| NotAKeySet::Form)?;
         let read = |key: &RawValue| Key::of(&serde_json::from_str(key.get()).ok()?);
-        let keys: Vec<_> = written.keys.into_iter().filter_map(read).take(MAX_KEYS).collect();
+        let keys: Vec<_> = json.keys.into_iter().filter_map(read).take(MAX_KEYS).collect();
         if keys.is_empty() { Err(NotAKeySet::NoKeys) } else { Ok(Self(keys)) }
     }
 
-    /// Whether a token's key is here. One that names none needs a set in which only one will do.
-    pub(super) fn knows(&self, claimed: &Claimed) -> bool {
-        self.find(claimed).is_some()
+    /// Whether the set has a token's key. A token that names no key needs a set with exactly one
+    /// key that fits.
+    pub(super) fn has_key_for(&self, header: &TokenHeader) -> bool {
+        self.find(header).is_some()
     }
 
-    /// Who a token speaks for, if its key is here and it is as expected.
+    /// Verifies a token, and returns its claims.
     pub(super) fn verify(
         &self,
         token: &str,
-        claimed: &Claimed,
-        expected: &Expected,
-    ) -> Result<Claims, Disbelief> {
-        let key = self.find(claimed).ok_or(Disbelief::Invalid)?;
-        let Expected(validation) = expected;
-        let algorithms = vec![claimed.algorithm];
+        header: &TokenHeader,
+        expected: &ExpectedClaims,
+    ) -> Result<Claims, VerifyError> {
+        let key = self.find(header).ok_or(VerifyError::Invalid)?;
+        let ExpectedClaims(validation) = expected;
+        let algorithms = vec![header.algorithm];
         let validation = Validation { algorithms, ..Validation::clone(validation) };
         let read = decode::<Claims>(token, &key.public, &validation);
         read.map(|token| token.claims).map_err(|error| {
             let is_expired = matches!(error.kind(), ErrorKind::ExpiredSignature);
-            if is_expired { Disbelief::Expired } else { Disbelief::Invalid }
+            if is_expired { VerifyError::Expired } else { VerifyError::Invalid }
         })
     }
 
-    fn find(&self, claimed: &Claimed) -> Option<&Key> {
-        let Claimed { key_id, algorithm } = claimed;
+    fn find(&self, header: &TokenHeader) -> Option<&Key> {
+        let TokenHeader { key_id, algorithm } = header;
         let mut fitting = self.0.iter().filter(|key| {
             key.algorithms.contains(algorithm) && (key_id.is_none() || key.id == *key_id)
         });
@@ -147,7 +146,8 @@ impl Key {
     }
 }
 
-/// The algorithms that a kind of key can be for. A secret shared with all who check is none.
+/// The algorithms that a kind of key can be for. Shared secrets are not accepted: everybody who
+/// verifies with one could sign with it.
 fn algorithms(key: &AlgorithmParameters) -> Option<&'static [Algorithm]> {
     use Algorithm::{ES256, ES384, EdDSA, PS256, PS384, PS512, RS256, RS384, RS512};
     let curve = match key {
@@ -156,7 +156,7 @@ fn algorithms(key: &AlgorithmParameters) -> Option<&'static [Algorithm]> {
         }
         AlgorithmParameters::EllipticCurve(key) => &key.curve,
         AlgorithmParameters::OctetKeyPair(key) => &key.curve,
-        // The crate may learn of more.
+        // The enum is `non_exhaustive`.
         AlgorithmParameters::OctetKey(_) | AlgorithmParameters::Other(_) | _ => return None,
     };
     match curve {
@@ -174,20 +174,21 @@ impl fmt::Debug for Key {
     }
 }
 
-// === impl Claimed ===
+// === impl TokenHeader ===
 
-impl Claimed {
-    /// Reads a token's header; `None` if it has none that could be true.
+impl TokenHeader {
+    /// Reads a token's header. Returns `None` for a malformed one, and for one with critical
+    /// extensions.
     pub(super) fn parse(token: &str) -> Option<Self> {
         let Header { alg, kid, crit, .. } = decode_header(token).ok()?;
-        // RFC 7515: who does not know what is critical must refuse. We know none.
+        // RFC 7515: a critical extension that is not known must be refused, and none is known here.
         crit.is_none().then_some(Self { key_id: kid, algorithm: alg })
     }
 }
 
-// === impl Expected ===
+// === impl ExpectedClaims ===
 
-impl Expected {
+impl ExpectedClaims {
     pub(super) fn new(issuer: &str, audiences: &[String], skew: Duration) -> Self {
         let mut validation = Validation::new(Algorithm::ES256);
         validation.set_issuer(&[issuer]);
@@ -213,10 +214,10 @@ mod tests {
 
     use super::*;
 
-    /// What claims, or what a set says of a key, are instead.
+    /// Changes to a token's claims, or to a key's members in a set.
     type Changes<'a> = &'a [(&'a str, Value)];
 
-    /// A private key, and the public one as a set has it.
+    /// A private key, and the public key as a set has it.
     struct Signer {
         key: EncodingKey,
         jwk: Value,
@@ -245,8 +246,8 @@ mod tests {
     }
 
     impl Signer {
-        /// Its public key, with or without some of what a set may say of it.
-        fn told(&self, changes: &[(&str, Value)]) -> Value {
+        /// The public key without `alg`, with changes.
+        fn public_key(&self, changes: &[(&str, Value)]) -> Value {
             let mut jwk = self.jwk.clone();
             jwk.as_object_mut().unwrap().remove("alg");
             for (name, value) in changes {
@@ -270,15 +271,15 @@ mod tests {
         json!({"iss": "https://issuer", "aud": "threadway", "sub": "ada", "exp": exp})
     }
 
-    fn verify(keys: &KeySet, token: &str) -> Result<String, Disbelief> {
+    fn verify(keys: &KeySet, token: &str) -> Result<String, VerifyError> {
         let audiences = ["threadway".to_owned(), "other".to_owned()];
-        let expected = Expected::new("https://issuer", &audiences, Duration::from_mins(1));
-        let claimed = Claimed::parse(token).ok_or(Disbelief::Invalid)?;
-        keys.verify(token, &claimed, &expected).map(|claims| claims.sub)
+        let expected = ExpectedClaims::new("https://issuer", &audiences, Duration::from_mins(1));
+        let header = TokenHeader::parse(token).ok_or(VerifyError::Invalid)?;
+        keys.verify(token, &header, &expected).map(|claims| claims.sub)
     }
 
     #[test]
-    fn each_kind_of_key_vouches_for_its_own_algorithms_only() {
+    fn each_kind_of_key_verifies_its_own_algorithms_only() {
         use Algorithm::{ES256, ES384, EdDSA, HS256, PS256, PS384, PS512, RS256, RS384, RS512};
         let p256 = ec(&ECDSA_P256_SHA256_FIXED_SIGNING, ES256);
         let p384 = ec(&ECDSA_P384_SHA384_FIXED_SIGNING, ES384);
@@ -289,34 +290,34 @@ mod tests {
             (&ed, &[EdDSA]),
             (&rsa, &[RS256, RS384, RS512, PS256, PS384, PS512]),
         ] {
-            let keys = set(&[signer.told(&[("kid", json!("k"))])]);
+            let keys = set(&[signer.public_key(&[("kid", json!("k"))])]);
             for algorithm in algorithms {
                 let token = signer.sign(*algorithm, Some("k"), &claims());
                 assert_eq!(verify(&keys, &token).as_deref(), Ok("ada"), "{algorithm:?}");
-                // Another key's signature, under the same id.
+                // Other keys under the same id.
                 let others = [ed25519(), ec(&ECDSA_P256_SHA256_FIXED_SIGNING, ES256)];
-                let others = set(&others.map(|other| other.told(&[("kid", json!("k"))])));
-                assert_eq!(verify(&others, &token), Err(Disbelief::Invalid), "{algorithm:?}");
+                let others = set(&others.map(|other| other.public_key(&[("kid", json!("k"))])));
+                assert_eq!(verify(&others, &token), Err(VerifyError::Invalid), "{algorithm:?}");
             }
-            // What everybody can read is no secret to sign with.
-            let jwk = signer.told(&[]);
+            // A public key must not be accepted as a shared secret.
+            let jwk = signer.public_key(&[]);
             let public = jwk.get("n").or_else(|| jwk.get("x")).unwrap().as_str().unwrap();
             let secret = EncodingKey::from_secret(public.as_bytes());
             let header = Header { kid: Some("k".to_owned()), ..Header::new(HS256) };
             let forged = encode(&header, &claims(), &secret).unwrap();
-            assert_eq!(verify(&keys, &forged), Err(Disbelief::Invalid));
+            assert_eq!(verify(&keys, &forged), Err(VerifyError::Invalid));
         }
-        // A key that says what it is for is for nothing else.
-        let only = set(&[rsa.told(&[("alg", json!("PS256"))])]);
+        // A key with `alg` is for that algorithm only.
+        let only = set(&[rsa.public_key(&[("alg", json!("PS256"))])]);
         assert_eq!(verify(&only, &rsa.sign(PS256, None, &claims())).as_deref(), Ok("ada"));
-        assert_eq!(verify(&only, &rsa.sign(RS256, None, &claims())), Err(Disbelief::Invalid));
+        assert_eq!(verify(&only, &rsa.sign(RS256, None, &claims())), Err(VerifyError::Invalid));
     }
 
     #[test]
-    fn a_token_names_its_key_or_there_is_but_one() {
+    fn a_token_names_its_key_unless_only_one_key_fits() {
         let (a, b, rsa) = (ed25519(), ed25519(), rsa());
         let kid = |id: &str| [("kid", json!(id))];
-        let keys = set(&[a.told(&kid("a")), b.told(&kid("b")), rsa.told(&[])]);
+        let keys = set(&[a.public_key(&kid("a")), b.public_key(&kid("b")), rsa.public_key(&[])]);
         let of = |signer: &Signer, kid| {
             let algorithm =
                 if signer.jwk["kty"] == "RSA" { Algorithm::RS256 } else { Algorithm::EdDSA };
@@ -336,32 +337,32 @@ mod tests {
     }
 
     #[test]
-    fn claims_are_as_expected_or_refused() {
+    fn unexpected_claims_are_refused() {
         let (signer, now) = (ed25519(), get_current_timestamp());
-        let keys = set(&[signer.told(&[])]);
+        let keys = set(&[signer.public_key(&[])]);
         let long = "x".repeat(100_000);
-        let cases: &[(Changes<'_>, Result<&str, Disbelief>)] = &[
+        let cases: &[(Changes<'_>, Result<&str, VerifyError>)] = &[
             (&[], Ok("ada")),
             (&[("aud", json!(["x", "other"]))], Ok("ada")),
-            // The clocks may be a minute apart.
+            // The skew is a minute.
             (&[("exp", json!(now - 50))], Ok("ada")),
-            (&[("exp", json!(now - 70))], Err(Disbelief::Expired)),
+            (&[("exp", json!(now - 70))], Err(VerifyError::Expired)),
             (&[("nbf", json!(now + 50))], Ok("ada")),
-            (&[("nbf", json!(now + 70))], Err(Disbelief::Invalid)),
-            (&[("exp", Value::Null)], Err(Disbelief::Invalid)),
-            (&[("exp", json!("tomorrow"))], Err(Disbelief::Invalid)),
-            (&[("exp", json!(-1))], Err(Disbelief::Invalid)),
-            (&[("nbf", json!("now"))], Err(Disbelief::Invalid)),
-            (&[("iss", json!("https://other"))], Err(Disbelief::Invalid)),
-            (&[("iss", json!("https://issuer/"))], Err(Disbelief::Invalid)),
-            (&[("iss", json!(["https://issuer"]))], Err(Disbelief::Invalid)),
-            (&[("iss", Value::Null)], Err(Disbelief::Invalid)),
-            (&[("aud", json!("threadway2"))], Err(Disbelief::Invalid)),
-            (&[("aud", json!([]))], Err(Disbelief::Invalid)),
-            (&[("aud", json!(7))], Err(Disbelief::Invalid)),
-            (&[("aud", Value::Null)], Err(Disbelief::Invalid)),
-            (&[("sub", Value::Null)], Err(Disbelief::Invalid)),
-            (&[("sub", json!(1))], Err(Disbelief::Invalid)),
+            (&[("nbf", json!(now + 70))], Err(VerifyError::Invalid)),
+            (&[("exp", Value::Null)], Err(VerifyError::Invalid)),
+            (&[("exp", json!("tomorrow"))], Err(VerifyError::Invalid)),
+            (&[("exp", json!(-1))], Err(VerifyError::Invalid)),
+            (&[("nbf", json!("now"))], Err(VerifyError::Invalid)),
+            (&[("iss", json!("https://other"))], Err(VerifyError::Invalid)),
+            (&[("iss", json!("https://issuer/"))], Err(VerifyError::Invalid)),
+            (&[("iss", json!(["https://issuer"]))], Err(VerifyError::Invalid)),
+            (&[("iss", Value::Null)], Err(VerifyError::Invalid)),
+            (&[("aud", json!("threadway2"))], Err(VerifyError::Invalid)),
+            (&[("aud", json!([]))], Err(VerifyError::Invalid)),
+            (&[("aud", json!(7))], Err(VerifyError::Invalid)),
+            (&[("aud", Value::Null)], Err(VerifyError::Invalid)),
+            (&[("sub", Value::Null)], Err(VerifyError::Invalid)),
+            (&[("sub", json!(1))], Err(VerifyError::Invalid)),
             (&[("more", json!(long))], Ok("ada")),
         ];
         for (changes, expected) in cases {
@@ -375,13 +376,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_signed_token_is_refused() {
+    fn a_malformed_or_unsigned_token_is_refused() {
         let signer = ed25519();
-        let keys = set(&[signer.told(&[])]);
+        let keys = set(&[signer.public_key(&[])]);
         let good = signer.sign(Algorithm::EdDSA, None, &claims());
         assert!(verify(&keys, &good).is_ok());
         let [head, body, signature] = good.split('.').collect::<Vec<_>>()[..] else { panic!() };
-        // {"alg":"none"}, and the same with its case changed.
+        // {"alg":"none"} and {"alg":"None"}.
         let (none, none_too) = ("eyJhbGciOiJub25lIn0", "eyJhbGciOiJOb25lIn0");
         for token in [
             String::new(),
@@ -397,12 +398,12 @@ mod tests {
             format!(" {good}"),
             format!("{head}.{}.{signature}", body.replace('e', "f")),
         ] {
-            assert_eq!(verify(&keys, &token), Err(Disbelief::Invalid), "{token}");
+            assert_eq!(verify(&keys, &token), Err(VerifyError::Invalid), "{token}");
         }
         let crit = Some(vec!["exp".to_owned()]);
         let header = Header { crit, ..Header::new(Algorithm::EdDSA) };
         let critical = encode(&header, &claims(), &signer.key).unwrap();
-        assert_eq!(verify(&keys, &critical), Err(Disbelief::Invalid));
+        assert_eq!(verify(&keys, &critical), Err(VerifyError::Invalid));
     }
 
     #[test]
@@ -425,11 +426,11 @@ mod tests {
             (&[("x", json!("?"))], false),
         ];
         for (changes, expected) in cases {
-            let text = json!({"keys": [signer.told(changes)]}).to_string();
+            let text = json!({"keys": [signer.public_key(changes)]}).to_string();
             let keys = KeySet::parse(&text);
             assert_eq!(keys.as_ref().is_ok(), *expected, "{changes:?} {keys:?}");
-            // What is of no use does no harm to the others.
-            let both = json!({"keys": [signer.told(changes), 1, null, signer.told(&[("kid", json!("k"))])]});
+            // An unusable key does not affect the others.
+            let both = json!({"keys": [signer.public_key(changes), 1, null, signer.public_key(&[("kid", json!("k"))])]});
             let both = KeySet::parse(&both.to_string()).unwrap();
             let token = signer.sign(Algorithm::EdDSA, Some("k"), &claims());
             assert!(verify(&both, &token).is_ok(), "{changes:?}");
@@ -437,7 +438,7 @@ mod tests {
         for text in ["", "[]", "{}", r#"{"keys":{}}"#, r#"{"keys":[]}"#, "<html>"] {
             assert!(KeySet::parse(text).is_err(), "{text}");
         }
-        let many = vec![signer.told(&[]); MAX_KEYS + 1];
+        let many = vec![signer.public_key(&[]); MAX_KEYS + 1];
         assert_eq!(set(&many).0.len(), MAX_KEYS);
     }
 }

@@ -1,5 +1,4 @@
-//! Callers who show a JSON Web Token (RFC 7519): whose tokens are believed, and where the keys
-//! that vouch for them come from.
+//! JSON Web Tokens (RFC 7519): whose tokens are accepted, and where the keys for them come from.
 //!
 //! ```text
 //!   a token --known key--> verified                     (and, if the keys are old, a fetch begins)
@@ -7,8 +6,8 @@
 //!        --unknown key--> a fetch, if one is due --> verified, or refused
 //! ```
 //!
-//! Keys from a URL are fetched by one task at a time, and not again before [`FETCH_PAUSE`]: tokens
-//! with invented keys cost the issuer nothing. Who shows a known key never waits for it.
+//! One task at a time fetches keys from a URL, at most once in [`FETCH_PAUSE`]: tokens with
+//! invented keys cause the issuer no load. A token with a known key never waits for a fetch.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -19,65 +18,66 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::jwks::{Claimed, Claims, Disbelief, Expected, KeySet, NotAKeySet};
+use super::jwks::{Claims, ExpectedClaims, KeySet, NotAKeySet, TokenHeader, VerifyError};
 use crate::sync::Mutex;
 use crate::upstream::{KeySetUrl, KeySets, SetupError, Tls};
 
-/// How far clocks may be apart by default.
+/// The default of [`JwtSettings::skew`].
 pub const DEFAULT_SKEW: Duration = Duration::from_mins(1);
 
-/// How far clocks may be said to be apart at most: more would keep what has expired alive.
+/// The largest [`JwtSettings::skew`]. A larger one would accept tokens long after they have
+/// expired.
 pub const MAX_SKEW: Duration = Duration::from_mins(5);
 
-/// How long fetched keys are taken for new. Providers publish a key well before they use it, and
-/// one that is not known is asked for at once; so this bounds how long a key that was withdrawn
-/// is still believed.
+/// How long fetched keys are used without a new fetch. A provider publishes a key well before it
+/// uses it, and an unknown key causes a fetch at once. So this bounds how long a withdrawn key is
+/// accepted.
 pub const FRESH: Duration = Duration::from_mins(10);
 
-/// How long fetched keys are used while newer ones cannot be had: an outage of a night. A key
-/// that was withdrawn meanwhile is believed for as long.
+/// How long fetched keys are used while no newer ones can be fetched: an outage of a night. A key
+/// that is withdrawn meanwhile is accepted for as long.
 pub const MAX_AGE: Duration = Duration::from_hours(12);
 
-/// The pause between two fetches, whatever they are for and however they end.
+/// The pause between two fetches, whether they succeed or not.
 pub const FETCH_PAUSE: Duration = Duration::from_secs(10);
 
-/// Whose tokens are believed.
+/// Which tokens are accepted.
 #[derive(Clone, Debug)]
 pub struct JwtSettings {
-    /// Where the keys are.
+    /// Where the issuer's keys are.
     pub keys: KeysFrom,
-    /// The `iss` of the tokens, exactly.
+    /// The exact `iss` of the tokens.
     pub issuer: String,
-    /// What `aud` must be, or must hold one of; at least one.
+    /// Accepted `aud` values; at least one. A token needs one of them.
     pub audiences: Vec<String>,
-    /// How far the issuer's clock may be from ours.
+    /// The largest difference between the issuer's clock and the gateway's.
     pub skew: Duration,
 }
 
-/// Where a key set is.
+/// The source of a key set.
 #[derive(Clone, Debug)]
 pub enum KeysFrom {
-    /// In a file, which is read when the configuration is.
+    /// A file, which is read with the configuration.
     File(PathBuf),
-    /// At the issuer's, where it is asked for again as keys change.
+    /// A URL of the issuer, which is fetched again as keys change.
     Url {
-        /// Where.
+        /// The address.
         url: KeySetUrl,
-        /// How the issuer is known.
+        /// The certificates that the issuer's server may have.
         tls: Tls,
     },
 }
 
-/// Why tokens cannot be checked as the settings say.
+/// Why [`JwtSettings`] are invalid. The texts say what is expected.
 #[derive(Debug, thiserror::Error)]
 pub enum JwtError {
     /// There is no issuer.
-    #[error("the issuer whose tokens are believed")]
+    #[error("the issuer whose tokens are accepted")]
     NoIssuer,
-    /// There is no audience: a token that was made for another service would open this one.
+    /// There is no audience. A token for another service would then be accepted here.
     #[error("at least one audience, which the tokens for this gateway are made for")]
     NoAudience,
-    /// Clocks cannot be that far apart.
+    /// The skew is larger than [`MAX_SKEW`].
     #[error("a clock skew of at most {} s", MAX_SKEW.as_secs())]
     Skew,
     /// The file cannot be read.
@@ -85,18 +85,18 @@ pub enum JwtError {
     File {
         /// The file.
         file: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// The file holds no key set.
+    /// The file is not a key set.
     #[error("a key set: {file}: {error}")]
     Keys {
         /// The file.
         file: PathBuf,
-        /// What it is not.
+        /// What is wrong with it.
         error: NotAKeySet,
     },
-    /// Nothing can be fetched.
+    /// The client for fetching keys cannot be set up.
     #[error(transparent)]
     Setup(#[from] SetupError),
 }
@@ -104,12 +104,12 @@ pub enum JwtError {
 /// Checks tokens. Clones share the keys.
 #[derive(Clone, Debug)]
 pub struct Jwt {
-    expected: Expected,
-    source: Source,
+    expected: ExpectedClaims,
+    keys: KeySource,
 }
 
 #[derive(Clone, Debug)]
-enum Source {
+enum KeySource {
     Fixed(Arc<KeySet>),
     Remote(Arc<Remote>),
 }
@@ -117,45 +117,43 @@ enum Source {
 /// Keys that are fetched.
 struct Remote {
     key_sets: KeySets,
-    /// Who waits for a fetch waits for a change of it.
+    /// Changes when a fetch ends, so that requests can wait for that.
     fetched: watch::Sender<Fetched>,
     fetching: Mutex<Fetching>,
 }
 
-/// What the fetches so far came to.
+/// The result of the fetches so far.
 #[derive(Clone, Debug, Default)]
 struct Fetched {
-    /// The newest keys, and since when they are known.
+    /// The newest keys, and when they were fetched.
     keys: Option<(Arc<KeySet>, Instant)>,
-    /// How many fetches have ended, also in failure.
+    /// How many fetches have ended, including failed ones.
     ended: u64,
 }
 
-/// The fetches that were begun. One that is under way ends with its owner.
+/// The fetches that were begun. Dropping this ends the one that is under way.
 #[derive(Debug, Default)]
 struct Fetching {
     task: JoinSet<()>,
     begun: u64,
-    /// When the last one was.
+    /// When the last one was begun.
     begun_at: Option<Instant>,
 }
 
-/// Why a token does not open the gateway.
+/// Why a token is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TokenError {
-    /// It was good.
     Expired,
-    /// It is not good.
     Invalid,
-    /// Nobody can tell now.
+    /// There are no keys to check it with now.
     NoKeys,
 }
 
-impl From<Disbelief> for TokenError {
-    fn from(disbelief: Disbelief) -> Self {
-        match disbelief {
-            Disbelief::Expired => Self::Expired,
-            Disbelief::Invalid => Self::Invalid,
+impl From<VerifyError> for TokenError {
+    fn from(error: VerifyError) -> Self {
+        match error {
+            VerifyError::Expired => Self::Expired,
+            VerifyError::Invalid => Self::Invalid,
         }
     }
 }
@@ -163,7 +161,10 @@ impl From<Disbelief> for TokenError {
 // === impl Jwt ===
 
 impl Jwt {
-    /// Reads the keys where they are in a file. Those of a URL are fetched when they are needed.
+    /// Reads keys from a file. Keys from a URL are fetched when they are needed.
+    ///
+    /// # Errors
+    /// The settings are invalid, or the file cannot be read.
     pub fn new(settings: &JwtSettings) -> Result<Self, JwtError> {
         let JwtSettings { keys, issuer, audiences, skew } = settings;
         if issuer.is_empty() {
@@ -175,46 +176,46 @@ impl Jwt {
         if *skew > MAX_SKEW {
             return Err(JwtError::Skew);
         }
-        let expected = Expected::new(issuer, audiences, *skew);
-        let source = match keys {
+        let expected = ExpectedClaims::new(issuer, audiences, *skew);
+        let keys = match keys {
             KeysFrom::File(file) => {
                 let text = std::fs::read_to_string(file)
                     .map_err(|error| JwtError::File { file: file.clone(), error })?;
                 let keys = KeySet::parse(&text)
                     .map_err(|error| JwtError::Keys { file: file.clone(), error })?;
-                Source::Fixed(Arc::new(keys))
+                KeySource::Fixed(Arc::new(keys))
             }
             KeysFrom::Url { url, tls } => {
                 let key_sets = KeySets::new(url.clone(), tls)?;
-                Source::Remote(Arc::new(Remote::new(key_sets, None)))
+                KeySource::Remote(Arc::new(Remote::new(key_sets, None)))
             }
         };
-        Ok(Self { expected, source })
+        Ok(Self { expected, keys })
     }
 
-    /// Goes on with the keys that were fetched before a reload, if they are of the same place.
+    /// Keeps the keys that were fetched before a reload, if the URL is the same.
     #[must_use]
     pub(super) fn succeeding(self, old: &Self) -> Self {
-        match (&self.source, &old.source) {
-            (Source::Remote(new), Source::Remote(old))
+        match (&self.keys, &old.keys) {
+            (KeySource::Remote(new), KeySource::Remote(old))
                 if new.key_sets.url() == old.key_sets.url() =>
             {
                 let keys = old.fetched.borrow().keys.clone();
                 let remote = Remote::new(new.key_sets.clone(), keys);
-                Self { source: Source::Remote(Arc::new(remote)), ..self }
+                Self { keys: KeySource::Remote(Arc::new(remote)), ..self }
             }
             _ => self,
         }
     }
 
-    /// Who a token speaks for.
+    /// The claims of a token, if it is accepted.
     pub(super) async fn verify(&self, token: &str) -> Result<Claims, TokenError> {
-        let claimed = Claimed::parse(token).ok_or(TokenError::Invalid)?;
-        let keys = match &self.source {
-            Source::Fixed(keys) => Arc::clone(keys),
-            Source::Remote(remote) => remote.keys_for(&claimed).await?,
+        let header = TokenHeader::parse(token).ok_or(TokenError::Invalid)?;
+        let keys = match &self.keys {
+            KeySource::Fixed(keys) => Arc::clone(keys),
+            KeySource::Remote(remote) => remote.keys_for(&header).await?,
         };
-        Ok(keys.verify(token, &claimed, &self.expected)?)
+        Ok(keys.verify(token, &header, &self.expected)?)
     }
 }
 
@@ -226,11 +227,11 @@ impl Remote {
         Self { key_sets, fetched, fetching: Mutex::default() }
     }
 
-    /// The keys to check a token with: those that are there if they will do, else those that a
-    /// fetch brings.
-    async fn keys_for(self: &Arc<Self>, claimed: &Claimed) -> Result<Arc<KeySet>, TokenError> {
+    /// The keys to check a token with. If the present keys do not have the token's, a fetch comes
+    /// first.
+    async fn keys_for(self: &Arc<Self>, header: &TokenHeader) -> Result<Arc<KeySet>, TokenError> {
         if let Some((keys, age)) = self.usable()
-            && keys.knows(claimed)
+            && keys.has_key_for(header)
         {
             if age > FRESH {
                 self.fetch();
@@ -240,23 +241,23 @@ impl Remote {
         if let Some(fetch) = self.fetch() {
             let mut fetched = self.fetched.subscribe();
             let ended = fetched.wait_for(|fetched| fetched.ended >= fetch);
-            // A fetch has its own bound; this one is for a fault of ours.
+            // A fetch has a timeout of its own. This one is for a fault in this code.
             if tokio::time::timeout(FETCH_PAUSE, ended).await.is_err() {
-                tracing::error!("a fetch of keys did not end; please report this");
+                tracing::error!("a fetch of the issuer's keys did not end; please report this");
             }
         }
         let (keys, _) = self.usable().ok_or(TokenError::NoKeys)?;
         Ok(keys)
     }
 
-    /// The keys that may still be used, and how old they are.
+    /// The keys, if they may still be used, and their age.
     fn usable(&self) -> Option<(Arc<KeySet>, Duration)> {
         let (keys, since) = self.fetched.borrow().keys.clone()?;
         let age = since.elapsed();
         (age < MAX_AGE).then_some((keys, age))
     }
 
-    /// Begins a fetch if one is due; the number of the one that is under way.
+    /// Begins a fetch if one is due. Returns the number of the one that is under way.
     fn fetch(self: &Arc<Self>) -> Option<u64> {
         let mut fetching = self.fetching.lock();
         let Fetching { task, begun, begun_at } = &mut *fetching;
@@ -287,17 +288,25 @@ async fn fetch(key_sets: &KeySets) -> Option<KeySet> {
     let text = match key_sets.fetch().await {
         Ok(text) => text,
         Err(error) => {
-            tracing::warn!(%url, %error, "the keys for tokens were not fetched");
+            tracing::warn!(
+                %url,
+                %error,
+                "fetching the issuer's keys failed; tokens with a new key are refused"
+            );
             return None;
         }
     };
     match KeySet::parse(&text) {
         Ok(keys) => {
-            tracing::debug!(%url, "the keys for tokens were fetched");
+            tracing::debug!(%url, "the issuer's keys were fetched");
             Some(keys)
         }
         Err(error) => {
-            tracing::warn!(%url, %error, "what was fetched holds no keys for tokens");
+            tracing::warn!(
+                %url,
+                %error,
+                "the issuer's key set is malformed; tokens with a new key are refused"
+            );
             None
         }
     }

@@ -1,4 +1,5 @@
-//! The keys that open the gateway: each has a name, and none is ever printed or kept as it is.
+//! The gateway's own keys. Each has a name. Only digests of the keys are kept, and no key is
+//! printed.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -8,62 +9,65 @@ use std::sync::Arc;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac;
 
-use super::identity::{Fingerprint, fingerprint_key};
+use super::caller_id::{Fingerprint, fingerprint_key};
 
-/// The shortest key that is taken, in characters: 16 hexadecimal digits are 64 bits, which nobody
-/// guesses over a network. It keeps words and dates out.
-pub const MIN_KEY_CHARS: usize = 16;
+/// The shortest key, in characters. It excludes words and dates. 16 hexadecimal digits are 64 bits,
+/// which nobody guesses over a network.
+const MIN_KEY_CHARS: usize = 16;
 
-/// The longest key that is taken, in characters: it must fit a request's head beside the rest.
-pub const MAX_KEY_CHARS: usize = 4 * 1024;
+/// The longest key, in characters. It must fit into a request's head with other headers.
+const MAX_KEY_CHARS: usize = 4 * 1024;
 
-/// How many keys there may be: each request is compared with all of them.
-pub const MAX_KEYS: usize = 1_000;
+/// The largest number of keys. Each request is compared with all of them.
+const MAX_KEYS: usize = 1_000;
 
-/// The keys that callers may show, and whose each of them is.
+/// The keys that are accepted, and the name of each.
 ///
-/// Parsed from `NAME=KEY`, of which there is one a line, or several behind commas; lines that
-/// begin with `#` are left out. What is kept are digests under a key of this process, so that
-/// neither a comparison's time nor a copy of the memory tells a key.
+/// Parsed from entries `NAME=KEY`, on lines of their own or separated by commas. Lines that begin
+/// with `#` are comments. Only digests under a key of this process are kept. So neither the time of
+/// a comparison nor a copy of the memory reveals a key.
 #[derive(Clone)]
 pub struct Keys {
     digest: Arc<hmac::Key>,
     keys: Arc<[(Arc<str>, Fingerprint)]>,
 }
 
-/// Why a text holds no [`Keys`]. It repeats names, never keys.
+/// Why a text is not a list of [`Keys`]. The texts say what is expected, and repeat names, never
+/// keys.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeysError {
-    /// There is none.
+    /// There is no entry.
     #[error("at least one NAME=KEY")]
     None,
-    /// There are too many.
+    /// There are more than 1,000.
     #[error("at most {MAX_KEYS} keys")]
     TooMany,
-    /// An entry has not the form.
+    /// An entry is malformed.
     #[error(
         "NAME=KEY in each entry, with a name of letters, digits, `-`, `_` and `.`; number {at} is not"
     )]
     Form {
-        /// Its number, from 1.
+        /// The number of the entry, from 1.
         at: usize,
     },
-    /// A key is too short, too long, or of other characters than a header may carry.
+    /// A key is too short or too long, or has characters that a header may not carry.
     #[error(
         "keys of {MIN_KEY_CHARS} to {MAX_KEY_CHARS} letters, digits and `-._~+/=`, as `openssl rand -hex 32` makes them; {name}'s is not"
     )]
     Key {
-        /// Whose it is.
+        /// The name of the key.
         name: String,
     },
-    /// Two keys have one name.
-    #[error("one key for each name; {name} has two: while a key is changed, give each a name")]
+    /// Two keys have the same name.
+    #[error(
+        "one key for each name; {name} has two: while you replace a key, give each its own name"
+    )]
     TwiceNamed {
-        /// The name.
+        /// The name of both.
         name: String,
     },
-    /// Two names have one key.
-    #[error("a key for each name; {name} has another's")]
+    /// Two names have the same key.
+    #[error("a different key for each name; {name} has the key of another name")]
     Shared {
         /// The later of the two.
         name: String,
@@ -73,7 +77,7 @@ pub enum KeysError {
 // === impl Keys ===
 
 impl Keys {
-    /// Whose key this is. Every key is looked at, whichever it is.
+    /// The name of a key. Every key is compared, so that the time does not depend on the match.
     pub(super) fn owner(&self, key: &str) -> Option<&Arc<str>> {
         let shown = Fingerprint::of(&self.digest, [key]);
         let mut owner = None;
@@ -85,7 +89,7 @@ impl Keys {
         owner
     }
 
-    /// The names, in the order in which they were given.
+    /// The names, in the order of the text.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.keys.iter().map(|(name, _)| &**name)
     }
@@ -146,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_key_opens_for_its_owner_and_no_other_text_does() {
+    fn each_key_has_its_owner_and_other_texts_have_none() {
         let text = "# who, and what for\nweb = 0123456789abcdef\n\nops=fedcba9876543210,ci=a/b+c~d.e-f_g/h==\n";
         let keys: Keys = text.parse().unwrap();
         assert_eq!(keys.names().collect::<Vec<_>>(), ["web", "ops", "ci"]);
@@ -165,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_keys_is_told_without_them() {
+    fn an_error_about_keys_does_not_repeat_them() {
         let key = "0123456789abcdef";
         let (long, many) = ("x".repeat(MAX_KEY_CHARS + 1), |count: usize| {
             let entries = (0..count).map(|at| format!("n{at}=0123456789abcdef{at}"));

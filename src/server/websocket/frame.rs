@@ -1,37 +1,28 @@
-//! The frames of a socket: what a client sends, and what it is told besides the events of a run.
+//! The frames of a socket: those that a client sends, and those that report an error.
 
-use bytes::{Bytes, BytesMut};
-use memchr::memchr;
 use serde_json::value::RawValue;
 
-use crate::server::wire::SEPARATOR;
 use threadway_translate::json::{self, Members, ObjectWriter};
 
-/// A frame of a client.
+/// A frame that a client sent.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Sent {
-    /// A turn is to begin. The whole frame is its `RunAgentInput`.
+pub(super) enum ClientFrame {
+    /// Begins a turn. The whole frame is its `RunAgentInput`.
     Turn {
         thread_id: String,
         run_id: String,
-        /// Its member `lastEventId`: what the client has of a run that it has asked for before.
+        /// The member `lastEventId`: the last event that the client has of an earlier copy of this
+        /// turn.
         last_event_id: Option<String>,
     },
-    /// A run is to be stopped.
+    /// Stops a run.
     Abort { thread_id: Option<String>, run_id: Option<String> },
-    /// A sign of life, for which a WebSocket has frames of its own.
-    Nothing,
+    /// A keep-alive. It needs no answer, since a WebSocket has ping frames of its own.
+    KeepAlive,
 }
 
-/// Puts the frames together that a stream's bytes hold.
-#[derive(Debug, Default)]
-pub(super) struct Frames {
-    /// The beginning of a frame whose end is still to come.
-    half: BytesMut,
-}
-
-/// The event that says that a frame was refused, or a turn: between runs a run's error, and within
-/// a run, which goes on, a custom event.
+/// The event that reports a refused frame or a refused turn. Between runs it is a `RUN_ERROR`.
+/// Within a run, which goes on, it is a `CUSTOM` event.
 pub(super) fn error(code: &str, message: &str, is_within_run: bool) -> String {
     let event = if is_within_run {
         let value = ObjectWriter::new().string("error", code).string("message", message).finish();
@@ -48,10 +39,10 @@ pub(super) fn error(code: &str, message: &str, is_within_run: bool) -> String {
     event.finish().get().to_owned()
 }
 
-// === impl Sent ===
+// === impl ClientFrame ===
 
-impl Sent {
-    /// Reads a frame. The error says what is wrong with it.
+impl ClientFrame {
+    /// Reads a frame. The error is a message for the client.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let value: &RawValue = serde_json::from_str(text)
             .map_err(|error| format!("the frame is not JSON: {error}"))?;
@@ -63,7 +54,7 @@ impl Sent {
             Some("abort") => {
                 Ok(Self::Abort { thread_id: optional("threadId")?, run_id: optional("runId")? })
             }
-            Some("ping" | "pong") => Ok(Self::Nothing),
+            Some("ping" | "pong") => Ok(Self::KeepAlive),
             Some(_) => {
                 Err("the frame's `type` is not `abort`; a RunAgentInput has no `type`".to_owned())
             }
@@ -84,39 +75,18 @@ fn string(members: &Members<'_>, name: &str) -> Result<Option<String>, String> {
     Ok(Some(text.into_owned()))
 }
 
-// === impl Frames ===
-
-impl Frames {
-    /// The next whole frame of these bytes, which may be cut anywhere.
-    pub(super) fn next(&mut self, bytes: &mut Bytes) -> Option<Bytes> {
-        let Some(end) = memchr(SEPARATOR, bytes) else {
-            self.half.extend_from_slice(bytes);
-            bytes.clear();
-            return None;
-        };
-        let frame = bytes.split_to(end);
-        let _ = bytes.split_to(1);
-        if self.half.is_empty() {
-            return Some(frame);
-        }
-        let mut whole = std::mem::take(&mut self.half);
-        whole.extend_from_slice(&frame);
-        Some(whole.freeze())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_is_a_turn_or_an_abort_or_wrong() {
-        let turn = |last: Option<&str>| Sent::Turn {
+    fn a_frame_is_a_turn_an_abort_a_keep_alive_or_an_error() {
+        let turn = |last: Option<&str>| ClientFrame::Turn {
             thread_id: "t".to_owned(),
             run_id: "r".to_owned(),
             last_event_id: last.map(str::to_owned),
         };
-        let abort = |thread: Option<&str>, run: Option<&str>| Sent::Abort {
+        let abort = |thread: Option<&str>, run: Option<&str>| ClientFrame::Abort {
             thread_id: thread.map(str::to_owned),
             run_id: run.map(str::to_owned),
         };
@@ -127,7 +97,7 @@ mod tests {
             (r#"{"threadId":"t","runId":"r","lastEventId":"x"}"#, Some(turn(Some("x")))),
             (r#"{"type":"abort","runId":"r"}"#, Some(abort(None, Some("r")))),
             (r#"{"type":"abort","threadId":"t"}"#, Some(abort(Some("t"), None))),
-            (r#"{"type":"ping"}"#, Some(Sent::Nothing)),
+            (r#"{"type":"ping"}"#, Some(ClientFrame::KeepAlive)),
             (r#"{"type":"stop"}"#, None),
             (r#"{"threadId":1}"#, None),
             (r#"{"lastEventId":1}"#, None),
@@ -137,23 +107,7 @@ mod tests {
             ("{", None),
             ("null", None),
         ] {
-            assert_eq!(Sent::parse(text).ok(), expected, "{text}");
-        }
-    }
-
-    #[test]
-    fn frames_are_the_same_wherever_their_bytes_are_cut() {
-        let bytes = b"{\"a\":\n1}\x1e{}\x1e[1,2]\x1e";
-        for at in 0..bytes.len() {
-            let (one, two) = bytes.split_at(at);
-            let (mut frames, mut found) = (Frames::default(), Vec::new());
-            for part in [one, two] {
-                let mut part = Bytes::copy_from_slice(part);
-                while let Some(frame) = frames.next(&mut part) {
-                    found.push(frame);
-                }
-            }
-            assert_eq!(found, [&b"{\"a\":\n1}"[..], b"{}", b"[1,2]"], "{at}");
+            assert_eq!(ClientFrame::parse(text).ok(), expected, "{text}");
         }
     }
 }

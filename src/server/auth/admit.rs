@@ -1,0 +1,344 @@
+//! The checks that each request passes before its route.
+//!
+//! ```text
+//!   a request -> connection -> host -> origin -> credentials -> rate -> its route
+//!                400           400     403       401            429
+//!                              403               400, 429, 503
+//! ```
+//!
+//! Credentials are checked before failures are counted: good credentials are admitted, whatever
+//! others have sent from behind the same proxy.
+
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+use std::sync::{Arc, OnceLock};
+
+use aws_lc_rs::hmac;
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http::header::{AUTHORIZATION, HOST};
+use http::{HeaderMap, StatusCode, Version};
+
+use super::accepted::Accepted;
+use super::caller_id::{CallerId, Fingerprint, fingerprint_key};
+use super::isolation::IsolationProof;
+use super::{Auth, CredentialError, Judged};
+use crate::audit::MAX_NAME_BYTES;
+use crate::server::browser::cors::{self, Cors};
+use crate::server::browser::host::{self, HostName};
+use crate::server::browser::refused::RefusedPages;
+use crate::server::connections::Peer;
+use crate::server::gateway::Gateway;
+use crate::server::limits::rates::{Callers, Exceeded, Rates, RequestRate, SlotId, StreamSlot};
+use crate::server::observe::request_log;
+use crate::server::reject::Reject;
+use crate::server::websocket::Turn;
+use crate::upstream::Caller;
+
+/// How often credentials from one network may fail before the network is refused. A person who
+/// corrects a configuration needs a few tries, and nobody guesses a key at this rate.
+pub const FAILURES: RequestRate = RequestRate {
+    per_second: NonZeroU32::MIN,
+    burst: match NonZeroU32::new(20) {
+        Some(burst) => burst,
+        None => NonZeroU32::MIN,
+    },
+};
+
+/// The checks, and what they need.
+#[derive(Clone, Debug)]
+pub(in crate::server) struct Admission {
+    pub(in crate::server) auth: Auth,
+    pub(in crate::server) cors: Cors,
+    pub(in crate::server) hosts: Vec<HostName>,
+    pub(in crate::server) rates: Rates,
+    pub(in crate::server) state: CallerState,
+    /// `None` where nothing has to be proven.
+    pub(in crate::server) proof: Option<IsolationProof>,
+}
+
+/// What is known of callers. A reload keeps it.
+#[derive(Clone, Debug)]
+pub(in crate::server) struct CallerState {
+    callers: Callers,
+    /// Counts wrong credentials, by network.
+    failed: Callers,
+    /// Credentials that LangGraph has accepted, where it checks them.
+    accepted: Accepted,
+    digest: hmac::Key,
+    /// Limits log lines about refused pages, since anybody who opens a page can cause one.
+    refused_pages: RefusedPages,
+}
+
+/// The streams that one caller may have.
+#[derive(Clone, Debug)]
+pub(in crate::server) struct Streams {
+    identity: CallerId,
+    rates: Rates,
+    callers: Callers,
+    /// The slot that this request has taken.
+    taken: Arc<OnceLock<SlotId>>,
+    /// The slot of the WebSocket that the request came on.
+    of_socket: Option<StreamSlot>,
+}
+
+/// Marks a response that was made without asking LangGraph: its status says nothing about the
+/// caller's credentials.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::server) struct UpstreamNotAsked;
+
+/// A caller, as far as it is known before LangGraph is asked.
+#[derive(Clone, Debug)]
+struct Identified {
+    /// The identity that the request counts against.
+    identity: CallerId,
+    /// The credentials that LangGraph is going to check.
+    credentials: Option<Fingerprint>,
+    /// The caller's name in the operator's log. It contains no secret, and nothing of a token.
+    name: Option<Arc<str>>,
+    /// The subject of the caller's token, for the audit log only.
+    subject: Option<Arc<str>>,
+}
+
+/// Admits a request as its caller's, or refuses it.
+pub(in crate::server) async fn admit(
+    State(gateway): State<Arc<Gateway>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let Gateway { admission, forward, .. } = &*gateway;
+    let peer = request.extensions().get::<Peer>().map(|Peer(peer)| peer.ip());
+    let consumed = match admission.auth {
+        Auth::Bearer(_) => &[AUTHORIZATION][..],
+        Auth::None | Auth::Jwt(_) | Auth::Upstream(_) => &[],
+    };
+    let (head, body) = request.into_parts();
+    let caller = forward.caller(&head.headers, consumed);
+    let admitted = async {
+        if let Some(name) = forward.dropped_by_connection(&head.headers) {
+            return Err(Reject::invalid(format!(
+                "`connection` names the header {name}, which every hop would have to drop; send \
+                 `connection` without it"
+            )));
+        }
+        let host = host(&head)?;
+        admission.refuse_pages(host, &head.headers)?;
+        if let Some(name) = forward.repeated(&head.headers) {
+            return Err(Reject::invalid(format!(
+                "the header {name} is there more than once; send it once"
+            )));
+        }
+        let identified = admission.identify(peer, &head.headers, &caller).await?;
+        request_log::note(|facts| {
+            facts.caller.clone_from(&identified.name);
+            facts.subject = identified.subject;
+        });
+        let of_socket = head.extensions.get::<Turn>().map(|turn| turn.slot.clone());
+        let streams = admission.streams(identified.identity, of_socket)?;
+        Ok((streams, identified.credentials, identified.name))
+    };
+    let (streams, credentials, name) = match admitted.await {
+        Ok(admitted) => admitted,
+        Err(reject) => return reject.into_response(),
+    };
+    request = Request::from_parts(head, body);
+    request.extensions_mut().insert(caller.named(name));
+    request.extensions_mut().insert(streams.clone());
+    let response = next.run(request).await;
+    let status = response.status();
+    if let Some(credentials) = credentials {
+        if status == StatusCode::UNAUTHORIZED {
+            admission.state.accepted.remove(&credentials);
+        } else if status.is_success() && response.extensions().get::<UpstreamNotAsked>().is_none() {
+            admission.state.accepted.insert(credentials);
+            streams.transfer(&CallerId::Fingerprint(credentials));
+        }
+    }
+    if status != StatusCode::UNAUTHORIZED {
+        return response;
+    }
+    // A refusal by LangGraph counts like one by the gateway.
+    admission.failed(peer).map_or_else(IntoResponse::into_response, |()| response)
+}
+
+/// The host that a request names: `NAME` or `NAME:PORT`. An HTTP/1.0 request may name none.
+pub(in crate::server) fn host(head: &http::request::Parts) -> Result<Option<&str>, Reject> {
+    let mut named = head.headers.get_all(HOST).iter();
+    let (first, is_only) = (named.next(), named.next().is_none());
+    let header = first.map(|host| host.to_str().map_err(|_| ())).transpose();
+    match (header, head.uri.authority()) {
+        (Ok(None), None) if head.version == Version::HTTP_10 => Ok(None),
+        // RFC 9112: a target that names a host overrides the header.
+        (Ok(Some(_)), Some(authority)) if is_only => Ok(Some(authority.as_str())),
+        (Ok(Some(host)), None) if is_only => Ok(Some(host)),
+        _ => Err(Reject::invalid("a request must have one `host` header")),
+    }
+}
+
+// === impl Admission ===
+
+impl Admission {
+    /// Refuses requests that a web page may not have its visitor's browser send.
+    fn refuse_pages(&self, host: Option<&str>, headers: &HeaderMap) -> Result<(), Reject> {
+        let is_open = matches!(self.auth, Auth::None);
+        if is_open && host.is_some_and(|host| !host::is_safe(host, &self.hosts)) {
+            return Err(self.refused_pages().refuse_host());
+        }
+        if cors::is_forbidden(&self.cors, headers, host) {
+            return Err(self.refused_pages().refuse_page(&self.cors, headers));
+        }
+        Ok(())
+    }
+
+    pub(in crate::server) fn refused_pages(&self) -> &RefusedPages {
+        &self.state.refused_pages
+    }
+
+    /// Identifies the caller by its credentials.
+    async fn identify(
+        &self,
+        peer: Option<IpAddr>,
+        headers: &HeaderMap,
+        caller: &Caller,
+    ) -> Result<Identified, Reject> {
+        let digest = &self.state.digest;
+        let proven = match &self.auth {
+            Auth::None => Ok((CallerId::of_peer(peer), None, None)),
+            Auth::Bearer(keys) => bearer(headers).and_then(|key| {
+                let owner = keys.owner(key).ok_or(CredentialError::Wrong)?;
+                Ok((CallerId::Key(Arc::clone(owner)), Some(Arc::clone(owner)), None))
+            }),
+            Auth::Jwt(jwt) => match bearer(headers) {
+                Ok(token) => match jwt.verify(token).await {
+                    Ok(claims) => {
+                        let sub = claims.sub.get(..claims.sub.floor_char_boundary(MAX_NAME_BYTES));
+                        let sub = sub.map(Arc::from);
+                        let subject = Fingerprint::of(digest, [claims.iss, claims.sub]);
+                        let name = Arc::from(subject.word("subject"));
+                        Ok((CallerId::Fingerprint(subject), Some(name), sub))
+                    }
+                    Err(error) => Err(error.into()),
+                },
+                Err(error) => Err(error),
+            },
+            Auth::Upstream(_) if !caller.is_personal() => Err(CredentialError::Missing),
+            Auth::Upstream(judged) => {
+                if let Some(proof) = &self.proof {
+                    proof.expect().await?;
+                }
+                return Ok(self.identify_by_credentials(judged, peer, caller));
+            }
+        };
+        let proven = proven.map(|(identity, name, subject)| Identified {
+            identity,
+            credentials: None,
+            name,
+            subject,
+        });
+        proven.map_err(|error| {
+            let reject = error.reject(&self.auth);
+            match error {
+                CredentialError::Wrong => self.failed(peer).err().unwrap_or(reject),
+                CredentialError::Missing | CredentialError::Expired | CredentialError::NoKeys => {
+                    reject
+                }
+            }
+        })
+    }
+
+    /// Identifies a caller whose credentials LangGraph checks: by its credentials if LangGraph has
+    /// accepted them, or else by its network.
+    ///
+    /// Anybody can invent credentials, and add headers to good ones. So only the one header counts
+    /// by which LangGraph authenticates, and only after LangGraph has accepted it.
+    fn identify_by_credentials(
+        &self,
+        judged: &Judged,
+        peer: Option<IpAddr>,
+        caller: &Caller,
+    ) -> Identified {
+        let mut shown = caller.identifying();
+        let shown = match &judged.credential {
+            Some(credential) => shown.find(|(name, _)| *name == credential),
+            // Of several headers, it is not known which one LangGraph reads.
+            None => shown.next().filter(|_| shown.next().is_none()),
+        };
+        let credentials =
+            shown.map(|(name, value)| Fingerprint::of_credentials(&self.state.digest, name, value));
+        let accepted = credentials.filter(|shown| self.state.accepted.contains(shown));
+        let identity = accepted.map_or_else(|| CallerId::of_peer(peer), CallerId::Fingerprint);
+        let name = credentials.map(|shown| Arc::from(shown.word("credentials")));
+        Identified { identity, credentials, name, subject: None }
+    }
+
+    /// Counts wrong credentials. Refuses a network that has sent too many.
+    fn failed(&self, peer: Option<IpAddr>) -> Result<(), Reject> {
+        let counted = self.state.failed.admit(&CallerId::of_peer(peer), FAILURES);
+        counted.map_err(|exceeded| match exceeded {
+            Exceeded::Requests { wait } => {
+                let message = "your network has sent too many wrong credentials; wait, then send \
+                               good ones";
+                Reject::too_many("too_many_failures", message).after(wait)
+            }
+            Exceeded::Streams { .. } => exceeded.into(),
+        })
+    }
+
+    /// Counts a request of a caller.
+    fn streams(
+        &self,
+        identity: CallerId,
+        of_socket: Option<StreamSlot>,
+    ) -> Result<Streams, Reject> {
+        let (rates, callers) = (self.rates, self.state.callers.clone());
+        if let Some(rate) = rates.requests {
+            callers.admit(&identity, rate)?;
+        }
+        Ok(Streams { identity, rates, callers, taken: Arc::default(), of_socket })
+    }
+}
+
+/// The token of an `Authorization: Bearer TOKEN`.
+fn bearer(headers: &HeaderMap) -> Result<&str, CredentialError> {
+    let header = headers.get(AUTHORIZATION).ok_or(CredentialError::Missing)?;
+    let text = header.to_str().map_err(|_| CredentialError::Wrong)?;
+    let (scheme, token) = text.split_once(' ').ok_or(CredentialError::Wrong)?;
+    let is_bearer = scheme.eq_ignore_ascii_case("bearer");
+    if is_bearer { Ok(token.trim_matches(' ')) } else { Err(CredentialError::Wrong) }
+}
+
+// === impl CallerState ===
+
+impl CallerState {
+    pub(in crate::server) fn new() -> Self {
+        let (callers, failed, accepted) = Default::default();
+        let (digest, refused_pages) = (fingerprint_key(), RefusedPages::default());
+        Self { callers, failed, accepted, digest, refused_pages }
+    }
+}
+
+// === impl Streams ===
+
+impl Streams {
+    /// Takes a slot for one more stream, held until the stream ends. A turn on a WebSocket uses the
+    /// socket's slot.
+    pub(in crate::server) fn slot(&self) -> Result<StreamSlot, Reject> {
+        let slot = match &self.of_socket {
+            Some(slot) => slot.clone(),
+            None => self.callers.stream(&self.identity, self.rates.streams)?,
+        };
+        // A request has one stream at most, so this is never set twice.
+        let _ = self.taken.set(slot.id());
+        Ok(slot)
+    }
+
+    /// Counts the request and its stream against `accepted`, whose credentials LangGraph has just
+    /// accepted.
+    fn transfer(&self, accepted: &CallerId) {
+        if self.identity != *accepted {
+            let slot = self.taken.get().copied();
+            self.callers.transfer(&self.identity, accepted, self.rates.requests, slot);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What all requests share, and what a handler knows of the one that it handles.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::FromRequestParts;
+use axum::extract::rejection::ExtensionRejection;
+use http::request::Parts;
+
+use super::auth::admit::{Admission, Streams};
+use super::limits::Limits;
+use super::limits::log_limiter::LogLimiter;
+use super::observe::Observer;
+use super::observe::request_log;
+use super::reject::Reject;
+use super::request::forward::Forward;
+use super::request::thread_name::ThreadName;
+use super::routes::health::Readiness;
+use super::routes::page::Page;
+use super::routes::threads::Access;
+use crate::agents::{Agent, Agents};
+use crate::threads::{Refusal, Thread, Threads};
+use crate::upstream::{Caller, Error};
+use threadway_translate::agui::{Allowance, OnMessage};
+use threadway_translate::run::ErrorDetail;
+
+/// What all requests share. A reload makes a new one.
+#[derive(Debug)]
+pub(super) struct Gateway {
+    pub(super) agents: Agents,
+    pub(super) threads: Threads,
+    pub(super) readiness: Readiness,
+    pub(super) limits: Limits,
+    pub(super) forward: Forward,
+    pub(super) error_detail: ErrorDetail,
+    pub(super) on_message: OnMessage,
+    pub(super) allowance: Allowance,
+    pub(super) page: Page,
+    /// Limits the log lines about settings that clients may not use, since any request can cause
+    /// one.
+    pub(super) disallowed_log: LogLimiter,
+    pub(super) observer: Observer,
+    pub(super) admission: Admission,
+    pub(super) thread_access: Access,
+}
+
+/// A request that was admitted: the gateway, its caller, and the streams that the caller may have.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) gateway: Arc<Gateway>,
+    pub(super) caller: Caller,
+    pub(super) streams: Streams,
+}
+
+impl FromRequestParts<Arc<Gateway>> for Call {
+    type Rejection = ExtensionRejection;
+
+    /// Fails only on a route that [`admit`](super::auth::admit::admit) does not guard.
+    async fn from_request_parts(
+        parts: &mut Parts,
+        gateway: &Arc<Gateway>,
+    ) -> Result<Self, ExtensionRejection> {
+        let Extension(caller) = Extension::from_request_parts(parts, gateway).await?;
+        let Extension(streams) = Extension::from_request_parts(parts, gateway).await?;
+        Ok(Self { gateway: Arc::clone(gateway), caller, streams })
+    }
+}
+
+// === impl Call ===
+
+impl Call {
+    /// The agent of this name, if the caller may use it.
+    pub(super) fn agent(&self, name: &str) -> Result<Agent, Reject> {
+        let found = self.gateway.agents.find(name, &self.caller);
+        found.map_err(|error| Reject::unknown_agent(&error))
+    }
+
+    /// The agent of this name. If `is_inspected`, its streams contain LangGraph's parts.
+    pub(super) fn agent_inspected(&self, name: &str, is_inspected: bool) -> Result<Agent, Reject> {
+        let mut agent = self.agent(name)?;
+        if is_inspected {
+            agent.emit = agent.emit.inspected();
+        }
+        Ok(agent)
+    }
+
+    /// The thread that the client calls `client_thread`, for an agent.
+    pub(super) fn thread(&self, agent: Agent, client_thread: &str) -> Thread {
+        let ThreadName { id, client_id } = ThreadName::of(client_thread);
+        request_log::note(|facts| {
+            facts.agent = Some(agent.name.to_string());
+            facts.thread = Some(client_thread.to_owned());
+            facts.thread_id = Some(id.clone());
+        });
+        self.gateway.threads.thread(agent, id, client_id.map(str::to_owned))
+    }
+
+    /// The response to a request that failed on a thread.
+    pub(super) fn refuse(&self, refusal: &Refusal, thread: &Thread) -> Reject {
+        Reject::refusal(refusal, thread.agent().upstream.caller(), self.gateway.error_detail)
+    }
+
+    /// The response to a request that an upstream failed for `caller`.
+    pub(super) fn upstream_failed(&self, error: &Error, caller: &Caller) -> Reject {
+        Reject::upstream(error, caller, self.gateway.error_detail)
+    }
+}

@@ -1,0 +1,65 @@
+//! A client's name for a thread, and LangGraph's.
+
+use uuid::Uuid;
+
+use threadway_translate::agui::{Client, RunId, Version};
+
+/// The namespace of the thread ids that are derived from clients' names. It must never change:
+/// clients would lose their threads.
+const THREAD_NAMESPACE: Uuid = Uuid::from_u128(0x5d1c_e0ab_93f2_4c3e_8f0a_2b7d_64e1_97c5);
+
+/// The names of a thread.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::server) struct ThreadName<'a> {
+    /// LangGraph's id.
+    pub(in crate::server) id: String,
+    /// The client's name, unless it is a UUID.
+    pub(in crate::server) client_id: Option<&'a str>,
+}
+
+/// A client that reads a thread, and has no name of its own for the thread's runs.
+pub(in crate::server) fn viewer(client_thread: &str) -> Client {
+    Client {
+        thread_id: client_thread.to_owned(),
+        run_id: RunId::Unnamed,
+        parent_run_id: None,
+        version: Version::V1,
+    }
+}
+
+// === impl ThreadName ===
+
+impl<'a> ThreadName<'a> {
+    /// A UUID is LangGraph's id too, in lower case. Any other name maps to a `UUIDv5`.
+    pub(in crate::server) fn of(client_id: &'a str) -> Self {
+        match Uuid::try_parse(client_id) {
+            Ok(id) if client_id.len() == uuid::fmt::Hyphenated::LENGTH => {
+                Self { id: id.to_string(), client_id: None }
+            }
+            Ok(_) | Err(_) => {
+                let id = Uuid::new_v5(&THREAD_NAMESPACE, client_id.as_bytes());
+                Self { id: id.to_string(), client_id: Some(client_id) }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_is_a_thread_of_its_own_and_anything_else_gets_one() {
+        for (client_id, id, is_named) in [
+            ("01a200b7-5ee5-70e2-95e8-b76fe45c0278", "01a200b7-5ee5-70e2-95e8-b76fe45c0278", false),
+            ("01A200B7-5EE5-70E2-95E8-B76FE45C0278", "01a200b7-5ee5-70e2-95e8-b76fe45c0278", false),
+            ("01a200b75ee570e295e8b76fe45c0278", "c9910a76-2c3a-5cec-8952-fea3e1ebd5fb", true),
+            ("my thread", "e817c419-7e64-5f51-8a5c-c4cf14d1fb2d", true),
+            ("", "7f5b744d-5886-5daf-b4df-014a8704e229", true),
+        ] {
+            let thread = ThreadName::of(client_id);
+            assert_eq!(thread.id, id, "{client_id}");
+            assert_eq!(thread.client_id.is_some(), is_named, "{client_id}");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The routes, and the layers in front of them.
+//!
+//! | route | file | for |
+//! |---|---|---|
+//! | `POST /agui/agent/{agent}/run` | [`run`] | start a run and stream it |
+//! | `GET /agui/agent/{agent}/run`, `.../run/ws` | [`websocket`] | open a WebSocket for many runs |
+//! | `GET /agui/agent/{agent}/run?threadId=T`, `?runId=R` | [`tanstack`] | load a thread, join a run |
+//! | `POST /agui/agent/{agent}/connect` | [`connect`] | read a thread, and its live run to the end |
+//! | `GET /agui/agent/{agent}/threads/{thread}/events` | [`events`] | the same for an `EventSource`, and later runs |
+//! | `POST /agui/agent/{agent}/stop/{thread}` | [`stop`] | stop a thread's live run |
+//! | `GET /agui/threads`, `/agui/threads/{thread}`, .. | [`threads`] | list, name, archive, delete and inspect threads |
+//! | `GET /agui/info`, `GET /agui/agent/{agent}/capabilities` | [`info`] | the agents, and what one of them can do |
+//! | `POST /agui` | [`single_route`] | all of these by a `method` in the body, for CopilotKit's client |
+//! | `GET /`, `GET /page/{file}` | [`page`] | the page, where it is served |
+//! | `GET /healthz`, `GET /readyz` | [`health`] | whether the gateway is alive, and ready |
+//! | `GET /openapi.json` | [`openapi`] | the routes as OpenAPI: a new route needs an entry in `server/openapi.json` |
+//! | `GET /metrics`, on a listener of its own | [`admin`] | metrics for Prometheus |
+
+pub(in crate::server) mod admin;
+mod connect;
+mod events;
+pub(in crate::server) mod health;
+mod info;
+mod openapi;
+pub(in crate::server) mod page;
+mod run;
+mod single_route;
+mod stop;
+pub(in crate::server) mod tanstack;
+pub(in crate::server) mod threads;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::middleware;
+use axum::routing::{get, patch, post};
+
+use self::page::Page;
+use super::auth::admit;
+use super::browser::refused;
+use super::gateway::Gateway;
+use super::observe;
+use super::observe::request_log::RequestLog;
+use super::reject;
+use super::streams::compress::{self, Compression};
+use super::websocket;
+
+/// The routes for clients.
+pub(super) fn routes(
+    gateway: Arc<Gateway>,
+    request_log: RequestLog,
+    compression: Compression,
+) -> Router {
+    let compressed = middleware::from_fn_with_state(compression, compress::compress);
+    let admitted = middleware::from_fn_with_state(Arc::clone(&gateway), admit::admit);
+    let observed = (gateway.observer.clone(), request_log);
+    let observed = middleware::from_fn_with_state(observed, observe::observe);
+    let ready = get(health::readyz).with_state(gateway.readiness.clone());
+    let page = gateway.page;
+    let cors = gateway.admission.cors.layer(gateway.forward.names());
+    let routes = Router::new()
+        .route("/agui/info", get(info::info))
+        .route("/agui", post(single_route::single_route))
+        .route("/agui/", post(single_route::single_route))
+        .route("/agui/agent/{agent}/capabilities", get(info::capabilities))
+        .route("/agui/agent/{agent}/run", post(run::run).get(websocket::on_run_route))
+        .route("/agui/agent/{agent}/run/ws", get(websocket::on_own_route))
+        .route("/agui/agent/{agent}/connect", post(connect::connect))
+        .route("/agui/agent/{agent}/threads/{thread}/events", get(events::events))
+        .route("/agui/agent/{agent}/stop/{thread}", post(stop::stop))
+        .route("/agui/threads", get(threads::list))
+        .route("/agui/threads/{thread}", patch(threads::change).delete(threads::delete))
+        .route("/agui/threads/{thread}/archive", post(threads::archive))
+        .route("/agui/threads/{thread}/{part}", get(threads::inspect))
+        .route_layer(compressed)
+        .route_layer(admitted)
+        .method_not_allowed_fallback(reject::wrong_method);
+    // CORS is outside of `admitted`, since a preflight carries no credentials.
+    let routes = match cors {
+        Some(cors) => routes.layer(cors),
+        None => routes,
+    };
+    let refused = middleware::from_fn_with_state(Arc::clone(&gateway), refused::preflight);
+    let routes = routes.layer(refused);
+    let routes = match page {
+        Page::On => routes.merge(page::routes()),
+        Page::Off => routes,
+    };
+    routes
+        .route("/healthz", get(health::healthz))
+        .route("/readyz", ready)
+        .route("/openapi.json", get(openapi::openapi))
+        .method_not_allowed_fallback(reject::wrong_method)
+        .fallback(reject::unknown_route)
+        .layer(observed)
+        .with_state(gateway)
+}

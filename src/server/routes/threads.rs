@@ -1,0 +1,179 @@
+//! The threads of an agent, for CopilotKit's client.
+//!
+//! | route | file | for |
+//! |---|---|---|
+//! | `GET /agui/threads?agentId=A` | [`list`](mod@list) | a page of the threads on which an agent ran last |
+//! | `PATCH /agui/threads/{thread}` | [`change`](mod@change) | name a thread, archive it, or restore it |
+//! | `POST /agui/threads/{thread}/archive` | [`change`](mod@change) | archive a thread |
+//! | `DELETE /agui/threads/{thread}` | [`change`](mod@change) | delete a thread, and stop its run |
+//! | `GET /agui/threads/{thread}/messages`, `/events`, `/state` | [`inspect`](mod@inspect) | read a thread |
+//!
+//! [`access`] says which callers may use these routes. LangGraph gets every request with the
+//! caller's own credentials.
+
+mod access;
+mod change;
+mod inspect;
+mod list;
+
+use std::borrow::Cow;
+
+use axum::extract::{RawQuery, Request};
+use axum::response::Response;
+use bytes::Bytes;
+use http::Method;
+
+pub(in crate::server) use access::Access;
+pub use access::ThreadRoutes;
+pub use change::MAX_NAME_CHARS;
+pub(super) use inspect::ThreadEvents;
+
+use self::inspect::ThreadPart;
+use crate::agents::Agent;
+use crate::server::gateway::Call;
+use crate::server::observe::RunIds;
+use crate::server::observe::request_log::{self, Action};
+use crate::server::reject::{self, Reject};
+use crate::server::request::body::read_json;
+use crate::server::request::query::InPath;
+use crate::server::response::uncached_json;
+use crate::threads::Thread;
+use threadway_translate::json::Json;
+
+/// The largest request body: it holds a name.
+const MAX_BODY_BYTES: usize = 16 * 1024;
+
+pub(super) async fn list(call: Call, RawQuery(query): RawQuery) -> Result<Response, Reject> {
+    list::list(&call, &query.unwrap_or_default()).await
+}
+
+pub(super) async fn change(
+    call: Call,
+    InPath(client_thread): InPath<String>,
+    request: Request,
+) -> Result<Response, Reject> {
+    change::change(&call, &client_thread, &read(request).await?).await
+}
+
+pub(super) async fn archive(
+    call: Call,
+    InPath(client_thread): InPath<String>,
+    request: Request,
+) -> Result<Response, Reject> {
+    change::archive(&call, &client_thread, &read(request).await?).await
+}
+
+pub(super) async fn delete(
+    call: Call,
+    InPath(client_thread): InPath<String>,
+    request: Request,
+) -> Result<Response, Reject> {
+    change::delete(&call, &client_thread, &read(request).await?).await
+}
+
+/// The body of a request, which is JSON.
+async fn read(request: Request) -> Result<Bytes, Reject> {
+    let (parts, body) = request.into_parts();
+    read_json(&parts.headers, body, MAX_BODY_BYTES).await
+}
+
+pub(super) async fn inspect(
+    call: Call,
+    InPath((client_thread, part)): InPath<(String, String)>,
+    RawQuery(query): RawQuery,
+    request: Request,
+) -> Result<Response, Reject> {
+    let Some(part) = ThreadPart::named(&part) else {
+        return Err(reject::unknown_route(request.uri().clone()).await);
+    };
+    // The thread may be as large as what a stream sends, so reading it takes a slot.
+    let _slot = call.streams.slot()?;
+    inspect::inspect(&call, &client_thread, part, &query.unwrap_or_default()).await
+}
+
+/// Serves what the single route asks of a thread, as the plain route does. `path` is below `/agui`.
+pub(super) async fn resource(
+    call: &Call,
+    method: &str,
+    path: &str,
+    body: &[u8],
+) -> Result<Response, Reject> {
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    let segments: Option<Vec<_>> =
+        path.strip_prefix('/').map(|path| path.split('/').map(decoded).collect());
+    let segments: Vec<&str> = segments.iter().flatten().map(|segment| &**segment).collect();
+    let Ok(method) = Method::from_bytes(method.to_ascii_uppercase().as_bytes()) else {
+        return Err(Reject::wrong_resource_method());
+    };
+    let is_part = matches!(*segments, ["threads", _, _]);
+    request_log::note(|facts| {
+        facts.action = Action::on_threads(&method, is_part);
+        if let ["threads", thread, ..] = *segments {
+            facts.thread = Some(thread.to_owned());
+        }
+    });
+    match (&method, &*segments) {
+        (&Method::GET, ["threads"]) => list::list(call, query).await,
+        (&Method::PATCH, ["threads", thread]) => change::change(call, thread, body).await,
+        (&Method::DELETE, ["threads", thread]) => change::delete(call, thread, body).await,
+        (&Method::POST, ["threads", thread, "archive"]) => {
+            change::archive(call, thread, body).await
+        }
+        (method, ["threads", thread, part]) if let Some(part) = ThreadPart::named(part) => {
+            if method != Method::GET {
+                return Err(Reject::wrong_resource_method());
+            }
+            let _slot = call.streams.slot()?;
+            inspect::inspect(call, thread, part, query).await
+        }
+        (_, ["threads"] | ["threads", _] | ["threads", _, "archive"]) => {
+            Err(Reject::wrong_resource_method())
+        }
+        _ => Err(Reject::unknown_resource()),
+    }
+}
+
+/// Decodes the percent escapes of a segment of a path.
+fn decoded(segment: &str) -> Cow<'_, str> {
+    // The decoder is one for forms: it would read `+` as a space, and split at `=` and `&`.
+    let escaped = segment.replace('+', "%2B").replace('=', "%3D").replace('&', "%26");
+    let mut pairs = form_urlencoded::parse(escaped.as_bytes());
+    pairs.next().map_or(Cow::Borrowed(""), |(text, _)| Cow::Owned(text.into_owned()))
+}
+
+/// The agent of this name, if the caller may list its threads.
+async fn permitted(call: &Call, name: &str) -> Result<Agent, Reject> {
+    let agent = call.agent(name)?;
+    call.gateway.thread_access.expect(&agent.upstream).await?;
+    Ok(agent)
+}
+
+/// The response about a thread.
+fn answered(answer: &Json, thread: &Thread) -> Response {
+    let mut response = uncached_json(answer);
+    response.extensions_mut().insert(RunIds::of(thread));
+    response
+}
+
+fn no_agent() -> Reject {
+    Reject::invalid("`agentId` is missing; name the agent whose threads are meant")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_is_decoded_as_a_path_and_not_as_a_form() {
+        for (segment, text) in [
+            ("my%20thread", "my thread"),
+            ("a+b", "a+b"),
+            ("a=b&c", "a=b&c"),
+            ("a%2Fb%3D", "a/b="),
+            ("%C3%A9", "é"),
+            ("", ""),
+        ] {
+            assert_eq!(decoded(segment), text, "{segment}");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Which callers may list, change and inspect threads.
+//!
+//! A list shows a caller every thread that LangGraph shows to the caller's credentials. Where
+//! LangGraph cannot tell callers apart, these are the threads of all callers.
+
+use http::StatusCode;
+
+use crate::agents::Agents;
+use crate::server::auth::Auth;
+use crate::server::auth::isolation::{Blocked, IsolationProof};
+use crate::server::reject::Reject;
+use crate::server::request::forward::Forward;
+use crate::upstream::{Client, Identity};
+
+/// Which callers may list, change and inspect threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ThreadRoutes {
+    /// None.
+    #[default]
+    Off,
+    /// Callers with credentials for LangGraph, once LangGraph is known to check credentials.
+    Callers,
+    /// All.
+    All,
+}
+
+/// Checks whether a caller may use the routes of threads.
+#[derive(Clone, Debug)]
+pub(in crate::server) struct Access {
+    routes: ThreadRoutes,
+    agents: Agents,
+    proof: IsolationProof,
+}
+
+// === impl Access ===
+
+impl Access {
+    pub(in crate::server) fn new(
+        routes: ThreadRoutes,
+        agents: &Agents,
+        auth: &Auth,
+        forward: &Forward,
+    ) -> Self {
+        // Where the gateway checks credentials itself, LangGraph gets none to check.
+        let is_unproven = routes == ThreadRoutes::Callers && !auth.is_for_langgraph();
+        let routes = if is_unproven { ThreadRoutes::Off } else { routes };
+        let proof = IsolationProof::new(
+            agents.clone(),
+            auth.clone(),
+            forward.clone(),
+            Blocked::ThreadRoutes,
+        );
+        Self { routes, agents: agents.clone(), proof }
+    }
+
+    /// Whether a caller may list threads of any upstream.
+    pub(in crate::server) async fn is_granted(&self) -> bool {
+        match self.routes {
+            ThreadRoutes::Off => false,
+            ThreadRoutes::All => true,
+            ThreadRoutes::Callers => {
+                let mut upstreams = self.agents.upstreams().iter();
+                upstreams.any(|upstream| upstream.client.identity() == Identity::Forwarded)
+                    && self.proof.is_held().await
+            }
+        }
+    }
+
+    /// Refuses a caller that may not list its threads of this upstream.
+    pub(in crate::server) async fn expect(&self, upstream: &Client) -> Result<(), Reject> {
+        let refused = |message: &str| Reject::new(StatusCode::FORBIDDEN, "threads_off", message);
+        match self.routes {
+            ThreadRoutes::All => Ok(()),
+            ThreadRoutes::Off => Err(refused(
+                "this gateway lists, changes and inspects no threads: LangGraph could not tell its \
+                 callers apart, or `thread_routes` is off; have its operator read docs/front.md",
+            )),
+            ThreadRoutes::Callers if !is_told_apart(upstream) => Err(refused(
+                "the gateway does not send this agent's server who its callers are, so that it \
+                 lists, changes and inspects no threads there",
+            )),
+            ThreadRoutes::Callers if self.proof.is_held().await => Ok(()),
+            ThreadRoutes::Callers => Err(Reject::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "auth_unproven",
+                "threads are listed, changed and inspected only once LangGraph has refused invented \
+                 credentials; try again, and have the gateway's operator look at its log",
+            )),
+        }
+    }
+}
+
+/// Whether LangGraph is sent credentials of this caller.
+fn is_told_apart(upstream: &Client) -> bool {
+    upstream.identity() == Identity::Forwarded && upstream.caller().is_personal()
+}

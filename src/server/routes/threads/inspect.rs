@@ -1,0 +1,175 @@
+//! What a thread contains, as CopilotKit's inspector reads it: its messages, its state, its events.
+
+use axum::response::Response;
+use bytes::Bytes;
+use serde_json::value::RawValue;
+
+use super::{answered, permitted};
+use crate::agents::Agent;
+use crate::server::gateway::Call;
+use crate::server::reject::Reject;
+use crate::server::request::query::param;
+use crate::server::request::thread_name::{ThreadName, viewer};
+use crate::server::streams::encoder::Encoder;
+use crate::server::streams::outgoing::Outgoing;
+use crate::server::streams::wire::Wire;
+use crate::threads::ThreadReader;
+use threadway_translate::agui::{Client, Projector};
+use threadway_translate::json::{self, Json, Members, ObjectWriter};
+
+/// A part of a thread that can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ThreadPart {
+    Messages,
+    Events,
+    State,
+}
+
+/// The AG-UI events of an idle thread, one a line.
+#[derive(Debug)]
+pub(in crate::server::routes) struct ThreadEvents(Bytes);
+
+pub(super) async fn inspect(
+    call: &Call,
+    client_thread: &str,
+    part: ThreadPart,
+    query: &str,
+) -> Result<Response, Reject> {
+    let agent = match param(query, "agentId") {
+        Some(name) => permitted(call, &name).await?,
+        None => last_agent(call, client_thread).await?,
+    };
+    let thread = call.thread(agent, client_thread);
+    let held = Box::pin(thread.hold()).await;
+    let held = held.map_err(|refusal| call.refuse(&refusal, &thread))?;
+    let events = ThreadEvents::read(held.reader, viewer(client_thread)).await;
+    let answer = match part {
+        ThreadPart::Messages => events.messages_json(),
+        ThreadPart::Events => events.events_json(),
+        ThreadPart::State => events.state_json(),
+    };
+    Ok(answered(&answer, &thread))
+}
+
+/// The agent that ran last on a thread, since CopilotKit's inspector names no agent.
+async fn last_agent(call: &Call, client_thread: &str) -> Result<Agent, Reject> {
+    let id = ThreadName::of(client_thread).id;
+    let mut refused = None;
+    for upstream in call.gateway.agents.upstreams() {
+        let client = upstream.client.called_by(&call.caller);
+        if let Err(reject) = call.gateway.thread_access.expect(&client).await {
+            refused = refused.or(Some(reject));
+            continue;
+        }
+        let found = match client.listed_thread(&id).await {
+            Ok(found) => found,
+            // Another upstream may have the thread.
+            Err(error) => {
+                let reject = call.upstream_failed(&error, client.caller());
+                refused = refused.or(Some(reject));
+                continue;
+            }
+        };
+        let Some(found) = found else { continue };
+        let (graph, assistant) = found.ran();
+        let own_name = graph.or(assistant).unwrap_or_default();
+        let name = call.gateway.agents.name_at(upstream, &own_name);
+        return call.agent(&name);
+    }
+    Err(refused.unwrap_or_else(Reject::unknown_thread))
+}
+
+// === impl ThreadPart ===
+
+impl ThreadPart {
+    pub(super) fn named(name: &str) -> Option<Self> {
+        match name {
+            "messages" => Some(Self::Messages),
+            "events" => Some(Self::Events),
+            "state" => Some(Self::State),
+            _ => None,
+        }
+    }
+}
+
+// === impl ThreadEvents ===
+
+impl ThreadEvents {
+    /// Reads an idle thread to its end, for a client that holds nothing.
+    pub(in crate::server::routes) async fn read(mut reader: ThreadReader, client: Client) -> Self {
+        let mut encoder = Encoder::new(Wire::Ndjson, Projector::new(client, Vec::new()));
+        let (mut out, mut all) = (Outgoing::default(), Vec::new());
+        while let Some(batch) = reader.next().await {
+            encoder.encode(&batch, &mut out);
+            out.by_ref().for_each(|bytes| all.extend_from_slice(&bytes));
+        }
+        Self(all.into())
+    }
+
+    fn events(&self) -> impl DoubleEndedIterator<Item = &str> {
+        let text = std::str::from_utf8(&self.0).unwrap_or_default();
+        text.lines().filter(|line| !line.is_empty())
+    }
+
+    /// A member of the last event of a type.
+    pub(in crate::server::routes) fn last(&self, kind: &str, member: &str) -> Option<&RawValue> {
+        self.events().rev().find_map(|event| {
+            let members: Members<'_> = serde_json::from_str(event).ok()?;
+            if members.string("type").as_deref() != Some(kind) {
+                return None;
+            }
+            members.get(member)
+        })
+    }
+
+    /// The messages, in AG-UI's form.
+    pub(in crate::server::routes) fn messages(&self) -> Vec<&RawValue> {
+        let messages = self.last("MESSAGES_SNAPSHOT", "messages");
+        messages.and_then(json::items).unwrap_or_default()
+    }
+
+    /// `{"messages": [..]}`
+    fn messages_json(&self) -> Json {
+        let messages: Vec<_> = self.messages().into_iter().filter_map(message_json).collect();
+        let messages = json::array(messages.iter().map(|message| message.get()));
+        ObjectWriter::new().raw("messages", messages.get()).finish()
+    }
+
+    /// `{"events": [..]}`
+    fn events_json(&self) -> Json {
+        ObjectWriter::new().raw("events", json::array(self.events()).get()).finish()
+    }
+
+    /// `{"state": ..}`
+    fn state_json(&self) -> Json {
+        let state = self.last("STATE_SNAPSHOT", "snapshot");
+        ObjectWriter::new().raw("state", state.map_or("null", RawValue::get)).finish()
+    }
+}
+
+/// A message as CopilotKit's inspector shows it.
+fn message_json(message: &RawValue) -> Option<Json> {
+    let members = json::members(message)?;
+    let mut json = ObjectWriter::new();
+    for name in ["id", "role", "content", "toolCallId"] {
+        if let Some(value) = members.get(name) {
+            json = json.raw(name, value.get());
+        }
+    }
+    let calls = members.get("toolCalls").and_then(json::items).unwrap_or_default();
+    let calls: Vec<_> = calls.into_iter().filter_map(call_json).collect();
+    if !calls.is_empty() {
+        json = json.raw("toolCalls", json::array(calls.iter().map(|call| call.get())).get());
+    }
+    Some(json.finish())
+}
+
+fn call_json(call: &RawValue) -> Option<Json> {
+    let members = json::members(call)?;
+    let function = json::members(members.get("function")?)?;
+    let json = ObjectWriter::new()
+        .raw("id", members.get("id")?.get())
+        .raw("name", function.get("name")?.get())
+        .raw("args", function.get("arguments")?.get());
+    Some(json.finish())
+}

@@ -1,0 +1,94 @@
+//! A page of the threads on which an agent ran last.
+
+use axum::response::Response;
+
+use super::{no_agent, permitted};
+use crate::server::gateway::Call;
+use crate::server::reject::Reject;
+use crate::server::request::query::param;
+use crate::server::request::thread_name::ThreadName;
+use crate::server::response::{bool_json, uncached_json};
+use crate::threads::{self, ListQuery, ThreadCursor};
+use crate::upstream::ThreadRecord;
+use threadway_translate::json::{self, Json, ObjectWriter};
+
+/// How many threads a page has by default.
+const DEFAULT_PAGE: usize = 100;
+
+/// The largest `limit`: how many threads a page may have.
+const MAX_PAGE: usize = 200;
+
+pub(super) async fn list(call: &Call, query: &str) -> Result<Response, Reject> {
+    let param = |name| param(query, name);
+    let name = param("agentId").ok_or_else(no_agent)?;
+    let number = |text: &str| text.parse().ok().filter(|limit| (1..=MAX_PAGE).contains(limit));
+    let limit = match param("limit") {
+        None => DEFAULT_PAGE,
+        Some(text) => number(&text).ok_or_else(|| {
+            Reject::invalid(format!("`limit` is not a number from 1 to {MAX_PAGE}"))
+        })?,
+    };
+    let after = param("cursor").filter(|cursor| !cursor.is_empty());
+    let after = after.map(|cursor| cursor.parse::<ThreadCursor>()).transpose();
+    let after = after.map_err(|error| Reject::invalid(error.to_string()))?;
+    let with_archived = param("includeArchived").as_deref() == Some("true");
+    let agent = permitted(call, &name).await?;
+    let query = ListQuery { limit, with_archived, after };
+    let page = threads::list(&agent, &query).await;
+    let page = page.map_err(|error| call.upstream_failed(&error, agent.upstream.caller()))?;
+    let threads: Vec<_> = page.threads.iter().map(|thread| thread_json(thread, &name)).collect();
+    let answer = ObjectWriter::new()
+        .raw("threads", json::array(threads.iter().map(|thread| thread.get())).get());
+    let answer = match page.next {
+        Some(next) => answer.string("nextCursor", &next.to_string()),
+        None => answer.raw("nextCursor", "null"),
+    };
+    Ok(uncached_json(&answer.finish()))
+}
+
+/// A thread as CopilotKit's client reads it. Members for which LangGraph has no value are empty.
+fn thread_json(thread: &ThreadRecord, agent: &str) -> Json {
+    // The metadata could name another thread: whoever may change it writes it.
+    let is_its_own = |name: &String| ThreadName::of(name).id == thread.id;
+    let id = thread.client_id().filter(is_its_own).unwrap_or_else(|| thread.id.clone());
+    let time = |time: &Option<String>| time.clone().unwrap_or_default();
+    let json = ObjectWriter::new()
+        .string("id", &id)
+        .string("organizationId", "")
+        .string("agentId", agent)
+        .string("createdById", "");
+    let json = match thread.title() {
+        Some(name) => json.string("name", &name),
+        None => json.raw("name", "null"),
+    };
+    let json = json
+        .raw("archived", bool_json(thread.is_archived()))
+        .string("createdAt", &time(&thread.created_at))
+        .string("updatedAt", &time(&thread.updated_at));
+    match &thread.state_updated_at {
+        Some(time) => json.string("lastRunAt", time),
+        None => json,
+    }
+    .finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_has_its_clients_name_only_if_its_id_follows_from_it() {
+        let listed = |id: &str, client_id: &str| {
+            let metadata = ObjectWriter::new().string("threadway_thread_id", client_id).finish();
+            let record = format!(r#"{{"thread_id":"{id}","metadata":{}}}"#, metadata.get());
+            let json = thread_json(&ThreadRecord::parse(&record).unwrap(), "agent");
+            json::members(&json).unwrap().string("id").unwrap().into_owned()
+        };
+        let (id, other) =
+            ("e817c419-7e64-5f51-8a5c-c4cf14d1fb2d", "01a200b7-5ee5-70e2-95e8-b76fe45c0278");
+        assert_eq!(listed(id, "my thread"), "my thread");
+        assert_eq!(listed(id, "another's"), id);
+        assert_eq!(listed(id, other), id);
+        assert_eq!(listed(other, "my thread"), other);
+    }
+}

@@ -1,0 +1,19 @@
+//! Event streams: a run's events as the bytes of a response.
+//!
+//! - [`wire`]: how events are framed, such as SSE or one JSON document a line.
+//! - [`encoder`]: writes the events of one run for one client.
+//! - [`outgoing`]: bytes that are ready to be sent, and large parts that streams share.
+//! - [`body`]: the response body that pulls events from a run's log.
+//! - [`array`]: the events as one JSON array, for clients that cannot read a stream.
+//! - [`frames`]: cuts an encoded stream into its frames again.
+//! - [`event_stream`]: a reader with its encoder and its slot, and the response made of them.
+//! - [`compress`]: zstd, brotli and gzip.
+
+pub(in crate::server) mod array;
+pub(in crate::server) mod body;
+pub(in crate::server) mod compress;
+pub(in crate::server) mod encoder;
+pub(in crate::server) mod event_stream;
+pub(in crate::server) mod frames;
+pub(in crate::server) mod outgoing;
+pub(in crate::server) mod wire;

@@ -1,0 +1,182 @@
+//! The request that opens a socket.
+
+use http::header::{
+    AUTHORIZATION, CONNECTION, COOKIE, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
+    SEC_WEBSOCKET_VERSION, UPGRADE,
+};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+
+use crate::server::auth::admit;
+use crate::server::browser::cors;
+use crate::server::gateway::Gateway;
+use crate::server::reject::Reject;
+use crate::upstream::is_trace;
+
+/// The prefix of the subprotocol that carries a token: a page cannot set a header on a WebSocket.
+const BEARER: &str = "threadway.bearer.";
+
+/// The version of RFC 6455.
+pub(super) const VERSION: &str = "13";
+
+/// The length of a `Sec-WebSocket-Key`: 16 bytes in Base64.
+const KEY_CHARS: usize = 24;
+
+/// Adds the token among the subprotocols as an `Authorization` header.
+pub(in crate::server) fn take_token(headers: &mut HeaderMap) {
+    if !is_upgrade(headers) {
+        return;
+    }
+    let tokens: Vec<_> = protocols(headers)
+        .filter_map(|protocol| HeaderValue::try_from(format!("Bearer {}", token(protocol)?)).ok())
+        .collect();
+    for mut token in tokens {
+        token.set_sensitive(true);
+        // Beside another `Authorization` header it is one too many, and the request is refused.
+        headers.append(AUTHORIZATION, token);
+    }
+}
+
+/// The `Sec-WebSocket-Accept` that answers a handshake.
+pub(super) fn accept_key(head: &Parts) -> Result<HeaderValue, Reject> {
+    let required =
+        |message| Err(Reject::new(StatusCode::UPGRADE_REQUIRED, "no_websocket", message));
+    let headers = &head.headers;
+    if head.method != Method::GET || head.version < Version::HTTP_11 || !is_upgrade(headers) {
+        return required("this route opens WebSockets; open one, or POST to `run`");
+    }
+    if headers.get(SEC_WEBSOCKET_VERSION).is_none_or(|version| version != VERSION) {
+        return required("the WebSocket's version is not 13; send `sec-websocket-version: 13`");
+    }
+    let mut keys = headers.get_all(SEC_WEBSOCKET_KEY).iter();
+    let key = keys.next().map(HeaderValue::as_bytes).filter(|key| key.len() == KEY_CHARS);
+    match (key, keys.next()) {
+        (Some(key), None) => HeaderValue::try_from(derive_accept_key(key)).map_err(|_| {
+            Reject::invalid("`sec-websocket-key` is malformed; send 16 bytes in Base64")
+        }),
+        _ => Err(Reject::invalid("`sec-websocket-key` is not 16 bytes in Base64")),
+    }
+}
+
+/// Refuses a page of another origin whose request carries credentials that the page has not sent
+/// itself. A browser adds cookies to any WebSocket, and a proxy may turn them into a caller. CORS,
+/// which protects other requests from this, does not apply here.
+pub(super) fn expect_own_credentials(gateway: &Gateway, head: &Parts) -> Result<(), Reject> {
+    let cors = &gateway.admission.cors;
+    if cors.takes_credentials() || !cors::is_cross_origin(&head.headers, admit::host(head)?) {
+        return Ok(());
+    }
+    let is_own_token = protocols(&head.headers).any(|protocol| token(protocol).is_some());
+    let identifying = gateway
+        .forward
+        .names()
+        .iter()
+        .filter(|name| !(is_trace(name) || is_own_token && **name == AUTHORIZATION));
+    if [&COOKIE].into_iter().chain(identifying).any(|name| head.headers.contains_key(name)) {
+        let message = "a page of another origin opens this WebSocket with a cookie or a header \
+                       that its browser or a proxy has added; have the page send a token as the \
+                       subprotocol `threadway.bearer.TOKEN`, or have the gateway's operator set \
+                       `cors.credentials`";
+        return Err(Reject::new(StatusCode::FORBIDDEN, "cross_origin", message));
+    }
+    Ok(())
+}
+
+/// Whether a request asks for a WebSocket.
+pub(in crate::server) fn is_upgrade(headers: &HeaderMap) -> bool {
+    let has = |name: &HeaderName, wanted: &str| {
+        let items = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+        let mut items = items.flat_map(|value| value.split(','));
+        items.any(|item| item.trim().eq_ignore_ascii_case(wanted))
+    };
+    has(&UPGRADE, "websocket") && has(&CONNECTION, "upgrade")
+}
+
+/// The subprotocols that a client offers.
+pub(super) fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let lines = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
+    lines.filter_map(|line| line.to_str().ok()).flat_map(|line| line.split(',')).map(str::trim)
+}
+
+fn token(protocol: &str) -> Option<&str> {
+    protocol.strip_prefix(BEARER)
+}
+
+/// The headers of a socket's turns: those of the request that opened the socket, without those that
+/// concern that request alone.
+pub(super) fn headers_of_turns(headers: &HeaderMap) -> HeaderMap {
+    const NOT: [&str; 7] = [
+        "accept",
+        "connection",
+        "content-length",
+        "content-type",
+        "last-event-id",
+        "transfer-encoding",
+        "upgrade",
+    ];
+    let is_own = |name: &HeaderName| {
+        NOT.contains(&name.as_str()) || name.as_str().starts_with("sec-websocket-")
+    };
+    let kept = headers.iter().filter(|(name, _)| !is_own(name));
+    let mut of_turns = HeaderMap::new();
+    for (name, value) in kept {
+        of_turns.append(name.clone(), value.clone());
+    }
+    of_turns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (name, value) in lines {
+            map.append(*name, HeaderValue::from_static(value));
+        }
+        map
+    }
+
+    const UPGRADES: [(&str, &str); 2] =
+        [("connection", "keep-alive, Upgrade"), ("upgrade", "WebSocket")];
+
+    #[test]
+    fn an_upgrade_is_asked_for_in_both_headers() {
+        assert!(is_upgrade(&headers(&UPGRADES)));
+        assert!(!is_upgrade(&headers(&UPGRADES[..1])));
+        assert!(!is_upgrade(&headers(&UPGRADES[1..])));
+        assert!(!is_upgrade(&headers(&[("connection", "upgrade"), ("upgrade", "h2c")])));
+    }
+
+    #[test]
+    fn a_token_among_the_subprotocols_counts_as_a_header_of_a_socket_alone() {
+        let offered = ("sec-websocket-protocol", "threadway.chunks, threadway.bearer.a-key");
+        let mut upgrade = headers(&[UPGRADES[0], UPGRADES[1], offered]);
+        take_token(&mut upgrade);
+        assert_eq!(upgrade.get(AUTHORIZATION).unwrap(), "Bearer a-key");
+        let mut other = headers(&[offered]);
+        take_token(&mut other);
+        assert_eq!(other.get(AUTHORIZATION), None);
+        let mut twice = headers(&[UPGRADES[0], UPGRADES[1], offered, ("authorization", "Basic x")]);
+        take_token(&mut twice);
+        assert_eq!(twice.get_all(AUTHORIZATION).iter().count(), 2);
+    }
+
+    #[test]
+    fn what_concerns_the_opening_alone_is_left_out_of_the_turns() {
+        let lines = [
+            UPGRADES[0],
+            UPGRADES[1],
+            ("sec-websocket-protocol", "threadway.bearer.a-key"),
+            ("last-event-id", "x"),
+            ("accept", "text/html"),
+            ("x-tenant", "a"),
+            ("host", "h"),
+            ("origin", "http://h"),
+        ];
+        let kept = headers_of_turns(&headers(&lines));
+        let names: Vec<_> = kept.keys().map(HeaderName::as_str).collect();
+        assert_eq!(names, ["x-tenant", "host", "origin"]);
+    }
+}
