@@ -8,6 +8,7 @@ mod approval;
 mod block;
 mod config;
 mod cursor;
+mod dialect;
 mod event;
 mod fault;
 mod kept;
