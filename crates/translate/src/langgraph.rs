@@ -7,9 +7,9 @@
 mod approval;
 mod block;
 mod config;
+pub(crate) mod copilotkit;
 mod cursor;
-mod dialect;
-mod event;
+pub(crate) mod dialect;
 mod fault;
 mod kept;
 mod message;
@@ -31,7 +31,7 @@ pub use approval::{Approval, ApprovalForm, ApprovalRequest, Decision};
 pub use block::{Block, Media, Reasoning, Source};
 pub use config::{ConfigChoice, ConfigField, ConfigKind};
 pub use cursor::{Cursor, NotACursor};
-pub use event::{ModelEvent, ProtocolEvent};
+pub use dialect::Said;
 pub use fault::{Account, Told};
 pub use kept::{Given, KeptAnswer, KeptAnswers, MAX_KEPT_ACTIONS, MAX_KEPT_BYTES, NewestRuns};
 pub use message::{CallChunk, Finish, Kind, Message, WholeCall};
@@ -45,6 +45,7 @@ pub use replay::{Novelty, Replay};
 pub use request::{Multitask, RunRequest, Start};
 pub use thread::ThreadState;
 
+use self::dialect::RawPart;
 use crate::json::{self, Str};
 use crate::sse::Frame;
 
@@ -71,29 +72,12 @@ pub enum Body<'a> {
     Values(Values<'a>),
     /// `updates`: what each finished node returned.
     Updates(Updates<'a>),
-    /// `messages`: a token, or a whole message, with the metadata of the call that made it.
-    Message {
-        /// The chunk or message.
-        message: Box<Message<'a>>,
-        /// Its metadata, not yet parsed: it is the same on every token of a call.
-        metadata: &'a str,
-    },
-    /// `messages/partial`: messages as accumulated so far.
-    Partial(Vec<Message<'a>>),
-    /// `messages/complete`: messages that did not stream.
-    Complete(Vec<Message<'a>>),
-    /// `messages/metadata`: by message id, the metadata of the call that makes it.
-    MessageMetadata(Vec<(Str<'a>, &'a RawValue)>),
-    /// `events`: a record of LangChain's event stream.
-    Event(Box<ModelEvent<'a>>),
-    /// A message event of the newer streaming protocol.
-    Protocol(Box<ProtocolEvent<'a>>),
+    /// What speakers say, in one of the stream's dialects.
+    Said(Said<'a>),
     /// `custom`: what a node wrote to the stream.
     Custom(&'a RawValue),
     /// `tasks`: a node starts or ends.
     Task(Task<'a>),
-    /// A subgraph begins or ends (the newer protocol's `lifecycle`).
-    Lifecycle(Lifecycle<'a>),
     /// An interrupt that came by itself (the newer protocol's `input.requested`).
     Interrupts(Vec<Interrupt<'a>>),
     /// `error`: the run failed. The Python server does not store this part for replay.
@@ -173,17 +157,6 @@ pub struct Task<'a> {
     metadata: Option<&'a RawValue>,
 }
 
-/// A subgraph begins or ends, as the newer protocol tells it.
-#[derive(Debug)]
-pub struct Lifecycle<'a> {
-    /// Whether it begins.
-    pub is_start: bool,
-    /// The name of the agent.
-    pub agent: Option<Cow<'a, str>>,
-    /// The tool call that started it.
-    pub tool_call: Option<Cow<'a, str>>,
-}
-
 /// The code of a run that took more supersteps than it may: both servers' exception.
 pub const RECURSION_LIMIT: &str = "GraphRecursionError";
 
@@ -236,29 +209,23 @@ impl<'a> Part<'a> {
         } else {
             data
         };
-        if let Some(envelope) = envelope(data) {
-            let namespace = envelope.namespace();
-            let body = envelope.body(key, Place::of(&namespace, ""));
-            return Self { namespace: Cow::Owned(namespace), body };
-        }
-        let body = body(mode, data, key, Place::of(namespace, ""));
-        Self { namespace: Cow::Borrowed(namespace), body }
+        let namespace = Cow::Borrowed(namespace);
+        Self::read(&RawPart { mode, namespace, data, key, is_enveloped: false })
+    }
+
+    fn read(raw: &RawPart<'_, 'a>) -> Self {
+        dialect::read(raw).unwrap_or_else(|| raw.with(body(raw)))
     }
 }
 
-fn body<'a>(mode: &str, data: &'a str, key: &MessagesKey, place: Place) -> Body<'a> {
-    match mode {
-        "messages" => message_tuple(data).unwrap_or(Body::Malformed("messages")),
+/// Reads a part of a mode that no dialect has.
+fn body<'a>(raw: &RawPart<'_, 'a>) -> Body<'a> {
+    let (data, key, place) = (raw.data, raw.key, Place::of(&raw.namespace, ""));
+    match raw.mode {
         "values" => with(data, |raw| Values::open(raw, key), Body::Values, "values"),
         "updates" => with(data, |raw| Updates::open(raw, key, place), Body::Updates, "updates"),
-        "events" => typed(data, |event| Body::Event(Box::new(event)), "events"),
         "custom" => with(data, Some, Body::Custom, "custom"),
-        "tasks" => typed(data, Body::Task, "tasks"),
-        "messages/partial" => typed(data, Body::Partial, "messages/partial"),
-        "messages/complete" => typed(data, Body::Complete, "messages/complete"),
-        "messages/metadata" => {
-            typed(data, |m: json::Members<'a>| Body::MessageMetadata(m.0), "messages/metadata")
-        }
+        "tasks" => serde_json::from_str(data).map_or(Body::Malformed("tasks"), Body::Task),
         "metadata" => run_metadata(data).unwrap_or(Body::Malformed("metadata")),
         "error" => Body::Error(RunError::parse(data)),
         "checkpoints" | "debug" | "tools" | "lifecycle" | "feedback" | "end" => Body::Silent,
@@ -276,14 +243,6 @@ fn with<'a, T>(
     value.and_then(open).map_or(Body::Malformed(mode), wrap)
 }
 
-fn typed<'a, T: Deserialize<'a>>(
-    data: &'a str,
-    wrap: impl FnOnce(T) -> Body<'a>,
-    mode: &'static str,
-) -> Body<'a> {
-    serde_json::from_str(data).map_or(Body::Malformed(mode), wrap)
-}
-
 fn run_metadata(data: &str) -> Option<Body<'_>> {
     let members: json::Members<'_> = serde_json::from_str(data).ok()?;
     // The thread stream's end mark has a status and no attempt.
@@ -294,19 +253,6 @@ fn run_metadata(data: &str) -> Option<Body<'_>> {
             attempt: members.number("attempt").unwrap_or(1),
         }),
     }
-}
-
-/// `[message, metadata]`, with the metadata left unread.
-///
-/// Two thirds of a token's bytes are metadata that repeats the previous token's. They are sliced
-/// off behind the message, so that the translator can compare them instead of parsing them.
-fn message_tuple(data: &str) -> Option<Body<'_>> {
-    let inside = data.trim_start().strip_prefix('[')?;
-    let mut stream = serde_json::Deserializer::from_str(inside).into_iter::<Message<'_>>();
-    let message = stream.next()?.ok()?;
-    let rest = inside.get(stream.byte_offset()..)?;
-    let metadata = rest.trim_start().strip_prefix(',')?.trim_end().strip_suffix(']')?.trim();
-    Some(Body::Message { message: Box::new(message), metadata })
 }
 
 // === impl Values ===
@@ -528,78 +474,5 @@ impl RunError {
     /// What is said of a failure that no server tells more of.
     pub fn untold() -> Self {
         Self::new("run_failed", "the run failed; LangGraph's log tells why")
-    }
-}
-
-// === impl Lifecycle ===
-
-impl<'a> Lifecycle<'a> {
-    /// The server tells a failure of the run here too, and then in the run's record.
-    fn body(data: &'a RawValue) -> Body<'a> {
-        let members = json::members(data).unwrap_or_default();
-        let is_start = match members.string("event").as_deref() {
-            Some("started") => true,
-            Some("completed" | "failed" | "interrupted") => false,
-            _ => return Body::Silent,
-        };
-        let cause = members.get("cause").and_then(json::members).unwrap_or_default();
-        Body::Lifecycle(Self {
-            is_start,
-            agent: members.string("graph_name"),
-            tool_call: cause.string("tool_call_id"),
-        })
-    }
-}
-
-// === the newer protocol's envelope ===
-
-/// `{"type": "event", "method": .., "params": {"namespace": [..], "data": ..}}`.
-struct Envelope<'a> {
-    method: Cow<'a, str>,
-    params: json::Members<'a>,
-}
-
-/// A join of a run of the newer protocol delivers this under legacy names.
-fn envelope(data: &str) -> Option<Envelope<'_>> {
-    if !data.starts_with("{\"type\":\"event\"") {
-        return None;
-    }
-    let members: json::Members<'_> = serde_json::from_str(data).ok()?;
-    let params = json::members(members.get("params")?)?;
-    Some(Envelope { method: members.string("method")?, params })
-}
-
-impl<'a> Envelope<'a> {
-    fn namespace(&self) -> String {
-        let segments = self.params.get("namespace").and_then(json::items).unwrap_or_default();
-        segments.into_iter().filter_map(json::string).collect::<Vec<_>>().join("|")
-    }
-
-    fn body(&self, key: &MessagesKey, place: Place) -> Body<'a> {
-        let Some(data) = self.params.get("data") else { return Body::Malformed("event") };
-        match &*self.method {
-            "messages" => ProtocolEvent::parse(data)
-                .map_or(Body::Malformed("messages"), |event| Body::Protocol(Box::new(event))),
-            "input.requested" => input_requested(data),
-            "lifecycle" => Lifecycle::body(data),
-            // The newer protocol wraps what a node wrote.
-            "custom" => {
-                let payload = json::members(data).and_then(|m| m.get("payload"));
-                Body::Custom(payload.unwrap_or(data))
-            }
-            method => body(method, data.get(), key, place),
-        }
-    }
-}
-
-fn input_requested(data: &RawValue) -> Body<'_> {
-    let members = json::members(data).unwrap_or_default();
-    match members.string("interrupt_id") {
-        Some(id) => Body::Interrupts(vec![Interrupt {
-            id,
-            value: members.get("payload"),
-            response_schema: None,
-        }]),
-        None => Body::Malformed("input.requested"),
     }
 }

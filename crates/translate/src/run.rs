@@ -4,6 +4,7 @@
 //! Only the [`Translator`] makes run events; the [`View`] is their fold.
 
 mod activity;
+mod arbiter;
 mod brackets;
 mod commit;
 mod decision;
@@ -19,7 +20,6 @@ mod patch;
 mod raw;
 mod resync;
 mod snapshot;
-mod speech;
 mod steps;
 mod translator;
 mod usage;

@@ -11,12 +11,12 @@ use super::message;
 use super::project::Version;
 use super::resume::{Answers, ResumeError};
 use crate::json::{self, Json, ObjectWriter, Text};
-use crate::langgraph::{self, InputKeys, Kind, MessagesKey, Start, ThreadState};
+use crate::langgraph::{self, InputKeys, Kind, MessagesKey, Start, ThreadState, copilotkit};
 use crate::run::{self, Configured, Emit, NewRun, Plan, Planner, Role, StateEvents};
 
 /// Where a graph may have a place for the tools and the context of its client. All that such a
 /// key holds is replaced with each turn: what the client no longer has, the agent must not call.
-const CLIENT_KEYS: [&str; 3] = ["tools", "ag-ui", "copilotkit"];
+const CLIENT_KEYS: [&str; 3] = ["tools", "ag-ui", copilotkit::STATE_KEY];
 
 /// What a request asks of its thread.
 #[derive(Clone, Copy, Debug)]
@@ -418,9 +418,10 @@ fn client_value(key: &str, input: &Input) -> Json {
         "ag-ui" => {
             ObjectWriter::new().raw("tools", tools.get()).raw("context", context.get()).finish()
         }
-        "copilotkit" => {
-            ObjectWriter::new().raw("actions", tools.get()).raw("context", context.get()).finish()
-        }
+        copilotkit::STATE_KEY => ObjectWriter::new()
+            .raw(copilotkit::ACTIONS_KEY, tools.get())
+            .raw("context", context.get())
+            .finish(),
         _ => tools,
     }
 }

@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 
 use super::{Id, Operation, Patch, State};
 use crate::json::{self, Json, ObjectWriter};
+use crate::langgraph::copilotkit;
 
 /// Something that goes on. Each has an id, under which it changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +65,7 @@ pub(super) struct ClientTools(Vec<String>);
 /// Where graphs keep the tools of their client: the key, and the member of its value, if it is an
 /// object.
 const CLIENT_TOOLS: [(&str, &str); 3] =
-    [("tools", ""), ("ag-ui", "tools"), ("copilotkit", "actions")];
+    [("tools", ""), ("ag-ui", "tools"), (copilotkit::STATE_KEY, copilotkit::ACTIONS_KEY)];
 
 // === impl ClientTools ===
 
