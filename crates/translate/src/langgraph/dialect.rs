@@ -36,6 +36,8 @@ mod chunk;
 mod events;
 mod partial;
 mod protocol;
+#[cfg(test)]
+mod tests;
 mod tuples;
 pub(crate) mod utterance;
 

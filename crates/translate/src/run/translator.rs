@@ -150,7 +150,7 @@ impl Translator {
     }
 
     /// Whether the present attempt has sent the run's state.
-    pub fn has_told_state(&self) -> bool {
+    pub fn has_sent_state(&self) -> bool {
         self.attempt.has_state
     }
 
