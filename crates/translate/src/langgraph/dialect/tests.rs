@@ -8,10 +8,10 @@ use crate::sse::Decoder;
 
 /// What a stream yields: the dialect, the namespace, and what is said.
 fn heard(parts: &[(&str, &str)]) -> Vec<(DialectName, String, String)> {
-    let stream: String =
-        parts.iter().map(|(mode, data)| format!("event: {mode}\ndata: {data}\n\n")).collect();
     let (mut decoder, mut scratch) = (Decoder::new(), String::new());
-    decoder.push(stream.as_bytes());
+    for (mode, data) in parts {
+        decoder.push(format!("event: {mode}\ndata: {data}\n\n").as_bytes());
+    }
     let (mut dialects, mut heard) = (Dialects::default(), Vec::new());
     while let Some(frame) = decoder.next_frame().unwrap() {
         let part = Part::parse(&frame, &mut scratch);
