@@ -422,7 +422,7 @@ impl Feed {
             join.has_begun && join.has_values && !translator.has_missed_its_beginning()
         };
         let is_whole = !self.parts.has_gap
-            && translator.has_told_state()
+            && translator.has_sent_state()
             && self.join.as_ref().is_none_or(is_joined_whole);
         StreamSummary {
             run_id: id.clone(),

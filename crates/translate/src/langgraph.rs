@@ -14,10 +14,11 @@
 //!
 //! The files:
 //!
-//! - `part`: an event of a stream, by the stream mode that made it. `envelope`: the newer
-//!   protocol's.
+//! - `part`: an event of a stream, by the stream mode that made it.
+//! - `dialect`: the stream modes that carry messages, each as a state machine. `copilotkit`: the names
+//!   that CopilotKit gives its events and metadata.
 //! - `message`, `block`, `origin`: LangChain's messages, their content, and which model call they
-//!   come from. `event`: LangChain's event stream. `messages_key`: the key of the state that has
+//!   come from. `messages_key`: the key of the state that has
 //!   the messages.
 //! - `values`, `task`, `interrupt`, `run_error`: the other parts of a stream.
 //! - `approval`: interrupts that ask whether a tool may be called, and their answers. `kept`:
@@ -29,9 +30,9 @@
 mod approval;
 mod block;
 mod config;
+pub(crate) mod copilotkit;
 mod cursor;
-mod envelope;
-mod event;
+pub(crate) mod dialect;
 mod interrupt;
 mod kept;
 mod media;
@@ -51,8 +52,7 @@ pub use approval::{Approval, ApprovalForm, ApprovalRequest, Decision};
 pub use block::{Block, Reasoning};
 pub use config::{ConfigChoice, ConfigField, ConfigKind};
 pub use cursor::{Cursor, ParseCursorError};
-pub use envelope::Lifecycle;
-pub use event::{ModelEvent, ProtocolEvent};
+pub use dialect::Said;
 pub use interrupt::RawInterrupt;
 pub use kept::{
     BatchDecision, KeptAnswer, KeptAnswers, MAX_KEPT_ACTIONS, MAX_KEPT_BYTES, NewestRuns,

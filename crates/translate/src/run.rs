@@ -23,6 +23,7 @@
 //!   it takes.
 
 mod activity;
+mod arbiter;
 mod brackets;
 mod commit;
 mod decision;
@@ -40,7 +41,6 @@ mod raw;
 mod reasoning;
 mod resync;
 mod snapshot;
-mod speech;
 mod state;
 mod steps;
 mod translator;

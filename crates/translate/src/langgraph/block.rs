@@ -28,7 +28,7 @@ pub enum Block<'a> {
 }
 
 /// A piece of reasoning.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Reasoning<'a> {
     /// The provider's own id (`rs_..`).
     pub id: Option<Cow<'a, str>>,

@@ -79,7 +79,7 @@ pub enum MessageType {
 }
 
 /// A fragment of a streamed tool call.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct CallChunk<'a> {
     /// Which of the message's calls: the raw index, which some providers leave out.
     pub index: Option<&'a str>,

@@ -1,7 +1,10 @@
 //! The model or tool call that a message comes from, as LangGraph's metadata describe it.
 
+use std::sync::Arc;
+
 use serde_json::value::RawValue;
 
+use super::copilotkit;
 use crate::json;
 
 /// The metadata of a model or tool call.
@@ -35,6 +38,16 @@ pub struct Mutes {
     pub calls: bool,
 }
 
+/// The last origin that was read, and the bytes that it was read from.
+///
+/// All tokens of a call repeat the same metadata: they are compared, not parsed.
+#[derive(Debug, Default)]
+pub(super) struct LastOrigin {
+    metadata: String,
+    tags: String,
+    origin: Arc<Origin>,
+}
+
 // === impl Origin ===
 
 impl Origin {
@@ -53,7 +66,7 @@ impl Origin {
         let nostream = tags
             .into_iter()
             .any(|tag| matches!(tag.get(), "\"nostream\"" | "\"langsmith:nostream\""));
-        let off = |name| members.get(name).is_some_and(|flag| flag.get() == "false");
+        let mutes = copilotkit::mutes(members);
         Self {
             node: string("langgraph_node"),
             checkpoint_ns: string("langgraph_checkpoint_ns").unwrap_or_default(),
@@ -61,16 +74,37 @@ impl Origin {
             provider: string("ls_provider"),
             model: string("ls_model_name"),
             agent: string("lc_agent_name"),
-            mutes: Mutes {
-                text: nostream || off("emit-messages") || off("copilotkit:emit-messages"),
-                calls: nostream || off("emit-tool-calls") || off("copilotkit:emit-tool-calls"),
-            },
-            predict_state: members.get("predict_state").map(json::Json::from),
+            mutes: Mutes { text: nostream || mutes.text, calls: nostream || mutes.calls },
+            predict_state: members.get(copilotkit::PREDICT_STATE_KEY).map(json::Json::from),
         }
     }
 
     /// The task of the call: the last segment of the path.
     pub fn task(&self) -> Option<&str> {
         self.checkpoint_ns.rsplit('|').next().filter(|segment| !segment.is_empty())
+    }
+}
+
+// === impl LastOrigin ===
+
+impl LastOrigin {
+    /// Reads metadata that contain their tags.
+    pub(super) fn read(&mut self, metadata: &str) -> &Arc<Origin> {
+        self.read_with(metadata, "", || Origin::parse(metadata))
+    }
+
+    /// Reads metadata and tags with `parse`, unless both are the last ones.
+    pub(super) fn read_with(
+        &mut self,
+        metadata: &str,
+        tags: &str,
+        parse: impl FnOnce() -> Origin,
+    ) -> &Arc<Origin> {
+        if self.metadata != metadata || self.tags != tags {
+            metadata.clone_into(&mut self.metadata);
+            tags.clone_into(&mut self.tags);
+            self.origin = Arc::new(parse());
+        }
+        &self.origin
     }
 }

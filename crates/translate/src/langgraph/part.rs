@@ -2,15 +2,11 @@
 
 use std::borrow::Cow;
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::envelope::{Envelope, Lifecycle};
-use super::{
-    GraphLevel, Message, MessagesKey, ModelEvent, ProtocolEvent, RawInterrupt, RunError, Task,
-    Updates, Values,
-};
-use crate::json::{self, Str};
+use super::dialect::{self, RawPart, Said};
+use super::{GraphLevel, MessagesKey, RawInterrupt, RunError, Task, Updates, Values};
+use crate::json;
 use crate::sse::Frame;
 
 /// One part of a run's stream.
@@ -36,29 +32,12 @@ pub enum Body<'a> {
     Values(Values<'a>),
     /// `updates`: what each finished node returned.
     Updates(Updates<'a>),
-    /// `messages`: a token, or a whole message, with the metadata of the call that made it.
-    Message {
-        /// The chunk or message.
-        message: Box<Message<'a>>,
-        /// Its metadata, not parsed: all tokens of a call have the same.
-        metadata: &'a str,
-    },
-    /// `messages/partial`: messages with everything that has streamed so far.
-    Partial(Vec<Message<'a>>),
-    /// `messages/complete`: messages that did not stream.
-    Complete(Vec<Message<'a>>),
-    /// `messages/metadata`: the metadata of a model call, by the id of its message.
-    MessageMetadata(Vec<(Str<'a>, &'a RawValue)>),
-    /// `events`: a record of LangChain's event stream.
-    Event(Box<ModelEvent<'a>>),
-    /// A message event of the newer streaming protocol.
-    Protocol(Box<ProtocolEvent<'a>>),
+    /// Pieces of messages, in one of the stream's dialects.
+    Said(Said<'a>),
     /// `custom`: what a node wrote to the stream.
     Custom(&'a RawValue),
     /// `tasks`: a node starts or ends.
     Task(Task<'a>),
-    /// A subgraph begins or ends (the newer protocol's `lifecycle`).
-    Lifecycle(Lifecycle<'a>),
     /// An interrupt outside a state (the newer protocol's `input.requested`).
     Interrupts(Vec<RawInterrupt<'a>>),
     /// `error`: the run failed. The Python server does not store this part for replay.
@@ -93,34 +72,23 @@ impl<'a> Part<'a> {
         } else {
             data
         };
-        if let Some(envelope) = Envelope::parse(data) {
-            let namespace = envelope.namespace();
-            let body = envelope.body(key, GraphLevel::of(&namespace, ""));
-            return Self { namespace: Cow::Owned(namespace), body };
-        }
-        let body = body(mode, data, key, GraphLevel::of(namespace, ""));
-        Self { namespace: Cow::Borrowed(namespace), body }
+        let namespace = Cow::Borrowed(namespace);
+        Self::read(&RawPart { mode, namespace, data, key, is_enveloped: false })
+    }
+
+    pub(super) fn read(raw: &RawPart<'_, 'a>) -> Self {
+        dialect::read(raw).unwrap_or_else(|| raw.with(body(raw)))
     }
 }
 
-pub(super) fn body<'a>(
-    mode: &str,
-    data: &'a str,
-    key: &MessagesKey,
-    place: GraphLevel,
-) -> Body<'a> {
-    match mode {
-        "messages" => message_tuple(data).unwrap_or(Body::Malformed("messages")),
+/// Reads a part of a mode that no dialect has.
+fn body<'a>(raw: &RawPart<'_, 'a>) -> Body<'a> {
+    let (data, key, place) = (raw.data, raw.key, GraphLevel::of(&raw.namespace, ""));
+    match raw.mode {
         "values" => with(data, |raw| Values::open(raw, key), Body::Values, "values"),
         "updates" => with(data, |raw| Updates::open(raw, key, place), Body::Updates, "updates"),
-        "events" => typed(data, |event| Body::Event(Box::new(event)), "events"),
         "custom" => with(data, Some, Body::Custom, "custom"),
-        "tasks" => typed(data, Body::Task, "tasks"),
-        "messages/partial" => typed(data, Body::Partial, "messages/partial"),
-        "messages/complete" => typed(data, Body::Complete, "messages/complete"),
-        "messages/metadata" => {
-            typed(data, |m: json::Members<'a>| Body::MessageMetadata(m.0), "messages/metadata")
-        }
+        "tasks" => serde_json::from_str(data).map_or(Body::Malformed("tasks"), Body::Task),
         "metadata" => run_metadata(data).unwrap_or(Body::Malformed("metadata")),
         "error" => Body::Error(RunError::parse(data)),
         "checkpoints" | "debug" | "tools" | "lifecycle" | "feedback" | "end" => Body::Silent,
@@ -138,14 +106,6 @@ fn with<'a, T>(
     value.and_then(open).map_or(Body::Malformed(mode), wrap)
 }
 
-fn typed<'a, T: Deserialize<'a>>(
-    data: &'a str,
-    wrap: impl FnOnce(T) -> Body<'a>,
-    mode: &'static str,
-) -> Body<'a> {
-    serde_json::from_str(data).map_or(Body::Malformed(mode), wrap)
-}
-
 fn run_metadata(data: &str) -> Option<Body<'_>> {
     let members: json::Members<'_> = serde_json::from_str(data).ok()?;
     // The end mark of a thread's stream has a status and no attempt.
@@ -156,17 +116,4 @@ fn run_metadata(data: &str) -> Option<Body<'_>> {
             attempt: members.number("attempt").unwrap_or(1),
         }),
     }
-}
-
-/// `[message, metadata]`. The metadata are not parsed.
-///
-/// Two thirds of a token's bytes are metadata that repeat those of the previous token. The
-/// translator compares them as bytes.
-fn message_tuple(data: &str) -> Option<Body<'_>> {
-    let inside = data.trim_start().strip_prefix('[')?;
-    let mut stream = serde_json::Deserializer::from_str(inside).into_iter::<Message<'_>>();
-    let message = stream.next()?.ok()?;
-    let rest = inside.get(stream.byte_offset()..)?;
-    let metadata = rest.trim_start().strip_prefix(',')?.trim_end().strip_suffix(']')?.trim();
-    Some(Body::Message { message: Box::new(message), metadata })
 }

@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 
 use super::{Id, Operation, Patch, State};
 use crate::json::{self, Json, ObjectWriter};
+use crate::langgraph::copilotkit;
 
 /// A tool or a plan. The id under which it changes is in the event that shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +64,7 @@ pub(super) struct ClientTools(Vec<String>);
 /// Where graphs store the tools of their client: the key of the state, and the member below it if
 /// the value is an object.
 const CLIENT_TOOLS: [(&str, &str); 3] =
-    [("tools", ""), ("ag-ui", "tools"), ("copilotkit", "actions")];
+    [("tools", ""), ("ag-ui", "tools"), (copilotkit::STATE_KEY, copilotkit::ACTIONS_KEY)];
 
 // === impl ClientTools ===
 

@@ -1,15 +1,22 @@
-//! What one message has said so far in this run, whichever stream mode carries it.
+//! What the run has said of one message, whichever dialect carries it.
 
-use super::Id;
-use super::reasoning::Thoughts;
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use crate::json::TextBuf;
+use crate::langgraph::dialect::DialectName;
 use crate::langgraph::{CallChunk, Mutes};
+use crate::run::Id;
+use crate::run::reasoning::Thoughts;
 
-/// A message of this run.
+/// The messages of this run, by id.
+pub(super) type Speeches = HashMap<Id, Speech>;
+
+/// What the run has said of one message.
 #[derive(Debug)]
 pub(super) struct Speech {
-    /// Which mode speaks for it.
-    pub(super) source: Source,
+    /// Which dialect speaks for the message.
+    pub(super) owner: Owner,
     /// The task that speaks.
     pub(super) task: Option<String>,
     /// Which of its pieces of reasoning belong together.
@@ -18,27 +25,21 @@ pub(super) struct Speech {
     pub(super) thought_ids: Vec<Id>,
     /// Its tool calls, in the order of their first fragments.
     pub(super) calls: Vec<CallSpeech>,
-    /// Whether it was told that its arguments foretell the state.
-    pub(super) is_foretold: bool,
-    /// What of it is not to be shown as it comes.
+    /// Whether the client has been sent which arguments predict the state.
+    pub(super) is_predicted: bool,
+    /// Which of its pieces the graph asked not to show.
     pub(super) mutes: Mutes,
-    /// Whether it was through once.
-    pub(super) is_over: bool,
+    /// Whether the message was complete once.
+    pub(super) is_complete: bool,
 }
 
-/// Which mode speaks for a message. The first that does keeps it: a second one would double it.
+/// Which dialect speaks for a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
-    /// Tokens in `messages` tuples.
-    Tuple,
-    /// Prefixes in `messages/partial`.
-    Partial,
-    /// Tokens in `events`.
-    Events,
-    /// Blocks of the newer protocol.
-    Protocol,
-    /// The message came whole, or the client holds it already: only what is missing is added.
-    Whole,
+pub(super) enum Owner {
+    /// The first that did.
+    Dialect(DialectName),
+    /// None: the message came whole, the client holds it already, or its beginning may be missing.
+    Nobody,
 }
 
 /// A streamed tool call.
@@ -55,26 +56,34 @@ pub(super) struct CallSpeech {
     pub(super) wire: Option<Id>,
 }
 
+/// The form of a message's id that the messages share, or a new one.
+pub(super) fn shared_id(speeches: &Speeches, id: &str) -> Id {
+    match speeches.get_key_value(id) {
+        Some((known, _)) => Arc::clone(known),
+        None => Id::from(id),
+    }
+}
+
 // === impl Speech ===
 
 impl Speech {
-    pub(super) fn new(source: Source, task: Option<String>, mutes: Mutes) -> Self {
+    pub(super) fn new(owner: Owner, task: Option<String>, mutes: Mutes) -> Self {
         Self {
-            source,
+            owner,
             task,
             thoughts: Thoughts::default(),
             thought_ids: Vec::new(),
             calls: Vec::new(),
-            is_foretold: false,
+            is_predicted: false,
             mutes,
-            is_over: false,
+            is_complete: false,
         }
     }
 
     /// The call that a fragment belongs to.
     ///
-    /// Fragments are told apart by index; a second id under one index is a second call. A fragment
-    /// without an index goes on with the call of its id, and without an id with the last one.
+    /// The index tells fragments apart; a second id under one index is a second call. A fragment
+    /// without an index continues the call of its id, and without an id the last call.
     pub(super) fn call(&mut self, chunk: &CallChunk<'_>) -> Option<&mut CallSpeech> {
         let may_be = |call: &CallSpeech| match (&call.id, &chunk.id) {
             (Some(known), Some(id)) => **known == **id,

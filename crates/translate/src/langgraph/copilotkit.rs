@@ -1,0 +1,63 @@
+//! Names that CopilotKit's SDK gives things in a LangGraph stream and state.
+
+use std::borrow::Cow;
+
+use serde_json::value::RawValue;
+
+use super::dialect::utterance::Emitted;
+use super::origin::Mutes;
+use crate::json::{self, Json, Members, Text};
+
+/// The key of the state under which CopilotKit's clients put their tools.
+pub(crate) const STATE_KEY: &str = "copilotkit";
+
+/// The key of the tools, under [`STATE_KEY`].
+pub(crate) const ACTIONS_KEY: &str = "actions";
+
+/// The key of a call's metadata that lists which tool arguments predict which keys of the state.
+pub(super) const PREDICT_STATE_KEY: &str = "predict_state";
+
+/// The name of the custom event that carries this list.
+pub(crate) const PREDICT_STATE_EVENT: &str = "PredictState";
+
+/// The name of the custom event that says that the agent hands over to the application.
+const EXIT_EVENT: &str = "Exit";
+
+/// The prefix of the names of CopilotKit's own events. Its older packages leave it out.
+const EVENT_PREFIX: &str = "copilotkit_";
+
+/// Reads which pieces of a call its metadata ask not to show.
+///
+/// CopilotKit's packages write the flags with and without a prefix.
+pub(super) fn mutes(metadata: &Members<'_>) -> Mutes {
+    let is_off = |name| metadata.get(name).is_some_and(|flag| flag.get() == "false");
+    Mutes {
+        text: is_off("emit-messages") || is_off("copilotkit:emit-messages"),
+        calls: is_off("emit-tool-calls") || is_off("copilotkit:emit-tool-calls"),
+    }
+}
+
+/// Reads an event that a node dispatches. Some names are CopilotKit's, and are more than an event.
+pub(super) fn emitted<'a>(name: &'a str, payload: &'a RawValue) -> Emitted<'a> {
+    let members = json::members(payload).unwrap_or_default();
+    match name.strip_prefix(EVENT_PREFIX).unwrap_or(name) {
+        "manually_emit_message" => message(&members).unwrap_or(Emitted::Malformed),
+        "manually_emit_tool_call" => call(&members).unwrap_or(Emitted::Malformed),
+        "manually_emit_state" | "manually_emit_intermediate_state" => {
+            Emitted::State(Json::from(payload))
+        }
+        "exit" => Emitted::Custom(EXIT_EVENT, json::raw("true".to_owned())),
+        _ => Emitted::Custom(name, Json::from(payload)),
+    }
+}
+
+fn message<'a>(members: &Members<'a>) -> Option<Emitted<'a>> {
+    Some(Emitted::Message { id: members.string("message_id")?, text: members.text("message")? })
+}
+
+fn call<'a>(members: &Members<'a>) -> Option<Emitted<'a>> {
+    let (id, name): (Cow<'a, str>, Cow<'a, str>) = (members.string("id")?, members.string("name")?);
+    let args = members.get("args");
+    let args = args.and_then(Text::from_raw).or_else(|| args.map(|args| Text::new(args.get())));
+    Some(Emitted::Call { id, name, args: args.unwrap_or_else(|| Text::new("{}")) })
+}

@@ -1,0 +1,199 @@
+//! The stream modes that carry the same messages, each in its own form: dialects.
+//!
+//! LangGraph streams one message in several modes, and a run may be asked for more than one.
+//! Each dialect is a small state machine in a file of its own.
+//! All of them yield the same utterances: who speaks, about which message, and which piece.
+//!
+//! ```text
+//!                     event name, data
+//!                            |
+//!                Part::parse |  asks the dialects in the order of the list: Dialect::read
+//!                            v
+//!              Body::Said(..)               Body::Values, Updates, Task, ..
+//!                    |                                  |
+//!   run::Translator  v                                  |
+//!           Dialects::utter                             |
+//!    tuples | partial | events | protocol               |
+//!                    |                                  |
+//!                    v Utterance                        v
+//!   run::arbiter: the dialect that speaks first keeps the message, whole messages add the rest
+//!                    |
+//!                    v
+//!              run::Brackets  ->  RunEvent
+//! ```
+//!
+//! The machines decide nothing about what is shown.
+//! They know neither what other dialects said nor what the client holds: the arbiter does.
+//!
+//! - `utterance`: what the machines yield;
+//! - `protocol`: the newer streaming protocol;
+//! - `tuples`: tokens in `messages` tuples;
+//! - `partial`: prefixes in `messages/partial`, and the modes beside it;
+//! - `events`: LangChain's event stream;
+//! - `chunk`: what a message or a chunk of LangChain's says, in whichever mode.
+
+mod chunk;
+mod events;
+mod partial;
+mod protocol;
+#[cfg(test)]
+mod tests;
+mod tuples;
+pub(crate) mod utterance;
+
+use std::borrow::Cow;
+use std::fmt::Debug;
+
+use self::utterance::Utterance;
+use super::{Body, MessagesKey, Part};
+
+/// Declares what there is once for each dialect, from lines `module: Machine`.
+macro_rules! dialects {
+    ($($module:ident: $machine:ident,)*) => {
+        /// Which dialect.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum DialectName {
+            $($machine,)*
+        }
+
+        impl DialectName {
+            /// Whether the dialect says every message from its beginning.
+            pub(crate) fn starts_messages(self) -> bool {
+                match self {
+                    $(Self::$machine => <$module::$machine as Dialect>::STARTS_MESSAGES,)*
+                }
+            }
+
+            /// Whether the dialect marks where subgraphs begin and end.
+            pub(crate) fn marks_subgraphs(self) -> bool {
+                match self {
+                    $(Self::$machine => <$module::$machine as Dialect>::MARKS_SUBGRAPHS,)*
+                }
+            }
+        }
+
+        /// A part of one of the dialects. Only the machine of the dialect knows its form.
+        #[derive(Debug)]
+        pub struct Said<'a>(AnyPart<'a>);
+
+        #[derive(Debug)]
+        enum AnyPart<'a> {
+            $($machine(<$module::$machine as Dialect>::Part<'a>),)*
+        }
+
+        $(
+            impl<'a> From<<$module::$machine as Dialect>::Part<'a>> for AnyPart<'a> {
+                fn from(part: <$module::$machine as Dialect>::Part<'a>) -> Self {
+                    Self::$machine(part)
+                }
+            }
+        )*
+
+        /// The machines of one run.
+        #[derive(Debug, Default)]
+        pub(crate) struct Dialects {
+            $($module: $module::$machine,)*
+        }
+
+        impl Dialects {
+            /// Yields what a part says, and in which dialect.
+            pub(crate) fn utter(
+                &mut self,
+                said: &Said<'_>,
+                namespace: &str,
+                key: &MessagesKey,
+                mut hear: impl FnMut(DialectName, Utterance<'_, '_>),
+            ) {
+                let context = Context { namespace, key };
+                match &said.0 {
+                    $(AnyPart::$machine(part) => self.$module.utter(part, context, &mut |said| {
+                        hear(DialectName::$machine, said);
+                    }),)*
+                }
+            }
+
+            /// Forgets the messages under way, as a new attempt at the run begins.
+            pub(crate) fn forget(&mut self) {
+                $(self.$module.forget();)*
+            }
+        }
+
+        /// Reads a part that is one of a dialect's.
+        pub(super) fn read<'a>(raw: &RawPart<'_, 'a>) -> Option<Part<'a>> {
+            None$(.or_else(|| $module::$machine::read(raw)))*
+        }
+    };
+}
+
+// The dialects, in the order in which a part is offered to them: the module, and its machine.
+dialects! {
+    protocol: Protocol,
+    tuples: Tuples,
+    partial: Partial,
+    events: Events,
+}
+
+/// A dialect: how its parts are read, and the machine that turns them into utterances.
+trait Dialect: Default {
+    /// One part, read.
+    type Part<'a>: Debug;
+
+    /// Whether the dialect says every message from its beginning, even in a stream that was joined
+    /// in the middle of the run.
+    const STARTS_MESSAGES: bool;
+
+    /// Whether the dialect marks where subgraphs begin and end.
+    const MARKS_SUBGRAPHS: bool;
+
+    /// Reads a part; `None` if it is not one of this dialect's.
+    fn read<'a>(raw: &RawPart<'_, 'a>) -> Option<Part<'a>>;
+
+    /// Yields what a part says, in order.
+    fn utter(
+        &mut self,
+        part: &Self::Part<'_>,
+        context: Context<'_>,
+        hear: &mut dyn FnMut(Utterance<'_, '_>),
+    );
+
+    /// Forgets the messages under way, as a new attempt at the run begins.
+    fn forget(&mut self) {}
+}
+
+/// A part before it is read.
+pub(super) struct RawPart<'r, 'a> {
+    /// The stream mode.
+    pub(super) mode: &'r str,
+    /// The subgraph that the part comes from.
+    pub(super) namespace: Cow<'a, str>,
+    /// The JSON, on one line.
+    pub(super) data: &'a str,
+    /// Under which key of its state the graph keeps its conversation.
+    pub(super) key: &'r MessagesKey,
+    /// Whether the part is what an envelope of the newer protocol contains.
+    pub(super) is_enveloped: bool,
+}
+
+/// What a machine knows of a part besides its payload.
+#[derive(Clone, Copy)]
+struct Context<'c> {
+    /// The subgraph that the part comes from.
+    namespace: &'c str,
+    /// Under which key of its state the graph keeps its conversation.
+    key: &'c MessagesKey,
+}
+
+// === impl RawPart ===
+
+impl<'a> RawPart<'_, 'a> {
+    /// The part with this body.
+    pub(super) fn with(&self, body: Body<'a>) -> Part<'a> {
+        Part { namespace: self.namespace.clone(), body }
+    }
+
+    /// The part with what a dialect has read of it; a malformed one of the mode, if that is nothing.
+    fn said(&self, part: Option<impl Into<AnyPart<'a>>>, mode: &'static str) -> Part<'a> {
+        let said = part.map(|part| Body::Said(Said(part.into())));
+        self.with(said.unwrap_or(Body::Malformed(mode)))
+    }
+}

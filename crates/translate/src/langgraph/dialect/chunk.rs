@@ -1,0 +1,69 @@
+//! What a message or a chunk of LangChain's says, in whichever mode it comes.
+
+use std::iter;
+
+use super::utterance::{Cost, MessageId, Piece, Speaker, Utterance};
+use crate::langgraph::{Block, Message, MessageType};
+
+/// How the ids begin that LangChain makes up for chunks: the rest names its own run.
+const MADE_UP: &str = "lc_run--";
+
+/// Yields a chunk, or a message that came whole.
+pub(super) fn utter(
+    message: &Message<'_>,
+    speaker: Speaker<'_>,
+    hear: &mut dyn FnMut(Utterance<'_, '_>),
+) {
+    match message.kind() {
+        MessageType::AiChunk => utter_chunk(message, speaker, hear),
+        MessageType::Ai
+        | MessageType::Human
+        | MessageType::Tool
+        | MessageType::System
+        | MessageType::Developer
+        | MessageType::Remove
+        | MessageType::Other => utter_whole(message, speaker, hear),
+    }
+}
+
+/// Yields a message that came whole.
+pub(super) fn utter_whole(
+    message: &Message<'_>,
+    speaker: Speaker<'_>,
+    hear: &mut dyn FnMut(Utterance<'_, '_>),
+) {
+    if message.kind() != MessageType::Remove {
+        hear(Utterance::Whole { speaker, message });
+    }
+}
+
+/// Yields a chunk. A chunk without an id names no message, which is shown once it is committed.
+pub(super) fn utter_chunk(
+    chunk: &Message<'_>,
+    speaker: Speaker<'_>,
+    hear: &mut dyn FnMut(Utterance<'_, '_>),
+) {
+    let Some(id) = chunk.id() else { return };
+    let message = MessageId::OfChunk { id: &id, is_made_up: id.starts_with(MADE_UP) };
+    hear(Utterance::Pieces { speaker, message, pieces: &mut pieces(chunk) });
+}
+
+/// The pieces of a chunk. Nothing of a chunk is parsed before its piece is asked for.
+fn pieces<'p>(chunk: &'p Message<'p>) -> impl Iterator<Item = Piece<'p>> {
+    let blocks = iter::once_with(|| chunk.blocks()).flatten().filter_map(piece);
+    let calls = iter::once_with(|| chunk.call_chunks()).flatten().map(Piece::Call);
+    let cost = iter::once(Piece::Cost(Cost::Chunk(chunk)));
+    let finish = iter::once_with(|| chunk.finish()).flatten().map(Piece::Finish);
+    let end = iter::once_with(|| chunk.is_last().then_some(Piece::End)).flatten();
+    blocks.chain(calls).chain(cost).chain(finish).chain(end)
+}
+
+/// The piece that a block is. A chunk may hold a part of an attachment, and tool calls a second
+/// time: the whole message has all of the one, and the chunk the other in a form of its own.
+pub(super) fn piece(block: Block<'_>) -> Option<Piece<'_>> {
+    match block {
+        Block::Text(text) => Some(Piece::Text(text)),
+        Block::Reasoning(piece) => Some(Piece::Reasoning(piece)),
+        Block::Media(_) | Block::Annotations(_) | Block::Call | Block::Other(_) => None,
+    }
+}

@@ -1,0 +1,291 @@
+//! The newer streaming protocol, as a join of one of its runs delivers it.
+//!
+//! Each part is an envelope under the name of a legacy mode:
+//! `{"type": "event", "method": .., "params": {"namespace": [..], "data": ..}}`.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use serde_json::value::RawValue;
+
+use super::utterance::{Cost, Edge, MessageId, Piece, Speaker, Utterance};
+use super::{Context, Dialect, RawPart};
+use crate::json::{self, Members, Text};
+use crate::langgraph::{Body, CallChunk, Finish, Origin, Part, RawInterrupt, Reasoning};
+
+/// The machine of the newer protocol.
+#[derive(Debug, Default)]
+pub(super) struct Protocol {
+    /// By namespace: the message that blocks belong to.
+    messages: HashMap<String, String>,
+    /// The newer protocol names no origin beside its namespace.
+    origin: Origin,
+}
+
+/// A part: an envelope of which only this protocol knows the contents.
+#[derive(Debug)]
+pub(super) enum ProtocolPart<'a> {
+    /// `messages`.
+    Message(Box<MessageEvent<'a>>),
+    /// `lifecycle`.
+    Lifecycle(Lifecycle<'a>),
+}
+
+/// What becomes of a message.
+#[derive(Debug)]
+pub(super) enum MessageEvent<'a> {
+    /// `message-start`.
+    Start {
+        /// `ai` or `tool`.
+        role: Cow<'a, str>,
+        id: Cow<'a, str>,
+    },
+    /// `content-block-start` or `-delta` of a text.
+    Text(Option<Text>),
+    /// `content-block-start` or `-delta` of a thought.
+    Reasoning(Reasoning<'a>),
+    /// `content-block-start` or `-delta` of a tool call.
+    Call(CallChunk<'a>),
+    /// `message-finish`.
+    Finish {
+        /// The tokens that the call has cost.
+        usage: Option<Members<'a>>,
+        /// What the provider said about its answer.
+        metadata: Option<Members<'a>>,
+    },
+    /// `content-block-finish`, which repeats the block, or a block of another type.
+    Silent,
+}
+
+/// A subgraph begins or ends.
+#[derive(Debug)]
+pub(super) struct Lifecycle<'a> {
+    edge: Edge,
+    /// The name of the agent.
+    agent: Option<Cow<'a, str>>,
+    /// The tool call that started it.
+    tool_call: Option<Cow<'a, str>>,
+}
+
+/// What a part is wrapped in.
+struct Envelope<'a> {
+    method: Cow<'a, str>,
+    params: Members<'a>,
+}
+
+// === impl Protocol ===
+
+impl Dialect for Protocol {
+    type Part<'a> = ProtocolPart<'a>;
+
+    // A join replays the run from its beginning.
+    const STARTS_MESSAGES: bool = true;
+    const MARKS_SUBGRAPHS: bool = true;
+
+    fn read<'a>(raw: &RawPart<'_, 'a>) -> Option<Part<'a>> {
+        // What an envelope contains is not an envelope.
+        let envelope = Envelope::parse(raw.data).filter(|_| !raw.is_enveloped)?;
+        Some(envelope.open(raw))
+    }
+
+    fn utter(
+        &mut self,
+        part: &ProtocolPart<'_>,
+        context: Context<'_>,
+        hear: &mut dyn FnMut(Utterance<'_, '_>),
+    ) {
+        match part {
+            ProtocolPart::Message(event) => self.utter_message(event, context.namespace, hear),
+            ProtocolPart::Lifecycle(lifecycle) => lifecycle.utter(context.namespace, hear),
+        }
+    }
+
+    fn forget(&mut self) {
+        self.messages.clear();
+    }
+}
+
+impl Protocol {
+    fn utter_message(
+        &mut self,
+        event: &MessageEvent<'_>,
+        namespace: &str,
+        hear: &mut dyn FnMut(Utterance<'_, '_>),
+    ) {
+        let piece = match event {
+            // A tool's answer comes whole in `values`; its namespace names a call, not a task.
+            MessageEvent::Start { role, id } if role != "tool" => {
+                self.messages.insert(namespace.to_owned(), (**id).to_owned());
+                return;
+            }
+            MessageEvent::Start { .. } => {
+                self.messages.remove(namespace);
+                return;
+            }
+            MessageEvent::Silent => return,
+            MessageEvent::Text(text) => text.clone().map(Piece::Text),
+            MessageEvent::Reasoning(piece) => Some(Piece::Reasoning(piece.clone())),
+            MessageEvent::Call(chunk) => Some(Piece::Call(chunk.clone())),
+            MessageEvent::Finish { usage, .. } => usage.as_ref().map(|usage| {
+                let metadata = event.metadata();
+                Piece::Cost(Cost::Total { usage, metadata })
+            }),
+        };
+        let Some(id) = self.messages.get(namespace) else { return };
+        let finish = event.metadata().and_then(Finish::of).map(Piece::Finish);
+        let end = matches!(event, MessageEvent::Finish { .. }).then_some(Piece::End);
+        hear(Utterance::Pieces {
+            speaker: Speaker { namespace, origin: &self.origin },
+            message: MessageId::Own(id),
+            pieces: &mut piece.into_iter().chain(finish).chain(end),
+        });
+    }
+}
+
+// === impl MessageEvent ===
+
+impl<'a> MessageEvent<'a> {
+    fn parse(data: &'a RawValue) -> Option<Self> {
+        let members = json::members(data)?;
+        Some(match &*members.string("event")? {
+            "message-start" => Self::Start {
+                role: members.string("role").unwrap_or(Cow::Borrowed("ai")),
+                id: members.string("id")?,
+            },
+            "content-block-start" => Self::block(&members, members.get("content")?),
+            // The server names a tool message's delta `content`.
+            "content-block-delta" => {
+                Self::block(&members, members.get("delta").or_else(|| members.get("content"))?)
+            }
+            "content-block-finish" => Self::Silent,
+            "message-finish" => Self::Finish {
+                usage: members.get("usage").and_then(json::members),
+                metadata: members.get("metadata").and_then(json::members),
+            },
+            _ => return None,
+        })
+    }
+
+    fn block(event: &Members<'a>, content: &'a RawValue) -> Self {
+        let index = event.get("index").map(RawValue::get);
+        let members = json::members(content).unwrap_or_default();
+        match members.get("type").map_or("", RawValue::get) {
+            "\"text-delta\"" | "\"text\"" => Self::Text(members.text("text")),
+            "\"reasoning-delta\"" | "\"reasoning\"" => Self::Reasoning(Reasoning {
+                index,
+                text: members.text("reasoning").filter(|text| !text.is_empty()),
+                ..Reasoning::default()
+            }),
+            "\"tool-call-delta\"" | "\"tool_call_chunk\"" => Self::Call(CallChunk {
+                index,
+                id: members.string("id"),
+                name: members.string("name"),
+                args: members.text("args").filter(|args| !args.is_empty()),
+            }),
+            _ => Self::Silent,
+        }
+    }
+
+    fn metadata(&self) -> Option<&Members<'a>> {
+        match self {
+            Self::Finish { metadata, .. } => metadata.as_ref(),
+            Self::Start { .. }
+            | Self::Text(_)
+            | Self::Reasoning(_)
+            | Self::Call(_)
+            | Self::Silent => None,
+        }
+    }
+}
+
+// === impl Lifecycle ===
+
+impl<'a> Lifecycle<'a> {
+    /// Reads a `lifecycle`. A failure of the run is one too, and is in the run's record as well.
+    fn parse(data: &'a RawValue) -> Option<Self> {
+        let members = json::members(data).unwrap_or_default();
+        let edge = match members.string("event").as_deref() {
+            Some("started") => Edge::Start,
+            Some("completed" | "failed" | "interrupted") => Edge::End,
+            _ => return None,
+        };
+        let cause = members.get("cause").and_then(json::members).unwrap_or_default();
+        Some(Self {
+            edge,
+            agent: members.string("graph_name"),
+            tool_call: cause.string("tool_call_id"),
+        })
+    }
+
+    fn utter(&self, namespace: &str, hear: &mut dyn FnMut(Utterance<'_, '_>)) {
+        // The run's own beginning and end come in other ways.
+        if !namespace.is_empty() {
+            hear(Utterance::Subgraph {
+                namespace,
+                agent: self.agent.as_deref(),
+                call: self.tool_call.as_deref(),
+                edge: self.edge,
+            });
+        }
+    }
+}
+
+// === impl Envelope ===
+
+impl<'a> Envelope<'a> {
+    fn parse(data: &'a str) -> Option<Self> {
+        if !data.starts_with("{\"type\":\"event\"") {
+            return None;
+        }
+        let members: Members<'_> = serde_json::from_str(data).ok()?;
+        let params = json::members(members.get("params")?)?;
+        Some(Self { method: members.string("method")?, params })
+    }
+
+    fn namespace(&self) -> String {
+        let segments = self.params.get("namespace").and_then(json::items).unwrap_or_default();
+        segments.into_iter().filter_map(json::string).collect::<Vec<_>>().join("|")
+    }
+
+    fn open(&self, raw: &RawPart<'_, 'a>) -> Part<'a> {
+        let data = self.params.get("data");
+        let inner = RawPart {
+            mode: &self.method,
+            namespace: Cow::Owned(self.namespace()),
+            data: data.map_or("", RawValue::get),
+            key: raw.key,
+            is_enveloped: true,
+        };
+        let Some(data) = data else { return inner.with(Body::Malformed("event")) };
+        match inner.mode {
+            "messages" => {
+                let event = MessageEvent::parse(data).map(Box::new);
+                inner.said(event.map(ProtocolPart::Message), "messages")
+            }
+            "lifecycle" => match Lifecycle::parse(data).map(ProtocolPart::Lifecycle) {
+                None => inner.with(Body::Silent),
+                lifecycle => inner.said(lifecycle, "lifecycle"),
+            },
+            "input.requested" => inner.with(input_requested(data)),
+            // The newer protocol wraps what a node wrote.
+            "custom" => {
+                let payload = json::members(data).and_then(|members| members.get("payload"));
+                inner.with(Body::Custom(payload.unwrap_or(data)))
+            }
+            _ => Part::read(&inner),
+        }
+    }
+}
+
+fn input_requested(data: &RawValue) -> Body<'_> {
+    let members = json::members(data).unwrap_or_default();
+    let interrupt = members.string("interrupt_id").map(|id| RawInterrupt {
+        id,
+        value: members.get("payload"),
+        response_schema: None,
+    });
+    match interrupt {
+        Some(interrupt) => Body::Interrupts(vec![interrupt]),
+        None => Body::Malformed("input.requested"),
+    }
+}

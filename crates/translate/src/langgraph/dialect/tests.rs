@@ -1,0 +1,149 @@
+//! The same message in each dialect yields the same utterances.
+
+use super::utterance::{Cost, MessageId, Piece, Utterance};
+use super::{DialectName, Dialects};
+use crate::json::Text;
+use crate::langgraph::{Body, MessagesKey, Part};
+use crate::sse::Decoder;
+
+/// What a stream yields: the dialect, the namespace, and what is said.
+fn heard(parts: &[(&str, &str)]) -> Vec<(DialectName, String, String)> {
+    let (mut decoder, mut scratch) = (Decoder::new(), String::new());
+    for (mode, data) in parts {
+        decoder.push(format!("event: {mode}\ndata: {data}\n\n").as_bytes());
+    }
+    let (mut dialects, mut heard) = (Dialects::default(), Vec::new());
+    while let Some(frame) = decoder.next_frame().unwrap() {
+        let part = Part::parse(&frame, &mut scratch);
+        let Body::Said(said) = &part.body else { panic!("no dialect has {part:?}") };
+        let key = MessagesKey::default();
+        dialects.utter(said, &part.namespace, &key, |dialect, utterance| {
+            let (namespace, said) = described(utterance);
+            heard.push((dialect, namespace, said));
+        });
+    }
+    heard
+}
+
+fn described(utterance: Utterance<'_, '_>) -> (String, String) {
+    match utterance {
+        Utterance::Pieces { speaker, message, pieces } => {
+            let (MessageId::Own(id) | MessageId::OfChunk { id, .. }) = message;
+            let pieces: Vec<_> = pieces.filter_map(described_piece).collect();
+            let muted = if speaker.origin.mutes.text { " (muted)" } else { "" };
+            (speaker.namespace.to_owned(), format!("{id}: {}{muted}", pieces.join(", ")))
+        }
+        Utterance::Whole { speaker, message } => {
+            let id = message.id().unwrap_or_default();
+            (speaker.namespace.to_owned(), format!("{id} whole"))
+        }
+        Utterance::Emitted { speaker, .. } => (speaker.namespace.to_owned(), "emitted".to_owned()),
+        Utterance::Node { namespace, node, edge, .. } => {
+            (namespace.to_owned(), format!("{node} {edge:?}"))
+        }
+        Utterance::Subgraph { namespace, edge, .. } => (namespace.to_owned(), format!("{edge:?}")),
+    }
+}
+
+fn described_piece(piece: Piece<'_>) -> Option<String> {
+    let plain = |text: Option<&Text>| text.map(|text| text.decode().into_owned());
+    match piece {
+        Piece::Text(text) => plain(Some(&text)),
+        Piece::Reasoning(piece) => Some(format!("thought {:?}", plain(piece.text.as_ref()))),
+        Piece::Call(chunk) => Some(format!("call {:?}", chunk.name)),
+        Piece::Prefix(_) => Some("prefix".to_owned()),
+        Piece::Whole(_) => Some("whole".to_owned()),
+        Piece::Cost(Cost::Chunk(chunk)) => chunk.usage().map(|_| "cost".to_owned()),
+        Piece::Cost(Cost::Total { .. }) => Some("cost".to_owned()),
+        Piece::Finish(finish) => Some(format!("{finish:?}")),
+        Piece::End => Some("end".to_owned()),
+    }
+}
+
+const CHUNK: &str = r#"{"id":"m1","type":"AIMessageChunk","content":"Hi"}"#;
+const LAST: &str = r#"{"id":"m1","type":"AIMessageChunk","content":"","usage_metadata":{"input_tokens":1},"response_metadata":{"finish_reason":"length"},"chunk_position":"last"}"#;
+const NODE: &str = r#"{"langgraph_node":"agent"}"#;
+
+fn envelope(namespace: &str, data: &str) -> String {
+    format!(
+        r#"{{"type":"event","method":"messages","params":{{"namespace":[{namespace}],"data":{data}}}}}"#
+    )
+}
+
+#[test]
+fn a_message_is_the_same_pieces_in_every_dialect() {
+    let tuple = |chunk: &str| format!("[{chunk},{NODE}]");
+    let event = |chunk: &str| {
+        format!(
+            r#"{{"event":"on_chat_model_stream","data":{{"chunk":{chunk}}},"tags":[],"metadata":{NODE}}}"#
+        )
+    };
+    let start = envelope("", r#"{"event":"message-start","role":"ai","id":"m1"}"#);
+    let text = envelope(
+        "",
+        r#"{"event":"content-block-delta","index":0,"delta":{"type":"text-delta","text":"Hi"}}"#,
+    );
+    let finish = envelope(
+        "",
+        r#"{"event":"message-finish","usage":{"input_tokens":1},"metadata":{"finish_reason":"length"}}"#,
+    );
+    let streams = [
+        (DialectName::Tuples, vec![("messages", tuple(CHUNK)), ("messages", tuple(LAST))]),
+        (DialectName::Events, vec![("events", event(CHUNK)), ("events", event(LAST))]),
+        (
+            DialectName::Protocol,
+            vec![("messages", start), ("messages", text), ("messages", finish)],
+        ),
+    ];
+    for (dialect, parts) in streams {
+        let parts: Vec<_> = parts.iter().map(|(mode, data)| (*mode, data.as_str())).collect();
+        let said = |text: &str| (dialect, String::new(), text.to_owned());
+        assert_eq!(heard(&parts), [said("m1: Hi"), said("m1: cost, Length, end")]);
+    }
+}
+
+#[test]
+fn a_prefix_is_a_piece_until_it_is_whole() {
+    let (prefix, last) = (format!("[{CHUNK}]"), format!("[{LAST}]"));
+    let parts = [
+        ("messages/partial|a:t1", &*prefix),
+        ("messages/partial|a:t1", &*last),
+        ("messages/complete", r#"[{"id":"t1","type":"tool","content":"22"}]"#),
+    ];
+    let said =
+        |namespace: &str, text: &str| (DialectName::Partial, namespace.to_owned(), text.to_owned());
+    assert_eq!(
+        heard(&parts),
+        [said("a:t1", "m1: prefix"), said("a:t1", "m1: whole"), said("", "t1 whole")],
+    );
+}
+
+#[test]
+fn blocks_belong_to_the_message_that_their_namespace_has_begun() {
+    let start =
+        |namespace, id| envelope(namespace, &format!(r#"{{"event":"message-start","id":"{id}"}}"#));
+    let block = |namespace| {
+        envelope(
+            namespace,
+            r#"{"event":"content-block-start","content":{"type":"text","text":"Hi"}}"#,
+        )
+    };
+    let parts = [start("", "m1"), start(r#""a:t1""#, "m2"), block(""), block(r#""a:t1""#)];
+    let parts = parts.each_ref().map(|data| ("messages", data.as_str()));
+    let said = |namespace: &str, text: &str| {
+        (DialectName::Protocol, namespace.to_owned(), text.to_owned())
+    };
+    assert_eq!(heard(&parts), [said("", "m1: Hi"), said("a:t1", "m2: Hi")]);
+}
+
+#[test]
+fn tags_are_read_where_each_dialect_has_them() {
+    let metadata = r#"{"langgraph_node":"agent","tags":["nostream"]}"#;
+    let event = format!(
+        r#"{{"event":"on_chat_model_stream","data":{{"chunk":{CHUNK}}},"metadata":{metadata}}}"#
+    );
+    let tuple = format!("[{CHUNK},{metadata}]");
+    let said = heard(&[("events", &*event), ("messages", &*tuple)]);
+    let texts: Vec<_> = said.iter().map(|(.., text)| text.as_str()).collect();
+    assert_eq!(texts, ["m1: Hi", "m1: Hi (muted)"]);
+}

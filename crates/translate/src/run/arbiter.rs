@@ -1,0 +1,320 @@
+//! Which dialect speaks for which message, and what is added to it.
+//!
+//! One message may come in several stream modes at once.
+//! The dialect that speaks first about a message keeps it: a second one would double its text.
+//! A whole message, whichever mode brings it, adds what is missing and closes the message.
+//!
+//! - this file: the arbitration;
+//! - `beginning`: whether a message may lack its beginning, because the stream was joined late;
+//! - `chunk_ids`: which message a chunk of LangChain's belongs to;
+//! - `nodes`: steps and subagents, which messages belong to;
+//! - `pieces`: what becomes of each piece of a message;
+//! - `speech`: what the run has said of one message.
+
+mod beginning;
+mod chunk_ids;
+mod nodes;
+mod pieces;
+mod speech;
+
+use std::sync::Arc;
+
+use self::chunk_ids::ChunkIds;
+use self::speech::{Owner, Speech, Speeches, shared_id};
+use super::brackets::Brackets;
+use super::commit;
+use super::message::Message;
+use super::steps::Steps;
+use super::usage::{Usage, UsageByMessage};
+use super::{Content, Id, Role, View};
+use crate::json::Text;
+use crate::langgraph::dialect::DialectName;
+use crate::langgraph::dialect::utterance::{MessageId, Piece, Speaker, Utterance};
+use crate::langgraph::{self, Finish, Mutes, Origin};
+
+pub(super) use self::beginning::Beginning;
+
+/// Brings the utterances of all dialects, and whole messages, to one view.
+#[derive(Debug, Default)]
+pub(super) struct Arbiter {
+    pub(super) out: Brackets,
+    pub(super) steps: Steps,
+    pub(super) beginning: Beginning,
+    speeches: Speeches,
+    chunk_ids: ChunkIds,
+    usage: UsageByMessage,
+    /// The calls that this run has made for its own agent.
+    announced: Vec<Id>,
+    /// Why the run's own model stopped the last time.
+    finish: Finish,
+}
+
+// === impl Arbiter ===
+
+impl Arbiter {
+    /// What a client holds that has applied all events so far.
+    pub(super) fn view(&self) -> &View {
+        self.out.view()
+    }
+
+    /// Why the run's own model stopped the last time.
+    pub(super) fn finish(&self) -> Finish {
+        self.finish
+    }
+
+    /// What the run has cost, per model.
+    pub(super) fn cost(&self) -> Vec<Usage> {
+        self.usage.sums()
+    }
+
+    /// The calls of the run's own agent that wait for an answer.
+    pub(super) fn pending_calls(&self) -> Vec<Id> {
+        let view = self.view();
+        let is_pending = |id: &&Id| view.call(id).is_some() && !view.is_answered(id);
+        self.announced.iter().filter(is_pending).cloned().collect()
+    }
+
+    /// Closes what is open, and forgets which dialect spoke for which message.
+    pub(super) fn break_off(&mut self) {
+        self.out.close_all();
+        self.steps.clear();
+        self.speeches.clear();
+        self.chunk_ids.clear();
+    }
+
+    /// Forgets the calls of an attempt that is void.
+    pub(super) fn forget_calls(&mut self) {
+        self.announced.clear();
+    }
+
+    /// Takes in what a dialect says.
+    pub(super) fn hear(&mut self, dialect: DialectName, utterance: Utterance<'_, '_>) {
+        match utterance {
+            Utterance::Pieces { speaker, message, pieces } => {
+                self.on_pieces(dialect, speaker, message, pieces);
+            }
+            Utterance::Whole { speaker, message } => {
+                let agent = self.enter(speaker);
+                self.on_whole(message, agent.as_ref(), Some(speaker.origin));
+            }
+            Utterance::Emitted { speaker, emitted } => {
+                let agent = self.enter(speaker);
+                self.on_emitted(emitted, agent.as_ref());
+            }
+            Utterance::Node { namespace, task, node, agent, edge } => {
+                self.on_node(namespace, task, node, agent, edge);
+            }
+            Utterance::Subgraph { namespace, agent, call, edge } => {
+                self.on_subgraph(namespace, agent, call, edge);
+            }
+        }
+    }
+
+    fn on_pieces(
+        &mut self,
+        dialect: DialectName,
+        speaker: Speaker<'_>,
+        message: MessageId<'_>,
+        pieces: &mut dyn Iterator<Item = Piece<'_>>,
+    ) {
+        let origin = speaker.origin;
+        let id = match message {
+            MessageId::Own(id) => self.id(id),
+            MessageId::OfChunk { id, is_made_up } => {
+                self.chunk_ids.message_of(id, is_made_up, origin, &self.speeches)
+            }
+        };
+        // A dialect that marks subgraphs opens none for a message that another one speaks for.
+        let entered = (!dialect.marks_subgraphs()).then(|| self.enter(speaker));
+        if self.speaks_for(&id, dialect, origin) {
+            let agent = entered.unwrap_or_else(|| self.enter(speaker));
+            for piece in pieces {
+                self.on_piece(&id, piece, agent.as_ref(), origin);
+            }
+        }
+    }
+
+    /// Whether a dialect speaks for a message: it was the first to, and the client did not hold
+    /// the message before.
+    fn speaks_for(&mut self, id: &Id, dialect: DialectName, origin: &Origin) -> bool {
+        if let Some(speech) = self.speeches.get(id) {
+            return speech.owner == Owner::Dialect(dialect);
+        }
+        // A message that may lack its beginning is withheld until it comes whole.
+        let is_withheld = !dialect.starts_messages() && self.beginning.may_lack(origin);
+        let is_held = self.view().message(id).is_some();
+        let owner = if is_withheld || is_held { Owner::Nobody } else { Owner::Dialect(dialect) };
+        let task = origin.task().map(str::to_owned);
+        self.speeches.insert(Arc::clone(id), Speech::new(owner, task, origin.mutes));
+        owner == Owner::Dialect(dialect)
+    }
+
+    /// The shared form of a message's id, so that a token costs no allocation for it.
+    fn id(&self, id: &str) -> Id {
+        shared_id(&self.speeches, id)
+    }
+
+    // --- whole messages ---
+
+    /// A message came whole in a stream: adds what is missing of it, and closes it.
+    pub(super) fn on_whole(
+        &mut self,
+        message: &langgraph::Message<'_>,
+        agent: Option<&Id>,
+        origin: Option<&Origin>,
+    ) {
+        let Some(id) = message.id().map(|id| self.id(&id)) else { return };
+        let mut messages = Message::of_langchain(message, &id);
+        // `Conversation` renames the calls of a state's tool messages; here the view names them.
+        if let Some(call) = messages.iter_mut().find_map(|message| message.call_id.as_mut()) {
+            *call = self.out.wire_call_id(call);
+        }
+        let messages: Vec<_> = messages.into_iter().map(Arc::new).collect();
+        self.complete(&id, message, &messages, agent, origin);
+    }
+
+    /// A superstep has committed a message, which may speak anew in the next one.
+    pub(super) fn on_committed(
+        &mut self,
+        id: &Id,
+        source: &langgraph::Message<'_>,
+        messages: &[Arc<Message>],
+    ) {
+        self.complete(id, source, messages, None, None);
+        self.speeches.remove(id);
+    }
+
+    /// Adds what is missing of a LangChain message and of what it became, and closes it.
+    fn complete(
+        &mut self,
+        id: &Id,
+        source: &langgraph::Message<'_>,
+        messages: &[Arc<Message>],
+        agent: Option<&Id>,
+        origin: Option<&Origin>,
+    ) {
+        let is_new = !self.speeches.contains_key(id);
+        let was_held = is_new && self.view().message(id).is_some();
+        let mutes = match self.speeches.get(id) {
+            Some(speech) => speech.mutes,
+            None if was_held => Mutes::default(),
+            None => origin.map(|origin| origin.mutes).unwrap_or_default(),
+        };
+        for part in messages {
+            match part.role {
+                Role::Reasoning if mutes.text => {}
+                Role::Reasoning => {
+                    self.top_up_thought(id, part, agent);
+                    self.out.close_thought(&part.id);
+                }
+                Role::Tool => self.top_up_result(part, agent),
+                Role::User | Role::Assistant | Role::System | Role::Developer => {
+                    self.top_up_message(part, agent, mutes);
+                }
+                Role::Attachment => {}
+            }
+        }
+        // An earlier run has paid for what the client held before this one.
+        if !was_held {
+            if let Some(usage) = self.usage.set_whole(id, source, origin) {
+                self.out.spent(id, usage, agent);
+            }
+            if let Some(finish) = source.finish() {
+                self.note_finish(finish, agent);
+            }
+        }
+        self.close_message(id);
+        if !mutes.text {
+            for part in messages.iter().filter(|part| part.role == Role::Attachment) {
+                self.out.attach(part, agent);
+            }
+        }
+        if is_new && !was_held {
+            let task = origin.and_then(Origin::task).map(str::to_owned);
+            self.speeches.insert(Arc::clone(id), Speech::new(Owner::Nobody, task, mutes));
+        }
+    }
+
+    fn top_up_message(&mut self, part: &Message, agent: Option<&Id>, mutes: Mutes) {
+        // Only a snapshot can carry media: the end of the run brings them.
+        if matches!(part.content, Content::Parts(_)) {
+            return;
+        }
+        let is_silent = part.content.text().is_empty() && part.calls.is_empty();
+        if is_silent && !mutes.text && self.view().message(&part.id).is_none() {
+            self.out.open_text(&part.id, part.role, part.name.clone(), agent);
+        }
+        if !mutes.text {
+            self.top_up_text(part, agent);
+        }
+        for call in part.calls.iter().filter(|_| !mutes.calls) {
+            let wire = match self.call_of(&part.id, &call.id) {
+                Some(wire) => wire,
+                None => self.announce(&part.id, &call.id, &call.name, agent),
+            };
+            let held = self.view().call(&wire).is_some_and(|(_, held)| !held.args.is_empty());
+            let args = call.args.to_text();
+            if !held && !args.is_empty() {
+                self.out.open_call(&wire, &call.name, &part.id, agent);
+                self.out.call_args(&wire, args);
+            }
+            self.out.close_call(&wire);
+        }
+    }
+
+    fn top_up_result(&mut self, part: &Message, agent: Option<&Id>) {
+        let Some(call_id) = &part.call_id else { return };
+        // A client that holds the tool message gets no second result.
+        if self.view().message(&part.id).is_none() {
+            let agent = match self.view().call(call_id) {
+                Some((owner, _)) => owner.agent.clone(),
+                None => agent.cloned(),
+            };
+            let is_error = part.error.is_some();
+            self.out.result(&part.id, call_id, part.content.clone(), is_error, agent.as_ref());
+        }
+    }
+
+    fn top_up_text(&mut self, part: &Message, agent: Option<&Id>) {
+        if let Some(missing) = self.missing_of(part) {
+            self.out.open_text(&part.id, part.role, part.name.clone(), agent);
+            self.out.text(&part.id, missing);
+        }
+    }
+
+    fn top_up_thought(&mut self, id: &Id, part: &Message, agent: Option<&Id>) {
+        let held = self.view().message(&part.id);
+        let is_known = held.is_some();
+        let sealed = held.and_then(|held| held.sealed.clone());
+        let missing = self.missing_of(part);
+        if !is_known || missing.is_some() {
+            self.open_thought(id, &part.id, agent);
+        }
+        if let Some(missing) = missing {
+            self.out.thought(&part.id, missing);
+        }
+        if let Some(new) = part.sealed.clone().filter(|new| sealed.as_ref() != Some(new)) {
+            self.out.sealed(&part.id, new);
+        }
+    }
+
+    /// The rest of a message's text that the client lacks. `None` if the client's text is no
+    /// beginning of it: only a snapshot can mend that.
+    fn missing_of(&self, part: &Message) -> Option<Text> {
+        let whole = part.content.text();
+        let missing = match self.view().message(&part.id).map(|held| &held.content) {
+            Some(Content::Text(held)) => held.rest_of(&whole),
+            Some(Content::Absent) | None => Some(whole),
+            Some(Content::Parts(_)) => None,
+        };
+        missing.filter(|missing| !missing.is_empty())
+    }
+
+    /// The id on our wires of a message's call, if the message is known to make it.
+    fn call_of(&self, id: &Id, call_id: &Id) -> Option<Id> {
+        let qualified = commit::qualified_call_id(call_id, id);
+        let calls = &self.view().message(id)?.calls;
+        let known = calls.iter().find(|call| call.id == *call_id || call.id == qualified);
+        known.map(|call| Arc::clone(&call.id))
+    }
+}

@@ -1,0 +1,144 @@
+//! Nodes that begin and end, and the subgraphs and tasks that speakers belong to.
+
+use std::sync::Arc;
+
+use super::Arbiter;
+use super::speech::Speech;
+use crate::langgraph::dialect::utterance::{Edge, Speaker};
+use crate::langgraph::{self, NodeUpdate};
+use crate::run::{Id, ToolStatus};
+
+impl Arbiter {
+    /// Opens the steps and subagents on the speaker's path; returns the subagent that speaks.
+    ///
+    /// A mode that names no subgraph in its event name (`events`) still names the path in the
+    /// metadata.
+    pub(super) fn enter(&mut self, speaker: Speaker<'_>) -> Option<Id> {
+        let origin = speaker.origin;
+        let agent_name = origin.agent.as_deref();
+        if origin.checkpoint_ns.is_empty() {
+            return self.steps.enter_subgraph(speaker.namespace, agent_name, &mut self.out);
+        }
+        let (path, node) = (&origin.checkpoint_ns, origin.node.as_deref());
+        self.steps.enter(path, node, agent_name, &mut self.out)
+    }
+
+    /// A node has returned: its messages came whole, and its step ends unless `tasks` or `events`
+    /// say where.
+    pub(in crate::run) fn on_update(&mut self, namespace: &str, update: &NodeUpdate<'_>) {
+        let agent = if update.messages.is_empty() {
+            None
+        } else {
+            self.steps.enter_subgraph(namespace, None, &mut self.out)
+        };
+        let mut tasks: Vec<String> = Vec::new();
+        for message in &update.messages {
+            if let Some(id) = message.id() {
+                let speech = self.speeches.get(&*id);
+                tasks.extend(speech.and_then(|speech| speech.task.clone()));
+            }
+            self.on_whole(message, agent.as_ref(), None);
+        }
+        if !self.steps.end_with_updates() || update.node.starts_with("__") {
+            return;
+        }
+        let spoke = |task: &str| tasks.iter().any(|known| known == task);
+        match self.steps.of_node(namespace, &update.node, spoke) {
+            Some(step) => self.finish_step(step),
+            None => self.steps.pass(namespace, &update.node, &mut self.out),
+        }
+    }
+
+    /// Leaves a node's messages out of the run's cost: an earlier run has paid for them.
+    pub(in crate::run) fn settle(&mut self, update: &NodeUpdate<'_>) {
+        for id in update.messages.iter().filter_map(langgraph::Message::id) {
+            self.usage.exclude(&id);
+        }
+    }
+
+    /// A superstep is over. Ends its steps, where nothing else says when they end.
+    pub(in crate::run) fn on_superstep(&mut self) {
+        while let Some(step) = self.steps.on_superstep() {
+            self.finish_step(step);
+        }
+    }
+
+    /// A part of `tasks`.
+    pub(in crate::run) fn on_task(&mut self, namespace: &str, task: &langgraph::Task<'_>) {
+        let segment = format!("{}:{}", &*task.name, &*task.id);
+        if task.is_start() {
+            if let Some(call) = task.tool_call() {
+                let call = self.out.wire_call_id(&call);
+                if !self.view().is_answered(&call) {
+                    self.out.tool(&call, ToolStatus::Running);
+                }
+                self.steps.executes(&segment, call);
+            }
+            self.on_node(namespace, &segment, &task.name, task.agent().as_deref(), Edge::Start);
+        } else {
+            self.on_node(namespace, &segment, &task.name, None, Edge::End);
+        }
+    }
+
+    /// A node begins or ends.
+    pub(super) fn on_node(
+        &mut self,
+        namespace: &str,
+        task: &str,
+        node: &str,
+        agent: Option<&str>,
+        edge: Edge,
+    ) {
+        match edge {
+            Edge::Start => self.steps.start_task(namespace, task, node, agent, &mut self.out),
+            Edge::End => {
+                if let Some(step) = self.steps.of_task(namespace, task) {
+                    self.finish_step(step);
+                }
+            }
+        }
+    }
+
+    /// A subgraph begins or ends.
+    pub(super) fn on_subgraph(
+        &mut self,
+        namespace: &str,
+        agent: Option<&str>,
+        call: Option<&str>,
+        edge: Edge,
+    ) {
+        match edge {
+            Edge::Start => {
+                if let (Some(call), Some(task)) = (call, namespace.rsplit('|').next()) {
+                    let call = self.out.wire_call_id(call);
+                    self.steps.executes(task, call);
+                }
+                self.steps.enter_subgraph(namespace, agent, &mut self.out);
+            }
+            Edge::End => self.steps.leave_subgraph(namespace, &mut self.out),
+        }
+    }
+
+    /// Ends a step, and before it the messages of its task.
+    fn finish_step(&mut self, step: usize) {
+        let task = self.steps.task(step);
+        let spoken =
+            self.speeches.iter().filter(|(_, s)| s.task.is_some() && s.task.as_deref() == task);
+        let open = self.view().open();
+        let is_open = |(id, speech): &(&Id, &Speech)| {
+            open.texts.contains(id)
+                || speech.thought_ids.iter().any(|id| open.thoughts.contains(id))
+                || speech
+                    .calls
+                    .iter()
+                    .any(|c| c.wire.as_ref().is_some_and(|id| open.calls.contains(id)))
+        };
+        let mut spoken: Vec<Id> = spoken.filter(is_open).map(|(id, _)| Arc::clone(id)).collect();
+        // A map has no order of its own.
+        spoken.sort();
+        for id in &spoken {
+            self.close_message(id);
+        }
+        self.steps.finish(step, &mut self.out);
+    }
+}

@@ -1,0 +1,215 @@
+//! Pieces of messages, each added to what the client has of its message.
+
+use std::sync::Arc;
+
+use super::Arbiter;
+use crate::json::Text;
+use crate::langgraph::copilotkit::PREDICT_STATE_EVENT;
+use crate::langgraph::dialect::utterance::{Cost, Emitted, Piece};
+use crate::langgraph::{self, CallChunk, Finish, Origin, Reasoning};
+use crate::run::message::Message;
+use crate::run::{Id, Role, commit, reasoning};
+
+impl Arbiter {
+    /// Adds a piece to a message, unless the graph asked not to show it.
+    pub(super) fn on_piece(
+        &mut self,
+        id: &Id,
+        piece: Piece<'_>,
+        agent: Option<&Id>,
+        origin: &Origin,
+    ) {
+        let mutes = origin.mutes;
+        match piece {
+            Piece::Text(text) if !mutes.text && !text.is_empty() => {
+                self.on_text(id, text, agent, origin);
+            }
+            Piece::Reasoning(piece) if !mutes.text => self.on_reasoning(id, &piece, agent),
+            Piece::Call(chunk) if !mutes.calls => self.on_call_chunk(id, &chunk, agent, origin),
+            Piece::Text(_) | Piece::Reasoning(_) | Piece::Call(_) => {}
+            Piece::Prefix(message) => self.on_prefix(id, message, agent),
+            Piece::Whole(message) => self.on_whole(message, agent, Some(origin)),
+            Piece::Cost(cost) => {
+                let usage = match cost {
+                    Cost::Chunk(message) => self.usage.add_chunk(id, message, Some(origin)),
+                    Cost::Total { usage, metadata } => {
+                        Some(self.usage.set_finish(id, usage, metadata))
+                    }
+                };
+                if let Some(usage) = usage {
+                    self.out.spent(id, usage, agent);
+                }
+            }
+            Piece::Finish(finish) => self.note_finish(finish, agent),
+            Piece::End => self.close_message(id),
+        }
+    }
+
+    fn on_text(&mut self, id: &Id, text: Text, agent: Option<&Id>, origin: &Origin) {
+        self.close_thoughts(id);
+        if let Some(speech) = self.speeches.get_mut(id) {
+            speech.thoughts.interrupt();
+        }
+        if !self.view().open().texts.contains(id) {
+            let name = origin.agent.as_deref().map(Text::new);
+            self.out.open_text(id, Role::Assistant, name, agent);
+        }
+        self.out.text(id, text);
+    }
+
+    fn on_reasoning(&mut self, id: &Id, piece: &Reasoning<'_>, agent: Option<&Id>) {
+        let Some(speech) = self.speeches.get_mut(id) else { return };
+        let view = self.out.view();
+        let is_taken = |id: &str| view.message(id).is_some();
+        let Some(placed) = speech.thoughts.place(id, piece, is_taken) else { return };
+        self.out.close_text(id);
+        if !self.view().open().thoughts.contains(&placed.id) {
+            self.close_thoughts(id);
+        }
+        self.open_thought(id, &placed.id, agent);
+        if let Some(text) = placed.text {
+            self.out.thought(&placed.id, text);
+        }
+        if let Some(sealed) = &piece.sealed {
+            let before = self.view().message(&placed.id).and_then(|m| m.sealed.as_ref());
+            let sealed = reasoning::join(before, sealed);
+            self.out.sealed(&placed.id, sealed);
+        }
+    }
+
+    fn on_call_chunk(
+        &mut self,
+        id: &Id,
+        chunk: &CallChunk<'_>,
+        agent: Option<&Id>,
+        origin: &Origin,
+    ) {
+        let Some(speech) = self.speeches.get_mut(id) else { return };
+        speech.thoughts.interrupt();
+        let is_predicted = std::mem::replace(&mut speech.is_predicted, true);
+        let Some(call) = speech.call(chunk) else { return };
+        if let Some(wire) = &call.wire {
+            let (wire, Some(args)) = (Arc::clone(wire), chunk.args.clone()) else { return };
+            let name = call.name.clone().unwrap_or_else(|| Id::from(""));
+            // A call that was taken for complete is opened again for further arguments.
+            self.out.open_call(&wire, &name, id, agent);
+            return self.out.call_args(&wire, args);
+        }
+        if let Some(args) = &chunk.args {
+            call.early.push(args);
+        }
+        let (Some(raw_id), Some(name)) = (call.id.clone(), call.name.clone()) else { return };
+        let early = call.early.to_text();
+        if let (false, Some(predicted)) = (is_predicted, &origin.predict_state) {
+            self.out.custom(PREDICT_STATE_EVENT, predicted.clone(), agent);
+        }
+        let wire = self.announce(id, &raw_id, &name, agent);
+        if let Some(call) = self.speeches.get_mut(id).and_then(|speech| speech.call(chunk)) {
+            call.wire = Some(Arc::clone(&wire));
+        }
+        self.out.call_args(&wire, early);
+    }
+
+    /// Adds what a message's prefix has more than the client.
+    fn on_prefix(&mut self, id: &Id, message: &langgraph::Message<'_>, agent: Option<&Id>) {
+        let messages = Message::of_prefix(message, id);
+        for part in &messages {
+            if part.role == Role::Reasoning {
+                self.top_up_thought(id, part, agent);
+            } else if !part.content.text().is_empty() {
+                self.close_thoughts(id);
+                self.top_up_text(part, agent);
+            }
+        }
+        // The arguments are a guess until the message is complete; the names are not.
+        for call in messages.iter().flat_map(|message| &message.calls) {
+            if !call.name.is_empty() && self.call_of(id, &call.id).is_none() {
+                self.announce(id, &call.id, &call.name, agent);
+            }
+        }
+    }
+
+    /// Shows what a graph sends by itself, unless the client holds it.
+    pub(super) fn on_emitted(&mut self, emitted: Emitted<'_>, agent: Option<&Id>) {
+        match emitted {
+            Emitted::Message { id, text } => {
+                let id = self.id(&id);
+                if self.view().message(&id).is_none() {
+                    self.out.open_text(&id, Role::Assistant, None, agent);
+                    self.out.text(&id, text);
+                    self.out.close_text(&id);
+                }
+            }
+            Emitted::Call { id, name, args } => {
+                let (id, name) = (Id::from(&*id), Id::from(&*name));
+                if self.view().call(&id).is_none() {
+                    let wire = self.announce(&id, &id, &name, agent);
+                    self.out.call_args(&wire, args);
+                    self.out.close_call(&wire);
+                }
+            }
+            Emitted::State(state) => self.out.state(state),
+            Emitted::Custom(name, value) => self.out.custom(name, value, agent),
+            Emitted::Malformed => {}
+        }
+    }
+
+    /// Opens a call under an id that no other message's or owner's call has; returns that id.
+    pub(super) fn announce(&mut self, id: &Id, raw_id: &Id, name: &Id, agent: Option<&Id>) -> Id {
+        self.close_thoughts(id);
+        self.out.close_text(id);
+        let mut wire = Arc::clone(raw_id);
+        // Once for another message's call, and once for each other owner that this message had.
+        while !self.out.may_call(&wire, id, agent) {
+            wire = commit::qualified_call_id(&wire, id);
+        }
+        self.out.open_call(&wire, name, id, agent);
+        if agent.is_none() && !self.announced.contains(&wire) {
+            self.announced.push(Arc::clone(&wire));
+        }
+        wire
+    }
+
+    pub(super) fn open_thought(&mut self, id: &Id, thought: &Id, agent: Option<&Id>) {
+        if let Some(speech) = self.speeches.get_mut(id)
+            && !speech.thought_ids.contains(thought)
+        {
+            speech.thought_ids.push(Arc::clone(thought));
+        }
+        self.out.open_thought(thought, agent);
+    }
+
+    pub(super) fn close_thoughts(&mut self, id: &Id) {
+        if self.view().open().thoughts.is_empty() {
+            return;
+        }
+        let Some(speech) = self.speeches.get(id) else { return };
+        let ids = speech.thought_ids.clone();
+        for thought in &ids {
+            self.out.close_thought(thought);
+        }
+    }
+
+    /// A message is complete: closes its thoughts, its text and its calls.
+    pub(super) fn close_message(&mut self, id: &Id) {
+        if let Some(speech) = self.speeches.get_mut(id) {
+            speech.is_complete = true;
+        }
+        self.close_thoughts(id);
+        self.out.close_text(id);
+        let open: Vec<Id> = match self.view().message(id) {
+            Some(message) => message.calls.iter().map(|call| Arc::clone(&call.id)).collect(),
+            None => return,
+        };
+        for call in &open {
+            self.out.close_call(call);
+        }
+    }
+
+    /// Notes why the run's own model stopped. A subagent's model is its caller's affair.
+    pub(super) fn note_finish(&mut self, finish: Finish, agent: Option<&Id>) {
+        if agent.is_none() {
+            self.finish = finish;
+        }
+    }
+}

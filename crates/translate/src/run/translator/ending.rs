@@ -1,0 +1,97 @@
+//! How a run ends.
+
+use super::Translator;
+use crate::langgraph::RunError;
+use crate::run::{Failure, Loss, Outcome};
+
+/// How the stream of a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StreamEnd {
+    /// The body ended, and nobody could be asked how the run ended.
+    Complete,
+    /// The body ended, and the run's record says that it succeeded.
+    Succeeded,
+    /// The body ended, and the run's record says that it failed.
+    Failed(RunError),
+    /// The body ended, and the run's record says that it was stopped.
+    Cancelled,
+    /// There was no run: the thread is idle.
+    Idle {
+        /// Why its last run failed, if it did.
+        error: Option<RunError>,
+    },
+    /// The run may still run, but its stream or its record is out of reach.
+    Lost {
+        /// Why the gateway does not know how the run goes on.
+        loss: Loss,
+        /// What happened.
+        message: String,
+    },
+    /// The server has neither the run nor its thread any more.
+    Gone,
+}
+
+impl Translator {
+    /// The end of the stream, read together with what the stream said.
+    pub(super) fn understand(&self, end: StreamEnd) -> StreamEnd {
+        match end {
+            StreamEnd::Complete => match &self.error {
+                Some(error) => StreamEnd::Failed(error.clone()),
+                None if self.is_mid_sentence() && !self.is_interrupted() => StreamEnd::Lost {
+                    loss: Loss::Incomplete,
+                    message: "the stream broke off in the middle of a message".to_owned(),
+                },
+                None => StreamEnd::Succeeded,
+            },
+            // The stream names the exception, which the record may not.
+            StreamEnd::Failed(error) => StreamEnd::Failed(match self.error.clone() {
+                Some(own) => RunError { reports: error.reports, ..own },
+                None => error,
+            }),
+            end @ (StreamEnd::Succeeded
+            | StreamEnd::Cancelled
+            | StreamEnd::Idle { .. }
+            | StreamEnd::Lost { .. }
+            | StreamEnd::Gone) => end,
+        }
+    }
+
+    pub(super) fn outcome(&self, end: StreamEnd) -> Outcome {
+        match end {
+            StreamEnd::Lost { loss, message } => {
+                Outcome::Failed(Failure::Gateway { loss, message })
+            }
+            StreamEnd::Gone => {
+                let message = "LangGraph has neither the run nor its thread any more".to_owned();
+                Outcome::Failed(Failure::Gateway { loss: Loss::Gone, message })
+            }
+            StreamEnd::Cancelled => Outcome::Cancelled,
+            StreamEnd::Failed(error) if is_cancel(&error) => Outcome::Cancelled,
+            StreamEnd::Failed(error) => Outcome::Failed(Failure::Graph(error)),
+            StreamEnd::Complete | StreamEnd::Succeeded | StreamEnd::Idle { .. }
+                if self.is_interrupted() =>
+            {
+                let thread_id = &self.ids.thread_id;
+                Outcome::Interrupted(self.questions.to_interrupts(thread_id, self.view()))
+            }
+            StreamEnd::Idle { error } => Outcome::Idle { error },
+            StreamEnd::Complete | StreamEnd::Succeeded => Outcome::Finished {
+                pending_calls: self.arbiter.pending_calls(),
+                finish: self.arbiter.finish(),
+            },
+        }
+    }
+
+    /// Whether a message is not complete. A step may be open only because nothing marks its end.
+    fn is_mid_sentence(&self) -> bool {
+        let open = self.view().open();
+        !open.texts.is_empty() || !open.thoughts.is_empty() || !open.calls.is_empty()
+    }
+}
+
+/// Whether a failure is a cancelled run: the JavaScript server sends one to a joined stream, and
+/// the Python server records one.
+fn is_cancel(error: &RunError) -> bool {
+    matches!(error.code.as_str(), "UserInterrupt" | "UserRollback")
+        || (error.code == "Error" && matches!(error.message.as_str(), "interrupt" | "rollback"))
+}

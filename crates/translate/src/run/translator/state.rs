@@ -1,0 +1,137 @@
+//! The state of the graph, and the conversation in it.
+
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use super::Translator;
+use crate::json;
+use crate::langgraph::{self, Values};
+use crate::run::commit::{self, Conversation};
+use crate::run::message::Message;
+use crate::run::{Id, RunEvent};
+
+impl Translator {
+    /// A part of `values`: the state after a superstep.
+    pub(super) fn on_values(&mut self, namespace: &str, values: &Values<'_>) {
+        self.questions.on_list(values.interrupts.as_deref());
+        // A subgraph's state is its own; the JavaScript server sends interrupts without a state.
+        if !namespace.is_empty() || values.is_only_interrupts() {
+            return;
+        }
+        self.arbiter.on_superstep();
+        self.arbiter.out.state(values_json(values));
+        self.attempt.has_state = true;
+        if let Some(messages) = &values.messages {
+            self.commit(messages);
+        }
+    }
+
+    /// Takes in a state that was read at no known point of the run: sent as a snapshot, never as a
+    /// delta.
+    pub(super) fn take_in(&mut self, values: &Values<'_>) {
+        let json = values_json(values);
+        let is_known =
+            self.view().state().is_some_and(|held| json::same(held.to_json().get(), json.get()));
+        if !is_known {
+            self.arbiter.out.state_snapshot(json);
+        }
+        if let Some(messages) = &values.messages {
+            self.base(messages);
+        }
+    }
+
+    /// Brings the client's conversation to LangGraph's, where the latter is known.
+    pub(super) fn reconcile(&mut self) {
+        let Some(conversation) = &self.conversation else { return };
+        let target = conversation.to_vec();
+        let snapshots = commit::snapshots_for(self.view(), &target);
+        if snapshots.is_empty() && !self.view().is_based() {
+            self.arbiter.out.messages(&target);
+        }
+        for snapshot in snapshots {
+            self.arbiter.out.messages(&snapshot);
+        }
+    }
+
+    /// Keeps all that was said in a lost run, since what LangGraph holds of it is not known. Clients
+    /// may hold it in different orders: the view's becomes everyone's.
+    pub(super) fn settle_order(&mut self) {
+        let view = self.view();
+        if !(view.is_scattered() && view.is_based()) {
+            return;
+        }
+        let target = view.messages().to_vec();
+        for snapshot in commit::snapshots_for(view, &target) {
+            self.arbiter.out.messages(&snapshot);
+        }
+    }
+
+    /// The conversation before anything was said in this run, or a later reading of it.
+    fn base(&mut self, items: &[&RawValue]) {
+        let thread_id = Arc::clone(&self.ids.thread_id);
+        let conversation = self.conversation.get_or_insert_with(|| Conversation::new(thread_id));
+        conversation.update(items);
+        if self.view().messages().is_empty() {
+            self.show_base();
+        }
+    }
+
+    /// Shows the base even if it is empty: a client may hold what LangGraph does not.
+    fn show_base(&mut self) {
+        let Some(conversation) = &self.conversation else { return };
+        let messages = conversation.to_vec();
+        self.arbiter.out.messages(&messages);
+    }
+
+    /// Takes in the conversation of a superstep: adds what no dialect has said.
+    fn commit(&mut self, items: &[&RawValue]) {
+        if self.conversation.is_none() && self.view().messages().is_empty() {
+            return self.base(items);
+        }
+        let thread_id = Arc::clone(&self.ids.thread_id);
+        let conversation = self.conversation.get_or_insert_with(|| Conversation::new(thread_id));
+        for committed in conversation.update(items) {
+            let Some(id) = committed.id() else { continue };
+            self.arbiter.on_committed(&id, &committed.source, &committed.messages);
+        }
+    }
+
+    /// Shows the messages of a run's input. `name` gives ids to those that have none.
+    pub(super) fn show_input(
+        &mut self,
+        input: &RawValue,
+        name: impl Fn(usize) -> Option<Id>,
+        out: &mut Vec<RunEvent>,
+    ) {
+        self.start(out);
+        let key = self.messages_key.as_str();
+        let messages = json::members(input).and_then(|members| members.get(key));
+        let items = messages.map(|items| json::items(items).unwrap_or_else(|| vec![items]));
+        let mut all = self.view().messages().to_vec();
+        for (at, item) in items.unwrap_or_default().into_iter().enumerate() {
+            let message = langgraph::Message::parse(item);
+            let message = message.filter(|_| langgraph::Message::is_message(item));
+            let id = message.as_ref().and_then(langgraph::Message::id);
+            let id = id.map(|id| Id::from(&*id)).or_else(|| name(at));
+            if let (Some(message), Some(id)) = (message, id)
+                && self.view().message(&id).is_none()
+            {
+                let messages = Message::of_langchain(&message, &id);
+                all.extend(messages.into_iter().map(Arc::new));
+            }
+        }
+        if all.len() > self.view().messages().len() {
+            self.arbiter.out.messages(&all);
+        }
+        self.arbiter.out.drain_into(out);
+    }
+}
+
+/// A state without what travels otherwise.
+fn values_json(values: &Values<'_>) -> json::Json {
+    match &values.state {
+        Some(state) => json::ObjectWriter::with(state).finish(),
+        None => json::Json::from(values.raw),
+    }
+}
