@@ -118,7 +118,7 @@ async fn a_stream_that_showed_a_question_needs_no_state() {
     let body = response.body().await;
     assert!(body.contains(r#""outcome":{"type":"interrupt","interrupts":[{"id":"i","#), "{body}");
 
-    // A part that repeats nothing does make an event: otherwise the client would not have it.
+    // A stream with an interrupt and nothing else does need the state.
     let gateway = Gateway::start().await;
     let (mut response, mut run) = gateway.run().await;
     run.send(part("updates", &interrupt)).await;
