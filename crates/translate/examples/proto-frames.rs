@@ -1,7 +1,8 @@
-//! Frames AG-UI events as `application/vnd.ag-ui.event+proto`: JSON documents in, one a line, and
-//! frames out. `integration/client/proto.test.mjs` decodes them with the official decoder.
+//! Frames AG-UI events as `application/vnd.ag-ui.event+proto`: reads JSON documents, one a line,
+//! and writes frames. `integration/client/proto.test.mjs` decodes them with the official decoder.
 //!
-//! `grep '^data: ' tests/golden/py-0.16.7/agent-combo.sse | cut -c7- | cargo run --example proto-frames`
+//! `grep '^data: ' tests/golden/py-0.16.7/agent-combo.sse | cut -c7- | cargo run --example
+//! proto-frames`
 
 use std::io::{self, BufRead, Write};
 

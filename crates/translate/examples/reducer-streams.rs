@@ -1,5 +1,5 @@
-//! Prints generated AG-UI streams, each with what a client must hold after it: the input of
-//! `integration/client/reducer.test.mjs`, where the official client is the judge of [`View`].
+//! Prints generated AG-UI streams, each with the content that a client must have after it. In
+//! `integration/client/reducer.test.mjs` the official client checks [`View`] with them.
 //!
 //! `cargo run --example reducer-streams -- --count 1000 --seed 7`
 
@@ -21,7 +21,7 @@ use threadway_translate::langgraph::Part;
 use threadway_translate::run::{RunEvent, StreamEnd, Translator, View};
 use threadway_translate::sse::Decoder;
 
-/// How many streams, and which.
+/// How many streams to print, and the seed.
 #[derive(Parser)]
 struct Args {
     #[arg(long, default_value_t = 1000)]
@@ -38,7 +38,8 @@ fn main() -> io::Result<()> {
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
     let mut out = io::stdout().lock();
     for at in 0..args.count {
-        // Half of them make sense, half do not; who brings the question along is not told it.
+        // Half of the runs make sense, half are arbitrary. A client that sends the user's message
+        // does not receive that message again.
         let (parts, held) = if at % 2 == 0 {
             let run = generate::told().new_tree(&mut runner).unwrap().current();
             (run.parts, json!([{"id": "human-1", "role": "user", "content": "hi"}]))
@@ -85,7 +86,7 @@ fn project(run_events: &[RunEvent], mut projector: Projector) -> Vec<Value> {
     events
 }
 
-/// The view's conversation in the wire's form.
+/// The view's messages in the wire's form.
 fn messages(view: &View) -> Value {
     let client = Client {
         thread_id: String::new(),
@@ -93,7 +94,7 @@ fn messages(view: &View) -> Value {
         parent_run_id: None,
         version: Version::V1,
     };
-    // A newcomer's first snapshot may be left out only if it is empty.
+    // A newcomer's first snapshot may be omitted only if it is empty.
     let events =
         project(&[RunEvent::Messages(view.messages().into())], Projector::new(client, Vec::new()));
     events.first().map_or(json!([]), |event| event["messages"].clone())

@@ -1,4 +1,5 @@
-//! Translates a recorded LangGraph stream on stdin to AG-UI events on stdout, as `threadway translate` does.
+//! Translates a recorded LangGraph stream on stdin to AG-UI events on stdout, as `threadway
+//! translate` does.
 //!
 //! `cargo run --example translate < tests/captures/py-0.16.7/agent-combo.sse`
 
@@ -29,7 +30,7 @@ fn main() -> io::Result<()> {
 
     let mut decoder = Decoder::new();
     decoder.push(&stream);
-    // The stream's first part says which run it is.
+    // The stream's first part names the run.
     let mut translator = None;
     while let Some(frame) = decoder.next_frame().map_err(io::Error::other)? {
         let part = Part::parse(&frame, &mut scratch);
