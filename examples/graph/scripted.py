@@ -19,7 +19,7 @@ class ScriptedModel(BaseChatModel):
         return "scripted"
 
     def bind_tools(self, tools, **options):
-        # The graph's tools are objects, the client's are JSON in OpenAI's form.
+        # The graph's tools are objects; the client's are JSON in OpenAI's form.
         return self.model_copy(update={"tools": [tool["name"] if isinstance(tool, dict) else tool.name for tool in tools]})
 
     def _generate(self, messages, stop=None, run_manager=None, **options) -> ChatResult:

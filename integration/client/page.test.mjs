@@ -175,7 +175,7 @@ describe("before the demo", () => {
     await visit.button("Cut the connection").click();
     await visit.find('[data-link="caught-up"]').waitFor();
     await visit.over();
-    assert.match(await visit.find('[data-link="caught-up"]').textContent(), /were missed and have come; none came twice/);
+    assert.match(await visit.find('[data-link="caught-up"]').textContent(), /missed events arrived; none arrived twice/);
     await visit.holds(DEMO);
     await visit.picture("page");
     // At rest there is nothing to miss.
@@ -251,7 +251,7 @@ describe("before the demo", () => {
     const visit = await Visit.open(t, DEMO.threadway, `#/watched/${WATCHED}`);
     await visit.page.waitForFunction(() => globalThis.threadway?.runs.some(({ isOwn, isShown }) => isShown && !isOwn));
     await visit.page.waitForFunction(() => document.querySelector("[data-working]"), null, { timeout: 45_000 });
-    assert.match(await visit.find("[data-working]").textContent(), /a run that somebody else started/);
+    assert.match(await visit.find("[data-working]").textContent(), /a run that another client started/);
     const before = await visit.find(".log").textContent();
     await visit.page.waitForFunction((text) => document.querySelector(".log").textContent !== text, before);
     await visit.picture("follow");
@@ -279,7 +279,7 @@ describe("before the Python server", () => {
     await visit.picture("resumed");
     await visit.holds(server);
     assert.equal((await langgraph.get(`/threads/${visit.threadId}/runs`)).length, 1, "the message was not sent again");
-    assert.match(await visit.find(".moments").textContent(), /cut by hand.*|.*connected again with Last-Event-ID 2/);
+    assert.match(await visit.find(".moments").textContent(), /cut by hand.*|.*reconnected with Last-Event-ID 2/);
   });
 
   test("the inspector has each moment: LangGraph's part, the run events, the events on the wire, with ids, times and bytes", OPTIONS, async (t) => {
@@ -328,7 +328,7 @@ describe("before the Python server", () => {
     for (const runs of [1, 2]) {
       const { run_id: runId } = await langgraph.run(threadId, "agent", SPEECH, { stream_resumable: true, stream_mode: ["values", "messages-tuple"] });
       await visit.speaking();
-      assert.match(await visit.find("[data-working]").textContent(), /a run that somebody else started/);
+      assert.match(await visit.find("[data-working]").textContent(), /a run that another client started/);
       await visit.over(runs);
       await langgraph.ended(threadId, runId);
       await visit.page.waitForFunction((n) => document.querySelectorAll(".message.user").length === n, runs);

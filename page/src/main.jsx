@@ -1,4 +1,4 @@
-// The page: what a person sees of a gateway. Its parts know one another only through `app.js`.
+// The entry point of the page.
 
 import "./zod.js"; // before all else
 import { render } from "preact";

@@ -1,7 +1,8 @@
-// A stream of events as it is on the wire: it can be cut, and goes on after the last event that came.
+// A stream of events that survives lost connections: it resumes after the last event that arrived.
 //
-// The official client reads one response to its end and knows no ids. So it is given a response whose body is fed from here,
-// over as many connections as it takes: a lost connection is opened again, with the same request and `Last-Event-ID`.
+// The official client reads one response to its end and ignores event ids. So it gets a response whose body is fed from
+// here, over as many connections as that takes. A lost connection is opened again, with the same request and
+// `Last-Event-ID`.
 
 import { authHeaders, Refused } from "./gateway.js";
 
@@ -14,8 +15,9 @@ const encoder = new TextEncoder();
 
 export class Line {
   /**
-   * `observer` hears of frames, comments and connections:
-   * `onConnection(what)`, `onComment(text)`, `onFrame({id, data, bytes, isAgain})`, which tells whether the frame is news.
+   * `observer` is called for frames, comments and connections:
+   * `onConnection(what)`, `onComment(text)`, `onFrame({id, data, bytes, isAgain})`, which returns whether the frame is a
+   * change.
    */
   constructor(url, init, lastId, observer) {
     Object.assign(this, { url, init, lastId, observer });
@@ -25,7 +27,7 @@ export class Line {
     this.away = null; // what ends the wait for the next connection
   }
 
-  /** Opens the first connection. Resolves with a refusal, if the gateway refuses; else with `null`, and frames come. */
+  /** Opens the first connection. Resolves with the gateway's refusal, or with `null`; then frames arrive. */
   async open() {
     const response = await this.connect();
     if (!response.ok) return response;
@@ -39,7 +41,7 @@ export class Line {
     return fetch(this.url, { ...this.init, headers, signal: this.controller.signal, cache: "no-store" });
   }
 
-  /** Reads connection after connection, until the stream is over or closed. */
+  /** Reads one connection after the other, until the stream is over or closed. */
   async readAll(first) {
     let response = first;
     let pause = RETRY_MS;
@@ -56,7 +58,7 @@ export class Line {
       }
       if (this.isClosed) return;
       if (this.init.method === "POST" && !this.lastId) {
-        // Sent again without an id, it would start another run.
+        // If the request were sent again without an id, it would start another run.
         this.observer.onRefused(new Refused(0, "lost", "the connection was lost before the run began; look at the thread before you send the message again"));
         return;
       }
@@ -81,7 +83,7 @@ export class Line {
     if (!this.isClosed) this.observer.onEnd();
   }
 
-  /** Reads one connection. True if what it brought is the end. */
+  /** Reads one connection. Returns true if the stream is over. */
   async read(response, connection) {
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let text = "";
@@ -144,7 +146,7 @@ export class Line {
     return { isAgain, isNews, isOver: this.isOver(frame) };
   }
 
-  /** Cuts the connection, as a tunnel or a closed lid does. Nobody is told. */
+  /** Cuts the connection without notice, as a lost network does. */
   cut() {
     this.isCut = true;
     this.controller.abort();
