@@ -118,7 +118,7 @@ def install(name: str, lock: Path, directory: Path, commands: list[list[str]], b
 def install_venv(name: str, lock: Path, directory: Path) -> None:
     install(name, lock, directory, [
         [sys.executable, "-m", "venv", "."],
-        # The lock file is the whole closure: nothing is left to resolve.
+        # The lock file has all dependencies, so pip resolves none.
         ["bin/python", "-m", "pip", "install", "--disable-pip-version-check", "--no-deps", "-r", str(lock)],
     ])
 
@@ -165,7 +165,7 @@ def install_package(package: str, names: list[str], variable: str) -> str:
     """The program's path: the one that the variable names, else the one that is there, else Debian's."""
     if variable in os.environ:
         names = [os.environ[variable]]
-    # Debian keeps servers where only root's PATH leads.
+    # Debian installs servers in a directory that only root's PATH has.
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin"])
     find = lambda: next(filter(None, (shutil.which(name, path=path) for name in names)), None)
     if found := find():
@@ -204,7 +204,7 @@ def install_python(package: Path) -> Path:
 def build_threadway() -> Path:
     if "THREADWAY_BIN" in os.environ:
         return Path(os.environ["THREADWAY_BIN"]).resolve()
-    # Beside a test, so that the dependencies have the features that `cargo test` has built them with.
+    # Together with a test, so that the dependencies have the features with which `cargo test` has built them.
     command = ["cargo", "build", "--locked", "--bin", "threadway", "--test", "memory"]
     with step("build threadway"):
         if subprocess.run(command, cwd=HERE.parent).returncode != 0:
@@ -398,7 +398,7 @@ def install_langgraph() -> Path:
 
 def install_langgraph_js() -> Path:
     directory = CACHE / "js"
-    # The server's packages ask for an SDK that the graph's package excludes; they run together all the same.
+    # The server's packages require an SDK version that the graph's package excludes; they work together nevertheless.
     install_node_modules("langgraph-js", JS, directory, ("--legacy-peer-deps",))
     return directory
 
@@ -427,7 +427,7 @@ def prepare_js(run: str, name: str) -> tuple[list, Path]:
     return [directory / "node_modules" / ".bin" / "langgraphjs", "dev", *LOCAL], project
 
 
-# Each server's place in the command's environment, and how it is prepared.
+# The variables of each server in the command's environment, and how the server is prepared.
 UPSTREAMS = {
     "python": ("LANGGRAPH", "THREADWAY", prepare_python),
     "js": ("LANGGRAPH_JS", "THREADWAY_JS", prepare_js),

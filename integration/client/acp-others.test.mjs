@@ -1,7 +1,8 @@
-// What deepagents-acp 0.0.13 and the earlier middleware get wrong, each shown on the wire not to be wrong here.
+// The faults of deepagents-acp 0.0.13 and of the earlier middleware. Each test shows on the wire that threadway does not
+// have one of them.
 //
-// Two of their faults do not show on a wire: todos have no priority to tell (ours is always "medium" too), and methods that
-// ACP does not have (`session/close_all`, `permission_update`, ...) are refused by the judge of every frame.
+// Two of their faults do not show on a wire. Todos have no priority (threadway's is always "medium" too). Methods that ACP
+// does not have (`session/close_all`, `permission_update`, ...) are refused by the judge of every frame.
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
@@ -127,7 +128,7 @@ describe("deepagents-acp", OPTIONS, () => {
   test("does not see a cancel while it waits for a permission", () =>
     withEditor(PYTHON, { agent: "hitl" }, async (editor) => {
       const session = await editor.new();
-      // A client that does not answer its dialog, whatever becomes of the turn.
+      // A client that answers its dialog too late, even after the turn.
       session.answers.permissions = () => new Promise((resolve) => setTimeout(resolve, DIALOG_MS, { outcome: { outcome: "cancelled" } }));
       const prompt = session.prompt({});
       await session.until("a permission", ({ permissions }) => permissions.length > 0);
@@ -313,7 +314,7 @@ describe("the earlier middleware", OPTIONS, () => {
       assert.deepEqual(Object.keys(modes).sort(), ["availableModes", "currentModeId"]);
       assert.deepEqual(modes.availableModes.map(({ id }) => id), ["one", "two"]);
       await editor.request("session/set_mode", { sessionId: session.id, modeId: "two" });
-      // Where the mode is an option too, its change by one way is told in the other.
+      // If the mode is also an option, a change of one changes the other.
       const mode = configOptions.find(({ category }) => category === "mode");
       if (mode && mode.options.some(({ value }) => value === "one")) {
         await editor.request("session/set_config_option", { sessionId: session.id, configId: mode.id, value: "one" });

@@ -1,4 +1,4 @@
-// The Rust SDK's client, a program of its own (`../acp-rust`), with threadway as its agent and a judge between them.
+// The client of the Rust SDK, as a separate program (`../acp-rust`), with threadway as its agent and a judge between them.
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";

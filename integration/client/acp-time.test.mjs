@@ -1,5 +1,5 @@
-// What a person must not have to wait for: the end of a turn that is cancelled, whatever else goes on, and a long history.
-// They have little beside them: what is timed is the gateway.
+// Time limits that users notice: the end of a cancelled turn under load, and the load of a long history. Few other tests
+// run at the same time, so that the gateway's time is measured.
 
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
@@ -38,7 +38,7 @@ describe("an editor in a hurry", { concurrency: 2, timeout: 2 * OPTIONS.timeout 
             assert.deepEqual(await second, { stopReason: "end_turn" });
             await assertSame(server, two, { isLive: true });
             assert.equal(one.updates.length, told, "nothing came after the turn's end");
-            // And it can be told to do something else at once.
+            // The session accepts a new prompt at once.
             assert.deepEqual(await one.prompt({ tokens: 2 }), { stopReason: "end_turn" });
             assert.ok(one.text().endsWith("tok0 tok1 "));
           }));
@@ -105,7 +105,8 @@ describe("an editor in a hurry", { concurrency: 2, timeout: 2 * OPTIONS.timeout 
             const asked = performance.now();
             await session.cancel();
             if (trouble === "gone") {
-              // Lines are taken in their order: what is answered behind the cancel shows that it was taken before the server goes.
+              // Lines are handled in order. The answer to this request shows that the cancel was handled before the server
+              // stops.
               await editor.request("session/close", { sessionId: "nobody's" });
               pipe.close();
             }

@@ -1,4 +1,5 @@
-// An editor with real LangGraph servers behind it: every kind of turn, permission, choice and session of ACP, against LangGraph's thread.
+// An editor in front of real LangGraph servers: every kind of turn, permission, option and session of ACP, compared with
+// LangGraph's thread.
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
@@ -19,14 +20,14 @@ const MODES = ["values", "messages-tuple", "updates", "custom"];
 const WARNING = "This goes to 5,000 customers and cannot be undone."; // of the graphs `described` and `reviewed`
 const BARE = { fs: { readTextFile: true, writeTextFile: true }, terminal: true }; // what acpx declares
 const PYTHON = SERVERS.find(({ name }) => name === "Python");
-/** The calls of a session that was loaded and went on are the thread's. */
+/** Checks that the calls of a session that was loaded and continued are the thread's. */
 async function assertSameCalls(server, session) {
   const { values } = await read(server, session.id);
   const calls = (transcript) => transcript.filter(([role]) => role === "call");
   assert.deepEqual(calls(session.transcript()), calls(transcriptOf(values, session.id)));
 }
 
-/** Answer by this option where it is offered, and with this where a form asks for more. */
+/** Answers with this option if it is offered, and with this value if a form asks for more. */
 function choose(session, id, answer) {
   session.answers.permissions = ({ options }) => {
     const option = options.find((option) => option.optionId === id) ?? options.find(({ kind }) => kind === "allow_once");
@@ -39,7 +40,7 @@ function choose(session, id, answer) {
   };
 }
 
-// All at once: a run of the Python server waits up to a second before it starts.
+// In parallel, because a run of the Python server waits up to a second before it starts.
 describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () => {
   for (const server of SERVERS) {
     const isPython = server.name === "Python";
@@ -60,7 +61,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
               assert.deepEqual(statuses.filter((status) => status !== "-"), ["completed"]);
               assert.ok(title);
             }
-            // Both were announced before the arguments of either were whole.
+            // Both calls were announced before the arguments of either were complete.
             const kinds = session.updates.map(({ sessionUpdate }) => sessionUpdate);
             assert.ok(kinds.lastIndexOf("tool_call") < kinds.indexOf("tool_call_update"), `${kinds}`);
           }));
@@ -99,7 +100,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
           const session = await editor.new();
           assert.deepEqual(await session.prompt({}), { stopReason: "end_turn" });
           const { values } = await read(server, session.id);
-          // The graph itself repeats what its person said.
+          // The graph itself repeats the user's message.
           const shown = (transcript) => transcript.filter(([role]) => role !== "user");
           assert.deepEqual(shown(session.transcript()), shown(transcriptOf(values, session.id)));
         }));
@@ -158,7 +159,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
             session.permit(({ name }) => (name === "send_email" ? "allow_once" : "reject_once"));
             assert.deepEqual(await session.prompt({}), { stopReason: "end_turn" });
             const statuses = Object.fromEntries([...session.calls.values()].map(({ name, status }) => [name, status]));
-            // JavaScript's middleware strikes the approved call from the message where another one is denied.
+            // JavaScript's middleware removes the approved call from the message if another one is rejected.
             assert.deepEqual(statuses, { send_email: isPython ? "completed" : "failed", delete_file: "failed" });
             if (isPython) await assertSame(server, session, { isLive: true });
           }));
@@ -183,7 +184,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
               assert.deepEqual(await session.prompt({}), { stopReason: "end_turn" });
               await assertSameCalls(server, session);
               assert.deepEqual([...session.calls.values()].slice(-2).map((call) => call.status), [status, status]);
-              // Another session has to ask for itself.
+              // Another session needs its own permission.
               const other = await editor.new();
               other.permit("allow_once");
               await other.prompt({});
@@ -389,7 +390,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
           assert.equal(session.text("agent_thought"), "hm");
           const said = `I see${"x".repeat(1_000_000)}It is so.`;
           assert.equal(session.text().slice(0, said.length), said);
-          // Blocks of an unknown kind are text: their JSON.
+          // Blocks of an unknown type are shown as text: their JSON.
           assert.match(session.text().slice(said.length), /"server_tool_call".*"non_standard"/s);
           const { c1, c2 } = Object.fromEntries(session.calls);
           assert.deepEqual([c1.status, c1.content.map(({ content }) => content.type)], ["completed", ["text", "image"]]);
@@ -559,7 +560,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
           await refused(session.prompt("more"), -32002);
           const lg = new Langgraph(server);
           await lg.settled(session.id);
-          // It can be had again until it is deleted.
+          // The session can be loaded until it is deleted.
           await editor.load(session.id, { cwd });
           assert.deepEqual(await editor.request("session/delete", { sessionId: session.id }), {});
           assert.equal((await fetch(`${server.langgraph}/threads/${session.id}`)).status, 404);
@@ -602,7 +603,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
           await session.cancel();
           assert.deepEqual(await prompt, { stopReason: "cancelled" });
           assert.deepEqual(editor.wire.judge.openCalls(session.id), []);
-          // The next prompt waits for that run again, and shows what came of it.
+          // The next prompt waits for that run again, and shows its outcome.
           assert.deepEqual(await session.prompt({ tokens: 1 }), { stopReason: "end_turn" });
           for (const { status } of session.calls.values()) assert.equal(status, "completed");
           const { values } = await read(server, session.id);
@@ -732,7 +733,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
       });
       await withEditor(server, { agent: "configured", capabilities: BARE }, async (editor) => {
         const session = await editor.resume(id);
-        // A client without switches chooses between two.
+        // A client without switches gets a choice of two values.
         assert.deepEqual(session.opened.configOptions.filter(({ type }) => type !== "select"), []);
         await session.prompt("which?");
         assert.equal(session.text(), "deep, verbosely");

@@ -1,4 +1,4 @@
-// acpx, a headless ACP client for the shell, with threadway as its agent: each command is a process, and so is each agent.
+// acpx, a headless ACP client for the shell, with threadway as its agent. Each command is a process, and so is each agent.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -28,7 +28,7 @@ writeFileSync(report, "");
 const config = join(home, "config.toml");
 writeFileSync(config, '[acp.modes.doing]\nname = "Doing"\n\n[acp.modes.planning]\nname = "Planning"\nassistant = "todos"\n');
 
-/** A directory to work in, and acpx there. */
+/** A new working directory, and acpx in it. */
 function workspace(agent) {
   const cwd = join(scratch(), randomUUID());
   mkdirSync(cwd);

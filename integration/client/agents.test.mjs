@@ -1,5 +1,5 @@
-// Runs every kind of agent on real LangGraph servers through threadway and both generations of the official client,
-// and compares with LangGraph's thread.
+// Runs every kind of agent on real LangGraph servers through threadway and both versions of the official client, and
+// compares the result with LangGraph's thread.
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
@@ -18,10 +18,10 @@ const PATCHES_BYTES = 10_000; // of a run that changes a few rows of a big state
 const VALIDATE_MS = 120_000; // of 230 streams, which take 3 s
 const LEFT_RUN_MS = 20_000; // a run of one second, on a busy machine
 
-/** Where the two servers differ. */
+/** The differences of the two servers. */
 const EXPECTED = {
   Python: {
-    // The messages of exceptions that are not in its list are kept back.
+    // The server hides the messages of exceptions that are not in its list.
     failures: {
       ValueError: "boom after 3 tokens",
       RuntimeError: "boom after 3 tokens",
@@ -40,22 +40,22 @@ const EXPECTED = {
       RangeError: "boom after 3 tokens",
       CustomBoom: "boom after 3 tokens",
     },
-    // Its own numbers are doubles.
+    // The JavaScript server's numbers are doubles.
     big: ["12345678901234571000", "12345678901234575000"],
-    // Its middleware strikes the approved call from the message where another one is denied.
+    // The JavaScript middleware removes the approved call from the message if another one is rejected.
     halfDenied: { call_d: true },
-    // It has no other word for it.
+    // The JavaScript server has no other status for it.
     cancelled: "error",
   },
 };
 
-// The client only warns of material that it strips and of patches that it cannot apply: both are faults of ours.
+// The client only warns of members that it drops and of patches that it cannot apply. Both are faults of the gateway.
 const warnings = [];
 console.warn = (...words) => void warnings.push(words.join(" "));
 console.error = () => {}; // what it says here it also throws
 
-// ---------------------------------------------------------------- what must hold for every run
-/** Run once and check the stream, its end, and that the client holds what LangGraph holds. */
+// ---------------------------------------------------------------- checks of every run
+/** Runs once; checks the stream, its end, and that the client's content equals LangGraph's. */
 async function run(client, end, options) {
   const run = await client.record(options);
   try {
@@ -71,7 +71,7 @@ async function run(client, end, options) {
   return run;
 }
 
-/** The stream is legal by the client's own rules, and its pipeline let all of it through unchanged. */
+/** The stream is legal by the client's own rules, and the client's pipeline passed all of it unchanged. */
 async function checkStream({ EventSchemas, verifyEvents }, { wire, events }) {
   const sent = wire.map((event) => JSON.parse(event));
   for (const event of sent) same(EventSchemas.parse(event), event, `schema of ${event.type}`);
@@ -79,7 +79,7 @@ async function checkStream({ EventSchemas, verifyEvents }, { wire, events }) {
   same(events, sent, "the events that subscribers saw");
 }
 
-/** One RUN_STARTED first, one terminal event last, both with the client's ids; the end is of the kind expected. */
+/** RUN_STARTED is first and unique, the terminal event is last and unique, both have the client's ids; the end is as expected. */
 function checkEnd(client, { events, runId, after }, end) {
   const { threadId } = client;
   const places = (types) => [...events.keys()].filter((place) => types.includes(events[place].type));
@@ -90,12 +90,12 @@ function checkEnd(client, { events, runId, after }, end) {
   if (end.error) {
     const code = end.error;
     const message = EXPECTED[client.server.name].failures[code];
-    // The JavaScript server keeps nothing of an error on the thread.
+    // The JavaScript server stores nothing of an error on the thread.
     if (client.server.name === "Python") same(after.thread.error, { error: code, message }, "LangGraph's own error");
     same(pick(last, ["type", "code", "message"]), { type: "RUN_ERROR", code, message }, "the terminal event");
     return;
   }
-  // A client that says nothing of AG-UI 1.0 knows no other outcome than an interrupt.
+  // A client that does not declare AG-UI 1.0 knows no outcome but an interrupt.
   const isOld = client.generation.version === "0.0.59";
   if (isOld && end.outcome === "cancelled") {
     same(pick(last, ["type", "code"]), { type: "RUN_ERROR", code: "abort" }, "the terminal event");
@@ -122,7 +122,7 @@ function checkThread(client, { sent, wire, after }) {
   same(state, stateOf(exact(after.text).values), "the state on the wire, digit by digit, against the thread's");
 }
 
-/** What the run added was streamed as it came; a snapshot at the end has not made up for it. */
+/** The run's new content was streamed, not only sent in a snapshot at the end. */
 function checkStreamed({ events, sent, before, after }) {
   const deltas = (type, key, id) => events.filter((event) => event.type === type && event[key] === id).map((event) => event.delta).join("");
   const known = new Set([...sent.messages, ...(before.state.values.messages ?? [])].map(({ id }) => id));
@@ -189,7 +189,7 @@ function oneTurn({ server, Client }) {
     await run(client, success);
   });
 
-  // A Python string holds whole characters only.
+  // A Python string contains whole characters only.
   if (server.name === "JavaScript") {
     test("a character that is cut in two by its tokens is whole in the end", async () => {
       const client = new Client("text");
@@ -291,7 +291,7 @@ function oneTurn({ server, Client }) {
 }
 
 function interrupts({ server, generation, Client }) {
-  /** Answer every pending interrupt, in the client's order. */
+  /** Answers every pending interrupt, in the client's order. */
   const answer = (client, payload) => {
     const answers = client.pendingInterrupts.map((pending, n) => [pending.id, { status: "resolved", payload: payload(pending, n) }]);
     return { resume: generation.buildResumeArray(client.pendingInterrupts, Object.fromEntries(answers)) };
@@ -430,7 +430,7 @@ function secondTurn({ server, Client }) {
     await run(client, success);
     client.say("again");
     const done = await run(client, success);
-    // A client in JavaScript cannot even hold the big integer: what it sends back is not the thread's number.
+    // A JavaScript client cannot represent the big integer: the number that it sends back is not the thread's.
     const { big, count, log } = exact(done.after.text).values;
     assert.equal(big, `number ${EXPECTED[server.name].big[1]}`);
     assert.equal(count, "number 6");
@@ -476,7 +476,7 @@ function secondTurn({ server, Client }) {
     let started, stopped;
     const onEvent = ({ type, metadata }) => {
       if (type === "RUN_STARTED") started = metadata.langgraph;
-      // A step has just ended and the next one sleeps: nothing is committed while the cancel is on its way.
+      // A step has just ended and the next one sleeps, so nothing is committed while the cancel is on its way.
       if (type === "STATE_DELTA") stopped ??= cancel(server, started.thread_id, started.run_id);
     };
     const done = await run(client, cancelled, { onEvent });
@@ -496,7 +496,7 @@ function secondTurn({ server, Client }) {
   });
 }
 
-/** What only the gateway's other routes do, and what goes up beside messages and state. */
+/** The gateway's other routes, and the parts of a request besides messages and state. */
 function gateway({ server, Client }) {
   test("a run that is stopped ends as cancelled, and as LangGraph holds it", async () => {
     const client = new Client("slow", { state: { steps: 100, delay: 0.5 } });
@@ -523,7 +523,7 @@ function gateway({ server, Client }) {
     for (const graph of ["agent", "failing", "slow"]) assert.equal(info.agents[graph].name, graph);
   });
 
-  // The JavaScript server cannot tell the schema of a graph whose state is an `Annotation`.
+  // The JavaScript server cannot read the schema of a graph whose state is an `Annotation`.
   if (server.name === "Python") {
     test("the client's own tools and context are offered to the graph, and taken back", async () => {
       const client = new Client("client_tools");

@@ -1,6 +1,6 @@
 // Follows a thread in a real browser: a plain `EventSource` in headless Chromium, over every run of the thread and over
-// connections that break, through threadway before the real Python server; what it was told, reduced by the official client,
-// against LangGraph's thread.
+// connections that break, through threadway in front of the real Python server. The official client applies the events, and
+// the result is compared with LangGraph's thread.
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
@@ -32,7 +32,7 @@ const FLAGS = [
   "--disable-sync",
 ];
 
-// After how many bytes of a response it is cut. Two of them hold what was said while the page was away.
+// The bytes of a response after which it is cut. Two of these responses contain the events that the page missed.
 const CUTS = [2_500, 1_001, 6_007];
 const SPEECH = { tokens: 300, delay: 0.05 }; // longer than three times the 3 s after which an `EventSource` comes again
 
@@ -58,7 +58,7 @@ after(async () => {
   if (profile) await rm(profile, { recursive: true, force: true });
 });
 
-/** The page's own server. It passes `/agui` on to threadway as it comes: another origin would have to allow the page. */
+/** The page's own server. It forwards `/agui` to threadway unchanged, because another origin would need permission. */
 async function servePage() {
   const listener = createServer((incoming, outgoing) => {
     if (!incoming.url.startsWith("/agui/")) {
@@ -94,13 +94,13 @@ async function servePage() {
   return listener;
 }
 
-/** Cuts a page's connection once the page has got an event over it: a browser that is slow throws away what it has not yet read. */
+/** Cuts a connection once the page has an event from it: a slow browser drops bytes that it has not read yet. */
 async function cut(outgoing, connection) {
   await latest.until(({ streams }) => streams[connection]?.length, `anything by connection ${connection}`);
   outgoing.destroy();
 }
 
-/** A page that follows a thread, and what it was told: by connection, in order. */
+/** A page that follows a thread, and the events that it got, by connection, in order. */
 class Follower {
   streams = [];
   ids = []; // the last one known behind each event
@@ -115,7 +115,7 @@ class Follower {
     await follower.page.goto(origin);
     await follower.page.evaluate((path) => {
       globalThis.source = new EventSource(path);
-      // One queue: the calls must not overtake one another.
+      // One queue keeps the calls in order.
       let said = Promise.resolve();
       const say = (...words) => void (said = said.then(() => globalThis.say(...words)));
       source.onopen = () => say("open");
@@ -136,7 +136,7 @@ class Follower {
     for (const check of this.waiting) check();
   }
 
-  /** Waits until the page has been told so. */
+  /** Waits until the page has these events. */
   async until(isSo, what) {
     let check, late;
     const told = new Promise((resolve, reject) => {
@@ -155,7 +155,7 @@ class Follower {
     });
   }
 
-  /** Waits until it has been told the end of a run. */
+  /** Waits until the page has the end of a run. */
   async ended(runId) {
     await this.until(({ streams }) => runsOf(streams.flat()).some((run) => run.runId === runId && run.end), `the end of run ${runId}`);
   }
@@ -165,7 +165,7 @@ class Follower {
   }
 }
 
-/** The runs of a stream: the id that each begins with, and its terminal event. */
+/** The runs of a stream: the id with which each begins, and its terminal event. */
 function runsOf(events) {
   const runs = [];
   for (const event of events) {
@@ -175,7 +175,7 @@ function runsOf(events) {
   return runs;
 }
 
-/** What a client holds that was told this is what LangGraph's thread holds, and no text was told twice. */
+/** Checks that a client with these events holds LangGraph's thread, and got no text twice. */
 async function check(events, threadId) {
   const { messages, state, error } = await reduce({ messages: [], state: {}, events });
   const { state: thread } = await readThread(server, threadId);
@@ -201,7 +201,7 @@ async function post(path, body) {
   return response.json();
 }
 
-/** Have LangGraph itself run the agent, as a cron job or another service does; the run's id. */
+/** Lets LangGraph itself run the agent, as a cron job or another service does; returns the run's id. */
 async function background(threadId, words, options) {
   const message = { type: "human", id: randomUUID(), content: JSON.stringify(words) };
   const run = { assistant_id: "agent", input: { messages: [message] }, if_not_exists: "create", ...options };
@@ -245,7 +245,7 @@ test("a page whose connection breaks in the middle of a run comes back by itself
   const follower = await Follower.open("agent", threadId);
   await follower.until(({ streams: [stream] }) => stream?.length, "the thread as it is");
   const runId = await background(threadId, { tokens: 200, delay: 0.05 }, { stream_mode: ["values", "messages-tuple"], stream_resumable: true });
-  // What was said before it was shown the run comes as one piece, without an id to go on after.
+  // The text before the client joined the run comes as one event, after whose id no client can resume.
   const isToken = ({ type, delta }) => type === "TEXT_MESSAGE_CONTENT" && delta.startsWith("tok");
   await follower.until(({ streams: [stream] }) => stream.filter(isToken).length > 2, "the run's tokens");
   for (const connection of toThreadway) connection.destroy();
@@ -260,12 +260,12 @@ test("a page whose connection breaks in the middle of a run comes back by itself
   await follower.page.close();
 });
 
-/** Each response went to the other replica than the one before it. */
+/** Checks that each response went to another replica than the one before. */
 function alternated() {
   for (const [at, { replica }] of taken.entries()) assert.notEqual(replica, taken[at - 1]?.replica);
 }
 
-/** What was told behind the first `before` events came in one piece, over cut connections: each event once, none anew. */
+/** Checks that the events after the first `before` came over cut connections as one stream: each once, without a restart. */
 function resumed(follower, before = 0) {
   const events = follower.streams.flat().slice(before);
   const [first, ...later] = events.map(({ type }) => type);

@@ -1,5 +1,6 @@
-// A graph that keeps its conversation under `chat_history`, and a list of notes under `messages`: both generations of the official
-// client run it and attach to it through a threadway with `messages_key`, and an editor does; each is compared with LangGraph's thread.
+// A graph that keeps its conversation under `chat_history`, and a list of notes under `messages`. Both versions of the
+// official client run it and connect to it through a threadway with `messages_key`, and so does an editor. Each result is
+// compared with LangGraph's thread.
 
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
@@ -30,10 +31,10 @@ before(async () => {
 });
 after(() => gateway?.stop());
 
-/** The values of a thread as those of a graph that keeps its conversation under `messages`. */
+/** The values of a thread, renamed to those of a graph that keeps its conversation under `messages`. */
 const renamed = ({ chat_history: messages, ...values }) => ({ ...values, messages });
 
-/** A client holds what the thread holds: the conversation as messages, the notes as state. */
+/** Checks that a client holds the thread: the conversation as messages, the notes as state. */
 async function checkHeld({ messages, state }, threadId) {
   const { values } = (await readThread(server, threadId)).state;
   assert.ok(values.chat_history.length > 0, "the thread has a conversation");

@@ -1,6 +1,6 @@
-// A model that makes an image, a recording, a file, a block of a kind that nobody knows and text with annotations:
-// shown to both generations of the official client and to an editor, live, late and from the middle of the run, and compared
-// with LangGraph's thread.
+// A model that makes an image, audio, a file, a block of an unknown type and text with annotations. Both versions of the
+// official client and an editor get them, live, late and from the middle of the run. The result is compared with
+// LangGraph's thread.
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
@@ -21,7 +21,7 @@ const ROUTES = ["connect", "connect 0.0.59", "events"];
 const activities = (messages) => messages.filter(({ role }) => role === "activity");
 const shown = (events) => events.filter(({ type }) => type === "ACTIVITY_SNAPSHOT").map(({ activityType }) => activityType);
 
-/** The client holds what the thread holds, each thing that the model made in its place. */
+/** Checks that the client holds the thread, with each attachment in its position. */
 async function checkHeld(server, messages, threadId) {
   const { state } = await readThread(server, threadId);
   const ofLanggraph = ofThread(state.values, threadId);
@@ -34,7 +34,7 @@ async function checkHeld(server, messages, threadId) {
   return state;
 }
 
-/** The viewer's stream was legal, and what it was told is the thread. */
+/** Checks that the viewer's stream was legal, and that its content is the thread. */
 async function checkViewer(server, viewer) {
   assert.equal(viewer.refused, undefined, `the client refused the stream: ${viewer.refused}`);
   await checkLegal(viewer);
@@ -53,7 +53,7 @@ for (const server of SERVERS) {
         assert.deepEqual(shown(first.events), KINDS, "each thing once, as it was made");
         await checkHeld(server, client.messages, client.threadId);
 
-        // The next turn sends none of it up, and leaves it where it is.
+        // The next turn sends none of the attachments upstream, and leaves them in place.
         client.say({ media: false, tokens: 2 });
         const second = await client.record();
         await checkLegal({ frames: second.wire.map((text) => ({ event: JSON.parse(text) })), generation });

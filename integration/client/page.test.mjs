@@ -1,6 +1,6 @@
-// The page of the gateway as people use it: in headless Chromium, before `threadway demo` and before the real Python server.
-// What its client holds is LangGraph's thread; what it shows is that; its policy is never violated; axe finds nothing.
-// It leaves pictures of what it sees beside the logs.
+// The page of the gateway in headless Chromium, in front of `threadway demo` and of the real Python server. Its client's
+// content and its visible content are LangGraph's thread, its policy is never violated, and axe finds no fault. Screenshots
+// are written next to the logs.
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -44,7 +44,7 @@ before(async () => {
 
 after(() => browser?.close());
 
-/** A page as somebody opens it who has never been here, and what must never happen in it. */
+/** A new user's visit of the page, and the faults that must never happen in it. */
 class Visit {
   requests = [];
   faults = [];
@@ -93,7 +93,7 @@ class Visit {
     await field.press("Enter");
   }
 
-  /** Waits for so many runs that are shown as over. */
+  /** Waits until the page shows this many ended runs. */
   async over(runs = 1) {
     await this.page.waitForFunction((n) => globalThis.threadway?.runs.filter(({ ended, isShown }) => ended && isShown).length >= n, runs);
     await this.page.waitForFunction(() => !document.querySelector("[data-working]"));
@@ -101,7 +101,7 @@ class Visit {
     await this.page.waitForFunction(() => globalThis.threadway.link.state === "open" && globalThis.threadway.runs.at(-1).ended);
   }
 
-  /** Waits until tokens come. */
+  /** Waits until tokens arrive. */
   async speaking(tokens = 5) {
     await this.page.waitForFunction((n) => (document.querySelector(".message.agent:last-of-type, .turn:last-of-type .message.agent")?.textContent.match(/tok\d+/g)?.length ?? 0) >= n, tokens);
   }
@@ -111,14 +111,14 @@ class Visit {
   }
 
   async isAccessible(where) {
-    // Not by a script element: the page's policy would refuse it.
+    // A script element would be refused by the page's policy.
     await this.page.evaluate(AXE);
     const { violations } = await this.page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
     const told = violations.flatMap(({ id, help, nodes }) => nodes.map(({ html, failureSummary }) => `${id}: ${help}: ${html.slice(0, 200)}: ${failureSummary}`));
     assert.deepEqual(told, [], where);
   }
 
-  /** What the page's client holds, and what the page shows of it, is LangGraph's thread, each message once. */
+  /** Checks that the page's client and the page itself have LangGraph's thread, each message once. */
   async holds(of, threadId = this.threadId) {
     const { messages, state } = await this.page.evaluate(() => ({ messages: globalThis.threadway.messages, state: globalThis.threadway.state }));
     const uuid = /^[0-9a-f-]{36}$/.test(threadId) ? threadId : null;
@@ -178,7 +178,7 @@ describe("before the demo", () => {
     assert.match(await visit.find('[data-link="caught-up"]').textContent(), /missed events arrived; none arrived twice/);
     await visit.holds(DEMO);
     await visit.picture("page");
-    // At rest there is nothing to miss.
+    // An idle thread has no events to miss.
     await visit.button("Cut the connection").click();
     await visit.button("Connect now").click();
     await visit.find('[data-link="caught-up"][data-events="0"]').waitFor();
@@ -201,7 +201,7 @@ describe("before the demo", () => {
     await visit.find(".side li a", { hasText: "The service" }).waitFor();
     assert.deepEqual(await visit.find(".side li .name").allTextContents(), ["The service", "other"]);
     assert.deepEqual(await visit.find(".side li .when").allTextContents(), ["2026-11-02", "2026-11-02"]);
-    // The first page may still have asked for its own agent's threads.
+    // The first page may also have requested the threads of its own agent.
     assert.equal(asked.at(-1), "?agentId=watched&limit=50");
     await visit.find(".side li a", { hasText: "The service" }).click();
     await visit.find(".message.agent").first().waitFor();
@@ -272,7 +272,7 @@ describe("before the Python server", () => {
     const { events, again } = await visit.find('[data-link="caught-up"]').evaluate(({ dataset }) => dataset);
     assert.ok(Number(events) > 10, `${events} events were missed`);
     assert.equal(again, "0");
-    // Once more, by the other button, and without waiting.
+    // A second cut, reconnected at once with the button.
     await visit.button("Cut the connection").click();
     await visit.button("Connect now").click();
     await visit.over();
@@ -344,7 +344,7 @@ describe("before the Python server", () => {
     const email = visit.find('.approval:has(code:text-is("send_email"))');
     const remove = visit.find('.approval:has(code:text-is("delete_file"))');
     assert.equal(await remove.getByRole("button", { name: "Edit…" }).count(), 0, "what the graph does not allow is not offered");
-    // It is asked again where the page is loaded again.
+    // The page asks again after a reload.
     await visit.page.reload();
     await email.getByRole("button", { name: "Approve" }).click();
     assert.match(await visit.find(".asked").textContent(), /1 more to decide/);

@@ -1,5 +1,5 @@
-// nginx and Caddy as docs/operate.md has them, before `threadway demo`: real proxies with TLS and HTTP/2, between a client and
-// the gateway. Each event must come before the next one is sent, and each end of a connection must reach the other side.
+// nginx and Caddy, configured as in docs/operate.md, in front of `threadway demo`: real proxies with TLS and HTTP/2. Each
+// event must arrive before the next one is sent, and each closed connection must be closed on the other side too.
 
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
@@ -26,7 +26,7 @@ const LARGE = 2 * 1024 * 1024; // nginx refuses more than 1 MiB by itself
 const STREAMS = 12; // a browser opens six HTTP/1.1 connections to a host
 const OPTIONS = { timeout: 120_000 };
 
-/** The one block of that language in the document, with what only a test would change. */
+/** The document's one block of this language, with the changes that a test needs. */
 function documented(language, changes) {
   const blocks = [...DOCUMENT.matchAll(new RegExp("^```" + language + "\n([^]*?)^```$", "gm"))];
   assert.equal(blocks.length, 1, `docs/operate.md has ${blocks.length} blocks of ${language}`);
@@ -53,7 +53,7 @@ const PROXIES = {
     const paths = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map((name) => `${name}_temp_path ${join(directory, name)};`);
     const user = process.getuid() === 0 ? "user root;" : "";
     const file = join(directory, "nginx.conf");
-    // As distributions have it: what is around the block compresses all that it may.
+    // As in distributions: the configuration around the block compresses as much as possible.
     writeFileSync(file, `${user} daemon off; pid ${join(directory, "pid")}; error_log stderr info; events {}
       http { access_log off; gzip on; gzip_types *; gzip_proxied any; ${paths.join(" ")}
       ${site} }`);
@@ -67,7 +67,7 @@ const PROXIES = {
   },
 };
 
-/** What stands between the proxy and the gateway: it sees what the gateway sends, and can wait for the client to have it. */
+/** A proxy between the tested proxy and the gateway. It sees the gateway's bytes, and can wait until the client has them. */
 class Tap {
   open = new Set(); // the proxy's connections
   pace = null; // waits until a piece has come
@@ -117,7 +117,7 @@ class Reading {
     stream.on("error", () => {}); // as it is when the client goes away
   }
 
-  /** Whether that has become true of the text in time. */
+  /** Whether the text fulfils the condition in time. */
   until(isTrue, milliseconds) {
     return new Promise((resolve) => {
       const done = (answer) => {
@@ -197,7 +197,7 @@ describe("proxies", { concurrency: true }, () => {
         if (directory) await rm(directory, { recursive: true, force: true });
       });
 
-      /** Asks over HTTP/2, on the one connection. */
+      /** Sends a request over HTTP/2, on the one connection. */
       const ask = async (path, headers = {}, body) => {
         const stream = session.request({ ":path": path, ":method": body ? "POST" : "GET", ...(body && JSON_BODY), ...headers });
         stream.end(body);
@@ -208,7 +208,7 @@ describe("proxies", { concurrency: true }, () => {
       const run = (threadId, words, headers) => ask("/agui/agent/agent/run", headers, input(threadId, words));
       const eventsOf = (threadId) => `/agui/agent/agent/threads/${threadId}/events`;
 
-      /** Nothing more is sent until the client has all that was. */
+      /** Sends the next event only when the client has all earlier bytes. */
       const inStep = async (mark, start) => {
         let sent = 0;
         let reading;
@@ -221,11 +221,11 @@ describe("proxies", { concurrency: true }, () => {
           const count = sent;
           const has = reading && (await reading.until(() => reading.count(mark) >= count, HELD_BACK_MS));
           if (reading && !has) held.push(`${reading.count(mark)} of ${count}`);
-          // One is enough to know.
+          // One proof is enough.
           if (held.length) tap.pace = null;
         };
         try {
-          // The head of the response is itself among what is waited for.
+          // The head of the response is waited for as well.
           const late = setTimeout(() => opened(held.push("no head")), HELD_BACK_MS);
           reading = await start();
           clearTimeout(late);
@@ -301,7 +301,7 @@ describe("proxies", { concurrency: true }, () => {
         const rested = new Set(tap.open);
         const reading = await ask(`${eventsOf(threadId)}?follow=thread`);
         assert.ok(await reading.until((text) => text.includes("RUN_FINISHED"), HELD_BACK_MS));
-        // Which of them is the stream's shows by its end: a proxy may have taken one that rested.
+        // The connection that closes is the stream's: the proxy may have reused an idle one.
         const before = tap.open.size;
         const closed = Promise.race([...tap.open].map((socket) => once(socket, "close")));
         reading.stream.close();
@@ -310,7 +310,7 @@ describe("proxies", { concurrency: true }, () => {
       });
 
       test("a long conversation is taken", OPTIONS, async () => {
-        // Of what a client may not set nothing goes up: the demo's LangGraph keeps less than this.
+        // Members that a client may not set are not forwarded: the demo's LangGraph accepts less than this.
         const body = input(randomUUID(), "Where is it warm?", { unknown: "x".repeat(LARGE) });
         const reading = await ask("/agui/agent/agent/run", {}, body);
         assert.equal(reading.headers[":status"], 200);

@@ -1,5 +1,5 @@
-// Points CopilotKit's own client straight at threadway, before the real Python server, over both of its transports,
-// and compares with LangGraph's thread.
+// CopilotKit's own client, connected directly to threadway in front of the real Python server, over both of its transports.
+// The result is compared with LangGraph's thread.
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
@@ -19,16 +19,16 @@ const PAINT = { name: "paint", description: "Paints.", parameters: z.object({ ab
 const TERMINAL = ["RUN_FINISHED", "RUN_ERROR"];
 const LONG = { tokens: 40, delay: 0.05 }; // a run of two seconds: time to leave in the middle and to come back
 
-// It asks nothing of its runtime where there is no window.
+// Without a window the client sends no request to its runtime.
 globalThis.window = {};
 
-// It only warns of material that it strips and of patches that it cannot apply: both are faults of ours.
+// The client only warns of members that it drops and of patches that it cannot apply. Both are faults of the gateway.
 const warnings = [];
 console.warn = (...words) => void warnings.push(words.join(" "));
 console.error = () => {}; // what it says here its `onError` says too
 
 // ---------------------------------------------------------------- a page with CopilotKit's client
-/** What was asked of threadway, by the page that asked. */
+/** The requests to threadway, by page. */
 class Page {
   constructor(transport) {
     this.requests = [];
@@ -41,7 +41,7 @@ class Page {
     this.core.subscribe({ onError: ({ code, error }) => void this.errors.push(`${code}: ${error.message}`) });
   }
 
-  /** A page as it is once it is loaded: it has asked who there is. */
+  /** A loaded page: it has requested the list of agents. */
   static async load(transport) {
     const page = new Page(transport);
     await until(() => page.core.runtimeConnectionStatus !== "connecting", CONNECT_MS, "the page has connected");
@@ -63,12 +63,12 @@ class Page {
     return this.core.runAgent({ agent, ...parameters });
   }
 
-  /** Loses its connections, as a page does that is reloaded or closed. */
+  /** Closes the page's connections, as a reload does. */
   leave(agent) {
     agent.abortController.abort();
   }
 
-  /** Every event of the last stream that was asked for. */
+  /** Every event of the last stream that was requested. */
   async wire() {
     const request = this.requests.findLast(({ response }) => /event-stream/.test(response.headers.get("content-type")));
     assert.ok(request, `no request was answered with a stream: ${this.requests.map(({ line, response }) => `${line}: ${response.status}`)}`);
@@ -94,7 +94,7 @@ function say(agent, content) {
   agent.addMessage({ id: randomUUID(), role: "user", content: typeof content === "string" ? content : JSON.stringify(content) });
 }
 
-/** Waits until an agent's stream has had such an event. */
+/** Waits until an agent's stream has such an event. */
 async function reaches(agent, done, isSo) {
   let isOver = false;
   const over = () => void (isOver = true);
@@ -123,8 +123,8 @@ function same(actual, expected, what) {
   if (difference) assert.fail(`${what}: ${difference}`);
 }
 
-// ---------------------------------------------------------------- what must hold of every page
-/** The page holds what LangGraph's thread holds, of its stream it has lost nothing, and it has shown no error. */
+// ---------------------------------------------------------------- checks of every page
+/** Checks that the page holds LangGraph's thread, has lost nothing of its stream, and has shown no error. */
 async function check(page, agent) {
   const wire = await page.wire();
   try {
@@ -149,12 +149,12 @@ async function runsOf(threadId) {
   return (await response.json()).reverse();
 }
 
-/** The input of a run that is asked in a human's words. */
+/** The input of a run with this human message. */
 function asked(words) {
   return { messages: [{ type: "human", id: "h", content: JSON.stringify(words) }] };
 }
 
-/** Have LangGraph itself run an agent in the background: a run that no gateway has started. */
+/** Lets LangGraph itself run an agent in the background, without a gateway. */
 async function background(graph, input, options) {
   const threadId = randomUUID();
   const post = (path, body) =>
@@ -175,7 +175,7 @@ function onTransport(transport) {
     return transport === "single" ? sent.body : sent;
   };
 
-  /** A page with a run that is under way: it has seen what it is told to wait for. */
+  /** A page with a live run that has got the expected event. */
   const underWay = async (graph, content, isSo) => {
     const page = await load();
     const agent = page.agent(graph);
@@ -260,7 +260,7 @@ function onTransport(transport) {
     page.errors.length = 0;
     await check(page, agent);
 
-    // A thread whose last run has failed is there to be read all the same.
+    // A thread whose last run has failed can be read nevertheless.
     const later = await open("failing", agent.threadId);
     await later.done;
     await check(later.page, later.agent);
@@ -288,7 +288,7 @@ function onTransport(transport) {
       assert.equal(types(wire).filter((type) => type === "RUN_STARTED").length, 1);
       assert.equal(ends(wire).length, 1);
 
-      // It goes on from there.
+      // The thread can be continued.
       await after.page.run(after.agent, { tokens: 2 });
       await check(after.page, after.agent);
     });
@@ -300,7 +300,7 @@ function onTransport(transport) {
     ["its text", { tools: false, tokens: 20, delay: 0.1 }, isText],
   ]) {
     test(`connects again in the middle of ${what}, and holds half of it`, async () => {
-      // It keeps what it holds of a thread that it has connected to before.
+      // The client keeps its content of a thread that it has connected to before.
       const { page, agent, done: connected } = await open("agent", randomUUID());
       await connected;
       const done = page.run(agent, content);
@@ -367,7 +367,7 @@ function onTransport(transport) {
     assert.equal(wire[0].runId, input.runId);
     assert.deepEqual(types(ends(wire)), ["RUN_FINISHED"]);
 
-    // It holds all of it when it connects again.
+    // The client holds all of it when it connects again.
     await page.core.connectAgent({ agent });
     await check(page, agent);
 
@@ -459,7 +459,7 @@ function onTransport(transport) {
     const context = { description: "time", value: "noon" };
     const first = await load();
     first.core.addContext(context);
-    // Nobody has answered there.
+    // Nobody has answered in this page.
     first.core.addTool({ ...PAINT, type: "human-in-the-loop", handler: () => new Promise(() => {}) });
     const painter = first.agent("client_tools");
     const forever = first.run(painter, "paint");

@@ -108,7 +108,7 @@ def main() -> int:
     assert sorted(every.keys() - few.keys()) == ["HorizontalPodAutoscaler", "Ingress", "PrometheusRule", "Secret", "Service-metrics", "ServiceMonitor"]
     container = check_deployment(few, 2)
     assert container["image"] == f"registry.example.org/threadway:{version}", container["image"]
-    # Without the admin listener nothing loosens what the gateway refuses.
+    # Without the admin listener, no option weakens the gateway's checks.
     assert "THREADWAY_INSECURE" not in str(few) and "envFrom" not in container
     container = check_deployment(every, None)
     assert container["envFrom"] == [{"secretRef": {"name": "chat-threadway"}}], container["envFrom"]
@@ -124,7 +124,7 @@ def main() -> int:
     refused(FEW | {"replica": 3}, "replica")
     refused(FEW | {"secret": {"PASSWORD": "x"}}, "PASSWORD")
 
-    # The chart's own configuration has no mistake; what is wrong is that there is no such server here.
+    # The chart's own configuration is valid; the only error is that the server does not exist here.
     judged = read(few["ConfigMap"]["data"]["config.toml"])
     assert judged.returncode == 1 and "expected" not in judged.stderr, judged
     config = f'watch_config = true\n[upstream]\nurl = "{os.environ["DEMO_URL"]}"\n'

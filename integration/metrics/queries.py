@@ -17,7 +17,7 @@ DASHBOARD = PACKAGING / "grafana" / "threadway.json"
 RULES = PACKAGING / "prometheus" / "threadway.rules.yml"
 TESTS = PACKAGING / "prometheus" / "threadway.test.yml"
 PATIENCE_SECONDS = 30.0
-# A status has a series once it was answered: here none is 5xx. The label itself is there.
+# A status has a series only after the first such response: here none is 5xx. The label itself exists.
 STATUS_CLASSES = {"1xx", "2xx", "3xx", "4xx", "5xx"}
 OF_PROMETHEUS = {"instance", "job", "le", "__name__"}  # labels that no gateway has to say
 
@@ -138,6 +138,6 @@ def asked(prometheus: str, samples: dict) -> int:
         unknown = unknown_names(query, samples)
         assert not unknown, f"{place}: {query} names {unknown}, which the gateway does not"
         result = ask(prometheus, "query", query=query)["data"]["result"]
-        # An alert that is not raised is an empty answer; a panel has at least one line.
+        # An alert that does not fire has an empty result; a panel has at least one line.
         assert result or place in alerts, f"{place}: {query} has no answer"
     return len(queries) + len(alerts)

@@ -29,7 +29,7 @@ client = get_sync_client(url=url)
 info = httpx.get(f"{url}/info").json()
 is_demo = info.get("scripted", False)
 APPROVAL = "approval" if is_demo else "hitl"
-# A real agent of the tests has to be told to take its time.
+# A real agent of the tests must be told to be slow.
 SLOW_WORDS = WORDS if is_demo else '{"delay": 0.05, "tokens": 60}'
 
 
@@ -242,7 +242,7 @@ def check_live_join() -> None:
     assert 0 < len(live) < len(whole)
     assert same(live) == same(whole)[-len(live):]
     assert last_values(whole) == client.threads.get_state(thread)["values"]
-    # The real server repeats parts where a replay meets the live stream, so only what is there is compared.
+    # The real server repeats parts where a replay meets the live stream, so only the set of parts is compared.
     assert {str(part) for part in same(replayed)} == {str(part) for part in same(whole)}
     if is_demo:
         assert same(replayed) == same(whole)
@@ -264,7 +264,7 @@ def check_cancel() -> None:
         raise AssertionError("a run was cancelled twice")
     except NotFoundError:
         pass
-    # A thread lives on after that.
+    # A thread can be continued after that.
     client.runs.wait(thread, "agent", input=human("go on"))
     assert client.threads.get(thread)["status"] == "idle"
 
