@@ -191,7 +191,7 @@ async fn quick() -> Result<(), Fault> {
     idle::run(idle::QUICK).await?;
     fanout::run(fanout::QUICK).await?;
     large::run(large::QUICK).await?;
-    println!("One short round: the figures are no measurement.");
+    println!("One short round: the figures are not a measurement.");
     Ok(())
 }
 

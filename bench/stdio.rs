@@ -160,9 +160,9 @@ fn measure(sizes: &Sizes, sdk: Option<&Path>) -> Result<(), Fault> {
         }
     }
     println!("{figures}");
-    println!("{tokens} tokens: each came once, in order and before its prompt's response.");
+    println!("{tokens} tokens: each arrived once, in order and before its prompt's response.");
     if sdk.is_none() {
-        println!("One short round: the figures are no measurement.");
+        println!("One short round: the figures are not a measurement.");
     }
     Ok(())
 }

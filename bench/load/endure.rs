@@ -83,7 +83,7 @@ pub(crate) async fn run() -> Result<(), Fault> {
     }
     let status = exit.await??;
     let seconds = began.elapsed().as_secs_f64();
-    println!("SIGTERM with {LIVE} live streams: {ended} ended as told, {status}, {seconds:.2} s");
+    println!("SIGTERM with {LIVE} live streams: {ended} ended in order, {status}, {seconds:.2} s");
     if status.success() { Ok(()) } else { Err("the gateway did not stop in order".into()) }
 }
 

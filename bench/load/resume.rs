@@ -168,8 +168,8 @@ async fn measure(gateway: &Process, held: &Held, way: Way, times: u32) -> Result
 }
 
 fn print(costs: &[(u64, Way, Cost)], whole: f64) {
-    println!("A run of {TOKENS} tokens, {whole:.0} KiB as it is told.\n");
-    println!("| client had | comes back | KiB | ratio | CPU, ms | ratio | to live, ms |");
+    println!("A run of {TOKENS} tokens, {whole:.0} KiB on the wire.\n");
+    println!("| client had | reconnects | KiB | ratio | CPU, ms | ratio | to live, ms |");
     println!("|--:|---|--:|--:|--:|--:|--:|");
     for had in HAD {
         let of = |way, of: fn(&Cost) -> f64| {

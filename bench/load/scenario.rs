@@ -436,7 +436,7 @@ impl<T: 'static> Crowd<T> {
         }
         let resyncs = self.progress.resyncs.load(Ordering::Relaxed);
         if resyncs > 0 {
-            eprintln!("{resyncs} times a reader had fallen behind and was told all so far");
+            eprintln!("{resyncs} times a slow reader got a snapshot");
         }
         Ok(self.heard)
     }

@@ -48,7 +48,7 @@ describe("deepagents-acp", OPTIONS, () => {
 
   for (const config of ["", '[acp]\nprompt = ["image", "audio", "embedded_context"]\n', "[acp]\nprompt = []\n"]) {
     const said = config.split("\n")[1] ?? "by default";
-    test(`takes pictures for granted and ends at sound (${said})`, () =>
+    test(`assumes that images are accepted and fails at audio (${said})`, () =>
       withEditor(PYTHON, { agent: "text", config }, async (editor) => {
         const { promptCapabilities = {} } = editor.initialized.agentCapabilities;
         const blocks = {
@@ -88,7 +88,7 @@ describe("deepagents-acp", OPTIONS, () => {
       }
     }));
 
-  test("tells the paths of the graph's own disk as those of the editor's", () =>
+  test("reports paths of the graph's own disk as paths of the editor's", () =>
     withEditor(PYTHON, { agent: "editor", config: '[acp]\npaths = "virtual"\n' }, async (editor) => {
       const session = await editor.new({ cwd: "/srv/here" });
       await session.prompt("please edit");
@@ -113,7 +113,7 @@ describe("deepagents-acp", OPTIONS, () => {
     });
   });
 
-  test("leaves the run going that was cancelled", () =>
+  test("lets a cancelled run continue", () =>
     withEditor(PYTHON, { agent: "text" }, async (editor) => {
       const session = await editor.new();
       const prompt = session.prompt({ words: words(1_000), delay: 0.02 });
@@ -159,14 +159,14 @@ describe("deepagents-acp", OPTIONS, () => {
       }
     }));
 
-  test("tells a tool's failure as success", () =>
+  test("reports a tool's failure as success", () =>
     withEditor(PYTHON, { agent: "tool_error" }, async (editor) => {
       const session = await editor.new();
       await session.prompt({});
       assert.equal(session.calls.get("call_bad").status, "failed");
     }));
 
-  test("tells no place but an edit's", () =>
+  test("reports no location but an edit's", () =>
     withEditor(PYTHON, { agent: "editor" }, async (editor) => {
       const session = await editor.new();
       await session.prompt(calling(["read_file", { file_path: "/a.txt" }], ["write_file", { file_path: "/b.txt", content: "b" }]));
@@ -187,7 +187,7 @@ describe("deepagents-acp", OPTIONS, () => {
     });
   });
 
-  test("mixes the calls of agents that speak at once", () =>
+  test("mixes the calls of agents that stream at once", () =>
     withEditor(PYTHON, { agent: "two_editors" }, async (editor) => {
       const session = await editor.new();
       await session.prompt("please edit");
@@ -208,7 +208,7 @@ describe("deepagents-acp", OPTIONS, () => {
       assert.deepEqual([...session.said.keys()].filter((key) => !key.startsWith("user_")), live);
     }));
 
-  test("says the plan as a message too", () =>
+  test("sends the plan as a message too", () =>
     withEditor(PYTHON, { agent: "todos" }, async (editor) => {
       const session = await editor.new();
       await session.prompt({});
@@ -260,7 +260,7 @@ describe("deepagents-acp", OPTIONS, () => {
     }
   });
 
-  test("tells neither usage nor title nor commands", () => {
+  test("sends neither usage nor title nor commands", () => {
     const config = '[acp.context_windows]\n"*" = 1000\n\n[acp.commands.fix]\ndescription = "Fix the tests"\nprompt = "please edit"\n';
     return withEditor(PYTHON, { agent: "editor", config }, async (editor) => {
       const session = await editor.new();
@@ -280,7 +280,7 @@ describe("deepagents-acp", OPTIONS, () => {
       assert.deepEqual(await session.prompt({ rounds: [{ say: ["a"], finish: "content_filter" }] }), { stopReason: "refusal" });
     }));
 
-  test("takes a dialog that was closed for a rejection", async () => {
+  test("treats a dialog that was closed as a rejection", async () => {
     for (const agent of ["hitl", "hitl_per_call"]) {
       await withEditor(PYTHON, { agent }, async (editor) => {
         const session = await editor.new();
@@ -306,7 +306,7 @@ describe("the earlier middleware", OPTIONS, () => {
       assert.deepEqual(Object.keys(opened).filter((key) => !["sessionId", "modes", "configOptions"].includes(key)), []);
     }));
 
-  test("has modes of another shape, and tells their change in another shape", () => {
+  test("has modes of another shape, and reports their change in another shape", () => {
     const config = '[acp.modes.one]\nname = "One"\nassistant = "text"\n\n[acp.modes.two]\nname = "Two"\nassistant = "text"\n';
     return withEditor(PYTHON, { agent: "text", config }, async (editor) => {
       const session = await editor.new();
@@ -334,7 +334,7 @@ describe("the earlier middleware", OPTIONS, () => {
       }
     }));
 
-  test("tells thoughts as messages for another audience", () =>
+  test("sends thoughts as messages for another audience", () =>
     withEditor(PYTHON, { agent: "agent" }, async (editor) => {
       const session = await editor.new();
       await session.prompt({});
@@ -361,14 +361,14 @@ describe("the earlier middleware", OPTIONS, () => {
       for (const { options } of session.permissions) for (const { name, optionId } of options) assert.doesNotMatch(`${name} ${optionId}`, /edit/i);
     }));
 
-  test("says that a turn was cancelled whose permission was denied", () =>
+  test("reports a turn whose permission was denied as cancelled", () =>
     withEditor(PYTHON, { agent: "hitl" }, async (editor) => {
       const session = await editor.new();
       session.permit("reject_once");
       assert.deepEqual(await session.prompt({}), { stopReason: "end_turn" });
     }));
 
-  test("reads stop reasons and codes out of an error's words, and tells errors as messages", () =>
+  test("reads stop reasons and codes out of an error's text, and sends errors as messages", () =>
     withEditor(PYTHON, { agent: "failing" }, async (editor) => {
       for (const message of ["the token limit of this step is over", "permission denied: no auth", "cancelled by refusal", "401 Unauthorized"]) {
         const session = await editor.new();
@@ -380,7 +380,7 @@ describe("the earlier middleware", OPTIONS, () => {
       }
     }));
 
-  test("tells tools as commands, before the session is known, with an input of null", async () => {
+  test("announces tools as commands, before the session is known, with an input of null", async () => {
     await withEditor(PYTHON, { agent: "agent" }, async (editor) => {
       const session = await editor.new();
       await session.prompt({});
@@ -408,7 +408,7 @@ describe("the earlier middleware", OPTIONS, () => {
       assert.equal((await fetch(`${PYTHON.langgraph}/threads/${id}`)).status, 404);
     }));
 
-  test("flips a flag at a cancel, and says end_turn", () =>
+  test("flips a flag at a cancel, and answers end_turn", () =>
     withEditor(PYTHON, { agent: "text" }, async (editor) => {
       const session = await editor.new();
       const prompt = session.prompt({ words: words(500), delay: 0.02 });
@@ -444,7 +444,7 @@ describe("the earlier middleware", OPTIONS, () => {
       }
     }));
 
-  test("makes up ids for calls and tells their arguments as text", () =>
+  test("makes up ids for calls and sends their arguments as text", () =>
     withEditor(PYTHON, { agent: "agent" }, async (editor) => {
       const session = await editor.new();
       await session.prompt({});
@@ -463,7 +463,7 @@ describe("the earlier middleware", OPTIONS, () => {
       ]);
     }));
 
-  test("tells addresses and relative paths as places", () =>
+  test("sends URLs and relative paths as locations", () =>
     withEditor(PYTHON, { agent: "editor" }, async (editor) => {
       const session = await editor.new({ cwd: "/srv/here" });
       await session.prompt(calling(["fetch_url", { url: "https://example.com/a" }], ["read_file", { file_path: "src/a.rs" }]));
@@ -480,7 +480,7 @@ describe("the earlier middleware", OPTIONS, () => {
       for (const update of session.of("agent_message_chunk")) assert.equal(update.messageId, id);
     }));
 
-  test("smells thoughts in text", () =>
+  test("guesses thoughts from text", () =>
     withEditor(PYTHON, { agent: "text" }, async (editor) => {
       const session = await editor.new();
       await session.prompt({ words: ["<think>", "not a thought", "</think>", " said"] });

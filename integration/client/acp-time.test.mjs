@@ -13,11 +13,11 @@ const CANCEL_MS = 1_000; // that an editor may wait for the end of a turn that i
 const LOAD_MS = 3_000; // for a thread of 1,000 messages
 const SHORT_MS = 300; // in which nothing more comes
 
-describe("an editor in a hurry", { concurrency: 2, timeout: 2 * OPTIONS.timeout }, () => {
+describe("time limits of an editor", { concurrency: 2, timeout: 2 * OPTIONS.timeout }, () => {
   for (const server of SERVERS) {
     describe(`cancel, ${server.name}`, OPTIONS, () => {
       for (const by of ["session/cancel", "$/cancel_request"]) {
-        test(`${by} in mid-stream, while a second session goes on`, () =>
+        test(`${by} in mid-stream, while a second session continues`, () =>
           withEditor(server, { agent: "text" }, async (editor) => {
             const [one, two] = [await editor.new(), await editor.new()];
             const aborted = new AbortController();
@@ -37,14 +37,14 @@ describe("an editor in a hurry", { concurrency: 2, timeout: 2 * OPTIONS.timeout 
             await lg.ended(one.id, run.run_id);
             assert.deepEqual(await second, { stopReason: "end_turn" });
             await assertSame(server, two, { isLive: true });
-            assert.equal(one.updates.length, told, "nothing came after the turn's end");
+            assert.equal(one.updates.length, told, "no update came after the turn's end");
             // The session accepts a new prompt at once.
             assert.deepEqual(await one.prompt({ tokens: 2 }), { stopReason: "end_turn" });
             assert.ok(one.text().endsWith("tok0 tok1 "));
           }));
       }
 
-      test("in the middle of a tool: its call is settled", () =>
+      test("in the middle of a tool: its call ends", () =>
         withEditor(server, { agent: "agent" }, async (editor) => {
           const session = await editor.new();
           const prompt = session.prompt({ tool_sleep: 20 });

@@ -67,7 +67,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
           }));
       }
 
-      test("a failing tool beside one that works", () =>
+      test("a failing tool next to one that works", () =>
         withEditor(server, { agent: "tool_error" }, async (editor) => {
           const session = await editor.new();
           await turn(server, session, {});
@@ -88,14 +88,14 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
           for (const { kind } of session.calls.values()) assert.equal(kind, "think");
         }));
 
-      test("a subagent is not told, the call that started it is", () =>
+      test("a subagent's text is not sent, the call that started it is", () =>
         withEditor(server, { agent: "subagent" }, async (editor) => {
           const session = await editor.new();
           await turn(server, session, {});
           assert.deepEqual([...session.calls.values()].map(({ name, status }) => [name, status]), [["task", "completed"]]);
         }));
 
-      test("what subgraphs say is told", () =>
+      test("the texts of subgraphs are sent", () =>
         withEditor(server, { agent: "subgraphs" }, async (editor) => {
           const session = await editor.new();
           assert.deepEqual(await session.prompt({}), { stopReason: "end_turn" });
@@ -116,7 +116,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
           assert.deepEqual(session.transcript().filter(([role]) => role !== "user"), live);
         }));
 
-      test("a failure is an error that says what happened, and the session goes on", () =>
+      test("a failure is an error with the reason, and the session can continue", () =>
         withEditor(server, { agent: "failing" }, async (editor) => {
           const session = await editor.new();
           const error = await refused(session.prompt({}), -32603);
@@ -225,7 +225,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
       });
     }
 
-    test(`whoever approves is shown why, and a call runs only then, ${server.name}`, { timeout: OPTIONS.timeout }, () =>
+    test(`the approver gets the description, and a call runs only after approval, ${server.name}`, { timeout: OPTIONS.timeout }, () =>
       withEditor(server, { agent: "described" }, async (editor) => {
         for (const [option, expected] of [["allow_once", ["in_progress", "completed"]], ["reject_once", ["failed"]]]) {
           const session = await editor.new();
@@ -326,7 +326,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
         }));
     });
 
-    test(`a breakpoint is a permission to go on, ${server.name}`, { timeout: OPTIONS.timeout }, () =>
+    test(`a breakpoint is a permission to continue, ${server.name}`, { timeout: OPTIONS.timeout }, () =>
       withEditor(server, { agent: "breakpoint" }, async (editor) => {
         const [on, off] = [await editor.new(), await editor.new()];
         on.permit("allow_once");
@@ -346,7 +346,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
 
     // ---------------------------------------------------------------- load
     describe(`load, ${server.name}`, OPTIONS, () => {
-      test("a thread of all that providers put into messages", async () => {
+      test("a thread with every kind of content of the providers", async () => {
         const lg = new Langgraph(server);
         const said = [
           { type: "system", id: "s1", content: "You are one who helps." },
@@ -424,7 +424,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
         });
       }
 
-      test("of a thread that nobody has", () =>
+      test("of a thread that does not exist", () =>
         withEditor(server, { agent: "text" }, async (editor) => {
           for (const id of [randomUUID(), "no-uuid"]) {
             await refused(editor.load(id), -32002);
@@ -450,7 +450,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
         });
       });
 
-      test("resume in another process tells nothing, and goes on", async () => {
+      test("resume in another process sends no history, and continues", async () => {
         const id = await withEditor(server, { agent: "text" }, async (editor) => {
           const session = await editor.new();
           await turn(server, session, { tokens: 3 });
@@ -579,7 +579,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
           await assertSame(server, session, { isLive: true });
         }));
 
-      test("a prompt behind a run of others shows that too", () =>
+      test("a prompt after another client's run shows that run too", () =>
         withEditor(server, { agent: "text" }, async (editor) => {
           const session = await editor.new();
           const lg = new Langgraph(server);
@@ -592,7 +592,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
           assert.deepEqual(answers(session.transcript()), answers(transcriptOf(values, session.id)));
         }));
 
-      test("a prompt that is cancelled behind a run of others leaves that run, and no call open", () =>
+      test("a prompt that is cancelled while it waits for another client's run leaves that run, and no call open", () =>
         withEditor(server, { agent: "agent" }, async (editor) => {
           const session = await editor.new();
           const lg = new Langgraph(server);
@@ -610,7 +610,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
           assert.equal(values.messages.filter(({ type }) => type === "human").length, 2, "their prompt and the second of ours");
         }));
 
-      test("a prompt of nothing, and one of what nobody knows", () =>
+      test("an empty prompt, and one with unknown content", () =>
         withEditor(server, { agent: "text" }, async (editor) => {
           const session = await editor.new();
           await refused(editor.request("session/prompt", { sessionId: session.id, prompt: [] }), -32602);
@@ -633,7 +633,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
           await assertSame(server, session);
         }));
 
-      test("a mode and an option can be set while a prompt is under way", () => {
+      test("a mode and an option can be set during a prompt", () => {
         const config = '[acp.modes.one]\n\n[acp.modes.two]\n';
         return withEditor(server, { agent: "text", config }, async (editor) => {
           const session = await editor.new();
@@ -647,7 +647,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
       });
 
       for (const [policy, expected] of [["continue", ["success"]], ["cancel", ["interrupted", "error"]]]) {
-        test(`an editor that is gone in mid-prompt: ${policy}`, async () => {
+        test(`an editor that disconnects in mid-prompt: ${policy}`, async () => {
           const config = `on_owner_disconnect = "${policy}"\n\n[limits]\nowner_grace_seconds = 1\n`;
           const id = await withEditor(server, { agent: "text", config }, async (editor) => {
             const session = await editor.new();
@@ -742,7 +742,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
 
     // ---------------------------------------------------------------- the server
     describe(`the end of the server, ${server.name}`, OPTIONS, () => {
-      test("in mid-turn: a pause, if it is back within a minute", async (t) => {
+      test("in mid-turn: a pause, if the server returns within a minute", async (t) => {
         const pipes = [await Pipe.start(server.langgraph)];
         t.after(() => pipes.forEach((pipe) => pipe.close()));
         await withEditor(server, { agent: "text", upstream: pipes[0].url }, async (editor) => {
@@ -764,7 +764,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
   }
 
   describe("an editor's tools", { ...OPTIONS, skip: !PYTHON }, () => {
-    test("files: kinds, places and differences", () =>
+    test("files: kinds, locations and differences", () =>
       withEditor(PYTHON, { agent: "editor" }, async (editor) => {
         const session = await editor.new({ cwd: "/srv/project" });
         await turn(PYTHON, session, "please edit");
@@ -937,7 +937,7 @@ prompt = '{"rounds": [{"calls": [["read_file", {"file_path": "{args}"}]]}]}'
         assert.equal(session.text(), 'The answer is {"count": 2, "level": "low", "sure": false}');
       }));
 
-    test("a model that does not stream is told all the same", () =>
+    test("the text of a model that does not stream is sent as well", () =>
       withEditor(PYTHON, { agent: "silent" }, async (editor) => {
         const session = await editor.new();
         await turn(PYTHON, session, "please edit");
@@ -946,7 +946,7 @@ prompt = '{"rounds": [{"calls": [["read_file", {"file_path": "{args}"}]]}]}'
   });
 
   describe("a server in trouble", { ...OPTIONS, skip: !PYTHON }, () => {
-    test("a stream that breaks: nothing is missed, and nothing told twice", async (t) => {
+    test("a stream that breaks: nothing is lost, and nothing sent twice", async (t) => {
       const proxy = await Proxy.start(PYTHON.langgraph);
       t.after(() => proxy.close());
       await withEditor(PYTHON, { agent: "text", upstream: proxy.url }, async (editor) => {
@@ -962,7 +962,7 @@ prompt = '{"rounds": [{"calls": [["read_file", {"file_path": "{args}"}]]}]}'
       });
     });
 
-    test("a key that is missing is asked for, and a key that is given is used", async (t) => {
+    test("a missing key is requested, and a given key is used", async (t) => {
       const seen = [];
       const guard = createServer((asked, response) => {
         seen.push(asked.headers["x-api-key"]);
@@ -1010,7 +1010,7 @@ prompt = '{"rounds": [{"calls": [["read_file", {"file_path": "{args}"}]]}]}'
     ending("endless", { rounds: [{ calls: [["ping", {}]] }], again: true, delay: 0 }, "max_turn_requests");
   });
 
-  test("usage where the window's size is configured", { skip: !PYTHON, timeout: OPTIONS.timeout }, async () => {
+  test("usage if the size of the context window is configured", { skip: !PYTHON, timeout: OPTIONS.timeout }, async () => {
     const withWindow = await withEditor(PYTHON, { agent: "editor", config: '[acp.context_windows]\n"fake-*" = 4000\n' }, async (editor) => {
       const session = await editor.new();
       await turn(PYTHON, session, "please edit");

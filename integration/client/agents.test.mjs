@@ -174,7 +174,7 @@ function oneTurn({ server, Client }) {
     assert.doesNotMatch(done.body, /\r/);
   });
 
-  test("the instructions of a developer and of a system stay what they are", async () => {
+  test("developer and system messages keep their roles", async () => {
     const client = new Client("text");
     client.addMessage({ id: "s", role: "system", content: "be brief" });
     client.addMessage({ id: "d", role: "developer", content: "be kind" });
@@ -183,7 +183,7 @@ function oneTurn({ server, Client }) {
     assert.equal(count(done, "MESSAGES_SNAPSHOT"), 0);
   });
 
-  test("plain words are answered too", async () => {
+  test("a plain text is answered too", async () => {
     const client = new Client("text");
     client.say("What is the weather in Zürich? 🌦\u2028");
     await run(client, success);
@@ -191,7 +191,7 @@ function oneTurn({ server, Client }) {
 
   // A Python string contains whole characters only.
   if (server.name === "JavaScript") {
-    test("a character that is cut in two by its tokens is whole in the end", async () => {
+    test("a character that is split between two tokens is whole at the end", async () => {
       const client = new Client("text");
       client.say({ words: ["a\ud83d", "\ude00b", "\ud83d", "\ude00", "\n\u0000\u2028"] });
       await run(client, success);
@@ -210,7 +210,7 @@ function oneTurn({ server, Client }) {
     });
   }
 
-  test("a tool that is slower than its sibling", async () => {
+  test("a tool that is slower than another one", async () => {
     const client = new Client("agent");
     client.say({ tool_sleep: 0.4, tool_index: 0 });
     await run(client, success);
@@ -254,7 +254,7 @@ function oneTurn({ server, Client }) {
     assert.equal(count(done, "MESSAGES_SNAPSHOT"), 0, "what was streamed in its order needs no repetition");
   });
 
-  test("state of every shape, changed node by node", async () => {
+  test("state of many shapes, changed node by node", async () => {
     const client = new Client("counter");
     client.say("go");
     const done = await run(client, success);
@@ -262,7 +262,7 @@ function oneTurn({ server, Client }) {
     assert.match(done.body, new RegExp(`[^\\d]${EXPECTED[server.name].big[0]}[^\\d]`));
   });
 
-  test("400 KB of state go out once, and then what changes", async () => {
+  test("400 KB of state are sent once, and then the changes", async () => {
     const client = new Client("big");
     client.say({ tokens: 2 });
     for (const seen of [1, 2]) {
@@ -303,7 +303,7 @@ function interrupts({ server, generation, Client }) {
     return Object.fromEntries(tools.map(({ toolCallId, failed }) => [toolCallId, failed]));
   };
 
-  test("one node asks", async () => {
+  test("one node raises an interrupt", async () => {
     const client = new Client("interrupt_node");
     client.say("go");
     await run(client, interrupt);
@@ -312,7 +312,7 @@ function interrupts({ server, generation, Client }) {
     assert.deepEqual(client.state.answers, ["prep", { ask: "yes" }, "fin"]);
   });
 
-  test("whoever approves is sent all that was asked, and Agent Inbox's request is an approval", async () => {
+  test("the approver gets the whole request, and Agent Inbox's request is an approval", async () => {
     const client = new Client("reviewed");
     client.say("go");
     await run(client, interrupt);
@@ -327,7 +327,7 @@ function interrupts({ server, generation, Client }) {
     assert.deepEqual(client.state.answers, ["yes", { type: "accept", args: null }]);
   });
 
-  test("a node of a subgraph asks", async () => {
+  test("a node of a subgraph raises an interrupt", async () => {
     const client = new Client("interrupt_child");
     client.say({ tokens: 3 });
     await run(client, interrupt);
@@ -344,7 +344,7 @@ function interrupts({ server, generation, Client }) {
     assert.deepEqual(client.state.answers, ["prep", "fin"]);
   });
 
-  test("two nodes ask at once", async () => {
+  test("two nodes raise interrupts at once", async () => {
     const client = new Client("interrupt_parallel");
     client.say("go");
     await run(client, interrupt);
@@ -353,7 +353,7 @@ function interrupts({ server, generation, Client }) {
     assert.equal(client.state.answers.length, 3);
   });
 
-  test("two nodes ask at once and are answered one after the other", async () => {
+  test("two nodes raise interrupts at once and are answered one after the other", async () => {
     const client = new Client("interrupt_parallel");
     client.say("go");
     await run(client, interrupt);
@@ -395,7 +395,7 @@ function interrupts({ server, generation, Client }) {
 }
 
 function secondTurn({ server, Client }) {
-  test("by the client that had the first", async () => {
+  test("by the client of the first turn", async () => {
     const client = new Client("text");
     client.say({ tokens: 3 });
     await run(client, success);
@@ -404,7 +404,7 @@ function secondTurn({ server, Client }) {
     assert.equal(done.after.state.values.messages.length, 4);
   });
 
-  test("by a client that holds nothing of the first", async () => {
+  test("by a client that holds nothing of the first turn", async () => {
     const first = new Client("agent");
     first.say("go");
     await run(first, success);
@@ -424,7 +424,7 @@ function secondTurn({ server, Client }) {
     await run(client, success);
   });
 
-  test("with the state that the client was given, which it sends back", async () => {
+  test("with the state that the client received and sends back", async () => {
     const client = new Client("counter");
     client.say("go");
     await run(client, success);
@@ -460,7 +460,7 @@ function secondTurn({ server, Client }) {
     same(client.messages.at(-1).content, "tok0 ", "the new answer");
   });
 
-  test("with the last answer taken back: it is given anew", async () => {
+  test("with the last answer removed: the agent answers again", async () => {
     const client = new Client("text");
     client.say({ tokens: 2 });
     await run(client, success);
@@ -525,7 +525,7 @@ function gateway({ server, Client }) {
 
   // The JavaScript server cannot read the schema of a graph whose state is an `Annotation`.
   if (server.name === "Python") {
-    test("the client's own tools and context are offered to the graph, and taken back", async () => {
+    test("the client's own tools and context are sent to the graph, and removed again", async () => {
       const client = new Client("client_tools");
       client.say("paint");
       const tools = [{ name: "paint", description: "Paints.", parameters: { type: "object", properties: {} } }];
@@ -545,7 +545,7 @@ function gateway({ server, Client }) {
 }
 
 function leaving({ server, Client }) {
-  test("a client that leaves does not stop its run", async () => {
+  test("a client that disconnects does not stop its run", async () => {
     const client = new Client("slow", { state: { steps: 10, delay: 0.1 } });
     const leaving = client.runAgent({ runId: "leaves" }, { onStepFinishedEvent: () => client.abortRun() });
     await leaving.catch(() => {});

@@ -106,7 +106,7 @@ function ended({ events, refused }, type) {
 
 // ---------------------------------------------------------------- the cases
 function cases({ server, generation, Client, graph, rejecting }) {
-  test("a message is answered with the question, and changes nothing", async () => {
+  test("a message gets the question again, and changes nothing", async () => {
     const { client, judge } = await asked(Client, server, graph);
     const before = await judge.state();
     const other = copy(Client, client);
@@ -159,7 +159,7 @@ function cases({ server, generation, Client, graph, rejecting }) {
     resume: entries.map(([interrupt, payload]) => ({ interruptId: interrupt.id, status: "resolved", payload })),
   });
 
-  test("some are answered now, and the rest later through another replica", async () => {
+  test("some actions are answered now, and the rest later through another replica", async () => {
     const { client, judge } = await asked(Client, server, graph);
     const Replica = clientOf({ ...server, threadway: rejecting.url }, generation);
     const [email, file] = client.pendingInterrupts;
@@ -205,7 +205,7 @@ function cases({ server, generation, Client, graph, rejecting }) {
     await until(async () => (await judge.langgraph.get(judge.path)).metadata[keys[0]] === null);
   });
 
-  test("two answer different actions at once through two replicas", async () => {
+  test("two clients answer different actions at once through two replicas", async () => {
     if (graph !== "hitl") return;
     const { client, judge } = await asked(Client, server, graph);
     const Replica = clientOf({ ...server, threadway: rejecting.url }, generation);
@@ -232,7 +232,7 @@ function cases({ server, generation, Client, graph, rejecting }) {
     await judge.same(other);
   });
 
-  test("a message may reject what is asked", async () => {
+  test("a message may reject the open calls", async () => {
     const { client, judge } = await asked(Client, server, graph);
     const Rejecting = clientOf({ ...server, threadway: rejecting.url }, generation);
     const other = copy(Rejecting, client);

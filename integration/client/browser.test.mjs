@@ -186,7 +186,7 @@ async function check(events, threadId) {
     const of = (type) => events.filter((event) => event.type === type && event.messageId === id);
     assert.ok(of("TEXT_MESSAGE_START").length <= 1, `${role} message ${id} begins once`);
     const streamed = of("TEXT_MESSAGE_CONTENT").map(({ delta }) => delta).join("");
-    assert.ok((content ?? "").endsWith(streamed), `${id} was told as ${JSON.stringify(streamed)}, and is ${JSON.stringify(content)}`);
+    assert.ok((content ?? "").endsWith(streamed), `${id} was streamed as ${JSON.stringify(streamed)}, and is ${JSON.stringify(content)}`);
   }
 }
 
@@ -208,7 +208,7 @@ async function background(threadId, words, options) {
   return (await post(`/threads/${threadId}/runs`, run)).run_id;
 }
 
-test("a page follows a thread over three runs, whoever starts them, and what changes without one", OPTIONS, async () => {
+test("a page follows a thread over three runs of any client, and over changes without a run", OPTIONS, async () => {
   const threadId = randomUUID();
   const follower = await Follower.open("agent", threadId);
   await follower.until(({ streams: [stream] }) => stream?.length, "the thread as it is");
@@ -228,7 +228,7 @@ test("a page follows a thread over three runs, whoever starts them, and what cha
   assert.deepEqual(told.slice(1), [first, second, third].map((runId) => ({ runId, end: "success" })));
   assert.deepEqual(told[0], { runId: `connect-${threadId}`, end: "success" }, "there was no thread yet");
   await check(events, threadId);
-  assert.ok(events.filter(({ type }) => type === "TEXT_MESSAGE_CONTENT").length > 10, "it was told as it went on");
+  assert.ok(events.filter(({ type }) => type === "TEXT_MESSAGE_CONTENT").length > 10, "the text was streamed");
 
   const note = { type: "ai", id: randomUUID(), content: "what a person has put there" };
   const { checkpoint } = await post(`/threads/${threadId}/state`, { values: { messages: [note] } });
@@ -240,7 +240,7 @@ test("a page follows a thread over three runs, whoever starts them, and what cha
   await follower.page.close();
 });
 
-test("a page whose connection breaks in the middle of a run comes back by itself, and holds the thread", OPTIONS, async () => {
+test("a page whose connection breaks in the middle of a run reconnects by itself, and holds the thread", OPTIONS, async () => {
   const threadId = randomUUID();
   const follower = await Follower.open("agent", threadId);
   await follower.until(({ streams: [stream] }) => stream?.length, "the thread as it is");
@@ -270,17 +270,17 @@ function resumed(follower, before = 0) {
   const events = follower.streams.flat().slice(before);
   const [first, ...later] = events.map(({ type }) => type);
   assert.equal(first, "RUN_STARTED");
-  assert.ok(!later.includes("RUN_STARTED"), "it goes on, and does not start over");
+  assert.ok(!later.includes("RUN_STARTED"), "the client resumes, and does not start over");
   const streamed = follower.streams.slice(1).map(([event]) => event?.type);
-  assert.ok(streamed.every((type) => type !== undefined), "each connection told something");
+  assert.ok(streamed.every((type) => type !== undefined), "each connection sent an event");
   const ids = follower.ids.slice(before).filter((id, at, all) => id && id !== all[at - 1]);
-  assert.equal(new Set(ids).size, ids.length, "each id comes once");
+  assert.equal(new Set(ids).size, ids.length, "each id is sent once");
   const texts = events.flatMap(({ type }, at) => (type === "TEXT_MESSAGE_CONTENT" ? [follower.ids[before + at]] : []));
   assert.equal(new Set(texts).size, texts.length, "each text has an id of its own");
-  assert.ok(texts.length > 100, `${texts.length} texts were told as they were said`);
+  assert.ok(texts.length > 100, `${texts.length} texts were streamed`);
 }
 
-test("a page that is cut three times, and served by another replica each time, holds the thread; told the end, it stays away", OPTIONS, async (t) => {
+test("a page that is cut three times, and served by another replica each time, holds the thread; after the end it does not reconnect", OPTIONS, async (t) => {
   const second = await startThreadway("second", server.langgraph);
   t.after(() => second.stop());
   const threadId = randomUUID();
@@ -300,7 +300,7 @@ test("a page that is cut three times, and served by another replica each time, h
   await follower.page.close();
 });
 
-test("a page that follows a thread is cut three times in one run, and goes on behind what it has, also over the next run", OPTIONS, async (t) => {
+test("a page that follows a thread is cut three times in one run, and resumes after its last event, also over the next run", OPTIONS, async (t) => {
   const second = await startThreadway("second", server.langgraph);
   t.after(() => second.stop());
   const threadId = randomUUID();

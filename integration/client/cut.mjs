@@ -194,7 +194,7 @@ export async function judgeReader(reader, truth, end) {
 
 async function judged(reader, truth, end) {
   const { play, streams } = reader;
-  assert.ok(streams.length > 0, "nothing was told");
+  assert.ok(streams.length > 0, "no event was sent");
   const held = await reader.hold();
   checkEnd(reader, truth, end);
   same(ofClient(held.messages), ofThread(truth.state.values, play.threadId), "the client's messages against the thread's");
@@ -243,7 +243,7 @@ export function compareTail(lastId, uncut, frames) {
   const numbered = (list) => list.filter(isNumbered);
   if (!firstDifference(texts(numbered(frames)), texts(numbered(tail)))) return false;
   const spared = (list) => numbered(list).filter(({ event }) => event.type !== "MESSAGES_SNAPSHOT");
-  same(texts(spared(frames)), texts(spared(tail)), `the response behind ${lastId}`);
+  same(texts(spared(frames)), texts(spared(tail)), `the response after ${lastId}`);
   return true;
 }
 

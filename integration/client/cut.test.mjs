@@ -237,10 +237,10 @@ async function resume(reader, uncut, place, { base, route }, { turn, truth }, ta
   tally.add(reader);
   tally.counts.cuts += 1;
   if (isEnd && lastId === uncut.at(-1).id && isNumbered({ id: lastId })) {
-    assert.equal(how, "ended", "the response behind the end");
+    assert.equal(how, "ended", "the response after the end");
     return;
   }
-  if (!isNumbered({ id: lastId })) assert.equal(how, "over", "the response to one who has no id");
+  if (!isNumbered({ id: lastId })) assert.equal(how, "over", "the response to a client without an id");
   assert.ok(["continued", "over"].includes(how), `the response was ${how}`);
   if (how === "continued") {
     if (compareTail(lastId, uncut, frames)) tally.counts.spared += 1;

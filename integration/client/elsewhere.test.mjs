@@ -81,7 +81,7 @@ describe("a conversation under another key", OPTIONS, () => {
   }
 
   for (const kind of Object.keys(KINDS)) {
-    test(`is shown to who comes by ${kind}, live and late`, async () => {
+    test(`is shown to a client that connects by ${kind}, live and late`, async () => {
       const langgraph = new Langgraph(server);
       const threadId = await langgraph.thread(GRAPH);
       const start = (content) =>
@@ -127,7 +127,7 @@ describe("a conversation under another key", OPTIONS, () => {
       assert.deepEqual(again.transcript(), transcriptOf(await values(), session.id));
     }));
 
-  test("is state without the option, and gets nothing of what is said", async () => {
+  test("is state without the option, and gets no message", async () => {
     const client = new (clientOf(python, GENERATIONS[0]))(GRAPH);
     client.say("go");
     await client.record();

@@ -113,7 +113,7 @@ describe("the examples", { concurrency: 2, ...OPTIONS }, () => {
     example.isDone();
   });
 
-  test("event-source follows a thread, whoever runs it, and comes back", OPTIONS, async () => {
+  test("event-source follows a thread with runs of any client, and reconnects", OPTIONS, async () => {
     const example = await open("event-source");
     const gateway = await example.gateway();
     await example.start(example.take(/http\.server/), example.page);
@@ -203,7 +203,7 @@ describe("the examples", { concurrency: 2, ...OPTIONS }, () => {
     await answer.getByText("1 2 3 4 5").waitFor();
     await page.reload({ waitUntil: "commit" });
     await answer.getByText("1 2 3 4 5").waitFor();
-    assert.ok((await runsOf(threadId)).some(({ status }) => status === "running"), "the run goes on");
+    assert.ok((await runsOf(threadId)).some(({ status }) => status === "running"), "the run continues");
     await answer.getByText("298 299 300").waitFor();
     await showsThread();
     await page.photo("reloaded");
@@ -257,13 +257,13 @@ describe("the examples", { concurrency: 2, ...OPTIONS }, () => {
     return { example, gateway, page, threadId, say, answer, showsThread };
   }
 
-  test("assistant-ui chats, runs a tool of the page, answers two approvals, shows a failed run, and reloads in mid-run and while it asks", OPTIONS, async () => {
+  test("assistant-ui chats, runs a tool of the page, answers two approvals, shows a failed run, and reloads in mid-run and while approvals are open", OPTIONS, async () => {
     const { example, page, threadId, say, answer, showsThread } = await chats("assistant-ui");
     await say("count");
     await answer.getByText("1 2 3 4 5").waitFor();
     await page.reload({ waitUntil: "commit" });
     await answer.getByText("1 2 3 4 5").waitFor();
-    assert.ok((await runsOf(threadId)).some(({ status }) => status === "running"), "the run goes on");
+    assert.ok((await runsOf(threadId)).some(({ status }) => status === "running"), "the run continues");
     await answer.getByText("148 149 150").waitFor();
     await showsThread();
     await page.photo("reloaded");
@@ -290,7 +290,7 @@ describe("the examples", { concurrency: 2, ...OPTIONS }, () => {
     await answer.getByText(/^1 2 3 4 5(?!.*150)/).waitFor();
     await page.reload({ waitUntil: "commit" });
     await answer.getByText(/^1 2 3 4 5(?!.*150)/).waitFor();
-    assert.ok((await runsOf(threadId)).some(({ status }) => status === "running"), "the run goes on");
+    assert.ok((await runsOf(threadId)).some(({ status }) => status === "running"), "the run continues");
     await answer.getByText("298 299 300").waitFor();
     await showsThread();
     await page.photo("reloaded");

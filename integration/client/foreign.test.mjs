@@ -347,15 +347,15 @@ function named(at) {
       assert.deepEqual(shownRuns(follower), [first.runId, second.runId]);
     };
 
-    test(`a run queued behind another${how}`, TEST, () => queue("text", [success, success]));
-    test(`a run that asks a question while the next is queued${how}`, TEST, () => queue("hitl", [interrupt, success]));
+    test(`a run queued after another${how}`, TEST, () => queue("text", [success, success]));
+    test(`a run that raises an interrupt while the next is queued${how}`, TEST, () => queue("hitl", [interrupt, success]));
     test(`a run interrupted by the next${how}`, TEST, () => queue("text", [cancelled, success], { secondStrategy: "interrupt", waits: false, delay: 0.5 }));
     test(`a run cancelled while the next is queued${how}`, TEST, () => {
       const cancel = (threadId, runId) => at.langgraph.cancel(threadId, runId);
       return queue("text", [cancelled, success], { between: cancel, waits: false, delay: 0.5 });
     });
 
-    test(`a run that is cancelled while it waits${how}`, TEST, async () => {
+    test(`a run that is cancelled while it is pending${how}`, TEST, async () => {
       const threadId = await at.langgraph.thread("text", { said: saidBefore() });
       const audience = new Audience(at, "text", threadId);
       const { runId, texts } = await startForeign(at, threadId, "text", { ...options, after_seconds: 60 });
@@ -366,7 +366,7 @@ function named(at) {
       await audience.leaveAndJudge(await Facts.gather(at.langgraph, threadId, [{ runId, end: cancelled }]), texts);
     });
 
-    test(`stop is seen by every watcher as cancelled${how}`, TEST, async () => {
+    test(`every viewer sees a stopped run as cancelled${how}`, TEST, async () => {
       const threadId = await at.langgraph.thread("text");
       const audience = new Audience(at, "text", threadId);
       audience.attach(["follow"]);
@@ -415,7 +415,7 @@ function named(at) {
     ["sentence", sentence, "alone", "v1"],
     ["sentence", sentence, "while another one watches", "v1"],
   ]) {
-    test(`a client that kept what it held attaches again in mid-${where}, ${company}, ${flavour} content`, TEST, async () => {
+    test(`a client that kept its content connects again in mid-${where}, ${company}, ${flavour} content`, TEST, async () => {
       const threadId = await at.langgraph.thread("agent", { said: saidBefore() });
       const audience = new Audience(at, "agent", threadId);
       if (company !== "alone") audience.attach(["follow"]);
@@ -434,7 +434,7 @@ function named(at) {
     });
   }
 
-  test("the watchers of a run that a gateway started see its client's run id, also through a second threadway", TEST, async () => {
+  test("the viewers of a run that a gateway started see its client's run id, also through a second threadway", TEST, async () => {
     const Client = clientOf(at.server, GENERATIONS[0]);
     const owner = new Client("text");
     const { script, texts } = scriptOf("text");
@@ -457,7 +457,7 @@ function named(at) {
   });
 
   if (name === "JavaScript") {
-    test("the client that started a run that is not resumable loses no event while 20 watch", TEST, async () => {
+    test("the client that started a run that is not resumable loses no event while 20 viewers watch", TEST, async () => {
       const { script, texts } = scriptOf("agent");
       const threads = [await at.langgraph.thread("agent"), await at.langgraph.thread("agent")];
       const stream = async (threadId, onFrame = () => {}) => {

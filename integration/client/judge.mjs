@@ -164,7 +164,7 @@ function checkRest(viewer, facts, { started, terminal, held, at }) {
     if (!last || newest.metadata.run_id !== last.runId) return; // it was changed without a run
     checkInterrupts(terminal, last.open);
     const code = terminal.metadata?.langgraph?.error?.code;
-    if (last.end.outcome === "error") assert.ok(last.end.codes.includes(code), `the last run's error is told as ${code}, not ${last.end.codes}`);
+    if (last.end.outcome === "error") assert.ok(last.end.codes.includes(code), `the last run's error is sent as ${code}, not ${last.end.codes}`);
     else assert.equal(code, undefined, "the error of the last run, which did not fail");
     return;
   }
@@ -240,7 +240,7 @@ export function checkSpoken({ frames, sent }, facts, texts) {
     }
     if (type === "ACTIVITY_SNAPSHOT") {
       const shown = JSON.stringify(event.content);
-      assert.notEqual(activities.get(id), shown, `activity ${id} is told twice`);
+      assert.notEqual(activities.get(id), shown, `activity ${id} is sent twice`);
       activities.set(id, shown);
     }
     if (type === "MESSAGES_SNAPSHOT") {
@@ -260,7 +260,7 @@ export function checkSpoken({ frames, sent }, facts, texts) {
     }
     if (type === "TOOL_CALL_END" && isWhole) JSON.parse(callOf(event.toolCallId).calls.get(event.toolCallId) || "{}");
     if (type === "TOOL_CALL_RESULT") {
-      assert.ok(!held.has(id), `result ${id} is told twice`);
+      assert.ok(!held.has(id), `result ${id} is sent twice`);
       held.set(id, { id, role: "tool", content: event.content, calls: new Map() });
     }
   }

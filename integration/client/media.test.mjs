@@ -42,9 +42,9 @@ async function checkViewer(server, viewer) {
 }
 
 for (const server of SERVERS) {
-  describe(`what a model makes, ${server.name}`, OPTIONS, () => {
+  describe(`a model's attachments, ${server.name}`, OPTIONS, () => {
     for (const generation of GENERATIONS) {
-      test(`is shown while it runs, and stays, to ${generation.version}`, async () => {
+      test(`are shown during the run, and stay, to ${generation.version}`, async () => {
         const client = new (clientOf(server, generation))(GRAPH);
         client.say("Draw a map.");
         const first = await client.record();
@@ -62,7 +62,7 @@ for (const server of SERVERS) {
         assert.equal(client.messages.at(-1).content, "tok0 tok1 ");
       });
 
-      test(`is shown to ${generation.version} where the page has kept the texts alone`, async () => {
+      test(`are shown to ${generation.version} if the page has kept only the texts`, async () => {
         const client = new (clientOf(server, generation))(GRAPH);
         client.say("Draw a map.");
         await client.record();
@@ -75,7 +75,7 @@ for (const server of SERVERS) {
     }
 
     for (const route of ROUTES) {
-      test(`is shown to who comes later by ${route}, and in the middle`, async () => {
+      test(`are shown to a client that connects later by ${route}, and in the middle`, async () => {
         const langgraph = new Langgraph(server);
         const threadId = await langgraph.thread(GRAPH);
         await langgraph.run(threadId, GRAPH, SLOW, { stream_mode: ["values", "messages-tuple", "updates"], stream_resumable: true });
@@ -90,7 +90,7 @@ for (const server of SERVERS) {
       });
     }
 
-    test("is shown to a follower with the next run, without the conversation again", async () => {
+    test("are shown to a follower with the next run, without the conversation again", async () => {
       const langgraph = new Langgraph(server);
       const threadId = await langgraph.thread(GRAPH);
       await langgraph.run(threadId, GRAPH, { media: false, tokens: 2 });
@@ -104,10 +104,10 @@ for (const server of SERVERS) {
       await watched;
       await checkHeld(server, follower.held.at(-1).messages, threadId);
       const [, next] = follower.runs;
-      assert.ok(!next.some(({ event }) => event.type === "MESSAGES_SNAPSHOT"), "the next run is told without a snapshot");
+      assert.ok(!next.some(({ event }) => event.type === "MESSAGES_SNAPSHOT"), "the next run is sent without a snapshot");
     });
 
-    test("is shown to an editor, live and loaded", () =>
+    test("are shown to an editor, live and loaded", () =>
       withEditor(server, { agent: GRAPH }, async (editor) => {
         const session = await editor.new();
         assert.deepEqual(await session.prompt("Draw a map."), { stopReason: "end_turn" });

@@ -130,7 +130,7 @@ class Visit {
     const plain = (text) => text.replace(/[\s*`_#]+/g, "");
     const said = messages.filter(({ role, content }) => role === "user" || (role === "assistant" && content)).map(({ content }) => plain(content));
     const shown = await this.find(".message > .bubble, .message.agent > div").allTextContents();
-    assert.deepEqual(shown.map(plain), said, "each message is shown once, in its order");
+    assert.deepEqual(shown.map(plain), said, "each message is shown once, in order");
   }
 }
 
@@ -139,12 +139,12 @@ function same(actual, expected, what) {
   if (difference) assert.fail(`${what}: ${difference}`);
 }
 
-test("the committed bundle is what its sources make", OPTIONS, async () => {
+test("the committed bundle is the build of its sources", OPTIONS, async () => {
   await promisify(execFile)("node", ["build.mjs", "--verify"], { cwd: PAGE });
 });
 
-describe("before the demo", () => {
-  test("a newcomer sees an answer with two clicks: thoughts, tools, the plan, state and usage as they come", OPTIONS, async (t) => {
+describe("in front of the demo", () => {
+  test("a new user sees an answer with two clicks: thoughts, tools, the plan, state and usage as they arrive", OPTIONS, async (t) => {
     const visit = await Visit.open(t, DEMO.threadway);
     await visit.find(".welcome").waitFor();
     await visit.isAccessible("welcome");
@@ -168,7 +168,7 @@ describe("before the demo", () => {
     await visit.isAccessible("with the state");
   });
 
-  test("a newcomer cuts the connection, and sees what was missed come, beside what came over the wire", OPTIONS, async (t) => {
+  test("a new user cuts the connection, and sees the missed events arrive, in the inspector too", OPTIONS, async (t) => {
     const visit = await Visit.open(t, DEMO.threadway, "#/agent", { width: 1280, height: 900 });
     await visit.button("Where is it warm?").click();
     await visit.find(".tool").first().waitFor();
@@ -185,7 +185,7 @@ describe("before the demo", () => {
     await visit.holds(DEMO);
   });
 
-  test("the threads are those that the gateway lists, where it does", OPTIONS, async (t) => {
+  test("the threads are those that the gateway lists, if it lists any", OPTIONS, async (t) => {
     const visit = await Visit.open(t, DEMO.threadway, "#/agent");
     await visit.context.route("**/agui/info", async (route) => {
       const response = await route.fetch();
@@ -208,7 +208,7 @@ describe("before the demo", () => {
     assert.equal(visit.threadId, WATCHED);
   });
 
-  test("a failure is said", OPTIONS, async (t) => {
+  test("a failure is shown", OPTIONS, async (t) => {
     const visit = await Visit.open(t, DEMO.threadway, "#/failing");
     await visit.button("What can you do?").click();
     await visit.find("[data-failure]").waitFor();
@@ -247,7 +247,7 @@ describe("before the demo", () => {
     await visit.holds(DEMO);
   });
 
-  test("a thread that others run is followed live", OPTIONS, async (t) => {
+  test("a thread with runs of other clients is followed live", OPTIONS, async (t) => {
     const visit = await Visit.open(t, DEMO.threadway, `#/watched/${WATCHED}`);
     await visit.page.waitForFunction(() => globalThis.threadway?.runs.some(({ isOwn, isShown }) => isShown && !isOwn));
     await visit.page.waitForFunction(() => document.querySelector("[data-working]"), null, { timeout: 45_000 });
@@ -258,8 +258,8 @@ describe("before the demo", () => {
   });
 });
 
-describe("before the Python server", () => {
-  test("cut in the middle of a run, the page comes back, gets what it missed, and nothing twice", OPTIONS, async (t) => {
+describe("in front of the Python server", () => {
+  test("cut in the middle of a run, the page reconnects, gets the missed events, and none twice", OPTIONS, async (t) => {
     const visit = await Visit.open(t, server.threadway, "#/agent");
     await visit.say(SPEECH);
     await visit.speaking();
@@ -278,7 +278,7 @@ describe("before the Python server", () => {
     await visit.over();
     await visit.picture("resumed");
     await visit.holds(server);
-    assert.equal((await langgraph.get(`/threads/${visit.threadId}/runs`)).length, 1, "the message was not sent again");
+    assert.equal((await langgraph.get(`/threads/${visit.threadId}/runs`)).length, 1, "the message was sent once");
     assert.match(await visit.find(".moments").textContent(), /cut by hand.*|.*reconnected with Last-Event-ID 2/);
   });
 
@@ -307,7 +307,7 @@ describe("before the Python server", () => {
     await visit.holds(server);
   });
 
-  test("a page that is loaded again in the middle of a run shows it from where it is", OPTIONS, async (t) => {
+  test("a page that is reloaded in the middle of a run resumes it", OPTIONS, async (t) => {
     const visit = await Visit.open(t, server.threadway, "#/agent");
     await visit.say(SPEECH);
     await visit.speaking();
@@ -321,7 +321,7 @@ describe("before the Python server", () => {
     assert.equal(await visit.find(".side li a[aria-current]").count(), 1, "it is among the threads");
   });
 
-  test("a run that another has started is shown as it goes on, and the next one", OPTIONS, async (t) => {
+  test("a run that another client has started is shown live, and the next one", OPTIONS, async (t) => {
     const threadId = await langgraph.thread("agent");
     const visit = await Visit.open(t, server.threadway, `#/agent/${threadId}`);
     await visit.page.waitForFunction(() => globalThis.threadway?.runs.at(-1)?.ended);
@@ -356,7 +356,7 @@ describe("before the Python server", () => {
     assert.equal(await visit.find(".asked").count(), 0);
   });
 
-  test("a question is a form of its schema", OPTIONS, async (t) => {
+  test("a question is a form made of its schema", OPTIONS, async (t) => {
     const visit = await Visit.open(t, server.threadway, "#/interrupt_form");
     await visit.say("Do it.");
     const form = visit.find(".question");
@@ -377,7 +377,7 @@ describe("before the Python server", () => {
     await visit.holds(server);
   });
 
-  test("images are shown that came along, and no address is fetched", OPTIONS, async (t) => {
+  test("embedded images are shown, and no URL is fetched", OPTIONS, async (t) => {
     const visit = await Visit.open(t, server.threadway, "#/media");
     await visit.say({});
     await visit.over();
@@ -389,7 +389,7 @@ describe("before the Python server", () => {
     await visit.isAccessible("media");
   });
 
-  test("what a model writes is text, and never markup", OPTIONS, async (t) => {
+  test("a model's output is text, and never markup", OPTIONS, async (t) => {
     const visit = await Visit.open(t, server.threadway, "#/agent");
     const words = ["<img src=x onerror=reportViolation('ran')>", "\n\n[go](javascript:reportViolation('ran')) ", "**bold** `code`\n\n", "- one\n- two\n\n", "![x](https://evil.example/p.png)\n\n", "```\n<b>\n```"];
     await visit.say({ words, tools: false });
@@ -443,7 +443,7 @@ describe("before the Python server", () => {
     });
   }
 
-  test("the theme is the person's choice, and is kept", OPTIONS, async (t) => {
+  test("the theme is the user's choice, and is stored", OPTIONS, async (t) => {
     const visit = await Visit.open(t, server.threadway, "#/agent");
     const ground = () => visit.page.evaluate(() => getComputedStyle(document.body).backgroundColor);
     const light = await ground();
@@ -483,7 +483,7 @@ describe("with a key", () => {
     },
     { mode: "upstream", options: [], upstream: process.env.LANGGRAPH_AUTH_URL, header: "x-api-key", wrong: "key-of-nobody", right: () => "key-of-alice" },
   ]) {
-    test(`of auth.mode ${mode}: the page says what is wanted, takes the key for this tab, and runs with it`, OPTIONS, async (t) => {
+    test(`of auth.mode ${mode}: the page asks for the key, keeps it for this tab, and runs with it`, OPTIONS, async (t) => {
       const gateway = await startThreadway(`page-${mode}`, upstream, "--auth-mode", mode, "--page", ...options);
       t.after(() => gateway.stop());
       const visit = await Visit.open(t, gateway.url, "#/agent");
@@ -519,7 +519,7 @@ describe("with a key", () => {
     });
   }
 
-  test("of no kind: with a key of its own a gateway has no page unless it is told", OPTIONS, async (t) => {
+  test("auth.mode none: a gateway with an API key serves no page unless the option is set", OPTIONS, async (t) => {
     const gateway = await startThreadway("page-none", server.langgraph, "--auth-mode", "bearer", "--auth-keys", `ada=${KEY}`);
     t.after(() => gateway.stop());
     const response = await fetch(`${gateway.url}/`);

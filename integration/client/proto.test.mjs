@@ -79,7 +79,7 @@ describe("the official decoder", () => {
   }
 });
 
-test("the examples of the tests in Rust are the official encoder's", () => {
+test("the examples of the Rust tests are the official encoder's", () => {
   const lines = readFileSync(EXAMPLES, "utf8").trimEnd().split("\n");
   for (const line of lines) {
     const [hex] = line.split(" ", 1);

@@ -239,7 +239,7 @@ describe("proxies", { concurrency: true }, () => {
         }
       };
 
-      test("each event comes before the next is sent", OPTIONS, async () => {
+      test("each event arrives before the next is sent", OPTIONS, async () => {
         const reading = await inStep("\n\n", () => run(randomUUID(), "Where is it warm?"));
         assert.equal(reading.headers["content-type"], "text/event-stream");
         assert.equal(reading.headers["content-encoding"], undefined);
@@ -266,7 +266,7 @@ describe("proxies", { concurrency: true }, () => {
         assert.equal(reading.events.at(-1).type, "RUN_FINISHED");
       });
 
-      test("a stream that is silent shows that it lives", OPTIONS, async () => {
+      test("a silent stream sends heartbeats", OPTIONS, async () => {
         const threadId = randomUUID();
         await (await run(threadId, "Hello")).ended;
         const reading = await ask(`${eventsOf(threadId)}?follow=thread`);
@@ -276,7 +276,7 @@ describe("proxies", { concurrency: true }, () => {
         reading.stream.close();
       });
 
-      test("a client that was cut goes on behind its last event", OPTIONS, async () => {
+      test("a client that was cut resumes after its last event", OPTIONS, async () => {
         const threadId = randomUUID();
         const cut = await run(threadId, "Where is it warm?");
         assert.ok(await cut.until(() => told(cut.events, "TEXT_MESSAGE_CONTENT").length >= 5, HELD_BACK_MS));
@@ -295,7 +295,7 @@ describe("proxies", { concurrency: true }, () => {
         assert.equal(textOf([...seen, ...rest.events]), spoken.join(""));
       });
 
-      test("a client that goes away is gone for the gateway too", OPTIONS, async () => {
+      test("the gateway notices a client that disconnects", OPTIONS, async () => {
         const threadId = randomUUID();
         await (await run(threadId, "Hello")).ended;
         const rested = new Set(tap.open);
@@ -309,7 +309,7 @@ describe("proxies", { concurrency: true }, () => {
         assert.notEqual(await Promise.race([closed, late]), "late", `${before} connections stay open, ${rested.size} of them rested`);
       });
 
-      test("a long conversation is taken", OPTIONS, async () => {
+      test("a long conversation is accepted", OPTIONS, async () => {
         // Members that a client may not set are not forwarded: the demo's LangGraph accepts less than this.
         const body = input(randomUUID(), "Where is it warm?", { unknown: "x".repeat(LARGE) });
         const reading = await ask("/agui/agent/agent/run", {}, body);
@@ -318,7 +318,7 @@ describe("proxies", { concurrency: true }, () => {
         assert.equal(reading.events.at(-1).type, "RUN_FINISHED");
       });
 
-      test("a page of this host may call, and no other's", OPTIONS, async () => {
+      test("a page of this host may send requests, and no other's", OPTIONS, async () => {
         for (const [origin, status] of [[`https://localhost:${port}`, 200], ["https://other.example", 403]]) {
           const reading = await ask("/agui/info", { origin });
           assert.equal(reading.headers[":status"], status, origin);

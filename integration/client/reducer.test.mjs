@@ -59,7 +59,7 @@ test("the reducer names the rule of verifyEvents that a stream breaks", async ()
   assert.match(result.error, /TEXT_MESSAGE_END/);
 });
 
-test(`${COUNT} streams of seed ${SEED} leave the client with what they promise`, { timeout: 600_000 }, async () => {
+test(`${COUNT} streams of seed ${SEED} leave the client with the expected content`, { timeout: 600_000 }, async () => {
   const differences = [];
   let streams = 0;
   const generator = spawn(process.env.REDUCER_STREAMS, ["--count", COUNT, "--seed", SEED], { stdio: ["ignore", "pipe", "inherit"] });

@@ -121,7 +121,7 @@ function refusedAll(told, secrets, statuses, where) {
   for (const [name, answer] of Object.entries(told)) {
     assert.ok(statuses.includes(answer.status), `${where}: ${name}: ${answer.status} ${answer.body}`);
     assert.ok(JSON.parse(answer.body).error, `${where}: ${name}`);
-    for (const secret of secrets) assert.ok(!answer.body.includes(secret), `${where}: ${name} tells ${secret}`);
+    for (const secret of secrets) assert.ok(!answer.body.includes(secret), `${where}: ${name} reveals ${secret}`);
   }
 }
 
@@ -155,7 +155,7 @@ for (const threadId of [randomUUID(), `the thread of Alice ${randomUUID()}`]) {
     const back = new Stream(await send(two, path, { ...ALICE, "last-event-id": alice.ids[3] }));
     assert.equal(back.response.status, 200);
     await back.until((text) => text.includes("tok9 "));
-    assert.ok(!back.text.includes("RUN_STARTED"), "it goes on behind the event");
+    assert.ok(!back.text.includes("RUN_STARTED"), "the client resumes after the event");
     await back.leave();
     const stopped = await send(two, `/agui/agent/text/stop/${encodeURIComponent(threadId)}`, ALICE, {});
     assert.deepEqual(await stopped.json().then(({ stopped }) => stopped), true);
@@ -250,7 +250,7 @@ test("a tenant that names another's run leaves that run's stream whole, also whe
   }
 });
 
-test("a second upstream is sent nobody's key", async () => {
+test("a second upstream gets no caller's key", async () => {
   const asked = [];
   const recorder = createServer((request, response) => {
     asked.push({ path: request.url, headers: request.headers });
@@ -288,7 +288,7 @@ test("a second upstream is sent nobody's key", async () => {
   }
 });
 
-test("of an assistant's configuration a client changes what it sets, and keeps the rest", async () => {
+test("a client changes only the members that it sets of an assistant's configuration", async () => {
   const langgraph = process.env.LANGGRAPH_URL;
   const directory = mkdtempSync(join(tmpdir(), "threadway-configured-"));
   const file = join(directory, "config.toml");
@@ -333,7 +333,7 @@ test("an agent that is hidden from one tenant opens no filter for the other", as
 });
 
 // ---------------------------------------------------------------- one tenant alone
-test("who follows with a key is told the thread's next run, which another replica has started", async () => {
+test("a follower with a key gets the thread's next run, which another replica has started", async () => {
   const threadId = randomUUID();
   const [one, two] = gateways;
   const run = async (tokens) => {
@@ -351,7 +351,7 @@ test("who follows with a key is told the thread's next run, which another replic
   await viewer.leave();
 });
 
-test("a tenant's own new thread is its own", async () => {
+test("a tenant's new thread belongs to the tenant", async () => {
   const threadId = randomUUID();
   const [one] = gateways;
   const first = new Stream(await send(one, "/agui/agent/text/run", BOB, input(threadId, { tokens: 2 })));
@@ -361,7 +361,7 @@ test("a tenant's own new thread is its own", async () => {
   assert.equal((await send(one, "/agui/agent/text/connect", ALICE, input(threadId))).status, 404);
 });
 
-test("the agents are told to who has a key", async () => {
+test("only callers with a key get the list of agents", async () => {
   for (const gateway of gateways) {
     const info = await send(gateway, "/agui/info", BOB);
     assert.ok((await info.json()).agents.text);
@@ -369,7 +369,7 @@ test("the agents are told to who has a key", async () => {
   }
 });
 
-describe("the front door", () => {
+describe("access", () => {
   const OPEN = { Python: process.env.LANGGRAPH_URL, JavaScript: process.env.LANGGRAPH_JS_URL };
   const JUDGED = ["--auth-mode", "upstream"];
   const FOREVER_MS = 60_000;
@@ -414,7 +414,7 @@ describe("the front door", () => {
     }
   }
 
-  test("what Connection would have dropped is not checked", async () => {
+  test("a header named in Connection is not checked", async () => {
     const threadId = randomUUID();
     const made = await send(gateways[0], "/agui/agent/text/run", ALICE, input(threadId, { tokens: 2 }));
     assert.match(await made.text(), /RUN_FINISHED/);
@@ -435,7 +435,7 @@ describe("the front door", () => {
     await withReplicas("connection", LANGGRAPH, JUDGED, check);
   });
 
-  test("check and serve say whether LangGraph tells callers apart", async () => {
+  test("check and serve report whether LangGraph distinguishes callers", async () => {
     const everywhere = ["--listen", "0.0.0.0:0"];
     const guarded = await ended("check", "--upstream", LANGGRAPH, ...JUDGED);
     assert.equal(guarded.code, 0, guarded.said);
@@ -465,7 +465,7 @@ describe("the front door", () => {
     }
   });
 
-  test("no header that is added gives a caller more than it may have", async () => {
+  test("no additional header raises a caller's limit", async () => {
     const directory = await mkdtemp(join(tmpdir(), "threadway-tenants-"));
     const file = join(directory, "config.toml");
     await writeFile(file, `auth = { mode = "upstream", credential_header = "x-api-key" }\nlimits = { requests_per_second = 1, request_burst = 3, streams_per_caller = 1 }\nforward_headers = ["x-tenant"]\n`);

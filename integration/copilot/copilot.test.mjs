@@ -214,7 +214,7 @@ function onTransport(transport) {
     assert.deepEqual((await runsOf(agent.threadId)).map(({ status }) => status), ["success", "success"]);
   });
 
-  test("is shown what a model makes besides text, live, in the next turn and on a reload", async () => {
+  test("shows a model's attachments, live, in the next turn and on a reload", async () => {
     const page = await load();
     const agent = page.agent("media");
     await page.run(agent, "Draw a map.");
@@ -230,7 +230,7 @@ function onTransport(transport) {
     assert.deepEqual(made(after.agent), kinds);
   });
 
-  test("runs an agent that keeps its state, and changes it", async () => {
+  test("runs an agent with state, and changes the state", async () => {
     const page = await load();
     const agent = page.agent("counter");
     await page.run(agent, "go");
@@ -241,7 +241,7 @@ function onTransport(transport) {
     assert.equal(agent.state.count, 43);
   });
 
-  test("executes its own tool, and goes on", async () => {
+  test("executes its own tool, and continues", async () => {
     const page = await load();
     page.core.addContext({ description: "time", value: "noon" });
     page.core.addTool({ ...PAINT, handler: async ({ about }) => `a tree at ${about}` });
@@ -252,7 +252,7 @@ function onTransport(transport) {
     assert.equal((await runsOf(agent.threadId)).length, 2);
   });
 
-  test("is told what went wrong, once", async () => {
+  test("gets an error once", async () => {
     const page = await load();
     const agent = page.agent("failing");
     await page.run(agent, { error: "ValueError" });
@@ -282,7 +282,7 @@ function onTransport(transport) {
       await after.done;
       const wire = await check(after.page, after.agent);
       const [run, ...none] = await runsOf(before.agent.threadId);
-      assert.deepEqual([run.status, none], ["success", []], "who leaves stops nothing, and who comes starts nothing");
+      assert.deepEqual([run.status, none], ["success", []], "a disconnect stops no run, and a connect starts none");
       assert.equal(wire[0].runId, before.agent.events[0].runId, "it is the run that the first page has started");
       assert.ok(wire.some(isText), "it was followed while it went on");
       assert.equal(types(wire).filter((type) => type === "RUN_STARTED").length, 1);
@@ -299,7 +299,7 @@ function onTransport(transport) {
     ["a tool call's arguments", { delay: 0.1 }, isArguments],
     ["its text", { tools: false, tokens: 20, delay: 0.1 }, isText],
   ]) {
-    test(`connects again in the middle of ${what}, and holds half of it`, async () => {
+    test(`connects again in the middle of ${what}, and holds half of the content`, async () => {
       // The client keeps its content of a thread that it has connected to before.
       const { page, agent, done: connected } = await open("agent", randomUUID());
       await connected;
@@ -334,7 +334,7 @@ function onTransport(transport) {
     assert.equal(agent.messages.length, 2);
   });
 
-  test("waits with a run that has not had its turn", async () => {
+  test("waits for a pending run", async () => {
     const { threadId, runId } = await background("text", asked({ tokens: 4 }), { after_seconds: 2 });
     const { page, agent, done } = await open("text", threadId);
     await reaches(agent, done, ({ type, messages }) => type === "MESSAGES_SNAPSHOT" && messages[0]?.id === "h");
@@ -345,7 +345,7 @@ function onTransport(transport) {
     assert.ok(wire.some(isText), "it was followed while it went on");
   });
 
-  test("stops a run that has not had its turn", async () => {
+  test("stops a pending run", async () => {
     const { threadId } = await background("text", asked({ tokens: 4 }), { after_seconds: 60 });
     const { page, agent, done } = await open("text", threadId);
     await reaches(agent, done, ({ type }) => type === "MESSAGES_SNAPSHOT");
@@ -353,10 +353,10 @@ function onTransport(transport) {
     await done;
     const wire = await check(page, agent);
     assert.deepEqual(ends(wire).map(({ type, code }) => [type, code]), [["RUN_ERROR", "abort"]]);
-    assert.deepEqual(agent.messages, [], "what was asked has not come to the thread");
+    assert.deepEqual(agent.messages, [], "the prompt is not in the thread");
   });
 
-  test("opens a thread that rests, twice", async () => {
+  test("opens an idle thread, twice", async () => {
     const first = await underWay("agent", { flavour: "v1" }, isEnd);
     await first.done;
     const { threadId } = first.agent;
@@ -376,7 +376,7 @@ function onTransport(transport) {
   });
 
   for (const threadId of [randomUUID(), `a thread / of ${randomUUID()}`]) {
-    test(`opens a thread that is not there yet: ${threadId.length > 36 ? "by a name" : "by an id"}`, async () => {
+    test(`opens a thread that does not exist yet: ${threadId.length > 36 ? "by a name" : "by an id"}`, async () => {
       const count = async () => {
         const response = await fetch(`${server.langgraph}/threads/search`, {
           method: "POST",
@@ -396,7 +396,7 @@ function onTransport(transport) {
       assert.equal(agent.messages.at(-1).content, "tok0 tok1 ");
       const again = await open("text", threadId);
       await again.done;
-      same(ofClient(again.agent.messages), ofClient(agent.messages), "the messages of a page that comes later");
+      same(ofClient(again.agent.messages), ofClient(agent.messages), "the messages of a page that connects later");
       assert.deepEqual([...page.errors, ...again.page.errors], []);
     });
   }
@@ -425,7 +425,7 @@ function onTransport(transport) {
     });
   }
 
-  test("answers what a thread asks that it has opened", async () => {
+  test("answers the interrupts of a thread that it has opened", async () => {
     const first = await underWay("interrupt_node", "go", isEnd);
     await first.done;
     await check(first.page, first.agent);
@@ -455,7 +455,7 @@ function onTransport(transport) {
     assert.equal(agent.messages.filter(({ role }) => role === "tool").length, 2);
   });
 
-  test("asks a person anew what the last page has asked: its own tool's call is there without an answer", async () => {
+  test("asks the user again after a reload: the call of its own tool has no answer", async () => {
     const context = { description: "time", value: "noon" };
     const first = await load();
     first.core.addContext(context);
@@ -475,7 +475,7 @@ function onTransport(transport) {
     assert.equal(agent.messages.at(-1).content, "The client says: a tree");
   });
 
-  test("is told of an agent that is not there", async () => {
+  test("gets an error for an unknown agent", async () => {
     const page = await load();
     const agent = new ProxiedCopilotRuntimeAgent({
       runtimeUrl: page.core.runtimeUrl,
@@ -495,6 +495,6 @@ describe("CopilotKit's client", { concurrency: 2 }, () => {
   }
 });
 
-test("nothing was stripped, and every patch applied", () => {
+test("no member was dropped, and every patch applied", () => {
   assert.deepEqual(warnings, []);
 });

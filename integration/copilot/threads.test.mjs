@@ -155,7 +155,7 @@ for (const transport of ["rest", "single"]) {
   });
 }
 
-test("pages go on where they ended", OPTIONS, async () => {
+test("each page begins after the previous one", OPTIONS, async () => {
   const threads = Array.from({ length: 7 }, () => randomUUID());
   for (const thread of threads) await play(ALICE, thread);
   const list = await List.open(ALICE, { limit: 3 });
@@ -170,7 +170,7 @@ test("pages go on where they ended", OPTIONS, async () => {
   await list.page.close();
 });
 
-test("where callers are not told apart the hook says so, and asks for nothing", OPTIONS, async () => {
+test("if callers are not distinguished the hook reports it, and sends no request", OPTIONS, async () => {
   const list = await List.open({ authorization: "Bearer 0123456789abcdef", ...ALICE }, {}, `${open.url}/agui`);
   await list.page.waitForFunction(() => globalThis.shown?.error, undefined, { timeout: SHOWN_MS });
   assert.match(await list.error(), /not available on this CopilotKit runtime/);

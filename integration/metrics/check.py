@@ -119,8 +119,8 @@ def main() -> int:
         ]:
             assert moved(name, **labels) == expected, f"{name} {labels}: {moved(name, **labels)}, not {expected}"
         assert moved("added_latency_seconds_count") > 2
-        print(f"{len(after)} samples, read alike by both parsers")
-        print(f"{queries.check(admin, after)} queries, asked of a real Prometheus")
+        print(f"{len(after)} samples, which both parsers read alike")
+        print(f"{queries.check(admin, after)} queries, sent to a real Prometheus")
         return 0
     finally:
         gateway.terminate()

@@ -72,7 +72,7 @@ const url = (base, graph) => `${base}/agui/agent/${graph}/run`;
 for (const server of SERVERS) {
   for (const [framing, connect] of Object.entries(FRAMINGS)) {
     describe(`${server.name}, ${framing}`, OPTIONS, () => {
-      test("a page that is loaded again in the middle of a run shows it to its end", OPTIONS, async () => {
+      test("a page that is reloaded in the middle of a run shows it to its end", OPTIONS, async () => {
         const threadId = randomUUID();
         const first = new Page(url(server.threadway, "text"), connect, threadId);
         first.client.sendMessage(JSON.stringify(LONG)).catch(() => {});
@@ -117,7 +117,7 @@ for (const server of SERVERS) {
         }
       });
 
-      test("what was loaded is what was told, with its tools", OPTIONS, async () => {
+      test("the loaded content equals the streamed content, with its tools", OPTIONS, async () => {
         const threadId = randomUUID();
         const first = new Page(url(server.threadway, "agent"), connect, threadId);
         await first.client.sendMessage(JSON.stringify({ tokens: 3 }));
@@ -130,7 +130,7 @@ for (const server of SERVERS) {
         assert.ok(calls(second).length > 0, "no tool was called");
       });
 
-      test("a window of a long thread, and what came before it", OPTIONS, async () => {
+      test("a window of a long thread, and the messages before it", OPTIONS, async () => {
         const threadId = randomUUID();
         const first = new Page(url(server.threadway, "text"), connect, threadId);
         for (const tokens of [1, 2, 3]) await first.client.sendMessage(JSON.stringify({ tokens }));
@@ -143,7 +143,7 @@ for (const server of SERVERS) {
         assert.deepEqual([shown(before.messages), before.page.truncated], [thread.said.slice(0, 2), false]);
       });
 
-      test("a question that waits is asked again after a reload", OPTIONS, async () => {
+      test("an open question is asked again after a reload", OPTIONS, async () => {
         const threadId = randomUUID();
         const first = new Page(url(server.threadway, "interrupt_node"), connect, threadId);
         await first.client.sendMessage("hi").catch(() => {});

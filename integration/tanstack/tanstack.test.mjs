@@ -107,7 +107,7 @@ for (const server of SERVERS) {
           const asked = exchanges.map(({ asked }) => /^last-event-id: (.*)\r$/im.exec(asked)?.[1] ?? "no id").join(", ");
           assert.equal(runs.length, 1, `${runs.length} runs on the thread; asked for after ${asked}`);
           assert.equal(exchanges.filter(({ isCut }) => isCut).length, cuts.length, `asked for after ${asked}`);
-          assert.ok(held(played).length >= 2, "nothing was said");
+          assert.ok(held(played).length >= 2, "no message was sent");
           assert.deepEqual(shown(client), held(played), `asked for after ${asked}`);
           assert.deepEqual([...errors, client.getError()], [undefined], `asked for after ${asked}`);
           assert.equal(client.getStatus(), "ready");

@@ -150,7 +150,7 @@ for (const server of SERVERS) {
       client.socket.close();
     });
 
-    test("cut at ten places, a client is told each event once", OPTIONS, async () => {
+    test("cut at ten positions, a client gets each event once", OPTIONS, async () => {
       const { Impl, counts } = cutting(PLACES.map((place, at) => place - (PLACES[at - 1] ?? 0)));
       const threadId = randomUUID();
       const asked = input(threadId, SLOW.script);
@@ -165,7 +165,7 @@ for (const server of SERVERS) {
       const thread = await threadOf(server, threadId);
       assert.equal(counts.cut, PLACES.length);
       assert.equal(thread.runs.length, 1, "the run was started again");
-      assert.equal(new Set(told.map(({ id }) => id)).size, told.length, "an event came twice");
+      assert.equal(new Set(told.map(({ id }) => id)).size, told.length, "an event was sent twice");
       assert.equal(textOf(told.map(({ chunk }) => chunk)), thread.said);
     });
   });

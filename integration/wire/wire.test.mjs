@@ -158,7 +158,7 @@ async function startConfigured() {
 }
 
 describe("bytes for one run", { timeout: 120_000 }, () => {
-  test("threadway sends no more than the adapter, and both tell the thread", async (t) => {
+  test("threadway sends no more than the adapter, and both send the whole thread", async (t) => {
     const configured = await startConfigured();
     t.after(() => configured.stop());
     const runs = { threadway: await throughThreadway(process.env.THREADWAY_URL, GRAPH) };

@@ -1833,7 +1833,11 @@ async fn whoever_approves_is_shown_all_that_was_asked() {
         let text = format!("{description}\n\nrisk: high");
         let content = json!([{"type": "content", "content": {"type": "text", "text": text}}]);
         assert_eq!(asked["content"], content, "{value}");
-        assert_eq!(request.to_string().matches("5,000").count(), 1, "it is shown once: {request}");
+        assert_eq!(
+            request.to_string().matches("5,000").count(),
+            1,
+            "the text is shown once: {request}"
+        );
         editor.reply(&request, selected("allow")).await;
         let run = server.run().await;
         assert_eq!(run.body["command"]["resume"]["q"], answer);
@@ -2059,7 +2063,7 @@ async fn a_live_run_is_shown_behind_the_history_and_a_prompt_waits_for_it() {
     assert_eq!(run.said()["content"], "next");
     run.ends("success", None).await;
     let told = editor.until(prompt).await;
-    assert_eq!(told.said(), Vec::new(), "nothing is told twice");
+    assert_eq!(told.said(), Vec::new(), "no text is sent twice");
     assert_eq!(told.stop_reason(), "end_turn");
     editor.ended().await;
 }

@@ -279,7 +279,7 @@ async fn who_leaves_before_the_answer_is_a_line_too() {
     let request = run_request("agent", &bearer(KEY), &input(&["hi"]).to_string());
     let mut asked = Box::pin(audited.ask(&request));
     let state = tokio::select! {
-        _ = &mut asked => panic!("it was answered"),
+        _ = &mut asked => panic!("the request was answered"),
         state = audited.upstream.next() => state,
     };
     drop(asked);

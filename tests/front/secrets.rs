@@ -215,7 +215,7 @@ async fn asked_all(
     };
     let (answers, metrics, log) = tokio::select! {
         done = asked => done,
-        () = misbehave(upstream, keys, &mut seen) => unreachable!("it goes on for ever"),
+        () = misbehave(upstream, keys, &mut seen) => unreachable!("the loop never ends"),
     };
 
     // Without the secrets in the requests the test would prove nothing.
@@ -241,7 +241,7 @@ async fn asked_all(
     }
     for answer in &answers {
         let own = find(&answer.replace(&secret("prompt"), ""));
-        assert_eq!(own, None, "a client is told a secret:\n{answer}");
+        assert_eq!(own, None, "a client gets a secret:\n{answer}");
         // The caller's own prompt returns as a message; a refusal quotes nothing.
         let is_stream = answer.contains("text/event-stream");
         assert!(is_stream || !answer.contains(PART), "a refusal quotes its request:\n{answer}");

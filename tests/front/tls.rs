@@ -102,7 +102,10 @@ async fn a_server_is_believed_whom_a_trusted_authority_vouches_for() {
     assert!(is_refused(&server.asked(&Tls::default()).await), "no system knows this authority");
     let mut tls = Tls::default();
     tls.trust(others.pem().as_bytes()).unwrap();
-    assert!(is_refused(&server.asked(&tls).await), "another authority says nothing of it");
+    assert!(
+        is_refused(&server.asked(&tls).await),
+        "another authority does not vouch for the server"
+    );
     tls.trust(ours.pem().as_bytes()).unwrap();
     assert_eq!(server.asked(&tls).await, Ok(()));
     let elsewhere = Server::start(&ours.issue("langgraph.example"), None).await;

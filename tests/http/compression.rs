@@ -85,7 +85,7 @@ impl Decoder {
             }
             Some("br") => Self::Brotli(Box::new(Brotli::new())),
             Some("gzip") => Self::Gzip(flate2::write::GzDecoder::new(Vec::new())),
-            Some(other) => panic!("nobody asked for {other}"),
+            Some(other) => panic!("{other} was not requested"),
         }
     }
 

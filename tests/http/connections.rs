@@ -309,5 +309,5 @@ async fn what_came_before_a_stream_broke_is_taken_first() {
     };
     assert!(matches!(broken, Err(Error::Interrupted { .. })), "{broken:?}");
     assert_eq!(taken.concat(), b"a\nb");
-    assert_eq!(body.chunks(&mut taken).await, Ok(false), "nothing comes after that");
+    assert_eq!(body.chunks(&mut taken).await, Ok(false), "the body ends after that");
 }

@@ -82,7 +82,7 @@ async fn a_thread_is_connected_to_as_on_its_own_route() {
         };
         tokio::select! {
             answer = answer => answer,
-            () = rests() => unreachable!("it goes on for ever"),
+            () = rests() => unreachable!("the loop never ends"),
         }
     };
     let plain = post("/agui/agent/agent/connect", "", &input.to_string());

@@ -134,7 +134,7 @@ fn every_capture_with_its_key_renamed_becomes_the_same_bytes() {
             told_otherwise += usize::from(has_key && unread != expected);
         }
     }
-    assert!(wrong.is_empty(), "these are told otherwise under another key: {wrong:#?}");
+    assert!(wrong.is_empty(), "these differ under another key: {wrong:#?}");
     // Almost all captures have the key, and their translation is wrong without the option. So the
     // test cannot pass by accident.
     assert!(renamed_ones > 200, "only {renamed_ones} captures were renamed");

@@ -1081,7 +1081,7 @@ async fn deserted_early(owners: OwnerPolicy) -> (Gateway, Exchange, HeldClock) {
     let post = gateway.post(&input);
     // Dropping the request closes its connection.
     let run = tokio::select! {
-        _ = post => panic!("it is answered"),
+        _ = post => panic!("the request was answered"),
         run = script => run,
     };
     let clock = HeldClock::pause();

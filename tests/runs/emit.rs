@@ -103,7 +103,7 @@ async fn parts_of_the_upstream_are_sent_raw_where_that_is_wanted() {
     let seen = owner.next(3).await;
     assert_eq!(told(&seen), ["TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "RAW"]);
     assert_eq!(seen[0]["rawEvent"], json!({"event": "messages", "data": [chunk]}));
-    assert_eq!(seen[1].get("rawEvent"), None, "it was made of the same part");
+    assert_eq!(seen[1].get("rawEvent"), None, "the event is of the same part");
     let raw = json!({"event": "odd", "data": {"n": 1}});
     assert_eq!(seen[2], json!({"type": "RAW", "event": raw, "source": "langgraph"}));
     // A model call's usage makes no event: the part adds nothing else.

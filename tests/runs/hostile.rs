@@ -372,7 +372,7 @@ async fn resume(
             match reader.read(stream, None).await? {
                 Went::Ended => return reader.judge(case, server),
                 Went::Lost => {}
-                Went::Cut => unreachable!("nobody cuts it"),
+                Went::Cut => unreachable!("the response was not cut"),
             }
         }
         sleep(RETRY).await;
@@ -581,7 +581,7 @@ impl<'a> Reader<'a> {
         {
             return Ok(());
         }
-        let (last, _) = self.heard.last().ok_or("nothing was told")?;
+        let (last, _) = self.heard.last().ok_or("no event was sent")?;
         let outcome = last["outcome"]["type"].as_str().unwrap_or_default();
         let code = last["code"].as_str().unwrap_or_default();
         let expected = match end {

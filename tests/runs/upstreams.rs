@@ -452,7 +452,7 @@ async fn last_word(script: impl AsyncFnOnce(&Gateway, Exchange)) -> Value {
     let (rest, ()) = tokio::join!(response.body(), script(&gateway, run));
     let events = events(&(seen + &rest));
     judge::closed(&Schema::load(), &events).unwrap();
-    let [closings @ .., last] = &events[count..] else { panic!("nothing was told") };
+    let [closings @ .., last] = &events[count..] else { panic!("no event was sent") };
     for event in closings {
         let kind = event["type"].as_str().unwrap();
         let is_end = kind.ends_with("_END") || kind.ends_with("_FINISHED");

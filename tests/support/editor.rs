@@ -383,7 +383,7 @@ pub(crate) fn outline(updates: &[Value]) -> Vec<String> {
 
 fn refusal(frame: &Value) -> (i64, String) {
     let error = &frame["error"];
-    assert!(error.is_object(), "this is no refusal: {frame}");
+    assert!(error.is_object(), "the frame is no refusal: {frame}");
     (error["code"].as_i64().unwrap(), error["message"].as_str().unwrap().to_owned())
 }
 

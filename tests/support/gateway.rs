@@ -460,13 +460,13 @@ impl Response {
 
     /// Waits until the gateway has closed the connection, and checks that it sent nothing more.
     pub(crate) async fn closed(mut self) {
-        assert_eq!(self.raw, b"", "more came behind the response");
-        assert_eq!(self.socket.read(&mut [0]).await.unwrap(), 0, "more came behind the response");
+        assert_eq!(self.raw, b"", "bytes came after the response");
+        assert_eq!(self.socket.read(&mut [0]).await.unwrap(), 0, "bytes came after the response");
     }
 
     pub(crate) async fn read(&mut self) {
         let count = self.socket.read_buf(&mut self.raw).await.unwrap();
-        assert_ne!(count, 0, "the connection broke off after {:?}", self.head);
+        assert_ne!(count, 0, "the connection closed after {:?}", self.head);
     }
 }
 

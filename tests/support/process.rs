@@ -75,7 +75,7 @@ impl Process {
     pub(crate) async fn says(&mut self, words: &str) -> String {
         let said = async {
             loop {
-                let line = self.lines.recv().await.expect("it has ended");
+                let line = self.lines.recv().await.expect("the process has ended");
                 self.said += &line;
                 self.said.push('\n');
                 if line.contains(words) {
@@ -84,7 +84,7 @@ impl Process {
             }
         };
         let said = tokio::time::timeout(PATIENCE, said).await;
-        said.unwrap_or_else(|_| panic!("it does not say {words:?}:\n{}", self.said))
+        said.unwrap_or_else(|_| panic!("the process does not print {words:?}:\n{}", self.said))
     }
 
     pub(crate) fn signal(&self, signal: &str) {

@@ -52,7 +52,7 @@ pub(crate) fn check(text: &[u8]) {
         match Config::read(&options, None) {
             Ok(config) => (format!("{config:?}"), false),
             Err(mistakes) => {
-                assert!(!mistakes.is_empty(), "a refusal says why");
+                assert!(!mistakes.is_empty(), "a refusal has a reason");
                 let told: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
                 (format!("{told:?} {mistakes:?}"), true)
             }
@@ -60,7 +60,7 @@ pub(crate) fn check(text: &[u8]) {
     });
     if told.contains(SECRET) {
         let is_secret = is_secret(&String::from_utf8_lossy(text), is_refused);
-        assert!(!is_secret, "the secret is told: {told}");
+        assert!(!is_secret, "the secret is in an error: {told}");
     }
 }
 

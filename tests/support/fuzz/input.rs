@@ -113,20 +113,20 @@ fn check_request(body: &[u8], state: &str, schemas: &str) {
 fn run() -> Vec<RunEvent> {
     let mut feed = Feed::new("T", None, None);
     let mut events = Events::default();
-    feed.read(RUN.as_bytes(), &mut events).expect("it is short");
+    feed.read(RUN.as_bytes(), &mut events).expect("the stream is short");
     feed.end(None, StreamEnd::Succeeded, &mut events);
     events.to_vec()
 }
 
 fn check_refusal(error: &str) {
-    assert!(!error.contains(SECRET), "it is quoted in {error:?}");
+    assert!(!error.contains(SECRET), "the secret is quoted in {error:?}");
 }
 
 /// The members that an operator lets clients set.
 fn allowance() -> Allowance {
     let mut allowance = Allowance::default();
     for key in FOR_CLIENTS {
-        allowance.allow(key).expect("it may be allowed");
+        allowance.allow(key).expect("the key may be allowed");
     }
     for key in NOT_FOR_CLIENTS {
         assert!(allowance.allow(key).is_err(), "{key} may be allowed");
@@ -138,7 +138,7 @@ fn allowance() -> Allowance {
 fn check_run(run: NewRun) {
     let fork = run.fork_before.clone();
     let request = run.request("agent", None, fork);
-    let text = serde_json::to_string(&request).expect("it serialises");
+    let text = serde_json::to_string(&request).expect("a run serialises");
     // A number or a nesting that `Value` cannot hold is forwarded unchanged.
     let Ok(request) = serde_json::from_str::<Value>(&text) else { return };
     assert_eq!(request["assistant_id"], "agent");

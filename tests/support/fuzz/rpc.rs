@@ -54,7 +54,7 @@ fn check_answer(answer: &str, line: &[u8]) {
         let members: json::Members<'_> = serde_json::from_str(text).expect("an object");
         members.get("id").map(|id| id.get().to_owned())
     };
-    let line = std::str::from_utf8(line).expect("it was read");
+    let line = std::str::from_utf8(line).expect("the line was read");
     let id = read(answer);
     assert!(id.is_some(), "{answer}");
     let sent = read(line);
@@ -107,7 +107,7 @@ fn check_prompt(request: &PromptRequest) {
         match Prompt::read(&request.prompt, accepts, std::slice::from_ref(&review)) {
             Ok(prompt) => {
                 let message = prompt.message("m1");
-                let message: Value = serde_json::from_str(message.get()).expect("it is JSON");
+                let message: Value = serde_json::from_str(message.get()).expect("the text is JSON");
                 assert_eq!(message["id"], "m1");
                 let content = &message["content"];
                 assert!(content.is_string() || content.is_array(), "{message}");
@@ -118,5 +118,5 @@ fn check_prompt(request: &PromptRequest) {
 }
 
 fn check_refusal(error: &Error) {
-    assert!(!format!("{error:?}").contains(SECRET), "it is quoted in {error:?}");
+    assert!(!format!("{error:?}").contains(SECRET), "the secret is quoted in {error:?}");
 }

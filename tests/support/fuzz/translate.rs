@@ -81,7 +81,7 @@ fn run(stream: &[u8], joined: usize, end: &StreamEnd) -> (Translator, Vec<RunEve
     translator.on_end(end.clone(), &mut events);
     let told = events.len();
     translator.on_end(end.clone(), &mut events);
-    assert_eq!(events.len(), told, "a second end says nothing");
+    assert_eq!(events.len(), told, "a second end makes no event");
     (translator, events)
 }
 
@@ -133,7 +133,7 @@ pub(super) fn check_agui(events: &[RunEvent], mut projector: agui::Projector) {
         });
     }
     let mut verifier = Verifier::new();
-    let (last, others) = told.split_last().expect("a run is told");
+    let (last, others) = told.split_last().expect("a run has events");
     for event in others {
         if let Err(why) = verifier.check(event) {
             panic!("{why}, at {event} in {told:#?}");
@@ -218,7 +218,7 @@ fn check_form(form: &Form) {
     assert_eq!(schema["type"], "object", "{schema}");
     assert!(schema["properties"].is_object(), "{schema}");
     for content in ["{}", r#"{"answer":"{}"}"#, r#"{"answer":1}"#, "[]"] {
-        let content: &RawValue = serde_json::from_str(content).expect("it is JSON");
+        let content: &RawValue = serde_json::from_str(content).expect("the text is JSON");
         if let Some(answer) = form.read(content) {
             read_json(answer.get().as_bytes());
         }

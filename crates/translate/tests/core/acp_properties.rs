@@ -333,7 +333,7 @@ proptest! {
             prop_assert_eq!(calls.get(&id), Some(&call));
         }
         let announced = loaded.updates.iter().filter(|u| u["sessionUpdate"] == "tool_call_update");
-        prop_assert_eq!(announced.count(), 0, "a history tells each call at once");
+        prop_assert_eq!(announced.count(), 0, "a history announces each call complete");
     }
 
     #[test]

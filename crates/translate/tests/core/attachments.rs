@@ -18,7 +18,7 @@ use threadway_translate::run::{
 
 const PNG: &str = "iVBORw0KGgo=";
 
-#[expect(clippy::needless_pass_by_value, reason = "it is made at the call")]
+#[expect(clippy::needless_pass_by_value, reason = "callers pass a temporary")]
 fn ai(id: &str, content: Value) -> Value {
     json!({"type": "ai", "id": id, "content": content, "tool_calls": []})
 }
