@@ -15,7 +15,7 @@ import { gzipSync } from "fflate";
 
 const HERE = dirname(fileURLToPath(import.meta.url));
 const DIST = join(HERE, "dist");
-const MAX_BYTES = 300 * 1024; // of all files, compressed
+const MAX_BYTES = 300 * 1024; // the limit for all files, compressed
 
 /** The packages whose code is in a bundle, as folders of node_modules. */
 function packagesOf(metafile) {
@@ -88,7 +88,7 @@ const stale = [];
 await mkdir(DIST, { recursive: true });
 for (const [name, contents] of Object.entries(files)) {
   const packed = gzipSync(contents, { level: 9, mtime: 0 });
-  packed[9] = 255; // the system that wrote it: unknown
+  packed[9] = 255; // gzip's operating system field: unknown
   total += packed.length;
   console.log(`${name.padEnd(14)} ${String(contents.length).padStart(8)} bytes, ${String(packed.length).padStart(7)} compressed`);
   const path = join(DIST, `${name}.gz`);

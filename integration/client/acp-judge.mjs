@@ -28,7 +28,7 @@ export class Judge {
   faults = [];
   frames = [];
   #rest = { client: Buffer.alloc(0), agent: Buffer.alloc(0) };
-  #pending = { client: new Map(), agent: new Map() }; // what each side has asked, by id
+  #pending = { client: new Map(), agent: new Map() }; // the open requests of each side, by id
   #sessions = new Map();
   #readers = [];
 
@@ -148,7 +148,7 @@ export class Judge {
     }
     if (method === "session/load" || method === "session/resume") {
       const { before } = this.#session(params.sessionId);
-      if (!result && before) this.#sessions.set(params.sessionId, before); // as if it had not been asked
+      if (!result && before) this.#sessions.set(params.sessionId, before); // as if there had been no request
     }
     if ((method === "session/close" || method === "session/delete") && result) this.#session(params.sessionId).isKnown = false;
   }

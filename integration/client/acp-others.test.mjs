@@ -14,7 +14,7 @@ import { Langgraph } from "./langgraph.mjs";
 
 const OPTIONS = { concurrency: 6, timeout: 180_000, skip: !SERVERS[0] || SERVERS[0].name !== "Python" };
 const PYTHON = SERVERS[0];
-const DIALOG_MS = 3_000; // of somebody who does not look at it
+const DIALOG_MS = 3_000; // a user who does not look at the dialog
 const SHORT_MS = 300;
 const BARE = {};
 const PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
@@ -136,7 +136,7 @@ describe("deepagents-acp", OPTIONS, () => {
       await session.cancel();
       assert.deepEqual(await prompt, { stopReason: "cancelled" });
       assert.ok(performance.now() - asked < DIALOG_MS, "before the answer");
-      await pause(DIALOG_MS); // the late answers are answers to nothing
+      await pause(DIALOG_MS); // the answers come too late
     }));
 
   test("asks for a permission by the interrupt's id, the same for several calls", async () => {
@@ -389,7 +389,7 @@ describe("the earlier middleware", OPTIONS, () => {
     });
     const config = '[acp.commands.fix]\ndescription = "Fix it"\nprompt = "please edit"\n';
     await withEditor(PYTHON, { agent: "agent", config }, async (editor) => {
-      const session = await editor.new(); // the judge refuses an update of a session that is not answered yet
+      const session = await editor.new(); // the judge refuses an update before the response with the session's id
       await session.until("the commands", (session) => session.of("available_commands_update").length > 0);
       const [{ availableCommands }] = session.of("available_commands_update");
       for (const command of availableCommands) assert.notEqual(command.input, null);

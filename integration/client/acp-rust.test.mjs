@@ -9,7 +9,7 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { scratch, SERVERS } from "./acp.mjs";
 
-const TIMEOUT_MS = 60_000; // of three scenarios, which take two seconds each
+const TIMEOUT_MS = 60_000; // three scenarios of two seconds each
 const TAP = fileURLToPath(new URL("acp-tap.mjs", import.meta.url));
 const server = SERVERS.find(({ name }) => name === "Python");
 

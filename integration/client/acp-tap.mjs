@@ -15,7 +15,7 @@ const tell = () => {
 };
 
 const child = spawn(command, args, { stdio: ["pipe", "pipe", "inherit"] });
-child.stdin.on("error", () => {}); // of an agent that has ended
+child.stdin.on("error", () => {}); // the agent may have ended
 process.stdin.on("data", (chunk) => {
   judge.bytes("client", chunk);
   tell();

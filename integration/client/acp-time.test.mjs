@@ -8,10 +8,10 @@ import { assertSame, SERVERS, turn, withEditor, words } from "./acp.mjs";
 import { Langgraph } from "./langgraph.mjs";
 import { Pipe } from "./proxy.mjs";
 
-const OPTIONS = { concurrency: 2, timeout: 60_000 }; // of a suite and of each test
-const CANCEL_MS = 1_000; // that an editor may wait for the end of a turn that it cancelled
-const LOAD_MS = 3_000; // for a thread of 1,000 messages
-const SHORT_MS = 300; // in which nothing more comes
+const OPTIONS = { concurrency: 2, timeout: 60_000 }; // for a suite and for each test
+const CANCEL_MS = 1_000; // the limit for the end of a cancelled turn
+const LOAD_MS = 3_000; // the limit for loading 1,000 messages
+const SHORT_MS = 300; // after this time no more updates are expected
 
 describe("time limits of an editor", { concurrency: 2, timeout: 2 * OPTIONS.timeout }, () => {
   for (const server of SERVERS) {

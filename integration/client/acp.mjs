@@ -13,14 +13,14 @@ import { Judge } from "./acp-judge.mjs";
 import { Langgraph } from "./langgraph.mjs";
 import { ofThread } from "./thread.mjs";
 
-const STOP_MS = 3_000; // the end of a process whose input has ended
-const WAIT_MS = 20_000; // what a test waits for one update, on a busy machine
+const STOP_MS = 3_000; // the limit for the exit of a process after the end of its input
+const WAIT_MS = 20_000; // the limit for one update, on a busy machine
 const POLL_MS = 20;
-const LAST_FRAMES = 60; // of a failed test
+const LAST_FRAMES = 60; // frames in the report of a failed test
 const FRAME_CHARACTERS = 400;
 const CONTENT_BLOCKS = ["text", "image", "audio", "resource", "resource_link"];
 
-process.setMaxListeners(0); // each process and directory has one for the end
+process.setMaxListeners(0); // each process and each directory has an exit listener
 
 /** The capabilities that Zed and similar editors declare, except those that only threadway asks for. */
 export const FULL = {
@@ -34,7 +34,7 @@ export const FULL = {
 export class Wire {
   judge = new Judge();
   stderr = "";
-  isLeft = false; // whether the editor goes without waiting for its answers
+  isLeft = false; // whether the editor disconnects without waiting for responses
 
   constructor(server, { agent, config, args = [], upstream = server.langgraph, home } = {}) {
     const command = ["acp", "--upstream", upstream, ...(agent ? ["--agent", agent] : []), ...(config ? ["--config", file(config)] : []), ...args];
@@ -42,7 +42,7 @@ export class Wire {
     if (home) Object.assign(bare, { HOME: home, XDG_CONFIG_HOME: home });
     this.child = spawn(process.env.THREADWAY_BIN, command, { env: bare, stdio: ["pipe", "pipe", "pipe"] });
     this.child.stderr.setEncoding("utf8").on("data", (text) => (this.stderr += text));
-    this.child.stdin.on("error", () => {}); // of a process that has ended
+    this.child.stdin.on("error", () => {}); // the process may have ended
     this.exit = new Promise((resolve, reject) => {
       this.child.once("error", reject);
       this.child.once("close", (code, signal) => resolve(code ?? signal));
@@ -370,7 +370,7 @@ export async function withWire(server, options, body) {
   try {
     return await body(wire);
   } catch (failure) {
-    failure.stack += wire.report(); // a reporter prints this, and an assertion's message is in it already
+    failure.stack += wire.report(); // test reporters print the stack, which includes the message
     throw failure;
   } finally {
     await wire.kill();

@@ -11,14 +11,14 @@ import { Langgraph } from "./langgraph.mjs";
 import { Pipe, Proxy } from "./proxy.mjs";
 import { interruptIds } from "./thread.mjs";
 
-const OPTIONS = { concurrency: 5, timeout: 180_000 }; // of a suite and of each test
-const SUITES = 3; // at once
-const SHORT_MS = 300; // in which nothing more comes
+const OPTIONS = { concurrency: 5, timeout: 180_000 }; // for a suite and for each test
+const SUITES = 3; // suites at the same time
+const SHORT_MS = 300; // after this time no more updates are expected
 const PAGED_SESSIONS = 130;
 const PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 const MODES = ["values", "messages-tuple", "updates", "custom"];
-const WARNING = "This goes to 5,000 customers and cannot be undone."; // of the graphs `described` and `reviewed`
-const BARE = { fs: { readTextFile: true, writeTextFile: true }, terminal: true }; // what acpx declares
+const WARNING = "This goes to 5,000 customers and cannot be undone."; // the warning of the graphs `described` and `reviewed`
+const BARE = { fs: { readTextFile: true, writeTextFile: true }, terminal: true }; // the capabilities of acpx
 const PYTHON = SERVERS.find(({ name }) => name === "Python");
 /** Checks that the calls of a session that was loaded and continued are the thread's. */
 async function assertSameCalls(server, session) {
@@ -480,7 +480,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
         };
         for (let n = 0; n < PAGED_SESSIONS; n += 10) ids.push(...(await Promise.all(Array.from({ length: 10 }, (_, i) => make(cwd, n + i)))));
         const there = await make(other, 0);
-        await lg.post("/threads", { metadata: { cwd } }); // of somebody who does not speak ACP
+        await lg.post("/threads", { metadata: { cwd } }); // a thread of a client other than ACP
         await withEditor(server, { agent: "text" }, async (editor) => {
           const listed = [];
           let pages = 0;

@@ -14,11 +14,11 @@ import { Langgraph } from "./langgraph.mjs";
 
 const ACPX = fileURLToPath(import.meta.resolve("acpx/dist/cli.js"));
 const TAP = fileURLToPath(new URL("acp-tap.mjs", import.meta.url));
-const COMMAND_MS = 30_000; // of one command, which takes about a second
-const TTL_SECONDS = 30; // that acpx keeps an agent after a prompt; the tests end it
+const COMMAND_MS = 30_000; // one command, which takes about a second
+const TTL_SECONDS = 30; // how long acpx keeps an agent after a prompt; the tests end the agent
 const WAIT_MS = 15_000; // for a process or a run
 const POLL_MS = 100;
-const DENIED = 5; // acpx's status where every permission was denied
+const DENIED = 5; // acpx's exit status if every permission was denied
 const server = SERVERS.find(({ name }) => name === "Python");
 const lg = server && new Langgraph(server);
 

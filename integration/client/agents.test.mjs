@@ -13,9 +13,9 @@ import { bodies, cancel, clientOf, GENERATIONS, readThread, SERVERS } from "./ga
 import { exact, firstDifference, interruptIds, ofClient, ofThread, stateOf } from "./thread.mjs";
 
 const TERMINAL = ["RUN_FINISHED", "RUN_ERROR"];
-const OPTIONS = { concurrency: 8, timeout: 120_000 }; // of a suite and of each test: a suite takes 8 s, on a busy machine 20
-const PATCHES_BYTES = 10_000; // of a run that changes a few rows of a big state
-const VALIDATE_MS = 120_000; // of 230 streams, which take 3 s
+const OPTIONS = { concurrency: 8, timeout: 120_000 }; // for a suite and for each test: a suite takes 8 s, on a busy machine 20
+const PATCHES_BYTES = 10_000; // the limit for a run that changes a few rows of a big state
+const VALIDATE_MS = 120_000; // for 230 streams, which take 3 s
 const LEFT_RUN_MS = 20_000; // a run of one second, on a busy machine
 
 /** The differences of the two servers. */
@@ -52,7 +52,7 @@ const EXPECTED = {
 // The client only warns of members that it drops and of patches that it cannot apply. Both are faults of the gateway.
 const warnings = [];
 console.warn = (...words) => void warnings.push(words.join(" "));
-console.error = () => {}; // what it says here it also throws
+console.error = () => {}; // the client also throws these errors
 
 // ---------------------------------------------------------------- checks of every run
 /** Runs once; checks the stream, its end, and that the client's content equals LangGraph's. */
@@ -357,7 +357,7 @@ function interrupts({ server, generation, Client }) {
     const client = new Client("interrupt_parallel");
     client.say("go");
     await run(client, interrupt);
-    client.pendingInterrupts = client.pendingInterrupts.slice(0, 1); // of its own the client would answer all or none
+    client.pendingInterrupts = client.pendingInterrupts.slice(0, 1); // by default the client answers all or none
     await run(client, interrupt, answer(client, () => 1));
     assert.equal(client.pendingInterrupts.length, 1);
     await run(client, success, answer(client, () => 2));

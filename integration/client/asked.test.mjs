@@ -16,7 +16,7 @@ const OPTIONS = { concurrency: 4, timeout: 120_000 };
 const KEPT = "threadway_answer:";
 const REASON = "no, write to nobody";
 
-console.error = () => {}; // what the client says here it also throws
+console.error = () => {}; // the client also throws these errors
 
 // ---------------------------------------------------------------- the thread in LangGraph
 class Judge {
@@ -139,7 +139,7 @@ function cases({ server, generation, Client, graph, rejecting }) {
   test("a wrong answer among two is refused, and nothing is done", async () => {
     const { client, judge } = await asked(Client, server, graph);
     const before = await judge.state();
-    const editedArgs = { path: "/tmp/y" }; // it may be approved or rejected, not edited
+    const editedArgs = { path: "/tmp/y" }; // the call may be approved or rejected, not edited
     const wrong = answer(generation, client, ({ toolCallId }) => ({ approved: true, ...(toolCallId === "call_d" && { editedArgs }) }));
     const pending = structuredClone(client.pendingInterrupts);
     const done = await client.record(wrong);

@@ -23,7 +23,7 @@ const PAGE = "<!doctype html><title>a thread</title>";
 const TOLD_MS = 30_000; // a run of two seconds, on a busy machine
 const OPTIONS = { timeout: 120_000 };
 const FLAGS = [
-  "--no-sandbox", // it is root in a container
+  "--no-sandbox", // Chromium may run as root in a container
   "--disable-gpu",
   "--disable-quic",
   "--no-first-run",
@@ -34,11 +34,11 @@ const FLAGS = [
 
 // The bytes of a response after which it is cut. Two of these responses contain the events that the page missed.
 const CUTS = [2_500, 1_001, 6_007];
-const SPEECH = { tokens: 300, delay: 0.05 }; // longer than three times the 3 s after which an `EventSource` comes again
+const SPEECH = { tokens: 300, delay: 0.05 }; // longer than three times the 3 s after which an `EventSource` reconnects
 
 let browser, profile, origin, proxy;
-let replicas = [server.threadway]; // each takes the next of the proxy's connections
-let cuts = []; // of the proxy's next responses
+let replicas = [server.threadway]; // the proxy sends its connections to these in turn
+let cuts = []; // the cuts of the proxy's next responses
 let taken = []; // the replica and the status of each response
 let latest; // the follower that was opened last
 const toThreadway = new Set(); // the proxy's connections
@@ -103,7 +103,7 @@ async function cut(outgoing, connection) {
 /** A page that follows a thread, and the events that it got, by connection, in order. */
 class Follower {
   streams = [];
-  ids = []; // the last one known behind each event
+  ids = []; // the last id after each event
   errors = 0;
   waiting = new Set();
 

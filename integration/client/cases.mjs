@@ -3,8 +3,8 @@
 import { randomUUID } from "node:crypto";
 import { cancelled, failed, interrupt, success } from "./judge.mjs";
 
-const HELPED = Array.from({ length: 8 }, (_, i) => `tok${i} `).join(""); // what the helper of `subagent` says
-const BREAKPOINT = "breakpoint"; // its interrupt has no id of LangGraph's own
+const HELPED = Array.from({ length: 8 }, (_, i) => `tok${i} `).join(""); // the text of the helper of `subagent`
+const BREAKPOINT = "breakpoint"; // its interrupt has no LangGraph id
 
 const say = (script, end = success) => ({ script, end });
 const answer = (payload, end = success) => ({ answer: payload, end });

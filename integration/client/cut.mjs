@@ -15,7 +15,7 @@ const TERMINAL = ["RUN_FINISHED", "RUN_ERROR"];
 const LOST = ["upstream_unavailable", "gateway_shutdown", "reader_too_slow", "internal_error"];
 const VOID = /^0\./; // the ids of events that cannot be resumed; each is used once
 const RESPONSE_MS = 100_000; // a gateway waits a minute for its upstream
-const FINISH_MS = 150_000; // until a client that comes back again and again has the end
+const FINISH_MS = 150_000; // until a client that reconnects again and again has the end
 const RETRY_MS = 100;
 const STREAM = /^\/threads\/([^/]+)\/runs\/([^/]+\/)?stream(\?|$)/;
 export const ROUTES = ["events", "query", "connect"];
@@ -301,7 +301,7 @@ export class Breaker {
     if (awayMs) this.#away.set(threadId, performance.now() + awayMs);
     if (manner === "reset") response.socket?.resetAndDestroy();
     if (manner === "cut") response.socket?.destroy();
-    if (manner === "end") response.end(); // as if that were all
+    if (manner === "end") response.end(); // as if the response were complete
     // The remaining manner is silence.
   }
 }

@@ -22,9 +22,9 @@ const PLAN = IS_FULL
   : { indices: 5, connects: 1, live: 2, resets: 2, second: 1, kills: 1, cases: 4, batches: 1 };
 const SIGNALS = ["SIGTERM", "SIGKILL"];
 const QUICK = 0.01; // seconds between the tokens of a run that ends before it is cut
-const SLOW = 0.05; // of one that is cut
-const SLOWEST = 0.25; // of one whose server is killed
-const MANNERS = ["reset", "reset", "cut", "end"]; // of an upstream's break; silence takes half a minute
+const SLOW = 0.05; // the same for a run that is cut
+const SLOWEST = 0.25; // the same for a run whose server is killed
+const MANNERS = ["reset", "reset", "cut", "end"]; // how an upstream connection breaks; silence takes half a minute
 const CONCURRENCY = 5; // cases at a time on each server
 const BATCH = 8; // runs of a server when it is killed: it runs ten at once
 /** When to kill, from the start of the runs. A server writes its data every ten seconds, or after three quiet ones. */
@@ -32,7 +32,7 @@ const KILL_MS = { SIGTERM: [500, 4000], SIGKILL: [1000, 9000] };
 /** How long to wait for a run of a killed server to end. The JavaScript server does not continue such runs. */
 const GONE_MS = { Python: 90_000, JavaScript: 5_000 };
 const TIMEOUT = { timeout: IS_FULL ? 3_600_000 : 600_000 };
-const SHOWN = 3; // differences of a part
+const SHOWN = 3; // printed differences of a part
 
 const KNOWN = SERVERS.flatMap((server) => Object.keys(casesOf(server)));
 for (const name of CHOSEN) assert.ok(KNOWN.includes(name), `there is no case ${name}, but ${[...new Set(KNOWN)].join(", ")}`);
@@ -40,7 +40,7 @@ console.log(`# SEED=${SEED}${IS_FULL ? ", every event" : ", a sample"}`);
 // The client only warns of members that it drops and of patches that it cannot apply. Both are faults of the gateway.
 const warnings = [];
 console.warn = (...words) => void warnings.push(words.join(" "));
-console.error = () => {}; // what it says here it also throws
+console.error = () => {}; // the client also throws these errors
 
 /** The result of one part of the test, for its line. */
 class Tally {
@@ -244,7 +244,7 @@ async function resume(reader, uncut, place, { base, route }, { turn, truth }, ta
   assert.ok(["continued", "over"].includes(how), `the response was ${how}`);
   if (how === "continued") {
     if (compareTail(lastId, uncut, frames)) tally.counts.spared += 1;
-    if (frames.length === uncut.length - place) return; // it holds what the uncut one holds
+    if (frames.length === uncut.length - place) return; // its content is the uncut one's
   }
   await judgeReader(reader, truth, turn.end);
 }
@@ -398,7 +398,7 @@ async function dies(at, names, signal, random) {
   const gateway = await startThreadway(`cut-${at.server.name}-${signal}-${names[0]}`, at.spare.url);
   const ends = {};
   const readers = [];
-  const over = new Set(); // readers that were told the end by the server's first life
+  const over = new Set(); // readers that got the end from the server's first process
   const kill = async () => {
     await pause(random.between(...KILL_MS[signal]));
     await at.spare.kill(signal);

@@ -14,13 +14,13 @@ import { startThreadway } from "./threadway.mjs";
 import { ofClient, ofThread } from "./thread.mjs";
 import { KINDS, Viewer } from "./viewers.mjs";
 
-const OPTIONS = { concurrency: 6, timeout: 120_000 }; // of a suite and of each test
+const OPTIONS = { concurrency: 6, timeout: 120_000 }; // for a suite and for each test
 const GRAPH = "elsewhere";
 const CONFIG = `[agents.${GRAPH}]\nmessages_key = "chat_history"\n`;
-const SLOW = JSON.stringify({ delay: 0.1 }); // a run of two seconds: time to come in the middle
+const SLOW = JSON.stringify({ delay: 0.1 }); // a run of two seconds, long enough to connect in the middle
 
 const python = SERVERS.find(({ name }) => name === "Python");
-const server = { ...python }; // its gateway is the test's own
+const server = { ...python }; // the test has its own gateway
 let gateway;
 
 before(async () => {
@@ -93,7 +93,7 @@ describe("a conversation under another key", OPTIONS, () => {
           multitask_strategy: "enqueue",
         });
       await start(SLOW);
-      await start("and more"); // it waits for its turn
+      await start("and more"); // the run is pending
       const live = new Viewer(server.threadway, GRAPH, threadId, kind);
       const watched = live.watch();
       await langgraph.settled(threadId);

@@ -11,7 +11,7 @@ import { commandsOf, Example, freePort } from "./readme.mjs";
 
 const OPTIONS = { timeout: 240_000 };
 const SHOWN_MS = 60_000; // a run of twelve seconds, on a busy machine
-const BUNDLED_MS = 90_000; // Vite makes a page of a thousand packages when it is first asked for
+const BUNDLED_MS = 90_000; // Vite builds a page of a thousand packages at the first request
 const FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"];
 const JSON_BODY = { "content-type": "application/json" };
 const README = { LANGGRAPH: "2024", THREADWAY: "8484", PAGE: "5173" }; // the ports that the READMEs name
@@ -223,7 +223,7 @@ describe("the examples", { concurrency: 2, ...OPTIONS }, () => {
     const threadId = new URL(page.url()).searchParams.get("thread");
     const say = async (words) => {
       await box.fill(words);
-      await page.getByRole("button", { name: "Send" }).click(); // it is enabled when the run before is over
+      await page.getByRole("button", { name: "Send" }).click(); // the button is enabled when the previous run is over
     };
     const answer = page.locator("article p");
     const read = () =>

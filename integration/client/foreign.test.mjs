@@ -18,16 +18,16 @@ import { KINDS, Viewer } from "./viewers.mjs";
 
 const VIEWERS = 20;
 const CONCURRENCY = 6; // runs at a time on each server
-const OPTIONS = { concurrency: CONCURRENCY, timeout: 400_000 }; // of all on one server
+const OPTIONS = { concurrency: CONCURRENCY, timeout: 400_000 }; // for all runs on one server
 const TEST = { timeout: 90_000 }; // a run of two seconds, its viewers, on a busy machine
-const LEAD = 3; // seconds before a model speaks whose first word a viewer must not miss: it may come two seconds late
+const LEAD = 3; // seconds before the first token that a viewer must not miss: the viewer may be two seconds late
 const CRON_MS = 20_000; // a cron of every fifth second, which fires up to three seconds late
 console.log(`# SEED=${SEED}`);
 
 // The client only warns of members that it drops and of patches that it cannot apply. Both are faults of the gateway.
 const warnings = [];
 console.warn = (...words) => void warnings.push(words.join(" "));
-console.error = () => {}; // what it says here it also throws
+console.error = () => {}; // the client also throws these errors
 
 const seconds = (count) => new Promise((wake) => setTimeout(wake, count * 1000));
 const now = () => performance.now();
@@ -193,9 +193,9 @@ function checkJoins({ proxy, threadway }, runId, most, viewers) {
   assert.fail(`run ${runId} was joined ${joins.length} times: ${times}; it was watched by ${watched}`);
 }
 
-const SEEN_MS = 100; // until the proxy knows that threadway has let go of a join: meanwhile it may begin the next
-const LEAVING_MS = 500; // until threadway and the proxy know of it, on a busy machine
-const SHOWN_MS = 10_000; // until all have been shown how it ended, on a busy machine
+const SEEN_MS = 100; // until the proxy notices that threadway has closed a join: meanwhile threadway may begin the next
+const LEAVING_MS = 500; // until threadway and the proxy notice the disconnect, on a busy machine
+const SHOWN_MS = 10_000; // until all viewers have the end, on a busy machine
 
 async function untilShown(isOver, viewers, facts, texts) {
   const end = now() + SHOWN_MS;

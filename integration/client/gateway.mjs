@@ -37,7 +37,7 @@ export function clientOf(server, generation) {
           const response = await fetch(url, init);
           this.response = response;
           this.body = response.clone().text();
-          this.body.catch(() => {}); // a client that leaves has no whole body
+          this.body.catch(() => {}); // a client that disconnects has no whole body
           return response;
         },
       });

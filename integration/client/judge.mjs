@@ -10,8 +10,8 @@ import { exact, firstDifference, interruptIds, ofClient, ofThread, stateOf } fro
 const TERMINAL = ["RUN_FINISHED", "RUN_ERROR"];
 const THOUGHT = "Let me think.";
 const PRELUDE = "Looking up.";
-const SHOWN_EVENTS = 80; // of a stream that was wrong
-const SHOWN_CHARACTERS = 400; // of each of its events
+const SHOWN_EVENTS = 80; // printed events of a wrong stream
+const SHOWN_CHARACTERS = 400; // printed characters of each event
 
 export const success = { outcome: "success" };
 export const interrupt = { outcome: "interrupt" };
@@ -161,7 +161,7 @@ function checkRest(viewer, facts, { started, terminal, held, at }) {
   if (viewer.asked > facts.over) {
     checkHeld(held, newest, threadId, "after all runs");
     const last = facts.runs.at(-1);
-    if (!last || newest.metadata.run_id !== last.runId) return; // it was changed without a run
+    if (!last || newest.metadata.run_id !== last.runId) return; // the state was changed without a run
     checkInterrupts(terminal, last.open);
     const code = terminal.metadata?.langgraph?.error?.code;
     if (last.end.outcome === "error") assert.ok(last.end.codes.includes(code), `the last run's error is sent as ${code}, not ${last.end.codes}`);

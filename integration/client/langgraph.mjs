@@ -4,7 +4,7 @@ import { randomUUID } from "node:crypto";
 import { exact } from "./thread.mjs";
 
 const POLL_MS = 60;
-const RUN_MS = 40_000; // a run of four seconds behind another one, on a busy machine
+const RUN_MS = 40_000; // a run of four seconds after another one, on a busy machine
 const ALIVE = ["pending", "running"];
 
 /** The nodes in whose name a state is written so that the graph has nothing left to do. */
@@ -42,7 +42,7 @@ export class Langgraph {
   async thread(graph, { said } = {}) {
     const threadId = randomUUID();
     const [assistant] = await this.post("/assistants/search", { graph_id: graph, limit: 1 });
-    const metadata = { graph_id: graph, assistant_id: assistant.assistant_id }; // a state is read with the reducers of its graph
+    const metadata = { graph_id: graph, assistant_id: assistant.assistant_id }; // LangGraph reads a state with the reducers of the thread's graph
     await this.post("/threads", { thread_id: threadId, metadata });
     if (said) await this.update(threadId, graph, { messages: said });
     return threadId;

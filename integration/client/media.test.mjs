@@ -12,10 +12,10 @@ import { Langgraph } from "./langgraph.mjs";
 import { ofClient, ofThread } from "./thread.mjs";
 import { Viewer } from "./viewers.mjs";
 
-const OPTIONS = { concurrency: 6, timeout: 120_000 }; // of a suite and of each test
+const OPTIONS = { concurrency: 6, timeout: 120_000 }; // for a suite and for each test
 const GRAPH = "media";
 const KINDS = ["block", "image", "audio", "file", "annotations"].map((kind) => `threadway.${kind}`);
-const SLOW = { delay: 0.2 }; // a run of two seconds: time to come in the middle
+const SLOW = { delay: 0.2 }; // a run of two seconds, long enough to connect in the middle
 const ROUTES = ["connect", "connect 0.0.59", "events"];
 
 const activities = (messages) => messages.filter(({ role }) => role === "activity");

@@ -23,7 +23,7 @@ const AXE = readFileSync(new URL("../../page/node_modules/axe-core/axe.min.js", 
 const OPTIONS = { timeout: 120_000 };
 const SHOWN_MS = 30_000; // a run of some seconds, on a busy machine
 const FLAGS = [
-  "--no-sandbox", // it is root in a container
+  "--no-sandbox", // Chromium may run as root in a container
   "--disable-gpu",
   "--disable-quic",
   "--no-first-run",

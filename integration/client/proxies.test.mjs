@@ -19,10 +19,10 @@ const GATEWAY = new URL(process.env.DEMO_GATEWAY_URL);
 const DOCUMENT = readFileSync(new URL("../../docs/operate.md", import.meta.url), "utf8");
 const JSON_BODY = { "content-type": "application/json" };
 const READY_MS = 10_000;
-const HELD_BACK_MS = 5_000; // an event that has not come by then is held back
-const KEEP_ALIVE_MS = 15_000; // of threadway
+const HELD_BACK_MS = 5_000; // an event that has not arrived by then is held back
+const KEEP_ALIVE_MS = 15_000; // threadway's interval
 const CLOSED_MS = 5_000;
-const LARGE = 2 * 1024 * 1024; // nginx refuses more than 1 MiB by itself
+const LARGE = 2 * 1024 * 1024; // by default nginx refuses more than 1 MiB
 const STREAMS = 12; // a browser opens six HTTP/1.1 connections to a host
 const OPTIONS = { timeout: 120_000 };
 
@@ -70,7 +70,7 @@ const PROXIES = {
 /** A proxy between the tested proxy and the gateway. It sees the gateway's bytes, and can wait until the client has them. */
 class Tap {
   open = new Set(); // the proxy's connections
-  pace = null; // waits until a piece has come
+  pace = null; // waits until a piece has arrived
 
   async listen() {
     this.listener = createServer((inbound) => {
@@ -114,7 +114,7 @@ class Reading {
       this.text += text;
       for (const look of this.waiting) look();
     });
-    stream.on("error", () => {}); // as it is when the client goes away
+    stream.on("error", () => {}); // the client may disconnect
   }
 
   /** Whether the text fulfils the condition in time. */

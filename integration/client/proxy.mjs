@@ -49,7 +49,7 @@ export class Proxy {
       response.flushHeaders();
       if (method === "GET" && JOIN.test(path)) answer.on("data", (chunk) => exchange.chunks.push(chunk));
       answer.pipe(response);
-      answer.once("error", () => response.destroy()); // a cut stays a cut
+      answer.once("error", () => response.destroy()); // a cut is passed on
     });
     forwarded.setNoDelay(true);
     forwarded.once("error", () => response.destroy());
@@ -153,7 +153,7 @@ export class Cutter {
 function keep(sockets, socket) {
   sockets.add(socket);
   socket.setNoDelay(true);
-  socket.on("error", () => {}); // its close is what counts
+  socket.on("error", () => {}); // only its close matters
   socket.once("close", () => sockets.delete(socket));
   return socket;
 }

@@ -10,7 +10,7 @@ import { LOGS } from "./logs.mjs";
 
 const READY_MS = 90_000; // a LangGraph server starts in 5 s, on a busy machine in ten times as many
 const RUN_MS = 90_000;
-const INSTALLS = /^(python3 -m venv|npm ci)\b/; // servers.py has done these
+const INSTALLS = /^(python3 -m venv|npm ci)\b/; // servers.py has run these
 
 /** The shell commands of a README, in order: the lines of its `sh` blocks, joined after a backslash. */
 export function commandsOf(text) {
@@ -40,7 +40,7 @@ export class Example {
   /** Starts a server, and waits until it answers at this address. */
   async start(command, url, environment) {
     const child = this.spawn(command, environment);
-    child.unref(); // servers.py stops it at the end: it is of the same process group
+    child.unref(); // servers.py stops the process at the end, with its process group
     const deadline = performance.now() + READY_MS;
     while (!(await fetch(url).then(({ ok }) => ok, () => false))) {
       assert.equal(child.exitCode, null, `\`${command}\` of ${this.name} has ended`);

@@ -10,13 +10,13 @@ export function stateOf(values) {
 /** The messages of a thread's values, in the comparable form that `ofClient` returns for a client's. */
 export function ofThread(values, threadId) {
   const owners = new Map(); // tool call id -> the message that had it first
-  const latest = new Map(); // tool call id -> the name under which its newest call goes
+  const latest = new Map(); // tool call id -> the comparable name of its newest call
   const messages = [];
   const reasoning = {};
   const attachments = {};
   for (const [index, message] of (values?.messages ?? []).entries()) {
     const id = message.id ?? `${threadId}:m${index}`;
-    const isOfDeveloper = message.additional_kwargs?.__openai_role__ === "developer"; // whom LangChain calls a system
+    const isOfDeveloper = message.additional_kwargs?.__openai_role__ === "developer"; // LangChain stores developer messages as system messages
     const role = isOfDeveloper ? "developer" : ROLES[message.type ?? message.role];
     if (!role) throw new Error(`message ${id} has the unknown type ${message.type ?? message.role}`);
     if (role === "assistant") {
@@ -111,7 +111,7 @@ export function firstDifference(actual, expected, path = "") {
 
 const EMPTIED = "threadway.empty";
 const MEDIA = ["image", "audio", "video", "file"];
-const GOING_ON = ["threadway.tool", "threadway.plan"]; // activities that are no part of the conversation
+const GOING_ON = ["threadway.tool", "threadway.plan"]; // activities that do not belong to the conversation
 const NOT_SHOWN = ["text", "reasoning", "thinking", "tool_use", "tool_call", "input_json_delta"]; // as attachments
 
 const ROLES = {

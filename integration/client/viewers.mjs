@@ -3,7 +3,7 @@
 import { randomUUID } from "node:crypto";
 import { GENERATIONS } from "./gateway.mjs";
 
-const FOLLOWER_MS = 20_000; // until a follower has been shown what has happened, on a busy machine
+const FOLLOWER_MS = 20_000; // until a follower has all changes, on a busy machine
 const POLL_MS = 50;
 
 /** The routes by which a client connects, and the client version by whose rules it is judged. */

@@ -11,13 +11,13 @@ import { readThread, SERVERS } from "../client/gateway.mjs";
 import { firstDifference, interruptIds, ofClient, ofThread, stateOf } from "../client/thread.mjs";
 
 const [server] = SERVERS;
-const OPTIONS = { concurrency: 6, timeout: 120_000 }; // of a suite and of each test: a suite takes 10 s, on a busy machine 30
+const OPTIONS = { concurrency: 6, timeout: 120_000 }; // for a suite and for each test: a suite takes 10 s, on a busy machine 30
 const CONNECT_MS = 10_000; // an `info`, which takes some milliseconds
 const ANSWER_MS = 20_000; // a run of some milliseconds, on a busy machine
 const JSON_BODY = { "content-type": "application/json" };
 const PAINT = { name: "paint", description: "Paints.", parameters: z.object({ about: z.string() }) };
 const TERMINAL = ["RUN_FINISHED", "RUN_ERROR"];
-const LONG = { tokens: 40, delay: 0.05 }; // a run of two seconds: time to leave in the middle and to come back
+const LONG = { tokens: 40, delay: 0.05 }; // a run of two seconds, long enough to disconnect in the middle and to reconnect
 
 // Without a window the client sends no request to its runtime.
 globalThis.window = {};
@@ -25,7 +25,7 @@ globalThis.window = {};
 // The client only warns of members that it drops and of patches that it cannot apply. Both are faults of the gateway.
 const warnings = [];
 console.warn = (...words) => void warnings.push(words.join(" "));
-console.error = () => {}; // what it says here its `onError` says too
+console.error = () => {}; // `onError` gets the same errors
 
 // ---------------------------------------------------------------- a page with CopilotKit's client
 /** The requests to threadway, by page. */
@@ -83,7 +83,7 @@ const { fetch } = globalThis;
 globalThis.fetch = async (url, init) => {
   const response = await fetch(url, init);
   const body = response.clone().text();
-  body.catch(() => {}); // a page that leaves has no whole body
+  body.catch(() => {}); // a page that disconnects has no whole body
   const page = pages[new Headers(init?.headers).get(PAGE) ?? -1];
   const { method = "GET", body: sent } = init ?? {};
   page?.requests.push({ line: `${method} ${url.slice(server.threadway.length)}`, sent: sent && JSON.parse(sent), response, body });

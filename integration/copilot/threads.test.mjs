@@ -160,7 +160,7 @@ test("each page begins after the previous one", OPTIONS, async () => {
   for (const thread of threads) await play(ALICE, thread);
   const list = await List.open(ALICE, { limit: 3 });
   await list.shows((rows) => rows.length === 3, "a page");
-  await list.call("deleteThread", threads[6]); // the newest: what follows moves up by one
+  await list.call("deleteThread", threads[6]); // the newest, so that the others move up by one
   for (const count of [5, 6]) {
     await list.call("fetchMoreThreads");
     await list.shows((rows) => rows.length >= Math.min(count, 6), `${count} threads`);

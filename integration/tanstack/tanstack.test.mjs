@@ -74,7 +74,7 @@ async function play(server, { graph, script }, cuts) {
     });
     await client.sendMessage(JSON.stringify(script));
     const langgraph = new Langgraph(server);
-    await langgraph.settled(threadId).catch(() => {}); // where nothing was started there is no thread
+    await langgraph.settled(threadId).catch(() => {}); // without a run there is no thread
     const runs = await langgraph.get(`/threads/${threadId}/runs?limit=100`);
     const { state } = await readThread(server, threadId);
     return { client, chunks, errors, runs, state, threadId, exchanges: cutter.exchanges };

@@ -34,7 +34,7 @@ function cutting(cuts) {
 
     emit(name, ...values) {
       if (name !== "message") return super.emit(name, ...values);
-      if (this.left <= 0) return false; // what was on its way is lost
+      if (this.left <= 0) return false; // messages on the way are lost
       const emitted = super.emit(name, ...values);
       if (--this.left === 0) {
         counts.cut += 1;

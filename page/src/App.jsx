@@ -13,7 +13,7 @@ import { credentials, fresh, knownThreads, knowThread, remember, remembered } fr
 import { applyTheme, theme, THEMES } from "./theme.js";
 
 const LIST_EVERY_MS = 10_000;
-const WIDE = "(min-width: 1100px)"; // where a panel has room beside the conversation
+const WIDE = "(min-width: 1100px)"; // wide enough for a panel next to the conversation
 
 /** The agent and the thread of the address: `#/agent/thread`. */
 function route() {
@@ -52,11 +52,11 @@ export function App() {
   const [lists, setLists] = useState(false); // whether the gateway lists threads
   const [threads, setThreads] = useState([]);
   const [fault, setFault] = useState(null);
-  const [asking, setAsking] = useState(null); // for a key: the refusal, or `true`
+  const [asking, setAsking] = useState(null); // whether the key dialog is open: the refusal, or `true`
   const [panel, setPanel] = useState(() => (matchMedia(WIDE).matches ? remembered("panel", "inspector") : null));
   const [drawer, setDrawer] = useState(false);
   const [withParts, setWithParts] = useState(() => remembered("parts", true));
-  const [generation, setGeneration] = useState(0); // another key makes all anew
+  const [generation, setGeneration] = useState(0); // a new key reloads everything
 
   const onRefused = useCallback((refused) => {
     if (refused?.status === 401) setAsking(refused);

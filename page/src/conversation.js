@@ -10,7 +10,7 @@ import { Inspector } from "./inspector.js";
 import { Line } from "./wire.js";
 
 const TERMINAL = ["RUN_FINISHED", "RUN_ERROR"];
-const MAX_RUNS = 200; // of which is shown how they ended
+const MAX_RUNS = 200; // runs whose outcome is shown
 const MAX_NOTES = 50;
 
 const encoder = new TextEncoder();
@@ -52,13 +52,13 @@ export class Conversation {
   inspector = new Inspector();
   runs = [];
   subagents = new Map(); // their names
-  notes = []; // what graphs say by custom events
+  notes = []; // the custom events of graphs
   interrupts = [];
-  link = { state: "closed" }; // how the connection is
-  failure = null; // why there is none, or nothing was sent
+  link = { state: "closed" }; // the state of the connection
+  failure = null; // why there is no connection, or why a message was not sent
   lastId = null;
-  own = new Set(); // the runs that were started here
-  work = Promise.resolve(); // what the client still has to take in
+  own = new Set(); // the runs that this page has started
+  work = Promise.resolve(); // the client's pending work
   line = null;
   segment = null;
   isClosed = false;

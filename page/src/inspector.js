@@ -5,7 +5,7 @@ import { readId } from "./eventid.js";
 
 // Older moments are dropped.
 export const MAX_MOMENTS = 1_500;
-export const MAX_BYTES = 16_000_000; // of parts and events
+export const MAX_BYTES = 16_000_000; // bytes of parts and events
 
 /** The position of an event in its run, and a key that distinguishes it from others. */
 function whereIs(id) {

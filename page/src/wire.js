@@ -6,10 +6,10 @@
 
 import { authHeaders, Refused } from "./gateway.js";
 
-const RETRY_MS = 3_000; // after a connection that was lost; LangGraph's run goes on without us
+const RETRY_MS = 3_000; // the pause after a lost connection; the run continues
 const MAX_RETRY_MS = 20_000;
-const MAX_SEEN = 20_000; // ids that are remembered, to tell what comes twice
-const PAUSE_MS = 25; // what came before the first pause was missed; what comes after it is live
+const MAX_SEEN = 20_000; // ids that are remembered, to find repeated events
+const PAUSE_MS = 25; // events before the first pause were missed; events after it are live
 
 const encoder = new TextEncoder();
 
@@ -23,8 +23,8 @@ export class Line {
     Object.assign(this, { url, init, lastId, observer });
     this.seen = new Set();
     this.isClosed = false;
-    this.isOver = (_) => false; // whether nothing follows a frame
-    this.away = null; // what ends the wait for the next connection
+    this.isOver = (_) => false; // whether a frame is the last one
+    this.away = null; // ends the wait for the next connection
   }
 
   /** Opens the first connection. Resolves with the gateway's refusal, or with `null`; then frames arrive. */
@@ -87,7 +87,7 @@ export class Line {
   async read(response, connection) {
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let text = "";
-    let searched = 0; // so far a frame has no end
+    let searched = 0; // the characters that were searched for the end of a frame
     let caughtUp = connection === 1 ? null : { frames: 0, events: 0, again: 0 };
     const tellCaughtUp = () => {
       if (caughtUp && !this.isClosed) this.observer.onConnection({ type: "caught-up", events: caughtUp.events, again: caughtUp.again });

@@ -10,7 +10,7 @@ export function historyOf(agentUrl, threadId) {
   const agent = new HttpAgent({ url: `${agentUrl}/connect`, threadId });
   let status = { type: "running" };
   let metadata, wake;
-  const known = Promise.withResolvers(); // whether the thread goes on
+  const known = Promise.withResolvers(); // whether the thread has a live run
   const changed = () => wake?.();
 
   const connect = () => {

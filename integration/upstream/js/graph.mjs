@@ -15,7 +15,7 @@ import { z } from "zod";
 
 const DEFAULTS = {
   delay: 0.01, // seconds between chunks
-  lead: 0, // seconds before the first of them
+  lead: 0, // seconds before the first chunk
   tokens: 8, // text tokens of the final answer
   words: undefined, // the tokens themselves
   flavour: "v1", // v1 | anthropic | reasoning_content | string
