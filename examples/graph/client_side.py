@@ -1,4 +1,4 @@
-"""What a graph needs so that its client's tools and context reach the model."""
+"""How a graph passes its client's tools and context to the model."""
 from typing import NotRequired, TypedDict
 
 from langchain.agents.middleware import AgentMiddleware, hook_config

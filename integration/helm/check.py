@@ -1,4 +1,4 @@
-"""The Helm chart: linted and rendered by Helm itself, compared with Kubernetes' schemas, and its configuration read by the gateway.
+"""Checks the Helm chart: Helm lints and renders it, Kubernetes' schemas validate it, and the gateway reads its configuration.
 
 Needs DEMO_URL, the scripted LangGraph server, and the gateway's binary in THREADWAY_BIN.
 """
@@ -33,7 +33,7 @@ FOREIGN = {"ServiceMonitor", "PrometheusRule"}  # kinds of the Prometheus operat
 
 
 def rendered(values: dict) -> dict[str, dict]:
-    """The objects, by kind and the end of their name."""
+    """The rendered objects, by kind and by the end of their name."""
     with helm.Chart.load(str(CHART)) as chart:
         chart.validate_schema(values)
         manifests = chart.render(values, name="chat", namespace="prod")
@@ -62,7 +62,7 @@ def refused(values: dict, why: str) -> None:
 
 
 def read(config: str) -> subprocess.CompletedProcess:
-    """The gateway's judgement of a configuration."""
+    """The result of `threadway check` for a configuration."""
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
         file.write(config)
         file.flush()

@@ -1,4 +1,4 @@
-"""The queries of the dashboard and of the alert rules: asked of a real Prometheus that reads a real gateway."""
+"""Sends the queries of the dashboard and of the alert rules to a real Prometheus that scrapes a real gateway."""
 
 import json
 import os
@@ -23,7 +23,7 @@ OF_PROMETHEUS = {"instance", "job", "le", "__name__"}  # labels that no gateway 
 
 
 def of_dashboard() -> dict[str, str]:
-    """The queries of each panel, by its title, with Grafana's variables as Grafana would write them."""
+    """The queries of each panel, by its title, with Grafana's variables replaced as Grafana does."""
     panels = json.loads(DASHBOARD.read_text())["panels"]
     found = {}
     for panel in panels:
@@ -36,7 +36,7 @@ def of_dashboard() -> dict[str, str]:
 
 
 def unknown_names(query: str, samples: dict) -> list[str]:
-    """The metrics and labels of a query that no sample has; a sample is told by its name and its labels."""
+    """The metrics and labels of a query that no sample has. A sample is identified by its name and its labels."""
     series = {}
     for name, *labels in samples:
         series.setdefault(name, []).append(dict(labels))
@@ -100,7 +100,7 @@ def waited_for(what: str, is_there) -> None:
 
 
 def check(admin: str, samples: dict) -> int:
-    """Checks and asks all queries; how many there are."""
+    """Checks and sends all queries; returns their number."""
     check_the_check()
     promtool("check", "rules", str(RULES))
     promtool("test", "rules", str(TESTS))

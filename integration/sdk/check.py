@@ -3,10 +3,10 @@
 
 usage: DEMO_URL=http://127.0.0.1:2024 check.py
 
-Each check is told as it passes; the first one that does not ends the script with status 1. What is asked for is what
-both servers must do alike. A real server needs the graphs of `../upstream/python`, whose names and words differ: the
-graph that asks for approval is `hitl` there. What only the demo has, such as the words it quotes and the thread on
-which it runs by itself, is checked where `/info` says `scripted`.
+Each check is printed when it passes; the first failure ends the script with status 1. The checks are for behaviour that
+both servers must share. A real server needs the graphs of `../upstream/python`, whose names and texts differ: the
+graph that needs approval is `hitl` there. Features of the demo only, such as its texts and the thread on which it starts
+runs by itself, are checked if `/info` says `scripted`.
 """
 
 import json
@@ -64,7 +64,7 @@ def text(message: dict) -> str:
 
 
 def tokens(parts: list) -> dict[str, str]:
-    """The text that was streamed, by message."""
+    """The streamed text, by message."""
     said: dict[str, str] = {}
     for part in parts:
         if part.event == "messages" and part.data[0]["type"] == "AIMessageChunk":
@@ -91,7 +91,7 @@ def wait_for(ready, seconds: float = 10.0):
 
 
 def in_background(function) -> tuple[threading.Thread, list]:
-    """Runs a function that returns a list, beside what comes next."""
+    """Runs a function that returns a list, in a thread."""
     out: list = []
     thread = threading.Thread(target=lambda: out.extend(function()), daemon=True)
     thread.start()

@@ -108,7 +108,7 @@ def text_chunk(flavour: str, text: str) -> AIMessageChunk:
 
 
 class FakeStreamingModel(BaseChatModel):
-    """script: which behaviour to play. bound tools are ignored."""
+    """script: the behaviour. Bound tools are ignored."""
 
     script: str = "agent"
     prefix: str = ""      # of the editor's call ids, where several models speak in one turn
@@ -376,7 +376,7 @@ interrupt_node = _g.compile()
 
 
 def _review(state: IState):
-    """Asks about a text, and then as Agent Inbox is asked."""
+    """Raises an interrupt about a text, and then one in Agent Inbox's form."""
     answer = interrupt({"question": "Is this right?", "llm_output": "Dear all,\nhello", "choices": ["yes", "no"]})
     request = {"action_request": {"action": "publish", "args": {"to": "all"}}, "description": WARNING,
                "config": {"allow_accept": True, "allow_edit": True, "allow_respond": False, "allow_ignore": True}}
@@ -545,7 +545,7 @@ big = _b.compile()
 
 # ---------------------------------------------------------------- two models at once
 def _speak_at(pace: float):
-    """Say one's own half of the words, `pace` times as slowly; a step commits in the order of its nodes, not of their ends."""
+    """Streams its own half of the words, `pace` times as slowly; a step commits in the order of its nodes, not of their ends."""
     async def node(state: MessagesState, config: RunnableConfig):
         p, _ = params(state["messages"])
         own = [f"{config['metadata']['langgraph_node']}: ", *(p["words"] or ["tok0 ", "tok1 "])]
