@@ -1,9 +1,9 @@
-//! Nanoseconds per part through the chain and its stages, on recorded parts of each mode, beside
-//! what parsing the same bytes into a tree costs.
+//! Measures the nanoseconds per part of the whole chain and of each stage, on recorded parts of
+//! each mode. Parsing the same bytes into a tree is measured for comparison.
 //!
-//! `cargo bench --bench chain`; the figures are the best of several rounds on an idle machine. Then
-//! bytes and nanoseconds per event of the framings and the compressions; `-- --wire` prints these
-//! alone.
+//! `cargo bench --bench chain`; each figure is the best of several rounds on an idle machine. Also
+//! measures bytes and nanoseconds per event for the framings and the compressions; `-- --wire`
+//! prints these alone.
 
 #![expect(clippy::print_stdout, reason = "its output is its purpose")]
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a broken input must stop it")]
@@ -22,15 +22,15 @@ use threadway_translate::langgraph::Part;
 use threadway_translate::run::{RunEvent, Translator};
 use threadway_translate::sse::{self, Decoder, Frame};
 
-/// How long one round measures.
+/// The duration of one round.
 const ROUND: Duration = Duration::from_millis(200);
-/// Rounds; the best counts, since noise only adds.
+/// The number of rounds. The best one counts, because noise only adds time.
 const ROUNDS: usize = 7;
 
 /// As long as a thread's id.
 const SESSION: &str = "01a200b7-5ee5-70e2-95e8-b76fe45c0278";
 
-/// Captures whose parts of one mode are measured.
+/// Captures, and the mode whose parts are measured.
 const INPUTS: [(&str, &str); 6] = [
     ("messages", "py-0.16.7/agent-messages-tuple"),
     ("values", "py-0.16.7/agent-values"),
@@ -40,7 +40,7 @@ const INPUTS: [(&str, &str); 6] = [
     ("", "py-0.16.7/agent-combo"),
 ];
 
-/// The parts of one mode of a capture, in the forms that the stages take.
+/// The parts of one mode of a capture, in the forms that the stages accept.
 struct Input {
     name: String,
     bytes: Vec<u8>,
@@ -100,20 +100,20 @@ fn measure_chain() {
     );
 }
 
-// === on the wire ===
+// === framing and compression ===
 
 /// Captures whose events are framed and compressed.
 const STREAMS: [&str; 3] =
     ["py-0.16.7/agent-combo", "js-2.0.0/agent-combo", "py-0.16.7/subagent-combo-subgraphs"];
 
-/// The tokens of a longer answer than any capture has.
+/// The number of tokens of an answer that is longer than any capture's.
 const TOKENS: usize = 1000;
 
 /// As long as the ids of a token's events.
 const ID: &str = "2AaIAt17mdZKxO1RkieWcngD-CvPpuISgNAAA";
 
-/// Prints what the events of a run are on the wire, each written and flushed by itself, as tokens
-/// come.
+/// Prints the size and the cost of a run's events on the wire. Each is written and flushed
+/// separately, as tokens are.
 fn measure_wire() {
     print!("{:<38} {:>6} {:>15} {:>15}", "events", "count", "SSE", "protobuf");
     for coding in Coding::ALL {
@@ -175,7 +175,7 @@ fn lines_of(events: &[RunEvent]) -> Vec<Vec<u8>> {
     lines
 }
 
-/// Tokens of words that repeat as those of a text do: few often, many seldom.
+/// Tokens of words that repeat as in a text: few of them often, many seldom.
 fn tokens() -> Vec<Vec<u8>> {
     let mut seed = 7_u64;
     let mut random = move || {

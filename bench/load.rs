@@ -1,7 +1,7 @@
-//! The gateway under load, beside a bare pass-through of the same bytes: CPU, latency,
-//! throughput, memory; and whether all that the upstream said has come.
+//! The gateway under load, compared with a bare pass-through of the same bytes: CPU, latency,
+//! throughput, memory. Also checks that clients receive everything that the upstream sent.
 //!
-//! `bench/README.md` names its commands, and describes the set-up.
+//! `bench/README.md` lists the commands, and describes the set-up.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "its output is its purpose")]
 #![expect(clippy::expect_used, reason = "a broken input must stop it")]
@@ -82,7 +82,7 @@ const FULL: Sizes = Sizes {
     joins: None,
 };
 
-/// Enough to see that nothing is lost.
+/// The sizes for a check that nothing is lost.
 const QUICK: Sizes = Sizes {
     rounds: 1,
     streams: 100,
@@ -95,13 +95,13 @@ const QUICK: Sizes = Sizes {
     joins: Some(join::Sizes { joiners: 100, late_tokens: 5_000, rest: Duration::ZERO }),
 };
 
-/// How often it is measured who joins, and with what.
+/// How often the joins are measured.
 const JOIN_ROUNDS: usize = 5;
 const JOINS: join::Sizes =
     join::Sizes { joiners: 1_000, late_tokens: 100_000, rest: Duration::from_secs(8) };
 
-/// Gives this process and its children as many file descriptors as it may have: a thousand
-/// viewers need two thousand in the gateway.
+/// Raises the limit of file descriptors for this process and its children: a thousand viewers need
+/// two thousand in the gateway.
 const WITH_DESCRIPTORS: &str = r#"ulimit -n "$(ulimit -Hn)"; exec "$0" "$@""#;
 
 fn main() -> ExitCode {
@@ -149,7 +149,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Becomes this executable again, in another role. Returns only if that fails.
+/// Replaces this process by the same executable in another role. Returns only on failure.
 fn again(role: &str, arguments: &[&str]) -> Fault {
     let this = match env::current_exe() {
         Ok(this) => this,
@@ -164,7 +164,7 @@ fn again(role: &str, arguments: &[&str]) -> Fault {
         .into()
 }
 
-/// Runs a role in front of the upstream at an address.
+/// Runs a role in front of the upstream at this address.
 fn at<F>(upstream: &str, role: impl FnOnce(SocketAddr) -> F) -> Result<(), Fault>
 where
     F: Future<Output = Result<(), Fault>>,
@@ -179,23 +179,23 @@ fn count_of(number: &str) -> Result<u64, Fault> {
     number.parse().map_err(|_| format!("{number} is no number").into())
 }
 
-/// A runtime as the gateway's: a thread for each core.
+/// Runs a role on a runtime like the gateway's: one thread per core.
 fn block_on(role: impl Future<Output = Result<(), Fault>>) -> Result<(), Fault> {
     Runtime::new()?.block_on(role)
 }
 
-/// Only looks whether all comes.
+/// Only checks that everything arrives.
 async fn quick() -> Result<(), Fault> {
     measure(|bench| bench.run(QUICK)).await?;
     follow::run(follow::QUICK).await?;
     idle::run(idle::QUICK).await?;
     fanout::run(fanout::QUICK).await?;
     large::run(large::QUICK).await?;
-    println!("One short round: the figures are no measurement.");
+    println!("One short round: the figures are not a measurement.");
     Ok(())
 }
 
-/// Measures, and prints the table. However it ends, the processes end with it.
+/// Measures, and prints the table. The processes end with it, whether it succeeds or fails.
 async fn measure<F>(scenarios: impl FnOnce(Bench) -> F) -> Result<(), Fault>
 where
     F: Future<Output = Result<Outcome, Fault>>,

@@ -1,7 +1,7 @@
-//! ACP over stdio: how fast `threadway acp` tells what a LangGraph server streams, and in how much
-//! memory, beside an agent made with the Rust SDK that sends the same updates from memory.
+//! ACP over stdio: the speed and the memory of `threadway acp` for streams of a LangGraph server,
+//! compared with an agent made with the Rust SDK that sends the same updates from memory.
 //!
-//! `cargo bench --bench stdio`; with `-- --quick` only whether all comes, without the SDK.
+//! `cargo bench --bench stdio`; `-- --quick` only checks that everything arrives, without the SDK.
 //! `bench/README.md` describes the set-up.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "its output is its purpose")]
@@ -42,7 +42,7 @@ use tokio::runtime::Runtime;
 use client::{Agent, Asked, Fault, Told};
 use process::Process;
 
-/// What is measured, and how often.
+/// The sizes of a measurement.
 struct Sizes {
     rounds: usize,
     /// Of all sessions together.
@@ -53,35 +53,35 @@ struct Sizes {
 /// The sizes for the figures in `docs/measurements/stdio.md`.
 const FULL: Sizes = Sizes { rounds: 5, tokens: 200_000, pause: Duration::from_secs(5) };
 
-/// Enough to see that nothing is lost.
+/// The sizes for a check that nothing is lost.
 const QUICK: Sizes = Sizes { rounds: 1, tokens: 20_000, pause: Duration::from_secs(1) };
 
-/// How many sessions speak at once in the scenario of many.
+/// How many sessions are active at once in the scenario with many.
 const SESSIONS: u64 = 8;
 
-/// Who tells the updates.
+/// The agent that sends the updates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Teller {
     /// The gateway: it reads, decodes, translates and projects a stream.
     Threadway,
     /// The SDK's agent, over the SDK's stdio.
     SdkStdio,
-    /// The same, with a writer of its own that joins lines.
+    /// The SDK's agent, with a writer of its own that joins lines.
     SdkLines,
 }
 
-/// What happens.
+/// A scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Scenario {
     /// One session, and a client that reads as fast as it can.
     One,
-    /// Several sessions of one process, likewise.
+    /// Several sessions of one process, and the same client.
     Many,
     /// One session, and a client that reads nothing for a while.
     Paused,
 }
 
-/// What is read of it.
+/// A measured value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Figure {
     Rate,
@@ -116,10 +116,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// Builds the SDK's agent, which is no part of this package: threadway does without the SDK.
+/// Builds the SDK's agent. The agent is no part of this package, because threadway does not depend
+/// on the SDK.
 fn sdk_agent() -> Result<PathBuf, Fault> {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("bench/acp-sdk/Cargo.toml");
-    // Beside what cargo has built for this package.
+    // Next to cargo's output for this package.
     let threadway = Path::new(env!("CARGO_BIN_EXE_threadway"));
     let target = threadway.ancestors().nth(2).ok_or("no target directory")?.join("acp-sdk");
     eprintln!("stdio: building bench/acp-sdk; the first time takes some minutes");
@@ -149,7 +150,7 @@ fn measure(sizes: &Sizes, sdk: Option<&Path>) -> Result<(), Fault> {
         for scenario in [Scenario::One, Scenario::Many, Scenario::Paused] {
             for teller in &tellers {
                 let command = teller.command(&url, sdk);
-                // What a process has held before is no part of what it holds now.
+                // A new process, because an old one may still hold memory of an earlier scenario.
                 let mut agent = Agent::start(command)?;
                 let told = agent.prompt(scenario.asked(sizes))?;
                 agent.finish()?;
@@ -159,14 +160,14 @@ fn measure(sizes: &Sizes, sdk: Option<&Path>) -> Result<(), Fault> {
         }
     }
     println!("{figures}");
-    println!("{tokens} tokens: each came once, in order and before its prompt's response.");
+    println!("{tokens} tokens: each arrived once, in order and before its prompt's response.");
     if sdk.is_none() {
-        println!("One short round: the figures are no measurement.");
+        println!("One short round: the figures are not a measurement.");
     }
     Ok(())
 }
 
-/// A client that overlooks a lost token would make every other result worthless.
+/// Checks that a lost token is noticed: otherwise every other result would be worthless.
 fn loss_is_seen(upstream: &str) -> Result<(), Fault> {
     let whole = Asked { sessions: 1, tokens: 20, lost: None, pause: Duration::ZERO };
     let ask = |asked| Agent::start(Teller::Threadway.command(upstream, None))?.prompt(asked);
@@ -267,7 +268,7 @@ impl fmt::Display for Figures {
         for scenario in [Scenario::One, Scenario::Many, Scenario::Paused] {
             for figure in [Figure::Rate, Figure::Cpu, Figure::Peak, Figure::Updates, Figure::Bytes]
             {
-                // A client that pauses is not there to be told quickly.
+                // With a client that pauses, the rate means nothing.
                 if (scenario, figure) == (Scenario::Paused, Figure::Rate) {
                     continue;
                 }
@@ -286,7 +287,6 @@ impl fmt::Display for Figures {
     }
 }
 
-/// A count as a number to reckon with.
 #[expect(clippy::cast_precision_loss, reason = "no figure here comes near 2^52")]
 fn float(count: u64) -> f64 {
     count as f64

@@ -1,21 +1,22 @@
 #!/usr/bin/env python3
-"""Installs what the integration tests need, starts real LangGraph servers and a threadway before each, runs one command, stops them.
+"""Installs the dependencies of the integration tests, starts real LangGraph servers and a threadway in front of each, runs one
+command, and stops the servers.
 
 usage: servers.py [--name NAME] [OPTION...] COMMAND [ARG...]
 
-There are two LangGraph servers, one in Python and one in JavaScript. COMMAND finds them in LANGGRAPH_URL and LANGGRAPH_JS_URL,
-and a threadway before each in THREADWAY_URL and THREADWAY_JS_URL.
+There are two LangGraph servers, one in Python and one in JavaScript. COMMAND gets their URLs in LANGGRAPH_URL and
+LANGGRAPH_JS_URL, and those of the threadways in front of them in THREADWAY_URL and THREADWAY_JS_URL.
 
 Servers:
   --python, --js   only that server
   --demo           only the scripted server of `threadway demo`, in DEMO_URL, and a Python with langgraph-sdk in LANGGRAPH_PYTHON
   --none           no server
-  --auth           a Python server whose tenants have keys (upstream/python-auth), in LANGGRAPH_AUTH_URL, and no other unless asked for
+  --auth           a Python server whose tenants have keys (upstream/python-auth), in LANGGRAPH_AUTH_URL, and no other unless its option is given
   --upstream-only  no threadway
   --proxies        nginx and Caddy, in NGINX and CADDY, and a `threadway demo`, whose gateway is in DEMO_GATEWAY_URL
-  --page           what the page is built with, and a `threadway demo`: its gateway is in DEMO_GATEWAY_URL, its LangGraph in DEMO_URL
-  --spare          in LANGGRAPH_SPARE and LANGGRAPH_JS_SPARE how to start another LangGraph server, one that COMMAND may kill:
-                   the command, less its port, where to run it, and what to add to its environment
+  --page           the page's build tools, and a `threadway demo`: its gateway is in DEMO_GATEWAY_URL, its LangGraph in DEMO_URL
+  --spare          in LANGGRAPH_SPARE and LANGGRAPH_JS_SPARE how to start another LangGraph server, which COMMAND may kill:
+                   the command without its port, its directory, and its additional environment variables
 Clients and tools:
   --copilot, --tanstack, --wire   CopilotKit's client, TanStack AI's, AG-UI's own adapter of LangGraph
   --examples       copies of `examples/`, whose folder is in EXAMPLES
@@ -28,9 +29,9 @@ Clients and tools:
   --reducer, --proto   the example programs of those suites
   --wasm               the translation as WebAssembly
 
-THREADWAY_BIN names a built binary; without it `cargo build` makes one, and COMMAND finds it there.
-Everything installed or written lies in integration/.cache. Runs of different names (default: `run`) work side by side: each has
-its own projects and its own logs, in the directory that COMMAND finds in LOGS. Two runs of one name wait for each other.
+THREADWAY_BIN names a built binary. Without it `cargo build` makes one, and COMMAND gets its path in THREADWAY_BIN.
+Everything is installed and written in integration/.cache. Runs of different names (default: `run`) may be active at the same
+time: each has its own projects and its own logs, in the directory in LOGS. Two runs of one name wait for each other.
 """
 
 import contextlib
@@ -89,7 +90,7 @@ LANGGRAPH_ENVIRONMENT = {
 
 
 class Failed(Exception):
-    """A step failed; the log, if there is one, says why."""
+    """A step failed; the log, if there is one, has the reason."""
 
     def __init__(self, message: str, log: Path | None = None):
         super().__init__(message)
@@ -98,7 +99,7 @@ class Failed(Exception):
 
 # ---------------------------------------------------------------- install
 def install(name: str, lock: Path, directory: Path, commands: list[list[str]], before=None) -> None:
-    """Run the commands in an empty directory, unless its stamp says that this lock file was installed there."""
+    """Runs the commands in an empty directory, unless its stamp says that this lock file was installed there."""
     stamp = directory / "stamp"
     digest = hashlib.sha256(lock.read_bytes() + sys.version.encode()).hexdigest()
     if stamp.exists() and stamp.read_text() == digest:
@@ -118,7 +119,7 @@ def install(name: str, lock: Path, directory: Path, commands: list[list[str]], b
 def install_venv(name: str, lock: Path, directory: Path) -> None:
     install(name, lock, directory, [
         [sys.executable, "-m", "venv", "."],
-        # The lock file is the whole closure: nothing is left to resolve.
+        # The lock file has all dependencies, so pip resolves none.
         ["bin/python", "-m", "pip", "install", "--disable-pip-version-check", "--no-deps", "-r", str(lock)],
     ])
 
@@ -141,7 +142,7 @@ def install_client(package: Path) -> None:
 
 
 def install_examples() -> Path:
-    """Copies of the examples, with what their READMEs have installed."""
+    """Copies of the examples, with the packages that their READMEs install."""
     copies = CACHE / "examples"
     for example in sorted(path for path in EXAMPLES.iterdir() if (path / "README.md").exists()):
         copy = copies / example.name
@@ -162,10 +163,10 @@ NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "node_modules", "dist")
 
 
 def install_package(package: str, names: list[str], variable: str) -> str:
-    """The program's path: the one that the variable names, else the one that is there, else Debian's."""
+    """The program's path: that of the variable, else an installed one, else Debian's package."""
     if variable in os.environ:
         names = [os.environ[variable]]
-    # Debian keeps servers where only root's PATH leads.
+    # Debian installs servers in a directory that only root's PATH has.
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin"])
     find = lambda: next(filter(None, (shutil.which(name, path=path) for name in names)), None)
     if found := find():
@@ -204,7 +205,7 @@ def install_python(package: Path) -> Path:
 def build_threadway() -> Path:
     if "THREADWAY_BIN" in os.environ:
         return Path(os.environ["THREADWAY_BIN"]).resolve()
-    # Beside a test, so that the dependencies have the features that `cargo test` has built them with.
+    # Together with a test, so that the dependencies have the features with which `cargo test` has built them.
     command = ["cargo", "build", "--locked", "--bin", "threadway", "--test", "memory"]
     with step("build threadway"):
         if subprocess.run(command, cwd=HERE.parent).returncode != 0:
@@ -227,7 +228,7 @@ def build_example(name: str) -> str:
 
 
 def build_wasm() -> str:
-    """The example of the translation, for a host that has files and nothing else; and the library for one that has not even those."""
+    """The translation's example for WASI, and the library for a host without any system interface."""
     package = ["--locked", "--manifest-path", WASM / "Cargo.toml", "--target-dir", HERE.parent / os.environ.get("CARGO_TARGET_DIR", "target")]
     with step("build the translation for WebAssembly"):
         for command in (
@@ -254,7 +255,7 @@ def build_acp_rust() -> Path:
 
 
 def prepare(options: set[str]) -> dict[str, str]:
-    """Install and build what these options need; return the variables that name it."""
+    """Installs and builds the requirements of these options; returns the variables that name them."""
     found = {}
     with locked(CACHE / "install.lock"):
         INSTALL_LOGS.mkdir(parents=True, exist_ok=True)
@@ -315,7 +316,7 @@ def locked(path: Path):
 
 # ---------------------------------------------------------------- run
 class Processes:
-    """What was started, each in a process group of its own, and how long it may take to stop."""
+    """The started processes, each in a process group of its own, and how long each may take to stop."""
 
     def __init__(self) -> None:
         self.started: list[tuple[subprocess.Popen, float]] = []
@@ -343,7 +344,7 @@ class Processes:
 
 
 def wait_for(what: str, process: subprocess.Popen, seconds: float, log: Path, ready):
-    """Poll until `ready` answers something true; fail when the process ends or the deadline passes."""
+    """Polls until `ready` returns a true value; fails when the process ends or the deadline passes."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if answer := ready():
@@ -369,7 +370,7 @@ def free_port() -> int:
 
 
 def fresh_project(source: Path, run: str, name: str) -> Path:
-    """A copy to run in: both servers keep their threads in `.langgraph_api` there, and would go on with the runs they find."""
+    """A copy of the project: both servers store their threads in its `.langgraph_api`, and would continue the runs in it."""
     project = CACHE / "upstream" / run / name
     shutil.rmtree(project, ignore_errors=True)
     shutil.copytree(source, project, ignore=shutil.ignore_patterns(".*", "__pycache__", "node_modules"))
@@ -398,20 +399,20 @@ def install_langgraph() -> Path:
 
 def install_langgraph_js() -> Path:
     directory = CACHE / "js"
-    # The server's packages ask for an SDK that the graph's package excludes; they run together all the same.
+    # The server's packages require an SDK version that the graph's package excludes; they work together nevertheless.
     install_node_modules("langgraph-js", JS, directory, ("--legacy-peer-deps",))
     return directory
 
 
 def prepare_python(run: str, name: str) -> tuple[list, Path]:
-    """The command of a server, less its port, and the project to run it in."""
+    """The command of a server without its port, and its project directory."""
     venv = install_langgraph()
     options = ["--no-reload", "--n-jobs-per-worker", 10, "--server-log-level", "WARNING"]
     return [venv / "bin" / "langgraph", "dev", *options, *LOCAL], fresh_project(PYTHON, run, name)
 
 
 def prepare_python_auth(run: str, name: str) -> tuple[list, Path]:
-    """The same graphs, for those who have a key."""
+    """The same graphs, for callers with a key."""
     command, project = prepare_python(run, name)
     shutil.copy(PYTHON_AUTH / "auth.py", project)
     settings = json.loads((project / "langgraph.json").read_text())
@@ -427,7 +428,7 @@ def prepare_js(run: str, name: str) -> tuple[list, Path]:
     return [directory / "node_modules" / ".bin" / "langgraphjs", "dev", *LOCAL], project
 
 
-# Each server's place in the command's environment, and how it is prepared.
+# The variables of each server in the command's environment, and how the server is prepared.
 UPSTREAMS = {
     "python": ("LANGGRAPH", "THREADWAY", prepare_python),
     "js": ("LANGGRAPH_JS", "THREADWAY_JS", prepare_js),
@@ -495,7 +496,7 @@ OPTIONS = {"--python", "--js", "--demo", "--none", "--upstream-only", "--validat
 
 
 def start_servers(processes: Processes, run: str, logs: Path, options: set[str], environment: dict[str, str]) -> None:
-    """Start what the options ask for, and add to the environment where it is."""
+    """Starts the servers of the options, and adds their URLs to the environment."""
     binary = environment.get("THREADWAY_BIN") if "--upstream-only" not in options else None
     if "--demo" in options:
         environment["DEMO_URL"] = start_demo(processes, logs, binary, LANGGRAPH_TOLD)

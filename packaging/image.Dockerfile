@@ -1,4 +1,4 @@
-# The image of a release: the static binary of the musl archive, which `packaging/release image` puts into the build context.
+# The image of a release. `packaging/release image` puts the static binary of the musl archive into the build context.
 # ../Dockerfile builds the same image from source.
 FROM gcr.io/distroless/static-debian13:nonroot@sha256:f7f8f729987ad0fdf6b05eeeae94b26e6a0f613bdf46feea7fc40f7bd72953e6
 ARG TARGETPLATFORM

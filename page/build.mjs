@@ -1,12 +1,11 @@
-// Builds the page into dist/, which the gateway embeds and which is committed, so that a build of the gateway needs Rust
-// alone.
+// Builds the page into dist/, which the gateway embeds. dist/ is committed, so that building the gateway needs only Rust.
 //
 // usage: node build.mjs            writes dist/
-//        node build.mjs --verify   fails if dist/ is not what would be written
-//        node build.mjs --sizes    also prints what each package weighs
+//        node build.mjs --verify   fails if dist/ differs from the build
+//        node build.mjs --sizes    also prints the size of each package
 //
-// The same sources and the same lock file give the same bytes: esbuild and fflate are pinned, and fflate compresses in
-// JavaScript, where the zlib of another Node version would write other bytes.
+// The same sources and the same lock file give the same bytes. esbuild and fflate are pinned, and fflate compresses in
+// JavaScript, because the zlib of another Node version could write other bytes.
 
 import { mkdir, readdir, readFile, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
@@ -16,7 +15,7 @@ import { gzipSync } from "fflate";
 
 const HERE = dirname(fileURLToPath(import.meta.url));
 const DIST = join(HERE, "dist");
-const MAX_BYTES = 300 * 1024; // of all files, compressed
+const MAX_BYTES = 300 * 1024; // the limit for all files, compressed
 
 /** The packages whose code is in a bundle, as folders of node_modules. */
 function packagesOf(metafile) {
@@ -30,7 +29,7 @@ function packagesOf(metafile) {
   return [...found].sort();
 }
 
-/** The licences of these packages, one after the other. */
+/** The licences of these packages in one text. */
 async function licencesOf(packages) {
   const texts = [];
   for (const name of packages) {
@@ -89,7 +88,7 @@ const stale = [];
 await mkdir(DIST, { recursive: true });
 for (const [name, contents] of Object.entries(files)) {
   const packed = gzipSync(contents, { level: 9, mtime: 0 });
-  packed[9] = 255; // the system that wrote it: unknown
+  packed[9] = 255; // gzip's operating system field: unknown
   total += packed.length;
   console.log(`${name.padEnd(14)} ${String(contents.length).padStart(8)} bytes, ${String(packed.length).padStart(7)} compressed`);
   const path = join(DIST, `${name}.gz`);

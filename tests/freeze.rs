@@ -1,8 +1,8 @@
-//! A thread that many follow while its runs are rolled back, on eight threads and in real time:
-//! the gateway answers all the while, and everybody gets what the thread comes to.
+//! A thread with many followers while its runs are rolled back, on eight OS threads and in real
+//! time. The gateway answers all the time, and every follower gets the thread's final state.
 //!
-//! Two locks that were taken in both orders froze the whole process here. Debug builds find such
-//! pairs without meeting them (`src/sync.rs`); this test meets them.
+//! Two locks that were taken in both orders once froze the whole process here. Debug builds detect
+//! such pairs without a deadlock (`src/sync.rs`); this test provokes the deadlock.
 //!
 //! `THREADWAY_FREEZE_ROUNDS=100 cargo test --release --test freeze` takes five minutes.
 
@@ -32,29 +32,29 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// How many threads the gateway has.
+/// The number of the gateway's OS threads.
 const WORKERS: usize = 8;
 
-/// How many follow the thread all the while.
+/// The number of clients that follow the thread all the time.
 const FOLLOWERS: usize = 150;
 
-/// How many come, look and leave, again and again.
+/// The number of clients that connect, read and disconnect again and again.
 const NEWCOMERS: usize = 20;
 
-/// How many rounds there are if nobody says otherwise.
+/// The number of rounds, unless the environment sets it.
 const ROUNDS: u64 = 4;
 
-/// How long a round takes, and the run in it.
+/// The length of a round, and of the run in it.
 const ROUND: Duration = Duration::from_secs(3);
 const RUN: Duration = Duration::from_millis(60);
 
-/// How long the gateway may take to answer, on a machine that is busy with other things.
+/// How long the gateway may take to answer on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the last state says.
+/// The text in the last state.
 const LAST_WORDS: &str = "these are the last words";
 
-/// The LangGraph server: one thread, and what becomes of it.
+/// The LangGraph server: one thread, and its changes.
 struct Script {
     thread: Mutex<Thread>,
     changed: watch::Sender<()>,
@@ -64,7 +64,7 @@ struct Script {
 #[derive(Clone, Copy)]
 struct Thread {
     changes: u64,
-    /// How many runs have begun, and whether the last one runs.
+    /// How many runs have begun, and whether the last one is running.
     runs: u64,
     is_running: bool,
     is_last: bool,
@@ -88,7 +88,7 @@ impl Script {
         self.changed.send_replace(());
     }
 
-    /// A round: the state changes, and then there is a run of which nothing stays.
+    /// Plays one round: a change of the state, and then a run that is rolled back.
     async fn play(&self) {
         self.change(|thread| thread.changes += 1);
         tokio::time::sleep(RUN).await;
@@ -98,7 +98,7 @@ impl Script {
         tokio::time::sleep(ROUND).await;
     }
 
-    /// From 0.3 to 3 s, another one each time.
+    /// From 0.3 to 3 s, another value each time.
     fn delay(&self) -> Duration {
         let look = self.looks.fetch_add(1, Ordering::Relaxed);
         Duration::from_millis(300 + look * 997 % 2_700)
@@ -171,7 +171,7 @@ fn document(value: &Value) -> Answer {
     ([(CONTENT_TYPE, "application/json")], value.to_string()).into_response()
 }
 
-/// A stream that says something at each change, as long as that holds.
+/// A stream that sends a part at each change, for as long as `holds` is true.
 fn streamed(script: Arc<Script>, holds: impl Fn(Thread) -> bool + Send + 'static) -> Answer {
     let changes = script.changed.subscribe();
     let thread = script.thread();
@@ -194,7 +194,7 @@ fn streamed(script: Arc<Script>, holds: impl Fn(Thread) -> bool + Send + 'static
     ([(CONTENT_TYPE, "text/event-stream")], Body::from_stream(parts)).into_response()
 }
 
-/// Follows the thread; the stream, after its first event.
+/// Follows the thread; returns the stream after its first event.
 async fn follow(gateway: SocketAddr, key: &str) -> Response {
     let headers = format!("x-api-key: {key}\r\n");
     let request = events_request(&headers, "?follow=thread");
@@ -203,7 +203,7 @@ async fn follow(gateway: SocketAddr, key: &str) -> Response {
     response
 }
 
-/// Plays the rounds, and waits until everybody has heard the last words.
+/// Plays the rounds, and waits until every follower has the last text.
 async fn play(gateway: SocketAddr, script: Arc<Script>, rounds: u64, told: mpsc::Sender<u64>) {
     let mut followers = JoinSet::new();
     for at in 0..FOLLOWERS {
@@ -230,7 +230,8 @@ async fn play(gateway: SocketAddr, script: Arc<Script>, rounds: u64, told: mpsc:
     }
 }
 
-/// Whether the gateway answers; asked from a thread of no runtime.
+/// Whether the gateway answers. Called outside of any runtime, so it works if the runtime is
+/// blocked.
 fn is_alive(gateway: SocketAddr) -> std::io::Result<()> {
     let mut socket = TcpStream::connect_timeout(&gateway, PATIENCE)?;
     socket.set_read_timeout(Some(PATIENCE))?;
@@ -241,7 +242,7 @@ fn is_alive(gateway: SocketAddr) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A runtime whose threads have stopped cannot be dropped.
+/// Exits the process, because a runtime whose threads are blocked cannot be dropped.
 fn give_up(runtime: Runtime, why: &str) -> ! {
     runtime.shutdown_background();
     panic!("{why}");

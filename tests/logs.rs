@@ -1,5 +1,5 @@
-//! What the log has: two lines for a run, without what was said in it; refused requests, as many as
-//! a person reads; a warning for what an operator is to mend.
+//! The log: two lines for a run, without its content; refused requests, as many as a person can
+//! read; warnings that an operator can act on.
 
 #![cfg(test)]
 
@@ -25,7 +25,7 @@ use tokio::task::JoinSet;
 use tracing::Level;
 use tracing::subscriber::DefaultGuard;
 
-/// What was logged.
+/// The captured log.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
 
@@ -41,7 +41,7 @@ impl Write for Lines {
 }
 
 impl Lines {
-    /// What this thread logs up to a level, while the guard is kept.
+    /// Captures what this thread logs up to a level, while the guard exists.
     fn up_to(level: Level) -> (Self, DefaultGuard) {
         let lines = Self::default();
         let writer = lines.clone();
@@ -98,7 +98,8 @@ async fn the_lines_of_a_run_tell_nothing_that_was_said() {
     let hundredths = line["seconds"].as_f64().unwrap() * 100.0;
     assert!((0.0..6_000.0).contains(&hundredths), "{line}");
     assert!((hundredths - hundredths.round()).abs() < 1e-6, "{line}");
-    // hyper and the like are not ours to silence, and the gateway logs below `info` too.
+    // The gateway does not silence its libraries, such as hyper, and it also logs below `info`
+    // itself.
     let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
     let ours = text.lines().filter(|line| line.contains(r#""target":"threadway"#));
     for line in ours {
@@ -192,7 +193,7 @@ async fn refused_requests_are_logged_as_many_as_a_person_reads() {
     assert!(!format!("{refused:?}").contains("s3cret"));
     assert!(lines.with(LEFT_OUT).is_empty());
 
-    // The next request of a later second says how many there were, whatever comes of it.
+    // The next request, in a later second, logs how many there were, whatever its own outcome.
     clock.advance(Duration::from_secs(1)).await;
     assert!(ask("GET /healthz").await.starts_with("HTTP/1.1 200"));
     let left_out = lines.with(LEFT_OUT);
@@ -207,7 +208,7 @@ async fn refused_requests_are_logged_as_many_as_a_person_reads() {
 async fn a_page_that_is_refused_is_one_line_for_the_operator() {
     let (lines, _logging) = Lines::up_to(Level::INFO);
     let gateway = Gateway::start().await;
-    // Whoever opens a page can have its browser ask as often as it likes.
+    // Any web page can make a browser send such requests without limit.
     for _ in 0..3 {
         let request =
             "GET /agui/info HTTP/1.1\r\nhost: evil.example\r\norigin: http://evil.example\r\n\r\n";
@@ -222,7 +223,7 @@ async fn a_page_that_is_refused_is_one_line_for_the_operator() {
     assert!(!told[0].to_string().contains("evil"), "{}", told[0]);
 }
 
-/// Runs the agent for a client that brings tools and context; its graph takes these keys.
+/// Runs the agent for a client with tools and context; its graph accepts these input keys.
 async fn run_with_tools(gateway: &Gateway, schema: Option<&Value>) {
     let mut input = input(&["hi"]);
     input["tools"] = json!([{"name": "paint", "description": "Paints s3cret", "parameters": {}}]);
@@ -272,7 +273,7 @@ async fn tools_and_context_that_an_agent_cannot_take_are_a_warning_each_and_once
     }
 }
 
-/// A gateway whose pages may come from these origins.
+/// A gateway that accepts pages of these origins.
 async fn with_origins(origins: &[&str]) -> (SocketAddr, JoinSet<()>) {
     let cors = Cors::new(origins.iter().copied(), Credentials::Omitted).unwrap();
     let settings = Settings { cors, ..Settings::default() };
@@ -281,7 +282,7 @@ async fn with_origins(origins: &[&str]) -> (SocketAddr, JoinSet<()>) {
     (address, serving)
 }
 
-/// Asks as a page of this origin, with a preflight first.
+/// Sends a request as a page of this origin, with a preflight first.
 async fn ask_as(address: SocketAddr, origin: &str) {
     for (method, more) in [("OPTIONS", "access-control-request-method: GET\r\n"), ("GET", "")] {
         let request = format!(
@@ -363,7 +364,7 @@ async fn an_agent_whose_keys_cannot_be_read_is_a_warning() {
     assert_eq!((&warned[0]["level"], &warned[0]["agent"]), (&json!("WARN"), &json!("agent")));
 }
 
-/// The lines of these levels that are about where a server is.
+/// The lines about a server's availability.
 fn presence(lines: &Lines) -> Vec<(String, String)> {
     let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
     let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -371,7 +372,7 @@ fn presence(lines: &Lines) -> Vec<(String, String)> {
     told.map(|line| (line["level"].to_string(), line["message"].to_string())).collect()
 }
 
-/// Asks for the list of agents; the answer's status.
+/// Requests the list of agents; returns the status line.
 async fn list(address: SocketAddr) -> String {
     let request = "GET /agui/info HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let response = Response::to(address, request.as_bytes()).await;
@@ -445,7 +446,7 @@ async fn a_server_that_does_not_answer_is_away_after_a_few_requests() {
     );
     assert_eq!(told.iter().filter(|(_, line)| *line == away).count(), 1, "{told:#?}");
 
-    // One that comes and goes is told of now and then.
+    // A server that keeps appearing and disappearing is logged only now and then.
     let _clock = HeldClock::pause();
     for _ in 0..3 {
         refused(404).await;

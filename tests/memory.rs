@@ -1,5 +1,5 @@
-//! What is kept of a run that its client does not read, and for one that has read a large event. It
-//! is alone in its binary: the bytes that are counted are those of the whole process.
+//! Memory for a run whose client does not read, and for a client that has read a large event. The
+//! test is alone in its binary, because it counts the bytes of the whole process.
 
 #![cfg(test)]
 
@@ -17,7 +17,7 @@ static MEMORY: PeakAlloc = PeakAlloc;
 
 const MIB: usize = 1024 * 1024;
 
-/// One test counts at a time.
+/// Only one test may count at a time.
 static COUNTING: Mutex<()> = Mutex::const_new(());
 
 #[tokio::test]
@@ -35,7 +35,7 @@ async fn a_viewer_that_has_read_a_large_snapshot_costs_little() {
         let script = gateway.runs("limit=100", record.clone());
         let (mut viewer, ()) = tokio::join!(gateway.events(""), script);
         while viewer.frame().await.len() < 5 * MIB {}
-        // What the test itself has read.
+        // The bytes that the test itself has read.
         viewer.raw = Vec::new();
         viewer.decoded = Vec::new();
         viewers.push(viewer);
@@ -55,14 +55,14 @@ async fn a_client_that_does_not_read_costs_no_more_than_the_log() {
     let gateway = Gateway::with(limits).await;
     let (_slow, mut run) = gateway.unread_run().await;
     run.send(part("values", &values(&["hi"]))).await;
-    // These are in the log, and in no message and no state.
+    // These parts are in the log, but in no message and no state.
     let parts = part("custom", &json!("x".repeat(1024))).repeat(64);
     let before = MEMORY.current_usage();
     MEMORY.reset_peak_usage();
     for _ in 0..64 * MIB / parts.len() {
         run.send(&parts).await;
     }
-    // The run was read to its end.
+    // The gateway has read the run to its end.
     run.end().await;
     gateway.record("interrupted").await;
     let grown = MEMORY.peak_usage() - before;
@@ -79,7 +79,7 @@ async fn a_state_without_an_end_is_refused_at_the_limit() {
     MEMORY.reset_peak_usage();
     let script = async {
         let mut state = gateway.upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
-        // It names no length, and the server does not close it.
+        // The response has no length, and the server does not close it.
         let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\
                     transfer-encoding: chunked\r\n\r\n";
         state.raw(head).await;
@@ -97,7 +97,7 @@ async fn a_state_without_an_end_is_refused_at_the_limit() {
     let expected = refusal("502 Bad Gateway", "upstream_too_large", message);
     assert_eq!(refused(&mut response).await, expected);
     gateway.upstream.is_untouched().await;
-    // While what was read moves to a larger place it is there twice.
+    // While a buffer grows, its content exists twice.
     assert!(grown < 2 * MAX_ANSWER_BYTES + MIB, "{grown} bytes were kept");
     let kept = MEMORY.current_usage().saturating_sub(before);
     assert!(kept < MIB, "{kept} bytes are still kept");

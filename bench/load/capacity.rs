@@ -1,5 +1,5 @@
-//! How far one gateway goes, beside a bare pass-through: the most streams that it serves in time, and what slow streams, short
-//! runs and few fast streams cost.
+//! The capacity of one gateway, compared with a bare pass-through: the most streams that it serves
+//! in time, and the cost of slow streams, of short runs and of few fast streams.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use crate::scenario::{Bench, INTERVAL, Way};
 use crate::script::Script;
 use crate::table::float;
 
-/// How many streams are tried: one step more each time.
+/// How many streams each step adds.
 const STEP: u64 = 100;
 const MOST: u64 = 3_000;
-/// A step is served in time if the p99 of its tokens is no later, in microseconds.
+/// A step is served in time if the p99 latency of its tokens is at most this, in microseconds.
 const IN_TIME_US: f64 = 100_000.0;
-/// How long each step is measured.
+/// The duration of each step.
 const WINDOW: Duration = Duration::from_secs(3);
 
 /// Many slow streams: five tokens a second each.
@@ -26,7 +26,7 @@ const SLOW_WINDOW: Duration = Duration::from_secs(10);
 const SHORT_RUNS: u64 = 500;
 const SHORT_TOKENS: u64 = 5;
 
-/// Few streams, as fast as they go.
+/// Few streams, as fast as possible.
 const FAST_STREAMS: u64 = 8;
 const FAST_TOKENS: u64 = 30_000;
 
@@ -35,7 +35,7 @@ pub(crate) async fn run() -> Result<(), Fault> {
     let [floor, gateway] = [bench.floor()?, bench.gateway()?];
     let ways = [Way::floor(&floor), Way::gateway(&gateway)];
     head("How far one gateway goes, beside a bare pass-through");
-    // Both are warm before anything is measured.
+    // Both are warmed up before the measurement.
     for way in ways {
         bench.pace(way, STEP, INTERVAL, WINDOW).await?;
     }
@@ -81,7 +81,7 @@ async fn slow(bench: &mut Bench, ways: [Way<'_>; 2]) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Ever more streams, along each way until its tokens are late.
+/// Adds streams on each path until the tokens are late.
 async fn most(bench: &mut Bench, ways: [Way<'_>; 2]) -> Result<(), Fault> {
     let mut most = [0_u64; 2];
     for (way, most) in ways.into_iter().zip(&mut most) {

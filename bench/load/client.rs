@@ -1,5 +1,5 @@
-//! The load client: starts a run, reads its stream on either wire, and checks that it is all
-//! there.
+//! The load client: starts a run, reads its stream in either protocol, and checks that it is
+//! complete.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -22,20 +22,20 @@ use crate::script::Script;
 pub(crate) use crate::stored::thread_id;
 use crate::text::{Hearing, now};
 
-/// Whatever went wrong: the benchmark tells it and stops.
+/// Any error: the benchmark prints it and stops.
 pub(crate) type Fault = Box<dyn Error + Send + Sync>;
 
 /// How long a run may take before it counts as lost.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// Where runs are started, and what is spoken there.
+/// The address of the server, and its protocol.
 #[derive(Clone, Copy)]
 pub(crate) struct Target {
     pub(crate) address: SocketAddr,
     pub(crate) wire: Wire,
 }
 
-/// What a run's stream is made of.
+/// The protocol of a run's stream.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wire {
     /// LangGraph's parts.
@@ -44,26 +44,26 @@ pub(crate) enum Wire {
     Agui,
 }
 
-/// How far all streams of a scenario are.
+/// The progress of all streams of a scenario.
 #[derive(Default)]
 pub(crate) struct Progress {
-    /// How many have begun.
+    /// How many streams have begun.
     pub(crate) started: AtomicUsize,
-    /// How many have brought a token.
+    /// How many streams have delivered a token.
     pub(crate) speaking: AtomicUsize,
-    /// How many of those that joined a run are where it is.
+    /// How many streams that joined a run have caught up.
     pub(crate) live: AtomicUsize,
-    /// How many tokens came.
+    /// How many tokens arrived.
     pub(crate) tokens: AtomicU64,
-    /// How often a stream that had fallen behind was told all so far.
+    /// How often a stream that had fallen too far back got a snapshot.
     pub(crate) resyncs: AtomicU64,
 }
 
-/// What a whole run has brought; times are nanoseconds.
+/// The result of a whole run; times are in nanoseconds.
 pub(crate) struct Heard {
-    /// From the upstream's headers to the response's, or to `RUN_STARTED`.
+    /// From the upstream's headers to the response's headers, or to `RUN_STARTED`.
     pub(crate) start: u64,
-    /// From a token's making to its coming.
+    /// From the creation of each token to its arrival.
     pub(crate) latencies: Vec<u64>,
 }
 
@@ -72,39 +72,40 @@ pub(crate) struct Heard {
 pub(crate) struct Live {
     pub(crate) thread: u64,
     pub(crate) run_id: String,
-    /// How many tokens it has said: who was told as many, and anything at all, is live.
+    /// How many tokens the run has sent. A client that has as many of them, and at least one event,
+    /// has caught up.
     pub(crate) said: u64,
 }
 
-/// How long one reads who joins a run.
+/// How long a client that joins a run reads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Until {
     Live,
-    /// To the run's end, which is to tell so many tokens, if that is known.
+    /// To the run's end, which must bring this many tokens, if the number is known.
     End(Option<u64>),
 }
 
-/// When what came to one who has joined a run, on the clock of all processes.
+/// The times of a client that joined a run, on the clock that all processes share.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Joined {
-    /// When it was asked for.
+    /// When the client sent its request.
     pub(crate) asked: u64,
-    /// The body's first byte.
+    /// When the first byte of the body arrived.
     pub(crate) first: u64,
-    /// `RUN_STARTED`, or its like.
+    /// When `RUN_STARTED`, or LangGraph's equivalent, arrived.
     pub(crate) started: u64,
-    /// What made it live.
+    /// When the client had caught up.
     pub(crate) live: u64,
-    /// How many bytes of the body came till then, and how many the text has that they tell.
+    /// How many bytes of the body arrived until then, and how many bytes of text they contain.
     pub(crate) bytes: u64,
     pub(crate) messages: u64,
 }
 
-/// One stream being read.
+/// A stream that is being read.
 struct Reader<'a> {
     wire: Wire,
     progress: &'a Progress,
-    /// The beginning of a line whose end has not come.
+    /// The beginning of a line whose end has not arrived.
     half: Vec<u8>,
     /// The event name of the frame that is being read.
     event: String,
@@ -114,7 +115,7 @@ struct Reader<'a> {
     joining: Option<Joining>,
 }
 
-/// What a reader has that joins a run, till it is live and beyond.
+/// The state of a reader that joins a run.
 #[derive(Default)]
 struct Joining {
     said: u64,
@@ -122,16 +123,16 @@ struct Joining {
     is_live: bool,
 }
 
-/// How far a stream is.
+/// The progress of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Begun,
     Started,
-    /// The last frame of all may have come: AG-UI's has, one of LangGraph's may be followed.
+    /// The last expected frame may have arrived. AG-UI has no frame after it, LangGraph may have.
     Ended,
 }
 
-/// What is looked at in an AG-UI event.
+/// The members of an AG-UI event that are read.
 #[derive(Deserialize)]
 struct Event<'a> {
     r#type: &'a str,
@@ -145,14 +146,14 @@ struct Event<'a> {
     messages: Vec<Message>,
 }
 
-/// What is looked at in a message of a snapshot.
+/// The members of a snapshot's message that are read.
 #[derive(Deserialize)]
 struct Message {
     role: String,
     content: Option<String>,
 }
 
-/// Starts the run that `script` asks for, on a thread of its own, and reads it to its end.
+/// Starts the run that `script` describes, on a new thread, and reads it to its end.
 pub(crate) async fn run(
     target: Target,
     script: Script,
@@ -168,7 +169,7 @@ pub(crate) async fn run(
     read.map_err(|fault| format!("run {thread}: {fault}").into())
 }
 
-/// Joins a run that is under way, and reads it.
+/// Joins a live run and reads it.
 pub(crate) async fn join(
     target: Target,
     run: &Live,
@@ -220,7 +221,7 @@ async fn ask_to_join(target: Target, run: &Live) -> Result<Response<Incoming>, F
     }
 }
 
-/// Reads a stream to its end: a whole one, with so many tokens.
+/// Reads a stream to its end, and checks that it is complete and has this many tokens.
 async fn read(
     mut response: Response<Incoming>,
     wire: Wire,
@@ -237,7 +238,7 @@ async fn read(
     reader.finish(Some(tokens))
 }
 
-/// Sends a POST without waiting for more than the response's headers.
+/// Sends a POST; returns when the response's headers have arrived.
 pub(crate) async fn post(
     address: SocketAddr,
     path: &str,
@@ -265,7 +266,7 @@ pub(crate) async fn send(
     Err(format!("{asked}: {status}, {}", String::from_utf8_lossy(&body)).into())
 }
 
-/// Starts the run that `script` asks for, on a thread of its own.
+/// Starts the run that `script` describes, on a new thread.
 pub(crate) async fn start(
     target: Target,
     script: Script,
@@ -292,13 +293,13 @@ pub(crate) async fn start(
     post(target.address, &path, body.to_string()).await
 }
 
-/// The run that the headers of its stream name.
+/// The run id in the headers of a stream.
 pub(crate) fn named(headers: &HeaderMap) -> Result<String, Fault> {
     let location = headers.get(CONTENT_LOCATION).ok_or("no content-location came")?;
     Ok(location.to_str()?.rsplit('/').next().unwrap_or_default().to_owned())
 }
 
-/// How long ago the upstream made this run's id, which it does when it sends its headers.
+/// How long ago the upstream made this run's id, which is when it sent its headers.
 fn since_headers(run_id: &str) -> Result<u64, Fault> {
     let (_, sent) = Uuid::try_parse(run_id)?.as_u64_pair();
     Ok(now().saturating_sub(sent))
@@ -367,8 +368,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// A token's text is cut out: parsing a part ten times as long as an event would make the
-    /// floor look slow.
+    /// Cuts out the token's text without parsing: parsing a part, which is ten times as long as an
+    /// event, would make the pass-through look slow.
     fn part(&mut self, data: &str, now: u64) -> Result<(), Fault> {
         match (self.state, &*self.event) {
             (State::Begun, "metadata") => self.started(now),
@@ -407,7 +408,7 @@ impl<'a> Reader<'a> {
                 if let Some(text) = said.next_back().and_then(|message| message.content.as_ref()) {
                     let tokens = self.hearing.catch_up(text)?;
                     self.progress.tokens.fetch_add(tokens, Ordering::Relaxed);
-                    // Who joins begins with one.
+                    // A client that joins a run begins with a snapshot.
                     if self.joining.as_ref().is_none_or(|joining| joining.is_live) {
                         self.progress.resyncs.fetch_add(1, Ordering::Relaxed);
                     }
@@ -443,7 +444,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Something of the conversation has come.
+    /// Records that something of the conversation has arrived.
     fn told(&mut self, now: u64) {
         if let Some(Joining { said, joined, is_live: is_live @ false }) = &mut self.joining
             && self.hearing.tokens() >= *said

@@ -1,4 +1,4 @@
-//! What is left after many runs, and how many live streams end when the gateway is told to stop.
+//! What remains in memory after many runs, and how many live streams end when the gateway stops.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,26 +12,26 @@ use crate::client::{self, Fault, Progress, Target, Wire};
 use crate::process::Process;
 use crate::script::Script;
 
-/// How many runs are made, and between how many looks.
+/// How many runs are made, and after how many each measurement follows.
 const RUNS: u64 = 10_000;
 const LOOKS: u64 = 4;
-/// How many are made at a time.
+/// How many runs are live at the same time.
 const AT_A_TIME: u64 = 100;
-/// How many are made before the first look: what is set up for the first ones stays.
+/// How many runs precede the first measurement: the gateway keeps what it sets up for them.
 const FIRST_RUNS: u64 = 1_000;
-/// How many streams are live when the gateway is told to stop.
+/// How many streams are live when the gateway is stopped.
 const LIVE: u64 = 200;
-/// How long connections may take to be closed on both sides: the gateway keeps those to its
-/// upstream for 3 s, and looks after them as often.
+/// How long both sides may take to close connections. The gateway keeps those to its upstream for 3
+/// s, and checks them as often.
 const SETTLE: Duration = Duration::from_secs(8);
 
-/// What a process holds.
+/// The resources of a process.
 pub(crate) struct Holding {
     pub(crate) resident: u64,
     pub(crate) descriptors: usize,
 }
 
-/// Makes the runs, then stops the gateway while streams are live; prints what was seen.
+/// Makes the runs, then stops the gateway while streams are live; prints the figures.
 pub(crate) async fn run() -> Result<(), Fault> {
     let upstream = Process::start("upstream", std::env::current_exe()?, &["upstream"])?;
     let url = format!("http://{}", upstream.address());
@@ -83,7 +83,7 @@ pub(crate) async fn run() -> Result<(), Fault> {
     }
     let status = exit.await??;
     let seconds = began.elapsed().as_secs_f64();
-    println!("SIGTERM with {LIVE} live streams: {ended} ended as told, {status}, {seconds:.2} s");
+    println!("SIGTERM with {LIVE} live streams: {ended} ended in order, {status}, {seconds:.2} s");
     if status.success() { Ok(()) } else { Err("the gateway did not stop in order".into()) }
 }
 
@@ -112,12 +112,12 @@ impl Holding {
         Self::now(process)
     }
 
-    /// What each process holds as it is, under way.
+    /// The resources of each process now.
     pub(crate) fn of_all(processes: &[Process]) -> Result<Vec<Self>, Fault> {
         processes.iter().map(Self::now).collect()
     }
 
-    /// What each holds that has nothing more to do.
+    /// The resources of each process when it is idle.
     pub(crate) async fn settled(processes: &[Process]) -> Result<Vec<Self>, Fault> {
         sleep(SETTLE + LINGER).await;
         Self::of_all(processes)

@@ -1,4 +1,5 @@
-//! Many view one run: what each viewer's token costs, beside a bare process that copies the same bytes to as many sockets.
+//! Many viewers of one run: the cost of each viewer's token, compared with a bare process that
+//! copies the same bytes to as many sockets.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -27,7 +28,7 @@ use crate::table::float;
 use crate::upstream::lock;
 use crate::viewer::{Ask, Viewers, open};
 
-/// How many view the run, and how long the figures are taken.
+/// How many viewers the run has, and how long each figure is measured.
 #[derive(Clone, Copy)]
 pub(crate) struct Sizes {
     pub(crate) viewers: usize,
@@ -40,12 +41,12 @@ pub(crate) const QUICK: Sizes = Sizes { viewers: 50, seconds: 1, rounds: 1 };
 
 const INTERVAL: Duration = Duration::from_millis(20);
 const SETTLE: Duration = Duration::from_secs(1);
-/// The thread whose run is viewed.
+/// The thread of the run.
 const THREAD: u64 = 1;
 
-/// What the viewers of one process cost.
+/// The cost of the viewers of one process.
 struct Cost {
-    /// A viewer's token, in microseconds.
+    /// Of one token for one viewer, in microseconds.
     cpu: f64,
     memory: u64,
     latency: (f64, f64),
@@ -90,7 +91,7 @@ fn median(mut costs: Vec<Cost>) -> Result<Cost, Fault> {
     costs.into_iter().nth(middle).ok_or_else(|| "no round was made".into())
 }
 
-/// What viewers cost the gateway, or a process that copies what the gateway sends to one of them.
+/// The cost of viewers for the gateway, or for a process that copies the gateway's stream to them.
 async fn cost(sizes: Sizes, is_copied: bool) -> Result<Cost, Fault> {
     let rig = Rig::start()?;
     rig.store(Wanted::conversation(THREAD, 4)).await?;
@@ -131,10 +132,10 @@ async fn cost(sizes: Sizes, is_copied: bool) -> Result<Cost, Fault> {
     })
 }
 
-/// What the copying process has read, and whoever it is to be sent to.
+/// The bytes that the copying process has read, and its viewers.
 #[derive(Default)]
 struct Copies {
-    /// All bytes that were received so far. A viewer that connects later is sent them first.
+    /// All bytes so far. A viewer that connects later gets them first.
     past: Vec<Bytes>,
     viewers: Vec<UnboundedSender<Bytes>>,
     is_over: bool,
@@ -154,7 +155,7 @@ impl Copies {
     }
 }
 
-/// Reads the run at the gateway once, and copies the bytes to all who ask.
+/// Reads the run at the gateway once, and copies the bytes to all viewers.
 pub(crate) async fn copy(gateway: SocketAddr) -> Result<(), Fault> {
     let copies = Arc::new(Mutex::new(Copies::default()));
     let mut response = open(gateway, Ask::Events, THREAD).await?;
@@ -177,7 +178,7 @@ pub(crate) async fn copy(gateway: SocketAddr) -> Result<(), Fault> {
     }
 }
 
-/// The body of one viewer.
+/// The body of one viewer's response.
 struct Copy(UnboundedReceiver<Bytes>);
 
 // === impl Copy ===

@@ -1,4 +1,5 @@
-//! Many follow one thread, and its next run comes: what each is sent, and what that costs beside a short conversation.
+//! Many clients follow one thread, and its next run begins: the bytes of each, and the cost
+//! compared with a short conversation.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,12 +14,12 @@ use crate::stored::Wanted;
 use crate::table::float;
 use crate::viewer::{Ask, Viewers};
 
-/// How many follow, and what the longer conversation has.
+/// How many clients follow, and the length of the longer conversation.
 #[derive(Clone, Copy)]
 pub(crate) struct Sizes {
     pub(crate) followers: usize,
     pub(crate) messages: usize,
-    /// How long all is left alone before a figure is read.
+    /// The pause before a figure is read.
     pub(crate) settle: Duration,
 }
 
@@ -27,13 +28,13 @@ pub(crate) const FULL: Sizes =
 pub(crate) const QUICK: Sizes =
     Sizes { followers: 50, messages: 500, settle: Duration::from_secs(1) };
 
-/// The conversation that the longer one is compared with.
+/// The length of the conversation that the longer one is compared with, in messages.
 const FEW: usize = 10;
-/// The next run.
+/// The tokens of the next run.
 const TOKENS: u64 = 100;
 const INTERVAL_US: u64 = 20_000;
 
-/// What one conversation's followers cost.
+/// The cost of one conversation's followers.
 struct Cost {
     bytes: u64,
     cpu: Duration,
@@ -79,7 +80,7 @@ async fn cost(sizes: Sizes, messages: usize) -> Result<Cost, Fault> {
     let mut viewers = Viewers::default();
     for follower in 1..=followers {
         viewers.add(rig.address(), Ask::Follow, 1);
-        // Not all at once: their first snapshots are not what is measured.
+        // In small groups, because the first snapshots are not measured.
         if follower % 25 == 0 {
             viewers.until(|seen| seen.ends.load(Ordering::Relaxed) == follower).await?;
         }

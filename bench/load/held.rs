@@ -1,4 +1,4 @@
-//! A client that is cut and comes back: what it holds, over any number of connections.
+//! A client that is cut and reconnects: its content, over any number of connections.
 
 use bytes::Bytes;
 use http::Request;
@@ -13,24 +13,24 @@ use tokio::time::{Instant, timeout_at};
 use crate::client::{Fault, Target, post, send, thread_id};
 use crate::text::Hearing;
 
-/// A conversation as a client of AG-UI holds it, with one answer in it.
+/// A conversation with one answer, as an AG-UI client holds it.
 #[derive(Clone)]
 pub(crate) struct Held {
     thread: u64,
     answer: Hearing,
-    /// Whether the answer is being told.
+    /// Whether the answer is being streamed.
     is_open: bool,
     last_id: Option<String>,
     is_over: bool,
     connection: Connection,
 }
 
-/// What has come over the present connection.
+/// The state of the current connection.
 #[derive(Clone, Default)]
 struct Connection {
-    /// The beginning of a line whose end has not come.
+    /// The beginning of a line whose end has not arrived.
     half: Vec<u8>,
-    /// Of the frame whose end has not come.
+    /// The data of the frame whose end has not arrived.
     data: String,
     id: Option<String>,
     begun: Option<Begun>,
@@ -40,35 +40,35 @@ struct Connection {
 /// How a response begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Begun {
-    /// Behind the event that the client named.
+    /// It resumes after the event that the client named.
     Behind,
-    /// With the run's start, and what there is of it.
+    /// It starts over, with the run's start and a snapshot.
     Over,
 }
 
-/// How a client says what it has.
+/// How a client sends its last event id.
 #[derive(Clone, Copy)]
 pub(crate) enum Asking {
     /// As an `EventSource` does.
     Header,
-    /// As one does whose page was loaded again.
+    /// As a page does that was reloaded.
     Query,
-    /// As one that cannot set headers.
+    /// As a client does that cannot set headers.
     Connect,
 }
 
 /// How far one connection has brought a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reached {
-    /// Where it was to be.
+    /// To the target.
     There,
-    /// As far as it came until it was cut.
+    /// To the cut.
     Cut,
-    /// The response's end, which was no end of the run.
+    /// To the end of the response, although the run has not ended.
     End,
 }
 
-/// What is looked at in an event.
+/// The members of an event that are read.
 #[derive(Deserialize)]
 struct Event<'a> {
     r#type: &'a str,
@@ -78,7 +78,7 @@ struct Event<'a> {
     messages: Vec<Message>,
 }
 
-/// What is looked at in a message of a snapshot.
+/// The members of a snapshot's message that are read.
 #[derive(Deserialize)]
 struct Message {
     role: String,
@@ -100,32 +100,32 @@ impl Held {
         }
     }
 
-    /// The id behind which it could go on.
+    /// The id after which the client could resume.
     pub(crate) fn last_id(&self) -> Option<&str> {
         self.last_id.as_deref()
     }
 
-    /// How many tokens of the answer it holds.
+    /// How many tokens of the answer the client holds.
     pub(crate) fn tokens(&self) -> u64 {
         self.answer.tokens()
     }
 
-    /// Whether it was told the end of the run.
+    /// Whether the client has the end of the run.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// How the present response began, if anything came.
+    /// How the current response began, if anything arrived.
     pub(crate) fn begun(&self) -> Option<Begun> {
         self.connection.begun
     }
 
-    /// How many bytes of the present response came.
+    /// How many bytes of the current response arrived.
     pub(crate) fn bytes(&self) -> u64 {
         self.connection.bytes
     }
 
-    /// Asks for what is behind the last event that it has, or any other id.
+    /// Reconnects after the last event that the client has, or after another id.
     pub(crate) async fn come_back(
         &self,
         target: Target,
@@ -158,7 +158,7 @@ impl Held {
         }
     }
 
-    /// Reads a response until the client is where it is to be, or till then.
+    /// Reads a response until the client has reached the target, or until this time.
     pub(crate) async fn read(
         &mut self,
         response: Response<Incoming>,
@@ -191,7 +191,7 @@ impl Held {
         }
     }
 
-    /// Whether it was told the whole run, and each token once.
+    /// Checks that the client has the whole run, and each token once; returns their number.
     pub(crate) fn finish(self) -> Result<u64, Fault> {
         let tokens = self.answer.tokens();
         self.answer.finish(None)?;

@@ -1,4 +1,5 @@
-//! Many threads are followed, and nothing happens: what the upstream is asked meanwhile, and what the gateway holds.
+//! Many threads are followed, and nothing happens: the upstream requests in that time, and the
+//! gateway's memory.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,12 +12,12 @@ use crate::stored::{Mood, Wanted};
 use crate::table::float;
 use crate::viewer::{Ask, Viewers};
 
-/// How many threads are followed, and how long each figure is taken.
+/// How many threads are followed, and how long each figure is measured.
 #[derive(Clone, Copy)]
 pub(crate) struct Sizes {
     pub(crate) threads: u64,
     pub(crate) seconds: u64,
-    /// How long all is left alone before the first figure.
+    /// The pause before the first figure.
     pub(crate) settle: Duration,
 }
 
@@ -74,7 +75,7 @@ pub(crate) async fn run(sizes: Sizes) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What the upstream was asked.
+/// The requests to the upstream.
 struct Asked {
     per_second: f64,
     kinds: Vec<(String, u64, u64)>,

@@ -1,4 +1,4 @@
-//! Who joins a run that others have started: many at a time, and late.
+//! Clients that join another client's run: many at the same time, and late.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,38 +14,38 @@ use crate::script::Script;
 use crate::table::{Metric, Path, float, percentile};
 use crate::upstream::ACCOUNT;
 
-/// How many join, and how late.
+/// How many clients join, and how late.
 #[derive(Clone, Copy)]
 pub(crate) struct Sizes {
-    /// Of one run, within [`RUSH`].
+    /// Clients of one run, within [`RUSH`].
     pub(crate) joiners: u32,
-    /// What the run of the late ones has said.
+    /// How many tokens the run has sent that is joined late.
     pub(crate) late_tokens: u64,
-    /// How long the gateway is left alone before its memory is read for the last time.
+    /// The pause before the gateway's memory is read for the last time.
     pub(crate) rest: Duration,
 }
 
-/// How long it takes until all have asked to join.
+/// The time in which all clients join.
 const RUSH: Duration = Duration::from_secs(1);
-/// What the run has said that they join.
+/// How many tokens the run has sent when they join.
 const SAID: u64 = 50;
-/// What a run's first two parts are: its name, and the state that it begins with.
+/// The run's first parts: its metadata, and its first state.
 const FIRST_PARTS: usize = 2;
-/// What a late joiner may be told beside the messages.
+/// How many bytes a late client may get besides the messages.
 const BESIDE: u64 = 4 * 1024;
 
 // === impl Bench ===
 
 impl Bench {
-    /// Runs both scenarios, with an upstream of their own: it keeps their runs.
+    /// Runs both scenarios with an upstream of their own, because it stores their runs.
     pub(crate) async fn joins(&mut self, sizes: Sizes) -> Result<(), Fault> {
         self.renew_upstream()?;
         self.rush(sizes).await?;
         self.late(sizes).await
     }
 
-    /// Starts a run straight on the upstream, for others to join; returns when it has said what
-    /// it says at once.
+    /// Starts a run directly on the upstream, for others to join. Returns when the run has sent its
+    /// first tokens, which it sends at once.
     pub(crate) async fn live(&mut self, script: Script) -> Result<Live, Fault> {
         self.runs += 1;
         let thread = self.runs;
@@ -59,11 +59,11 @@ impl Bench {
         Ok(run)
     }
 
-    /// Many join one run: how soon each is live, and what they weigh.
+    /// Many clients join one run: the time until each has caught up, and their memory.
     async fn rush(&mut self, sizes: Sizes) -> Result<(), Fault> {
         let gateway = self.gateway()?;
         let way = Way::gateway(&gateway);
-        // What a process sets up for its first run is not a joiner's weight.
+        // The memory that a process sets up for its first run does not count for a client.
         self.crowd(way, [Script::SHORT]).finish().await?;
         let run = self.live(speaking(SAID)).await?;
         let before = way.resident()?;
@@ -113,14 +113,14 @@ impl Bench {
         Ok(())
     }
 
-    /// One joins a run that has said much, on a gateway that does not know it; then another one,
-    /// on the same.
+    /// One client joins a long run on a gateway that has not read it; then a second one on the same
+    /// gateway.
     async fn late(&mut self, sizes: Sizes) -> Result<(), Fault> {
         let [floor, gateway] = [self.floor()?, self.gateway()?];
         let way = Way::gateway(&gateway);
         self.crowd(way, [Script::SHORT]).finish().await?;
         let run = self.live(speaking(sizes.late_tokens)).await?;
-        // The same replay as it comes from the upstream, for scale.
+        // The same replay directly from the upstream, for comparison.
         for way in [self.direct(), Way::floor(&floor)] {
             let progress = Progress::default();
             let joined = client::join(way.target, &run, Until::Live, &progress).await?;
@@ -165,7 +165,7 @@ impl Bench {
         self.figures.add(bytes, path, float(joined.bytes) / 1024.0);
     }
 
-    /// Ends the run, and hears what all have heard of it.
+    /// Ends the run, and collects the results of all clients.
     async fn heard_out(&mut self, crowd: Crowd<Joined>) -> Result<Vec<Joined>, Fault> {
         self.end().await?;
         let progress = Arc::clone(&crowd.progress);
@@ -182,7 +182,7 @@ impl Bench {
     }
 }
 
-/// A run that has said so much, and goes on as a fast model does.
+/// A run that has sent this many tokens, and continues at the pace of a fast model.
 fn speaking(tokens: u64) -> Script {
     Script { tokens, interval_us: micros(INTERVAL), goes_on: true, ..Script::SHORT }
 }

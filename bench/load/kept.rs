@@ -1,5 +1,5 @@
-//! A run whose stream is kept, for whoever joins it: the Python server's, as far as a gateway
-//! sees of it.
+//! A run whose stream is stored for clients that join, as far as a gateway can tell it from the
+//! Python server's.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -17,20 +17,20 @@ use tokio::time::{Sleep, sleep};
 use crate::text::now;
 use crate::upstream::{HEARTBEAT, RunBody, lock};
 
-/// How many parts the server says twice where the replay ends: it listens before it reads its
-/// store (24 to 26 at a pace of 20 ms). Who has just begun has not so many.
+/// How many parts the server repeats at the end of a replay, because it subscribes before it reads
+/// its store (24 to 26 at a pace of 20 ms). A run that has just begun has fewer.
 const REPEATS: usize = 25;
 
-/// How long it listens before it reads its store for one who joins again: what is said meanwhile
-/// comes twice.
+/// How long the server is subscribed before it reads its store for a client that joins again. Parts
+/// of that time are sent twice.
 const LISTENS: Duration = Duration::from_millis(500);
 
-/// After how many parts its replay has a gap, where its other work has its turn, and how long. A
-/// busy server of two cores replays 100,000 parts in some 7 s.
+/// After how many parts a replay has a pause for the server's other work, and how long. A busy
+/// server on two cores replays 100,000 parts in about 7 s.
 const GAP_AFTER: usize = 1_000;
 const GAP: Duration = Duration::from_millis(20);
 
-/// A run, said by a task of its own whether anybody listens or not.
+/// A run that a task of its own produces, with or without readers.
 pub(crate) struct Kept {
     pub(crate) thread: String,
     pub(crate) run_id: String,
@@ -40,7 +40,7 @@ pub(crate) struct Kept {
 #[derive(Default)]
 struct Told {
     parts: Vec<Bytes>,
-    /// As many as parts.
+    /// One id for each part.
     ids: Vec<u64>,
     is_over: bool,
     waiting: Vec<Waker>,
@@ -54,27 +54,27 @@ pub(crate) struct Replayed {
     pub(crate) last: u64,
 }
 
-/// What the upstream sends of a run that it keeps.
+/// The upstream's report about a stored run.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Account {
     pub(crate) parts: usize,
     pub(crate) joins: Vec<Replayed>,
 }
 
-/// The stream of one who listens.
+/// The stream of one reader.
 pub(crate) struct KeptBody {
     run: Arc<Kept>,
     at: usize,
     replay: Option<Replay>,
 }
 
-/// What is particular to who has joined.
+/// The state of a join.
 struct Replay {
     join: usize,
-    /// Its first part, and the one behind its last, once the store is read.
+    /// The first part of the replay, and the one after its last, once the store is read.
     begin: usize,
     end: Option<usize>,
-    /// The first part that is said again.
+    /// The first part that is repeated.
     heard: usize,
     gap: Pin<Box<Sleep>>,
 }
@@ -86,13 +86,13 @@ impl Kept {
         Self { thread: thread.to_owned(), run_id: run_id.to_owned(), told: Mutex::default() }
     }
 
-    /// Says the run to its end.
+    /// Produces the run to its end.
     pub(crate) async fn tell(self: Arc<Self>, mut run: RunBody) {
-        // Ids are milliseconds. What is said at once was said over a while, a millisecond a part.
+        // Ids are milliseconds. Tokens that are sent at once get ids one millisecond apart.
         let (mut past, mut id) = (run.said_at_once(), now() / 1_000_000);
         id = id.saturating_sub(past);
         while let Some(part) = poll_fn(|cx| run.poll_part(cx)).await {
-            // A sign of life is no part.
+            // A heartbeat is no part.
             if part == HEARTBEAT {
                 continue;
             }
@@ -115,12 +115,12 @@ impl Kept {
         told.waiting.drain(..).for_each(Waker::wake);
     }
 
-    /// For the one who has started it.
+    /// The stream of the client that started the run.
     pub(crate) fn from_start(self: Arc<Self>) -> KeptBody {
         KeptBody { run: self, at: 0, replay: None }
     }
 
-    /// For a viewer that joins later: all events after an id, and then those to come.
+    /// The stream of a client that joins: all parts after an id, and then the new ones.
     pub(crate) fn join(self: Arc<Self>, from: u64) -> KeptBody {
         let (at, replay) = {
             let mut told = lock(&self.told);
@@ -141,7 +141,7 @@ impl Kept {
         KeptBody { run: self, at, replay: Some(replay) }
     }
 
-    /// Its record, but for whether it still runs.
+    /// The run's record, with this status.
     pub(crate) fn record(&self, status: &str) -> Value {
         let modes = ["values", "messages-tuple", "updates", "custom"];
         json!({
@@ -151,7 +151,7 @@ impl Kept {
         })
     }
 
-    /// The state of its thread.
+    /// The state of the run's thread.
     pub(crate) fn state(&self) -> Value {
         let told = lock(&self.told);
         let values = told.parts.iter().rev().find_map(|part| {
@@ -172,7 +172,7 @@ impl Kept {
     }
 }
 
-/// The milliseconds of a `Last-Event-ID`: what is behind them is asked for.
+/// The milliseconds of a `Last-Event-ID`: the client asks for the parts after them.
 pub(crate) fn behind(id: &str) -> Option<u64> {
     if id == "-1" { Some(0) } else { id.split_once('-')?.0.parse().ok() }
 }
@@ -202,7 +202,7 @@ impl Body for KeptBody {
         if let Some(Replay { end, heard, .. }) = replay
             && *at >= *end.get_or_insert(told.parts.len())
         {
-            // Nothing is replayed any more.
+            // The replay is over.
             *at = *heard;
             *replay = None;
         }

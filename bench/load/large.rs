@@ -1,4 +1,5 @@
-//! Large conversations, states and inputs: what is read and held for them, and who waits.
+//! Large conversations, states and inputs: the bytes that are read, the memory, and the delay for
+//! others.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,26 +14,26 @@ use crate::script::Script;
 use crate::stored::{Mood, Wanted};
 use crate::viewer::{Ask, Viewers, open};
 
-/// How much is measured.
+/// The sizes of the scenarios.
 #[derive(Clone, Copy)]
 pub(crate) struct Sizes {
-    /// How many load a page of a thread of `page_bytes` at once.
+    /// How many clients load a thread of `page_bytes` at once.
     pub(crate) loads: usize,
     pub(crate) page_bytes: usize,
-    /// The runs of a thread, and how long the input of each is.
+    /// The number of runs of a thread, and the size of each input.
     pub(crate) runs: usize,
     pub(crate) input_bytes: usize,
-    /// How long one follows it.
+    /// How long one client follows the thread.
     pub(crate) look_seconds: u64,
-    /// Viewers of a thread whose first snapshot is 5 MB.
+    /// Viewers of a thread whose first snapshot has 5 MB.
     pub(crate) viewers: usize,
     /// Followed threads of 1 MB, and how often the state of each changes.
     pub(crate) threads: u64,
     pub(crate) changes: usize,
-    /// How long one reads slowly, and of how much.
+    /// How long one client reads slowly, and the size of the conversation.
     pub(crate) slow_seconds: u64,
     pub(crate) slow_messages: usize,
-    /// The state that is translated while others stream.
+    /// The size of the state that is translated while other runs stream.
     pub(crate) state_bytes: usize,
     pub(crate) streams: usize,
     pub(crate) tokens: u64,
@@ -73,9 +74,9 @@ pub(crate) const QUICK: Sizes = Sizes {
 const SETTLE: Duration = Duration::from_secs(2);
 const UPSTREAM_DELAY_MS: u64 = 500;
 const INTERVAL_US: u64 = 20_000;
-/// Viewers that come before memory is read.
+/// Viewers that connect before memory is read.
 const WARM_VIEWERS: usize = 20;
-/// How fast the slow reader reads.
+/// The speed of the slow client.
 const SLOW_BYTES_PER_SECOND: u64 = 400_000;
 
 pub(crate) async fn run(sizes: Sizes) -> Result<(), Fault> {
@@ -89,7 +90,7 @@ pub(crate) async fn run(sizes: Sizes) -> Result<(), Fault> {
     beside(sizes).await
 }
 
-/// Many load the page of one thread at rest.
+/// Many clients load one idle thread.
 async fn loads(sizes: Sizes) -> Result<(), Fault> {
     let rig = Rig::start()?;
     let state_bytes = sizes.page_bytes / 2;
@@ -116,7 +117,7 @@ async fn loads(sizes: Sizes) -> Result<(), Fault> {
     Ok(())
 }
 
-/// One follows a thread whose runs had large inputs.
+/// One client follows a thread whose runs had large inputs.
 async fn inputs(sizes: Sizes) -> Result<(), Fault> {
     let rig = Rig::start()?;
     let Sizes { runs, input_bytes, look_seconds, .. } = sizes;
@@ -135,7 +136,7 @@ async fn inputs(sizes: Sizes) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The first attach through a new gateway, with an upstream that is far away.
+/// The first client of a new gateway, with a distant upstream.
 async fn attach() -> Result<(), Fault> {
     for ask in [Ask::Connect, Ask::Events, Ask::Follow] {
         let rig = Rig::start()?;
@@ -160,7 +161,7 @@ fn name(ask: Ask) -> &'static str {
     }
 }
 
-/// What a followed thread holds, after its state has changed some times.
+/// The memory of a followed thread after some changes of its state.
 async fn held(sizes: Sizes) -> Result<(), Fault> {
     let rig = Rig::start()?;
     let wanted =
@@ -191,12 +192,12 @@ async fn held(sizes: Sizes) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What a viewer holds that was sent a large snapshot, and nothing since.
+/// The memory of a viewer that got a large snapshot, and nothing since.
 async fn viewers(sizes: Sizes) -> Result<(), Fault> {
     let rig = Rig::start()?;
     rig.store(Wanted { state_bytes: 2_500_000, ..Wanted::conversation(1, 10_000) }).await?;
     let mut viewers = Viewers::default();
-    // What the allocator keeps of reading such a state, again and again, is no viewer's.
+    // The allocator keeps memory from reading such states, which does not count for a viewer.
     one_by_one(&mut viewers, &rig, WARM_VIEWERS).await?;
     let before = rig.gateway.resident()?;
     one_by_one(&mut viewers, &rig, sizes.viewers).await?;
@@ -206,7 +207,7 @@ async fn viewers(sizes: Sizes) -> Result<(), Fault> {
     Ok(())
 }
 
-/// As many more follow the first thread, each once the one before it has been sent the thread.
+/// Adds followers of the first thread, each after the one before has the thread.
 async fn one_by_one(viewers: &mut Viewers, rig: &Rig, more: usize) -> Result<(), Fault> {
     for _ in 0..more {
         let sent = viewers.seen.ends.load(Ordering::Relaxed) + 1;
@@ -217,7 +218,7 @@ async fn one_by_one(viewers: &mut Viewers, rig: &Rig, more: usize) -> Result<(),
     Ok(())
 }
 
-/// One reads slowly what a run says behind a long conversation.
+/// One client reads a run slowly, after a long conversation.
 async fn slow(sizes: Sizes) -> Result<(), Fault> {
     let rig = Rig::start()?;
     rig.store(Wanted::conversation(1, sizes.slow_messages)).await?;
@@ -264,7 +265,7 @@ async fn slow(sizes: Sizes) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A large state is translated while others stream.
+/// A large state is translated while other runs stream.
 async fn beside(sizes: Sizes) -> Result<(), Fault> {
     let alone = streams(sizes, None).await?;
     let beside = streams(sizes, Some(sizes.state_bytes)).await?;
@@ -281,7 +282,7 @@ async fn beside(sizes: Sizes) -> Result<(), Fault> {
     Ok(())
 }
 
-/// How long the tokens of many streams are on their way, while others look at a thread of this size.
+/// The latency of many streams' tokens while other clients read a thread of this size.
 async fn streams(sizes: Sizes, state: Option<usize>) -> Result<(f64, f64), Fault> {
     let rig = Rig::start()?;
     let large = u64::try_from(sizes.streams)? + 1;

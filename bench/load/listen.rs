@@ -1,5 +1,5 @@
-//! A bare hyper server and a bare hyper connection, as the upstream, the floor and the load
-//! client use them.
+//! A bare hyper server and a bare hyper connection, used by the upstream, the pass-through and the
+//! load client.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 
 use crate::client::Fault;
 
-/// Serves on a free port, which it tells on stderr, until stdin is closed.
+/// Serves on a free port, which is printed on stderr, until stdin is closed.
 pub(crate) async fn serve<F, A, B>(answer: F) -> Result<(), Fault>
 where
     F: Fn(Request<Incoming>) -> A + Clone + Send + 'static,
@@ -25,14 +25,14 @@ where
     B: Body<Data = Bytes, Error: Into<Fault>> + Send + 'static,
 {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
-    // In the words of the gateway.
+    // The same words as the gateway's.
     writeln!(io::stderr(), "listening on http://{}", listener.local_addr()?)?;
     let mut stdin = tokio::io::stdin();
     let mut byte = [0];
     let mut open = JoinSet::new();
     loop {
         tokio::select! {
-            // Whoever started this process holds the other end, and closes it by ending.
+            // The parent process holds the other end, which closes when that process ends.
             _ = stdin.read(&mut byte) => return Ok(()),
             Some(_) = open.join_next() => {}
             accepted = listener.accept() => {
@@ -40,7 +40,7 @@ where
                 socket.set_nodelay(true)?;
                 let connection = hyper::server::conn::http1::Builder::new()
                     .serve_connection(TokioIo::new(socket), service_fn(answer.clone()));
-                // Clients come and go as they like.
+                // A client may disconnect at any time.
                 open.spawn(async { drop(connection.await) });
             }
         }
@@ -56,7 +56,7 @@ where
     let socket = TcpStream::connect(address).await?;
     socket.set_nodelay(true)?;
     let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await?;
-    // What becomes of it is told by the response's body.
+    // The response's body reports any error of the connection.
     tokio::spawn(async { drop(connection.await) });
     Ok(sender)
 }

@@ -1,4 +1,4 @@
-//! A pipe between the gateways and their upstream, all of whose connections can be reset at once.
+//! A proxy between the gateways and their upstream that can reset all its connections at once.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -11,10 +11,10 @@ use tokio_util::sync::CancellationToken;
 use crate::client::Fault;
 use crate::upstream::lock;
 
-/// Passes connections on for as long as it is held.
+/// Forwards connections until it is dropped.
 pub(crate) struct Pipe {
     address: SocketAddr,
-    /// Cancelled when the connections of now are to be reset.
+    /// Cancelled to reset the current connections.
     reset: Arc<Mutex<CancellationToken>>,
     _passing: JoinSet<()>,
 }

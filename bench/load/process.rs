@@ -1,4 +1,4 @@
-//! The processes that are measured: started, looked at through `/proc`, and always ended.
+//! The processes that are measured: they are started, observed through `/proc`, and always ended.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,26 +13,26 @@ use tokio::time::Instant;
 
 use crate::client::Fault;
 
-/// How long a process may take to tell its address.
+/// How long a process may take to print its address.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long a process may take to stop: the gateway's grace, and some.
+/// How long a process may take to stop: more than the gateway's grace period.
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
-/// How often it is looked whether it has.
+/// How often to check whether a process has stopped.
 const STOP_LOOK: Duration = Duration::from_millis(5);
 
-/// A process that serves. It ends when this is dropped.
+/// A process that serves. Dropping it ends the process.
 pub(crate) struct Process {
     child: Child,
     address: SocketAddr,
-    /// Passes on what the process has to say.
+    /// The thread that forwards the process's stderr.
     ear: Option<JoinHandle<()>>,
 }
 
 // === impl Process ===
 
 impl Process {
-    /// Starts a process, and waits until it tells where it listens.
+    /// Starts a process, and waits until it prints its address.
     pub(crate) fn start(
         name: &'static str,
         program: impl AsRef<OsStr>,
@@ -40,7 +40,7 @@ impl Process {
     ) -> Result<Self, Fault> {
         let mut child = Command::new(program)
             .args(arguments)
-            // The roles of this executable serve until it closes.
+            // The roles of this executable serve until their stdin closes.
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -48,7 +48,7 @@ impl Process {
         let (told, address) = channel();
         let stderr = child.stderr.take();
         let ear = stderr.map(|stderr| thread::spawn(move || listen(name, stderr, &told)));
-        // From here on dropping it ends the process.
+        // From here on, dropping `process` ends the process.
         let mut process = Self { child, address: SocketAddr::from(([0; 4], 0)), ear };
         process.address = address
             .recv_timeout(START_TIMEOUT)
@@ -56,16 +56,16 @@ impl Process {
         Ok(process)
     }
 
-    /// Where it listens.
+    /// The address that the process listens on.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How long its threads have run. Those that have ended do not count: a runtime's stay.
+    /// The CPU time of the process's live threads. A runtime's threads do not end.
     pub(crate) fn cpu(&self) -> Result<Duration, Fault> {
         let mut nanoseconds = 0;
         for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
-            // "Time spent on the cpu (in nanoseconds)", unlike `stat`, which counts in 10 ms.
+            // "Time spent on the cpu (in nanoseconds)". `stat` counts in steps of 10 ms.
             let schedstat = fs::read_to_string(task?.path().join("schedstat"))?;
             let on_cpu = schedstat.split(' ').next().unwrap_or_default();
             nanoseconds += on_cpu.parse::<u64>()?;
@@ -73,12 +73,12 @@ impl Process {
         Ok(Duration::from_nanos(nanoseconds))
     }
 
-    /// How many file descriptors it has open.
+    /// How many file descriptors are open.
     pub(crate) fn descriptors(&self) -> Result<usize, Fault> {
         Ok(fs::read_dir(format!("/proc/{}/fd", self.child.id()))?.count())
     }
 
-    /// Sends SIGHUP: the gateway reads its configuration again.
+    /// Sends SIGHUP, so that the gateway reloads its configuration.
     pub(crate) fn hang_up(&self) -> Result<(), Fault> {
         self.signal("-HUP")
     }
@@ -104,17 +104,17 @@ impl Process {
         Err("the process did not stop in time".into())
     }
 
-    /// How many bytes of memory it holds.
+    /// The resident memory, in bytes.
     pub(crate) fn resident(&self) -> Result<u64, Fault> {
         self.memory("VmRSS:")
     }
 
-    /// How many bytes of memory it has held at most since the peak was forgotten.
+    /// The peak of the resident memory since the last reset, in bytes.
     pub(crate) fn peak(&self) -> Result<u64, Fault> {
         self.memory("VmHWM:")
     }
 
-    /// The peak begins anew with what it holds now.
+    /// Resets the peak to the current memory.
     pub(crate) fn forget_peak(&self) -> Result<(), Fault> {
         Ok(fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5")?)
     }
@@ -129,7 +129,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself, which is as good.
+        // The process may have ended by itself, which is fine.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if let Some(ear) = self.ear.take() {
@@ -138,19 +138,19 @@ impl Drop for Process {
     }
 }
 
-/// Tells the address that the process announces, and passes on what else it has to say.
+/// Reports the address that the process prints, and forwards its other lines.
 fn listen(name: &str, stderr: ChildStderr, told: &Sender<SocketAddr>) {
     let mut address = None;
     for line in BufReader::new(stderr).lines().map_while(Result::ok) {
         if address.is_none() {
             let rest = line.split_once("listening on http://").map(|(_, rest)| rest);
             address = rest.and_then(|rest| rest.split(' ').next()?.parse().ok());
-            // Nobody waits for it any more if it comes too late.
+            // If the address comes too late, the receiver is gone.
             address.map(|address| told.send(address));
         }
-        // More about where it listens is no news.
+        // Further lines with the address are not forwarded.
         if !address.is_some_and(|address: SocketAddr| line.contains(&address.to_string())) {
-            // With stderr closed there is nobody to tell.
+            // If stderr is closed, there is no one to report to.
             let _ = writeln!(io::stderr(), "{name}: {line}");
         }
     }

@@ -1,4 +1,4 @@
-//! Streams that go on while the gateway reads its configuration again.
+//! Streams that continue while the gateway reloads its configuration.
 
 use std::env;
 use std::fs;
@@ -15,14 +15,14 @@ use crate::client::{self, Fault, Progress, Target, Wire};
 use crate::process::Process;
 use crate::script::Script;
 
-/// How many streams there are.
+/// The number of streams.
 const STREAMS: u64 = 1_000;
-/// Each is this long: 20 s at the pace below.
+/// The tokens of each stream: 20 s at the pace below.
 const TOKENS: u64 = 100;
 const INTERVAL_US: u64 = 200_000;
-/// How often each configuration is read.
+/// How often each configuration is loaded.
 const ROUNDS: usize = 3;
-/// How long it may take until one has its effect.
+/// How long a reload may take until it has its effect.
 const EFFECT_TIMEOUT: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -31,7 +31,7 @@ const CLOSED: &str =
     "auth = { mode = \"bearer\", keys = { a = \"0123456789abcdef0123456789abcdef\" } }\n";
 const BROKEN: &str = "auth.mode = \"everybody\"\n";
 
-/// Starts the streams, reloads under them, and looks whether all that was said has come.
+/// Starts the streams, reloads the configuration, and checks that all tokens arrive.
 pub(crate) async fn run() -> Result<(), Fault> {
     let upstream = Process::start("upstream", env::current_exe()?, &["upstream"])?;
     let url = format!("http://{}", upstream.address());
@@ -60,7 +60,7 @@ pub(crate) async fn run() -> Result<(), Fault> {
     for _ in 0..ROUNDS {
         reload(&gateway, &file.0, CLOSED)?;
         becomes(target, Door::Closed).await?;
-        // What is wrong changes nothing.
+        // An invalid configuration changes nothing.
         reload(&gateway, &file.0, BROKEN)?;
         sleep(LOOK * 10).await;
         becomes(target, Door::Closed).await?;
@@ -89,14 +89,14 @@ fn reload(gateway: &Process, file: &Path, text: &str) -> Result<(), Fault> {
     gateway.hang_up()
 }
 
-/// How a new request without a key is met.
+/// The response to a new request without a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Door {
     Open,
     Closed,
 }
 
-/// Waits until new requests are met so.
+/// Waits until new requests get this response.
 async fn becomes(target: Target, expected: Door) -> Result<(), Fault> {
     let end = Instant::now() + EFFECT_TIMEOUT;
     loop {
@@ -116,12 +116,12 @@ async fn becomes(target: Target, expected: Door) -> Result<(), Fault> {
     }
 }
 
-/// A file that is deleted when this is dropped.
+/// A temporary file, deleted on drop.
 struct File(PathBuf);
 
 impl Drop for File {
     fn drop(&mut self) {
-        // The system clears its temporary files too.
+        // If this fails, the system cleans up its temporary files.
         let _ = fs::remove_file(&self.0);
     }
 }

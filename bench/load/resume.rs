@@ -1,5 +1,5 @@
-//! What it costs that a client comes back to a run: behind what it has from the log, behind what it
-//! has by a replay of the upstream, or from the start.
+//! The cost of a client that reconnects to a run: it resumes from the log, it resumes from a replay
+//! of the upstream, or it starts over.
 
 use std::time::Duration;
 
@@ -14,30 +14,32 @@ use crate::script::Script;
 use crate::table::float;
 use crate::upstream::END;
 
-/// What the run has said, which the log holds; it goes on so slowly that it does not count.
+/// How many tokens the run has sent, all of them in the log. The run continues so slowly that its
+/// new tokens do not matter.
 const TOKENS: u64 = 3_000;
 const INTERVAL: Duration = Duration::from_secs(2);
-/// How much of it the client has, in per cent.
+/// How much of the run the client has, in per cent.
 const HAD: [u64; 3] = [10, 50, 90];
-/// How often all is measured. A figure is the median.
+/// How often everything is measured. Each figure is a median.
 const ROUNDS: usize = 7;
-/// How many come back to a gateway that has the run: one alone is too little to be measured.
+/// How many clients reconnect to a gateway that has read the run: a single one is too fast to be
+/// measured.
 const WARM: u32 = 50;
-/// Long enough that a gateway has nothing more to do for a client that has left.
+/// Long enough for the gateway to finish its work for a client that disconnected.
 const REST: Duration = Duration::from_millis(100);
-/// How long a client may take to come where the run is.
+/// How long a client may take to catch up.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How a client comes back.
+/// How a client reconnects.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// Behind what it has, where the run is read already.
+    /// Resumes, and the gateway has the run in its log.
     Log,
-    /// The same where it is not.
+    /// Resumes, and the gateway has not read the run.
     Replay,
-    /// With nothing that can be used, where the run is read already.
+    /// Starts over, and the gateway has the run in its log.
     OverWarm,
-    /// The same where it is not.
+    /// Starts over, and the gateway has not read the run.
     OverCold,
 }
 
@@ -48,21 +50,21 @@ const WAYS: [(Way, &str); 4] = [
     (Way::OverCold, "from the start, by replay"),
 ];
 
-/// What one return has cost.
+/// The cost of one reconnect.
 #[derive(Clone, Copy)]
 struct Cost {
-    /// Of the response, until the client had all that was said.
+    /// Bytes of the response until the client has all tokens so far.
     bytes: f64,
-    /// Of the gateway, in µs.
+    /// CPU time of the gateway, in µs.
     cpu: f64,
-    /// From the request, in ms.
+    /// Time since the request, in ms.
     time: f64,
 }
 
-/// A run, and what a client of it had at times.
+/// A run, and the content of one of its clients at several times.
 struct Run {
     had: Vec<(u64, Held)>,
-    /// What it was told it all with.
+    /// The bytes of the whole run so far.
     bytes: u64,
 }
 
@@ -93,7 +95,7 @@ pub(crate) async fn run() -> Result<(), Fault> {
     Ok(())
 }
 
-/// A gateway that has set up what its first run needs.
+/// A gateway that is warmed up by a first run.
 async fn gateway(upstream: &Process) -> Result<Process, Fault> {
     let url = format!("http://{}", upstream.address());
     let arguments = ["serve", "--upstream", &url, "--listen", "127.0.0.1:0", "--log", "warn"];
@@ -106,7 +108,7 @@ async fn gateway(upstream: &Process) -> Result<Process, Fault> {
     Ok(gateway)
 }
 
-/// Starts the run, and reads all that it says at once.
+/// Starts the run, and reads the tokens that it sends at once.
 async fn begin(gateway: &Process) -> Result<Run, Fault> {
     let thread = 1;
     let script = Script {
@@ -135,7 +137,7 @@ async fn begin(gateway: &Process) -> Result<Run, Fault> {
     Ok(Run { had, bytes: held.bytes() })
 }
 
-/// Lets clients come back one after the other.
+/// Lets clients reconnect one after the other.
 async fn measure(gateway: &Process, held: &Held, way: Way, times: u32) -> Result<Cost, Fault> {
     let (id, expected) = match way {
         Way::Log | Way::Replay => (held.last_id(), Begun::Behind),
@@ -166,8 +168,8 @@ async fn measure(gateway: &Process, held: &Held, way: Way, times: u32) -> Result
 }
 
 fn print(costs: &[(u64, Way, Cost)], whole: f64) {
-    println!("A run of {TOKENS} tokens, {whole:.0} KiB as it is told.\n");
-    println!("| client had | comes back | KiB | ratio | CPU, ms | ratio | to live, ms |");
+    println!("A run of {TOKENS} tokens, {whole:.0} KiB on the wire.\n");
+    println!("| client had | reconnects | KiB | ratio | CPU, ms | ratio | to live, ms |");
     println!("|--:|---|--:|--:|--:|--:|--:|");
     for had in HAD {
         let of = |way, of: fn(&Cost) -> f64| {

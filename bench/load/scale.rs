@@ -1,5 +1,5 @@
-//! What grows with viewers, threads and conversations: each scenario has processes of its own, and prints rows with what
-//! is wanted of them.
+//! Costs that grow with viewers, threads and conversations. Each scenario has processes of its own,
+//! and prints rows with their targets.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,27 +20,25 @@ use crate::stored::{Mood, Wanted};
 use crate::table::percentile;
 use crate::upstream::{COUNTS, END, MOOD, STORED};
 
-/// An upstream, and a gateway before it.
+/// An upstream, and a gateway in front of it.
 pub(crate) struct Rig {
     pub(crate) upstream: Process,
     pub(crate) gateway: Process,
 }
 
-/// Asks for `/healthz` again and again: how long the slowest answer took.
+/// Requests `/healthz` again and again, and records the slowest response.
 pub(crate) struct Probe {
     is_over: Arc<AtomicBool>,
     slowest: JoinSet<Result<Duration, Fault>>,
 }
 
-/// How often `/healthz` is asked for.
+/// How often `/healthz` is requested.
 const PROBE_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Prints a row.
 pub(crate) fn row(what: &str, figure: impl std::fmt::Display, wanted: &str) {
     println!("| {what} | {figure} | {wanted} |");
 }
 
-/// Prints the head of a table.
 pub(crate) fn head(title: &str) {
     println!("\n{title}\n\n| what | figure | wanted |\n|---|--:|---|");
 }
@@ -53,7 +51,7 @@ pub(crate) fn kib(bytes: u64) -> String {
     format!("{:.1} KiB", crate::table::float(bytes) / 1024.0)
 }
 
-/// The median and the 99th percentile of nanoseconds, in milliseconds.
+/// The median and the 99th percentile, in milliseconds, of values in nanoseconds.
 pub(crate) fn latency(mut latencies: Vec<u64>) -> (f64, f64) {
     (percentile(&mut latencies, 0.5) / 1e6, percentile(&mut latencies, 0.99) / 1e6)
 }
@@ -90,7 +88,7 @@ impl Rig {
         self.ask(&format!("/threads/{}/state", thread_id(thread)), &json!({})).await.map(drop)
     }
 
-    /// Starts a run of a thread straight on the upstream.
+    /// Starts a run of a thread directly on the upstream.
     pub(crate) async fn run(&self, thread: u64, script: Script) -> Result<(), Fault> {
         let script = Script { is_kept: true, ..script };
         let text = serde_json::to_string(&script)?;
@@ -105,8 +103,8 @@ impl Rig {
         self.ask(END, &json!({})).await.map(drop)
     }
 
-    /// By the kind of a request: how many came since this was asked the last time, and how many
-    /// bytes these were answered.
+    /// By the kind of a request: the number of requests since the last call, and the bytes of their
+    /// responses.
     pub(crate) async fn counts(&self) -> Result<Vec<(String, u64, u64)>, Fault> {
         let counts = self.ask(COUNTS, &json!({})).await?;
         let counts = counts.as_object().cloned().unwrap_or_default();
@@ -120,7 +118,7 @@ impl Rig {
         Ok(serde_json::from_slice(&answer.into_body().collect().await?.to_bytes())?)
     }
 
-    /// The peak of the gateway's memory since the last time this was asked.
+    /// The peak of the gateway's memory since the last call.
     pub(crate) fn peak(&self) -> Result<u64, Fault> {
         let peak = self.gateway.peak()?;
         self.gateway.forget_peak()?;

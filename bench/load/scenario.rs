@@ -1,4 +1,4 @@
-//! What is measured: each scenario sends the same runs along each path, checks what came, and
+//! The scenarios: each sends the same runs along each path, checks that everything arrived, and
 //! adds its figures.
 
 use std::sync::Arc;
@@ -16,37 +16,37 @@ use crate::script::Script;
 use crate::table::{Figures, Metric, Path, float, percentile};
 use crate::upstream::END;
 
-/// How much is measured.
+/// The sizes of the scenarios.
 #[derive(Clone, Copy)]
 pub(crate) struct Sizes {
     pub(crate) rounds: usize,
     /// How many streams run at a time, and how long their pace is measured.
     pub(crate) streams: u64,
     pub(crate) window: Duration,
-    /// Tokens of each of them, and of a single stream, flat out.
+    /// The tokens of each of these streams, and of a single stream, as fast as possible.
     pub(crate) flat_tokens: u64,
     pub(crate) single_tokens: u64,
     pub(crate) idle_runs: usize,
-    /// Of one idle run.
+    /// Viewers of one idle run.
     pub(crate) viewers: usize,
     /// Runs of one token, one after the other.
     pub(crate) starts: u64,
-    /// Who joins late, or with many.
+    /// Clients that join late or together.
     pub(crate) joins: Option<join::Sizes>,
 }
 
-/// The processes, and what they have shown so far.
+/// The processes, and the figures so far.
 pub(crate) struct Bench {
     upstream: Process,
     pub(crate) figures: Figures,
-    /// How many runs were started, each on a thread of its own, how many joined one, and how many
-    /// tokens all of them were to hear.
+    /// How many runs were started, each on a new thread, how many clients joined one, and how many
+    /// tokens all of them must receive.
     pub(crate) runs: u64,
     pub(crate) joins: u64,
     pub(crate) tokens: u64,
 }
 
-/// What a whole benchmark has shown.
+/// The result of a whole benchmark.
 pub(crate) struct Outcome {
     pub(crate) figures: Figures,
     pub(crate) runs: u64,
@@ -62,7 +62,8 @@ pub(crate) struct Way<'a> {
     gateway: Option<&'a Process>,
 }
 
-/// What streams at a pace cost: the gateway's CPU for how many tokens, and the tokens' latency in microseconds.
+/// The cost of paced streams: the gateway's CPU time, the number of tokens, and their latency in
+/// microseconds.
 pub(crate) struct Pace {
     pub(crate) cpu: Duration,
     pub(crate) tokens: u64,
@@ -77,19 +78,21 @@ pub(crate) struct Crowd<T> {
     heard: Vec<T>,
 }
 
-/// A token of each stream every 20 ms: 50 tokens/s, what a fast model says.
+/// The interval between two tokens of a stream: 50 tokens a second, as a fast model.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(20);
-/// What the streams say beyond the time that is measured, so that all speak while it lasts.
+/// How many tokens the streams send beyond the measured time, so that all are active while it
+/// lasts.
 const MARGIN_TOKENS: u64 = 75;
-/// The first tokens of a stream are not counted: other streams are still being started.
+/// The first tokens of a stream are not counted, because other streams are still being started.
 const FIRST_TOKENS: usize = 25;
-/// How many idle runs are started at a time, as a crowd of users would.
+/// How many idle runs are started at a time, as by a crowd of users.
 const WAVE: usize = 25;
-/// How long idle runs are left alone before memory is read.
+/// The pause before the memory of idle runs is read.
 pub(crate) const SETTLE: Duration = Duration::from_secs(1);
-/// From the upstream's headers to its first part, so that who waits for it is found out.
+/// The pause between the upstream's headers and its first part, which shows who waits for that
+/// part.
 const FIRST_PART_PAUSE: Duration = Duration::from_millis(20);
-/// How often it is looked whether all streams are where they should be.
+/// How often to check whether all streams have reached the target.
 pub(crate) const LOOK: Duration = Duration::from_millis(5);
 
 // === impl Bench ===
@@ -101,7 +104,7 @@ impl Bench {
         Ok(Self { upstream, figures: Figures::default(), runs: 0, joins: 0, tokens: 0 })
     }
 
-    /// Runs every scenario. Returns nothing but the fault if anything was lost.
+    /// Runs every scenario. Returns an error if any token was lost.
     pub(crate) async fn run(mut self, sizes: Sizes) -> Result<Outcome, Fault> {
         let [floor, gateway] = [self.floor()?, self.gateway()?];
         let ways = [self.direct(), Way::floor(&floor), Way::gateway(&gateway)];
@@ -121,7 +124,7 @@ impl Bench {
             for way in ways {
                 self.starts(way, sizes).await?;
             }
-            // Memory that was freed may stay with a process: these are new.
+            // New processes, because freed memory may stay with a process.
             let floor = self.floor()?;
             self.idle(Way::floor(&floor), sizes).await?;
             drop(floor);
@@ -137,7 +140,7 @@ impl Bench {
         Ok(self.outcome())
     }
 
-    /// Runs only those of who joins.
+    /// Runs only the scenarios of joining.
     pub(crate) async fn run_joins(
         mut self,
         rounds: usize,
@@ -154,7 +157,7 @@ impl Bench {
         Outcome { figures, runs, joins, tokens }
     }
 
-    /// A client that overlooks a lost token would make every other result worthless.
+    /// Checks that a lost token is noticed: otherwise every other result would be worthless.
     async fn loss_is_seen(&mut self, way: Way<'_>) -> Result<(), Fault> {
         let script = Script { tokens: 20, lost: Some(10), ..Script::SHORT };
         let lossy = self.crowd(way, [script]).finish().await;
@@ -175,7 +178,7 @@ impl Bench {
         Ok(())
     }
 
-    /// As many streams, with a token of each in every interval.
+    /// Runs this many streams, with one token of each in every interval.
     pub(crate) async fn pace(
         &mut self,
         way: Way<'_>,
@@ -185,7 +188,7 @@ impl Bench {
     ) -> Result<Pace, Fault> {
         let interval_us = micros(interval);
         let tokens = micros(window) / interval_us + MARGIN_TOKENS;
-        // Their tokens are spread over the interval, as those of unrelated runs are.
+        // The tokens are spread over the interval, as those of unrelated runs are.
         let pause = |stream| interval_us * stream / streams;
         let script =
             |stream| Script { tokens, interval_us, pause_us: pause(stream), ..Script::SHORT };
@@ -207,7 +210,7 @@ impl Bench {
         })
     }
 
-    /// Many streams as fast as they go: CPU per token with all that belongs to a run.
+    /// Many streams as fast as possible: CPU per token, with everything that belongs to a run.
     async fn flat(&mut self, way: Way<'_>, sizes: Sizes) -> Result<(), Fault> {
         let Sizes { streams, flat_tokens, .. } = sizes;
         let script = Script { tokens: flat_tokens, ..Script::SHORT };
@@ -221,7 +224,7 @@ impl Bench {
         Ok(())
     }
 
-    /// One stream as fast as it goes.
+    /// One stream as fast as possible.
     async fn single(&mut self, way: Way<'_>, sizes: Sizes) -> Result<(), Fault> {
         let tokens = sizes.single_tokens;
         let begin = Instant::now();
@@ -231,7 +234,7 @@ impl Bench {
         Ok(())
     }
 
-    /// One short run after the other: how soon each starts, and what it costs.
+    /// One short run after the other: the time until each starts, and its cost.
     async fn starts(&mut self, way: Way<'_>, sizes: Sizes) -> Result<(), Fault> {
         let runs = sizes.starts;
         let script = Script { pause_us: micros(FIRST_PART_PAUSE), ..Script::SHORT };
@@ -247,9 +250,9 @@ impl Bench {
         Ok(())
     }
 
-    /// Many runs that say nothing, each with one viewer: what they weigh.
+    /// Many silent runs with one viewer each: their memory.
     async fn idle(&mut self, way: Way<'_>, sizes: Sizes) -> Result<(), Fault> {
-        // What a process sets up for its first run is not a run's weight.
+        // The memory that a process sets up for its first run does not count for a run.
         self.crowd(way, [Script::SHORT]).finish().await?;
         let before = way.resident()?;
         let script = Script::idle();
@@ -269,11 +272,11 @@ impl Bench {
         Ok(())
     }
 
-    /// Many viewers of one run that says nothing: what each of them weighs.
+    /// Many viewers of one silent run: the memory of each.
     async fn viewers(&mut self, way: Way<'_>, sizes: Sizes) -> Result<(), Fault> {
         let run = self.live(Script::idle()).await?;
         let mut crowd = Crowd::default();
-        // What a process sets up for its first viewers is not a viewer's weight.
+        // The memory that a process sets up for its first viewers does not count for a viewer.
         self.look_on(&mut crowd, way, &run, WAVE).await?;
         let before = way.resident()?;
         for _ in 0..sizes.viewers.div_ceil(WAVE) {
@@ -348,7 +351,7 @@ impl Bench {
         }
     }
 
-    /// Goes on with an upstream that knows of no run.
+    /// Continues with an upstream that knows no run.
     pub(crate) fn renew_upstream(&mut self) -> Result<(), Fault> {
         self.upstream = upstream()?;
         Ok(())
@@ -396,7 +399,7 @@ impl<'a> Way<'a> {
         Self { path, target, gateway: Some(gateway) }
     }
 
-    /// The gateway's CPU time so far; none where there is no gateway.
+    /// The gateway's CPU time so far; zero on the direct path.
     pub(crate) fn cpu(&self) -> Result<Duration, Fault> {
         self.gateway.map_or(Ok(Duration::ZERO), Process::cpu)
     }
@@ -409,7 +412,7 @@ impl<'a> Way<'a> {
 // === impl Crowd ===
 
 impl<T: 'static> Crowd<T> {
-    /// Waits until the runs are so far.
+    /// Waits until the runs have reached a state.
     pub(crate) async fn until(
         &mut self,
         is_so_far: impl Fn(&Progress) -> bool,
@@ -426,14 +429,14 @@ impl<T: 'static> Crowd<T> {
         Ok(())
     }
 
-    /// What all runs have brought, if that was everything.
+    /// The results of all runs; an error if anything is missing.
     pub(crate) async fn finish(mut self) -> Result<Vec<T>, Fault> {
         while let Some(heard) = self.runs.join_next().await {
             self.heard.push(heard??);
         }
         let resyncs = self.progress.resyncs.load(Ordering::Relaxed);
         if resyncs > 0 {
-            eprintln!("{resyncs} times a reader had fallen behind and was told all so far");
+            eprintln!("{resyncs} times a slow reader got a snapshot");
         }
         Ok(self.heard)
     }

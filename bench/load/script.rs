@@ -1,5 +1,5 @@
-//! What the upstream is to say in a run, and the parts in which it says it: those of a recorded
-//! run of the Python server, with other ids and another text.
+//! The scripted run of the upstream, and its parts. The parts are those of a recorded run of the
+//! Python server, with other ids and another text.
 
 use std::fs;
 use std::path::Path;
@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::Speech;
 
-/// The recorded run whose parts are said.
+/// The recorded run.
 const CAPTURE: &str = "tests/captures/py-0.16.7/agent-combo.sse";
-/// Its ids, and the text of its last message.
+/// The recorded ids, and the text of the recorded run's last message.
 const THREAD: &str = "01a200b7-5ee5-70e2-95e8-b76fe45c0278";
 const RUN: &str = "01a200b7-5ee6-7592-b13b-546489e59c9e";
 const FIRST_TOKEN: &str = "tok0 ";
@@ -20,27 +20,27 @@ const TEXT: &str = "tok0 tok1 tok2 tok3 tok4 tok5 tok6 tok7 ";
 const HUMAN_ID: &str = "\"human-1\"";
 const HUMAN_TEXT: &str = "\"hi\"";
 
-/// What a run is to be like. It travels as the text of the human message, so that the upstream
-/// hears the same through any gateway.
+/// The properties of a run. The script is the text of the human message, so that the upstream gets
+/// the same through any gateway.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Script {
-    /// How many tokens it says; one that goes on says them at once.
+    /// How many tokens the run sends; a run that continues sends them at once.
     pub(crate) tokens: u64,
-    /// From one token to the next; 0 says them as fast as they are taken.
+    /// The time between two tokens; 0 means as fast as they are accepted.
     pub(crate) interval_us: u64,
-    /// From the response's headers to its first part.
+    /// From the response's headers to the first part.
     pub(crate) pause_us: u64,
-    /// Whether it says no token before it is told to end.
+    /// Whether the run sends no token before it is told to end.
     pub(crate) is_idle: bool,
-    /// Whether it says more tokens, at its pace, until it is told to end.
+    /// Whether the run sends further tokens, at its pace, until it is told to end.
     pub(crate) goes_on: bool,
-    /// Whether others can join it.
+    /// Whether others can join the run.
     pub(crate) is_kept: bool,
-    /// A token that it keeps to itself.
+    /// A token that the upstream omits.
     pub(crate) lost: Option<u64>,
 }
 
-/// The parts of a run, whole ones and those that go around a text.
+/// The parts of a run: whole ones, and templates for those with a text.
 #[derive(Clone)]
 pub(crate) struct Parts {
     metadata: String,
@@ -51,7 +51,7 @@ pub(crate) struct Parts {
     values: Around,
 }
 
-/// What comes before a text and what behind it.
+/// The bytes before a text, and those after it.
 #[derive(Clone)]
 struct Around(String, String);
 
@@ -69,17 +69,17 @@ impl Script {
         lost: None,
     };
 
-    /// A run that says nothing till it is told to end, and then one token.
+    /// A silent run that sends one token when it is told to end.
     pub(crate) const fn idle() -> Self {
         Self { is_idle: true, ..Self::SHORT }
     }
 
-    /// Whether it has to be told to end.
+    /// Whether the run must be told to end.
     pub(crate) fn waits_for_end(&self) -> bool {
         self.is_idle || self.goes_on
     }
 
-    /// From one token to the next, if they are to be paced.
+    /// The time between two tokens, if they are paced.
     pub(crate) fn interval(&self) -> Option<Duration> {
         (self.interval_us > 0).then(|| Duration::from_micros(self.interval_us))
     }
@@ -103,7 +103,7 @@ impl Parts {
         let updates = Around::of(&find("updates", TEXT), TEXT);
         let first = capture.split_inclusive("\r\n\r\n").find(|p| p.starts_with("event: values"));
         let first_values = first.expect("the capture holds values").to_owned();
-        // The recorded run calls tools first. The thread of this one holds two messages only.
+        // The recorded run calls tools first. This run's thread has only two messages.
         let before = first_values.split_once("]}\r\n").expect("values hold messages").0;
         let (_, before_text) = updates.0.split_once(":[").expect("updates hold messages");
         let (after_text, _) = updates.1.split_once("]}}\r\n").expect("updates end");
@@ -118,7 +118,7 @@ impl Parts {
         }
     }
 
-    /// The parts of another run, which answers this message; both as JSON strings.
+    /// The parts of another run, which answers this message. Both texts are JSON strings.
     pub(crate) fn of_run(&self, thread: &str, run: &str, human_id: &str, human: &str) -> Self {
         let other = |part: &String| {
             let part = part.replace(THREAD, thread).replace(RUN, run);
@@ -135,7 +135,7 @@ impl Parts {
         }
     }
 
-    /// The same parts, of a thread that holds these messages already.
+    /// The same parts, for a thread with this conversation.
     pub(crate) fn behind(mut self, conversation: &str) -> Self {
         if !conversation.is_empty() {
             let before = format!("\"messages\":[{conversation},");
@@ -147,7 +147,7 @@ impl Parts {
         self
     }
 
-    /// What a run begins with: its name.
+    /// The first part, with the run's id.
     pub(crate) fn metadata(&self) -> Bytes {
         self.metadata.clone().into()
     }
@@ -172,7 +172,7 @@ impl Parts {
         self.last_chunk.clone().into()
     }
 
-    /// What the step has done.
+    /// The update of the step.
     pub(crate) fn updates(&self, text: &str) -> Bytes {
         self.updates.with(|out| out.extend_from_slice(text.as_bytes()))
     }
@@ -193,7 +193,7 @@ impl Around {
 
     fn with(&self, write: impl FnOnce(&mut Vec<u8>)) -> Bytes {
         let Self(before, after) = self;
-        // A token of its place and time is shorter than this.
+        // A token is shorter than this.
         let mut out = Vec::with_capacity(before.len() + after.len() + 64);
         out.extend_from_slice(before.as_bytes());
         write(&mut out);

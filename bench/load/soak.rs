@@ -1,6 +1,6 @@
-//! Many clients whose connections break again and again, before two gateways whose connections to
-//! the upstream break too: does each client hold the whole text, and do the gateways stay as they
-//! are?
+//! A soak test. Many clients whose connections break again and again read through two gateways
+//! whose connections to the upstream break too. At the end each client must have the whole text,
+//! and the gateways must not have grown.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,61 +20,61 @@ use crate::process::Process;
 use crate::scenario::micros;
 use crate::script::Script;
 
-/// How many minutes it takes, if nothing is said.
+/// The default duration in minutes.
 pub(crate) const MINUTES: u64 = 10;
 
 const CLIENTS: u64 = 500;
-/// From one token of a run to the next: ten a second, a slow model.
+/// The time between two tokens of a run: ten a second, a slow model.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// How many tokens a run says: half a minute, more or less.
+/// The range of a run's tokens: about half a minute.
 const TOKENS: [u64; 2] = [200, 400];
-/// How long a connection of a client lasts.
+/// The range of the duration of a client's connection.
 const CONNECTED: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(6)];
-/// How long a client is away; an `EventSource` is for 3 s.
+/// The range of the pause before a reconnect; an `EventSource` waits 3 s.
 const AWAY: [Duration; 2] = [Duration::ZERO, Duration::from_secs(3)];
-/// One in so many times it is away for longer, so that its run is not read any more.
+/// One pause in this many is longer, so that the gateway stops reading the run.
 const LONG_EVERY: u64 = 8;
 const LONG_AWAY: [Duration; 2] = [Duration::from_millis(10_500), Duration::from_secs(15)];
-/// The first runs begin over this time.
+/// The time in which the first runs begin.
 const START: Duration = Duration::from_secs(5);
-/// How often all connections to the upstream are reset, half a minute after each look.
+/// How often all connections to the upstream are reset, half a minute after each measurement.
 const RESET: Duration = Duration::from_mins(1);
 const LOOK: Duration = Duration::from_mins(1);
-/// How long a run may take with all its cuts: it lasts for 40 s.
+/// How long a run may take with all its cuts; without them it takes 40 s.
 const PATIENCE: Duration = Duration::from_mins(3);
-/// How often a client is refused in a row before it gives up, and what it waits then.
+/// How many refusals in a row a client accepts, and its pause after each.
 const REFUSALS: u32 = 10;
-/// The first so many are told.
+/// How many of the first refusals are printed.
 const REFUSALS_TOLD: u64 = 5;
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
-/// What the gateways' memory may grow by from the second look on, of what it was then.
+/// The gateways' memory may grow by one part in this many, from the second measurement on.
 const GROWTH: u64 = 4;
 
-/// What a process may have opened meanwhile for itself.
+/// How many file descriptors a process may have opened for itself.
 const DESCRIPTORS_BESIDE: usize = 2;
 
-/// What all clients have seen.
+/// The counters of all clients.
 #[derive(Default)]
 struct Book {
     threads: AtomicU64,
     runs: AtomicU64,
     tokens: AtomicU64,
-    /// How often a client came back, and what it was told then.
+    /// How often a client resumed.
     behind: AtomicU64,
     over: AtomicU64,
-    /// How often after a long time.
+    /// How often after a long pause.
     long: AtomicU64,
-    /// How often a response ended by itself before its run did.
+    /// How often a response ended before its run did.
     broken: AtomicU64,
-    /// How often a run was not started, and a client that came back not let in.
+    /// How often a run was not started, and how often a reconnect was refused.
     not_started: AtomicU64,
     refused: AtomicU64,
 }
 
-/// Numbers that look like chance: xorshift64*.
+/// Pseudo-random numbers: xorshift64*.
 struct Chance(u64);
 
-/// Lets the clients come and go for so many minutes.
+/// Lets the clients disconnect and reconnect for this many minutes.
 pub(crate) async fn run(minutes: u64) -> Result<(), Fault> {
     let upstream = Process::start("upstream", std::env::current_exe()?, &["upstream"])?;
     let pipe = Pipe::to(upstream.address()).await?;
@@ -99,7 +99,7 @@ pub(crate) async fn run(minutes: u64) -> Result<(), Fault> {
     let mut seen = Vec::new();
     while !clients.is_empty() {
         tokio::select! {
-            // A fault ends it all.
+            // An error of one client ends the test.
             Some(client) = clients.join_next() => client??,
             _ = resets.tick() => pipe.reset(),
             _ = looks.tick() => {
@@ -119,7 +119,7 @@ pub(crate) async fn run(minutes: u64) -> Result<(), Fault> {
         if after.descriptors > before.descriptors + DESCRIPTORS_BESIDE {
             return Err("file descriptors were left open".into());
         }
-        // The looks of the time in which all clients were there.
+        // The measurements of the time in which all clients were active.
         if let [_, second, .., last] = &*seen
             && let (Some(second), Some(last)) = (second.get(at), last.get(at))
             && last.resident > second.resident + second.resident / GROWTH
@@ -130,12 +130,12 @@ pub(crate) async fn run(minutes: u64) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What the gateways hold, one behind the other.
+/// The resources of the gateways in one line.
 fn told(holdings: &[Holding]) -> String {
     holdings.iter().map(Holding::to_string).collect::<Vec<_>>().join(" | ")
 }
 
-/// One client: starts runs until it is time, and follows each to its end.
+/// One client: starts runs until the time is over, and follows each to its end.
 async fn come_and_go(
     client: u64,
     targets: [Target; 2],
@@ -156,7 +156,7 @@ async fn come_and_go(
         let started = client::start(chance.choose(targets), script, thread).await;
         let response = match started {
             Ok(response) => response,
-            // Its connection to the upstream was reset before it had begun.
+            // The connection to the upstream was reset before the run had begun.
             Err(fault) => {
                 book.not_started.fetch_add(1, Ordering::Relaxed);
                 refused(&mut refusals, fault).await?;
@@ -173,7 +173,7 @@ async fn come_and_go(
     Ok(())
 }
 
-/// Reads a run to its end, cut again and again; how many tokens it has said.
+/// Reads a run to its end with many cuts; returns how many tokens the run has sent.
 async fn follow(
     mut held: Held,
     mut response: Response<Incoming>,
@@ -203,7 +203,7 @@ async fn follow(
         book.long.fetch_add(is_long.into(), Ordering::Relaxed);
         sleep(chance.time(if is_long { LONG_AWAY } else { AWAY })).await;
         let asking = chance.choose([Asking::Header, Asking::Query, Asking::Connect]);
-        // One that connects without an id says that it holds nothing.
+        // A `connect` without an id says that the client holds nothing.
         let asking = if held.last_id().is_some() { asking } else { Asking::Header };
         response = loop {
             match held.come_back(chance.choose(targets), asking, held.last_id()).await {
@@ -219,7 +219,7 @@ async fn follow(
     }
 }
 
-/// A client may be refused while the upstream is out of reach, but not for long.
+/// A client may be refused while the upstream is unreachable, but not for long.
 async fn refused(refusals: &mut u32, fault: Fault) -> Result<(), Fault> {
     *refusals += 1;
     if *refusals == REFUSALS {
@@ -252,7 +252,7 @@ impl fmt::Display for Book {
 
 impl Chance {
     fn new(seed: u64) -> Self {
-        // Neighbours begin far from one another, and none with 0.
+        // Neighbouring seeds give distant states, and no state is 0.
         Self((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
@@ -263,7 +263,7 @@ impl Chance {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
     }
 
-    /// A number from the first to below the last.
+    /// A number of the range, whose end is excluded.
     fn of(&mut self, [first, last]: [u64; 2]) -> u64 {
         first + self.next() % (last - first)
     }

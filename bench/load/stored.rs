@@ -1,4 +1,4 @@
-//! Threads that hold a conversation before anybody watches them, as the upstream keeps them.
+//! The upstream's threads that have a conversation before any client connects.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -12,22 +12,22 @@ use uuid::Uuid;
 
 use crate::upstream::lock;
 
-/// The upstream's threads, by their ids.
+/// The threads by their ids.
 #[derive(Default)]
 pub(crate) struct Threads(Mutex<HashMap<String, Stored>>);
 
-/// What a thread is to hold; the body of `POST /stored`.
+/// The requested content of threads; the body of `POST /stored`.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Wanted {
-    /// The first thread's number, and how many there are.
+    /// The number of the first thread, and how many there are.
     pub(crate) first: u64,
     pub(crate) count: u64,
-    /// How many messages each has, and how long each of these is.
+    /// How many messages each thread has, and the length of each message.
     pub(crate) messages: usize,
     pub(crate) message_bytes: usize,
-    /// How much the state holds beside them.
+    /// The size of the state without the messages.
     pub(crate) state_bytes: usize,
-    /// How many runs are over, and how long the input of each is.
+    /// How many runs have ended, and the size of each input.
     pub(crate) runs: usize,
     pub(crate) input_bytes: usize,
 }
@@ -35,28 +35,28 @@ pub(crate) struct Wanted {
 /// How the upstream answers from now on; the body of `POST /mood`.
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct Mood {
-    /// How long each answer takes.
+    /// The delay of each answer.
     pub(crate) delay_ms: u64,
-    /// What is answered instead, with `Retry-After: 30`.
+    /// The status that is answered instead, with `Retry-After: 30`.
     pub(crate) refusal: Option<u16>,
 }
 
 /// One thread.
 struct Stored {
     values: Value,
-    /// `GET /threads/{id}/state`, as it is sent each time.
+    /// The answer to `GET /threads/{id}/state`, ready to be sent.
     state: Bytes,
     runs: Vec<Value>,
     last_run: Option<String>,
     is_busy: bool,
-    /// How often anything moved, and how often the state did.
+    /// How often the thread changed, and how often its state did.
     moves: u64,
     changes: u64,
-    /// Rings when a run begins or ends.
+    /// Notified when a run begins or ends.
     bell: watch::Sender<u64>,
 }
 
-/// The id of the thread with a number.
+/// The id of the thread with this number.
 pub(crate) fn thread_id(thread: u64) -> String {
     Uuid::from_u128(u128::from(thread)).to_string()
 }
@@ -64,7 +64,7 @@ pub(crate) fn thread_id(thread: u64) -> String {
 // === impl Wanted ===
 
 impl Wanted {
-    /// One thread with so many messages of 200 bytes.
+    /// One thread with this many messages of 200 bytes.
     pub(crate) const fn conversation(thread: u64, messages: usize) -> Self {
         Self {
             first: thread,
@@ -133,19 +133,19 @@ impl Threads {
         }
     }
 
-    /// The conversation of a thread as it stands in an array of JSON; `None` without such a thread.
+    /// The messages of a thread as a JSON array; `None` if there is no such thread.
     pub(crate) fn conversation(&self, thread: &str) -> Option<String> {
         let threads = lock(&self.0);
         let messages = threads.get(thread)?.values.get("messages")?.to_string();
         Some(messages.trim_start_matches('[').trim_end_matches(']').to_owned())
     }
 
-    /// A thread's state, as it is sent.
+    /// A thread's state, ready to be sent.
     pub(crate) fn state(&self, thread: &str) -> Option<Bytes> {
         Some(lock(&self.0).get(thread)?.state.clone())
     }
 
-    /// The runs of a thread that are over, the newest first, with these columns or all of them.
+    /// The ended runs of a thread, the newest first, with these columns or all of them.
     pub(crate) fn runs(&self, thread: &str, columns: &[&str]) -> Vec<Value> {
         let threads = lock(&self.0);
         let Some(stored) = threads.get(thread) else { return Vec::new() };
@@ -159,7 +159,7 @@ impl Threads {
         stored.runs.iter().rev().map(chosen).collect()
     }
 
-    /// What `POST /threads/search` answers for these threads.
+    /// The answer to `POST /threads/search` for these threads.
     pub(crate) fn search(&self, ids: &[String]) -> Value {
         let threads = lock(&self.0);
         let found = ids.iter().filter_map(|id| Some((id, threads.get(id)?)));
@@ -178,7 +178,7 @@ impl Threads {
         }
     }
 
-    /// A run of the thread begins.
+    /// Marks the thread as running.
     pub(crate) fn begin(&self, thread: &str) {
         if let Some(stored) = lock(&self.0).get_mut(thread) {
             stored.is_busy = true;
@@ -187,7 +187,7 @@ impl Threads {
         }
     }
 
-    /// The run has ended, and this is what the thread holds.
+    /// Marks the run as ended, and stores these values.
     pub(crate) fn end(&self, thread: &str, run_id: &str, values: Option<Value>) {
         if let Some(stored) = lock(&self.0).get_mut(thread) {
             stored.is_busy = false;
@@ -202,7 +202,7 @@ impl Threads {
         }
     }
 
-    /// What rings when a run of the thread begins or ends.
+    /// Notified when a run of the thread begins or ends.
     pub(crate) fn bell(&self, thread: &str) -> Option<watch::Receiver<u64>> {
         Some(lock(&self.0).get(thread)?.bell.subscribe())
     }

@@ -1,16 +1,15 @@
-//! What was measured, and the table that is made of it.
+//! The figures, and the printed table.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What a figure is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Metric {
     PacedCpu,
     FlatCpu,
     PacedMedian,
     PacedP99,
-    /// What the path adds to [`PacedP99`](Self::PacedP99) of the direct one.
+    /// The latency that the path adds to the direct one's [`PacedP99`](Self::PacedP99).
     AddedP99,
     FlatRate,
     SingleRate,
@@ -41,12 +40,12 @@ pub(crate) enum Metric {
     WarmShare,
 }
 
-/// Which way a run went.
+/// The path of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Path {
-    /// From the upstream to the client, with nothing between.
+    /// From the upstream to the client directly.
     Direct,
-    /// Through the bare pass-through.
+    /// Through the pass-through.
     Floor,
     /// Through the gateway.
     Gateway,
@@ -64,15 +63,15 @@ struct Row {
     target: Target,
 }
 
-/// What is wanted of the gateway.
+/// The target of the gateway's figure.
 enum Target {
-    /// Nothing: the row is there for scale.
+    /// None: the row is for comparison.
     Scale,
-    /// At most so many times the floor's figure.
+    /// At most this many times the pass-through's figure.
     TimesFloor(f64),
     /// At most this.
     AtMost(f64),
-    /// At least this, or at least this part of the floor's figure.
+    /// At least this, or at least this share of the pass-through's figure.
     AtLeastOr(f64, f64),
 }
 
@@ -148,7 +147,6 @@ pub(crate) fn percentile(values: &mut [u64], share: f64) -> f64 {
     values.get(at).map_or(f64::NAN, |&value| float(value))
 }
 
-/// A count as a number to reckon with.
 #[expect(clippy::cast_precision_loss, reason = "no figure here comes near 2^52")]
 pub(crate) fn float(count: u64) -> f64 {
     count as f64
@@ -170,7 +168,7 @@ impl Figures {
         Some(f64::midpoint(*low, *high))
     }
 
-    /// What a row shows for a path.
+    /// The text of a row for a path.
     fn shown(&self, metric: Metric, path: Path) -> Option<f64> {
         match (metric, path) {
             (Metric::AddedP99, Path::Direct) => None,
@@ -193,7 +191,7 @@ impl fmt::Display for Figures {
             if gateway.is_none() {
                 continue;
             }
-            // Below the noise there is nothing to divide by.
+            // A figure below the noise cannot be a divisor.
             let ratio = floor.filter(|floor| *floor > 0.0).zip(gateway).map(|(f, g)| g / f);
             let verdict = target.is_met(gateway, ratio);
             writeln!(
@@ -210,7 +208,7 @@ impl fmt::Display for Figures {
     }
 }
 
-/// Three digits, or all before the point.
+/// Three digits, or all before the decimal point.
 fn shown(figure: Option<f64>) -> String {
     match figure {
         None => String::new(),
@@ -223,7 +221,7 @@ fn shown(figure: Option<f64>) -> String {
 // === impl Target ===
 
 impl Target {
-    /// `None` where nothing is wanted or nothing was measured.
+    /// `None` without a target or a figure.
     fn is_met(&self, gateway: Option<f64>, ratio: Option<f64>) -> Option<bool> {
         match self {
             Self::Scale => None,

@@ -1,12 +1,12 @@
-//! The text of a run: each token names its place and when it was sent, and the last one sums up
-//! all before it. Who hears the text can tell what is missing, doubled or out of order, and how
-//! long each token was on its way.
+//! The text of a run: each token contains its index and the time at which it was sent, and the last
+//! one is a checksum of all. So a reader can tell which tokens are missing, repeated or out of
+//! order, and the latency of each.
 
 use std::time::UNIX_EPOCH;
 
 use crate::client::Fault;
 
-/// The text as the upstream says it.
+/// The text, as the upstream sends it.
 #[derive(Default)]
 pub(crate) struct Speech {
     tokens: u64,
@@ -14,19 +14,19 @@ pub(crate) struct Speech {
     text: String,
 }
 
-/// The text as a client hears it, in any pieces.
+/// The text, as a client receives it in any pieces.
 #[derive(Clone, Default)]
 pub(crate) struct Hearing {
     tokens: u64,
     bytes: u64,
     sum: Sum,
-    /// The beginning of a token whose end has not come.
+    /// The beginning of a token whose end has not arrived.
     half: String,
     is_whole: bool,
     latencies: Vec<u64>,
 }
 
-/// FNV-1a, 64 bits: enough to tell two texts apart that nobody made alike on purpose.
+/// FNV-1a, 64 bits: enough to distinguish texts that were not made to collide.
 #[derive(Clone, Copy)]
 struct Sum(u64);
 
@@ -46,17 +46,17 @@ impl Speech {
         self.tokens += 1;
     }
 
-    /// Appends the token that ends the text to `out`.
+    /// Appends the last token to `out`.
     pub(crate) fn last(&mut self, out: &mut Vec<u8>) {
         self.say(&format!("{}#{} ", self.tokens, self.sum.0), out);
     }
 
-    /// How many tokens were said, not counting the last.
+    /// How many tokens were sent, without the last.
     pub(crate) fn tokens(&self) -> u64 {
         self.tokens
     }
 
-    /// All that was said.
+    /// The whole text so far.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
@@ -71,7 +71,7 @@ impl Speech {
 // === impl Hearing ===
 
 impl Hearing {
-    /// Takes in the next piece of the text, and returns how many tokens it completes.
+    /// Reads the next piece of the text; returns how many tokens it completes.
     pub(crate) fn hear(&mut self, piece: &str, now: u64) -> Result<u64, Fault> {
         let before = self.tokens;
         for piece in piece.split_inclusive(' ') {
@@ -86,8 +86,8 @@ impl Hearing {
         Ok(self.tokens - before)
     }
 
-    /// Takes in all that was said so far, as it is told to a reader that fell behind, and returns
-    /// how many tokens are new in it. How long those were on their way is not known.
+    /// Reads the whole text so far, from the snapshot of a reader that had fallen too far back.
+    /// Returns how many of its tokens are new. Their latency is unknown.
     pub(crate) fn catch_up(&mut self, text: &str) -> Result<u64, Fault> {
         let mut heard = Self::default();
         heard.hear(text, 0)?;
@@ -97,25 +97,25 @@ impl Hearing {
         Ok(new)
     }
 
-    /// Takes in all that was said so far, in the place of all that was heard.
+    /// Reads the whole text so far, and drops what was read before.
     pub(crate) fn hear_anew(&mut self, text: &str) -> Result<(), Fault> {
         *self = Self::default();
         self.hear(text, 0)?;
         Ok(())
     }
 
-    /// How many tokens were heard, not counting the last.
+    /// How many tokens were received, without the last.
     pub(crate) fn tokens(&self) -> u64 {
         self.tokens
     }
 
-    /// How many bytes these were.
+    /// The bytes of these tokens.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// How long each token was on its way, if all were heard, and nothing else. The last token
-    /// tells how many there are, where nothing else does.
+    /// The latency of each token, if all were received and nothing else. If `tokens` is not given,
+    /// the last token has their number.
     pub(crate) fn finish(self, tokens: Option<u64>) -> Result<Vec<u64>, Fault> {
         let Self { tokens: heard, bytes: _, sum: _, half, is_whole, latencies } = self;
         let tokens = tokens.unwrap_or(heard);

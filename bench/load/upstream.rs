@@ -1,5 +1,5 @@
-//! The scripted upstream: as much of a LangGraph server as a gateway asks for, and runs that say
-//! what their human message tells them to. Who asks for it can join them.
+//! The scripted upstream: as much of a LangGraph server as a gateway uses, and runs that follow the
+//! script in their human message. If the script says so, clients can join a run.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::convert::Infallible;
@@ -31,47 +31,47 @@ use crate::script::{Parts, Script};
 use crate::stored::{Mood, Threads};
 use crate::text::{Speech, now};
 
-/// Tells all runs to end that go on till then. No LangGraph server has it.
+/// Ends all runs that wait for that. LangGraph has no such route.
 pub(crate) const END: &str = "/end";
 
-/// Followed by the id of a run that is kept, tells how far it is and who has joined it. Nor this.
+/// Followed by the id of a stored run: reports its progress and its joins. Not in LangGraph.
 pub(crate) const ACCOUNT: &str = "/account/";
 
-/// Takes a [`Wanted`](crate::stored::Wanted): stores threads. Nor this.
+/// Stores the threads of a [`Wanted`](crate::stored::Wanted). Not in LangGraph.
 pub(crate) const STORED: &str = "/stored";
 
-/// Takes a [`Mood`]: how the others are answered from now on. Nor this.
+/// Sets how other requests are answered, by a [`Mood`]. Not in LangGraph.
 pub(crate) const MOOD: &str = "/mood";
 
-/// Answers with the number of requests of each kind since the last such question, and of bytes sent, but for
-/// streams, these were. Nor this.
+/// Reports by kind the number of requests since the last report, and the bytes of their responses
+/// without streams. Not in LangGraph.
 pub(crate) const COUNTS: &str = "/counts";
 
-/// The Python server's sign of life.
+/// The Python server's heartbeat.
 pub(crate) const HEARTBEAT: &[u8] = b": heartbeat\r\n\r\n";
-/// What it says on the stream of a thread when a run begins or ends.
+/// The event on the lifecycle stream of a thread when a run begins or ends.
 const LIFECYCLE: &[u8] = b"event: lifecycle\r\ndata: {}\r\n\r\n";
-/// How often it comes while a run is silent.
+/// The interval of heartbeats while a run is silent.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How long a run is kept that is over.
+/// How long an ended run is stored.
 const FORGOTTEN_AFTER: Duration = Duration::from_mins(1);
 
-/// What all requests share.
+/// The state that all requests share.
 struct Server {
     parts: Parts,
     runs: AtomicU64,
-    /// The ids of the runs that are being said.
+    /// The ids of the live runs.
     running: Mutex<HashSet<String>>,
-    /// By their ids.
+    /// The stored runs by their ids.
     kept: Mutex<HashMap<String, Arc<Kept>>>,
-    /// Say the runs that are kept.
+    /// The tasks that produce stored runs.
     tellers: Mutex<JoinSet<()>>,
-    /// Cancelled when the runs of now are to end that go on till then.
+    /// Cancelled to end the current runs that wait for that.
     end: Mutex<CancellationToken>,
     threads: Threads,
     mood: Mutex<Mood>,
-    /// By the kind of a request: how many came, and how many bytes were answered.
+    /// By the kind of a request: the number of requests, and the bytes of their responses.
     counts: Mutex<BTreeMap<&'static str, (u64, u64)>>,
 }
 
@@ -113,12 +113,12 @@ pub(crate) struct RunBody {
     parts: Parts,
     speech: Speech,
     next: Next,
-    /// When the next part may be said, or the next sign of life given.
+    /// When the next part or the next heartbeat is due.
     wait: Pin<Box<Sleep>>,
     end: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
-/// What is to be said next.
+/// The next part.
 enum Next {
     Metadata,
     FirstValues,
@@ -145,7 +145,7 @@ pub(crate) async fn run() -> Result<(), Fault> {
     serve(move |request| Arc::clone(&server).answer(request)).await
 }
 
-/// The kind of a request to LangGraph's API; `None` of those that only this upstream has.
+/// The kind of a request to LangGraph's API; `None` for the routes that only this upstream has.
 fn kind_of(path: &str) -> Option<&'static str> {
     let path: Vec<_> = path.split('/').skip(1).collect();
     Some(match &*path {
@@ -222,7 +222,7 @@ impl Server {
                 return self.stream(thread, &body);
             }
             (&Method::POST, ["threads", thread, "runs"]) => {
-                // The run goes on whether its stream is read or not.
+                // The run continues whether or not its stream is read.
                 let started = self.stream(thread, &body)?;
                 let run_id = started.headers().get(CONTENT_LOCATION).and_then(|l| l.to_str().ok());
                 let run_id = run_id.and_then(|location| location.rsplit('/').next());
@@ -291,7 +291,7 @@ impl Server {
             }
             (&Method::GET, ["threads", _, "runs", run, "stream"]) => {
                 let kept = lock(&self.kept).get(*run).cloned();
-                // Without one it would be told nothing of what was.
+                // A join without the header gets no earlier part.
                 let from = head.headers.get("last-event-id").and_then(|id| id.to_str().ok());
                 match kept.zip(from.and_then(kept::behind)) {
                     Some((run, from)) => {
@@ -332,7 +332,7 @@ impl Server {
             return Ok(json_answer(StatusCode::UNPROCESSABLE_ENTITY, &detail));
         };
         let script: Script = serde_json::from_str(content)?;
-        // The run's id tells when its headers were sent.
+        // The time in the run's id is that of its headers.
         let count = u128::from(self.runs.fetch_add(1, Ordering::Relaxed));
         let run_id = Uuid::from_u128(count << 64 | u128::from(now())).to_string();
         let [id, content] = [id, content].map(|text| Value::from(&**text).to_string());
@@ -403,7 +403,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 // === impl RunBody ===
 
 impl RunBody {
-    /// How many tokens it says before it goes at its pace.
+    /// How many tokens the run sends at once, before it is paced.
     pub(crate) fn said_at_once(&self) -> u64 {
         if self.script.goes_on { self.script.tokens } else { 0 }
     }
@@ -424,7 +424,7 @@ impl RunBody {
             Next::LastChunk => (self.parts.last_chunk(), Next::Updates),
             Next::Updates => (self.parts.updates(self.speech.text()), Next::Values),
             Next::Values => {
-                // The record is up to date when the stream ends.
+                // The record must be up to date when the stream ends.
                 lock(&self.server.running).remove(&self.run_id);
                 (self.parts.values(self.speech.text()), Next::Nothing)
             }
@@ -457,7 +457,7 @@ impl RunBody {
         let is_at_once = self.script.goes_on && is_behind;
         if let Some(interval) = self.script.interval().filter(|_| !is_at_once) {
             ready!(self.wait.as_mut().poll(cx));
-            // By the plan, not by the clock: a late token delays no other.
+            // By the schedule, not by the clock: a late token delays no other.
             let planned = self.wait.deadline();
             self.wait.as_mut().reset(planned + interval);
         }
@@ -483,7 +483,7 @@ impl Drop for RunBody {
     }
 }
 
-/// The stream on which the Python server sends an event when a run of the thread begins or ends.
+/// The lifecycle stream of a thread, with an event when a run begins or ends.
 struct BellBody(Pin<Box<dyn Future<Output = Option<watch::Receiver<u64>>> + Send + Sync>>);
 
 // === impl BellBody ===

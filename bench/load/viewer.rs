@@ -1,4 +1,5 @@
-//! Many viewers of threads, each of which is read without being kept: what came, how much of it, and how soon.
+//! Many viewers of threads. Each stream is read but not stored: only its content, size and latency
+//! are checked.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -18,23 +19,23 @@ use crate::client::{Fault, post, send, thread_id};
 use crate::text::{Hearing, now};
 use crate::upstream::lock;
 
-/// How long all viewers may take to be where they should be.
+/// How long all viewers may take to reach the target.
 const PATIENCE: Duration = Duration::from_mins(5);
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What all viewers were sent.
+/// What all viewers received.
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) bytes: AtomicU64,
-    /// How many runs, or threads at rest, were shown to their ends.
+    /// How many runs, or idle threads, were received to their ends.
     pub(crate) ends: AtomicUsize,
     pub(crate) snapshots: AtomicUsize,
     pub(crate) tokens: AtomicU64,
-    /// From the making of each token to its coming, in nanoseconds.
+    /// From the creation of each token to its arrival, in nanoseconds.
     latencies: Mutex<Vec<u64>>,
 }
 
-/// What a viewer asks for.
+/// The request of a viewer.
 #[derive(Clone, Copy)]
 pub(crate) enum Ask {
     /// `GET events?follow=thread`
@@ -52,7 +53,7 @@ pub(crate) struct Viewers {
     pub(crate) seen: Arc<Seen>,
 }
 
-/// What one viewer was sent.
+/// What one viewer received.
 #[derive(Default)]
 struct Viewer {
     seen: Arc<Seen>,
@@ -84,7 +85,7 @@ pub(crate) async fn open(
 // === impl Viewers ===
 
 impl Viewers {
-    /// One more, which reads until its stream ends.
+    /// Adds a viewer, which reads until its stream ends.
     pub(crate) fn add(&mut self, gateway: SocketAddr, ask: Ask, thread: u64) {
         let seen = Arc::clone(&self.seen);
         self.reading.spawn(async move {
@@ -93,8 +94,8 @@ impl Viewers {
         });
     }
 
-    /// Waits until they have seen so much. A stream that fails is a fault, and so is one that ends
-    /// too soon.
+    /// Waits until the viewers have received enough. A stream that fails or ends too early is an
+    /// error.
     pub(crate) async fn until(&mut self, is_so_far: impl Fn(&Seen) -> bool) -> Result<(), Fault> {
         let end = Instant::now() + PATIENCE;
         while !is_so_far(&self.seen) {
@@ -118,7 +119,7 @@ impl Viewers {
         Ok(())
     }
 
-    /// Closes all streams, and returns how long each token was on its way.
+    /// Closes all streams; returns the latency of each token.
     pub(crate) async fn leave(mut self) -> Vec<u64> {
         self.reading.shutdown().await;
         std::mem::take(&mut *lock(&self.seen.latencies))
@@ -155,8 +156,8 @@ impl Viewer {
         Ok(())
     }
 
-    /// Only the text of a token is looked at: who parses all that a thousand viewers are sent
-    /// measures that.
+    /// Reads only the text of a token: a client that parsed all bytes of a thousand viewers would
+    /// measure its own parsing.
     fn line(&mut self, line: &[u8]) -> Result<(), Fault> {
         let Some(event) = line.strip_prefix(b"data: {\"type\":\"") else { return Ok(()) };
         if event.starts_with(b"TEXT_MESSAGE_CONTENT") {
@@ -165,15 +166,15 @@ impl Viewer {
             self.said(text.ok_or("a text without delta")?.0)?;
         } else if event.starts_with(b"RUN_FINISHED") {
             self.seen.ends.fetch_add(1, Ordering::Relaxed);
-            // A thread at rest has no token of a run.
+            // An idle thread has no token of a run.
             if self.hearing.tokens() > 0 {
                 let heard = std::mem::take(&mut self.hearing).finish(None)?;
-                // Those of a snapshot have no time.
+                // Tokens from a snapshot have no latency.
                 lock(&self.seen.latencies).extend(heard.into_iter().filter(|latency| *latency > 0));
             }
         } else if event.starts_with(b"MESSAGES_SNAPSHOT") {
             self.seen.snapshots.fetch_add(1, Ordering::Relaxed);
-            // A run that speaks already is told with what it has said.
+            // A viewer of a live run gets a snapshot with the text so far.
             let before = b"\"content\":\"";
             let last = memmem::rfind(event, before).and_then(|at| event.get(at + before.len()..));
             let last = last.and_then(|text| text.get(..memchr(b'"', text)?)).unwrap_or_default();
@@ -186,7 +187,7 @@ impl Viewer {
         Ok(())
     }
 
-    /// A person's message may be sent as text too, and has no tokens.
+    /// A user's message may be sent as text too, and has no tokens.
     fn said(&mut self, text: &str) -> Result<(), Fault> {
         if text.contains(['@', '#']) {
             let tokens = self.hearing.hear(text, now())?;

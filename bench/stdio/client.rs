@@ -1,5 +1,5 @@
-//! The client: starts an agent as editors do, prompts it, reads what it says as fast as it can,
-//! and checks that it is all there.
+//! The client: starts an agent as editors do, prompts it, reads its output as fast as possible, and
+//! checks that everything arrives.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -19,22 +19,22 @@ use crate::script::Script;
 use crate::text::{Hearing, now};
 use crate::upstream::lock;
 
-/// Whatever went wrong: the benchmark tells it and stops.
+/// Any error: the benchmark prints it and stops.
 pub(crate) type Fault = Box<dyn Error + Send + Sync>;
 
-/// How long an agent may live before what it has to say counts as lost.
+/// How long an agent may run before its output counts as lost.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// How often it is looked whether it has ended.
+/// How often to check whether the process has ended.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What is read at once: all that a pipe holds.
+/// The size of one read: the capacity of a pipe.
 const READ_BYTES: usize = 64 * 1024;
 
-/// How long a unit of `/proc/PID/stat` is: `USER_HZ` is 100 wherever Linux runs.
+/// The unit of `/proc/PID/stat`: `USER_HZ` is 100 wherever Linux runs.
 const TICK: Duration = Duration::from_millis(10);
 
-/// An agent as a subprocess. It ends when this is dropped.
+/// An agent as a subprocess. Dropping it ends the process.
 pub(crate) struct Agent {
     child: Arc<Mutex<Child>>,
     id: u32,
@@ -43,32 +43,32 @@ pub(crate) struct Agent {
     stdout: BufReader<ChildStdout>,
     line: Vec<u8>,
     requests: u64,
-    /// Dropped when nobody has to look after it any more.
+    /// Dropped when the process needs no time limit any more.
     _watch: Sender<()>,
 }
 
-/// What is asked of an agent at a time.
+/// The prompts of a measurement.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked {
     /// How many sessions are prompted at once.
     pub(crate) sessions: u64,
-    /// What each of them is to say, not counting the last.
+    /// How many tokens each session sends, without the last.
     pub(crate) tokens: u64,
-    /// A token that the upstream keeps to itself.
+    /// A token that the upstream omits.
     pub(crate) lost: Option<u64>,
-    /// How long nothing is read when half of all tokens came.
+    /// How long the client pauses after half of all tokens.
     pub(crate) pause: Duration,
 }
 
-/// What came of it.
+/// The result of a measurement.
 pub(crate) struct Told {
-    /// How many tokens came in how many updates of how many bytes.
+    /// How many tokens arrived, in how many updates and bytes.
     pub(crate) tokens: u64,
     pub(crate) updates: u64,
     pub(crate) bytes: u64,
     /// From the prompts to the last of their responses, without the pause.
     pub(crate) took: Duration,
-    /// What the agent's process has spent meanwhile, and the most that it ever held.
+    /// The agent's CPU time, and the peak of its memory since its start.
     pub(crate) cpu: Duration,
     pub(crate) peak_kib: u64,
 }
@@ -76,7 +76,7 @@ pub(crate) struct Told {
 // === impl Agent ===
 
 impl Agent {
-    /// Starts an agent, and makes its acquaintance.
+    /// Starts an agent, and initialises the connection.
     pub(crate) fn start(mut command: Command) -> Result<Self, Fault> {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let (stdin, stdout) = child.stdin.take().zip(child.stdout.take()).ok_or("no pipes")?;
@@ -86,7 +86,7 @@ impl Agent {
         let watched = Arc::clone(&child);
         thread::spawn(move || {
             if is_over.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
-                // Whoever reads is told by the end of the pipe.
+                // The reader notices the end of the pipe.
                 let _ = lock(&watched).kill();
             }
         });
@@ -99,7 +99,7 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Prompts it, and hears all that it says.
+    /// Sends the prompts, and reads all updates.
     pub(crate) fn prompt(&mut self, asked: Asked) -> Result<Told, Fault> {
         let Asked { sessions, tokens, lost, pause } = asked;
         let mut speaking = HashMap::new();
@@ -159,7 +159,7 @@ impl Agent {
         Ok(told)
     }
 
-    /// Closes its stdin, and waits for its end.
+    /// Closes the agent's stdin, and waits for its end.
     pub(crate) fn finish(mut self) -> Result<(), Fault> {
         drop(self.stdin.take());
         let status = loop {
@@ -198,10 +198,10 @@ impl Agent {
         if self.line.ends_with(b"\n") { Ok(()) } else { Err("the agent ended too early".into()) }
     }
 
-    /// How long its process has run, in threads that have ended too.
+    /// The CPU time of the process, including threads that have ended.
     fn cpu(&self) -> Result<Duration, Fault> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.id))?;
-        // The second field is the name, which may hold anything.
+        // The second field is the name, which may have any characters.
         let (_, fields) = stat.rsplit_once(") ").ok_or("a process without a name")?;
         let mut ticks = 0;
         for field in fields.split(' ').skip(11).take(2) {
@@ -220,15 +220,15 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        // It may have ended by itself, which is as good.
+        // The process may have ended by itself, which is fine.
         let mut child = lock(&self.child);
         let _ = child.kill();
         let _ = child.wait();
     }
 }
 
-/// The session and the text of a line that tells more of a message. They are cut out: the client
-/// is to be no slower than it must.
+/// The session and the text of a message chunk, cut out without parsing, so that the client is as
+/// fast as possible.
 fn chunk(line: &[u8]) -> Result<Option<(&str, &str)>, Fault> {
     if memmem::find(line, b"\"sessionUpdate\":\"agent_message_chunk\"").is_none() {
         return Ok(None);

@@ -1,4 +1,4 @@
-// Runs the agent, prints what it says and does, and approves what it asks.
+// Runs the agent, prints its texts and tool calls, and approves its requests.
 import { randomUUID } from "node:crypto";
 import { HttpAgent } from "@ag-ui/client";
 

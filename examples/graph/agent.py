@@ -36,13 +36,13 @@ def ask_person(question: str) -> str:
 
 
 agent = create_agent(
-    # MODEL=openai:gpt-5-mini is a real model. Without one the agent follows a script and needs no key.
+    # With MODEL=openai:gpt-5-mini the agent uses a real model. Without MODEL it follows a script and needs no key.
     init_chat_model(os.environ["MODEL"]) if os.environ.get("MODEL") else ScriptedModel(),
     tools=[get_weather, send_email, delete_file, ask_person],
     system_prompt="You are a helpful assistant.",
     middleware=[
         ClientSide(),
-        # Each call asks for itself: the client gets one interrupt for each, and answers it by its id.
+        # Each call needs its own approval: the client gets one interrupt for each, and answers it by its id.
         HumanInTheLoopMiddleware(interrupt_on={"send_email": True, "delete_file": True}, interrupt_mode="per_call"),
     ],
 )

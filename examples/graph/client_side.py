@@ -1,11 +1,11 @@
-"""What a graph needs so that its client's tools and context reach the model."""
+"""How a graph passes its client's tools and context to the model."""
 from typing import NotRequired, TypedDict
 
 from langchain.agents.middleware import AgentMiddleware, hook_config
 from langchain_core.messages import SystemMessage
 from langgraph.types import Command
 
-# threadway fills this key of the state with each run: {"tools": [...], "context": [{"description": .., "value": ..}]}.
+# threadway sets this key of the state with each run: {"tools": [...], "context": [{"description": .., "value": ..}]}.
 ClientState = TypedDict("ClientState", {"ag-ui": NotRequired[dict]})
 
 
@@ -19,7 +19,7 @@ class ClientSide(AgentMiddleware):
         return await handler(request.override(system_message=prompt, tools=[*request.tools, *client.get("tools", [])]))
 
     async def awrap_tool_call(self, request, handler):
-        # A tool that the graph does not have is the client's, which sends the result with its next run.
+        # The graph does not run the client's tools. The client sends their results with its next run.
         return await handler(request) if request.tool else Command()
 
     @hook_config(can_jump_to=["end"])

@@ -1,4 +1,4 @@
-"""A stand-in for a model: it streams what a script says to the last message, without a network and without a key."""
+"""A scripted model that streams an answer to the last message, without network and key."""
 import asyncio
 import itertools
 import json
@@ -19,7 +19,7 @@ class ScriptedModel(BaseChatModel):
         return "scripted"
 
     def bind_tools(self, tools, **options):
-        # The graph's tools are objects, the client's are JSON in OpenAI's form.
+        # The graph's tools are objects; the client's are JSON in OpenAI's form.
         return self.model_copy(update={"tools": [tool["name"] if isinstance(tool, dict) else tool.name for tool in tools]})
 
     def _generate(self, messages, stop=None, run_manager=None, **options) -> ChatResult:
@@ -37,7 +37,7 @@ class ScriptedModel(BaseChatModel):
             yield ChatGenerationChunk(message=AIMessageChunk(content="", tool_call_chunks=[call]))
 
     def answer(self, messages) -> tuple[str, list[tuple[str, dict]]]:
-        """What the model says, and the tools that it calls with which arguments."""
+        """The model's text, and its tool calls with their arguments."""
         if messages[-1].type == "tool":
             results = itertools.takewhile(lambda message: message.type == "tool", reversed(messages))
             return f"Done: {'; '.join(reversed([message.text for message in results]))}", []

@@ -3,6 +3,6 @@ import { defineConfig } from "vite";
 
 export default defineConfig({
   plugins: [react()],
-  // Another port would be another origin, which the gateway does not let in.
+  // Another port would be another origin, which the gateway refuses.
   server: { port: Number(process.env.PORT ?? 5173), strictPort: true },
 });

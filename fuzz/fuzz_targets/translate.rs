@@ -1,4 +1,4 @@
-//! Any bytes as a run's stream, to its clients.
+//! Any bytes as a run's stream, projected for each kind of client.
 #![no_main]
 
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};

@@ -1,5 +1,5 @@
-//! What the fuzz targets run: the checks that the tests replay the corpora with, and the mutators
-//! that know the form of an input.
+//! The entry points of the fuzz targets: the checks with which the tests replay the corpora, and
+//! the mutators that know the form of an input.
 
 pub mod mutate;
 
@@ -17,7 +17,7 @@ pub fn sse(data: &[u8]) {
     support::fuzz::sse::check(data);
 }
 
-/// Any bytes as a run's stream, to its clients.
+/// Any bytes as a run's stream, projected for each kind of client.
 pub fn translate(data: &[u8]) {
     support::fuzz::translate::check(data);
 }

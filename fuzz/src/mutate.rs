@@ -1,11 +1,11 @@
-//! Mutations that keep the form of an input: of a stream its events, of a document its JSON. Every
-//! other one is libFuzzer's own, which knows no form.
+//! Mutations that keep the form of an input: the events of a stream, the JSON of a document. All
+//! other mutations are libFuzzer's, which know no form.
 
 use libfuzzer_sys::fuzzer_mutate;
 use serde_json::{Map, Value, json};
 use threadway_translate::sse::Decoder;
 
-/// Words of streams; the dictionaries of the bytewise mutations serve here too.
+/// Words of streams. libFuzzer's mutations use the same dictionaries.
 const STREAM_WORDS: &str = include_str!("../dict/stream.dict");
 
 /// Words of requests.
@@ -14,10 +14,10 @@ const INPUT_WORDS: &str = include_str!("../dict/input.dict");
 /// Words of an editor's lines.
 const RPC_WORDS: &str = include_str!("../dict/rpc.dict");
 
-/// The most mutations at once: few, or nothing is left that coverage has chosen.
+/// The most mutations at once. More would destroy the input that coverage has chosen.
 const MOST_AT_ONCE: usize = 4;
 
-/// Parts that one rarely comes to by chance.
+/// Parts that are rarely found by chance.
 const PARTS: [(&str, &str); 14] = [
     ("metadata", r#"{"run_id":"R","attempt":1}"#),
     ("metadata", r#"{"run_id":"R","attempt":2}"#),
@@ -56,12 +56,12 @@ const PARTS: [(&str, &str); 14] = [
     ("@state", r#"{"values":{"k":1,"messages":[]},"next":[],"tasks":[]}"#),
 ];
 
-/// What stands between the documents of a request.
+/// Separates the documents of a request.
 const SEPARATOR: &str = "\n---\n";
 
-/// A stream as it can be mutated.
+/// A stream in a form that can be mutated.
 struct Stream {
-    /// The comment that it begins with.
+    /// The comment at its start.
     dials: String,
     parts: Vec<Part>,
 }
@@ -73,13 +73,13 @@ struct Part {
     id: Option<String>,
 }
 
-/// Numbers of no importance, the same for the same seed.
+/// A pseudo-random generator, the same numbers for the same seed.
 struct Dice {
     state: u64,
     words: Vec<&'static str>,
 }
 
-/// Mutates an event stream, and whatever it holds.
+/// Mutates an event stream and its events.
 pub fn stream(data: &mut [u8], size: usize, max_size: usize, seed: u32) -> usize {
     let mut dice = Dice::new(seed, STREAM_WORDS);
     if dice.coin() {
@@ -142,7 +142,7 @@ impl Stream {
         let mut parts = Vec::new();
         let mut decoder = Decoder::new();
         decoder.push(bytes);
-        // What is cut off is the bytewise mutations' affair.
+        // libFuzzer's own mutations handle an incomplete event at the end.
         while let Ok(Some(frame)) = decoder.next_frame() {
             parts.push(Part {
                 event: frame.event.as_deref().unwrap_or_default().to_owned(),
@@ -245,7 +245,7 @@ impl Part {
 
 // === JSON ===
 
-/// Mutates one node, each with the same chance.
+/// Mutates one node, chosen with equal probability.
 fn mutate_somewhere(value: &mut Value, donor: &Value, dice: &mut Dice) {
     let mut at = dice.below(count(value));
     let donated = node(donor, &mut dice.below(count(donor))).cloned().unwrap_or_default();
@@ -338,7 +338,7 @@ impl Dice {
     fn new(seed: u32, words: &'static str) -> Self {
         let words = words.lines().filter_map(|line| line.strip_prefix('"')?.strip_suffix('"'));
         Self {
-            // Neighbouring seeds are to be far apart, and no state may be zero.
+            // Neighbouring seeds must give distant states, and no state may be zero.
             state: (u64::from(seed) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
             words: words.filter(|word| !word.contains('\\')).collect(),
         }

@@ -1,9 +1,9 @@
-"""Makes the site of docs/ with mdBook, and follows every link of it, of README.md and of the other documents.
+"""Builds the site of docs/ with mdBook, and checks every link of the site, of README.md and of the other documents.
 
-usage: check.py DIRECTORY     the site is written there
+usage: check.py DIRECTORY     writes the site to DIRECTORY
 
-A link to a file must lead to one that is there, and a link with a fragment to a heading of it. Links to other hosts are not
-followed, but those to this repository must name a file of it. Every document in docs/ must be a chapter.
+A link must lead to an existing file, and its fragment to a heading of that file. Links to other hosts are not
+checked, but links to this repository must name a file of it. Every document in docs/ must be a chapter.
 """
 
 import os
@@ -66,7 +66,7 @@ def faults_of_site(site: Path) -> list[str]:
 
 
 def anchor(heading: str) -> str:
-    """As GitHub makes it."""
+    """The anchor that GitHub makes of a heading."""
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 

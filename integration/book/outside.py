@@ -1,4 +1,4 @@
-"""A preprocessor for mdBook: links to files outside of docs/ lead to the repository."""
+"""A preprocessor for mdBook: it makes links to files outside of docs/ lead to the repository."""
 
 import json
 import posixpath

@@ -1,4 +1,4 @@
-// What must hold for every frame between an ACP client and its agent: the v1 JSON Schema, and the order of a session's updates.
+// The rules for every frame between an ACP client and its agent: the v1 JSON Schema, and the order of a session's updates.
 
 import { createRequire } from "node:module";
 import Ajv from "ajv/dist/2020.js";
@@ -16,42 +16,42 @@ for (const [name, { "x-method": method }] of Object.entries(schema.$defs)) {
   if (method) DEFINITIONS.set(`${method} ${/(Response|Notification)$/.exec(name)?.[1] ?? "Request"}`, name);
 }
 
-/** The updates that belong to a turn, or to the history of one. */
+/** The updates that belong to a turn, live or in the history. */
 const OF_A_TURN = ["user_message_chunk", "agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update", "plan"];
 const STANDARD_ERRORS = [-32700, -32600, -32601, -32602, -32603, -32000, -32002, -32800];
 const SETTLED = ["completed", "failed"];
 const OTHER = { client: "agent", agent: "client" };
 const FAULT_CHARACTERS = 600;
 
-/** Reads both directions of one connection. `faults` says what was wrong, `frames` is all that was said. */
+/** Reads both directions of one connection. `faults` lists the violations, `frames` all frames. */
 export class Judge {
   faults = [];
   frames = [];
   #rest = { client: Buffer.alloc(0), agent: Buffer.alloc(0) };
-  #pending = { client: new Map(), agent: new Map() }; // what each side has asked, by id
+  #pending = { client: new Map(), agent: new Map() }; // the open requests of each side, by id
   #sessions = new Map();
   #readers = [];
 
-  /** Called with each frame `{ from, message, asked, at }` after it was judged; `asked` is what a response answers. */
+  /** Called with each frame `{ from, message, asked, at }` after its check; `asked` is the request that a response answers. */
   onFrame(reader) {
     this.#readers.push(reader);
   }
 
-  /** Some bytes of a direction, as they go over the pipe. */
+  /** Reads bytes of one direction. */
   bytes(from, chunk) {
     let rest = Buffer.concat([this.#rest[from], chunk]);
     for (let end; (end = rest.indexOf(10)) >= 0; rest = rest.subarray(end + 1)) this.#line(from, rest.subarray(0, end));
     this.#rest[from] = rest;
   }
 
-  /** Nothing more comes of the agent. */
+  /** The agent sends nothing more. */
   end({ wasLeft = false } = {}) {
     if (this.#rest.agent.length > 0) this.#fault("agent", "an end without a line's end", this.#rest.agent);
     if (wasLeft) return;
     for (const { method, id } of this.#pending.client.values()) this.#fault("agent", `no answer to ${method} ${id}`, "");
   }
 
-  /** The calls of a session that have neither result nor failure. */
+  /** The calls of a session that have neither a result nor a failure. */
   openCalls(sessionId) {
     return [...this.#session(sessionId).calls].filter(([, status]) => !SETTLED.includes(status)).map(([id]) => id);
   }
@@ -74,7 +74,7 @@ export class Judge {
     }
     const frame = { from, message, at: performance.now() };
     this.frames.push(frame);
-    // A half of a surrogate pair is no text: parsers of other languages refuse the whole line.
+    // Half a surrogate pair is not valid text: parsers in other languages refuse the whole line.
     if (!isWhole(message)) this.#fault(from, "half a character", message);
     if (message?.jsonrpc !== "2.0") this.#fault(from, "no JSON-RPC", message);
     if (message?.method === undefined) this.#response(from, message, frame);
@@ -85,7 +85,7 @@ export class Judge {
   #valid(from, definition, value, message) {
     const isValid = ajv.getSchema(`acp#/$defs/${definition}`);
     if (!isValid(value)) this.#fault(from, `no ${definition} (${ajv.errorsText(isValid.errors).slice(0, FAULT_CHARACTERS)})`, message);
-    // The definitions are open; what they do not name is not of this version all the same.
+    // The definitions are open. A member that they do not name is not part of this version, so it is refused here.
     const properties = schema.$defs[definition].properties;
     const strangers = properties && value && typeof value === "object" ? Object.keys(value).filter((key) => !(key in properties)) : [];
     if (from === "agent" && strangers.length > 0 && definition !== "Error" && !hasVariants(definition)) {
@@ -142,13 +142,13 @@ export class Judge {
     if (method === "session/prompt") {
       const session = this.#session(params.sessionId);
       session.prompts -= 1;
-      // The run of others that a cancelled prompt has waited for goes on: its calls may still be completed.
+      // A cancelled prompt may have waited for another client's run, which continues: its calls may still be completed.
       if (result?.stopReason === "cancelled") for (const [id, status] of session.calls) if (status === "failed") session.cutShort.add(id);
       if (session.prompts === 0) session.isShowing = false;
     }
     if (method === "session/load" || method === "session/resume") {
       const { before } = this.#session(params.sessionId);
-      if (!result && before) this.#sessions.set(params.sessionId, before); // as if it had not been asked
+      if (!result && before) this.#sessions.set(params.sessionId, before); // as if there had been no request
     }
     if ((method === "session/close" || method === "session/delete") && result) this.#session(params.sessionId).isKnown = false;
   }
@@ -180,7 +180,7 @@ export class Judge {
     const isNew = update.sessionUpdate === "tool_call";
     if (isNew === calls.has(id)) this.#fault("agent", isNew ? "a call that was announced before" : "a call that was not announced", message);
     const before = calls.get(id);
-    // A call that a cancelled turn has left open is asked about again. One that runs never waits again.
+    // The agent asks again about a call that a cancelled turn has left open. A call that has run never waits again.
     const isWithdrawn = before === "failed" && status === "pending";
     if (before === "in_progress" && status === "pending") this.#fault("agent", "a call that was in progress waits again", message);
     const isLate = status === "completed" && cutShort.delete(id);

@@ -1,7 +1,8 @@
-// What deepagents-acp 0.0.13 and the earlier middleware get wrong, each shown on the wire not to be wrong here.
+// The faults of deepagents-acp 0.0.13 and of the earlier middleware. Each test shows on the wire that threadway does not
+// have one of them.
 //
-// Two of their faults do not show on a wire: todos have no priority to tell (ours is always "medium" too), and methods that
-// ACP does not have (`session/close_all`, `permission_update`, ...) are refused by the judge of every frame.
+// Two of their faults do not show on a wire. Todos have no priority (threadway's is always "medium" too). Methods that ACP
+// does not have (`session/close_all`, `permission_update`, ...) are refused by the judge of every frame.
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
@@ -13,7 +14,7 @@ import { Langgraph } from "./langgraph.mjs";
 
 const OPTIONS = { concurrency: 6, timeout: 180_000, skip: !SERVERS[0] || SERVERS[0].name !== "Python" };
 const PYTHON = SERVERS[0];
-const DIALOG_MS = 3_000; // of somebody who does not look at it
+const DIALOG_MS = 3_000; // a user who does not look at the dialog
 const SHORT_MS = 300;
 const BARE = {};
 const PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
@@ -47,7 +48,7 @@ describe("deepagents-acp", OPTIONS, () => {
 
   for (const config of ["", '[acp]\nprompt = ["image", "audio", "embedded_context"]\n', "[acp]\nprompt = []\n"]) {
     const said = config.split("\n")[1] ?? "by default";
-    test(`takes pictures for granted and ends at sound (${said})`, () =>
+    test(`assumes that images are accepted and fails at audio (${said})`, () =>
       withEditor(PYTHON, { agent: "text", config }, async (editor) => {
         const { promptCapabilities = {} } = editor.initialized.agentCapabilities;
         const blocks = {
@@ -87,7 +88,7 @@ describe("deepagents-acp", OPTIONS, () => {
       }
     }));
 
-  test("tells the paths of the graph's own disk as those of the editor's", () =>
+  test("reports paths of the graph's own disk as paths of the editor's", () =>
     withEditor(PYTHON, { agent: "editor", config: '[acp]\npaths = "virtual"\n' }, async (editor) => {
       const session = await editor.new({ cwd: "/srv/here" });
       await session.prompt("please edit");
@@ -112,7 +113,7 @@ describe("deepagents-acp", OPTIONS, () => {
     });
   });
 
-  test("leaves the run going that was cancelled", () =>
+  test("lets a cancelled run continue", () =>
     withEditor(PYTHON, { agent: "text" }, async (editor) => {
       const session = await editor.new();
       const prompt = session.prompt({ words: words(1_000), delay: 0.02 });
@@ -127,7 +128,7 @@ describe("deepagents-acp", OPTIONS, () => {
   test("does not see a cancel while it waits for a permission", () =>
     withEditor(PYTHON, { agent: "hitl" }, async (editor) => {
       const session = await editor.new();
-      // A client that does not answer its dialog, whatever becomes of the turn.
+      // A client that answers its dialog too late, even after the turn.
       session.answers.permissions = () => new Promise((resolve) => setTimeout(resolve, DIALOG_MS, { outcome: { outcome: "cancelled" } }));
       const prompt = session.prompt({});
       await session.until("a permission", ({ permissions }) => permissions.length > 0);
@@ -135,7 +136,7 @@ describe("deepagents-acp", OPTIONS, () => {
       await session.cancel();
       assert.deepEqual(await prompt, { stopReason: "cancelled" });
       assert.ok(performance.now() - asked < DIALOG_MS, "before the answer");
-      await pause(DIALOG_MS); // the late answers are answers to nothing
+      await pause(DIALOG_MS); // the answers come too late
     }));
 
   test("asks for a permission by the interrupt's id, the same for several calls", async () => {
@@ -158,14 +159,14 @@ describe("deepagents-acp", OPTIONS, () => {
       }
     }));
 
-  test("tells a tool's failure as success", () =>
+  test("reports a tool's failure as success", () =>
     withEditor(PYTHON, { agent: "tool_error" }, async (editor) => {
       const session = await editor.new();
       await session.prompt({});
       assert.equal(session.calls.get("call_bad").status, "failed");
     }));
 
-  test("tells no place but an edit's", () =>
+  test("reports no location but an edit's", () =>
     withEditor(PYTHON, { agent: "editor" }, async (editor) => {
       const session = await editor.new();
       await session.prompt(calling(["read_file", { file_path: "/a.txt" }], ["write_file", { file_path: "/b.txt", content: "b" }]));
@@ -186,7 +187,7 @@ describe("deepagents-acp", OPTIONS, () => {
     });
   });
 
-  test("mixes the calls of agents that speak at once", () =>
+  test("mixes the calls of agents that stream at once", () =>
     withEditor(PYTHON, { agent: "two_editors" }, async (editor) => {
       const session = await editor.new();
       await session.prompt("please edit");
@@ -207,7 +208,7 @@ describe("deepagents-acp", OPTIONS, () => {
       assert.deepEqual([...session.said.keys()].filter((key) => !key.startsWith("user_")), live);
     }));
 
-  test("says the plan as a message too", () =>
+  test("sends the plan as a message too", () =>
     withEditor(PYTHON, { agent: "todos" }, async (editor) => {
       const session = await editor.new();
       await session.prompt({});
@@ -259,7 +260,7 @@ describe("deepagents-acp", OPTIONS, () => {
     }
   });
 
-  test("tells neither usage nor title nor commands", () => {
+  test("sends neither usage nor title nor commands", () => {
     const config = '[acp.context_windows]\n"*" = 1000\n\n[acp.commands.fix]\ndescription = "Fix the tests"\nprompt = "please edit"\n';
     return withEditor(PYTHON, { agent: "editor", config }, async (editor) => {
       const session = await editor.new();
@@ -279,7 +280,7 @@ describe("deepagents-acp", OPTIONS, () => {
       assert.deepEqual(await session.prompt({ rounds: [{ say: ["a"], finish: "content_filter" }] }), { stopReason: "refusal" });
     }));
 
-  test("takes a dialog that was closed for a rejection", async () => {
+  test("treats a dialog that was closed as a rejection", async () => {
     for (const agent of ["hitl", "hitl_per_call"]) {
       await withEditor(PYTHON, { agent }, async (editor) => {
         const session = await editor.new();
@@ -305,7 +306,7 @@ describe("the earlier middleware", OPTIONS, () => {
       assert.deepEqual(Object.keys(opened).filter((key) => !["sessionId", "modes", "configOptions"].includes(key)), []);
     }));
 
-  test("has modes of another shape, and tells their change in another shape", () => {
+  test("has modes of another shape, and reports their change in another shape", () => {
     const config = '[acp.modes.one]\nname = "One"\nassistant = "text"\n\n[acp.modes.two]\nname = "Two"\nassistant = "text"\n';
     return withEditor(PYTHON, { agent: "text", config }, async (editor) => {
       const session = await editor.new();
@@ -313,7 +314,7 @@ describe("the earlier middleware", OPTIONS, () => {
       assert.deepEqual(Object.keys(modes).sort(), ["availableModes", "currentModeId"]);
       assert.deepEqual(modes.availableModes.map(({ id }) => id), ["one", "two"]);
       await editor.request("session/set_mode", { sessionId: session.id, modeId: "two" });
-      // Where the mode is an option too, its change by one way is told in the other.
+      // If the mode is also an option, a change of one changes the other.
       const mode = configOptions.find(({ category }) => category === "mode");
       if (mode && mode.options.some(({ value }) => value === "one")) {
         await editor.request("session/set_config_option", { sessionId: session.id, configId: mode.id, value: "one" });
@@ -333,7 +334,7 @@ describe("the earlier middleware", OPTIONS, () => {
       }
     }));
 
-  test("tells thoughts as messages for another audience", () =>
+  test("sends thoughts as messages for another audience", () =>
     withEditor(PYTHON, { agent: "agent" }, async (editor) => {
       const session = await editor.new();
       await session.prompt({});
@@ -360,14 +361,14 @@ describe("the earlier middleware", OPTIONS, () => {
       for (const { options } of session.permissions) for (const { name, optionId } of options) assert.doesNotMatch(`${name} ${optionId}`, /edit/i);
     }));
 
-  test("says that a turn was cancelled whose permission was denied", () =>
+  test("reports a turn whose permission was denied as cancelled", () =>
     withEditor(PYTHON, { agent: "hitl" }, async (editor) => {
       const session = await editor.new();
       session.permit("reject_once");
       assert.deepEqual(await session.prompt({}), { stopReason: "end_turn" });
     }));
 
-  test("reads stop reasons and codes out of an error's words, and tells errors as messages", () =>
+  test("reads stop reasons and codes out of an error's text, and sends errors as messages", () =>
     withEditor(PYTHON, { agent: "failing" }, async (editor) => {
       for (const message of ["the token limit of this step is over", "permission denied: no auth", "cancelled by refusal", "401 Unauthorized"]) {
         const session = await editor.new();
@@ -379,7 +380,7 @@ describe("the earlier middleware", OPTIONS, () => {
       }
     }));
 
-  test("tells tools as commands, before the session is known, with an input of null", async () => {
+  test("announces tools as commands, before the session is known, with an input of null", async () => {
     await withEditor(PYTHON, { agent: "agent" }, async (editor) => {
       const session = await editor.new();
       await session.prompt({});
@@ -388,7 +389,7 @@ describe("the earlier middleware", OPTIONS, () => {
     });
     const config = '[acp.commands.fix]\ndescription = "Fix it"\nprompt = "please edit"\n';
     await withEditor(PYTHON, { agent: "agent", config }, async (editor) => {
-      const session = await editor.new(); // the judge refuses an update of a session that is not answered yet
+      const session = await editor.new(); // the judge refuses an update before the response with the session's id
       await session.until("the commands", (session) => session.of("available_commands_update").length > 0);
       const [{ availableCommands }] = session.of("available_commands_update");
       for (const command of availableCommands) assert.notEqual(command.input, null);
@@ -407,7 +408,7 @@ describe("the earlier middleware", OPTIONS, () => {
       assert.equal((await fetch(`${PYTHON.langgraph}/threads/${id}`)).status, 404);
     }));
 
-  test("flips a flag at a cancel, and says end_turn", () =>
+  test("flips a flag at a cancel, and answers end_turn", () =>
     withEditor(PYTHON, { agent: "text" }, async (editor) => {
       const session = await editor.new();
       const prompt = session.prompt({ words: words(500), delay: 0.02 });
@@ -443,7 +444,7 @@ describe("the earlier middleware", OPTIONS, () => {
       }
     }));
 
-  test("makes up ids for calls and tells their arguments as text", () =>
+  test("makes up ids for calls and sends their arguments as text", () =>
     withEditor(PYTHON, { agent: "agent" }, async (editor) => {
       const session = await editor.new();
       await session.prompt({});
@@ -462,7 +463,7 @@ describe("the earlier middleware", OPTIONS, () => {
       ]);
     }));
 
-  test("tells addresses and relative paths as places", () =>
+  test("sends URLs and relative paths as locations", () =>
     withEditor(PYTHON, { agent: "editor" }, async (editor) => {
       const session = await editor.new({ cwd: "/srv/here" });
       await session.prompt(calling(["fetch_url", { url: "https://example.com/a" }], ["read_file", { file_path: "src/a.rs" }]));
@@ -479,7 +480,7 @@ describe("the earlier middleware", OPTIONS, () => {
       for (const update of session.of("agent_message_chunk")) assert.equal(update.messageId, id);
     }));
 
-  test("smells thoughts in text", () =>
+  test("guesses thoughts from text", () =>
     withEditor(PYTHON, { agent: "text" }, async (editor) => {
       const session = await editor.new();
       await session.prompt({ words: ["<think>", "not a thought", "</think>", " said"] });

@@ -1,4 +1,4 @@
-// The Rust SDK's client, a program of its own (`../acp-rust`), with threadway as its agent and a judge between them.
+// The client of the Rust SDK, as a separate program (`../acp-rust`), with threadway as its agent and a judge between them.
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -9,7 +9,7 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { scratch, SERVERS } from "./acp.mjs";
 
-const TIMEOUT_MS = 60_000; // of three scenarios, which take two seconds each
+const TIMEOUT_MS = 60_000; // three scenarios of two seconds each
 const TAP = fileURLToPath(new URL("acp-tap.mjs", import.meta.url));
 const server = SERVERS.find(({ name }) => name === "Python");
 

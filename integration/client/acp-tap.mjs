@@ -1,6 +1,7 @@
-// Stands between an ACP client and its agent, judges every frame, and notes what was wrong.
+// A proxy between an ACP client and its agent that judges every frame and records the violations.
 //
-// usage: node acp-tap.mjs REPORT COMMAND [ARG...]    one line of REPORT for each fault and, at the end, the number of frames
+// usage: node acp-tap.mjs REPORT COMMAND [ARG...]    one line of REPORT for each fault and, at the end, the number of
+// frames
 
 import { spawn } from "node:child_process";
 import { appendFileSync } from "node:fs";
@@ -14,7 +15,7 @@ const tell = () => {
 };
 
 const child = spawn(command, args, { stdio: ["pipe", "pipe", "inherit"] });
-child.stdin.on("error", () => {}); // of an agent that has ended
+child.stdin.on("error", () => {}); // the agent may have ended
 process.stdin.on("data", (chunk) => {
   judge.bytes("client", chunk);
   tell();

@@ -1,5 +1,5 @@
-// What a person must not have to wait for: the end of a turn that is cancelled, whatever else goes on, and a long history.
-// They have little beside them: what is timed is the gateway.
+// Time limits that users notice: the end of a cancelled turn under load, and the load of a long history. Few other tests
+// run at the same time, so that the gateway's time is measured.
 
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
@@ -8,16 +8,16 @@ import { assertSame, SERVERS, turn, withEditor, words } from "./acp.mjs";
 import { Langgraph } from "./langgraph.mjs";
 import { Pipe } from "./proxy.mjs";
 
-const OPTIONS = { concurrency: 2, timeout: 60_000 }; // of a suite and of each test
-const CANCEL_MS = 1_000; // that an editor may wait for the end of a turn that it cancelled
-const LOAD_MS = 3_000; // for a thread of 1,000 messages
-const SHORT_MS = 300; // in which nothing more comes
+const OPTIONS = { concurrency: 2, timeout: 60_000 }; // for a suite and for each test
+const CANCEL_MS = 1_000; // the limit for the end of a cancelled turn
+const LOAD_MS = 3_000; // the limit for loading 1,000 messages
+const SHORT_MS = 300; // after this time no more updates are expected
 
-describe("an editor in a hurry", { concurrency: 2, timeout: 2 * OPTIONS.timeout }, () => {
+describe("time limits of an editor", { concurrency: 2, timeout: 2 * OPTIONS.timeout }, () => {
   for (const server of SERVERS) {
     describe(`cancel, ${server.name}`, OPTIONS, () => {
       for (const by of ["session/cancel", "$/cancel_request"]) {
-        test(`${by} in mid-stream, while a second session goes on`, () =>
+        test(`${by} in mid-stream, while a second session continues`, () =>
           withEditor(server, { agent: "text" }, async (editor) => {
             const [one, two] = [await editor.new(), await editor.new()];
             const aborted = new AbortController();
@@ -37,14 +37,14 @@ describe("an editor in a hurry", { concurrency: 2, timeout: 2 * OPTIONS.timeout 
             await lg.ended(one.id, run.run_id);
             assert.deepEqual(await second, { stopReason: "end_turn" });
             await assertSame(server, two, { isLive: true });
-            assert.equal(one.updates.length, told, "nothing came after the turn's end");
-            // And it can be told to do something else at once.
+            assert.equal(one.updates.length, told, "no update came after the turn's end");
+            // The session accepts a new prompt at once.
             assert.deepEqual(await one.prompt({ tokens: 2 }), { stopReason: "end_turn" });
             assert.ok(one.text().endsWith("tok0 tok1 "));
           }));
       }
 
-      test("in the middle of a tool: its call is settled", () =>
+      test("in the middle of a tool: its call ends", () =>
         withEditor(server, { agent: "agent" }, async (editor) => {
           const session = await editor.new();
           const prompt = session.prompt({ tool_sleep: 20 });
@@ -105,7 +105,8 @@ describe("an editor in a hurry", { concurrency: 2, timeout: 2 * OPTIONS.timeout 
             const asked = performance.now();
             await session.cancel();
             if (trouble === "gone") {
-              // Lines are taken in their order: what is answered behind the cancel shows that it was taken before the server goes.
+              // Lines are handled in order. The answer to this request shows that the cancel was handled before the server
+              // stops.
               await editor.request("session/close", { sessionId: "nobody's" });
               pipe.close();
             }

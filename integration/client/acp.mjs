@@ -1,4 +1,4 @@
-// An editor as threadway sees one: `threadway acp` as a subprocess, the official client on its pipes, and every frame judged.
+// An editor for threadway: `threadway acp` as a subprocess, the official client on its pipes, and every frame judged.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -13,16 +13,16 @@ import { Judge } from "./acp-judge.mjs";
 import { Langgraph } from "./langgraph.mjs";
 import { ofThread } from "./thread.mjs";
 
-const STOP_MS = 3_000; // the end of a process whose input has ended
-const WAIT_MS = 20_000; // what a test waits for one update, on a busy machine
+const STOP_MS = 3_000; // the limit for the exit of a process after the end of its input
+const WAIT_MS = 20_000; // the limit for one update, on a busy machine
 const POLL_MS = 20;
-const LAST_FRAMES = 60; // of a failed test
+const LAST_FRAMES = 60; // frames in the report of a failed test
 const FRAME_CHARACTERS = 400;
 const CONTENT_BLOCKS = ["text", "image", "audio", "resource", "resource_link"];
 
-process.setMaxListeners(0); // each process and directory has one for the end
+process.setMaxListeners(0); // each process and each directory has an exit listener
 
-/** What Zed and its like declare, less what is for this agent alone to ask for. */
+/** The capabilities that Zed and similar editors declare, except those that only threadway asks for. */
 export const FULL = {
   fs: { readTextFile: true, writeTextFile: true },
   terminal: true,
@@ -30,11 +30,11 @@ export const FULL = {
   session: { configOptions: { boolean: {} } },
 };
 
-/** `threadway acp` with its pipes, and the judge of both. */
+/** `threadway acp` with its pipes, and the judge of both directions. */
 export class Wire {
   judge = new Judge();
   stderr = "";
-  isLeft = false; // whether the editor goes without waiting for its answers
+  isLeft = false; // whether the editor disconnects without waiting for responses
 
   constructor(server, { agent, config, args = [], upstream = server.langgraph, home } = {}) {
     const command = ["acp", "--upstream", upstream, ...(agent ? ["--agent", agent] : []), ...(config ? ["--config", file(config)] : []), ...args];
@@ -42,7 +42,7 @@ export class Wire {
     if (home) Object.assign(bare, { HOME: home, XDG_CONFIG_HOME: home });
     this.child = spawn(process.env.THREADWAY_BIN, command, { env: bare, stdio: ["pipe", "pipe", "pipe"] });
     this.child.stderr.setEncoding("utf8").on("data", (text) => (this.stderr += text));
-    this.child.stdin.on("error", () => {}); // of a process that has ended
+    this.child.stdin.on("error", () => {}); // the process may have ended
     this.exit = new Promise((resolve, reject) => {
       this.child.once("error", reject);
       this.child.once("close", (code, signal) => resolve(code ?? signal));
@@ -64,7 +64,7 @@ export class Wire {
     return new TransformStream({ transform });
   }
 
-  /** Close the agent's input, as an editor does that is done: the process has to end by itself, and soon. */
+  /** Closes the agent's input, as an editor does when it exits: the process must end by itself, and soon. */
   async stop() {
     const began = performance.now();
     this.child.stdin.end();
@@ -82,7 +82,7 @@ export class Wire {
     this.judge.end({ wasLeft: true });
   }
 
-  /** What is said of a test that failed here. */
+  /** The report of a failed test. */
   report() {
     const lines = this.judge.frames.slice(-LAST_FRAMES).map(({ from, message }) => `  ${from} ${JSON.stringify(message).slice(0, FRAME_CHARACTERS)}`);
     return `\nfaults: ${this.judge.faults.join("\n")}\nthe last frames were:\n${lines.join("\n")}\nstderr was:\n${this.stderr}`;
@@ -156,7 +156,7 @@ export class Editor {
     if (asked?.params?.sessionId) this.session(asked.params.sessionId).wake();
   }
 
-  /** Every update that was on the wire has also passed the client's own checks. */
+  /** Checks that the official client accepted every update that was on the wire. */
   async stop() {
     await this.wire.stop();
     const updates = this.wire.judge.frames.filter(({ from, message }) => from === "agent" && message.method === "session/update");
@@ -164,7 +164,7 @@ export class Editor {
   }
 }
 
-/** A client without a library, which can say what that would not. */
+/** A client without a library, which can send frames that the library would not. */
 export class Raw {
   constructor(wire) {
     this.wire = wire;
@@ -172,18 +172,18 @@ export class Raw {
     wire.output.pipeTo(new WritableStream()).catch(() => {});
   }
 
-  /** Send some JSON, or some text, as a line. */
+  /** Sends JSON or text as a line. */
   send(message) {
     return this.writer.write(Buffer.from(`${typeof message === "string" ? message : JSON.stringify(message)}\n`));
   }
 
-  /** The answer to a request with an id of one's own. */
+  /** Sends a request with a given id; resolves with the response. */
   async request(id, method, params) {
     await this.send({ jsonrpc: "2.0", id, method, params });
     return this.next(({ message }) => message.method === undefined && message.id === id);
   }
 
-  /** The first frame of the agent that fits. */
+  /** The agent's first frame that fits. */
   async next(fits) {
     const end = performance.now() + WAIT_MS;
     for (;;) {
@@ -195,7 +195,7 @@ export class Raw {
   }
 }
 
-/** One session as a person sees it in an editor. */
+/** One session as a user sees it in an editor. */
 export class Session {
   constructor(editor, id) {
     Object.assign(this, { editor, id, permissions: [], elicitations: [] });
@@ -209,7 +209,7 @@ export class Session {
     Object.assign(this, { updates: [], said: new Map(), calls: new Map(), shown: [], plan: undefined, usage: undefined, info: {} });
   }
 
-  /** Say something and wait for the end of the turn: a text, a script for the scripted models, or content blocks. */
+  /** Sends a prompt and waits for the end of the turn. `said` is a text, a script for the scripted models, or content blocks. */
   prompt(said, options) {
     const isBlocks = Array.isArray(said) && CONTENT_BLOCKS.includes(said[0]?.type);
     const prompt = isBlocks ? said : [{ type: "text", text: typeof said === "string" ? said : JSON.stringify(said) }];
@@ -220,7 +220,7 @@ export class Session {
     return this.editor.notify("session/cancel", { sessionId: this.id });
   }
 
-  /** Answer every permission by the kind of an option, as `allow_once`, or by what a function says of the request. */
+  /** Answers every permission request with an option kind, such as `allow_once`, or with the result of a function. */
   permit(kindOf) {
     this.answers.permissions = ({ toolCall, options }) => {
       const kind = typeof kindOf === "function" ? kindOf(this.calls.get(toolCall.toolCallId)) : kindOf;
@@ -230,7 +230,7 @@ export class Session {
     };
   }
 
-  /** Wait until something is true of this session. */
+  /** Waits until a condition on this session is true. */
   async until(what, isTrue) {
     const end = performance.now() + WAIT_MS;
     while (!isTrue(this)) {
@@ -267,7 +267,7 @@ export class Session {
     this.wake();
   }
 
-  /** All text of one kind, `agent` by default, one after the other. */
+  /** The joined text of one kind of chunk; `agent_message` by default. */
   text(kind = "agent_message") {
     return [...this.said].filter(([key]) => key.startsWith(`${kind}_chunk `)).map(([, text]) => text).join("");
   }
@@ -276,7 +276,7 @@ export class Session {
     return this.updates.filter(({ sessionUpdate }) => sessionUpdate === kind);
   }
 
-  /** What is on the screen, in its order; live, the client shows what its person says without being told. */
+  /** The content of the screen, in order. A live client shows the user's own messages without an update. */
   transcript() {
     return this.shown.map((key) => {
       const [, kind, id] = /^(\S+) (.*)$/s.exec(key);
@@ -290,7 +290,7 @@ export class Session {
   }
 }
 
-/** What a client has to show of a thread's values, in their order. */
+/** The content that a client must show for a thread's values, in order. */
 export function transcriptOf(values, threadId, { isLive = false } = {}) {
   const { messages, reasoning } = ofThread(values, threadId);
   const results = new Map(messages.filter(({ role }) => role === "tool").map(({ toolCallId, failed }) => [toolCallId, failed ? "failed" : "completed"]));
@@ -303,32 +303,32 @@ export function transcriptOf(values, threadId, { isLive = false } = {}) {
   });
 }
 
-/** The words that a scripted model says, each a token. */
+/** The text of a scripted model, one word a token. */
 export const words = (count, word = "word") => Array.from({ length: count }, (_, i) => `${word}${i} `);
 
-/** The script of some calls, and of another round that says that it is done. */
+/** A script with some calls, and a second round that says "Done." */
 export const calling = (...calls) => ({ rounds: [{ calls }, { say: ["Done."] }], delay: 0 });
 
-/** A thread and its state, straight from LangGraph. */
+/** Reads a thread and its state directly from LangGraph. */
 export async function read(server, id) {
   const lg = new Langgraph(server);
   const [thread, state] = await Promise.all([lg.get(`/threads/${id}`), lg.get(`/threads/${id}/state`)]);
   return { thread, state, values: state.values };
 }
 
-/** What the session shows is what the thread holds, call for call and id for id. */
+/** Checks that the session's content equals the thread's, including the ids of the calls. */
 export async function assertSame(server, session, { isLive = false } = {}) {
   const { values } = await read(server, session.id);
   assert.deepEqual(session.transcript(), transcriptOf(values, session.id, { isLive }));
 }
 
-/** A turn that ends well, and shows what it added to the thread. */
+/** A turn that ends as expected, and whose content is the thread's. */
 export async function turn(server, session, said, stopReason = "end_turn") {
   assert.deepEqual(await session.prompt(said), { stopReason });
   await assertSame(server, session, { isLive: true });
 }
 
-/** A request that is refused, with one code. */
+/** Checks that a request is refused with this code. */
 export async function refused(promise, code) {
   const error = await promise.then((result) => assert.fail(`not refused, but ${JSON.stringify(result)}`), (error) => error);
   assert.equal(error.code, code, `the code of ${JSON.stringify(error)} ${error.message}`);
@@ -340,7 +340,7 @@ export function output(call) {
   return (call.content ?? []).filter(({ type }) => type === "content").map(({ content }) => content.text).join("");
 }
 
-/** A directory of nobody's, until the tests end. */
+/** A new temporary directory, deleted when the tests end. */
 export function scratch() {
   const directory = mkdtempSync(join(tmpdir(), "threadway-acp-"));
   process.once("exit", () => rmSync(directory, { recursive: true, force: true }));
@@ -353,7 +353,7 @@ function file(text) {
   return path;
 }
 
-/** Runs `body` with an editor, and ends that as editors end. */
+/** Runs `body` with an editor, and then closes the editor. */
 export function withEditor(server, { capabilities, ...options }, body) {
   return withWire(server, options, async (wire) => {
     const editor = new Editor(wire);
@@ -370,14 +370,14 @@ export async function withWire(server, options, body) {
   try {
     return await body(wire);
   } catch (failure) {
-    failure.stack += wire.report(); // a reporter prints this, and an assertion's message is in it already
+    failure.stack += wire.report(); // test reporters print the stack, which includes the message
     throw failure;
   } finally {
     await wire.kill();
   }
 }
 
-/** A cwd that no other test's sessions have. */
+/** A working directory that no other test's sessions have. */
 export const ownCwd = () => `/srv/${randomUUID()}`;
 
 /** The LangGraph servers that were started. */

@@ -1,4 +1,5 @@
-// An editor with real LangGraph servers behind it: every kind of turn, permission, choice and session of ACP, against LangGraph's thread.
+// An editor in front of real LangGraph servers: every kind of turn, permission, option and session of ACP, compared with
+// LangGraph's thread.
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
@@ -10,23 +11,23 @@ import { Langgraph } from "./langgraph.mjs";
 import { Pipe, Proxy } from "./proxy.mjs";
 import { interruptIds } from "./thread.mjs";
 
-const OPTIONS = { concurrency: 5, timeout: 180_000 }; // of a suite and of each test
-const SUITES = 3; // at once
-const SHORT_MS = 300; // in which nothing more comes
+const OPTIONS = { concurrency: 5, timeout: 180_000 }; // for a suite and for each test
+const SUITES = 3; // suites at the same time
+const SHORT_MS = 300; // after this time no more updates are expected
 const PAGED_SESSIONS = 130;
 const PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 const MODES = ["values", "messages-tuple", "updates", "custom"];
-const WARNING = "This goes to 5,000 customers and cannot be undone."; // of the graphs `described` and `reviewed`
-const BARE = { fs: { readTextFile: true, writeTextFile: true }, terminal: true }; // what acpx declares
+const WARNING = "This goes to 5,000 customers and cannot be undone."; // the warning of the graphs `described` and `reviewed`
+const BARE = { fs: { readTextFile: true, writeTextFile: true }, terminal: true }; // the capabilities of acpx
 const PYTHON = SERVERS.find(({ name }) => name === "Python");
-/** The calls of a session that was loaded and went on are the thread's. */
+/** Checks that the calls of a session that was loaded and continued are the thread's. */
 async function assertSameCalls(server, session) {
   const { values } = await read(server, session.id);
   const calls = (transcript) => transcript.filter(([role]) => role === "call");
   assert.deepEqual(calls(session.transcript()), calls(transcriptOf(values, session.id)));
 }
 
-/** Answer by this option where it is offered, and with this where a form asks for more. */
+/** Answers with this option if it is offered, and with this value if a form asks for more. */
 function choose(session, id, answer) {
   session.answers.permissions = ({ options }) => {
     const option = options.find((option) => option.optionId === id) ?? options.find(({ kind }) => kind === "allow_once");
@@ -39,7 +40,7 @@ function choose(session, id, answer) {
   };
 }
 
-// All at once: a run of the Python server waits up to a second before it starts.
+// In parallel, because a run of the Python server waits up to a second before it starts.
 describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () => {
   for (const server of SERVERS) {
     const isPython = server.name === "Python";
@@ -60,13 +61,13 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
               assert.deepEqual(statuses.filter((status) => status !== "-"), ["completed"]);
               assert.ok(title);
             }
-            // Both were announced before the arguments of either were whole.
+            // Both calls were announced before the arguments of either were complete.
             const kinds = session.updates.map(({ sessionUpdate }) => sessionUpdate);
             assert.ok(kinds.lastIndexOf("tool_call") < kinds.indexOf("tool_call_update"), `${kinds}`);
           }));
       }
 
-      test("a failing tool beside one that works", () =>
+      test("a failing tool next to one that works", () =>
         withEditor(server, { agent: "tool_error" }, async (editor) => {
           const session = await editor.new();
           await turn(server, session, {});
@@ -87,19 +88,19 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
           for (const { kind } of session.calls.values()) assert.equal(kind, "think");
         }));
 
-      test("a subagent is not told, the call that started it is", () =>
+      test("a subagent's text is not sent, the call that started it is", () =>
         withEditor(server, { agent: "subagent" }, async (editor) => {
           const session = await editor.new();
           await turn(server, session, {});
           assert.deepEqual([...session.calls.values()].map(({ name, status }) => [name, status]), [["task", "completed"]]);
         }));
 
-      test("what subgraphs say is told", () =>
+      test("the texts of subgraphs are sent", () =>
         withEditor(server, { agent: "subgraphs" }, async (editor) => {
           const session = await editor.new();
           assert.deepEqual(await session.prompt({}), { stopReason: "end_turn" });
           const { values } = await read(server, session.id);
-          // The graph itself repeats what its person said.
+          // The graph itself repeats the user's message.
           const shown = (transcript) => transcript.filter(([role]) => role !== "user");
           assert.deepEqual(shown(session.transcript()), shown(transcriptOf(values, session.id)));
         }));
@@ -115,7 +116,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
           assert.deepEqual(session.transcript().filter(([role]) => role !== "user"), live);
         }));
 
-      test("a failure is an error that says what happened, and the session goes on", () =>
+      test("a failure is an error with the reason, and the session can continue", () =>
         withEditor(server, { agent: "failing" }, async (editor) => {
           const session = await editor.new();
           const error = await refused(session.prompt({}), -32603);
@@ -158,7 +159,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
             session.permit(({ name }) => (name === "send_email" ? "allow_once" : "reject_once"));
             assert.deepEqual(await session.prompt({}), { stopReason: "end_turn" });
             const statuses = Object.fromEntries([...session.calls.values()].map(({ name, status }) => [name, status]));
-            // JavaScript's middleware strikes the approved call from the message where another one is denied.
+            // JavaScript's middleware removes the approved call from the message if another one is rejected.
             assert.deepEqual(statuses, { send_email: isPython ? "completed" : "failed", delete_file: "failed" });
             if (isPython) await assertSame(server, session, { isLive: true });
           }));
@@ -183,7 +184,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
               assert.deepEqual(await session.prompt({}), { stopReason: "end_turn" });
               await assertSameCalls(server, session);
               assert.deepEqual([...session.calls.values()].slice(-2).map((call) => call.status), [status, status]);
-              // Another session has to ask for itself.
+              // Another session needs its own permission.
               const other = await editor.new();
               other.permit("allow_once");
               await other.prompt({});
@@ -224,7 +225,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
       });
     }
 
-    test(`whoever approves is shown why, and a call runs only then, ${server.name}`, { timeout: OPTIONS.timeout }, () =>
+    test(`the approver gets the description, and a call runs only after approval, ${server.name}`, { timeout: OPTIONS.timeout }, () =>
       withEditor(server, { agent: "described" }, async (editor) => {
         for (const [option, expected] of [["allow_once", ["in_progress", "completed"]], ["reject_once", ["failed"]]]) {
           const session = await editor.new();
@@ -325,7 +326,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
         }));
     });
 
-    test(`a breakpoint is a permission to go on, ${server.name}`, { timeout: OPTIONS.timeout }, () =>
+    test(`a breakpoint is a permission to continue, ${server.name}`, { timeout: OPTIONS.timeout }, () =>
       withEditor(server, { agent: "breakpoint" }, async (editor) => {
         const [on, off] = [await editor.new(), await editor.new()];
         on.permit("allow_once");
@@ -345,7 +346,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
 
     // ---------------------------------------------------------------- load
     describe(`load, ${server.name}`, OPTIONS, () => {
-      test("a thread of all that providers put into messages", async () => {
+      test("a thread with every kind of content of the providers", async () => {
         const lg = new Langgraph(server);
         const said = [
           { type: "system", id: "s1", content: "You are one who helps." },
@@ -389,7 +390,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
           assert.equal(session.text("agent_thought"), "hm");
           const said = `I see${"x".repeat(1_000_000)}It is so.`;
           assert.equal(session.text().slice(0, said.length), said);
-          // Blocks of an unknown kind are text: their JSON.
+          // Blocks of an unknown type are shown as text: their JSON.
           assert.match(session.text().slice(said.length), /"server_tool_call".*"non_standard"/s);
           const { c1, c2 } = Object.fromEntries(session.calls);
           assert.deepEqual([c1.status, c1.content.map(({ content }) => content.type)], ["completed", ["text", "image"]]);
@@ -423,7 +424,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
         });
       }
 
-      test("of a thread that nobody has", () =>
+      test("of a thread that does not exist", () =>
         withEditor(server, { agent: "text" }, async (editor) => {
           for (const id of [randomUUID(), "no-uuid"]) {
             await refused(editor.load(id), -32002);
@@ -449,7 +450,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
         });
       });
 
-      test("resume in another process tells nothing, and goes on", async () => {
+      test("resume in another process sends no history, and continues", async () => {
         const id = await withEditor(server, { agent: "text" }, async (editor) => {
           const session = await editor.new();
           await turn(server, session, { tokens: 3 });
@@ -479,7 +480,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
         };
         for (let n = 0; n < PAGED_SESSIONS; n += 10) ids.push(...(await Promise.all(Array.from({ length: 10 }, (_, i) => make(cwd, n + i)))));
         const there = await make(other, 0);
-        await lg.post("/threads", { metadata: { cwd } }); // of somebody who does not speak ACP
+        await lg.post("/threads", { metadata: { cwd } }); // a thread of a client other than ACP
         await withEditor(server, { agent: "text" }, async (editor) => {
           const listed = [];
           let pages = 0;
@@ -559,7 +560,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
           await refused(session.prompt("more"), -32002);
           const lg = new Langgraph(server);
           await lg.settled(session.id);
-          // It can be had again until it is deleted.
+          // The session can be loaded until it is deleted.
           await editor.load(session.id, { cwd });
           assert.deepEqual(await editor.request("session/delete", { sessionId: session.id }), {});
           assert.equal((await fetch(`${server.langgraph}/threads/${session.id}`)).status, 404);
@@ -578,7 +579,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
           await assertSame(server, session, { isLive: true });
         }));
 
-      test("a prompt behind a run of others shows that too", () =>
+      test("a prompt after another client's run shows that run too", () =>
         withEditor(server, { agent: "text" }, async (editor) => {
           const session = await editor.new();
           const lg = new Langgraph(server);
@@ -591,7 +592,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
           assert.deepEqual(answers(session.transcript()), answers(transcriptOf(values, session.id)));
         }));
 
-      test("a prompt that is cancelled behind a run of others leaves that run, and no call open", () =>
+      test("a prompt that is cancelled while it waits for another client's run leaves that run, and no call open", () =>
         withEditor(server, { agent: "agent" }, async (editor) => {
           const session = await editor.new();
           const lg = new Langgraph(server);
@@ -602,14 +603,14 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
           await session.cancel();
           assert.deepEqual(await prompt, { stopReason: "cancelled" });
           assert.deepEqual(editor.wire.judge.openCalls(session.id), []);
-          // The next prompt waits for that run again, and shows what came of it.
+          // The next prompt waits for that run again, and shows its outcome.
           assert.deepEqual(await session.prompt({ tokens: 1 }), { stopReason: "end_turn" });
           for (const { status } of session.calls.values()) assert.equal(status, "completed");
           const { values } = await read(server, session.id);
           assert.equal(values.messages.filter(({ type }) => type === "human").length, 2, "their prompt and the second of ours");
         }));
 
-      test("a prompt of nothing, and one of what nobody knows", () =>
+      test("an empty prompt, and one with unknown content", () =>
         withEditor(server, { agent: "text" }, async (editor) => {
           const session = await editor.new();
           await refused(editor.request("session/prompt", { sessionId: session.id, prompt: [] }), -32602);
@@ -632,7 +633,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
           await assertSame(server, session);
         }));
 
-      test("a mode and an option can be set while a prompt is under way", () => {
+      test("a mode and an option can be set during a prompt", () => {
         const config = '[acp.modes.one]\n\n[acp.modes.two]\n';
         return withEditor(server, { agent: "text", config }, async (editor) => {
           const session = await editor.new();
@@ -646,7 +647,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
       });
 
       for (const [policy, expected] of [["continue", ["success"]], ["cancel", ["interrupted", "error"]]]) {
-        test(`an editor that is gone in mid-prompt: ${policy}`, async () => {
+        test(`an editor that disconnects in mid-prompt: ${policy}`, async () => {
           const config = `on_owner_disconnect = "${policy}"\n\n[limits]\nowner_grace_seconds = 1\n`;
           const id = await withEditor(server, { agent: "text", config }, async (editor) => {
             const session = await editor.new();
@@ -732,7 +733,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
       });
       await withEditor(server, { agent: "configured", capabilities: BARE }, async (editor) => {
         const session = await editor.resume(id);
-        // A client without switches chooses between two.
+        // A client without switches gets a choice of two values.
         assert.deepEqual(session.opened.configOptions.filter(({ type }) => type !== "select"), []);
         await session.prompt("which?");
         assert.equal(session.text(), "deep, verbosely");
@@ -741,7 +742,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
 
     // ---------------------------------------------------------------- the server
     describe(`the end of the server, ${server.name}`, OPTIONS, () => {
-      test("in mid-turn: a pause, if it is back within a minute", async (t) => {
+      test("in mid-turn: a pause, if the server returns within a minute", async (t) => {
         const pipes = [await Pipe.start(server.langgraph)];
         t.after(() => pipes.forEach((pipe) => pipe.close()));
         await withEditor(server, { agent: "text", upstream: pipes[0].url }, async (editor) => {
@@ -763,7 +764,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
   }
 
   describe("an editor's tools", { ...OPTIONS, skip: !PYTHON }, () => {
-    test("files: kinds, places and differences", () =>
+    test("files: kinds, locations and differences", () =>
       withEditor(PYTHON, { agent: "editor" }, async (editor) => {
         const session = await editor.new({ cwd: "/srv/project" });
         await turn(PYTHON, session, "please edit");
@@ -936,7 +937,7 @@ prompt = '{"rounds": [{"calls": [["read_file", {"file_path": "{args}"}]]}]}'
         assert.equal(session.text(), 'The answer is {"count": 2, "level": "low", "sure": false}');
       }));
 
-    test("a model that does not stream is told all the same", () =>
+    test("the text of a model that does not stream is sent as well", () =>
       withEditor(PYTHON, { agent: "silent" }, async (editor) => {
         const session = await editor.new();
         await turn(PYTHON, session, "please edit");
@@ -945,7 +946,7 @@ prompt = '{"rounds": [{"calls": [["read_file", {"file_path": "{args}"}]]}]}'
   });
 
   describe("a server in trouble", { ...OPTIONS, skip: !PYTHON }, () => {
-    test("a stream that breaks: nothing is missed, and nothing told twice", async (t) => {
+    test("a stream that breaks: nothing is lost, and nothing sent twice", async (t) => {
       const proxy = await Proxy.start(PYTHON.langgraph);
       t.after(() => proxy.close());
       await withEditor(PYTHON, { agent: "text", upstream: proxy.url }, async (editor) => {
@@ -961,7 +962,7 @@ prompt = '{"rounds": [{"calls": [["read_file", {"file_path": "{args}"}]]}]}'
       });
     });
 
-    test("a key that is missing is asked for, and a key that is given is used", async (t) => {
+    test("a missing key is requested, and a given key is used", async (t) => {
       const seen = [];
       const guard = createServer((asked, response) => {
         seen.push(asked.headers["x-api-key"]);
@@ -1009,7 +1010,7 @@ prompt = '{"rounds": [{"calls": [["read_file", {"file_path": "{args}"}]]}]}'
     ending("endless", { rounds: [{ calls: [["ping", {}]] }], again: true, delay: 0 }, "max_turn_requests");
   });
 
-  test("usage where the window's size is configured", { skip: !PYTHON, timeout: OPTIONS.timeout }, async () => {
+  test("usage if the size of the context window is configured", { skip: !PYTHON, timeout: OPTIONS.timeout }, async () => {
     const withWindow = await withEditor(PYTHON, { agent: "editor", config: '[acp.context_windows]\n"fake-*" = 4000\n' }, async (editor) => {
       const session = await editor.new();
       await turn(PYTHON, session, "please edit");

@@ -1,4 +1,4 @@
-// acpx, a headless ACP client for the shell, with threadway as its agent: each command is a process, and so is each agent.
+// acpx, a headless ACP client for the shell, with threadway as its agent. Each command is a process, and so is each agent.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -14,11 +14,11 @@ import { Langgraph } from "./langgraph.mjs";
 
 const ACPX = fileURLToPath(import.meta.resolve("acpx/dist/cli.js"));
 const TAP = fileURLToPath(new URL("acp-tap.mjs", import.meta.url));
-const COMMAND_MS = 30_000; // of one command, which takes about a second
-const TTL_SECONDS = 30; // that acpx keeps an agent after a prompt; the tests end it
+const COMMAND_MS = 30_000; // one command, which takes about a second
+const TTL_SECONDS = 30; // how long acpx keeps an agent after a prompt; the tests end the agent
 const WAIT_MS = 15_000; // for a process or a run
 const POLL_MS = 100;
-const DENIED = 5; // acpx's status where every permission was denied
+const DENIED = 5; // acpx's exit status if every permission was denied
 const server = SERVERS.find(({ name }) => name === "Python");
 const lg = server && new Langgraph(server);
 
@@ -28,7 +28,7 @@ writeFileSync(report, "");
 const config = join(home, "config.toml");
 writeFileSync(config, '[acp.modes.doing]\nname = "Doing"\n\n[acp.modes.planning]\nname = "Planning"\nassistant = "todos"\n');
 
-/** A directory to work in, and acpx there. */
+/** A new working directory, and acpx in it. */
 function workspace(agent) {
   const cwd = join(scratch(), randomUUID());
   mkdirSync(cwd);

@@ -1,5 +1,5 @@
-// Runs every kind of agent on real LangGraph servers through threadway and both generations of the official client,
-// and compares with LangGraph's thread.
+// Runs every kind of agent on real LangGraph servers through threadway and both versions of the official client, and
+// compares the result with LangGraph's thread.
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
@@ -13,15 +13,15 @@ import { bodies, cancel, clientOf, GENERATIONS, readThread, SERVERS } from "./ga
 import { exact, firstDifference, interruptIds, ofClient, ofThread, stateOf } from "./thread.mjs";
 
 const TERMINAL = ["RUN_FINISHED", "RUN_ERROR"];
-const OPTIONS = { concurrency: 8, timeout: 120_000 }; // of a suite and of each test: a suite takes 8 s, on a busy machine 20
-const PATCHES_BYTES = 10_000; // of a run that changes a few rows of a big state
-const VALIDATE_MS = 120_000; // of 230 streams, which take 3 s
+const OPTIONS = { concurrency: 8, timeout: 120_000 }; // for a suite and for each test: a suite takes 8 s, on a busy machine 20
+const PATCHES_BYTES = 10_000; // the limit for a run that changes a few rows of a big state
+const VALIDATE_MS = 120_000; // for 230 streams, which take 3 s
 const LEFT_RUN_MS = 20_000; // a run of one second, on a busy machine
 
-/** Where the two servers differ. */
+/** The differences of the two servers. */
 const EXPECTED = {
   Python: {
-    // The messages of exceptions that are not in its list are kept back.
+    // The server hides the messages of exceptions that are not in its list.
     failures: {
       ValueError: "boom after 3 tokens",
       RuntimeError: "boom after 3 tokens",
@@ -40,22 +40,22 @@ const EXPECTED = {
       RangeError: "boom after 3 tokens",
       CustomBoom: "boom after 3 tokens",
     },
-    // Its own numbers are doubles.
+    // The JavaScript server's numbers are doubles.
     big: ["12345678901234571000", "12345678901234575000"],
-    // Its middleware strikes the approved call from the message where another one is denied.
+    // The JavaScript middleware removes the approved call from the message if another one is rejected.
     halfDenied: { call_d: true },
-    // It has no other word for it.
+    // The JavaScript server has no other status for it.
     cancelled: "error",
   },
 };
 
-// The client only warns of material that it strips and of patches that it cannot apply: both are faults of ours.
+// The client only warns of members that it drops and of patches that it cannot apply. Both are faults of the gateway.
 const warnings = [];
 console.warn = (...words) => void warnings.push(words.join(" "));
-console.error = () => {}; // what it says here it also throws
+console.error = () => {}; // the client also throws these errors
 
-// ---------------------------------------------------------------- what must hold for every run
-/** Run once and check the stream, its end, and that the client holds what LangGraph holds. */
+// ---------------------------------------------------------------- checks of every run
+/** Runs once; checks the stream, its end, and that the client's content equals LangGraph's. */
 async function run(client, end, options) {
   const run = await client.record(options);
   try {
@@ -71,7 +71,7 @@ async function run(client, end, options) {
   return run;
 }
 
-/** The stream is legal by the client's own rules, and its pipeline let all of it through unchanged. */
+/** The stream is legal by the client's own rules, and the client's pipeline passed all of it unchanged. */
 async function checkStream({ EventSchemas, verifyEvents }, { wire, events }) {
   const sent = wire.map((event) => JSON.parse(event));
   for (const event of sent) same(EventSchemas.parse(event), event, `schema of ${event.type}`);
@@ -79,7 +79,7 @@ async function checkStream({ EventSchemas, verifyEvents }, { wire, events }) {
   same(events, sent, "the events that subscribers saw");
 }
 
-/** One RUN_STARTED first, one terminal event last, both with the client's ids; the end is of the kind expected. */
+/** RUN_STARTED is first and unique, the terminal event is last and unique, both have the client's ids; the end is as expected. */
 function checkEnd(client, { events, runId, after }, end) {
   const { threadId } = client;
   const places = (types) => [...events.keys()].filter((place) => types.includes(events[place].type));
@@ -90,12 +90,12 @@ function checkEnd(client, { events, runId, after }, end) {
   if (end.error) {
     const code = end.error;
     const message = EXPECTED[client.server.name].failures[code];
-    // The JavaScript server keeps nothing of an error on the thread.
+    // The JavaScript server stores nothing of an error on the thread.
     if (client.server.name === "Python") same(after.thread.error, { error: code, message }, "LangGraph's own error");
     same(pick(last, ["type", "code", "message"]), { type: "RUN_ERROR", code, message }, "the terminal event");
     return;
   }
-  // A client that says nothing of AG-UI 1.0 knows no other outcome than an interrupt.
+  // A client that does not declare AG-UI 1.0 knows no outcome but an interrupt.
   const isOld = client.generation.version === "0.0.59";
   if (isOld && end.outcome === "cancelled") {
     same(pick(last, ["type", "code"]), { type: "RUN_ERROR", code: "abort" }, "the terminal event");
@@ -122,7 +122,7 @@ function checkThread(client, { sent, wire, after }) {
   same(state, stateOf(exact(after.text).values), "the state on the wire, digit by digit, against the thread's");
 }
 
-/** What the run added was streamed as it came; a snapshot at the end has not made up for it. */
+/** The run's new content was streamed, not only sent in a snapshot at the end. */
 function checkStreamed({ events, sent, before, after }) {
   const deltas = (type, key, id) => events.filter((event) => event.type === type && event[key] === id).map((event) => event.delta).join("");
   const known = new Set([...sent.messages, ...(before.state.values.messages ?? [])].map(({ id }) => id));
@@ -174,7 +174,7 @@ function oneTurn({ server, Client }) {
     assert.doesNotMatch(done.body, /\r/);
   });
 
-  test("the instructions of a developer and of a system stay what they are", async () => {
+  test("developer and system messages keep their roles", async () => {
     const client = new Client("text");
     client.addMessage({ id: "s", role: "system", content: "be brief" });
     client.addMessage({ id: "d", role: "developer", content: "be kind" });
@@ -183,15 +183,15 @@ function oneTurn({ server, Client }) {
     assert.equal(count(done, "MESSAGES_SNAPSHOT"), 0);
   });
 
-  test("plain words are answered too", async () => {
+  test("a plain text is answered too", async () => {
     const client = new Client("text");
     client.say("What is the weather in Zürich? 🌦\u2028");
     await run(client, success);
   });
 
-  // A Python string holds whole characters only.
+  // A Python string contains whole characters only.
   if (server.name === "JavaScript") {
-    test("a character that is cut in two by its tokens is whole in the end", async () => {
+    test("a character that is split between two tokens is whole at the end", async () => {
       const client = new Client("text");
       client.say({ words: ["a\ud83d", "\ude00b", "\ud83d", "\ude00", "\n\u0000\u2028"] });
       await run(client, success);
@@ -210,7 +210,7 @@ function oneTurn({ server, Client }) {
     });
   }
 
-  test("a tool that is slower than its sibling", async () => {
+  test("a tool that is slower than another one", async () => {
     const client = new Client("agent");
     client.say({ tool_sleep: 0.4, tool_index: 0 });
     await run(client, success);
@@ -254,7 +254,7 @@ function oneTurn({ server, Client }) {
     assert.equal(count(done, "MESSAGES_SNAPSHOT"), 0, "what was streamed in its order needs no repetition");
   });
 
-  test("state of every shape, changed node by node", async () => {
+  test("state of many shapes, changed node by node", async () => {
     const client = new Client("counter");
     client.say("go");
     const done = await run(client, success);
@@ -262,7 +262,7 @@ function oneTurn({ server, Client }) {
     assert.match(done.body, new RegExp(`[^\\d]${EXPECTED[server.name].big[0]}[^\\d]`));
   });
 
-  test("400 KB of state go out once, and then what changes", async () => {
+  test("400 KB of state are sent once, and then the changes", async () => {
     const client = new Client("big");
     client.say({ tokens: 2 });
     for (const seen of [1, 2]) {
@@ -291,7 +291,7 @@ function oneTurn({ server, Client }) {
 }
 
 function interrupts({ server, generation, Client }) {
-  /** Answer every pending interrupt, in the client's order. */
+  /** Answers every pending interrupt, in the client's order. */
   const answer = (client, payload) => {
     const answers = client.pendingInterrupts.map((pending, n) => [pending.id, { status: "resolved", payload: payload(pending, n) }]);
     return { resume: generation.buildResumeArray(client.pendingInterrupts, Object.fromEntries(answers)) };
@@ -303,7 +303,7 @@ function interrupts({ server, generation, Client }) {
     return Object.fromEntries(tools.map(({ toolCallId, failed }) => [toolCallId, failed]));
   };
 
-  test("one node asks", async () => {
+  test("one node raises an interrupt", async () => {
     const client = new Client("interrupt_node");
     client.say("go");
     await run(client, interrupt);
@@ -312,7 +312,7 @@ function interrupts({ server, generation, Client }) {
     assert.deepEqual(client.state.answers, ["prep", { ask: "yes" }, "fin"]);
   });
 
-  test("whoever approves is sent all that was asked, and Agent Inbox's request is an approval", async () => {
+  test("the approver gets the whole request, and Agent Inbox's request is an approval", async () => {
     const client = new Client("reviewed");
     client.say("go");
     await run(client, interrupt);
@@ -327,7 +327,7 @@ function interrupts({ server, generation, Client }) {
     assert.deepEqual(client.state.answers, ["yes", { type: "accept", args: null }]);
   });
 
-  test("a node of a subgraph asks", async () => {
+  test("a node of a subgraph raises an interrupt", async () => {
     const client = new Client("interrupt_child");
     client.say({ tokens: 3 });
     await run(client, interrupt);
@@ -344,7 +344,7 @@ function interrupts({ server, generation, Client }) {
     assert.deepEqual(client.state.answers, ["prep", "fin"]);
   });
 
-  test("two nodes ask at once", async () => {
+  test("two nodes raise interrupts at once", async () => {
     const client = new Client("interrupt_parallel");
     client.say("go");
     await run(client, interrupt);
@@ -353,11 +353,11 @@ function interrupts({ server, generation, Client }) {
     assert.equal(client.state.answers.length, 3);
   });
 
-  test("two nodes ask at once and are answered one after the other", async () => {
+  test("two nodes raise interrupts at once and are answered one after the other", async () => {
     const client = new Client("interrupt_parallel");
     client.say("go");
     await run(client, interrupt);
-    client.pendingInterrupts = client.pendingInterrupts.slice(0, 1); // of its own the client would answer all or none
+    client.pendingInterrupts = client.pendingInterrupts.slice(0, 1); // by default the client answers all or none
     await run(client, interrupt, answer(client, () => 1));
     assert.equal(client.pendingInterrupts.length, 1);
     await run(client, success, answer(client, () => 2));
@@ -395,7 +395,7 @@ function interrupts({ server, generation, Client }) {
 }
 
 function secondTurn({ server, Client }) {
-  test("by the client that had the first", async () => {
+  test("by the client of the first turn", async () => {
     const client = new Client("text");
     client.say({ tokens: 3 });
     await run(client, success);
@@ -404,7 +404,7 @@ function secondTurn({ server, Client }) {
     assert.equal(done.after.state.values.messages.length, 4);
   });
 
-  test("by a client that holds nothing of the first", async () => {
+  test("by a client that holds nothing of the first turn", async () => {
     const first = new Client("agent");
     first.say("go");
     await run(first, success);
@@ -424,13 +424,13 @@ function secondTurn({ server, Client }) {
     await run(client, success);
   });
 
-  test("with the state that the client was given, which it sends back", async () => {
+  test("with the state that the client received and sends back", async () => {
     const client = new Client("counter");
     client.say("go");
     await run(client, success);
     client.say("again");
     const done = await run(client, success);
-    // A client in JavaScript cannot even hold the big integer: what it sends back is not the thread's number.
+    // A JavaScript client cannot represent the big integer: the number that it sends back is not the thread's.
     const { big, count, log } = exact(done.after.text).values;
     assert.equal(big, `number ${EXPECTED[server.name].big[1]}`);
     assert.equal(count, "number 6");
@@ -460,7 +460,7 @@ function secondTurn({ server, Client }) {
     same(client.messages.at(-1).content, "tok0 ", "the new answer");
   });
 
-  test("with the last answer taken back: it is given anew", async () => {
+  test("with the last answer removed: the agent answers again", async () => {
     const client = new Client("text");
     client.say({ tokens: 2 });
     await run(client, success);
@@ -476,7 +476,7 @@ function secondTurn({ server, Client }) {
     let started, stopped;
     const onEvent = ({ type, metadata }) => {
       if (type === "RUN_STARTED") started = metadata.langgraph;
-      // A step has just ended and the next one sleeps: nothing is committed while the cancel is on its way.
+      // A step has just ended and the next one sleeps, so nothing is committed while the cancel is on its way.
       if (type === "STATE_DELTA") stopped ??= cancel(server, started.thread_id, started.run_id);
     };
     const done = await run(client, cancelled, { onEvent });
@@ -496,7 +496,7 @@ function secondTurn({ server, Client }) {
   });
 }
 
-/** What only the gateway's other routes do, and what goes up beside messages and state. */
+/** The gateway's other routes, and the parts of a request besides messages and state. */
 function gateway({ server, Client }) {
   test("a run that is stopped ends as cancelled, and as LangGraph holds it", async () => {
     const client = new Client("slow", { state: { steps: 100, delay: 0.5 } });
@@ -523,9 +523,9 @@ function gateway({ server, Client }) {
     for (const graph of ["agent", "failing", "slow"]) assert.equal(info.agents[graph].name, graph);
   });
 
-  // The JavaScript server cannot tell the schema of a graph whose state is an `Annotation`.
+  // The JavaScript server cannot read the schema of a graph whose state is an `Annotation`.
   if (server.name === "Python") {
-    test("the client's own tools and context are offered to the graph, and taken back", async () => {
+    test("the client's own tools and context are sent to the graph, and removed again", async () => {
       const client = new Client("client_tools");
       client.say("paint");
       const tools = [{ name: "paint", description: "Paints.", parameters: { type: "object", properties: {} } }];
@@ -545,7 +545,7 @@ function gateway({ server, Client }) {
 }
 
 function leaving({ server, Client }) {
-  test("a client that leaves does not stop its run", async () => {
+  test("a client that disconnects does not stop its run", async () => {
     const client = new Client("slow", { state: { steps: 10, delay: 0.1 } });
     const leaving = client.runAgent({ runId: "leaves" }, { onStepFinishedEvent: () => client.abortRun() });
     await leaving.catch(() => {});

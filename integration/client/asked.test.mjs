@@ -1,5 +1,6 @@
-// A real agent with the human-in-the-loop middleware that waits for approval: a message, the same answer twice, a wrong answer
-// among two, an answer to one of two, an edit. LangGraph's own thread is the judge: its runs, its state, and how often each tool has run.
+// A real agent with the human-in-the-loop middleware that waits for approval. Clients send a message, the same answer
+// twice, one wrong answer of two, one answer of two, an edit. LangGraph's thread shows the result: its runs, its state, and
+// how often each tool has run.
 
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
@@ -15,9 +16,9 @@ const OPTIONS = { concurrency: 4, timeout: 120_000 };
 const KEPT = "threadway_answer:";
 const REASON = "no, write to nobody";
 
-console.error = () => {}; // what the client says here it also throws
+console.error = () => {}; // the client also throws these errors
 
-// ---------------------------------------------------------------- what LangGraph holds
+// ---------------------------------------------------------------- the thread in LangGraph
 class Judge {
   constructor(server, client) {
     Object.assign(this, { server, client, langgraph: new Langgraph(server) });
@@ -39,7 +40,7 @@ class Judge {
     return interruptIds((await readThread(this.server, this.client.threadId)).state).sort();
   }
 
-  /** How often each call was carried out in the thread's whole history: each time makes a message with an id of its own. */
+  /** How often each call was executed in the thread's whole history. Each execution makes a message with an id of its own. */
   async results() {
     const counts = {};
     const seen = new Set();
@@ -53,7 +54,7 @@ class Judge {
     return counts;
   }
 
-  /** A client holds what the thread holds. */
+  /** Checks that a client's content is the thread's. */
   async same(client) {
     const { state } = await readThread(this.server, this.client.threadId);
     const difference = firstDifference(ofClient(client.messages), ofThread(state.values, client.threadId));
@@ -62,7 +63,7 @@ class Judge {
 }
 
 // ---------------------------------------------------------------- the clients
-/** Another client of the same thread that holds the same, as a page that was loaded again, or a second tab. */
+/** Another client of the same thread with the same content, as a reloaded page or a second tab. */
 function copy(Client, client, { pending = false } = {}) {
   const other = new Client(client.graph, { threadId: client.threadId });
   other.setMessages(structuredClone(client.messages));
@@ -87,7 +88,7 @@ function answer({ buildResumeArray }, client, payload = () => ({ approved: true 
   return { resume: buildResumeArray(client.pendingInterrupts, Object.fromEntries(answers)) };
 }
 
-/** Waits for what nobody is told of. */
+/** Waits for a condition of which no event tells. */
 async function until(isSo) {
   const deadline = Date.now() + 10_000;
   while (!(await isSo())) {
@@ -105,7 +106,7 @@ function ended({ events, refused }, type) {
 
 // ---------------------------------------------------------------- the cases
 function cases({ server, generation, Client, graph, rejecting }) {
-  test("a message is answered with the question, and changes nothing", async () => {
+  test("a message gets the question again, and changes nothing", async () => {
     const { client, judge } = await asked(Client, server, graph);
     const before = await judge.state();
     const other = copy(Client, client);
@@ -116,7 +117,7 @@ function cases({ server, generation, Client, graph, rejecting }) {
     assert.equal(await judge.state(), before);
     assert.equal((await judge.runs()).length, 1);
     await judge.same(other);
-    // The client that was asked again can answer.
+    // The client that gets the interrupt again can answer.
     ended(await other.record(answer(generation, other)), "success");
     assert.deepEqual(await judge.results(), { call_e: 1, call_d: 1 });
     assert.equal((await judge.runs()).length, 2);
@@ -138,7 +139,7 @@ function cases({ server, generation, Client, graph, rejecting }) {
   test("a wrong answer among two is refused, and nothing is done", async () => {
     const { client, judge } = await asked(Client, server, graph);
     const before = await judge.state();
-    const editedArgs = { path: "/tmp/y" }; // it may be approved or rejected, not edited
+    const editedArgs = { path: "/tmp/y" }; // the call may be approved or rejected, not edited
     const wrong = answer(generation, client, ({ toolCallId }) => ({ approved: true, ...(toolCallId === "call_d" && { editedArgs }) }));
     const pending = structuredClone(client.pendingInterrupts);
     const done = await client.record(wrong);
@@ -153,12 +154,12 @@ function cases({ server, generation, Client, graph, rejecting }) {
     assert.deepEqual(await judge.results(), { call_e: 1, call_d: 1 });
   });
 
-  /** A request of a client that answers only these. The official client itself insists on all that it was shown. */
+  /** A request with only these answers. The official client itself requires answers to all interrupts that it got. */
   const some = (entries) => ({
     resume: entries.map(([interrupt, payload]) => ({ interruptId: interrupt.id, status: "resolved", payload })),
   });
 
-  test("some are answered now, and the rest later through another replica", async () => {
+  test("some actions are answered now, and the rest later through another replica", async () => {
     const { client, judge } = await asked(Client, server, graph);
     const Replica = clientOf({ ...server, threadway: rejecting.url }, generation);
     const [email, file] = client.pendingInterrupts;
@@ -173,14 +174,14 @@ function cases({ server, generation, Client, graph, rejecting }) {
     if (isBatch) {
       assert.equal(await judge.state(), before);
       assert.equal((await judge.runs()).length, 1);
-      // A changed decision, through another replica.
+      // A changed decision through another replica.
       const changed = copy(Replica, client);
       const editedArgs = { to: "b@example.com", body: "hi" };
       const done = await changed.record(some([[email, { approved: true, editedArgs }]]));
       ended(done, "interrupt");
       assert.deepEqual(ids(done), [file.id]);
     }
-    // One who comes afterwards is shown what is open, and may answer it.
+    // A client that connects later gets the open actions, and may answer them.
     const late = copy(Replica, client);
     const shown = await late.record();
     ended(shown, "interrupt");
@@ -194,7 +195,7 @@ function cases({ server, generation, Client, graph, rejecting }) {
     const results = Object.fromEntries(state.values.messages.filter(({ type }) => type === "tool").map((result) => [result.tool_call_id, result]));
     assert.match(results.call_e.content, /sent to b@example.com/);
     assert.match(results.call_d.content, /deleted/);
-    // Nothing of it stays, nor goes into the history.
+    // The decision is deleted, and does not appear in the history.
     for (const { metadata } of [...(await judge.runs()), ...(await judge.langgraph.history(client.threadId))]) {
       for (const [key, value] of Object.entries(metadata)) if (key.startsWith(KEPT)) assert.equal(value, null);
     }
@@ -204,14 +205,14 @@ function cases({ server, generation, Client, graph, rejecting }) {
     await until(async () => (await judge.langgraph.get(judge.path)).metadata[keys[0]] === null);
   });
 
-  test("two answer different actions at once through two replicas", async () => {
+  test("two clients answer different actions at once through two replicas", async () => {
     if (graph !== "hitl") return;
     const { client, judge } = await asked(Client, server, graph);
     const Replica = clientOf({ ...server, threadway: rejecting.url }, generation);
     const [email, file] = client.pendingInterrupts;
     const [one, other] = [copy(Client, client), copy(Replica, client)];
     const both = await Promise.all([one.record(some([[email, { approved: true }]])), other.record(some([[file, { approved: true }]]))]);
-    // Whoever has seen both answers has sent them; the other may have been shown the thread before.
+    // The replica that saw both answers has sent them; the other client may have received the thread before.
     assert.ok(both.some(({ events }) => events.at(-1).outcome?.type !== "interrupt"));
     for (const { refused } of both) assert.equal(refused, undefined);
     assert.deepEqual(await judge.results(), { call_e: 1, call_d: 1 });
@@ -231,7 +232,7 @@ function cases({ server, generation, Client, graph, rejecting }) {
     await judge.same(other);
   });
 
-  test("a message may reject what is asked", async () => {
+  test("a message may reject the open calls", async () => {
     const { client, judge } = await asked(Client, server, graph);
     const Rejecting = clientOf({ ...server, threadway: rejecting.url }, generation);
     const other = copy(Rejecting, client);
@@ -253,7 +254,7 @@ function cases({ server, generation, Client, graph, rejecting }) {
   });
 }
 
-/** On the Python server a graph may ask for each call apart. */
+/** On the Python server a graph may ask for each call separately. */
 const GRAPHS = { Python: ["hitl", "hitl_per_call"], JavaScript: ["hitl"] };
 
 for (const server of SERVERS) {

@@ -1,6 +1,6 @@
 // Follows a thread in a real browser: a plain `EventSource` in headless Chromium, over every run of the thread and over
-// connections that break, through threadway before the real Python server; what it was told, reduced by the official client,
-// against LangGraph's thread.
+// connections that break, through threadway in front of the real Python server. The official client applies the events, and
+// the result is compared with LangGraph's thread.
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
@@ -23,7 +23,7 @@ const PAGE = "<!doctype html><title>a thread</title>";
 const TOLD_MS = 30_000; // a run of two seconds, on a busy machine
 const OPTIONS = { timeout: 120_000 };
 const FLAGS = [
-  "--no-sandbox", // it is root in a container
+  "--no-sandbox", // Chromium may run as root in a container
   "--disable-gpu",
   "--disable-quic",
   "--no-first-run",
@@ -32,13 +32,13 @@ const FLAGS = [
   "--disable-sync",
 ];
 
-// After how many bytes of a response it is cut. Two of them hold what was said while the page was away.
+// The bytes of a response after which it is cut. Two of these responses contain the events that the page missed.
 const CUTS = [2_500, 1_001, 6_007];
-const SPEECH = { tokens: 300, delay: 0.05 }; // longer than three times the 3 s after which an `EventSource` comes again
+const SPEECH = { tokens: 300, delay: 0.05 }; // longer than three times the 3 s after which an `EventSource` reconnects
 
 let browser, profile, origin, proxy;
-let replicas = [server.threadway]; // each takes the next of the proxy's connections
-let cuts = []; // of the proxy's next responses
+let replicas = [server.threadway]; // the proxy sends its connections to these in turn
+let cuts = []; // the cuts of the proxy's next responses
 let taken = []; // the replica and the status of each response
 let latest; // the follower that was opened last
 const toThreadway = new Set(); // the proxy's connections
@@ -58,7 +58,7 @@ after(async () => {
   if (profile) await rm(profile, { recursive: true, force: true });
 });
 
-/** The page's own server. It passes `/agui` on to threadway as it comes: another origin would have to allow the page. */
+/** The page's own server. It forwards `/agui` to threadway unchanged, because another origin would need permission. */
 async function servePage() {
   const listener = createServer((incoming, outgoing) => {
     if (!incoming.url.startsWith("/agui/")) {
@@ -94,16 +94,16 @@ async function servePage() {
   return listener;
 }
 
-/** Cuts a page's connection once the page has got an event over it: a browser that is slow throws away what it has not yet read. */
+/** Cuts a connection once the page has an event from it: a slow browser drops bytes that it has not read yet. */
 async function cut(outgoing, connection) {
   await latest.until(({ streams }) => streams[connection]?.length, `anything by connection ${connection}`);
   outgoing.destroy();
 }
 
-/** A page that follows a thread, and what it was told: by connection, in order. */
+/** A page that follows a thread, and the events that it got, by connection, in order. */
 class Follower {
   streams = [];
-  ids = []; // the last one known behind each event
+  ids = []; // the last id after each event
   errors = 0;
   waiting = new Set();
 
@@ -115,7 +115,7 @@ class Follower {
     await follower.page.goto(origin);
     await follower.page.evaluate((path) => {
       globalThis.source = new EventSource(path);
-      // One queue: the calls must not overtake one another.
+      // One queue keeps the calls in order.
       let said = Promise.resolve();
       const say = (...words) => void (said = said.then(() => globalThis.say(...words)));
       source.onopen = () => say("open");
@@ -136,7 +136,7 @@ class Follower {
     for (const check of this.waiting) check();
   }
 
-  /** Waits until the page has been told so. */
+  /** Waits until the page has these events. */
   async until(isSo, what) {
     let check, late;
     const told = new Promise((resolve, reject) => {
@@ -155,7 +155,7 @@ class Follower {
     });
   }
 
-  /** Waits until it has been told the end of a run. */
+  /** Waits until the page has the end of a run. */
   async ended(runId) {
     await this.until(({ streams }) => runsOf(streams.flat()).some((run) => run.runId === runId && run.end), `the end of run ${runId}`);
   }
@@ -165,7 +165,7 @@ class Follower {
   }
 }
 
-/** The runs of a stream: the id that each begins with, and its terminal event. */
+/** The runs of a stream: the id with which each begins, and its terminal event. */
 function runsOf(events) {
   const runs = [];
   for (const event of events) {
@@ -175,7 +175,7 @@ function runsOf(events) {
   return runs;
 }
 
-/** What a client holds that was told this is what LangGraph's thread holds, and no text was told twice. */
+/** Checks that a client with these events holds LangGraph's thread, and got no text twice. */
 async function check(events, threadId) {
   const { messages, state, error } = await reduce({ messages: [], state: {}, events });
   const { state: thread } = await readThread(server, threadId);
@@ -186,7 +186,7 @@ async function check(events, threadId) {
     const of = (type) => events.filter((event) => event.type === type && event.messageId === id);
     assert.ok(of("TEXT_MESSAGE_START").length <= 1, `${role} message ${id} begins once`);
     const streamed = of("TEXT_MESSAGE_CONTENT").map(({ delta }) => delta).join("");
-    assert.ok((content ?? "").endsWith(streamed), `${id} was told as ${JSON.stringify(streamed)}, and is ${JSON.stringify(content)}`);
+    assert.ok((content ?? "").endsWith(streamed), `${id} was streamed as ${JSON.stringify(streamed)}, and is ${JSON.stringify(content)}`);
   }
 }
 
@@ -201,14 +201,14 @@ async function post(path, body) {
   return response.json();
 }
 
-/** Have LangGraph itself run the agent, as a cron job or another service does; the run's id. */
+/** Lets LangGraph itself run the agent, as a cron job or another service does; returns the run's id. */
 async function background(threadId, words, options) {
   const message = { type: "human", id: randomUUID(), content: JSON.stringify(words) };
   const run = { assistant_id: "agent", input: { messages: [message] }, if_not_exists: "create", ...options };
   return (await post(`/threads/${threadId}/runs`, run)).run_id;
 }
 
-test("a page follows a thread over three runs, whoever starts them, and what changes without one", OPTIONS, async () => {
+test("a page follows a thread over three runs of any client, and over changes without a run", OPTIONS, async () => {
   const threadId = randomUUID();
   const follower = await Follower.open("agent", threadId);
   await follower.until(({ streams: [stream] }) => stream?.length, "the thread as it is");
@@ -228,7 +228,7 @@ test("a page follows a thread over three runs, whoever starts them, and what cha
   assert.deepEqual(told.slice(1), [first, second, third].map((runId) => ({ runId, end: "success" })));
   assert.deepEqual(told[0], { runId: `connect-${threadId}`, end: "success" }, "there was no thread yet");
   await check(events, threadId);
-  assert.ok(events.filter(({ type }) => type === "TEXT_MESSAGE_CONTENT").length > 10, "it was told as it went on");
+  assert.ok(events.filter(({ type }) => type === "TEXT_MESSAGE_CONTENT").length > 10, "the text was streamed");
 
   const note = { type: "ai", id: randomUUID(), content: "what a person has put there" };
   const { checkpoint } = await post(`/threads/${threadId}/state`, { values: { messages: [note] } });
@@ -240,12 +240,12 @@ test("a page follows a thread over three runs, whoever starts them, and what cha
   await follower.page.close();
 });
 
-test("a page whose connection breaks in the middle of a run comes back by itself, and holds the thread", OPTIONS, async () => {
+test("a page whose connection breaks in the middle of a run reconnects by itself, and holds the thread", OPTIONS, async () => {
   const threadId = randomUUID();
   const follower = await Follower.open("agent", threadId);
   await follower.until(({ streams: [stream] }) => stream?.length, "the thread as it is");
   const runId = await background(threadId, { tokens: 200, delay: 0.05 }, { stream_mode: ["values", "messages-tuple"], stream_resumable: true });
-  // What was said before it was shown the run comes as one piece, without an id to go on after.
+  // The text before the client joined the run comes as one event, after whose id no client can resume.
   const isToken = ({ type, delta }) => type === "TEXT_MESSAGE_CONTENT" && delta.startsWith("tok");
   await follower.until(({ streams: [stream] }) => stream.filter(isToken).length > 2, "the run's tokens");
   for (const connection of toThreadway) connection.destroy();
@@ -260,27 +260,27 @@ test("a page whose connection breaks in the middle of a run comes back by itself
   await follower.page.close();
 });
 
-/** Each response went to the other replica than the one before it. */
+/** Checks that each response went to another replica than the one before. */
 function alternated() {
   for (const [at, { replica }] of taken.entries()) assert.notEqual(replica, taken[at - 1]?.replica);
 }
 
-/** What was told behind the first `before` events came in one piece, over cut connections: each event once, none anew. */
+/** Checks that the events after the first `before` came over cut connections as one stream: each once, without a restart. */
 function resumed(follower, before = 0) {
   const events = follower.streams.flat().slice(before);
   const [first, ...later] = events.map(({ type }) => type);
   assert.equal(first, "RUN_STARTED");
-  assert.ok(!later.includes("RUN_STARTED"), "it goes on, and does not start over");
+  assert.ok(!later.includes("RUN_STARTED"), "the client resumes, and does not start over");
   const streamed = follower.streams.slice(1).map(([event]) => event?.type);
-  assert.ok(streamed.every((type) => type !== undefined), "each connection told something");
+  assert.ok(streamed.every((type) => type !== undefined), "each connection sent an event");
   const ids = follower.ids.slice(before).filter((id, at, all) => id && id !== all[at - 1]);
-  assert.equal(new Set(ids).size, ids.length, "each id comes once");
+  assert.equal(new Set(ids).size, ids.length, "each id is sent once");
   const texts = events.flatMap(({ type }, at) => (type === "TEXT_MESSAGE_CONTENT" ? [follower.ids[before + at]] : []));
   assert.equal(new Set(texts).size, texts.length, "each text has an id of its own");
-  assert.ok(texts.length > 100, `${texts.length} texts were told as they were said`);
+  assert.ok(texts.length > 100, `${texts.length} texts were streamed`);
 }
 
-test("a page that is cut three times, and served by another replica each time, holds the thread; told the end, it stays away", OPTIONS, async (t) => {
+test("a page that is cut three times, and served by another replica each time, holds the thread; after the end it does not reconnect", OPTIONS, async (t) => {
   const second = await startThreadway("second", server.langgraph);
   t.after(() => second.stop());
   const threadId = randomUUID();
@@ -300,7 +300,7 @@ test("a page that is cut three times, and served by another replica each time, h
   await follower.page.close();
 });
 
-test("a page that follows a thread is cut three times in one run, and goes on behind what it has, also over the next run", OPTIONS, async (t) => {
+test("a page that follows a thread is cut three times in one run, and resumes after its last event, also over the next run", OPTIONS, async (t) => {
   const second = await startThreadway("second", server.langgraph);
   t.after(() => second.stop());
   const threadId = randomUUID();

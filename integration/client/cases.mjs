@@ -1,18 +1,18 @@
-// The runs that are cut: every kind of agent, its turns, and what its models say.
+// The runs that are cut: every kind of agent, its turns, and the texts of its models.
 
 import { randomUUID } from "node:crypto";
 import { cancelled, failed, interrupt, success } from "./judge.mjs";
 
-const HELPED = Array.from({ length: 8 }, (_, i) => `tok${i} `).join(""); // what the helper of `subagent` says
-const BREAKPOINT = "breakpoint"; // its interrupt has no id of LangGraph's own
+const HELPED = Array.from({ length: 8 }, (_, i) => `tok${i} `).join(""); // the text of the helper of `subagent`
+const BREAKPOINT = "breakpoint"; // its interrupt has no LangGraph id
 
 const say = (script, end = success) => ({ script, end });
 const answer = (payload, end = success) => ({ answer: payload, end });
 const approve = answer(() => ({ approved: true }));
 
 /**
- * Each case is a graph and its turns: a turn says something, answers what was asked, or does neither. `words` is how many
- * the graph's last model says; `texts` are what is said with them, where it is not they alone.
+ * Each case is a graph and its turns. A turn sends a message, answers interrupts, or does neither. `words` is the number of
+ * tokens of the graph's last model; `texts` are all texts, if there are others.
  */
 const BOTH = {
   text: { graph: "text", turns: [say({})], words: 12 },
@@ -43,7 +43,7 @@ const BOTH = {
   "hitl denied": { graph: "hitl", turns: [say({}, interrupt), answer(({ toolCallId }) => ({ approved: toolCallId === "call_e" }))], words: 4 },
 };
 
-/** What only the Python server has. */
+/** Cases of the Python server only. */
 const PYTHON = {
   hitl_per_call: { graph: "hitl_per_call", turns: [say({}, interrupt), approve], words: 4 },
   interrupt_form: { graph: "interrupt_form", turns: [say({}, interrupt), answer(() => ({ level: "low" }))] },
@@ -57,8 +57,8 @@ const PYTHON = {
 export const casesOf = (server) => (server.name === "Python" ? { ...BOTH, ...PYTHON } : BOTH);
 
 /**
- * One performance of a case: the thread, each turn's input and end, and the texts that its models say, all of them once,
- * with `delay` seconds between the tokens of the last turn.
+ * One run of a case: the thread, the input and the end of each turn, and the texts that its models send, each once, with
+ * `delay` seconds between the tokens of the last turn.
  */
 export class Play {
   texts = [];
@@ -75,7 +75,7 @@ export class Play {
     });
   }
 
-  /** The ids of what the thread asks, as a client must see them. */
+  /** The ids of the thread's interrupts, as a client must get them. */
   askedIds(interruptIds) {
     return this.asked ? [`${this.threadId}:${this.asked}`] : interruptIds;
   }

@@ -1,4 +1,4 @@
-// A client that is cut and comes back, as an EventSource does, and whether it was told the truth.
+// A client that is cut and reconnects, as an EventSource does, and the check that its content is right.
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
@@ -11,19 +11,19 @@ import { reduce } from "./reducer.mjs";
 import { firstDifference, interruptIds, ofClient, ofThread, stateOf } from "./thread.mjs";
 
 const TERMINAL = ["RUN_FINISHED", "RUN_ERROR"];
-/** The gateway has lost sight of the run, which goes on: whoever has an id comes back with it. */
+/** The errors for a gateway that lost the run, which continues: a client with an id reconnects. */
 const LOST = ["upstream_unavailable", "gateway_shutdown", "reader_too_slow", "internal_error"];
 const VOID = /^0\./; // the ids of events that cannot be resumed; each is used once
 const RESPONSE_MS = 100_000; // a gateway waits a minute for its upstream
-const FINISH_MS = 150_000; // until a client that comes back again and again has the end
+const FINISH_MS = 150_000; // until a client that reconnects again and again has the end
 const RETRY_MS = 100;
 const STREAM = /^\/threads\/([^/]+)\/runs\/([^/]+\/)?stream(\?|$)/;
 export const ROUTES = ["events", "query", "connect"];
 
-/** Whether one can go on behind it: others have no id, or take back an earlier one, or have one that names nothing. */
+/** Whether a client can resume after the event: it needs an id that is not empty and not void. */
 export const isNumbered = ({ id }) => id !== undefined && id !== "" && !VOID.test(id);
 
-/** The blocks of an SSE body as they come, `{ id, text, event }`: without comments and the time to wait before a retry. */
+/** The blocks of an SSE body as they arrive, `{ id, text, event }`, without comments and `retry`. */
 async function* blocksOf(body) {
   const decoder = new TextDecoder();
   let rest = "";
@@ -43,15 +43,15 @@ async function* blocksOf(body) {
 
 /** One client of one run. */
 export class Reader {
-  /** What it was told: a stream from each RUN_STARTED on. */
+  /** The events that the client received: a stream from each RUN_STARTED on. */
   streams = [];
   lastId = "";
   isDone = false;
-  /** Whether the run's own end is what it must be told, and not how the thread rests after it. */
+  /** Whether the client must get the run's own end, and not the state of the idle thread after it. */
   isOfRun = false;
   counts = { continued: 0, over: 0, ended: 0, lost: 0 };
 
-  /** `sent`: the messages and the state that it holds before. */
+  /** `sent`: the messages and the state that the client holds before. */
   constructor(play, sent) {
     Object.assign(this, { play, sent, generation: GENERATIONS[0] });
   }
@@ -60,7 +60,7 @@ export class Reader {
     return this.streams.flat();
   }
 
-  /** A client that has applied the first events of this one's first stream. */
+  /** A client that has applied only the first events of this one's first stream. */
   cutAt(count) {
     const reader = Object.assign(new Reader(this.play, this.sent), { isOfRun: this.isOfRun });
     const frames = this.streams[0].slice(0, count);
@@ -69,7 +69,7 @@ export class Reader {
     return reader;
   }
 
-  /** Start a run, and read until it ends or `stopAt` events are applied. */
+  /** Starts a run, and reads until it ends or `stopAt` events are applied. */
   post(base, turn, options) {
     this.isOfRun = true;
     const { messages, state } = this.sent;
@@ -77,7 +77,7 @@ export class Reader {
     return this.#ask(`${base}/agui/agent/${this.play.graph}/run`, this.#input({ messages, state, ...resume }), options);
   }
 
-  /** Attach to the run, behind the last event that this client has seen. */
+  /** Connects to the run, after the last event of this client. */
   async attach(base, { route = "events", id = this.lastId, ...options } = {}) {
     const { graph, threadId } = this.play;
     if (route === "connect") {
@@ -89,7 +89,7 @@ export class Reader {
     return this.#ask(url, { headers: id === "" ? {} : { "last-event-id": id } }, options);
   }
 
-  /** Keep what it was told beside the logs: the file's name. */
+  /** Writes the received events next to the logs; returns the file's name. */
   keep() {
     const name = `cut-${this.play.threadId}-${randomUUID().slice(0, 4)}.txt`;
     const told = this.streams.map((frames) => frames.map(({ text }) => text).join("\n\n"));
@@ -97,7 +97,7 @@ export class Reader {
     return name;
   }
 
-  /** Come back until the run has ended; `baseOf` tells where. */
+  /** Reconnects until the run has ended; `baseOf` gives the address. */
   async finish(baseOf, options) {
     for (const end = performance.now() + FINISH_MS; !this.isDone; ) {
       if (performance.now() > end) throw new Error(`the run has no end after ${FINISH_MS} ms; all of it: ${this.keep()}`);
@@ -106,7 +106,7 @@ export class Reader {
     }
   }
 
-  /** What the client holds after all that it was told; every stream must be legal. */
+  /** The client's content after all events; every stream must be legal. */
   async hold() {
     let held = this.sent;
     for (const frames of this.streams) {
@@ -124,7 +124,7 @@ export class Reader {
     return { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(input) };
   }
 
-  /** What the response was: `how` it goes on, and its frames. One that cannot be reached or that breaks off is shorter. */
+  /** The frames of the response, and `how` the client continues. An unreachable or broken response has fewer frames. */
   async #ask(url, { headers, ...init }, { stopAt = Infinity, onEvent } = {}) {
     const leave = new AbortController();
     const signal = AbortSignal.any([leave.signal, AbortSignal.timeout(RESPONSE_MS)]);
@@ -175,14 +175,14 @@ export class Reader {
   }
 }
 
-/** What LangGraph says of a play's thread, which does nothing any more, even where the server goes on calling it busy. */
+/** LangGraph's data about a play's thread that is idle, even if the server still says that it is busy. */
 export async function truthOf(langgraph, play, { isLeftBusy = false } = {}) {
   if (!isLeftBusy) await langgraph.settled(play.threadId);
   const { state } = await readThread({ langgraph: langgraph.url }, play.threadId);
   return { state, ...ofThread(state.values, play.threadId) };
 }
 
-/** Judge what a client was told of a run that ended as `end`, or in any way if that is not given: what it holds. */
+/** Judges the content of a client whose run ended as `end`, or in any way if that is not given. */
 export async function judgeReader(reader, truth, end) {
   try {
     return await judged(reader, truth, end);
@@ -194,13 +194,13 @@ export async function judgeReader(reader, truth, end) {
 
 async function judged(reader, truth, end) {
   const { play, streams } = reader;
-  assert.ok(streams.length > 0, "nothing was told");
+  assert.ok(streams.length > 0, "no event was sent");
   const held = await reader.hold();
   checkEnd(reader, truth, end);
   same(ofClient(held.messages), ofThread(truth.state.values, play.threadId), "the client's messages against the thread's");
   same(held.state, stateOf(truth.state.values), "the client's state against the thread's");
   const texts = truth.messages.filter(({ role }) => role === "assistant").map(({ content }) => content);
-  // What was open when the run was over is closed as it was, and comes whole in a snapshot.
+  // Brackets that were open at the end of the run are closed early, and the whole text comes in a snapshot.
   const isWhole = end && !reader.frames.some(({ id }) => /\.close\./.test(id));
   checkSpoken(reader, { texts, runs: [{ end: isWhole ? end : { outcome: "unknown" } }] }, play.texts);
   return held;
@@ -209,7 +209,7 @@ async function judged(reader, truth, end) {
 function checkEnd({ play, streams, isOfRun }, { state }, end) {
   for (const frames of streams) {
     const places = frames.flatMap(({ event }, place) => (TERMINAL.includes(event.type) ? [place] : []));
-    // Whoever had the end, but no id, may ask again.
+    // A client that has the end, but no id, may ask again.
     const isEnded = frames === streams.at(-1) || places.includes(frames.length - 1);
     same(places, isEnded ? [frames.length - 1] : [], "places of terminal events");
   }
@@ -217,7 +217,7 @@ function checkEnd({ play, streams, isOfRun }, { state }, end) {
   assert.equal(started.threadId, play.threadId);
   if (terminal.type === "RUN_FINISHED") same([terminal.threadId, terminal.runId], [started.threadId, started.runId], "the ids of the end");
   if (!end) return;
-  // A thread at rest ends without an error, and tells the last run's beside.
+  // An idle thread's stream ends without an error, and has the last run's error as metadata.
   const code = terminal.type === "RUN_ERROR" ? terminal.code : terminal.metadata?.langgraph?.error?.code;
   if (end.outcome === "error") {
     if (isOfRun) assert.equal(terminal.type, "RUN_ERROR");
@@ -231,9 +231,9 @@ function checkEnd({ play, streams, isOfRun }, { state }, end) {
 }
 
 /**
- * The bytes of a continued response are those of the uncut stream behind the same event; what has no id may be left out.
- * Whoever starts a run is spared the snapshots of the messages that it has just sent, which others are told: whether that
- * is all that differs.
+ * Checks that the bytes of a resumed response are those of the uncut stream after the same event; events without an id may
+ * be missing. The client that started the run does not get snapshots of the messages that it has just sent, but others do.
+ * Returns whether that is the only difference.
  */
 export function compareTail(lastId, uncut, frames) {
   const at = uncut.findLastIndex(({ id }) => id === lastId);
@@ -243,11 +243,11 @@ export function compareTail(lastId, uncut, frames) {
   const numbered = (list) => list.filter(isNumbered);
   if (!firstDifference(texts(numbered(frames)), texts(numbered(tail)))) return false;
   const spared = (list) => numbered(list).filter(({ event }) => event.type !== "MESSAGES_SNAPSHOT");
-  same(texts(spared(frames)), texts(spared(tail)), `the response behind ${lastId}`);
+  same(texts(spared(frames)), texts(spared(tail)), `the response after ${lastId}`);
   return true;
 }
 
-/** Whether all that sets two tellings of one run apart is that the first missed the rest: it was over when it could be heard again. */
+/** Whether two recordings of one run differ only in that the first lacks the rest, because the run was over before it resumed. */
 export function isCurtailed(frames, whole) {
   const numbered = (list) => list.filter((frame) => isNumbered(frame) && frame.event.type !== "MESSAGES_SNAPSHOT");
   const [first, second] = [numbered(frames), numbered(whole)];
@@ -255,9 +255,9 @@ export function isCurtailed(frames, whole) {
   return place >= 0 && /\.(close|end)\.[^.]+\.[^.]+$/.test(first[place].id);
 }
 
-/** A proxy before a LangGraph server that breaks the streams of some threads' runs. */
+/** A proxy in front of a LangGraph server that breaks the streams of some threads' runs. */
 export class Breaker {
-  /** By thread: what its next streams come to, one by one, `{ after, manner }`: how many bytes pass, and how it breaks. */
+  /** By thread, for its next streams in order, `{ after, manner }`: how many bytes pass, and how the stream breaks. */
   fuses = new Map();
   /** By thread: how many streams broke. */
   broken = new Map();
@@ -301,7 +301,7 @@ export class Breaker {
     if (awayMs) this.#away.set(threadId, performance.now() + awayMs);
     if (manner === "reset") response.socket?.resetAndDestroy();
     if (manner === "cut") response.socket?.destroy();
-    if (manner === "end") response.end(); // as if that were all
-    // Silence is what is left.
+    if (manner === "end") response.end(); // as if the response were complete
+    // The remaining manner is silence.
   }
 }

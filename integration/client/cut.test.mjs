@@ -1,5 +1,5 @@
-// Cuts runs anywhere, on real LangGraph servers through threadways, and compares what a client holds that comes back with
-// LangGraph's thread: finished runs, resumed from every event; live ones, whose clients, upstreams or gateways break.
+// Cuts runs anywhere, on real LangGraph servers through threadways, and compares the content of a client that reconnects
+// with LangGraph's thread. Ended runs are resumed from every event; in live runs clients, upstreams or gateways break.
 //
 // SEED=... repeats the choices of a run, CUT=full cuts at every event instead of a sample, CUT_CASES names some cases.
 
@@ -16,33 +16,33 @@ import { startThreadway } from "./threadway.mjs";
 
 const IS_FULL = process.env.CUT === "full";
 const CHOSEN = (process.env.CUT_CASES ?? "").split(/\s*,\s*/).filter(Boolean);
-/** How much is cut of each case; of how many cases, where not of all. */
+/** How many cuts each case gets, and in how many cases, if not in all. */
 const PLAN = IS_FULL
   ? { indices: Infinity, connects: 10, live: 10, resets: 10, second: 5, kills: 2, cases: Infinity, batches: Infinity }
   : { indices: 5, connects: 1, live: 2, resets: 2, second: 1, kills: 1, cases: 4, batches: 1 };
 const SIGNALS = ["SIGTERM", "SIGKILL"];
 const QUICK = 0.01; // seconds between the tokens of a run that ends before it is cut
-const SLOW = 0.05; // of one that is cut
-const SLOWEST = 0.25; // of one whose server is killed
-const MANNERS = ["reset", "reset", "cut", "end"]; // of an upstream's break; silence takes half a minute
+const SLOW = 0.05; // the same for a run that is cut
+const SLOWEST = 0.25; // the same for a run whose server is killed
+const MANNERS = ["reset", "reset", "cut", "end"]; // how an upstream connection breaks; silence takes half a minute
 const CONCURRENCY = 5; // cases at a time on each server
 const BATCH = 8; // runs of a server when it is killed: it runs ten at once
-/** When, from the start of those: unasked, a server writes down what it has every ten seconds, or after three quiet ones. */
+/** When to kill, from the start of the runs. A server writes its data every ten seconds, or after three quiet ones. */
 const KILL_MS = { SIGTERM: [500, 4000], SIGKILL: [1000, 9000] };
-/** Until a run of a killed server ends, or is taken for one that it will not end: the JavaScript server takes none up again. */
+/** How long to wait for a run of a killed server to end. The JavaScript server does not continue such runs. */
 const GONE_MS = { Python: 90_000, JavaScript: 5_000 };
 const TIMEOUT = { timeout: IS_FULL ? 3_600_000 : 600_000 };
-const SHOWN = 3; // differences of a part
+const SHOWN = 3; // printed differences of a part
 
 const KNOWN = SERVERS.flatMap((server) => Object.keys(casesOf(server)));
 for (const name of CHOSEN) assert.ok(KNOWN.includes(name), `there is no case ${name}, but ${[...new Set(KNOWN)].join(", ")}`);
 console.log(`# SEED=${SEED}${IS_FULL ? ", every event" : ", a sample"}`);
-// The client only warns of material that it strips and of patches that it cannot apply: both are faults of ours.
+// The client only warns of members that it drops and of patches that it cannot apply. Both are faults of the gateway.
 const warnings = [];
 console.warn = (...words) => void warnings.push(words.join(" "));
-console.error = () => {}; // what it says here it also throws
+console.error = () => {}; // the client also throws these errors
 
-/** What became of one part, for its line. */
+/** The result of one part of the test, for its line. */
 class Tally {
   counts = { runs: 0, cuts: 0, continued: 0, over: 0, ended: 0, lost: 0, spared: 0 };
   differences = [];
@@ -56,7 +56,7 @@ class Tally {
     for (const [how, count] of Object.entries(reader.counts)) this.counts[how] += count;
   }
 
-  /** One comparison; what it finds is a difference. */
+  /** One comparison; an error is a difference. */
   async check(what, work) {
     try {
       return await work();
@@ -71,7 +71,7 @@ class Tally {
     return this;
   }
 
-  /** Its line, and failure if there was a difference. */
+  /** Prints the part's line; fails if there was a difference. */
   end() {
     const { runs, cuts, continued, over, ended, lost, spared } = this.counts;
     const told = [`${runs} runs`, `${cuts} cuts`, `${continued} continued`, `${over} started over`, `${ended} ended`];
@@ -85,7 +85,7 @@ class Tally {
   }
 }
 
-/** Work on a list, some at a time. */
+/** Works on a list, `width` items at a time. */
 async function inParallel(list, width, work) {
   const rest = [...list.entries()];
   const workers = Array.from({ length: width }, async () => {
@@ -97,7 +97,7 @@ async function inParallel(list, width, work) {
 const pause = (ms) => new Promise((wake) => setTimeout(wake, ms));
 const whole = (random, least, most) => Math.floor(random.between(least, most + 1));
 
-/** Some of the numbers from 1 to `last`, in their order. */
+/** Some of the numbers from 1 to `last`, in order. */
 function some(random, count, last) {
   const all = Array.from({ length: last }, (_, n) => n + 1);
   if (count >= last) return all;
@@ -106,7 +106,7 @@ function some(random, count, last) {
 }
 
 // ---------------------------------------------------------------- a play, turn by turn
-/** What a client holds between turns, and how it begins the next one. */
+/** A client's content between turns, and how it begins the next turn. */
 class Actor {
   held;
   pending = [];
@@ -132,7 +132,7 @@ class Actor {
   }
 }
 
-/** Cancels the run when its `cancelAt`th change of the state comes. */
+/** Cancels the run at its `cancelAt`th change of the state. */
 function canceller(at, turn) {
   let started;
   let changes = 0;
@@ -143,7 +143,7 @@ function canceller(at, turn) {
   };
 }
 
-/** The play's turns: `cut(reader, turn, n)` has a client read each to its end; gives the last one's client. */
+/** Runs the play's turns: `cut(reader, turn, n)` lets a client read each to its end; returns the last turn's client. */
 async function perform(at, play, tally, cut) {
   const actor = new Actor(play);
   let last;
@@ -162,8 +162,8 @@ async function perform(at, play, tally, cut) {
   return last;
 }
 
-// ---------------------------------------------------------------- finished runs
-/** One run after the other, each resumed from its events on the gateway that ran it and on one that did not. */
+// ---------------------------------------------------------------- ended runs
+/** One run after the other, each resumed from its events on the gateway that ran it and on another one. */
 async function finished(at, name, random) {
   const tally = new Tally(at.server, name, "finished");
   const play = new Play(name, at.cases[name], QUICK);
@@ -198,7 +198,7 @@ async function finished(at, name, random) {
         const reader = new Reader(play, { messages: [], state: {} });
         const { how, status } = await reader.attach(random.one(bases), { id, route: random.one(ROUTES) });
         tally.counts.cuts += 1;
-        // Whoever has the end of an older run has nothing more to come.
+        // A client with the end of an older run gets nothing more.
         if (how === "ended" && ends.has(id)) return;
         assert.deepEqual([how, status], ["over", 200]);
         await judgeReader(reader, truth, turn.end);
@@ -237,20 +237,20 @@ async function resume(reader, uncut, place, { base, route }, { turn, truth }, ta
   tally.add(reader);
   tally.counts.cuts += 1;
   if (isEnd && lastId === uncut.at(-1).id && isNumbered({ id: lastId })) {
-    assert.equal(how, "ended", "the response behind the end");
+    assert.equal(how, "ended", "the response after the end");
     return;
   }
-  if (!isNumbered({ id: lastId })) assert.equal(how, "over", "the response to one who has no id");
+  if (!isNumbered({ id: lastId })) assert.equal(how, "over", "the response to a client without an id");
   assert.ok(["continued", "over"].includes(how), `the response was ${how}`);
   if (how === "continued") {
     if (compareTail(lastId, uncut, frames)) tally.counts.spared += 1;
-    if (frames.length === uncut.length - place) return; // it holds what the uncut one holds
+    if (frames.length === uncut.length - place) return; // its content is the uncut one's
   }
   await judgeReader(reader, truth, turn.end);
 }
 
 // ---------------------------------------------------------------- live runs
-/** Clients that are cut in the middle of the run, by whatever route they come back. */
+/** Clients that are cut in the middle of the run, and reconnect by any route. */
 async function live(at, name, random, shape) {
   const tally = new Tally(at.server, name, "clients cut");
   const viewersOf = 4;
@@ -288,12 +288,12 @@ async function live(at, name, random, shape) {
   return tally;
 }
 
-/** Where a client is cut: one that has yet to cancel its run does that first. */
+/** Where a client is cut; a client that must cancel its run does that before. */
 function stopOf(random, turn, events) {
   return turn.cancelAt ? Infinity : whole(random, 1, events - 1);
 }
 
-/** The upstream's connections break, and the client sees nothing of it. */
+/** The upstream's connections break, and the client does not notice. */
 async function resets(at, name, random, shape) {
   const tally = new Tally(at.server, name, "upstream cut");
   const each = 2; // breaks of one run
@@ -303,7 +303,7 @@ async function resets(at, name, random, shape) {
     tally.check("upstream cut", async () => {
       const play = new Play(name, at.cases[name], SLOW);
       await perform(at, play, tally, async (reader, turn, n) => {
-        // A run that its client has yet to cancel would end by itself in a silence of 30 s.
+        // A run that its client must cancel would end by itself in a silence of 30 s.
         const mayBeSilent = run === 0 && IS_FULL && !turn.cancelAt;
         const fuses = Array.from({ length: each }, () => ({
           after: whole(random, 1, shape.bytes[n]),
@@ -340,7 +340,7 @@ async function resets(at, name, random, shape) {
   return tally;
 }
 
-/** The second half of the run is told by another gateway. */
+/** The second half of the run comes from another gateway. */
 async function second(at, name, random, shape) {
   const tally = new Tally(at.server, name, "second gateway");
   await inParallel(Array(PLAN.second).fill(), 2, () =>
@@ -391,14 +391,14 @@ async function kills(at, name, random, shape) {
   return tally;
 }
 
-// ---------------------------------------------------------------- LangGraph itself dies
-/** All of these runs are live when their server is killed; it starts again with what it has kept, which is the truth then. */
+// ---------------------------------------------------------------- LangGraph is killed
+/** All of these runs are live when their server is killed. It restarts with the data that it has stored, which then counts. */
 async function dies(at, names, signal, random) {
   const tally = new Tally(at.server, names.join(" + "), `LangGraph ${signal}`);
   const gateway = await startThreadway(`cut-${at.server.name}-${signal}-${names[0]}`, at.spare.url);
   const ends = {};
   const readers = [];
-  const over = new Set(); // readers that were told the end by the server's first life
+  const over = new Set(); // readers that got the end from the server's first process
   const kill = async () => {
     await pause(random.between(...KILL_MS[signal]));
     await at.spare.kill(signal);
@@ -462,7 +462,7 @@ async function dies(at, names, signal, random) {
   return tally.stop();
 }
 
-/** What LangGraph says of a run after all; one that it will not end is deleted. */
+/** LangGraph's final data about a run; a run that does not end is deleted. */
 async function outcome(at, threadId, runId) {
   const path = `/threads/${threadId}/runs/${runId}`;
   const status = async () => {
@@ -479,7 +479,7 @@ async function outcome(at, threadId, runId) {
   return `${before} until it was deleted, ${await status()}`;
 }
 
-// ---------------------------------------------------------------- all of it
+// ---------------------------------------------------------------- the suites
 describe("cut", { concurrency: SERVERS.length, ...TIMEOUT }, () => {
   for (const server of SERVERS) {
     const random = seeded(server.name);

@@ -1,5 +1,6 @@
-// A graph that keeps its conversation under `chat_history`, and a list of notes under `messages`: both generations of the official
-// client run it and attach to it through a threadway with `messages_key`, and an editor does; each is compared with LangGraph's thread.
+// A graph that keeps its conversation under `chat_history`, and a list of notes under `messages`. Both versions of the
+// official client run it and connect to it through a threadway with `messages_key`, and so does an editor. Each result is
+// compared with LangGraph's thread.
 
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
@@ -13,13 +14,13 @@ import { startThreadway } from "./threadway.mjs";
 import { ofClient, ofThread } from "./thread.mjs";
 import { KINDS, Viewer } from "./viewers.mjs";
 
-const OPTIONS = { concurrency: 6, timeout: 120_000 }; // of a suite and of each test
+const OPTIONS = { concurrency: 6, timeout: 120_000 }; // for a suite and for each test
 const GRAPH = "elsewhere";
 const CONFIG = `[agents.${GRAPH}]\nmessages_key = "chat_history"\n`;
-const SLOW = JSON.stringify({ delay: 0.1 }); // a run of two seconds: time to come in the middle
+const SLOW = JSON.stringify({ delay: 0.1 }); // a run of two seconds, long enough to connect in the middle
 
 const python = SERVERS.find(({ name }) => name === "Python");
-const server = { ...python }; // its gateway is the test's own
+const server = { ...python }; // the test has its own gateway
 let gateway;
 
 before(async () => {
@@ -30,10 +31,10 @@ before(async () => {
 });
 after(() => gateway?.stop());
 
-/** The values of a thread as those of a graph that keeps its conversation under `messages`. */
+/** The values of a thread, renamed to those of a graph that keeps its conversation under `messages`. */
 const renamed = ({ chat_history: messages, ...values }) => ({ ...values, messages });
 
-/** A client holds what the thread holds: the conversation as messages, the notes as state. */
+/** Checks that a client holds the thread: the conversation as messages, the notes as state. */
 async function checkHeld({ messages, state }, threadId) {
   const { values } = (await readThread(server, threadId)).state;
   assert.ok(values.chat_history.length > 0, "the thread has a conversation");
@@ -80,7 +81,7 @@ describe("a conversation under another key", OPTIONS, () => {
   }
 
   for (const kind of Object.keys(KINDS)) {
-    test(`is shown to who comes by ${kind}, live and late`, async () => {
+    test(`is shown to a client that connects by ${kind}, live and late`, async () => {
       const langgraph = new Langgraph(server);
       const threadId = await langgraph.thread(GRAPH);
       const start = (content) =>
@@ -92,7 +93,7 @@ describe("a conversation under another key", OPTIONS, () => {
           multitask_strategy: "enqueue",
         });
       await start(SLOW);
-      await start("and more"); // it waits for its turn
+      await start("and more"); // the run is pending
       const live = new Viewer(server.threadway, GRAPH, threadId, kind);
       const watched = live.watch();
       await langgraph.settled(threadId);
@@ -126,7 +127,7 @@ describe("a conversation under another key", OPTIONS, () => {
       assert.deepEqual(again.transcript(), transcriptOf(await values(), session.id));
     }));
 
-  test("is state without the option, and gets nothing of what is said", async () => {
+  test("is state without the option, and gets no message", async () => {
     const client = new (clientOf(python, GENERATIONS[0]))(GRAPH);
     client.say("go");
     await client.record();

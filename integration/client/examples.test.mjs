@@ -1,5 +1,5 @@
-// Runs each of `examples/` by the commands of its README, in headless Chromium or in Node, before a real LangGraph server, as a new
-// user does; what a page shows is what LangGraph's thread holds.
+// Runs each of `examples/` by the commands of its README, in headless Chromium or in Node, in front of a real LangGraph
+// server, as a new user does. The content of a page must be that of LangGraph's thread.
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
@@ -11,7 +11,7 @@ import { commandsOf, Example, freePort } from "./readme.mjs";
 
 const OPTIONS = { timeout: 240_000 };
 const SHOWN_MS = 60_000; // a run of twelve seconds, on a busy machine
-const BUNDLED_MS = 90_000; // Vite makes a page of a thousand packages when it is first asked for
+const BUNDLED_MS = 90_000; // Vite builds a page of a thousand packages at the first request
 const FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"];
 const JSON_BODY = { "content-type": "application/json" };
 const README = { LANGGRAPH: "2024", THREADWAY: "8484", PAGE: "5173" }; // the ports that the READMEs name
@@ -23,7 +23,7 @@ before(async () => {
   const port = await freePort();
   langgraph = `http://127.0.0.1:${port}`;
   const graph = await open("graph");
-  // It is installed by another suite's lock file: this shows that what the README installs is there.
+  // Another suite's lock file has installed the packages; this command shows that the README's packages are among them.
   await graph.run(graph.take(/pip install/));
   await graph.start(graph.take(/langgraph dev/), `${langgraph}/ok`, { LANGGRAPH_CLI_NO_ANALYTICS: "1", LANGSMITH_TRACING: "false" });
   const gateway = await graph.gateway();
@@ -36,14 +36,14 @@ before(async () => {
 
 after(() => browser?.close());
 
-/** An example whose ports are free ones. */
+/** An example on free ports. */
 async function open(name) {
   const page = await freePort();
   const example = await Example.open(name, { [README.LANGGRAPH]: new URL(langgraph).port, [README.PAGE]: page });
   return Object.assign(example, { page: `http://localhost:${page}` });
 }
 
-/** A page in Chromium, and what it and its console said. */
+/** Opens a page in Chromium; records its errors and its console. */
 async function visit(url, name) {
   const page = await browser.newPage({ viewport: { width: 1000, height: 760 } });
   page.setDefaultTimeout(SHOWN_MS);
@@ -51,12 +51,12 @@ async function visit(url, name) {
   page.on("console", (message) => message.type() === "error" && page.said.push(message.text()));
   page.on("pageerror", (error) => page.said.push(error.stack));
   page.photo = (title) => page.screenshot({ path: fileURLToPath(new URL(`${name}-${title}.png`, LOGS)) });
-  // Vite answers at once, and makes what the page loads when it is first asked for.
+  // Vite answers at once, and builds the page's modules at the first request.
   await page.goto(url, { waitUntil: "commit" });
   return page;
 }
 
-// ---------------------------------------------------------------- what LangGraph has
+// ---------------------------------------------------------------- the thread in LangGraph
 async function get(path) {
   const response = await fetch(langgraph + path, { headers: { connection: "close" } });
   assert.ok(response.ok, `GET ${path}: ${response.status}`);
@@ -65,7 +65,7 @@ async function get(path) {
 
 const TOLD = { human: "user", ai: "assistant", tool: "tool" };
 
-/** The texts of a thread, each with the role that a client knows. */
+/** The texts of a thread, each with the role that a client uses. */
 async function told(threadId, roles) {
   const { values } = await get(`/threads/${threadId}/state`);
   const messages = values.messages.map(({ type, content }) => ({ role: TOLD[type], text: content.trim() }));
@@ -74,7 +74,7 @@ async function told(threadId, roles) {
 
 const runsOf = (threadId) => get(`/threads/${threadId}/runs`);
 
-/** Some pages read Markdown in what the agent says. */
+/** Some pages render the agent's text as Markdown. */
 const plain = ({ role, text }) => ({ role, text: text.replaceAll("`", "").replace(/\s+/g, " ") });
 
 /** Waits until a page shows exactly the thread. */
@@ -113,7 +113,7 @@ describe("the examples", { concurrency: 2, ...OPTIONS }, () => {
     example.isDone();
   });
 
-  test("event-source follows a thread, whoever runs it, and comes back", OPTIONS, async () => {
+  test("event-source follows a thread with runs of any client, and reconnects", OPTIONS, async () => {
     const example = await open("event-source");
     const gateway = await example.gateway();
     await example.start(example.take(/http\.server/), example.page);
@@ -130,7 +130,7 @@ describe("the examples", { concurrency: 2, ...OPTIONS }, () => {
     const read = () =>
       page.locator("article:not([hidden], [data-role=call])").evaluateAll((all) => all.map(({ dataset: { role }, textContent }) => ({ role, text: textContent.trim() })));
     await shows(read, threadId, ["user", "assistant", "tool"]);
-    // A page that comes later is shown the same.
+    // A page that is opened later shows the same.
     await page.reload({ waitUntil: "commit" });
     await shows(read, threadId, ["user", "assistant", "tool"]);
     assert.deepEqual(page.said, []);
@@ -163,7 +163,7 @@ describe("the examples", { concurrency: 2, ...OPTIONS }, () => {
 
     await say("weather");
     await answer.getByText("Done: It is 21 degrees").waitFor();
-    // A gateway that has a list of threads says so; the page shows none otherwise.
+    // A gateway with a list of threads announces it; otherwise the page shows none.
     const info = await (await fetch(`${gateway}/agui/info`)).json();
     const thread = page.locator("nav li[aria-current=true]");
     if (info.threadEndpoints?.list) await thread.waitFor();
@@ -198,12 +198,12 @@ describe("the examples", { concurrency: 2, ...OPTIONS }, () => {
     await page.getByRole("alert").getByText("the script says that this run fails").waitFor();
     await page.photo("failed");
 
-    // Vite sends a page of a thousand packages anew: on a busy machine that takes its time.
+    // Vite sends a page of a thousand packages again, which takes a while on a busy machine.
     await say("count to 300");
     await answer.getByText("1 2 3 4 5").waitFor();
     await page.reload({ waitUntil: "commit" });
     await answer.getByText("1 2 3 4 5").waitFor();
-    assert.ok((await runsOf(threadId)).some(({ status }) => status === "running"), "the run goes on");
+    assert.ok((await runsOf(threadId)).some(({ status }) => status === "running"), "the run continues");
     await answer.getByText("298 299 300").waitFor();
     await showsThread();
     await page.photo("reloaded");
@@ -212,7 +212,7 @@ describe("the examples", { concurrency: 2, ...OPTIONS }, () => {
     example.isDone();
   });
 
-  /** What the chats of TanStack AI and assistant-ui have in common, which show the same things in the same way. */
+  /** The tests for the chats of TanStack AI and assistant-ui, which show the same content in the same way. */
   async function chats(name) {
     const example = await open(name);
     const gateway = await example.gateway();
@@ -223,7 +223,7 @@ describe("the examples", { concurrency: 2, ...OPTIONS }, () => {
     const threadId = new URL(page.url()).searchParams.get("thread");
     const say = async (words) => {
       await box.fill(words);
-      await page.getByRole("button", { name: "Send" }).click(); // it is enabled when the run before is over
+      await page.getByRole("button", { name: "Send" }).click(); // the button is enabled when the previous run is over
     };
     const answer = page.locator("article p");
     const read = () =>
@@ -257,13 +257,13 @@ describe("the examples", { concurrency: 2, ...OPTIONS }, () => {
     return { example, gateway, page, threadId, say, answer, showsThread };
   }
 
-  test("assistant-ui chats, runs a tool of the page, answers two approvals, shows a failed run, and reloads in mid-run and while it asks", OPTIONS, async () => {
+  test("assistant-ui chats, runs a tool of the page, answers two approvals, shows a failed run, and reloads in mid-run and while approvals are open", OPTIONS, async () => {
     const { example, page, threadId, say, answer, showsThread } = await chats("assistant-ui");
     await say("count");
     await answer.getByText("1 2 3 4 5").waitFor();
     await page.reload({ waitUntil: "commit" });
     await answer.getByText("1 2 3 4 5").waitFor();
-    assert.ok((await runsOf(threadId)).some(({ status }) => status === "running"), "the run goes on");
+    assert.ok((await runsOf(threadId)).some(({ status }) => status === "running"), "the run continues");
     await answer.getByText("148 149 150").waitFor();
     await showsThread();
     await page.photo("reloaded");
@@ -285,12 +285,12 @@ describe("the examples", { concurrency: 2, ...OPTIONS }, () => {
     await answer.getByText("148 149 150").waitFor();
     await showsThread();
     await page.photo("counted");
-    // The client asks for the thread when its page is loaded, and joins the live run.
+    // The client requests the thread when its page is loaded, and joins the live run.
     await say("count to 300");
     await answer.getByText(/^1 2 3 4 5(?!.*150)/).waitFor();
     await page.reload({ waitUntil: "commit" });
     await answer.getByText(/^1 2 3 4 5(?!.*150)/).waitFor();
-    assert.ok((await runsOf(threadId)).some(({ status }) => status === "running"), "the run goes on");
+    assert.ok((await runsOf(threadId)).some(({ status }) => status === "running"), "the run continues");
     await answer.getByText("298 299 300").waitFor();
     await showsThread();
     await page.photo("reloaded");

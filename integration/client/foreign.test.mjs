@@ -1,5 +1,5 @@
-// Clients that attach at any moment to runs that they did not start, on real LangGraph servers, through a threadway
-// with a counting proxy behind it; judged by LangGraph's own checkpoints and records.
+// Clients that connect at any moment to runs that they did not start, on real LangGraph servers, through a threadway with a
+// counting proxy in front of LangGraph. LangGraph's checkpoints and records show the expected result.
 //
 // SEED=... repeats the choices of a run.
 
@@ -18,16 +18,16 @@ import { KINDS, Viewer } from "./viewers.mjs";
 
 const VIEWERS = 20;
 const CONCURRENCY = 6; // runs at a time on each server
-const OPTIONS = { concurrency: CONCURRENCY, timeout: 400_000 }; // of all on one server
+const OPTIONS = { concurrency: CONCURRENCY, timeout: 400_000 }; // for all runs on one server
 const TEST = { timeout: 90_000 }; // a run of two seconds, its viewers, on a busy machine
-const LEAD = 3; // seconds before a model speaks whose first word a viewer must not miss: it may come two seconds late
+const LEAD = 3; // seconds before the first token that a viewer must not miss: the viewer may be two seconds late
 const CRON_MS = 20_000; // a cron of every fifth second, which fires up to three seconds late
 console.log(`# SEED=${SEED}`);
 
-// The client only warns of material that it strips and of patches that it cannot apply: both are faults of ours.
+// The client only warns of members that it drops and of patches that it cannot apply. Both are faults of the gateway.
 const warnings = [];
 console.warn = (...words) => void warnings.push(words.join(" "));
-console.error = () => {}; // what it says here it also throws
+console.error = () => {}; // the client also throws these errors
 
 const seconds = (count) => new Promise((wake) => setTimeout(wake, count * 1000));
 const now = () => performance.now();
@@ -43,8 +43,8 @@ const MODES = {
 const SAYS_TOKENS = ["all", "messages-tuple", "events"];
 
 /**
- * What a graph's models say and how fast, so that a run lasts about two seconds. `quick` ones are over at once; `endless` ones
- * speak for twenty seconds and more, so that they are still speaking when a busy machine cancels them.
+ * The texts and the pace of a graph's models, so that a run lasts about two seconds. `quick` runs end at once. `endless`
+ * runs last twenty seconds and more, so that they are still live when a busy machine cancels them.
  */
 function scriptOf(graph, { quick = false, endless = false } = {}) {
   const nonce = randomUUID().slice(0, 8);
@@ -64,7 +64,7 @@ function scriptOf(graph, { quick = false, endless = false } = {}) {
   return { script: { words, delay: quick ? 0.005 : delay, fail_after: 20 }, texts };
 }
 
-/** A message that stood there before the run. */
+/** A message that was in the thread before the run. */
 function saidBefore() {
   return [
     { role: "user", id: randomUUID(), content: "before" },
@@ -74,12 +74,12 @@ function saidBefore() {
 
 const FAILURE = { Python: "ValueError", JavaScript: "Error" };
 
-/** The end of a failed run: the JavaScript server's record of a run that nobody reads does not name the exception. */
+/** The end of a failed run: the JavaScript server's record of a run without readers does not name the exception. */
 function failureOn({ name }, resumable) {
   return name === "JavaScript" && !resumable ? failed(FAILURE[name], "run_failed") : failed(FAILURE[name]);
 }
 
-/** How a run comes into its situation, and when its viewers come, in seconds from its start: `[graphs, end, from, to]`. */
+/** How each situation arises, and when its viewers connect, in seconds from the start of the run: `[graphs, end, from, to]`. */
 const SITUATIONS = {
   running: { graphs: ["agent", "text", "counter", "subgraphs", "parallel"], end: () => success, come: [-0.4, 3] },
   pending: { graphs: ["agent", "text", "counter"], end: () => success, come: [-0.3, 5] },
@@ -89,18 +89,18 @@ const SITUATIONS = {
   cancelled: { graphs: ["text", "agent", "counter"], end: () => cancelled, come: [-0.4, 3] },
 };
 
-/** One run of others in one situation, and those who watch it. */
+/** A run of another client in one situation, and its viewers. */
 async function combination(at, { situation, resumable, modes }) {
   const { server, langgraph, proxy } = at;
   const { random, between, one } = seeded(`${server.name} ${situation} ${resumable} ${modes}`);
   const { graphs, end: endOf, come } = SITUATIONS[situation];
   const graph = one(graphs);
   const end = endOf(server, resumable);
-  // A JavaScript run with subgraphs and that single mode fails.
+  // A JavaScript run with subgraphs and only the mode `values` fails.
   const withSubgraphs = random() < 0.4 && !(server.name === "JavaScript" && modes === "values");
   const options = { stream_mode: MODES[modes], stream_resumable: resumable, stream_subgraphs: withSubgraphs };
   const threadId = await langgraph.thread(graph, { said: random() < 0.5 ? saidBefore() : undefined });
-  // Who is there from the beginning must see the models speak, not only what they have said.
+  // A viewer that is connected from the beginning must get the tokens, not only the whole text.
   const mustSeeTokens = resumable && situation === "running" && SAYS_TOKENS.includes(modes) && (graph !== "subgraphs" || withSubgraphs || modes === "events");
   const lead = mustSeeTokens ? LEAD : 0;
 
@@ -117,7 +117,7 @@ async function combination(at, { situation, resumable, modes }) {
     await watched;
   };
   const attachAll = () => {
-    // One is there from the beginning to the end, so that nobody's leaving ends the reading of the run.
+    // One viewer stays from the beginning to the end, so that the gateway keeps reading the run.
     watching.push(attach("follow", come[0]));
     for (let n = 1; n < VIEWERS; n++) {
       watching.push(attach(kinds[n % kinds.length], between(come[0], come[1] + lead), n % 5 === 4 ? between(0.05, 1.2) : undefined));
@@ -171,9 +171,9 @@ async function combination(at, { situation, resumable, modes }) {
 }
 
 /**
- * A run is joined once, however many watch, and not at all where that would rob its owner. When all have left it is read
- * no more, and who comes then joins it again. Equal parts of one millisecond around a join may be repeats, which only
- * another join can tell (docs/decisions.md): the log counts those.
+ * A run is joined once, however many viewers it has, and not at all if a join would take its owner's parts. Without viewers
+ * the gateway stops reading, and the next viewer causes another join. Equal parts in one millisecond around a join may be
+ * repeats, which only another join can tell (docs/decisions.md): the log counts those.
  */
 function checkJoins({ proxy, threadway }, runId, most, viewers) {
   const joins = proxy.joins(runId);
@@ -193,9 +193,9 @@ function checkJoins({ proxy, threadway }, runId, most, viewers) {
   assert.fail(`run ${runId} was joined ${joins.length} times: ${times}; it was watched by ${watched}`);
 }
 
-const SEEN_MS = 100; // until the proxy knows that threadway has let go of a join: meanwhile it may begin the next
-const LEAVING_MS = 500; // until threadway and the proxy know of it, on a busy machine
-const SHOWN_MS = 10_000; // until all have been shown how it ended, on a busy machine
+const SEEN_MS = 100; // until the proxy notices that threadway has closed a join: meanwhile threadway may begin the next
+const LEAVING_MS = 500; // until threadway and the proxy notice the disconnect, on a busy machine
+const SHOWN_MS = 10_000; // until all viewers have the end, on a busy machine
 
 async function untilShown(isOver, viewers, facts, texts) {
   const end = now() + SHOWN_MS;
@@ -217,7 +217,7 @@ async function judgeAll({ proxy }, viewers, facts, texts) {
   throw new Error(`${failures.length} of ${viewers.length} viewers; the first: ${failures[0].message}`, { cause: failures[0].cause });
 }
 
-/** Keep what threadway was sent, beside what its viewers were. */
+/** Writes what threadway received next to what its viewers received. */
 function keepJoins(proxy, { threadId, runs }) {
   for (const { runId } of runs) {
     for (const [n, { chunks }] of proxy.joins(runId).entries()) writeFileSync(new URL(`foreign-${threadId}-${runId}-${n}.sse`, LOGS), Buffer.concat(chunks));
@@ -236,7 +236,7 @@ function combinations(at) {
 }
 
 // ---------------------------------------------------------------- one by one
-/** The viewers of one thread, which attach when they are told to. */
+/** The viewers of one thread, which connect at chosen moments. */
 class Audience {
   viewers = [];
   #watching = [];
@@ -245,7 +245,7 @@ class Audience {
     Object.assign(this, { at, graph, threadId });
   }
 
-  /** One viewer of each kind, or of the kinds named; a further threadway may serve them. */
+  /** Connects one viewer of each kind, or of the kinds named, to this or another threadway. */
   attach(kinds = Object.keys(KINDS), { threadway = this.at.server.threadway, held, onEvent } = {}) {
     const viewers = kinds.map((kind) => new Viewer(threadway, this.graph, this.threadId, kind, held));
     for (const viewer of viewers) {
@@ -255,7 +255,7 @@ class Audience {
     return viewers;
   }
 
-  /** Let all see the end, and judge each. */
+  /** Lets all viewers get the end, and judges each. */
   async leaveAndJudge(facts, texts) {
     const isOver = () => this.viewers.every((viewer) => viewer.hasLeft || !viewer.isFollower || showsNow(viewer, facts));
     await untilShown(isOver, this.viewers, facts, texts);
@@ -265,15 +265,15 @@ class Audience {
   }
 }
 
-/** LangGraph's ids of the runs that a viewer was shown. */
+/** LangGraph's ids of the runs that a viewer got. */
 function shownRuns(viewer) {
   return viewer.runs.map(([{ event }]) => event.metadata?.langgraph?.run_id).filter((runId) => runId !== undefined);
 }
 
-/** Whether a viewer has been shown something of a run. */
+/** Whether a viewer has an event of a run. */
 const sees = (runId) => (viewer) => shownRuns(viewer).includes(runId);
 
-/** Start a run as somebody does who knows nothing of the gateway. */
+/** Starts a run as a client does that does not use the gateway. */
 async function startForeign({ langgraph }, threadId, graph, options = {}, script = {}) {
   const { script: own, texts } = scriptOf(graph);
   const modes = { stream_mode: MODES.all, stream_resumable: true };
@@ -323,12 +323,12 @@ function named(at) {
     const how = resumable ? "" : ", not resumable";
     const options = { stream_resumable: resumable };
 
-    /** Start two runs, one behind the other; see them end; judge all who saw them. */
+    /** Starts two runs, one after the other, waits for their ends, and judges all viewers. */
     const queue = async (graph, ends, { between = async () => {}, secondStrategy = "enqueue", waits = true, delay = 0.09 } = {}) => {
       const threadId = await at.langgraph.thread(graph, { said: saidBefore() });
       const audience = new Audience(at, graph, threadId);
       const [follower] = audience.attach(["follow"]);
-      // Whatever has ended before its first look is past to a follower, and an interrupted run lasts 100 ms.
+      // A follower does not get runs that ended before its first read, and an interrupted run lasts 100 ms.
       await follower.until("the thread", ({ frames }) => frames.length > 0);
       const first = await startForeign(at, threadId, graph, options, { delay });
       if (!waits) await at.langgraph.started(threadId, first.runId);
@@ -347,15 +347,15 @@ function named(at) {
       assert.deepEqual(shownRuns(follower), [first.runId, second.runId]);
     };
 
-    test(`a run queued behind another${how}`, TEST, () => queue("text", [success, success]));
-    test(`a run that asks a question while the next is queued${how}`, TEST, () => queue("hitl", [interrupt, success]));
+    test(`a run queued after another${how}`, TEST, () => queue("text", [success, success]));
+    test(`a run that raises an interrupt while the next is queued${how}`, TEST, () => queue("hitl", [interrupt, success]));
     test(`a run interrupted by the next${how}`, TEST, () => queue("text", [cancelled, success], { secondStrategy: "interrupt", waits: false, delay: 0.5 }));
     test(`a run cancelled while the next is queued${how}`, TEST, () => {
       const cancel = (threadId, runId) => at.langgraph.cancel(threadId, runId);
       return queue("text", [cancelled, success], { between: cancel, waits: false, delay: 0.5 });
     });
 
-    test(`a run that is cancelled while it waits${how}`, TEST, async () => {
+    test(`a run that is cancelled while it is pending${how}`, TEST, async () => {
       const threadId = await at.langgraph.thread("text", { said: saidBefore() });
       const audience = new Audience(at, "text", threadId);
       const { runId, texts } = await startForeign(at, threadId, "text", { ...options, after_seconds: 60 });
@@ -366,11 +366,11 @@ function named(at) {
       await audience.leaveAndJudge(await Facts.gather(at.langgraph, threadId, [{ runId, end: cancelled }]), texts);
     });
 
-    test(`stop is seen by every watcher as cancelled${how}`, TEST, async () => {
+    test(`every viewer sees a stopped run as cancelled${how}`, TEST, async () => {
       const threadId = await at.langgraph.thread("text");
       const audience = new Audience(at, "text", threadId);
       audience.attach(["follow"]);
-      // It goes on until it is stopped, also on a busy machine.
+      // The run continues until it is stopped, also on a busy machine.
       const { runId, texts } = await startForeign(at, threadId, "text", options, { delay: 0.5 });
       await at.langgraph.started(threadId, runId);
       const viewers = audience.attach();
@@ -391,7 +391,7 @@ function named(at) {
       const { runId, texts } = await startForeign(at, threadId, "parallel", { stream_mode: MODES[modes] }, { lead: LEAD });
       await at.langgraph.started(threadId, runId);
       audience.attach();
-      // While both speak, when one has said all, and when both have.
+      // While both are streaming, when one message is complete, and when both are.
       const isOpen = (viewer) => {
         const count = (type) => viewer.frames.filter(({ event }) => event.type === type).length;
         return { begun: count("TEXT_MESSAGE_START"), ended: count("TEXT_MESSAGE_END") };
@@ -415,7 +415,7 @@ function named(at) {
     ["sentence", sentence, "alone", "v1"],
     ["sentence", sentence, "while another one watches", "v1"],
   ]) {
-    test(`a client that kept what it held attaches again in mid-${where}, ${company}, ${flavour} content`, TEST, async () => {
+    test(`a client that kept its content connects again in mid-${where}, ${company}, ${flavour} content`, TEST, async () => {
       const threadId = await at.langgraph.thread("agent", { said: saidBefore() });
       const audience = new Audience(at, "agent", threadId);
       if (company !== "alone") audience.attach(["follow"]);
@@ -434,7 +434,7 @@ function named(at) {
     });
   }
 
-  test("the watchers of a run that a gateway started see its client's run id, also through a second threadway", TEST, async () => {
+  test("the viewers of a run that a gateway started see its client's run id, also through a second threadway", TEST, async () => {
     const Client = clientOf(at.server, GENERATIONS[0]);
     const owner = new Client("text");
     const { script, texts } = scriptOf("text");
@@ -457,7 +457,7 @@ function named(at) {
   });
 
   if (name === "JavaScript") {
-    test("the client that started a run that is not resumable loses no event while 20 watch", TEST, async () => {
+    test("the client that started a run that is not resumable loses no event while 20 viewers watch", TEST, async () => {
       const { script, texts } = scriptOf("agent");
       const threads = [await at.langgraph.thread("agent"), await at.langgraph.thread("agent")];
       const stream = async (threadId, onFrame = () => {}) => {
@@ -519,7 +519,7 @@ function named(at) {
   }
 }
 
-// ---------------------------------------------------------------- all of it
+// ---------------------------------------------------------------- the suites
 describe("foreign runs", { concurrency: SERVERS.length }, () => {
   for (const started of SERVERS) {
     describe(`on the ${started.name} server`, OPTIONS, () => {

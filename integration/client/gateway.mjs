@@ -1,11 +1,12 @@
-// Runs agents of the gateway through the official client, records every byte and event, and reads threads straight from LangGraph.
+// Runs agents of the gateway through the official client, records every byte and event, and reads threads directly from
+// LangGraph.
 
 import { randomUUID } from "node:crypto";
 import * as client1 from "@ag-ui/client";
 import * as schemas1 from "@ag-ui/core/schemas";
 import * as client0 from "ag-ui-client-0";
 
-/** The LangGraph servers that were started, each with the threadway before it. */
+/** The LangGraph servers that were started, each with the threadway in front of it. */
 export const SERVERS = [
   { name: "Python", langgraph: process.env.LANGGRAPH_URL, threadway: process.env.THREADWAY_URL },
   { name: "JavaScript", langgraph: process.env.LANGGRAPH_JS_URL, threadway: process.env.THREADWAY_JS_URL },
@@ -14,16 +15,16 @@ if (SERVERS.length === 0) throw new Error("LANGGRAPH_URL and THREADWAY_URL are n
 
 const { HttpAgent, verifyEvents, buildResumeArray } = client1;
 
-/** The generations of the official client: the first says in its requests that it speaks AG-UI 1.0, the second says nothing. */
+/** The versions of the official client. The first declares AG-UI 1.0 in its requests, the second declares nothing. */
 export const GENERATIONS = [
   { version: "1.0.0", HttpAgent, verifyEvents, buildResumeArray, EventSchemas: schemas1.EventSchemas },
   { version: "0.0.59", ...client0 },
 ];
 
-/** Every body that a client was sent, by what it was sent for. */
+/** Every response body of the clients, by its purpose. */
 export const bodies = [];
 
-/** The class of the clients of one generation that run the agents of one server. */
+/** The class of the clients of one version that run the agents of one server. */
 export function clientOf(server, generation) {
   /** A client of one thread, which keeps the body of its last response. */
   return class Client extends generation.HttpAgent {
@@ -36,7 +37,7 @@ export function clientOf(server, generation) {
           const response = await fetch(url, init);
           this.response = response;
           this.body = response.clone().text();
-          this.body.catch(() => {}); // a client that leaves has no whole body
+          this.body.catch(() => {}); // a client that disconnects has no whole body
           return response;
         },
       });
@@ -49,7 +50,7 @@ export function clientOf(server, generation) {
       return message.id;
     }
 
-    /** Run once: what the client held before, what was on the wire, what subscribers saw, why the client refused it if it did. */
+    /** Runs once; returns the client's content before, the bytes, the events for subscribers, and the client's error, if any. */
     async record({ runId = randomUUID(), onEvent, ...parameters } = {}) {
       const sent = { messages: structuredClone(this.messages), state: structuredClone(this.state) };
       const before = await readThread(server, this.threadId);
@@ -67,7 +68,7 @@ export function clientOf(server, generation) {
   };
 }
 
-/** Have LangGraph cancel a run. */
+/** Lets LangGraph cancel a run. */
 export async function cancel(server, threadId, runId) {
   const response = await fetch(`${server.langgraph}/threads/${threadId}/runs/${runId}/cancel`, { method: "POST" });
   if (!response.ok) throw new Error(`POST cancel: ${response.status} ${await response.text()}`);
@@ -89,7 +90,7 @@ export async function readThread(server, threadId) {
 }
 
 async function get(server, path) {
-  // On a connection of its own: one that is kept may be closed by the server at this moment, which is nobody's fault.
+  // On a connection of its own: the server may be closing a reused one at this moment, which is no fault.
   const response = await fetch(server.langgraph + path, { headers: { connection: "close" } });
   if (response.status === 404) return '{"values":{},"tasks":[]}';
   if (!response.ok) throw new Error(`GET ${path}: ${response.status} ${await response.text()}`);

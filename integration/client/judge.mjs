@@ -1,4 +1,4 @@
-// Whether a viewer was told the truth: judged by LangGraph's checkpoints and records, independently of threadway.
+// Judges a viewer's events by LangGraph's checkpoints and records, without threadway's code.
 
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
@@ -10,19 +10,19 @@ import { exact, firstDifference, interruptIds, ofClient, ofThread, stateOf } fro
 const TERMINAL = ["RUN_FINISHED", "RUN_ERROR"];
 const THOUGHT = "Let me think.";
 const PRELUDE = "Looking up.";
-const SHOWN_EVENTS = 80; // of a stream that was wrong
-const SHOWN_CHARACTERS = 400; // of each of its events
+const SHOWN_EVENTS = 80; // printed events of a wrong stream
+const SHOWN_CHARACTERS = 400; // printed characters of each event
 
 export const success = { outcome: "success" };
 export const interrupt = { outcome: "interrupt" };
 export const cancelled = { outcome: "cancelled" };
 export const failed = (...codes) => ({ outcome: "error", codes });
 
-/** What LangGraph says of a thread when all is over. */
+/** LangGraph's data about a thread after all runs. */
 export class Facts {
   /**
-   * `runs`: the thread's runs in their order, `{ runId, end, shownId }`. One of them was alive at every moment from
-   * `answered` to `lastAlive`, and none after `over`.
+   * `runs`: the thread's runs in order, `{ runId, end, shownId }`. One of them was live at every moment from `answered` to
+   * `lastAlive`, and none after `over`.
    */
   static async gather(langgraph, threadId, runs, { answered = Infinity, lastAlive = -Infinity } = {}) {
     await langgraph.settled(threadId);
@@ -38,7 +38,7 @@ export class Facts {
     return facts;
   }
 
-  /** Of a thread that does not exist. */
+  /** The facts about a thread that does not exist. */
   static ofNothing(threadId) {
     const never = { answered: Infinity, lastAlive: -Infinity, over: -Infinity };
     return Object.assign(new Facts(), { threadId, history: [], texts: [], runs: [], ...never });
@@ -52,10 +52,10 @@ export class Facts {
     return this.runs.find((run) => run.runId === runId);
   }
 
-  /** The run came into the situation that the test is about. */
+  /** Checks that the run came into the situation that the test is about. */
   #fact({ runId, end, shownId = runId }, status, later) {
     const isLater = ({ metadata }) => later.some((run) => run.runId === metadata.run_id);
-    // A run that never began leaves the thread as it was.
+    // A run that never began leaves the thread unchanged.
     const checkpoint = this.history.find(({ metadata }) => metadata.run_id === runId) ?? this.history.find((known) => !isLater(known));
     const open = checkpoint ? interruptIds(checkpoint) : [];
     const statuses = { success: ["success"], interrupt: ["success"], cancelled: ["interrupted", "error"], error: ["error"] };
@@ -65,7 +65,7 @@ export class Facts {
   }
 }
 
-/** Judge all that a viewer was told; `texts` are what the models of its thread say. What was wrong is kept beside the logs. */
+/** Judges all events of a viewer; `texts` are those of its thread's models. Writes a fault's details next to the logs. */
 export async function judge(viewer, facts, texts) {
   try {
     if (!viewer.hasLeft) assert.equal(viewer.refused, undefined, `the client refused the stream: ${viewer.refused}`);
@@ -91,13 +91,13 @@ function keep({ kind, threadId, runId, frames }) {
   return name;
 }
 
-/** The stream is legal by the rules of the client's own generation. */
+/** Checks that the stream is legal by the rules of the client's own version. */
 export async function checkLegal({ frames, generation: { EventSchemas, verifyEvents } }) {
   for (const { event } of frames) same(EventSchemas.parse(event), event, `schema of ${event.type}`);
   await lastValueFrom(from(frames.map(({ event }) => event)).pipe(verifyEvents(false)), { defaultValue: undefined });
 }
 
-/** Each run has its boundaries, the right ids and end, and left the client with what LangGraph held at the end of that run. */
+/** Checks the start, ids and end of each run, and that the client held LangGraph's content at the end of that run. */
 function checkEnds(viewer, facts) {
   assert.ok(viewer.frames.length > 0, "the stream was empty");
   if (!viewer.isFollower) assert.equal(viewer.runs.length, 1, "runs in a stream of one");
@@ -123,7 +123,7 @@ function checkLive(viewer, facts, { started, terminal, held }) {
   assert.ok(run, `RUN_STARTED names no run of the thread: ${JSON.stringify(started)}`);
   assert.equal(started.runId, run.shownId, "the run id");
   const { outcome, codes } = run.end;
-  // A client that says nothing of AG-UI 1.0 knows no other outcome than an interrupt.
+  // A client that does not declare AG-UI 1.0 knows no outcome but an interrupt.
   const isOld = viewer.kind === "connect 0.0.59";
   if (outcome === "error") {
     assert.equal(terminal.type, "RUN_ERROR");
@@ -151,7 +151,7 @@ function checkRest(viewer, facts, { started, terminal, held, at }) {
     const checkpoint = facts.history.find((known) => checkpointId(known) === id);
     assert.ok(checkpoint, `there is no checkpoint ${id}`);
     checkHeld(held, checkpoint, threadId, `at checkpoint ${id}`);
-    // A run asks at the checkpoint that it has already made.
+    // A run's interrupts are in the checkpoint that the run has made before.
     const later = at > facts.over ? [] : interruptIds(checkpoint).filter((asked) => !interruptsOf(terminal).includes(asked));
     same([...interruptsOf(terminal), ...later].sort(), interruptIds(checkpoint).sort(), "interrupt ids");
   }
@@ -161,14 +161,14 @@ function checkRest(viewer, facts, { started, terminal, held, at }) {
   if (viewer.asked > facts.over) {
     checkHeld(held, newest, threadId, "after all runs");
     const last = facts.runs.at(-1);
-    if (!last || newest.metadata.run_id !== last.runId) return; // it was changed without a run
+    if (!last || newest.metadata.run_id !== last.runId) return; // the state was changed without a run
     checkInterrupts(terminal, last.open);
     const code = terminal.metadata?.langgraph?.error?.code;
-    if (last.end.outcome === "error") assert.ok(last.end.codes.includes(code), `the last run's error is told as ${code}, not ${last.end.codes}`);
+    if (last.end.outcome === "error") assert.ok(last.end.codes.includes(code), `the last run's error is sent as ${code}, not ${last.end.codes}`);
     else assert.equal(code, undefined, "the error of the last run, which did not fail");
     return;
   }
-  // Whoever asks before there is a run may be answered from any moment until the answer.
+  // A client that asks before there is a run may get the state of any moment until the answer.
   const differences = [undefined, ...facts.history].map((checkpoint) => differenceOf(held, checkpoint, threadId));
   assert.ok(differences.includes(undefined), `what is held at rest is no checkpoint's: ${differences.join("; ")}`);
 }
@@ -206,8 +206,8 @@ function applyState(state, text) {
 }
 
 /**
- * At each moment every text is the beginning of what its model says, under one id, and every thought too; arguments that
- * are said to be whole are; no result is told to a client that holds it.
+ * At each moment every text and every reasoning is a prefix of the model's, under one id. Arguments that were closed are
+ * complete. No result is sent to a client that holds it.
  */
 export function checkSpoken({ frames, sent }, facts, texts) {
   const isWhole = facts.runs.every(({ end }) => ["success", "interrupt"].includes(end.outcome));
@@ -240,7 +240,7 @@ export function checkSpoken({ frames, sent }, facts, texts) {
     }
     if (type === "ACTIVITY_SNAPSHOT") {
       const shown = JSON.stringify(event.content);
-      assert.notEqual(activities.get(id), shown, `activity ${id} is told twice`);
+      assert.notEqual(activities.get(id), shown, `activity ${id} is sent twice`);
       activities.set(id, shown);
     }
     if (type === "MESSAGES_SNAPSHOT") {
@@ -260,7 +260,7 @@ export function checkSpoken({ frames, sent }, facts, texts) {
     }
     if (type === "TOOL_CALL_END" && isWhole) JSON.parse(callOf(event.toolCallId).calls.get(event.toolCallId) || "{}");
     if (type === "TOOL_CALL_RESULT") {
-      assert.ok(!held.has(id), `result ${id} is told twice`);
+      assert.ok(!held.has(id), `result ${id} is sent twice`);
       held.set(id, { id, role: "tool", content: event.content, calls: new Map() });
     }
   }
@@ -281,7 +281,7 @@ function checkpointId(checkpoint) {
   return checkpoint?.checkpoint?.checkpoint_id ?? checkpoint?.checkpoint_id;
 }
 
-/** Whether the last thing that a follower was shown is how the thread is now. */
+/** Whether a follower's last content is the current thread. */
 export function showsNow(viewer, { newest, threadId }) {
   const last = viewer.runs.at(-1)?.map(({ event }) => event);
   if (!last || !TERMINAL.includes(last.at(-1).type) || viewer.held.length < viewer.runs.length) return false;

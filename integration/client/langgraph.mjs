@@ -1,13 +1,13 @@
-// LangGraph's own API, as somebody uses it who knows nothing of a gateway.
+// LangGraph's own API, for clients that do not use a gateway.
 
 import { randomUUID } from "node:crypto";
 import { exact } from "./thread.mjs";
 
 const POLL_MS = 60;
-const RUN_MS = 40_000; // a run of four seconds behind another one, on a busy machine
+const RUN_MS = 40_000; // a run of four seconds after another one, on a busy machine
 const ALIVE = ["pending", "running"];
 
-/** The nodes after which nothing of a graph is left to do, if a state is written in their name. */
+/** The nodes in whose name a state is written so that the graph has nothing left to do. */
 const LAST_NODES = {
   Python: { agent: "model", hitl: "HumanInTheLoopMiddleware.after_model" },
   JavaScript: { agent: "model_request", hitl: "HumanInTheLoopMiddleware.after_model" },
@@ -21,7 +21,7 @@ export class Langgraph {
   }
 
   async send(method, path, body) {
-    // On a connection of its own: one that is kept may be closed by the server at this moment, which is nobody's fault.
+    // On a connection of its own: the server may be closing a reused one at this moment, which is no fault.
     const headers = { connection: "close", ...(body === undefined ? {} : { "content-type": "application/json" }) };
     const response = await fetch(this.url + path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
     const text = await response.text();
@@ -38,23 +38,23 @@ export class Langgraph {
     return text && JSON.parse(text);
   }
 
-  /** A new thread; `said` is what a scheduler of the graph's own has put there before any run. */
+  /** A new thread; `said` is a message that a scheduler has written before any run. */
   async thread(graph, { said } = {}) {
     const threadId = randomUUID();
     const [assistant] = await this.post("/assistants/search", { graph_id: graph, limit: 1 });
-    const metadata = { graph_id: graph, assistant_id: assistant.assistant_id }; // a state is read with the reducers of its graph
+    const metadata = { graph_id: graph, assistant_id: assistant.assistant_id }; // LangGraph reads a state with the reducers of the thread's graph
     await this.post("/threads", { thread_id: threadId, metadata });
     if (said) await this.update(threadId, graph, { messages: said });
     return threadId;
   }
 
-  /** Change a thread's state without a run. */
+  /** Changes a thread's state without a run. */
   update(threadId, graph, values) {
     const node = LAST_NODES[this.name][graph] ?? LAST_NODE[graph];
     return this.post(`/threads/${threadId}/state`, { values, as_node: node });
   }
 
-  /** Start a run in the background, behind the thread's others. */
+  /** Starts a run in the background, after the thread's others. */
   run(threadId, graph, script, options) {
     return this.post(`/threads/${threadId}/runs`, { ...runOf(graph, script), multitask_strategy: "enqueue", ...options });
   }
@@ -67,7 +67,7 @@ export class Langgraph {
     return this.post(`/threads/${threadId}/runs/${runId}/cancel`, {});
   }
 
-  /** Wait until a run has another status than before: the moment at which it was last seen with one of them, and its record. */
+  /** Waits until a run has another status; returns the last moment with one of `statuses`, and the record. */
   async past(threadId, runId, statuses) {
     const end = performance.now() + RUN_MS;
     for (let last = performance.now(); ; ) {
@@ -88,7 +88,7 @@ export class Langgraph {
     return this.past(threadId, runId, ALIVE);
   }
 
-  /** Wait until nothing works on a thread: a cancelled run goes on for a moment after its record says that it is over. */
+  /** Waits until a thread is idle: a cancelled run continues for a moment after its record says that it has ended. */
   async settled(threadId) {
     const end = performance.now() + RUN_MS;
     while ((await this.get(`/threads/${threadId}`)).status === "busy") {
@@ -99,7 +99,7 @@ export class Langgraph {
 
   /**
    * All checkpoints of a thread, the newest first, each also with its numbers as they are written. The newest is the
-   * thread's state: what tasks have written that were done when their run was cancelled is in that alone.
+   * thread's state, which alone has the writes of tasks that were done when their run was cancelled.
    */
   async history(threadId) {
     const read = async (path) => {

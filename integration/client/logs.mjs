@@ -1,4 +1,4 @@
-// Where the tests write what explains a failure: the directory that servers.py names in LOGS.
+// The directory for files that explain a failure: servers.py names it in LOGS.
 
 import { pathToFileURL } from "node:url";
 

@@ -1,6 +1,6 @@
-// A model that makes an image, a recording, a file, a block of a kind that nobody knows and text with annotations:
-// shown to both generations of the official client and to an editor, live, late and from the middle of the run, and compared
-// with LangGraph's thread.
+// A model that makes an image, audio, a file, a block of an unknown type and text with annotations. Both versions of the
+// official client and an editor get them, live, late and from the middle of the run. The result is compared with
+// LangGraph's thread.
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
@@ -12,16 +12,16 @@ import { Langgraph } from "./langgraph.mjs";
 import { ofClient, ofThread } from "./thread.mjs";
 import { Viewer } from "./viewers.mjs";
 
-const OPTIONS = { concurrency: 6, timeout: 120_000 }; // of a suite and of each test
+const OPTIONS = { concurrency: 6, timeout: 120_000 }; // for a suite and for each test
 const GRAPH = "media";
 const KINDS = ["block", "image", "audio", "file", "annotations"].map((kind) => `threadway.${kind}`);
-const SLOW = { delay: 0.2 }; // a run of two seconds: time to come in the middle
+const SLOW = { delay: 0.2 }; // a run of two seconds, long enough to connect in the middle
 const ROUTES = ["connect", "connect 0.0.59", "events"];
 
 const activities = (messages) => messages.filter(({ role }) => role === "activity");
 const shown = (events) => events.filter(({ type }) => type === "ACTIVITY_SNAPSHOT").map(({ activityType }) => activityType);
 
-/** The client holds what the thread holds, each thing that the model made in its place. */
+/** Checks that the client holds the thread, with each attachment in its position. */
 async function checkHeld(server, messages, threadId) {
   const { state } = await readThread(server, threadId);
   const ofLanggraph = ofThread(state.values, threadId);
@@ -34,7 +34,7 @@ async function checkHeld(server, messages, threadId) {
   return state;
 }
 
-/** The viewer's stream was legal, and what it was told is the thread. */
+/** Checks that the viewer's stream was legal, and that its content is the thread. */
 async function checkViewer(server, viewer) {
   assert.equal(viewer.refused, undefined, `the client refused the stream: ${viewer.refused}`);
   await checkLegal(viewer);
@@ -42,9 +42,9 @@ async function checkViewer(server, viewer) {
 }
 
 for (const server of SERVERS) {
-  describe(`what a model makes, ${server.name}`, OPTIONS, () => {
+  describe(`a model's attachments, ${server.name}`, OPTIONS, () => {
     for (const generation of GENERATIONS) {
-      test(`is shown while it runs, and stays, to ${generation.version}`, async () => {
+      test(`are shown during the run, and stay, to ${generation.version}`, async () => {
         const client = new (clientOf(server, generation))(GRAPH);
         client.say("Draw a map.");
         const first = await client.record();
@@ -53,7 +53,7 @@ for (const server of SERVERS) {
         assert.deepEqual(shown(first.events), KINDS, "each thing once, as it was made");
         await checkHeld(server, client.messages, client.threadId);
 
-        // The next turn sends none of it up, and leaves it where it is.
+        // The next turn sends none of the attachments upstream, and leaves them in place.
         client.say({ media: false, tokens: 2 });
         const second = await client.record();
         await checkLegal({ frames: second.wire.map((text) => ({ event: JSON.parse(text) })), generation });
@@ -62,7 +62,7 @@ for (const server of SERVERS) {
         assert.equal(client.messages.at(-1).content, "tok0 tok1 ");
       });
 
-      test(`is shown to ${generation.version} where the page has kept the texts alone`, async () => {
+      test(`are shown to ${generation.version} if the page has kept only the texts`, async () => {
         const client = new (clientOf(server, generation))(GRAPH);
         client.say("Draw a map.");
         await client.record();
@@ -75,7 +75,7 @@ for (const server of SERVERS) {
     }
 
     for (const route of ROUTES) {
-      test(`is shown to who comes later by ${route}, and in the middle`, async () => {
+      test(`are shown to a client that connects later by ${route}, and in the middle`, async () => {
         const langgraph = new Langgraph(server);
         const threadId = await langgraph.thread(GRAPH);
         await langgraph.run(threadId, GRAPH, SLOW, { stream_mode: ["values", "messages-tuple", "updates"], stream_resumable: true });
@@ -90,7 +90,7 @@ for (const server of SERVERS) {
       });
     }
 
-    test("is shown to a follower with the next run, without the conversation again", async () => {
+    test("are shown to a follower with the next run, without the conversation again", async () => {
       const langgraph = new Langgraph(server);
       const threadId = await langgraph.thread(GRAPH);
       await langgraph.run(threadId, GRAPH, { media: false, tokens: 2 });
@@ -104,10 +104,10 @@ for (const server of SERVERS) {
       await watched;
       await checkHeld(server, follower.held.at(-1).messages, threadId);
       const [, next] = follower.runs;
-      assert.ok(!next.some(({ event }) => event.type === "MESSAGES_SNAPSHOT"), "the next run is told without a snapshot");
+      assert.ok(!next.some(({ event }) => event.type === "MESSAGES_SNAPSHOT"), "the next run is sent without a snapshot");
     });
 
-    test("is shown to an editor, live and loaded", () =>
+    test("are shown to an editor, live and loaded", () =>
       withEditor(server, { agent: GRAPH }, async (editor) => {
         const session = await editor.new();
         assert.deepEqual(await session.prompt("Draw a map."), { stopReason: "end_turn" });

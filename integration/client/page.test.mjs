@@ -1,6 +1,6 @@
-// The page of the gateway as people use it: in headless Chromium, before `threadway demo` and before the real Python server.
-// What its client holds is LangGraph's thread; what it shows is that; its policy is never violated; axe finds nothing.
-// It leaves pictures of what it sees beside the logs.
+// The page of the gateway in headless Chromium, in front of `threadway demo` and of the real Python server. Its client's
+// content and its visible content are LangGraph's thread, its policy is never violated, and axe finds no fault. Screenshots
+// are written next to the logs.
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -23,7 +23,7 @@ const AXE = readFileSync(new URL("../../page/node_modules/axe-core/axe.min.js", 
 const OPTIONS = { timeout: 120_000 };
 const SHOWN_MS = 30_000; // a run of some seconds, on a busy machine
 const FLAGS = [
-  "--no-sandbox", // it is root in a container
+  "--no-sandbox", // Chromium may run as root in a container
   "--disable-gpu",
   "--disable-quic",
   "--no-first-run",
@@ -44,7 +44,7 @@ before(async () => {
 
 after(() => browser?.close());
 
-/** A page as somebody opens it who has never been here, and what must never happen in it. */
+/** A new user's visit of the page, and the faults that must never happen in it. */
 class Visit {
   requests = [];
   faults = [];
@@ -93,7 +93,7 @@ class Visit {
     await field.press("Enter");
   }
 
-  /** Waits for so many runs that are shown as over. */
+  /** Waits until the page shows this many ended runs. */
   async over(runs = 1) {
     await this.page.waitForFunction((n) => globalThis.threadway?.runs.filter(({ ended, isShown }) => ended && isShown).length >= n, runs);
     await this.page.waitForFunction(() => !document.querySelector("[data-working]"));
@@ -101,7 +101,7 @@ class Visit {
     await this.page.waitForFunction(() => globalThis.threadway.link.state === "open" && globalThis.threadway.runs.at(-1).ended);
   }
 
-  /** Waits until tokens come. */
+  /** Waits until tokens arrive. */
   async speaking(tokens = 5) {
     await this.page.waitForFunction((n) => (document.querySelector(".message.agent:last-of-type, .turn:last-of-type .message.agent")?.textContent.match(/tok\d+/g)?.length ?? 0) >= n, tokens);
   }
@@ -111,14 +111,14 @@ class Visit {
   }
 
   async isAccessible(where) {
-    // Not by a script element: the page's policy would refuse it.
+    // A script element would be refused by the page's policy.
     await this.page.evaluate(AXE);
     const { violations } = await this.page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
     const told = violations.flatMap(({ id, help, nodes }) => nodes.map(({ html, failureSummary }) => `${id}: ${help}: ${html.slice(0, 200)}: ${failureSummary}`));
     assert.deepEqual(told, [], where);
   }
 
-  /** What the page's client holds, and what the page shows of it, is LangGraph's thread, each message once. */
+  /** Checks that the page's client and the page itself have LangGraph's thread, each message once. */
   async holds(of, threadId = this.threadId) {
     const { messages, state } = await this.page.evaluate(() => ({ messages: globalThis.threadway.messages, state: globalThis.threadway.state }));
     const uuid = /^[0-9a-f-]{36}$/.test(threadId) ? threadId : null;
@@ -130,7 +130,7 @@ class Visit {
     const plain = (text) => text.replace(/[\s*`_#]+/g, "");
     const said = messages.filter(({ role, content }) => role === "user" || (role === "assistant" && content)).map(({ content }) => plain(content));
     const shown = await this.find(".message > .bubble, .message.agent > div").allTextContents();
-    assert.deepEqual(shown.map(plain), said, "each message is shown once, in its order");
+    assert.deepEqual(shown.map(plain), said, "each message is shown once, in order");
   }
 }
 
@@ -139,12 +139,12 @@ function same(actual, expected, what) {
   if (difference) assert.fail(`${what}: ${difference}`);
 }
 
-test("the committed bundle is what its sources make", OPTIONS, async () => {
+test("the committed bundle is the build of its sources", OPTIONS, async () => {
   await promisify(execFile)("node", ["build.mjs", "--verify"], { cwd: PAGE });
 });
 
-describe("before the demo", () => {
-  test("a newcomer sees an answer with two clicks: thoughts, tools, the plan, state and usage as they come", OPTIONS, async (t) => {
+describe("in front of the demo", () => {
+  test("a new user sees an answer with two clicks: thoughts, tools, the plan, state and usage as they arrive", OPTIONS, async (t) => {
     const visit = await Visit.open(t, DEMO.threadway);
     await visit.find(".welcome").waitFor();
     await visit.isAccessible("welcome");
@@ -168,24 +168,24 @@ describe("before the demo", () => {
     await visit.isAccessible("with the state");
   });
 
-  test("a newcomer cuts the connection, and sees what was missed come, beside what came over the wire", OPTIONS, async (t) => {
+  test("a new user cuts the connection, and sees the missed events arrive, in the inspector too", OPTIONS, async (t) => {
     const visit = await Visit.open(t, DEMO.threadway, "#/agent", { width: 1280, height: 900 });
     await visit.button("Where is it warm?").click();
     await visit.find(".tool").first().waitFor();
     await visit.button("Cut the connection").click();
     await visit.find('[data-link="caught-up"]').waitFor();
     await visit.over();
-    assert.match(await visit.find('[data-link="caught-up"]').textContent(), /were missed and have come; none came twice/);
+    assert.match(await visit.find('[data-link="caught-up"]').textContent(), /missed events arrived; none arrived twice/);
     await visit.holds(DEMO);
     await visit.picture("page");
-    // At rest there is nothing to miss.
+    // An idle thread has no events to miss.
     await visit.button("Cut the connection").click();
     await visit.button("Connect now").click();
     await visit.find('[data-link="caught-up"][data-events="0"]').waitFor();
     await visit.holds(DEMO);
   });
 
-  test("the threads are those that the gateway lists, where it does", OPTIONS, async (t) => {
+  test("the threads are those that the gateway lists, if it lists any", OPTIONS, async (t) => {
     const visit = await Visit.open(t, DEMO.threadway, "#/agent");
     await visit.context.route("**/agui/info", async (route) => {
       const response = await route.fetch();
@@ -201,14 +201,14 @@ describe("before the demo", () => {
     await visit.find(".side li a", { hasText: "The service" }).waitFor();
     assert.deepEqual(await visit.find(".side li .name").allTextContents(), ["The service", "other"]);
     assert.deepEqual(await visit.find(".side li .when").allTextContents(), ["2026-11-02", "2026-11-02"]);
-    // The first page may still have asked for its own agent's threads.
+    // The first page may also have requested the threads of its own agent.
     assert.equal(asked.at(-1), "?agentId=watched&limit=50");
     await visit.find(".side li a", { hasText: "The service" }).click();
     await visit.find(".message.agent").first().waitFor();
     assert.equal(visit.threadId, WATCHED);
   });
 
-  test("a failure is said", OPTIONS, async (t) => {
+  test("a failure is shown", OPTIONS, async (t) => {
     const visit = await Visit.open(t, DEMO.threadway, "#/failing");
     await visit.button("What can you do?").click();
     await visit.find("[data-failure]").waitFor();
@@ -247,19 +247,19 @@ describe("before the demo", () => {
     await visit.holds(DEMO);
   });
 
-  test("a thread that others run is followed live", OPTIONS, async (t) => {
+  test("a thread with runs of other clients is followed live", OPTIONS, async (t) => {
     const visit = await Visit.open(t, DEMO.threadway, `#/watched/${WATCHED}`);
     await visit.page.waitForFunction(() => globalThis.threadway?.runs.some(({ isOwn, isShown }) => isShown && !isOwn));
     await visit.page.waitForFunction(() => document.querySelector("[data-working]"), null, { timeout: 45_000 });
-    assert.match(await visit.find("[data-working]").textContent(), /a run that somebody else started/);
+    assert.match(await visit.find("[data-working]").textContent(), /a run that another client started/);
     const before = await visit.find(".log").textContent();
     await visit.page.waitForFunction((text) => document.querySelector(".log").textContent !== text, before);
     await visit.picture("follow");
   });
 });
 
-describe("before the Python server", () => {
-  test("cut in the middle of a run, the page comes back, gets what it missed, and nothing twice", OPTIONS, async (t) => {
+describe("in front of the Python server", () => {
+  test("cut in the middle of a run, the page reconnects, gets the missed events, and none twice", OPTIONS, async (t) => {
     const visit = await Visit.open(t, server.threadway, "#/agent");
     await visit.say(SPEECH);
     await visit.speaking();
@@ -272,14 +272,14 @@ describe("before the Python server", () => {
     const { events, again } = await visit.find('[data-link="caught-up"]').evaluate(({ dataset }) => dataset);
     assert.ok(Number(events) > 10, `${events} events were missed`);
     assert.equal(again, "0");
-    // Once more, by the other button, and without waiting.
+    // A second cut, reconnected at once with the button.
     await visit.button("Cut the connection").click();
     await visit.button("Connect now").click();
     await visit.over();
     await visit.picture("resumed");
     await visit.holds(server);
-    assert.equal((await langgraph.get(`/threads/${visit.threadId}/runs`)).length, 1, "the message was not sent again");
-    assert.match(await visit.find(".moments").textContent(), /cut by hand.*|.*connected again with Last-Event-ID 2/);
+    assert.equal((await langgraph.get(`/threads/${visit.threadId}/runs`)).length, 1, "the message was sent once");
+    assert.match(await visit.find(".moments").textContent(), /cut by hand.*|.*reconnected with Last-Event-ID 2/);
   });
 
   test("the inspector has each moment: LangGraph's part, the run events, the events on the wire, with ids, times and bytes", OPTIONS, async (t) => {
@@ -307,7 +307,7 @@ describe("before the Python server", () => {
     await visit.holds(server);
   });
 
-  test("a page that is loaded again in the middle of a run shows it from where it is", OPTIONS, async (t) => {
+  test("a page that is reloaded in the middle of a run resumes it", OPTIONS, async (t) => {
     const visit = await Visit.open(t, server.threadway, "#/agent");
     await visit.say(SPEECH);
     await visit.speaking();
@@ -321,14 +321,14 @@ describe("before the Python server", () => {
     assert.equal(await visit.find(".side li a[aria-current]").count(), 1, "it is among the threads");
   });
 
-  test("a run that another has started is shown as it goes on, and the next one", OPTIONS, async (t) => {
+  test("a run that another client has started is shown live, and the next one", OPTIONS, async (t) => {
     const threadId = await langgraph.thread("agent");
     const visit = await Visit.open(t, server.threadway, `#/agent/${threadId}`);
     await visit.page.waitForFunction(() => globalThis.threadway?.runs.at(-1)?.ended);
     for (const runs of [1, 2]) {
       const { run_id: runId } = await langgraph.run(threadId, "agent", SPEECH, { stream_resumable: true, stream_mode: ["values", "messages-tuple"] });
       await visit.speaking();
-      assert.match(await visit.find("[data-working]").textContent(), /a run that somebody else started/);
+      assert.match(await visit.find("[data-working]").textContent(), /a run that another client started/);
       await visit.over(runs);
       await langgraph.ended(threadId, runId);
       await visit.page.waitForFunction((n) => document.querySelectorAll(".message.user").length === n, runs);
@@ -344,7 +344,7 @@ describe("before the Python server", () => {
     const email = visit.find('.approval:has(code:text-is("send_email"))');
     const remove = visit.find('.approval:has(code:text-is("delete_file"))');
     assert.equal(await remove.getByRole("button", { name: "Edit…" }).count(), 0, "what the graph does not allow is not offered");
-    // It is asked again where the page is loaded again.
+    // The page asks again after a reload.
     await visit.page.reload();
     await email.getByRole("button", { name: "Approve" }).click();
     assert.match(await visit.find(".asked").textContent(), /1 more to decide/);
@@ -356,7 +356,7 @@ describe("before the Python server", () => {
     assert.equal(await visit.find(".asked").count(), 0);
   });
 
-  test("a question is a form of its schema", OPTIONS, async (t) => {
+  test("a question is a form made of its schema", OPTIONS, async (t) => {
     const visit = await Visit.open(t, server.threadway, "#/interrupt_form");
     await visit.say("Do it.");
     const form = visit.find(".question");
@@ -377,7 +377,7 @@ describe("before the Python server", () => {
     await visit.holds(server);
   });
 
-  test("images are shown that came along, and no address is fetched", OPTIONS, async (t) => {
+  test("embedded images are shown, and no URL is fetched", OPTIONS, async (t) => {
     const visit = await Visit.open(t, server.threadway, "#/media");
     await visit.say({});
     await visit.over();
@@ -389,7 +389,7 @@ describe("before the Python server", () => {
     await visit.isAccessible("media");
   });
 
-  test("what a model writes is text, and never markup", OPTIONS, async (t) => {
+  test("a model's output is text, and never markup", OPTIONS, async (t) => {
     const visit = await Visit.open(t, server.threadway, "#/agent");
     const words = ["<img src=x onerror=reportViolation('ran')>", "\n\n[go](javascript:reportViolation('ran')) ", "**bold** `code`\n\n", "- one\n- two\n\n", "![x](https://evil.example/p.png)\n\n", "```\n<b>\n```"];
     await visit.say({ words, tools: false });
@@ -443,7 +443,7 @@ describe("before the Python server", () => {
     });
   }
 
-  test("the theme is the person's choice, and is kept", OPTIONS, async (t) => {
+  test("the theme is the user's choice, and is stored", OPTIONS, async (t) => {
     const visit = await Visit.open(t, server.threadway, "#/agent");
     const ground = () => visit.page.evaluate(() => getComputedStyle(document.body).backgroundColor);
     const light = await ground();
@@ -483,7 +483,7 @@ describe("with a key", () => {
     },
     { mode: "upstream", options: [], upstream: process.env.LANGGRAPH_AUTH_URL, header: "x-api-key", wrong: "key-of-nobody", right: () => "key-of-alice" },
   ]) {
-    test(`of auth.mode ${mode}: the page says what is wanted, takes the key for this tab, and runs with it`, OPTIONS, async (t) => {
+    test(`of auth.mode ${mode}: the page asks for the key, keeps it for this tab, and runs with it`, OPTIONS, async (t) => {
       const gateway = await startThreadway(`page-${mode}`, upstream, "--auth-mode", mode, "--page", ...options);
       t.after(() => gateway.stop());
       const visit = await Visit.open(t, gateway.url, "#/agent");
@@ -519,7 +519,7 @@ describe("with a key", () => {
     });
   }
 
-  test("of no kind: with a key of its own a gateway has no page unless it is told", OPTIONS, async (t) => {
+  test("auth.mode none: a gateway with an API key serves no page unless the option is set", OPTIONS, async (t) => {
     const gateway = await startThreadway("page-none", server.langgraph, "--auth-mode", "bearer", "--auth-keys", `ada=${KEY}`);
     t.after(() => gateway.stop());
     const response = await fetch(`${gateway.url}/`);

@@ -1,4 +1,5 @@
-// AG-UI's binary binding, judged by the official decoder: every event of every golden file, and a run of the official client.
+// AG-UI's protobuf binding, checked by the official decoder: every event of every golden file, and a run of the official
+// client.
 
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
@@ -38,7 +39,7 @@ function split(bytes) {
   return frames;
 }
 
-/** The text of each message, thought and call, joined: a character that came in halves is whole in the second one. */
+/** The text of each message, reasoning and call, joined: a character whose halves came in two events is in the second one. */
 function joined(events) {
   const texts = new Map();
   const rest = events.map((event) => {
@@ -66,7 +67,7 @@ describe("the official decoder", () => {
         const ours = frames.map((frame) => plain(decode(frame)));
         const theirs = events.map((event) => plain(decode(encode(JSON.parse(event)))));
         assert.deepEqual(joined(ours), joined(theirs), file);
-        // And nothing is lost on the way that JSON has: numbers are doubles in both.
+        // Nothing that JSON has is lost: numbers are doubles in both.
         const told = events.map((event) => JSON.parse(event));
         assert.deepEqual(joined(ours), joined(told), file);
         count += events.length;
@@ -78,19 +79,19 @@ describe("the official decoder", () => {
   }
 });
 
-test("the examples of the tests in Rust are the official encoder's", () => {
+test("the examples of the Rust tests are the official encoder's", () => {
   const lines = readFileSync(EXAMPLES, "utf8").trimEnd().split("\n");
   for (const line of lines) {
     const [hex] = line.split(" ", 1);
     const event = JSON.parse(line.slice(hex.length + 1));
     assert.equal(Buffer.from(encode(event)).toString("hex"), hex, line);
-    // Those of an `Accept` header that names it; the rest of the file's events are for our own tests.
+    // The frames for an `Accept` header that names protobuf. The file's other events are for threadway's own tests.
     const [frame] = framed([JSON.stringify(event)]);
     assert.deepEqual(plain(decode(frame)), plain(decode(encode(event))), line);
   }
 });
 
-/** The official client, which by itself asks for SSE alone. */
+/** The official client, which by default requests SSE only. */
 class ProtoAgent extends HttpAgent {
   requestInit(input) {
     const init = super.requestInit(input);
@@ -105,7 +106,7 @@ test("the official client runs an agent over it as over SSE", async () => {
     const agent = new Agent({ url: `${process.env.DEMO_GATEWAY_URL}/agui/agent/agent/run`, threadId: randomUUID() });
     agent.messages = [{ id: "u", role: "user", content: "hi" }];
     await agent.runAgent({}, { onEvent: ({ event }) => void types.push(event.type) });
-    // Each run calls its tools under ids of its own.
+    // Each run calls its tools with ids of its own.
     const shown = (content) => (content?.toolCallId ? { ...content, toolCallId: "" } : content);
     const messages = agent.messages.map(({ role, content }) => ({ role, content: shown(content) }));
     seen[name] = { types: types.filter((type, at) => type !== types[at - 1]), messages };

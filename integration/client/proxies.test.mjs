@@ -1,5 +1,5 @@
-// nginx and Caddy as docs/operate.md has them, before `threadway demo`: real proxies with TLS and HTTP/2, between a client and
-// the gateway. Each event must come before the next one is sent, and each end of a connection must reach the other side.
+// nginx and Caddy, configured as in docs/operate.md, in front of `threadway demo`: real proxies with TLS and HTTP/2. Each
+// event must arrive before the next one is sent, and each closed connection must be closed on the other side too.
 
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
@@ -19,14 +19,14 @@ const GATEWAY = new URL(process.env.DEMO_GATEWAY_URL);
 const DOCUMENT = readFileSync(new URL("../../docs/operate.md", import.meta.url), "utf8");
 const JSON_BODY = { "content-type": "application/json" };
 const READY_MS = 10_000;
-const HELD_BACK_MS = 5_000; // an event that has not come by then is held back
-const KEEP_ALIVE_MS = 15_000; // of threadway
+const HELD_BACK_MS = 5_000; // an event that has not arrived by then is held back
+const KEEP_ALIVE_MS = 15_000; // threadway's interval
 const CLOSED_MS = 5_000;
-const LARGE = 2 * 1024 * 1024; // nginx refuses more than 1 MiB by itself
+const LARGE = 2 * 1024 * 1024; // by default nginx refuses more than 1 MiB
 const STREAMS = 12; // a browser opens six HTTP/1.1 connections to a host
 const OPTIONS = { timeout: 120_000 };
 
-/** The one block of that language in the document, with what only a test would change. */
+/** The document's one block of this language, with the changes that a test needs. */
 function documented(language, changes) {
   const blocks = [...DOCUMENT.matchAll(new RegExp("^```" + language + "\n([^]*?)^```$", "gm"))];
   assert.equal(blocks.length, 1, `docs/operate.md has ${blocks.length} blocks of ${language}`);
@@ -53,7 +53,7 @@ const PROXIES = {
     const paths = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map((name) => `${name}_temp_path ${join(directory, name)};`);
     const user = process.getuid() === 0 ? "user root;" : "";
     const file = join(directory, "nginx.conf");
-    // As distributions have it: what is around the block compresses all that it may.
+    // As in distributions: the configuration around the block compresses as much as possible.
     writeFileSync(file, `${user} daemon off; pid ${join(directory, "pid")}; error_log stderr info; events {}
       http { access_log off; gzip on; gzip_types *; gzip_proxied any; ${paths.join(" ")}
       ${site} }`);
@@ -67,10 +67,10 @@ const PROXIES = {
   },
 };
 
-/** What stands between the proxy and the gateway: it sees what the gateway sends, and can wait for the client to have it. */
+/** A proxy between the tested proxy and the gateway. It sees the gateway's bytes, and can wait until the client has them. */
 class Tap {
   open = new Set(); // the proxy's connections
-  pace = null; // waits until a piece has come
+  pace = null; // waits until a piece has arrived
 
   async listen() {
     this.listener = createServer((inbound) => {
@@ -114,10 +114,10 @@ class Reading {
       this.text += text;
       for (const look of this.waiting) look();
     });
-    stream.on("error", () => {}); // as it is when the client goes away
+    stream.on("error", () => {}); // the client may disconnect
   }
 
-  /** Whether that has become true of the text in time. */
+  /** Whether the text fulfils the condition in time. */
   until(isTrue, milliseconds) {
     return new Promise((resolve) => {
       const done = (answer) => {
@@ -197,7 +197,7 @@ describe("proxies", { concurrency: true }, () => {
         if (directory) await rm(directory, { recursive: true, force: true });
       });
 
-      /** Asks over HTTP/2, on the one connection. */
+      /** Sends a request over HTTP/2, on the one connection. */
       const ask = async (path, headers = {}, body) => {
         const stream = session.request({ ":path": path, ":method": body ? "POST" : "GET", ...(body && JSON_BODY), ...headers });
         stream.end(body);
@@ -208,7 +208,7 @@ describe("proxies", { concurrency: true }, () => {
       const run = (threadId, words, headers) => ask("/agui/agent/agent/run", headers, input(threadId, words));
       const eventsOf = (threadId) => `/agui/agent/agent/threads/${threadId}/events`;
 
-      /** Nothing more is sent until the client has all that was. */
+      /** Sends the next event only when the client has all earlier bytes. */
       const inStep = async (mark, start) => {
         let sent = 0;
         let reading;
@@ -221,11 +221,11 @@ describe("proxies", { concurrency: true }, () => {
           const count = sent;
           const has = reading && (await reading.until(() => reading.count(mark) >= count, HELD_BACK_MS));
           if (reading && !has) held.push(`${reading.count(mark)} of ${count}`);
-          // One is enough to know.
+          // One proof is enough.
           if (held.length) tap.pace = null;
         };
         try {
-          // The head of the response is itself among what is waited for.
+          // The head of the response is waited for as well.
           const late = setTimeout(() => opened(held.push("no head")), HELD_BACK_MS);
           reading = await start();
           clearTimeout(late);
@@ -239,7 +239,7 @@ describe("proxies", { concurrency: true }, () => {
         }
       };
 
-      test("each event comes before the next is sent", OPTIONS, async () => {
+      test("each event arrives before the next is sent", OPTIONS, async () => {
         const reading = await inStep("\n\n", () => run(randomUUID(), "Where is it warm?"));
         assert.equal(reading.headers["content-type"], "text/event-stream");
         assert.equal(reading.headers["content-encoding"], undefined);
@@ -266,7 +266,7 @@ describe("proxies", { concurrency: true }, () => {
         assert.equal(reading.events.at(-1).type, "RUN_FINISHED");
       });
 
-      test("a stream that is silent shows that it lives", OPTIONS, async () => {
+      test("a silent stream sends heartbeats", OPTIONS, async () => {
         const threadId = randomUUID();
         await (await run(threadId, "Hello")).ended;
         const reading = await ask(`${eventsOf(threadId)}?follow=thread`);
@@ -276,7 +276,7 @@ describe("proxies", { concurrency: true }, () => {
         reading.stream.close();
       });
 
-      test("a client that was cut goes on behind its last event", OPTIONS, async () => {
+      test("a client that was cut resumes after its last event", OPTIONS, async () => {
         const threadId = randomUUID();
         const cut = await run(threadId, "Where is it warm?");
         assert.ok(await cut.until(() => told(cut.events, "TEXT_MESSAGE_CONTENT").length >= 5, HELD_BACK_MS));
@@ -295,13 +295,13 @@ describe("proxies", { concurrency: true }, () => {
         assert.equal(textOf([...seen, ...rest.events]), spoken.join(""));
       });
 
-      test("a client that goes away is gone for the gateway too", OPTIONS, async () => {
+      test("the gateway notices a client that disconnects", OPTIONS, async () => {
         const threadId = randomUUID();
         await (await run(threadId, "Hello")).ended;
         const rested = new Set(tap.open);
         const reading = await ask(`${eventsOf(threadId)}?follow=thread`);
         assert.ok(await reading.until((text) => text.includes("RUN_FINISHED"), HELD_BACK_MS));
-        // Which of them is the stream's shows by its end: a proxy may have taken one that rested.
+        // The connection that closes is the stream's: the proxy may have reused an idle one.
         const before = tap.open.size;
         const closed = Promise.race([...tap.open].map((socket) => once(socket, "close")));
         reading.stream.close();
@@ -309,8 +309,8 @@ describe("proxies", { concurrency: true }, () => {
         assert.notEqual(await Promise.race([closed, late]), "late", `${before} connections stay open, ${rested.size} of them rested`);
       });
 
-      test("a long conversation is taken", OPTIONS, async () => {
-        // Of what a client may not set nothing goes up: the demo's LangGraph keeps less than this.
+      test("a long conversation is accepted", OPTIONS, async () => {
+        // Members that a client may not set are not forwarded: the demo's LangGraph accepts less than this.
         const body = input(randomUUID(), "Where is it warm?", { unknown: "x".repeat(LARGE) });
         const reading = await ask("/agui/agent/agent/run", {}, body);
         assert.equal(reading.headers[":status"], 200);
@@ -318,7 +318,7 @@ describe("proxies", { concurrency: true }, () => {
         assert.equal(reading.events.at(-1).type, "RUN_FINISHED");
       });
 
-      test("a page of this host may call, and no other's", OPTIONS, async () => {
+      test("a page of this host may send requests, and no other's", OPTIONS, async () => {
         for (const [origin, status] of [[`https://localhost:${port}`, 200], ["https://other.example", 403]]) {
           const reading = await ask("/agui/info", { origin });
           assert.equal(reading.headers[":status"], status, origin);

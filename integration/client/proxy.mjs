@@ -1,17 +1,20 @@
-// A streaming proxy between a threadway and a LangGraph server, which keeps book of every exchange.
+// A streaming proxy between a threadway and a LangGraph server, which records every exchange.
 
 import { Agent, createServer, request } from "node:http";
 import { connect, createServer as createTcpServer } from "node:net";
 
 const JOIN = /^\/threads\/[^/]+\/runs\/([^/]+)\/stream(\?|$)/;
 
-/** Forwards everything to `target`, byte by byte as it comes. */
+/** Forwards everything to `target`, byte by byte as it arrives. */
 export class Proxy {
-  /** All exchanges so far, `{ method, path, key, response, began, ended, chunks }`, `key` being the `x-api-key`; destroying a `response` cuts its exchange. */
+  /**
+   * All exchanges so far, `{ method, path, key, response, began, ended, chunks }`; `key` is the `x-api-key`. Destroying
+   * `response` cuts the exchange.
+   */
   exchanges = [];
-  /** Told of each exchange as it begins. */
+  /** Called with each exchange at its start. */
   onExchange = () => {};
-  // A connection is used once: one that the server closes while a request is on its way would look like a fault.
+  // Each connection is used once: a server that closes one while a request is on its way would look like a fault.
   #agent = new Agent({ keepAlive: false });
   #server = createServer((asked, response) => this.#forward(asked, response));
 
@@ -24,7 +27,7 @@ export class Proxy {
     return proxy;
   }
 
-  /** The joins of a run's stream: exchanges of which also the bytes that came are kept. */
+  /** The joins of a run's stream: the exchanges whose bytes are recorded too. */
   joins(runId) {
     return this.exchanges.filter(({ method, path }) => method === "GET" && JOIN.exec(path)?.[1] === runId);
   }
@@ -46,7 +49,7 @@ export class Proxy {
       response.flushHeaders();
       if (method === "GET" && JOIN.test(path)) answer.on("data", (chunk) => exchange.chunks.push(chunk));
       answer.pipe(response);
-      answer.once("error", () => response.destroy()); // a cut stays a cut
+      answer.once("error", () => response.destroy()); // a cut is passed on
     });
     forwarded.setNoDelay(true);
     forwarded.once("error", () => response.destroy());
@@ -58,7 +61,7 @@ export class Proxy {
   }
 }
 
-/** Forwards connections, until it is frozen: then they are taken, and nothing goes through any more. */
+/** Forwards connections until it is frozen: then it accepts connections and forwards nothing. */
 export class Pipe {
   #sockets = new Set();
   #isFrozen = false;
@@ -93,15 +96,15 @@ export class Pipe {
   }
 }
 
-/** Forwards connections, and cuts their answers. */
+/** Forwards connections, and cuts their responses. */
 export class Cutter {
   /**
-   * The cuts of the next connections, one each. `at` gets all bytes that have come so far, as text, and returns how many
-   * of them go through before the cut, or -1 for no cut yet. `end` ends the body in order instead of closing the
-   * connection; the cut must then be between two chunks.
+   * The cuts of the next connections, one each. `at` gets all bytes so far as text. It returns how many of them are
+   * forwarded before the cut, or -1 for no cut yet. `end` ends the body in order instead of closing the connection; the cut
+   * must then be between two chunks.
    */
   cuts = [];
-  /** The request and the answer of each connection, as text, and whether it was cut. */
+  /** The request and the response of each connection as text, and whether the connection was cut. */
   exchanges = [];
   #sockets = new Set();
   #server = createTcpServer((socket) => this.#forward(socket));
@@ -146,11 +149,11 @@ export class Cutter {
   }
 }
 
-/** Keeps a socket among others until it closes. */
+/** Keeps a socket in a set until the socket closes. */
 function keep(sockets, socket) {
   sockets.add(socket);
   socket.setNoDelay(true);
-  socket.on("error", () => {}); // its close is what counts
+  socket.on("error", () => {}); // only its close matters
   socket.once("close", () => sockets.delete(socket));
   return socket;
 }

@@ -1,4 +1,4 @@
-// An example of `examples/`, run by the commands of its README: a new user copies them, so that they are what is tested.
+// An example of `examples/`, run by the commands of its README: new users copy these commands, so the tests run them.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -10,17 +10,17 @@ import { LOGS } from "./logs.mjs";
 
 const READY_MS = 90_000; // a LangGraph server starts in 5 s, on a busy machine in ten times as many
 const RUN_MS = 90_000;
-const INSTALLS = /^(python3 -m venv|npm ci)\b/; // servers.py has done these
+const INSTALLS = /^(python3 -m venv|npm ci)\b/; // servers.py has run these
 
-/** The shell commands of a README, in their order: the lines of its `sh` blocks, joined where one ends in a backslash. */
+/** The shell commands of a README, in order: the lines of its `sh` blocks, joined after a backslash. */
 export function commandsOf(text) {
   const blocks = [...text.matchAll(/^( *)```sh\n(.*?)^\1```$/gms)].map(([, , block]) => block);
   return blocks.flatMap((block) => block.replace(/\\\n\s*/g, "").split("\n")).map((line) => line.trim()).filter(Boolean);
 }
 
-/** An example, with ports of its own. */
+/** An example with ports of its own. */
 export class Example {
-  /** `ports` are the numbers that stand for the README's. */
+  /** `ports` replace the ports in the README. */
   static async open(name, ports) {
     const example = new Example();
     Object.assign(example, { name, ports, folder: `${process.env.EXAMPLES}/${name}` });
@@ -28,7 +28,7 @@ export class Example {
     return example;
   }
 
-  /** Takes the README's first command that is of this kind, with this example's ports, and what else is to be replaced. */
+  /** Takes the README's first command that matches, with this example's ports and other replacements. */
   take(pattern, replaced = {}) {
     const at = this.commands.findIndex((command) => pattern.test(command));
     assert.notEqual(at, -1, `the README of ${this.name} has no command ${pattern} (left are: ${this.commands.join("; ")})`);
@@ -37,10 +37,10 @@ export class Example {
     return Object.entries(all).reduce((text, [from, to]) => text.replaceAll(from, to), command);
   }
 
-  /** Starts a server that goes on, and waits until it answers at this address. */
+  /** Starts a server, and waits until it answers at this address. */
   async start(command, url, environment) {
     const child = this.spawn(command, environment);
-    child.unref(); // servers.py stops it at the end: it is of the same process group
+    child.unref(); // servers.py stops the process at the end, with its process group
     const deadline = performance.now() + READY_MS;
     while (!(await fetch(url).then(({ ok }) => ok, () => false))) {
       assert.equal(child.exitCode, null, `\`${command}\` of ${this.name} has ended`);
@@ -49,7 +49,7 @@ export class Example {
     }
   }
 
-  /** Runs a command to its end: what it printed. */
+  /** Runs a command to its end; returns its output. */
   async run(command, environment) {
     const child = this.spawn(command, environment, "pipe");
     const late = setTimeout(() => child.kill(), RUN_MS);
@@ -69,14 +69,14 @@ export class Example {
     return child;
   }
 
-  /** Starts the gateway as the README has it, on a port of this example's own: its URL. */
+  /** Starts the gateway by the README's command, on a port of its own; returns its URL. */
   async gateway() {
     const url = `http://127.0.0.1:${await freePort()}`;
     await this.start(this.take(/^threadway serve /), `${url}/readyz`, { THREADWAY_LISTEN: url.slice("http://".length) });
     return url;
   }
 
-  /** Every command of the README has been run. */
+  /** Whether every command of the README has been run. */
   isDone() {
     assert.deepEqual(this.commands, [], `commands of the README of ${this.name} that were not run`);
   }

@@ -1,4 +1,4 @@
-// Feeds recorded AG-UI event lists through the official client and gives the messages and state that it ends with.
+// Feeds recorded AG-UI event lists through the official client; returns its final messages and state.
 //
 // stdin:  one JSON object per line, {"name", "messages", "state", "events"}
 // stdout: one JSON object per line, {"name", "messages", "state", "error"}
@@ -8,7 +8,7 @@ import { fileURLToPath } from "node:url";
 import { AbstractAgent } from "@ag-ui/client";
 import { from } from "rxjs";
 
-/** The official client's whole pipeline (boundary, enforcement, chunks, verifyEvents, apply) over a list of events. */
+/** The official client's whole pipeline (boundary, enforcement, chunks, verifyEvents, apply) for a list of events. */
 class ListAgent extends AbstractAgent {
   constructor(config, events) {
     super(config);
@@ -20,7 +20,7 @@ class ListAgent extends AbstractAgent {
   }
 }
 
-/** What the client holds after the stream; `error` is why it refused the stream, else null. */
+/** The client's content after the stream; `error` says why the client refused the stream, or is null. */
 export async function reduce({ name, messages, state, events }) {
   const agent = new ListAgent({ threadId: "reducer", initialMessages: messages, initialState: state }, events);
   let error = null;
@@ -32,7 +32,7 @@ export async function reduce({ name, messages, state, events }) {
   return { name, messages: agent.messages, state: agent.state, error };
 }
 
-/** Drop what the client says about odd streams: a thousand of them would bury the result. */
+/** Drops the client's warnings about odd streams: a thousand of them would hide the result. */
 export function silence() {
   console.warn = console.error = () => {};
 }

@@ -1,6 +1,6 @@
-// Checks that the official client, fed the streams that threadway's property tests make, ends with what they promise.
+// Checks that the official client ends with the expected content for the streams of threadway's property tests.
 //
-// COUNT and SEED choose the streams; without them 1,000 of a random seed, which a failure names.
+// COUNT and SEED choose the streams. The default is 1,000 streams of a random seed, which a failure prints.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -17,7 +17,7 @@ const DIFFERENCES_SHOWN = 10;
 const started = { type: "RUN_STARTED", threadId: "t", runId: "r" };
 const finished = { type: "RUN_FINISHED", threadId: "t", runId: "r", outcome: { type: "success" } };
 
-/** The messages without the tools and plans that go on beside them. A result says in one of two ways that it failed. */
+/** The messages without the activities of tools and plans. A result marks its failure in one of two ways. */
 function conversation(messages) {
   const said = messages.filter(({ activityType }) => !["threadway.tool", "threadway.plan"].includes(activityType));
   return said.map((message) => {
@@ -59,7 +59,7 @@ test("the reducer names the rule of verifyEvents that a stream breaks", async ()
   assert.match(result.error, /TEXT_MESSAGE_END/);
 });
 
-test(`${COUNT} streams of seed ${SEED} leave the client with what they promise`, { timeout: 600_000 }, async () => {
+test(`${COUNT} streams of seed ${SEED} leave the client with the expected content`, { timeout: 600_000 }, async () => {
   const differences = [];
   let streams = 0;
   const generator = spawn(process.env.REDUCER_STREAMS, ["--count", COUNT, "--seed", SEED], { stdio: ["ignore", "pipe", "inherit"] });

@@ -1,10 +1,10 @@
-// Choices that are random, and can be repeated: SEED=... of the environment makes them.
+// Random choices that can be repeated: the environment variable SEED determines them.
 
 import { createHash } from "node:crypto";
 
 export const SEED = process.env.SEED ?? String(Date.now() % 100_000);
 
-/** Numbers of [0, 1), the same for the same name and SEED. */
+/** Numbers in [0, 1), the same for the same name and SEED. */
 export function seeded(name) {
   let state = createHash("sha256").update(`${SEED} ${name}`).digest().readUInt32LE();
   const random = () => {

@@ -1,4 +1,4 @@
-// Runs one agent through the official client and prints the AG-UI events as they come, one line each.
+// Runs one agent through the official client and prints the AG-UI events as they arrive, one a line.
 //
 // usage: node show.mjs [GRAPH [WORDS]]
 

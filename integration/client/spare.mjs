@@ -1,4 +1,4 @@
-// A LangGraph server of the tests' own, which they may kill and start again with what it has kept.
+// A LangGraph server for one test, which may kill it and restart it with its stored data.
 
 import { execFileSync, spawn } from "node:child_process";
 import { createWriteStream } from "node:fs";
@@ -10,7 +10,7 @@ const STOP_MS = 20_000; // 5 s on an idle machine
 const POLL_MS = 50;
 
 export class Spare {
-  /** `how`: what servers.py tells of it in LANGGRAPH_SPARE. */
+  /** `how`: the value that servers.py sets in LANGGRAPH_SPARE. */
   static async start(name, how) {
     const spare = new Spare();
     const port = await freePort();
@@ -21,7 +21,7 @@ export class Spare {
     return spare;
   }
 
-  /** Kill it with all of its processes; or ask its first one to stop, and wait until all have. */
+  /** Kills all of its processes, or stops the first one and waits until all have ended. */
   async kill(signal) {
     const pids = descendants(this.child.pid);
     send(signal === "SIGKILL" ? pids : [this.child.pid], signal);
@@ -51,7 +51,7 @@ function send(pids, signal) {
     try {
       process.kill(pid, signal);
     } catch {
-      // It has just ended.
+      // The process has just ended.
     }
   }
 }
@@ -64,7 +64,7 @@ function isAlive(pid) {
   }
 }
 
-/** A process and all that it has started, which the JavaScript server's first one would leave behind. */
+/** A process and its descendants: the JavaScript server's first process would leave the others running. */
 function descendants(pid) {
   const known = execFileSync("ps", ["-A", "-o", "pid=,ppid="], { encoding: "utf8" });
   const pairs = known.trim().split("\n").map((line) => line.trim().split(/\s+/).map(Number));

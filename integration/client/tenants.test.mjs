@@ -1,4 +1,5 @@
-// What one tenant may see of another's: nothing, on no route, through no replica, though the other's run is in this process's log.
+// A tenant gets nothing of another tenant's: on no route, through no replica, even if the other's run is in the same
+// process's log.
 
 import { strict as assert } from "node:assert";
 import { execFile } from "node:child_process";
@@ -39,7 +40,7 @@ function send(gateway, path, headers, body) {
   return fetch(gateway.url + path, init);
 }
 
-/** Reads a stream until it holds what is looked for; the rest stays to be read. */
+/** Reads a stream up to a text; the rest can be read later. */
 class Stream {
   constructor(response) {
     this.response = response;
@@ -67,13 +68,13 @@ class Stream {
   }
 }
 
-/** LangGraph's id of the run, as an event's id says it. */
+/** LangGraph's id of the run, from an event's id. */
 function runOf(eventId) {
   const hex = Buffer.from(eventId.slice(1), "base64url").subarray(0, 16).toString("hex");
   return hex.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
 }
 
-/** All that can be asked of a thread, by name. */
+/** All requests about a thread, by name. */
 function routes(threadId, eventId) {
   const agent = "/agui/agent/text";
   const thread = `${agent}/threads/${encodeURIComponent(threadId)}`;
@@ -98,7 +99,7 @@ function routes(threadId, eventId) {
   };
 }
 
-/** What each route answers to somebody, as far as it does at once. */
+/** The answers of all routes to a caller, as far as they come at once. */
 async function answers(gateway, threadId, eventId, headers) {
   const told = {};
   for (const [name, [path, body, more]] of Object.entries(routes(threadId, eventId))) {
@@ -120,7 +121,7 @@ function refusedAll(told, secrets, statuses, where) {
   for (const [name, answer] of Object.entries(told)) {
     assert.ok(statuses.includes(answer.status), `${where}: ${name}: ${answer.status} ${answer.body}`);
     assert.ok(JSON.parse(answer.body).error, `${where}: ${name}`);
-    for (const secret of secrets) assert.ok(!answer.body.includes(secret), `${where}: ${name} tells ${secret}`);
+    for (const secret of secrets) assert.ok(!answer.body.includes(secret), `${where}: ${name} reveals ${secret}`);
   }
 }
 
@@ -145,23 +146,23 @@ for (const threadId of [randomUUID(), `the thread of Alice ${randomUUID()}`]) {
       const bob = await answers(gateway, threadId, alice.ids[3], BOB);
       refusedAll(bob, secrets, [404], `replica ${at + 1}, while it runs`);
       const eve = await answers(gateway, threadId, alice.ids[3], { "x-api-key": "key-of-eve" });
-      // Who tries too often has to wait.
+      // A caller that tries too often must wait.
       refusedAll(eve, secrets, [401, 429], `replica ${at + 1}, with a wrong key`);
     }
 
-    // All of that has not touched Alice's run: it goes on, also on the other replica.
+    // Alice's run is not disturbed: it continues, also on the other replica.
     assert.ok(!alice.text.includes("RUN_FINISHED"), "the run was over before all was asked: make it longer");
     const back = new Stream(await send(two, path, { ...ALICE, "last-event-id": alice.ids[3] }));
     assert.equal(back.response.status, 200);
     await back.until((text) => text.includes("tok9 "));
-    assert.ok(!back.text.includes("RUN_STARTED"), "it goes on behind the event");
+    assert.ok(!back.text.includes("RUN_STARTED"), "the client resumes after the event");
     await back.leave();
     const stopped = await send(two, `/agui/agent/text/stop/${encodeURIComponent(threadId)}`, ALICE, {});
     assert.deepEqual(await stopped.json().then(({ stopped }) => stopped), true);
     await alice.until(() => false);
     assert.match(alice.text, /"type":"RUN_FINISHED".*"cancelled"|RUN_ERROR/);
 
-    // Nor when it is over: what is kept of it, and what the last event's id says.
+    // Nor after its end: from the stored run, or by the last event's id.
     for (const [at, gateway] of gateways.entries()) {
       for (const id of [alice.ids[3], alice.ids.at(-1)]) {
         refusedAll(await answers(gateway, threadId, id, BOB), secrets, [404], `replica ${at + 1}, behind ${id}`);
@@ -173,13 +174,13 @@ for (const threadId of [randomUUID(), `the thread of Alice ${randomUUID()}`]) {
   });
 }
 
-// ---------------------------------------------------------------- what one tenant does to another
-/** Each answer that a client of the stream has shown, one after the other. */
+// ---------------------------------------------------------------- one tenant and another
+/** Each answer that a client of the stream has shown, in order. */
 function shown(stream) {
   const events = stream.text.split("\n").filter((line) => line.startsWith("data: ")).map((line) => JSON.parse(line.slice(6)));
   let answer = "";
   return events.flatMap(({ type, delta, messages }) => {
-    // A viewer that arrives in the middle of a message has its beginning in the snapshot.
+    // A viewer that joins in the middle of a message gets its beginning in the snapshot.
     if (type === "MESSAGES_SNAPSHOT") answer = messages.findLast(({ role }) => role === "assistant")?.content ?? "";
     else if (type === "TEXT_MESSAGE_CONTENT") answer += delta;
     else return [];
@@ -202,7 +203,7 @@ test("a tenant that names another's run leaves that run's stream whole, also whe
     const viewer = new Stream(await send(replicas[1], `/agui/agent/text/threads/${threadId}/events`, ALICE));
     await viewer.until((text) => text.includes("tok1 "));
 
-    /** Bob names Alice's run on a thread of his own, in each way there is. */
+    /** Bob names Alice's run on a thread of his own, in every possible way. */
     const intrude = async () => {
       for (const replica of replicas) {
         for (const id of [`1.${runId}.1.start.0.0000`, alice.ids[3], alice.ids.at(-1)]) {
@@ -249,7 +250,7 @@ test("a tenant that names another's run leaves that run's stream whole, also whe
   }
 });
 
-test("a second upstream is sent nobody's key", async () => {
+test("a second upstream gets no caller's key", async () => {
   const asked = [];
   const recorder = createServer((request, response) => {
     asked.push({ path: request.url, headers: request.headers });
@@ -261,7 +262,7 @@ test("a second upstream is sent nobody's key", async () => {
   const directory = mkdtempSync(join(tmpdir(), "threadway-tenants-"));
   const file = join(directory, "config.toml");
   const second = `http://127.0.0.1:${recorder.address().port}`;
-  // The first of the file is the last of the alphabet.
+  // The first upstream of the file is the last by name.
   writeFileSync(file, `forward_headers = ["x-tenant"]\n[upstreams.own]\nurl = "${LANGGRAPH}"\n[upstreams.foreign]\nurl = "${second}"\n`);
   const replicas = await Promise.all(["five", "six"].map((name) => startThreadway(`tenants-${name}`, undefined, "--config", file)));
   try {
@@ -287,7 +288,7 @@ test("a second upstream is sent nobody's key", async () => {
   }
 });
 
-test("of an assistant's configuration a client changes what it sets, and keeps the rest", async () => {
+test("a client changes only the members that it sets of an assistant's configuration", async () => {
   const langgraph = process.env.LANGGRAPH_URL;
   const directory = mkdtempSync(join(tmpdir(), "threadway-configured-"));
   const file = join(directory, "config.toml");
@@ -307,7 +308,7 @@ test("of an assistant's configuration a client changes what it sets, and keeps t
     };
     assert.equal(await answered(undefined), "deep, verbosely");
     assert.equal(await answered({ configurable: { model: "fast" } }), "fast, verbosely");
-    // What is not on the list stays the assistant's.
+    // Members that are not on the list keep the assistant's values.
     assert.equal(await answered({ configurable: { model: "fast", verbose: false } }), "fast, verbosely");
   } finally {
     await gateway.stop();
@@ -325,14 +326,14 @@ test("an agent that is hidden from one tenant opens no filter for the other", as
     return kwargs.input;
   };
   for (const gateway of gateways) {
-    // LangGraph runs a graph's own assistant also for those to whom it does not show it.
+    // LangGraph also runs a graph's own assistant for callers who may not see it.
     assert.deepEqual(await sentUp(gateway, BOB), { messages: [] });
     assert.deepEqual(await sentUp(gateway, ALICE), { ...state, messages: [] });
   }
 });
 
-// ---------------------------------------------------------------- what is one's own
-test("who follows with a key is told the thread's next run, which another replica has started", async () => {
+// ---------------------------------------------------------------- one tenant alone
+test("a follower with a key gets the thread's next run, which another replica has started", async () => {
   const threadId = randomUUID();
   const [one, two] = gateways;
   const run = async (tokens) => {
@@ -350,7 +351,7 @@ test("who follows with a key is told the thread's next run, which another replic
   await viewer.leave();
 });
 
-test("a tenant's own new thread is its own", async () => {
+test("a tenant's new thread belongs to the tenant", async () => {
   const threadId = randomUUID();
   const [one] = gateways;
   const first = new Stream(await send(one, "/agui/agent/text/run", BOB, input(threadId, { tokens: 2 })));
@@ -360,7 +361,7 @@ test("a tenant's own new thread is its own", async () => {
   assert.equal((await send(one, "/agui/agent/text/connect", ALICE, input(threadId))).status, 404);
 });
 
-test("the agents are told to who has a key", async () => {
+test("only callers with a key get the list of agents", async () => {
   for (const gateway of gateways) {
     const info = await send(gateway, "/agui/info", BOB);
     assert.ok((await info.json()).agents.text);
@@ -368,12 +369,12 @@ test("the agents are told to who has a key", async () => {
   }
 });
 
-describe("the front door", () => {
+describe("access", () => {
   const OPEN = { Python: process.env.LANGGRAPH_URL, JavaScript: process.env.LANGGRAPH_JS_URL };
   const JUDGED = ["--auth-mode", "upstream"];
   const FOREVER_MS = 60_000;
 
-  /** Sends a request with headers that `fetch` would not send, and reads the answer, or as much of a stream as comes at once. */
+  /** Sends a request with headers that `fetch` would not send; returns the response, or as much of a stream as comes at once. */
   function ask(url, headers, { method = "GET", body } = {}) {
     return new Promise((resolve, reject) => {
       const request = http.request(url, { method, headers, agent: false }, (response) => {
@@ -402,7 +403,7 @@ describe("the front door", () => {
     });
   }
 
-  /** Two replicas, while they are used. */
+  /** Runs `use` with two replicas. */
   async function withReplicas(name, upstream, options, use) {
     const replicas = [];
     try {
@@ -413,7 +414,7 @@ describe("the front door", () => {
     }
   }
 
-  test("what Connection would have dropped is not checked", async () => {
+  test("a header named in Connection is not checked", async () => {
     const threadId = randomUUID();
     const made = await send(gateways[0], "/agui/agent/text/run", ALICE, input(threadId, { tokens: 2 }));
     assert.match(await made.text(), /RUN_FINISHED/);
@@ -434,7 +435,7 @@ describe("the front door", () => {
     await withReplicas("connection", LANGGRAPH, JUDGED, check);
   });
 
-  test("check and serve say whether LangGraph tells callers apart", async () => {
+  test("check and serve report whether LangGraph distinguishes callers", async () => {
     const everywhere = ["--listen", "0.0.0.0:0"];
     const guarded = await ended("check", "--upstream", LANGGRAPH, ...JUDGED);
     assert.equal(guarded.code, 0, guarded.said);
@@ -464,7 +465,7 @@ describe("the front door", () => {
     }
   });
 
-  test("no header that is added gives a caller more than it may have", async () => {
+  test("no additional header raises a caller's limit", async () => {
     const directory = await mkdtemp(join(tmpdir(), "threadway-tenants-"));
     const file = join(directory, "config.toml");
     await writeFile(file, `auth = { mode = "upstream", credential_header = "x-api-key" }\nlimits = { requests_per_second = 1, request_burst = 3, streams_per_caller = 1 }\nforward_headers = ["x-tenant"]\n`);
@@ -474,13 +475,13 @@ describe("the front door", () => {
           const began = Date.now();
           const statuses = [];
           for (let at = 0; at < 12; at += 1) statuses.push((await ask(`${url}/agui/info`, headers(at))).status);
-          // Three at once, and one with each second.
+          // Three at once, and one more each second.
           return { statuses, most: 3 + Math.ceil((Date.now() - began) / 1000) };
         };
         const alice = await count((at) => ({ ...ALICE, authorization: `Bearer ${at}`, "x-tenant": `${at}` }));
         const answered = alice.statuses.filter((status) => status === 200).length;
         assert.ok(answered >= 3 && answered <= alice.most && alice.statuses.includes(429), `${where}: ${alice.statuses}`);
-        // Nor do invented keys give anybody more, or take what is Bob's.
+        // Invented keys give no caller more, and take nothing of Bob's.
         const invented = await count((at) => ({ "x-api-key": `invented-${at}` }));
         const judged = invented.statuses.filter((status) => status === 401).length;
         assert.ok(judged >= 1 && judged <= invented.most && invented.statuses.includes(429), `${where}: ${invented.statuses}`);

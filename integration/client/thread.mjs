@@ -1,21 +1,22 @@
-// What an AG-UI client must hold for a LangGraph thread, converted here independently of threadway, and how the two are compared.
+// The content that an AG-UI client must have for a LangGraph thread, converted without threadway's code, and the
+// comparison.
 
-/** The state of a thread's values: everything but the messages, which travel as messages, and the open interrupts. */
+/** The state of a thread's values: all but the messages, which are sent as messages, and the open interrupts. */
 export function stateOf(values) {
   const { messages, __interrupt__, ...state } = values ?? {};
   return state;
 }
 
-/** The messages of a thread's values, in the comparable form that `ofClient` gives of a client's. */
+/** The messages of a thread's values, in the comparable form that `ofClient` returns for a client's. */
 export function ofThread(values, threadId) {
   const owners = new Map(); // tool call id -> the message that had it first
-  const latest = new Map(); // tool call id -> the name under which its newest call goes
+  const latest = new Map(); // tool call id -> the comparable name of its newest call
   const messages = [];
   const reasoning = {};
   const attachments = {};
   for (const [index, message] of (values?.messages ?? []).entries()) {
     const id = message.id ?? `${threadId}:m${index}`;
-    const isOfDeveloper = message.additional_kwargs?.__openai_role__ === "developer"; // whom LangChain calls a system
+    const isOfDeveloper = message.additional_kwargs?.__openai_role__ === "developer"; // LangChain stores developer messages as system messages
     const role = isOfDeveloper ? "developer" : ROLES[message.type ?? message.role];
     if (!role) throw new Error(`message ${id} has the unknown type ${message.type ?? message.role}`);
     if (role === "assistant") {
@@ -39,17 +40,17 @@ export function ofThread(values, threadId) {
   return { messages, reasoning, attachments };
 }
 
-/** What counts of a client's messages: not attribution, names, metadata, or whether empty content is absent. */
+/** The compared members of a client's messages: without attribution, names, metadata, and absent or empty content. */
 export function ofClient(messages) {
   const comparable = { messages: [], reasoning: {}, attachments: {} };
   let behind; // the last message that is neither a tool's nor an activity
-  // A result that came as an event has no `error`: its tool's activity says that it failed.
+  // A result that came as an event has no `error`: the tool's activity says that the call failed.
   const isFailed = ({ activityType, content }) => activityType === "threadway.tool" && content.status === "failed";
   const failed = new Set(messages.filter(isFailed).map(({ content }) => content.toolCallId));
   for (const [index, message] of messages.entries()) {
     const { id, role } = message;
     if (role === "activity") {
-      // A snapshot cannot delete the last attachment of a conversation: it is emptied.
+      // A snapshot cannot delete the last attachment of a conversation, so the gateway empties it.
       const { activityType: type, content } = message;
       if (type.startsWith("threadway.") && ![EMPTIED, ...GOING_ON].includes(type)) (comparable.attachments[content.messageId] ??= []).push({ type, content, behind });
       continue;
@@ -58,7 +59,7 @@ export function ofClient(messages) {
     const content = textOf(message.content);
     if (role === "reasoning") {
       const owner = /^(.*):reasoning:\d+$/s.exec(id)?.[1] ?? messages.slice(index).find((next) => next.role === "assistant")?.id;
-      // A snapshot cannot delete the last thought of a conversation: it is emptied.
+      // A snapshot cannot delete the last reasoning of a conversation, so the gateway empties it.
       if (content) comparable.reasoning[owner] = (comparable.reasoning[owner] ?? "") + content;
     } else if (role === "assistant") {
       const toolCalls = (message.toolCalls ?? []).map((call) => ({
@@ -78,8 +79,8 @@ export function ofClient(messages) {
 }
 
 /**
- * The ids under which a client must see a thread's open interrupts: a batched approval has one for each action.
- * The JavaScript server keeps a question beside the result of its task while other tasks of the step wait.
+ * The ids under which a client must get a thread's open interrupts: a batched approval has one for each action. The
+ * JavaScript server keeps an interrupt next to the result of its task while other tasks of the step wait.
  */
 export function interruptIds(threadState) {
   const interrupts = threadState.tasks.filter(({ result }) => !result).flatMap((task) => task.interrupts);
@@ -89,13 +90,13 @@ export function interruptIds(threadState) {
   });
 }
 
-/** JSON text as a value whose numbers are the literals they were written as: a double cannot hold them all. */
+/** JSON text as a value whose numbers are their literals, because doubles cannot represent them all. */
 export function exact(text) {
   const token = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
   return JSON.parse(text.replace(token, (found) => (found.startsWith('"') ? found : `"number ${found}"`)));
 }
 
-/** The first difference of two JSON values, as one line that names its path; undefined when they are equal. */
+/** The first difference of two JSON values, as one line that names its path; undefined if they are equal. */
 export function firstDifference(actual, expected, path = "") {
   if (isObject(actual) && isObject(expected) && Array.isArray(actual) === Array.isArray(expected)) {
     for (const key of new Set([...Object.keys(expected), ...Object.keys(actual)])) {
@@ -110,7 +111,7 @@ export function firstDifference(actual, expected, path = "") {
 
 const EMPTIED = "threadway.empty";
 const MEDIA = ["image", "audio", "video", "file"];
-const GOING_ON = ["threadway.tool", "threadway.plan"]; // activities that are no part of the conversation
+const GOING_ON = ["threadway.tool", "threadway.plan"]; // activities that do not belong to the conversation
 const NOT_SHOWN = ["text", "reasoning", "thinking", "tool_use", "tool_call", "input_json_delta"]; // as attachments
 
 const ROLES = {
@@ -123,13 +124,13 @@ const ROLES = {
   system: "system",
 };
 
-/** A string as it is; of content blocks or parts the text, joined. */
+/** A string unchanged; the joined text of content blocks or parts. */
 function textOf(content) {
   if (!Array.isArray(content)) return content ?? "";
   return content.map((block) => (typeof block === "string" ? block : block.type === "text" ? block.text : "")).join("");
 }
 
-/** What an assistant's message holds besides its text, in LangChain's standard forms; `behind` is the message that it stands behind. */
+/** The attachments of an assistant's message, in LangChain's standard forms; `behind` is the message before them. */
 function attachmentsOf(message, id) {
   const blocks = Array.isArray(message.content) ? message.content.filter((block) => !NOT_SHOWN.includes(block.type)) : [];
   const attached = blocks.map((block) => {

@@ -1,4 +1,4 @@
-// Checks the conversion and the comparison that the other tests rely on, on threads and streams written by hand.
+// Checks the conversion and the comparison that the other tests use, on handwritten threads and streams.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";

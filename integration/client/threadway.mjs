@@ -1,4 +1,4 @@
-// A threadway of the tests' own, for those that need one in front of something else than a LangGraph server.
+// A threadway for tests that need one in front of another server than LangGraph.
 
 import { spawn } from "node:child_process";
 import { createWriteStream } from "node:fs";
@@ -7,8 +7,8 @@ import { LOGS } from "./logs.mjs";
 const READY_MS = 10_000;
 
 /**
- * Starts the binary in THREADWAY_BIN before `upstream` on a free port: its URL, and how to stop it. It logs where the others do.
- * Without an `upstream` the options name a config file that has some.
+ * Starts the binary in THREADWAY_BIN in front of `upstream` on a free port; returns its URL, and a function that stops it.
+ * Its log is in the same directory as the others. Without an `upstream` the options name a config file with upstreams.
  */
 export async function startThreadway(name, upstream, ...options) {
   const bare = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("THREADWAY_")));

@@ -1,12 +1,12 @@
-// Clients that attach to threads which others work on, and what each of them was told and held.
+// Clients that connect to threads of other clients, and the events and content of each.
 
 import { randomUUID } from "node:crypto";
 import { GENERATIONS } from "./gateway.mjs";
 
-const FOLLOWER_MS = 20_000; // until a follower has been shown what has happened, on a busy machine
+const FOLLOWER_MS = 20_000; // until a follower has all changes, on a busy machine
 const POLL_MS = 50;
 
-/** The routes by which a client attaches, and the generation of the client that is judged as one of it. */
+/** The routes by which a client connects, and the client version by whose rules it is judged. */
 export const KINDS = {
   connect: { generation: GENERATIONS[0] },
   "connect 0.0.59": { generation: GENERATIONS[1] },
@@ -14,7 +14,7 @@ export const KINDS = {
   follow: { generation: GENERATIONS[0], query: "?follow=thread" },
 };
 
-/** A client of the official package that attaches by one of the routes. */
+/** A client of the official package that connects by one of the routes. */
 function viewerClass(generation) {
   return class Viewer extends generation.HttpAgent {
     constructor(config, isGet) {
@@ -30,11 +30,11 @@ function viewerClass(generation) {
 }
 const CLASSES = new Map(GENERATIONS.map((generation) => [generation, viewerClass(generation)]));
 
-/** One client that attaches to one thread. */
+/** One client that connects to one thread. */
 export class Viewer {
-  /** The events that came, `{ at, text, event }`. */
+  /** The events, `{ at, text, event }`. */
   frames = [];
-  /** What the client held at the end of each run that it was shown; one who leaves is told of an end that nobody sent. */
+  /** The client's content at the end of each run. For a client that disconnects, the library makes an end that nobody sent. */
   held = [];
   hasLeft = false;
 
@@ -51,7 +51,7 @@ export class Viewer {
     return this.kind === "follow";
   }
 
-  /** Attach, and stay until the stream ends. */
+  /** Connects, and stays until the stream ends. */
   async watch({ onEvent } = {}) {
     this.asked = performance.now();
     const ended = ({ messages, state }) => {
@@ -63,19 +63,19 @@ export class Viewer {
     return this;
   }
 
-  /** Go away in the middle. */
+  /** Disconnects in the middle. */
   leave() {
     this.hasLeft = true;
     this.left = performance.now();
     this.client.abortRun();
   }
 
-  /** The stream ends here as if the gateway had ended it: no error, and nothing that came is lost. */
+  /** Ends the stream as if the gateway had ended it: without an error, and with all events so far. */
   finish() {
     this.tap?.terminate();
   }
 
-  /** The events, run by run. */
+  /** The events of each run. */
   get runs() {
     const runs = [];
     for (const frame of this.frames) {
@@ -85,7 +85,7 @@ export class Viewer {
     return runs;
   }
 
-  /** Wait until the events so far are enough. */
+  /** Waits until the events so far are enough. */
   async until(what, isEnough) {
     const end = performance.now() + FOLLOWER_MS;
     while (!isEnough(this)) {

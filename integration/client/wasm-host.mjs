@@ -1,5 +1,5 @@
-// Runs a WASI module of which the path is the first argument, with this process's stdin and stdout.
-// A process of its own: uvwasi closes the descriptors that it was given when it is collected.
+// Runs a WASI module, whose path is the first argument, with this process's stdin and stdout. It is a process of its own,
+// because uvwasi closes the descriptors that it was given when it is garbage-collected.
 
 import { readFileSync } from "node:fs";
 import { WASI } from "node:wasi";

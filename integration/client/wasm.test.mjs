@@ -1,4 +1,4 @@
-// The translation compiled to WebAssembly, under Node: of every recording it makes what `threadway translate` makes.
+// The translation compiled to WebAssembly, under Node: its output for every recording equals that of `threadway translate`.
 
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
@@ -11,7 +11,7 @@ const HOST = fileURLToPath(new URL("wasm-host.mjs", import.meta.url));
 const MODULE = process.env.TRANSLATE_WASM;
 const MAX_BYTES = 256 * 1024 * 1024;
 
-/** `threadway translate` exits with this after a recording that is cut; both then write the run as failed. */
+/** The exit status of `threadway translate` for a recording that is cut; both then write the run as failed. */
 const BROKEN_RECORDING = 2;
 
 function outputOf(command, args, input) {

@@ -1,5 +1,5 @@
-// Points CopilotKit's own client straight at threadway, before the real Python server, over both of its transports,
-// and compares with LangGraph's thread.
+// CopilotKit's own client, connected directly to threadway in front of the real Python server, over both of its transports.
+// The result is compared with LangGraph's thread.
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
@@ -11,24 +11,24 @@ import { readThread, SERVERS } from "../client/gateway.mjs";
 import { firstDifference, interruptIds, ofClient, ofThread, stateOf } from "../client/thread.mjs";
 
 const [server] = SERVERS;
-const OPTIONS = { concurrency: 6, timeout: 120_000 }; // of a suite and of each test: a suite takes 10 s, on a busy machine 30
+const OPTIONS = { concurrency: 6, timeout: 120_000 }; // for a suite and for each test: a suite takes 10 s, on a busy machine 30
 const CONNECT_MS = 10_000; // an `info`, which takes some milliseconds
 const ANSWER_MS = 20_000; // a run of some milliseconds, on a busy machine
 const JSON_BODY = { "content-type": "application/json" };
 const PAINT = { name: "paint", description: "Paints.", parameters: z.object({ about: z.string() }) };
 const TERMINAL = ["RUN_FINISHED", "RUN_ERROR"];
-const LONG = { tokens: 40, delay: 0.05 }; // a run of two seconds: time to leave in the middle and to come back
+const LONG = { tokens: 40, delay: 0.05 }; // a run of two seconds, long enough to disconnect in the middle and to reconnect
 
-// It asks nothing of its runtime where there is no window.
+// Without a window the client sends no request to its runtime.
 globalThis.window = {};
 
-// It only warns of material that it strips and of patches that it cannot apply: both are faults of ours.
+// The client only warns of members that it drops and of patches that it cannot apply. Both are faults of the gateway.
 const warnings = [];
 console.warn = (...words) => void warnings.push(words.join(" "));
-console.error = () => {}; // what it says here its `onError` says too
+console.error = () => {}; // `onError` gets the same errors
 
 // ---------------------------------------------------------------- a page with CopilotKit's client
-/** What was asked of threadway, by the page that asked. */
+/** The requests to threadway, by page. */
 class Page {
   constructor(transport) {
     this.requests = [];
@@ -41,7 +41,7 @@ class Page {
     this.core.subscribe({ onError: ({ code, error }) => void this.errors.push(`${code}: ${error.message}`) });
   }
 
-  /** A page as it is once it is loaded: it has asked who there is. */
+  /** A loaded page: it has requested the list of agents. */
   static async load(transport) {
     const page = new Page(transport);
     await until(() => page.core.runtimeConnectionStatus !== "connecting", CONNECT_MS, "the page has connected");
@@ -63,12 +63,12 @@ class Page {
     return this.core.runAgent({ agent, ...parameters });
   }
 
-  /** Loses its connections, as a page does that is reloaded or closed. */
+  /** Closes the page's connections, as a reload does. */
   leave(agent) {
     agent.abortController.abort();
   }
 
-  /** Every event of the last stream that was asked for. */
+  /** Every event of the last stream that was requested. */
   async wire() {
     const request = this.requests.findLast(({ response }) => /event-stream/.test(response.headers.get("content-type")));
     assert.ok(request, `no request was answered with a stream: ${this.requests.map(({ line, response }) => `${line}: ${response.status}`)}`);
@@ -83,7 +83,7 @@ const { fetch } = globalThis;
 globalThis.fetch = async (url, init) => {
   const response = await fetch(url, init);
   const body = response.clone().text();
-  body.catch(() => {}); // a page that leaves has no whole body
+  body.catch(() => {}); // a page that disconnects has no whole body
   const page = pages[new Headers(init?.headers).get(PAGE) ?? -1];
   const { method = "GET", body: sent } = init ?? {};
   page?.requests.push({ line: `${method} ${url.slice(server.threadway.length)}`, sent: sent && JSON.parse(sent), response, body });
@@ -94,7 +94,7 @@ function say(agent, content) {
   agent.addMessage({ id: randomUUID(), role: "user", content: typeof content === "string" ? content : JSON.stringify(content) });
 }
 
-/** Waits until an agent's stream has had such an event. */
+/** Waits until an agent's stream has such an event. */
 async function reaches(agent, done, isSo) {
   let isOver = false;
   const over = () => void (isOver = true);
@@ -123,8 +123,8 @@ function same(actual, expected, what) {
   if (difference) assert.fail(`${what}: ${difference}`);
 }
 
-// ---------------------------------------------------------------- what must hold of every page
-/** The page holds what LangGraph's thread holds, of its stream it has lost nothing, and it has shown no error. */
+// ---------------------------------------------------------------- checks of every page
+/** Checks that the page holds LangGraph's thread, has lost nothing of its stream, and has shown no error. */
 async function check(page, agent) {
   const wire = await page.wire();
   try {
@@ -149,12 +149,12 @@ async function runsOf(threadId) {
   return (await response.json()).reverse();
 }
 
-/** The input of a run that is asked in a human's words. */
+/** The input of a run with this human message. */
 function asked(words) {
   return { messages: [{ type: "human", id: "h", content: JSON.stringify(words) }] };
 }
 
-/** Have LangGraph itself run an agent in the background: a run that no gateway has started. */
+/** Lets LangGraph itself run an agent in the background, without a gateway. */
 async function background(graph, input, options) {
   const threadId = randomUUID();
   const post = (path, body) =>
@@ -175,7 +175,7 @@ function onTransport(transport) {
     return transport === "single" ? sent.body : sent;
   };
 
-  /** A page with a run that is under way: it has seen what it is told to wait for. */
+  /** A page with a live run that has got the expected event. */
   const underWay = async (graph, content, isSo) => {
     const page = await load();
     const agent = page.agent(graph);
@@ -214,7 +214,7 @@ function onTransport(transport) {
     assert.deepEqual((await runsOf(agent.threadId)).map(({ status }) => status), ["success", "success"]);
   });
 
-  test("is shown what a model makes besides text, live, in the next turn and on a reload", async () => {
+  test("shows a model's attachments, live, in the next turn and on a reload", async () => {
     const page = await load();
     const agent = page.agent("media");
     await page.run(agent, "Draw a map.");
@@ -230,7 +230,7 @@ function onTransport(transport) {
     assert.deepEqual(made(after.agent), kinds);
   });
 
-  test("runs an agent that keeps its state, and changes it", async () => {
+  test("runs an agent with state, and changes the state", async () => {
     const page = await load();
     const agent = page.agent("counter");
     await page.run(agent, "go");
@@ -241,7 +241,7 @@ function onTransport(transport) {
     assert.equal(agent.state.count, 43);
   });
 
-  test("executes its own tool, and goes on", async () => {
+  test("executes its own tool, and continues", async () => {
     const page = await load();
     page.core.addContext({ description: "time", value: "noon" });
     page.core.addTool({ ...PAINT, handler: async ({ about }) => `a tree at ${about}` });
@@ -252,7 +252,7 @@ function onTransport(transport) {
     assert.equal((await runsOf(agent.threadId)).length, 2);
   });
 
-  test("is told what went wrong, once", async () => {
+  test("gets an error once", async () => {
     const page = await load();
     const agent = page.agent("failing");
     await page.run(agent, { error: "ValueError" });
@@ -260,7 +260,7 @@ function onTransport(transport) {
     page.errors.length = 0;
     await check(page, agent);
 
-    // A thread whose last run has failed is there to be read all the same.
+    // A thread whose last run has failed can be read nevertheless.
     const later = await open("failing", agent.threadId);
     await later.done;
     await check(later.page, later.agent);
@@ -282,13 +282,13 @@ function onTransport(transport) {
       await after.done;
       const wire = await check(after.page, after.agent);
       const [run, ...none] = await runsOf(before.agent.threadId);
-      assert.deepEqual([run.status, none], ["success", []], "who leaves stops nothing, and who comes starts nothing");
+      assert.deepEqual([run.status, none], ["success", []], "a disconnect stops no run, and a connect starts none");
       assert.equal(wire[0].runId, before.agent.events[0].runId, "it is the run that the first page has started");
       assert.ok(wire.some(isText), "it was followed while it went on");
       assert.equal(types(wire).filter((type) => type === "RUN_STARTED").length, 1);
       assert.equal(ends(wire).length, 1);
 
-      // It goes on from there.
+      // The thread can be continued.
       await after.page.run(after.agent, { tokens: 2 });
       await check(after.page, after.agent);
     });
@@ -299,8 +299,8 @@ function onTransport(transport) {
     ["a tool call's arguments", { delay: 0.1 }, isArguments],
     ["its text", { tools: false, tokens: 20, delay: 0.1 }, isText],
   ]) {
-    test(`connects again in the middle of ${what}, and holds half of it`, async () => {
-      // It keeps what it holds of a thread that it has connected to before.
+    test(`connects again in the middle of ${what}, and holds half of the content`, async () => {
+      // The client keeps its content of a thread that it has connected to before.
       const { page, agent, done: connected } = await open("agent", randomUUID());
       await connected;
       const done = page.run(agent, content);
@@ -334,7 +334,7 @@ function onTransport(transport) {
     assert.equal(agent.messages.length, 2);
   });
 
-  test("waits with a run that has not had its turn", async () => {
+  test("waits for a pending run", async () => {
     const { threadId, runId } = await background("text", asked({ tokens: 4 }), { after_seconds: 2 });
     const { page, agent, done } = await open("text", threadId);
     await reaches(agent, done, ({ type, messages }) => type === "MESSAGES_SNAPSHOT" && messages[0]?.id === "h");
@@ -345,7 +345,7 @@ function onTransport(transport) {
     assert.ok(wire.some(isText), "it was followed while it went on");
   });
 
-  test("stops a run that has not had its turn", async () => {
+  test("stops a pending run", async () => {
     const { threadId } = await background("text", asked({ tokens: 4 }), { after_seconds: 60 });
     const { page, agent, done } = await open("text", threadId);
     await reaches(agent, done, ({ type }) => type === "MESSAGES_SNAPSHOT");
@@ -353,10 +353,10 @@ function onTransport(transport) {
     await done;
     const wire = await check(page, agent);
     assert.deepEqual(ends(wire).map(({ type, code }) => [type, code]), [["RUN_ERROR", "abort"]]);
-    assert.deepEqual(agent.messages, [], "what was asked has not come to the thread");
+    assert.deepEqual(agent.messages, [], "the prompt is not in the thread");
   });
 
-  test("opens a thread that rests, twice", async () => {
+  test("opens an idle thread, twice", async () => {
     const first = await underWay("agent", { flavour: "v1" }, isEnd);
     await first.done;
     const { threadId } = first.agent;
@@ -367,7 +367,7 @@ function onTransport(transport) {
     assert.equal(wire[0].runId, input.runId);
     assert.deepEqual(types(ends(wire)), ["RUN_FINISHED"]);
 
-    // It holds all of it when it connects again.
+    // The client holds all of it when it connects again.
     await page.core.connectAgent({ agent });
     await check(page, agent);
 
@@ -376,7 +376,7 @@ function onTransport(transport) {
   });
 
   for (const threadId of [randomUUID(), `a thread / of ${randomUUID()}`]) {
-    test(`opens a thread that is not there yet: ${threadId.length > 36 ? "by a name" : "by an id"}`, async () => {
+    test(`opens a thread that does not exist yet: ${threadId.length > 36 ? "by a name" : "by an id"}`, async () => {
       const count = async () => {
         const response = await fetch(`${server.langgraph}/threads/search`, {
           method: "POST",
@@ -396,7 +396,7 @@ function onTransport(transport) {
       assert.equal(agent.messages.at(-1).content, "tok0 tok1 ");
       const again = await open("text", threadId);
       await again.done;
-      same(ofClient(again.agent.messages), ofClient(agent.messages), "the messages of a page that comes later");
+      same(ofClient(again.agent.messages), ofClient(agent.messages), "the messages of a page that connects later");
       assert.deepEqual([...page.errors, ...again.page.errors], []);
     });
   }
@@ -425,7 +425,7 @@ function onTransport(transport) {
     });
   }
 
-  test("answers what a thread asks that it has opened", async () => {
+  test("answers the interrupts of a thread that it has opened", async () => {
     const first = await underWay("interrupt_node", "go", isEnd);
     await first.done;
     await check(first.page, first.agent);
@@ -455,11 +455,11 @@ function onTransport(transport) {
     assert.equal(agent.messages.filter(({ role }) => role === "tool").length, 2);
   });
 
-  test("asks a person anew what the last page has asked: its own tool's call is there without an answer", async () => {
+  test("asks the user again after a reload: the call of its own tool has no answer", async () => {
     const context = { description: "time", value: "noon" };
     const first = await load();
     first.core.addContext(context);
-    // Nobody has answered there.
+    // Nobody has answered in this page.
     first.core.addTool({ ...PAINT, type: "human-in-the-loop", handler: () => new Promise(() => {}) });
     const painter = first.agent("client_tools");
     const forever = first.run(painter, "paint");
@@ -475,7 +475,7 @@ function onTransport(transport) {
     assert.equal(agent.messages.at(-1).content, "The client says: a tree");
   });
 
-  test("is told of an agent that is not there", async () => {
+  test("gets an error for an unknown agent", async () => {
     const page = await load();
     const agent = new ProxiedCopilotRuntimeAgent({
       runtimeUrl: page.core.runtimeUrl,
@@ -495,6 +495,6 @@ describe("CopilotKit's client", { concurrency: 2 }, () => {
   }
 });
 
-test("nothing was stripped, and every patch applied", () => {
+test("no member was dropped, and every patch applied", () => {
   assert.deepEqual(warnings, []);
 });

@@ -1,4 +1,4 @@
-// A page that shows the threads of an agent, with CopilotKit's own hook: bundled by threads.test.mjs.
+// A page that shows the threads of an agent with CopilotKit's own hook. threads.test.mjs bundles it.
 
 import { CopilotKitContext, CopilotKitCoreReact } from "@copilotkit/react-core/v2/context";
 import { useThreads } from "@copilotkit/react-core/v2/headless";
@@ -12,7 +12,7 @@ function Threads({ agentId, limit, includeArchived }) {
   return createElement("ul", { title: error?.message }, threads.map(row));
 }
 
-/** Shows the threads of a runtime; what `useThreads` returns is `shown`, as it last was. */
+/** Shows the threads of a runtime; `shown` is the last return value of `useThreads`. */
 globalThis.show = ({ runtimeUrl, runtimeTransport, headers, ...input }) => {
   const copilotkit = new CopilotKitCoreReact({ runtimeUrl, runtimeTransport, headers });
   const value = { copilotkit, executingToolCallIds: new Set() };

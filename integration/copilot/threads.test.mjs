@@ -1,5 +1,5 @@
 // The threads of two tenants in Chromium: `useThreads` of CopilotKit's React package lists, renames, archives, restores and
-// deletes them through threadway, before a LangGraph server that shows each tenant its own. Over both transports.
+// deletes them through threadway, in front of a LangGraph server that shows each tenant its own. Over both transports.
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
@@ -39,7 +39,7 @@ before(async () => {
   });
   await new Promise((listening) => pages.listen(0, "127.0.0.1", listening));
   const origin = `http://127.0.0.1:${pages.address().port}`;
-  // The page has an origin of its own: its preflights ask for PATCH and DELETE.
+  // The page has an origin of its own, so its preflights request PATCH and DELETE.
   threadway = await startThreadway("threads", LANGGRAPH, "--auth-mode", "upstream", "--cors-origins", origin);
   open = await startThreadway("threads-bearer", LANGGRAPH, "--auth-keys", "web=0123456789abcdef", "--auth-mode", "bearer", "--cors-origins", origin);
   profile = await mkdtemp(join(tmpdir(), "threadway-chromium-"));
@@ -86,7 +86,7 @@ class List {
     return this.page.evaluate(() => globalThis.shown.threads.map(({ id, name, archived }) => ({ id, name, archived })));
   }
 
-  /** Waits until the list is such. */
+  /** Waits until the list fulfils a condition. */
   async shows(isSo, what) {
     await this.page.waitForFunction(() => globalThis.shown && !globalThis.shown.isLoading && !globalThis.shown.isMutating, undefined, { timeout: SHOWN_MS });
     const deadline = performance.now() + SHOWN_MS;
@@ -134,7 +134,7 @@ for (const transport of ["rest", "single"]) {
     await alice.reload();
     await alice.shows(are(hers), "restored");
 
-    // Bob can do nothing of it to hers.
+    // Bob cannot do any of this to Alice's thread.
     for (const [name, ...rest] of [["renameThread", hers[0], "mine"], ["archiveThread", hers[0]], ["deleteThread", hers[0]]]) {
       await assert.rejects(bob.call(name, ...rest), /404/, `Bob: ${name}`);
     }
@@ -155,12 +155,12 @@ for (const transport of ["rest", "single"]) {
   });
 }
 
-test("pages go on where they ended", OPTIONS, async () => {
+test("each page begins after the previous one", OPTIONS, async () => {
   const threads = Array.from({ length: 7 }, () => randomUUID());
   for (const thread of threads) await play(ALICE, thread);
   const list = await List.open(ALICE, { limit: 3 });
   await list.shows((rows) => rows.length === 3, "a page");
-  await list.call("deleteThread", threads[6]); // the newest: what follows moves up by one
+  await list.call("deleteThread", threads[6]); // the newest, so that the others move up by one
   for (const count of [5, 6]) {
     await list.call("fetchMoreThreads");
     await list.shows((rows) => rows.length >= Math.min(count, 6), `${count} threads`);
@@ -170,7 +170,7 @@ test("pages go on where they ended", OPTIONS, async () => {
   await list.page.close();
 });
 
-test("where callers are not told apart the hook says so, and asks for nothing", OPTIONS, async () => {
+test("if callers are not distinguished the hook reports it, and sends no request", OPTIONS, async () => {
   const list = await List.open({ authorization: "Bearer 0123456789abcdef", ...ALICE }, {}, `${open.url}/agui`);
   await list.page.waitForFunction(() => globalThis.shown?.error, undefined, { timeout: SHOWN_MS });
   assert.match(await list.error(), /not available on this CopilotKit runtime/);

@@ -1,4 +1,4 @@
-"""The Helm chart: linted and rendered by Helm itself, compared with Kubernetes' schemas, and its configuration read by the gateway.
+"""Checks the Helm chart: Helm lints and renders it, Kubernetes' schemas validate it, and the gateway reads its configuration.
 
 Needs DEMO_URL, the scripted LangGraph server, and the gateway's binary in THREADWAY_BIN.
 """
@@ -33,7 +33,7 @@ FOREIGN = {"ServiceMonitor", "PrometheusRule"}  # kinds of the Prometheus operat
 
 
 def rendered(values: dict) -> dict[str, dict]:
-    """The objects, by kind and the end of their name."""
+    """The rendered objects, by kind and by the end of their name."""
     with helm.Chart.load(str(CHART)) as chart:
         chart.validate_schema(values)
         manifests = chart.render(values, name="chat", namespace="prod")
@@ -62,7 +62,7 @@ def refused(values: dict, why: str) -> None:
 
 
 def read(config: str) -> subprocess.CompletedProcess:
-    """The gateway's judgement of a configuration."""
+    """The result of `threadway check` for a configuration."""
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
         file.write(config)
         file.flush()
@@ -108,7 +108,7 @@ def main() -> int:
     assert sorted(every.keys() - few.keys()) == ["HorizontalPodAutoscaler", "Ingress", "PrometheusRule", "Secret", "Service-metrics", "ServiceMonitor"]
     container = check_deployment(few, 2)
     assert container["image"] == f"registry.example.org/threadway:{version}", container["image"]
-    # Without the admin listener nothing loosens what the gateway refuses.
+    # Without the admin listener, no option weakens the gateway's checks.
     assert "THREADWAY_INSECURE" not in str(few) and "envFrom" not in container
     container = check_deployment(every, None)
     assert container["envFrom"] == [{"secretRef": {"name": "chat-threadway"}}], container["envFrom"]
@@ -124,7 +124,7 @@ def main() -> int:
     refused(FEW | {"replica": 3}, "replica")
     refused(FEW | {"secret": {"PASSWORD": "x"}}, "PASSWORD")
 
-    # The chart's own configuration has no mistake; what is wrong is that there is no such server here.
+    # The chart's own configuration is valid; the only error is that the server does not exist here.
     judged = read(few["ConfigMap"]["data"]["config.toml"])
     assert judged.returncode == 1 and "expected" not in judged.stderr, judged
     config = f'watch_config = true\n[upstream]\nurl = "{os.environ["DEMO_URL"]}"\n'

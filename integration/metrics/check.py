@@ -1,6 +1,6 @@
-"""What the admin listener tells, read by Prometheus' own Python parsers: in both formats, before and after some runs.
+"""Checks the admin listener's metrics with Prometheus' own Python parsers: in both formats, before and after some runs.
 
-Then the queries of packaging/grafana and packaging/prometheus are asked of a Prometheus that reads the gateway.
+Then it sends the queries of packaging/grafana and packaging/prometheus to a Prometheus that scrapes the gateway.
 
 Needs PROMETHEUS and PROMTOOL; DEMO_URL, the scripted LangGraph server, and the gateway's binary in THREADWAY_BIN.
 """
@@ -40,7 +40,7 @@ def run(gateway: str, graph: str) -> str:
 
 
 def samples(families) -> dict:
-    """Each sample by its name and its labels; each family is told once, with a help and samples of its own name."""
+    """The samples by name and labels; each family appears once, with a help text and samples of its own name."""
     found, names = {}, set()
     for family in families:
         assert family.name not in names, f"{family.name} is told twice"
@@ -63,7 +63,7 @@ def read_open_metrics(admin: str) -> dict:
 
 
 def read(admin: str) -> dict:
-    """Both formats tell the same: the gateway's own work may add samples between two readings, and none is ever taken away."""
+    """Checks that both formats have the same samples. The gateway may add samples between two reads, and never removes one."""
     earlier = read_open_metrics(admin)
     kind, text = get(f"{admin}/metrics")
     assert kind == PROMETHEUS, kind
@@ -119,8 +119,8 @@ def main() -> int:
         ]:
             assert moved(name, **labels) == expected, f"{name} {labels}: {moved(name, **labels)}, not {expected}"
         assert moved("added_latency_seconds_count") > 2
-        print(f"{len(after)} samples, read alike by both parsers")
-        print(f"{queries.check(admin, after)} queries, asked of a real Prometheus")
+        print(f"{len(after)} samples, which both parsers read alike")
+        print(f"{queries.check(admin, after)} queries, sent to a real Prometheus")
         return 0
     finally:
         gateway.terminate()

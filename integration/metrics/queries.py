@@ -1,4 +1,4 @@
-"""The queries of the dashboard and of the alert rules: asked of a real Prometheus that reads a real gateway."""
+"""Sends the queries of the dashboard and of the alert rules to a real Prometheus that scrapes a real gateway."""
 
 import json
 import os
@@ -17,13 +17,13 @@ DASHBOARD = PACKAGING / "grafana" / "threadway.json"
 RULES = PACKAGING / "prometheus" / "threadway.rules.yml"
 TESTS = PACKAGING / "prometheus" / "threadway.test.yml"
 PATIENCE_SECONDS = 30.0
-# A status has a series once it was answered: here none is 5xx. The label itself is there.
+# A status has a series only after the first such response: here none is 5xx. The label itself exists.
 STATUS_CLASSES = {"1xx", "2xx", "3xx", "4xx", "5xx"}
 OF_PROMETHEUS = {"instance", "job", "le", "__name__"}  # labels that no gateway has to say
 
 
 def of_dashboard() -> dict[str, str]:
-    """The queries of each panel, by its title, with Grafana's variables as Grafana would write them."""
+    """The queries of each panel, by its title, with Grafana's variables replaced as Grafana does."""
     panels = json.loads(DASHBOARD.read_text())["panels"]
     found = {}
     for panel in panels:
@@ -36,7 +36,7 @@ def of_dashboard() -> dict[str, str]:
 
 
 def unknown_names(query: str, samples: dict) -> list[str]:
-    """The metrics and labels of a query that no sample has; a sample is told by its name and its labels."""
+    """The metrics and labels of a query that no sample has. A sample is identified by its name and its labels."""
     series = {}
     for name, *labels in samples:
         series.setdefault(name, []).append(dict(labels))
@@ -100,7 +100,7 @@ def waited_for(what: str, is_there) -> None:
 
 
 def check(admin: str, samples: dict) -> int:
-    """Checks and asks all queries; how many there are."""
+    """Checks and sends all queries; returns their number."""
     check_the_check()
     promtool("check", "rules", str(RULES))
     promtool("test", "rules", str(TESTS))
@@ -138,6 +138,6 @@ def asked(prometheus: str, samples: dict) -> int:
         unknown = unknown_names(query, samples)
         assert not unknown, f"{place}: {query} names {unknown}, which the gateway does not"
         result = ask(prometheus, "query", query=query)["data"]["result"]
-        # An alert that is not raised is an empty answer; a panel has at least one line.
+        # An alert that does not fire has an empty result; a panel has at least one line.
         assert result or place in alerts, f"{place}: {query} has no answer"
     return len(queries) + len(alerts)

@@ -3,10 +3,10 @@
 
 usage: DEMO_URL=http://127.0.0.1:2024 check.py
 
-Each check is told as it passes; the first one that does not ends the script with status 1. What is asked for is what
-both servers must do alike. A real server needs the graphs of `../upstream/python`, whose names and words differ: the
-graph that asks for approval is `hitl` there. What only the demo has, such as the words it quotes and the thread on
-which it runs by itself, is checked where `/info` says `scripted`.
+Each check is printed when it passes; the first failure ends the script with status 1. The checks are for behaviour that
+both servers must share. A real server needs the graphs of `../upstream/python`, whose names and texts differ: the
+graph that needs approval is `hitl` there. Features of the demo only, such as its texts and the thread on which it starts
+runs by itself, are checked if `/info` says `scripted`.
 """
 
 import json
@@ -29,7 +29,7 @@ client = get_sync_client(url=url)
 info = httpx.get(f"{url}/info").json()
 is_demo = info.get("scripted", False)
 APPROVAL = "approval" if is_demo else "hitl"
-# A real agent of the tests has to be told to take its time.
+# A real agent of the tests must be told to be slow.
 SLOW_WORDS = WORDS if is_demo else '{"delay": 0.05, "tokens": 60}'
 
 
@@ -64,7 +64,7 @@ def text(message: dict) -> str:
 
 
 def tokens(parts: list) -> dict[str, str]:
-    """The text that was streamed, by message."""
+    """The streamed text, by message."""
     said: dict[str, str] = {}
     for part in parts:
         if part.event == "messages" and part.data[0]["type"] == "AIMessageChunk":
@@ -91,7 +91,7 @@ def wait_for(ready, seconds: float = 10.0):
 
 
 def in_background(function) -> tuple[threading.Thread, list]:
-    """Runs a function that returns a list, beside what comes next."""
+    """Runs a function that returns a list, in a thread."""
     out: list = []
     thread = threading.Thread(target=lambda: out.extend(function()), daemon=True)
     thread.start()
@@ -242,7 +242,7 @@ def check_live_join() -> None:
     assert 0 < len(live) < len(whole)
     assert same(live) == same(whole)[-len(live):]
     assert last_values(whole) == client.threads.get_state(thread)["values"]
-    # The real server repeats parts where a replay meets the live stream, so only what is there is compared.
+    # The real server repeats parts where a replay meets the live stream, so only the set of parts is compared.
     assert {str(part) for part in same(replayed)} == {str(part) for part in same(whole)}
     if is_demo:
         assert same(replayed) == same(whole)
@@ -264,7 +264,7 @@ def check_cancel() -> None:
         raise AssertionError("a run was cancelled twice")
     except NotFoundError:
         pass
-    # A thread lives on after that.
+    # A thread can be continued after that.
     client.runs.wait(thread, "agent", input=human("go on"))
     assert client.threads.get(thread)["status"] == "idle"
 

@@ -1,5 +1,5 @@
-// TanStack AI's own client loads a thread from threadway (`persistence: true`), joins the run that is live there, and reconnects
-// when the join is cut: what it shows must be LangGraph's thread, and no run may be started by it.
+// TanStack AI's own client loads a thread from threadway (`persistence: true`), joins the thread's live run, and reconnects
+// when the join is cut. Its content must be LangGraph's thread, and it must start no run.
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
@@ -14,7 +14,7 @@ const OPTIONS = { concurrency: 4, timeout: 120_000 };
 const SHOWN_MS = 30_000; // a run of two seconds, on a busy machine
 const LONG = { tokens: 40, delay: 0.05 };
 
-// No client says which of its framings it reads: an application does.
+// No client declares which of its framings it reads: the application chooses.
 const FRAMINGS = {
   "server-sent events": (url) => fetchServerSentEvents(url),
   lines: (url) => fetchHttpStream(url, { headers: { Accept: "application/x-ndjson" } }),
@@ -40,7 +40,7 @@ class Page {
     return shown(this.client.getMessages());
   }
 
-  /** Leaves in the middle: its connections are closed. */
+  /** Disconnects in the middle. */
   leave() {
     this.client.detach();
   }
@@ -57,7 +57,7 @@ async function until(isSo, what) {
   }
 }
 
-/** What LangGraph's thread holds, and how many runs it has had. */
+/** The content of LangGraph's thread, and the number of its runs. */
 async function held(server, threadId) {
   const langgraph = new Langgraph(server);
   await langgraph.settled(threadId);
@@ -72,7 +72,7 @@ const url = (base, graph) => `${base}/agui/agent/${graph}/run`;
 for (const server of SERVERS) {
   for (const [framing, connect] of Object.entries(FRAMINGS)) {
     describe(`${server.name}, ${framing}`, OPTIONS, () => {
-      test("a page that is loaded again in the middle of a run shows it to its end", OPTIONS, async () => {
+      test("a page that is reloaded in the middle of a run shows it to its end", OPTIONS, async () => {
         const threadId = randomUUID();
         const first = new Page(url(server.threadway, "text"), connect, threadId);
         first.client.sendMessage(JSON.stringify(LONG)).catch(() => {});
@@ -85,7 +85,7 @@ for (const server of SERVERS) {
         assert.deepEqual(second.shown, thread.said);
         assert.deepEqual(second.errors, []);
         assert.ok(second.chunks.length > 3, "it was joined");
-        // Once more, when nothing is live.
+        // Once more, without a live run.
         const third = new Page(url(server.threadway, "text"), connect, threadId);
         await until(() => third.shown.length >= 2, () => `the thread: ${third.shown}`);
         assert.deepEqual(third.shown, thread.said);
@@ -103,7 +103,7 @@ for (const server of SERVERS) {
           first.client.sendMessage(JSON.stringify(LONG)).catch(() => {});
           await until(() => /tok3 /.test(first.shown.at(-1)), () => `the first words: ${first.shown}`);
           first.leave();
-          // After the third token of an answer: what loads the thread has none.
+          // After the third token of an answer: the load of the thread has none.
           const third = (text) => [...text.matchAll(/{"type":"TEXT_MESSAGE_CONTENT"/g)][2]?.index ?? -1;
           cutter.cuts = [{ at: third, end: false }, { at: third, end: false }];
           const second = new Page(url(cutter.url, "text"), connect, threadId);
@@ -117,7 +117,7 @@ for (const server of SERVERS) {
         }
       });
 
-      test("what was loaded is what was told, with its tools", OPTIONS, async () => {
+      test("the loaded content equals the streamed content, with its tools", OPTIONS, async () => {
         const threadId = randomUUID();
         const first = new Page(url(server.threadway, "agent"), connect, threadId);
         await first.client.sendMessage(JSON.stringify({ tokens: 3 }));
@@ -130,7 +130,7 @@ for (const server of SERVERS) {
         assert.ok(calls(second).length > 0, "no tool was called");
       });
 
-      test("a window of a long thread, and what came before it", OPTIONS, async () => {
+      test("a window of a long thread, and the messages before it", OPTIONS, async () => {
         const threadId = randomUUID();
         const first = new Page(url(server.threadway, "text"), connect, threadId);
         for (const tokens of [1, 2, 3]) await first.client.sendMessage(JSON.stringify({ tokens }));
@@ -143,7 +143,7 @@ for (const server of SERVERS) {
         assert.deepEqual([shown(before.messages), before.page.truncated], [thread.said.slice(0, 2), false]);
       });
 
-      test("a question that waits is asked again after a reload", OPTIONS, async () => {
+      test("an open question is asked again after a reload", OPTIONS, async () => {
         const threadId = randomUUID();
         const first = new Page(url(server.threadway, "interrupt_node"), connect, threadId);
         await first.client.sendMessage("hi").catch(() => {});

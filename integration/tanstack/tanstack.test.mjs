@@ -1,5 +1,5 @@
-// TanStack AI's own client, through a proxy that cuts its answers. The client then sends the same POST again, with the id of
-// its last event: that must resume the run, and never start another one.
+// TanStack AI's own client, through a proxy that cuts its responses. The client then sends the same POST again, with the id
+// of its last event. That must resume the run, and never start another one.
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
@@ -12,20 +12,20 @@ import { ofThread } from "../client/thread.mjs";
 
 const OPTIONS = { concurrency: 4, timeout: 120_000 }; // a run of a second, cut a dozen times, on a busy machine
 
-/** One run goes on while its client is away, the other is over by then. */
+/** One run continues while its client is disconnected, the other is over by then. */
 const RUNS = {
   "a run of a second": { graph: "agent", script: { tokens: 20, delay: 0.03 } },
   "a run that is over at once": { graph: "text", script: { tokens: 12, delay: 0 } },
 };
 
-// The id may stand before the data or after it: the cuts are the same.
+// The id may come before or after the data: the cuts are the same.
 const frame = (data) => `(?:id: [^\\n]*\\n)?data: ${data}[^\\n]*\\n(?:id: [^\\n]*\\n)?\\n`;
 const ANY = frame("");
 const TOKEN = frame('{"type":"TEXT_MESSAGE_CONTENT"');
 const END = frame('{"type":"RUN_FINISHED"');
 const CHUNK = "\\n\\n\\r\\n";
 
-/** A cut in the `nth` match of a pattern: `place` returns how many characters of the match go through. */
+/** A cut in the `nth` match of a pattern: `place` returns how many characters of the match are forwarded. */
 function cut(pattern, place, { nth = 1, end = false } = {}) {
   const at = (text) => {
     const found = [...text.matchAll(new RegExp(pattern, "g"))][nth - 1];
@@ -41,7 +41,7 @@ const afterData = (frame) => frame.length - 1;
 const after = (frame) => frame.length;
 const inHeaders = cut("content-type", (name) => name.length - 4);
 
-/** The cuts of the connections of one client, one after the other. */
+/** The cuts of one client's connections, in order. */
 const PLACES = {
   "after the first event": [cut(ANY, after)],
   "in the headers of the next answer": [cut(TOKEN, after), inHeaders],
@@ -74,7 +74,7 @@ async function play(server, { graph, script }, cuts) {
     });
     await client.sendMessage(JSON.stringify(script));
     const langgraph = new Langgraph(server);
-    await langgraph.settled(threadId).catch(() => {}); // where nothing was started there is no thread
+    await langgraph.settled(threadId).catch(() => {}); // without a run there is no thread
     const runs = await langgraph.get(`/threads/${threadId}/runs?limit=100`);
     const { state } = await readThread(server, threadId);
     return { client, chunks, errors, runs, state, threadId, exchanges: cutter.exchanges };
@@ -85,7 +85,7 @@ async function play(server, { graph, script }, cuts) {
 
 const said = (role, text) => `${role}: ${text}`;
 
-/** What the client shows: a line for each message that has a text. */
+/** The visible content of the client: a line for each message with a text. */
 const shown = (client) =>
   client
     .getMessages()
@@ -107,7 +107,7 @@ for (const server of SERVERS) {
           const asked = exchanges.map(({ asked }) => /^last-event-id: (.*)\r$/im.exec(asked)?.[1] ?? "no id").join(", ");
           assert.equal(runs.length, 1, `${runs.length} runs on the thread; asked for after ${asked}`);
           assert.equal(exchanges.filter(({ isCut }) => isCut).length, cuts.length, `asked for after ${asked}`);
-          assert.ok(held(played).length >= 2, "nothing was said");
+          assert.ok(held(played).length >= 2, "no message was sent");
           assert.deepEqual(shown(client), held(played), `asked for after ${asked}`);
           assert.deepEqual([...errors, client.getError()], [undefined], `asked for after ${asked}`);
           assert.equal(client.getStatus(), "ready");

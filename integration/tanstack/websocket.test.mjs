@@ -1,5 +1,5 @@
-// Runs on a WebSocket: with the `ws` package alone, and with TanStack AI's own `webSocket()` adapter. Sockets are cut at many
-// places: each event must come once, and LangGraph's thread must have one run.
+// Runs on a WebSocket: with the `ws` package alone, and with TanStack AI's own `webSocket()` adapter. Sockets are cut at
+// many positions: each event must arrive once, and LangGraph's thread must have one run.
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
@@ -17,11 +17,11 @@ const PLACES = [1, 2, 3, 5, 8, 12, 16, 20, 24, 28];
 
 const urlOf = (server, graph, query = "") => `${server.threadway.replace(/^http/, "ws")}/agui/agent/${graph}/run${query}`;
 
-/** All sockets, since TanStack AI closes none: an open one would keep this process. */
+/** All sockets, because TanStack AI closes none: an open one would keep this process running. */
 const sockets = new Set();
 after(() => sockets.forEach((socket) => socket.terminate()));
 
-/** A socket that is cut, without a word, after its nth message, for each of `cuts` in turn. */
+/** A socket that is cut without notice after its nth message, for each of `cuts` in turn. */
 function cutting(cuts) {
   const counts = { opened: 0, cut: 0 };
   class Cutting extends WebSocket {
@@ -34,7 +34,7 @@ function cutting(cuts) {
 
     emit(name, ...values) {
       if (name !== "message") return super.emit(name, ...values);
-      if (this.left <= 0) return false; // what was on its way is lost
+      if (this.left <= 0) return false; // messages on the way are lost
       const emitted = super.emit(name, ...values);
       if (--this.left === 0) {
         counts.cut += 1;
@@ -46,7 +46,7 @@ function cutting(cuts) {
   return { Impl: Cutting, counts };
 }
 
-/** A client that knows nothing but WebSocket. */
+/** A client that uses only the WebSocket protocol. */
 class Client {
   events = [];
   #waiting = [];
@@ -150,7 +150,7 @@ for (const server of SERVERS) {
       client.socket.close();
     });
 
-    test("cut at ten places, a client is told each event once", OPTIONS, async () => {
+    test("cut at ten positions, a client gets each event once", OPTIONS, async () => {
       const { Impl, counts } = cutting(PLACES.map((place, at) => place - (PLACES[at - 1] ?? 0)));
       const threadId = randomUUID();
       const asked = input(threadId, SLOW.script);
@@ -165,7 +165,7 @@ for (const server of SERVERS) {
       const thread = await threadOf(server, threadId);
       assert.equal(counts.cut, PLACES.length);
       assert.equal(thread.runs.length, 1, "the run was started again");
-      assert.equal(new Set(told.map(({ id }) => id)).size, told.length, "an event came twice");
+      assert.equal(new Set(told.map(({ id }) => id)).size, told.length, "an event was sent twice");
       assert.equal(textOf(told.map(({ chunk }) => chunk)), thread.said);
     });
   });

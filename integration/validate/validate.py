@@ -1,11 +1,11 @@
-"""Runs ag-ui-validate over recorded bodies and live runs; what it finds must be explained in findings.json.
+"""Runs ag-ui-validate over recorded bodies and live runs; each finding must have an explanation in findings.json.
 
 usage: validate.py [URL...] < BODIES
 
-BODIES has one JSON object per line, {"name", "agent", "body"}: an SSE body, and what it was sent for. Each URL is run
-once with the validator's own input, which also checks what only a live connection shows. An explanation holds for a rule
-at a type of event, of some agents or of all. Ends with status 1 if a finding has none, or an explanation explains nothing
-though it is not rare.
+BODIES has one JSON object per line, {"name", "agent", "body"}: an SSE body and the agent that sent it. Each URL is run
+once with the validator's own input, which also checks the live connection. An explanation is for a rule at a type of
+event, of some agents or of all. The exit status is 1 if a finding has no explanation, or if an explanation that is not
+marked as rare explains nothing.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-// How many bytes a client is sent for one run, by threadway and by AG-UI's own adapter of LangGraph, before one server: a tool
-// result of 34,000 characters, ten changes of a state of 100 KB, and 200 tokens.
+// The bytes that a client gets for one run, from threadway and from AG-UI's own LangGraph adapter, in front of one server:
+// a tool result of 34,000 characters, ten changes of a state of 100 KB, and 200 tokens.
 //
-// The adapter is a library: who serves it writes its events as SSE, as CopilotKit's runtime does. Its bytes are those that
-// AG-UI's own encoder makes of them.
+// The adapter is a library: its host writes the events as SSE, as CopilotKit's runtime does. AG-UI's own encoder makes the
+// bytes of its events.
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
@@ -29,7 +29,7 @@ const CHANGES = 10;
 const ADAPTER = "@ag-ui/langgraph";
 const BARE_ADAPTER = `${ADAPTER}, without RAW and rawEvent`;
 
-/** What `[emit]` says for each agent. */
+/** The `[emit]` options of each agent. */
 const OPTIONS = {
   wire_final: 'state = "final"',
   wire_cut: "max_tool_result_bytes = 2000",
@@ -52,7 +52,7 @@ function input() {
   };
 }
 
-/** The frames of an SSE body, each with its bytes on the wire and those of its `data`; what has no data is a comment or a pause. */
+/** The frames of an SSE body, each with its size on the wire and that of its `data`. A frame without data is a comment or a pause. */
 function framesOf(body) {
   return body.split(/(?<=\n\n)/).map((text) => {
     const data = text.split("\n").filter((line) => line.startsWith("data:")).map((line) => line.slice(5).replace(/^ /, "")).join("\n");
@@ -73,7 +73,7 @@ async function throughThreadway(url, agent) {
   return { sent, frames: framesOf(body) };
 }
 
-/** The adapter's events, written at once: it goes on with the objects that it has put into them. */
+/** The adapter's events, serialised at once, because the adapter later changes the objects in them. */
 async function throughAdapter() {
   const sent = input();
   const encoder = new EventEncoder();
@@ -85,14 +85,14 @@ async function throughAdapter() {
   return { sent, frames: framesOf(body.join("")) };
 }
 
-/** What would be left of the adapter's events if its server took the upstream's own parts out. */
+/** The adapter's events without the upstream's own parts, as if its server removed them. */
 function bare({ sent, frames }) {
   const events = frames.map(({ event }) => event).filter(({ type }) => type !== "RAW");
   const encoder = new EventEncoder();
   return { sent, frames: framesOf(events.map(({ rawEvent, ...event }) => encoder.encodeSSE(event)).join("")) };
 }
 
-/** What the official client holds after these events. */
+/** The official client's content after these events. */
 async function held({ sent, frames }) {
   class Replayed extends AbstractAgent {
     run() {
@@ -106,7 +106,7 @@ async function held({ sent, frames }) {
   return { rows, changed, text: client.messages.findLast(({ role }) => role === "assistant")?.content, result };
 }
 
-/** Over a connection of its own: the adapter's work takes seconds, in which the server closes idle ones unseen. */
+/** On a connection of its own: the adapter works for seconds, and the server closes idle connections unnoticed meanwhile. */
 async function threadOf({ sent }) {
   const request = get(`${langgraph}/threads/${sent.threadId}/state`, { agent: false });
   const [response] = await once(request, "response");
@@ -126,7 +126,7 @@ function byType(frames) {
   return types;
 }
 
-/** A Markdown table: the first column is words, the others are numbers. */
+/** A Markdown table: the first column is text, the others are numbers. */
 function table(head, rows) {
   const lines = [head, head.map((_, i) => (i === 0 ? "---" : "--:")), ...rows];
   return lines.map((cells) => `| ${cells.join(" | ")} |`).join("\n");
@@ -149,7 +149,7 @@ function report(runs) {
   ].join("\n");
 }
 
-/** The agents with options of their own, of the Python server. */
+/** The agents with options of their own, on the Python server. */
 async function startConfigured() {
   const agents = Object.entries(OPTIONS).map(([name, emit]) => `[agents.${name}]\nagent = "${GRAPH}"\n[agents.${name}.emit]\n${emit}\n`);
   const config = join(tmpdir(), `threadway-wire-${process.pid}.toml`);
@@ -158,7 +158,7 @@ async function startConfigured() {
 }
 
 describe("bytes for one run", { timeout: 120_000 }, () => {
-  test("threadway sends no more than the adapter, and both tell the thread", async (t) => {
+  test("threadway sends no more than the adapter, and both send the whole thread", async (t) => {
     const configured = await startConfigured();
     t.after(() => configured.stop());
     const runs = { threadway: await throughThreadway(process.env.THREADWAY_URL, GRAPH) };
@@ -174,7 +174,7 @@ describe("bytes for one run", { timeout: 120_000 }, () => {
 
     for (const [name, run] of Object.entries(runs)) {
       const { rows, changed, messages } = await threadOf(run);
-      // The run was the one that this file speaks of.
+      // The run is the one that this file describes.
       const result = messages.find(({ type }) => type === "tool").content;
       const size = Buffer.byteLength(JSON.stringify(rows));
       assert.equal(result.length, RESULT_CHARACTERS);

@@ -1,4 +1,4 @@
-// The page as a whole: which thread is open, what is beside it, and how it is connected.
+// The whole page: the open thread, the panels next to it, and the connection.
 
 import { useCallback, useEffect, useMemo, useReducer, useRef, useState } from "preact/hooks";
 import { Asked } from "./Asked.jsx";
@@ -13,9 +13,9 @@ import { credentials, fresh, knownThreads, knowThread, remember, remembered } fr
 import { applyTheme, theme, THEMES } from "./theme.js";
 
 const LIST_EVERY_MS = 10_000;
-const WIDE = "(min-width: 1100px)"; // where a panel has room beside the conversation
+const WIDE = "(min-width: 1100px)"; // wide enough for a panel next to the conversation
 
-/** What the address names: `#/agent/thread`. */
+/** The agent and the thread of the address: `#/agent/thread`. */
 function route() {
   const [, agent, thread] = location.hash.split("/");
   const decode = (part) => {
@@ -30,7 +30,7 @@ function route() {
 
 const hashOf = (agent, thread) => `#/${encodeURIComponent(agent)}${thread ? `/${encodeURIComponent(thread)}` : ""}`;
 
-/** Renders at most once a frame, however many events come in it. */
+/** Renders at most once a frame, however many events arrive in it. */
 function useFrame() {
   const [, tick] = useReducer((n) => n + 1, 0);
   const pending = useRef(0);
@@ -40,7 +40,7 @@ function useFrame() {
       pending.current = 0;
       tick();
     };
-    // A page in the background has no frames.
+    // A page in the background gets no frames.
     pending.current = document.hidden ? setTimeout(draw, 100) : requestAnimationFrame(draw);
   }, []);
 }
@@ -52,11 +52,11 @@ export function App() {
   const [lists, setLists] = useState(false); // whether the gateway lists threads
   const [threads, setThreads] = useState([]);
   const [fault, setFault] = useState(null);
-  const [asking, setAsking] = useState(null); // for a key: the refusal, or `true`
+  const [asking, setAsking] = useState(null); // whether the key dialog is open: the refusal, or `true`
   const [panel, setPanel] = useState(() => (matchMedia(WIDE).matches ? remembered("panel", "inspector") : null));
   const [drawer, setDrawer] = useState(false);
   const [withParts, setWithParts] = useState(() => remembered("parts", true));
-  const [generation, setGeneration] = useState(0); // another key makes all anew
+  const [generation, setGeneration] = useState(0); // a new key reloads everything
 
   const onRefused = useCallback((refused) => {
     if (refused?.status === 401) setAsking(refused);
@@ -87,7 +87,7 @@ export function App() {
   }, [generation]);
 
   const names = Object.keys(agents ?? {});
-  // An agent that is not listed may be there all the same: an assistant's id is a name too.
+  // An agent that is not listed may exist nevertheless: an assistant's id is a name too.
   const agent = at.agent ?? names[0] ?? null;
 
   const open = useCallback((name, thread) => {
@@ -138,7 +138,7 @@ export function App() {
     return () => clearInterval(timer);
   }, [readThreads, generation, at.thread, outcome]);
 
-  // A thread is remembered as soon as it has something to show.
+  // A thread is remembered as soon as it has content.
   const title = conversation?.messages.find(({ role }) => role === "user");
   useEffect(() => {
     if (!agent || !at.thread || !title) return;
@@ -174,12 +174,12 @@ export function App() {
       <main>
         {fault ? (
           <div class="card failure" role="alert">
-            <h2>{fault.status === 401 ? "The gateway wants a key" : "The gateway did not say which agents it has"}</h2>
+            <h2>{fault.status === 401 ? "The gateway requires a key" : "The gateway returned no list of agents"}</h2>
             <p>{inline(fault.message)}</p>
             <div class="buttons">
               {fault.status === 401 ? (
                 <button type="button" class="primary" onClick={() => setAsking(fault)}>
-                  Give a key…
+                  Enter a key…
                 </button>
               ) : null}
               <button type="button" onClick={() => setGeneration((n) => n + 1)}>
@@ -251,7 +251,7 @@ function Header({ agent, names, agents, conversation, panel, show, openNew, draw
               Connect
             </button>
           ) : (
-            <button type="button" class="link" disabled={link !== "open"} onClick={() => conversation.cut()} title="Cut the connection, as a tunnel or a closed lid does">
+            <button type="button" class="link" disabled={link !== "open"} onClick={() => conversation.cut()} title="Cut the connection, as a lost network does">
               Cut<span class="wide"> the connection</span>
             </button>
           )
@@ -302,7 +302,7 @@ function Sidebar({ agent, threads, current, open, openNew, lists }) {
         New chat
       </button>
       <h2>{lists ? "Threads" : "Threads of this browser"}</h2>
-      {threads.length === 0 ? <p class="empty">{lists ? "This agent has no threads yet." : "Threads that you open are listed here, in this browser."}</p> : null}
+      {threads.length === 0 ? <p class="empty">{lists ? "This agent has no threads yet." : "This browser lists the threads that you open."}</p> : null}
       <ul>
         {threads.map(({ id, name, updatedAt }) => (
           <li key={id}>
@@ -335,7 +335,7 @@ function Link({ link, onReconnect }) {
     return (
       <div class="notice warn" data-link={link.state}>
         <p>
-          <strong>{link.state === "cut" ? "You have cut the connection." : "The connection is lost."}</strong> The run goes on without this page. It connects again in {Math.round(link.pause / 1000)} s, and asks for what comes after the last event that it has:
+          <strong>{link.state === "cut" ? "You have cut the connection." : "The connection is lost."}</strong> The run continues without this page. The page reconnects in {Math.round(link.pause / 1000)} s, and resumes after its last event:
         </p>
         <p class="id">{`Last-Event-ID: ${link.lastId ?? "(none)"}`}</p>
         <div class="buttons">
@@ -351,7 +351,7 @@ function Link({ link, onReconnect }) {
     return (
       <div class="notice good" data-link="caught-up" data-events={events} data-again={again}>
         <p>
-          <strong>Connected again{seconds > 0 ? ` after ${seconds.toFixed(1)} s` : ""}.</strong> {events === 0 ? "Nothing was missed." : `${events === 1 ? "1 event was missed and has come" : `${events} events were missed and have come`}; ${again === 0 ? "none came twice" : `${again} came twice`}.`}
+          <strong>Reconnected{seconds > 0 ? ` after ${seconds.toFixed(1)} s` : ""}.</strong> {events === 0 ? "Nothing was missed." : `${events === 1 ? "1 missed event arrived" : `${events} missed events arrived`}; ${again === 0 ? "none arrived twice" : `${again} arrived twice`}.`}
         </p>
       </div>
     );
@@ -375,7 +375,7 @@ function Thread({ conversation, about, onAskKey }) {
       ? "The agent is working."
       : ""
     : interrupts.length > 0
-      ? `The agent waits for ${interrupts.length === 1 ? "your decision" : `${interrupts.length} decisions of yours`}.`
+      ? `The agent waits for ${interrupts.length === 1 ? "your decision" : `${interrupts.length} decisions from you`}.`
       : runs.at(-1)?.isShown
         ? `The run is over: ${runs.at(-1).outcome}.`
         : "";
@@ -390,7 +390,7 @@ function Thread({ conversation, about, onAskKey }) {
           {isEmpty ? (
             <div class="welcome">
               <h2>{conversation.agent}</h2>
-              {about ? <p>This agent {about}.</p> : <p>A new thread. What you send starts a run.</p>}
+              {about ? <p>This agent {about}.</p> : <p>A new thread. Your first message starts a run.</p>}
               <div class="buttons">
                 {STARTERS.map((words) => (
                   <button type="button" key={words} disabled={isWorking || interrupts.length > 0} onClick={() => conversation.send(words)}>
@@ -398,14 +398,14 @@ function Thread({ conversation, about, onAskKey }) {
                   </button>
                 ))}
               </div>
-              <p class="hint">While it answers, cut the connection, or reload the page: the run goes on, and so does the page.</p>
+              <p class="hint">While the agent answers, cut the connection or reload the page: the run continues, and the page resumes it.</p>
             </div>
           ) : null}
           <Messages messages={messages} subagents={conversation.subagents} runs={runs} interrupts={interrupts} isRunning={isWorking} />
           {isWorking ? (
             <p class="working" data-working>
               <span class="pulse" aria-hidden="true" />
-              {link.state === "cut" || link.state === "lost" ? "The run goes on; this page is not connected" : run.isOwn ? "The agent is working" : "The agent is working on a run that somebody else started"}
+              {link.state === "cut" || link.state === "lost" ? "The run continues; this page is not connected" : run.isOwn ? "The agent is working" : "The agent is working on a run that another client started"}
               {run.step && link.state === "open" ? `, in the step ${run.step}` : ""}
               {run.note && link.state === "open" ? `: ${brief(run.note.value)}` : ""}
             </p>
@@ -418,7 +418,7 @@ function Thread({ conversation, about, onAskKey }) {
               <div class="buttons">
                 {failure.status === 401 || failure.status === 403 ? (
                   <button type="button" class="primary" onClick={onAskKey}>
-                    Give a key…
+                    Enter a key…
                   </button>
                 ) : null}
                 <button type="button" onClick={() => ((conversation.failure = null), conversation.follow())}>
@@ -488,7 +488,7 @@ function Composer({ conversation, isWorking, hasQuestions, onSend }) {
         </button>
       )}
       <p class="hint" id="compose-hint">
-        Enter sends, Shift+Enter begins a new line.
+        Enter sends the message; Shift+Enter starts a new line.
       </p>
     </form>
   );

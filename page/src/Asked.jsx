@@ -1,5 +1,5 @@
-// What a thread asks: approvals as buttons, questions as forms made of their schemas. All that is open is answered in one
-// request, as the gateway wants it.
+// The open interrupts of a thread: approvals as buttons, questions as forms made of their schemas. The gateway expects the
+// answers to all of them in one request.
 
 import { useId, useState } from "preact/hooks";
 import { Json } from "./Json.jsx";
@@ -61,7 +61,7 @@ function Approval({ interrupt, answer, onAnswer, isBusy }) {
       } catch (error) {
         return setFault(`This is not JSON: ${error.message}`);
       }
-      if (typeof edited !== "object" || edited === null || Array.isArray(edited)) return setFault("The arguments have to be a JSON object.");
+      if (typeof edited !== "object" || edited === null || Array.isArray(edited)) return setFault("The arguments must be a JSON object.");
       onAnswer({ word: "Edited", payload: { approved: true, editedArgs: edited } });
     } else if (mode === "reject") {
       onAnswer({ word: "Rejected", payload: { approved: false, ...(text && !isInbox ? { reason: text } : {}) } });
@@ -111,7 +111,7 @@ function Approval({ interrupt, answer, onAnswer, isBusy }) {
       )}
       {mode && !answer ? (
         <form class="decision" onSubmit={submit}>
-          <label for={id}>{{ edit: "Arguments (JSON)", reject: "Reason (may be empty)", respond: "What the tool is said to have answered" }[mode]}</label>
+          <label for={id}>{{ edit: "Arguments (JSON)", reject: "Reason (optional)", respond: "Answer in place of the tool’s result" }[mode]}</label>
           <textarea id={id} class={mode === "edit" ? "code" : ""} rows={mode === "edit" ? Math.min(12, text.split("\n").length + 1) : 2} value={text} onInput={(event) => (setText(event.currentTarget.value), setFault(null))} aria-describedby={fault ? `${id}-fault` : undefined} aria-invalid={fault ? "true" : undefined} ref={(field) => field && field.dataset.focused !== mode && ((field.dataset.focused = mode), field.focus())} />
           {fault ? (
             <p class="fault" id={`${id}-fault`} role="alert">
@@ -143,7 +143,7 @@ function fieldsOf(schema) {
   return fields.length > 0 && fields.length <= MAX_FIELDS && fields.every(([, field]) => kindOf(field) !== null) ? fields : null;
 }
 
-/** How one value is asked: a choice, a switch, a number, text, a list of choices; `null` if none of these fits. */
+/** The input for one value: a choice, a switch, a number, text, a list of choices; `null` if none of these fits. */
 function kindOf(schema) {
   if (!schema || typeof schema !== "object") return null;
   if (Array.isArray(schema.enum) || schema.const !== undefined) return "choice";
@@ -199,10 +199,10 @@ function Question({ interrupt, answer, onAnswer, isBusy }) {
   return (
     <article class={`card question ${answer ? "is-decided" : ""}`} data-interrupt={interrupt.id}>
       <header>
-        <h3>{isBreakpoint ? "The graph has stopped at a breakpoint" : (interrupt.message ?? "The agent asks")}</h3>
+        <h3>{isBreakpoint ? "The graph stopped at a breakpoint" : (interrupt.message ?? "The agent asks")}</h3>
         {answer ? <span class="chip">{answer.word}</span> : <span class="chip warn">needs your answer</span>}
       </header>
-      {rest && Object.keys(rest).length > 0 ? <Json value={rest} label="What the question holds" /> : null}
+      {rest && Object.keys(rest).length > 0 ? <Json value={rest} label="Details of the question" /> : null}
       {answer ? null : (
         <form onSubmit={submit} noValidate>
           {fields ? fields.map(([name, field]) => <Field key={name} schema={field} name={name} value={given[name]} isRequired={required.has(name)} onChange={(next) => set(name, next)} />) : null}
@@ -220,7 +220,7 @@ function Question({ interrupt, answer, onAnswer, isBusy }) {
           ) : null}
           <div class="buttons">
             <button type="submit" class="primary" disabled={isBusy}>
-              {isBreakpoint ? "Go on" : "Send answer"}
+              {isBreakpoint ? "Continue" : "Send answer"}
             </button>
             {isBreakpoint ? null : (
               <button type="button" disabled={isBusy} onClick={() => onAnswer({ word: "Skipped", payload: undefined })}>
@@ -234,7 +234,7 @@ function Question({ interrupt, answer, onAnswer, isBusy }) {
   );
 }
 
-/** A field's value as the schema wants it; `undefined` if it is left out. */
+/** A field's value in the type of the schema; `undefined` if the field is left out. */
 function readField(schema, value, title, isRequired) {
   const kind = kindOf(schema);
   if (kind === "switch") return value;

@@ -1,4 +1,4 @@
-// The inspector: for each moment LangGraph's part, the run events, and the events that came over the wire.
+// The inspector: each moment has a part of LangGraph's stream, its run events, and the events on the wire.
 
 import { memo } from "preact/compat";
 import { useState } from "preact/hooks";
@@ -14,7 +14,7 @@ export function InspectorView({ inspector, onClear, withParts, onParts }) {
     <div class="inspector">
       <div class="inspector-head">
         <p class="hint">
-          LangGraph’s part → run events → events on the wire. {total.moments} moments, {total.events} events, {size(total.bytes)} over the wire. The newest is on top.
+          LangGraph’s part → run events → events on the wire. {total.moments} moments, {total.events} events, {size(total.bytes)} over the wire. The newest is first.
         </p>
         <label class="inline">
           <input type="checkbox" checked={withParts} onChange={(event) => onParts(event.currentTarget.checked)} /> LangGraph’s parts
@@ -23,7 +23,7 @@ export function InspectorView({ inspector, onClear, withParts, onParts }) {
           Clear
         </button>
       </div>
-      {rows.length === 0 ? <p class="empty">Nothing has come yet. Each moment of a run is shown here: what LangGraph sent, what the gateway made of it, and what came over the wire.</p> : null}
+      {rows.length === 0 ? <p class="empty">No events yet. Each row shows a moment of a run: LangGraph’s part, the gateway’s run events, and the events on the wire.</p> : null}
       <ol class="moments" reversed>
         {rows.map((moment) => (
           <Row key={moment.key} moment={moment} version={moment.version} />
@@ -57,8 +57,8 @@ function runsOf(moment) {
 
 const CONNECTIONS = {
   lost: ({ byHand, lastId }) => `${byHand ? "cut by hand" : "connection lost"}; last event ${lastId ?? "none"}`,
-  back: ({ lastId, status }) => `connected again with Last-Event-ID ${lastId ?? "(none)"}: ${status}`,
-  "caught-up": ({ events, again }) => (events === 0 ? "nothing was missed" : `${events} events were missed and came at once, ${again} of them twice`),
+  back: ({ lastId, status }) => `reconnected with Last-Event-ID ${lastId ?? "(none)"}: ${status}`,
+  "caught-up": ({ events, again }) => (events === 0 ? "no event was missed" : `${events} missed events arrived, ${again} of them twice`),
 };
 
 const Row = memo(({ moment }) => {
@@ -86,17 +86,17 @@ const Row = memo(({ moment }) => {
             <h3>LangGraph’s part</h3>
             {part ? (
               <>
-                <p class="hint">{`${where}, ${size(moment.partBytes)} as it is shown: metadata and configuration are left out`}</p>
+                <p class="hint">{`${where}, ${size(moment.partBytes)} without metadata and configuration`}</p>
                 <Json value={part} label="LangGraph's part" />
               </>
             ) : (
-              <p class="hint">{place?.part ? `${where}; its text did not come along` : "None: the gateway made these events itself, of the thread’s state or of the run’s beginning or end."}</p>
+              <p class="hint">{place?.part ? `${where}; its text was not sent` : "None: the gateway made these events from the thread’s state, or for the start or the end of the run."}</p>
             )}
-            <h3>Run events, and what each is on the wire</h3>
+            <h3>Run events, and their events on the wire</h3>
             {moment.runs.map(({ name, events }, n) => (
               <div class="run-event" key={n}>
                 <p class="name">{name ?? "run event"}</p>
-                {events.length === 0 ? <p class="hint">nothing on the wire</p> : null}
+                {events.length === 0 ? <p class="hint">no event on the wire</p> : null}
                 {events.map(({ id, type, bytes, isAgain, event }) => (
                   <div key={id ?? type}>
                     <p class="wire">

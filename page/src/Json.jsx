@@ -1,4 +1,4 @@
-// A JSON value, as a person reads it.
+// A JSON value in a readable form.
 
 const MAX_SHOWN = 20_000; // characters
 
@@ -11,7 +11,7 @@ export function Json({ value, label }) {
   );
 }
 
-/** JSON text that may not be whole yet. */
+/** Formats JSON text, which may be incomplete. */
 export function pretty(text) {
   try {
     return JSON.stringify(JSON.parse(text), null, 2);

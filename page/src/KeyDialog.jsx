@@ -1,4 +1,4 @@
-// Where a person gives the key that the gateway, or LangGraph behind it, wants. It stays in this tab.
+// Asks the user for the key that the gateway or LangGraph requires. The key stays in this tab.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { inline } from "./markdown.jsx";
@@ -16,24 +16,24 @@ export function KeyDialog({ refused, onClose }) {
   const save = (event) => {
     event.preventDefault();
     const name = header === "other" ? other.trim().toLowerCase() : header;
-    // A token that was copied with its scheme.
+    // The user may have copied the token with its scheme.
     const key = value.trim().replace(/^Bearer\s+/i, "");
-    if (!/^[a-z0-9!#$%&'*+.^_`|~-]+$/.test(name)) return setFault("The name of the header is letters, digits and dashes.");
-    if (!/^[\x21-\x7e]+$/.test(key)) return setFault("A key is plain characters without spaces.");
+    if (!/^[a-z0-9!#$%&'*+.^_`|~-]+$/.test(name)) return setFault("The name of a header has only letters, digits and dashes.");
+    if (!/^[\x21-\x7e]+$/.test(key)) return setFault("A key has only ASCII characters and no spaces.");
     credentials.set({ header: name, value: key });
     onClose(true);
   };
   return (
     <dialog ref={dialog} aria-labelledby="key-title" onClose={() => onClose(false)}>
       <form onSubmit={save} noValidate>
-        <h2 id="key-title">{refused ? "The gateway wants to know who you are" : "Your key"}</h2>
+        <h2 id="key-title">{refused ? "The gateway requires a key" : "Your key"}</h2>
         {refused ? (
           <p class="fault" role="alert">
             {`${refused.status} ${refused.code}: `}
             {inline(refused.message)}
           </p>
         ) : null}
-        <p class="hint">It is sent with each request of this page, kept in this tab until you close it, and shown to nobody else. Whoever runs the gateway can tell which one it takes.</p>
+        <p class="hint">This page sends the key with each request and keeps it until you close this tab. Ask the operator of the gateway which key it accepts.</p>
         <div class="field">
           <label for="key-header">Sent as</label>
           <select id="key-header" value={header} onChange={(event) => setHeader(event.currentTarget.value)}>

@@ -1,4 +1,4 @@
-// What was said: messages, thoughts, tools, images, the plan, and how runs ended.
+// The conversation: messages, reasoning, tools, images, the plan, and the outcomes of runs.
 
 import { memo } from "preact/compat";
 import { Json, pretty } from "./Json.jsx";
@@ -10,7 +10,7 @@ const MAX_TOOL_LINES = 12;
 const textOf = (content) =>
   Array.isArray(content) ? content.map((part) => (typeof part === "string" ? part : part.type === "text" ? part.text : "")).join("") : (content ?? "");
 
-/** The parts of a person's message that are no text. */
+/** The parts of a user's message other than text. */
 const mediaOf = (content) => (Array.isArray(content) ? content.filter((part) => MEDIA.includes(part.type) || part.type === "document") : []);
 
 export function Messages({ messages, subagents, runs, interrupts, isRunning }) {
@@ -88,7 +88,7 @@ function Message({ message, activities, results, asked, subagent, isLast }) {
         </details>
       );
     default:
-      return null; // a tool's result stands with its call
+      return null; // a tool's result is shown with its call
   }
 }
 
@@ -98,12 +98,12 @@ const STATUS = {
   running: "running",
   completed: "done",
   failed: "failed",
-  waiting: "asks first",
-  requested: "left to the client",
+  waiting: "waits for approval",
+  requested: "waits for the client",
   stopped: "stopped",
 };
 
-/** A call and its result. While a person is asked about it, the question shows its arguments. */
+/** A call and its result. While the call waits for approval, the approval shows its arguments. */
 function Tool({ call, activity, result, isAsked }) {
   const hasFailed = activity?.status === "failed" || result?.error !== undefined;
   const status = hasFailed ? "failed" : (activity?.status ?? (result ? "completed" : "called"));
@@ -156,7 +156,7 @@ function Activity({ type, content }) {
 
 const PLAYED = /^(image\/(png|jpeg|gif|webp|avif)|audio\/[\w.+-]+|video\/[\w.+-]+)$/;
 
-/** Data that came along is shown; an address is not fetched: a model could send anything to it. */
+/** Shows data that is in the message. A URL is not fetched, because a model could send data to any address with it. */
 function Media({ kind, source, filename }) {
   if (!source) return null;
   const { type, value, mimeType } = source;
@@ -172,12 +172,12 @@ function Media({ kind, source, filename }) {
   if (kind === "image" && PLAYED.test(mime)) {
     return (
       <figure class="media">
-        <img src={url} alt={filename ?? "An image that the agent has made"} />
+        <img src={url} alt={filename ?? "An image made by the agent"} />
       </figure>
     );
   }
-  if (kind === "audio" && PLAYED.test(mime)) return <audio class="media" controls src={url} aria-label={filename ?? "A recording that the agent has made"} />;
-  if (kind === "video" && PLAYED.test(mime)) return <video class="media" controls src={url} aria-label={filename ?? "A film that the agent has made"} />;
+  if (kind === "audio" && PLAYED.test(mime)) return <audio class="media" controls src={url} aria-label={filename ?? "A recording made by the agent"} />;
+  if (kind === "video" && PLAYED.test(mime)) return <video class="media" controls src={url} aria-label={filename ?? "A video made by the agent"} />;
   return (
     <p class="media">
       <span class="chip">{kind}</span> {filename ?? mime}, {Math.round((value.length * 3) / 4)} bytes
@@ -187,7 +187,7 @@ function Media({ kind, source, filename }) {
 
 const MARKS = { completed: "✓", in_progress: "◐", pending: "○" };
 
-/** The plan of a thread: the newest, and what is done of it. */
+/** The newest plan of a thread, with its progress. */
 export function Plan({ messages }) {
   const plan = messages.findLast((message) => message.role === "activity" && message.activityType === "threadway.plan")?.content?.todos;
   if (!Array.isArray(plan) || plan.length === 0) return null;
@@ -208,9 +208,9 @@ export function Plan({ messages }) {
   );
 }
 
-const OUTCOMES = { success: "done", interrupt: "asks", cancelled: "stopped", failed: "failed" };
+const OUTCOMES = { success: "done", interrupt: "waits for you", cancelled: "stopped", failed: "failed" };
 
-/** How a run ended, and what it has cost. */
+/** The outcome of a run, and its cost. */
 function RunEnd({ run }) {
   const seconds = ((run.ended - run.began) / 1000).toFixed(1);
   const usage = (run.usage ?? []).map(({ model, inputTokens, outputTokens }) => `${model ? `${model}: ` : ""}${inputTokens ?? 0} tokens in, ${outputTokens ?? 0} out`);
@@ -218,12 +218,12 @@ function RunEnd({ run }) {
     <>
       {run.error ? (
         <div class="card failure" role="alert" data-failure>
-          <h3>{run.isAtRest ? "The last run has failed" : "The run has failed"}{run.error.error ? `: ${run.error.error}` : ""}</h3>
+          <h3>{run.isAtRest ? "The last run failed" : "The run failed"}{run.error.error ? `: ${run.error.error}` : ""}</h3>
           <p>{run.error.message ?? ""}</p>
         </div>
       ) : null}
       {run.isAtRest ? null : <p class="run-end">
-        <span>{run.isOwn ? "your run" : "a run that somebody else started"}</span>
+        <span>{run.isOwn ? "your run" : "a run that another client started"}</span>
         <span>{OUTCOMES[run.outcome] ?? run.outcome}</span>
         <span>{seconds} s</span>
         {usage.map((one) => (

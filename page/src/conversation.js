@@ -1,7 +1,8 @@
-// One thread: the official client that holds its messages and state, and the stream that feeds it.
+// One thread: the official client with its messages and state, and the stream that feeds the client.
 //
-// There is one stream at a time. While nothing is sent it follows the thread, so that runs are shown whoever starts them; a
-// message is sent with a POST, whose stream is that run's; then the thread is followed again, after the last event.
+// There is one stream at a time. While no message is sent, the stream follows the thread, so that it shows runs of any
+// client. A message is sent with a POST, whose stream is that of the run. Then the thread is followed again, after the last
+// event.
 
 import { HttpAgent, runHttpRequest, transformHttpEventStream } from "@ag-ui/client";
 import { agentUrl, newId, Refused, stopRun } from "./gateway.js";
@@ -9,15 +10,15 @@ import { Inspector } from "./inspector.js";
 import { Line } from "./wire.js";
 
 const TERMINAL = ["RUN_FINISHED", "RUN_ERROR"];
-const MAX_RUNS = 200; // of which is shown how they ended
+const MAX_RUNS = 200; // runs whose outcome is shown
 const MAX_NOTES = 50;
 
 const encoder = new TextEncoder();
 
-/** Whether a run is none, but the thread as it rests. */
+/** Whether the "run" is the snapshot of an idle thread. */
 const isOfRest = (runId) => runId.startsWith("connect-");
 
-/** The official client, which is fed a run that it has not started as `connect` is. */
+/** The official client. A run that it has not started is fed to it as the response to `connect`. */
 class ThreadAgent extends HttpAgent {
   connect() {
     const body = this.segment;
@@ -51,13 +52,13 @@ export class Conversation {
   inspector = new Inspector();
   runs = [];
   subagents = new Map(); // their names
-  notes = []; // what graphs say by custom events
+  notes = []; // the custom events of graphs
   interrupts = [];
-  link = { state: "closed" }; // how the connection is
-  failure = null; // why there is none, or nothing was sent
+  link = { state: "closed" }; // the state of the connection
+  failure = null; // why there is no connection, or why a message was not sent
   lastId = null;
-  own = new Set(); // the runs that were started here
-  work = Promise.resolve(); // what the client still has to take in
+  own = new Set(); // the runs that this page has started
+  work = Promise.resolve(); // the client's pending work
   line = null;
   segment = null;
   isClosed = false;
@@ -102,7 +103,7 @@ export class Conversation {
     };
   }
 
-  /** Shows the thread as it is, and what happens on it, after the last event that came. */
+  /** Shows the thread and its changes, after the last event that arrived. */
   async follow() {
     this.hangUp();
     const url = `${agentUrl(this.agent, `threads/${encodeURIComponent(this.threadId)}/events`)}?follow=thread&${this.query}`;
@@ -119,7 +120,7 @@ export class Conversation {
     }
   }
 
-  /** The official client's request: its answer is the run, over as many connections as that takes. */
+  /** Sends the official client's request. The response is the run, over as many connections as that takes. */
   async post(url, init) {
     const line = new Line(`${url}?${this.query}`, { ...init, signal: undefined }, null, this.observer(() => line));
     line.isOver = ({ data }) => TERMINAL.some((type) => data.startsWith(`{"type":"${type}"`));
@@ -133,8 +134,8 @@ export class Conversation {
   }
 
   /**
-   * Takes a frame in: a run that begins is a response of its own to the client. Tells whether the frame is news: a thread
-   * that rests is sent as a run of snapshots, which is not.
+   * Accepts a frame. The start of a run begins a new response for the client. Returns whether the frame is a change: the
+   * snapshot of an idle thread, which is sent as a run, is none.
    */
   take(frame) {
     this.lastId = frame.id ?? this.lastId;
@@ -149,7 +150,7 @@ export class Conversation {
     this.inspector.frame(frame, event);
     if (event.type === "RUN_STARTED") {
       if (this.segment?.isStarted) {
-        // The gateway could not go on where we were, and sends the whole again.
+        // The gateway could not resume after our last event, and sends everything again.
         this.segment.close();
         this.segment = null;
       }
@@ -202,7 +203,7 @@ export class Conversation {
     this.onRefused(this.failure);
   }
 
-  /** The stream of a run is over: from here on the thread is followed. */
+  /** The stream of a run is over: the thread is followed again. */
   async ended() {
     const { line } = this;
     await this.work;
@@ -234,12 +235,12 @@ export class Conversation {
     else this.line?.reconnect();
   }
 
-  // ------------------------------------------------------------- what is sent
+  // ------------------------------------------------------------- sending
   async send(text) {
     await this.begin(() => this.client.addMessage({ id: newId(), role: "user", content: text }));
   }
 
-  /** Answers all that is open: `answers` has a payload, or `undefined` for what is given up, by the id of the interrupt. */
+  /** Answers all open interrupts. `answers` has a payload by interrupt id, or `undefined` for an abandoned one. */
   async answer(answers) {
     const resume = this.interrupts.map(({ id }) => {
       const payload = answers.get(id);
@@ -264,7 +265,7 @@ export class Conversation {
     this.work = done.catch((error) => {
       if (this.isClosed) return;
       this.interrupts = asked;
-      // A fault of the connection before the run: nobody knows whether it was started.
+      // The connection failed before the run began: it is unknown whether the run was started.
       const what = error.status ? error : new Refused(0, "unreachable", `the gateway cannot be reached; is it running? (${error.message})`);
       const failed = this.line;
       this.refuse(what);
@@ -291,9 +292,9 @@ export class Conversation {
     }
   }
 
-  // ------------------------------------------------------------- what happens
+  // ------------------------------------------------------------- events
   onEvent(event) {
-    // Activities have no place of their own in a conversation.
+    // Activities have no fixed position in a conversation.
     const last = this.messages.findLast(({ role }) => role !== "activity")?.id;
     if (event.type === "RUN_STARTED") {
       this.interrupts = [];
@@ -316,7 +317,7 @@ export class Conversation {
       const { outcome, usage, metadata } = event;
       Object.assign(run, { ended: Date.now(), outcome: outcome?.type ?? "success", usage, after: last, error: metadata?.langgraph?.error });
       const before = this.runs.findLast(({ id, isShown }) => isShown && id !== run.id);
-      // A thread at rest says why its last run has failed; who has seen that run knows it.
+      // An idle thread repeats the error of its last run, which a client that saw the run has already.
       if (run.error && before?.outcome !== "failed") Object.assign(run, { isShown: true, isAtRest: true });
       this.interrupts = outcome?.type === "interrupt" ? outcome.interrupts : [];
     }

@@ -1,4 +1,4 @@
-// Where in its run an event was made, as its id says: `2`, then base64url of the run's UUID, a check, and numbers.
+// The position of an event in its run, read from its id: `2`, then base64url of the run's UUID, a check, and numbers.
 
 const PLACES = ["start", "part", "part", "close", "end"];
 

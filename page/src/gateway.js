@@ -1,8 +1,8 @@
-// What the gateway is asked besides streams.
+// The requests to the gateway other than streams.
 
 import { credentials } from "./storage.js";
 
-/** A refusal of the gateway, in its own words. */
+/** A refusal, with the gateway's code and message. */
 export class Refused extends Error {
   constructor(status, code, message) {
     super(message);
@@ -21,14 +21,14 @@ export class Refused extends Error {
   }
 }
 
-/** The headers by which the gateway, or LangGraph behind it, knows the person. */
+/** The headers by which the gateway or LangGraph identifies the user. */
 export function authHeaders() {
   const key = credentials.get();
   if (!key?.value) return {};
   return key.header === "authorization" ? { authorization: `Bearer ${key.value}` } : { [key.header]: key.value };
 }
 
-/** The gateway's own address, also where a proxy serves it below a path. */
+/** The gateway's own address, also if a proxy serves it under a path. */
 export const BASE = new URL(".", document.baseURI).href;
 
 export const agentUrl = (agent, rest) => `${BASE}agui/agent/${encodeURIComponent(agent)}/${rest}`;
@@ -51,7 +51,7 @@ export async function listThreads(agent) {
 export const stopRun = (agent, thread) =>
   ask(`agui/agent/${encodeURIComponent(agent)}/stop/${encodeURIComponent(thread)}`, { method: "POST", headers: { "content-type": "application/json" }, body: "{}" });
 
-/** A random UUID, also where the page does not come from a secure origin. */
+/** A random UUID, also if the page's origin is not secure. */
 export function newId() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   bytes[6] = (bytes[6] & 0x0f) | 0x40;

@@ -1,13 +1,13 @@
-// What the inspector shows: moments, each a part of LangGraph's stream with the run events that the gateway made of it, and
-// what of these came over the wire.
+// The moments of the inspector. Each is a part of LangGraph's stream with the run events that the gateway made of it, and
+// the events that were sent to the client.
 
 import { readId } from "./eventid.js";
 
 // Older moments are dropped.
 export const MAX_MOMENTS = 1_500;
-export const MAX_BYTES = 16_000_000; // of parts and events
+export const MAX_BYTES = 16_000_000; // bytes of parts and events
 
-/** Where in its run an event is, and what tells that from other places. */
+/** The position of an event in its run, and a key that distinguishes it from others. */
 function whereIs(id) {
   const place = readId(id);
   return { place, of: place ? `${place.runId}/${place.attempt}/${place.place}/${place.part}` : "none" };
@@ -38,7 +38,7 @@ export class Inspector {
     this.begin({ connection: what });
   }
 
-  /** A comment of the stream: `run ID NAME` names the run event that follows, which may be nothing on the wire. */
+  /** A comment of the stream: `run ID NAME` names the next run event, which may have no event on the wire. */
   comment(text) {
     const [, id, name] = /^run (\S+) (.+)$/.exec(text) ?? [];
     if (!name) return;
@@ -56,7 +56,7 @@ export class Inspector {
     if (!moment || moment.of !== of) {
       moment = this.begin({ of, place, part: null, partBytes: 0 });
     } else if (part && moment.part) {
-      // Several parts may have one id: each is a moment.
+      // Several parts may have the same id: each is a moment.
       const run = moment.runs.at(-1)?.events.length === 0 ? [moment.runs.pop()] : [];
       moment.version += 1;
       moment = this.begin({ of, place, part: null, partBytes: 0, runs: run });

@@ -1,6 +1,6 @@
-// The page: what a person sees of a gateway. Its parts know one another only through `app.js`.
+// The entry point of the page.
 
-import "./zod.js"; // before all else
+import "./zod.js"; // must be the first import
 import { render } from "preact";
 import { applyTheme } from "./theme.js";
 import { App } from "./App.jsx";

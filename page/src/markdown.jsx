@@ -1,9 +1,9 @@
-// A small part of Markdown, as DOM nodes: paragraphs, headings, lists, quotes, code, tables, emphasis, links. What is not
-// understood is shown as it was written. Links open elsewhere; images are not fetched, but shown as links.
+// A subset of Markdown as DOM nodes: paragraphs, headings, lists, quotes, code, tables, emphasis, links. Other syntax is
+// shown as text. Links open in a new tab; images are not fetched but shown as links.
 
 const INLINE = /(`+)(.+?)\1|\*\*(.+?)\*\*|__(.+?)__|(?<![\w*])\*([^*\s](?:[^*]*[^*\s])?)\*(?!\*)|(?<![\w_])_([^_\s](?:[^_]*[^_\s])?)_(?![\w_])|~~(.+?)~~|!?\[([^\]]*)\]\(([^()\s]+)\)|(https?:\/\/[^\s<>()]+[^\s<>().,;:!?'"])/s;
 const MAX_DEPTH = 6;
-const MAX_INLINE = 5_000; // characters of a paragraph; a longer one is shown as it was written, since marks without an end cost the square
+const MAX_INLINE = 5_000; // characters of a paragraph; a longer one is shown as plain text, because unclosed marks take quadratic time
 
 function safeHref(href) {
   try {

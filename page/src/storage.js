@@ -1,4 +1,4 @@
-// What this browser keeps. A browser may refuse: then nothing is kept, and all else works.
+// The browser's storage. If the browser refuses it, nothing is stored and everything else works.
 
 const PREFIX = "threadway.";
 
@@ -15,11 +15,11 @@ export function remember(name, value) {
   try {
     localStorage.setItem(PREFIX + name, JSON.stringify(value));
   } catch {
-    // It is kept for as long as the page is open.
+    // Stored for as long as the page is open.
   }
 }
 
-/** The key of the person: for this tab alone, until it is closed. */
+/** The user's key: for this tab only, until the tab is closed. */
 export const credentials = {
   value: undefined,
   get() {
@@ -42,7 +42,7 @@ export const credentials = {
   },
 };
 
-/** The thread that was made here and that nothing was sent to yet: also after the page was loaded again. */
+/** The thread that was made here and has no message yet; kept across a reload. */
 export const fresh = {
   get() {
     try {

@@ -1,4 +1,4 @@
-// Dark and light: as the system has it, or as the person has chosen.
+// Dark or light: the system's setting, or the user's choice.
 
 import { remembered, remember } from "./storage.js";
 

@@ -1,31 +1,33 @@
-// A stream of events as it is on the wire: it can be cut, and goes on after the last event that came.
+// A stream of events that survives lost connections: it resumes after the last event that arrived.
 //
-// The official client reads one response to its end and knows no ids. So it is given a response whose body is fed from here,
-// over as many connections as it takes: a lost connection is opened again, with the same request and `Last-Event-ID`.
+// The official client reads one response to its end and ignores event ids. So it gets a response whose body is fed from
+// here, over as many connections as that takes. A lost connection is opened again, with the same request and
+// `Last-Event-ID`.
 
 import { authHeaders, Refused } from "./gateway.js";
 
-const RETRY_MS = 3_000; // after a connection that was lost; LangGraph's run goes on without us
+const RETRY_MS = 3_000; // the pause after a lost connection; the run continues
 const MAX_RETRY_MS = 20_000;
-const MAX_SEEN = 20_000; // ids that are remembered, to tell what comes twice
-const PAUSE_MS = 25; // what came before the first pause was missed; what comes after it is live
+const MAX_SEEN = 20_000; // ids that are remembered, to find repeated events
+const PAUSE_MS = 25; // events before the first pause were missed; events after it are live
 
 const encoder = new TextEncoder();
 
 export class Line {
   /**
-   * `observer` hears of frames, comments and connections:
-   * `onConnection(what)`, `onComment(text)`, `onFrame({id, data, bytes, isAgain})`, which tells whether the frame is news.
+   * `observer` is called for frames, comments and connections:
+   * `onConnection(what)`, `onComment(text)`, `onFrame({id, data, bytes, isAgain})`, which returns whether the frame is a
+   * change.
    */
   constructor(url, init, lastId, observer) {
     Object.assign(this, { url, init, lastId, observer });
     this.seen = new Set();
     this.isClosed = false;
-    this.isOver = (_) => false; // whether nothing follows a frame
-    this.away = null; // what ends the wait for the next connection
+    this.isOver = (_) => false; // whether a frame is the last one
+    this.away = null; // ends the wait for the next connection
   }
 
-  /** Opens the first connection. Resolves with a refusal, if the gateway refuses; else with `null`, and frames come. */
+  /** Opens the first connection. Resolves with the gateway's refusal, or with `null`; then frames arrive. */
   async open() {
     const response = await this.connect();
     if (!response.ok) return response;
@@ -39,7 +41,7 @@ export class Line {
     return fetch(this.url, { ...this.init, headers, signal: this.controller.signal, cache: "no-store" });
   }
 
-  /** Reads connection after connection, until the stream is over or closed. */
+  /** Reads one connection after the other, until the stream is over or closed. */
   async readAll(first) {
     let response = first;
     let pause = RETRY_MS;
@@ -56,7 +58,7 @@ export class Line {
       }
       if (this.isClosed) return;
       if (this.init.method === "POST" && !this.lastId) {
-        // Sent again without an id, it would start another run.
+        // If the request were sent again without an id, it would start another run.
         this.observer.onRefused(new Refused(0, "lost", "the connection was lost before the run began; look at the thread before you send the message again"));
         return;
       }
@@ -81,11 +83,11 @@ export class Line {
     if (!this.isClosed) this.observer.onEnd();
   }
 
-  /** Reads one connection. True if what it brought is the end. */
+  /** Reads one connection. Returns true if the stream is over. */
   async read(response, connection) {
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let text = "";
-    let searched = 0; // so far a frame has no end
+    let searched = 0; // the characters that were searched for the end of a frame
     let caughtUp = connection === 1 ? null : { frames: 0, events: 0, again: 0 };
     const tellCaughtUp = () => {
       if (caughtUp && !this.isClosed) this.observer.onConnection({ type: "caught-up", events: caughtUp.events, again: caughtUp.again });
@@ -144,7 +146,7 @@ export class Line {
     return { isAgain, isNews, isOver: this.isOver(frame) };
   }
 
-  /** Cuts the connection, as a tunnel or a closed lid does. Nobody is told. */
+  /** Cuts the connection without notice, as a lost network does. */
   cut() {
     this.isCut = true;
     this.controller.abort();

@@ -1,5 +1,5 @@
-// The official client's schemas would otherwise try whether they may make code at run time, which the page's policy forbids
-// and the browser reports.
+// Otherwise the official client's schemas would test whether they may compile code at run time. The page's policy forbids
+// that, and the browser would report it.
 
 import { config } from "zod/v4/core";
 

@@ -1,4 +1,5 @@
-//! Editors: an ACP connection and the threads of its sessions, on scripted LangGraph servers.
+//! Editors: an ACP connection and the threads of its sessions, in front of scripted LangGraph
+//! servers.
 
 #![cfg(test)]
 

@@ -1,4 +1,4 @@
-//! Sessions of a graph whose conversation lies under another key.
+//! Sessions of a graph that keeps its conversation under another state key.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 const KEY: &str = "chat_history";
 const LOADED: &str = "44444444-4444-4444-8444-444444444444";
 
-/// An editor of the agent `agent`, whose graph alone has the key.
+/// An editor of the agent `agent`, whose graph alone has the messages key.
 fn setup() -> Setup {
     let messages_keys = HashMap::from([("agent".to_owned(), KEY.parse().unwrap())]);
     Setup { agent: Some("agent".to_owned()), messages_keys, ..Setup::default() }

@@ -1,5 +1,5 @@
-//! The ACP connection on scripted upstreams: what a client asks wrongly, in the wrong moment and
-//! all at once, and what it is told then.
+//! The ACP connection in front of scripted upstreams. Clients send wrong requests, at the wrong
+//! time or all at once; the tests check each response.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -20,7 +20,7 @@ use threadway_translate::acp::choice::Mode;
 use threadway_translate::acp::mcp::Secrets;
 use threadway_translate::acp::permission::{Rule, Rules};
 
-// === what is not understood ===
+// === frames that cannot be parsed ===
 
 #[tokio::test]
 async fn a_line_that_is_no_message_is_refused_and_the_next_one_is_read() {
@@ -78,12 +78,12 @@ async fn a_line_that_is_no_message_is_refused_and_the_next_one_is_read() {
         assert_eq!(refused, (id.clone(), code, message.to_owned()), "{line}");
         editor.is_alive().await;
     }
-    // Bytes that are no text.
+    // Bytes that are not UTF-8.
     editor.raw(b"\xff\xfe\n").await;
     assert_eq!(editor.next().await["error"]["code"], -32700);
     editor.raw(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\xff\"}\n").await;
     assert_eq!(editor.next().await["error"]["code"], -32700);
-    // A nesting that would exhaust the stack of a parser.
+    // A nesting that would exhaust the stack of a recursive parser.
     editor.raw(vec![b'['; 1_000_000]).await;
     editor.raw(b"\n").await;
     assert_eq!(editor.next().await["error"]["code"], -32700);
@@ -153,7 +153,7 @@ async fn what_nobody_knows_is_refused_or_passed_over() {
     for method in ["session/fork", "_threadway/x", "initialized", "session/prompt", ""] {
         editor.raw(format!("{}\n", json!({"jsonrpc": "2.0", "method": method}))).await;
     }
-    // Answers to what was never asked.
+    // Responses to requests that the agent never sent.
     for id in [json!(1), json!("x"), json!(null), json!(u64::MAX)] {
         let answer = json!({"jsonrpc": "2.0", "id": id, "result": {}});
         if id.as_u64() == Some(u64::MAX) {
@@ -184,7 +184,7 @@ async fn nothing_is_done_before_the_client_has_introduced_itself() {
         assert_eq!(refused, (json!(1), -32600, "send `initialize` first".to_owned()));
     }
     editor.cancel("nobody").await;
-    // One that is not understood is none.
+    // A refused `initialize` does not count.
     let refused = editor.refused_line(&request_line(2, "initialize", &json!({}))).await;
     let why = "initialize: missing field `protocolVersion`";
     assert_eq!(refused, (json!(2), -32602, why.to_owned()));
@@ -207,7 +207,7 @@ async fn every_version_is_answered_with_ours() {
         assert_eq!(told["authMethods"], json!([]));
         editor.ended().await;
     }
-    // What is no version is no reason to go, either.
+    // An invalid version does not end the connection either.
     for version in [json!(65536), json!(-1), json!(1.5), json!(null), json!({})] {
         let mut editor = Editor::start(&server.url, &Setup::default());
         let params = json!({"protocolVersion": version});
@@ -237,7 +237,7 @@ async fn a_session_that_is_not_here_is_told_so_by_every_method() {
                 let params = of(id, json!({"cwd": CWD, "mcpServers": []}));
                 assert_eq!(editor.refused(method, params).await, (-32002, why.clone()), "{method}");
             }
-            // "Closed" and "deleted" it is.
+            // Closing or deleting an unknown session succeeds.
             for method in ["session/close", "session/delete"] {
                 assert_eq!(editor.call(method, of(id, json!({}))).await, json!({}));
             }
@@ -300,7 +300,7 @@ async fn what_has_the_wrong_form_is_refused_without_repeating_it() {
         assert!(!told.to_string().contains(SECRET), "{line}: {message}");
         assert!(!told.to_string().contains("8154711"), "{line}: {message}");
     }
-    // Nested more deeply than a parser's stack allows.
+    // Nested more deeply than the stack of a recursive parser allows.
     let deep = format!("{}1{}", "{\"a\":".repeat(100_000), "}".repeat(100_000));
     let line = format!(
         r#"{{"jsonrpc":"2.0","id":1,"method":"session/close","params":{{"sessionId":"x","_meta":{deep}}}}}"#
@@ -369,7 +369,7 @@ async fn a_session_has_one_prompt_at_a_time() {
     let why =
         format!("session {session} is busy with a prompt; wait for its response or cancel it");
     assert_eq!(told.error(), (-32600, why));
-    // Nor is it loaded anew meanwhile.
+    // Nor can the session be loaded in the meantime.
     let load = of(&session, json!({"cwd": CWD, "mcpServers": []}));
     let busy =
         format!("session {session} is busy with a prompt; wait for its response or cancel it");
@@ -511,7 +511,7 @@ async fn a_client_that_reads_late_gets_all_of_it_and_is_not_hoarded_for() {
         most = most.max(editor.waiting());
     }
     run.ends("success", None).await;
-    // One batch more than the limit: what of the log comes at once.
+    // The limit may be exceeded by one batch: the events that the log returns at once.
     assert!((1..=MAX_WAITING_BYTES + DEFAULT_LOG_BYTES).contains(&most), "{most}");
     let told = editor.until(prompt).await;
     assert_eq!(told.stop_reason(), "end_turn");
@@ -523,14 +523,14 @@ async fn a_client_that_reads_late_gets_all_of_it_and_is_not_hoarded_for() {
 
 // === the process ===
 
-/// The peak of what a process has used, in bytes.
+/// The peak memory of a process, in bytes.
 fn peak(process: u32) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     peak.trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() * 1024
 }
 
-/// Sends a message to the process, and reads what comes until `is_last`.
+/// Sends a message to the process, and reads lines until `is_last`.
 fn converse(
     child: &mut Child,
     frames: &mut Frames,
@@ -584,7 +584,7 @@ async fn the_process_stays_small_and_ends_with_its_client() {
         let made = converse(&mut child, &mut frames, &mut stdout, &new, |frame| frame["id"] == 2);
         made[0]["result"]["sessionId"].as_str().unwrap().to_owned()
     });
-    // 200,000 tokens that nobody reads.
+    // 200,000 tokens that the client does not read.
     let prompt = request(
         3,
         "session/prompt",
@@ -625,7 +625,7 @@ async fn the_process_stays_small_and_ends_with_its_client() {
     });
     let grown = peak(process) - before;
     assert!(grown < 48 * MIB, "{grown} bytes for a line");
-    // Its client goes in the middle of the prompt.
+    // The client disconnects in the middle of the prompt.
     drop(child.stdin.take());
     let ended = tokio::task::spawn_blocking(move || {
         let mut rest = String::new();
@@ -716,7 +716,7 @@ fn request_line(id: impl Into<Value>, method: &str, params: &Value) -> String {
     json!({"jsonrpc": "2.0", "id": id.into(), "method": method, "params": params}).to_string()
 }
 
-/// Params about a session.
+/// Params with the id of a session.
 fn of(session: &str, mut params: Value) -> Value {
     params["sessionId"] = json!(session);
     params
@@ -730,7 +730,7 @@ fn takes_no(at: usize, kind: &str) -> String {
     format!("prompt[{at}]: this agent takes no {kind}; its promptCapabilities say so")
 }
 
-/// The schemas of a graph with a model and a switch to choose.
+/// The schemas of a graph with two configurable fields: a model and a switch.
 fn fields() -> Value {
     json!({"config_schema": {"properties": {
         "model": {"default": "fast", "enum": ["fast", "deep"], "title": "Model", "type": "string"},
@@ -738,7 +738,7 @@ fn fields() -> Value {
     }}})
 }
 
-/// A mode in which writing is asked about, and one in which it is not.
+/// Two modes: in one, writing needs approval, in the other it does not.
 fn two_modes() -> Settings {
     let mode = |id: &str, rule| Mode {
         id: id.to_owned(),
@@ -754,7 +754,7 @@ fn two_modes() -> Settings {
     }
 }
 
-/// A question of the middleware's about calls: names and arguments.
+/// The middleware's interrupt about these calls, each a name and its arguments.
 fn approval(id: &str, calls: &[(&str, Value)]) -> Value {
     let action = |(name, args): &(&str, Value)| json!({"name": name, "args": args});
     let review = |(name, _): &(&str, Value)| json!({"action_name": name, "allowed_decisions": ["approve", "edit", "reject"]});
@@ -824,7 +824,7 @@ async fn a_prompt_that_is_sent_behind_a_choice_runs_with_it() {
     let setup = Setup { settings: two_modes(), ..Setup::default() };
     let mut editor = Editor::initialized(&server.url, &setup).await;
     let session = editor.session().await;
-    // The choice takes its time to be kept.
+    // Storing the choice takes a while.
     server.hold("PATCH");
     let chosen = json!({"configId": "config:model", "value": "deep"});
     let choice = editor.request("session/set_config_option", of(&session, chosen)).await;
@@ -840,13 +840,13 @@ async fn a_prompt_that_is_sent_behind_a_choice_runs_with_it() {
     assert_eq!(run.body["config"], json!({"configurable": {"model": "deep"}}));
     run.ends("success", None).await;
     assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
-    // What was chosen is for every process to read.
+    // The choice is stored where every process can read it.
     let kept = server.asked("PATCH").pop().unwrap();
     assert_eq!(kept["metadata"]["acp_config"], json!({"model": "deep"}));
     editor.ended().await;
 }
 
-/// The value that an option is shown with.
+/// The current value of an option.
 fn current(options: &Value, id: &str) -> Value {
     let options = options["configOptions"].as_array().unwrap();
     options.iter().find(|option| option["id"] == id).unwrap()["currentValue"].clone()
@@ -883,7 +883,7 @@ async fn one_agents_settings_do_not_go_to_another() {
     editor.ended().await;
     assert_eq!(settings["acp_config"], json!({"model": "smart"}));
     assert_eq!(settings["acp_other_configs"], json!({"b": {"model": "claude"}}));
-    // Another process reads them, also of a session that an older version has kept.
+    // Another process reads the choices, also those of a session that an older version has stored.
     let older = json!({"acp_session": true, "cwd": CWD, "acp_assistant": "b",
         "acp_config": {"model": "smart"}});
     server.thread(LOADED, older, None);
@@ -915,7 +915,7 @@ async fn a_mode_that_is_left_gives_back_the_agent_that_was_chosen() {
         assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
     }
     editor.ended().await;
-    // Another process leaves the mode.
+    // Another process sets another mode.
     let mut editor = Editor::initialized(&server.url, &setup).await;
     editor.call("session/resume", open_params(&session)).await;
     let left = of(&session, json!({"configId": "mode", "value": "ask"}));
@@ -934,7 +934,7 @@ async fn two_sessions_at_once_do_not_mix() {
     let mut other = server.run().await;
     assert_eq!((&run.thread, &other.thread), (&one, &two));
     for at in 0..50 {
-        // The same ids: they are of two conversations.
+        // Both runs use the same message id, in two conversations.
         run.says("m", &format!("a{at} ")).await;
         other.says("m", &format!("b{at} ")).await;
     }
@@ -965,7 +965,7 @@ async fn a_request_that_is_taken_back_is_answered_so() {
     server.until("the cancel", |server| server.cancelled() == [&*run.id]).await;
     run.ends("interrupted", None).await;
     assert_eq!(editor.until(prompt).await.stop_reason(), "cancelled");
-    // Another one.
+    // Another request.
     server.hold("/threads/search");
     let list = editor.request("session/list", json!({})).await;
     let held = server.held("/threads/search").await;
@@ -973,7 +973,7 @@ async fn a_request_that_is_taken_back_is_answered_so() {
     let why = "the request was cancelled".to_owned();
     assert_eq!(editor.until(list).await.error(), (-32800, why));
     held.closed().await;
-    // What is over, or never was.
+    // Ids of requests that have ended, or never existed.
     for id in [json!(list), json!(prompt), json!("x"), json!(null)] {
         editor.notify("$/cancel_request", json!({"requestId": id})).await;
     }
@@ -995,13 +995,13 @@ async fn a_run_that_fails_says_why() {
         "data": {"details": "no such thing"}});
     assert_eq!(told.response["error"], error);
     assert_eq!(outline(&told.of(&session)).last().unwrap(), "tool_call_update c failed");
-    // The upstream does not take the run.
+    // The upstream refuses the run.
     server.hold("/runs/stream");
     let prompt = editor.prompt(&session, "hi").await;
     server.held("/runs/stream").await.json(500, r#"{"detail":"out of order"}"#).await;
     let (code, message) = editor.until(prompt).await.error();
     assert_eq!((code, message.contains("out of order")), (-32603, true), "{message}");
-    // It has had too many requests, and says when it takes more.
+    // The upstream has had too many requests, and says when it accepts more.
     let prompt = editor.prompt(&session, "hi").await;
     server.held("/runs/stream").await.too_many("retry-after: 30\r\n").await;
     let (code, message) = editor.until(prompt).await.error();
@@ -1011,7 +1011,7 @@ async fn a_run_that_fails_says_why() {
         "{message}"
     );
     server.let_go_of("/runs/stream");
-    // The stream breaks off. It is joined again, and the run has failed meanwhile.
+    // The stream breaks off. The gateway joins it again, and the run has failed meanwhile.
     let prompt = editor.prompt(&session, "hi").await;
     let mut run = server.run().await;
     run.says("n", "one").await;
@@ -1046,13 +1046,13 @@ async fn a_cancel_in_mid_stream_stops_this_run_and_no_other() {
     let updates = told.of(&one);
     assert!(outline(&updates).contains(&"agent_message_chunk n last words".to_owned()));
     assert_eq!(outline(&updates).last().unwrap(), "tool_call_update c failed");
-    // The other goes on.
+    // The other session's run continues.
     other.says("m", "still here").await;
     editor.until_said("still here").await;
     other.ends("success", None).await;
     assert_eq!(editor.until(second).await.stop_reason(), "end_turn");
     assert_eq!(server.cancelled(), [id]);
-    // And so does the session.
+    // The session can be prompted again.
     let third = editor.prompt(&one, "again").await;
     let mut run = server.run().await;
     run.says("p", "yes").await;
@@ -1159,9 +1159,9 @@ async fn a_cancel_takes_back_what_was_asked() {
     assert_eq!(outline(&told.of(&session)), ["tool_call_update one failed"]);
     drop(clock);
     tokio::time::resume();
-    // As the protocol wants it of the client; nobody waits for it any more.
+    // The protocol requires this response of the client; the agent no longer waits for it.
     editor.reply(&request, json!({"outcome": {"outcome": "cancelled"}})).await;
-    // The other question stands.
+    // The other request is still open.
     editor.reply(&remains, selected("allow")).await;
     let run = server.run().await;
     assert_eq!(run.thread, other);
@@ -1200,7 +1200,8 @@ async fn a_cancel_of_nothing_does_nothing() {
     editor.ended().await;
 }
 
-/// A prompt whose run asks to write: the request, and the question to the person.
+/// Sends a prompt whose run raises an interrupt about writing. Returns the id of the prompt, and
+/// the agent's permission request.
 async fn asked_to_write(
     server: &mut LangGraph,
     editor: &mut Editor,
@@ -1212,7 +1213,7 @@ async fn asked_to_write(
     (prompt, request)
 }
 
-/// A run that asks to write: the question to the person.
+/// Plays a run that raises an interrupt about writing. Returns the agent's permission request.
 async fn asks_to_write(server: &mut LangGraph, editor: &mut Editor, call_id: &str) -> Value {
     let mut run = server.run().await;
     let args = json!({"path": "/srv/app/a.txt", "text": "a"});
@@ -1234,16 +1235,16 @@ fn selected(option: &str) -> Value {
     json!({"outcome": {"outcome": "selected", "optionId": option}})
 }
 
-/// How long a cancel may take to be answered.
+/// How long the response to a cancel may take.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What happens before the clock has moved so far.
+/// Fails if the future is not ready before the clock has advanced this far.
 async fn within<T>(clock: &HeldClock, limit: Duration, happens: impl Future<Output = T>) -> T {
     const STEP: Duration = Duration::from_millis(50);
     let mut happens = std::pin::pin!(happens);
     let mut passed = Duration::ZERO;
     loop {
-        // What is on its way arrives.
+        // Bytes on the way arrive.
         for _ in 0..2_000 {
             if let Poll::Ready(happened) = futures_util::poll!(&mut happens) {
                 return happened;
@@ -1258,7 +1259,7 @@ async fn within<T>(clock: &HeldClock, limit: Duration, happens: impl Future<Outp
 
 // === permissions ===
 
-/// The three wire forms, and whether the answers to several questions are apart.
+/// The three wire forms of an interrupt, each with a recorded run.
 fn wire_forms() -> [(&'static str, Vec<u8>); 3] {
     [
         ("action_requests", Capture::named("py-0.16.7/hitl-combo-subgraphs").bytes),
@@ -1267,7 +1268,7 @@ fn wire_forms() -> [(&'static str, Vec<u8>); 3] {
     ]
 }
 
-/// The decisions that a run goes on with, whatever their form.
+/// The decisions with which a run resumes, in any form.
 fn decisions(body: &Value) -> Vec<Value> {
     let resume = body["command"]["resume"].as_object().unwrap();
     let of = |answer: &Value| match answer["decisions"].as_array() {
@@ -1277,7 +1278,7 @@ fn decisions(body: &Value) -> Vec<Value> {
     resume.values().flat_map(of).collect()
 }
 
-/// The two questions of a recorded run, by tool.
+/// The agent's two permission requests of a recorded run, by tool.
 async fn both_questions(editor: &mut Editor) -> (Value, Value, Vec<Value>) {
     let (mut updates, first) = editor.until_asked().await;
     let (more, second) = editor.until_asked().await;
@@ -1303,11 +1304,11 @@ async fn each_wire_form_is_asked_and_answered_in_its_own() {
         let (email, delete, updates) = both_questions(&mut editor).await;
         let yes_no = ["allow", "allow_always", "reject", "reject_always"];
         let all = ["allow", "allow_always", "edit", "reject", "reject_always", "respond"];
-        // The JavaScript middleware knows no responses.
+        // The JavaScript middleware does not support `respond`.
         let all = all.iter().filter(|option| form != "actionRequests" || **option != "respond");
         assert_eq!(options(&email), all.copied().collect::<Vec<_>>(), "{form}");
         assert_eq!(options(&delete), yes_no, "{form}");
-        // Each is about a call that was announced, and waits.
+        // Each request is about a call that was announced and is pending.
         for request in [&email, &delete] {
             let id = request["params"]["toolCall"]["toolCallId"].as_str().unwrap();
             assert_eq!(request["params"]["sessionId"], *session);
@@ -1400,16 +1401,16 @@ async fn what_is_answered_for_good_is_remembered_for_this_call() {
         assert_eq!(kept[0]["name"], "write");
         assert_eq!(kept[0]["decision"], always.strip_suffix("_always").unwrap());
         assert_eq!(kept.as_array().unwrap().len(), 1);
-        // The same call, its arguments in another order, in the same turn.
+        // The same call in the same turn, with its arguments in another order.
         let same = json!({"text": "a", "path": "/srv/app/a.txt"});
         run.calls("n", "d", "write", &same).await;
         let messages = json!([{"type": "ai", "id": "n", "content": "",
             "tool_calls": [call("d", "write", &same)]}]);
         run.asks(&messages, &json!([approval("q-d", &[("write", same)])])).await;
-        // It is not asked.
+        // The agent does not ask for permission again.
         let mut run = server.run().await;
         assert_eq!(decisions(&run.body), [json!({"type": decision})]);
-        // Another one is.
+        // Another call needs permission.
         let other = json!({"path": "/srv/app/b.txt", "text": "a"});
         run.calls("o", "e", "write", &other).await;
         let messages = json!([{"type": "ai", "id": "o", "content": "",
@@ -1421,7 +1422,7 @@ async fn what_is_answered_for_good_is_remembered_for_this_call() {
         server.run().await.ends_with(&json!([])).await;
         assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
         editor.ended().await;
-        // Another process knows.
+        // Another process knows the decision.
         let mut editor = Editor::initialized(&server.url, &Setup::default()).await;
         let resume = of(&session, json!({"cwd": CWD, "mcpServers": []}));
         editor.call("session/resume", resume).await;
@@ -1451,7 +1452,7 @@ async fn the_first_rule_that_fits_decides_the_modes_before_the_general() {
         rule("*", Rule::Ask),
     ]);
     let settings = Settings { permissions: general, ..two_modes() };
-    // By mode and tool: what is decided; `None` is asked.
+    // The decision by mode and tool; `None` means that the user is asked.
     for (mode, tool, expected) in [
         ("ask", "write", None),
         ("ask", "read_file", Some("approve")),
@@ -1510,7 +1511,7 @@ async fn an_answer_that_is_none_fails_the_prompt_and_the_next_one_answers() {
         let (code, message) = told.error();
         assert!(code < 0 && message.contains(why), "{answer}: {message}");
         assert_eq!(outline(&told.of(&session)).last().unwrap(), "tool_call_update c failed");
-        // The next prompt is no answer: it is asked again, and then the prompt has its turn.
+        // The next prompt is not the answer. The agent asks again, and then runs the prompt.
         let prompt = editor.prompt(&session, "and now?").await;
         asked_first(&mut server, &mut editor, "and now?").await;
         assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
@@ -1518,7 +1519,7 @@ async fn an_answer_that_is_none_fails_the_prompt_and_the_next_one_answers() {
     }
 }
 
-/// What waits is asked before this prompt, is rejected, and the prompt has its turn.
+/// Rejects the open call, for which the agent asks first, and plays the run of this prompt.
 async fn asked_first(server: &mut LangGraph, editor: &mut Editor, text: &str) {
     let (_, request) = editor.until_asked().await;
     assert_eq!(request["method"], "session/request_permission");
@@ -1544,7 +1545,7 @@ async fn a_question_of_the_graph_is_asked_by_a_form_where_there_are_some() {
     editor.reply(&request, json!({"action": "accept", "content": {"answer": "this"}})).await;
     let run = server.run().await;
     assert_eq!(run.body["command"], json!({"resume": {"q": "this"}}));
-    // With a schema of several fields.
+    // A schema with several fields.
     let schema = json!({"type": "object", "properties": {
         "how": {"type": "string", "enum": ["fast", "well"]}, "often": {"type": "integer"}}});
     let question = json!({"id": "r", "value": "How?", "response_schema": schema});
@@ -1554,7 +1555,7 @@ async fn a_question_of_the_graph_is_asked_by_a_form_where_there_are_some() {
     editor.reply(&request, json!({"action": "accept", "content": content})).await;
     let run = server.run().await;
     assert_eq!(run.body["command"], json!({"resume": {"r": content}}));
-    // Who does not fill it in is asked by the conversation.
+    // If the user does not fill in the form, the question is sent as a message.
     run.asks(&json!([]), &json!([{"id": "s", "value": "And now?"}])).await;
     let (_, request) = editor.until_asked().await;
     editor.reply(&request, json!({"action": "decline"})).await;
@@ -1585,7 +1586,7 @@ async fn a_question_of_the_graph_is_asked_in_words_where_there_are_no_forms() {
     let said = told.said();
     assert_eq!(said.len(), 2, "{said:?}");
     assert_eq!(said[0], ("q".to_owned(), "Which one?".to_owned()));
-    // Each prompt answers one.
+    // Each prompt answers one question.
     let prompt = editor.prompt(&session, "this").await;
     let run = server.run().await;
     assert_eq!(run.body["command"], json!({"resume": {"q": "this"}}));
@@ -1637,7 +1638,7 @@ async fn approvals_and_questions_at_once_are_all_asked() {
     for (request, answer) in requests.iter().zip(["allow", "reject", "allow"]).rev() {
         editor.reply(request, selected(answer)).await;
     }
-    // The run goes on with what is answered; the question stays.
+    // The run resumes with the answers so far; the other question stays open.
     let run = server.run().await;
     assert_eq!(
         run.body["command"]["resume"],
@@ -1686,7 +1687,7 @@ async fn a_breakpoint_is_asked_about() {
     }
 }
 
-/// The statuses of a call, as they were told.
+/// The statuses of a call, in the order in which they were sent.
 fn statuses(updates: &[Value], id: &str) -> Vec<String> {
     let of_call = updates.iter().filter(|update| update["toolCallId"] == id);
     of_call.filter_map(|update| update["status"].as_str()).map(str::to_owned).collect()
@@ -1698,7 +1699,7 @@ async fn an_asked_call_is_pending_until_it_is_allowed() {
     for (setup, answer, expected) in [
         (Setup::default(), Some("allow"), &["in_progress", "completed"][..]),
         (Setup::default(), Some("reject"), &["failed"]),
-        // A rule answers.
+        // A rule decides.
         (Setup { settings: in_auto(), ..Setup::default() }, None, &["in_progress", "completed"]),
     ] {
         let (mut server, mut editor) = open_with(setup).await;
@@ -1731,7 +1732,7 @@ async fn an_asked_call_is_pending_until_it_is_allowed() {
 
 #[tokio::test]
 async fn files_and_terminals_of_an_editor_are_not_used() {
-    // Each frame's method is checked where it is read.
+    // The editor checks the method of each frame that it reads.
     let capabilities = json!({
         "fs": {"readTextFile": true, "writeTextFile": true}, "terminal": true,
         "elicitation": {"form": {}},
@@ -1747,7 +1748,7 @@ async fn files_and_terminals_of_an_editor_are_not_used() {
         ("execute", json!({"command": "ls"})),
     ];
     for (name, args) in &calls {
-        // By itself, and once a person has allowed it.
+        // Once without asking, and once after the user has allowed the call.
         for is_asked in [false, true] {
             let prompt = editor.prompt(&session, "do it").await;
             let mut run = server.run().await;
@@ -1833,7 +1834,11 @@ async fn whoever_approves_is_shown_all_that_was_asked() {
         let text = format!("{description}\n\nrisk: high");
         let content = json!([{"type": "content", "content": {"type": "text", "text": text}}]);
         assert_eq!(asked["content"], content, "{value}");
-        assert_eq!(request.to_string().matches("5,000").count(), 1, "it is shown once: {request}");
+        assert_eq!(
+            request.to_string().matches("5,000").count(),
+            1,
+            "the text is shown once: {request}"
+        );
         editor.reply(&request, selected("allow")).await;
         let run = server.run().await;
         assert_eq!(run.body["command"]["resume"]["q"], answer);
@@ -1904,7 +1909,7 @@ fn open_params(session: &str) -> Value {
     of(session, json!({"cwd": CWD, "mcpServers": []}))
 }
 
-/// A conversation with a call that was answered.
+/// A conversation with a call that has a result.
 fn conversation() -> Value {
     json!([
         {"type": "human", "id": "h1", "content": "hi"},
@@ -1926,7 +1931,7 @@ const HISTORY: [&str; 4] = [
 async fn a_load_tells_the_history_and_then_responds() {
     let (mut server, mut editor) = open().await;
     server.thread(LOADED, kept(), Some(state("r", &conversation(), &json!([]))));
-    // As often as one likes: it is all told again, under the same ids.
+    // Each load sends the whole conversation again, under the same ids.
     for _ in 0..2 {
         let load = editor.request("session/load", open_params(LOADED)).await;
         let told = editor.until(load).await;
@@ -1934,7 +1939,7 @@ async fn a_load_tells_the_history_and_then_responds() {
         told.result();
         editor.is_alive().await;
     }
-    // What comes now is new.
+    // From here on the updates are new.
     let prompt = editor.prompt(LOADED, "and now?").await;
     let mut run = server.run().await;
     let mut messages = conversation();
@@ -1954,7 +1959,8 @@ async fn a_load_tells_the_history_and_then_responds() {
 async fn an_editor_is_asked_about_what_is_still_open() {
     let (mut server, mut editor) = open().await;
     let key = "threadway_answer:0:0";
-    // Somebody else has decided about the first call, and said more than an editor would.
+    // Another client has decided about the first call, and its decision says more than an editor's
+    // could.
     let edited = json!({"type": "edit", "edited_action": {"name": "post", "args": {"to": "b"}}});
     let mut metadata = kept();
     metadata[key] = json!({"interrupt": "i", "action": 0, "after": "r", "decision": edited});
@@ -2014,7 +2020,7 @@ async fn a_resume_tells_nothing_and_goes_on() {
     editor.ended().await;
 }
 
-/// A run of others, which is live.
+/// Adds a live run that another client has started.
 fn live(server: &LangGraph, id: &str) {
     let run = json!({"run_id": id, "thread_id": LOADED, "status": "running",
         "created_at": "2026-11-22T10:00:00.000000+00:00", "metadata": {},
@@ -2058,7 +2064,7 @@ async fn a_live_run_is_shown_behind_the_history_and_a_prompt_waits_for_it() {
     assert_eq!(run.said()["content"], "next");
     run.ends("success", None).await;
     let told = editor.until(prompt).await;
-    assert_eq!(told.said(), Vec::new(), "nothing is told twice");
+    assert_eq!(told.said(), Vec::new(), "no text is sent twice");
     assert_eq!(told.stop_reason(), "end_turn");
     editor.ended().await;
 }
@@ -2087,7 +2093,7 @@ async fn a_cancelled_prompt_behind_a_run_of_others_leaves_that_run_and_settles_i
     server.thread(LOADED, kept(), Some(state("r", &conversation(), &json!([]))));
     let load = editor.request("session/load", open_params(LOADED)).await;
     editor.until(load).await.result();
-    // It begins while nobody looks.
+    // The run begins while no session is open.
     live(&server, "L");
     let prompt = editor.prompt(LOADED, "next").await;
     let mut run = server.joined().await;
@@ -2102,7 +2108,7 @@ async fn a_cancelled_prompt_behind_a_run_of_others_leaves_that_run_and_settles_i
     updates.extend(told.of(LOADED));
     assert_eq!(statuses(&updates, "c2"), ["failed"]);
     assert_eq!(server.cancelled(), Vec::<String>::new());
-    // That run ends by itself, and the next prompt shows what came of it.
+    // That run ends by itself, and the next prompt shows its outcome.
     let mut messages = conversation();
     messages.as_array_mut().unwrap().extend([
         json!({"type": "ai", "id": "a3", "content": "",
@@ -2166,12 +2172,12 @@ async fn a_prompt_takes_back_what_a_load_has_asked() {
     let taken_back = editor.next().await;
     assert_eq!(taken_back["method"], "$/cancel_request");
     assert_eq!(taken_back["params"]["requestId"], request["id"]);
-    // It is asked again for the prompt, which comes after that.
+    // The agent asks again for the decision, and then runs the prompt.
     asked_first(&mut server, &mut editor, "wait").await;
     let told = editor.until(prompt).await;
     assert_eq!(told.stop_reason(), "end_turn");
     assert_eq!(told.requests, Vec::<Value>::new());
-    // An answer that crosses it changes nothing.
+    // A response that arrives too late changes nothing.
     editor.reply(&request, selected("allow")).await;
     editor.is_alive().await;
     assert_eq!(server.asked(&format!("POST /threads/{LOADED}/runs/stream")).len(), 2);
@@ -2225,7 +2231,7 @@ async fn a_session_that_is_closed_is_stopped_and_gone() {
             server.until("the cancel", |server| server.cancelled().contains(&run.id)).await;
             run.record("interrupted", None);
         } else {
-            // A thread goes with its runs.
+            // Deleting a thread deletes its runs.
             let is_gone = |server: &LangGraph| !server.books().threads.contains_key(&session);
             server.until("the end of the thread", is_gone).await;
         }
@@ -2281,8 +2287,8 @@ async fn sessions_are_listed_by_pages_and_by_directory() {
 
 // === MCP servers ===
 
-/// The MCP servers that a graph receives, from a client whose servers hold a secret in every part;
-/// and everything that the gateway sent upstream.
+/// Opens a session whose client passes MCP servers with a secret in every member. Returns the MCP
+/// servers that the graph receives, and everything that the gateway sent upstream.
 async fn told_of_servers(secrets: Secrets) -> (Value, String) {
     let settings = Settings {
         mcp_key: Some("mcp_servers".to_owned()),
@@ -2349,7 +2355,7 @@ async fn a_key_is_asked_for_taken_and_forgotten() {
     assert_eq!(editor.refused("authenticate", key.clone()).await.0, -32000);
     let (code, _) = editor.refused("authenticate", json!({"methodId": "x"})).await;
     assert_eq!(code, -32602);
-    // The person logs in in a terminal.
+    // The user logs in in a terminal.
     let credentials = Credentials::new(Some(&directory), editor.service.upstream.client.base());
     credentials.store("wrong").unwrap();
     assert_eq!(editor.refused("authenticate", key.clone()).await.0, -32000);
@@ -2357,7 +2363,7 @@ async fn a_key_is_asked_for_taken_and_forgotten() {
     assert_eq!(editor.call("authenticate", key.clone()).await, json!({}));
     let session = editor.session().await;
     assert!(server.books().threads.contains_key(&session));
-    // The next process takes it from there.
+    // The next process reads the key from the same directory.
     let mut second = Editor::start(&server.url, &setup);
     second.call("initialize", json!({"protocolVersion": 1})).await;
     second.session().await;

@@ -1,4 +1,4 @@
-//! Threads as sessions need them: made, found, changed and deleted, and what can be chosen.
+//! Threads as sessions use them: made, found, changed and deleted, and the options of an agent.
 
 use crate::support::clock::HeldClock;
 use crate::support::upstream::Upstream;
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 const THREAD: &str = "0f9cfe5e-7d44-4d4f-8aef-a4e7c1d4a2a1";
 const ASSISTANT: &str = "5f1b1d1e-0000-4000-8000-000000000001";
 
-/// How both servers refuse an id, and how they miss a thread.
+/// The responses of both servers to an invalid id, and to an unknown thread.
 const NO_SUCH_THREAD: [(u16, &str); 4] = [
     (404, r#"{"detail":"Thread with ID T not found"}"#),
     (404, "Thread not found"),
@@ -122,7 +122,7 @@ async fn a_change_asks_for_no_state_in_return_and_reads_none() {
     };
     assert_eq!(tokio::join!(change(), script).0, Ok(true));
 
-    // The JavaScript server tells the whole state, which may be of any size.
+    // The JavaScript server returns the whole state, which may have any size.
     let script = async {
         let mut asked = upstream.expect(&patch).await;
         asked.begin_answer(200, "application/json", "{", MAX_ANSWER_BYTES + 1).await;
@@ -133,7 +133,7 @@ async fn a_change_asks_for_no_state_in_return_and_reads_none() {
     for (status, body, expected) in [
         (404, r#"{"detail":"Not Found"}"#, Ok(false)),
         (404, "Thread not found", Ok(false)),
-        // Here the body may be what is wrong.
+        // For this request the body may be the cause of a 422.
         (422, r#"{"detail":"odd"}"#, Err(refusal(422, "odd"))),
     ] {
         let script = async { upstream.expect(&patch).await.json(status, body).await };
@@ -199,7 +199,7 @@ async fn threads_are_listed_without_their_states() {
     assert_eq!(found, Err(Error::NotUnderstood { what: "a list of threads" }));
 }
 
-// === what can be chosen ===
+// === options of an agent ===
 
 #[tokio::test]
 async fn the_fields_of_an_assistant_are_told_with_what_it_has_set() {
@@ -210,7 +210,7 @@ async fn the_fields_of_an_assistant_are_told_with_what_it_has_set() {
         "verbose": {"type": "boolean", "description": "Says more."},
     }}});
     let script = async {
-        // In whatever order they come.
+        // The requests arrive in any order.
         for _ in 0..2 {
             let asked = upstream.next().await;
             let answer = match asked.line.strip_prefix(&format!("GET /assistants/{ASSISTANT}")) {
@@ -228,7 +228,7 @@ async fn the_fields_of_an_assistant_are_told_with_what_it_has_set() {
     assert_eq!(fields[1].kind, ConfigKind::Switch);
     assert_eq!(fields[1].description.as_deref(), Some("Says more."));
 
-    // A server for JavaScript that cannot read the graph's types.
+    // A JavaScript server that cannot read the graph's types.
     let script = async {
         for _ in 0..2 {
             let asked = upstream.next().await;
@@ -243,7 +243,7 @@ async fn the_fields_of_an_assistant_are_told_with_what_it_has_set() {
     assert_eq!(fields, Err(refusal(500, "Internal Server Error")));
 }
 
-// === a server that does it ===
+// === a server that answers by itself ===
 
 #[tokio::test]
 async fn the_scripted_server_does_all_this() {
@@ -278,7 +278,7 @@ async fn the_scripted_server_does_all_this() {
     assert!(found[0].updated_at > first.updated_at, "{found:?}");
 
     let whole = client.thread(&first.id).await.unwrap().unwrap();
-    // A list leaves out when it was made, and when its state was.
+    // A list omits the times at which a thread and its state were made.
     let mut listed = whole.clone();
     (listed.created_at, listed.state_updated_at) = (None, None);
     assert_eq!(listed, found[0]);

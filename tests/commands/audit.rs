@@ -1,4 +1,5 @@
-//! The audit log of a process: it is opened anew on SIGHUP, and the log says when it cannot be written.
+//! The audit log of a process: SIGHUP reopens the file, and a log line reports when it cannot be
+//! written.
 
 use std::fs;
 use std::process::Command;
@@ -7,14 +8,14 @@ use crate::support::gateway::Response;
 use crate::support::process::{File, PATIENCE, Process};
 use crate::support::upstream::Upstream;
 
-/// A process that is audited, after one refusal.
+/// A process with an audit log, after one refusal.
 async fn refused(upstream: &Upstream, audit_log: &str) -> Process {
     let process = Process::serve(&["--upstream", &upstream.url(), "--audit-log", audit_log]).await;
     refuse(&process).await;
     process
 }
 
-/// Has it refuse a run.
+/// Sends a run that is refused.
 async fn refuse(process: &Process) {
     let request =
         b"POST /agui/agent/a/run HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n";
@@ -26,7 +27,7 @@ fn lines(path: &str) -> usize {
     fs::read_to_string(path).unwrap().lines().filter(|line| line.contains("not_json")).count()
 }
 
-/// Waits until the line of the first refusal is in the file: it may be moved then.
+/// Waits until the file has the line of the first refusal, so that the test can rename the file.
 async fn first_line(file: &File) {
     let written = async {
         while lines(file.path()) == 0 {
@@ -78,7 +79,7 @@ async fn the_log_says_when_lines_are_lost() {
     let mut process = refused(&upstream, "/dev/full").await;
     let said = process.says("could not write to the audit log: lines are dropped").await;
     assert!(said.contains("ERROR") && said.contains("/dev/full"), "{said}");
-    // The request was answered, and the next one is too.
+    // The request was answered, and so is the next one.
     refuse(&process).await;
     process.stop().await;
 }

@@ -1,4 +1,4 @@
-//! The scripted LangGraph server on real sockets, and its streams through the gateway's own chain.
+//! The demo's scripted LangGraph server on real sockets, and the translation of its streams.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const THREAD: &str = "0f9cfe5e-7d44-4d4f-8aef-a4e7c1d4a2a1";
 const NOBODY: &str = "0f9cfe5e-7d44-4d4f-8aef-000000000000";
 const MODES: [&str; 4] = ["values", "messages-tuple", "updates", "custom"];
 
-/// A demo that serves.
+/// A serving demo.
 struct Served {
     demo: Demo,
     address: SocketAddr,
@@ -29,16 +29,15 @@ struct Served {
     serving: JoinSet<()>,
 }
 
-/// A stream as it comes.
+/// A stream that is still being read.
 struct Stream {
     response: Response,
-    /// What was read and not yet asked for.
+    /// Text that was read and that the test has not yet taken.
     raw: String,
-    /// What was asked for.
+    /// Text that the test has taken.
     told: String,
 }
 
-/// One part of a stream.
 #[derive(Clone, Debug, PartialEq)]
 struct Part {
     event: String,
@@ -59,12 +58,12 @@ impl Served {
         serving.spawn(async move {
             server::serve(listener, routes, &Limits::default(), on_stop).await;
         });
-        // The clock may jump past the time after which an idle connection is closed.
+        // The clock may advance past the time after which an idle connection is closed.
         let http = reqwest::Client::builder().pool_max_idle_per_host(0).build().unwrap();
         Self { demo, address, stop, http, serving }
     }
 
-    /// With a thread, at full speed.
+    /// A demo at full speed, with a thread.
     async fn with_thread() -> Self {
         let served = Self::start(Pace::NONE).await;
         served.ok(Method::POST, "/threads", &json!({"thread_id": THREAD})).await;
@@ -77,7 +76,7 @@ impl Served {
         request.send().await.unwrap()
     }
 
-    /// The status and the body.
+    /// Sends a request; returns the status and the body.
     async fn ask(&self, method: Method, path: &str, body: &Value) -> (u16, Value) {
         let response = self.send(method, path, body).await;
         let status = response.status().as_u16();
@@ -99,7 +98,7 @@ impl Served {
         self.ok(Method::POST, path, &body).await
     }
 
-    /// The detail of a refusal.
+    /// Sends a request that must be refused; returns the `detail`.
     async fn refused(&self, method: Method, path: &str, body: Value) -> (u16, String) {
         let (status, answer) = self.ask(method, path, &body).await;
         assert!(status >= 400, "{path}: {status} {answer}");
@@ -119,7 +118,7 @@ impl Served {
         Stream::of(request.send().await.unwrap())
     }
 
-    /// A run to its end: its parts, and the thread's state then.
+    /// Runs to the end; returns the parts, and the thread's state after them.
     async fn run(&self, body: Value) -> (Vec<Part>, Value) {
         let mut stream = self.stream(THREAD, body).await;
         let parts = stream.rest().await;
@@ -141,7 +140,7 @@ impl Stream {
         self.response.headers().get(name).map_or("", |value| value.to_str().unwrap())
     }
 
-    /// The run that the headers name.
+    /// The run id in the response's headers.
     fn run_id(&self) -> String {
         self.header("content-location").rsplit('/').next().unwrap().to_owned()
     }
@@ -162,7 +161,7 @@ impl Stream {
         }
     }
 
-    /// The next part, whatever signs of life come before it.
+    /// The next part, after any heartbeats.
     async fn part(&mut self) -> Option<Part> {
         let mut block = self.block().await;
         while block.starts_with(':') {
@@ -177,7 +176,7 @@ impl Stream {
         Some(Part { event, data, id: field("id: ") })
     }
 
-    /// The next part of this name.
+    /// Reads up to the next part of this name.
     async fn until(&mut self, event: &str) -> Part {
         loop {
             let part = self.part().await.expect("the stream ended");
@@ -218,7 +217,7 @@ fn events(parts: &[Part]) -> Vec<&str> {
     parts.iter().map(|part| &*part.event).collect()
 }
 
-/// The names of the nodes that have said that they are through.
+/// The names of the nodes that have completed, from the `updates` parts.
 fn nodes(parts: &[Part]) -> Vec<&str> {
     let updates = parts.iter().filter(|part| part.event == "updates");
     updates.flat_map(|part| part.data.as_object().unwrap().keys().map(|key| &**key)).collect()
@@ -233,7 +232,8 @@ fn last_text(state: &Value) -> String {
     judge::text_of(&state["values"]["messages"].as_array().unwrap().last().unwrap()["content"])
 }
 
-/// Judges a stream as a client of the gateway would get it: legal, and true to the thread.
+/// Checks a stream as a client of the gateway would get it: it must be legal, and end with the
+/// thread's state.
 fn judged(bytes: &str, parts: &[Part], state: &Value) {
     let capture =
         Capture { name: "demo".to_owned(), bytes: bytes.as_bytes().to_vec(), request: Value::Null };
@@ -318,7 +318,7 @@ async fn each_graph_has_an_assistant() {
     assert_eq!(page, json!([all[1], all[2]]));
 
     let agent = served.post("/assistants/search", json!({"graph_id": "agent"})).await;
-    // As the Python server derives it.
+    // The Python server derives the same id.
     let id = "fe096781-5601-53d2-b2f6-0d3403f7e9ca";
     assert_eq!(agent[0]["assistant_id"], id);
     assert_eq!(served.get(&format!("/assistants/{id}")).await, agent[0]);
@@ -348,7 +348,7 @@ async fn a_thread_is_made_found_changed_and_deleted() {
     let changed = served.ok(Method::PATCH, &path, &json!({"metadata": {"b": 2}})).await;
     assert_eq!(changed["metadata"], json!({"a": 1, "b": 2}));
     assert_eq!(served.get(&path).await, changed);
-    // What is nested is not merged, and a null is kept.
+    // Nested values are not merged, and a null is kept.
     let nested = json!({"metadata": {"a": {"x": 1}, "gone": null}});
     served.ok(Method::PATCH, &path, &nested).await;
     let nested = json!({"metadata": {"a": {"y": 2}}});
@@ -540,7 +540,7 @@ async fn only_what_was_asked_for_is_told() {
         told.dedup();
         assert_eq!(told, expected);
     }
-    // LangChain names messages by whether tokens were asked for.
+    // The format of LangChain's message ids depends on whether tokens were requested.
     let run = json!({"assistant_id": "agent", "input": human("hi")});
     let state = served.post(&format!("/threads/{THREAD}/runs/wait"), run).await;
     let id = judge::string(&state["messages"].as_array().unwrap().last().unwrap()["id"]);
@@ -630,7 +630,7 @@ async fn a_decision_that_cannot_be_read_fails_the_run_and_can_be_given_again() {
     }
     let now = served.get(&format!("/threads/{THREAD}/state")).await;
     assert_eq!(now["interrupts"], state["interrupts"]);
-    // By the question's id, as the gateway answers.
+    // Keyed by the interrupt's id, as the gateway answers.
     let decisions = json!({"decisions": [{"type": "approve"}, {"type": "approve"}]});
     let stranger = json!({"0123456789abcdef0123456789abcdef": decisions});
     let run = json!({"assistant_id": "approval", "command": {"resume": stranger}});
@@ -710,7 +710,7 @@ async fn a_runs_record_shows_what_it_was_asked_for() {
     assert_eq!(served.get(&format!("{runs}?status=success")).await, json!([list[1]]));
     assert_eq!(served.get(&format!("{runs}?limit=1&offset=1")).await, json!([list[1]]));
     assert_eq!(served.get(&format!("{runs}?status=pending")).await, json!([]));
-    // A column each, as the real server takes them.
+    // One `select` per column, as for the real server.
     let columns = served.get(&format!("{runs}?select=run_id&select=status&limit=1")).await;
     assert_eq!(columns, json!([{"run_id": list[0]["run_id"], "status": "error"}]));
     let commas = format!("{runs}?select=run_id,status");
@@ -735,7 +735,7 @@ async fn a_run_is_replayed_from_any_id_and_filtered() {
     assert_eq!(replayed(Some("garbage")).await, []);
     assert_eq!(replayed(None).await, []);
     for part in &parts {
-        // Ids may repeat: only what has a greater one comes.
+        // Ids may repeat: a join sends only parts with a greater id.
         let behind: Vec<_> = parts.iter().filter(|other| other.id > part.id).cloned().collect();
         assert_eq!(replayed(part.id.as_deref()).await, behind);
     }
@@ -772,7 +772,7 @@ async fn who_joins_a_live_run_gets_what_can_be_had() {
         run["stream_resumable"] = json!(resumable);
         let mut creator = served.stream(THREAD, run).await;
         let path = format!("/threads/{THREAD}/runs/{}/stream", creator.run_id());
-        // The clock stands: the first token waits for its beat.
+        // The clock does not advance, so the first token waits for its beat.
         let mut said = vec![];
         while said.len() < 4 {
             said.push(creator.part().await.unwrap());
@@ -789,7 +789,7 @@ async fn who_joins_a_live_run_gets_what_can_be_had() {
     }
 }
 
-/// Lets the clock go on until a stream is over.
+/// Advances the clock until a stream is over.
 async fn finish(clock: &HeldClock, stream: &mut Stream) -> Vec<Part> {
     let ticks = async {
         loop {
@@ -876,7 +876,7 @@ async fn a_busy_thread_queues_refuses_or_makes_room() {
     let update = json!({"values": {"messages": []}});
     let busy = served.refused(Method::POST, &format!("/threads/{THREAD}/state"), update).await;
     assert_eq!(busy.0, 409);
-    // One that waits is stopped at once, and the thread does not notice.
+    // A pending run is stopped at once, and the thread is unchanged.
     let third = format!("/threads/{THREAD}/runs/{}", third["run_id"].as_str().unwrap());
     served.post(&format!("{third}/cancel?wait=1"), Value::Null).await;
     assert_eq!(statuses().await, ["interrupted", "pending", "running"]);
@@ -914,7 +914,7 @@ async fn a_client_that_leaves_stops_its_run_only_if_it_said_so() {
         if policy == "continue" {
             finish(&clock, &mut witness).await;
         } else {
-            // The clock stands: only the leaving can end the run.
+            // The clock does not advance, so only the disconnect can end the run.
             witness.rest().await;
         }
         assert_eq!(served.get(&path).await["status"], status, "{policy}");
@@ -1033,7 +1033,7 @@ async fn a_background_run_starts_every_20_seconds_on_a_thread_that_does_not_grow
     let runs = async |path: &str| {
         let path = format!("/threads/{WATCHED_THREAD}/runs{path}");
         loop {
-            // The thread is there once the first run is.
+            // The thread exists once its first run does.
             match served.ask(Method::GET, &path, &Value::Null).await {
                 (200, runs) => return runs.as_array().unwrap().clone(),
                 _ => tokio::task::yield_now().await,
@@ -1112,7 +1112,7 @@ async fn a_thread_that_is_deleted_takes_its_runs_along() {
     );
     running.rest().await;
     assert_eq!(waiting.rest().await, []);
-    // Another thread of that name has nothing to do with it.
+    // Another thread of the same id is unrelated.
     let mut anew = served.stream(THREAD, new_run("agent", "anew")).await;
     let values = anew.until("values").await;
     assert_eq!(values.data["messages"].as_array().unwrap().len(), 1);
@@ -1145,7 +1145,7 @@ async fn what_is_kept_is_bounded() {
     for _ in 0..80 {
         served.post("/threads", long(500 * 1024)).await;
     }
-    // 32 MiB hold 65 of them, and one more is let in before the next makes room.
+    // 32 MiB hold 65 of these threads. One more is accepted before the next one evicts the oldest.
     assert_eq!(served.post("/threads/count", json!({})).await, json!(66));
 }
 

@@ -1,4 +1,4 @@
-//! What a person sees who takes a wrong first step, as docs/first-steps.md has it.
+//! The messages for wrong first steps, as docs/first-steps.md lists them.
 
 use std::process::{Command, Output};
 
@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 const ORIGIN: &str = "http://localhost:5199";
 
-/// A LangGraph server that answers by itself: who it is, and each other request with a status.
+/// A LangGraph server that answers by itself: its `/info`, and a status for all other requests.
 struct Server {
     url: String,
     _answering: JoinSet<()>,
@@ -46,7 +46,7 @@ const ASSISTANTS: &str = r#"[{"assistant_id":"fe096781-5601-53d2-b2f6-0d3403f7e9
 
 const SCHEMAS: &str = r#"{"input_schema":{"properties":{"messages":{}}}}"#;
 
-/// Runs the binary to its end, with these variables in its environment.
+/// Runs the binary to its end, with these environment variables.
 async fn ended(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_threadway"));
     command.args(arguments).env_clear().envs(variables.iter().copied());
@@ -82,7 +82,7 @@ async fn a_misspelt_variable_ends_each_command_that_would_read_it() {
     }
 }
 
-/// Asks whether a page of [`ORIGIN`] may call.
+/// Asks whether a page of [`ORIGIN`] may send requests.
 async fn is_let_in(process: &Process) -> bool {
     let request = format!(
         "OPTIONS /agui/info HTTP/1.1\r\nhost: localhost\r\norigin: {ORIGIN}\r\n\
@@ -211,7 +211,7 @@ async fn serve_says_what_check_says_of_a_key() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_speaks_http_is_told_from_one_that_speaks_https() {
-    // A gateway speaks http, as LangGraph does.
+    // The gateway speaks plain http, as LangGraph does.
     let nobody = agents(&[("default", "http://127.0.0.1:1")], &[]);
     let (address, _stop, _serving) = serve(nobody, Limits::default()).await;
     let url = format!("https://{address}");
@@ -224,7 +224,7 @@ async fn a_server_that_speaks_http_is_told_from_one_that_speaks_https() {
     process.says(told).await;
     process.stop().await;
 
-    // An alert is what TLS has to say of a request in plain text.
+    // A TLS server answers a plain-text request with an alert.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let mut alerting = JoinSet::new();

@@ -1,4 +1,4 @@
-//! The commands of the binary, each run as a process, and the demo behind one of them.
+//! The commands of the binary, each run as a process, and the server of `threadway demo`.
 
 #![cfg(test)]
 

@@ -1,4 +1,5 @@
-//! `threadway completions` and `threadway man`: bash takes the one, and the other holds every option.
+//! `threadway completions` and `threadway man`: bash accepts the completions, and the manual page
+//! lists every option.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -8,7 +9,8 @@ use clap_complete::Shell;
 use threadway::cli::Cli;
 use threadway::manual;
 
-/// The requests of roff that a manual page needs; a text that looks like another one was not escaped.
+/// The roff requests that a manual page may have. A line with another request is text that was not
+/// escaped.
 const REQUESTS: &[&str] = &["ie", "el", "TH", "SH", "PP", "TP", "IP", "RS", "RE", "nf", "fi", "br"];
 
 fn threadway(args: &[&str]) -> Output {
@@ -22,7 +24,7 @@ fn printed(args: &[&str]) -> String {
     String::from_utf8(stdout).unwrap()
 }
 
-/// What bash says to a script on its stdin.
+/// Runs a script in bash; returns its output.
 fn bash(args: &[&str], script: &str) -> String {
     let mut bash = Command::new("bash")
         .args(["--norc", "--noprofile"])
@@ -53,7 +55,7 @@ fn bash_completes_commands_options_and_values() {
         ("threadway completions ba", "bash"),
     ] {
         let (words, last) = (words.replace(' ', "' '"), words.split(' ').count() - 1);
-        // What readline does with a tab.
+        // The calls that readline makes for a tab.
         let tab = format!(
             "{script}\nCOMP_WORDS=('{words}') COMP_CWORD={last}\n\
              _threadway threadway \"${{COMP_WORDS[{last}]}}\" \"${{COMP_WORDS[{last}-1]}}\"\n\

@@ -1,4 +1,4 @@
-//! A gateway that reads its configuration again: what changes, what stays, and what a mistake does.
+//! Reloading the configuration: what changes, what stays, and the effect of a mistake.
 
 #![cfg(test)]
 use crate::support::gateway::{RUN, Response, THREAD, input, token};
@@ -16,7 +16,7 @@ fn closed(upstream: &Upstream) -> String {
     format!("upstream.url = \"{url}\"\nauth = {{ mode = \"bearer\", keys.a = \"{KEY}\" }}\n")
 }
 
-/// A gateway in front of a scripted upstream, and its file.
+/// A gateway in front of a scripted upstream, and its configuration file.
 async fn serve(options: &[&str]) -> (Process, Upstream, File) {
     let upstream = Upstream::bind().await;
     let file = File::new(&open(&upstream));
@@ -27,7 +27,7 @@ async fn serve(options: &[&str]) -> (Process, Upstream, File) {
     (process, upstream, file)
 }
 
-/// Begins a run: the client has been told that it started.
+/// Begins a run; the client has its first event.
 async fn run(process: &Process, upstream: &Upstream) -> (Response, Exchange) {
     let body = input(&["hi"]).to_string();
     let request = format!(
@@ -47,7 +47,7 @@ async fn run(process: &Process, upstream: &Upstream) -> (Response, Exchange) {
     (response, exchange)
 }
 
-/// The status of a request that asks for nothing of an upstream.
+/// The status of a request that is answered without the upstream.
 async fn status(process: &Process, headers: &str) -> String {
     let request = format!("POST /agui HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n");
     let response = Response::to(process.address, request.as_bytes()).await;
@@ -58,7 +58,7 @@ async fn status(process: &Process, headers: &str) -> String {
 async fn a_hangup_changes_who_may_call_and_no_stream() {
     let (mut process, upstream, file) = serve(&[]).await;
     let (mut stream, mut run) = run(&process, &upstream).await;
-    // There is no content-type, which is looked at behind the door.
+    // The request has no `content-type`, which is checked only after authentication.
     assert_eq!(status(&process, "").await, "415");
     file.write(&closed(&upstream));
     process.signal("-HUP");

@@ -1,4 +1,5 @@
-//! `threadway translate`: a recorded stream on stdin, the client's bytes on stdout, and how it went.
+//! `threadway translate`: a recorded stream on stdin, the client's bytes on stdout, and the exit
+//! status.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -24,7 +25,7 @@ fn spawn(args: &[&str]) -> Child {
         .unwrap()
 }
 
-/// Translates bytes to the end; also those that the other side may not want.
+/// Translates bytes to the end. The process may exit before it has read all of them.
 fn translate(args: &[&str], bytes: &[u8]) -> Output {
     translate_to("agui", args, bytes)
 }
@@ -46,7 +47,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// The events of an SSE body, each in a frame of one line.
+/// The events of an SSE body, whose frames have one data line each.
 fn events(body: &[u8]) -> Vec<Value> {
     let body = text(body);
     let frames = body.strip_suffix("\n\n").unwrap().split("\n\n");
@@ -55,7 +56,7 @@ fn events(body: &[u8]) -> Vec<Value> {
         .collect()
 }
 
-/// A file of this test, which is written anew each time.
+/// A file of this test, written anew each time.
 fn file(name: &str, content: &str) -> String {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::write(&path, content).unwrap();
@@ -66,7 +67,7 @@ fn file(name: &str, content: &str) -> String {
 fn a_whole_capture_becomes_what_its_client_would_have_got() {
     let capture = Capture::named(CAPTURE);
     let golden = capture::root().join("golden").join(format!("{CAPTURE}.sse"));
-    // There the run is called `R`; here the stream says what it is called.
+    // The golden file calls the run `R`; here the stream has the run's id.
     let golden = fs::read_to_string(golden).unwrap();
     let golden = golden.replace(r#""run_id":"R""#, &format!(r#""run_id":"{RUN}""#));
     let input = file("whole.json", &capture.input().to_string());
@@ -153,7 +154,7 @@ fn a_capture_that_is_cut_anywhere_ends_with_an_error_and_is_legal() {
     let schema = Schema::load();
     let capture = Capture::named(CAPTURE);
     let length = capture.bytes.len();
-    // Inside of the first part, of a later one, and of the last one's blank line.
+    // Inside the first part, inside a later one, and inside the last one's blank line.
     for cut in [1, 20, length / 3, length / 2, length - 2] {
         let output = translate(&[], &capture.bytes[..cut]);
         let events = events(&output.stdout);
@@ -218,7 +219,7 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
     let mut child = spawn(&["translate", "--to", "agui"]);
     drop(child.stdout.take());
     let mut stdin = child.stdin.take().unwrap();
-    // It may be gone before all is written.
+    // The process may exit before it has read all bytes.
     stdin.write_all(&Capture::named(CAPTURE).bytes).unwrap_or_default();
     drop(stdin);
     let output = child.wait_with_output().unwrap();

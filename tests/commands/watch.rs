@@ -1,4 +1,4 @@
-//! `threadway watch`, as a process, before a gateway whose every byte the test writes.
+//! `threadway watch` as a process, in front of a gateway that the test scripts byte by byte.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -9,12 +9,12 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-/// How long anything may take that is to happen: much longer than the pause of a reconnect.
+/// The time limit of every wait: much longer than the pause before a reconnect.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 const EVENTS: &str = "GET /agui/agent/a/threads/T/events?follow=thread";
 
-/// The process, and what it has written so far.
+/// The process, and its output so far.
 struct Watch {
     child: Child,
     pieces: mpsc::UnboundedReceiver<Vec<u8>>,
@@ -34,7 +34,7 @@ fn spawn(args: &[&str]) -> Child {
         .unwrap()
 }
 
-/// What a process that ends by itself has written, and its status.
+/// Runs a process to its end; returns its status and its output.
 async fn output(args: &[&str]) -> (i32, String, String) {
     Watch::start(args).ended().await
 }
@@ -61,14 +61,14 @@ impl Watch {
         Self { child, pieces, stdout: Vec::new(), stderr: lines }
     }
 
-    /// One that follows the thread `T` by the agent `a`, and the stream that it asks for.
+    /// A process that follows the thread `T` with the agent `a`, and the stream that it requests.
     async fn follow(gateway: &Upstream, args: &[&str]) -> (Self, Exchange) {
         let url = gateway.url();
         let watch = Self::start(&[&["T", "--agent", "a", "--gateway", &*url], args].concat());
         (watch, connected(gateway).await)
     }
 
-    /// Waits until this is all that was printed.
+    /// Waits until stdout is exactly this.
     async fn prints(&mut self, expected: &str) {
         while self.stdout != expected.as_bytes() {
             let text = String::from_utf8_lossy(&self.stdout).into_owned();
@@ -79,7 +79,7 @@ impl Watch {
         }
     }
 
-    /// The next line that it tells a person.
+    /// The next line on stderr.
     async fn says(&mut self) -> String {
         timeout(DEADLINE, self.stderr.recv()).await.unwrap().unwrap()
     }
@@ -89,7 +89,7 @@ impl Watch {
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
     }
 
-    /// Its status, and all that it has written.
+    /// Waits for the end; returns the status and all output.
     async fn ended(mut self) -> (i32, String, String) {
         let (status, mut stdout) = (wait(self.child).await, self.stdout);
         while let Some(piece) = self.pieces.recv().await {
@@ -114,7 +114,7 @@ async fn wait(mut child: Child) -> ExitStatus {
     panic!("it did not end");
 }
 
-/// The stream that is asked for next.
+/// The next stream that the process requests.
 async fn connected(gateway: &Upstream) -> Exchange {
     let mut stream = asked(gateway).await;
     stream.begin("").await;
@@ -174,7 +174,7 @@ async fn a_thread_is_followed_by_the_first_agent_and_over_a_cut() {
     assert_eq!(watch.says().await, "threadway: reconnected");
     let printed = "--- run R\nassistant: One two\nassistant: .. three four";
     watch.prints(printed).await;
-    // A stream that ends in order is asked for again too.
+    // A stream that ends in order is requested again too.
     stream.end().await;
     assert_eq!(
         watch.says().await,
@@ -208,7 +208,7 @@ async fn the_events_are_printed_as_they_come() {
     }
     let lines = events.join("\n") + "\n";
     watch.prints(&lines).await;
-    // A stream that starts over is printed again: it is what came.
+    // A stream that starts over is printed again, because it was received again.
     stream.cut();
     connected(&gateway).await.send(frame(events[0])).await;
     let lines = format!("{lines}{}\n", events[0]);
@@ -225,7 +225,7 @@ async fn garbage_is_passed_over_or_read_anew() {
     let url = gateway.url();
     let (mut watch, mut stream) = Watch::follow(&gateway, &[]).await;
     stream.send(started() + &token("One")).await;
-    // What is no event, and events with members that are not what they should be.
+    // Data that are no events, and events whose members have wrong types.
     for garbage in [
         "\n\n\r\r\n",
         "data:\n\ndata: null\n\ndata: {\n\ndata: {}\n\ndata: {\"type\":{}}\n\n",
@@ -243,7 +243,7 @@ async fn garbage_is_passed_over_or_read_anew() {
         let warning = watch.says().await;
         assert!(warning.contains("an event that is not AG-UI was ignored"), "{warning}");
     }
-    // What is no event stream.
+    // Responses that are no event stream.
     for (garbage, told, more) in [
         (&b"data: \xFF\xFE\n\n"[..], " three", ".. three"),
         (b"foo: bar\n\n", " three four", ".. four"),
@@ -279,13 +279,13 @@ async fn a_refusal_ends_it_with_what_the_gateway_says() {
     });
     assert_eq!(refused, (1, String::new(), told.to_owned()));
 
-    // One that is not there at the first attempt is not waited for.
+    // If the first attempt fails, the process does not wait for the gateway.
     let (refused, ()) = tokio::join!(output(&args), async {
         asked(&gateway).await.answer(503, "text/html", "<html>").await;
     });
     assert_eq!(refused, (1, String::new(), "threadway: the gateway answered 503".to_owned()));
 
-    // One that was there is; until it refuses.
+    // After a first connection it waits for the gateway, until that refuses.
     let (mut watch, stream) = Watch::follow(&gateway, &[]).await;
     stream.end().await;
     watch.says().await;
@@ -396,7 +396,7 @@ async fn it_ends_in_silence_when_nobody_reads_it() {
 
 #[tokio::test]
 async fn it_ends_also_while_its_reader_is_stuck() {
-    /// More than a pipe holds.
+    /// More bytes than a pipe holds.
     const LONG: usize = 1024 * 1024;
     let gateway = Upstream::bind().await;
     let url = gateway.url();
@@ -411,7 +411,7 @@ async fn it_ends_also_while_its_reader_is_stuck() {
     assert_eq!(wait(child).await.code(), Some(0));
 }
 
-/// The stream that is asked for with `--once`.
+/// The stream that `--once` requests.
 async fn asked_once(gateway: &Upstream) -> Exchange {
     let exchange = timeout(DEADLINE, gateway.accept()).await.expect("nothing was asked");
     assert_eq!(exchange.line, "GET /agui/agent/a/threads/T/events");
@@ -432,7 +432,7 @@ async fn a_thread_of_which_nothing_is_known_is_said_at_once() {
     let told =
         "threadway: the thread T is unknown so far; waiting for its first run (ctrl-c exits)";
     assert_eq!(watch.says().await, told);
-    // It is waited for, and said once.
+    // The process waits for the end of the message, and prints the message once.
     stream.send(started() + &token("One")).await;
     stream.cut();
     let mut stream = connected(&gateway).await;
@@ -468,7 +468,7 @@ async fn once_ends_with_what_is_there_or_with_the_run_that_is_under_way() {
         let mut stream = asked_once(&gateway).await;
         stream.begin("").await;
         stream.send(format!("id: 7\n{}{}", started(), token("One"))).await;
-        // A run that is cut off goes on.
+        // A run that is cut is resumed.
         stream.cut();
         let mut stream = asked_once(&gateway).await;
         assert!(stream.head.contains("\r\nlast-event-id: 7\r\n"), "{}", stream.head);
@@ -522,7 +522,7 @@ async fn credentials_go_to_the_gateway_and_to_no_other_place() {
     assert!(!ended.2.contains("k3y"), "{}", ended.2);
     gateway.is_untouched().await;
 
-    // The environment says the same.
+    // The environment variable does the same.
     let mut command = Command::new(env!("CARGO_BIN_EXE_threadway"));
     command.args(["watch", "T", "--gateway", &url]).env_clear();
     command.env("THREADWAY_API_KEY", "k3y").env("THREADWAY_HEADER", "x-a: 1\nx-b: 2");

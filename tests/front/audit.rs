@@ -1,4 +1,4 @@
-//! The audit log: each kind of request, who sent it, and what became of it.
+//! The audit log: each kind of request, its caller and its outcome.
 
 use crate::support::gateway::{
     COLUMNS, RUN, Response, THREAD, agents, connect_request, events_request, input, run_request,
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 const KEY: &str = "0123456789abcdef";
 const NOT_FOUND: &str = r#"{"detail":"Thread not found"}"#;
 
-/// A gateway that is audited.
+/// A gateway with an audit log.
 struct Audited {
     upstream: Upstream,
     address: SocketAddr,
@@ -61,7 +61,7 @@ impl Audited {
         })
     }
 
-    /// What was written so far, less the times.
+    /// The lines so far, without the times.
     fn lines(&self) -> Vec<Value> {
         self.audit.finish();
         let text = std::fs::read_to_string(&self.file.0).unwrap();
@@ -87,7 +87,7 @@ fn stop_request(headers: &str) -> String {
     )
 }
 
-/// A line of the backend's, on the thread.
+/// A line of the application's backend, on the thread.
 fn line(action: &str, more: &Value) -> Value {
     let mut line = json!({
         "action": action, "outcome": "allowed", "status": 200, "caller": "backend",
@@ -139,7 +139,7 @@ async fn each_kind_of_request_is_a_line_with_its_caller_and_its_thread() {
 #[tokio::test]
 async fn what_the_single_route_does_to_a_thread_is_a_line_as_on_its_own_route() {
     let audited = Audited::of_backend().await;
-    // Threads are not listed here: each is refused, and named.
+    // The thread routes are off here: each request is refused, and logged with its thread.
     for (method, path) in [("DELETE", ""), ("PATCH", ""), ("POST", "/archive"), ("GET", "/state")] {
         let body = json!({"agentId": "agent", "name": "n"});
         let path = format!("/threads/{THREAD}{path}");
@@ -201,7 +201,7 @@ async fn what_is_refused_is_a_line_with_why() {
     };
     audited.ask(&envelope("")).await;
     audited.ask(&envelope(&bearer(KEY))).await;
-    // Nothing of these is asked of a thread.
+    // These requests ask nothing about a thread.
     audited.ask("GET /agui/info HTTP/1.1\r\nhost: h\r\n\r\n").await;
     audited.ask("DELETE /agui/agent/agent/connect HTTP/1.1\r\nhost: h\r\n\r\n").await;
     let refused = |action: &str, code: &str, more: &Value| {
@@ -248,7 +248,7 @@ async fn what_langgraph_refuses_names_the_thread_and_an_answer_is_no_new_run() {
     ] {
         assert_eq!(line[name], value, "{name} in {line}");
     }
-    // Callers are told apart by a digest of what they have shown.
+    // A caller is identified by a digest of its credentials.
     let caller = line["caller"].as_str().unwrap();
     assert!(caller.starts_with("credentials-") && caller.len() == 24, "{caller}");
     assert!(!line.to_string().contains("s3cret"), "{line}");
@@ -279,11 +279,11 @@ async fn who_leaves_before_the_answer_is_a_line_too() {
     let request = run_request("agent", &bearer(KEY), &input(&["hi"]).to_string());
     let mut asked = Box::pin(audited.ask(&request));
     let state = tokio::select! {
-        _ = &mut asked => panic!("it was answered"),
+        _ = &mut asked => panic!("the request was answered"),
         state = audited.upstream.next() => state,
     };
     drop(asked);
-    // The gateway sees it with the next that it does for the request.
+    // The gateway notices the disconnect at its next step for the request.
     let left = async {
         loop {
             tokio::task::yield_now().await;

@@ -1,5 +1,6 @@
-//! Whose credentials go up with what, and that nobody is told of a run what LangGraph has not just
-//! shown to the very caller: not from a log, not by a watcher that others have begun.
+//! Which credentials are sent upstream with which request. No caller gets a run that LangGraph has
+//! not just shown to that very caller: neither from a log nor through a watcher that others have
+//! started.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use threadway::upstream::UnknownThread;
 
 const NOT_SHOWN: &str = "LangGraph has no such thread, or does not show it with these credentials";
 
-/// How often a followed thread is looked at.
+/// How often the gateway reads a followed thread.
 const INTERVAL: Duration = Duration::from_secs(2);
 
 fn key(key: &str) -> String {
@@ -35,7 +36,7 @@ fn record() -> Value {
     }])
 }
 
-/// A run of Alice's that has told half a message; and the id of its last event.
+/// A run of Alice's in the middle of a message, and the id of its last event.
 async fn half_told(gateway: &Gateway) -> (Response, Exchange, String) {
     let (mut response, mut run) = gateway.run().await;
     let metadata = part("metadata", &json!({"run_id": RUN, "attempt": 1}));
@@ -66,7 +67,7 @@ async fn a_log_answers_nobody_whom_the_upstream_does_not_show_the_thread() {
         assert_eq!(refused(&mut response).await, expected, "{query}");
     }
     gateway.upstream.is_untouched().await;
-    // Who is shown it goes on, with nothing more asked.
+    // A caller to whom LangGraph shows the thread resumes, without a further request.
     let mut bob = events(&gateway, &key("bob"), &behind).await;
     assert!(bob.head.starts_with("HTTP/1.1 200"), "{}", bob.head);
     assert_eq!(bob.frame().await, "retry: 3000\n\n");
@@ -110,7 +111,7 @@ async fn a_watcher_of_others_tells_nobody_whom_the_upstream_does_not_show_the_th
     let state = part("values", &values(&["hi"]));
     join.send(kept("1-0", &metadata) + &kept("2-0", &state)).await;
     assert_eq!(followed.next(1).await[0]["type"], "RUN_STARTED");
-    // Bob sees it with a request of his own, and then what Alice's watcher reads.
+    // The gateway checks Bob with a request of his own. Then he gets what Alice's watcher reads.
     let mut bob = events(&gateway, &key("bob"), "?follow=thread").await;
     assert_eq!(bob.next(1).await[0]["type"], "RUN_STARTED");
     let mut stranger = events(&gateway, &key(STRANGER), "?follow=thread").await;
@@ -118,8 +119,8 @@ async fn a_watcher_of_others_tells_nobody_whom_the_upstream_does_not_show_the_th
     assert_eq!(refused(&mut stranger).await, expected);
 }
 
-/// A thread that Alice and then Bob follow, while the clock stands still: both have been told it at
-/// rest, and it is looked at with Bob's credentials from now on.
+/// A thread that Alice and then Bob follow, while the clock does not advance. Both have received
+/// the idle thread. From now on the gateway reads the thread with Bob's credentials.
 async fn followed_by_both(forward: Forward) -> (Gateway, Response, Response) {
     let gateway = Gateway::javascript().await;
     let agents = agents(&[("default", &gateway.upstream.url())], &[]);
@@ -137,7 +138,7 @@ async fn followed_by_both(forward: Forward) -> (Gateway, Response, Response) {
     (gateway, alice, bob)
 }
 
-/// One look at a thread that has only its state.
+/// Answers one read of a thread that has only its state.
 async fn at_rest(gateway: &Gateway, by: &str) {
     let runs = gateway.upstream.next().await;
     assert_eq!((runs.key(), runs.line.contains("/runs?")), (Some(by), true), "{}", runs.line);
@@ -149,7 +150,7 @@ async fn at_rest(gateway: &Gateway, by: &str) {
     state.json(200, &body.to_string()).await;
 }
 
-/// The thread is looked at, and a run is found.
+/// Lets the gateway read the thread, find a run and join it.
 async fn begins(gateway: &Gateway, clock: &HeldClock) -> Exchange {
     clock.advance(INTERVAL).await;
     gateway.upstream.next().await.json(200, &record().to_string()).await;
@@ -159,7 +160,7 @@ async fn begins(gateway: &Gateway, clock: &HeldClock) -> Exchange {
     run
 }
 
-/// The stream ends, and before that has told nothing of a run.
+/// Checks that the stream ends, and that it has no event of a run.
 async fn is_told_of_no_run(response: &mut Response) {
     let rest = response.rest().await;
     assert!(rest.iter().all(|event| event["runId"] != "r1"), "{rest:?}");
@@ -266,10 +267,10 @@ async fn a_run_is_read_with_the_credentials_of_the_last_who_came() {
     assert_eq!(alice.next(1).await[0]["delta"], " more");
 }
 
-/// A thread of the stranger's own.
+/// A thread of the stranger.
 const OTHER: &str = "7b0c9f10-52a1-4d0c-9a53-0d1f5a6d3c11";
 
-/// One comes to a thread of its own, with the id of an event of another's run.
+/// Connects to the caller's own thread, with the id of an event of another caller's run.
 async fn with_anothers_event(gateway: &Gateway, id: &str, query: &str) -> Response {
     let request = format!(
         "GET /agui/agent/agent/threads/{OTHER}/events{query} HTTP/1.1\r\nhost: h\r\n\
@@ -301,7 +302,7 @@ async fn with_anothers_event(gateway: &Gateway, id: &str, query: &str) -> Respon
 async fn the_id_of_anothers_run_lends_that_run_no_credentials() {
     for query in ["", "?follow=thread"] {
         let gateway = Gateway::start().await;
-        // Only Alice is shown the thread.
+        // Only Alice may see the thread.
         let (mut alice, run, id) = half_told(&gateway).await;
         let _mallory = with_anothers_event(&gateway, &id, query).await;
         run.cut();
@@ -359,7 +360,7 @@ async fn a_run_without_its_owner_is_stopped_with_the_owners_credentials() {
     let bobs = key("bob");
     let (mut bob, ()) = tokio::join!(events(&gateway, &bobs, ""), script);
     assert_eq!(bob.next(1).await[0]["type"], "RUN_STARTED");
-    // The run is read with Bob's credentials from here on.
+    // From here on the run is read with Bob's credentials.
     run.cut();
     let line = format!("GET /threads/{THREAD}/runs/{RUN}/stream");
     run = gateway.upstream.expect(&line).await;
@@ -401,10 +402,10 @@ async fn whose_thread_exists_already_is_told_as_of_one_that_does_not() {
 
 // === several upstreams ===
 
-/// What every upstream is sent.
+/// The trace header that every upstream gets.
 const TRACE: &str = "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-/// What identifies a caller.
+/// The headers that identify a caller.
 const IDENTITY: [&str; 4] = [
     "authorization: Bearer of-the-caller",
     "x-api-key: of-the-caller",
@@ -412,7 +413,7 @@ const IDENTITY: [&str; 4] = [
     "baggage: user=of-the-caller",
 ];
 
-/// Two upstreams: the first of the file is not the first of the alphabet. The second has a key.
+/// Two upstreams: the first in the file is not the first by name. The second has a key.
 fn two_upstreams(first: &Upstream, second: &Upstream, more: &str) -> File {
     File::new(&format!(
         "forward_headers = [\"x-tenant\"]\n[upstreams.local]\nurl = \"{}\"\n\
@@ -437,8 +438,8 @@ fn shown(exchange: &Exchange) -> Vec<&'static str> {
     IDENTITY.into_iter().filter(has).collect()
 }
 
-/// Asks for all agents, and has each upstream answer; what each was shown of the caller, and the
-/// keys that they were called with.
+/// Lists all agents, and lets each upstream answer. Returns the caller's headers that each upstream
+/// got, and the API keys.
 async fn asked_for_agents(
     process: &Process,
     upstreams: [&Upstream; 2],
@@ -470,7 +471,7 @@ async fn a_second_upstream_is_sent_no_identity_of_a_caller() {
     assert_eq!(of_first, (IDENTITY.to_vec(), Some("of-the-caller".to_owned())));
     assert_eq!(of_second, (vec![], Some("of-the-gateway".to_owned())));
 
-    // Nor does a run of one of its agents send any.
+    // A run of one of that upstream's agents sends no such header either.
     let body = input(&["hi"]).to_string();
     let run = format!(
         "POST /agui/agent/cloud:agent/run HTTP/1.1\r\nhost: localhost\r\n{}\r\n\

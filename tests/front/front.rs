@@ -1,5 +1,5 @@
-//! The front door on real sockets: who is let in, what of a request goes up, which pages may ask,
-//! how much one caller may, and how each is told why not.
+//! Access on real sockets: authentication, the headers that are sent upstream, the pages that may
+//! send requests, the limits of each caller, and the text of each refusal.
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -29,7 +29,7 @@ const KEY: &str = "0123456789abcdef";
 const OTHER_KEY: &str = "fedcba9876543210";
 const NOT_FOUND: &str = r#"{"detail":"Thread not found"}"#;
 
-/// A gateway in some setting, and the server behind it.
+/// A gateway with some settings, and its upstream.
 struct Front {
     upstream: Upstream,
     address: SocketAddr,
@@ -56,13 +56,13 @@ impl Front {
         self.server.reload(agents(&[("default", &self.upstream.url())], &[]), settings);
     }
 
-    /// Asks something harmless, with more header lines.
+    /// Sends a harmless request, with further header lines.
     async fn ask(&self, headers: &str) -> Response {
         let request = format!("GET /agui/info HTTP/1.1\r\nhost: 127.0.0.1\r\n{headers}\r\n");
         Response::to(self.address, request.as_bytes()).await
     }
 
-    /// Asks, and gets the answer; what went up.
+    /// Sends a request that must be answered; returns the upstream request.
     async fn passes(&self, headers: &str) -> String {
         let (mut response, head) = tokio::join!(self.ask(headers), async {
             let search = self.upstream.expect("POST /assistants/search").await;
@@ -75,7 +75,7 @@ impl Front {
         head
     }
 
-    /// Asks, and is refused before anything goes up.
+    /// Sends a request that must be refused before any upstream request.
     async fn is_refused(&self, headers: &str) -> (String, (String, String)) {
         let mut response = self.ask(headers).await;
         let refused = refused(&mut response).await;
@@ -83,7 +83,8 @@ impl Front {
         (response.head, refused)
     }
 
-    /// Starts a run on a new thread: the client has its first event, the upstream waits.
+    /// Starts a run on a new thread. The client has its first event, and the upstream stream is
+    /// open.
     async fn run(&self, headers: &str) -> (Response, Exchange) {
         let request = run_request(headers);
         let (mut response, run) =
@@ -142,7 +143,7 @@ fn wrong_token() -> (String, String) {
     unauthorized("invalid_token", "the token is not valid here; send another")
 }
 
-// === who may call ===
+// === authentication ===
 
 #[tokio::test]
 async fn a_key_opens_and_stays_here() {
@@ -207,7 +208,7 @@ async fn every_route_wants_the_key() {
             assert_eq!(refused(&mut response).await, wants_a_key(), "{request}");
         }
     }
-    // What an orchestrator asks is open.
+    // The health routes need no key.
     let health = b"GET /healthz HTTP/1.1\r\nhost: h\r\n\r\n";
     assert_eq!(Response::to(front.address, health).await.body().await, "ok\n");
     let ready = b"GET /readyz HTTP/1.1\r\nhost: h\r\n\r\n";
@@ -230,7 +231,7 @@ async fn who_has_tried_too_much_waits_and_the_right_key_does_not() {
     let front = Front::guarded(keys(&format!("web={KEY}"))).await;
     let _clock = HeldClock::pause();
     for _ in 0..FAILURES.burst.get() {
-        // To bring none is no try.
+        // A request without a key does not count as a failed attempt.
         assert_eq!(front.is_refused("").await.1, wants_a_key());
         assert_eq!(front.is_refused(&bearer(OTHER_KEY)).await.1, unknown_key());
     }
@@ -274,7 +275,7 @@ async fn langgraph_judges_credentials_where_it_is_to() {
         let head = front.passes(headers).await;
         assert!(head.contains(&format!("\r\n{headers}")), "{head}");
     }
-    // What LangGraph refuses is refused, and counts.
+    // A key that LangGraph refuses is refused, and counts as a failed attempt.
     let (response, _run) = front.run("x-api-key: right\r\n").await;
     drop(response);
     let _clock = HeldClock::pause();
@@ -385,7 +386,7 @@ async fn keys_are_fetched_when_they_are_needed_and_change() {
         assert_eq!(fetch.line, "GET /keys");
         fetch.json(200, &keys).await;
     };
-    // Several who come at once are worth one fetch.
+    // Several requests at the same time cause one fetch of the key set.
     let (old_token, new_token) = (bearer(&old.token(&[])), bearer(&new.token(&[])));
     let both = async {
         let (first, second) = tokio::join!(front.ask(&old_token), front.ask(&old_token));
@@ -399,14 +400,14 @@ async fn keys_are_fetched_when_they_are_needed_and_change() {
     };
     let ((first, second), ()) = tokio::join!(both, answered);
     assert!(first.starts_with("HTTP/1.1 200 ") && second.starts_with("HTTP/1.1 200 "));
-    // Invented keys are asked for once in a while only.
+    // Unknown key ids cause a fetch only once in a while.
     for _ in 0..5 {
         assert_eq!(front.is_refused(&new_token).await.1, wrong_token());
     }
     issuer.is_untouched().await;
     clock.advance(FETCH_PAUSE).await;
     tokio::join!(front.passes(&new_token), fetched(key_set(&[&old, &new])));
-    // What the issuer has withdrawn is believed no longer than it takes to hear of it.
+    // A withdrawn key is accepted no longer than until the next fetch.
     clock.advance(FRESH).await;
     tokio::join!(front.passes(&old_token), fetched(key_set(&[&new])));
     clock.advance(FETCH_PAUSE).await;
@@ -429,7 +430,7 @@ async fn known_keys_are_used_while_the_issuer_is_away() {
             issuer.accept().await.json(answer.0, answer.1).await;
         });
         assert_eq!(refused.1, away, "{answer:?}");
-        // It is let alone for a while.
+        // The gateway does not ask the issuer again for a while.
         let (head, refused) = front.is_refused(&token).await;
         assert_eq!(refused, away);
         assert!(head.contains("\r\nretry-after: 5\r\n"), "{head}");
@@ -438,13 +439,13 @@ async fn known_keys_are_used_while_the_issuer_is_away() {
     tokio::join!(front.passes(&token), async {
         issuer.accept().await.json(200, &key_set(&[&signer])).await;
     });
-    // Nobody waits for newer keys; they may take as long as they like to fail.
+    // No request waits for newer keys, so a fetch may fail as slowly as it likes.
     clock.advance(FRESH).await;
     front.passes(&token).await;
     let fetch = issuer.accept().await;
     front.passes(&token).await;
     fetch.json(503, "{}").await;
-    // A reload goes on with what is known.
+    // After a reload the gateway keeps the known keys.
     front.reload(Settings { auth: jwt_of_url(&issuer), ..Settings::default() });
     front.passes(&token).await;
     issuer.accept().await.json(503, "{}").await;
@@ -483,7 +484,7 @@ async fn keys_are_not_fetched_from_where_a_redirect_leads() {
     }
 }
 
-// === what goes up ===
+// === headers that are sent upstream ===
 
 #[tokio::test]
 async fn what_goes_up_is_on_the_list() {
@@ -541,7 +542,7 @@ async fn connection_names_no_header_that_is_checked_or_goes_up() {
             let expected = refusal("400 Bad Request", "invalid_request", &message);
             assert_eq!(told, expected, "{mode}: {lines}");
         }
-        // Before anything else is: not even credentials that are wrong are looked at.
+        // This check comes first: even wrong credentials are not looked at before it.
         let (_, told) =
             front.is_refused("authorization: Bearer x\r\nconnection: authorization\r\n").await;
         assert!(told.0.starts_with("HTTP/1.1 400 "), "{mode}: {told:?}");
@@ -604,16 +605,16 @@ async fn a_key_that_does_not_go_up_tells_nothing_of_its_caller() {
         assert!(!looked.head.contains("stray"), "{}", looked.head);
         looked.json(status, body).await;
     };
-    // What LangGraph refuses is the gateway's own key: the caller has no better one.
+    // LangGraph refuses the gateway's own key: the caller has no better one.
     let (mut response, ()) =
         tokio::join!(Response::to(address, events.as_bytes()), answered(401, "{}"));
     let message = "the LangGraph server answered 401; send the credentials that it wants, or have \
                    the gateway's operator set `upstream.api_key` to a key that it accepts";
     let expected = refusal("502 Bad Gateway", "upstream_unauthorized", message);
     assert_eq!(refused(&mut response).await, expected);
-    // And nobody's thread can be hidden from it: one that is not there is a new chat's.
+    // No thread can be hidden from this caller: a thread that does not exist is a new chat's.
     let (response, ()) = tokio::join!(Response::to(address, events.as_bytes()), async {
-        // Its runs, and the state.
+        // The thread's runs, and its state.
         for _ in 0..2 {
             answered(404, NOT_FOUND).await;
         }
@@ -633,13 +634,14 @@ async fn a_caller_is_one_caller() {
     }
 }
 
-// === what comes down ===
+// === errors that clients see ===
 
 #[tokio::test]
 async fn a_failure_says_as_much_as_its_operator_allows() {
     const CODE: &str = "ValueError";
     const WORDS: &str = "boom after 3 tokens";
-    // What the state alone has: the Python server hides the message of most exceptions elsewhere.
+    // Only the state has this text: elsewhere the Python server hides the message of most
+    // exceptions.
     const HIDDEN: &str = "ValueError('boom after 3 tokens, with a secret')";
     let untold = RunError::unexplained();
     for (error_detail, code, message) in [
@@ -666,7 +668,7 @@ async fn a_failure_says_as_much_as_its_operator_allows() {
         if error_detail == ErrorDetail::Full {
             expected["metadata"] = json!({"langgraph": {"error": told("run_stream")}});
         }
-        // A run that fails, to the client that started it.
+        // A run that fails, for the client that started it.
         let (mut response, mut run) = front.run("").await;
         run.send(part("error", &json!({"error": CODE, "message": WORDS}))).await;
         run.end().await;
@@ -681,7 +683,7 @@ async fn a_failure_says_as_much_as_its_operator_allows() {
         assert!(body.contains(CODE) == (code == CODE), "{error_detail:?}: {body}");
         assert!(body.contains(WORDS) == (message == WORDS), "{error_detail:?}: {body}");
 
-        // The same run, to a client that connects after its end.
+        // The same run, for a client that connects after its end.
         let connect = run_request("").replace("/run HTTP", "/connect HTTP");
         let script = async {
             front.upstream.next().await.json(200, &json!([record]).to_string()).await;
@@ -757,7 +759,7 @@ async fn a_preflight_says_why_a_page_is_refused() {
         (listed.clone(), alike(chat, "https://chat.example.com:8443")),
         (listed.clone(), ("https://evil.example", unlisted("https://evil.example"))),
         (listed.clone(), ("null", none.to_owned())),
-        // What is no origin is not repeated.
+        // An invalid origin is not repeated in the refusal.
         (listed.clone(), ("https://user@chat.example.com", unknown.to_owned())),
         (listed, ("https://chat.example.com/s3cret", unknown.to_owned())),
     ] {
@@ -773,7 +775,7 @@ async fn a_preflight_says_why_a_page_is_refused() {
             assert_eq!(told, refusal("403 Forbidden", "cross_origin", &message), "{path} {origin}");
             assert!(!response.head.contains("access-control"), "{}", response.head);
         }
-        // So does the request itself, where a client shows it.
+        // The request itself is refused with the same text, where a client shows it.
         let (_, told) = front.is_refused(&format!("origin: {origin}\r\n")).await;
         assert_eq!(told, refusal("403 Forbidden", "cross_origin", &message), "{origin}");
     }
@@ -786,7 +788,7 @@ async fn a_page_of_another_origin_is_refused_unless_it_is_allowed() {
     for (cors, origin, is_welcome) in [
         (Cors::Off, "https://chat.example.com", false),
         (Cors::Off, "null", false),
-        // Its own.
+        // The gateway's own page.
         (Cors::Off, "http://127.0.0.1", true),
         (Cors::Off, "https://127.0.0.1", true),
         (Cors::Off, "evil://127.0.0.1", false),
@@ -810,7 +812,7 @@ async fn a_page_of_another_origin_is_refused_unless_it_is_allowed() {
             assert_eq!(told, foreign, "{cors:?} {origin}");
             assert!(told.1.starts_with(r#"{"error":"cross_origin","#), "{}", told.1);
             assert!(!head.contains("access-control-allow-origin"), "{head}");
-            // Nor can it stop a run, which takes any content type.
+            // Nor can the page stop a run, although a stop accepts any content type.
             let stop = format!(
                 "POST /agui/agent/a/stop/{THREAD} HTTP/1.1\r\nhost: 127.0.0.1\r\n{headers}\
                  content-type: text/plain\r\ncontent-length: 0\r\n\r\n"
@@ -842,7 +844,7 @@ async fn a_page_of_another_site_opens_nothing_though_it_says_no_origin() {
         for fetch in [
             "sec-fetch-site: cross-site\r\n",
             "sec-fetch-site: same-site\r\n",
-            // A link, a frame, an image.
+            // A link, a frame and an image.
             "sec-fetch-site: cross-site\r\nsec-fetch-mode: navigate\r\nsec-fetch-dest: document\r\n",
             "sec-fetch-site: cross-site\r\nsec-fetch-mode: navigate\r\nsec-fetch-dest: iframe\r\n",
             "sec-fetch-site: cross-site\r\nsec-fetch-mode: no-cors\r\nsec-fetch-dest: image\r\n",
@@ -852,7 +854,7 @@ async fn a_page_of_another_site_opens_nothing_though_it_says_no_origin() {
             assert_eq!(refused(&mut response).await, foreign, "{fetch}");
             assert_eq!(front.is_refused(&format!("{key}{fetch}")).await.1, foreign, "{fetch}");
         }
-        // Its own pages, and who types the address.
+        // The gateway's own pages, and an address typed by the user.
         for site in ["same-origin", "none"] {
             front.passes(&format!("{key}sec-fetch-site: {site}\r\n")).await;
         }
@@ -862,9 +864,9 @@ async fn a_page_of_another_site_opens_nothing_though_it_says_no_origin() {
     }
 }
 
-/// An address of this machine's that is not loopback; `None` without a network.
+/// A non-loopback address of this machine; `None` without a network.
 fn address_in_a_network() -> Option<IpAddr> {
-    // Nothing is sent: the system only chooses the address that it would send from.
+    // Nothing is sent: the system only chooses the source address.
     let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("192.0.2.1:9").ok()?;
     Some(socket.local_addr().ok()?.ip()).filter(|address| !address.is_loopback())
@@ -926,7 +928,7 @@ async fn an_allowed_page_is_told_what_it_may() {
         (Credentials::Included, "access-control-allow-credentials: true\r\n"),
     ] {
         let front = Front::with(with(Cors::new(origins, credentials).unwrap())).await;
-        // A preflight brings no key.
+        // A preflight has no key.
         let preflight = |origin: &str, path: &str| {
             format!(
                 "OPTIONS {path} HTTP/1.1\r\nhost: h\r\norigin: {origin}\r\n\
@@ -955,7 +957,7 @@ async fn an_allowed_page_is_told_what_it_may() {
             let response = Response::to(front.address, request.as_bytes()).await;
             assert!(!response.head.contains("allow-origin"), "{}", response.head);
         }
-        // It may read the answer, and why there is none.
+        // The page may read the response, and the text of a refusal.
         let origin = "origin: https://chat.example.com\r\n";
         let (head, refused) = front.is_refused(origin).await;
         assert_eq!(refused, wants_a_key());
@@ -1016,7 +1018,8 @@ async fn without_keys_the_gateway_goes_by_names_that_nobody_else_has() {
             ("evil.example.com", false),
             ("evil.example.com:8484", false),
         ] {
-            // A page that has taken the gateway's address says that it is of its own origin.
+            // A page that has taken over the gateway's address (DNS rebinding) claims to have the
+            // same origin.
             let headers = format!("host: {host}\r\norigin: http://{host}\r\n{}", bearer(KEY));
             let mut response = ask(&front, "/agui/info", &headers).await;
             if is_safe || !is_open {
@@ -1027,7 +1030,7 @@ async fn without_keys_the_gateway_goes_by_names_that_nobody_else_has() {
         }
     }
     let front = Front::with(Settings::default()).await;
-    // The host of the target counts, where it has one.
+    // If the request target names a host, that host counts.
     let mut response =
         ask(&front, "http://evil.example.com/agui/info", "host: localhost\r\n").await;
     assert_eq!(refused(&mut response).await, wrong_host);
@@ -1046,7 +1049,7 @@ async fn without_keys_the_gateway_goes_by_names_that_nobody_else_has() {
     assert!(response.head.starts_with("HTTP/1.0 200 "), "{}", response.head);
 }
 
-// === how much ===
+// === limits ===
 
 #[tokio::test]
 async fn a_caller_who_asks_too_often_waits() {
@@ -1062,14 +1065,14 @@ async fn a_caller_who_asks_too_often_waits() {
     let (head, told) = front.is_refused(&bearer(KEY)).await;
     assert_eq!(told, refusal("429 Too Many Requests", "too_many_requests", message));
     assert!(head.contains("\r\nretry-after: 1\r\n"), "{head}");
-    // Others are not in the way, nor is what needs no key.
+    // Other callers are not limited, nor are requests that need no key.
     front.passes(&bearer(OTHER_KEY)).await;
     let health = b"GET /healthz HTTP/1.1\r\nhost: h\r\n\r\n";
     assert_eq!(Response::to(front.address, health).await.body().await, "ok\n");
     clock.advance(Duration::from_millis(500)).await;
     front.passes(&bearer(KEY)).await;
     assert!(front.is_refused(&bearer(KEY)).await.0.starts_with("HTTP/1.1 429 "));
-    // A reload forgives nothing.
+    // A reload does not reset the counts.
     let auth = keys(&format!("a={KEY}"));
     front.reload(Settings { rates, auth, ..Settings::default() });
     assert!(front.is_refused(&bearer(KEY)).await.0.starts_with("HTTP/1.1 429 "));
@@ -1099,7 +1102,8 @@ async fn where_langgraph_judges_a_caller_is_its_credentials() {
     assert!(front.is_refused(again).await.0.starts_with("HTTP/1.1 429 "));
 }
 
-/// Callers whom LangGraph judges, by this header if it is named; each may ask once a second.
+/// Callers whose credentials LangGraph checks, identified by this header if it is named. Each may
+/// send one request a second.
 async fn judged(credential: Option<&'static str>) -> Front {
     let rate = RequestRate { per_second: number(1), burst: number(1) };
     let rates = Rates { requests: Some(rate), streams: NonZeroUsize::new(1) };
@@ -1127,7 +1131,7 @@ async fn no_caller_is_another_by_a_header_that_it_adds() {
             "{more}"
         );
     }
-    // Others have what is theirs, whatever they add.
+    // Other callers have their own limit, whatever headers they add.
     front.passes("authorization: Bearer b\r\nx-api-key: 1\r\n").await;
     assert!(front.is_refused("authorization: Bearer b\r\n").await.0.starts_with("HTTP/1.1 429 "));
 }
@@ -1141,7 +1145,7 @@ async fn without_a_named_header_several_credentials_count_against_their_address(
         assert!(front.is_refused(more).await.0.starts_with("HTTP/1.1 429 "), "{more}");
     }
     clock.advance(Duration::from_secs(1)).await;
-    // One alone is what LangGraph goes by.
+    // LangGraph identifies callers by this header alone.
     front.passes("authorization: Bearer a\r\ntraceparent: 1\r\n").await;
     front.passes("x-tenant: a\r\n").await;
     assert!(front.is_refused("authorization: Bearer a\r\n").await.0.starts_with("HTTP/1.1 429 "));
@@ -1170,7 +1174,7 @@ async fn credentials_that_langgraph_has_not_accepted_count_against_their_address
         assert!(told.1.contains("too_many_requests"), "{at}: {told:?}");
     }
     front.upstream.is_untouched().await;
-    // Credentials that were accepted are not in the way of the address, nor it in theirs.
+    // Accepted credentials do not count against the address, nor the address against them.
     clock.advance(Duration::from_secs(1)).await;
     front.passes("authorization: Bearer a\r\n").await;
     front.passes("authorization: Bearer b\r\n").await;
@@ -1178,7 +1182,7 @@ async fn credentials_that_langgraph_has_not_accepted_count_against_their_address
     assert!(invented(50).await.0.ends_with(" 401 Unauthorized"));
     front.passes("authorization: Bearer a\r\n").await;
     assert!(invented(51).await.1.contains("too_many_requests"));
-    // What LangGraph does not take any more is as good as invented.
+    // Credentials that LangGraph no longer accepts count like invented ones.
     clock.advance(Duration::from_secs(1)).await;
     let (mut response, ()) = tokio::join!(front.ask("authorization: Bearer b\r\n"), async {
         front.upstream.expect("POST /assistants/search").await.json(401, "{}").await;
@@ -1193,7 +1197,7 @@ async fn a_stream_is_its_callers_once_langgraph_has_accepted_it() {
     let front = judged(Some("authorization")).await;
     let clock = HeldClock::pause();
     let (_a, _run_of_a) = front.run("authorization: Bearer a\r\n").await;
-    // The address has its place back, and the caller has had its own.
+    // The address has its slot back, and the caller has used its own.
     let (_b, _run_of_b) = front.run("authorization: Bearer b\r\n").await;
     clock.advance(Duration::from_secs(1)).await;
     let more = run_request("authorization: Bearer a\r\nx-api-key: 1\r\n");
@@ -1230,7 +1234,7 @@ async fn nobody_is_let_in_before_langgraph_has_refused_invented_credentials() {
     let asked = front.ask("authorization: Bearer mine\r\n");
     let (response, heads) = tokio::join!(asked, async {
         let mut heads = Vec::new();
-        // Each header alone, a token that is well formed, and all at once.
+        // Each header alone, a well-formed token, and all at once.
         for status in [401, 403, 401, 401] {
             heads.push(probed(status).await);
         }
@@ -1243,7 +1247,7 @@ async fn nobody_is_let_in_before_langgraph_has_refused_invented_credentials() {
     };
     assert_eq!(shows("authorization"), [true, false, true, true]);
     assert_eq!(shows("x-api-key"), [false, true, false, true]);
-    // It is not asked twice.
+    // The gateway does not ask LangGraph again.
     front.passes("authorization: Bearer mine\r\n").await;
 }
 
@@ -1266,7 +1270,7 @@ async fn a_caller_has_so_many_streams_and_no_more() {
     let rates = Rates { requests: None, streams: NonZeroUsize::new(1) };
     let auth = keys(&format!("a={KEY}\nb={OTHER_KEY}"));
     let front = Front::with(Settings { rates, auth, ..Settings::default() }).await;
-    // Its stream goes on: one that broke off would be asked for again.
+    // The stream stays open: one that breaks off would be requested again.
     let (response, _run) = front.run(&bearer(KEY)).await;
     let message = "you may have 1 streams at once, and have them; end one, then try again";
     let too_many = refusal("429 Too Many Requests", "too_many_streams", message);
@@ -1291,26 +1295,26 @@ async fn a_caller_has_so_many_streams_and_no_more() {
         assert_eq!(refused(&mut response).await, too_many, "{request} {length}");
         assert!(response.head.contains("\r\nretry-after: 5\r\n"), "{}", response.head);
     }
-    // An `EventSource` that was here before would never come again.
+    // A refused `EventSource` would never reconnect.
     let again = format!(
         "GET {events} HTTP/1.1\r\nhost: h\r\n{key}last-event-id: x\r\naccept: text/event-stream\r\n\r\n"
     );
     let mut later = Response::to(front.address, again.as_bytes()).await;
     assert_eq!(later.body().await, format!("retry: {}\n\n", RETRY.as_millis()));
     front.upstream.is_untouched().await;
-    // What is no stream passes.
+    // A request that is no stream is accepted.
     front.passes(&key).await;
-    // Another's streams are another's.
+    // Streams of another caller do not count.
     let (other, _other_run) = front.run(&bearer(OTHER_KEY)).await;
     drop(other);
-    // A place is free when its stream is over, also when its client left.
+    // A slot is free when its stream is over, even if the client disconnected.
     drop(response);
     settled(&front).await;
     front.run(&key).await;
     front.stop.cancel();
 }
 
-/// Waits until the gateway has seen what was closed: connections that come later are answered.
+/// Waits until the gateway has noticed closed connections: it answers connections that came later.
 async fn settled(front: &Front) {
     for _ in 0..3 {
         let request = b"GET /healthz HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n";
@@ -1323,7 +1327,7 @@ async fn settled(front: &Front) {
 async fn a_run_that_was_not_started_holds_no_place() {
     let rates = Rates { requests: None, streams: NonZeroUsize::new(1) };
     let front = Front::with(Settings { rates, ..Settings::default() }).await;
-    // Its server's kind is known from here on.
+    // From here on the gateway knows the server's kind.
     let (response, _run) = front.run("").await;
     drop(response);
     settled(&front).await;

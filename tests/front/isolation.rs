@@ -1,5 +1,5 @@
-//! What the binary does about a LangGraph server that tells no callers apart, about addresses that
-//! strangers reach, and about servers whose names would steer a terminal.
+//! The binary's warnings and refusals: about a LangGraph server that does not distinguish callers,
+//! about non-loopback addresses, and about servers whose names would control a terminal.
 
 use std::process::{Output, Stdio};
 
@@ -12,8 +12,8 @@ use tokio::task::JoinSet;
 const ACCEPTS: &str = "the LangGraph server accepts invented credentials in authorization, so every \
                        caller sees every thread";
 
-/// A LangGraph server that answers by itself: what it says of itself, its assistants, and which
-/// status credentials get.
+/// A LangGraph server that answers by itself: its `/info`, its assistants, and the status for
+/// requests with credentials.
 struct Server {
     url: String,
     _answering: JoinSet<()>,
@@ -47,7 +47,7 @@ impl Server {
     }
 }
 
-/// Runs the binary to its end. One that goes on serving instead is killed, and fails the test.
+/// Runs the binary to its end. A binary that serves instead is killed, and the test fails.
 async fn ended(arguments: &[&str]) -> Output {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_threadway"));
     command.args(arguments).env_clear().stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -98,7 +98,7 @@ async fn check_fails_before_a_server_that_accepts_what_nobody_has() {
             assert!(said.contains(expected), "{mode:?} {status}: {said}");
         }
     }
-    // Where the gateway judges by itself nothing is probed.
+    // If the gateway authenticates callers itself, it does not probe the server.
     let server = Server::answering(200).await;
     let output = ended(&["check", "--upstream", &server.url]).await;
     assert!(output.status.success(), "{}", text(&output.stdout));
@@ -118,7 +118,8 @@ async fn serve_refuses_or_warns_where_callers_are_not_told_apart() {
         assert!(line.contains(ACCEPTS), "{line}");
         process.stop().await;
     }
-    // An upstream that judges its callers causes no warning, and its refusal to list its agents none either.
+    // An upstream that authenticates its callers causes no warning. Nor does its refusal to list
+    // its agents.
     let server = Server::answering(401).await;
     let options = ["--upstream", &server.url, "--auth-mode", "upstream", "--listen", "0.0.0.0:0"];
     let mut process = Process::serve(&options).await;

@@ -1,4 +1,4 @@
-//! The front door: who may call, what each caller sees, and which secrets stay inside.
+//! Access: who may call, what each caller sees, and which secrets are never sent out.
 
 #![cfg(test)]
 

@@ -1,6 +1,6 @@
-//! What must not leak: keys, headers, queries, prompts and what LangGraph says of them reach no log
-//! line at any level, no metric and no other's client. A caller's own key goes up in `jwt` and
-//! `upstream`, and nowhere else.
+//! Keys, headers, queries, prompts and LangGraph's texts about them appear in no log line at any
+//! level, in no metric and at no other client. In the modes `jwt` and `upstream` a caller's own key
+//! is sent upstream, and nowhere else.
 
 use crate::support::gateway::{RUN, Response, THREAD, input};
 use crate::support::issuer::{AUDIENCE, ISSUER, Signer, key_set};
@@ -8,16 +8,16 @@ use crate::support::process::{File, Process};
 use crate::support::upstream::{Exchange, Upstream};
 use serde_json::json;
 
-/// Where each secret is put. They share a part, by which all are found.
+/// A part of every secret of the test, by which a leak is found.
 const PART: &str = "hush5ecret";
 
-/// A `run` that is sent for the first time: it has no `Last-Event-ID`.
+/// A `run` that is sent for the first time, without a `Last-Event-ID`.
 const FIRST_RUN: &str = "run?first&";
 
 /// A gateway, and the key of one of its callers.
 struct Caller {
     process: Process,
-    /// What it shows as `authorization: Bearer`.
+    /// The value of the caller's `authorization: Bearer`.
     key: String,
 }
 
@@ -25,7 +25,7 @@ fn secret(place: &str) -> String {
     format!("{PART}-{place}-0123456789abcdef0123456789abcdef")
 }
 
-/// A request, with the caller's key and much that is none of ours.
+/// A request with the caller's key and many headers that the gateway does not know.
 fn request(key: &str, method: &str, path: &str, body: &str) -> String {
     let (header, cookie) = (secret("header"), secret("cookie"));
     let last = if path.contains(FIRST_RUN) {
@@ -52,15 +52,15 @@ async fn ask(caller: &Caller, method: &str, path: &str, body: &str) -> String {
         let body = response.body().await;
         return response.head + &body;
     }
-    // It stays for what comes later.
+    // The run stays for the later requests.
     while !String::from_utf8_lossy(&response.decoded).contains("RUN_FINISHED") {
         response.chunk().await;
     }
     response.head + &String::from_utf8_lossy(&response.decoded)
 }
 
-/// What the upstream answers, each time with a secret: a refusal, a broken answer, a failed run. It
-/// is the issuer of tokens too, with these keys.
+/// The upstream's answers, each with a secret: a refusal, a broken answer, a failed run. The
+/// upstream is also the issuer of tokens, with these keys.
 async fn misbehave(upstream: &Upstream, keys: &str, seen: &mut Vec<String>) {
     let told = secret("upstream");
     let mut states = 0;
@@ -72,7 +72,7 @@ async fn misbehave(upstream: &Upstream, keys: &str, seen: &mut Vec<String>) {
         }
         seen.push(exchange.head.clone() + &exchange.body);
         let detail = json!({ "detail": format!("no {told}"), "message": told }).to_string();
-        // Counted by themselves, so that some runs begin however many requests each takes.
+        // Counted separately, so that some runs begin, however many requests each takes.
         states += u32::from(exchange.line.ends_with("/state"));
         match exchange.line.as_str() {
             line if line.ends_with("/state") && states % 2 == 1 => exchange.json(404, "{}").await,
@@ -103,7 +103,7 @@ async fn misbehave(upstream: &Upstream, keys: &str, seen: &mut Vec<String>) {
     }
 }
 
-/// All that can be asked, with secrets wherever one can stand.
+/// Sends all kinds of requests, with secrets in every possible place.
 async fn asks(caller: &Caller) -> Vec<String> {
     let (prompt, query) = (secret("prompt"), secret("query"));
     let mut answers = Vec::new();
@@ -131,7 +131,7 @@ async fn asks(caller: &Caller) -> Vec<String> {
     answers
 }
 
-/// Bodies that are none.
+/// Sends invalid bodies.
 async fn asks_wrongly(caller: &Caller) -> Vec<String> {
     let (mut answers, prompt) = (Vec::new(), secret("prompt"));
     let agent = "/agui/agent/agent";
@@ -157,7 +157,7 @@ async fn asks_wrongly(caller: &Caller) -> Vec<String> {
     answers
 }
 
-/// What is wrong before anything is asked: keys, hosts, heads.
+/// Sends requests that fail before they are read: wrong keys, hosts and heads.
 async fn knocks(caller: &Caller) -> Vec<String> {
     let mut answers = Vec::new();
     let Caller { process, key } = caller;
@@ -167,7 +167,7 @@ async fn knocks(caller: &Caller) -> Vec<String> {
         format!("authorization: {prompt}-wrong\r\n"),
         format!("authorization: Bearer {key}\r\nauthorization: Bearer {key}\r\n"),
         format!("authorization: Bearer {key}\r\ncontent-type: {query}\r\n"),
-        // A true origin is named. What is more than one is not.
+        // The log has a valid origin, and no other value of the header.
         format!("origin: https://h/{query}\r\n"),
         format!("origin: https://{query}@h\r\n"),
         format!("origin: {query}\r\n"),
@@ -185,8 +185,8 @@ async fn knocks(caller: &Caller) -> Vec<String> {
     answers
 }
 
-/// Sends all requests in a mode of `auth`, and checks that no log line, metric or answer holds a
-/// secret. Returns what the upstream was sent, which holds no secret that stays in every mode.
+/// Sends all requests in one mode of `auth`, and checks that no log line, metric or answer has a
+/// secret. Returns the upstream requests, which must not have a secret that stays in every mode.
 async fn asked_all(
     upstream: &Upstream,
     auth: &str,
@@ -215,10 +215,10 @@ async fn asked_all(
     };
     let (answers, metrics, log) = tokio::select! {
         done = asked => done,
-        () = misbehave(upstream, keys, &mut seen) => unreachable!("it goes on for ever"),
+        () = misbehave(upstream, keys, &mut seen) => unreachable!("the loop never ends"),
     };
 
-    // The test would be worth nothing if the secrets had not been there.
+    // Without the secrets in the requests the test would prove nothing.
     let up = seen.concat();
     for place in ["config", "header", "prompt"] {
         assert!(up.contains(&secret(place)), "{place} did not go up");
@@ -232,7 +232,7 @@ async fn asked_all(
         assert!(!up.contains(&format!("{header}-{name}")), "{name} went up");
     }
     assert!(log.contains("TRACE") && metrics.contains("threadway_"), "there is nothing to look in");
-    // A token hides what it says; its parts after the first are its caller's own.
+    // The claims of a token are secret: only its first part may appear.
     let hidden: Vec<_> = key.split('.').skip(1).chain([PART]).collect();
     let find = |text: &str| hidden.iter().find_map(|part| text.find(part));
     for (name, text) in [("the log", &log), ("the metrics", &metrics)] {
@@ -241,8 +241,8 @@ async fn asked_all(
     }
     for answer in &answers {
         let own = find(&answer.replace(&secret("prompt"), ""));
-        assert_eq!(own, None, "a client is told a secret:\n{answer}");
-        // Its own prompt is told back as its message; a refusal quotes nothing.
+        assert_eq!(own, None, "a client gets a secret:\n{answer}");
+        // The caller's own prompt returns as a message; a refusal quotes nothing.
         let is_stream = answer.contains("text/event-stream");
         assert!(is_stream || !answer.contains(PART), "a refusal quotes its request:\n{answer}");
     }
@@ -254,7 +254,7 @@ fn own_header() -> String {
     format!("headers.x-own = \"{}-header\"", secret("config"))
 }
 
-/// The same with a key.
+/// The configuration of an upstream with a key.
 fn own_key() -> String {
     format!("api_key = \"{}-key\", {}", secret("config"), own_header())
 }

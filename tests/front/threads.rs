@@ -1,5 +1,5 @@
-//! Whose threads are listed, changed and inspected: those that LangGraph shows to the caller, and none
-//! where nothing tells callers apart.
+//! Which threads are listed, changed and inspected: those that LangGraph shows to the caller. If
+//! nothing distinguishes callers, none.
 
 use std::net::SocketAddr;
 
@@ -35,7 +35,7 @@ async fn tenants() -> LangGraph {
     server
 }
 
-/// A thread of a tenant.
+/// Adds a thread of a tenant.
 fn thread(server: &LangGraph, number: usize, owner: &str) -> String {
     let id = format!("0f9cfe5e-7d44-4d4f-8aef-{number:012}");
     let metadata = json!({"graph_id": "agent", "owner": owner, "title": format!("of {owner}")});
@@ -78,7 +78,7 @@ impl Front {
         self.ask("GET", "/threads?agentId=agent", headers, &Value::Null).await
     }
 
-    /// The ids of the threads that somebody sees.
+    /// The ids of the threads that a caller sees.
     async fn ids(&self, headers: &str) -> Vec<String> {
         let (status, page) = self.list(headers).await;
         assert_eq!(status, 200, "{page}");
@@ -86,7 +86,7 @@ impl Front {
         threads.map(|thread| thread["id"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// What the info says of threads.
+    /// The members about threads in `/agui/info`.
     async fn endpoints(&self, headers: &str) -> Value {
         let (status, info) = self.ask("GET", "/info", headers, &Value::Null).await;
         assert_eq!(status, 200, "{info}");
@@ -166,7 +166,7 @@ async fn a_tenant_lists_changes_and_inspects_its_own_threads_alone() {
 
 #[tokio::test]
 async fn no_thread_is_listed_before_langgraph_has_refused_invented_credentials() {
-    // It ignores credentials: every caller would see everybody's threads.
+    // The server ignores credentials: every caller would see all threads.
     let server = LangGraph::start().await;
     thread(&server, 1, "alice");
     let front = Front::of(&server, judged(), ThreadRoutes::Callers).await;
@@ -177,7 +177,7 @@ async fn no_thread_is_listed_before_langgraph_has_refused_invented_credentials()
     let deleted = front.ask("DELETE", &format!("/threads/{id}"), BOB, &agent).await;
     assert_eq!(code(deleted), (503, "auth_unproven".to_owned()));
     assert!(server.books().threads.contains_key(id));
-    // An operator may have it so.
+    // An operator may allow this.
     let front = Front::of(&server, judged(), ThreadRoutes::All).await;
     assert_eq!(front.ids(BOB).await, [id]);
 }
@@ -201,7 +201,7 @@ async fn a_token_lists_the_threads_that_langgraph_shows_to_it() {
     let server = tenants().await;
     let (hers, _) = (thread(&server, 1, "alice"), thread(&server, 2, "bob"));
     let front = Front::of(&server, jwt(), ThreadRoutes::Callers).await;
-    // The scripted server knows its tenants by another header, which goes up too.
+    // The scripted server identifies its tenants by another header, which is forwarded too.
     let alice = token("alice") + ALICE;
     assert_eq!(front.ids(&alice).await, [hers]);
     assert_eq!(front.endpoints(&alice).await, endpoints(true));
@@ -214,7 +214,7 @@ async fn keys_and_addresses_tell_langgraph_nothing() {
     let bearer = || Auth::Bearer(format!("web={KEY}").parse().unwrap());
     let shown = format!("authorization: Bearer {KEY}\r\n");
     for (auth, headers) in [(bearer(), &*shown), (Auth::None, ""), (Auth::None, BOB)] {
-        // As if the configuration had not settled it.
+        // As if the configuration had left this open.
         let front = Front::of(&server, auth, ThreadRoutes::Callers).await;
         assert_eq!(code(front.list(headers).await), (403, "threads_off".to_owned()));
         assert_eq!(front.endpoints(headers).await, endpoints(false));
@@ -236,7 +236,7 @@ async fn an_upstream_that_is_not_sent_its_callers_lists_nothing() {
     assert_eq!(list("a:agent").await.1["threads"][0]["id"], json!(hers));
     assert_eq!(code(list("b:agent").await), (403, "threads_off".to_owned()));
     assert_eq!(code(list("agent").await), (404, "unknown_agent".to_owned()));
-    // Without an agent's name a thread is looked for where callers are told apart.
+    // Without an agent's name, the thread is searched on the upstreams that distinguish callers.
     let inspect = async |id: &str| {
         front.ask("GET", &format!("/threads/{id}/messages"), ALICE, &Value::Null).await
     };

@@ -1,4 +1,4 @@
-//! Upstreams over TLS: whom the gateway believes to be one, and how it shows itself.
+//! Upstreams over TLS: which certificates the gateway accepts, and its own certificate.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
-/// Who signs certificates.
+/// A certificate authority.
 struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 /// A server with a certificate for one name, which answers each request with `{"ok":true}`.
@@ -47,7 +47,8 @@ impl Authority {
 // === impl Server ===
 
 impl Server {
-    /// Serves with this certificate; where an authority is named, only clients that it vouches for.
+    /// Serves with this certificate. If an authority is given, only clients with a certificate of
+    /// that authority are accepted.
     async fn start(certificate: &str, clients: Option<&Authority>) -> Self {
         let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()];
         let key = PrivateKeyDer::from_pem_slice(certificate.as_bytes()).unwrap();
@@ -76,7 +77,7 @@ impl Server {
                     }
                 }
                 let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 11\r\nconnection: close\r\n\r\n{\"ok\":true}";
-                // Who did not believe us has left.
+                // A client that did not accept the certificate has disconnected.
                 let _ = socket.write_all(answer).await;
                 let _ = socket.shutdown().await;
             }
@@ -101,7 +102,10 @@ async fn a_server_is_believed_whom_a_trusted_authority_vouches_for() {
     assert!(is_refused(&server.asked(&Tls::default()).await), "no system knows this authority");
     let mut tls = Tls::default();
     tls.trust(others.pem().as_bytes()).unwrap();
-    assert!(is_refused(&server.asked(&tls).await), "another authority says nothing of it");
+    assert!(
+        is_refused(&server.asked(&tls).await),
+        "another authority does not vouch for the server"
+    );
     tls.trust(ours.pem().as_bytes()).unwrap();
     assert_eq!(server.asked(&tls).await, Ok(()));
     let elsewhere = Server::start(&ours.issue("langgraph.example"), None).await;

@@ -1,4 +1,4 @@
-//! Who may open a WebSocket, from which page, and how much may be asked on it.
+//! Which callers and pages may open a WebSocket, and how many requests it may carry.
 
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -44,14 +44,14 @@ impl Front {
         Socket::with(self.address, PATH, headers).await
     }
 
-    /// Opens a socket, which is refused before anything goes up.
+    /// Opens a socket, which must be refused before any upstream request.
     async fn refuses(&self, headers: &[(&'static str, &str)]) -> (u16, String) {
         let (status, body) = self.open(headers).await.err().expect("the socket is open");
         self.upstream.is_untouched().await;
         (status, body["error"].as_str().unwrap_or_default().to_owned())
     }
 
-    /// Plays the beginning of a turn, and returns what started its run.
+    /// Plays the beginning of a turn, and returns the upstream request that started its run.
     async fn turn(&self, socket: &mut Socket) -> (Exchange, String) {
         socket.send(&input(&["hi"])).await;
         let state = self.upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
@@ -80,17 +80,17 @@ async fn a_socket_opens_with_a_key_in_its_header_or_among_its_subprotocols() {
     let wrong = "threadway.chunks, threadway.bearer.0000000000000000";
     assert_eq!(front.refuses(&[]).await, refused(401, "unauthenticated"));
     assert_eq!(front.refuses(&[(PROTOCOL, wrong)]).await, refused(401, "invalid_token"));
-    // Nobody could say which of the two counts.
+    // It would be unclear which of the two counts.
     let both = [("authorization", &*header), (PROTOCOL, &offered)];
     assert_eq!(front.refuses(&both).await, refused(400, "invalid_request"));
-    // A URL ends up in logs.
+    // URLs end up in logs.
     let in_query = Socket::with(front.address, &format!("{PATH}?access_token={KEY}"), &[]).await;
     assert_eq!(in_query.err().unwrap().0, 401);
-    // A run that is cut is asked for again, which could come before the next turn.
+    // A run that is cut is joined again, possibly before the next turn.
     let mut runs = Vec::new();
     for headers in [("authorization", &*header), (PROTOCOL, &offered)] {
         let mut socket = front.open(&[headers]).await.unwrap();
-        // The key is not said back.
+        // The gateway does not repeat the key.
         assert!(socket.protocol.as_deref().is_none_or(|chosen| chosen == "threadway.chunks"));
         let (run, head) = front.turn(&mut socket).await;
         runs.push(run);
@@ -147,7 +147,7 @@ async fn pages_of_other_origins_are_refused_as_they_are_for_a_post() {
     let front = Front::with(allowing).await;
     assert!(front.open(&[PAGE]).await.is_ok());
     assert_eq!(front.refuses(&[foreign]).await, refused(403, "cross_origin"));
-    // A browser adds cookies to any WebSocket, and a proxy who its user is.
+    // A browser adds cookies to any WebSocket, and a proxy adds the user's identity.
     for added in [("cookie", "session=1"), ("x-api-key", "k"), ("authorization", "Basic x")] {
         assert_eq!(front.refuses(&[PAGE, added]).await, refused(403, "cross_origin"), "{added:?}");
         assert!(
@@ -167,7 +167,7 @@ async fn pages_of_other_origins_are_refused_as_they_are_for_a_post() {
     assert!(front.open(&[PAGE, ("cookie", "session=1")]).await.is_ok());
     assert_eq!(front.refuses(&[foreign, ("cookie", "a=b")]).await, refused(403, "cross_origin"));
 
-    // Any page may come, and none with what it does not know.
+    // Any page may open a socket, but only without credentials that the page itself does not know.
     let mut forward = Forward::default();
     forward.allow("x-user").unwrap();
     let front = Front::with(Settings { cors: Cors::Any, forward, ..Settings::default() }).await;
@@ -184,7 +184,7 @@ async fn a_socket_takes_one_place_of_its_callers_streams_with_and_without_a_turn
     let (run, _) = front.turn(&mut socket).await;
     assert_eq!(front.refuses(&[]).await, refused(429, "too_many_streams"));
     socket.stream.close(None).await.unwrap();
-    // It is gone when the gateway has closed its side.
+    // The slot is free when the gateway has closed its side.
     while socket.next_raw().await {}
     assert!(front.open(&[]).await.is_ok());
     drop(run);
@@ -199,7 +199,7 @@ async fn each_turn_counts_as_a_request() {
     let mut socket = front.open(&[]).await.unwrap();
     tokio::time::pause();
     let mut first = input(&["hi"]);
-    // One that is refused by what it says counts too.
+    // A turn that is refused for its content counts too.
     first["messages"] = json!("none");
     socket.send(&first).await;
     assert_eq!(socket.event().await.1["code"], "invalid_request");

@@ -1,4 +1,4 @@
-//! What a client takes, and what it is told that takes nothing of what is sent.
+//! The `Accept` header: the format that a client gets, and the refusal if it accepts none.
 
 use crate::support::gateway::{
     Gateway, Response, connect_request, events_request, input, refusal, refused, run_request,
@@ -42,7 +42,7 @@ async fn a_client_that_takes_nothing_of_what_is_sent_starts_nothing() {
             assert_eq!(refused(&mut response).await, expected, "{request}");
         }
     }
-    // A thread may be followed for ever, and is no array.
+    // A thread may be followed without end, so the response cannot be an array.
     let request = events_request("accept: application/json\r\n", "");
     let response = Response::to(gateway.address, request.as_bytes()).await;
     assert!(response.head.starts_with("HTTP/1.1 406 "), "{}", response.head);
@@ -57,7 +57,8 @@ async fn what_clients_send_gets_a_stream_as_ever() {
     for (accept, expected) in [
         ("", "text/event-stream"),
         ("accept: \r\n", "text/event-stream"),
-        // `HttpAgent`, CopilotKit and an `EventSource`; `fetch`; a browser's address line.
+        // The headers of `HttpAgent`, CopilotKit and an `EventSource`, of `fetch`, and of a
+        // browser's address bar.
         ("accept: text/event-stream\r\n", "text/event-stream"),
         ("accept: */*\r\n", "text/event-stream"),
         ("accept: text/html,application/xml;q=0.9,*/*;q=0.8\r\n", "text/event-stream"),

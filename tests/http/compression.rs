@@ -1,5 +1,5 @@
-//! Compressed streams on real sockets: no event waits for another, and what comes out of a decoder
-//! is what an uncompressed stream holds.
+//! Compressed streams on real sockets: no event is held back, and the decoded stream equals the
+//! uncompressed one.
 
 use std::io::Write;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use crate::support::gateway::{
     Gateway, RUN, Response, agents, events_request, finished, input, part, post, token, values,
 };
 
-/// By then an event has come, or it is held back.
+/// An event that has not arrived after this time is held back.
 const HELD_BACK: Duration = Duration::from_secs(20);
 
-/// Reads what one viewer of a stream is sent.
+/// Reads and decodes the stream of one viewer.
 struct Viewer {
     name: &'static str,
     response: Response,
@@ -27,13 +27,13 @@ struct Viewer {
 
 enum Decoder {
     None(Vec<u8>),
-    /// And all that it was given.
+    /// The decoder, and all bytes that it was given.
     Zstd(zstd::stream::write::Decoder<'static, Vec<u8>>, Vec<u8>),
     Brotli(Box<Brotli>),
     Gzip(flate2::write::GzDecoder<Vec<u8>>),
 }
 
-/// The streaming decoder and what came out of it. Its writer keeps bytes back that it could give.
+/// The streaming decoder and its output. The decoder's own writer would hold bytes back.
 struct Brotli {
     state: BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>,
     out: Vec<u8>,
@@ -66,7 +66,7 @@ impl Brotli {
             self.out.extend_from_slice(&room[..written]);
             self.is_over |= matches!(result, BrotliResult::ResultSuccess);
             assert!(!matches!(result, BrotliResult::ResultFailure), "no brotli");
-            // It asks for more bytes while it still has some to give.
+            // The decoder asks for more bytes before it has returned all that it could.
             if written == 0 {
                 return;
             }
@@ -85,11 +85,11 @@ impl Decoder {
             }
             Some("br") => Self::Brotli(Box::new(Brotli::new())),
             Some("gzip") => Self::Gzip(flate2::write::GzDecoder::new(Vec::new())),
-            Some(other) => panic!("nobody asked for {other}"),
+            Some(other) => panic!("{other} was not requested"),
         }
     }
 
-    /// Takes bytes in, and gives all that can be read of them so far.
+    /// Decodes more bytes; returns all that can be read so far.
     fn decode(&mut self, bytes: &[u8]) -> &[u8] {
         match self {
             Self::None(out) => {
@@ -114,7 +114,7 @@ impl Decoder {
         }
     }
 
-    /// Whether the stream has come to its end, where the coding has one.
+    /// Whether the stream is complete, if the coding can tell.
     fn is_over(&mut self) -> bool {
         match self {
             Self::None(_) => true,
@@ -128,8 +128,8 @@ impl Decoder {
 // === impl Viewer ===
 
 impl Viewer {
-    /// One that comes to a live run behind an event, so that its whole stream has ids that others
-    /// get too.
+    /// A viewer that resumes a live run after an event. All ids of its stream are shared with other
+    /// viewers.
     async fn behind(gateway: &Gateway, id: &str, accepted: &'static str) -> Self {
         let header = match accepted {
             "" => format!("last-event-id: {id}\r\n"),
@@ -146,7 +146,7 @@ impl Viewer {
         Self { name: accepted, response, decoder }
     }
 
-    /// Reads until a text has come.
+    /// Reads until this text has arrived.
     async fn until(&mut self, text: &str) {
         let Self { name, response, decoder } = self;
         let read = async {
@@ -160,7 +160,7 @@ impl Viewer {
         assert!(is_read.is_ok(), "{name}: {text:?} is held back");
     }
 
-    /// Reads to the end; all that was sent, decoded.
+    /// Reads to the end; returns the whole decoded stream.
     async fn rest(mut self) -> Vec<u8> {
         let rest = self.response.bytes().await;
         let all = self.decoder.decode(&rest).to_vec();
@@ -180,8 +180,8 @@ fn kept(id: &str, part: &str) -> String {
     format!("id: {id}\r\n{part}")
 }
 
-/// A state that is larger than what is compressed at a time, and compresses badly: its bytes are
-/// shared by the streams that send it.
+/// A state that is larger than one block of compression and compresses badly. Its bytes are shared
+/// by the streams that send it.
 fn large(messages: &[&str]) -> Value {
     let mut seed = 7_u64;
     let noise = (0..40_000).map(|_| {
@@ -234,7 +234,7 @@ async fn each_event_comes_before_the_next_is_sent_and_all_is_as_without_compress
     assert!(text.ends_with(&finished("cancelled")), "{text}");
     assert!(plain.len() > 160_000);
     for (name, body) in bodies {
-        // Of the ids only those that are used once differ.
+        // Of the ids, only those that are used once differ.
         let comparable = |bytes: &[u8]| {
             let text = String::from_utf8(bytes.to_vec()).unwrap();
             text.split_inclusive('\n')
@@ -281,7 +281,7 @@ async fn a_stream_is_compressed_for_those_who_ask_where_the_operator_wants_it() 
             assert!(decoder.is_over(), "{headers}");
             assert!(text.contains("\"RUN_FINISHED\""), "{headers}{text}");
         }
-        // What is no stream is sent as it is.
+        // A response that is no stream is sent uncompressed.
         let request = format!("GET /healthz HTTP/1.1\r\nhost: h\r\n{header}\r\n");
         let mut response = Response::to(gateway.address, request.as_bytes()).await;
         assert_eq!(response.body().await, "ok\n");

@@ -1,4 +1,5 @@
-//! The connections to an upstream: what is reused, what is sent once more, and what is closed.
+//! Connections to an upstream: which are reused, which requests are repeated, and when connections
+//! close.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +20,7 @@ const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 11\r\n\r\n{\"ok\":true}";
 const STREAM: &[u8] =
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
 
-/// A server, each connection of which is the test's to answer.
+/// A server whose connections the test answers itself.
 struct Upstream {
     client: Client,
     connections: mpsc::UnboundedReceiver<Connection>,
@@ -51,7 +52,7 @@ impl Upstream {
         self.connections.recv().await.unwrap()
     }
 
-    /// Joins a run, whose stream begins. Returns the connection, its request, and the stream.
+    /// Joins a run and begins its stream. Returns the connection, its request, and the stream.
     async fn joined(&mut self) -> (Connection, String, Body) {
         let client = self.client.clone();
         let joining = spawn(async move { client.join_run("t", "r", "-1").await.unwrap() });
@@ -67,7 +68,7 @@ impl Upstream {
 }
 
 impl Connection {
-    /// The next request, with its body; `None` if the client has closed the connection.
+    /// The next request with its body; `None` if the client has closed the connection.
     async fn request(&mut self) -> Option<String> {
         let mut request = Vec::new();
         loop {
@@ -88,7 +89,7 @@ impl Connection {
         self.0.write_all(bytes).await.unwrap();
     }
 
-    /// A chunk of a body.
+    /// Sends a chunk of a body.
     async fn chunk(&mut self, text: &str) {
         self.sends(format!("{:x}\r\n{text}\r\n", text.len()).as_bytes()).await;
     }
@@ -105,7 +106,7 @@ impl Connection {
     }
 }
 
-/// Runs beside the test. It waits for what the test sends.
+/// Spawns a task that waits for what the test sends.
 fn spawn<T: Send + 'static>(task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
     TaskTracker::new().spawn(task)
 }
@@ -181,7 +182,7 @@ async fn a_connection_that_the_server_has_closed_takes_no_request() {
     let mut connection = upstream.connection().await;
     connection.answers().await;
     asking.await.unwrap().unwrap();
-    // Whether the client's system knows of it by now makes no difference to its next request.
+    // The next request must succeed whether or not the client's system has noticed the close.
     drop(connection);
     let client = upstream.client.clone();
     let asking = spawn(async move { client.probe().await });
@@ -248,7 +249,7 @@ async fn a_stream_that_is_silent_for_ten_minutes_is_given_up() {
     let mut upstream = Upstream::start().await;
     let (mut connection, _, mut body) = upstream.joined().await;
     let mut taken = Vec::new();
-    // What comes puts off the end.
+    // Each byte restarts the timeout.
     clock.advance(SILENCE_TIMEOUT / 2).await;
     connection.chunk("a").await;
     assert_eq!(body.chunks(&mut taken).await, Ok(true));
@@ -265,7 +266,7 @@ async fn all_that_has_come_of_a_stream_is_taken_at_once() {
     let mut upstream = Upstream::start().await;
     let (mut connection, request, mut body) = upstream.joined().await;
     assert!(request.contains("\r\nlast-event-id: -1\r\n"), "{request}");
-    // In one write, so that one read brings them.
+    // One write, so that one read returns them all.
     connection.sends(b"2\r\na\n\r\n2\r\nb\n\r\n2\r\nc\n\r\n").await;
     let mut taken = Vec::<Bytes>::new();
     assert_eq!(body.chunks(&mut taken).await, Ok(true));
@@ -276,7 +277,7 @@ async fn all_that_has_come_of_a_stream_is_taken_at_once() {
     while body.chunks(&mut taken).await.unwrap() {}
     assert_eq!(taken, ["d"]);
     drop(body);
-    // The stream has ended in order: its connection serves on.
+    // The stream has ended in order, so its connection is reused.
     let client = upstream.client.clone();
     let asking = spawn(async move { client.probe().await });
     assert!(connection.answers().await.starts_with("GET /ok"));
@@ -308,5 +309,5 @@ async fn what_came_before_a_stream_broke_is_taken_first() {
     };
     assert!(matches!(broken, Err(Error::Interrupted { .. })), "{broken:?}");
     assert_eq!(taken.concat(), b"a\nb");
-    assert_eq!(body.chunks(&mut taken).await, Ok(false), "nothing comes after that");
+    assert_eq!(body.chunks(&mut taken).await, Ok(false), "the body ends after that");
 }

@@ -1,4 +1,5 @@
-//! What the gateway tells of itself and of the agents behind it: info, readiness, names, keys.
+//! The gateway's answers about itself and its agents: info, readiness, names, capabilities, input
+//! keys.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -36,7 +37,7 @@ impl Two {
     }
 }
 
-/// Asks a route with GET; the status line and the body of the answer.
+/// Sends a GET; returns the status line and the body of the response.
 async fn get(address: SocketAddr, route: &str) -> (String, String) {
     let request = format!("GET {route} HTTP/1.1\r\nhost: h\r\n\r\n");
     refused(&mut Response::to(address, request.as_bytes()).await).await
@@ -50,7 +51,7 @@ fn unavailable(body: &str) -> (String, String) {
     ("HTTP/1.1 503 Service Unavailable".to_owned(), format!("{body}\n"))
 }
 
-// === alive and ready ===
+// === health and readiness ===
 
 #[tokio::test]
 async fn it_says_that_it_is_alive() {
@@ -71,7 +72,7 @@ async fn it_is_ready_until_no_upstream_has_been_for_three_probes() {
     for (a, b, expected) in [
         (Some(500), Some(200), ok(&told("failed", "ok"))),
         (Some(200), None, ok(&told("ok", "timeout"))),
-        // What has been ready is so until it has failed three times in a row.
+        // An upstream that was ready stays ready until it has failed three times in a row.
         (None, Some(500), ok(&told("timeout", "failed"))),
         (None, Some(500), ok(&told("timeout", "failed"))),
         (None, Some(500), unavailable(not_ready)),
@@ -88,7 +89,7 @@ async fn it_is_ready_until_no_upstream_has_been_for_three_probes() {
                     None => silent.push(probe),
                 }
             }
-            // What is answered on another connection shows that these were read.
+            // A response on another connection proves that the gateway has read these.
             Response::to(two.address, HEALTH).await;
             clock.advance(PROBE_TIMEOUT).await;
             for probe in silent {
@@ -133,7 +134,7 @@ async fn the_upstream_is_asked_once_in_5_seconds_however_many_ask() {
     let ready = ok(r#"{"ready":true,"upstreams":{"default":"ok"}}"#);
     let script = async {
         let probe = gateway.upstream.expect("GET /ok").await;
-        // The other has been heard by now, and waits for this answer.
+        // The other request has arrived by now, and waits for this answer.
         gateway.upstream.is_untouched().await;
         probe.json(200, r#"{"ok":true}"#).await;
     };
@@ -166,9 +167,9 @@ async fn it_is_not_ready_any_more_when_it_was_told_to_stop() {
     gateway.stopped().await;
 }
 
-// === who there is ===
+// === the list of agents ===
 
-/// Two agents of a server: one of a graph, one that a person has made.
+/// Two assistants of a server: the one of the graph, and one that a user has made.
 fn assistants() -> String {
     json!([
         {"assistant_id": "5f1b1d1e-0000-4000-8000-000000000001", "graph_id": "agent",
@@ -185,7 +186,7 @@ async fn lists(upstream: &Upstream) {
     search.json(200, &assistants()).await;
 }
 
-/// What `/agui/info` tells of these agents.
+/// The `/agui/info` for these agents.
 fn info(agents: &[String]) -> (String, String) {
     let threads = r#"{"list":false,"inspect":false,"mutations":false,"realtimeMetadata":false}"#;
     ok(&format!(
@@ -202,7 +203,7 @@ fn told(id: &str, name: &str, description: &str) -> String {
     )
 }
 
-/// What an agent of the graph `agent` can do, with what is known of its tools.
+/// The capabilities of an agent of the graph `agent`, with the known facts about its tools.
 fn capable(name: &str, description: &str, tools: &str) -> String {
     let is_for = if description.is_empty() {
         String::new()
@@ -221,7 +222,7 @@ fn capable(name: &str, description: &str, tools: &str) -> String {
     .concat()
 }
 
-/// The agents of a server, whose names begin so.
+/// The agents of a server, whose names have this prefix.
 fn both(prefix: &str) -> [String; 2] {
     [
         told(
@@ -271,9 +272,9 @@ async fn an_upstream_that_does_not_tell_its_agents_is_left_out_unless_none_does(
     assert_eq!(info_told, refusal("502 Bad Gateway", "upstream_refused", message));
 }
 
-// === who is run ===
+// === names of agents ===
 
-/// Begins a run; what it was asked for.
+/// Accepts a run; returns the body of its start.
 async fn begins(upstream: &Upstream) -> Value {
     let state = format!("GET /threads/{THREAD}/state");
     upstream.expect(&state).await.json(404, "{}").await;
@@ -312,7 +313,7 @@ async fn a_name_that_no_upstream_can_have_is_refused_with_what_to_do() {
         let expected = refusal("404 Not Found", "unknown_agent", &message);
         let mut response = run_agent(two.address, name, &input(&["hi"])).await;
         if name.is_empty() {
-            // A path without a name is no route at all.
+            // A path without a name matches no route.
             assert!(response.head.starts_with("HTTP/1.1 404 Not Found\r\n"), "{}", response.head);
             continue;
         }
@@ -327,12 +328,12 @@ async fn a_name_that_no_upstream_can_have_is_refused_with_what_to_do() {
     two.b.is_untouched().await;
 }
 
-// === what an agent can do ===
+// === capabilities ===
 
-/// What is said of an agent that no tools of clients reach.
+/// The capabilities of an agent that does not accept tools of clients.
 const NO_TOOLS: &str = r#""tools":{"clientProvided":false},"#;
 
-/// Asks what an agent can do.
+/// Requests the capabilities of an agent.
 async fn asks_for_capabilities(gateway: &Gateway, agent: &str) -> (String, String) {
     get(gateway.address, &format!("/agui/agent/{agent}/capabilities")).await
 }
@@ -348,7 +349,7 @@ async fn what_an_agent_can_do_is_what_its_schema_tells_and_one_value_everywhere(
         ),
         (json!({"properties": {"ag-ui": {}}}), r#""tools":{"clientProvided":true},"#),
         (json!({"properties": {"messages": {}}}), NO_TOOLS),
-        // What the server does not describe is sent none.
+        // An agent without a description of its input gets no tools.
         (json!({}), NO_TOOLS),
     ] {
         let gateway = Gateway::start().await;
@@ -361,12 +362,12 @@ async fn what_an_agent_can_do_is_what_its_schema_tells_and_one_value_everywhere(
         assert_eq!(asked, ok(&capable("agent", "", tools)));
         let value = serde_json::from_str(&asked.1).unwrap();
         schema_of_capabilities.check_capabilities(&value).unwrap();
-        // The list asks for no schema, and tells what is known.
+        // The list requests no schema, and contains what is known.
         let known = asked.1.trim_end();
         let (info, ()) = tokio::join!(get(gateway.address, "/agui/info"), lists(&gateway.upstream));
         let listed: Value = serde_json::from_str(&info.1).unwrap();
         assert_eq!(listed["agents"]["agent"]["capabilities"].to_string(), known);
-        // It is asked for again when it may have changed.
+        // The schema is requested again when it may have changed.
         clock.advance(FACTS_AGE).await;
         let (info, ()) = tokio::join!(get(gateway.address, "/agui/info"), lists(&gateway.upstream));
         let listed: Value = serde_json::from_str(&info.1).unwrap();
@@ -403,7 +404,7 @@ async fn what_does_not_reach_an_agent_is_told_beside_it() {
         };
         tokio::join!(asks_for_capabilities(&gateway, "agent"), script);
         assert_eq!(listed().await, expected);
-        // A page that is opened later is told too, though nothing is asked for it.
+        // A page that is opened later gets the capabilities too, without a request for a schema.
         clock.advance(FACTS_AGE).await;
         assert_eq!(listed().await, expected);
         gateway.upstream.is_untouched().await;
@@ -418,7 +419,7 @@ async fn an_agent_that_is_not_shown_has_no_capabilities() {
     let (asked, ()) =
         tokio::join!(asks_for_capabilities(&gateway, "nobody"), lists(&gateway.upstream));
     assert_eq!(asked, refusal("404 Not Found", "unknown_agent", unknown));
-    // An assistant's id is a name, too.
+    // An assistant's id is a name too.
     let id = "5f1b1d1e-0000-4000-8000-000000000002";
     let script = async {
         lists(&gateway.upstream).await;
@@ -455,7 +456,7 @@ async fn the_capabilities_of_one_of_several_upstreams_are_asked_of_that_one() {
     two.a.is_untouched().await;
 }
 
-// === what an agent takes ===
+// === input keys ===
 
 fn with_tools() -> Value {
     let mut input = input(&["hi"]);
@@ -464,7 +465,7 @@ fn with_tools() -> Value {
     input
 }
 
-/// Answers what is asked for the input keys of the agent, as those of a server that takes tools.
+/// Answers the request for the agent's input keys, as a server whose agent accepts tools.
 async fn schema(upstream: &Upstream) -> Exchange {
     let search = upstream.expect("POST /assistants/search").await;
     assert_eq!(search.body, r#"{"graph_id":"agent","limit":100,"offset":0}"#);
@@ -518,16 +519,16 @@ async fn the_keys_are_asked_for_once_a_minute_and_only_if_they_matter() {
         started(&gateway.upstream).await
     };
     let (plain, with_tools) = (input(&["hi"]), with_tools());
-    // Nothing hangs on them.
+    // This request does not need the input keys.
     let (_response, _) = tokio::join!(gateway.post(&plain), begins(&gateway.upstream));
     let (_response, body) =
         tokio::join!(gateway.post(&with_tools), asked(json!({"messages": {}, "tools": {}})));
     assert_eq!(body["input"]["tools"][0]["name"], "paint");
-    // They are known.
+    // The input keys are still known.
     clock.advance(FACTS_AGE.saturating_sub(Duration::from_millis(10))).await;
     let (_response, body) = tokio::join!(gateway.post(&with_tools), begins(&gateway.upstream));
     assert_eq!(body["input"]["tools"][0]["name"], "paint");
-    // They may have changed.
+    // The input keys may have changed.
     clock.advance(Duration::from_millis(10)).await;
     let (_response, body) = tokio::join!(gateway.post(&with_tools), asked(json!({"messages": {}})));
     assert_eq!(body["input"].get("tools"), None);
@@ -537,7 +538,7 @@ async fn the_keys_are_asked_for_once_a_minute_and_only_if_they_matter() {
 async fn a_fork_is_given_what_the_checkpoint_that_it_begins_at_lacks() {
     let tool = json!({"type": "function", "name": "paint", "function":
         {"name": "paint", "description": "Paints", "parameters": {}}});
-    // The first message came with all of this. The graph has made `log` and `note`.
+    // The first message was sent with all of this. The graph has made `log` and `note`.
     let mut newest = values(&["hi", "yo"]);
     newest["tools"] = json!([tool]);
     newest["theme"] = json!("dark");
@@ -562,7 +563,7 @@ async fn a_fork_is_given_what_the_checkpoint_that_it_begins_at_lacks() {
         gateway.upstream.expect(&path).await.json(200, &history.to_string()).await;
         started(&gateway.upstream).await
     };
-    // The message is edited, and so is the note; the rest is as the client was shown it.
+    // The client edits the message and the note, and sends the rest back unchanged.
     let mut request = input(&["HI"]);
     request["tools"] = json!([{"name": "paint", "description": "Paints", "parameters": {}}]);
     request["state"] = json!({
@@ -572,23 +573,23 @@ async fn a_fork_is_given_what_the_checkpoint_that_it_begins_at_lacks() {
     let (_response, body) = tokio::join!(gateway.post(&request), script);
     assert_eq!(body["checkpoint_id"], "c1");
     assert_eq!(body["config"]["recursion_limit"], 7);
-    // The checkpoint has a log and what is kept. Sent again, the log would be there twice if the
-    // graph appends to it.
+    // The checkpoint has a log and the stored values. If the log were sent again, a graph that
+    // appends to it would have it twice.
     let message = json!({"type": "human", "id": "m0", "content": "HI"});
     let expected =
         json!({"theme": "dark", "note": "edited", "tools": [tool], "messages": [message]});
     assert_eq!(body["input"], expected);
 }
 
-/// A client that sends state.
+/// The input of a client that sends state.
 fn with_state() -> Value {
     let mut input = input(&["hi"]);
     input["state"] = json!({"note": "x", "internal_role": "admin"});
     input
 }
 
-/// What of its state goes up with a run of a caller, as `search` and `schemas` are answered where
-/// they are asked for.
+/// The client's state in the upstream request. `search` and `schemas` are the answers, if they are
+/// requested.
 async fn state_sent(
     gateway: &Gateway,
     caller: &str,
@@ -629,11 +630,11 @@ fn noted() -> Value {
 #[tokio::test]
 async fn what_one_caller_is_not_shown_says_nothing_of_what_others_are() {
     let gateway = Gateway::start().await;
-    // The agent is hidden from this one.
+    // This caller may not see the agent.
     assert_eq!(state_sent(&gateway, "stranger", Some(json!([])), None).await, json!({}));
     let sent = state_sent(&gateway, "alice", Some(found()), Some((200, noted()))).await;
     assert_eq!(sent, json!({"note": "x"}));
-    // What the server has said of an agent it would say to all.
+    // The server's description of an agent is the same for all callers.
     assert_eq!(state_sent(&gateway, "bob", None, None).await, json!({"note": "x"}));
 }
 
@@ -658,7 +659,7 @@ async fn an_agent_that_its_server_cannot_describe_gets_all_state_of_those_who_we
     let fails = || Some((500, json!("Internal Server Error")));
     assert_eq!(state_sent(&gateway, "alice", Some(found()), fails()).await, all);
     assert_eq!(state_sent(&gateway, "alice", None, None).await, all);
-    // It may have been a failure: others are answered for themselves.
+    // The answer may have been a failure, so other callers get their own.
     let sent = state_sent(&gateway, "bob", Some(found()), Some((200, noted()))).await;
     assert_eq!(sent, json!({"note": "x"}));
 }
@@ -689,11 +690,11 @@ async fn a_kind_that_one_caller_is_not_told_is_asked_for_by_the_next() {
         let (_response, seen) = tokio::join!(post(gateway.address, &headers, &hi), script);
         seen
     };
-    // This one's failure is remembered for this one.
+    // The failure of this caller's request is remembered for this caller.
     assert_eq!(asks("stranger", Some(500)).await, (1, true));
     assert_eq!(asks("stranger", Some(500)).await, (0, true));
     assert_eq!(asks("alice", None).await, (1, false));
-    // What the server is, it is to all.
+    // The server's kind is the same for all callers.
     assert_eq!(asks("stranger", Some(500)).await, (0, false));
     assert_eq!(asks("bob", Some(500)).await, (0, false));
 }
@@ -730,7 +731,7 @@ async fn keys_that_do_not_come_hold_a_run_for_5_seconds_and_are_asked_for_again(
 #[tokio::test]
 async fn a_javascript_server_that_is_late_with_a_schema_gets_all_state() {
     let gateway = Gateway::javascript().await;
-    // Its kind is known.
+    // The gateway knows the server's kind.
     let hi = input(&["hi"]);
     let (_response, _) = tokio::join!(gateway.post(&hi), begins(&gateway.upstream));
     let clock = HeldClock::pause();
@@ -745,7 +746,7 @@ async fn a_javascript_server_that_is_late_with_a_schema_gets_all_state() {
     let with_state = with_state();
     let (_response, body) = tokio::join!(gateway.post(&with_state), script);
     assert_eq!(body["input"]["note"], "x");
-    // The next run of the caller does not wait.
+    // The caller's next run does not wait.
     let (_response, body) = tokio::join!(gateway.post(&with_state), begins(&gateway.upstream));
     assert_eq!(body["input"]["note"], "x");
 }
@@ -760,7 +761,7 @@ async fn a_server_that_does_not_tell_its_kind_holds_a_run_for_5_seconds_and_the_
         run.body
     };
     let script = async {
-        // In whatever order they come.
+        // The two requests arrive in any order.
         let (first, second) = (gateway.upstream.accept().await, gateway.upstream.accept().await);
         let (state, kind) =
             if first.line == "GET /info" { (second, first) } else { (first, second) };
@@ -772,7 +773,7 @@ async fn a_server_that_does_not_tell_its_kind_holds_a_run_for_5_seconds_and_the_
     };
     let hi = input(&["hi"]);
     let (_response, body) = tokio::join!(gateway.post(&hi), script);
-    // What any server needs.
+    // The modes that any server supports.
     assert!(body.contains(r#""custom","checkpoints"]"#), "{body}");
     let script = async {
         let state = gateway.upstream.accept().await;

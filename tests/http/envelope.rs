@@ -1,4 +1,5 @@
-//! The single route of CopilotKit's client: each method is answered as its plain route answers.
+//! The single route of CopilotKit's client: the answer to each method equals that of its plain
+//! route.
 
 use crate::support::gateway::{
     COLUMNS, Gateway, RUN, Response, THREAD, closed, events, finished, input, refusal, refused,
@@ -19,7 +20,7 @@ async fn call(gateway: &Gateway, envelope: &Value) -> Response {
     Response::to(gateway.address, &post("/agui", "", &envelope.to_string())).await
 }
 
-/// Plays a run of one token; what was asked of the server.
+/// Plays a run of one token; returns the upstream request that started the run.
 async fn play(gateway: &Gateway) -> String {
     gateway.state(None).await;
     let mut run = gateway.stream().await;
@@ -60,7 +61,7 @@ async fn a_thread_is_connected_to_as_on_its_own_route() {
         "threadId": THREAD, "runId": "r1", "protocolVersion": "1.0", "messages": [], "state": {},
         "tools": [], "context": [], "forwardedProps": {},
     });
-    // Nothing runs on the thread.
+    // The thread has no live run.
     let rests = async || {
         loop {
             let exchange = gateway.upstream.next().await;
@@ -81,7 +82,7 @@ async fn a_thread_is_connected_to_as_on_its_own_route() {
         };
         tokio::select! {
             answer = answer => answer,
-            () = rests() => unreachable!("it goes on for ever"),
+            () = rests() => unreachable!("the loop never ends"),
         }
     };
     let plain = post("/agui/agent/agent/connect", "", &input.to_string());
@@ -146,7 +147,7 @@ async fn a_run_is_stopped_as_on_its_own_route() {
         (Some(json!({"runId": "r1"})), stopped),
         (Some(json!({"runId": "r2"})), nothing),
     ] {
-        // What LangGraph calls `my thread`.
+        // The LangGraph id of `my thread`.
         let thread = "e817c419-7e64-5f51-8a5c-c4cf14d1fb2d";
         let mut envelope = json!({
             "method": "agent/stop",

@@ -1,5 +1,5 @@
-//! Requests that are no requests, and clients that mean harm: each is refused and cut off, nothing
-//! of it goes up, and those who stream meanwhile do not notice.
+//! Invalid requests and malicious clients: each is refused and disconnected, nothing is sent
+//! upstream, and the streams of other clients are not disturbed.
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -15,20 +15,20 @@ use tokio::net::TcpStream;
 const RUN: &str =
     "POST /agui/agent/a/run HTTP/1.1\r\nhost: h\r\ncontent-type: application/json\r\n";
 
-/// What would be answered if it got through behind a refused request.
+/// A request that would be answered if it passed after a refused request.
 const SMUGGLED: &str = "GET /healthz HTTP/1.1\r\nhost: h\r\nx-smuggled: yes\r\n\r\n";
 
-/// All that is answered to these bytes until the connection is closed.
+/// Sends these bytes; returns all answers until the connection is closed.
 async fn told(address: SocketAddr, bytes: &[u8]) -> String {
     let mut socket = TcpStream::connect(address).await.unwrap();
     let (mut reading, mut writing) = socket.split();
     let mut told = Vec::new();
-    // It may close before all is written or read: that is an answer too.
+    // The gateway may close before all bytes are written or read, which is an answer too.
     let _ = tokio::join!(writing.write_all(bytes), reading.read_to_end(&mut told));
     String::from_utf8(told).unwrap()
 }
 
-/// The statuses of the responses that came.
+/// The statuses of the responses.
 fn statuses(told: &str) -> Vec<&str> {
     let lines = told.split("\r\n").filter_map(|line| {
         let at = line.find("HTTP/1.")?;
@@ -163,7 +163,7 @@ async fn a_head_is_well_formed() {
         ("no version", format!("GET /healthz\r\n\r\n{SMUGGLED}"), "400"),
         ("an unknown version", format!("GET /healthz HTTP/1.2\r\n\r\n{SMUGGLED}"), "400"),
         ("a version to come", format!("GET /healthz HTTP/3.0\r\n\r\n{SMUGGLED}"), "400"),
-        // To what is of another protocol hyper says nothing.
+        // hyper does not answer another protocol.
         ("HTTP/2", format!("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n{SMUGGLED}"), ""),
         ("TLS", "\x16\x03\x01\x02\0\x01\0\x01\u{7c}\x03\x03\r\n\r\n".to_owned(), "400"),
         ("no method", format!(" /healthz HTTP/1.1\r\n\r\n{SMUGGLED}"), "400"),
@@ -206,7 +206,7 @@ async fn what_a_path_hides_stays_in_its_segment() {
             let asked = gateway.upstream.next().await;
             let path = asked.line.strip_prefix("GET /threads/").unwrap().to_owned();
             let (id, rest) = path.split_once('/').unwrap();
-            // A UUID of ours.
+            // A UUID that the gateway made.
             assert!(
                 id.len() == 36 && id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-'),
                 "{id}"
@@ -225,7 +225,8 @@ async fn what_a_path_hides_stays_in_its_segment() {
 #[tokio::test]
 async fn nothing_gets_through_behind_what_is_refused() {
     let gateway = Gateway::start().await;
-    // A refused request whose body looks like another: it is a body, or the connection closes.
+    // A refused request whose body looks like another request. Either the gateway reads that as a
+    // body, or it closes the connection.
     for request in [
         format!(
             "POST /nowhere HTTP/1.1\r\nhost: h\r\ncontent-length: {}\r\n\r\n{SMUGGLED}",
@@ -277,7 +278,7 @@ impl Stream {
         Self { place, client, run }
     }
 
-    /// Says one more thing, ends, and is read to its end.
+    /// Sends one more token, ends the run, and reads the stream to its end.
     async fn finish(self, gateway: &Gateway) -> Vec<Value> {
         let Self { place, mut client, mut run } = self;
         run.send(token("a", "unharmed")).await;
@@ -296,7 +297,7 @@ impl Stream {
     }
 }
 
-/// Requests of which only a little more comes from time to time.
+/// Sends requests of which one more byte arrives from time to time.
 async fn drip(address: SocketAddr, count: usize, start: &str) -> Vec<TcpStream> {
     let mut sockets = Vec::new();
     for _ in 0..count {
@@ -307,7 +308,7 @@ async fn drip(address: SocketAddr, count: usize, start: &str) -> Vec<TcpStream> 
     sockets
 }
 
-/// What is said to each at last.
+/// Checks the last answer on each connection.
 async fn last_words(sockets: Vec<TcpStream>, status: &str, code: &str) {
     for mut socket in sockets {
         let mut told = Vec::new();
@@ -335,7 +336,7 @@ async fn a_thousand_who_drip_do_not_harm_a_hundred_who_stream() {
     while waited <= BODY_TIMEOUT {
         let step = Duration::from_secs(2);
         for socket in heads.iter_mut().chain(&mut bodies) {
-            // One that was cut off says no more.
+            // Nothing is sent on a connection that was disconnected.
             let _ = socket.write_all(if waited < header_timeout { b"x" } else { b"" }).await;
         }
         for Stream { run, .. } in &mut streams {
@@ -376,7 +377,7 @@ async fn one_address_may_be_limited_to_some_connections() {
         kept.push(response);
     }
     for _ in 0..5 {
-        // It is told before it has asked.
+        // The refusal comes before any request.
         let mut response = Response::to(gateway.address, b"").await;
         let message = "your network has as many connections as it may have; close some, or raise \
                        `limits.connections_per_peer`";
@@ -387,7 +388,7 @@ async fn one_address_may_be_limited_to_some_connections() {
     let mut one = kept.pop().unwrap();
     one.socket.shutdown().await.unwrap();
     one.closed().await;
-    // Its place is free as soon as it is known to be.
+    // The slot is free as soon as the gateway has noticed the close.
     loop {
         let mut next = Response::to(gateway.address, health).await;
         if next.head.starts_with("HTTP/1.1 200 ") {

@@ -1,4 +1,4 @@
-//! The gateway as an HTTP server: its routes, its refusals, its limits, and what an operator sees of it.
+//! The gateway as an HTTP server: routes, refusals, limits, and the operator's view.
 
 #![cfg(test)]
 

@@ -1,4 +1,4 @@
-//! What is counted, as a scraper reads it, and what the admin listener answers.
+//! The metrics as a scraper reads them, and the answers of the admin listener.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,19 +23,19 @@ fn assert_values(metrics: &Metrics, expected: &[(&str, f64)]) {
     }
 }
 
-/// A part under the id that the server keeps it by.
+/// A part with its id in the server's store.
 fn kept(id: &str, part: &str) -> String {
     format!("id: {id}\r\n{part}")
 }
 
-/// A run that has told half a message.
+/// The parts of a run up to half of a message.
 fn half() -> String {
     let metadata = part("metadata", &json!({"run_id": RUN, "attempt": 1}));
     let state = part("values", &values(&["hi"]));
     kept("1-0", &metadata) + &kept("2-0", &state) + &kept("3-0", &token("m1", "one"))
 }
 
-/// Starts such a run; returns the id of its last event too.
+/// Starts such a run; also returns the id of its last event.
 async fn half_told(gateway: &Gateway) -> (Response, Exchange, String) {
     let (mut response, mut run) = gateway.run().await;
     run.send(half()).await;
@@ -48,12 +48,12 @@ async fn half_told(gateway: &Gateway) -> (Response, Exchange, String) {
     }
 }
 
-/// Comes back behind an event, to a thread that the upstream shows.
+/// Resumes after an event, on a thread that the upstream shows.
 async fn shown(gateway: &Gateway, id: &str) -> Response {
     gateway.events(&format!("?last_event_id={id}")).await
 }
 
-// === what runs and streams leave behind ===
+// === metrics of runs and streams ===
 
 #[tokio::test]
 async fn a_run_is_counted_from_its_beginning_to_its_end() {
@@ -116,7 +116,7 @@ async fn a_client_that_goes_away_is_told_from_one_that_was_told_the_end() {
     let gateway = Gateway::start().await;
     let (response, mut run) = gateway.run().await;
     drop(response);
-    // The gateway sees that its client has gone when it writes, at the latest.
+    // The gateway notices the disconnect at its next write, at the latest.
     while counted(&gateway.metrics, r#"streams_ended_total{outcome="left"}"#) < 1.0 {
         run.send(token("a", "one")).await;
         gateway.settled().await;
@@ -175,7 +175,7 @@ async fn who_comes_back_is_counted_by_what_is_told() {
     assert_eq!(over.frame().await, "retry: 3000\n\n");
     assert!(over.frame().await.contains("RUN_STARTED"));
     assert_values(&gateway.metrics, &resumes(1.0, 1.0, 0.0, 1.0));
-    // What they were told was read before they came.
+    // The events that these viewers got were read before they connected.
     assert_values(&gateway.metrics, &[("added_latency_seconds_count", latencies)]);
     assert_values(
         &gateway.metrics,
@@ -258,7 +258,7 @@ async fn a_stream_that_is_joined_again_is_counted_by_its_reason() {
     );
 }
 
-/// A thread that LangGraph does not find is a new chat: nothing is wrong with the server.
+/// LangGraph answers 404 for a new chat, which is no error of the server.
 #[tokio::test]
 async fn what_a_new_chat_is_not_found_by_is_no_error_of_the_upstream() {
     let gateway = Gateway::start().await;
@@ -295,7 +295,7 @@ async fn a_server_without_a_route_that_every_langgraph_has_is_an_error() {
     assert_values(&gateway.metrics, &[(r#"upstream_errors_total{kind="not_found"}"#, 1.0)]);
 }
 
-// === what was refused ===
+// === metrics of refusals ===
 
 #[tokio::test]
 async fn refusals_are_counted_by_their_codes_and_nothing_of_theirs_is_a_label() {
@@ -331,7 +331,7 @@ async fn a_connection_beyond_the_limit_is_counted() {
     assert_values(&gateway.metrics, &[("connections_refused_total", 1.0)]);
 }
 
-// === the text ===
+// === the text format ===
 
 #[test]
 fn each_family_has_a_type_and_a_help_in_both_formats() {
@@ -405,7 +405,7 @@ async fn the_admin_listener_tells_metrics_in_the_format_that_is_asked_for() {
     let mut unknown = admin.get("/agui/info", "").await;
     assert!(unknown.head.starts_with("HTTP/1.1 404"), "{}", unknown.head);
     assert!(unknown.body().await.contains("/metrics"));
-    // Clients cannot ask for it.
+    // The clients' listener does not serve the metrics.
     let metrics = b"GET /metrics HTTP/1.1\r\nhost: h\r\n\r\n";
     let refused = Response::to(gateway.address, metrics).await;
     assert!(refused.head.starts_with("HTTP/1.1 404"), "{}", refused.head);

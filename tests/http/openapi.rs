@@ -1,7 +1,6 @@
-//! The document of `/openapi.json` against the router, and against itself.
+//! The document of `/openapi.json` against the router, and against its own examples.
 //!
-//! That it has what the server answers is seen by every server test: `Response::to` compares each
-//! answer with it.
+//! Every server test also checks its responses against the document, in `Response::to`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,17 +11,17 @@ use crate::support::openapi::{DOCUMENT, TEXT, complaint, operation, paths};
 use serde_json::{Value, json};
 use threadway::server::{Page, Settings};
 
-/// What a path item may have beside methods.
+/// The members of a path item that are no methods.
 const NO_METHODS: [&str; 2] = ["parameters", "servers"];
 
-/// The paths of `.route("..")` in a text.
+/// The paths in `.route("..")` of a text.
 fn routes(text: &str) -> BTreeSet<String> {
     let text: String = text.split_whitespace().collect::<Vec<_>>().join(" ").replace("( ", "(");
     let paths = text.split(".route(\"").skip(1).filter_map(|rest| rest.split('"').next());
     paths.map(str::to_owned).collect()
 }
 
-/// The paths of the router of clients: all files of the server, less the admin listener's.
+/// The routes of clients: those of all files of the server, without the admin listener's.
 fn routes_of_source() -> BTreeSet<String> {
     fn read(folder: &Path, found: &mut BTreeSet<String>) {
         for entry in fs::read_dir(folder).unwrap() {
@@ -64,13 +63,13 @@ async fn the_document_has_every_route_of_the_router_and_no_other() {
     let agents = agents(&[("default", &gateway.upstream.url())], &[]);
     gateway.server.reload(agents, settings);
     for (path, item) in paths() {
-        // The router itself names the methods that it takes.
+        // The router's 405 lists the methods that the route supports.
         let request = format!("BREW {} HTTP/1.1\r\nhost: h\r\n\r\n", path.replace(['{', '}'], ""));
         let response = Response::to(gateway.address, request.as_bytes()).await;
         assert!(response.head.starts_with("HTTP/1.1 405 "), "{path}: {}", response.head);
         let allow = response.head.lines().find_map(|line| line.strip_prefix("allow: "));
         let taken = allow.unwrap().split(',').map(|method| method.trim().to_owned());
-        // Each GET answers HEAD too.
+        // Each GET supports HEAD too.
         let taken: BTreeSet<_> = taken.filter(|method| method != "HEAD").collect();
         assert_eq!(taken, methods(item), "{path}: the router's, and those of openapi.json");
     }
@@ -87,7 +86,7 @@ async fn the_document_is_served_to_everybody() {
     assert_eq!(DOCUMENT["info"]["version"], env!("CARGO_PKG_VERSION"));
 }
 
-/// Calls with each object of a value that has an example, and where it is.
+/// Collects each schema that has an example, with its place in the document.
 fn with_examples(value: &Value, place: &str, found: &mut Vec<(String, Value, Value)>) {
     match value {
         Value::Object(members) => {
@@ -108,7 +107,7 @@ fn with_examples(value: &Value, place: &str, found: &mut Vec<(String, Value, Val
     }
 }
 
-/// What is wrong with a value, by a schema of the document.
+/// How a value violates a schema of the document.
 fn wrong(schema: &Value, value: &Value) -> Vec<String> {
     let schema = json!({"allOf": [schema], "components": DOCUMENT["components"]});
     let validator = jsonschema::draft202012::new(&schema).unwrap();

@@ -1,4 +1,4 @@
-//! The page: where it is served, with which headers, and what its inspector is shown.
+//! The demo page: its path, its headers, and the events that its inspector gets.
 
 use std::io::Read;
 
@@ -22,7 +22,7 @@ fn on() -> Settings {
     Settings { page: Page::On, ..Settings::default() }
 }
 
-/// A gateway with these settings, and what its agents are shown by.
+/// A gateway with these settings, whose agents have this `[emit]`.
 async fn gateway(settings: Settings, emit: Emit) -> Gateway {
     let gateway = Gateway::start().await;
     let emits = Emits { default: emit, ..Emits::default() };
@@ -40,7 +40,7 @@ fn header<'a>(response: &'a Response, name: &str) -> Option<&'a str> {
     response.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
 }
 
-/// The bytes of a body that says how long it is.
+/// The bytes of a body with a `Content-Length`.
 async fn bytes(response: &mut Response) -> Vec<u8> {
     let length: usize = header(response, "content-length").unwrap().parse().unwrap();
     while response.raw.len() < length {
@@ -168,7 +168,7 @@ async fn the_page_itself_needs_no_key_and_what_it_asks_does() {
     assert!(info.head.starts_with("HTTP/1.1 401 "), "{}", info.head);
 }
 
-/// What a run is on the wire to a client that asks for this.
+/// The whole stream of a run, for a client with this query.
 async fn stream(gateway: &Gateway, query: &str) -> String {
     let body = input(&["hi"]).to_string();
     let request = format!(
@@ -215,7 +215,7 @@ async fn the_inspector_is_shown_parts_and_run_events_where_nothing_is_hidden() {
         assert_eq!(told.contains("\"rawEvent\":{\"event\":\"messages\""), is_shown, "{case}");
         let comments = told.lines().filter_map(|line| line.strip_prefix(": run "));
         let names: Vec<_> = comments.map(|told| told.split_once(' ').unwrap().1).collect();
-        // What is nothing on the wire, as what a call has cost, is named too.
+        // Parts without an event of their own, such as a call's usage, are named too.
         for name in ["started", "text started", "text", "spent", "ended"] {
             assert_eq!(names.contains(&name), is_shown, "{name}: {case}");
         }

@@ -1,5 +1,5 @@
-//! Requests that are wrong, slow, too large or too many: what each is told, and that it harms no
-//! other and leaves nothing behind upstream.
+//! Requests that are wrong, slow, too large or too many: their refusals. No other request is
+//! disturbed, and no run is left upstream.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: h\r\n\r\n";
 
 const MAX_BODY: usize = 10 * 1024 * 1024;
 
-// === what is sent ===
+// === refused requests ===
 
 #[tokio::test]
 async fn what_is_no_request_to_run_an_agent_is_refused() {
@@ -89,7 +89,7 @@ async fn a_wrong_method_is_told_the_right_one() {
     let gateway = Gateway::start().await;
     for (request, allowed) in [
         ("PUT /agui/agent/a/connect", "POST"),
-        // A GET opens a WebSocket there, and nothing else.
+        // On this path a GET only opens a WebSocket.
         ("PUT /agui/agent/a/run", "POST,GET,HEAD"),
         ("GET /agui/agent/a/run", "POST"),
         ("HEAD /agui/agent/a/run", "POST"),
@@ -205,7 +205,7 @@ async fn headers_may_be_as_large_as_the_limit_and_no_larger() {
     let mut response = Response::to(gateway.address, fits.as_bytes()).await;
     assert_eq!(response.body().await, "ok\n");
 
-    // No end of them is in sight when the limit is reached.
+    // The limit is reached before the head ends.
     let large = format!("{start}{}", "x".repeat(limit - start.len()));
     let response = Response::to(gateway.address, large.as_bytes()).await;
     let status = "HTTP/1.1 431 Request Header Fields Too Large\r\n";
@@ -214,13 +214,14 @@ async fn headers_may_be_as_large_as_the_limit_and_no_larger() {
     gateway.upstream.is_untouched().await;
 }
 
-// === how long it takes ===
+// === timeouts ===
 
 #[tokio::test]
 async fn a_connection_on_which_nothing_is_said_is_closed_after_10_seconds() {
     let gateway = Gateway::start().await;
     let mut socket = TcpStream::connect(gateway.address).await.unwrap();
-    // An answered request on another connection: the first was accepted before it.
+    // This connection was accepted after the first one, so its response proves that the first was
+    // accepted.
     Response::to(gateway.address, HEALTH).await;
     let clock = HeldClock::pause();
     clock.advance(Limits::default().header_timeout).await;
@@ -231,7 +232,7 @@ async fn a_connection_on_which_nothing_is_said_is_closed_after_10_seconds() {
 async fn headers_that_come_too_slowly_are_told_so() {
     let gateway = Gateway::start().await;
     let mut socket = TcpStream::connect(gateway.address).await.unwrap();
-    // What is answered on another connection shows that this one was accepted, or read.
+    // A response on another connection proves that this one was accepted, or read.
     Response::to(gateway.address, HEALTH).await;
     let clock = HeldClock::pause();
     clock.advance(Duration::from_secs(1)).await;
@@ -239,10 +240,10 @@ async fn headers_that_come_too_slowly_are_told_so() {
     socket.write_all(half).await.unwrap();
     Response::to(gateway.address, HEALTH).await;
     clock.advance(Duration::from_secs(5)).await;
-    // A header more now and then does not keep the connection.
+    // One more header now and then does not keep the connection open.
     socket.write_all(b"content-type: application/json\r\n").await.unwrap();
     Response::to(gateway.address, HEALTH).await;
-    // The time counts from the first byte at the latest.
+    // The timeout starts at the first byte, at the latest.
     for _ in 0..5 {
         clock.advance(Duration::from_secs(1)).await;
     }
@@ -298,7 +299,7 @@ async fn a_body_that_comes_too_slowly_is_told_so() {
     gateway.upstream.is_untouched().await;
 }
 
-// === how many there are ===
+// === connection limits ===
 
 #[tokio::test]
 async fn one_connection_too_many_is_told_so_and_harms_no_other() {

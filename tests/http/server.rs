@@ -29,7 +29,7 @@ async fn recorded(name: &str, headers: &str) {
     let gateway = Gateway::start().await;
     let capture = Capture::named(name);
     let golden = capture::root().join("golden").join(format!("{name}.sse"));
-    // The golden file's thread and run are `T` and `R`; a thread that a client calls `T` is this.
+    // The golden file's thread and run are `T` and `R`. The LangGraph id of the thread `T` is this.
     let thread = "73810d47-91f1-5d83-b506-6bce952cb676";
     let golden = fs::read_to_string(golden).unwrap();
     let golden = golden.replace(r#"{"thread_id":"T","#, &format!(r#"{{"thread_id":"{thread}","#));
@@ -55,7 +55,7 @@ async fn recorded(name: &str, headers: &str) {
         run.end().await;
         let get = gateway.upstream.expect(&format!("GET /threads/{thread}/runs/R")).await;
         get.json(200, r#"{"run_id":"R","status":"success"}"#).await;
-        // A later run has changed the thread: its state is none of this run's.
+        // A later run has changed the thread: the state is not this run's.
         let get = gateway.upstream.expect(&format!("GET /threads/{thread}/state")).await;
         get.json(200, r#"{"values":{"x":1},"metadata":{"run_id":"other"}}"#).await;
         let post = gateway.upstream.expect(&format!("POST /threads/{thread}/history")).await;
@@ -82,7 +82,7 @@ async fn tokens_pass_one_by_one_as_they_come() {
     let (mut response, mut run) = gateway.run().await;
     run.send(token("a", "one")).await;
     assert_eq!(response.frame().await + &response.frame().await, told("a", "one"));
-    // Half a part is no event yet.
+    // Half a part makes no event yet.
     let next = token("a", "two");
     let (half, rest) = next.split_at(40);
     run.send(half).await;
@@ -118,7 +118,7 @@ async fn a_stream_that_showed_a_question_needs_no_state() {
     let body = response.body().await;
     assert!(body.contains(r#""outcome":{"type":"interrupt","interrupts":[{"id":"i","#), "{body}");
 
-    // One that told nothing else does: the client would hold nothing.
+    // A stream with an interrupt and nothing else does need the state.
     let gateway = Gateway::start().await;
     let (mut response, mut run) = gateway.run().await;
     run.send(part("updates", &interrupt)).await;
@@ -146,7 +146,7 @@ async fn a_run_ends_as_its_record_tells() {
 
 #[tokio::test]
 async fn a_failed_run_tells_why() {
-    // In the stream.
+    // The error is in the stream.
     let gateway = Gateway::start().await;
     let (mut response, mut run) = gateway.run().await;
     run.send(part("error", &json!({"error": "ValueError", "message": "boom"}))).await;
@@ -155,7 +155,7 @@ async fn a_failed_run_tells_why() {
     gateway.state(None).await;
     assert_eq!(response.body().await, failed("boom", "ValueError"));
 
-    // In the thread, or nowhere.
+    // The error is in the thread, or nowhere.
     let unknown = failed("the run failed; LangGraph's log tells why", "run_failed");
     for (thread, expected) in [
         (json!({"error": {"error": "KeyError", "message": "'x'"}}), failed("'x'", "KeyError")),
@@ -173,7 +173,7 @@ async fn a_failed_run_tells_why() {
 
 #[tokio::test]
 async fn what_a_stopped_run_has_committed_behind_its_stream_is_told() {
-    // By the thread's state, else, where another run has changed that, by the history.
+    // The gateway reads the thread's state. If another run has changed that, it reads the history.
     for (run_id, history, is_told) in
         [(RUN, None, true), ("another", Some(true), true), ("another", Some(false), false)]
     {
@@ -273,13 +273,13 @@ async fn a_client_that_names_the_binary_binding_is_sent_frames_of_it() {
     let told_more = |text: &str| {
         data(&format!(r#"{{"type":"TEXT_MESSAGE_CONTENT","messageId":"a","delta":"{text}"}}"#))
     };
-    // Half a character each: a string of protobuf cannot hold one.
+    // Half a character each, which a protobuf string cannot contain.
     let half = |unit: &str| token("a", "half").replace("half", unit);
     for (accept, body, expected) in [
         ("application/x-ndjson", input(&["hi"]), "application/x-ndjson"),
         (PROTO, input(&["hi"]), PROTO),
         ("application/vnd.ag-ui.event+proto, text/event-stream", input(&["hi"]), PROTO),
-        // An older client's decoder fails on most of what we send.
+        // The protobuf decoder of an older client fails on most events of the gateway.
         ("application/vnd.ag-ui.event+proto, text/event-stream", legacy(), "text/event-stream"),
         (
             "application/vnd.ag-ui.event+proto, application/x-ndjson",
@@ -353,7 +353,7 @@ async fn an_edited_message_forks_the_thread_before_it() {
         let checkpoint = json!({"checkpoint_id": id});
         json!({"values": values(messages), "checkpoint": checkpoint, "parent_checkpoint": parent})
     };
-    // Between the message and its past lies a branch that an earlier fork has left.
+    // Between the message and its predecessor is a branch that an earlier fork has left.
     let history = json!([
         state("c6", Some("c5"), &["one", "1", "two", "2"]),
         state("c5", Some("c2"), &["one", "1", "two"]),
@@ -423,7 +423,7 @@ async fn a_history_that_cannot_be_read_is_not_taken_for_a_short_one() {
     }
 }
 
-// === time and leaving ===
+// === timeouts and disconnects ===
 
 #[tokio::test]
 async fn a_silent_stream_gives_a_sign_of_life_every_15_seconds() {
@@ -432,8 +432,8 @@ async fn a_silent_stream_gives_a_sign_of_life_every_15_seconds() {
     let clock = HeldClock::pause();
     let event =
         |n: u32| data(&format!(r#"{{"type":"CUSTOM","name":"langgraph.custom","value":{n}}}"#));
-    // What is sent counts as life. The first event restarts the silence on the clock that is held:
-    // some of it has passed before.
+    // Any sent event restarts the timeout. The first event restarts it on the held clock, because
+    // some time had passed before.
     run.send(part("custom", &json!(0))).await;
     assert_eq!(response.frame().await, event(0));
     for n in 1..3 {
@@ -444,7 +444,7 @@ async fn a_silent_stream_gives_a_sign_of_life_every_15_seconds() {
     for _ in 0..2 {
         clock.advance(KEEP_ALIVE).await;
         assert_eq!(response.frame().await, ": keep-alive\n\n");
-        // What makes no event does not.
+        // Bytes that make no event do not restart it.
         run.send(": heartbeat\r\n\r\n").await;
         gateway.settled().await;
     }
@@ -459,10 +459,10 @@ async fn a_client_that_leaves_is_not_read_for_and_cancels_nothing() {
     let clock = HeldClock::pause();
     drop(response);
     gateway.watched_by(0).await;
-    // It may come back for a while.
+    // A client may reconnect within this time.
     clock.advance(LINGER).await;
     run.closed().await;
-    // The next thing that the upstream hears of is another client's request.
+    // The upstream's next request is another client's.
     gateway.run().await;
 }
 

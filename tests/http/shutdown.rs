@@ -1,4 +1,4 @@
-//! How the gateway comes to rest: what its streams, its connections and its process do.
+//! Shutdown: the end of the streams, the connections and the process.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -23,7 +23,7 @@ async fn a_stop_ends_every_stream_with_a_reason_and_closes_what_is_open() {
     assert_eq!(speaking.body().await, closed("a") + &end);
     first.closed().await;
     second.closed().await;
-    // Its port may be another's at once: that nobody listens cannot be asked there.
+    // Another process may use the port at once, so the test cannot check that no process listens.
     gateway.stopped().await;
 }
 
@@ -49,7 +49,7 @@ async fn a_stop_does_not_wait_for_ever_for_a_client_that_does_not_go_on() {
     let mut answer = [0; 25];
     socket.read_exact(&mut answer).await.unwrap();
     assert_eq!(&answer, b"HTTP/1.1 100 Continue\r\n\r\n");
-    // It now waits for a body that does not come.
+    // The gateway now waits for a body that does not arrive.
     let clock = HeldClock::pause();
     gateway.stop.cancel();
     while TcpStream::connect(gateway.address).await.is_ok() {}
@@ -65,7 +65,7 @@ async fn two_hundred_streams_end_at_once_each_with_its_reason() {
     let mut streams = Vec::new();
     for at in 0..STREAMS {
         let (mut response, mut run) = gateway.run().await;
-        // Some are silent, some speak, and some have not been read for a while.
+        // Some streams are silent, some are active, and some have not been read for a while.
         if at % 2 == 0 {
             run.send(token("a", "one")).await;
         }
@@ -74,7 +74,7 @@ async fn two_hundred_streams_end_at_once_each_with_its_reason() {
         }
         streams.push((response, run));
     }
-    // With the clock held none can take any of the grace.
+    // While the clock is held, no stream can use any of the grace period.
     let _clock = HeldClock::pause();
     gateway.stop.cancel();
     let reason = "the gateway is shutting down; the run goes on in LangGraph";
@@ -100,11 +100,11 @@ async fn connections_on_which_nothing_is_asked_are_closed_at_once() {
         Response::to(gateway.address, b"GET /healthz HTTP/1.1\r\nhost: h\r\n\r\n").await;
     assert_eq!(asked.body().await, "ok\n");
     let mut silent = TcpStream::connect(gateway.address).await.unwrap();
-    // What is answered on another connection shows that this one was accepted.
+    // A response on another connection proves that this one was accepted.
     Response::to(gateway.address, b"GET /healthz HTTP/1.1\r\nhost: h\r\n\r\n").await;
     gateway.stop.cancel();
     asked.closed().await;
-    // A reset closes too.
+    // A reset closes the connection too.
     assert_eq!(silent.read(&mut [0]).await.unwrap_or(0), 0);
     gateway.stopped().await;
 }
@@ -120,7 +120,7 @@ fn the_binary_tells_where_it_listens_and_stops_on_sigterm() {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    // The log's lines are between them.
+    // Log lines come between them.
     let mut line = || {
         let mut said = lines.by_ref().map(Result::unwrap);
         said.find(|line| line.starts_with("threadway: ")).unwrap()

@@ -1,4 +1,5 @@
-//! The threads of an agent, as CopilotKit's client lists, names, archives, deletes and inspects them.
+//! The threads of an agent: CopilotKit's client lists, renames, archives, deletes and inspects
+//! them.
 
 use std::net::SocketAddr;
 
@@ -9,7 +10,7 @@ use threadway::server::{MAX_NAME_CHARS, Settings, ThreadRoutes};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// What LangGraph calls `my thread`.
+/// The LangGraph id of `my thread`.
 const MINE: &str = "e817c419-7e64-5f51-8a5c-c4cf14d1fb2d";
 
 const LIST: &str = "/threads?agentId=agent";
@@ -37,7 +38,7 @@ impl Page {
         Self::with(ThreadRoutes::All).await
     }
 
-    /// A thread of the agent that was changed at this second.
+    /// Adds a thread of the agent, last changed at this second.
     fn thread(&self, number: usize, changed_at: usize, metadata: &Value) -> String {
         let id = format!("0f9cfe5e-7d44-4d4f-8aef-{number:012}");
         let mut all = json!({"graph_id": "agent", "assistant_id": "id-of-agent"});
@@ -47,7 +48,7 @@ impl Page {
         id
     }
 
-    /// A request on a plain route, and the same in an envelope; both are answered alike.
+    /// Sends a request on a plain route and in an envelope; both must get the same answer.
     async fn ask(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
         answer(self.address, &request(method, &format!("/agui{path}"), body)).await
     }
@@ -67,7 +68,7 @@ impl Page {
         answer
     }
 
-    /// The ids of a page, and its cursor.
+    /// The ids of a page of the list, and its cursor.
     async fn ids(&self, query: &str) -> (Vec<String>, Option<String>) {
         let page = self.get(&format!("{LIST}{query}")).await;
         let ids = page["threads"].as_array().unwrap().iter();
@@ -154,7 +155,7 @@ async fn pages_lose_and_repeat_nothing_while_threads_change_and_go() {
     all.reverse();
     let (first, cursor) = page.ids("&limit=10").await;
     assert_eq!(first, all[..10]);
-    // Two of them go, and the last of all moves to the top.
+    // Two of these threads are deleted, and the last one of all moves to the top.
     for id in &first[..2] {
         let (status, _) =
             page.ask("DELETE", &format!("/threads/{id}"), &json!({"agentId": "agent"})).await;
@@ -216,7 +217,7 @@ async fn archived_threads_are_left_out_over_pages_and_a_page_costs_few_searches(
     }
     assert_eq!(listed, kept);
 
-    // A whole server of archived threads is not read for one page.
+    // A page of the list does not read all threads of a server whose threads are archived.
     for number in 1_000..1_400 {
         page.thread(number, 59, &json!({"archived": true}));
     }
@@ -261,7 +262,7 @@ async fn a_thread_is_named_archived_taken_back_and_deleted() {
         let told = ask("DELETE", "", json!({})).await;
         assert_eq!(told, json!({"threadId": "my thread", "deleted": true}));
         assert!(page.server.books().threads.is_empty());
-        // What else its metadata has stayed.
+        // The other members of the metadata are unchanged.
         let patched = page.server.asked("PATCH /threads");
         assert_eq!(patched[0], json!({"metadata": {"title": "A \"name\""}}));
         assert_eq!(patched[1], json!({"metadata": {"archived": true}}));
@@ -302,7 +303,7 @@ async fn a_thread_is_inspected() {
          "toolCalls": [{"id": "c1", "name": "look", "args": "{\"at\":1}"}]},
         {"id": "m3", "role": "tool", "content": "seen", "toolCallId": "c1"},
     ]});
-    // CopilotKit's inspector does not say whose thread it is.
+    // CopilotKit's inspector does not name the agent of a thread.
     for query in ["", "?agentId=agent"] {
         let path = format!("/threads/{id}/messages{query}");
         assert_eq!(page.get(&path).await, expected, "{query}");
@@ -356,7 +357,7 @@ async fn what_cannot_be_done_is_refused() {
     }
     let refused = page.ask_in_envelope("G T", LIST, &Value::Null).await;
     assert_eq!(code(refused), (405, "wrong_method".to_owned()));
-    // A form of another page can send this without asking first.
+    // A form of a foreign page can send this request without a preflight.
     let form = format!("DELETE /agui{thread} HTTP/1.1\r\nhost: h\r\ncontent-length: 0\r\n\r\n");
     assert_eq!(code(answer(page.address, &form).await), (415, "not_json".to_owned()));
     assert_eq!(page.server.books().threads.len(), 1);

@@ -21,11 +21,11 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// A client's trace, and its span.
+/// The client's trace id, and its span id.
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const SPAN: &str = "00f067aa0ba902b7";
 
-/// An OTLP collector that keeps what it is sent.
+/// An OTLP collector that stores the requests that it gets.
 struct Collector {
     address: SocketAddr,
     received: mpsc::UnboundedReceiver<ExportTraceServiceRequest>,
@@ -55,7 +55,7 @@ impl Collector {
         Self { address, received, _serving: serving }
     }
 
-    /// All spans that were sent so far, and the names of their services.
+    /// All spans so far, with the names of their services.
     fn spans(&mut self) -> Vec<(String, Span)> {
         let mut spans = Vec::new();
         while let Ok(request) = self.received.try_recv() {
@@ -94,7 +94,6 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
 }
 
-/// The value of a header in a request's head.
 fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
 }
@@ -108,8 +107,8 @@ fn run_request(headers: &str) -> String {
     )
 }
 
-/// Starts a run with these headers, and ends it at once; the head of the request that started it
-/// upstream.
+/// Starts a run with these headers and ends it at once; returns the head of the upstream request
+/// that started it.
 async fn ran(gateway: &Gateway, headers: &str) -> String {
     let request = run_request(headers);
     let script = async {
@@ -145,7 +144,7 @@ async fn one_trace_goes_from_the_client_through_the_gateway_to_the_upstream() {
     assert_eq!(hex(&span.trace_id), TRACE);
     assert_eq!(hex(&span.parent_span_id), SPAN);
     assert_eq!(span.trace_state, "vendor=1");
-    // What the upstream was asked is the span's.
+    // The span is the parent of the upstream request.
     assert_eq!(upstream, format!("00-{TRACE}-{}-01", hex(&span.span_id)));
     assert_eq!(header(&head, "tracestate"), Some("vendor=1"));
     for (key, value) in [

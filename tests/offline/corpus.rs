@@ -1,4 +1,4 @@
-//! Every input that fuzzing has kept, through what its target checks.
+//! Replays every input of the fuzz corpus through the check of its target.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,8 +6,8 @@ use std::path::Path;
 
 use crate::support::fuzz;
 
-/// Runs each input of a target; the name of one that breaks a rule is printed, for its content is
-/// in the panic's own message.
+/// Runs each input of a target. The name of an input that breaks a rule is printed, because the
+/// panic's message has only its content.
 fn replay(target: &str, check: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
     let mut files: Vec<_> = fs::read_dir(&folder).unwrap().map(|f| f.unwrap().path()).collect();

@@ -1,4 +1,4 @@
-//! The options of `[emit]`: what each shows of a run, and what holds of any combination.
+//! The options of `[emit]`: the effect of each, and the properties of any combination.
 
 use std::fmt::Write as _;
 
@@ -16,10 +16,10 @@ use threadway_translate::run::{
     Subagents, View, Viewer,
 };
 
-/// Runs per property unless `PROPTEST_CASES` says otherwise.
+/// The number of runs per property, unless `PROPTEST_CASES` overrides it.
 const RUNS: u32 = 6_000;
 
-/// Each option apart from the default, by the key and value that the configuration has for it.
+/// Each value of an option other than the default, with its key and value in the configuration.
 fn options() -> Vec<(&'static str, Emit)> {
     let default = Emit::default();
     vec![
@@ -41,7 +41,7 @@ fn options() -> Vec<(&'static str, Emit)> {
     ]
 }
 
-/// A capture as viewers are shown it.
+/// The events of a capture with these options.
 fn shown(bytes: &[u8], input: &Value, emit: Emit) -> Translated {
     let mut events = Vec::new();
     let feed = Feed::new("T", Some("R"), None).with_emit(emit);
@@ -57,7 +57,7 @@ fn shown(bytes: &[u8], input: &Value, emit: Emit) -> Translated {
     translated
 }
 
-/// Captures with thoughts, tools, custom events, changes of the state, and subagents.
+/// Captures with reasoning, tools, custom events, changes of the state, and subagents.
 const SHOWN: [&str; 4] = [
     "py-0.16.7/agent-combo",
     "py-0.16.7/slow-combo",
@@ -85,7 +85,7 @@ fn each_option_shows_the_bytes_that_are_kept() {
     assert!(wrong.is_empty(), "these options show other bytes than before: {wrong:#?}");
 }
 
-/// What each option saves or adds, over all captures: the page has the figures.
+/// The bytes that each option saves or adds, over all captures; the docs have these figures.
 #[test]
 fn the_page_says_what_each_option_costs() {
     let captures = capture::all();
@@ -150,7 +150,7 @@ fn any_emit() -> impl Strategy<Value = Emit> {
     )
 }
 
-/// A run as it is, and the events of it that are shown.
+/// A run, and the events of it that are shown.
 struct Run {
     truth: View,
     conversation: Option<Vec<std::sync::Arc<run::Message>>>,
@@ -179,7 +179,7 @@ fn wire(events: &[RunEvent]) -> Vec<Value> {
     capture::project(events, Projector::new(capture::newcomer(), Vec::new())).events
 }
 
-/// What the wire must not have under these options.
+/// Checks that the events have nothing that these options exclude.
 fn keeps_to(emit: Emit, events: &[Value]) -> Result<(), String> {
     let mut states = 0;
     for event in events {
@@ -199,7 +199,7 @@ fn keeps_to(emit: Emit, events: &[Value]) -> Result<(), String> {
                     || messages.iter().any(|m| m["role"] == "reasoning" && !emit.reasoning)
             }
             "TOOL_CALL_RESULT" => !is_short(emit, &event["content"]),
-            // An image that a model made is an activity too, and no news of what goes on.
+            // An image that a model made is an activity too, but does not show progress.
             kind if kind.starts_with("ACTIVITY") => {
                 let of = event["activityType"].as_str();
                 matches!(of, Some("threadway.tool" | "threadway.plan")) && !emit.activities
@@ -220,7 +220,7 @@ fn keeps_to(emit: Emit, events: &[Value]) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a tool's result is no longer than it may be, but for the note.
+/// Whether a tool's result, without the note about its size, is within the limit.
 fn is_short(emit: Emit, content: &Value) -> bool {
     let note = " bytes left out by the gateway";
     match content.as_str() {
@@ -233,7 +233,7 @@ fn is_short(emit: Emit, content: &Value) -> bool {
     }
 }
 
-/// What a client ends with: the conversation and the state, as the options show them.
+/// Checks the client's final messages and state, as the options allow them.
 fn ends_as_promised(emit: Emit, run: &Run, view: &View) -> Result<(), String> {
     let state = |view: &View| -> Value {
         let state = view.state().map(run::State::to_json);
@@ -267,7 +267,7 @@ fn ends_as_promised(emit: Emit, run: &Run, view: &View) -> Result<(), String> {
         emit.reasoning || !(is_empty || message.role == Role::Reasoning)
     };
     let expected: Vec<_> = conversation.iter().filter(is_told).collect();
-    // What no snapshot can delete stays with a client.
+    // A client keeps the messages that no snapshot can delete.
     let has = |role| expected.iter().any(|message| message.role == role);
     let is_own = |role| matches!(role, Role::Reasoning | Role::Attachment) && !has(role);
     let held: Vec<_> = view.messages().iter().filter(|message| !is_own(message.role)).collect();
@@ -295,7 +295,7 @@ fn ends_as_promised(emit: Emit, run: &Run, view: &View) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a value is another one in which some were replaced for their size.
+/// Whether a value equals another one, in which some values were replaced because of their size.
 fn is_cut_of(most: usize, held: &Value, truth: &Value, is_state: bool) -> bool {
     if held == truth {
         return true;
@@ -351,7 +351,7 @@ proptest! {
         let run = run(&bytes, None, end, emit);
         let events = &run.shown;
         let fold = |events: &[RunEvent]| {
-            // As the filter has it: without snapshots nobody waits for one.
+            // The filter does the same: without snapshots a message does not wait for one.
             let mut view = if emit.messages == MessageSnapshots::None {
                 run::Filter::new(emit).map(|filter| View::clone(filter.view())).unwrap()
             } else {
@@ -381,7 +381,7 @@ proptest! {
             let wire = wire(&seen);
             prop_assert_eq!(is_legal(&wire), Ok(()));
             if told == 0 {
-                // Generated ids collide: a text may go on in a message that was a tool's.
+                // Generated ids collide: a text may continue a message that was a tool's.
                 let emit = Emit { tool_results: true, max_tool_result_bytes: 0, ..emit };
                 prop_assert_eq!(keeps_to(emit, &wire), Ok(()));
             }

@@ -1,7 +1,7 @@
-//! docs/errors.md lists each code that a client can see, and no other.
+//! Checks that docs/errors.md lists each code that a client can see, and no other.
 //!
-//! The codes are read from the source: where a refusal is made, where a failure has its name. A
-//! refusal whose code is no literal there would not be seen, so that is a fault too.
+//! The codes are read from the source: from the calls that make refusals, and from the names of
+//! failures. A refusal whose code is no literal would be missed, so it fails the test too.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,14 +9,14 @@ use std::path::Path;
 
 type Codes = BTreeSet<String>;
 
-/// What a refusal of the server is made by.
+/// The functions that make the server's refusals.
 const REFUSALS: [&str; 5] =
     ["Reject::new(", "Self::new(StatusCode", "too_many(", "bad_gateway(", "unauthorized("];
 
-/// How many of them hand a code on that another one names: those behind the last three.
+/// How many of them pass on a code that another function names: the last three.
 const HANDED_ON: usize = 3;
 
-/// The rows of a table that stand for names that are not the gateway's to choose.
+/// The rows of a table for names that the gateway does not choose.
 const OTHERS: [&str; 1] = ["ValueError"];
 
 /// The text of a file without its tests.
@@ -36,7 +36,7 @@ fn rust_files(folder: &Path, found: &mut Vec<String>) {
     }
 }
 
-/// The literal that a call begins with, behind a status if there is one.
+/// The literal at the start of a call's arguments, after a status if there is one.
 fn first_literal(arguments: &str) -> Option<&str> {
     let arguments = arguments.trim_start();
     let is_status = arguments.starts_with("StatusCode") || arguments.starts_with("::");
@@ -46,11 +46,11 @@ fn first_literal(arguments: &str) -> Option<&str> {
     (!code.is_empty() && code.chars().all(is_code)).then_some(code)
 }
 
-/// The codes of refusals, and how many refusals have none of their own.
+/// The codes of refusals, and how many refusals have no literal code.
 fn refusals(texts: &[String]) -> (Codes, usize) {
     let (mut codes, mut handed_on) = (Codes::new(), 0);
     for text in texts {
-        // A call may stand on several lines.
+        // A call may span several lines.
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ").replace("( ", "(");
         for made_by in REFUSALS {
             let is_word = |c: char| c.is_alphanumeric() || c == '_';
@@ -70,12 +70,12 @@ fn refusals(texts: &[String]) -> (Codes, usize) {
     (codes, handed_on)
 }
 
-/// What stands in a text between each of these and what follows.
+/// The texts between each `before` and the next `after`.
 fn between<'a>(text: &'a str, before: &'a str, after: &'a str) -> impl Iterator<Item = &'a str> {
     text.split(before).skip(1).filter_map(move |rest| rest.split(after).next())
 }
 
-/// The codes of runs that fail: the gateway's own, and those that it names for LangGraph.
+/// The codes of failed runs: the gateway's own, and those that it uses for LangGraph's failures.
 fn failures(root: &Path) -> Codes {
     let mut texts = Vec::new();
     rust_files(&root.join("src"), &mut texts);
@@ -105,7 +105,7 @@ fn numbers(root: &Path) -> Codes {
     between(number, "=> -", ",").map(|number| format!("-{}", number.replace('_', ""))).collect()
 }
 
-/// The codes of the tables below a heading: what stands in backticks in their first column.
+/// The codes in the tables under a heading: the code spans in their first column.
 fn listed(page: &str, heading: &str) -> Codes {
     let section = page.split(&format!("\n## {heading}\n")).nth(1).unwrap();
     let section = section.split("\n## ").next().unwrap();

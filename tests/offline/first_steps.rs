@@ -1,20 +1,20 @@
-//! docs/first-steps.md has the texts that the code has. The tests that are named there show when each
-//! is said; this one notices when a text changes and the page does not.
+//! Checks that docs/first-steps.md has the texts of the code. The tests that the page names show
+//! when each text is printed. This test fails when a text changes and the page does not.
 
 use std::fs;
 use std::path::Path;
 
-/// What stands on the page for something that is filled in.
+/// The page's placeholders.
 const FILLED: [&str; 9] =
     ["ORIGIN", "URL", "DETAIL", "REASON", "NAME", "TEXT", "12.3 s", "403", "401"];
 
-/// Where two texts of the code may meet in one of the page.
+/// Where two texts of the code may meet in one text of the page.
 const JOINTS: [&str; 7] = [" (", ")", ": ", "; ", ", ", " `", "expected "];
 
-/// How many words a piece has at least that is looked for: fewer say nothing.
+/// The least number of words of a piece that is searched: shorter pieces prove nothing.
 const FEWEST_WORDS: usize = 3;
 
-/// The code, less its tests, with each string on one line.
+/// The code without its tests, each string on one line.
 fn code(folder: &Path) -> String {
     let mut text = String::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -29,15 +29,15 @@ fn code(folder: &Path) -> String {
     text
 }
 
-/// A string that goes on behind a backslash is one string.
+/// Joins a string that continues after a backslash at the end of a line.
 fn joined(text: &str) -> String {
     let mut pieces = text.split("\\\n");
     let first = pieces.next().unwrap_or_default().to_owned();
     pieces.fold(first, |joined, piece| joined + piece.trim_start())
 }
 
-/// A text with `@` for each place that is filled in: `{..}` in the code, a word in capitals or a URL
-/// on the page.
+/// Replaces each placeholder by `@`: `{..}` in the code, and a word in capitals or a URL on the
+/// page.
 fn blank(text: &str) -> String {
     let mut blank = String::new();
     let mut rest = text;
@@ -45,7 +45,7 @@ fn blank(text: &str) -> String {
         let (before, from) = rest.split_at(at);
         blank += before;
         let end = if from.starts_with('{') {
-            // A block of code is none.
+            // A block of code in braces is no placeholder.
             let is_argument = |c: char| c.is_ascii_alphanumeric() || "_.:?#".contains(c);
             let end = from.find(|c: char| c != '{' && !is_argument(c));
             end.filter(|end| from[*end..].starts_with('}')).map(|end| end + 1)
@@ -64,13 +64,13 @@ fn blank(text: &str) -> String {
     FILLED.iter().fold(blank, |text, word| text.replace(word, "@"))
 }
 
-/// The texts of the page: what stands in the last column of each row.
+/// The texts of the page: the last column of each row.
 fn texts(page: &str) -> Vec<&str> {
     let rows = page.lines().filter_map(|line| line.trim_end().strip_suffix("` |"));
     rows.map(|row| row.rsplit_once("| `").unwrap().1).collect()
 }
 
-/// The pieces of a text that are long enough to be looked for.
+/// The pieces of a text that are long enough to be searched.
 fn pieces(text: &str) -> Vec<String> {
     let mut pieces = vec![blank(text)];
     for joint in JOINTS {

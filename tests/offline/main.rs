@@ -1,4 +1,5 @@
-//! Everything of the gateway that needs no process and no socket: its docs, the rules of the house, what fuzzing has kept.
+//! Tests of the gateway without a process and a socket: its docs, the rules of the code base, and
+//! the fuzz corpus.
 
 #![cfg(test)]
 

@@ -1,6 +1,7 @@
-//! Graphs that keep their conversation under another key of their state than `messages`.
+//! Graphs that keep their conversation under another state key than `messages`.
 //!
-//! The oracle is the same run with the key renamed: its client is sent the same bytes.
+//! The expected result is that of the same run with the key renamed: its client gets the same
+//! bytes.
 
 use crate::support::capture::{self, Capture};
 use crate::support::generate::{self, ScriptPart};
@@ -19,7 +20,7 @@ fn key() -> MessagesKey {
     KEY.parse().unwrap()
 }
 
-/// What parts become that were read with this key; the id of each event, where it has one.
+/// Translates parts with this messages key; also returns the id of each event, if it has one.
 fn told(parts: &[ScriptPart], key: MessagesKey) -> (Vec<RunEvent>, Events) {
     let mut feed = Feed::new("T", None, Some("r1")).with_messages_key(key);
     let mut events = Events::default();
@@ -29,8 +30,7 @@ fn told(parts: &[ScriptPart], key: MessagesKey) -> (Vec<RunEvent>, Events) {
     (events.to_vec(), events)
 }
 
-/// The parts with the key of the messages renamed, in the graphs that `is_renamed` picks by their
-/// namespace.
+/// Renames the messages key of the parts, in the graphs that `is_renamed` picks by their namespace.
 fn renamed(parts: &[ScriptPart], to: &str, is_renamed: impl Fn(&str) -> bool) -> Vec<ScriptPart> {
     let rename = |part: &ScriptPart| {
         let ScriptPart { event, data } = part;
@@ -72,7 +72,7 @@ fn rename_in(mode: &str, data: &mut Value, to: &str) {
     }
 }
 
-/// In what a node returned: one write, or several.
+/// Renames the key in the update of a node, which has one write or several.
 fn in_delta(delta: &mut Value, to: &str) {
     match delta {
         Value::Array(writes) => writes.iter_mut().for_each(|write| in_delta(write, to)),
@@ -134,8 +134,9 @@ fn every_capture_with_its_key_renamed_becomes_the_same_bytes() {
             told_otherwise += usize::from(has_key && unread != expected);
         }
     }
-    assert!(wrong.is_empty(), "these are told otherwise under another key: {wrong:#?}");
-    // The test sees something: almost all captures hold the key, and are wrong without the option.
+    assert!(wrong.is_empty(), "these differ under another key: {wrong:#?}");
+    // Almost all captures have the key, and their translation is wrong without the option. So the
+    // test cannot pass by accident.
     assert!(renamed_ones > 200, "only {renamed_ones} captures were renamed");
     assert!(told_otherwise > 200, "only {told_otherwise} captures need the option");
 }
@@ -207,7 +208,7 @@ fn a_thread_without_a_title_is_called_by_what_was_said_first_under_the_key() {
     assert_eq!(title(&MessagesKey::MESSAGES).as_deref(), Some("a draft"));
 }
 
-/// The body of the run that a request becomes on a thread with this state.
+/// The body of the upstream run for a request on a thread with this state.
 fn goes_up(input: &Value, state: &Value, keys: &InputKeys) -> Value {
     let mut body = json!({"threadId": "t", "runId": "r", "messages": []});
     body.as_object_mut().unwrap().extend(input.as_object().unwrap().clone());
@@ -238,7 +239,8 @@ fn only_new_messages_go_up_and_under_the_key() {
         {"id": "a1", "role": "assistant", "content": "hi"},
         {"id": "u2", "role": "user", "content": "more"},
     ]);
-    // The graph's other `messages` is a key as any other: unchanged it stays, changed it goes up.
+    // The graph's other `messages` is an ordinary key: it is forwarded only if the client changed
+    // it.
     let state = |messages: Value| json!({"messages": messages, KEY: [], "n": 2});
     let sent = |state: Value| {
         let input = json!({"messages": messages, "state": state});
@@ -280,7 +282,7 @@ fn what_is_new_beside_an_answer_goes_up_under_the_key() {
 proptest! {
     #![proptest_config(generate::config(256))]
 
-    /// Parts of any sense, and a state that is read behind them.
+    /// Arbitrary parts, and a state that is read after them.
     #[test]
     fn any_parts_are_told_the_same_under_any_key(
         parts in generate::any_parts(),
@@ -289,7 +291,7 @@ proptest! {
         is_deep in any::<bool>(),
     ) {
         let key: MessagesKey = to.parse().unwrap();
-        // A state may have a key of this name: then it is another graph.
+        // A state may already have a key of this name, which makes it another graph.
         let is_taken = |part: &ScriptPart| {
             serde_json::from_str::<Value>(&part.data).is_ok_and(|data| has_member(&data, to))
         };
@@ -317,7 +319,7 @@ proptest! {
     }
 }
 
-/// Whether an object in a value has this member, at any depth.
+/// Whether an object inside a value has this member, at any depth.
 fn has_member(value: &Value, name: &str) -> bool {
     match value {
         Value::Array(items) => items.iter().any(|item| has_member(item, name)),

@@ -1,5 +1,5 @@
-//! What SECURITY.md, CONTRIBUTING.md and docs/adapter-faults.md name exists: each file, and each test
-//! or item of it.
+//! Checks that the files and tests that SECURITY.md, CONTRIBUTING.md and docs/adapter-faults.md
+//! name exist.
 //!
 //! `` `path: name` `` names a test or another item of a file, in JavaScript the title of a test.
 //! Each row of a table whose last column is "Shown by" names one, or says "not tested".
@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// The documents, and how many names each has at least: a reader that sees nothing must fail.
+/// The documents, and the least number of names in each: a reader that finds nothing must fail.
 const DOCUMENTS: [(&str, usize); 3] =
     [("SECURITY.md", 100), ("CONTRIBUTING.md", 60), ("docs/adapter-faults.md", 90)];
 
-/// The folders that paths begin with.
+/// The folders with which paths begin.
 const FOLDERS: [&str; 10] = [
     ".github",
     "bench",
@@ -26,19 +26,19 @@ const FOLDERS: [&str; 10] = [
     "tests",
 ];
 
-/// The last column of a table whose every row needs a test.
+/// The heading of a column whose every row needs a test.
 const SHOWN_BY: &str = "Shown by";
 
-/// The words of a row whose claim no test shows.
+/// The text of a row whose claim has no test.
 const NOT_TESTED: &str = "not tested";
 
-/// A path, and the item of that file where one is named.
+/// A path, and an item of that file if one is named.
 type Name = (String, Option<String>);
 
-/// Reads a file of the tree: `None` if it is not there. A folder reads as an empty text.
+/// Reads a file of the tree; `None` if it does not exist. A folder reads as an empty text.
 type Tree<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// What is wrong with a document, and how many names it has.
+/// The faults of a document, and the number of its names.
 fn check(document: &str, text: &str, tree: Tree<'_>) -> (Vec<String>, usize) {
     let mut found = Vec::new();
     let mut names = 0;
@@ -71,7 +71,7 @@ fn check(document: &str, text: &str, tree: Tree<'_>) -> (Vec<String>, usize) {
     (found, names)
 }
 
-/// The names in a line: in backticks, and where links lead to.
+/// The names in a line: in code spans and in the targets of links.
 fn names_of(line: &str) -> Vec<Name> {
     let mut names: Vec<_> = line.split('`').skip(1).step_by(2).flat_map(names_of_code).collect();
     for link in line.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
@@ -90,7 +90,7 @@ fn names_of_code(code: &str) -> Vec<Name> {
     }
     let words = code.split_whitespace().map(|word| word.trim_matches([',', '\'', '"', '<']));
     let paths = words.filter(|word| is_path(word)).map(|word| {
-        // `tests/captures/SERVER/NAME.sse` is known as far as it is not made up.
+        // `tests/captures/SERVER/NAME.sse` is checked up to the first placeholder.
         let known = word.split('/').take_while(|part| !is_made_up(part));
         known.collect::<Vec<_>>().join("/")
     });
@@ -102,7 +102,7 @@ fn is_path(word: &str) -> bool {
     FOLDERS.contains(&first) && !rest.is_empty() && !word.contains(' ')
 }
 
-/// Whether a part of a path stands for any: it is in capitals, or has a star.
+/// Whether a part of a path is a placeholder: it is in capitals, or has a star.
 fn is_made_up(part: &str) -> bool {
     let stem = part.split('.').next().unwrap_or_default();
     let is_word = |c: char| c.is_ascii_uppercase() || c == '_';
@@ -112,7 +112,7 @@ fn is_made_up(part: &str) -> bool {
 
 /// Whether a file has an item.
 fn holds(path: &str, text: &str, item: &str) -> bool {
-    // In a folder of tests an item is a test, not one of the functions that help it.
+    // In a folder of tests an item must be a test, and no helper function.
     let is_of_tests = path.contains("tests/") && !path.starts_with("tests/support/");
     if is_of_tests || !is_rust(path) {
         return has_test(path, text, item);

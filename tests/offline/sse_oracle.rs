@@ -1,8 +1,9 @@
-//! The decoder against an independent parser: `eventsource-client` reads the same streams alike.
+//! The decoder against an independent parser: `eventsource-client` must read the same from a
+//! stream.
 //!
-//! Its parser is private, so it is driven through its public client, over a transport that answers
-//! with scripted bytes. Where the two differ on purpose, the difference is in a table below and
-//! both sides of it are asserted.
+//! Its parser is private, so the test drives it through its public client, over a transport that
+//! returns scripted bytes. Intended differences are in a table below, and both sides of each are
+//! asserted.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,12 +17,12 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use threadway_translate::sse::{Decoder, Ending, Frame};
 
-/// What a parser read from a stream, in the terms of `eventsource-client`.
+/// A parser's result for a stream, in the terms of `eventsource-client`.
 #[derive(Debug, PartialEq)]
 struct Reading {
     events: Vec<Event>,
     comments: u64,
-    /// Whether bytes of an unfinished line or block were left, or what the parser objected to.
+    /// Whether bytes of an unfinished line or block were left, or the parser's error.
     end: Result<Ending, String>,
 }
 
@@ -64,8 +65,8 @@ fn read_theirs(chunks: &[&[u8]]) -> Reading {
     reading
 }
 
-/// Reads a stream with our decoder, and tells it as `eventsource-client` does: the first rows of
-/// [`DIFFERENCES`] are applied.
+/// Reads a stream with the gateway's decoder, in the form of `eventsource-client`: the first rows
+/// of [`DIFFERENCES`] are applied.
 fn read_ours(chunks: &[&[u8]]) -> Reading {
     let mut last_id = None;
     let (events, comments, end) = decode(chunks, |frame| {
@@ -81,7 +82,7 @@ fn read_ours(chunks: &[&[u8]]) -> Reading {
     Reading { events: events.into_iter().flatten().collect(), comments, end: Ok(end) }
 }
 
-/// The frames of a stream as our decoder gives them.
+/// The frames of a stream from the gateway's decoder.
 fn frames(chunks: &[&[u8]]) -> Vec<String> {
     let (frames, ..) = decode(chunks, |Frame { event, data, id, retry }| {
         let text =
@@ -112,10 +113,10 @@ fn decode<T>(chunks: &[&[u8]], mut take: impl FnMut(Frame<'_>) -> T) -> (Vec<T>,
 /// `eventsource-client` does not say how many bytes were left.
 const CUT: Ending = Ending::Partial { bytes: 0 };
 
-/// A known difference: what each side makes of a stream.
+/// A known difference: the result of each side for a stream.
 ///
-/// Our frames are written as event, data, id and retry, `-` where absent. Theirs are written the
-/// same way, then how the stream ended.
+/// A frame of the gateway is written as event, data, id and retry, `-` where absent. Frames of
+/// `eventsource-client` are written the same way, followed by how the stream ended.
 struct Difference {
     what: &'static str,
     stream: &'static [u8],
@@ -222,7 +223,7 @@ fn every_capture_is_read_alike() {
     for path in captures {
         let stream = fs::read(&path).unwrap();
         let ours = read_ours(&[&stream]);
-        // Some captures are a refusal: a JSON body, which is no stream to either.
+        // Some captures are a refusal: a JSON body, which is no event stream to either parser.
         assert_eq!(ours.events.is_empty(), stream.starts_with(b"{"), "{}", path.display());
         assert_eq!(ours, read_theirs(&[&stream]), "{}", path.display());
         for size in [7, 1_400] {
@@ -247,7 +248,7 @@ fn captures(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// A line of a well-formed block. The first of a block is a known, valid field.
+/// A line of a well-formed block. The first line of a block is a known, valid field.
 fn known_line() -> impl Strategy<Value = String> {
     prop_oneof![
         1 => Just("data".to_owned()),
@@ -269,7 +270,7 @@ fn any_line() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Well-formed streams in every style of line end.
+/// Well-formed streams with every kind of line end.
 fn stream_text() -> impl Strategy<Value = String> {
     let block = (known_line(), vec(any_line(), 0..6), vec(":[^\r\n]{0,6}", 0..2));
     let end = prop::sample::select(vec!["\n", "\r\n", "\r"]);

@@ -1,7 +1,7 @@
-//! The house rules that no compiler checks: who imports whom, what the core may name, file names.
+//! The rules of the code base that no compiler checks: imports, what the core may name, file names.
 //!
-//! The checks read lines, not syntax: they lean on rustfmt's layout. So that they cannot pass
-//! because they see nothing, each is tested with a text that breaks its rule.
+//! The checks read lines, not syntax: they rely on rustfmt's layout. Each is also tested with a
+//! text that breaks its rule, so that none passes because it finds nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,18 +12,19 @@ type Tree = BTreeMap<String, String>;
 
 /// A package of the workspace.
 struct Package {
-    /// Where its sources are.
+    /// The directory of its sources.
     source: &'static str,
     /// Its top modules, each with its rank. A module imports lower ranks only.
     ranks: &'static [(&'static str, u8)],
-    /// The modules of `std` that it must not name, and what else of `std`. Its `Cargo.toml` says what it
-    /// may use of others.
+    /// The modules and items of `std` that it must not name. Its `Cargo.toml` lists its other
+    /// dependencies.
     impure: &'static [&'static str],
     /// The files that may name a lock of `std`.
     locks: &'static [&'static str],
 }
 
-/// No runtime, no socket, no clock, by its `Cargo.toml`; and nothing of the kind from `std`.
+/// Its `Cargo.toml` names no runtime, no socket and no clock. It must not name those of `std`
+/// either.
 const TRANSLATE: Package = Package {
     source: "crates/translate/src/",
     ranks: &[
@@ -36,11 +37,11 @@ const TRANSLATE: Package = Package {
         ("acp", 4),
     ],
     impure: &["env", "fs", "net", "process", "thread", "Instant", "SystemTime"],
-    // What is held there for an instant is never held with anything else.
+    // Held only for an instant, and never together with another lock.
     locks: &["run/snapshot.rs"],
 };
 
-/// The other side of the wire: routes over an engine over a store.
+/// The scripted LangGraph server: routes over an engine over a store.
 const DEMO: Package =
     Package { source: "crates/demo/src/", ranks: &[], impure: &[], locks: &["lib.rs", "run.rs"] };
 
@@ -78,11 +79,11 @@ const GATEWAY: Package = Package {
 
 const PACKAGES: [&Package; 3] = [&TRANSLATE, &DEMO, &GATEWAY];
 
-/// What a module of the gateway must not import although nothing else forbids it: whoever serves
-/// clients leaves the understanding of LangGraph to `threads`.
+/// Imports of the gateway that the ranks allow and that are forbidden nevertheless: only `threads`
+/// and lower modules understand LangGraph.
 const SHIELDED: &[(&str, &str)] = &[("server", "langgraph"), ("sessions", "langgraph")];
 
-/// The rank that ties everything together, and so may import all of it.
+/// The rank of the modules that may import all others.
 const SHELL: u8 = 10;
 
 const LOCKS: &[&str] = &["Mutex", "RwLock"];
@@ -90,7 +91,7 @@ const LOCKS: &[&str] = &["Mutex", "RwLock"];
 /// File names that say nothing.
 const EMPTY_NAMES: &[&str] = &["util", "utils", "common", "helpers", "misc", "types", "prelude"];
 
-/// Everything in the tree that breaks a rule.
+/// All violations of the rules in the tree.
 fn complaints(tree: &Tree) -> Vec<String> {
     let files = tree.iter().flat_map(|(path, text)| check_file(path, text));
     check_reachable(tree).into_iter().chain(files).collect()
@@ -101,7 +102,7 @@ fn check_file(path: &str, text: &str) -> Vec<String> {
     if !text.starts_with("//! ") {
         found.push(format!("{path}: line 1 is not a `//!` sentence"));
     }
-    // The library's root holds the modules and imports none.
+    // The root of the library declares the modules and imports none.
     if let Some(package) = Package::of(path)
         && path != format!("{}lib.rs", package.source)
     {
@@ -127,7 +128,7 @@ fn check_source(package: &Package, path: &str, code: &str) -> Vec<String> {
     let module = file.trim_end_matches(".rs");
     let depth = module.split('/').count();
     let top = module.split('/').next().unwrap_or(module);
-    // Only tests may name everything, but they too import lower ranks only.
+    // Tests may name everything, but import lower ranks only.
     let (code, tests) = if module.ends_with("/tests") { ("", code) } else { split_tests(code) };
     let mut found = Vec::new();
     if !package.ranks.is_empty() {
@@ -138,7 +139,7 @@ fn check_source(package: &Package, path: &str, code: &str) -> Vec<String> {
         found.extend(package.check_imports(path, (top, rank), tests, depth + 1));
     }
     if !package.locks.contains(&file) {
-        // Tests may lock as they like.
+        // Tests may use any lock.
         let children = children(code, "std::sync::");
         let locks = LOCKS.iter().filter(|name| children.contains(*name));
         found.extend(locks.map(|name| format!("{path}: names `std::sync::{name}`")));
@@ -153,7 +154,7 @@ fn check_source(package: &Package, path: &str, code: &str) -> Vec<String> {
 // === impl Package ===
 
 impl Package {
-    /// The package that has this file among its sources.
+    /// The package whose sources contain this file.
     fn of(path: &str) -> Option<&'static Self> {
         PACKAGES.into_iter().find(|package| path.starts_with(package.source))
     }
@@ -162,8 +163,8 @@ impl Package {
         self.ranks.iter().find(|(name, _)| *name == module).map(|(_, rank)| *rank)
     }
 
-    /// Checks what `code` imports through the package's root, to which `depth` times `super` leads
-    /// too, and what the gateway imports of the core.
+    /// Checks what `code` imports through the root of the package, which `super`, repeated `depth`
+    /// times, also names. Also checks what the gateway imports of the core.
     fn check_imports(
         &self,
         path: &str,
@@ -191,7 +192,7 @@ impl Package {
 fn children<'a>(code: &'a str, prefix: &str) -> BTreeSet<&'a str> {
     let mut found = BTreeSet::new();
     for (at, _) in code.match_indices(prefix) {
-        // Not a longer path or name that only ends in the prefix.
+        // A longer path or name that only ends in the prefix does not count.
         if code[..at].ends_with(|character| is_word(character) || character == ':') {
             continue;
         }
@@ -238,7 +239,7 @@ fn split_tests(code: &str) -> (&str, &str) {
     code.find("#[cfg(test)]\nmod ").map_or((code, ""), |at| code.split_at(at))
 }
 
-/// Every file of a package belongs to it: `mod` leads to it.
+/// Checks that every file of a package belongs to it: a `mod` leads to it.
 fn check_reachable(tree: &Tree) -> Vec<String> {
     let mut reached = BTreeSet::new();
     let roots = PACKAGES
@@ -294,7 +295,7 @@ fn the_house_is_tidy() {
     assert!(found.is_empty(), "\n{}\n", found.join("\n"));
 }
 
-/// A file's path, what it holds, and the complaints about it.
+/// A file's path, its content, and the complaints about it.
 const BROKEN: &[(&str, &str, &[&str])] = &[
     // Imports.
     ("crates/translate/src/run/a.rs", "use crate::langgraph::Part;", &[]),

@@ -1,4 +1,4 @@
-//! Runs that are read at the same time and share nothing but their gateway.
+//! Two runs that are read at the same time and share nothing but their gateway.
 
 use crate::support::gateway::{agents, post, serve};
 use crate::support::langgraph::{LangGraph, Run, soon};
@@ -8,7 +8,7 @@ use threadway::server::Limits;
 const THREADS: [&str; 2] =
     ["0f9cfe5e-7d44-4d4f-8aef-a4e7c1d4a2a1", "0f9cfe5e-7d44-4d4f-8aef-a4e7c1d4a2a2"];
 
-/// How often each run speaks, by turns with the other.
+/// How many tokens each run sends, alternating with the other.
 const TURNS: usize = 20;
 
 fn asks(thread: &str) -> String {
@@ -17,7 +17,7 @@ fn asks(thread: &str) -> String {
     .to_string()
 }
 
-/// What a client was told under an id of a message.
+/// The text that a client received under a message id.
 fn said(events: &[Value], field: &str, id: &str) -> String {
     let told = events.iter().filter(|event| event[field] == id);
     told.filter_map(|event| event["delta"].as_str()).collect()
@@ -37,7 +37,7 @@ async fn two_runs_with_the_same_ids_do_not_mix() {
         responses.push(response);
         runs.push(run);
     }
-    // The same message, call and run ids, by turns.
+    // The runs send the same message, call and run ids, alternately.
     for turn in 0..TURNS {
         for (at, run) in runs.iter_mut().enumerate() {
             run.says("m", &format!("{at}.{turn} ")).await;

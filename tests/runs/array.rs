@@ -1,4 +1,4 @@
-//! Runs as JSON arrays, whole and poll by poll.
+//! Runs as JSON arrays: in one response, and poll by poll.
 
 use std::net::SocketAddr;
 
@@ -24,7 +24,8 @@ fn words(count: usize) -> String {
     (0..count).map(|at| format!("word{at} ")).collect::<Vec<_>>().concat()
 }
 
-/// What the server sends of a run that says so many words, with ids by which it keeps it.
+/// The server's parts for a run of this many tokens, with the ids under which the server stores
+/// them.
 fn parts(count: usize) -> Vec<String> {
     let mut parts = vec![
         part("metadata", &json!({"run_id": RUN, "attempt": 1})),
@@ -42,7 +43,7 @@ fn came_to(count: usize) -> Value {
     })
 }
 
-/// Asks for an array with a query and after an event.
+/// Requests an array, with a query and after an event.
 async fn polled(address: SocketAddr, query: &str, last: Option<&str>) -> Response {
     let body = input(&["hi"]).to_string();
     let last = last.map_or_else(String::new, |id| format!("last-event-id: {id}\r\n"));
@@ -54,7 +55,7 @@ async fn polled(address: SocketAddr, query: &str, last: Option<&str>) -> Respons
     Response::to(address, request.as_bytes()).await
 }
 
-/// The events of an answer, and the id to go on from.
+/// The events of a response, and the id for the next poll.
 async fn array(response: &mut Response) -> (Vec<Value>, String) {
     assert!(response.head.starts_with("HTTP/1.1 200 OK\r\n"), "{}", response.head);
     assert!(response.head.contains("content-type: application/json\r\n"), "{}", response.head);
@@ -80,7 +81,7 @@ impl Gateway {
     }
 }
 
-/// The events of the run as a stream has them.
+/// The events of the run in a stream.
 async fn streamed(words: usize) -> Vec<Value> {
     let gateway = Gateway::start().await;
     let body = input(&["hi"]).to_string();
@@ -137,7 +138,7 @@ async fn polls_are_together_the_stream_with_each_event_once() {
     let mut polls = 0;
     for part in parts(WORDS) {
         let poll = async {
-            // Nothing to wait for: what has come by then is all.
+            // With `wait=0` the response has exactly the events that exist now.
             let mut response = polled(gateway.address, "?wait=0", last.as_deref()).await;
             array(&mut response).await
         };
@@ -171,7 +172,7 @@ async fn polls_are_together_the_stream_with_each_event_once() {
     };
     tokio::join!(finish, script);
     assert!(polls > WORDS);
-    // Who comes back is taken to hold nothing but what it was told.
+    // A client that reconnects is assumed to hold only what it has received.
     told.retain(|event| event["type"] != "MESSAGES_SNAPSHOT");
     assert_eq!(told, expected);
     gateway.upstream.is_untouched().await;
@@ -207,7 +208,7 @@ async fn a_poll_of_which_nothing_came_never_starts_the_run_a_second_time() {
         gateway.state(None).await;
         let line = format!("POST /threads/{THREAD}/runs/stream");
         let mut run = gateway.upstream.expect(&line).await;
-        // It does not say which run it is, and so nothing can be told yet.
+        // The run has no id yet, so no event can be sent.
         run.begin("").await;
         run
     };
@@ -215,7 +216,7 @@ async fn a_poll_of_which_nothing_came_never_starts_the_run_a_second_time() {
     let (events, first) = array(&mut response).await;
     assert_eq!(events, [json!(null); 0]);
     assert!(!first.is_empty() && first.parse::<EventId>().is_err(), "{first}");
-    // The run that is there is read, and none is started.
+    // The existing run is read, and none is started.
     let record = json!({
         "run_id": RUN, "status": "running", "created_at": "2026-11-22T08:00:00Z",
         "metadata": {"threadway_run_id": "r1"},
@@ -237,10 +238,10 @@ async fn a_poll_of_which_nothing_came_never_starts_the_run_a_second_time() {
 
 #[tokio::test]
 async fn an_array_that_is_full_is_sent_and_the_next_one_goes_on() {
-    // What `array::MAX_ARRAY_BYTES` is.
+    // The value of `array::MAX_ARRAY_BYTES`.
     const FULL: usize = 4 * 1024 * 1024;
     let text = "x".repeat(64 * 1024);
-    // So that the event is still there that the client goes on from.
+    // Large enough to keep the event at which the client resumes.
     let limits = Limits { log_bytes: 64 * 1024 * 1024, ..Limits::default() };
     let gateway = Gateway::with(limits).await;
     let script = async {

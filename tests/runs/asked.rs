@@ -1,5 +1,5 @@
-//! A thread that waits for an answer: what a message, an answer, a second answer and a wrong answer
-//! do there. LangGraph's own requests are the judge of what was started.
+//! A thread that waits for an answer: the effect of a message, an answer, a second answer and a
+//! wrong answer. LangGraph's own requests show which runs were started.
 
 use std::net::SocketAddr;
 
@@ -16,7 +16,7 @@ mod part;
 const ASKED: &str = "c9ae0f4bb1d24f7a8a2f5f0c1d2e3f40";
 const OTHER: &str = "d1be0f4bb1d24f7a8a2f5f0c1d2e3f41";
 
-/// A gateway in front of a LangGraph server, which it may share with another.
+/// A gateway in front of a LangGraph server, which it may share with another gateway.
 struct Front {
     address: SocketAddr,
     _stop: CancellationToken,
@@ -39,7 +39,7 @@ impl Front {
         soon("an answer", post(self.address, "", &body.to_string())).await
     }
 
-    /// A status line, the code of the refusal and what it says.
+    /// The status line, the error code and the message of a refusal.
     async fn refuses(&self, body: &Value) -> (String, String, String) {
         let (status, body) = refused(&mut self.asks(body).await).await;
         let body: Value = serde_json::from_str(&body).unwrap();
@@ -48,7 +48,7 @@ impl Front {
     }
 }
 
-/// A thread on which something is asked after these messages.
+/// Makes a thread with these messages and interrupts.
 fn waiting(server: &LangGraph, interrupts: &Value) {
     server.thread(THREAD, json!({}), Some(state("R0", &said(), interrupts)));
     let run = json!({"run_id": "R0", "thread_id": THREAD, "status": "success",
@@ -64,7 +64,7 @@ fn said() -> Value {
     ])
 }
 
-/// What a client sends that holds the thread, and something more.
+/// The input of a client that holds the thread, with further members.
 fn body(more: &Value) -> Value {
     let mut body = json!({"threadId": THREAD, "runId": "r1", "protocolVersion": "1.0", "messages": [
         {"id": "m0", "role": "user", "content": "clean up"},
@@ -105,12 +105,12 @@ fn approve() -> Value {
     answers(&[(ASKED, json!({"approved": true}))])
 }
 
-/// The runs that were started: their bodies.
+/// The bodies of the runs that were started.
 fn started(server: &LangGraph) -> Vec<Value> {
     server.asked(&format!("POST /threads/{THREAD}/runs/stream"))
 }
 
-/// All that was asked of the server and may change something.
+/// The requests to the server that may change something.
 fn changes(server: &LangGraph) -> Vec<String> {
     let books = server.books();
     let asked = books.asked.iter().map(|(line, _)| line.clone());
@@ -141,7 +141,7 @@ async fn a_message_while_something_is_asked_is_answered_with_the_question() {
         (json!([delete()]), json!({"messages": [message]}), &[ASKED][..]),
         (json!([plain]), json!({"messages": [message]}), &[ASKED]),
         (json!([plain, delete()]), json!({"messages": [message]}), &[ASKED, ASKED]),
-        // A client's own tool has a result, and a state has changed.
+        // A result of the client's own tool, and a changed state.
         (json!([delete()]), json!({"messages": [result]}), &[ASKED]),
         (json!([delete()]), json!({"state": {"mode": "fast"}}), &[ASKED]),
         (json!([delete()]), json!({}), &[ASKED]),
@@ -161,7 +161,7 @@ async fn a_message_while_something_is_asked_is_answered_with_the_question() {
         }
         assert_eq!(asked_ids(&events), ids, "{sent}");
         if sent.get("messages").is_some() {
-            // The client ends with the thread: what was typed is not of it.
+            // The client ends with the thread's messages: the refused text is not among them.
             assert_eq!(last_messages(&events), ["m0", "m1"], "{sent}");
         }
         assert_eq!(changes(&server), Vec::<String>::new(), "{sent}");
@@ -208,7 +208,7 @@ async fn a_message_may_be_the_reason_of_a_rejection() {
     for (other, expected) in [
         (per_call, json!({ASKED: deleted, OTHER: no})),
         (javascript, json!({ASKED: deleted, OTHER: {"decisions": [no, no]}})),
-        // What cannot be rejected stays open.
+        // A final call cannot be rejected, and stays open.
         (final_, json!({ASKED: deleted})),
         (plain, json!({ASKED: deleted})),
     ] {
@@ -274,7 +274,7 @@ async fn an_answer_that_comes_again_joins_the_run_of_the_first() {
     let answer = approve();
     let (mut first, run) = tokio::join!(gateway.asks(&answer), server.run());
     assert_eq!(run.body["command"]["resume"][ASKED]["decisions"][0]["type"], "approve");
-    // The state shows the question until the run has made another.
+    // The state shows the interrupt until the run has made a new state.
     let mut second = gateway.asks(&answer).await;
     run.ends_with(&json!([{"id": "m9", "type": "ai", "content": "done"}])).await;
     for response in [&mut first, &mut second] {
@@ -301,7 +301,7 @@ async fn what_comes_beside_an_answer_is_sent_with_it_or_refused() {
     assert!(message.ends_with("send the answers alone, and the messages when the run is over"));
     assert_eq!(changes(&server), Vec::<String>::new());
 
-    // State goes up, and with it the run that the answer starts.
+    // The client's state is forwarded, and the answer starts a run with it.
     let mut answer = approve();
     answer["state"] = json!({"mood": "brave"});
     let (mut response, mut run) = tokio::join!(gateway.asks(&answer), server.run());
@@ -388,7 +388,7 @@ async fn an_answer_that_another_replica_has_taken_joins_its_run() {
 
 #[tokio::test]
 async fn an_answer_that_langgraph_refuses_is_looked_at_once_more() {
-    // Another replica's run has begun after the first look; or it is somebody else's.
+    // Another replica's run has begun after the first check, or an unrelated run has.
     for is_the_same in [true, false] {
         let mut server = LangGraph::start().await;
         waiting(&server, &json!([delete()]));
@@ -440,7 +440,7 @@ async fn answers_to_nothing_that_is_open_are_not_sent() {
     }
     assert_eq!(changes(&server), Vec::<String>::new());
 
-    // What is open among them goes up.
+    // Only the answers to open interrupts are forwarded.
     let some = answers(&[("nobody", yes.clone()), (ASKED, yes), (OTHER, json!("x"))]);
     let (mut response, run) = tokio::join!(gateway.asks(&some), server.run());
     let sent = run.body["command"]["resume"].as_object().unwrap();
@@ -526,10 +526,10 @@ async fn a_wrong_answer_among_right_ones_is_refused_and_nothing_is_sent() {
     }
 }
 
-// === a server that says `interrupted` of a run that asks ===
+// === a server with the status `interrupted` for a run that has interrupts ===
 
-/// The status of a run that has stopped to ask, and of one that was cancelled, on servers other
-/// than LangGraph's.
+/// The status of a run that stopped at an interrupt, and of one that was cancelled, on servers
+/// other than LangGraph's.
 const INTERRUPTED: &str = "interrupted";
 
 fn outcome(events: &[Value]) -> &str {
@@ -546,7 +546,7 @@ async fn a_run_that_asks_ends_with_its_question_whatever_its_status() {
         }
         data
     };
-    // What the stream shows, whether the state shows it too, and how the run then ends.
+    // The parts of the stream, whether the state has the interrupt too, and how the run then ends.
     for (streamed, has_state, expected) in [
         (&["updates", "values"][..], true, "interrupt"),
         (&["updates"], false, "interrupt"),
@@ -569,7 +569,7 @@ async fn a_run_that_asks_ends_with_its_question_whatever_its_status() {
             let events = soon("the end", response.rest()).await;
             assert_eq!(outcome(&events), expected, "{streamed:?} {has_state}");
         }
-        // The same thread at rest.
+        // The same thread when idle.
         if has_state {
             assert_eq!(asked_ids(&connect(&gateway).await.rest().await), [ASKED]);
         }

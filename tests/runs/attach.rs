@@ -1,4 +1,4 @@
-//! Coming to a thread: what it holds at rest, and its live run from where that is to its end.
+//! Connecting to a thread: its content when idle, and its live run from there to the end.
 
 use std::time::Duration;
 
@@ -14,21 +14,21 @@ use serde_json::{Value, json};
 use threadway::runs::{LINGER, OwnerPolicy};
 use threadway::server::Limits;
 
-/// After how long a silence a replay is taken for over.
+/// After how long a silence a replay counts as complete.
 const QUIET: Duration = Duration::from_millis(10);
 
-/// How long a replay may take before its readers are told what there is.
+/// How long a replay may take before its readers get a snapshot.
 const CATCH_UP: Duration = Duration::from_secs(2);
 
 /// The longest pause before a run is joined again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// How often a run is asked for its status that is not joined.
+/// How often the gateway polls the status of a run that it cannot join.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
-// === what the upstream holds and says ===
+// === the upstream's data ===
 
-/// The live run, as LangGraph records it.
+/// The live run's record in LangGraph.
 fn record(status: &str, is_resumable: bool, modes: &[&str]) -> Value {
     json!([{
         "run_id": RUN,
@@ -39,17 +39,17 @@ fn record(status: &str, is_resumable: bool, modes: &[&str]) -> Value {
     }])
 }
 
-/// One that a gateway has started: its stream is kept, and carries the state.
+/// A run that a gateway has started: its stream is stored, and has the `values` mode.
 fn replayable() -> Value {
     record("running", true, &["values", "messages-tuple"])
 }
 
-/// One of LangGraph's own clients: nothing of its stream is kept.
+/// A run that one of LangGraph's own clients has started: its stream is not stored.
 fn passing() -> Value {
     record("running", false, &["values", "messages-tuple"])
 }
 
-/// The thread's state with these values, as this run has made it.
+/// The thread's state with these values, made by this run.
 fn state_of(run_id: &str, values: &Value) -> Value {
     json!({
         "values": values, "next": [], "tasks": [],
@@ -57,14 +57,14 @@ fn state_of(run_id: &str, values: &Value) -> Value {
     })
 }
 
-/// `hi`, and an answer, with a count beside them.
+/// The messages `hi` and an answer, with a counter.
 fn counted(messages: &[&str], count: u64) -> Value {
     let mut values = values(messages);
     values["count"] = json!(count);
     values
 }
 
-/// `hi`, and this answer.
+/// The messages `hi` and this answer.
 fn values_of(answer: &str) -> Value {
     let mut values = values(&["hi", ""]);
     values["messages"][1]["content"] = json!(answer);
@@ -75,18 +75,18 @@ fn metadata() -> String {
     part("metadata", &json!({"run_id": RUN, "attempt": 1}))
 }
 
-/// A token that a node says in a superstep.
+/// A token that a node sends in this superstep.
 fn token_of(step: u64, id: &str, text: &str) -> String {
     let chunk = json!({"type": "AIMessageChunk", "id": id, "content": text});
     part("messages", &json!([chunk, {"langgraph_step": step}]))
 }
 
-/// A part under the id that the server keeps it by.
+/// A part with its id in the server's store.
 fn kept(id: &str, part: &str) -> String {
     format!("id: {id}\r\n{part}")
 }
 
-// === what clients are told ===
+// === the clients' events ===
 
 fn started(run_id: &str, langgraph_run_id: Option<&str>) -> Value {
     let mut langgraph = json!({"thread_id": THREAD});
@@ -106,7 +106,7 @@ fn state(state: &Value) -> Value {
     json!({"type": "STATE_SNAPSHOT", "snapshot": state})
 }
 
-/// The first message is the user's, and every second one after it.
+/// The first message is the user's, then they alternate.
 fn messages(messages: &[(&str, &str)]) -> Value {
     let message = |(at, (id, text)): (usize, &(&str, &str))| {
         let role = if at % 2 == 0 { "user" } else { "assistant" };
@@ -123,7 +123,8 @@ fn error(message: &str, code: &str) -> Value {
 // === scripts ===
 
 impl Gateway {
-    /// A client that comes while a run is live, which is joined. It has heard that there is a run.
+    /// Connects a client to a live run, which the gateway joins. The client has received
+    /// `RUN_STARTED`.
     async fn joined(&self, runs: Value) -> (Response, Exchange) {
         let input = input(&[]);
         let script = async {
@@ -140,7 +141,7 @@ impl Gateway {
         self.joined_behind("-1").await
     }
 
-    /// One more client, which comes while the run is read already.
+    /// Connects one more client, while the run is being read.
     async fn another(&self, runs: Value) -> Response {
         let input = input(&[]);
         let script = self.runs("limit=100", runs);
@@ -149,13 +150,13 @@ impl Gateway {
         response
     }
 
-    /// Answers the read of why the thread's last run failed.
+    /// Answers the request for the error of the thread's last run.
     async fn thread(&self, thread: Value) {
         let get = self.upstream.expect(&format!("GET /threads/{THREAD}")).await;
         get.json(200, &thread.to_string()).await;
     }
 
-    /// What a client is told of the thread at rest.
+    /// The events of a client that connects to the idle thread.
     async fn at_rest(
         &self,
         input: &Value,
@@ -173,7 +174,7 @@ impl Gateway {
     }
 }
 
-// === at rest ===
+// === an idle thread ===
 
 #[tokio::test]
 async fn a_thread_at_rest_is_shown_to_those_who_do_not_hold_it_and_is_over() {
@@ -188,7 +189,7 @@ async fn a_thread_at_rest_is_shown_to_those_who_do_not_hold_it_and_is_over() {
         (input(&["hi", "you"]), vec![]),
         (input(&["hi", "me"]), vec![whole()]),
         (input(&["hi", "you", "and more"]), vec![whole()]),
-        // A client keeps the order that it has.
+        // A client keeps its own order of messages.
         (reversed, vec![messages(&[]), whole()]),
     ] {
         let last = record("success", true, &[]);
@@ -219,7 +220,8 @@ async fn however_many_load_a_thread_at_once_it_is_looked_at_twice() {
     let looks = async {
         let runs = format!("GET /threads/{THREAD}/runs?limit=100{COLUMNS}");
         let first = gateway.upstream.expect(&runs).await;
-        // The others ask while the first look is under way: what it shows may be older than they.
+        // These clients connect while the first state is being read: that state may be older than
+        // they are.
         let others = futures_util::future::join_all((0..20).map(|_| gateway.connect(&input)));
         let look = async {
             gateway.settled().await;
@@ -267,7 +269,7 @@ async fn nobody_knows_what_an_event_source_holds() {
 async fn a_thread_that_is_not_there_is_told_as_nothing_and_not_made() {
     let gateway = Gateway::start().await;
     let script = async {
-        // Both servers' ways to say so.
+        // The two servers answer 404 in different words.
         gateway.upstream.next().await.json(404, r#"{"detail":"Thread not found"}"#).await;
         gateway.state(None).await;
     };
@@ -312,11 +314,11 @@ async fn nodes_that_would_run_next_are_a_breakpoint_unless_the_last_run_broke_of
         (&python, "success", &breakpoint),
         (&python, "interrupted", &success),
         (&javascript, "success", &breakpoint),
-        // The JavaScript server's word for a run that was stopped.
+        // The JavaScript server's status for a run that was stopped.
         (&javascript, "error", &success),
     ] {
         let mut runs = record(status, true, &[]);
-        // Who failed before that is of no account.
+        // An earlier run that failed does not matter.
         let earlier = json!({"run_id": "earlier", "status": "error", "created_at": "2026-11-21"});
         runs.as_array_mut().unwrap().push(earlier);
         let input = input(&["hi"]);
@@ -337,7 +339,7 @@ async fn nodes_that_would_run_next_are_a_breakpoint_unless_the_last_run_broke_of
 async fn why_the_last_run_failed_is_told_on_both_servers() {
     let (python, javascript) = (Gateway::start().await, Gateway::javascript().await);
     let in_thread = json!({"error": {"error": "ValueError", "message": "boom"}});
-    // As the graph library prints it.
+    // In the form that the graph library prints.
     let in_task = json!([{"id": "t", "error": r#"{"name":"ValueError","message":"boom"}"#}]);
     for (gateway, thread, tasks) in
         [(&python, in_thread, json!([])), (&javascript, json!({"status": "error"}), in_task)]
@@ -357,7 +359,7 @@ async fn why_the_last_run_failed_is_told_on_both_servers() {
     }
 }
 
-// === a live run that is kept for replay ===
+// === a live run whose stream is stored ===
 
 #[tokio::test]
 async fn one_who_comes_to_a_live_run_gets_it_as_it_stands_and_then_its_tail() {
@@ -367,7 +369,7 @@ async fn one_who_comes_to_a_live_run_gets_it_as_it_stands_and_then_its_tail() {
     let values = part("values", &counted(&["hi"], 1));
     join.send([metadata(), values, token("m1", "one ")].concat()).await;
     gateway.settled().await;
-    // It may go on: nobody is told anything yet, nor is one who comes now.
+    // The replay may continue, so no client has received anything, not even one that connects now.
     let mut second = gateway.another(replayable()).await;
     join.send(token("m1", "two ")).await;
     gateway.settled().await;
@@ -381,7 +383,8 @@ async fn one_who_comes_to_a_live_run_gets_it_as_it_stands_and_then_its_tail() {
     for viewer in [&mut first, &mut second] {
         assert_eq!(viewer.next(1).await, [says("m1", "three")]);
     }
-    // One who comes to a run that is read already waits for nothing, and is told the text so far.
+    // A client that connects to a run that is being read waits for nothing, and gets the text so
+    // far.
     let mut third = gateway.another(replayable()).await;
     let present = [
         state(&json!({"count": 1})),
@@ -450,7 +453,7 @@ async fn what_a_replay_brings_twice_is_told_once() {
         gateway.runs("limit=100", replayable()).await;
         let line = format!("GET /threads/{THREAD}/runs/{RUN}/stream");
         let mut join = gateway.upstream.expect(&line).await;
-        // What was said before that is no repeat.
+        // Parts from before that time are no repeats.
         join.begin("date: Thu, 01 Jan 1970 00:00:01 GMT\r\n").await;
         join
     };
@@ -461,11 +464,11 @@ async fn what_a_replay_brings_twice_is_told_once() {
     let replay = [
         kept("7-0", &metadata()),
         values.clone(),
-        // A token may be said twice in a millisecond.
+        // A token may be sent twice in one millisecond.
         x.clone(),
         x.clone(),
         y.clone(),
-        // The Python server's block of repeats, which steps back.
+        // The Python server's block of repeats, whose ids step back.
         values,
         x.clone(),
         x,
@@ -520,7 +523,7 @@ async fn a_run_of_nothing_but_pairs_is_joined_32_times_more_and_then_loses_one_t
     join.send(pair(43)).await;
     let told = [says("m1", "x"), says("m1", "x"), says("m1", "x")];
     assert_eq!(response.next(3).await, told);
-    // The next committed state brings it back.
+    // The next committed state restores the text.
     let text = "x".repeat(68);
     join.send(kept("44-0", &part("values", &values_of(&text)))).await;
     assert_eq!(response.next(2).await, [says("m1", "x"), end("m1")]);
@@ -543,7 +546,7 @@ async fn a_run_that_never_falls_silent_is_told_after_two_seconds() {
     }
     let told = response.next(3).await;
     assert_eq!(told[2], start("m1"));
-    // The clock is a little ahead of what was added up.
+    // The clock is slightly ahead of the sum of the steps.
     let shown = told[1]["messages"][1]["content"].as_str().unwrap();
     let rest = text.strip_prefix(shown).unwrap();
     assert!(rest.len() < text.len() / 4, "{} of {}", rest.len(), text.len());
@@ -552,15 +555,15 @@ async fn a_run_that_never_falls_silent_is_told_after_two_seconds() {
     }
 }
 
-// === a live run that is not kept ===
+// === a live run whose stream is not stored ===
 
 #[tokio::test]
 async fn what_was_half_said_before_a_run_was_joined_is_shown_once_it_is_whole() {
     let gateway = Gateway::start().await;
-    // Nothing is waited for: there is no replay.
+    // There is no replay to wait for.
     let _clock = HeldClock::pause();
     let (mut response, mut join) = gateway.joined(passing()).await;
-    // Nothing may fall between the two: the join stands when the state is asked for.
+    // The gateway joins before it asks for the state, so that nothing is lost in between.
     gateway.state(Some(state_of("earlier", &counted(&["hi"], 1)))).await;
     let present = [state(&json!({"count": 1})), messages(&[("m0", "hi")])];
     assert_eq!(response.next(2).await, present);
@@ -572,13 +575,13 @@ async fn what_was_half_said_before_a_run_was_joined_is_shown_once_it_is_whole() 
     let whole = [start("m1"), says("m1", "one two three"), end("m1")];
     assert_eq!(told[1..], whole);
     assert_eq!(told[0], state(&json!({"count": 2})));
-    // Who speaks now has begun since.
+    // A message that streams now has begun since the state.
     join.send(token_of(1, "m2", "four ")).await;
     assert_eq!(response.next(2).await, [start("m2"), says("m2", "four ")]);
 
     join.end().await;
     gateway.status("success").await;
-    // What the stream has not told is in the state.
+    // The state has the messages that the stream has not sent.
     let values = json!({"messages": [
         {"id": "m0", "type": "human", "content": "hi"},
         {"id": "m1", "type": "ai", "content": "one two three"},
@@ -638,13 +641,13 @@ async fn a_replay_that_does_not_begin_with_its_run_is_taken_for_none() {
 
 // === a live run that must not be joined ===
 
-/// Answers the read of the run's record.
+/// Answers the request for the run's record.
 async fn status(gateway: &Gateway, status: &str) {
     let get = gateway.upstream.expect(&format!("GET /threads/{THREAD}/runs/{RUN}")).await;
     get.json(200, &record(status, false, &["values"])[0].to_string()).await;
 }
 
-/// A client of a run that is followed by its record, and has been told the state.
+/// A client of a run that the gateway follows by its record; the client has received the state.
 async fn followed_by_its_record(gateway: &Gateway) -> Response {
     let input = input(&[]);
     let script = async {
@@ -676,7 +679,7 @@ async fn the_javascript_server_is_asked_for_the_record_and_the_state_instead() {
 
         clock.advance(STATUS_INTERVAL).await;
         status(&gateway, "error").await;
-        // How it ended is asked as of any run.
+        // The gateway asks for the outcome as it does for any run.
         status(&gateway, "error").await;
         gateway.thread(json!({"status": "error"})).await;
         let mut thread = state_of(RUN, &counted(&["hi", "one"], 3));
@@ -705,7 +708,7 @@ async fn a_run_that_is_followed_by_its_record_and_stopped_by_us_is_cancelled() {
     let (mut answer, ()) = tokio::join!(Response::to(gateway.address, request.as_bytes()), script);
     assert!(answer.body().await.starts_with(r#"{"stopped":true"#));
     clock.advance(STATUS_INTERVAL).await;
-    // The record says no more than that it failed, and the task may tell an error of its own.
+    // The record says only that the run failed, and the task may have an error of its own.
     status(&gateway, "error").await;
     status(&gateway, "error").await;
     let mut thread = state_of(RUN, &counted(&["hi"], 1));
@@ -714,9 +717,9 @@ async fn a_run_that_is_followed_by_its_record_and_stopped_by_us_is_cancelled() {
     assert_eq!(response.rest().await, [finished("r9", "cancelled")]);
 }
 
-// === a run that waits for its turn ===
+// === a pending run ===
 
-/// A client of a run that waits for its turn and begins with this, and the join of that.
+/// A client of a pending run that begins with this message, and the gateway's join of the run.
 async fn pending(gateway: &Gateway, message: &Value) -> (Response, Exchange) {
     let mut runs = record("pending", true, &["values", "messages-tuple"]);
     runs[0]["kwargs"]["input"] = json!({"messages": [message]});
@@ -745,7 +748,7 @@ async fn one_who_comes_to_a_run_that_waits_sees_what_it_begins_with() {
             messages(&[("m0", "hi"), ("m1", "you"), (shown, "go on")]),
         ];
         assert_eq!(response.next(3).await, expected);
-        // It may wait for long. The server gives a sign of life.
+        // The run may be pending for long. The server sends heartbeats.
         for _ in 0..5 {
             clock.advance(Duration::from_secs(5)).await;
             join.send(": heartbeat\r\n\r\n").await;
@@ -753,7 +756,7 @@ async fn one_who_comes_to_a_run_that_waits_sees_what_it_begins_with() {
         }
         gateway.upstream.is_untouched().await;
 
-        // LangGraph names what has no name.
+        // LangGraph gives an id to each message that has none.
         let values = counted(&["hi", "you", "go on"], 1);
         join.send([metadata(), part("values", &values), token("m3", "one ")].concat()).await;
         gateway.settled().await;
@@ -775,7 +778,7 @@ async fn a_run_that_gets_its_turn_between_two_lists_is_found() {
     let gateway = Gateway::start().await;
     let input = input(&[]);
     let script = async {
-        // It was delayed for so long that it is not among the newest.
+        // The run was delayed for so long that it is not among the newest.
         let over = |at| json!({"run_id": format!("R{at}"), "status": "success", "created_at": at});
         gateway.runs("limit=100", (0..100).map(|at| over(at.to_string())).collect()).await;
         gateway.runs("status=pending&limit=100", json!([])).await;
@@ -791,7 +794,7 @@ async fn a_run_that_has_changed_the_state_and_is_not_listed_is_looked_for_once_m
     let gateway = Gateway::start().await;
     let input = input(&[]);
     let thread = || state_of(RUN, &counted(&["hi"], 1));
-    // It began behind the lists.
+    // The run began after the lists were read.
     let script = async {
         gateway.no_live_runs(json!([])).await;
         gateway.state(Some(thread())).await;
@@ -800,7 +803,7 @@ async fn a_run_that_has_changed_the_state_and_is_not_listed_is_looked_for_once_m
     };
     let (mut response, _join) = tokio::join!(gateway.connect(&input), script);
     assert_eq!(response.next(1).await, [started("r9", Some(RUN))]);
-    // It is too old to be listed, or of another thread.
+    // The run is too old to be listed, or of another thread.
     let script = async {
         for _ in 0..2 {
             gateway.no_live_runs(json!([])).await;
@@ -884,7 +887,7 @@ async fn a_join_that_fails_is_tried_again_till_it_succeeds() {
             let join = gateway.upstream.expect(&line).await;
             assert!(join.head.contains("\r\nlast-event-id: -1\r\n"), "{}", join.head);
             join.answer(code, content_type, "{}").await;
-            // The server may have its reasons.
+            // A server may have reasons for a 404.
             if code == 404 {
                 gateway.status("running").await;
             }
@@ -1007,9 +1010,9 @@ async fn a_client_of_the_older_generation_is_told_a_cancelled_run_as_an_abort() 
     assert_eq!(rest, [error("the run was cancelled", "abort")]);
 }
 
-// === whoever started the run leaves ===
+// === the client that started the run disconnects ===
 
-/// A gateway whose client has started a run and left it.
+/// A gateway whose client has started a run and disconnected.
 async fn deserted(owners: OwnerPolicy) -> (Gateway, Exchange, HeldClock) {
     let gateway = Gateway::with(Limits { owners, ..Limits::default() }).await;
     let (mut response, mut run) = gateway.run().await;
@@ -1051,7 +1054,7 @@ async fn a_run_that_somebody_watches_when_the_grace_is_over_goes_on_for_good() {
     run.send(token("m1", " two")).await;
     let told = viewer.next(5).await;
     assert_eq!(told.last(), Some(&says("m1", " two")), "{told:#?}");
-    // It is nobody's run any more: leaving is not stopping.
+    // The run has no owner any more, so the last viewer's disconnect does not stop it.
     drop(viewer);
     gateway.watched_by(0).await;
     clock.advance(LINGER).await;
@@ -1067,7 +1070,7 @@ async fn a_run_goes_on_without_its_owner_unless_it_is_wanted_otherwise() {
     gateway.upstream.is_untouched().await;
 }
 
-/// A gateway whose client has asked for a run and left before LangGraph answered.
+/// A gateway whose client has requested a run and disconnected before LangGraph answered.
 async fn deserted_early(owners: OwnerPolicy) -> (Gateway, Exchange, HeldClock) {
     let gateway = Gateway::with(Limits { owners, ..Limits::default() }).await;
     let input = input(&["hi"]);
@@ -1078,7 +1081,7 @@ async fn deserted_early(owners: OwnerPolicy) -> (Gateway, Exchange, HeldClock) {
     let post = gateway.post(&input);
     // Dropping the request closes its connection.
     let run = tokio::select! {
-        _ = post => panic!("it is answered"),
+        _ = post => panic!("the request was answered"),
         run = script => run,
     };
     let clock = HeldClock::pause();

@@ -1,4 +1,4 @@
-//! Options of `[emit]` on real sockets: two agents that show one run in two ways.
+//! The options of `[emit]` on real sockets: two agents that show one run in two ways.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use threadway::runs::OwnerPolicy;
 use threadway::server::{Limits, Settings};
 use threadway_translate::run::{Emit, StateEvents};
 
-/// Serves the agent a second time, as `quiet`: no state, no thoughts, short results.
+/// Serves the agent a second time as `quiet`: no state, no reasoning, short results.
 fn with_a_quiet_one(gateway: &Gateway) {
     let quiet = Emit {
         state: StateEvents::None,
@@ -62,7 +62,8 @@ async fn one_run_is_shown_as_each_agent_says() {
     }
     assert_eq!(seen.last().unwrap()["content"], "a long answer");
 
-    // It is shown otherwise, and so read a second time; the next one shares that reading.
+    // The run is shown in another form, so it is read a second time. The next viewer shares that
+    // reading.
     let request = connect_request("", &input(&[])).replace("/agent/agent/", "/agent/quiet/");
     let record = json!([{
         "run_id": RUN, "status": "running", "created_at": "2026-11-22T08:00:00Z",
@@ -102,10 +103,10 @@ async fn parts_of_the_upstream_are_sent_raw_where_that_is_wanted() {
     let seen = owner.next(3).await;
     assert_eq!(told(&seen), ["TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "RAW"]);
     assert_eq!(seen[0]["rawEvent"], json!({"event": "messages", "data": [chunk]}));
-    assert_eq!(seen[1].get("rawEvent"), None, "it was made of the same part");
+    assert_eq!(seen[1].get("rawEvent"), None, "the event is of the same part");
     let raw = json!({"event": "odd", "data": {"n": 1}});
     assert_eq!(seen[2], json!({"type": "RAW", "event": raw, "source": "langgraph"}));
-    // What a model's call has cost is no event here: the part goes with what it has made beside.
+    // A model call's usage makes no event: the part adds nothing else.
     let usage = json!({"input_tokens": 1, "output_tokens": 2, "total_tokens": 3});
     let chunk = json!({
         "type": "AIMessageChunk", "id": "a", "content": "!", "usage_metadata": usage,
@@ -148,6 +149,6 @@ async fn a_run_that_is_watched_with_other_options_is_not_stopped_for_want_of_its
     clock.advance(GRACE / 2).await;
     gateway.settled().await;
     gateway.upstream.is_untouched().await;
-    // Only the reading that nobody reads has ended.
+    // Only the reading without viewers has ended.
     run.closed().await;
 }

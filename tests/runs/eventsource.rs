@@ -1,5 +1,5 @@
-//! A standard client of event streams, over connections that break: `eventsource-client` behind a
-//! proxy that cuts it and sends it to another replica each time.
+//! A standard client of event streams over connections that break: `eventsource-client`, connected
+//! by a proxy that cuts it and sends it to another replica each time.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -19,11 +19,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// The pause before a token: a run says some while its client waits to come back.
+/// The pause before each token: some tokens are sent while the client waits to reconnect.
 const BEAT: Duration = Duration::from_millis(400);
 
-/// After how many bytes of a response each connection is cut, head included: in the head, in the
-/// first events, inside of one, and so late that the run is over before.
+/// After how many bytes of a response, head included, each connection is cut: in the head, in the
+/// first events, inside an event, and after the run's end.
 const CUTS: &[&[usize]] = &[
     &[700, 1_100, 900],
     &[10, 350, 351, 352, 353, 354, 355, 356, 357, 358, 359, 360],
@@ -33,14 +33,14 @@ const CUTS: &[&[usize]] = &[
     &[],
 ];
 
-/// How long a run may take, with all its cuts, on the paused clock.
+/// How long a run with all its cuts may take on the paused clock.
 const DEADLINE: Duration = Duration::from_mins(10);
 
-/// A scripted LangGraph server that serves, and two gateways before it.
+/// A scripted LangGraph server, and two gateways in front of it.
 struct Replicas {
     upstream: SocketAddr,
     gateways: [SocketAddr; 2],
-    /// Serve till then.
+    /// Cancelling these stops the gateways.
     stops: Vec<CancellationToken>,
     serving: JoinSet<()>,
 }
@@ -48,20 +48,20 @@ struct Replicas {
 /// A proxy that cuts some of its connections.
 struct Cutting {
     address: SocketAddr,
-    /// How many bytes of the next responses are passed on.
+    /// How many bytes of each of the next responses the proxy forwards.
     left: Arc<Mutex<Vec<usize>>>,
-    /// Takes and serves connections.
+    /// The tasks that accept and serve connections.
     _serving: JoinSet<()>,
 }
 
-/// An event, as it came.
+/// An event with its id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Told {
     id: String,
     data: String,
 }
 
-/// Plain HTTP, each request over a connection of its own.
+/// Plain HTTP, each request on a connection of its own.
 #[derive(Clone)]
 struct Transport(reqwest::Client);
 
@@ -83,7 +83,7 @@ impl Replicas {
         replicas
     }
 
-    /// One more gateway, which has not seen anything yet.
+    /// Another gateway, which has read nothing yet.
     async fn gateway(&mut self) -> SocketAddr {
         let agents = agents(&[("demo", &format!("http://{}", self.upstream))], &[]);
         let (address, stop, mut serving) = serve(agents, Limits::default()).await;
@@ -92,7 +92,7 @@ impl Replicas {
         address
     }
 
-    /// Starts a run, and leaves when it has begun: the id of its first event.
+    /// Starts a run and disconnects when it has begun; returns the id of the first event.
     async fn run(&self) -> String {
         let input = gateway::input(&["hi"]).to_string();
         let mut response = gateway::post(self.gateways[0], "", &input).await;
@@ -102,7 +102,7 @@ impl Replicas {
         told(&started).id
     }
 
-    /// What a gateway tells at once that has not seen the run, which is over.
+    /// The events from a gateway that has not read the run, after the run is over.
     async fn uncut(&mut self, after: &str) -> Vec<Told> {
         let gateway = self.gateway().await;
         let request = events_request(&format!("last-event-id: {after}\r\n"), "");
@@ -128,7 +128,7 @@ fn told(frame: &str) -> Told {
 // === impl Cutting ===
 
 impl Cutting {
-    /// Sends connections to the gateways in turns, and cuts one after the other.
+    /// Sends connections to the gateways in turn, and cuts them by this list.
     async fn start(gateways: [SocketAddr; 2], cuts: &[usize]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -137,7 +137,7 @@ impl Cutting {
         let taken = Arc::clone(&left);
         serving.spawn(async move {
             let mut open = JoinSet::new();
-            // Not to the one that has the run.
+            // The second gateway comes first, because the first one has the run.
             for gateway in gateways.into_iter().cycle().skip(1) {
                 let (client, _) = listener.accept().await.unwrap();
                 let limit = taken.lock().unwrap().pop();
@@ -152,7 +152,7 @@ impl Cutting {
     }
 }
 
-/// Passes a connection on, and so many bytes of what comes back.
+/// Forwards a connection, and this many bytes of the response.
 async fn pass(mut client: TcpStream, gateway: SocketAddr, limit: Option<usize>) {
     let mut gateway = TcpStream::connect(gateway).await.unwrap();
     let (mut from_client, mut to_client) = client.split();
@@ -160,11 +160,11 @@ async fn pass(mut client: TcpStream, gateway: SocketAddr, limit: Option<usize>) 
     let limit = limit.map_or(u64::MAX, |limit| limit.try_into().unwrap());
     let mut limited = from_gateway.take(limit);
     tokio::select! {
-        // Whoever leaves takes the connection along.
+        // When either side disconnects, the connection ends.
         _ = tokio::io::copy(&mut from_client, &mut to_gateway) => {}
         _ = tokio::io::copy(&mut limited, &mut to_client) => {}
     }
-    // Nothing of the last bytes is to be lost: cut is where the limit is.
+    // Flushing keeps the last bytes: the cut is exactly at the limit.
     let _ = to_client.flush().await;
 }
 
@@ -185,11 +185,11 @@ impl HttpTransport for Transport {
     }
 }
 
-/// What the client was told behind an event, over all its connections, until it is told that there
-/// is no more; with `follow`, until the run has ended. And how often it was connected.
+/// The events that the client received after an event, over all its connections, until the gateway
+/// answers 204; with `follow`, until the run's end. Also returns the number of connections.
 async fn follow(address: SocketAddr, query: &str, after: &str) -> (Vec<Told>, usize) {
     let http = reqwest::Client::builder().pool_max_idle_per_host(0).build().unwrap();
-    // The gateway's `retry` is the pause; without a factor it stays it.
+    // The gateway's `retry` sets the pause; a factor of 1 keeps it.
     let reconnect = ReconnectOptions::reconnect(true).retry_initial(true).backoff_factor(1).build();
     let url = format!("http://{address}/agui/agent/agent/threads/{THREAD}/events{query}");
     let mut stream = ClientBuilder::for_url(&url)
@@ -210,7 +210,7 @@ async fn follow(address: SocketAddr, query: &str, after: &str) -> (Vec<Told>, us
                     break;
                 }
             }
-            // A cut: it comes again by itself.
+            // A cut: the client reconnects by itself.
             Ok(SSE::Comment(_)) | Err(_) => {}
         }
     }
@@ -230,7 +230,7 @@ async fn each_event_comes_once_however_often_the_connection_breaks() {
 
             let what = format!("{query} {cuts:?}");
             assert_eq!(proxy.cuts_left(), 0, "{what}: it was over before it was cut");
-            // One that is cut in its head is none.
+            // A response that is cut in its head does not count.
             let heads = cuts.iter().filter(|cut| **cut < 200).count();
             assert_eq!(connections, cuts.len() + 1 - heads, "{what}");
             assert!(uncut.len() > 50, "{uncut:#?}");

@@ -1,4 +1,4 @@
-//! Several readers of one run: what each is told, whenever it comes, leaves, or falls behind.
+//! Several readers of one run: what each receives, whenever it joins, leaves or falls too far back.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ struct Replica {
     runs: Runs,
 }
 
-/// One who reads a run, and all that it was told.
+/// A reader of a run, and the events that it received.
 struct Viewer {
     reader: RunReader,
     told: Vec<RunEvent>,
@@ -67,7 +67,7 @@ impl Replica {
         Viewer { reader: self.runs.attach(&self.client, THREAD, RUN).unwrap(), told: Vec::new() }
     }
 
-    /// The run was stopped, and has left nothing behind.
+    /// Checks that the run was stopped and all its resources were released.
     async fn stopped(&self) {
         let record = self.upstream.expect(&format!("GET /threads/{THREAD}/runs/{RUN}")).await;
         self.answer_stopped(record).await;
@@ -83,7 +83,7 @@ impl Replica {
 // === impl Viewer ===
 
 impl Viewer {
-    /// Reads once; what came, as its client sees it.
+    /// Reads once; returns the client's events.
     async fn next(&mut self) -> Vec<Value> {
         let events = self.reader.next().await.unwrap();
         let before = self.wire().len();
@@ -91,7 +91,7 @@ impl Viewer {
         self.wire().split_off(before)
     }
 
-    /// Reads to the end, and checks that the whole stream is legal and closes what it opens.
+    /// Reads to the end, and checks that the stream is legal and closes all brackets.
     async fn end(&mut self) -> Value {
         while let Some(events) = self.reader.next().await {
             self.told.extend(events.iter().cloned());
@@ -105,7 +105,7 @@ impl Viewer {
         project(&self.told, Projector::new(newcomer(), Vec::new())).events
     }
 
-    /// The conversation that its client holds.
+    /// The messages that the client holds.
     fn messages(&self) -> BTreeMap<String, String> {
         let mut view = View::default();
         self.told.iter().for_each(|event| view.apply(event));
@@ -130,7 +130,7 @@ fn base() -> String {
     part("values", &values)
 }
 
-/// The state that holds the answer.
+/// A state with this answer.
 fn committed(answer: &str) -> String {
     let messages = json!([
         {"id": "m0", "type": "human", "content": "hi"},
@@ -240,7 +240,7 @@ async fn the_upstream_is_read_until_the_last_one_has_left_for_a_while() {
     run.send(token("a", "two")).await;
     let mut third = third;
     assert_eq!(third.next().await[0]["type"], "RUN_STARTED");
-    // From here on time passes where nothing else happens.
+    // From here on the clock advances whenever all tasks wait.
     tokio::time::pause();
     let left = Instant::now();
     drop(third);
@@ -248,7 +248,7 @@ async fn the_upstream_is_read_until_the_last_one_has_left_for_a_while() {
     assert!(left.elapsed() >= LINGER);
     assert!(replica.runs.attach(&replica.client, THREAD, RUN).is_none());
     replica.runs.drained().await;
-    // Nothing was asked of the run, and nothing done to it.
+    // The gateway sent no request for the run.
     replica.upstream.is_untouched().await;
 }
 
@@ -290,7 +290,7 @@ async fn a_run_that_only_its_stream_names_can_be_read_from_then_on() {
 
 #[tokio::test]
 async fn one_who_falls_behind_is_brought_to_the_run_as_it_stands() {
-    // Only the newest events are kept.
+    // The log keeps only the newest events.
     let replica = Replica::with(1).await;
     let (mut first, mut run) = replica.run().await;
     first.next().await;
@@ -316,7 +316,7 @@ async fn one_who_falls_behind_is_brought_to_the_run_as_it_stands() {
         json!([
             {"type": "TEXT_MESSAGE_END", "messageId": "a"},
             {"type": "STATE_SNAPSHOT", "snapshot": {"count": 2}},
-            // A client keeps the order that it has, unless it holds nothing.
+            // A client keeps its own order of messages, unless it holds none.
             {"type": "MESSAGES_SNAPSHOT", "messages": []},
             {"type": "MESSAGES_SNAPSHOT", "messages": conversation},
             {"type": "TEXT_MESSAGE_START", "messageId": "b", "role": "assistant"},
@@ -354,10 +354,10 @@ async fn one_who_falls_behind_before_the_conversation_is_known_is_told_so_with_e
     let message = "the stream was read too slowly; load the thread to see the run";
     let expected = json!({"type": "RUN_ERROR", "message": message, "code": "reader_too_slow"});
     assert_eq!(slow.end().await, expected);
-    // One who comes now waits for the conversation, which is never told.
+    // A viewer that joins now waits for the conversation, which never arrives.
     let mut late = replica.attach();
     assert_eq!(late.next().await[0]["type"], "RUN_STARTED");
-    // The others are none the worse for it.
+    // The other viewers are not affected.
     run.end().await;
     replica.stopped().await;
     assert_eq!(late.end().await, expected);

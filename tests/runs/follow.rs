@@ -1,4 +1,4 @@
-//! Following a thread: its runs as they come, what changes without one, and what that costs.
+//! Following a thread: its runs, changes without a run, and the requests that following costs.
 
 use std::future::ready;
 use std::sync::mpsc;
@@ -20,17 +20,17 @@ use threadway_translate::run::{RunEvent, View};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// How often a thread is looked at.
+/// How often the gateway reads a thread.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// After how long a server that has refused is asked again, at most.
+/// The longest pause before a server that has refused is asked again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// After how long a silence a replay is taken for over.
+/// After how long a silence a replay counts as complete.
 const QUIET: Duration = Duration::from_millis(10);
 
-/// A gateway in front of the Python server, one who follows a thread at rest, and the server's
-/// bell.
+/// A gateway in front of the Python server, a follower of an idle thread, and the server's
+/// lifecycle stream.
 struct Followed {
     gateway: Gateway,
     clock: HeldClock,
@@ -41,7 +41,7 @@ struct Followed {
 // === impl Followed ===
 
 impl Followed {
-    /// One who has been told the thread at rest.
+    /// A follower that has received the idle thread.
     async fn start() -> Self {
         Self::with(&at("C1", "R0", &held(1))).await
     }
@@ -58,20 +58,21 @@ impl Followed {
         Self { gateway, clock, bell, response }
     }
 
-    /// Time passes, and the thread is looked at: its runs, and its state where none is to be shown.
+    /// Advances the clock until the gateway reads the thread: its runs, and its state if no run is
+    /// to be shown.
     async fn look(&self, runs: Value, state: Option<&Value>) {
         self.gateway.settled().await;
         self.clock.advance(INTERVAL).await;
         looked(&self.gateway, runs, state).await;
     }
 
-    /// A run is found and joined.
+    /// Lets the gateway find a run and join it.
     async fn find(&self, id: &str) -> Exchange {
         self.look(json!([run(id, "running"), run("R0", "success")]), None).await;
         join(&self.gateway, id).await
     }
 
-    /// What is there of a run was replayed.
+    /// Replays the stored parts of a run.
     async fn replayed(&self, join: &mut Exchange, parts: &[String]) {
         join.send(parts.concat()).await;
         self.gateway.settled().await;
@@ -82,11 +83,12 @@ impl Followed {
         assert_eq!(self.response.next(expected.len()).await, expected);
     }
 
-    /// Nothing more was told, and the gateway asks for nothing until time passes.
+    /// Checks that the follower got nothing more, and that the gateway sends no request until time
+    /// passes.
     async fn is_quiet(&mut self) {
         self.gateway.settled().await;
         self.gateway.upstream.is_untouched().await;
-        // What the gateway has written is here: the socket is asked, not waited for.
+        // What the gateway has written has arrived, so the socket is checked without waiting.
         let mut byte = [0];
         assert!(self.response.decoded.is_empty() && self.response.raw.is_empty());
         let read = self.response.socket.try_read(&mut byte);
@@ -101,13 +103,13 @@ async fn looked(gateway: &Gateway, runs: Value, state: Option<&Value>) {
     }
 }
 
-/// A look whose list is asked for before the server's kind is known.
+/// Answers a read of the thread whose list is requested before the server's kind is known.
 async fn looked_first(gateway: &Gateway, runs: Value, state: &Value) {
     gateway.runs("limit=100", runs).await;
     gateway.state(Some(state.clone())).await;
 }
 
-/// The server's bell is opened.
+/// Accepts the server's lifecycle stream.
 async fn bell(gateway: &Gateway) -> Exchange {
     let line = format!("GET /threads/{THREAD}/stream?stream_modes=lifecycle");
     let mut bell = gateway.upstream.expect(&line).await;
@@ -122,13 +124,13 @@ async fn join(gateway: &Gateway, id: &str) -> Exchange {
     join
 }
 
-/// Answers the read of a run's record.
+/// Answers the request for a run's record.
 async fn record(gateway: &Gateway, id: &str, status: &str) {
     let get = gateway.upstream.expect(&format!("GET /threads/{THREAD}/runs/{id}")).await;
     get.json(200, &run(id, status).to_string()).await;
 }
 
-/// The run of a gateway, whose client calls it by the same name in small letters.
+/// A run of the gateway. Its client's name for it is the same id in lower case.
 fn run(id: &str, status: &str) -> Value {
     json!({
         "run_id": id, "status": status, "created_at": format!("2026-11-22T08:00:00Z {id}"),
@@ -137,7 +139,7 @@ fn run(id: &str, status: &str) -> Value {
     })
 }
 
-/// `hi` and `you`, and a count.
+/// The messages `hi` and `you`, and a counter.
 fn held(count: u64) -> Value {
     with(count, &["hi", "you"])
 }
@@ -145,7 +147,7 @@ fn held(count: u64) -> Value {
 fn with(count: u64, messages: &[&str]) -> Value {
     let mut values = values(messages);
     values["count"] = json!(count);
-    // A difference is told as such only where that is the shorter way.
+    // A difference is sent only if it is shorter than a snapshot.
     values["plan"] = json!(PLAN);
     values
 }
@@ -165,9 +167,9 @@ fn metadata(id: &str) -> String {
     part("metadata", &json!({"run_id": id, "attempt": 1}))
 }
 
-// === what clients are told ===
+// === the clients' events ===
 
-/// A thread at rest, to one of whom it is not known what it holds.
+/// The events of an idle thread, for a client whose content is unknown.
 fn shown(name: &str, thread: &Value) -> Vec<Value> {
     let mut state = thread["values"].clone();
     let messages = told(&state["messages"]);
@@ -181,7 +183,7 @@ fn shown(name: &str, thread: &Value) -> Vec<Value> {
     ]
 }
 
-/// LangGraph's messages as the client's.
+/// LangGraph's messages in the client's form.
 fn told(messages: &Value) -> Value {
     let message = |message: &Value| {
         let role = if message["type"] == "human" { "user" } else { "assistant" };
@@ -194,12 +196,12 @@ fn snapshot(values: &Value) -> Value {
     json!({"type": "MESSAGES_SNAPSHOT", "messages": told(&values["messages"])})
 }
 
-/// A message that comes whole behind those that the client holds.
+/// The events of a whole message that is appended to the client's messages.
 fn added(id: &str, role: &str, text: &str) -> [Value; 3] {
     [json!({"type": "TEXT_MESSAGE_START", "messageId": id, "role": role}), says(id, text), end(id)]
 }
 
-/// The beginning of what is told under this name: a run, where that is one.
+/// The first event under this name, which is a run's if the name is one.
 fn begun(name: &str) -> Value {
     let mut langgraph = json!({"thread_id": THREAD});
     if let Some(number) = name.strip_prefix('r') {
@@ -219,7 +221,7 @@ fn counts(count: u64) -> Value {
            "delta": [{"op": "replace", "path": "/count", "value": count}]})
 }
 
-// === what is told ===
+// === what a follower receives ===
 
 #[tokio::test]
 async fn a_run_is_shown_to_its_end_and_what_it_came_to_is_not_said_again() {
@@ -240,12 +242,12 @@ async fn a_run_is_shown_to_its_end_and_what_it_came_to_is_not_said_again() {
     record(&followed.gateway, "R1", "success").await;
     followed.gateway.state(Some(at("C2", "R1", &came_to))).await;
     followed.is_told(&[over("r1")]).await;
-    // What it came to is compared at once.
+    // The outcome of the run is compared at once.
     let runs = || json!([run("R1", "success"), run("R0", "success")]);
     looked(&followed.gateway, runs(), Some(&at("C2", "R1", &came_to))).await;
     followed.is_quiet().await;
 
-    // Somebody else changes the state.
+    // Another client changes the state.
     followed.look(runs(), Some(&at("C3", "R1", &with(3, &["hi", "you", "and?", "one two"])))).await;
     followed.is_told(&[begun("connect-C3"), counts(3), over("connect-C3")]).await;
     followed.is_quiet().await;
@@ -260,7 +262,7 @@ async fn of_a_state_that_changed_without_a_run_only_what_differs_is_told() {
     followed.is_told(&[begun("connect-C2")]).await;
     followed.is_told(&added("m2", "user", "there")).await;
     followed.is_told(&[over("connect-C2")]).await;
-    // A question alone is news too.
+    // An interrupt alone is a change too.
     let mut asking = at("C2", "R0", &more);
     asking["next"] = json!(["ask"]);
     asking["tasks"] = json!([{"id": "t", "interrupts": [{"id": "i", "value": "sure?"}]}]);
@@ -268,7 +270,7 @@ async fn of_a_state_that_changed_without_a_run_only_what_differs_is_told() {
     let told = followed.response.next(2).await;
     assert_eq!(told[0], begun("connect-C2"));
     assert_eq!(told[1]["outcome"]["interrupts"][0]["id"], "i");
-    // Another checkpoint that holds the same is none.
+    // Another checkpoint with the same content is no change.
     asking["checkpoint"] = json!({"checkpoint_id": "C3"});
     followed.look(runs(), Some(&asking)).await;
     followed.is_quiet().await;
@@ -276,7 +278,7 @@ async fn of_a_state_that_changed_without_a_run_only_what_differs_is_told() {
 
 #[test]
 fn a_thread_that_stays_as_it_is_says_nothing() {
-    // A lock that is taken twice holds up the whole runtime: another thread keeps the time.
+    // A lock that is taken twice blocks the whole runtime, so another thread keeps the time limit.
     let (done, is_done) = mpsc::channel();
     let looking = thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -371,7 +373,7 @@ async fn a_large_state_is_told_whole_once() {
     followed.is_quiet().await;
 }
 
-// === what is out of sight ===
+// === runs that are not listed or not readable ===
 
 #[tokio::test]
 async fn who_follows_a_run_that_is_cut_and_joined_again_is_told_nothing_of_that() {
@@ -414,7 +416,7 @@ async fn a_run_that_was_lost_is_shown_again_once_it_is_found() {
     assert_eq!(told[1]["code"], "upstream_unavailable");
     followed.is_quiet().await;
 
-    // A server that has refused for so long is asked ever less often.
+    // A server that keeps refusing is asked less and less often.
     followed.clock.advance(LONGEST_PAUSE).await;
     let mut stream = followed.find("R1").await;
     followed.is_told(&[begun("r1")]).await;
@@ -425,15 +427,15 @@ async fn a_run_that_was_lost_is_shown_again_once_it_is_found() {
     followed.is_told(&[says("m2", "three")]).await;
 }
 
-/// The record of the run that the list goes on naming as the running one.
+/// The record of the run that the list still names as running.
 #[derive(Clone, Copy, Debug)]
 enum Record {
     Gone,
     Says(&'static str),
 }
 
-/// A follower while the list says `running` of a run and its record says otherwise; how much was
-/// asked in this time, and how often the run was shown.
+/// Follows while the list says `running` and the run's record says otherwise. Returns how many
+/// requests were sent in this time, and how often the run was shown.
 async fn contradicted(record: Record, time: Duration) -> (usize, usize) {
     let Followed { gateway, clock, bell: _bell, mut response } = Followed::start().await;
     let mut asked = 0;
@@ -444,7 +446,7 @@ async fn contradicted(record: Record, time: Duration) -> (usize, usize) {
             let path = exchange.line.replace(&format!("/threads/{THREAD}"), "");
             let answer = match (&*path, record) {
                 ("GET /state", _) => at("C1", "R0", &held(1)),
-                // Why the last run has failed.
+                // The error of the last run.
                 ("GET ", _) => json!({}),
                 ("POST /history", _) => json!([]),
                 ("GET /runs/R1/stream", _) => {
@@ -507,15 +509,15 @@ async fn a_run_whose_end_cannot_be_told_is_shown_ever_less_often() {
     assert!(asked <= 3 * 60, "{asked} requests in {time:?}");
 }
 
-/// A picture, as a run's input holds it.
+/// The size of a picture in a run's input, in bytes.
 const PICTURE: usize = 3_600_000;
 
-/// A server with 20 runs whose inputs hold pictures.
+/// A server with 20 runs whose inputs contain pictures.
 struct Pictures {
     status: &'static str,
-    /// Whether it leaves out what it is not asked for, or refuses to.
+    /// Whether the server refuses a list with selected columns, instead of leaving the others out.
     refuses: bool,
-    /// How much it has listed, and how often it has refused.
+    /// How many bytes the server has listed, and how many requests it has refused.
     listed: usize,
     refused: usize,
 }
@@ -530,7 +532,7 @@ impl Pictures {
         record
     }
 
-    /// Answers until the run is joined, or else the state is read.
+    /// Answers until the run is joined, or otherwise the state is read.
     async fn answer(&mut self, gateway: &Gateway) -> Option<Exchange> {
         loop {
             let exchange = gateway.upstream.next().await;
@@ -630,7 +632,7 @@ async fn a_thread_that_cannot_be_looked_at_is_refused_at_first_and_awaited_later
     followed.is_told(&[begun("connect-C2"), counts(2), over("connect-C2")]).await;
 }
 
-// === what it costs ===
+// === the requests that following costs ===
 
 #[tokio::test]
 async fn the_python_server_rings_and_is_looked_at_at_once() {
@@ -639,7 +641,7 @@ async fn the_python_server_rings_and_is_looked_at_at_once() {
     followed.bell.send(": heartbeat\r\n\r\n").await;
     followed.is_quiet().await;
     followed.bell.send(part("lifecycle", &json!({"event": "running"}))).await;
-    // The clock stands still.
+    // The clock does not advance.
     looked(&followed.gateway, json!([run("R1", "running"), run("R0", "success")]), None).await;
     let mut stream = join(&followed.gateway, "R1").await;
     stream.send([metadata("R1"), part("values", &held(2))].concat()).await;
@@ -647,7 +649,7 @@ async fn the_python_server_rings_and_is_looked_at_at_once() {
     record(&followed.gateway, "R1", "success").await;
     followed.gateway.state(Some(at("C2", "R1", &held(2)))).await;
     followed.is_told(&[begun("r1"), counts(2), over("r1")]).await;
-    // What it came to is compared at once, although the state was read just before.
+    // The outcome is compared at once, although the state was read just before.
     let runs = json!([run("R1", "success"), run("R0", "success")]);
     looked(&followed.gateway, runs, Some(&at("C2", "R1", &held(2)))).await;
     followed.is_quiet().await;
@@ -664,7 +666,7 @@ async fn the_first_follower_waits_for_the_list_and_the_state_alone() {
     };
     let (mut response, bell) = tokio::join!(gateway.events("?follow=thread"), script);
     assert!(bell.line.ends_with("?stream_modes=lifecycle"), "{}", bell.line);
-    // The bell has not answered, and no time passes.
+    // The lifecycle stream has not answered, and the clock does not advance.
     assert_eq!(response.next(5).await, shown("connect-C1", &state));
 }
 
@@ -684,7 +686,7 @@ async fn many_first_followers_share_one_question_for_the_servers_kind() {
         let asked = gateway.upstream.accept().await;
         if asked.line == "GET /info" {
             infos += 1;
-            // Those who come before the answer share the next question.
+            // Clients that connect before the answer share the next request.
             let info = r#"{"version":"0.16.7","langgraph_py_version":"1.2.22"}"#;
             asked.json(200, info).await;
         } else {
@@ -700,7 +702,7 @@ async fn a_bell_that_is_lost_is_opened_again_at_the_next_look() {
     let Followed { gateway, clock, bell, response: _response } = Followed::start().await;
     gateway.settled().await;
     bell.end().await;
-    // A server that ends it each time is not asked all the time.
+    // A server that ends the lifecycle stream each time is not asked in a loop.
     for _ in 0..3 {
         gateway.settled().await;
         gateway.upstream.is_untouched().await;
@@ -732,7 +734,7 @@ async fn the_javascript_server_has_no_bell_and_is_looked_at_every_two_seconds() 
     }
     gateway.settled().await;
     clock.advance(INTERVAL).await;
-    // It lists the oldest first.
+    // This server lists the oldest first.
     look(json!([run("R0", "success"), run("R1", "running")]), None).await;
     let _stream = join(&gateway, "R1").await;
     assert_eq!(response.next(1).await, [begun("r1")]);
@@ -744,7 +746,7 @@ async fn two_who_follow_cost_as_much_as_one_and_the_second_begins_with_what_stan
     let gateway = &followed.gateway;
     gateway.settled().await;
     let now = at("C2", "R0", &held(2));
-    // The thread is looked at for the newcomer, and both profit.
+    // The gateway reads the thread for the new follower, and both get the result.
     let script = looked(gateway, json!([run("R0", "success")]), Some(&now));
     let (mut second, ()) = tokio::join!(gateway.events("?follow=thread"), script);
     assert_eq!(second.next(5).await, shown("connect-C2", &now));
@@ -761,7 +763,7 @@ async fn two_who_follow_cost_as_much_as_one_and_the_second_begins_with_what_stan
     followed.is_told(&present).await;
     assert_eq!(second.next(1).await, [begun("r1")]);
     assert_eq!(second.next(3).await, present);
-    // A third comes into the run, for which nothing is asked.
+    // A third follower joins in the middle of the run, without a request.
     let mut third = followed.gateway.events("?follow=thread").await;
     let state = json!({"type": "STATE_SNAPSHOT", "snapshot": {"count": 3, "plan": PLAN}});
     let nothing = json!({"type": "MESSAGES_SNAPSHOT", "messages": []});
@@ -901,7 +903,7 @@ async fn one_who_is_many_runs_behind_misses_some_and_comes_to_the_same() {
     let begun = told.each_ref().map(|events| {
         events.iter().filter(|event| matches!(event, RunEvent::Started { .. })).count()
     });
-    // The first, and then only the last: a thread at rest tells all that came before it.
+    // The first state and then only the last: an idle thread contains all earlier changes.
     assert_eq!(begun, [9, 2]);
     assert_eq!(views[0].messages(), views[1].messages());
     assert_eq!(views[1].messages().last().unwrap().content.text(), Text::new("answer 9"));

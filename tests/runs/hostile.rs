@@ -1,10 +1,10 @@
-//! A run that reaches its clients whole, whatever becomes of the connections on either side.
+//! A run reaches its clients whole, whatever happens to the connections on either side.
 //!
-//! The server is scripted and hostile (`support/hostile.rs`), the clients are cut and come again,
-//! to the same replica or to another, with the last id that they were told. Time is paused. In the
-//! end each holds exactly what LangGraph does.
+//! The scripted server (`support/hostile.rs`) fails in every known way. The clients are cut and
+//! reconnect with their last id, to the same replica or to another. The clock is paused. At the end
+//! each client holds exactly what LangGraph holds.
 //!
-//! `PROPTEST_CASES` sets how many runs there are; a failure prints the smallest that shows it.
+//! `PROPTEST_CASES` sets the number of runs. A failure prints the smallest case that shows it.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -34,68 +34,69 @@ use threadway_translate::run::Emit;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Runs unless `PROPTEST_CASES` says otherwise.
+/// The number of runs, unless `PROPTEST_CASES` overrides it.
 const RUNS: u32 = 300;
 
-/// How long a client may take to its end, once the server has settled: the gateway's patience with
-/// an upstream that is away, some times over.
+/// How long a client may take to its end once the server has settled: several times the gateway's
+/// patience with an unreachable upstream.
 const PATIENCE: Duration = Duration::from_mins(10);
 
-/// How long the gateway's tasks may take to end when they are told to.
+/// How long the gateway's tasks may take to end after the stop.
 const SHUTDOWN: Duration = Duration::from_mins(1);
 
 /// The pause of a client that was refused, or whose stream was lost.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// How many requests and streams are taken for a loop that never rests.
+/// How many requests and streams count as an endless loop.
 const MAX_DIARY: usize = 3_000;
 
 const NAME: &str = "r1";
 
-/// A run, and who reads it.
+/// A run and its readers.
 #[derive(Clone, Debug)]
 struct Case {
     script: Script,
     clients: Vec<Client>,
     log_bytes: usize,
-    /// Where it resumes once more when all is over: behind which event, at which replica, and
-    /// whether by asking for its run again.
+    /// Where the reader resumes again after the end: after which event, at which replica, and
+    /// whether by repeating its request for the run.
     again: Vec<(Index, usize, bool)>,
 }
 
 #[derive(Clone, Debug)]
 struct Client {
-    /// So many milliseconds after the start of the run, which it starts itself if there are none.
+    /// The milliseconds between the start of the run and this client's connect. `None`: this client
+    /// starts the run.
     joins: Option<u64>,
     cuts: Vec<Cut>,
 }
 
-/// The end of a client's connection, and how it comes again.
+/// The end of a client's connection, and its reconnect.
 #[derive(Clone, Copy, Debug)]
 struct Cut {
-    /// After so many events.
+    /// After how many events.
     after: usize,
-    /// The milliseconds between what it reads.
+    /// The milliseconds between two reads.
     nap: u64,
-    /// So many milliseconds later.
+    /// The milliseconds until the client reconnects.
     away: u64,
-    /// To this replica.
+    /// The replica that the client reconnects to.
     replica: usize,
-    /// By asking for its run again, instead of for the thread.
+    /// Whether the client repeats its request for the run, instead of connecting to the thread.
     repeats: bool,
 }
 
-/// What a client holds and knows.
+/// The content and the knowledge of a client.
 struct Reader<'a> {
     texts: &'a [StreamedText],
     verifier: Verifier,
     held: Held,
-    /// All that it was told: the events, each with the id that came with it.
+    /// All events that the client received, with their ids.
     heard: Vec<(Value, Option<String>)>,
     last_id: Option<String>,
-    /// The ids of this stream, and of those that it goes on from.
+    /// The ids of this stream, and of those that it continues.
     ids: HashSet<String>,
-    /// Those of events that cannot be resumed.
+    /// The ids of events that cannot be resumed.
     used: HashSet<String>,
 }
 
@@ -104,17 +105,17 @@ enum Stream {
     Thread(ThreadReader),
 }
 
-/// How one response went.
+/// How one response ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Went {
-    /// It was cut.
+    /// The connection was cut.
     Cut,
-    /// It told that the gateway lost sight.
+    /// The response ended with the error that the gateway lost the upstream.
     Lost,
     Ended,
 }
 
-// === what may be ===
+// === generated cases ===
 
 fn case() -> impl Strategy<Value = Case> {
     let log_bytes = select(&[1024 * 1024, 1024 * 1024, 1024 * 1024, 4096, 256][..]);
@@ -195,7 +196,7 @@ fn nap() -> impl Strategy<Value = u64> {
     prop_oneof![6 => Just(0_u64), 1 => 1..50_u64, 1 => 500..3_000_u64]
 }
 
-/// Shorter and longer than a run that nobody reads is kept.
+/// Both shorter and longer than the time for which a run without viewers is kept.
 fn away() -> impl Strategy<Value = u64> {
     prop_oneof![2 => Just(0_u64), 2 => 1..2_000_u64, 1 => 9_000..40_000_u64]
 }
@@ -234,14 +235,14 @@ fn restart() -> impl Strategy<Value = Restart> {
     })
 }
 
-// === what must be ===
+// === the property ===
 
 proptest! {
     #![proptest_config(generate::config(RUNS))]
 
     #[test]
     fn a_client_ends_with_what_langgraph_holds(case in case()) {
-        // A clock that moves when there is nothing left to do.
+        // This runtime advances the clock when all tasks wait.
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .start_paused(true)
@@ -307,7 +308,7 @@ async fn play(case: &Case) -> Result<(), String> {
     Ok(())
 }
 
-/// One client, from its first request to the run's end.
+/// Runs one client, from its first request to the run's end.
 async fn read(
     case: &Case,
     client: &Client,
@@ -329,7 +330,7 @@ async fn read(
             let started = replicas[0].runs().started(upstream, Some(kind), THREAD, NAME, stream);
             first = Some(Stream::Owner(started));
         }
-        // It goes on also where the answer has not come through.
+        // The run begins even if the client did not get the response.
         server.begin();
     }
     let mut cuts = client.cuts.iter();
@@ -357,7 +358,7 @@ async fn read(
     reader.judge(case, server)
 }
 
-/// Resumes where the reader is, and reads to the end.
+/// Resumes at the reader's last event, and reads to the end.
 async fn resume(
     case: &Case,
     server: &Hostile,
@@ -371,15 +372,15 @@ async fn resume(
             match reader.read(stream, None).await? {
                 Went::Ended => return reader.judge(case, server),
                 Went::Lost => {}
-                Went::Cut => unreachable!("nobody cuts it"),
+                Went::Cut => unreachable!("the response was not cut"),
             }
         }
         sleep(RETRY).await;
     }
 }
 
-/// Comes to the thread; or, if it `repeats` its request, to the run that it has had an event of.
-/// `None` while the server cannot be asked.
+/// Connects to the thread; with `repeats`, to the run from which the client has an event. `None`
+/// while the server is unreachable.
 async fn connect(
     case: &Case,
     upstream: &upstream::Client,
@@ -428,7 +429,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Who has heard as much of this as lies before some id, which is not the end's.
+    /// A reader that has the events up to some id, other than the end's.
     fn back_to(&self, at: Index) -> Option<Self> {
         let is_terminal = |id: &str| id.parse().is_ok_and(|id: EventId| id.is_terminal());
         let has_id =
@@ -440,13 +441,13 @@ impl<'a> Reader<'a> {
         }
         let mut reader = Self::new(self.texts);
         for (event, id) in &self.heard[..=ids[at.index(ids.len())]] {
-            // It was legal before.
+            // The event was legal before.
             let _ = reader.hear(event.clone(), id.clone());
         }
         Some(reader)
     }
 
-    /// Reads a response, as an `EventSource` does.
+    /// Reads a response as an `EventSource` does.
     async fn read(&mut self, mut stream: Stream, cut: Option<&Cut>) -> Result<Went, String> {
         let client = match &stream {
             Stream::Owner(_) => capture::newcomer(),
@@ -493,12 +494,12 @@ impl<'a> Reader<'a> {
 
     fn hear(&mut self, event: Value, id: Option<String>) -> Result<(), String> {
         if event["type"] == "RUN_STARTED" {
-            // The stream before may have broken off anywhere: this is another one.
+            // The previous stream may have broken off anywhere, so a new verifier begins.
             self.verifier = Verifier::new();
             self.ids.clear();
         }
         if let Some(id) = &id {
-            // One that is no event's is given once, whatever the client is told again.
+            // An id that is not an event's is given only once, even in a repeated stream.
             let ids = if id.parse::<EventId>().is_ok() { &mut self.ids } else { &mut self.used };
             if !ids.insert(id.clone()) {
                 return Err(self.place(&format!("{id} comes again with {event}")));
@@ -518,7 +519,7 @@ impl<'a> Reader<'a> {
         format!("{why}\nbehind {heard:#?}")
     }
 
-    /// No text is longer than what was said, nor another one.
+    /// Checks that each text is a prefix of the text that the server sent.
     fn check_texts(&self) -> Result<(), String> {
         let whole = |kind, id: &Value| {
             let id = id.as_str().unwrap();
@@ -532,7 +533,7 @@ impl<'a> Reader<'a> {
                 _ => continue,
             };
             let text = judge::text_of(&message["content"]);
-            // One that says nothing tells a client to forget thoughts.
+            // An empty text tells a client to drop its reasoning.
             if !text.is_empty()
                 && !whole(kind, &message["id"]).any(|whole| whole.text.starts_with(&text))
             {
@@ -551,7 +552,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// What it holds in the end is the truth.
+    /// Checks that the client's final content equals the server's.
     fn judge(&self, case: &Case, server: &Hostile) -> Result<(), String> {
         self.is_right(case, server).map_err(|why| self.place(&why))
     }
@@ -573,14 +574,14 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The run ended as it did. A thread at rest tells what it holds, and no more.
+    /// Checks that the client got the run's outcome. An idle thread shows its content only.
     fn check_end(&self, end: End) -> Result<(), String> {
         let starts = self.heard.iter().rfind(|(event, _)| event["type"] == "RUN_STARTED");
         if starts.is_some_and(|(event, _)| event["runId"].as_str().unwrap().starts_with("connect-"))
         {
             return Ok(());
         }
-        let (last, _) = self.heard.last().ok_or("nothing was told")?;
+        let (last, _) = self.heard.last().ok_or("no event was sent")?;
         let outcome = last["outcome"]["type"].as_str().unwrap_or_default();
         let code = last["code"].as_str().unwrap_or_default();
         let expected = match end {
@@ -590,7 +591,7 @@ impl<'a> Reader<'a> {
             End::Cancelled | End::Gone => ("cancelled", ""),
             End::AllGone => ("", "run_gone"),
         };
-        // A task's error, where that is all that tells, names no class.
+        // If the task's error is the only source, the class of the error is unknown.
         let is_untold = end == End::Failed && code == "Error";
         if is_untold || (outcome, code) == expected {
             Ok(())
@@ -600,7 +601,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// How the response went whose last event this may be.
+/// How the response ended, if this is its last event.
 fn went(event: &Value) -> Result<Option<Went>, String> {
     match event["type"].as_str().unwrap() {
         "RUN_FINISHED" => Ok(Some(Went::Ended)),
@@ -615,7 +616,7 @@ fn went(event: &Value) -> Result<Option<Went>, String> {
     }
 }
 
-/// A client's message, as it shows it.
+/// The visible content of a client's message.
 fn shown(message: &Value) -> judge::Shown {
     let role = match message["role"].as_str().unwrap() {
         "user" => "user",

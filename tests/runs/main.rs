@@ -1,4 +1,4 @@
-//! Live runs on real sockets: who attaches to them, follows them, loses them and resumes them.
+//! Live runs on real sockets: connecting, following, losing and resuming them.
 
 #![cfg(test)]
 

@@ -1,5 +1,5 @@
-//! Graphs whose conversation lies under another key, on real sockets: what goes up, what a client is
-//! shown of a run, of a thread and of what it begins with, and what a reload changes.
+//! Graphs that keep their conversation under another state key, on real sockets: the upstream
+//! requests, what a client gets of a run and of a thread, and the effect of a reload.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -42,14 +42,14 @@ impl Front {
     }
 }
 
-/// All agents of a server, which keep their conversations under the key.
+/// All agents of a server, with this messages key.
 fn keeping(server: &LangGraph) -> Agents {
     let client = Client::new(server.url.parse().unwrap(), None).unwrap();
     let client = client.with_messages_key(KEY.parse().unwrap());
     Agents::new(vec![Upstream { name: "default".to_owned(), client }], Vec::new())
 }
 
-/// Two agents of a server: `agent`, and `other`, which alone keeps its conversation under the key.
+/// Two agents of a server: `agent`, and `other`, which alone has the messages key.
 fn two(server: &LangGraph) -> Agents {
     let keys = HashMap::from([("other".to_owned(), KEY.parse().unwrap())]);
     agents(&[("default", &server.url)], &[]).with_messages_keys(keys)
@@ -59,7 +59,7 @@ fn message(kind: &str, id: &str, text: &str) -> Value {
     json!({"type": kind, "id": id, "content": text})
 }
 
-/// A state with these under the key, and an unrelated `messages`.
+/// A state with this conversation under the key, and an unrelated `messages`.
 fn kept(conversation: &Value) -> Value {
     json!({"messages": [message("human", "draft", "a draft")], KEY: conversation, "n": 1})
 }
@@ -76,8 +76,7 @@ async fn ends(mut run: Run, conversation: &Value) {
     run.ends("success", Some(state)).await;
 }
 
-/// The texts of the last snapshot of the conversation, and the last state, of a stream that has no
-/// deltas.
+/// The texts of the last messages snapshot, and the last state, of a stream without deltas.
 fn shown(events: &[Value]) -> (Vec<String>, Value) {
     let last = |kind: &str| {
         let event = events.iter().rev().find(|event| event["type"] == kind);
@@ -96,7 +95,8 @@ async fn messages_go_up_and_come_back_under_the_key() {
     server.thread(THREAD, json!({}), None);
     let gateway = Front::of(keeping(&server)).await;
     let mut body = input(&["hi"]);
-    // What it was shown of the state, which it has changed; and what it may have made of the key.
+    // The client sends back the state that it got and has changed, with a value of its own for the
+    // key.
     body["state"] = json!({"messages": "a draft", KEY: ["mine"], "n": 2});
     let (mut response, ()) = tokio::join!(gateway.runs(&body), async {
         let mut run = server.run().await;
@@ -108,7 +108,7 @@ async fn messages_go_up_and_come_back_under_the_key() {
             &json!([{"type": "AIMessageChunk", "id": "a", "content": "yes"}, {}]),
         )
         .await;
-        // What no token has told.
+        // The text that no token has carried.
         let last = message("ai", "b", "and no");
         ends(run, &json!([said[0], message("ai", "a", "yes"), last])).await;
     });
@@ -140,7 +140,7 @@ async fn an_edited_message_forks_before_the_state_whose_key_holds_it() {
     let said = json!([message("human", "m0", "hi"), message("ai", "m1", "you")]);
     server.thread(THREAD, json!({}), Some(kept_state("R0", &said)));
     let gateway = Front::of(keeping(&server)).await;
-    // A state whose unrelated `messages` has a message of this id is a past all the same.
+    // An unrelated `messages` with a message of this id makes it a known message too.
     let past = json!({"messages": [message("human", "m0", "hi")], KEY: []});
     let checkpoint = |id: &str| json!({"checkpoint_id": id});
     let history = json!([
@@ -159,7 +159,7 @@ async fn an_edited_message_forks_before_the_state_whose_key_holds_it() {
     assert_eq!(response.rest().await.last().unwrap()["type"], "RUN_FINISHED");
 }
 
-/// A look at a thread is shared by all who load it, but not by those who read it otherwise.
+/// All clients of an agent share one read of a thread. Agents with another key read it again.
 #[tokio::test]
 async fn each_agent_reads_a_thread_at_rest_under_its_own_key() {
     let mut server = LangGraph::start().await;
@@ -188,7 +188,7 @@ async fn each_agent_reads_a_thread_at_rest_under_its_own_key() {
     assert_eq!(seen, (vec!["a draft".to_owned()], json!({KEY: said, "n": 1})));
 }
 
-/// A followed thread is watched once for all who are shown it alike.
+/// One watcher reads a followed thread for all clients that get the same form of it.
 #[tokio::test]
 async fn each_agent_follows_a_thread_under_its_own_key() {
     let server = LangGraph::start().await;
@@ -236,7 +236,7 @@ async fn a_run_that_waits_for_its_turn_shows_its_input_from_under_the_key() {
     drop(run);
 }
 
-/// A run that was read before the reload is read again for those who come after it.
+/// Clients that connect after the reload get a new reading of the run.
 #[tokio::test]
 async fn a_reload_that_changes_the_key_changes_what_is_read_from_then_on() {
     let mut server = LangGraph::start().await;

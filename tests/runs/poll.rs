@@ -1,4 +1,4 @@
-//! Following many threads: what it costs while they rest, and while their server is away.
+//! Following many threads: the requests while they are idle, and while their server is unreachable.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,55 +8,55 @@ use crate::support::gateway::{Gateway, Response, counted, values};
 use crate::support::upstream::{Exchange, Upstream};
 use serde_json::{Value, json};
 
-/// How often threads are polled, or looked at one by one.
+/// How often threads are polled, or read one by one.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// After this time all threads that were followed at once have been polled, and looked at after
-/// that.
+/// After this time all threads that were followed at once have been polled, and read after the
+/// poll.
 const SETTLED: Duration = Duration::from_secs(10);
 
-/// More than the threads that are polled at least.
+/// More than the smallest number of threads that are polled together.
 const THREADS: usize = 20;
 
-/// What a server answers when it is asked for its threads.
+/// How a server answers a search for threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Search {
     #[default]
     Right,
-    /// All threads that it has.
+    /// The server returns all threads.
     IgnoresIds,
     NoList,
     Refuses(u16),
 }
 
-/// A thread of the server's.
+/// A thread of the server.
 #[derive(Clone, Debug)]
 struct Thread {
     /// Raised with each change.
     mark: u64,
     /// The runs `R1` to this one have succeeded.
     runs: u64,
-    /// Whether it is there at all, and whether a search shows it.
+    /// Whether the thread exists, and whether a search lists it.
     is_there: bool,
     is_listed: bool,
-    /// Whether a run is under way, or waits.
+    /// Whether a run is running or pending.
     is_busy: bool,
 }
 
-/// A server for JavaScript, with threads.
+/// A JavaScript server with threads.
 struct Server {
     gateway: Gateway,
     clock: HeldClock,
     threads: BTreeMap<String, Thread>,
     search: Search,
-    /// It answers so, whatever is asked.
+    /// If set, the answer to every request.
     refuses: Option<&'static str>,
     asked: Vec<Asked>,
-    /// Lifecycle streams, which say nothing.
+    /// Open lifecycle streams, which send nothing.
     bells: Vec<Exchange>,
 }
 
-/// What was asked of it.
+/// The requests to the server.
 #[derive(Clone, Debug)]
 struct Asked {
     line: String,
@@ -64,13 +64,13 @@ struct Asked {
     body: String,
 }
 
-/// Runs a test that pauses the clock, which a runtime lets it do once.
+/// Runs a test that pauses the clock. A runtime can pause it only once, so each test has its own.
 fn paused(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(test);
 }
 
-/// The thread of this number.
+/// The id of this thread.
 fn id(number: usize) -> String {
     format!("0f9cfe5e-7d44-4d4f-8aef-{number:012}")
 }
@@ -82,12 +82,12 @@ impl Asked {
         self.line == "POST /threads/search"
     }
 
-    /// Whether a look at this thread begins.
+    /// Whether this is the first request of a read of this thread.
     fn is_look_at(&self, number: usize) -> bool {
         self.line.starts_with(&format!("GET /threads/{}/runs?", id(number)))
     }
 
-    /// The threads of a poll.
+    /// The thread ids of a poll.
     fn ids(&self) -> BTreeSet<String> {
         let body: Value = serde_json::from_str(&self.body).unwrap();
         let ids = body["ids"].as_array().unwrap();
@@ -115,7 +115,7 @@ impl Server {
         Self { gateway, clock, threads, search, refuses: None, asked, bells }
     }
 
-    /// The same, whose threads are followed, all at once, and have come to rest.
+    /// A server whose threads are all followed and have settled.
     async fn followed(search: Search) -> (Self, Vec<Response>) {
         let mut server = Self::start().await;
         server.search = search;
@@ -132,7 +132,7 @@ impl Server {
         self.threads.get_mut(&id(number)).unwrap()
     }
 
-    /// Follows a thread, with these headers: it is told at rest.
+    /// Follows a thread with these headers; the follower gets the idle thread.
     async fn follow(&mut self, number: usize, headers: &str) -> Response {
         let mut response = self.attach(number, headers).await;
         let told = response.next(5).await;
@@ -158,7 +158,7 @@ impl Server {
         }
     }
 
-    /// Time passes, and what is asked meanwhile is answered.
+    /// Advances the clock, and answers the requests of that time.
     async fn passes(&mut self, time: Duration) {
         const STEP: Duration = Duration::from_millis(500);
         let over = tokio::time::Instant::now() + time;
@@ -168,7 +168,7 @@ impl Server {
         }
     }
 
-    /// Answers all that is asked until nothing more is.
+    /// Answers requests until no more arrive.
     async fn settles(&mut self) {
         loop {
             self.gateway.settled().await;
@@ -251,7 +251,7 @@ impl Server {
         }
     }
 
-    /// A run of the thread has succeeded.
+    /// Adds a run of the thread that has succeeded.
     fn runs(&mut self, number: usize) {
         let thread = self.thread(number);
         thread.runs += 1;
@@ -266,7 +266,7 @@ impl Server {
         self.asked.iter().filter(|asked| asked.is_look_at(number)).count()
     }
 
-    /// Whether a follower has been told a run of this name by now.
+    /// Whether a follower has received a run of this name by now.
     async fn has_told(&self, response: &mut Response, run: &str) -> bool {
         loop {
             let event = tokio::select! {
@@ -285,7 +285,7 @@ impl Server {
     }
 }
 
-// === what threads cost that rest ===
+// === the requests for idle threads ===
 
 #[tokio::test]
 async fn twenty_threads_at_rest_cost_one_request_in_two_seconds() {
@@ -296,7 +296,7 @@ async fn twenty_threads_at_rest_cost_one_request_in_two_seconds() {
     Server::assert_about(server.polls(), 20);
     let all: BTreeSet<_> = (0..THREADS).map(id).collect();
     assert!(server.asked.iter().all(|asked| asked.ids() == all));
-    // Slowly, all are looked at, in case a poll has missed something.
+    // All threads are read slowly, in case a poll has missed a change.
     server.asked.clear();
     server.passes(Duration::from_mins(1)).await;
     for number in 0..THREADS {
@@ -319,7 +319,7 @@ async fn a_few_threads_are_looked_at_one_by_one() {
     responses.push(server.follow(7, "").await);
     server.passes(SETTLED).await;
     assert!(server.polls() > 0);
-    // As soon as one has left, they are again.
+    // As soon as one follower leaves, the threads are polled again.
     drop(responses.pop());
     server.gateway.watched_by(7).await;
     server.passes(SETTLED).await;
@@ -339,7 +339,7 @@ async fn a_thread_that_moves_is_looked_at_and_its_run_is_shown() {
         assert_eq!(server.looks_at(number), 0, "{number}");
     }
     assert!(counted(&server.gateway.metrics, r#"looks_total{reason="moved"}"#) > 0.5);
-    // And then it rests again.
+    // Then the thread is idle again.
     server.passes(INTERVAL * 2).await;
     server.asked.clear();
     server.passes(INTERVAL * 10).await;
@@ -353,7 +353,7 @@ async fn a_thread_whose_run_waits_is_looked_at_until_it_runs() {
     server.passes(INTERVAL * 10).await;
     assert!(server.looks_at(3) >= 8, "{}", server.looks_at(3));
     assert_eq!(server.looks_at(4), 0);
-    // No list of threads says that the run has got its turn.
+    // No list of threads shows that a pending run has started.
     server.thread(3).runs = 1;
     server.passes(INTERVAL).await;
     assert!(server.has_told(&mut responses[3], "r1").await);
@@ -381,7 +381,7 @@ async fn a_thread_that_is_gone_is_looked_at_once() {
     server.passes(INTERVAL * 10).await;
     assert_eq!(server.looks_at(5), 1);
     assert_eq!(server.looks_at(6), 0);
-    // It comes back, as a new chat does that is followed before its first run.
+    // The thread exists now, like a new chat that is followed before its first run.
     *server.thread(5) = Thread { is_there: true, is_listed: true, ..server.thread(5).clone() };
     server.asked.clear();
     server.passes(INTERVAL * 2).await;
@@ -408,7 +408,7 @@ fn a_server_that_cannot_be_polled_is_asked_once_and_each_thread_is_looked_at() {
             let mut server = Server::start().await;
             server.search = search;
             let mut responses = Vec::new();
-            // One more thread is there than is followed.
+            // The server has one more thread than are followed.
             for number in 1..THREADS {
                 responses.push(server.follow(number, "").await);
             }
@@ -442,7 +442,7 @@ async fn a_server_whose_search_fails_is_looked_at_thread_by_thread_until_it_work
     assert!(server.has_told(&mut responses[3], "r1").await);
 }
 
-// === whose credentials ===
+// === whose credentials the gateway uses ===
 
 #[tokio::test]
 async fn two_callers_are_polled_apart_each_with_its_own_key() {
@@ -462,7 +462,7 @@ async fn two_callers_are_polled_apart_each_with_its_own_key() {
     assert_eq!(polled(&server, "bob"), (10..THREADS).map(id).collect());
     let keys: BTreeSet<_> = server.asked.iter().map(|asked| asked.key.as_deref()).collect();
     assert_eq!(keys, BTreeSet::from([Some("alice"), Some("bob")]));
-    // Who has come last is who looks.
+    // The newest follower's credentials are used.
     responses.push(server.follow(0, &key("bob")).await);
     server.asked.clear();
     server.passes(SETTLED).await;
@@ -470,7 +470,7 @@ async fn two_callers_are_polled_apart_each_with_its_own_key() {
     assert_eq!(polled(&server, "bob"), (10..THREADS).chain([0]).map(id).collect());
 }
 
-// === a server that is away ===
+// === an unreachable server ===
 
 const TOO_MANY: &str = "HTTP/1.1 429 Too Many Requests\r\nretry-after: 30\r\ncontent-length: 0\r\n\
                         connection: close\r\n\r\n";
@@ -481,7 +481,7 @@ fn all_wait_for_as_long_as_the_server_says() {
         paused(async {
             let (mut server, mut responses) = Server::followed(search).await;
             server.refuses = Some(TOO_MANY);
-            // Those that are due at once are asked at once.
+            // Threads that are due at once are read at once.
             while server.asked.is_empty() {
                 server.passes(Duration::from_millis(100)).await;
             }
@@ -489,7 +489,7 @@ fn all_wait_for_as_long_as_the_server_says() {
             server.asked.clear();
             server.passes(Duration::from_secs(29)).await;
             assert_eq!(server.asked.len(), 0, "{search:?}");
-            // One tries.
+            // One request tries again.
             server.passes(Duration::from_secs(30)).await;
             assert_eq!(server.asked.len(), 1, "{search:?}");
             server.refuses = None;
@@ -509,12 +509,12 @@ fn who_has_just_come_is_looked_for_at_once_and_ends_the_wait_of_others() {
             server.refuses = Some(refusal);
             server.passes(Duration::from_mins(5)).await;
             let mut refused = server.attach(0, "").await;
-            // LangGraph's 429 is passed on as it is.
+            // The gateway forwards LangGraph's 429 unchanged.
             let is_refused =
                 ["HTTP/1.1 5", "HTTP/1.1 429"].iter().any(|s| refused.head.starts_with(s));
             assert!(is_refused, "{}", refused.head);
             refused.body().await;
-            // The clock stands still.
+            // The clock does not advance.
             server.refuses = None;
             server.asked.clear();
             let _newcomer = server.follow(1, "").await;
@@ -537,7 +537,7 @@ fn a_server_that_is_out_of_reach_is_tried_ever_less_often_and_shows_what_was_mis
             };
             server.passes(Duration::from_mins(1)).await;
             let first = failed(&server);
-            // Those that were due when it went, and then after 2, 4, 8, 16 and 30 s, or half of that.
+            // First those that were due, then retries after 2, 4, 8, 16 and 30 s, or half of that.
             assert!((4.0..=20.0 + 8.0).contains(&first), "{search:?}: {first}");
             server.passes(Duration::from_mins(1)).await;
             let more = failed(&server) - first;
@@ -552,7 +552,7 @@ fn a_server_that_is_out_of_reach_is_tried_ever_less_often_and_shows_what_was_mis
     }
 }
 
-// === streams ===
+// === lifecycle streams ===
 
 #[tokio::test]
 async fn no_more_than_128_lifecycle_streams_are_open() {
@@ -564,7 +564,7 @@ async fn no_more_than_128_lifecycle_streams_are_open() {
     }
     server.passes(SETTLED).await;
     assert_eq!(server.bells.len(), 128);
-    // Who has none is shown its runs all the same.
+    // A follower without a lifecycle stream gets its runs too.
     server.runs(131);
     server.passes(INTERVAL * 2).await;
     assert!(server.has_told(&mut responses[131], "r1").await);

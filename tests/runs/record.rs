@@ -1,4 +1,4 @@
-//! Runs that are recorded, and what `translate` makes of the recordings.
+//! Recordings of runs, and their translation by `threadway translate`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::support::process::{File, Process};
 use serde_json::{Value, json};
 use threadway::runs::{DEFAULT_BYTES, DEFAULT_FILES, Recorder, Recording};
 
-/// A directory that goes with the test, and what records there.
+/// A temporary directory, and the recorder that writes to it.
 struct Records {
     dir: PathBuf,
     recorder: Recorder,
@@ -45,7 +45,7 @@ impl Drop for Records {
     }
 }
 
-/// What the command says of a recording.
+/// Runs `threadway translate` on a recording.
 fn translate(recording: &str, input: &Value) -> Output {
     let (recording, input) = (File::new(recording), File::new(&input.to_string()));
     Command::new(env!("CARGO_BIN_EXE_threadway"))
@@ -89,7 +89,7 @@ async fn a_recording_translates_to_what_the_client_was_told() {
         part("values", &values(&["hi", "Hello world"])),
     ];
     for part in &sent {
-        // An event in two pieces is one.
+        // An event that arrives in two pieces is recorded as one.
         let (head, tail) = part.split_at(part.len() / 2);
         run.send(head).await;
         run.send(tail).await;
@@ -102,7 +102,7 @@ async fn a_recording_translates_to_what_the_client_was_told() {
     let translated = translate(&recording, &input);
     assert!(translated.status.success(), "{translated:?}");
     assert_eq!(lines(&translated), told);
-    // It is what was sent, less what opens the server.
+    // The recording equals what was sent, without the secrets of the server.
     sent[2] = sent[2].replace(secret, "[redacted by threadway]");
     assert!(recording.contains(&sent.concat()), "{recording}");
     assert!(!recording.contains(secret));
@@ -119,7 +119,7 @@ async fn a_recording_of_a_lost_connection_goes_on_where_it_was_joined_again() {
     run.send("id: 4-0\r\nevent: mess").await;
     while response.next(1).await[0]["type"] != "TEXT_MESSAGE_CONTENT" {}
     run.cut();
-    // What has the last id comes again.
+    // The part with the last id is sent again.
     let mut join = gateway.joined_behind("2-0").await;
     join.send(format!("id: 3-0\r\n{}", token("m1", "Hello "))).await;
     join.send(format!("id: 4-0\r\n{}", token("m1", "world"))).await;
@@ -167,7 +167,7 @@ async fn the_log_says_at_the_start_that_runs_are_recorded() {
     assert!(said.contains("what users and models say is written to files"), "{said}");
     assert!(said.contains(place), "{said}");
     process.stop().await;
-    // It cannot be written to where a file is.
+    // The directory's path is now a file, so it cannot be written to.
     fs::remove_dir_all(&dir).unwrap();
     fs::write(&dir, "a file").unwrap();
     let refused = Command::new(env!("CARGO_BIN_EXE_threadway"))

@@ -1,5 +1,6 @@
-//! The same `run` sent twice: a client that has lost the answer sends its POST again, with the
-//! `Last-Event-ID` of what it has. That must never start the agent a second time.
+//! The same `run` request sent twice. A client that has lost the response repeats its POST with the
+//! `Last-Event-ID` of the last event that it has. The repeated request must never start a second
+//! run.
 
 use std::net::SocketAddr;
 
@@ -11,13 +12,13 @@ use crate::support::upstream::{Exchange, STRANGER};
 use serde_json::{Value, json};
 use threadway::runs::EventId;
 
-/// A run of the same thread that is not the one that was asked for.
+/// Another run of the same thread.
 const OTHER_RUN: &str = "01a200b7-0000-7000-8000-000000000000";
 
-/// Threads of others.
+/// Another caller's thread.
 const OTHER_THREAD: &str = "11111111-7d44-4d4f-8aef-a4e7c1d4a2a1";
 
-// === what the upstream holds and says ===
+// === the upstream's data ===
 
 fn record_of(id: &str, status: &str, name: &str, created_at: &str) -> Value {
     json!({
@@ -30,12 +31,12 @@ fn record_of(id: &str, status: &str, name: &str, created_at: &str) -> Value {
     })
 }
 
-/// The run as LangGraph records it.
+/// The run's record in LangGraph.
 fn record(status: &str) -> Value {
     record_of(RUN, status, "r1", "2026-11-22T08:00:00Z")
 }
 
-/// The same, whose stream is not kept.
+/// The record of a run whose stream is not stored.
 fn not_kept(status: &str) -> Value {
     let mut record = record(status);
     record["kwargs"]["resumable"] = json!(false);
@@ -66,7 +67,7 @@ fn all_told() -> String {
     [told_so_far(), told_later()].concat().concat()
 }
 
-/// A state of the thread, made by a run.
+/// A state of the thread, made by this run.
 fn state_of(run_id: &str, messages: &[&str]) -> Value {
     json!({
         "values": values(messages), "next": [], "tasks": [],
@@ -78,9 +79,9 @@ fn came_to() -> Value {
     state_of(RUN, &["hi", "one two three"])
 }
 
-// === what the client sends and is told ===
+// === the client's requests and events ===
 
-/// The request that started the run, sent again after an event.
+/// Repeats the request that started the run, after an event.
 async fn again(address: SocketAddr, id: &str) -> Response {
     again_with(address, id, &input(&["hi"])).await
 }
@@ -93,12 +94,12 @@ fn id(frame: &str) -> &str {
     frames::id(frame).expect(frame)
 }
 
-/// Whether an answer starts over, so that a client applies it from its beginning.
+/// Whether a response begins with a reset, so that the client applies it from its beginning.
 fn starts_over(frames: &[String]) -> bool {
     event(&frames[0])["type"] == "RUN_STARTED" && id(&frames[0]).parse::<EventId>().is_err()
 }
 
-/// The messages that the last snapshot of a stream shows.
+/// The texts in the last messages snapshot of a stream.
 fn shown(frames: &[String]) -> Vec<String> {
     let is_snapshot = |frame: &&String| event(frame)["type"] == "MESSAGES_SNAPSHOT";
     let snapshot = event(frames.iter().rfind(is_snapshot).unwrap());
@@ -107,7 +108,7 @@ fn shown(frames: &[String]) -> Vec<String> {
 }
 
 impl Gateway {
-    /// What is answered, while LangGraph must be asked nothing.
+    /// Waits for a response that the gateway must give without asking LangGraph.
     async fn unasked<T>(&self, answer: impl Future<Output = T>) -> T {
         tokio::select! {
             biased;
@@ -116,13 +117,13 @@ impl Gateway {
         }
     }
 
-    /// Answers the read of a run's record.
+    /// Answers the request for a run's record.
     async fn run_is(&self, record: &Value) {
         let line = format!("GET /threads/{THREAD}/runs/{RUN}");
         self.upstream.expect(&line).await.json(200, &record.to_string()).await;
     }
 
-    /// The run's stream is read from its beginning, and whole; so is the run.
+    /// The run's whole stream is replayed, and the run has ended.
     async fn is_replayed(&self) {
         let mut join = self.joined_behind("-1").await;
         join.send(all_told()).await;
@@ -131,22 +132,22 @@ impl Gateway {
         self.state(Some(came_to())).await;
     }
 
-    /// The lists of runs: of those that wait, that run, and of all.
+    /// Answers the lists of pending, running and all runs.
     async fn lists(&self, pending: &[Value], running: &[Value], all: &[Value]) {
         self.runs("status=pending&limit=100", json!(pending)).await;
         self.runs("status=running&limit=100", json!(running)).await;
         self.runs(&format!("limit={}", self.upstream.recent_runs()), json!(all)).await;
     }
 
-    /// A run is started as for any other request.
+    /// The gateway starts a run, as for any other request.
     async fn starts(&self) -> Exchange {
         self.state(None).await;
         self.stream().await
     }
 }
 
-/// A run that has told half of what it tells, and what a client has of it that has lost the answer
-/// once: all events with their ids. The first answer leaves out what the client has just sent.
+/// A run in the middle, and the events with ids of a client that has lost the response once. The
+/// first response leaves out the messages that the client has just sent.
 async fn half_told(gateway: &Gateway) -> (Response, Exchange, Vec<String>) {
     let body = input(&["hi"]).to_string();
     let (mut response, mut run) = tokio::join!(post(gateway.address, "", &body), gateway.starts());
@@ -159,7 +160,7 @@ async fn half_told(gateway: &Gateway) -> (Response, Exchange, Vec<String>) {
     (response, run, told)
 }
 
-/// A gateway that has had the whole run, and what its client was told.
+/// A gateway that has read a whole run, and the frames that its client received.
 async fn all_over() -> (Gateway, Vec<String>) {
     let gateway = Gateway::start().await;
     let (mut response, mut run, mut told) = half_told(&gateway).await;
@@ -172,7 +173,7 @@ async fn all_over() -> (Gateway, Vec<String>) {
     (gateway, told)
 }
 
-// === the run that the id names ===
+// === the run in the event id ===
 
 #[tokio::test]
 async fn a_live_run_goes_on_after_each_of_its_events_and_no_other_is_started() {
@@ -224,7 +225,7 @@ async fn a_live_run_goes_on_at_a_replica_that_has_not_seen_it() {
         let script = async {
             gateway.run_is(&record(status)).await;
             if status == "pending" {
-                // Another run has its turn, and is nobody's business here.
+                // Another run is running, which does not matter here.
                 gateway.state(Some(state_of(OTHER_RUN, &["hey"]))).await;
             }
             let mut join = gateway.joined_behind("-1").await;
@@ -280,7 +281,7 @@ async fn a_run_that_is_over_and_not_kept_starts_over_with_what_it_came_to() {
     let (gateway, told) = all_over().await;
     for (state, history) in [
         (came_to(), None),
-        // Others have run since.
+        // Other runs have ended since.
         (state_of(OTHER_RUN, &["hi", "one two three", "and", "later"]), Some(json!([came_to()]))),
     ] {
         let script = async {
@@ -306,10 +307,10 @@ async fn after_the_end_of_a_run_its_end_comes_once_more_under_another_id() {
     let (gateway, told) = all_over().await;
     let last = told.last().unwrap();
     let mut known = id(last).to_owned();
-    // One that nobody was given.
+    // An end that no client ever received.
     let made_up = older(&known).replace("end.0.", "end.0-3.");
     for n in 1..=3 {
-        // The record and the state are enough: nothing is replayed.
+        // The record and the state suffice: nothing is replayed.
         let script = async {
             gateway.run_is(&record("success")).await;
             gateway.run_is(&record("success")).await;
@@ -326,7 +327,7 @@ async fn after_the_end_of_a_run_its_end_comes_once_more_under_another_id() {
             known = made_up.replace("end.0", "end.2");
         }
     }
-    // An `EventSource` is told not to come again.
+    // An `EventSource` gets 204, so that it does not reconnect.
     let request = events_request(&format!("last-event-id: {known}\r\n"), "");
     let response = Response::to(gateway.address, request.as_bytes()).await;
     assert!(response.head.starts_with("HTTP/1.1 204 "), "{}", response.head);
@@ -351,7 +352,7 @@ async fn the_end_of_a_run_that_failed_comes_once_more_too() {
     assert_eq!(event(&frames[0])["code"], "ValueError");
 }
 
-// === the run that the client's name tells ===
+// === the run with the client's run id ===
 
 #[tokio::test]
 async fn an_id_that_names_no_event_finds_the_run_by_the_name_that_its_client_gave_it() {
@@ -438,13 +439,13 @@ async fn a_run_is_started_where_the_thread_has_none_that_was_asked_for() {
     let no_run = "1.not-a-run.1.start.0.0000";
     for (last, found) in [
         ("garbage", None),
-        // Not an id of LangGraph's: it would make another URL.
+        // The text is not a LangGraph id: it would change the path of the URL.
         (no_run, None),
         ("1....1.start.0.0000", None),
         (&known, Some((404, json!({"detail": "Run not found"})))),
         (&end, Some((404, json!({"detail": "Run not found"})))),
         (&known, Some((422, json!({"detail": "no UUID"})))),
-        // A server that does not look whose the run is.
+        // A server that does not check which thread the run belongs to.
         (&known, Some((200, elsewhere(OTHER_THREAD)))),
     ] {
         let gateway = Gateway::start().await;
@@ -468,10 +469,10 @@ async fn a_run_is_started_where_the_thread_has_none_that_was_asked_for() {
 async fn without_the_header_a_run_is_started_whatever_it_is_called() {
     let gateway = Gateway::start().await;
     let (_response, _run, told) = half_told(&gateway).await;
-    // CopilotKit sends several runs under one name, and the same properties with each.
+    // CopilotKit sends several runs under one run id, with the same properties each time.
     let mut twice = input(&["hi"]);
     twice["forwardedProps"] = json!({"lastEventId": id(&told[1])});
-    // They stay open: a stream that was cut would be joined again.
+    // These streams stay open: a stream that is cut would be joined again.
     let mut open = Vec::new();
     for headers in ["", "last-event-id: \r\n"] {
         let body = twice.to_string();
@@ -495,7 +496,7 @@ async fn nothing_is_started_while_it_cannot_be_known() {
     }
 }
 
-// === others ===
+// === other callers ===
 
 #[tokio::test]
 async fn the_id_of_anothers_run_gives_nothing_of_it_away() {
@@ -503,7 +504,7 @@ async fn the_id_of_anothers_run_gives_nothing_of_it_away() {
     let (_response, _run, told) = half_told(&gateway).await;
     let header = |key: &str| format!("x-api-key: {key}\r\nlast-event-id: {}\r\n", id(&told[1]));
 
-    // To one whom the thread is not shown it is one that is not there, and the run a new one.
+    // For a caller who may not see the thread, the thread does not exist, and the run is a new one.
     let (body, headers) = (input(&["hi"]).to_string(), header(STRANGER));
     let script = async {
         let get = gateway.upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
@@ -518,7 +519,7 @@ async fn the_id_of_anothers_run_gives_nothing_of_it_away() {
     assert!(response.head.starts_with("HTTP/1.1 404 "), "{}", response.head);
     assert!(response.body().await.contains("unknown_agent"));
 
-    // In a thread of his own it is not among the runs.
+    // The caller's own thread does not have this run.
     let mut own = input(&["hi"]);
     own["threadId"] = json!(OTHER_THREAD);
     let script = async {

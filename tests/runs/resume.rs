@@ -1,4 +1,4 @@
-//! Ids of events, going on behind them, and runs whose upstream is lost and found again.
+//! Event ids, resuming after them, and runs whose upstream is lost and found again.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -26,13 +26,13 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How long a join may take until it is answered.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long the Python server may be silent, and any other.
+/// How long the Python server may be silent, and below a server without heartbeats.
 const SILENCE: Duration = Duration::from_secs(20);
 const SILENCE_WITHOUT_SIGNS: Duration = Duration::from_secs(30);
 
-// === what the upstream holds and says ===
+// === the upstream's data ===
 
-/// The run, as LangGraph records it: a gateway has started it, and its stream is kept.
+/// The run's record in LangGraph: a gateway has started it, and its stream is stored.
 fn record(status: &str) -> Value {
     json!([{
         "run_id": RUN,
@@ -49,7 +49,7 @@ fn counted(messages: &[&str], count: u64) -> Value {
     values
 }
 
-/// The thread's state with these values, as the run has made it.
+/// The thread's state with these values, made by the run.
 fn state_of(values: &Value) -> Value {
     json!({
         "values": values, "next": [], "tasks": [],
@@ -57,7 +57,7 @@ fn state_of(values: &Value) -> Value {
     })
 }
 
-/// A part under the id that the server keeps it by.
+/// A part with its id in the server's store.
 fn kept(id: &str, part: &str) -> String {
     format!("id: {id}\r\n{part}")
 }
@@ -81,8 +81,8 @@ fn thinks(id: &str, text: &str) -> String {
     kept(id, &part("messages", &json!([chunk, {}])))
 }
 
-/// A run that thinks and says something, up to where it is about to say more. Two of its parts
-/// share a millisecond.
+/// The parts of a run with reasoning and text, in the middle of the text. Two of the parts share a
+/// millisecond.
 fn told_so_far() -> Vec<String> {
     vec![
         metadata("1000-0"),
@@ -94,7 +94,7 @@ fn told_so_far() -> Vec<String> {
     ]
 }
 
-/// What comes then.
+/// The remaining parts of the run.
 fn told_later() -> Vec<String> {
     vec![says("1004-0", "three"), state("1005-0", &counted(&["hi", "one two three"], 2))]
 }
@@ -103,19 +103,19 @@ fn came_to() -> Value {
     state_of(&counted(&["hi", "one two three"], 2))
 }
 
-// === what clients are told ===
+// === the clients' events ===
 
-/// How the ids of events begin that cannot be resumed: whoever comes back with one was here
-/// before, and starts over. Each is given once.
+/// The prefix of the ids of events that cannot be resumed. A client that reconnects with such an id
+/// starts over. Each of these ids is given once.
 const VOID: &str = "0.";
 
-/// Whether an event has an id, and one that leads nowhere.
+/// Whether an event has an id that cannot be resumed.
 fn is_void(frame: &str) -> bool {
     id(frame).is_some_and(|id| id.starts_with(VOID) && id.parse::<EventId>().is_err())
 }
 
-/// The frames of a stream, as they can be compared with those of another one: an id that leads
-/// nowhere is given once.
+/// The frames of a stream in a form that can be compared with another stream's: ids that cannot be
+/// resumed are given once, so they are replaced.
 fn comparable(frames: &[String]) -> Vec<String> {
     let of = |frame: &String| match id(frame) {
         Some(id) if is_void(frame) => frame.replace(id, VOID),
@@ -140,18 +140,18 @@ impl Gateway {
         })
     }
 
-    /// The run is found to run.
+    /// Answers the gateway's requests for a run that is running.
     async fn runs_now(&self) {
         self.runs("limit=100", record("running")).await;
     }
 
-    /// The run is found to be over, with the thread's state.
+    /// Answers the gateway's requests for a run that has ended, with the thread's state.
     async fn is_over(&self) {
         self.no_live_runs(record("success")).await;
         self.state(Some(came_to())).await;
     }
 
-    /// The stream is over, and so is the run.
+    /// Ends the stream and the run.
     async fn ends(&self, run: Exchange) {
         run.end().await;
         self.status("success").await;
@@ -159,26 +159,26 @@ impl Gateway {
     }
 }
 
-/// Asks for the thread's events behind one, as an `EventSource` does that comes back.
+/// Requests the thread's events after an id, as an `EventSource` does when it reconnects.
 async fn behind(address: SocketAddr, id: &str) -> Response {
     let header = format!("last-event-id: {id}\r\n");
     Response::to(address, events_request(&header, "").as_bytes()).await
 }
 
-/// The same, as one asks whose page was loaded again.
+/// Requests them as a page does that was reloaded.
 async fn behind_query(address: SocketAddr, id: &str) -> Response {
     let query = format!("?last_event_id={id}");
     Response::to(address, events_request("", &query).as_bytes()).await
 }
 
-/// The same, as a client of the AG-UI library asks.
+/// Requests them as a client of the AG-UI library does.
 async fn connected_behind(address: SocketAddr, id: &str) -> Response {
     let mut input = input(&[]);
     input["forwardedProps"] = json!({"lastEventId": id});
     Response::to(address, connect_request("", &input).as_bytes()).await
 }
 
-/// What a client of an uncut run is told that had heard of its beginning, and the id of that.
+/// The id of the first event of an uncut run, and the frames after it.
 async fn uncut() -> (String, Vec<String>) {
     let gateway = Gateway::start().await;
     let (mut response, mut run) = gateway.posted().await;
@@ -193,38 +193,38 @@ async fn uncut() -> (String, Vec<String>) {
     (id(&started).unwrap().to_owned(), told)
 }
 
-/// How many of an uncut run's events, behind the first, are told before what comes later.
+/// How many events of an uncut run, after the first, precede the remaining parts.
 fn so_far(told: &[String]) -> usize {
     told.iter().position(|frame| frame.contains("\"two \"")).unwrap() + 1
 }
 
-/// A gateway whose client has been told the run so far.
+/// A gateway whose client has received the first half of the run.
 async fn told_half(gateway: &Gateway, told: &[String]) -> (Response, Exchange) {
     let (mut response, mut run) = gateway.posted().await;
     let started = response.frames(1).await.remove(0);
     let mut viewer = behind(gateway.address, id(&started).unwrap()).await;
     run.send(told_so_far().concat()).await;
     assert_eq!(viewer.frames(so_far(told)).await, told[..so_far(told)]);
-    // Whoever started the run leaves, and one stays.
+    // The client that started the run disconnects, and one stays.
     drop(response);
     (viewer, run)
 }
 
-/// A client that starts over: it is told that its id is worth nothing any more.
+/// Checks that a client starts over, and that its id is reset.
 async fn starts_over(response: &mut Response) {
     assert_eq!(response.status(), "200 OK");
     let first = response.frames(1).await.remove(0);
     assert!(kind(&first) == "RUN_STARTED" && is_void(&first), "{first}");
 }
 
-// === ids ===
+// === event ids ===
 
 #[tokio::test]
 async fn each_event_has_an_id_that_says_what_it_was_made_of() {
     let gateway = Gateway::start().await;
     let (mut response, mut run) = gateway.posted().await;
     run.send([told_so_far().concat(), told_later().concat()].concat()).await;
-    // The run ends without it.
+    // The message is unfinished when the run ends.
     run.send(kept("1006-0", &token("m2", "never done"))).await;
     gateway.ends(run).await;
     let frames = response.rest_of_frames().await;
@@ -234,12 +234,12 @@ async fn each_event_has_an_id_that_says_what_it_was_made_of() {
     };
     let told: Vec<_> = frames.iter().map(|frame| (kind(frame), id(frame))).collect();
     let told: Vec<_> = told.iter().map(|(kind, id)| (&**kind, &**id)).collect();
-    // Where these change, a client that comes back to another version of the gateway is told
-    // something else than it has missed: ids then begin with another number.
+    // If these ids change, a client that resumes at another version of the gateway misses events or
+    // gets them twice. Ids must then begin with another version number.
     let expected = [
         ("RUN_STARTED", "R.1.start.0.0000"),
         ("STATE_SNAPSHOT", "R.1.1001-0.0.37b6"),
-        // One event of ours, and two of the client's.
+        // One run event, and two events of the client's.
         ("REASONING_START", "R.1.1002-0.0-1.b840"),
         ("REASONING_MESSAGE_START", "R.1.1002-0.0.b840"),
         ("REASONING_MESSAGE_CONTENT", "R.1.1002-0.1.b840"),
@@ -282,7 +282,7 @@ async fn behind_each_event_of_a_live_run_comes_what_is_behind_it() {
             returned.push(response);
         }
     }
-    // It was all in the log.
+    // The log had all of it.
     gateway.upstream.is_untouched().await;
     run.send(told_later().concat()).await;
     gateway.ends(run).await;
@@ -331,7 +331,7 @@ async fn two_who_come_back_to_a_run_that_is_over_at_the_same_time_both_go_on() {
     let gateway = Gateway::start().await;
     let (replica, _stop, _serving) = gateway.replica().await;
     let whole = record("success");
-    // A list of runs does not say how they were asked for.
+    // A list of runs does not say how they were requested.
     let mut listed = whole.clone();
     listed[0].as_object_mut().unwrap().remove("kwargs");
     let script = async {
@@ -344,7 +344,7 @@ async fn two_who_come_back_to_a_run_that_is_over_at_the_same_time_both_go_on() {
         expect("state").await.json(200, &came_to().to_string()).await;
         expect(&run).await.json(200, &whole[0].to_string()).await;
         let mut join = gateway.joined_behind("-1").await;
-        // The other one finds the run being read, and goes on behind its event all the same.
+        // The other gateway finds the run in progress, and resumes after the event as well.
         second.json(200, &listed.to_string()).await;
         expect("state").await.json(200, &came_to().to_string()).await;
         expect(&run).await.json(200, &whole[0].to_string()).await;
@@ -387,7 +387,7 @@ async fn behind_each_event_of_a_run_that_failed_its_replay_and_its_thread_go_on(
         let script = async {
             gateway.no_live_runs(record("error")).await;
             gateway.state(Some(thread())).await;
-            // The Python server does not keep how it failed.
+            // The Python server does not store how the run failed.
             let mut join = gateway.joined_behind("-1").await;
             join.send(told_so_far().concat()).await;
             join.end().await;
@@ -412,7 +412,7 @@ async fn behind_each_event_of_a_run_that_another_replica_reads_comes_what_is_beh
     let ids = [&*started].into_iter().chain(told[..half].iter().map(|frame| id(frame).unwrap()));
     let mut elsewhere = Vec::new();
     for (at, id) in ids.enumerate() {
-        // Each comes to one that has just been started.
+        // Each request goes to a gateway that has just started.
         let (address, stop, serving) = gateway.replica().await;
         let script = async {
             gateway.runs_now().await;
@@ -434,7 +434,7 @@ async fn behind_each_event_of_a_run_that_another_replica_reads_comes_what_is_beh
     }
 }
 
-// === ids that lead nowhere ===
+// === ids that cannot be resumed ===
 
 #[tokio::test]
 async fn an_id_that_is_not_of_this_run_starts_over_and_is_replaced() {
@@ -450,14 +450,14 @@ async fn an_id_that_is_not_of_this_run_starts_over_and_is_replaced() {
         ("garbage".to_owned(), false),
         ("0.00c0ffee.1".to_owned(), false),
         ("1795305649395-0".to_owned(), false),
-        // Of another version of the gateway.
+        // An id of another version of the gateway.
         (known.replacen('2', "3", 1), false),
-        // Of another run, which was before.
+        // An id of an earlier run.
         (spelt.replace(RUN, "01a200b7-5ee6-7592-b13b-000000000000"), false),
-        // Of what was said differently, or never.
+        // An id of an event that had another content, or never existed.
         (format!("{place}.{another_check:04x}"), true),
         (spelt.replace(".1001-0.", ".1000-9."), true),
-        // Of an attempt that this gateway knows nothing of.
+        // An id of an attempt that this gateway does not know.
         (spelt.replacen(&format!("{RUN}.1."), &format!("{RUN}.2."), 1), true),
     ] {
         let ask = async {
@@ -474,7 +474,7 @@ async fn an_id_that_is_not_of_this_run_starts_over_and_is_replaced() {
             }
         };
         let (mut response, ()) = tokio::join!(ask, script);
-        // What stands is a snapshot, which nobody can go on behind.
+        // The first event is a snapshot, after which no client can resume.
         let mut frame = response.frames(1).await.remove(0);
         while !kind(&frame).ends_with("_START") {
             assert!(kind(&frame).ends_with("_SNAPSHOT"), "{frame}");
@@ -485,7 +485,7 @@ async fn an_id_that_is_not_of_this_run_starts_over_and_is_replaced() {
         returned.push(response);
     }
     gateway.upstream.is_untouched().await;
-    // The tail is the same for all, and so are its ids.
+    // The remaining events are the same for all, and so are their ids.
     run.send(told_later().concat()).await;
     gateway.ends(run).await;
     for mut response in returned {
@@ -518,9 +518,9 @@ async fn an_id_of_a_run_that_is_over_and_cannot_be_replayed_starts_over() {
     let another = older(known).replace(RUN, "01a200b7-5ee6-7592-b13b-000000000000");
     for (last, runs, is_replayed) in [
         (known, not_kept, false),
-        // Another one has run since.
+        // Another run has ended since.
         (&*another, record("success"), false),
-        // Its time is over.
+        // The run is no longer kept.
         (known, record("success"), true),
     ] {
         let script = async {
@@ -586,7 +586,7 @@ async fn behind_the_end_of_a_run_there_is_nothing_but_the_threads_future() {
     ] {
         assert_eq!(response.status(), "204 No Content");
         assert!(!response.head.contains("content-type"), "{}", response.head);
-        // The connection is fit for the next request.
+        // The connection can serve the next request.
         response.again(b"GET /healthz HTTP/1.1\r\nhost: h\r\n\r\n").await;
         assert_eq!(response.status(), "200 OK");
     }
@@ -631,7 +631,7 @@ async fn a_run_whose_parts_have_no_ids_replaces_that_of_its_beginning() {
     let frames = response.rest_of_frames().await;
     let (last, closings) = frames.split_last().unwrap();
     assert!(closings.iter().all(|frame| is_void(frame)), "{closings:#?}");
-    // Who was told the end needs nothing more.
+    // A client that has the end needs nothing more.
     assert!(spelt(id(last).unwrap()).contains(".end."), "{last}");
 }
 
@@ -687,7 +687,7 @@ enum Loss {
     Silence,
 }
 
-/// The connection is lost, and the pause before the next is over.
+/// Loses the connection, and waits for the pause before the next join.
 async fn lost(gateway: &Gateway, clock: &HeldClock, mut run: Exchange, loss: Loss) {
     match loss {
         Loss::InsideAFrame => {
@@ -727,11 +727,11 @@ async fn whoever_watches_a_run_whose_upstream_is_lost_is_told_nothing_of_that() 
         let gateway = Gateway::start().await;
         let (mut viewer, run) = told_half(&gateway, &told).await;
         lost(&gateway, &clock, run, loss).await;
-        // Below the last one: others may have that too.
+        // The join begins one below the last id, because several parts may share that id.
         let mut run = gateway.joined_behind("1002-0").await;
         run.send([told_so_far()[4..].concat(), told_later().concat()].concat()).await;
         gateway.ends(run).await;
-        // A comment may be among them.
+        // A comment may be among the frames.
         assert_eq!(viewer.rest_of_frames().await, told[half..], "{loss:?}");
         gateway.upstream.is_untouched().await;
     }
@@ -750,7 +750,7 @@ async fn of_a_run_that_has_only_begun_the_beginning_comes_again() {
     let mut run = gateway.joined_behind("-1").await;
     run.send([told_so_far().concat(), told_later().concat()].concat()).await;
     gateway.ends(run).await;
-    // It is the same attempt.
+    // The attempt is the same.
     assert_eq!(viewer.rest_of_frames().await, told);
 }
 
@@ -799,7 +799,7 @@ async fn a_server_that_is_away_is_asked_ever_less_often_and_given_up_after_a_min
     run.cut();
     let before = UPSTREAM_PATIENCE.saturating_sub(Duration::from_secs(1));
     let mut asked = gateway.refused_for(&clock, before).await;
-    // All that its client hears is that it is still there.
+    // The client gets only heartbeats.
     for _ in 0..3 {
         assert_eq!(viewer.whole_frame().await, ": keep-alive\n\n");
     }
@@ -809,17 +809,17 @@ async fn a_server_that_is_away_is_asked_ever_less_often_and_given_up_after_a_min
     asked.extend(gateway.refused_for(&clock, LONGEST_PAUSE + Duration::from_secs(2)).await);
     let joins = asked.iter().filter(|line| line.ends_with("/stream")).count();
     assert!((12..=32).contains(&joins), "{joins} attempts");
-    // After some that failed it is asked each time what has become of the run.
+    // After several failed joins, each is followed by a request for the run's record.
     assert_eq!(asked.len(), 2 * joins - 4, "{asked:#?}");
 
     let frames = viewer.rest_of_frames().await;
     assert_eq!(kinds(&frames), ["TEXT_MESSAGE_END", "RUN_ERROR"]);
     assert_eq!(event(&frames[1])["code"], "upstream_unavailable");
-    // It can come back, and behind this there is nothing to go on with.
+    // The client can reconnect, but there is nothing that it could resume after.
     assert!(frames.iter().all(|frame| is_void(frame)), "{frames:#?}");
     gateway.upstream.is_untouched().await;
 
-    // The server is back.
+    // The server is reachable again.
     let half = so_far(&told);
     let script = async {
         gateway.runs_now().await;
@@ -861,7 +861,7 @@ async fn a_run_that_begins_again_keeps_what_was_committed_and_forgets_what_was_h
     let gateway = Gateway::start().await;
     let (mut viewer, run) = told_half(&gateway, &told).await;
     run.cut();
-    // The server was restarted: its store is new, and so are its ids.
+    // The server was restarted, so its store is empty and its ids begin anew.
     let mut run = gateway.joined_behind("1002-0").await;
     let again = [metadata("9000-0"), state("9001-0", &counted(&["hi"], 1))];
     run.send(again.concat()).await;
@@ -879,13 +879,14 @@ async fn a_run_that_begins_again_keeps_what_was_committed_and_forgets_what_was_h
         "{frames:?}"
     );
 
-    // Who has read some of the attempt before it goes on here, where all of that is kept.
+    // A client that has part of the previous attempt resumes here, where the whole attempt is in
+    // the log.
     let half = so_far(&told);
     let mut response = behind(gateway.address, id(&told[half - 2]).unwrap()).await;
     let way = [&told[half - 1..half], &*begun_again, &*frames].concat();
     assert_eq!(response.frames(way.len()).await, way);
-    // On a replica that has not seen it there is no going on, with an id of either. The replicas' joins
-    // stay open: one that was cut would be joined again.
+    // On a replica that has not read the attempt, no id of it can be resumed. The replicas' joins
+    // stay open: a join that is cut would be repeated.
     let mut joins = Vec::new();
     for last in [id(&told[half - 1]).unwrap(), id(&frames[0]).unwrap()] {
         let (replica, _stop, _serving) = gateway.replica().await;
@@ -907,7 +908,7 @@ async fn a_run_that_begins_again_keeps_what_was_committed_and_forgets_what_was_h
 #[tokio::test]
 async fn ids_that_mean_something_else_now_are_of_another_attempt() {
     let clock = HeldClock::pause();
-    // What comes behind the last id, and what is not behind it at all.
+    // A part after the last id, and a part that is not after it.
     for again in [kept("3", &token("m2", "else")), metadata("0")] {
         let gateway = Gateway::javascript().await;
         let (mut response, mut run) = gateway.posted().await;
@@ -919,7 +920,7 @@ async fn ids_that_mean_something_else_now_are_of_another_attempt() {
         run.send(again).await;
         gateway.settled().await;
         clock.advance(LONGEST_PAUSE).await;
-        // It is read from its beginning.
+        // The stream is read from its beginning.
         let mut run = gateway.joined_behind("-1").await;
         let said = kept("2", &token("m2", "something ")) + &kept("3", &token("m2", "else"));
         run.send(begins + &said).await;
@@ -947,7 +948,7 @@ async fn where_something_may_be_missing_the_state_is_read_and_the_ids_end() {
     let (mut viewer, run) = told_half(&gateway, &told).await;
     run.cut();
     let mut run = gateway.joined_behind("1002-0").await;
-    // What was told last does not come again: more may have been forgotten.
+    // The last part is not repeated, so the server may have forgotten more.
     run.send(kept("3000-0", &token("m2", "and "))).await;
     gateway.state(Some(state_of(&counted(&["hi", "one two three"], 2)))).await;
     run.send(kept("3001-0", &token("m2", "so on"))).await;
@@ -970,7 +971,7 @@ async fn a_run_that_ended_meanwhile_is_told_by_its_record_and_its_state() {
     let gateway = Gateway::start().await;
     let (mut viewer, run) = told_half(&gateway, &told).await;
     run.cut();
-    // Nothing of it is kept any more.
+    // The server stores nothing of the stream any more.
     let join = gateway.joined_behind("1002-0").await;
     gateway.ends(join).await;
     let frames = viewer.rest_of_frames().await;
@@ -1004,7 +1005,7 @@ async fn a_run_that_is_not_there_any_more_was_cancelled_unless_its_thread_is_gon
             let last = event(frames.last().unwrap());
             if thread.is_some() {
                 assert_eq!(last["outcome"], json!({"type": "cancelled"}), "{frames:#?}");
-                // What was half said is not in the thread.
+                // The unfinished text is not in the thread.
                 let snapshot =
                     frames.iter().rfind(|frame| kind(frame) == "MESSAGES_SNAPSHOT").unwrap();
                 assert!(!snapshot.contains("\"m1\""), "{snapshot}");
@@ -1050,14 +1051,14 @@ async fn of_a_run_that_is_not_kept_what_was_missed_is_read() {
     join.send(part("values", &counted(&["hi"], 1)) + &token("m1", "one ")).await;
     response.frames(2).await;
     join.cut();
-    // What it says from now on is all there is of its stream.
+    // The new parts are all that the server has of the stream.
     let mut join = gateway.joined_behind("-1").await;
     join.send(token("m1", "three")).await;
     gateway.state(Some(state_of(&counted(&["hi"], 2)))).await;
     join.send(part("values", &counted(&["hi", "one two three"], 2))).await;
     gateway.ends(join).await;
     let frames = response.rest_of_frames().await;
-    // What was half said is forgotten, and comes whole.
+    // The unfinished text is dropped, and sent again as a whole.
     let expected = [
         "TEXT_MESSAGE_END",
         "STATE_SNAPSHOT",
@@ -1082,7 +1083,7 @@ async fn a_failure_whose_state_stays_out_of_reach_leaves_a_way_back() {
     run.send(part("error", &json!({"error": "ValueError", "message": "boom"}))).await;
     run.end().await;
     let asked = gateway.refused_for(&clock, UPSTREAM_PATIENCE + LONGEST_PAUSE * 2).await;
-    // There is no more of its stream.
+    // The gateway does not join the stream again.
     assert!(asked.iter().all(|line| !line.ends_with("/stream")), "{asked:#?}");
     let frames = viewer.rest_of_frames().await;
     let (last, closings) = frames.split_last().unwrap();
@@ -1092,7 +1093,7 @@ async fn a_failure_whose_state_stays_out_of_reach_leaves_a_way_back() {
     assert!(is_void(&closings[0]) && is_void(last), "{frames:#?}");
 }
 
-// === nobody reads ===
+// === no viewers ===
 
 #[tokio::test]
 async fn who_comes_back_within_ten_seconds_is_served_from_the_log() {
@@ -1108,12 +1109,12 @@ async fn who_comes_back_within_ten_seconds_is_served_from_the_log() {
     gateway.settled().await;
     let mut response = behind(gateway.address, id(&told[half - 1]).unwrap()).await;
     assert_eq!(response.frames(1).await, told[half..=half]);
-    // It stays as long as somebody reads.
+    // The run is kept while it has a viewer.
     clock.advance(LINGER / 2).await;
     gateway.settled().await;
     run.send(&told_later()[1]).await;
     gateway.upstream.is_untouched().await;
-    // Who stays away is not read for.
+    // Without a viewer, the gateway stops reading.
     drop(response);
     gateway.watched_by(0).await;
     clock.advance(LINGER.saturating_sub(Duration::from_secs(1))).await;
@@ -1123,7 +1124,7 @@ async fn who_comes_back_within_ten_seconds_is_served_from_the_log() {
     gateway.upstream.is_untouched().await;
 }
 
-// === who comes back at a bad time ===
+// === a client that reconnects at a bad time ===
 
 #[tokio::test]
 async fn who_comes_back_while_the_upstream_is_away_is_served_from_the_log() {
@@ -1154,7 +1155,7 @@ async fn who_comes_back_and_cannot_be_told_anything_yet_is_to_come_again() {
         let ask = Response::to(gateway.address, request.as_bytes());
         let refuse = async { gateway.upstream.next().await.answer(503, "text/plain", "no").await };
         let (mut response, ()) = tokio::join!(ask, refuse);
-        // An `EventSource` that is refused never comes again.
+        // An `EventSource` that is refused never reconnects.
         assert!(response.head.starts_with("HTTP/1.1 200 "), "{}", response.head);
         assert_eq!(response.body().await, "retry: 3000\n\n");
     }
@@ -1175,7 +1176,7 @@ async fn what_a_gateway_breaks_off_that_goes_down_another_goes_on_with() {
     assert_eq!(viewer.frames(half).await, told[..half]);
     gateway.stop.cancel();
     assert_eq!(viewer.rest_of_frames().await, [] as [String; 0]);
-    // A bare end would be a success to the client of a POST.
+    // To the client of a POST, a stream that just ends would be a success.
     let frames = posted.rest_of_frames().await;
     let last = frames.last().unwrap();
     assert_eq!(event(last)["code"], "gateway_shutdown");

@@ -1,5 +1,5 @@
-//! A client that does not read: it holds up neither its run nor anyone else, and gets the end of
-//! its run when it reads at last.
+//! A client that does not read delays neither its run nor another client. When it reads at last, it
+//! gets the end of its run.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ use threadway::runs::LINGER;
 use threadway::server::{GRACE, Limits, WRITE_TIMEOUT};
 use tokio::net::TcpStream;
 
-/// More than the sockets hold between a gateway and a client that does not read.
+/// More bytes than the sockets between a gateway and a client buffer.
 const FLOOD: usize = 24 * 1024 * 1024;
 
 fn limits() -> Limits {
     Limits { log_bytes: 64 * 1024, ..Limits::default() }
 }
 
-/// Says so much in a message, as fast as it is taken.
+/// Sends this many bytes in one message, as fast as they are accepted.
 async fn flood(run: &mut Exchange, id: &str, bytes: usize) {
     let tokens = token(id, &"x".repeat(1024)).repeat(64);
     for _ in 0..bytes / tokens.len() {
@@ -34,7 +34,7 @@ async fn flood(run: &mut Exchange, id: &str, bytes: usize) {
 async fn it_is_brought_to_the_end_of_its_run_and_has_held_up_nobody() {
     let gateway = Gateway::with(limits()).await;
     let (mut slow, mut run) = gateway.unread_run().await;
-    // No timer plays a part in any of this.
+    // No timer matters in this test.
     let _clock = HeldClock::pause();
     run.send(part("values", &values(&["hi"]))).await;
     flood(&mut run, "a", FLOOD / 2).await;
@@ -57,7 +57,7 @@ async fn it_is_brought_to_the_end_of_its_run_and_has_held_up_nobody() {
     gateway.record("interrupted").await;
     assert_eq!(other.body().await, closed("b") + &finished("cancelled"));
 
-    // Only now is anything read; whatever is told was there already.
+    // The client reads only now, so all that it gets was already written.
     let (gone, metrics) = (gateway.upstream, gateway.metrics);
     drop(gone);
     let events = events(&slow.body().await);
@@ -135,7 +135,7 @@ async fn after_two_minutes_without_a_byte_taken_it_is_let_go_of() {
     run.send(part("values", &values(&["hi"]))).await;
     flood(&mut run, "a", FLOOD).await;
     let clock = HeldClock::pause();
-    // When the first write found no room is not seen from here: time passes until it is too long.
+    // The test cannot see when the first write blocked, so it advances the clock until the limit.
     let mut passed = Duration::ZERO;
     while run.lives().await {
         assert!(passed < WRITE_TIMEOUT * 10, "the run is still read");

@@ -1,4 +1,4 @@
-//! Stopping a thread's live run: which one, what the asker is told, and how its stream ends.
+//! Stopping a thread's live run: which run is stopped, the response, and how its stream ends.
 
 use crate::support::clock::HeldClock;
 use crate::support::gateway::{
@@ -26,13 +26,13 @@ fn request(thread: &str, body: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Asks for a stop; the status line and the body of the answer.
+/// Sends a stop; returns the status line and the body of the response.
 async fn stop(gateway: &Gateway, body: &str) -> (String, String) {
     refused(&mut Response::to(gateway.address, &request(THREAD, body)).await).await
 }
 
-/// Answers what is asked for the thread's live runs. The pending ones come first: a run that gets
-/// its turn meanwhile is then in the second list.
+/// Answers the lists of the thread's live runs. The pending ones come first, so a run that starts
+/// in between is in the second list.
 async fn live(upstream: &Upstream, thread: &str, running: Value, pending: Value) {
     for (status, runs) in [("pending", pending), ("running", running)] {
         let line = format!("GET /threads/{thread}/runs?status={status}&limit=100{COLUMNS}");
@@ -91,7 +91,7 @@ async fn a_thread_with_no_live_run_is_told_so_and_left_alone() {
     let (told, ()) = tokio::join!(stop(&gateway, ""), script);
     assert_eq!(told, nothing("the thread has no live run"));
 
-    // Both servers' ways to say that there is no such thread.
+    // The two servers answer 404 in different words.
     for (status, body) in [(404, r#"{"detail":"Thread not found"}"#), (404, "Thread not found")] {
         let script = async {
             for _ in 0..2 {
@@ -102,7 +102,7 @@ async fn a_thread_with_no_live_run_is_told_so_and_left_alone() {
         assert_eq!(told, nothing("the thread has no live run"));
     }
 
-    // It has ended in the meantime.
+    // The run has ended in the meantime.
     let script = async {
         live(&gateway.upstream, THREAD, json!([run(RUN, "running", "r1")]), json!([])).await;
         let cancel = gateway.upstream.next().await;
@@ -117,7 +117,7 @@ async fn a_thread_with_no_live_run_is_told_so_and_left_alone() {
 async fn a_thread_goes_by_the_clients_name_here_too() {
     let gateway = Gateway::start().await;
     let script = async {
-        // What `my thread` is called in LangGraph.
+        // The LangGraph id of the thread `my thread`.
         let thread = "e817c419-7e64-5f51-8a5c-c4cf14d1fb2d";
         live(&gateway.upstream, thread, json!([]), json!([run("R", "pending", "r")])).await;
         let path = format!("POST /threads/{thread}/runs/R/cancel");
@@ -166,7 +166,7 @@ async fn an_upstream_that_cannot_be_asked_stops_nothing_and_says_why() {
         let (told, ()) = tokio::join!(stop(&gateway, ""), script);
         assert_eq!(told, expected);
     }
-    // The cancel itself.
+    // The request for the cancel.
     let script = async {
         live(&gateway.upstream, THREAD, json!([run(RUN, "running", "r1")]), json!([])).await;
         gateway.upstream.next().await.answer(500, "text/plain", "boom").await;
@@ -175,7 +175,7 @@ async fn an_upstream_that_cannot_be_asked_stops_nothing_and_says_why() {
     assert_eq!(told, refusal("502 Bad Gateway", "upstream_refused", boom));
 }
 
-/// A stop as CopilotKit's client sends it to a gateway's single route.
+/// A stop as CopilotKit's client sends it to the single route of a gateway.
 fn in_envelope() -> Vec<u8> {
     let params = json!({"agentId": "agent", "threadId": THREAD});
     let body = json!({"method": "agent/stop", "params": params}).to_string();
@@ -187,7 +187,7 @@ fn in_envelope() -> Vec<u8> {
     .into_bytes()
 }
 
-/// Sends a stop, and fails as soon as another answer than this comes.
+/// Sends a stop, and fails as soon as the response differs from the expected one.
 async fn answered(gateway: &Gateway, stop: &[u8], expected: (String, String)) {
     let answer = refused(&mut Response::to(gateway.address, stop).await).await;
     assert_eq!(answer, expected);
@@ -255,7 +255,7 @@ async fn a_stop_goes_on_if_the_page_closes_both_of_its_requests() {
     drop((page, stopping));
     gateway.settled().await;
     started.begin(&format!("content-location: /threads/{THREAD}/runs/{RUN}\r\n")).await;
-    // The run's owner has left, and nobody waits for the answer to the stop.
+    // The run's owner has disconnected, and no client waits for the response to the stop.
     live(&gateway.upstream, THREAD, json!([run(RUN, "running", "r1")]), json!([])).await;
     let path = format!("POST /threads/{THREAD}/runs/{RUN}/cancel");
     gateway.upstream.expect(&path).await.json(202, "").await;
@@ -286,7 +286,7 @@ async fn a_run_that_langgraph_refuses_while_it_is_to_be_stopped_was_no_run() {
 
 #[tokio::test]
 async fn the_stream_of_a_stopped_run_ends_as_cancelled_on_both_servers() {
-    // The Python server ends the stream without a word, the JavaScript one with an error.
+    // The Python server just ends the stream, the JavaScript server ends it with an error.
     let interrupt = part("error", &json!({"error": "Error", "message": "interrupt"}));
     for (last_part, status) in [(None, "interrupted"), (Some(interrupt), "error")] {
         let gateway = Gateway::start().await;

@@ -1,5 +1,5 @@
-//! What `TanStack AI`'s client reads with a GET: a thread that it loads, and a run that it joins; and
-//! lines that it resumes.
+//! The GET requests of `TanStack AI`'s client: a thread that it loads, and a run that it joins.
+//! Also the NDJSON lines that it resumes.
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -15,10 +15,10 @@ use threadway::server::{Rates, Settings, ThreadRoutes};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// What LangGraph calls `my thread`.
+/// The LangGraph id of `my thread`.
 const MINE: &str = "e817c419-7e64-5f51-8a5c-c4cf14d1fb2d";
 
-/// A gateway, and the server behind it.
+/// A gateway and its upstream.
 struct Page {
     server: LangGraph,
     address: SocketAddr,
@@ -26,7 +26,7 @@ struct Page {
     _serving: JoinSet<()>,
 }
 
-/// Settings by which threads are listed.
+/// Settings that allow the list of threads.
 fn listing() -> Settings {
     Settings { thread_routes: ThreadRoutes::All, ..Settings::default() }
 }
@@ -45,7 +45,7 @@ impl Page {
         Self { server, address, _stop: stop, _serving: serving }
     }
 
-    /// Another gateway before the same server.
+    /// Another gateway in front of the same server.
     async fn replica(&self) -> (SocketAddr, CancellationToken, JoinSet<()>) {
         let agents = agents(&[("default", &self.server.url)], &[]);
         let (address, stop, serving, _) = serve_as(agents, Settings::default()).await;
@@ -58,7 +58,7 @@ impl Page {
         serde_json::from_str(&response.body().await).unwrap()
     }
 
-    /// A run of `thread_id` that has said two words.
+    /// A run of `thread_id` that has sent two words.
     async fn half_told(&mut self, thread_id: &str, headers: &str) -> (Response, Run) {
         let id = if thread_id == THREAD { THREAD } else { MINE };
         self.server.thread(id, json!({}), None);
@@ -73,7 +73,7 @@ impl Page {
     }
 }
 
-/// Sends a part under an id by which the server keeps it.
+/// Sends a part with an id in the server's store.
 async fn keeps(run: &mut Run, id: usize, part: &str) {
     run.exchange.send(format!("id: {}-0\r\n{part}", 1000 + id)).await;
 }
@@ -87,7 +87,7 @@ async fn tells_half(run: &mut Run) {
     keeps(run, 3, &token("m2", "two ")).await;
 }
 
-/// A conversation: what the person said, and what was answered.
+/// A conversation: the user's message and the answers.
 fn said(answers: &[&str]) -> Value {
     let mut all = vec![json!({"id": "m0", "type": "human", "content": "hi"})];
     all.extend(answers.iter().map(|text| json!({"id": "m2", "type": "ai", "content": text})));
@@ -109,7 +109,7 @@ fn text(id: &str, role: &str, content: &str) -> Value {
     json!({"id": id, "role": role, "parts": [{"type": "text", "content": content}]})
 }
 
-/// The text of a message that a stream's events amount to.
+/// The text of a message after a stream's events.
 fn told(events: &[Value], id: &str) -> String {
     let mut text = String::new();
     for event in events {
@@ -119,7 +119,7 @@ fn told(events: &[Value], id: &str) -> String {
                 let held = messages.iter().find(|message| message["id"] == id);
                 text = held.map_or("", |message| message["content"].as_str().unwrap()).to_owned();
             }
-            // The client forgets at the start of a message what a snapshot has shown of it.
+            // At the start of a message the client drops the text of that message from a snapshot.
             "TEXT_MESSAGE_START" if event["messageId"] == id => text.clear(),
             "TEXT_MESSAGE_CONTENT" if event["messageId"] == id => {
                 text += event["delta"].as_str().unwrap();
@@ -130,7 +130,7 @@ fn told(events: &[Value], id: &str) -> String {
     text
 }
 
-/// Reads until a message amounts to this.
+/// Reads until a message has this text.
 async fn until(response: &mut Response, id: &str, expected: &str) -> Vec<Value> {
     let mut events = Vec::new();
     while told(&events, id) != expected {
@@ -206,7 +206,7 @@ async fn a_run_is_joined_as_it_stands_and_read_to_its_end_and_resumed_after_a_cu
     let (mut owner, mut run) = page.half_told("my thread", "").await;
     until(&mut owner, "m2", "one two ").await;
     drop(owner);
-    // The client's page is loaded again.
+    // The client's page is reloaded.
     let loaded = page.load("threadId=my+thread").await;
     let run_id = loaded["activeRun"]["runId"].as_str().unwrap();
     assert_eq!(run_id, "threadId=my+thread&runId=r1");
@@ -218,7 +218,7 @@ async fn a_run_is_joined_as_it_stands_and_read_to_its_end_and_resumed_after_a_cu
         (&events[0]["threadId"], &events[0]["runId"]),
         (&json!("my thread"), &json!(run_id))
     );
-    // Once more, in the middle of a word.
+    // The client joins once more, in the middle of a word.
     keeps(&mut run, 4, &token("m2", "three ")).await;
     let mut frame = joined.whole_frame().await;
     while !frame.contains("three") {
@@ -243,13 +243,13 @@ async fn a_replica_joins_a_run_that_it_has_not_started() {
     let mut page = Page::start().await;
     let (mut owner, run) = page.half_told(THREAD, "").await;
     until(&mut owner, "m2", "one two ").await;
-    // A replica whose stream breaks would join again, beside the next one.
+    // A replica whose stream breaks would join again, at the same time as the next one.
     let mut replicas = Vec::new();
     for query in [
         join(&format!("threadId={THREAD}&runId=r1")),
-        // The application may name the thread in its URL, as with a WebSocket.
+        // The application may name the thread in its URL, as for a WebSocket.
         format!("threadId={THREAD}&{}", join("r1")),
-        // Others have started the run: it has only LangGraph's id.
+        // Another client has started the run: it has only LangGraph's id.
         format!("threadId={THREAD}&{}", join(&run.id)),
     ] {
         let (address, stop, serving) = page.replica().await;
@@ -379,7 +379,7 @@ async fn lines_have_ids_for_a_client_that_resumes_by_them() {
     let query = join(&format!("threadId={THREAD}&runId=r1"));
     let mut joined = get(page.address, &query, &format!("{LINES}last-event-id: {last}\r\n")).await;
     assert_eq!(joined.next(1).await.remove(0)["chunk"]["delta"], "three");
-    // A script that names no run gets bare events, as before.
+    // A query without a run id gets events without ids, as before.
     let events =
         format!("GET /agui/agent/agent/threads/{THREAD}/events HTTP/1.1\r\nhost: h\r\n{LINES}\r\n");
     let mut bare = Response::to(page.address, events.as_bytes()).await;
@@ -402,7 +402,7 @@ async fn what_cannot_be_loaded_is_refused() {
         let expected = refusal("400 Bad Request", "invalid_request", message);
         assert_eq!(refused(&mut response).await, expected, "{more}");
     }
-    // Without a query it is the address of a WebSocket and of POSTs, as before.
+    // Without a query the path serves WebSockets and POSTs, as before.
     let mut response = get(page.address, "limit=1", "").await;
     let message =
         "/agui/agent/agent/run does not allow GET; use a method that the `allow` header names";

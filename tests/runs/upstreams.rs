@@ -1,4 +1,4 @@
-//! Upstreams that refuse, break, lie or fall silent: what the client is told.
+//! Upstreams that refuse, break, violate the protocol or fall silent: the client's errors.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use threadway::server::Limits;
 use threadway::upstream::{ANSWER_TIMEOUT, START_TIMEOUT};
 use threadway_translate::sse::MAX_EVENT_BYTES;
 
-/// How long the Python server may be silent, which gives a sign of life every 5 s.
+/// How long the Python server, which sends a heartbeat every 5 s, may be silent.
 const SILENCE: Duration = Duration::from_secs(20);
 
 /// The pause before a stream is joined again.
@@ -156,11 +156,11 @@ async fn a_rate_limit_of_langgraph_is_one_here_with_its_time() {
             "date: Sun, 22 Nov 2026 10:00:00 GMT\r\nretry-after: Sun, 22 Nov 2026 10:00:07 GMT\r\n",
             "7",
         ),
-        // Without a time the gateway names one of its own.
+        // Without a `Retry-After` of the server, the gateway sends one of its own.
         ("", "5"),
         ("retry-after: soon\r\n", "5"),
     ] {
-        // The read of the state, and the start of the run.
+        // The request for the state, and the start of the run.
         for asks_first in [true, false] {
             let script = async {
                 if !asks_first {
@@ -175,7 +175,7 @@ async fn a_rate_limit_of_langgraph_is_one_here_with_its_time() {
             assert_eq!(refused(&mut response).await, expected, "{sent}");
         }
     }
-    // The agents, where no upstream has told any.
+    // The list of agents, if no upstream has returned any.
     let request = "GET /agui/info HTTP/1.1\r\nhost: h\r\n\r\n".as_bytes();
     let script = async { gateway.upstream.next().await.too_many("retry-after: 9\r\n").await };
     let (mut response, ()) = tokio::join!(Response::to(gateway.address, request), script);
@@ -405,7 +405,7 @@ async fn a_stream_without_its_end_is_made_up_for_by_the_state_of_its_run() {
     let (mut response, mut run) = gateway.run().await;
     run.send("event: values\r\ndata: {\"half").await;
     run.cut();
-    // It is over by now, and nothing of it was kept.
+    // The run is over by now, and its stream was not stored.
     gateway.joined_behind("-1").await.end().await;
     gateway.record("success").await;
     let state = json!({"values": values(&["hi", "you"]), "metadata": {"run_id": RUN}});
@@ -415,10 +415,10 @@ async fn a_stream_without_its_end_is_made_up_for_by_the_state_of_its_run() {
     assert!(body.ends_with(&finished("success")), "{body}");
 }
 
-// === in the stream, with everything open ===
+// === in the stream, with all brackets open ===
 
-/// Opens all that can be open at once: a thought, a text and a call, each with its step, and a
-/// subagent that speaks. Returns what the client has got.
+/// Opens all that can be open at once: reasoning, a text and a call, each with its step, and a
+/// subagent with a text. Returns what the client has received.
 async fn open_everything(gateway: &Gateway) -> (Response, Exchange, String) {
     let (mut response, mut run) = gateway.run().await;
     let thought = json!([{"type": "thinking", "thinking": "hm", "index": 0}]);
@@ -443,8 +443,8 @@ async fn open_everything(gateway: &Gateway) -> (Response, Exchange, String) {
     (response, run, seen)
 }
 
-/// What a client is told last of a run that had everything open, of which the script says what the
-/// upstream does. Everything else that it is told then is that things close.
+/// The last event of a client whose run had all brackets open. The script plays the upstream. All
+/// other events of that client close brackets.
 async fn last_word(script: impl AsyncFnOnce(&Gateway, Exchange)) -> Value {
     let gateway = Gateway::start().await;
     let (mut response, run, seen) = open_everything(&gateway).await;
@@ -452,11 +452,11 @@ async fn last_word(script: impl AsyncFnOnce(&Gateway, Exchange)) -> Value {
     let (rest, ()) = tokio::join!(response.body(), script(&gateway, run));
     let events = events(&(seen + &rest));
     judge::closed(&Schema::load(), &events).unwrap();
-    let [closings @ .., last] = &events[count..] else { panic!("nothing was told") };
+    let [closings @ .., last] = &events[count..] else { panic!("no event was sent") };
     for event in closings {
         let kind = event["type"].as_str().unwrap();
         let is_end = kind.ends_with("_END") || kind.ends_with("_FINISHED");
-        // The call that was open is complete with its end, and so its tool may run.
+        // The open call ends completely, so its tool may run.
         assert!(is_end || kind.starts_with("ACTIVITY_"), "{event}");
     }
     last.clone()
@@ -466,7 +466,7 @@ fn error(message: &str, code: &str) -> Value {
     json!({"type": "RUN_ERROR", "message": message, "code": code})
 }
 
-/// The server is joined again, and knows of nothing more but that the run was stopped.
+/// The gateway joins the server again, which knows only that the run was stopped.
 async fn joined_and_over(gateway: &Gateway) {
     gateway.joined_behind("-1").await.end().await;
     gateway.record("interrupted").await;
@@ -588,7 +588,7 @@ async fn a_server_that_stays_away_for_a_minute_loses_its_runs() {
     let mut gateway = Gateway::start().await;
     let (mut response, run, seen) = open_everything(&gateway).await;
     let clock = HeldClock::pause();
-    // Nobody listens there any more.
+    // No server listens at the old address any more.
     gateway.upstream = Upstream::bind().await;
     run.cut();
     gateway.passes(&clock, UPSTREAM_PATIENCE.saturating_sub(Duration::from_secs(1))).await;
@@ -630,7 +630,7 @@ async fn an_error_in_the_stream_is_the_runs_end_whatever_follows() {
         let told = last_word(async |gateway, mut run| {
             run.send(&error).await;
             run.cut();
-            // Its record is late.
+            // The record is out of date.
             gateway.record("running").await;
             gateway.record("error").await;
             gateway.state(None).await;
@@ -646,7 +646,7 @@ async fn a_part_that_does_not_parse_is_passed_over() {
             for data in ["", "{", "[1", "nul", "\u{0}"] {
                 run.send(format!("event: {mode}\r\ndata: {data}\r\n\r\n")).await;
             }
-            // A state and a custom event may be anything.
+            // A state and a custom event may have any value.
             for data in [json!(null), json!(1), json!([])] {
                 if !matches!(mode, "values" | "custom") {
                     run.send(part(mode, &data)).await;

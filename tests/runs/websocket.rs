@@ -1,5 +1,4 @@
-//! Runs on a WebSocket: its turns, what stops them, and what becomes of a client that is cut, slow,
-//! silent or wrong.
+//! Runs on a WebSocket: turns, ways to stop them, and clients that are cut, slow, silent or wrong.
 
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use tokio_tungstenite::tungstenite::{Bytes, Message};
 
 type Event = (Option<String>, Value);
 
-/// The tokens of the run that is cut.
+/// The number of tokens of the run that is cut.
 const TOKENS: usize = 12;
 
 fn kept(id: usize, part: &str) -> String {
@@ -27,7 +26,7 @@ fn words(count: usize) -> String {
     (0..count).map(|at| format!("word{at} ")).collect::<Vec<_>>().concat()
 }
 
-/// What the server sends of the run, with ids by which it keeps it.
+/// The server's parts for the run, with their ids in its store.
 fn parts() -> Vec<String> {
     let mut parts = vec![
         part("metadata", &json!({"run_id": RUN, "attempt": 1})),
@@ -57,19 +56,19 @@ fn closed_with(code: u16, reason: &str) -> Closed {
     (code, reason.to_owned())
 }
 
-/// What a client is told of a frame, or of a turn that did not begin.
+/// The client's event for a frame that is refused, or for a turn that did not begin.
 fn refused(code: &str, message: &str) -> Event {
     (None, json!({"type": "RUN_ERROR", "message": message, "code": code}))
 }
 
 impl Gateway {
-    /// Accepts a turn: the run's stream.
+    /// Accepts a turn, and begins the run's stream.
     async fn takes_turn(&self) -> Exchange {
         self.state(None).await;
         self.stream().await
     }
 
-    /// The run ends, and its client hears of it.
+    /// Ends the run with success, and waits until the client has the end.
     async fn succeeds(&self, run: Exchange) {
         run.end().await;
         self.status("success").await;
@@ -193,7 +192,7 @@ async fn an_abort_that_is_refused_is_told_within_the_run_which_goes_on() {
     assert_eq!(socket.event().await, refused("invalid_request", message));
 
     let mut run = begun(&gateway, &mut socket).await;
-    // The thread may be named, and has a name of the client's.
+    // The client may name the thread, by a name of its own.
     socket.send(&json!({"type": "abort", "threadId": "my thread/ü", "runId": "r1"})).await;
     let asked = gateway.upstream.next().await;
     assert!(asked.line.contains("/runs?status=pending"), "{}", asked.line);
@@ -219,7 +218,7 @@ async fn one_turn_waits_for_the_one_before_it_and_no_second_one() {
     socket.send(&input(&["too much"])).await;
     let (id, event) = socket.event().await;
     assert_eq!((id, &event["value"]["error"]), (None, &json!("thread_busy")));
-    // One that waits can be taken back.
+    // A pending turn can be cancelled.
     socket.send(&json!({"type": "abort", "runId": "r2"})).await;
     assert_eq!(socket.event().await.1["value"]["error"], "aborted");
     socket.send(&waiting).await;
@@ -259,7 +258,7 @@ async fn garbage_is_answered_and_ends_nothing_until_there_is_too_much_of_it() {
     );
     socket.say(r#"{"type":"ping"}"#).await;
 
-    // Within a run it is no end of that.
+    // Within a run, a refused frame does not end the run.
     let mut run = begun(&gateway, &mut socket).await;
     for text in ["{", "nonsense"] {
         socket.say(text).await;
@@ -291,7 +290,7 @@ async fn what_comes_before_a_turn_has_begun_is_told_within_it() {
     socket.send(&input(&["hi"])).await;
     let state = gateway.upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
     socket.say("garbage").await;
-    // The gateway has read it when it has answered what came behind it.
+    // Once the gateway answers the ping, it has read the frame before.
     send(&mut socket, Message::Ping(Bytes::from_static(b"here"))).await;
     {
         use futures_util::StreamExt;
@@ -325,7 +324,7 @@ async fn bytes_that_are_no_websocket_end_the_connection_and_nothing_else() {
         raw.write_all(bytes).await.unwrap();
         raw.shutdown().await.unwrap();
         let mut rest = Vec::new();
-        // A reset ends it too.
+        // A reset also ends the connection.
         let _ = raw.read_to_end(&mut rest).await;
     }
     let mut socket = Socket::open(gateway.address).await;
@@ -343,7 +342,7 @@ async fn played(cuts: &[usize]) -> Vec<Event> {
     socket.send(&input(&["hi"])).await;
     let (first, mut run) = tokio::join!(socket.event(), gateway.takes_turn());
     told.push(first);
-    // All but the end is there: a client that is away must lose nothing of it.
+    // All parts but the end are sent: a client that is disconnected must lose none.
     run.send(parts().concat()).await;
     for cut in cuts {
         let missing = cut - told.len();
@@ -368,7 +367,7 @@ async fn a_client_that_is_cut_at_ten_places_is_told_each_event_once_as_one_that_
     for (id, event) in &whole {
         assert!(id.as_ref().unwrap().parse::<EventId>().is_ok(), "{event}");
     }
-    // Who comes back is taken to hold nothing but what it was told.
+    // A client that reconnects is assumed to hold only what it has received.
     let returned = played(&[1]).await;
     let is_own = |event: &&Event| event.1["type"] != "MESSAGES_SNAPSHOT";
     assert_eq!(
@@ -376,13 +375,13 @@ async fn a_client_that_is_cut_at_ten_places_is_told_each_event_once_as_one_that_
         whole.iter().collect::<Vec<_>>()
     );
     assert_eq!(played(&(1..=10).collect::<Vec<_>>()).await, returned);
-    // It was told that much before it was cut first.
+    // The client had received that much before its first cut.
     assert_eq!(played(&(3..=12).collect::<Vec<_>>()).await, whole);
     let last = whole.len() - 1;
     for place in [5, last / 2, last - 1] {
         assert_eq!(played(&[place]).await, whole, "cut after {place}");
     }
-    // Cut again and again at the same place.
+    // The client is cut again and again at the same event.
     assert_eq!(played(&[3; 5]).await, whole);
 }
 
@@ -402,7 +401,7 @@ async fn a_socket_that_names_an_event_in_its_url_reads_the_rest_of_a_run_and_sta
     assert_eq!((ids(&rest.0), kinds(&rest.0)), (ids(&rest.1), kinds(&rest.1)));
     assert_eq!(resumed.closed().await, closed_with(1000, "the run is over"));
 
-    // A run that is nowhere is not started.
+    // A request for a run that does not exist starts none.
     let path = format!("/agui/agent/agent/run?runId=r9&offset=-1&threadId={THREAD}");
     let mut none = Socket::with(gateway.address, &path, &[]).await.unwrap();
     gateway.runs("status=pending&limit=100", json!([])).await;
@@ -413,7 +412,7 @@ async fn a_socket_that_names_an_event_in_its_url_reads_the_rest_of_a_run_and_sta
     gateway.upstream.is_untouched().await;
 }
 
-// === clients that are slow, silent, or gone ===
+// === clients that are slow, silent or disconnected ===
 
 #[tokio::test]
 async fn a_slow_client_holds_nobody_up_and_is_brought_to_the_end() {
@@ -422,7 +421,7 @@ async fn a_slow_client_holds_nobody_up_and_is_brought_to_the_end() {
     let mut slow = Socket::narrow(gateway.address).await;
     slow.send(&input(&["hi"])).await;
     let mut run = gateway.takes_turn().await;
-    // No timer plays a part in any of this.
+    // No timer matters in this test.
     let _clock = HeldClock::pause();
     run.send(part("values", &values(&["hi"]))).await;
     let tokens = token("a", &"x".repeat(1024)).repeat(64);
@@ -435,7 +434,7 @@ async fn a_slow_client_holds_nobody_up_and_is_brought_to_the_end() {
     gateway.state(Some(json!({"metadata": {"run_id": RUN}}))).await;
     let mut other = Socket::open(gateway.address).await;
     begun(&gateway, &mut other).await;
-    // Only now is anything read.
+    // The client reads only now.
     let events = bare(&slow.turn().await);
     judge::closed(&Schema::load(), &events).unwrap();
     let streamed: usize = judge::streamed_text(&events).values().map(String::len).sum();
@@ -451,12 +450,12 @@ async fn a_silent_socket_is_pinged_and_one_that_does_not_answer_is_let_go_of() {
     gateway.settled().await;
     let clock = HeldClock::pause();
     assert_eq!(PING, KEEP_ALIVE);
-    // The answer goes out with the next read: for as long as it reads, it is there.
+    // The client answers a ping with its next read, so while it reads, it counts as connected.
     for _ in 0..10 {
         let passed = socket.pinged(&clock, &mut run).await;
         assert!(passed.abs_diff(PING) <= Duration::from_secs(2), "{passed:?}");
     }
-    // From here on nothing is read, and no answer goes out.
+    // From here on the client reads nothing and answers no ping.
     gateway.watched_by(1).await;
     let mut passed = Duration::ZERO;
     while counted(&gateway.metrics, "active_viewers") > 0.5 {

@@ -1,4 +1,5 @@
-//! What an ACP client makes of its lines, and whether each is one that it can take where it stands.
+//! An ACP client's session, built from the lines that the client receives. The checks fail for an
+//! update that is illegal at its position.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,30 +14,30 @@ pub(crate) const CWD: &str = "/srv/app";
 /// A session as its client sees it.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
-    /// The lines as they went out.
+    /// The lines as they were sent.
     pub(crate) bytes: Vec<u8>,
     pub(crate) updates: Vec<Value>,
 }
 
-/// Whether a call that is over may have been asked about once more.
+/// Whether the agent may ask for permission again for a call that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AskedAnew {
     Never,
     Perhaps,
 }
 
-/// A tool call as a client shows it in the end.
+/// A tool call as the client shows it after the last update.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Shown {
     pub(crate) members: Map<String, Value>,
 }
 
-/// A projector for a client that was told nothing.
+/// A projector for a client that has received nothing.
 pub(crate) fn newcomer() -> Projector {
     Projector::new(Arc::new(GraphProfile::default()), CWD)
 }
 
-/// What becomes of events.
+/// Projects events to the lines of a session.
 pub(crate) fn project<'a>(
     projector: &mut Projector,
     events: impl IntoIterator<Item = &'a RunEvent>,
@@ -48,12 +49,12 @@ pub(crate) fn project<'a>(
     session
 }
 
-/// The conversation of a view, for a client that was told nothing.
+/// Projects a whole view, for a client that has received nothing.
 pub(crate) fn load(view: &View) -> Session {
     project(&mut newcomer(), [&RunEvent::Messages(view.messages().into())])
 }
 
-/// The texts that a client is to be shown of a view: those that say something, of the agent.
+/// The agent's texts in a view that are not blank, by message: those that a client must be shown.
 pub(crate) fn to_be_shown(view: &View) -> BTreeMap<String, String> {
     let is_shown = |role| matches!(role, Role::User | Role::Assistant | Role::Reasoning);
     let messages = view.messages().iter();
@@ -72,19 +73,19 @@ impl Session {
         let (end, line) = line.split_last().expect("a line");
         assert_eq!(*end, b'\n');
         assert!(!line.contains(&b'\n'), "one line: {}", String::from_utf8_lossy(line));
-        // A strict parser: half a surrogate pair is an error to it.
+        // The parser is strict: it refuses half a surrogate pair.
         let mut message: Value = serde_json::from_slice(line).expect("JSON that is strict");
         assert_eq!(message["params"]["sessionId"], SESSION);
         self.updates.push(message["params"]["update"].take());
     }
 
-    /// The updates that follow others.
+    /// Appends the updates of `more`.
     pub(crate) fn extend(&mut self, more: Self) {
         self.bytes.extend(more.bytes);
         self.updates.extend(more.updates);
     }
 
-    /// The texts by message: what the client has put together from the chunks of its id.
+    /// The texts by message id, joined from the chunks of each id.
     pub(crate) fn texts(&self) -> BTreeMap<String, String> {
         let mut texts: BTreeMap<String, String> = BTreeMap::new();
         for update in &self.updates {
@@ -97,7 +98,7 @@ impl Session {
         texts
     }
 
-    /// The text that a message has for a client: the last that was told of it.
+    /// The newest text of a message that was sent to the client.
     pub(crate) fn text_of(&self, id: &str) -> Option<String> {
         let texts = self.texts();
         let revised = (2..).map(|n| format!("{id}:{n}")).take_while(|id| texts.contains_key(id));
@@ -105,7 +106,7 @@ impl Session {
         texts.get(&last).cloned()
     }
 
-    /// The calls as a client shows them.
+    /// The tool calls as a client shows them.
     pub(crate) fn calls(&self) -> BTreeMap<String, Shown> {
         let mut calls: BTreeMap<String, Shown> = BTreeMap::new();
         for update in &self.updates {
@@ -120,7 +121,7 @@ impl Session {
         calls
     }
 
-    /// Checks that every update is one that the client can take where it stands.
+    /// Checks that each update is legal at its position.
     pub(crate) fn check(&self) -> Result<(), String> {
         self.check_statuses(AskedAnew::Perhaps)?;
         let mut announced = BTreeSet::new();
@@ -150,8 +151,8 @@ impl Session {
         Ok(())
     }
 
-    /// Checks that no call's status goes back: it was pending, is in progress, is over. One that is
-    /// over waits again only where it was asked about anew, which a run by itself does not do.
+    /// Checks that the status of a call only advances: pending, in progress, ended. A call that has
+    /// ended waits again only if the agent asked again for permission, which no run does by itself.
     pub(crate) fn check_statuses(&self, asked_anew: AskedAnew) -> Result<(), String> {
         let rank = |status: &str| match status {
             "pending" => 0,
@@ -172,7 +173,7 @@ impl Session {
         Ok(())
     }
 
-    /// Checks besides that no call waits for anything.
+    /// Also checks that no call is still waiting at the end.
     pub(crate) fn check_settled(&self) -> Result<(), String> {
         for (id, call) in self.calls() {
             if !call.is_settled() {

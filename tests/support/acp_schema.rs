@@ -1,8 +1,8 @@
-//! Whether what an ACP client is sent has the form of the official schema.
+//! Checks the form of what an ACP client receives, by the official schema.
 //!
-//! `acp-v1.json` is the official schema of ACP v1. It is tolerant: unknown members pass, and
-//! optional ones may be null. Here an unknown member is a spelling mistake, and an optional member
-//! is absent or has a value.
+//! `acp-v1.json` is the official schema of ACP v1. That schema is tolerant: it accepts unknown
+//! members, and null for optional ones. This check refuses both: an unknown member is a spelling
+//! mistake, and an optional member is absent or has a value.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::acp::Session;
 
-/// The schema of each kind of update, and of the rest of what a turn sends.
+/// The schema of each kind of update, and of the other messages of a turn.
 #[derive(Debug)]
 pub(crate) struct Schema {
     updates: HashMap<String, Validator>,
@@ -22,7 +22,7 @@ pub(crate) struct Schema {
 // === impl Schema ===
 
 impl Schema {
-    /// Reads the schema that lies beside this file.
+    /// Reads `acp-v1.json` from this directory.
     pub(crate) fn load() -> Self {
         let document: Value =
             serde_json::from_str(include_str!("acp-v1.json")).expect("the schema file is JSON");
@@ -43,7 +43,6 @@ impl Schema {
         }
     }
 
-    /// Checks one update.
     pub(crate) fn check_update(&self, update: &Value) -> Result<(), String> {
         let name = update["sessionUpdate"].as_str().unwrap_or_default();
         let Some(validator) = self.updates.get(name) else {
@@ -52,7 +51,6 @@ impl Schema {
         check(validator, update)
     }
 
-    /// Checks the response to a prompt.
     pub(crate) fn check_response(&self, response: &Value) -> Result<(), String> {
         if response["error"].is_null() {
             check(&self.prompt_response, &response["result"])
@@ -61,7 +59,6 @@ impl Schema {
         }
     }
 
-    /// Checks every update of a session.
     pub(crate) fn check(&self, session: &Session) -> Result<(), String> {
         session.updates.iter().try_for_each(|update| self.check_update(update))
     }
@@ -75,9 +72,9 @@ fn check(validator: &Validator, value: &Value) -> Result<(), String> {
     if errors.is_empty() { Ok(()) } else { Err(format!("{value}: {}", errors.join("; "))) }
 }
 
-/// A schema with its references resolved, its objects closed, and without null.
+/// Resolves the references of a schema, closes its objects, and removes null.
 ///
-/// No type that we send refers to itself.
+/// No type that the gateway sends refers to itself.
 fn closed(schema: &Value, definitions: &Value) -> Value {
     let Some(members) = schema.as_object() else { return schema.clone() };
     let mut out = Map::new();
@@ -90,7 +87,7 @@ fn closed(schema: &Value, definitions: &Value) -> Value {
     let mut own = Map::new();
     for (name, value) in members {
         let value = match (name.as_str(), value) {
-            // Numbers have formats that JSON Schema does not know.
+            // JSON Schema does not know ACP's formats of numbers.
             ("$ref" | "allOf" | "description" | "title" | "format" | "discriminator", _) => {
                 continue;
             }

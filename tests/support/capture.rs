@@ -1,4 +1,4 @@
-//! Recorded streams of real servers, and what becomes of them.
+//! Recorded streams of real servers, and their translation.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,38 +9,36 @@ use threadway_translate::langgraph::Part;
 use threadway_translate::run::{Loss, RunEvent, StreamEnd, Translator, View};
 use threadway_translate::sse::{self, Decoder, Ending};
 
-/// A recorded stream.
 pub(crate) struct Capture {
     /// `<server>/<graph>-<modes>`.
     pub(crate) name: String,
     pub(crate) bytes: Vec<u8>,
-    /// The body of the request that it answers, where that was recorded.
+    /// The body of the recorded request; null if it was not recorded.
     pub(crate) request: Value,
 }
 
-/// One event of a capture, read by a parser that is not ours.
+/// One event of a capture, read by a parser that shares no code with the gateway.
 pub(crate) struct Upstream {
     pub(crate) event: String,
     pub(crate) data: Value,
 }
 
-/// What became of a stream.
+/// The translation of a stream.
 pub(crate) struct Translated {
-    /// The client's bytes.
+    /// The bytes that a client receives.
     pub(crate) bytes: Vec<u8>,
-    /// The same, event by event.
+    /// The events in these bytes.
     pub(crate) events: Vec<Value>,
     pub(crate) view: View,
 }
 
 pub(crate) fn root() -> PathBuf {
-    // The captures lie beside the gateway's tests, and the core's tests read them too.
+    // The captures are in the root package's tests. The core's tests read them too.
     let packages = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     let mut folders = packages.map(|package| package.join("tests"));
     folders.find(|tests| tests.join("captures").is_dir()).unwrap()
 }
 
-/// All captures, sorted by name.
 pub(crate) fn all() -> Vec<Capture> {
     let mut captures = Vec::new();
     for server in fs::read_dir(root().join("captures")).unwrap() {
@@ -55,8 +53,8 @@ pub(crate) fn all() -> Vec<Capture> {
     captures
 }
 
-/// Checks that every capture becomes the bytes that are kept under a folder of `golden`; with
-/// `UPDATE_GOLDEN` in the environment, keeps those that it becomes now.
+/// Checks that the translation of every capture is the one stored in a folder of `golden`. With
+/// `UPDATE_GOLDEN` set in the environment, stores the translation instead.
 pub(crate) fn check_kept(folder: &str, extension: &str, translate: impl Fn(&Capture) -> Vec<u8>) {
     let mut wrong = Vec::new();
     for capture in all() {
@@ -91,7 +89,7 @@ impl Capture {
         Self::read(&root().join("captures").join(format!("{name}.sse")))
     }
 
-    /// The request of a client that starts this run as `r1` and holds what it sends up.
+    /// The request of a client that starts this run as `r1`, and holds the messages that it sends.
     pub(crate) fn input(&self) -> Value {
         let messages = self.request.pointer("/input/messages").and_then(Value::as_array);
         let sent = |message: &Value| json!({"id": message["id"], "role": "user", "content": message["content"]});
@@ -103,7 +101,7 @@ impl Capture {
         })
     }
 
-    /// The events, split and joined by hand.
+    /// The events, parsed without the gateway's decoder.
     pub(crate) fn upstream(&self) -> Vec<Upstream> {
         let text = String::from_utf8(self.bytes.clone()).unwrap().replace("\r\n", "\n");
         let field = |block: &str, name: &str| {
@@ -143,7 +141,7 @@ pub(crate) fn translate(bytes: &[u8], input: &Value) -> Translated {
     translated
 }
 
-/// The events of a run of which these bytes are all that is known, and what they come to.
+/// The run events of a stream that is known only by these bytes, and the view after them.
 pub(crate) fn run_events(bytes: &[u8]) -> (Vec<RunEvent>, View) {
     let mut translator = Translator::new("T", "R");
     let mut out = Vec::new();
@@ -160,7 +158,7 @@ pub(crate) fn run_events(bytes: &[u8]) -> (Vec<RunEvent>, View) {
     (out, view)
 }
 
-/// Decodes bytes and feeds the parts in.
+/// Decodes bytes and passes the parts to the translator.
 pub(crate) fn feed(translator: &mut Translator, bytes: &[u8], out: &mut Vec<RunEvent>) -> Ending {
     let mut decoder = Decoder::new();
     let mut scratch = String::new();
@@ -171,7 +169,6 @@ pub(crate) fn feed(translator: &mut Translator, bytes: &[u8], out: &mut Vec<RunE
     decoder.finish()
 }
 
-/// Projects run events to wire events.
 pub(crate) fn project(run_events: &[RunEvent], mut projector: Projector) -> Translated {
     let (mut bytes, mut lines) = (Vec::new(), Vec::new());
     for event in run_events {
@@ -186,7 +183,7 @@ pub(crate) fn project(run_events: &[RunEvent], mut projector: Projector) -> Tran
     Translated { bytes, events, view: View::default() }
 }
 
-/// A client of the current generation that holds nothing.
+/// A client of the current AG-UI version that holds nothing.
 pub(crate) fn newcomer() -> Client {
     Client {
         thread_id: "T".to_owned(),

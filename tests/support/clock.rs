@@ -1,14 +1,14 @@
-//! The paused clock of a test that reads real sockets.
+//! A paused clock for tests with real sockets.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-/// How long a test may hold the clock, in real time. Such tests take less than a second; one that
-/// waits for what never comes has no other clock to end it.
+/// How long, in real time, a test may hold the clock. Such tests take less than a second. A test
+/// that waits for an event that never comes has no other time limit.
 const PATIENCE: Duration = Duration::from_mins(3);
 
-/// Keeps the paused clock where it is: it would move by itself while sockets are waited for.
+/// Stops the paused clock. Otherwise tokio advances it while a test waits for a socket.
 pub(crate) struct HeldClock {
     _release: mpsc::Sender<()>,
 }
@@ -19,10 +19,11 @@ impl HeldClock {
     pub(crate) fn pause() -> Self {
         let (release, released) = mpsc::channel::<()>();
         let test = std::thread::current().name().unwrap_or("a test").to_owned();
-        // The clock does not move by itself while a blocking task runs.
+        // tokio does not advance the clock while a blocking task runs.
         tokio::task::spawn_blocking(move || {
             if released.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
-                // Not by `eprintln`, whose words a test keeps until it ends.
+                // `eprintln` would not do: the test harness captures its output until the test
+                // ends.
                 let _ = writeln!(io::stderr(), "{test} hangs: it held the clock for {PATIENCE:?}");
                 std::process::abort();
             }
@@ -32,7 +33,7 @@ impl HeldClock {
     }
 
     pub(crate) async fn advance(&self, duration: Duration) {
-        // Timers go off at the next whole millisecond.
+        // Timers fire at the next whole millisecond.
         tokio::time::advance(duration + Duration::from_millis(1)).await;
     }
 }

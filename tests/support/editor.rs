@@ -1,8 +1,8 @@
-//! An ACP client: the other end of a connection, that checks every frame both ways against the
-//! schema of the protocol.
+//! An ACP client for tests. Checks every frame of both directions against the protocol's schema.
 //!
-//! `acp-v1.json` is the official schema. It lets unknown members pass, and optional ones be null.
-//! Here an unknown member is a spelling mistake, and what we send is absent or has a value.
+//! `acp-v1.json` is the official schema. That schema accepts unknown members, and null for optional
+//! ones. This client refuses both: an unknown member is a spelling mistake, and an optional member
+//! is absent or has a value.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -26,52 +26,52 @@ use tokio_util::sync::CancellationToken;
 
 use super::langgraph::{LangGraph, soon};
 
-/// How much a pipe holds.
+/// The capacity of the pipe, in bytes.
 const PIPE_BYTES: usize = 64 * 1024;
 
-/// The directory of every session.
+/// The working directory of every session.
 pub(crate) const CWD: &str = "/srv/app";
 
-/// The client, and the agent that it has.
+/// The client, connected to an agent of its own.
 pub(crate) struct Editor {
     pub(crate) reader: BufReader<ReadHalf<DuplexStream>>,
-    /// `None` after the end.
+    /// `None` after the client has closed its end.
     pub(crate) writer: Option<WriteHalf<DuplexStream>>,
     pub(crate) service: Arc<Service>,
     pub(crate) outbox: Outbox,
     serving: JoinSet<std::io::Result<()>>,
     frames: Frames,
-    /// The number of the last request.
+    /// The id of the last request.
     last: u64,
 }
 
-/// How an editor is set up.
+/// The settings of an editor and its agent.
 pub(crate) struct Setup {
     pub(crate) settings: Settings,
     pub(crate) owners: OwnerPolicy,
-    /// Where keys are kept.
+    /// The directory of the stored keys.
     pub(crate) directory: Option<std::path::PathBuf>,
-    /// What the client says that it can do.
+    /// The capabilities that the client announces.
     pub(crate) capabilities: Value,
     pub(crate) log_bytes: usize,
-    /// The agent of new sessions, and the keys under which agents keep their conversations.
+    /// The agent of new sessions, and the state keys of each agent's conversation.
     pub(crate) agent: Option<String>,
     pub(crate) messages_keys: agents::MessagesKeys,
 }
 
-/// What goes over a connection, checked.
+/// The frames of a connection, checked.
 #[derive(Debug, Default)]
 pub(crate) struct Frames {
-    /// The methods of the requests that are not answered, by id.
+    /// The methods of the open requests, by id.
     sent: HashMap<String, String>,
     asked: HashMap<String, String>,
 }
 
-/// What came until a response did, and that.
+/// The frames up to the response to a request, and that response.
 #[derive(Debug)]
 pub(crate) struct Told {
     pub(crate) updates: Vec<Value>,
-    /// Requests to the client, and what takes them back.
+    /// Requests to the client, and their cancellations.
     pub(crate) requests: Vec<Value>,
     pub(crate) response: Value,
 }
@@ -93,12 +93,12 @@ impl Default for Setup {
 // === impl Setup ===
 
 impl Setup {
-    /// An editor that shows forms.
+    /// An editor that can show forms.
     pub(crate) fn with_forms() -> Self {
         Self { capabilities: json!({"elicitation": {"form": {}}}), ..Self::default() }
     }
 
-    /// The agent that an editor gets of a server.
+    /// The agent of one editor, in front of a server.
     pub(crate) fn service(&self, url: &str) -> Arc<Service> {
         let client = Client::new(url.parse().unwrap(), None).unwrap();
         let upstream = agents::Upstream { name: "default".to_owned(), client };
@@ -123,7 +123,7 @@ impl Setup {
     }
 }
 
-/// A server, and an editor that is connected to an agent of it.
+/// A server, and an editor that is connected to an agent in front of it.
 pub(crate) async fn open() -> (LangGraph, Editor) {
     open_with(Setup::default()).await
 }
@@ -137,7 +137,7 @@ pub(crate) async fn open_with(setup: Setup) -> (LangGraph, Editor) {
 // === impl Editor ===
 
 impl Editor {
-    /// An editor that has said nothing yet.
+    /// An editor that has sent nothing yet.
     pub(crate) fn start(url: &str, setup: &Setup) -> Self {
         let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
         let (reader, writer) = tokio::io::split(ours);
@@ -150,7 +150,7 @@ impl Editor {
         Self { reader, writer: Some(writer), service, outbox, serving, frames, last: 0 }
     }
 
-    /// An editor that has been answered.
+    /// An editor that is initialised.
     pub(crate) async fn initialized(url: &str, setup: &Setup) -> Self {
         let mut editor = Self::start(url, setup);
         let params = json!({"protocolVersion": 1, "clientCapabilities": setup.capabilities});
@@ -158,19 +158,19 @@ impl Editor {
         editor
     }
 
-    /// Sends bytes as they stand.
+    /// Sends bytes unchecked.
     pub(crate) async fn raw(&mut self, bytes: impl AsRef<[u8]>) {
         let writer = self.writer.as_mut().expect("the editor has hung up");
         soon("what is sent", writer.write_all(bytes.as_ref())).await.unwrap();
     }
 
-    /// Sends a message, which must be valid.
+    /// Sends a message after checking it.
     pub(crate) async fn send(&mut self, message: &Value) {
         self.frames.sends(message);
         self.raw(format!("{message}\n")).await;
     }
 
-    /// Asks; the id of the request.
+    /// Sends a request and returns its id.
     pub(crate) async fn request(&mut self, method: &str, params: Value) -> u64 {
         self.last += 1;
         let id = self.last;
@@ -183,26 +183,26 @@ impl Editor {
         self.send(&json!({"jsonrpc": "2.0", "method": method, "params": params})).await;
     }
 
-    /// Answers a request of the agent's.
+    /// Answers a request from the agent.
     pub(crate) async fn reply(&mut self, request: &Value, result: Value) {
         self.send(&json!({"jsonrpc": "2.0", "id": request["id"], "result": result})).await;
     }
 
-    /// The next frame, which must be valid.
+    /// The next frame, checked.
     pub(crate) async fn next(&mut self) -> Value {
         let line = self.line().await;
         assert_ne!(line, "", "the agent has closed its end");
         self.frames.comes(&line)
     }
 
-    /// The next line as it stands; empty at the end.
+    /// The next line, unchecked; empty at the end.
     pub(crate) async fn line(&mut self) -> String {
         let mut line = String::new();
         soon("a line", self.reader.read_line(&mut line)).await.unwrap();
         line
     }
 
-    /// What comes until this request is answered.
+    /// The frames up to the response to this request.
     pub(crate) async fn until(&mut self, id: u64) -> Told {
         let (mut updates, mut requests) = (Vec::new(), Vec::new());
         loop {
@@ -218,7 +218,7 @@ impl Editor {
         }
     }
 
-    /// What comes until the agent asks something: the updates, and the request.
+    /// The updates up to the agent's next request, and that request.
     pub(crate) async fn until_asked(&mut self) -> (Vec<Value>, Value) {
         let mut updates = Vec::new();
         loop {
@@ -231,14 +231,14 @@ impl Editor {
         }
     }
 
-    /// The next frame, whose request was not checked either.
+    /// The next frame, for a request that was sent unchecked.
     pub(crate) async fn next_unchecked(&mut self) -> Value {
         let frame = serde_json::from_str(&self.line().await).unwrap();
         check_method(&frame);
         frame
     }
 
-    /// Reads until the agent has said this.
+    /// Reads up to the chunk in which the agent has sent this text.
     pub(crate) async fn until_said(&mut self, text: &str) -> Vec<Value> {
         let mut updates = Vec::new();
         loop {
@@ -251,7 +251,7 @@ impl Editor {
         }
     }
 
-    /// What comes until the end.
+    /// All frames up to the end of the connection.
     pub(crate) async fn rest(&mut self) -> String {
         let mut rest = String::new();
         soon("the end", self.reader.read_to_string(&mut rest)).await.unwrap();
@@ -259,19 +259,20 @@ impl Editor {
         rest
     }
 
-    /// Asks, and is given what was asked for.
+    /// Sends a request and returns its result.
     pub(crate) async fn call(&mut self, method: &str, params: Value) -> Value {
         let id = self.request(method, params).await;
         self.until(id).await.result()
     }
 
-    /// Asks, and is refused: the code and the message.
+    /// Sends a request that must be refused; returns the error's code and message.
     pub(crate) async fn refused(&mut self, method: &str, params: Value) -> (i64, String) {
         let id = self.request(method, params).await;
         self.until(id).await.error()
     }
 
-    /// Sends a line, and is refused: the id, the code and the message.
+    /// Sends a line that must be refused; returns the response's id, the error's code and its
+    /// message.
     pub(crate) async fn refused_line(&mut self, line: &str) -> (Value, i64, String) {
         self.raw(format!("{line}\n")).await;
         let frame = self.next().await;
@@ -279,13 +280,13 @@ impl Editor {
         (frame["id"].clone(), code, message)
     }
 
-    /// A new session.
+    /// Opens a session and returns its id.
     pub(crate) async fn session(&mut self) -> String {
         let made = self.call("session/new", json!({"cwd": CWD, "mcpServers": []})).await;
         made["sessionId"].as_str().unwrap().to_owned()
     }
 
-    /// Prompts a session; the id of the request.
+    /// Sends a prompt and returns the id of the request.
     pub(crate) async fn prompt(&mut self, session: &str, text: &str) -> u64 {
         let prompt = json!([{"type": "text", "text": text}]);
         self.request("session/prompt", json!({"sessionId": session, "prompt": prompt})).await
@@ -295,20 +296,20 @@ impl Editor {
         self.notify("session/cancel", json!({"sessionId": session})).await;
     }
 
-    /// How much waits to be read, beside what the pipe holds.
+    /// How many bytes wait to be read, without those in the pipe.
     pub(crate) fn waiting(&self) -> usize {
         let told = format!("{:?}", self.outbox);
         let number = told.split("waiting: ").nth(1).unwrap();
         number.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
     }
 
-    /// Makes sure that the connection is alive, and that nothing came that nobody has read.
+    /// Checks that the connection is alive, and that no frame is unread.
     pub(crate) async fn is_alive(&mut self) {
         let (code, message) = self.refused("session/cancel_all", json!({})).await;
         assert_eq!((code, &*message), (-32601, "unknown method `session/cancel_all`"));
     }
 
-    /// Closes its end.
+    /// Closes the client's end.
     pub(crate) async fn hang_up(&mut self) {
         if let Some(mut writer) = self.writer.take() {
             writer.shutdown().await.unwrap();
@@ -346,13 +347,13 @@ impl Told {
         self.result()["stopReason"].as_str().unwrap().to_owned()
     }
 
-    /// The updates of a session.
+    /// The updates of one session.
     pub(crate) fn of(&self, session: &str) -> Vec<Value> {
         let own = self.updates.iter().filter(|params| params["sessionId"] == session);
         own.map(|params| params["update"].clone()).collect()
     }
 
-    /// What the agent said, chunk by chunk: its id and its text.
+    /// The agent's chunks: the message id and the text of each.
     pub(crate) fn said(&self) -> Vec<(String, String)> {
         let updates: Vec<_> = self.updates.iter().map(|params| params["update"].clone()).collect();
         said(&updates)
@@ -368,7 +369,7 @@ pub(crate) fn said(updates: &[Value]) -> Vec<(String, String)> {
     updates.iter().filter(is_said).map(chunk).collect()
 }
 
-/// Updates in short: the kind, and what is particular to it.
+/// Updates in short form: the kind, and the members that matter for that kind.
 pub(crate) fn outline(updates: &[Value]) -> Vec<String> {
     updates
         .iter()
@@ -391,13 +392,13 @@ pub(crate) fn outline(updates: &[Value]) -> Vec<String> {
 
 fn refusal(frame: &Value) -> (i64, String) {
     let error = &frame["error"];
-    assert!(error.is_object(), "this is no refusal: {frame}");
+    assert!(error.is_object(), "the frame is no refusal: {frame}");
     (error["code"].as_i64().unwrap(), error["message"].as_str().unwrap().to_owned())
 }
 
 // === impl Frames ===
 
-/// The methods of the protocol: what its params are, and what its result is.
+/// The methods of the protocol, with the types of their params and of their results.
 const METHODS: &[(&str, &str, &str)] = &[
     ("initialize", "InitializeRequest", "InitializeResponse"),
     ("authenticate", "AuthenticateRequest", "AuthenticateResponse"),
@@ -421,14 +422,14 @@ const METHODS: &[(&str, &str, &str)] = &[
     ("$/cancel_request", "CancelRequestNotification", ""),
 ];
 
-/// The requests of an agent. It has no others: `fs/*` would read and write the client's files, and
-/// `terminal/*` would run commands there.
+/// The requests that an agent may send. `fs/*` would read and write the client's files, and
+/// `terminal/*` would run commands there, so the gateway sends neither.
 const AGENT_REQUESTS: [&str; 2] = ["session/request_permission", "elicitation/create"];
 
-/// The notifications of an agent.
+/// The notifications that an agent may send.
 const AGENT_NOTIFICATIONS: [&str; 2] = ["session/update", "$/cancel_request"];
 
-/// Fails for a frame of an agent that is neither a response nor one of these.
+/// Fails for a frame of the agent that is neither a response nor one of these methods.
 fn check_method(frame: &Value) {
     let Some(method) = frame.get("method") else { return };
     let is_request = frame.get("id").is_some();
@@ -437,7 +438,7 @@ fn check_method(frame: &Value) {
 }
 
 impl Frames {
-    /// A message of the client's.
+    /// Checks a message from the client.
     pub(crate) fn sends(&mut self, message: &Value) {
         match (message["method"].as_str(), message.get("id")) {
             (Some(method), id) => {
@@ -460,10 +461,10 @@ impl Frames {
         }
     }
 
-    /// A line of the agent's.
+    /// Checks a line from the agent.
     pub(crate) fn comes(&mut self, line: &str) -> Value {
         let whole = line.strip_suffix('\n').expect("a whole line");
-        // A strict parser: half a surrogate pair is an error to it.
+        // The parser is strict: it refuses half a surrogate pair.
         let message: Value = serde_json::from_str(whole).expect(line);
         let members = message.as_object().expect(line);
         assert_eq!(message["jsonrpc"], "2.0", "{line}");
@@ -505,7 +506,8 @@ impl Frames {
     }
 }
 
-/// What we send is absent or has a value; what tools are given and give is theirs.
+/// Fails for a null member. The inputs and outputs of tools are not the gateway's, and may have
+/// null.
 fn has_no_null(value: &Value, line: &str) {
     match value {
         Value::Null => panic!("a null: {line}"),
@@ -521,7 +523,7 @@ fn has_no_null(value: &Value, line: &str) {
     }
 }
 
-/// The schemas, made when they are first needed.
+/// The validators, each compiled at its first use.
 static SCHEMAS: OnceLock<Mutex<HashMap<String, Arc<Validator>>>> = OnceLock::new();
 
 fn check(name: &str, value: &Value) {
@@ -529,7 +531,7 @@ fn check(name: &str, value: &Value) {
     check_by(name, value, schema);
 }
 
-/// An update, by the one schema that its kind has: there may be 200,000 of them.
+/// Checks an update by the schema of its kind alone, because a test may send 200,000 updates.
 fn check_update(update: &Value) {
     let kind = update["sessionUpdate"].as_str().expect("an update has a kind");
     check_by(kind, update, || {
@@ -568,11 +570,11 @@ fn definitions() -> &'static Value {
     })
 }
 
-/// Closes the objects inside a schema; where it is used, it is closed by the one who uses it.
+/// Closes the objects inside a schema. The schema itself is closed by the one that refers to it.
 fn close(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
-            // Numbers have formats that JSON Schema does not know.
+            // JSON Schema does not know ACP's formats of numbers.
             if members.get("format").is_some_and(Value::is_string) {
                 members.remove("format");
             }

@@ -1,4 +1,4 @@
-//! Events as they stand in a stream, each with its id: what a client that resumes works with.
+//! SSE events with their ids, as a client that resumes uses them.
 
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
 use serde_json::Value;
@@ -6,20 +6,19 @@ use uuid::Uuid;
 
 use super::gateway::Response;
 
-/// Whether a frame is an event, with its id before its data.
+/// Whether a frame is an event whose id precedes its data.
 fn is_event(frame: &str) -> bool {
     frame
         .strip_prefix("id: ")
         .is_some_and(|frame| frame.lines().nth(1).is_some_and(|line| line.starts_with("data: ")))
 }
 
-/// The id line of a frame.
 pub(crate) fn id(frame: &str) -> Option<&str> {
     frame.lines().find_map(|line| line.strip_prefix("id: "))
 }
 
-/// What the id of an event says, as `<run id>.<attempt>.<place>.<n>.<check>`: read here anew, as
-/// the documentation has it.
+/// The readable form of an event id: `<run id>.<attempt>.<place>.<n>.<check>`. Decoded without the
+/// gateway's code, as the documentation describes it.
 pub(crate) fn spelt(id: &str) -> String {
     let (named, packed) =
         id.strip_prefix('2').expect(id).rsplit_once('.').unwrap_or_else(|| ("", &id[1..]));
@@ -50,7 +49,7 @@ pub(crate) fn spelt(id: &str) -> String {
     format!("{run_id}.{attempt}.{place}.{n}{partly}.{high:02x}{low:02x}")
 }
 
-/// The id that the version before gave to the same event.
+/// The id that the previous id version gave to the same event.
 pub(crate) fn older(id: &str) -> String {
     format!("1.{}", spelt(id))
 }
@@ -69,7 +68,7 @@ pub(crate) fn kinds(frames: &[String]) -> Vec<String> {
 }
 
 impl Response {
-    /// The next events, each a whole frame.
+    /// The next `count` events, each as a whole frame.
     pub(crate) async fn frames(&mut self, count: usize) -> Vec<String> {
         let mut frames = Vec::new();
         while frames.len() < count {
@@ -82,7 +81,7 @@ impl Response {
         frames
     }
 
-    /// The events from here to the end.
+    /// All remaining events.
     pub(crate) async fn rest_of_frames(&mut self) -> Vec<String> {
         let mut frames = Vec::new();
         loop {

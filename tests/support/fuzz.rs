@@ -1,5 +1,5 @@
-//! What each fuzz target checks of one input. The targets and the test that replays their corpora
-//! share it; an input that breaks a rule makes it panic.
+//! The checks of each fuzz target on one input. The fuzz targets use them, and so does the test
+//! that replays the corpora. An input that breaks a rule causes a panic.
 
 pub(crate) mod config;
 pub(crate) mod event_id;
@@ -8,11 +8,11 @@ pub(crate) mod rpc;
 pub(crate) mod sse;
 pub(crate) mod translate;
 
-/// Stands for a secret: it may stand in no error text.
+/// Marks a secret. No error text may contain it.
 pub(crate) const SECRET: &str = "s3cr3t-M4rk";
 
-/// What an input says of how it is to be read: the characters of the comment that its stream
-/// begins with. So an input is a stream that can be read and edited, and a capture is an input.
+/// The settings with which an input is read: the characters of the comment at the start of the
+/// stream. So each input is a readable stream, and each capture is an input.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dials<'a>(&'a [u8]);
 
@@ -24,7 +24,7 @@ impl<'a> Dials<'a> {
         Self(comment.split(|byte| *byte == b'\n').next().unwrap_or_default())
     }
 
-    /// One of `count` choices; the first where nothing is said.
+    /// One of `count` choices; 0 if the input does not say.
     pub(crate) fn choose(self, at: usize, count: usize) -> usize {
         let said = self.0.get(at).map_or(0, |byte| byte.wrapping_sub(b'0'));
         usize::from(said) % count

@@ -1,4 +1,4 @@
-//! A gateway on a real socket, in front of a scripted LangGraph server, and its client's bytes.
+//! A gateway on a real socket in front of a scripted LangGraph server, and an HTTP client for it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,30 +19,30 @@ use super::clock::HeldClock;
 use super::upstream::{Exchange, Upstream};
 
 pub(crate) const THREAD: &str = "0f9cfe5e-7d44-4d4f-8aef-a4e7c1d4a2a1";
-/// What is asked of each run in a list, behind the rest of the query.
+/// The columns that the gateway selects from a list of runs; the end of the query.
 pub(crate) const COLUMNS: &str = "&select=run_id&select=status&select=created_at&select=metadata";
 
 pub(crate) const RUN: &str = "01a200b7-5ee6-7592-b13b-546489e59c9e";
 
-/// A gateway that serves, in front of a scripted upstream.
+/// A serving gateway in front of a scripted upstream.
 pub(crate) struct Gateway {
     pub(crate) upstream: Upstream,
     pub(crate) address: SocketAddr,
     pub(crate) stop: CancellationToken,
     pub(crate) serving: JoinSet<()>,
-    /// What it counts, and what is counted of what it asks.
+    /// The gateway's metrics, also those of its requests to upstream.
     pub(crate) metrics: Metrics,
     pub(crate) server: Arc<Server>,
 }
 
-/// A response as it comes.
+/// A response that is still being read.
 pub(crate) struct Response {
     pub(crate) socket: TcpStream,
-    /// The status line and the headers, less the date.
+    /// The status line and the headers, without the date.
     pub(crate) head: String,
-    /// What was read behind them and is not yet decoded.
+    /// Bytes of the body that were read and not yet decoded.
     pub(crate) raw: Vec<u8>,
-    /// The body's bytes that nobody has asked for yet.
+    /// Decoded bytes of the body that the test has not yet taken.
     pub(crate) decoded: Vec<u8>,
 }
 
@@ -57,12 +57,12 @@ impl Gateway {
         Self::of(Upstream::bind().await, limits).await
     }
 
-    /// In front of a server for JavaScript.
+    /// A gateway in front of a JavaScript server.
     pub(crate) async fn javascript() -> Self {
         Self::of(Upstream::javascript().await, Limits::default()).await
     }
 
-    /// One that makes spans.
+    /// A gateway that makes trace spans.
     pub(crate) async fn traced(tracer: SdkTracer) -> Self {
         Self::observed(Upstream::bind().await, Limits::default(), Some(tracer)).await
     }
@@ -80,7 +80,7 @@ impl Gateway {
         Self { upstream, address, stop, serving, metrics, server }
     }
 
-    /// A gateway that has had a run, and so knows what the server tells of itself.
+    /// A gateway that has had a run, so it already knows the server's kind.
     pub(crate) async fn acquainted() -> Self {
         let gateway = Self::start().await;
         let (mut response, run) = gateway.run().await;
@@ -98,7 +98,8 @@ impl Gateway {
         post(self.address, "", body).await
     }
 
-    /// Starts a run on a new thread: the client has its first frames, the upstream waits.
+    /// Starts a run on a new thread. The client has its first frames, and the upstream stream is
+    /// open.
     pub(crate) async fn run(&self) -> (Response, Exchange) {
         let input = input(&["hi"]);
         let (mut response, exchange) = tokio::join!(self.post(&input), async {
@@ -110,7 +111,7 @@ impl Gateway {
         (response, exchange)
     }
 
-    /// Answers the read of the thread's state.
+    /// Answers the request for the thread's state.
     pub(crate) async fn state(&self, state: Option<Value>) {
         let get = self.upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
         match state {
@@ -119,8 +120,8 @@ impl Gateway {
         }
     }
 
-    /// Starts a run whose client reads the response's head and no more. Little of what it does not
-    /// read fits its socket.
+    /// Starts a run whose client reads only the head of the response. The client's socket buffers
+    /// little.
     pub(crate) async fn unread_run(&self) -> (Response, Exchange) {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(16 * 1024).unwrap();
@@ -133,21 +134,22 @@ impl Gateway {
         })
     }
 
-    /// Answers the search for the last state of the run.
+    /// Answers the request for the last state of the run.
     pub(crate) async fn history(&self, states: Value) {
         let post = self.upstream.expect(&format!("POST /threads/{THREAD}/history")).await;
         assert_eq!(post.body, json!({"limit": 1, "metadata": {"run_id": RUN}}).to_string());
         post.json(200, &states.to_string()).await;
     }
 
-    /// Accepts the run.
+    /// Accepts the start of the run, and begins its stream.
     pub(crate) async fn stream(&self) -> Exchange {
         let mut post = self.upstream.expect(&format!("POST /threads/{THREAD}/runs/stream")).await;
         post.begin(&format!("content-location: /threads/{THREAD}/runs/{RUN}\r\n")).await;
         post
     }
 
-    /// Answers the read of the run's record, and of the state of a run that broke off.
+    /// Answers the request for the run's record, and the one for the state of a run that was
+    /// interrupted.
     pub(crate) async fn record(&self, status: &str) {
         self.status(status).await;
         if matches!(status, "interrupted" | "timeout") {
@@ -155,13 +157,13 @@ impl Gateway {
         }
     }
 
-    /// Answers the read of the run's record.
+    /// Answers the request for the run's record.
     pub(crate) async fn status(&self, status: &str) {
         let get = self.upstream.expect(&format!("GET /threads/{THREAD}/runs/{RUN}")).await;
         get.json(200, &json!({"run_id": RUN, "status": status}).to_string()).await;
     }
 
-    /// Accepts the join of the run, which begins behind this id.
+    /// Accepts the join of the run, which must begin after this id.
     pub(crate) async fn joined_behind(&self, id: &str) -> Exchange {
         let line = format!("GET /threads/{THREAD}/runs/{RUN}/stream");
         let mut join = self.upstream.expect(&line).await;
@@ -171,8 +173,8 @@ impl Gateway {
         join
     }
 
-    /// The upstream refuses every request while time passes, and what follows from its last refusal;
-    /// returns the requests.
+    /// Refuses every upstream request for this time, and all that follow the last refusal. Returns
+    /// the requests.
     pub(crate) async fn refused_for(&self, clock: &HeldClock, time: Duration) -> Vec<String> {
         const REFUSAL: &str = r#"{"detail":"boom"}"#;
         const QUIET: u8 = 5;
@@ -188,8 +190,8 @@ impl Gateway {
             () = refuse => {}
             () = self.passes(clock, time) => {}
         }
-        // The last step may have made the gateway ask, and each refusal makes it ask once more: a join,
-        // then the record. It waits for the clock once it has read the last refusal and asks no more.
+        // The last step may have caused a request, and each refusal causes one more: a join, then
+        // the record. After the last refusal the gateway waits for the clock.
         let mut quiet = 0;
         while quiet < QUIET {
             self.settled().await;
@@ -204,7 +206,7 @@ impl Gateway {
         asked
     }
 
-    /// How many answers of the upstream the gateway has read.
+    /// How many responses of the upstream the gateway has read.
     fn answers_read(&self) -> usize {
         let text = self.metrics.text(Format::OpenMetrics);
         let lines =
@@ -212,7 +214,7 @@ impl Gateway {
         lines.map(|line| line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()).sum()
     }
 
-    /// Time passes, and the gateway does what is due in it.
+    /// Advances the clock, and lets the gateway do what is due.
     pub(crate) async fn passes(&self, clock: &HeldClock, time: Duration) {
         const STEP: Duration = Duration::from_millis(100);
         let over = tokio::time::Instant::now() + time;
@@ -223,35 +225,35 @@ impl Gateway {
         self.settled().await;
     }
 
-    /// Asks for the thread and its live run, as `input` is the client's.
+    /// Connects to the thread and its live run, with this input.
     pub(crate) async fn connect(&self, input: &Value) -> Response {
         Response::to(self.address, connect_request("", input).as_bytes()).await
     }
 
-    /// Asks for the thread as an `EventSource` does.
+    /// Connects to the thread as an `EventSource` does.
     pub(crate) async fn events(&self, query: &str) -> Response {
         Response::to(self.address, events_request("", query).as_bytes()).await
     }
 
-    /// Answers what is asked for the thread's runs.
+    /// Answers a list of the thread's runs.
     pub(crate) async fn runs(&self, query: &str, runs: Value) {
         let line = format!("GET /threads/{THREAD}/runs?{query}{COLUMNS}");
         let get = self.upstream.expect(&line).await;
         get.json(200, &runs.to_string()).await;
     }
 
-    /// Answers what is asked for the thread's runs by one who connects: none is live.
+    /// Answers the lists of runs of a client that connects: no run is live.
     pub(crate) async fn no_live_runs(&self, over: Value) {
         self.runs("limit=100", over).await;
     }
 
-    /// Another gateway, in front of the same server.
+    /// Another gateway in front of the same server.
     pub(crate) async fn replica(&self) -> (SocketAddr, CancellationToken, JoinSet<()>) {
         serve(agents(&[("default", &self.upstream.url())], &[]), Limits::default()).await
     }
 
-    /// Waits until the gateway has seen all that was sent or closed so far: what is answered on
-    /// another connection, after that was accepted, shows it.
+    /// Waits until the gateway has processed all bytes and closes so far. A request on a later
+    /// connection that is answered proves this.
     pub(crate) async fn settled(&self) {
         for _ in 0..3 {
             let request = b"GET /healthz HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n";
@@ -260,7 +262,7 @@ impl Gateway {
         }
     }
 
-    /// Waits until so many viewers are left: a busy machine may show a closed connection late.
+    /// Waits until this many viewers are left: a busy machine may notice a closed connection late.
     pub(crate) async fn watched_by(&self, viewers: u8) {
         let viewers = f64::from(viewers);
         while counted(&self.metrics, "active_viewers").total_cmp(&viewers).is_ne() {
@@ -276,7 +278,7 @@ impl Gateway {
     }
 }
 
-/// The agents of upstreams, each a name and a URL, and their aliases.
+/// The agents of upstreams, given as pairs of name and URL, and their aliases.
 pub(crate) fn agents(upstreams: &[(&str, &str)], aliases: &[(&str, &str)]) -> Agents {
     counted_agents(upstreams, aliases, &Metrics::default())
 }
@@ -303,7 +305,7 @@ pub(crate) async fn serve(
     (address, stop, serving)
 }
 
-/// The same, in a way of its own; and what it can be reloaded by.
+/// Serves with settings of the test's choice; also returns the handle for a reload.
 pub(crate) async fn serve_as(
     agents: Agents,
     settings: Settings,
@@ -311,7 +313,7 @@ pub(crate) async fn serve_as(
     serve_observed(agents, settings, Observer::default()).await
 }
 
-/// The same, and what it does is seen.
+/// Serves with settings of the test's choice, and with the test's metrics.
 pub(crate) async fn serve_observed(
     agents: Agents,
     settings: Settings,
@@ -327,7 +329,7 @@ pub(crate) async fn serve_observed(
     (address, stop, serving, server)
 }
 
-/// The value of a series, as `x{label="value"}`.
+/// The value of a series, named as `x{label="value"}`.
 pub(crate) fn counted(metrics: &Metrics, series: &str) -> f64 {
     let text = metrics.text(Format::OpenMetrics);
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("threadway_"));
@@ -338,31 +340,31 @@ pub(crate) fn counted(metrics: &Metrics, series: &str) -> f64 {
 // === impl Response ===
 
 impl Response {
-    /// Sends a request as it stands, and reads the head of the response.
+    /// Sends a request byte for byte, and reads the head of the response.
     pub(crate) async fn to(address: SocketAddr, request: &[u8]) -> Self {
         let mut socket = TcpStream::connect(address).await.unwrap();
         socket.write_all(request).await.unwrap();
         let response = Self::on(socket).await;
-        // So each answer of each server test is one that the document has.
+        // So every answer in every server test is checked against the OpenAPI document.
         if let Some(complaint) = super::openapi::complaint(request, &response.head) {
             panic!("{complaint}");
         }
         response
     }
 
-    /// Reads the head of the response that comes on a connection.
+    /// Reads the head of the next response on a connection.
     pub(crate) async fn on(socket: TcpStream) -> Self {
         let mut response = Self { socket, head: String::new(), raw: vec![], decoded: vec![] };
         response.read_head().await;
         response
     }
 
-    /// The next SSE frame, less its id, or NDJSON line; empty at the end of the body.
+    /// The next SSE frame without its id, or the next NDJSON line; empty at the end of the body.
     pub(crate) async fn frame(&mut self) -> String {
         without_ids(&self.whole_frame().await)
     }
 
-    /// The next frame, with its id.
+    /// The next frame with its id.
     pub(crate) async fn whole_frame(&mut self) -> String {
         let end: &[u8] = if self.head.contains("ndjson") { b"\n" } else { b"\n\n" };
         loop {
@@ -376,14 +378,14 @@ impl Response {
         }
     }
 
-    /// The next events, each in a frame of its own.
+    /// The next `count` events, each in its own frame.
     pub(crate) async fn next(&mut self, count: usize) -> Vec<Value> {
         let mut events = Vec::new();
         while events.len() < count {
             let frame = self.frame().await;
             assert_ne!(frame, "", "the stream ended after {events:#?}");
             let data = frame.strip_prefix("data: ").unwrap_or(&frame);
-            // What an SSE stream begins with, and its signs of life, are none.
+            // The first comment of an SSE stream and its heartbeats are not events.
             if data.starts_with('{') {
                 events.push(serde_json::from_str(data).unwrap());
             }
@@ -391,18 +393,18 @@ impl Response {
         events
     }
 
-    /// The events from here to the end.
+    /// All remaining events.
     pub(crate) async fn rest(&mut self) -> Vec<Value> {
         events(&self.body().await)
     }
 
-    /// The lines from here to the end.
+    /// All remaining lines.
     pub(crate) async fn rest_of_lines(&mut self) -> Vec<Value> {
         let body = self.body().await;
         body.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// The body from here to its end, less the ids of its events.
+    /// The rest of the body, without the ids of its events.
     pub(crate) async fn body(&mut self) -> String {
         let length = self.head.lines().find_map(|line| line.strip_prefix("content-length: "));
         if let Some(length) = length {
@@ -417,13 +419,13 @@ impl Response {
         without_ids(&take(&mut self.decoded, length))
     }
 
-    /// The bytes of the body from here to its end, as they are.
+    /// The raw bytes of the rest of the body.
     pub(crate) async fn bytes(&mut self) -> Vec<u8> {
         while self.chunk().await {}
         std::mem::take(&mut self.decoded)
     }
 
-    /// Decodes one chunk; whether there was one before the end.
+    /// Decodes one chunk; false at the end of the body.
     pub(crate) async fn chunk(&mut self) -> bool {
         let size = self.raw_until(b"\r\n").await;
         let size = usize::from_str_radix(size.trim_end(), 16).unwrap();
@@ -456,15 +458,15 @@ impl Response {
         self.head = head.collect();
     }
 
-    /// Waits until the other side has closed the connection, and says nothing more.
+    /// Waits until the gateway has closed the connection, and checks that it sent nothing more.
     pub(crate) async fn closed(mut self) {
-        assert_eq!(self.raw, b"", "more came behind the response");
-        assert_eq!(self.socket.read(&mut [0]).await.unwrap(), 0, "more came behind the response");
+        assert_eq!(self.raw, b"", "bytes came after the response");
+        assert_eq!(self.socket.read(&mut [0]).await.unwrap(), 0, "bytes came after the response");
     }
 
     pub(crate) async fn read(&mut self) {
         let count = self.socket.read_buf(&mut self.raw).await.unwrap();
-        assert_ne!(count, 0, "the connection broke off after {:?}", self.head);
+        assert_ne!(count, 0, "the connection closed after {:?}", self.head);
     }
 }
 
@@ -486,7 +488,6 @@ pub(crate) async fn post(address: SocketAddr, headers: &str, body: &str) -> Resp
     Response::to(address, run_request("agent", headers, body).as_bytes()).await
 }
 
-/// Asks to run an agent.
 pub(crate) async fn run_agent(address: SocketAddr, agent: &str, body: &Value) -> Response {
     Response::to(address, run_request(agent, "", &body.to_string()).as_bytes()).await
 }
@@ -514,7 +515,7 @@ pub(crate) fn run_request(agent: &str, headers: &str, body: &str) -> String {
     )
 }
 
-/// A client that holds these messages: its own, and every second one an answer.
+/// A client's input with these messages: alternately the user's and the agent's.
 pub(crate) fn input(messages: &[&str]) -> Value {
     let message = |(at, text): (usize, &&str)| {
         let role = if at % 2 == 0 { "user" } else { "assistant" };
@@ -524,7 +525,7 @@ pub(crate) fn input(messages: &[&str]) -> Value {
     json!({"threadId": THREAD, "runId": "r1", "protocolVersion": "1.0", "messages": messages})
 }
 
-/// The same messages as a thread of LangGraph's holds them.
+/// The same messages as LangGraph's state has them.
 pub(crate) fn values(messages: &[&str]) -> Value {
     let message = |(at, text): (usize, &&str)| {
         let kind = if at % 2 == 0 { "human" } else { "ai" };
@@ -537,7 +538,7 @@ pub(crate) fn part(event: &str, data: &Value) -> String {
     format!("event: {event}\r\ndata: {data}\r\n\r\n")
 }
 
-/// A token of a message.
+/// The upstream part with one token of a message.
 pub(crate) fn token(id: &str, text: &str) -> String {
     let chunk = json!({"type": "AIMessageChunk", "id": id, "content": text});
     part("messages", &json!([chunk, {}]))
@@ -553,7 +554,7 @@ pub(crate) fn started() -> String {
     ))
 }
 
-/// The first token of a message, as the client sees it.
+/// The events for the first token of a message, as the client gets them.
 pub(crate) fn told(id: &str, text: &str) -> String {
     data(&format!(r#"{{"type":"TEXT_MESSAGE_START","messageId":"{id}","role":"assistant"}}"#))
         + &data(&format!(
@@ -575,7 +576,7 @@ pub(crate) fn finished(outcome: &str) -> String {
     ))
 }
 
-/// The events of an SSE body, each in a frame of one line.
+/// The events of an SSE body, whose frames have one data line each.
 pub(crate) fn events(body: &str) -> Vec<Value> {
     if body.is_empty() {
         return Vec::new();
@@ -585,7 +586,7 @@ pub(crate) fn events(body: &str) -> Vec<Value> {
     data.map(|data| serde_json::from_str(data).unwrap()).collect()
 }
 
-/// A refusal: its status line, and its body.
+/// A refusal: its status line and its body.
 pub(crate) fn refusal(status: &str, error: &str, message: &str) -> (String, String) {
     let status = format!("HTTP/1.1 {status}");
     (status, format!("{{\"error\":\"{error}\",\"message\":\"{message}\"}}\n"))

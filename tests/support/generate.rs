@@ -1,4 +1,4 @@
-//! Generated upstreams: parts in any order and of any sense, and runs as a server would tell them.
+//! Generated upstreams: arbitrary parts in arbitrary order, and runs as a server would stream them.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -14,24 +14,24 @@ use threadway_translate::run::{
 };
 use threadway_translate::sse::Decoder;
 
-/// One part of a stream, before it is bytes.
+/// One part of a stream, before it is serialised.
 #[derive(Clone, Debug)]
 pub(crate) struct ScriptPart {
     pub(crate) event: String,
     pub(crate) data: String,
 }
 
-/// A run as a server would tell it in all modes, and what it comes to.
+/// A run as a server would stream it in all modes, and its final content.
 #[derive(Clone, Debug)]
 pub(crate) struct Told {
     pub(crate) parts: Vec<ScriptPart>,
-    /// The whole text of each message that an agent said.
+    /// The whole text of each message of an agent.
     pub(crate) texts: Vec<(String, String)>,
-    /// The state in the end, without its messages.
+    /// The final state without its messages.
     pub(crate) state: Value,
-    /// The ids of the conversation in the end.
+    /// The ids of the final messages.
     pub(crate) messages: Vec<String>,
-    /// What is attached to them, in order: its id, and its type on AG-UI's wire.
+    /// The attachments of the messages, in order: the id, and the type on AG-UI's wire.
     pub(crate) attached: Vec<(String, &'static str)>,
 }
 
@@ -47,7 +47,8 @@ const IDS: [&str; 5] = ["m0", "m1", "m2", "m3", "m4"];
 const CALLS: [&str; 3] = ["c0", "c1", "c2"];
 const NAMESPACES: [&str; 4] = ["", "", "child:t9", "child:t9|tools:t8"];
 
-/// The bytes of parts, as the Python server would send them, or the JavaScript one.
+/// The bytes of parts in the format of the Python server, or, if `pretty`, of the JavaScript
+/// server.
 pub(crate) fn bytes(parts: &[ScriptPart], pretty: bool) -> Vec<u8> {
     let mut lines = Vec::new();
     for (at, part) in parts.iter().enumerate() {
@@ -66,16 +67,16 @@ pub(crate) fn bytes(parts: &[ScriptPart], pretty: bool) -> Vec<u8> {
 
 // === runs ===
 
-/// So many runs a property, unless `PROPTEST_CASES` says otherwise.
+/// The number of runs per property, unless `PROPTEST_CASES` overrides it.
 pub(crate) fn config(runs: u32) -> Config {
-    // The default reads the environment; what it says wins.
+    // The default reads the environment, which takes precedence.
     let default = Config::default();
     let is_chosen = std::env::var_os("PROPTEST_CASES").is_some();
     let cases = if is_chosen { default.cases } else { runs };
     Config { cases, failure_persistence: None, ..default }
 }
 
-/// What a client holds that has applied these events.
+/// The view of a client that has applied these events.
 pub(crate) fn fold(events: &[RunEvent]) -> View {
     let mut view = View::default();
     for event in events {
@@ -84,10 +85,10 @@ pub(crate) fn fold(events: &[RunEvent]) -> View {
     view
 }
 
-/// What a reader is told that missed what lies between two places; `None` if nothing can bring it
-/// back.
+/// The events for a reader that missed those between two positions; `None` if that reader cannot
+/// catch up.
 pub(crate) fn with_a_gap(events: &[RunEvent], missed: (Index, Index)) -> Option<Vec<RunEvent>> {
-    // The last event is the end, which a reader never misses.
+    // The last event is the end, which no reader misses.
     let (a, b) = (missed.0.index(events.len()), missed.1.index(events.len()));
     let (from, to) = (a.min(b), a.max(b));
     let mut open = Open::default();
@@ -100,12 +101,12 @@ pub(crate) fn with_a_gap(events: &[RunEvent], missed: (Index, Index)) -> Option<
         assert!(!events[..to].iter().any(|event| matches!(event, RunEvent::Messages(_))));
         return None;
     };
-    // A reader that has read nothing is told the start, as all others are.
+    // A reader that has read nothing receives the start, as all others do.
     let read = if from == 0 { &events[..1] } else { &events[..from] };
     Some(read.iter().chain(&resync).chain(&events[to.max(1)..]).cloned().collect())
 }
 
-/// How a stream may end whose run's record could be read.
+/// How a stream may end if the run's record could be read.
 pub(crate) fn known_end() -> impl Strategy<Value = StreamEnd> {
     prop_oneof![
         Just(StreamEnd::Succeeded),
@@ -115,7 +116,6 @@ pub(crate) fn known_end() -> impl Strategy<Value = StreamEnd> {
     ]
 }
 
-/// How a stream may end.
 pub(crate) fn any_end() -> impl Strategy<Value = StreamEnd> {
     prop_oneof![
         known_end(),
@@ -124,7 +124,8 @@ pub(crate) fn any_end() -> impl Strategy<Value = StreamEnd> {
     ]
 }
 
-/// Run events of parts that come in chunks of a size, with a state read after some part.
+/// The run events of parts that arrive in chunks of one size, with a state read after one of the
+/// parts.
 pub(crate) fn run_events(
     bytes: &[u8],
     chunk: usize,
@@ -153,7 +154,6 @@ pub(crate) fn run_events(
 
 // === parts in any order and of any sense ===
 
-/// Any sequence of parts.
 pub(crate) fn any_parts() -> impl Strategy<Value = Vec<ScriptPart>> {
     vec(any_part(), 0..24)
 }
@@ -232,7 +232,7 @@ fn content() -> impl Strategy<Value = Value> {
     prop_oneof![3 => text().prop_map(Value::from), 2 => vec(block, 0..3).prop_map(Value::from)]
 }
 
-/// Reasoning beside the content, in the forms that providers have.
+/// Reasoning beside the content, in the forms of the providers.
 fn kwargs() -> impl Strategy<Value = Value> {
     let key = select(&["text", "summary", "signature", "data"][..]);
     let detail = (key, text(), prop::option::of(0..2))
@@ -249,7 +249,7 @@ fn kwargs() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// A block that is more than text, and the type that it has on AG-UI's wire.
+/// A content block other than text, and its type on AG-UI's wire.
 fn attachment() -> impl Strategy<Value = (&'static str, Value)> {
     let data = || select(&["AA==", "AQID", "/+8="][..]);
     prop_oneof![
@@ -339,7 +339,7 @@ fn interrupts() -> impl Strategy<Value = Value> {
     vec(prop_oneof![interrupt, approval], 0..3).prop_map(Value::from)
 }
 
-/// A state as `values` tells it.
+/// A state in the form of the `values` mode.
 pub(crate) fn values() -> impl Strategy<Value = Value> {
     (state(), vec(whole(), 0..4), prop::option::weighted(0.2, interrupts()), 0_u8..10).prop_map(
         |(mut state, messages, interrupts, roll)| {
@@ -354,7 +354,7 @@ pub(crate) fn values() -> impl Strategy<Value = Value> {
     )
 }
 
-/// A small state, of few keys, so that states differ and agree.
+/// A small state with few keys, so that states both differ and agree.
 pub(crate) fn state() -> impl Strategy<Value = Value> {
     let key = select(&["a", "b", "list", "x/y", "m~n", "", "__proto__"][..]);
     vec((key, any_json(2)), 0..4).prop_map(|members| {
@@ -362,7 +362,7 @@ pub(crate) fn state() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Any JSON of little depth.
+/// JSON of limited depth.
 pub(crate) fn any_json(depth: u32) -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -456,7 +456,7 @@ fn protocol() -> impl Strategy<Value = (&'static str, Value)> {
         )),
     ];
     (event, select(vec![vec![], vec!["child:t9"]])).prop_map(|((method, data), namespace)| {
-        // The server writes `type` first, which the text of a map keeps.
+        // The server writes `type` first, as `json!` does not reorder keys.
         let envelope = json!({"type": "event", "method": method,
             "params": {"namespace": namespace, "data": data}});
         (method, envelope)
@@ -465,7 +465,7 @@ fn protocol() -> impl Strategy<Value = (&'static str, Value)> {
 
 // === runs as a server would tell them ===
 
-/// What an agent says in one turn.
+/// What an agent streams in one turn.
 #[derive(Clone, Debug)]
 struct Turn {
     tokens: Vec<String>,
@@ -475,7 +475,7 @@ struct Turn {
     state: (usize, i32),
 }
 
-/// A run, told in a random choice of the modes; `values` is always among them.
+/// A run, streamed in a random choice of the modes; `values` is always among them.
 pub(crate) fn told() -> impl Strategy<Value = Told> {
     let tokens = || vec("[a-d ]{1,3}|[é😀\"\\\\]", 0..4);
     (vec(turn(tokens), 1..4), modes()).prop_map(|(turns, modes)| tell(&turns, &modes))
@@ -511,7 +511,7 @@ fn tell(turns: &[Turn], modes: &[&str]) -> Told {
     Told { parts: teller.parts, texts, state, messages: ids, attached }
 }
 
-/// The attachments of a turn's message: each by itself, but all annotations as one, which is last.
+/// The attachments of a turn's message, one item each. All annotations are one item, which is last.
 fn attached_to(id: &str, turn: &Turn) -> Vec<(String, &'static str)> {
     let is_list = |kind: &&'static str| *kind == "threadway.annotations";
     let kinds = turn.attached.iter().map(|(kind, _)| *kind);
@@ -525,26 +525,26 @@ fn attached_to(id: &str, turn: &Turn) -> Vec<(String, &'static str)> {
 /// What a server has committed of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Progress {
-    /// The state, without its messages.
+    /// The state without its messages.
     pub(crate) state: Value,
     pub(crate) messages: Vec<Value>,
-    /// The turn that comes next, or whose tools do.
+    /// The next turn, or the one whose tools run next.
     turn: usize,
     awaits_tools: bool,
 }
 
-/// One part, and what is committed with it.
+/// One part, and what the server commits with it.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) part: ScriptPart,
     pub(crate) commits: Option<Progress>,
 }
 
-/// Something that is streamed, whole.
+/// A text that is streamed whole.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StreamedText {
     pub(crate) kind: TextKind,
-    /// The message's id, or the call's.
+    /// The id of the message or of the call.
     pub(crate) id: String,
     pub(crate) text: String,
 }
@@ -556,40 +556,40 @@ pub(crate) enum TextKind {
     Args,
 }
 
-/// A run, and how often it is begun again.
+/// A run that is restarted several times.
 #[derive(Clone, Debug)]
 pub(crate) struct Tale {
-    /// What each attempt tells; all but the last break off, and so may the last.
+    /// What each attempt streams. All but the last attempt break off; the last may break off too.
     pub(crate) attempts: Vec<Attempt>,
-    /// All that any of them streams.
+    /// All texts that any attempt streams.
     pub(crate) texts: Vec<StreamedText>,
-    /// What is committed in the end.
+    /// What is committed at the end.
     pub(crate) truth: Progress,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt {
-    /// What was committed before it; `None` if the thread holds nothing yet.
+    /// What was committed before the attempt; `None` if the thread was empty.
     pub(crate) begins_with: Option<Progress>,
     pub(crate) steps: Vec<Step>,
 }
 
-/// Where an attempt breaks off, and how much of what was committed is lost with it.
+/// Where an attempt breaks off, and how much of what was committed is lost.
 #[derive(Clone, Debug)]
 pub(crate) struct BreakOff {
     at: Index,
     lost_commits: usize,
-    /// The next attempt only says that it is one, and the run is over.
+    /// The next attempt sends only its `metadata` part, and the run is over.
     loses_the_rest: bool,
 }
 
-/// Runs that are begun again some times, and how they end: broken off or not.
+/// Runs that are restarted several times, and how they end: interrupted or not.
 pub(crate) fn tale<E: Clone + Debug>(
     restarts: usize,
     end: impl Strategy<Value = E>,
     breaks_off: fn(&E) -> bool,
 ) -> impl Strategy<Value = (Tale, E)> {
-    // Few different tokens: equal ones stand side by side.
+    // Few different tokens, so that equal ones follow each other.
     let tokens = || vec(select(&["a", "a", "b", "ab ", "é😀\""][..]).prop_map(str::to_owned), 0..6);
     let lost = prop_oneof![4 => Just(0_usize), 1 => 1..3_usize, 1 => Just(usize::MAX)];
     let rest = prop::bool::weighted(0.15);
@@ -633,7 +633,7 @@ fn tell_again(
         tale.texts.extend(teller.texts.iter().cloned());
         let mut steps = teller.steps();
         let restart = restarts.get(attempt);
-        // What a run begins with is always told.
+        // The first steps of a run are always streamed.
         let count = steps.len();
         let keep = |at: &Index| 2 + at.index(count - 1);
         match (restart, &last) {
@@ -681,9 +681,9 @@ impl Default for Progress {
 
 struct Teller<'a> {
     modes: &'a [&'a str],
-    /// What the ids of this attempt end with.
+    /// The suffix of this attempt's ids.
     tag: String,
-    /// What each message of this attempt begins with.
+    /// The first words of each message of this attempt.
     opening: String,
     progress: Progress,
     parts: Vec<ScriptPart>,
@@ -704,7 +704,7 @@ impl<'a> Teller<'a> {
         parts.into_iter().enumerate().map(step).collect()
     }
 
-    /// Tells what is left of a run.
+    /// Streams the remaining turns of a run.
     fn attempt(&mut self, turns: &[Turn]) {
         self.always("metadata", &json!({"run_id": "R", "attempt": 1}));
         self.commit();
@@ -721,7 +721,7 @@ impl<'a> Teller<'a> {
         }
     }
 
-    /// The agent's message.
+    /// Streams the agent's message.
     fn answer(&mut self, turn: &Turn) {
         let at = self.progress.turn;
         let tag = format!("{at}{}", self.tag);
@@ -750,7 +750,7 @@ impl<'a> Teller<'a> {
         self.when("custom", "custom", &json!({"progress": at}));
     }
 
-    /// The answers to the last message's calls.
+    /// Streams the answers to the last message's calls.
     fn use_tools(&mut self) {
         let calls = self.progress.messages.last().unwrap()["tool_calls"].clone();
         for call in calls.as_array().unwrap() {
@@ -784,7 +784,8 @@ impl<'a> Teller<'a> {
         }
     }
 
-    /// Tokens in every mode that carries them: the tuple, the prefix, the event, in this order.
+    /// Streams tokens in every mode that carries them: the tuple, the prefix, the event, in this
+    /// order.
     fn speak(&mut self, id: &str, tag: &str, turn: &Turn) {
         let path = format!("model:task-{tag}");
         let origin = json!({"langgraph_node": "model", "langgraph_checkpoint_ns": path});
@@ -805,7 +806,7 @@ impl<'a> Teller<'a> {
             let chunk = json!({"type": "AIMessageChunk", "id": id, "content": [block], "tool_call_chunks": []});
             self.token(&chunk, &json!({"type": "ai", "id": id, "content": blocks}), &origin);
         }
-        // A chunk may end anywhere in a block: nothing of it is told.
+        // A chunk may end in the middle of a block; an unfinished block is not shown.
         for (_, block) in &turn.attached {
             let mut cut = block.clone();
             for name in ["base64", "result"] {

@@ -1,5 +1,5 @@
-//! A LangGraph server on a real socket that answers by itself, and does all that a server, or what
-//! lies between, has ever done to its clients: it repeats, forgets, cuts, falls silent and restarts.
+//! A LangGraph server on a real socket that answers by itself, with every fault that servers and
+//! proxies have shown: it repeats, forgets, cuts, falls silent and restarts.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -16,17 +16,17 @@ use tokio_util::task::TaskTracker;
 use super::gateway::{RUN, THREAD};
 use super::generate::{Progress, ScriptPart, Tale};
 
-/// How often the Python server gives a sign of life.
+/// The interval of the Python server's heartbeats.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// How long the JavaScript server keeps a stream open behind its last event, and the Python one a
-/// stream of which it knows nothing.
+/// How long the JavaScript server keeps a stream open after its last event, and the Python server a
+/// stream of a run that it does not know.
 const TAIL: Duration = Duration::from_millis(500);
 
-/// How long a server needs to see to a join: none is quicker than the ids' milliseconds.
+/// How long a server takes to process a join: at least one millisecond step of the ids.
 const JOIN: Duration = Duration::from_millis(2);
 
-/// The clock of a Python server at the beginning, in milliseconds.
+/// The Python server's clock at the start, in milliseconds.
 const EPOCH: u128 = 1_795_305_649_395;
 
 /// How many connections may wait to be accepted.
@@ -38,52 +38,52 @@ pub(crate) enum Kind {
     JavaScript,
 }
 
-/// What a server does, and what it is asked to do to its clients.
+/// What a server does, and the faults that it shows its clients.
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
     pub(crate) kind: Kind,
-    /// What a client of the gateway calls the run, if one started it.
+    /// The gateway client's id of the run, if a client started it.
     pub(crate) name: Option<&'static str>,
     pub(crate) tale: Tale,
     pub(crate) end: End,
-    /// The milliseconds before each part, over and over.
+    /// The milliseconds before each part; the list repeats.
     pub(crate) paces: Vec<u64>,
-    /// What befalls each stream, in the order in which they are asked for.
+    /// The fault of each stream, in the order of the requests.
     pub(crate) faults: Vec<Option<Fault>>,
-    /// How many milliseconds lie between what a join is told from the store and from when on it is
-    /// told what comes: a Python server tells twice what is said in between.
+    /// How many milliseconds a join reads from the store after it has subscribed to new parts. A
+    /// Python server sends the parts of that time twice.
     pub(crate) overlaps: Vec<u64>,
-    /// Whether responses are dated.
+    /// Whether responses have a `Date` header.
     pub(crate) has_dates: bool,
     pub(crate) outages: Vec<Outage>,
-    /// What lies between two attempts.
+    /// What happens between two attempts.
     pub(crate) restarts: Vec<Restart>,
-    /// How many milliseconds the run waits for its turn.
+    /// How many milliseconds the run is pending.
     pub(crate) waits: u64,
-    /// How many milliseconds after the run's end its stream is forgotten, if it is.
+    /// How many milliseconds after the run's end the server forgets its stream, if it does.
     pub(crate) forgets: Option<u64>,
-    /// For how long the record says that the run goes on after its end.
+    /// For how long after the run's end the record still says that the run goes on.
     pub(crate) lag: Duration,
 }
 
-/// What becomes of the run in the end.
+/// How the run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Succeeded,
-    /// It waits for an answer.
+    /// The run is interrupted, and waits for an answer.
     Asked,
     Failed,
     Cancelled,
-    /// The server has forgotten it.
+    /// The server has forgotten the run.
     Gone,
-    /// And its thread.
+    /// The server has forgotten the run and its thread.
     AllGone,
 }
 
-/// The end of a stream that comes too early.
+/// How a stream ends too early.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fault {
-    /// Behind so many bytes.
+    /// After how many bytes.
     pub(crate) after: usize,
     pub(crate) how: How,
 }
@@ -93,50 +93,50 @@ pub(crate) enum How {
     Reset,
     /// The connection closes without the last chunk.
     Cut,
-    /// The body ends as if all was said.
+    /// The body ends in order, as if it were complete.
     Orderly,
-    /// Nothing comes any more, and nothing closes.
+    /// No more bytes arrive, and the connection stays open.
     Silent,
-    /// A join is answered 500 or 503. What started a run is reset.
+    /// A join is answered 500 or 503. A request that started a run is reset.
     Refused(u16),
-    /// A join is not answered at all. What started a run falls silent.
+    /// A join is not answered. A request that started a run falls silent.
     Unanswered,
 }
 
-/// A time in which nothing is answered.
+/// A period in which no request is answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outage {
-    /// Since the one before, in milliseconds.
+    /// Milliseconds since the one before.
     pub(crate) after: u64,
     pub(crate) millis: u64,
     pub(crate) how: Out,
-    /// Streams that are open break off.
+    /// Whether open streams are cut.
     pub(crate) cuts: bool,
 }
 
-/// What becomes of a request in such a time.
+/// What happens to a request in such a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Out {
     /// Connections are refused.
     Refused,
-    /// It is answered 503.
+    /// The server answers 503.
     Unavailable,
-    /// It is never answered.
+    /// The server never answers.
     Unanswered,
 }
 
-/// A process that ends, and one that begins.
+/// The end of one process, and the start of the next.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Restart {
-    /// Streams are ended as if all was said, by a process that lives on for so many milliseconds.
+    /// The old process ends its streams in order, and lives on for this many milliseconds.
     pub(crate) lingers: Option<u64>,
-    /// For so many milliseconds there is none.
+    /// For how many milliseconds no process runs.
     pub(crate) down: u64,
-    /// And so many later the run has its turn.
+    /// After how many further milliseconds the run starts again.
     pub(crate) pending: u64,
 }
 
-/// The server. Clones are the same.
+/// The server. All clones share one state.
 #[derive(Clone, Debug)]
 pub(crate) struct Hostile(Arc<Shared>);
 
@@ -152,48 +152,48 @@ struct Shared {
 #[derive(Debug)]
 struct Store {
     begins_at: Option<Instant>,
-    /// Counts the processes.
+    /// The number of the process.
     process: usize,
-    /// What the run has told in this process.
+    /// The parts that the run has sent in this process.
     parts: Vec<Part>,
     status: &'static str,
     committed: Option<Progress>,
     commits: usize,
     over_at: Option<Instant>,
     is_settled: bool,
-    /// Connections are refused.
+    /// How many causes there are to refuse connections.
     downs: usize,
-    /// What requests are met with instead of an answer.
+    /// What happens to requests instead of an answer.
     out: Option<Out>,
-    /// Counts the times at which all streams are cut.
+    /// How often all streams were cut.
     cuts: usize,
     faults: VecDeque<Option<Fault>>,
     overlaps: VecDeque<u64>,
-    /// What was asked, and what was told on streams.
+    /// The requests, and what was sent on streams.
     diary: Vec<String>,
-    /// What no client of this server may do.
+    /// Requests that no client of this server may make.
     complaints: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
 struct Part {
     id: u128,
-    /// As it goes over the wire.
+    /// The part's bytes on the wire.
     frame: Vec<u8>,
-    /// The Python server does not keep an error.
+    /// Whether the server stores the part. The Python server does not store an error.
     is_kept: bool,
 }
 
-/// A stream's connection.
+/// The connection of a stream.
 struct Wire {
     socket: TcpStream,
     fault: Option<Fault>,
     sent: usize,
-    /// What was sent, for those who look for a fault.
+    /// What was sent, for whoever looks for a fault.
     told: Vec<String>,
 }
 
-/// The place of a stream among what comes.
+/// A stream's position among the parts to come.
 struct Subscribed {
     at: usize,
     process: usize,
@@ -202,7 +202,7 @@ struct Subscribed {
     overlap: Option<u64>,
 }
 
-/// What comes next in a stream.
+/// The next step of a stream.
 enum Next {
     Part(Part),
     Fails(How),
@@ -211,13 +211,13 @@ enum Next {
     None,
 }
 
-/// A stream that is over, as it should be or not.
+/// The stream is over, in order or not.
 struct Over;
 
 // === impl Hostile ===
 
 impl Hostile {
-    /// A server that listens, and whose run has not begun.
+    /// A listening server whose run has not begun.
     pub(crate) fn start(script: Script) -> Self {
         let socket = bound("127.0.0.1:0".parse().unwrap());
         let store = Store {
@@ -250,7 +250,7 @@ impl Hostile {
         format!("http://{}", self.0.address)
     }
 
-    /// Begins the run, and what befalls it.
+    /// Begins the run, and its faults.
     pub(crate) fn begin(&self) {
         let mut store = self.store();
         if store.begins_at.is_none() {
@@ -267,12 +267,12 @@ impl Hostile {
         }
     }
 
-    /// Waits until the run is over, and nothing more befalls anybody but single streams.
+    /// Waits until the run is over, and no fault is left except those of single streams.
     pub(crate) async fn settled(&self) {
         self.until(|store| store.is_settled).await;
     }
 
-    /// What was asked, and what was told on streams, in order.
+    /// The requests, and what was sent on streams, in order.
     pub(crate) fn diary(&self) -> Vec<String> {
         self.store().diary.clone()
     }
@@ -281,7 +281,7 @@ impl Hostile {
         self.store().complaints.clone()
     }
 
-    /// What the thread holds in the end; `None` if it is gone.
+    /// What the thread holds at the end; `None` if the thread is gone.
     pub(crate) fn truth(&self) -> Option<&Progress> {
         (self.0.script.end != End::AllGone).then_some(&self.0.script.tale.truth)
     }
@@ -307,7 +307,7 @@ impl Hostile {
         self.0.script.kind == Kind::Python
     }
 
-    // --- what happens ---
+    // --- what the server does ---
 
     async fn run(&self) {
         let script = &self.0.script;
@@ -321,7 +321,7 @@ impl Hostile {
             for step in &attempt.steps {
                 pause(paces.next().unwrap_or(0)).await;
                 self.tell(&step.part, step.commits.clone(), true);
-                // Whoever comes now comes between two parts of one millisecond.
+                // A client that connects now connects between two parts of one millisecond.
                 tokio::task::yield_now().await;
             }
         }
@@ -361,7 +361,7 @@ impl Hostile {
         }
     }
 
-    /// Ends this process, and begins another.
+    /// Ends this process, and starts the next.
     async fn restart(&self, restart: Restart, committed: Option<Progress>) {
         self.change(|store| {
             store.process += 1;
@@ -408,7 +408,7 @@ impl Hostile {
         });
     }
 
-    /// Forgets what the run has said.
+    /// Forgets the stream of the run.
     async fn forget(&self) {
         if let Some(millis) = self.0.script.forgets {
             pause(millis).await;
@@ -435,7 +435,7 @@ impl Hostile {
         }
     }
 
-    // --- what is asked ---
+    // --- what the server answers ---
 
     async fn listen(self, mut listener: TcpListener) {
         let mut changed = self.0.changed.subscribe();
@@ -455,7 +455,7 @@ impl Hostile {
                 }
             }
             drop(listener);
-            // Bound, it keeps the port and refuses.
+            // A bound socket keeps the port and refuses connections.
             let socket = bound(self.0.address);
             self.until(|store| store.downs == 0).await;
             listener = socket.listen(BACKLOG).unwrap();
@@ -487,7 +487,7 @@ impl Hostile {
         }
     }
 
-    /// What is told of things that do not happen now.
+    /// Answers a request for stored data.
     fn record(&self, line: &str) -> (u16, Value) {
         let missing = || (404, json!({"detail": "Not Found"}));
         let (thread, mut store) = (format!("/threads/{THREAD}"), self.store());
@@ -530,7 +530,7 @@ impl Hostile {
     async fn stream(&self, socket: TcpStream, starts: bool, leid: Option<String>) {
         let fault = self.store().faults.pop_front().flatten();
         let mut wire = Wire { socket, fault, sent: 0, told: Vec::new() };
-        // A stream that is over needs no more.
+        // A stream that is over needs nothing more.
         let _ = self.tell_all(&mut wire, starts, leid.as_deref()).await;
         let mut store = self.store();
         let at = store.begins_at.map_or(0, |at| at.elapsed().as_millis());
@@ -594,7 +594,7 @@ impl Hostile {
         wire.end().await
     }
 
-    /// What comes next in a stream of this process, which was not cut before.
+    /// The next step of a stream of this process that was not cut before.
     fn next(&self, at: usize, process: usize, cuts: usize) -> Next {
         let store = self.store();
         if store.cuts != cuts {
@@ -612,7 +612,7 @@ impl Hostile {
         }
     }
 
-    /// From where on a stream is told what comes.
+    /// The position from which a stream gets new parts.
     fn subscribe(&self, starts: bool, leid: Option<&str>) -> Subscribed {
         let mut store = self.store();
         let (process, cuts) = (store.process, store.cuts);
@@ -629,7 +629,7 @@ impl Hostile {
         Subscribed { at: store.parts.len(), process, cuts, overlap }
     }
 
-    /// What is told from the store.
+    /// The frames from the store.
     fn stored(&self, leid: &str, subscribed: &Subscribed) -> Vec<Vec<u8>> {
         let store = self.store();
         if store.status == "gone" {
@@ -648,7 +648,7 @@ impl Hostile {
         store.parts.iter().filter(is_asked).map(|part| part.frame.clone()).collect()
     }
 
-    /// The header that tells when.
+    /// The `Date` header.
     fn date(&self) -> String {
         let begins_at = self.store().begins_at.filter(|_| self.0.script.has_dates);
         let Some(begins_at) = begins_at else { return String::new() };
@@ -661,7 +661,7 @@ impl Hostile {
 // === impl Store ===
 
 impl Store {
-    /// The status that the record tells.
+    /// The status in the run's record.
     fn told_status(&self, script: &Script) -> &'static str {
         let lags = self.over_at.is_some_and(|at| at.elapsed() < script.lag);
         if lags && self.status != "gone" { "running" } else { self.status }
@@ -726,14 +726,14 @@ impl Wire {
         self.socket.write_all(head.as_bytes()).await.map_err(|_| Over)
     }
 
-    /// Sends bytes as one chunk, as far as the fault lets them through.
+    /// Sends bytes as one chunk, as far as the fault lets them pass.
     async fn send(&mut self, bytes: &[u8]) -> Result<(), Over> {
         let left = self.fault.map(|fault| (fault, fault.after.saturating_sub(self.sent)));
         let (through, fault) = match left {
             Some((fault, left)) if left < bytes.len() => (left, Some(fault.how)),
             _ => (bytes.len(), None),
         };
-        // What comes in order is whole, for HTTP.
+        // A body that ends in order is complete for HTTP.
         let length = if fault == Some(How::Orderly) { through } else { bytes.len() };
         if through > 0 || fault.is_none() {
             let chunk = [format!("{length:x}\r\n").as_bytes(), &bytes[..through]].concat();
@@ -766,13 +766,13 @@ impl Wire {
     }
 }
 
-/// Waits until the other side has closed the connection.
+/// Waits until the client has closed the connection.
 async fn left(socket: &mut TcpStream) {
     let mut byte = [0];
     while matches!(socket.read(&mut byte).await, Ok(1..)) {}
 }
 
-/// A frame's id and event.
+/// A frame's id and event name.
 fn name_of(frame: &[u8]) -> String {
     let text = String::from_utf8_lossy(frame);
     let field = |name| text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
@@ -787,7 +787,7 @@ fn bound(address: SocketAddr) -> TcpSocket {
     socket
 }
 
-/// The number of a `Last-Event-ID`; what is none is behind everything.
+/// The number in a `Last-Event-ID`. Any other text counts as a position after all events.
 fn cursor(id: &str) -> i128 {
     id.strip_suffix("-0").unwrap_or(id).parse().unwrap_or(i128::MAX)
 }
@@ -798,7 +798,7 @@ async fn pause(millis: u64) {
     }
 }
 
-/// Reads a request to its end: its line, and its `Last-Event-ID`.
+/// Reads a whole request: its line, and its `Last-Event-ID`.
 async fn read_request(socket: &mut TcpStream) -> Option<(String, Option<String>)> {
     let mut bytes = Vec::new();
     let head_end = loop {
@@ -821,7 +821,7 @@ async fn read_request(socket: &mut TcpStream) -> Option<(String, Option<String>)
     Some((line, field("last-event-id: ")))
 }
 
-/// Answers, if the other side still waits.
+/// Answers, unless the client has disconnected.
 async fn write_answer(socket: &mut TcpStream, status: u16, content_type: &str, body: &str) {
     let answer = format!(
         "HTTP/1.1 {status} Status\r\ncontent-type: {content_type}\r\ncontent-length: {}\r\n\

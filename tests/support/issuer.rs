@@ -1,4 +1,4 @@
-//! An issuer of JSON Web Tokens: its keys, its key set, and what it signs.
+//! An issuer of JSON Web Tokens: its keys, its key set and its signatures.
 
 use aws_lc_rs::encoding::AsDer;
 use aws_lc_rs::rand::SystemRandom;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 pub(crate) const ISSUER: &str = "https://issuer.example.com";
 pub(crate) const AUDIENCE: &str = "threadway";
 
-/// A private key, and the id by which it is known.
+/// A private key and its key id.
 pub(crate) struct Signer {
     id: &'static str,
     algorithm: Algorithm,
@@ -34,12 +34,12 @@ impl Signer {
 
     pub(crate) fn rsa(id: &'static str) -> Self {
         let key = KeyPair::generate(KeySize::Rsa2048).unwrap();
-        // PKCS #8 wraps the key's own form, which is wanted, in 26 bytes.
+        // PKCS #8 wraps the key's own form, which `jsonwebtoken` expects, in 26 bytes.
         let key = EncodingKey::from_rsa_der(&key.as_der().unwrap().as_ref()[26..]);
         Self { id, algorithm: Algorithm::RS256, key }
     }
 
-    /// Its public key, as a set has it.
+    /// The public key, as a key set has it.
     pub(crate) fn public(&self) -> Value {
         let jwk = Jwk::from_encoding_key(&self.key, self.algorithm).unwrap();
         let mut jwk: Value = serde_json::from_str(&serde_json::to_string(&jwk).unwrap()).unwrap();
@@ -48,7 +48,7 @@ impl Signer {
         jwk
     }
 
-    /// A token for Ada, good for ten minutes, but for some changes of its claims.
+    /// A token for Ada that is valid for ten minutes, with some claims changed.
     pub(crate) fn token(&self, changes: &[(&str, Value)]) -> String {
         let now = get_current_timestamp();
         let mut claims = json!({"iss": ISSUER, "aud": AUDIENCE, "sub": "ada", "exp": now + 600});
@@ -59,7 +59,7 @@ impl Signer {
         encode(&header, &claims, &self.key).unwrap()
     }
 
-    /// A token that is signed with what everybody can read of its key.
+    /// A token that is signed with the public half of the key as an HMAC secret.
     pub(crate) fn confused(&self) -> String {
         let public = self.public();
         let public = public.get("n").or_else(|| public.get("x")).unwrap().as_str().unwrap();
@@ -68,12 +68,12 @@ impl Signer {
     }
 }
 
-/// Seconds since 1970, some of them from now.
+/// Seconds since 1970, this many after now.
 pub(crate) fn from_now(seconds: i64) -> Value {
     json!(get_current_timestamp().checked_add_signed(seconds).unwrap())
 }
 
-/// A key set of these.
+/// The key set with these keys.
 pub(crate) fn key_set(signers: &[&Signer]) -> String {
     json!({"keys": signers.iter().map(|signer| signer.public()).collect::<Vec<_>>()}).to_string()
 }

@@ -1,4 +1,4 @@
-//! What a stream must have come to, told from the upstream's bytes without our code.
+//! The expected outcome of a stream, read from the upstream's bytes without the gateway's code.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::capture::Upstream;
 use super::schema::Schema;
 use super::verify::Verifier;
 
-/// Checks that each event is legal where it stands and has its form.
+/// Checks that each event is legal at its position and has the form of the schema.
 pub(crate) fn legal(schema: &Schema, events: &[Value]) -> Result<(), String> {
     let mut verifier = Verifier::new();
     for (at, event) in events.iter().enumerate() {
@@ -19,8 +19,8 @@ pub(crate) fn legal(schema: &Schema, events: &[Value]) -> Result<(), String> {
     verifier.finish()
 }
 
-/// Checks besides that everything opened was closed before the one terminal event. By the rules a
-/// run that fails may leave things open; ours never does.
+/// Also checks that all brackets close before the one terminal event. The rules let a failed run
+/// leave brackets open. The gateway never does.
 pub(crate) fn closed(schema: &Schema, events: &[Value]) -> Result<(), String> {
     legal(schema, events)?;
     let is_terminal =
@@ -39,7 +39,7 @@ pub(crate) fn closed(schema: &Schema, events: &[Value]) -> Result<(), String> {
     }))
 }
 
-/// The text that was streamed, by message.
+/// The streamed texts, by message.
 pub(crate) fn streamed_text(events: &[Value]) -> BTreeMap<String, String> {
     let mut texts = BTreeMap::new();
     for event in events.iter().filter(|event| event["type"] == "TEXT_MESSAGE_CONTENT") {
@@ -49,7 +49,7 @@ pub(crate) fn streamed_text(events: &[Value]) -> BTreeMap<String, String> {
     texts
 }
 
-/// The tokens that the upstream sent, by message, of the first mode that spoke for it.
+/// The tokens of the upstream, by message, from the first mode that carried the message.
 pub(crate) fn tokens(upstream: &[Upstream]) -> BTreeMap<String, String> {
     let mut modes: BTreeMap<String, (&str, String)> = BTreeMap::new();
     for part in upstream {
@@ -58,7 +58,7 @@ pub(crate) fn tokens(upstream: &[Upstream]) -> BTreeMap<String, String> {
             "messages" if part.data[0]["content"].is_null() => continue,
             "messages" => ("messages", &part.data[0]),
             "messages/partial" => {
-                // The prefix so far takes the place of the one before.
+                // Each prefix replaces the one before.
                 let message = &part.data[0];
                 let slot =
                     modes.entry(string(&message["id"])).or_insert(("partial", String::new()));
@@ -83,7 +83,7 @@ pub(crate) fn tokens(upstream: &[Upstream]) -> BTreeMap<String, String> {
     modes.into_iter().map(|(id, (_, text))| (id, text)).filter(|(_, t)| !t.is_empty()).collect()
 }
 
-/// The last root state that the upstream told: its state keys and its messages.
+/// The last root state of the upstream: its state keys and its messages.
 pub(crate) fn last_values(upstream: &[Upstream]) -> Option<(Value, Vec<Value>)> {
     let values = upstream.iter().rev().filter(|part| part.event == "values");
     let mut values = values.map(|part| part.data.as_object().unwrap());
@@ -95,7 +95,7 @@ pub(crate) fn last_values(upstream: &[Upstream]) -> Option<(Value, Vec<Value>)> 
     Some((Value::Object(state), messages.unwrap_or_default()))
 }
 
-/// A message as far as a client shows it.
+/// The parts of a message that a client shows.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Shown {
     pub(crate) id: String,
@@ -106,7 +106,7 @@ pub(crate) struct Shown {
     pub(crate) answers: String,
 }
 
-/// How a client shows a LangChain message.
+/// Reads what a client shows of a LangChain message.
 pub(crate) fn shown(message: &Value) -> Shown {
     let role = match message["type"].as_str().unwrap() {
         "human" => "user",

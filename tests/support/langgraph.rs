@@ -1,5 +1,5 @@
-//! A LangGraph server that answers by itself what is asked by the way, and leaves the rest to the
-//! test: the runs, and whatever else the test holds.
+//! A LangGraph server that answers the minor requests by itself. The test answers the runs, and all
+//! other requests that it holds.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,33 +12,32 @@ use tokio::task::JoinSet;
 use super::gateway::{part, token};
 use super::upstream::{Exchange, Upstream};
 
-/// How long anything may take: a build machine stalls.
+/// The time limit of every wait; a build machine may stall.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The server.
 pub(crate) struct LangGraph {
     pub(crate) url: String,
     books: Arc<Mutex<Books>>,
-    /// What the test is to answer.
+    /// The requests that the test must answer.
     held: mpsc::UnboundedReceiver<Exchange>,
-    /// What came before what the test has asked for.
+    /// Requests that arrived before the one that the test waited for.
     passed: Vec<Exchange>,
     serving: JoinSet<()>,
 }
 
-/// What it knows.
+/// The data of the server.
 #[derive(Debug)]
 pub(crate) struct Books {
     pub(crate) threads: BTreeMap<String, Thread>,
     pub(crate) assistants: Vec<Value>,
     /// The answer to `GET /assistants/{id}/schemas`, or the answers by graph.
     pub(crate) schemas: Value,
-    /// Who comes without it is turned away.
+    /// If set, requests without this key are refused.
     pub(crate) key: Option<String>,
-    /// Tenants by their keys, if there are any. Each sees the threads whose metadata names it as their
-    /// `owner`, and whoever shows another key is turned away.
+    /// Tenants by their keys. If there are any, each sees the threads whose metadata names it as
+    /// `owner`, and requests with another key are refused.
     pub(crate) tenants: BTreeMap<String, String>,
-    /// What the test answers itself: parts of a request's line.
+    /// The requests that the test answers itself: substrings of the request line.
     pub(crate) held: Vec<String>,
     /// Every request: its line and its body.
     pub(crate) asked: Vec<(String, String)>,
@@ -50,18 +49,18 @@ pub(crate) struct Thread {
     pub(crate) metadata: Value,
     /// The answer to `GET /threads/{id}/state`.
     pub(crate) state: Option<Value>,
-    /// Its runs, the newest first.
+    /// The thread's runs, the newest first.
     pub(crate) runs: Vec<Value>,
-    /// How many seconds after ten it was last changed.
+    /// When the thread last changed, in seconds after ten o'clock.
     pub(crate) changed_at: usize,
 }
 
-/// A run that was started, or is joined.
+/// A run that was started or joined.
 pub(crate) struct Run {
     pub(crate) exchange: Exchange,
     pub(crate) thread: String,
     pub(crate) id: String,
-    /// What it was started with.
+    /// The body of the request that started the run.
     pub(crate) body: Value,
     books: Arc<Mutex<Books>>,
 }
@@ -69,12 +68,12 @@ pub(crate) struct Run {
 // === impl LangGraph ===
 
 impl LangGraph {
-    /// A server for Python, with an agent.
+    /// A Python server with one agent.
     pub(crate) async fn start() -> Self {
         Self::of(Upstream::bind().await)
     }
 
-    /// A server for JavaScript, with an agent.
+    /// A JavaScript server with one agent.
     pub(crate) async fn javascript() -> Self {
         Self::of(Upstream::javascript().await)
     }
@@ -101,7 +100,7 @@ impl LangGraph {
         self.books.lock().unwrap()
     }
 
-    /// From now on the test answers requests whose line has this in it.
+    /// From now on the test answers requests whose line contains this.
     pub(crate) fn hold(&self, what: &str) {
         self.books().held.push(what.to_owned());
     }
@@ -110,7 +109,7 @@ impl LangGraph {
         self.books().held.retain(|held| held != what);
     }
 
-    /// The next request that the test is to answer and whose line has this in it.
+    /// The next held request whose line contains this.
     pub(crate) async fn held(&mut self, what: &str) -> Exchange {
         if let Some(at) = self.passed.iter().position(|exchange| exchange.line.contains(what)) {
             return self.passed.remove(at);
@@ -124,13 +123,13 @@ impl LangGraph {
         }
     }
 
-    /// The next run that is started; it begins.
+    /// Waits for the next start of a run, and begins its stream.
     pub(crate) async fn run(&mut self) -> Run {
         let exchange = self.held("/runs/stream").await;
         self.begin(exchange).await
     }
 
-    /// The next run that is started, which is the one that was recorded: all of it is sent.
+    /// Waits for the next start of a run, and sends all of a recorded stream.
     pub(crate) async fn replay(&mut self, bytes: &[u8]) {
         let exchange = self.held("/runs/stream").await;
         let text = String::from_utf8_lossy(bytes);
@@ -140,7 +139,7 @@ impl LangGraph {
         run.ends("success", None).await;
     }
 
-    /// Begins a run whose start was held.
+    /// Begins the stream of a run whose start was held.
     pub(crate) async fn begin(&self, exchange: Exchange) -> Run {
         self.begin_as(exchange, None).await
     }
@@ -162,7 +161,7 @@ impl LangGraph {
         Run { exchange, thread, id, body, books: Arc::clone(&self.books) }
     }
 
-    /// Begins the stream of a run that is joined.
+    /// Waits for the next join of a run, and begins its stream.
     pub(crate) async fn joined(&mut self) -> Run {
         let mut exchange = self.held("/stream").await;
         let parts: Vec<_> = exchange.line.split('/').map(str::to_owned).collect();
@@ -173,21 +172,21 @@ impl LangGraph {
         Run { exchange, thread, id, body: Value::Null, books }
     }
 
-    /// The requests so far whose line begins so: their bodies.
+    /// The bodies of the requests so far whose line begins with this.
     pub(crate) fn asked(&self, line: &str) -> Vec<Value> {
         let books = self.books();
         let asked = books.asked.iter().filter(|(asked, _)| asked.starts_with(line));
         asked.map(|(_, body)| serde_json::from_str(body).unwrap_or_default()).collect()
     }
 
-    /// The cancels that were asked for: the runs.
+    /// The ids of the runs for which a cancel was requested.
     pub(crate) fn cancelled(&self) -> Vec<String> {
         let books = self.books();
         let cancels = books.asked.iter().filter_map(|(line, _)| line.strip_suffix("/cancel"));
         cancels.map(|line| line.rsplit('/').next().unwrap().to_owned()).collect()
     }
 
-    /// Waits until the requests so far are such.
+    /// Waits until the server's data fulfil a condition.
     pub(crate) async fn until(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
         soon(what, async {
             while !is_so(self) {
@@ -197,19 +196,19 @@ impl LangGraph {
         .await;
     }
 
-    /// A thread as another process has left it.
+    /// Adds a thread that another process has left.
     pub(crate) fn thread(&self, id: &str, metadata: Value, state: Option<Value>) {
         let thread = Thread { metadata, state, ..Thread::default() };
         self.books().threads.insert(id.to_owned(), thread);
     }
 
-    /// No more connections are taken.
+    /// Stops accepting connections.
     pub(crate) async fn gone(&mut self) {
         self.serving.shutdown().await;
     }
 }
 
-/// Something that happens in time.
+/// Fails if the future takes longer than the time limit.
 pub(crate) async fn soon<T>(what: &str, happens: impl Future<Output = T>) -> T {
     let happens = tokio::time::timeout(PATIENCE, happens).await;
     happens.unwrap_or_else(|_| panic!("{what} did not happen"))
@@ -220,7 +219,7 @@ pub(crate) fn assistant(graph_id: &str) -> Value {
         "metadata": {"created_by": "system"}})
 }
 
-/// A state with these messages, and these questions of one task.
+/// A state with these messages, and with these interrupts of one task.
 pub(crate) fn state(run_id: &str, messages: &Value, interrupts: &Value) -> Value {
     let is_open = interrupts.as_array().is_some_and(|list| !list.is_empty());
     let task = json!({"id": "t", "name": "ask", "interrupts": interrupts, "result": null});
@@ -252,7 +251,7 @@ async fn serve(
 // === impl Books ===
 
 impl Books {
-    /// The answer to a request; `None` if the test gives it.
+    /// The answer to a request; `None` if the test answers it.
     fn answer(&mut self, exchange: &Exchange) -> Option<(u16, String)> {
         let Exchange { line, head, body, .. } = exchange;
         self.asked.push((line.clone(), body.clone()));
@@ -307,7 +306,7 @@ impl Books {
                 (Some(thread), "GET", []) => Some((200, thread.record(id))),
                 (Some(thread), "PATCH", []) => {
                     self.made += 1;
-                    // Later than any that a test has made.
+                    // Later than any time that a test sets.
                     thread.changed_at = 40 + self.made;
                     for (name, value) in body["metadata"].as_object().unwrap() {
                         thread.metadata[name] = value.clone();
@@ -352,7 +351,7 @@ impl Books {
         })
     }
 
-    /// Whether a thread may be seen by a tenant, as far as it is there.
+    /// Whether a thread exists and this tenant may see it.
     fn is_shown(&self, id: &str, tenant: Option<&str>) -> bool {
         let thread = self.threads.get(id);
         thread.is_none_or(|thread| tenant.is_none_or(|tenant| thread.metadata["owner"] == tenant))
@@ -405,7 +404,7 @@ impl Run {
         self.exchange.send(part(event, data)).await;
     }
 
-    /// Sends a call of a tool, name and arguments apart.
+    /// Sends a tool call, its name and its arguments in separate chunks.
     pub(crate) async fn calls(&mut self, message_id: &str, id: &str, name: &str, args: &Value) {
         let chunk = |id: &Value, name: &Value, args: &str| {
             let fragment = json!({"index": 0, "id": id, "name": name, "args": args,
@@ -417,13 +416,13 @@ impl Run {
         self.sends("messages", &chunk(&Value::Null, &Value::Null, &args.to_string())).await;
     }
 
-    /// Ends with this status, the thread being in this state.
+    /// Ends the run with this status, and leaves the thread in this state.
     pub(crate) async fn ends(self, status: &str, state: Option<Value>) {
         self.record(status, state);
         self.exchange.end().await;
     }
 
-    /// What the record says from now on.
+    /// Sets the run's status and the thread's state, without ending the stream.
     pub(crate) fn record(&self, status: &str, state: Option<Value>) {
         let mut books = self.books.lock().unwrap();
         let thread = books.threads.get_mut(&self.thread).unwrap();
@@ -435,7 +434,7 @@ impl Run {
         }
     }
 
-    /// Asks questions, and ends.
+    /// Sends interrupts, and ends the run.
     pub(crate) async fn asks(mut self, messages: &Value, interrupts: &Value) {
         for interrupt in interrupts.as_array().unwrap() {
             self.sends("updates", &json!({"__interrupt__": [interrupt]})).await;
@@ -445,14 +444,14 @@ impl Run {
         self.ends("success", Some(state)).await;
     }
 
-    /// Ends in order, the conversation being this.
+    /// Ends the run in order, with these messages in the state.
     pub(crate) async fn ends_with(mut self, messages: &Value) {
         self.sends("values", &json!({"messages": messages})).await;
         let state = state(&self.id, messages, &json!([]));
         self.ends("success", Some(state)).await;
     }
 
-    /// What the person has said to begin it with.
+    /// The user's message that started the run.
     pub(crate) fn said(&self) -> Value {
         self.body["input"]["messages"][0].clone()
     }

@@ -1,4 +1,5 @@
-//! What the integration tests share: judges that know the wire and nothing of our code.
+//! Shared code of the integration tests: scripted servers, clients, and judges that know the wire
+//! and share no code with the gateway.
 
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 

@@ -1,4 +1,4 @@
-//! The document of `/openapi.json`, and whether it has what a server answers.
+//! The document of `/openapi.json`, and a check of responses against it.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -7,17 +7,16 @@ use serde_json::Value;
 
 pub(crate) const TEXT: &str = include_str!("../../src/server/openapi.json");
 
-/// The document.
 pub(crate) static DOCUMENT: LazyLock<Value> = LazyLock::new(|| serde_json::from_str(TEXT).unwrap());
 
-/// The paths of clients, less those of the admin listener.
+/// The client routes, without those of the admin listener.
 pub(crate) fn paths() -> BTreeMap<&'static str, &'static Value> {
     let paths = DOCUMENT["paths"].as_object().unwrap();
     let own = paths.iter().filter(|(_, item)| item.get("servers").is_none());
     own.map(|(path, item)| (path.as_str(), item)).collect()
 }
 
-/// What a `$ref` leads to.
+/// The target of a `$ref`.
 pub(crate) fn resolved(value: &'static Value) -> &'static Value {
     match value.get("$ref").and_then(Value::as_str) {
         Some(reference) => DOCUMENT.pointer(reference.trim_start_matches('#')).unwrap(),
@@ -33,7 +32,7 @@ fn fits(template: &str, path: &str) -> bool {
         })
 }
 
-/// The operation that a request line asks for, if the document has it.
+/// The operation of a request line, if the document has it.
 pub(crate) fn operation(line: &str) -> Option<&'static Value> {
     let mut words = line.split(' ');
     let (method, target) = (words.next()?, words.next()?);
@@ -42,11 +41,11 @@ pub(crate) fn operation(line: &str) -> Option<&'static Value> {
     item.get(method.to_ascii_lowercase())
 }
 
-/// What is wrong with an answer, by the document: the head of the response to a request.
+/// How the head of a response violates the document, if it does.
 pub(crate) fn complaint(request: &[u8], head: &str) -> Option<String> {
     let request = String::from_utf8_lossy(request);
     let line = request.lines().next()?;
-    // What no document can describe: another protocol, another method, a route that is not there.
+    // The document cannot describe another protocol, an unknown method or an unknown route.
     let operation = operation(line).filter(|_| line.ends_with(" HTTP/1.1"))?;
     let status = head.split(' ').nth(1)?;
     let Some(response) = operation["responses"].get(status) else {

@@ -1,4 +1,4 @@
-//! The binary itself, serving, and what it says on stderr.
+//! Runs the binary as a process and reads its stderr.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -10,30 +10,32 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
-/// How long it may take to say what is waited for, on a busy machine.
+/// How long to wait for a log line, on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// `threadway serve`, or another command that listens, as a process. It ends when this is dropped.
+/// A process of `threadway serve`, or of another command that listens. Dropping it kills the
+/// process.
 pub(crate) struct Process {
     child: Child,
     pub(crate) address: SocketAddr,
     lines: UnboundedReceiver<String>,
-    /// All that it has said so far.
+    /// Everything printed so far.
     pub(crate) said: String,
 }
 
-/// A file of a test's own, deleted when this is dropped.
+/// A temporary file, deleted on drop.
 pub(crate) struct File(pub(crate) PathBuf);
 
 // === impl Process ===
 
 impl Process {
-    /// Serves with these options, on a free port of this machine unless they say otherwise.
+    /// Runs `threadway serve` with these options, on a free loopback port unless they name an
+    /// address.
     pub(crate) async fn serve(options: &[&str]) -> Self {
         Self::start("serve", options, &[]).await
     }
 
-    /// The same of another command, with these variables in its environment.
+    /// Runs another command, with these environment variables.
     pub(crate) async fn start(command: &str, options: &[&str], variables: &[(&str, &str)]) -> Self {
         let here: &[_] =
             if options.contains(&"--listen") { &[] } else { &["--listen", "127.0.0.1:0"] };
@@ -61,7 +63,7 @@ impl Process {
         process
     }
 
-    /// The address behind these words, once they are said.
+    /// Waits for a line with these words, and returns the address that follows them.
     pub(crate) async fn address_behind(&mut self, words: &str) -> SocketAddr {
         let line = self.says(words).await;
         let (_, rest) = line.split_once(words).unwrap();
@@ -69,11 +71,11 @@ impl Process {
         rest.split(|c| !is_part(c)).next().unwrap().parse().unwrap()
     }
 
-    /// Waits until it says a line with these words.
+    /// Waits for a line with these words.
     pub(crate) async fn says(&mut self, words: &str) -> String {
         let said = async {
             loop {
-                let line = self.lines.recv().await.expect("it has ended");
+                let line = self.lines.recv().await.expect("the process has ended");
                 self.said += &line;
                 self.said.push('\n');
                 if line.contains(words) {
@@ -82,7 +84,7 @@ impl Process {
             }
         };
         let said = tokio::time::timeout(PATIENCE, said).await;
-        said.unwrap_or_else(|_| panic!("it does not say {words:?}:\n{}", self.said))
+        said.unwrap_or_else(|_| panic!("the process does not print {words:?}:\n{}", self.said))
     }
 
     pub(crate) fn signal(&self, signal: &str) {
@@ -90,7 +92,7 @@ impl Process {
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
     }
 
-    /// Stops it: all that it has said.
+    /// Stops the process and returns everything that it printed.
     pub(crate) async fn stop(mut self) -> String {
         self.signal("-TERM");
         while let Some(line) = tokio::time::timeout(PATIENCE, self.lines.recv()).await.unwrap() {
@@ -104,7 +106,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself, which is as good.
+        // The process may have ended by itself, which is fine.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

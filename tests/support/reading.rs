@@ -1,8 +1,7 @@
-//! What a decoder says about a stream, and what the standard read literally does.
+//! What a decoder returns for a stream, and what the SSE standard prescribes for it.
 
 use threadway_translate::sse::{DecodeError, Decoder, Ending, Frame};
 
-/// One frame, owned.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Block {
     pub(crate) event: Option<String>,
@@ -11,7 +10,7 @@ pub(crate) struct Block {
     pub(crate) retry: Option<u64>,
 }
 
-/// Everything that a decoder says about a stream.
+/// All frames and errors of a stream.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Reading {
     pub(crate) blocks: Vec<Block>,
@@ -32,7 +31,7 @@ impl From<Frame<'_>> for Block {
     }
 }
 
-/// Decodes `stream` in chunks of the given sizes, over and over; no sizes means one chunk.
+/// Decodes `stream` in chunks of the given sizes, repeated; no sizes means one chunk.
 pub(crate) fn read(stream: &[u8], sizes: &[usize], limit: usize) -> Reading {
     let mut decoder = Decoder::with_limit(limit);
     let mut blocks = Vec::new();
@@ -53,7 +52,7 @@ pub(crate) fn read(stream: &[u8], sizes: &[usize], limit: usize) -> Reading {
     Reading { blocks, comments: decoder.comments(), end: Ok(decoder.finish()) }
 }
 
-/// The standard's algorithm read literally: the whole stream as text, then line by line.
+/// The standard's algorithm, taken literally: the whole stream as text, then line by line.
 pub(crate) fn read_literally(stream: &[u8]) -> Reading {
     let text = String::from_utf8_lossy(stream).replace("\r\n", "\n").replace('\r', "\n");
     let text = text.strip_prefix('\u{FEFF}').unwrap_or(&text);
@@ -89,7 +88,7 @@ pub(crate) fn read_literally(stream: &[u8]) -> Reading {
     Reading { blocks, comments, end: Ok(end) }
 }
 
-/// What SSE can carry of some data: every line end arrives as a line feed.
+/// The data that SSE can carry: every line end arrives as a line feed.
 pub(crate) fn carried(data: &str) -> String {
     data.replace("\r\n", "\n").replace('\r', "\n")
 }

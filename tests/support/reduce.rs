@@ -1,9 +1,8 @@
-//! What a client holds: the reducer of the official client 1.0.0 (`apply/default`), on the wire's
-//! own JSON. What is quoted below is AG-UI 1.0's specification.
+//! The content of a client, by the reducer of the official client 1.0.0 (`apply/default`), on the
+//! wire's own JSON. The quotations are from AG-UI 1.0's specification.
 
 use serde_json::{Map, Value, json};
 
-/// Messages and state.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     pub(crate) messages: Vec<Value>,
@@ -19,7 +18,7 @@ impl Default for Held {
 // === impl Held ===
 
 impl Held {
-    /// Applies the next event. One that the client would pass over with a warning is an error.
+    /// Applies the next event. An event that the client would ignore with a warning is an error.
     pub(crate) fn apply(&mut self, event: &Value) -> Result<(), String> {
         let id = event["messageId"].as_str().unwrap_or_default();
         match event["type"].as_str().unwrap_or_default() {
@@ -152,7 +151,8 @@ fn append(content: &mut Value, delta: &Value) {
     *content = json!(text + delta.as_str().unwrap_or_default());
 }
 
-/// The events of an SSE body, each with the id that it sets, if any: an empty one takes it back.
+/// The events of an SSE body, each with the id that it sets, if any. An empty id resets the
+/// client's.
 pub(crate) fn framed(body: &str) -> Vec<(Value, Option<String>)> {
     let field = |frame: &str, name: &str| {
         let mut lines = frame.lines();

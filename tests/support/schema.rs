@@ -1,16 +1,15 @@
-//! The shape of AG-UI 1.0 events, by its JSON schema, closed as far as a producer must hold it.
+//! The form of AG-UI 1.0 events, by a JSON schema, closed as strictly as a producer must follow it.
 //!
-//! `ag-ui-1.0.0.json` is exported from the official client, which is tolerant: it lets unknown
-//! members pass and has lost the type of some objects. Here an unknown member is a spelling
-//! mistake, and an optional member is absent or has a value. It is never null: AG-UI 1.0 says "absent
-//! means absent".
+//! `ag-ui-1.0.0.json` is exported from the official client. That client is tolerant: it accepts
+//! unknown members, and the export has lost the type of some objects. This check refuses unknown
+//! members, which are spelling mistakes. An optional member is absent or has a value, and is never
+//! null: AG-UI 1.0 says "absent means absent".
 
 use std::collections::HashMap;
 
 use jsonschema::Validator;
 use serde_json::{Value, json};
 
-/// The schema of each type of event.
 #[derive(Debug)]
 pub(crate) struct Schema {
     validators: HashMap<String, Validator>,
@@ -20,7 +19,7 @@ pub(crate) struct Schema {
 // === impl Schema ===
 
 impl Schema {
-    /// Reads the schema that lies beside this file.
+    /// Reads `ag-ui-1.0.0.json` from this directory.
     pub(crate) fn load() -> Self {
         let mut document: Value = serde_json::from_str(include_str!("ag-ui-1.0.0.json"))
             .expect("the schema file is JSON");
@@ -42,7 +41,7 @@ impl Schema {
         Self { validators: validators.collect(), capabilities }
     }
 
-    /// Checks what an agent says that it can do.
+    /// Checks the capabilities of an agent.
     pub(crate) fn check_capabilities(&self, value: &Value) -> Result<(), String> {
         let errors = self.capabilities.iter_errors(value);
         let errors: Vec<_> =
@@ -50,7 +49,6 @@ impl Schema {
         if errors.is_empty() { Ok(()) } else { Err(errors.join("; ")) }
     }
 
-    /// Checks one event.
     pub(crate) fn check_event(&self, event: &Value) -> Result<(), String> {
         let Some(name) = event["type"].as_str() else {
             return Err(format!("not an event: {event}"));
@@ -79,7 +77,7 @@ fn close(schema: &mut Value) {
 }
 
 fn close_object(schema: &mut Value) {
-    // The operations of a JSON Patch may have members of their own.
+    // The operations of a JSON Patch may have further members.
     if schema["specOpen"] != true {
         schema["additionalProperties"] = json!(false);
     }

@@ -1,4 +1,4 @@
-//! A WebSocket client that knows the protocol and nothing of our code.
+//! A WebSocket client that shares no code with the gateway.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -20,10 +20,10 @@ pub(crate) struct Socket {
     pub(crate) protocol: Option<String>,
 }
 
-/// How a gateway closes a socket: the code, and the reason.
+/// The code and the reason with which the gateway closes a socket.
 pub(crate) type Closed = (u16, String);
 
-/// A frame with an event: the event, and its id where it has one.
+/// The event of a frame, and its id if it has one.
 pub(crate) fn event(text: &str) -> (Option<String>, Value) {
     let mut value: Value = serde_json::from_str(text).unwrap();
     match value.get("id").and_then(Value::as_str).map(str::to_owned) {
@@ -40,7 +40,7 @@ impl Socket {
         Self::with(address, "/agui/agent/agent/run", &[]).await.unwrap()
     }
 
-    /// Opens one, with more headers. The error is the status and the body of the refusal.
+    /// Opens a socket with further headers. The error is the status and the body of the refusal.
     pub(crate) async fn with(
         address: SocketAddr,
         path: &str,
@@ -49,7 +49,7 @@ impl Socket {
         Self::on(TcpStream::connect(address).await.unwrap(), path, headers).await
     }
 
-    /// Opens one whose kernel takes little of what is not read.
+    /// Opens a socket whose kernel buffers few unread bytes.
     pub(crate) async fn narrow(address: SocketAddr) -> Self {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(16 * 1024).unwrap();
@@ -90,14 +90,14 @@ impl Socket {
         self.stream.send(Message::text(text)).await.unwrap();
     }
 
-    /// The next frame with text; how the socket was closed, if it was.
+    /// The next text frame, or how the socket was closed.
     pub(crate) async fn next(&mut self) -> Result<String, Closed> {
         loop {
             match self.stream.next().await {
                 Some(Ok(Message::Text(text))) => return Ok(text.as_str().to_owned()),
                 Some(Ok(Message::Close(frame))) => {
                     let frame = frame.expect("a close has a code");
-                    // The answer goes out with the next read.
+                    // The next read sends the closing answer.
                     while self.stream.next().await.is_some() {}
                     return Err((frame.code.into(), frame.reason.as_str().to_owned()));
                 }
@@ -107,17 +107,17 @@ impl Socket {
         }
     }
 
-    /// Reads whatever comes next; whether the socket is still open.
+    /// Reads the next frame; returns whether the socket is still open.
     pub(crate) async fn next_raw(&mut self) -> bool {
         matches!(self.stream.next().await, Some(Ok(_)))
     }
 
-    /// The next event, and its id.
+    /// The next event and its id.
     pub(crate) async fn event(&mut self) -> (Option<String>, Value) {
         event(&self.next().await.expect("the socket was closed"))
     }
 
-    /// The events up to this many.
+    /// The next `count` events.
     pub(crate) async fn events(&mut self, count: usize) -> Vec<(Option<String>, Value)> {
         let mut events = Vec::new();
         while events.len() < count {
@@ -126,7 +126,7 @@ impl Socket {
         events
     }
 
-    /// The events to the end of a turn.
+    /// The events up to the end of a turn.
     pub(crate) async fn turn(&mut self) -> Vec<(Option<String>, Value)> {
         let mut events = Vec::new();
         loop {
@@ -138,13 +138,13 @@ impl Socket {
         }
     }
 
-    /// How the socket is closed next, with nothing before it.
+    /// Waits for the close, which must come before any other frame.
     pub(crate) async fn closed(mut self) -> Closed {
         self.next().await.expect_err("a frame came before the close")
     }
 
-    /// Waits for a ping while time passes, and the run's server shows that it is there; how much
-    /// has passed.
+    /// Advances the clock until a ping comes, while the upstream sends heartbeats; returns how much
+    /// time passed.
     pub(crate) async fn pinged(&mut self, clock: &HeldClock, run: &mut Exchange) -> Duration {
         const STEP: Duration = Duration::from_millis(500);
         let mut passed = Duration::ZERO;

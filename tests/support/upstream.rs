@@ -11,20 +11,20 @@ use tokio::sync::Mutex;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::task::JoinSet;
 
-/// The key of one to whom the server shows no thread.
+/// The key of a caller who may not see any thread.
 pub(crate) const STRANGER: &str = "stranger";
 
-/// What a server for JavaScript tells of itself.
+/// The `/info` of a JavaScript server.
 const JAVASCRIPT: &str = r#"{"version":"2.0.0","langgraph_js_version":"1.7.3"}"#;
 
-/// The server. Requests wait until the test asks for them, but for those that ask whether a thread
-/// is there to be seen: each is, unless a stranger asks, or the test has it otherwise. To whom it
-/// is not, its runs are not listed either.
+/// The server. Requests wait until the test asks for them. The server itself answers only whether a
+/// caller may see a thread: yes, unless the caller is the stranger or the test has set another
+/// answer. A caller who may not see a thread does not get its runs either.
 pub(crate) struct Upstream {
     address: SocketAddr,
     requests: Mutex<UnboundedReceiver<Exchange>>,
     sight: Arc<StdMutex<HashMap<String, u16>>>,
-    /// What it tells of itself.
+    /// The answer to `/info`.
     info: &'static str,
     _accepting: JoinSet<()>,
 }
@@ -32,18 +32,18 @@ pub(crate) struct Upstream {
 /// One request, and the connection that waits for its answer.
 pub(crate) struct Exchange {
     socket: TcpStream,
-    /// `POST /threads/T/runs/stream`
+    /// The request line, as `POST /threads/T/runs/stream`.
     pub(crate) line: String,
     /// The request line and the headers.
     pub(crate) head: String,
-    /// The body, as text.
+    /// The body as text.
     pub(crate) body: String,
 }
 
 // === impl Upstream ===
 
 impl Upstream {
-    /// A server for Python.
+    /// A Python server.
     pub(crate) async fn bind() -> Self {
         Self::telling(r#"{"version":"0.16.7","langgraph_py_version":"1.2.22"}"#).await
     }
@@ -52,7 +52,7 @@ impl Upstream {
         Self::telling(JAVASCRIPT).await
     }
 
-    /// A server for JavaScript where another was.
+    /// A JavaScript server at the address of a former server.
     pub(crate) async fn at(address: SocketAddr) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
         Self::listening(listener, JAVASCRIPT)
@@ -83,13 +83,13 @@ impl Upstream {
         Self { address, requests: Mutex::new(requests), sight, info, _accepting: accepting }
     }
 
-    /// Answers so from now on, with this key, whether a thread is there to be seen.
+    /// Sets the status with which the server answers whether this key may see a thread.
     pub(crate) fn shows(&self, key: &str, status: u16) {
         self.sight.lock().unwrap().insert(key.to_owned(), status);
     }
 
-    /// How many runs it is asked for, so that the newest are among them: a server for JavaScript
-    /// begins with the oldest.
+    /// How many runs the gateway asks for, so that the newest are among them: a JavaScript server
+    /// lists the oldest first.
     pub(crate) fn recent_runs(&self) -> usize {
         if self.info.contains("langgraph_js_version") { 100 } else { 20 }
     }
@@ -102,8 +102,8 @@ impl Upstream {
         self.address
     }
 
-    /// The next request, whatever it is. The server tells its kind by itself: the gateway asks
-    /// for it now and then.
+    /// The next request. The server answers `/info` by itself, because the gateway asks for it now
+    /// and then.
     pub(crate) async fn next(&self) -> Exchange {
         loop {
             let exchange = self.accept().await;
@@ -114,7 +114,7 @@ impl Upstream {
         }
     }
 
-    /// The next request, if it has come.
+    /// The next request, if one has arrived.
     pub(crate) async fn waiting(&self) -> Option<Exchange> {
         loop {
             let exchange = self.requests.lock().await.try_recv().ok()?;
@@ -125,19 +125,19 @@ impl Upstream {
         }
     }
 
-    /// Makes sure that nothing was asked of it: what the test itself asks now comes first.
+    /// Checks that the server got no request: the test's own request arrives first.
     pub(crate) async fn is_untouched(&self) {
         let mut socket = TcpStream::connect(self.address()).await.unwrap();
         socket.write_all(b"GET /anything-before-this HTTP/1.1\r\n\r\n").await.unwrap();
         assert_eq!(self.accept().await.line, "GET /anything-before-this");
     }
 
-    /// The next request, also one for the server's kind.
+    /// The next request, including those for `/info`.
     pub(crate) async fn accept(&self) -> Exchange {
         self.requests.lock().await.recv().await.unwrap()
     }
 
-    /// The next request, which must be this one.
+    /// The next request, which must have this line.
     pub(crate) async fn expect(&self, line: &str) -> Exchange {
         let exchange = self.next().await;
         assert_eq!(exchange.line, line);
@@ -145,7 +145,7 @@ impl Upstream {
     }
 }
 
-/// The next request on a listener; one whose other side leaves in the middle is none.
+/// The next request on a listener; `None` if the client disconnects in the middle of one.
 async fn accept(listener: &TcpListener) -> Option<Exchange> {
     loop {
         let (socket, _) = listener.accept().await.ok()?;
@@ -181,7 +181,7 @@ impl Exchange {
         Some(Self { socket, line, head, body })
     }
 
-    /// The key that it shows.
+    /// The API key of the request.
     pub(crate) fn key(&self) -> Option<&str> {
         self.head.lines().find_map(|line| line.strip_prefix("x-api-key: "))
     }
@@ -190,7 +190,7 @@ impl Exchange {
         self.line.starts_with("GET /threads/") && self.line.contains("/runs?limit=")
     }
 
-    /// Whether it asks for no more than whether a thread is there to be seen.
+    /// Whether the request asks only whether the caller may see a thread.
     pub(crate) fn asks_to_see(&self) -> bool {
         self.line.starts_with("GET /threads/") && self.line.ends_with("/runs?limit=1&select=run_id")
     }
@@ -200,7 +200,7 @@ impl Exchange {
         self.begin_answer(status, content_type, body, body.len()).await;
     }
 
-    /// Answers with a status, and with the beginning of a body of some length.
+    /// Answers with a status, and with the beginning of a body of this length.
     pub(crate) async fn begin_answer(
         &mut self,
         status: u16,
@@ -220,7 +220,7 @@ impl Exchange {
         self.answer(status, "application/json", body).await;
     }
 
-    /// Answers that it has had too many requests, with more header lines, and closes.
+    /// Answers 429 with further header lines, and closes.
     pub(crate) async fn too_many(mut self, headers: &str) {
         let body = r#"{"detail":"slow down"}"#;
         let length = body.len();
@@ -240,7 +240,7 @@ impl Exchange {
         self.write(head.as_bytes()).await;
     }
 
-    /// Answers, if the other side still waits.
+    /// Answers, unless the client has disconnected.
     pub(crate) async fn json_if_there(mut self, status: u16, body: &str) {
         let head = format!(
             "HTTP/1.1 {status} Status\r\ncontent-type: application/json\r\n\
@@ -251,7 +251,7 @@ impl Exchange {
         let _ = self.socket.write_all(&answer).await;
     }
 
-    /// Begins a stream, with more header lines of the test's choice.
+    /// Begins a stream, with further header lines.
     pub(crate) async fn begin(&mut self, headers: &str) {
         let head = format!(
             "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n{headers}\
@@ -268,7 +268,8 @@ impl Exchange {
         self.write(b"\r\n").await;
     }
 
-    /// Gives a sign of life, as the Python server does every 5 s; whether somebody still reads.
+    /// Sends a heartbeat, as the Python server does every 5 s; returns whether the client still
+    /// reads.
     pub(crate) async fn lives(&mut self) -> bool {
         match self.socket.try_read(&mut [0]) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
@@ -283,7 +284,7 @@ impl Exchange {
         self.write(b"0\r\n\r\n").await;
     }
 
-    /// Cuts the stream: the connection closes without its last chunk.
+    /// Cuts the stream: closes the connection without the last chunk.
     pub(crate) fn cut(self) {
         drop(self);
     }
@@ -293,15 +294,15 @@ impl Exchange {
         self.socket.set_zero_linger().unwrap();
     }
 
-    /// Sends bytes as they stand.
+    /// Sends bytes without chunking.
     pub(crate) async fn raw(&mut self, bytes: impl AsRef<[u8]>) {
         self.write(bytes.as_ref()).await;
     }
 
-    /// Waits until the other side has closed the connection.
+    /// Waits until the client has closed the connection.
     pub(crate) async fn closed(mut self) {
         let mut byte = [0];
-        // A reset closes too.
+        // A reset closes the connection too.
         assert_eq!(self.socket.read(&mut byte).await.unwrap_or(0), 0, "another request came");
     }
 

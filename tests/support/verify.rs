@@ -1,8 +1,8 @@
 //! The order rules of AG-UI: what `verifyEvents` of the official client 1.0.0 rejects, and more.
 //!
-//! On top come four rules of the later drafts: a run ends under the ids it started with, a stream
-//! has one thread, interrupt ids are unique, and a stream is not truncated.
-//! Events are judged as they stand on the wire, so no type of ours can hide a fault.
+//! Four rules of the later drafts are added: a run ends under the ids that it started with, a
+//! stream has one thread, interrupt ids are unique, and a stream is not truncated.
+//! Events are judged in their wire form, so no type of the gateway can hide a fault.
 
 use std::collections::{HashMap, HashSet};
 
@@ -28,7 +28,7 @@ pub(crate) struct Verifier {
     run: Run,
 }
 
-/// How far the stream is.
+/// The state of the stream.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     #[default]
@@ -38,20 +38,20 @@ enum Stage {
     Failed,
 }
 
-/// What is known of the current run. A new run forgets everything.
+/// The facts about the current run. A new run resets them.
 #[derive(Clone, Debug, Default)]
 struct Run {
     id: String,
     thread_id: String,
     open_texts: HashSet<String>,
     open_tool_calls: HashSet<String>,
-    /// Spans and the messages inside are apart: one id may name both.
+    /// Spans and the messages inside are counted separately: one id may name both.
     open_reasoning_spans: HashSet<String>,
     open_reasoning_messages: HashSet<String>,
     open_steps: HashSet<(Owner, String)>,
     active_subagents: HashSet<String>,
     closed_subagents: HashSet<String>,
-    /// Who opened what, kept to the end of the run. An id is unique within its kind only.
+    /// The owner of each item, kept to the end of the run. An id is unique within its kind only.
     messages: HashMap<String, Owner>,
     tool_calls: HashMap<String, Owner>,
     activities: HashMap<String, Owner>,
@@ -63,7 +63,7 @@ type Owner = Option<String>;
 
 type Verdict = Result<(), String>;
 
-/// What a replayed message does to the owner that is known already.
+/// How a replayed message changes a known owner.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Replay {
     /// A snapshot restates the conversation.
@@ -79,7 +79,7 @@ impl Verifier {
         Self::default()
     }
 
-    /// Checks the next event of the stream. After an error the stream is void.
+    /// Checks the next event of the stream. After an error, further results are undefined.
     pub(crate) fn check(&mut self, event: &Value) -> Verdict {
         let kind = string(event, "type")?;
         self.check_stage(kind)?;
@@ -166,7 +166,7 @@ impl Run {
             "TOOL_CALL_START" => self.start_tool_call(event),
             "TOOL_CALL_ARGS" | "TOOL_CALL_END" => self.continue_tool_call(kind, event),
             "TOOL_CALL_RESULT" => {
-                // It makes a message; the newest one owns the id.
+                // The call makes a message; the newest message owns the id.
                 self.messages.insert(string(event, "messageId")?.to_owned(), tag(event)?);
                 Ok(())
             }
@@ -178,7 +178,7 @@ impl Run {
             "REASONING_ENCRYPTED_VALUE" => self.check_encrypted_value(event),
             "ACTIVITY_SNAPSHOT" => {
                 let id = string(event, "messageId")?;
-                // `replace: false` leaves an activity that exists to its owner.
+                // `replace: false` leaves an existing activity to its owner.
                 if event["replace"] != false || !self.activities.contains_key(id) {
                     self.activities.insert(id.to_owned(), tag(event)?);
                 }
@@ -207,7 +207,7 @@ impl Run {
         let kind = "TOOL_CALL_START";
         let id = string(event, "toolCallId")?;
         follow_bracket(&mut self.open_tool_calls, kind, "tool call", id)?;
-        // A tool call has no owner of its own on the wire: it lies inside its parent message.
+        // On the wire a tool call has no owner of its own: it belongs to its parent message.
         let parent = event["parentMessageId"].as_str().and_then(|id| self.messages.get(id));
         agree(kind, event, parent, "parent message of tool call", id)?;
         let known = self.tool_calls.get(id);
@@ -261,7 +261,7 @@ impl Run {
         self.own_reasoning(kind, event, id)
     }
 
-    /// A span and the message inside it share their owner when they share their id.
+    /// A span and the message inside it share an owner if they share an id.
     fn own_reasoning(&mut self, kind: &str, event: &Value, id: &str) -> Verdict {
         agree(kind, event, self.reasoning.get(id), "reasoning message", id)?;
         remember(&mut self.reasoning, id, tag(event)?);
@@ -358,7 +358,7 @@ impl Replay {
     }
 }
 
-/// Opens, continues or closes the item `id`, as the event's name ends.
+/// Opens, continues or closes the item `id`, by the suffix of the event's name.
 fn follow_bracket(open: &mut HashSet<String>, kind: &str, what: &str, id: &str) -> Verdict {
     let is_legal = if kind.ends_with("_START") {
         open.insert(id.to_owned())
@@ -376,12 +376,12 @@ fn follow_bracket(open: &mut HashSet<String>, kind: &str, what: &str, id: &str) 
     }
 }
 
-/// The first owner stays: an untagged reopening does not hand an item back to the parent.
+/// The first owner stays: reopening without a tag does not hand an item back to the parent.
 fn remember(owners: &mut HashMap<String, Owner>, id: &str, owner: Owner) {
     owners.entry(id.to_owned()).or_insert(owner);
 }
 
-/// A tag must not disagree with the owner of what it continues. No tag agrees with anyone.
+/// A tag must equal the owner of the item that it continues. No tag agrees with every owner.
 fn agree(kind: &str, event: &Value, owner: Option<&Owner>, what: &str, id: &str) -> Verdict {
     let tag = tag(event)?;
     match owner {
@@ -392,7 +392,7 @@ fn agree(kind: &str, event: &Value, owner: Option<&Owner>, what: &str, id: &str)
     }
 }
 
-/// Nulls where the field must be absent, and the outcome of a subagent.
+/// Checks that fields are absent instead of null, and checks the outcome of a subagent.
 fn check_nulls(kind: &str, event: &Value) -> Verdict {
     tag(event).map_err(|error| format!("{kind}: {error}"))?;
     let optional: &[&str] = match kind {
@@ -421,7 +421,7 @@ fn check_nulls(kind: &str, event: &Value) -> Verdict {
     }
 }
 
-/// The subagent that an event or message is attributed to.
+/// The subagent of an event or message.
 fn tag(tagged: &Value) -> Result<Owner, String> {
     match tagged.get("subagentRunId") {
         None => Ok(None),

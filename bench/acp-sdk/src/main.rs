@@ -1,5 +1,5 @@
-//! An agent made with the Rust SDK, which sends from memory what `threadway acp` sends of a run
-//! of `bench/stdio.rs`: the same texts, ids and sizes.
+//! An agent made with the Rust SDK. From memory it sends the updates that `threadway acp` sends for
+//! a run of `bench/stdio.rs`: the same texts, ids and sizes.
 
 use std::io::{self, BufWriter, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,13 +18,13 @@ use futures::io::BufReader;
 use futures::{AsyncBufReadExt, SinkExt, StreamExt};
 use serde::Deserialize;
 
-/// The id of the message, which is that of the recorded run.
+/// The message's id in the recorded run.
 const MESSAGE_ID: &str = "lc_run--01a200b7-63ff-75b1-ba96-7effe4fc83bf";
 
-/// How many lines may wait for the writer of our own.
+/// How many lines may wait for this program's own writer.
 const WAITING_LINES: usize = 1024;
 
-/// What is looked at in the prompt, which is the script of the run.
+/// The members of the prompt that are read; the prompt is the script of the run.
 #[derive(Deserialize)]
 struct Script {
     tokens: u64,
@@ -33,9 +33,9 @@ struct Script {
 #[tokio::main]
 async fn main() -> Result<()> {
     match std::env::args().nth(1).as_deref() {
-        // What the SDK's examples do.
+        // As in the SDK's examples.
         Some("stdio") => serve(Stdio::new()).await,
-        // The same lines, written by a thread that joins them.
+        // The same lines, joined and written by a thread.
         Some("lines") => serve(lines()).await,
         _ => Err(Error::invalid_params()),
     }
@@ -76,7 +76,7 @@ async fn serve(transport: impl ConnectTo<Agent> + 'static) -> Result<()> {
         .await
 }
 
-/// What is to be said, all of it in advance: the tokens of `bench/load/text.rs`.
+/// All texts in advance: the tokens of `bench/load/text.rs`.
 #[expect(clippy::disallowed_methods, reason = "`Instant` has no value to hand to another process")]
 fn texts(request: &PromptRequest) -> Result<Vec<String>> {
     let Some(ContentBlock::Text(script)) = request.prompt.first() else {
@@ -109,7 +109,7 @@ async fn say(
             .message_id(message_id.clone());
         let update = SessionUpdate::AgentMessageChunk(chunk);
         connection.send_notification(SessionNotification::new(session.clone(), update))?;
-        // As one that waits for the next token; the connection's own work is done meanwhile.
+        // Yields as an agent does that waits for the next token, so that the connection can work.
         tokio::task::yield_now().await;
     }
     Ok(())

@@ -3,7 +3,8 @@
 //! Each line of stdin is an event in JSON. The frames go to stdout, where
 //! `integration/client/proto.test.mjs` decodes them with the official decoder.
 //!
-//! `grep '^data: ' tests/golden/py-0.16.7/agent-combo.sse | cut -c7- | cargo run --example proto-frames`
+//! `grep '^data: ' tests/golden/py-0.16.7/agent-combo.sse | cut -c7- | cargo run --example
+//! proto-frames`
 
 use std::io::{self, BufRead, Write};
 

@@ -31,7 +31,7 @@ fn main() -> io::Result<()> {
 
     let mut decoder = Decoder::new();
     decoder.push(&stream);
-    // The stream's first part says which run it is.
+    // The stream's first part names the run.
     let mut translator = None;
     while let Some(frame) = decoder.next_frame().map_err(io::Error::other)? {
         let part = Part::parse(&frame, &mut scratch);

@@ -9,7 +9,7 @@ import "./style.css";
 
 const AGENT = `${import.meta.env.VITE_THREADWAY_URL ?? "http://127.0.0.1:8484"}/agui/agent/agent`;
 
-// The thread is in the page's address, so that a reload shows it again, and goes on with its run.
+// The thread is in the page's address, so a reload shows it again and continues its run.
 const threadId = new URLSearchParams(location.search).get("thread") ?? crypto.randomUUID();
 history.replaceState(null, "", `?thread=${encodeURIComponent(threadId)}`);
 
@@ -34,7 +34,7 @@ export function App() {
   );
 }
 
-/** A tool that the agent may call, and that runs in the page. */
+/** A tool that the agent may call and that runs in the page. */
 function Paint() {
   useAssistantTool({
     toolName: "paint",

@@ -3,14 +3,14 @@ import { ExportedMessageRepository } from "@assistant-ui/react";
 import { fromAgUiMessages } from "@assistant-ui/react-ag-ui";
 
 /**
- * LangGraph keeps the thread. The gateway's `connect` answers with the thread as it is, and then with its live run to the end.
- * What stands before the last turn is loaded; the last turn is resumed if it goes on, or waits for answers.
+ * LangGraph stores the thread. The gateway's `connect` answers with the thread as it is, and then with its live run to the
+ * end. The messages before the last turn are loaded. The last turn is resumed if it is running or waits for answers.
  */
 export function historyOf(agentUrl, threadId) {
   const agent = new HttpAgent({ url: `${agentUrl}/connect`, threadId });
   let status = { type: "running" };
   let metadata, wake;
-  const known = Promise.withResolvers(); // whether the thread goes on
+  const known = Promise.withResolvers(); // whether the thread has a live run
   const changed = () => wake?.();
 
   const connect = () => {

@@ -20,7 +20,8 @@ export function App() {
   const [threadId, openThread] = useThreadInAddress();
   const [failure, setFailure] = useState(null);
   return (
-    // CopilotChat shows no failed run by itself: `onError` hears of it. The inspector asks CopilotKit's own servers.
+    // CopilotChat does not show a failed run, so `onError` does. The inspector would send requests to CopilotKit's own
+    // servers.
     <CopilotKitProvider runtimeUrl={`${GATEWAY}/agui`} agentId={AGENT} onError={({ error }) => setFailure(error.message)} enableInspector={false}>
       <Threads agentId={AGENT} threadId={threadId} open={openThread} />
       <main>

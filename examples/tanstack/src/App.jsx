@@ -7,11 +7,11 @@ import "./style.css";
 
 const GATEWAY = import.meta.env.VITE_THREADWAY_URL ?? "http://127.0.0.1:8484";
 
-// The thread is in the page's address, so that a reload shows it again, and goes on with its run.
+// The thread is in the page's address, so a reload shows it again and continues its run.
 const threadId = new URLSearchParams(location.search).get("thread") ?? crypto.randomUUID();
 history.replaceState(null, "", `?thread=${encodeURIComponent(threadId)}`);
 
-// The thread is in this address too: when the client joins a run it names the run alone.
+// The thread is in this URL too, because a client that joins a run names only the run.
 const connection = fetchServerSentEvents(`${GATEWAY}/agui/agent/agent/run?threadId=${encodeURIComponent(threadId)}`);
 
 const paint = toolDefinition({

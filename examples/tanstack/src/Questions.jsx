@@ -6,7 +6,7 @@ export function Questions({ interrupts, resume }) {
   const answer = (id, payload) => {
     const all = { ...answers, [id]: payload };
     setAnswers(all);
-    // The client's own `resolveInterrupt` is for servers that are written with TanStack AI.
+    // The client's own `resolveInterrupt` works only with servers that are written with TanStack AI.
     if (Object.keys(all).length === interrupts.length) resume(Object.entries(all).map(([interruptId, payload]) => ({ interruptId, status: "resolved", payload })));
   };
   return interrupts.map((interrupt) => (

@@ -1,6 +1,8 @@
-//! Drives `threadway acp` with the official Rust client: sessions, turns, a permission, a load and a cancel.
+//! Drives `threadway acp` with the official Rust client: sessions, turns, a permission, a load and
+//! a cancel.
 //!
-//! usage: threadway-integration-acp COMMAND [ARG...]     the command that starts the agent, but for `--agent NAME`
+//! usage: threadway-integration-acp COMMAND [ARG...]     the command that starts the agent, without
+//! `--agent NAME`
 
 use std::collections::BTreeMap;
 use std::process::{ExitCode, Stdio};
@@ -19,13 +21,13 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::Instant;
 use tokio_util::compat::{TokioAsyncReadCompatExt, TokioAsyncWriteCompatExt};
 
-/// Of one scenario, of which each takes about a second.
+/// The time limit of one scenario, which takes about a second.
 const SCENARIO_TIMEOUT: Duration = Duration::from_secs(30);
-/// That an editor may wait for the end of a turn that it cancelled.
+/// How long the end of a cancelled turn may take.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long an agent may take to end when its input has ended.
+/// How long an agent may take to exit after its stdin has ended.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Of every session; it need not be there.
+/// The working directory of every session; it need not exist.
 const CWD: &str = "/srv/project";
 
 #[tokio::main(flavor = "current_thread")]
@@ -52,11 +54,11 @@ async fn main() -> ExitCode {
 
 #[derive(Clone, Copy, Debug)]
 enum Scenario {
-    /// Text, a load of it, and a session that nobody has.
+    /// A text, a load of the session, and a load of an unknown session.
     Turn,
-    /// Two calls that wait for a permission each.
+    /// Two calls that each wait for a permission.
     Permission,
-    /// A turn that is cancelled in mid-stream, and another one.
+    /// A turn that is cancelled while it streams, and another turn.
     Cancel,
 }
 
@@ -70,7 +72,7 @@ impl Scenario {
     }
 }
 
-/// Starts an agent, plays the scenario, and waits for the agent's own end.
+/// Starts an agent, plays the scenario, and waits until the agent exits.
 async fn run(command: &[String], scenario: Scenario) -> Result<(), String> {
     let [program, arguments @ ..] = command else {
         return Err("no command".into());
@@ -175,7 +177,7 @@ async fn play(scenario: Scenario, mut editor: Editor) -> Result<(), String> {
     }
 }
 
-/// The client's side of a connection, and what it shows of its one session.
+/// The client's side of a connection, and its content of its one session.
 struct Editor {
     agent: ConnectionTo<Agent>,
     updates: UnboundedReceiver<SessionNotification>,
@@ -207,7 +209,7 @@ impl Editor {
         Ok(answer.stop_reason)
     }
 
-    /// Forgets what it shows and has it told again.
+    /// Drops the session's content and loads it again.
     async fn load(&mut self, id: &SessionId) -> Result<(), String> {
         self.drain();
         self.shown = Shown::default();
@@ -218,7 +220,8 @@ impl Editor {
         Ok(())
     }
 
-    /// Takes what was told before the last answer: the client hands on one message after the other.
+    /// Applies the updates that preceded the last response: the client library delivers messages
+    /// one by one.
     fn drain(&mut self) {
         while let Ok(update) = self.updates.try_recv() {
             self.shown.apply(update.update);
@@ -226,10 +229,10 @@ impl Editor {
     }
 }
 
-/// What an editor shows of a session.
+/// The content of a session in an editor.
 #[derive(Clone, Debug, Default)]
 struct Shown {
-    /// The texts of the agent, by message id, in their order.
+    /// The agent's texts with their message ids, in order.
     said: Vec<(Option<String>, String)>,
     statuses: BTreeMap<String, ToolCallStatus>,
 }
@@ -272,7 +275,7 @@ fn text(said: &str) -> Vec<ContentBlock> {
     vec![ContentBlock::Text(TextContent::new(said))]
 }
 
-/// Allows it once.
+/// Allows the call once.
 fn allow(request: &RequestPermissionRequest) -> Result<RequestPermissionResponse, Error> {
     let once = |kind: &PermissionOptionKind| *kind == PermissionOptionKind::AllowOnce;
     let option = request.options.iter().find(|option| once(&option.kind));

@@ -1,7 +1,7 @@
 // The graphs that the tests run: deterministic, with scripted models, without network or keys.
 //
-// They are those of ../python/graph.py, under the same names. Every graph with a model is driven by the last human
-// message: if its text is a JSON object, its keys override DEFAULTS below; any other text means "defaults".
+// They equal those of ../python/graph.py, under the same names. Every graph with a model is driven by the last human
+// message: if its text is a JSON object, its keys override DEFAULTS below; any other text means the defaults.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { dispatchCustomEvent } from "@langchain/core/callbacks/dispatch";
@@ -15,7 +15,7 @@ import { z } from "zod";
 
 const DEFAULTS = {
   delay: 0.01, // seconds between chunks
-  lead: 0, // seconds before the first of them
+  lead: 0, // seconds before the first chunk
   tokens: 8, // text tokens of the final answer
   words: undefined, // the tokens themselves
   flavour: "v1", // v1 | anthropic | reasoning_content | string
@@ -30,7 +30,7 @@ const DEFAULTS = {
 const PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 const WAV = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQAAAAA=";
 
-/** What the model makes besides text, in chunks: those of one index are merged, their bytes too. */
+/** The model's output besides text, in chunks: chunks of one index are merged, their bytes too. */
 const MEDIA = [
   { type: "server_tool_call", id: "srv_1", name: "web_search", args: { query: "maps" }, index: 1 },
   { type: "text", text: "Here ", index: 2 },
@@ -56,7 +56,7 @@ const ERRORS = { Error, TypeError, RangeError, CustomBoom };
 const seconds = (count) => pause(count * 1000);
 
 // ---------------------------------------------------------------- the model
-/** What the last human message asks for, and how many AI messages have come since. */
+/** The script in the last human message, and the number of AI messages since. */
 function script(messages) {
   const last = messages.findLastIndex((message) => message.getType() === "human");
   const round = messages.slice(last + 1).filter((message) => message.getType() === "ai").length;
@@ -64,7 +64,7 @@ function script(messages) {
   try {
     asked = JSON.parse(messages[last].text);
   } catch {
-    // Other words mean the defaults.
+    // Any other text means the defaults.
   }
   return { ...DEFAULTS, ...asked, round };
 }
@@ -138,7 +138,7 @@ class ScriptedModel extends BaseChatModel {
     return "scripted";
   }
 
-  /** The script knows its tools. */
+  /** The script names its tools. */
   bindTools() {
     return this;
   }
@@ -242,7 +242,7 @@ export const media = createAgent({ model: new ScriptedModel("media"), tools: [] 
 export const todos = createAgent({ model: new ScriptedModel("todos"), tools: [], middleware: [todoListMiddleware()] });
 export const subagent = createAgent({ model: new ScriptedModel("subagent"), tools: [task] });
 
-// What a tool throws is a ToolMessage with status "error" here without any middleware.
+// Without any middleware, an exception of a tool becomes a ToolMessage with status "error" here.
 export const toolError = createAgent({ model: new ScriptedModel("tool_error"), tools: [divide, getWeather] });
 
 export const hitl = createAgent({
@@ -276,7 +276,7 @@ export const interruptNode = new StateGraph(Asking)
   .addEdge("ask", "fin")
   .compile();
 
-/** Asks about a text, and then as Agent Inbox is asked. */
+/** Raises an interrupt about a text, and then one in Agent Inbox's form. */
 function review() {
   const answer = interrupt({ question: "Is this right?", llm_output: "Dear all,\nhello", choices: ["yes", "no"] });
   const request = {
@@ -316,7 +316,7 @@ export const failing = new StateGraph(MessagesAnnotation)
   .addEdge("ok", "model")
   .compile();
 
-// ---------------------------------------------------------------- state of every shape
+// ---------------------------------------------------------------- state of many shapes
 const Counted = Annotation.Root({
   ...MessagesAnnotation.spec,
   count: Annotation(),
@@ -375,7 +375,7 @@ export const big = new StateGraph(Big)
   .compile();
 
 // ---------------------------------------------------------------- two models at once
-/** Say one's own half of the words, `pace` times as slowly; a step commits in the order of its nodes, not of their ends. */
+/** Streams its own half of the words, `pace` times as slowly; a step commits in the order of its nodes, not of their ends. */
 const speakAt = (name, pace) => async ({ messages }) => {
   const { words, delay, lead, flavour } = script(messages);
   const own = { words: [`${name}: `, ...(words ?? ["tok0 ", "tok1 "])], delay: delay * pace, lead, flavour };
@@ -462,7 +462,7 @@ export const flood = new StateGraph(Flood)
   .addEdge(START, "flood")
   .compile();
 
-// ---------------------------------------------------------------- what a person can choose
+// ---------------------------------------------------------------- configurable fields
 const Configured = z.object({
   model: z.enum(["fast", "deep"]).default("fast").describe("Which model answers."),
   verbose: z.boolean().default(false).describe("Whether it says more."),

@@ -1,4 +1,4 @@
-"""Who may use the server: two tenants by their keys, each of whom sees the threads that are its own."""
+"""Authentication: two tenants with a key each. Each sees its own threads."""
 
 from uuid import UUID, uuid5
 
@@ -21,14 +21,14 @@ async def authenticate(headers: dict) -> dict:
 
 @auth.on
 async def own(ctx: Auth.types.AuthContext, value: dict) -> dict:
-    """Marks what a tenant makes, and finds nothing else."""
+    """Marks a tenant's threads with their owner, and finds no others."""
     value.setdefault("metadata", {})["owner"] = ctx.user.identity
     return {"owner": ctx.user.identity}
 
 
 @auth.on.assistants
 async def shared(ctx: Auth.types.AuthContext, value: dict) -> dict | None:
-    """Every tenant may use every agent, except those that are hidden from it."""
+    """Each tenant may use all agents, except those that are hidden from it."""
     for graph in HIDDEN.get(ctx.user.identity, ()):
         if value.get("graph_id") == graph or str(value.get("assistant_id")) == str(uuid5(NAMESPACE_GRAPH, graph)):
             return {"shown_to": "nobody"}

@@ -45,7 +45,7 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-# What the editor does when it is told to edit: `calls` are names and arguments, `finish` is the reason of the round's end.
+# The editor's script for an edit: `calls` are names and arguments, `finish` is the finish reason of the round.
 EDIT = [
     {"think": ["Let ", "me ", "think."], "say": ["I read ", "it first."], "calls": [["read_file", {"file_path": "/notes.txt"}]]},
     {"calls": [["edit_file", {"file_path": "/notes.txt", "old_string": "one\ntwo", "new_string": "one\n2"}],
@@ -58,7 +58,7 @@ SLOW = [{"say": [f"word{i} " for i in range(400)]}]
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 WAV = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQAAAAA="
 
-# What the model makes besides text, each block of it in chunks: those of one index are merged, their base64 too.
+# The model's output besides text, each block in chunks: chunks of one index are merged, their base64 too.
 MEDIA = [
     [{"type": "server_tool_call", "id": "srv_1", "name": "web_search", "args": {"query": "maps"}, "index": 1}],
     [{"type": "text", "text": "Here ", "index": 2}, {"type": "text", "text": "is a map.", "index": 2},
@@ -108,7 +108,7 @@ def text_chunk(flavour: str, text: str) -> AIMessageChunk:
 
 
 class FakeStreamingModel(BaseChatModel):
-    """script: which behaviour to play. bound tools are ignored."""
+    """script: the behaviour. Bound tools are ignored."""
 
     script: str = "agent"
     prefix: str = ""      # of the editor's call ids, where several models speak in one turn
@@ -280,8 +280,8 @@ described = create_agent(FakeStreamingModel(script="hitl"), tools=[send_email, d
 media = create_agent(FakeStreamingModel(script="media"), tools=[])
 todos = create_agent(FakeStreamingModel(script="todos"), tools=[], middleware=[TodoListMiddleware()])
 
-# create_agent's ToolNode answers only for arguments that do not fit the tool; what a tool raises
-# ends the run unless this middleware makes a ToolMessage with status "error" of it.
+# create_agent's ToolNode answers only for arguments that do not fit the tool. An exception of a tool ends the run, unless
+# this middleware turns it into a ToolMessage with status "error".
 tool_error = create_agent(FakeStreamingModel(script="tool_error"), tools=[divide, get_weather], middleware=[
     ToolErrorMiddleware(lambda error, request: f"{type(error).__name__}: {error}")])
 
@@ -376,7 +376,7 @@ interrupt_node = _g.compile()
 
 
 def _review(state: IState):
-    """Asks about a text, and then as Agent Inbox is asked."""
+    """Raises an interrupt about a text, and then one in Agent Inbox's form."""
     answer = interrupt({"question": "Is this right?", "llm_output": "Dear all,\nhello", "choices": ["yes", "no"]})
     request = {"action_request": {"action": "publish", "args": {"to": "all"}}, "description": WARNING,
                "config": {"allow_accept": True, "allow_edit": True, "allow_respond": False, "allow_ignore": True}}
@@ -545,7 +545,7 @@ big = _b.compile()
 
 # ---------------------------------------------------------------- two models at once
 def _speak_at(pace: float):
-    """Say one's own half of the words, `pace` times as slowly; a step commits in the order of its nodes, not of their ends."""
+    """Streams its own half of the words, `pace` times as slowly; a step commits in the order of its nodes, not of their ends."""
     async def node(state: MessagesState, config: RunnableConfig):
         p, _ = params(state["messages"])
         own = [f"{config['metadata']['langgraph_node']}: ", *(p["words"] or ["tok0 ", "tok1 "])]
@@ -703,7 +703,7 @@ _w.add_edge("answer", END)
 wire = _w.compile()
 
 
-# ---------------------------------------------------------------- what a person can choose
+# ---------------------------------------------------------------- configurable fields
 class Configured(TypedDict, total=False):
     model: Annotated[Literal["fast", "deep"], Field(default="fast", title="Model", description="Which model answers.")]
     verbose: Annotated[bool, Field(default=False, description="Whether it says more.")]

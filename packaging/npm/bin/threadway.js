@@ -1,8 +1,8 @@
 #!/usr/bin/env node
 "use strict";
 
-// Starts the binary of the platform package that npm installed beside this package.
-// Arguments, environment, stdin, stdout and stderr are the binary's own: the launcher reads and writes none of them.
+// Starts the binary of the platform package that npm installed next to this package. Arguments, environment, stdin, stdout
+// and stderr are passed to the binary: the launcher does not read or write them.
 
 const { spawn } = require("node:child_process");
 const { existsSync } = require("node:fs");
@@ -60,7 +60,7 @@ if (binary === undefined) {
 let child;
 const isWindows = process.platform === "win32";
 for (const signal of isWindows ? ["SIGINT", "SIGBREAK"] : ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"]) {
-  // On Windows the console sends ctrl-c to the binary as well, and kill() would end it without a stop.
+  // On Windows the console sends ctrl-c to the binary too, and kill() would end the binary without a graceful stop.
   process.on(signal, () => isWindows || child.kill(signal));
 }
 child = spawn(binary, process.argv.slice(2), { stdio: "inherit" });

@@ -1,5 +1,5 @@
-//! Some actions of a batch are answered now, and the rest later: through another replica, twice,
-//! at once, or never. LangGraph's own requests and the thread's metadata are the judges.
+//! Some actions of a batch are answered now and the rest later: through another replica, twice, at
+//! once, or never. LangGraph's own requests and the thread's metadata show the result.
 
 use super::{ASKED, Front, OTHER, answers, approval, asked_ids, changes, connect, said, started};
 use super::{body, outcome, waiting};
@@ -40,7 +40,7 @@ fn decisions(of: &[&str]) -> Value {
     json!({"decisions": of.iter().map(decision).collect::<Vec<_>>()})
 }
 
-/// What the thread's metadata keep: which action, and the kind of the decision.
+/// The decisions in the thread's metadata: the action's index and the kind of the decision.
 fn kept(server: &LangGraph) -> Vec<(u64, String)> {
     let books = server.books();
     let metadata = books.threads[THREAD].metadata.as_object().unwrap();
@@ -94,7 +94,7 @@ async fn the_first_answers_wait_for_the_last_on_any_replica() {
     let resume = &run.body["command"]["resume"];
     assert_eq!(*resume, json!({ASKED: decisions(&["approve", "reject", "approve"])}));
     assert_eq!(run.body["metadata"]["threadway_answers"], json!([ASKED]));
-    // LangGraph copies the thread's metadata into the run's, and each checkpoint's.
+    // LangGraph copies the thread's metadata to those of the run and of each checkpoint.
     let metadata = run.body["metadata"].as_object().unwrap();
     let hidden: Vec<_> = metadata.iter().filter(|(key, _)| key.starts_with(KEY)).collect();
     assert_eq!(hidden.len(), 2);
@@ -116,7 +116,7 @@ async fn a_later_decision_on_the_same_action_takes_the_place_of_the_first() {
         assert_eq!(asked_ids(&events), [of(0), of(2)]);
         assert_eq!(kept(&server), [(1, kind.to_owned())]);
     }
-    // The same once more changes nothing.
+    // Sending the same answer again changes nothing.
     assert_eq!(changes(&server).len(), 2);
     let rest = answers(&[(&of(0), yes()), (&of(2), yes()), (&of(1), yes())]);
     let (_response, run) = tokio::join!(gateway.asks(&rest), server.run());
@@ -130,7 +130,7 @@ async fn two_answers_at_once_through_two_replicas_start_one_run() {
     waiting(&server, &json!([batch(ASKED)]));
     keeps(&server, &[("0:0", decided(0, "R0", "approve"))]);
     let (one_of, other) = (Front::of(&server).await, Front::of(&server).await);
-    // Both have seen that two actions are open before either decision is kept.
+    // Both replicas see two open actions before either stores its decision.
     server.hold("PATCH");
     let (left, right) = (one(1, yes()), one(2, no()));
     let both = async { tokio::join!(one_of.asks(&left), other.asks(&right)) };
@@ -147,7 +147,8 @@ async fn two_answers_at_once_through_two_replicas_start_one_run() {
         }
         let held = server.held("/runs/stream").await;
         let begun = server.begin(held).await;
-        // The other one finds that its answer is under way, or is refused and looks again.
+        // The other replica finds that its answer is in progress, or is refused and reads the state
+        // again.
         let next = server.held("/stream").await;
         if next.line.starts_with("POST") {
             next.json(409, r#"{"detail":"Thread is already running a task."}"#).await;
@@ -188,9 +189,9 @@ async fn an_answer_to_an_earlier_question_is_none_to_a_later_one() {
     others["metadata"] = json!({"threadway_answers": [OTHER]});
     for (later, open) in [
         (None, &[1, 2][..]),
-        // The same node has asked the same again, under the same id.
+        // The same node has raised the same interrupt again, under the same id.
         (Some(answering), &[0, 1, 2]),
-        // Somebody who does not say so may have answered.
+        // A client that does not identify itself may have answered.
         (Some(asks), &[0, 1, 2]),
         (Some(others), &[1, 2]),
     ] {
@@ -204,7 +205,7 @@ async fn an_answer_to_an_earlier_question_is_none_to_a_later_one() {
         let gateway = Front::of(&server).await;
         let expected: Vec<_> = open.iter().map(|action| of(*action)).collect();
         assert_eq!(shown(&gateway).await, expected, "{later:?}");
-        // And the rest does not send it.
+        // And the rest of the answers does not repeat it.
         let rest = answers(&[(&of(1), yes()), (&of(2), yes())]);
         if open.len() == 3 {
             let events = gateway.asks(&rest).await.rest().await;
@@ -266,7 +267,7 @@ async fn an_answer_that_langgraph_does_not_keep_is_refused_and_can_be_sent_again
         let message = refusal["message"].as_str().unwrap();
         assert!(message.starts_with("LangGraph did not keep this answer"), "{message}");
         assert!(message.ends_with("or answer all actions in one request"), "{message}");
-        // Nothing is lost: all are still asked, and the same answer may come again.
+        // No action is lost: all are still open, and the same answer may be sent again.
         assert_eq!(shown(&gateway).await, [of(0), of(1), of(2)]);
         server.let_go_of("PATCH");
         let events = gateway.asks(&sent).await.rest().await;
@@ -305,7 +306,8 @@ async fn of_two_interrupts_one_is_answered_whole_and_the_other_in_part() {
     let (mut response, run) = tokio::join!(gateway.asks(&sent), server.run());
     assert_eq!(run.body["command"]["resume"], json!({OTHER: "this"}));
     assert_eq!(kept(&server), [(1, "reject".to_owned())]);
-    // The run ends with what is still open, for its starter and for one who comes afterwards.
+    // The run ends with the actions that are still open, for its starter and for clients that
+    // connect later.
     run.asks(&said(), &json!([batch(ASKED)])).await;
     let events = soon("the end", response.rest()).await;
     assert_eq!(asked_ids(&events), [of(0), of(2)]);
@@ -345,7 +347,7 @@ async fn a_message_instead_of_the_rest_is_answered_with_the_rest() {
     let sent = body(&json!({"messages": [message]}));
     assert_eq!(asked_ids(&gateway.asks(&sent).await.rest().await), [of(1), of(2)]);
     assert_eq!(kept(&server).len(), 1);
-    // Or it rejects the rest, and what was decided stays.
+    // Or the client rejects the rest, and the earlier decision stays.
     let (_response, run) = tokio::join!(rejecting.asks(&sent), server.run());
     let resume = &run.body["command"]["resume"];
     assert_eq!(*resume, json!({ASKED: decisions(&["approve", "reject", "reject"])}));
@@ -369,7 +371,7 @@ async fn a_fork_forgets_what_was_decided() {
         server.run().await
     });
     assert_eq!(run.body["checkpoint_id"], "c0");
-    // It asks the same, which was never answered.
+    // The run raises the same interrupt, which was never answered.
     run.asks(&said(), &json!([batch(ASKED)])).await;
     let events = soon("the end", response.rest()).await;
     assert_eq!(asked_ids(&events), [of(0), of(1), of(2)]);
@@ -420,7 +422,7 @@ async fn metadata_are_read_only_where_several_actions_are_asked_about() {
 
 #[tokio::test]
 async fn a_run_of_its_own_end_is_no_place_for_answers_of_before() {
-    // A run that answers nothing, and asks: nothing can be kept of it.
+    // A run that answers nothing and raises an interrupt: the gateway can store nothing of it.
     let mut server = LangGraph::start().await;
     server.thread(THREAD, json!({}), Some(state("R0", &json!([]), &json!([]))));
     let gateway = Front::of(&server).await;

@@ -1,4 +1,4 @@
-//! Any text as a config file: read as the command line reads it, and no mistake quotes a secret.
+//! Reads any text as a config file, as the command line does. No error may quote a secret.
 
 use std::cell::RefCell;
 use std::fs::{self, File};
@@ -11,7 +11,7 @@ use toml::{Table, Value};
 
 use super::SECRET;
 
-/// The first words of keys. Whatever stands under others may be a secret with a slip in its name.
+/// The first words of known keys. A value under another key may be a secret whose key is misspelt.
 const KNOWN: [&str; 20] = [
     "acp",
     "admin_listen",
@@ -35,7 +35,7 @@ const KNOWN: [&str; 20] = [
     "watch_config",
 ];
 
-/// A file that is written anew for each input; the parser's only door is a path.
+/// A file, written for each input, because the parser reads only from a path.
 struct Written {
     path: PathBuf,
     file: File,
@@ -52,7 +52,7 @@ pub(crate) fn check(text: &[u8]) {
         match Config::read(&options, None) {
             Ok(config) => (format!("{config:?}"), false),
             Err(mistakes) => {
-                assert!(!mistakes.is_empty(), "a refusal says why");
+                assert!(!mistakes.is_empty(), "a refusal has a reason");
                 let told: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
                 (format!("{told:?} {mistakes:?}"), true)
             }
@@ -60,12 +60,12 @@ pub(crate) fn check(text: &[u8]) {
     });
     if told.contains(SECRET) {
         let is_secret = is_secret(&String::from_utf8_lossy(text), is_refused);
-        assert!(!is_secret, "the secret is told: {told}");
+        assert!(!is_secret, "the secret is in an error: {told}");
     }
 }
 
-/// Whether the secret stands only where a secret is to be kept, or in a file that cannot be read at
-/// all.
+/// Whether the secret occurs only in values that are kept secret, or in a file that cannot be
+/// parsed.
 fn is_secret(text: &str, is_refused: bool) -> bool {
     match text.parse::<Table>() {
         Ok(table) => flatten(table, "").iter().all(|(key, value)| is_kept(key, value, is_refused)),
@@ -73,9 +73,9 @@ fn is_secret(text: &str, is_refused: bool) -> bool {
     }
 }
 
-/// Whether a value does not hold the secret, or is one that is not to be told.
+/// Whether a value does not contain the secret, or must not be printed.
 fn is_kept(key: &str, value: &Value, is_refused: bool) -> bool {
-    // Keys are named in every mistake.
+    // Every error names its key.
     if key.contains(SECRET) {
         return false;
     }
@@ -87,18 +87,18 @@ fn is_kept(key: &str, value: &Value, is_refused: bool) -> bool {
     if is_secret && first != "acp" && first != "agents" {
         return true;
     }
-    // A URL loses these where it is parsed.
+    // Parsing a URL removes these characters.
     let text = serde_json::to_string(value).unwrap_or_default();
     let holds_it = ["\\t", "\\n", "\\r"].iter().fold(text, |text, gone| text.replace(gone, ""));
     let holds_it = holds_it.contains(SECRET);
-    // A URL that is refused may have a password or a token beside these.
+    // A URL that is refused may have a password or a token elsewhere in it.
     let is_url = first == "otlp_endpoint" || (first.starts_with("upstream") && last == Some("url"));
     let is_hidden =
         is_refused && is_url && value.as_str().is_some_and(|text| text.contains(['@', '?', '#']));
     is_hidden || !holds_it
 }
 
-/// The values of a table and of those in it, by dotted key.
+/// The values of a table and of its inner tables, by dotted key.
 fn flatten(table: Table, prefix: &str) -> Vec<(String, Value)> {
     let flat = |(key, value)| {
         let key = format!("{prefix}{key}");
@@ -132,7 +132,7 @@ impl Written {
 
 impl Drop for Written {
     fn drop(&mut self) {
-        // It is the system's to remove what is left.
+        // If this fails, the system cleans up the file.
         let _ = fs::remove_file(&self.path);
     }
 }

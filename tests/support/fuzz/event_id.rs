@@ -1,5 +1,5 @@
-//! Any text as an event id: none is taken that does not print back to itself, in the form of its
-//! version, and none that is made of what ids are made of is refused.
+//! Reads any text as an event id. An id that is accepted prints as the same text, in the form of
+//! its version. An id that is built of legal parts is accepted.
 
 use threadway::runs::EventId;
 use threadway_translate::langgraph::Cursor;
@@ -16,7 +16,7 @@ fn check_text(text: &str) {
         assert!(!id.run_id().is_empty());
         let written = id.to_string();
         assert_eq!(written.parse(), Ok(id.clone()), "{text:?}");
-        // One of the version before is read, and written in the present form.
+        // An id of the previous version is read, and printed in the current form.
         if text.starts_with("1.") {
             assert!(text.starts_with(&format!("1.{}.", id.run_id())), "{id:?}");
             assert_eq!(id.is_terminal(), text.rsplit('.').nth(2) == Some("end"), "{id:?}");
@@ -29,7 +29,7 @@ fn check_text(text: &str) {
     }
 }
 
-/// An id of parts that each id may have.
+/// Checks an id that is built of legal parts.
 fn check_made(data: &[u8]) {
     let Some((numbers, run_id)) = data.split_at_checked(32) else { return };
     let Ok(run_id) = std::str::from_utf8(run_id) else { return };

@@ -1,8 +1,8 @@
-//! Any bytes as a client's request, and what is made of it on any thread: nothing is quoted of it
-//! where it is refused, and what goes up holds nothing that a client may not set.
+//! Reads any bytes as a client's request, and builds the upstream request on any thread. A refusal
+//! quotes nothing of the input. The upstream request contains nothing that a client may not set.
 //!
-//! An input is up to three documents, with a line `---` between: the body, the state of its thread,
-//! and the schemas of its assistant.
+//! An input is up to three documents, separated by `---` lines: the body, the state of the thread,
+//! and the schemas of the assistant.
 
 use serde_json::Value;
 use threadway::runs::{Events, Feed};
@@ -14,10 +14,10 @@ use threadway_translate::run::{NewRun, Planner, RunEvent, StreamEnd};
 
 use super::{SECRET, translate};
 
-/// Ends a document.
+/// Separates two documents.
 pub(crate) const SEPARATOR: &str = "\n---\n";
 
-/// A run that says something, with ids that a client may hold.
+/// A run with one text, with ids that a client may hold.
 const RUN: &str = concat!(
     "event: metadata\ndata: {\"run_id\":\"R\",\"attempt\":1}\n\n",
     "event: values\ndata: {\"k\":1,\"messages\":[{\"type\":\"human\",\"id\":\"m1\",\"content\":\"a\"}]}\n\n",
@@ -28,14 +28,14 @@ const RUN: &str = concat!(
     "{\"type\":\"tool\",\"id\":\"m3\",\"tool_call_id\":\"c1\",\"content\":\"d\"}]}\n\n",
 );
 
-/// What this operator lets a client set.
+/// The members that this operator lets clients set.
 const FOR_CLIENTS: [&str; 3] = ["model", "extra", "k"];
 
-/// What a client may not set: it is LangGraph's own, or makes the server call someone.
+/// The members that no client may set: LangGraph's own, and those that make the server call a URL.
 const NOT_FOR_CLIENTS: [&str; 6] =
     ["thread_id", "run_id", "user_id", "graph_id", "assistant_id", "checkpoint_id"];
 
-/// What a request for a run may hold.
+/// The members that a request for a run may have.
 const REQUEST: [&str; 12] = [
     "assistant_id",
     "input",
@@ -56,7 +56,7 @@ pub(crate) fn check(data: &[u8]) {
     let mut documents = text.splitn(3, SEPARATOR);
     let body = documents.next().unwrap_or_default();
     let (state, schemas) = (documents.next().unwrap_or("{}"), documents.next().unwrap_or("{}"));
-    // Also where it is no text.
+    // Also for bytes that are not UTF-8.
     let bytes = if text.contains(SEPARATOR) { body.as_bytes() } else { data };
     check_request(bytes, state, schemas);
     if let Ok(body) = serde_json::from_str::<Value>(body) {
@@ -77,7 +77,7 @@ fn check_request(body: &[u8], state: &str, schemas: &str) {
     assert_eq!(client.thread_id, input.thread_id);
     assert_eq!(input.viewer().parent_run_id, None);
     assert_eq!(input.held().len(), input.messages.len());
-    // The held messages are those of another thread, or of this one: either way it is legal.
+    // The held messages may be those of another thread or of this one: both are legal.
     let run = run();
     translate::check_agui(&run, Projector::new(client, input.held()));
     translate::check_agui(&run, Projector::new(input.viewer(), input.held()));
@@ -113,20 +113,20 @@ fn check_request(body: &[u8], state: &str, schemas: &str) {
 fn run() -> Vec<RunEvent> {
     let mut feed = Feed::new("T", None, None);
     let mut events = Events::default();
-    feed.read(RUN.as_bytes(), &mut events).expect("it is short");
+    feed.read(RUN.as_bytes(), &mut events).expect("the stream is short");
     feed.end(None, StreamEnd::Succeeded, &mut events);
     events.to_vec()
 }
 
 fn check_refusal(error: &str) {
-    assert!(!error.contains(SECRET), "it is quoted in {error:?}");
+    assert!(!error.contains(SECRET), "the secret is quoted in {error:?}");
 }
 
-/// What an operator may allow clients to set.
+/// The members that an operator lets clients set.
 fn allowance() -> Allowance {
     let mut allowance = Allowance::default();
     for key in FOR_CLIENTS {
-        allowance.allow(key).expect("it may be allowed");
+        allowance.allow(key).expect("the key may be allowed");
     }
     for key in NOT_FOR_CLIENTS {
         assert!(allowance.allow(key).is_err(), "{key} may be allowed");
@@ -134,12 +134,12 @@ fn allowance() -> Allowance {
     allowance
 }
 
-/// What goes up is JSON, and holds nothing that a client may not set.
+/// Checks that the upstream request is JSON, and contains nothing that a client may not set.
 fn check_run(run: NewRun) {
     let fork = run.fork_before.clone();
     let request = run.request("agent", None, fork);
-    let text = serde_json::to_string(&request).expect("it serialises");
-    // Numbers and nesting that a value cannot hold go up as they came.
+    let text = serde_json::to_string(&request).expect("a run serialises");
+    // A number or a nesting that `Value` cannot hold is forwarded unchanged.
     let Ok(request) = serde_json::from_str::<Value>(&text) else { return };
     assert_eq!(request["assistant_id"], "agent");
     for (name, _) in request.as_object().expect("an object") {
@@ -157,7 +157,7 @@ fn check_run(run: NewRun) {
     }
 }
 
-/// A value with a secret in all its strings, but for the members that are spared.
+/// Puts a secret into all strings of a value, except in the spared members.
 pub(super) fn with_secrets(value: Value, spared: &[&str]) -> Value {
     match value {
         Value::String(text) => Value::String(text + SECRET),

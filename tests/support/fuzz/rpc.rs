@@ -1,5 +1,5 @@
-//! Any bytes as a line of an ACP client: its id is echoed as it came, and nothing is quoted of what
-//! is refused.
+//! Reads any bytes as a line of an ACP client. The answer repeats the line's id byte for byte. A
+//! refusal quotes nothing of the line.
 
 use agent_client_protocol_schema::v1::{
     AuthenticateRequest, CancelNotification, CloseSessionRequest, DeleteSessionRequest,
@@ -20,7 +20,7 @@ pub(crate) fn check(line: &[u8]) {
     if let Ok(value) = serde_json::from_slice::<Value>(line) {
         for spared in [&["jsonrpc", "method", "type"][..], &["jsonrpc", "method"]] {
             let mut value = value.clone();
-            // Ids are echoed, and codes and messages of answers are the client's own.
+            // The agent echoes ids. The code and message of a response are the client's own.
             if let Some(params) = value.get_mut("params") {
                 *params = with_secrets(params.take(), spared);
             }
@@ -46,22 +46,22 @@ fn check_line(line: &[u8]) {
     }
 }
 
-/// It is one line of JSON, with the id that the line had.
+/// Checks that the answer is one line of JSON with the id of the request.
 fn check_answer(answer: &str, line: &[u8]) {
     let answer = answer.strip_suffix('\n').expect("a line");
-    // What a line held may be printed over several; it is the id that is echoed.
+    // The printed JSON may take several lines, so only the id is compared.
     let read = |text: &str| {
         let members: json::Members<'_> = serde_json::from_str(text).expect("an object");
         members.get("id").map(|id| id.get().to_owned())
     };
-    let line = std::str::from_utf8(line).expect("it was read");
+    let line = std::str::from_utf8(line).expect("the line was read");
     let id = read(answer);
     assert!(id.is_some(), "{answer}");
     let sent = read(line);
     assert!(sent.is_none() || sent == id, "{id:?} of {line}");
 }
 
-/// What each method takes; any method may come with any params.
+/// Reads the params of each method; any method may arrive with any params.
 fn check_params(method: &str, params: &Json) {
     fn read<T: DeserializeOwned>(params: &Json) -> Option<T> {
         match rpc::params("the method", params) {
@@ -93,7 +93,7 @@ fn check_params(method: &str, params: &Json) {
     }
 }
 
-/// A prompt becomes a message, or is refused without a quote.
+/// Checks that a prompt becomes a message, or is refused without a quote.
 fn check_prompt(request: &PromptRequest) {
     let review = Command {
         name: "review".to_owned(),
@@ -107,7 +107,7 @@ fn check_prompt(request: &PromptRequest) {
         match Prompt::read(&request.prompt, accepts, std::slice::from_ref(&review)) {
             Ok(prompt) => {
                 let message = prompt.message("m1");
-                let message: Value = serde_json::from_str(message.get()).expect("it is JSON");
+                let message: Value = serde_json::from_str(message.get()).expect("the text is JSON");
                 assert_eq!(message["id"], "m1");
                 let content = &message["content"];
                 assert!(content.is_string() || content.is_array(), "{message}");
@@ -118,5 +118,5 @@ fn check_prompt(request: &PromptRequest) {
 }
 
 fn check_refusal(error: &Error) {
-    assert!(!format!("{error:?}").contains(SECRET), "it is quoted in {error:?}");
+    assert!(!format!("{error:?}").contains(SECRET), "the secret is quoted in {error:?}");
 }

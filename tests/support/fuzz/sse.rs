@@ -1,5 +1,5 @@
-//! Any bytes as an event stream: the frames are those of the standard in any chunking, no frame is
-//! larger than the limit, and what is encoded is decoded.
+//! Reads any bytes as an event stream. The frames follow the standard in any chunking, no frame
+//! exceeds the limit, and what is encoded decodes to the same.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use threadway_translate::sse::{self, Ending, MAX_EVENT_BYTES};
 use super::Dials;
 use crate::support::reading::{Block, Reading, carried, read, read_literally};
 
-/// The limits that the first dial chooses from.
+/// The limits that the first setting chooses from.
 const LIMITS: [usize; 5] = [MAX_EVENT_BYTES, 0, 7, 64, 1_000];
 
 pub(crate) fn check(stream: &[u8]) {
@@ -28,12 +28,12 @@ pub(crate) fn check(stream: &[u8]) {
 fn check_size(reading: &Reading, limit: usize) {
     for block in &reading.blocks {
         let fields = [&block.event, &block.data, &block.id];
-        // Counted in characters: an invalid byte becomes a character of three bytes.
+        // Counted in characters, because an invalid byte becomes a character of three bytes.
         let size: usize = fields.into_iter().flatten().map(|field| field.chars().count()).sum();
         assert!(size <= limit, "{size} characters of {limit}");
     }
     if let Ok(Ending::Partial { bytes }) = reading.end {
-        // The last line's end, which a block's lines count with, may be two bytes beyond it.
+        // The end of the last line counts as part of the block, and may add two bytes.
         assert!(bytes <= limit + 2, "{bytes} bytes of {limit} are held");
     }
 }
@@ -46,7 +46,7 @@ fn check_standard(stream: &[u8], reading: &Reading) {
     assert_eq!(is_clean(reading), is_clean(&literally), "{:?}", reading.end);
 }
 
-/// Writes what was read, and reads it again.
+/// Encodes the blocks and decodes them again.
 fn check_round_trip(blocks: &[Block], sizes: &[usize]) {
     let (mut stream, mut expected) = (Vec::new(), Vec::new());
     for Block { event: _, data, id, retry } in blocks {

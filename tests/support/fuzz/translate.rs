@@ -1,8 +1,8 @@
-//! Any bytes as a run's stream: whatever it says, each client gets a legal stream, the same in any
-//! chunking, and what it comes to is what the translator holds.
+//! Reads any bytes as a run's stream. Each client gets a legal stream, the same in any chunking.
+//! The client's content at the end equals the translator's view.
 //!
-//! What is read beside a stream stands in it too, as events whose names begin with `@`: a gap, or
-//! a state that the thread had then.
+//! Facts that the gateway reads beside a stream are part of the input too, as events whose names
+//! begin with `@`: a gap, or the state of the thread at that time.
 
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -46,7 +46,7 @@ fn end(choice: usize) -> StreamEnd {
     }
 }
 
-/// The whole chain, with the ids of its events: also those are the same in any chunking.
+/// Checks the whole chain including event ids, which are also the same in any chunking.
 fn check_feed(stream: &[u8], size: usize, end: &StreamEnd) {
     let events = |size: usize| {
         let mut feed = Feed::new("T", None, Some("r1"));
@@ -64,7 +64,7 @@ fn check_feed(stream: &[u8], size: usize, end: &StreamEnd) {
     check_agui(&whole, agui::Projector::new(client(Version::V1, Some("r1")), Vec::new()));
 }
 
-/// The events of a stream with what was read beside it, and the state machine that made them.
+/// The events of a stream and of the facts read beside it, and the translator that made them.
 fn run(stream: &[u8], joined: usize, end: &StreamEnd) -> (Translator, Vec<RunEvent>) {
     let mut translator = Translator::named("T", Some("R"), "r1");
     if joined > 0 {
@@ -81,11 +81,11 @@ fn run(stream: &[u8], joined: usize, end: &StreamEnd) -> (Translator, Vec<RunEve
     translator.on_end(end.clone(), &mut events);
     let told = events.len();
     translator.on_end(end.clone(), &mut events);
-    assert_eq!(events.len(), told, "a second end says nothing");
+    assert_eq!(events.len(), told, "a second end makes no event");
     (translator, events)
 }
 
-/// Whether a frame is no part of the stream, but was read beside it.
+/// Handles a frame whose name begins with `@`; returns whether it is one.
 fn read_beside(translator: &mut Translator, frame: &Frame<'_>, events: &mut Vec<RunEvent>) -> bool {
     let data = frame.data.as_deref().unwrap_or_default();
     let state = ThreadState::parse(data);
@@ -105,7 +105,7 @@ fn read_beside(translator: &mut Translator, frame: &Frame<'_>, events: &mut Vec<
 
 // === the wires ===
 
-/// To every client that there is.
+/// Checks the projection for every kind of client.
 fn check_wires(events: &[RunEvent]) {
     for version in [Version::V1, Version::Legacy] {
         let held = ["m0", "m1", "m2"].map(|id| Message::new(id.into(), Role::User).into()).to_vec();
@@ -122,7 +122,7 @@ fn client(version: Version, run_id: Option<&str>) -> Client {
     Client { thread_id: "T".to_owned(), run_id, parent_run_id: None, version }
 }
 
-/// Each event is legal where it stands, and all that was opened is closed before the one end.
+/// Checks that each event is legal at its position, and that all brackets close before the one end.
 pub(super) fn check_agui(events: &[RunEvent], mut projector: agui::Projector) {
     let mut told = Vec::new();
     for event in events {
@@ -133,7 +133,7 @@ pub(super) fn check_agui(events: &[RunEvent], mut projector: agui::Projector) {
         });
     }
     let mut verifier = Verifier::new();
-    let (last, others) = told.split_last().expect("a run is told");
+    let (last, others) = told.split_last().expect("a run has events");
     for event in others {
         if let Err(why) = verifier.check(event) {
             panic!("{why}, at {event} in {told:#?}");
@@ -142,7 +142,7 @@ pub(super) fn check_agui(events: &[RunEvent], mut projector: agui::Projector) {
     }
     let mut end = last.clone();
     if end["type"] == "RUN_ERROR" {
-        // By the rules a run that fails may leave things open; ours never does.
+        // The rules let a failed run leave brackets open. The gateway never does.
         let start = &told[0];
         end = serde_json::json!({
             "type": "RUN_FINISHED", "threadId": start["threadId"], "runId": start["runId"]
@@ -153,8 +153,8 @@ pub(super) fn check_agui(events: &[RunEvent], mut projector: agui::Projector) {
     }
 }
 
-/// Each update is legal where it stands, and no call waits for anything in the end: not either
-/// where a person was asked and has not answered.
+/// Checks that each update is legal at its position, and that no call waits at the end. A call
+/// whose question nobody has answered does not wait either.
 fn check_acp(events: &[RunEvent]) {
     let mut projector = acp::newcomer();
     let mut session = Session::default();
@@ -179,7 +179,7 @@ fn check_acp(events: &[RunEvent]) {
     }
 }
 
-/// Asks an editor's person, as far as that is done without them.
+/// Builds the questions for an editor's user, without their answers.
 fn ask(
     interrupt: &Interrupt,
     projector: &mut Projector,
@@ -212,21 +212,21 @@ fn ask(
     }
 }
 
-/// It is a form with fields, and what is filled in is read.
+/// Checks that a form has fields, and that its answers can be read.
 fn check_form(form: &Form) {
     let schema = read_json(form.schema.get().as_bytes());
     assert_eq!(schema["type"], "object", "{schema}");
     assert!(schema["properties"].is_object(), "{schema}");
     for content in ["{}", r#"{"answer":"{}"}"#, r#"{"answer":1}"#, "[]"] {
-        let content: &RawValue = serde_json::from_str(content).expect("it is JSON");
+        let content: &RawValue = serde_json::from_str(content).expect("the text is JSON");
         if let Some(answer) = form.read(content) {
             read_json(answer.get().as_bytes());
         }
     }
 }
 
-/// Reads what we wrote. It is JSON, if not always such that a value can hold it: numbers may be
-/// too large, halves of surrogate pairs may stand alone, and a state may be nested deeply.
+/// Reads JSON that the gateway wrote. `Value` cannot hold all of it: numbers may be too large,
+/// halves of surrogate pairs may stand alone, and a state may be nested deeply.
 fn read_json(line: &[u8]) -> Value {
     serde_json::from_slice(line).unwrap_or_else(|_| match serde_json::from_slice(line) {
         Ok(raw) => lenient(raw, 0),
@@ -234,9 +234,9 @@ fn read_json(line: &[u8]) -> Value {
     })
 }
 
-/// A value as far as one can hold it; what cannot be held is null.
+/// A value as far as `Value` can hold it; the rest is null.
 fn lenient(raw: &RawValue, depth: usize) -> Value {
-    /// Deeper than anything that is checked.
+    /// Deeper than any check looks.
     const MAX_DEPTH: usize = 16;
     if let Ok(value) = serde_json::from_str(raw.get()) {
         return value;
@@ -276,14 +276,15 @@ fn check_view(held: &View, truth: &View) {
         let parse = |state: &str| serde_json::from_str::<Value>(state);
         match (parse(&held), parse(&truth)) {
             (Ok(a), Ok(b)) => assert_eq!(a, b, "held {held}, but {truth}"),
-            // One that no value can hold was passed on as it is, or opened where it could be.
+            // Neither can be held: the value was forwarded unchanged, or split where that was
+            // possible.
             (a, b) => assert_eq!(a.is_ok(), b.is_ok(), "held {held}, but {truth}"),
         }
     }
 }
 
-/// A reader that misses what lies between two places is brought to where the run is; so is one
-/// that comes then.
+/// Checks that a reader that misses the events between two positions is brought to the run's
+/// current content, and so is a reader that joins then.
 fn check_gap(events: &[RunEvent], from: usize, to: usize) {
     let mut open = Open::default();
     for event in &events[..from] {

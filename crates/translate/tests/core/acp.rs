@@ -1,4 +1,4 @@
-//! What an ACP client is told of a session: the cases that other adapters get wrong.
+//! The updates of an ACP session: the cases that other adapters get wrong.
 
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ fn text_ended(name: &str) -> RunEvent {
     RunEvent::TextEnded { message_id: id(name) }
 }
 
-/// A call with its arguments in two pieces.
+/// A call whose arguments come in two pieces.
 fn called(name: &str, tool: &str, args: &Value) -> Vec<RunEvent> {
     let args = args.to_string();
     let (head, tail) = args.split_at(args.len() / 2);
@@ -86,7 +86,7 @@ fn snapshot(messages: &[Message]) -> RunEvent {
     RunEvent::Messages(messages.iter().cloned().map(Arc::new).collect())
 }
 
-/// What a client is told that was told nothing before; every update is checked.
+/// Projects events for a client that has received nothing, and checks every update.
 fn told(events: &[RunEvent]) -> Session {
     let session = acp::project(&mut acp::newcomer(), events);
     checked(&session);
@@ -98,7 +98,7 @@ fn checked(session: &Session) {
     Schema::load().check(session).unwrap();
 }
 
-/// A line for each update: what it is, of what, and what it says.
+/// A line for each update: its kind, its item and its content.
 fn story(session: &Session) -> Vec<String> {
     let line = |update: &Value| {
         let kind = update["sessionUpdate"].as_str();
@@ -285,7 +285,7 @@ fn a_subagent_of_a_call_speaks_to_its_caller_and_a_subgraph_to_the_person() {
     ];
     assert_eq!(story(&told(&live)), expected);
 
-    // Who joins is shown the conversation before it is told who speaks in it.
+    // A client that joins gets the conversation before it learns which subagent is speaking.
     let said = |name: &str, agent: &str| {
         let mut message = message(name, Role::Assistant, "said");
         message.agent = Some(id(agent));
@@ -387,10 +387,10 @@ fn what_a_run_leaves_open_is_settled_but_for_what_it_asks() {
         session.check_settled().unwrap();
     }
     let session = told(&[open(), vec![ended(Outcome::Interrupted(Vec::new()))]].concat());
-    // It is announced as pending, which is what an absent status says.
+    // The call is announced as pending, which is the meaning of an absent status.
     assert_eq!(session.calls()["c"].get("status"), &Value::Null);
 
-    // Nobody waited for the result, and it came.
+    // The result arrives after the turn was cancelled.
     let mut ai = Message::new(id("ai"), Role::Assistant);
     ai.calls.push(call("c", "bash", &json!({"command": "ls"})));
     let late = [ended(Outcome::Cancelled), snapshot(&[ai, answer("r", "c", "a.txt")])];
@@ -497,7 +497,8 @@ fn what_was_asked_is_the_content_of_the_permission_until_the_call_is_over() {
     session
         .extend(acp::project(&mut projector, &[started(), result("e", "ok", false), finished()]));
     checked(&session);
-    // A client that has taken the permission's content over is shown the call's own again.
+    // A client that replaced the call's content by that of the permission request gets the call's
+    // own content again.
     assert_eq!(session.updates.last().unwrap()["content"], json!([diff]));
 }
 

@@ -1,6 +1,6 @@
 //! Every recorded stream as an ACP session: exact bytes, and judges that know the wire only.
 //!
-//! `UPDATE_GOLDEN=1 cargo test --test core acp_golden::` writes what the projector says now; read the
+//! `UPDATE_GOLDEN=1 cargo test --test core acp_golden::` stores the projector's output. Read the
 //! difference before you commit it.
 
 use crate::support::acp::{self, Session};
@@ -13,7 +13,7 @@ use threadway_translate::run::{Outcome, RunEvent, View};
 /// A capture as the turn of a session.
 struct Turn {
     session: Session,
-    /// The bytes of the whole turn, the response to the prompt included.
+    /// The bytes of the whole turn, including the response to the prompt.
     bytes: Vec<u8>,
     outcome: Outcome,
     view: View,
@@ -68,7 +68,7 @@ fn settles_what_is_not_asked(turn: &Turn) -> Result<(), String> {
     }
 }
 
-/// A subagent's words may be its caller's affair: then none of them is told.
+/// A subagent's text may be omitted, but then the whole text is.
 fn says_every_token_once(upstream: &[Upstream], turn: &Turn) -> Result<(), String> {
     let told = turn.session.texts();
     for (id, text) in judge::tokens(upstream) {
@@ -107,7 +107,8 @@ fn shows_what_langgraph_holds(upstream: &[Upstream], turn: &Turn) -> Result<(), 
     if todos == told { Ok(()) } else { Err(format!("{todos} todos, {told} in the plan")) }
 }
 
-/// Who loads the thread later finds the same ids, texts and calls as who was there.
+/// A client that loads the thread later gets the same ids, texts and calls as one that was
+/// connected.
 fn loads_as_it_was_live(turn: &Turn) -> Result<(), String> {
     let loaded = acp::load(&turn.view);
     loaded.check()?;

@@ -1,8 +1,8 @@
-//! What must always hold of a session, over generated runs: every update legal where it stands,
-//! each text told once, each call announced once and settled, the same ids live and loaded.
+//! Properties of a session, over generated runs: every update is legal at its position, each text
+//! is sent once, each call is announced once and ends, and live and loaded ids are the same.
 //!
-//! `PROPTEST_CASES` sets how many runs each property makes. A failure prints the smallest run that
-//! shows it.
+//! `PROPTEST_CASES` sets the number of runs of each property. A failure prints the smallest run
+//! that shows it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use threadway_translate::run::{
     Viewer,
 };
 
-/// Runs per property unless `PROPTEST_CASES` says otherwise.
+/// The number of runs per property, unless `PROPTEST_CASES` overrides it.
 const RUNS: u32 = 8_000;
 
-/// One of so many is checked by the schema, which takes its time.
+/// One of this many runs is checked by the schema, which is slow.
 const SAMPLE: u8 = 20;
 
 thread_local! {
@@ -47,7 +47,7 @@ fn is_legal(session: &Session, events: &[RunEvent], roll: u8) -> Result<(), Stri
     }
 }
 
-/// Whether the session shows all that the view holds: every text whole, every call with its result.
+/// Checks that the session shows all of the view: every text whole, every call with its result.
 fn shows(session: &Session, view: &View) -> Result<(), String> {
     for (id, text) in acp::to_be_shown(view) {
         let told = session.text_of(&id);
@@ -71,18 +71,19 @@ fn shows(session: &Session, view: &View) -> Result<(), String> {
     Ok(())
 }
 
-/// How many chunks were told under an id.
+/// How many chunks have this id.
 fn told_of(session: &Session, id: &str) -> usize {
     let chunks = session.updates.iter();
     chunks.filter(|update| update["messageId"] == id && update["content"].is_object()).count()
 }
 
-/// Whether a text was told whole a second time. The number behind an attachment is another one.
+/// Whether the id is that of a whole text that was sent again. The number after an attachment's id
+/// is another one.
 fn is_told_anew(id: &str) -> bool {
     id.ends_with(":2") && !id.ends_with(":attachment:2")
 }
 
-/// The calls of a session without what depends on when they were told.
+/// The calls of a session, without the members that depend on when updates were sent.
 fn lasting(session: &Session) -> BTreeMap<String, Vec<Value>> {
     let names = ["name", "kind", "status", "content", "rawOutput"];
     let lasting = |call: acp::Shown| names.iter().map(|name| call.get(name).clone()).collect();
@@ -90,12 +91,12 @@ fn lasting(session: &Session) -> BTreeMap<String, Vec<Value>> {
     settled.map(|(id, call)| (id, lasting(call))).collect()
 }
 
-/// Whether who is brought to the run's view lacks nothing of its conversation.
+/// Whether a resync to the run's view contains the whole conversation.
 fn holds_all(resync: &[RunEvent]) -> bool {
     !resync.iter().any(|event| matches!(event, RunEvent::Messages(_)))
 }
 
-/// Whether one of the messages is said further.
+/// Whether one of these messages gets more text.
 fn goes_on_with<'a>(
     messages: &[Arc<Message>],
     mut events: impl Iterator<Item = &'a RunEvent>,
@@ -110,7 +111,7 @@ fn goes_on_with<'a>(
     })
 }
 
-/// Something that becomes of a call.
+/// Something that happens to a call.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Start,
@@ -119,11 +120,11 @@ enum Step {
     Result {
         is_error: bool,
     },
-    /// A snapshot shows all calls, this one with its result or without.
+    /// A snapshot with all calls; this one has its result or not.
     Show {
         is_answered: bool,
     },
-    /// A snapshot shows none.
+    /// A snapshot without calls.
     TakeBack,
     Subagent,
     Ask,
@@ -153,12 +154,12 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// How many calls the steps are about.
+/// The number of calls in the steps.
 const CALLS: usize = 3;
 
 const ARGS: &str = r#"{"command":"ls"}"#;
 
-/// What a step is to a projector: events of the run.
+/// The run events of a step.
 fn events_of(step: Step, at: usize) -> Vec<RunEvent> {
     let id = |at: usize| Id::from(format!("c{at}"));
     let (call_id, message_id) = (id(at), Id::from("ai"));
@@ -299,7 +300,7 @@ proptest! {
         let texts = session.texts();
         prop_assert!(!texts.keys().any(|id| is_told_anew(id)), "{texts:?}");
         for (id, text) in &script.texts {
-            // A subagent's words are its call's affair.
+            // A subagent's text belongs to its call.
             let told = texts.get(id).map_or("", |text| text);
             prop_assert!(told == text || told.is_empty(), "{id}: {told:?} of {text:?}");
         }
@@ -332,7 +333,7 @@ proptest! {
             prop_assert_eq!(calls.get(&id), Some(&call));
         }
         let announced = loaded.updates.iter().filter(|u| u["sessionUpdate"] == "tool_call_update");
-        prop_assert_eq!(announced.count(), 0, "a history tells each call at once");
+        prop_assert_eq!(announced.count(), 0, "a history announces each call complete");
     }
 
     #[test]
@@ -381,11 +382,12 @@ proptest! {
         let (a, b) = (at.0.index(events.len()), at.1.index(events.len()));
         let (loaded, joined) = (fold(&events[..a.min(b)]), a.max(b));
         let view = fold(&events[..joined]);
-        // It is told the thread as it stood some time ago, then the run as it stands.
+        // The client receives an earlier state of the thread, then the current run.
         let held = View::with(loaded.messages().to_vec(), loaded.state().cloned());
         for holds in [Viewer::New, Viewer::Holds(&held)] {
             let Some(resync) = run::resync(&view, holds, run::Emit::default()) else { continue };
-            // What was told before a run is whole: no run goes on with that, but a generated one.
+            // The messages that were sent before are complete: real runs do not continue them,
+            // generated ones may.
             let later = &events[joined.max(1)..];
             if holds_all(&resync) && goes_on_with(held.messages(), resync.iter().chain(later)) {
                 continue;
@@ -422,7 +424,7 @@ proptest! {
             views.push(fold(&events));
         }
         let [before, after] = &views[..] else { panic!("two runs") };
-        // Nobody's message becomes another's, but for generated ones.
+        // Real runs do not change a message's author, generated ones may.
         let is_changed = |message: &Arc<Message>| {
             before.message(&message.id).is_some_and(|other| other.role != message.role)
         };

@@ -1,4 +1,4 @@
-//! What goes on beside what is said: the life of a tool, and the plan.
+//! Activities: the life of a tool call, and the plan.
 
 use crate::support::capture;
 use crate::support::generate::{self, ScriptPart, fold, run_events};
@@ -14,7 +14,7 @@ fn state(values: &Value) -> ScriptPart {
     part("values", values)
 }
 
-/// A call of `search` that the model has made.
+/// Calls of `search` by the model.
 fn calls(ids: &[&str]) -> Value {
     let call = |id: &&str| json!({"id": id, "name": "search", "args": {}, "type": "tool_call"});
     let calls: Vec<_> = ids.iter().map(call).collect();
@@ -35,7 +35,7 @@ fn wire(events: &[RunEvent]) -> Vec<Value> {
     capture::project(events, Projector::new(capture::newcomer(), Vec::new())).events
 }
 
-/// What the wire says of activities: the id, and the content or the patch.
+/// The activities of a stream: the id, and the content or the patch.
 fn told(events: &[RunEvent]) -> Vec<String> {
     let of = |event: &Value| {
         let said = if event["type"] == "ACTIVITY_SNAPSHOT" {
@@ -65,7 +65,7 @@ fn a_tool_runs_from_its_arguments_to_its_result() {
             &json!({"messages": [calls(&["c", "d"]), answer("c", "success"), answer("d", "error")]}),
         ),
     ];
-    // The first state is what the thread held: nobody has seen those calls begin.
+    // The first state is the thread's before the run, so nobody has seen the start of those calls.
     let parts = [&[state(&json!({"messages": []}))], &parts[..]].concat();
     let events = events(&parts, StreamEnd::Succeeded);
     let expected = [
@@ -78,7 +78,7 @@ fn a_tool_runs_from_its_arguments_to_its_result() {
     let wire = wire(&events);
     let failed = wire.iter().find(|event| event["messageId"] == "of-d").unwrap();
     assert_eq!(failed["metadata"], json!({"langgraph": {"status": "error"}}));
-    // A failure alone is not worth the whole conversation.
+    // A failed call alone does not cause a messages snapshot.
     assert!(wire.iter().all(|event| event["type"] != "MESSAGES_SNAPSHOT"), "{wire:#?}");
 }
 
@@ -150,7 +150,7 @@ fn who_comes_late_sees_what_goes_on_and_what_has_become_of_what_it_saw() {
     ];
     let events = events(&parts, StreamEnd::Cancelled);
     let is_result = |event: &RunEvent| matches!(event, RunEvent::CallResult { .. });
-    // Behind the result and the activity that it has changed.
+    // The position after the result and after the changed activity.
     let at = events.iter().position(is_result).unwrap() + 2;
     let view = fold(&events[..at]);
     let plan = r#"T:plan {"todos":[{"content":"look","status":"pending"}]}"#.to_owned();
@@ -180,7 +180,7 @@ fn a_tool_that_the_client_runs_itself_is_no_activity() {
         let parts = [with(json!([])), with(json!([calls(&["c"])]))];
         assert_eq!(told(&events(&parts, StreamEnd::Succeeded)), [""; 0], "{held}");
     }
-    // The client offers it with the second state alone.
+    // The client offers the tool only with the second state.
     let values = |tools: Value, messages: Value| json!({"tools": tools, "messages": messages});
     let parts = [
         state(&values(json!([]), json!([]))),
@@ -190,7 +190,7 @@ fn a_tool_that_the_client_runs_itself_is_no_activity() {
     assert_eq!(told(&events(&parts, StreamEnd::Succeeded)), [""; 0]);
 }
 
-/// The ids of a client's messages, by the rules of the official reducer: activities are among them.
+/// The ids of a client's messages, activities included, by the rules of the official reducer.
 fn ids_of_client(events: &[Value]) -> Vec<String> {
     let mut ids: Vec<String> = Vec::new();
     let mut callers = std::collections::HashMap::new();
@@ -247,8 +247,8 @@ fn activities_between_results_do_not_change_the_order_of_the_conversation() {
         state(&json!({"messages": [called, stray, answer("c", "success")]})),
     ];
     let events = events(&parts, StreamEnd::Succeeded);
-    // The activity of the call stands between the message and the stray result, so that a client
-    // inserts the call's own result before both.
+    // The call's activity is between the message and the stray result, so a client inserts the
+    // call's own result before both.
     assert!(told(&events).contains(&begins("c", "running")));
     assert_eq!(ids_of_client(&wire(&events)), ["a", "of-nobody", "of-c"]);
 }

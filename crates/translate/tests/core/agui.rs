@@ -1,5 +1,5 @@
-//! The AG-UI wire at its edges: the form of every event, what a client may send, what goes up,
-//! and what an older client gets.
+//! Edge cases of AG-UI: the form of every event, the inputs that clients may send, the upstream
+//! requests, and the events of an older client.
 
 use std::sync::Arc;
 
@@ -203,7 +203,7 @@ fn an_input_is_read_tolerantly_and_refused_with_the_members_name() {
     assert_eq!(with(json!({})).unwrap().version, Version::Legacy);
 }
 
-/// The body of the run that a request becomes on a thread with a state.
+/// The body of the upstream run for a request on a thread with this state.
 fn goes_up(input: &Value, state: &Value) -> Result<(Value, Option<String>), ResumeError> {
     goes_up_to(&InputKeys::Undescribed, input, state)
 }
@@ -219,7 +219,7 @@ fn asking<'a>(input: &'a Input, allowance: &'a Allowance) -> RequestPlanner<'a> 
     }
 }
 
-/// The same to a graph that takes these keys.
+/// The same for a graph with these input keys.
 fn goes_up_to(
     keys: &InputKeys,
     input: &Value,
@@ -232,7 +232,7 @@ fn goes_up_to(
     goes_up_with(&allowance, keys, &body, state)
 }
 
-/// The same through a gateway that allows this.
+/// The same for a gateway with this allowance.
 fn goes_up_with(
     allowance: &Allowance,
     keys: &InputKeys,
@@ -273,12 +273,12 @@ fn only_keys_that_the_graph_takes_go_up() {
     };
     let function = json!({"type": "function", "name": "paint", "function": tool});
     let bare = json!({"type": "function", "name": "bare", "function": {"name": "bare"}});
-    // Of a graph without a description all state goes up, and what we would make does not.
+    // To a graph without a description all state is forwarded, and the gateway adds nothing to it.
     assert_eq!(
         sent(&InputKeys::Undescribed, &json!({})),
         json!({"x": 1, "y": 2, "tools": ["an echo"], "copilotkit": {}, "messages": []})
     );
-    // Of one that is not known nothing is assumed.
+    // Nothing is assumed about a graph whose keys are unknown.
     assert_eq!(sent(&InputKeys::Unknown, &json!({})), json!({"messages": []}));
     assert_eq!(sent(&keys(&["messages", "x"]), &json!({})), json!({"x": 1, "messages": []}));
     let tools = json!([function, bare]);
@@ -291,7 +291,7 @@ fn only_keys_that_the_graph_takes_go_up() {
             "messages": [],
         })
     );
-    // What the thread holds already is not sent again, and what is gone is taken back.
+    // State that the thread has already is not sent again, and state that is gone is reset.
     let held = json!({"values": {"tools": tools}});
     assert_eq!(sent(&keys(&["tools"]), &held), json!({"messages": []}));
     let gone = goes_up_to(&keys(&["tools"]), &json!({}), &held).unwrap().0;
@@ -331,7 +331,7 @@ fn only_what_is_new_goes_up() {
             {"id": "local", "role": "assistant", "content": "made up by the client"},
             {"id": "u2", "role": "user", "content": "more", "name": "ann"},
         ],
-        // As a JavaScript client gives back what it was given.
+        // A JavaScript client returns the state like this.
         "state": {"big": 12_345_678_901_234_567_000_u64, "list": [1, 2], "kept": {"x": 1}, "new": null},
     });
     let (body, fork) = goes_up(&input, &state).unwrap();
@@ -392,7 +392,7 @@ fn a_history_under_new_ids_is_new_input() {
         {"id": "x3", "role": "user", "content": "more"},
     ]);
     assert_eq!(sent(all_new), ["x1", "x3"]);
-    // After the last known message the ids count, not the text.
+    // New messages are found by their ids, after the last known one, not by their texts.
     let said_again = json!([
         {"id": "u1", "role": "user", "content": "hi"},
         {"id": "a1", "role": "assistant", "content": "yo"},
@@ -410,7 +410,7 @@ fn a_message_that_comes_back_as_it_was_shown_is_no_edit() {
         {"type": "human", "id": "u2", "content": [{"type": "image", "base64": "AAA"}]},
     ]}});
     let input = json!({"messages": [
-        // A client that sends no `protocolVersion` was never shown the file.
+        // A client that sends no `protocolVersion` never received the file.
         {"id": "u1", "role": "user", "content": "see"},
         {"id": "u2", "role": "user", "content": [
             {"type": "image", "source": {"type": "data", "value": "AAA", "mimeType": "image/png"}},
@@ -518,7 +518,7 @@ fn answers_go_up_in_the_form_that_the_interrupt_takes() {
     assert_eq!(resume(bare).unwrap_err(), no_decision());
 }
 
-/// A thread on which a call waits for approval, beside one that its client runs itself.
+/// A thread on which a call waits for approval, next to a call that its client runs itself.
 fn waiting_for_approval() -> Value {
     let request = json!({"action_requests": [{"name": "send", "args": {}}], "review_configs": []});
     json!({
@@ -533,7 +533,7 @@ fn waiting_for_approval() -> Value {
     })
 }
 
-/// A client of that thread, which approves, with more messages and a state.
+/// The input of a client that approves, with further messages and a state.
 fn approving(more: &[Value], state: &Value) -> Value {
     let mut messages = vec![
         json!({"id": "u1", "role": "user", "content": "send it"}),
@@ -557,16 +557,17 @@ fn what_comes_beside_an_answer_goes_up_before_what_it_answers_goes_on() {
         assert_eq!(body["multitask_strategy"], "reject");
         body["command"].get("update").cloned()
     };
-    // Nothing, or what the thread has.
+    // Nothing new: no message, and the state of the thread.
     assert_eq!(update(&[], json!({})), None);
     assert_eq!(update(&[], json!({"kept": 1, "messages": []})), None);
-    // Changed state.
+    // A changed state.
     assert_eq!(update(&[], json!({"kept": 2, "new": [1]})), Some(json!({"kept": 2, "new": [1]})));
-    // The client's own note of its answer, as CopilotKit keeps it, would answer the call twice.
+    // CopilotKit stores a message about the client's answer, which would answer the call a second
+    // time.
     assert_eq!(update(&[tool("t1", "call_s")], json!({})), None);
-    // So would a result that nothing waits for.
+    // A result for which no call waits would do so too.
     assert_eq!(update(&[tool("t1", "call_gone")], json!({})), None);
-    // The result of a call that is the client's own, once.
+    // The result of the client's own call is forwarded once.
     let both = [tool("t1", "call_s"), tool("t2", "call_w"), tool("t3", "call_w")];
     let result = json!({"type": "tool", "id": "t2", "content": "done", "tool_call_id": "call_w",
         "status": "success"});
@@ -595,13 +596,13 @@ fn a_message_beside_an_answer_never_comes_between_a_call_and_its_result() {
     let own = json!({"id": "a9", "role": "assistant", "content": "hm"});
     assert!(refused(&thread, &[own]).unwrap().0["command"].get("update").is_none());
 
-    // Where no call waits it goes up.
+    // If no call waits, the message is forwarded.
     let mut idle = waiting_for_approval();
     idle["values"]["messages"][1]["tool_calls"] = json!([]);
     let (body, _) = refused(&idle, std::slice::from_ref(&said)).unwrap();
     let expected = json!([{"type": "human", "id": "u2", "content": "and hurry"}]);
     assert_eq!(body["command"]["update"], json!({"messages": expected}));
-    // Where each call has its result, too.
+    // If each call has its result, too.
     let mut answered = waiting_for_approval();
     let messages = answered["values"]["messages"].as_array_mut().unwrap();
     messages.extend(
@@ -610,7 +611,8 @@ fn a_message_beside_an_answer_never_comes_between_a_call_and_its_result() {
         ),
     );
     assert!(refused(&answered, std::slice::from_ref(&said)).is_ok());
-    // A thread without a conversation takes none: all that the client holds would look new.
+    // A thread without a conversation gets no messages: everything that the client holds would look
+    // new.
     let mut bare = waiting_for_approval();
     bare["values"].as_object_mut().unwrap().remove("messages");
     assert!(refused(&bare, &[said]).unwrap().0["command"].get("update").is_none());
@@ -643,7 +645,7 @@ fn system_messages_go_up_as_the_operator_says() {
         assert_eq!(sent(policy), ["s", "d", "u"]);
     }
     assert_eq!(sent(Some(SystemMessages::Drop)), ["u"]);
-    // What is dropped stands in nobody's way: beside an answer there is no message left.
+    // A dropped message causes no refusal: next to an answer no message is left.
     let mut allowance = Allowance::default();
     allowance.take_system_messages(SystemMessages::Drop);
     let mut body = approving(&[message("s", "system")], &json!({}));
@@ -665,7 +667,7 @@ fn a_client_chooses_what_a_busy_thread_does_within_what_it_may() {
         (strategy, allowance.leaves_multitask_out(&input))
     };
     let interrupt = json!({"multitaskStrategy": "interrupt"});
-    // By default the server decides, and no client.
+    // By default the server decides, and not the client.
     assert_eq!(asked(&allowance, &json!({})), (None, false));
     assert_eq!(asked(&allowance, &interrupt), (None, true));
     allowance.when_busy(Multitask::Enqueue);
@@ -697,7 +699,7 @@ fn a_static_breakpoint_is_passed_by_an_answer_and_kept_by_a_cancel() {
     assert_eq!(resume(json!([breakpoint("cancelled")]), &waits), Value::Null);
     let passed = json!({"values": {}, "next": [], "tasks": []});
     assert_eq!(resume(json!([breakpoint("resolved")]), &passed), Value::Null);
-    // A message at a breakpoint is input, as for LangGraph.
+    // A message at a breakpoint is input, as in LangGraph.
     let message = json!({"messages": [{"id": "u", "role": "user", "content": "hi"}]});
     let (body, _) = goes_up(&message, &waits).unwrap();
     assert_eq!(body["input"]["messages"][0]["id"], "u");
@@ -717,7 +719,7 @@ fn an_abandoned_question_gets_null_which_is_checked_beside_other_answers() {
         "`resume` answers interrupt a with what its `responseSchema` does not allow: `type` does \
          not hold for the answer"
     );
-    // An abandoned approval is a rejection, which is a decision as any other.
+    // An abandoned approval is a rejection, which is an ordinary decision.
     let action = json!({"name": "send", "args": {}});
     let config = json!({"action_name": "send", "allowed_decisions": ["approve"]});
     let approval = json!({"action_requests": [action], "review_configs": [config]});
@@ -821,14 +823,14 @@ fn a_question_without_an_id_is_answered_by_a_bare_value_if_it_is_the_only_one() 
     let approval = json!({"action_requests": [{"name": "send", "args": {}}], "review_configs": []});
     let body = sent(&json!({"tasks": [asks(approval)]}), 0, json!({"payload": true})).unwrap();
     assert_eq!(body["command"]["resume"], json!({"decisions": [{"type": "approve"}]}));
-    // Bare, these are no answers for LangGraph.
+    // Without a payload these are no answers for LangGraph.
     for empty in [json!({"status": "cancelled"}), json!({"payload": null}), json!({"payload": {}})]
     {
         let error = sent(&state, 0, empty).unwrap_err();
         assert!(error.to_string().ends_with("has none; send another answer"), "{error}");
     }
 
-    // Beside other questions LangGraph could not tell which one a bare value answers.
+    // With other open interrupts LangGraph could not tell which one a bare value answers.
     let state = json!({"tasks": [asks(json!("one?")), asks(json!("two?")), named]});
     for at in [0, 1] {
         let error = sent(&state, at, json!({"payload": "yes"})).unwrap_err();
@@ -889,7 +891,7 @@ fn a_client_sets_only_what_its_operator_allows() {
         let body = serde_json::to_value(run.request("agent", None, None)).unwrap();
         body.get("config").cloned()
     };
-    // By default no more goes up than a number.
+    // By default only `recursion_limit` is forwarded.
     let mut allowance = Allowance::default();
     assert_eq!(config(&allowance), Some(json!({"recursion_limit": 1000})));
     assert_eq!(allowance.left_out(&input), 3);
@@ -910,7 +912,7 @@ fn a_client_sets_only_what_its_operator_allows() {
     }
 }
 
-/// One event for a client of a generation.
+/// One event for a client of this version.
 fn projected(event: &RunEvent, version: Version) -> Value {
     let client = threadway_translate::agui::Client { version, ..capture::newcomer() };
     let told = capture::project(std::slice::from_ref(event), Projector::new(client, Vec::new()));
@@ -981,9 +983,9 @@ fn a_state_that_is_older_than_the_threads_does_not_go_up() {
         input
     };
     let initial = run::Emit { state: run::StateEvents::Initial, ..run::Emit::default() };
-    // What stands for a value that was too large never takes its place.
+    // The placeholder of a value that was too large never replaces the value.
     assert_eq!(sent(run::Emit::default(), thread.as_ref()), json!({"count": 1, "own": true}));
-    // The client was shown the state that an earlier run began with.
+    // The client has the state with which an earlier run began.
     assert_eq!(sent(initial, thread.as_ref()), json!({}));
     assert_eq!(sent(initial, None), json!({"count": 1, "own": true}));
 }

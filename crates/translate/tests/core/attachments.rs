@@ -1,4 +1,4 @@
-//! What a model makes besides text: each provider's form of it, on both wires, live and later.
+//! Output of a model other than text: each provider's form, on both wires, live and from a state.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use threadway_translate::run::{
 
 const PNG: &str = "iVBORw0KGgo=";
 
-#[expect(clippy::needless_pass_by_value, reason = "it is made at the call")]
+#[expect(clippy::needless_pass_by_value, reason = "callers pass a temporary")]
 fn ai(id: &str, content: Value) -> Value {
     json!({"type": "ai", "id": id, "content": content, "tool_calls": []})
 }
@@ -40,7 +40,7 @@ fn events(parts: &[ScriptPart]) -> Vec<RunEvent> {
     run_events(&generate::bytes(parts, false), 4096, None, StreamEnd::Succeeded).1
 }
 
-/// What a newcomer is told, which is legal.
+/// The events for a newcomer, checked.
 fn told(events: &[RunEvent]) -> Vec<Value> {
     let Translated { events, .. } =
         capture::project(events, Projector::new(capture::newcomer(), Vec::new()));
@@ -54,7 +54,7 @@ fn activities(events: &[Value]) -> Vec<(&str, &Value)> {
     shown.map(|event| (event["activityType"].as_str().unwrap(), &event["content"])).collect()
 }
 
-/// What the official client holds of events.
+/// The messages of the official client after these events.
 fn held(mut held: Held, events: &[Value]) -> Vec<Value> {
     for event in events {
         held.apply(event).unwrap();
@@ -62,13 +62,13 @@ fn held(mut held: Held, events: &[Value]) -> Vec<Value> {
     held.messages
 }
 
-/// The ids of the conversation, without the tools that run.
+/// The ids of the conversation, without the activities of tools.
 fn ids(messages: &[Value]) -> Vec<&str> {
     let ids = messages.iter().map(|message| message["id"].as_str().unwrap());
     ids.filter(|id| !id.ends_with(":activity")).collect()
 }
 
-/// A message of an agent as it comes whole behind a question, for a newcomer.
+/// A whole message of an agent, after the user's, for a newcomer.
 fn whole(message: &Value) -> Vec<Value> {
     told(&events(&[values(&[human("u")]), values(&[human("u"), message.clone()])]))
 }
@@ -78,7 +78,7 @@ fn what_a_model_makes_is_an_activity_in_the_form_of_ag_uis_parts() {
     let data = |mime: &str, value: &str| json!({"type": "data", "value": value, "mimeType": mime});
     let url = |value: &str| json!({"type": "url", "value": value});
     for (block, kind, source) in [
-        // LangChain's standard blocks, of Python and of JavaScript.
+        // LangChain's standard blocks, in Python's and in JavaScript's form.
         (image(), "image", data("image/png", PNG)),
         (
             json!({"type": "image", "data": PNG, "mimeType": "image/webp"}),
@@ -97,7 +97,7 @@ fn what_a_model_makes_is_an_activity_in_the_form_of_ag_uis_parts() {
             "image",
             data("image/png", PNG),
         ),
-        // OpenAI's, of the chat and of the responses.
+        // OpenAI's blocks, of the chat API and of the responses API.
         (
             json!({"type": "image_url", "image_url": {"url": "https://x/y.png"}}),
             "image",
@@ -113,7 +113,7 @@ fn what_a_model_makes_is_an_activity_in_the_form_of_ag_uis_parts() {
             "image",
             data("image/jpeg", PNG),
         ),
-        // Anthropic's.
+        // Anthropic's blocks.
         (
             json!({"type": "image", "source": {"type": "base64", "media_type": "image/gif", "data": "R0lG"}}),
             "image",
@@ -124,7 +124,7 @@ fn what_a_model_makes_is_an_activity_in_the_form_of_ag_uis_parts() {
             "image",
             json!({"type": "file", "value": "file_1"}),
         ),
-        // Google's.
+        // Google's blocks.
         (
             json!({"type": "image_url", "image_url": {"url": format!("data:image/png;base64,{PNG}")}}),
             "image",
@@ -239,7 +239,7 @@ fn nothing_is_made_of_chunks_and_nothing_is_told_twice() {
     let shown = activities(&events);
     assert_eq!(shown.len(), 1, "{shown:?}");
     assert_eq!(shown[0].1["source"]["value"], PNG);
-    // The message is through before what belongs to it.
+    // The message ends before its attachments begin.
     let kinds: Vec<_> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
     let at = kinds.iter().position(|kind| *kind == "ACTIVITY_SNAPSHOT").unwrap();
     assert_eq!(kinds[at - 1], "TEXT_MESSAGE_END");
@@ -258,10 +258,10 @@ fn an_attachment_stands_behind_its_message_and_the_results_of_its_calls() {
     assert_eq!(snapshots.count(), 1, "the base: the stream alone brings a client to the end");
     let order = ["u", "m", "r", "m:attachment:0", "n", "n:attachment:0"];
     let mut messages = held(Held::default(), &live);
-    // The tool that has run is shown beside them, to those who saw it run.
+    // Clients that saw the tool run also have its activity.
     messages.retain(|message| message["activityType"] != "threadway.tool");
     assert_eq!(ids(&messages), order);
-    // Who comes later is shown the same.
+    // A client that connects later gets the same.
     let view = fold(&run);
     let late = told(&[
         run[0].clone(),
@@ -269,7 +269,7 @@ fn an_attachment_stands_behind_its_message_and_the_results_of_its_calls() {
         run.last().unwrap().clone(),
     ]);
     assert_eq!(held(Held::default(), &late), messages);
-    // The message of which only an image is shown stays: LangGraph holds it.
+    // The message stays although only its image is shown: LangGraph has it.
     assert_eq!((&messages[4]["role"], &messages[4]["content"]), (&json!("assistant"), &json!("")));
     assert_eq!(messages[5]["role"], "activity");
 }
@@ -285,7 +285,7 @@ fn older_clients_get_the_same_activities() {
     assert_eq!(activities(&events), activities(&told(&run)));
 }
 
-/// A client that has this conversation, and sends it with another message.
+/// The input of a client with this conversation and one more message.
 fn next_input(messages: &[Value]) -> Input {
     let sent: Vec<_> = messages.iter().filter(|message| message["role"] != "activity").collect();
     let body = json!({"threadId": "t", "runId": "r2", "protocolVersion": "1.0", "messages": sent});
@@ -354,12 +354,12 @@ fn what_is_gone_from_the_thread_is_deleted_or_emptied() {
     let image_message = ai("m", json!([image()]));
     let base = values(&[human("u")]);
     let drawn = values(&[human("u"), image_message.clone()]);
-    // Another attachment is there: the snapshot deletes the one that is gone.
+    // There is another attachment, so the snapshot deletes the old one.
     let other = values(&[human("u"), ai("n", json!([image()]))]);
     let events_of = |last: &ScriptPart| told(&events(&[base.clone(), drawn.clone(), last.clone()]));
     let messages = held(Held::default(), &events_of(&other));
     assert_eq!(ids(&messages), ["u", "n", "n:attachment:0"]);
-    // None is: a snapshot cannot delete it, and shows nothing in its place.
+    // There is no attachment: a snapshot cannot delete the old one, and shows nothing in its place.
     let none = values(&[human("u"), ai("n", json!("No."))]);
     let messages = held(Held::default(), &events_of(&none));
     let left: Vec<_> = messages.iter().filter(|message| message["role"] == "activity").collect();
@@ -392,14 +392,14 @@ fn one_who_comes_back_ends_with_attachments_in_their_order() {
     let view = fold(&events(&[values(&all)]));
     let order: Vec<_> = view.messages().iter().map(|message| &message.id).collect();
     let attachments = view.messages().iter().filter(|m| m.role == Role::Attachment).cloned();
-    // What it holds may be out of order, and only a part.
+    // The client's content may be out of order and incomplete.
     let before = View::with(attachments.collect::<Vec<Arc<Message>>>(), None);
     for viewer in [ViewerMessages::Returning, ViewerMessages::Unknown] {
         let mut client = before.clone();
         for snapshot in run::snapshots(viewer, view.messages()) {
             client.apply(&RunEvent::Messages(snapshot.into()));
         }
-        // An empty one may stay, of those that the conversation has none of.
+        // Of the attachments that the conversation does not have, an empty one may stay.
         let held = client.messages().iter().filter(|message| !message.id.starts_with("threadway:"));
         assert_eq!(held.map(|message| &message.id).collect::<Vec<_>>(), order);
     }
@@ -407,7 +407,7 @@ fn one_who_comes_back_ends_with_attachments_in_their_order() {
     assert_eq!(before.message(&empty).unwrap().owner(), Some("m"));
 }
 
-/// The chunks of an agent's attachments, which are legal.
+/// The chunks of an agent's attachments, checked.
 fn chunks(session: &Session) -> Vec<Value> {
     session.check().unwrap();
     acp_schema::Schema::load().check(session).unwrap();
@@ -450,7 +450,7 @@ fn an_editor_is_shown_images_recordings_links_and_the_rest_as_text() {
         json!({"type": "text", "text": "\n[A book]\n"}),
     ];
     assert_eq!(chunks(&live), expected);
-    // Who loads the session later is shown the same.
+    // A client that loads the session later gets the same.
     assert_eq!(chunks(&acp::load(&fold(&run))), expected);
 }
 

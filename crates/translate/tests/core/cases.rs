@@ -1,4 +1,4 @@
-//! The scripted runs that official adapters get wrong, each with what a gateway should do.
+//! The scripted runs that official adapters get wrong, each with the expected result.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use threadway_translate::agui::{Allowance, Input, OnMessage, Projector, RequestP
 use threadway_translate::langgraph::{InputKeys, MessagesKey, ServerKind, ThreadState};
 use threadway_translate::run::{NewRun, Planner, Role, StreamEnd, Translator};
 
-/// A case as it is recorded.
+/// A recorded case.
 struct Case {
     name: String,
     script: Value,
@@ -47,7 +47,7 @@ impl Case {
         states.into_iter().flatten().map(Value::to_string).collect()
     }
 
-    /// The run as a gateway tells it that reads the thread's state once more at the end.
+    /// Translates the run as a gateway does that reads the thread's state again at the end.
     fn translate(&self) -> Translated {
         let mut blocks = Vec::new();
         for part in self.script["upstream"].as_array().into_iter().flatten() {
@@ -71,7 +71,7 @@ impl Case {
         told
     }
 
-    /// The story without state, steps and activities: what was told about what.
+    /// The events without state, steps and activities, each in short form.
     fn story(&self) -> Vec<String> {
         let is_told = |name: &str| {
             !["STATE", "STEP", "ACTIVITY"].iter().any(|beside| name.starts_with(beside))
@@ -88,7 +88,7 @@ impl Case {
         events.filter(|event| is_told(event["type"].as_str().unwrap())).map(line).collect()
     }
 
-    /// The body of the run that the gateway starts for the case's request.
+    /// The body of the upstream run for the case's request.
     fn request(&self) -> (Value, Option<String>) {
         let input = self.input();
         let states = self.states();
@@ -139,7 +139,8 @@ fn every_case_becomes_the_bytes_that_are_kept_and_is_legal() {
 fn every_case_ends_with_the_messages_that_the_thread_holds() {
     for case in Case::all() {
         let states = case.states();
-        // 29 breaks off: what the thread holds is not known. 37 holds kinds that AG-UI has not.
+        // Case 29 breaks off, so the thread's content is unknown. Case 37 has message types that
+        // AG-UI lacks.
         let is_judged = !case.name.starts_with("29") && !case.name.starts_with("37");
         let Some(state) = states.get(1).filter(|_| is_judged) else { continue };
         let state: Value = serde_json::from_str(state).unwrap();
@@ -513,7 +514,7 @@ fn case_44_interrupts_are_no_state() {
     assert_eq!(events.last().unwrap()["outcome"]["interrupts"][0]["id"], "i");
 }
 
-/// What a case says of the thoughts: `(id, text)`.
+/// The expected reasoning of a case: `(id, text)`.
 fn pairs(value: &Value) -> Vec<(String, String)> {
     let pair = |pair: &Value| (judge::string(&pair[0]), judge::string(&pair[1]));
     value.as_array().into_iter().flatten().map(pair).collect()

@@ -1,6 +1,6 @@
 //! Every recorded stream through the translator: exact bytes, and judges that know the wire only.
 //!
-//! `UPDATE_GOLDEN=1 cargo test --test core golden::` writes what the translator says now; read the
+//! `UPDATE_GOLDEN=1 cargo test --test core golden::` stores the translator's output. Read the
 //! difference before you commit it.
 
 use crate::support::capture::{self, Capture, Translated, Upstream};
@@ -34,7 +34,7 @@ fn every_capture_is_legal_and_true() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// The run worked out in the mapping: its parts but for `tasks` and `checkpoints`.
+/// The example run of docs/mapping.md: its parts, without `tasks` and `checkpoints`.
 #[test]
 fn the_worked_out_run_is_told_as_the_mapping_tells_it() {
     let mut capture = Capture::named("py-0.16.7/agent-combo");
@@ -176,7 +176,7 @@ fn ends_as_the_run_did(upstream: &[Upstream], translated: &Translated) -> Result
     };
     let error = upstream.iter().find(|part| part.event == "error");
     let expected = match error {
-        // A refusal that was recorded as if it were a stream.
+        // A refusal that was recorded instead of a stream.
         None if upstream.is_empty() => ("RUN_ERROR", json!("stream_incomplete")),
         Some(error) => ("RUN_ERROR", error.data["error"].clone()),
         None if upstream.iter().any(is_interrupt) => ("RUN_FINISHED", json!("interrupt")),

@@ -1,5 +1,5 @@
-//! Some actions of a batch are answered, and the rest later: what is kept, what it is merged with,
-//! and when it does not hold any more.
+//! A batch of which some actions are answered now, and the rest later: the stored decisions, how
+//! they are merged, and when they expire.
 
 use serde_json::{Value, json};
 use threadway_translate::agui::{Allowance, Input, OnMessage, RequestPlanner, ResumeError};
@@ -41,7 +41,7 @@ fn reject() -> Value {
     json!({"type": "reject", "message": "no"})
 }
 
-/// A run: its id, its status and what it answers.
+/// Runs: the id, the status and the answered interrupts of each.
 fn runs(runs: &[(&str, &str, &[&str])]) -> NewestRuns {
     let count = runs.len();
     let record = |(at, (id, status, answers)): (usize, &(&str, &str, &[&str]))| {
@@ -65,7 +65,7 @@ struct Thread {
     interrupts: Vec<Value>,
     metadata: Value,
     on_message: OnMessage,
-    /// What is there of the conversation.
+    /// The state's values.
     values: Value,
 }
 
@@ -102,7 +102,7 @@ impl Thread {
     }
 }
 
-/// What is kept and what goes up.
+/// The decisions to store, and the answers to forward.
 fn told(plan: Plan) -> (Vec<(usize, Value)>, Value) {
     let value = |text: &str| serde_json::from_str(text).unwrap();
     let keep = plan.keep.iter().map(|given| (given.action, value(given.decision.get()))).collect();
@@ -122,12 +122,12 @@ fn answers_are_merged_with_those_that_are_kept() {
     for (metadata, entries, keep, sent) in [
         (&json!({}), vec![("b:1", no.clone())], vec![(1, reject())], unsent.clone()),
         (&one, vec![("b:0", yes.clone())], vec![(0, approve())], unsent.clone()),
-        // What is kept already.
+        // This decision is stored already.
         (&one, vec![("b:1", no.clone())], none.clone(), unsent.clone()),
-        // The later one counts.
+        // The later decision replaces the earlier one.
         (&one, vec![("b:1", yes.clone())], vec![(1, approve())], unsent.clone()),
         (&two, vec![("b:1", yes.clone())], vec![(1, approve())], unsent),
-        // The last one: all go up, in their order.
+        // The last decision: all are forwarded, in the order of the actions.
         (&two, vec![("b:2", yes.clone())], none.clone(), whole(&[approve(), reject(), approve()])),
         (
             &two,
@@ -135,7 +135,7 @@ fn answers_are_merged_with_those_that_are_kept() {
             none.clone(),
             whole(&[reject(), reject(), reject()]),
         ),
-        // All at once, whatever is kept.
+        // All decisions at once are forwarded, whatever is stored.
         (
             &two,
             vec![("b:0", json!({"decisions": [approve(), approve(), approve()]}))],
@@ -162,7 +162,7 @@ fn a_decision_that_cannot_wait_is_refused_and_one_that_is_wrong_too() {
         matches!(&refused, ResumeError::TooLongToKeep { id, bytes } if id == "b:1" && *bytes > MAX_KEPT_BYTES),
         "{refused}"
     );
-    // All at once it may be as long as it likes.
+    // When all are sent at once, a decision may have any length.
     let all = [("b:0", yes.clone()), ("b:1", long), ("b:2", yes.clone())];
     assert!(thread.answered(&all).unwrap().run.is_some());
 
@@ -177,7 +177,7 @@ fn a_decision_that_cannot_wait_is_refused_and_one_that_is_wrong_too() {
     let largest = Thread::of(&[batch(BATCH, MAX_KEPT_ACTIONS)], json!({}));
     assert_eq!(largest.answered(&[("b:1", yes.clone())]).unwrap().keep.len(), 1);
 
-    // LangGraph's older versions give no id: the next question has the same name of ours.
+    // Older versions of LangGraph give no id, so the next interrupt gets the same generated name.
     let mut unnamed = batch(BATCH, 2);
     unnamed.as_object_mut().unwrap().remove("id");
     let text = state(&[unnamed.clone()]);
@@ -206,7 +206,7 @@ fn what_somebody_else_has_written_is_no_decision() {
         let plan = Thread::of(&[batch(BATCH, 2)], metadata).answered(&[("b:1", yes.clone())]);
         assert_eq!(told(plan.unwrap()), (vec![(1, approve())], Value::Null), "{other}");
     }
-    // Nor is it under another name.
+    // Nor is a decision valid under another name.
     let metadata = json!({"my_answer:0:0": kept_on(BATCH, 0, "R1", &approve())});
     let plan = Thread::of(&[batch(BATCH, 2)], metadata).answered(&[("b:1", yes)]).unwrap();
     assert_eq!(plan.keep.len(), 1);
@@ -225,16 +225,16 @@ fn a_decision_holds_until_a_run_has_answered_its_interrupt() {
     let asks: (&str, &str, &[&str]) = ("R1", "success", &[]);
     for (after, listed, expected) in [
         ("R1", vec![asks], true),
-        // Another of the thread's questions was answered since.
+        // A run since then has answered another interrupt of the thread.
         ("R1", vec![("R2", "success", &[OTHER][..]), asks], true),
         ("R1", vec![("R2", "success", &[BATCH]), asks], false),
         ("R1", vec![("R2", "running", &[OTHER, BATCH]), asks], false),
         ("R1", vec![("R3", "success", &[OTHER]), ("R2", "error", &[BATCH]), asks], false),
-        // Who started it does not say what it answers.
+        // The run's starter did not record which interrupts it answers.
         ("R1", vec![("R2", "success", &[]), asks], false),
-        // It has not begun.
+        // The run has not begun.
         ("R1", vec![("R2", "pending", &[BATCH]), asks], true),
-        // The run is not there any more, or never was.
+        // The run no longer exists, or never did.
         ("R0", vec![asks], false),
         ("", vec![asks], false),
         ("", vec![], true),
@@ -264,7 +264,7 @@ fn the_newest_runs_are_known_whatever_the_order_of_the_list() {
         assert_eq!(newest(list(99, newest_first)).as_deref(), Some("R98"));
     }
     assert_eq!(newest(list(NewestRuns::LIMIT, true)).as_deref(), Some("R99"));
-    // There may be newer ones that the list does not hold.
+    // There may be newer runs that the list does not have.
     assert_eq!(newest(list(NewestRuns::LIMIT, false)), None);
     assert!(NewestRuns::parse("{}").is_none());
     assert!(list(0, true).unwrap().newest().is_none());
@@ -289,13 +289,13 @@ fn each_decision_has_a_place_of_its_own_and_places_are_used_again() {
     let one = kept_on(BATCH, 0, "R1", &reject());
     for (metadata, given, expected) in [
         (json!({}), vec![given(BATCH, 0), given(BATCH, 2)], vec!["0:0", "0:2"]),
-        // Two batches at once.
+        // Decisions about two batches at once.
         (json!({}), vec![given(OTHER, 0), given(BATCH, 0)], vec!["0:0", "1:0"]),
-        // A changed decision takes the place of the first.
+        // A changed decision takes the slot of the first.
         (json!({"threadway_answer:7:0": one}), vec![given(BATCH, 0)], vec!["7:0"]),
-        // A place is taken.
+        // A slot in use is skipped.
         (json!({"threadway_answer:1:0": one}), vec![given(OTHER, 0)], vec!["2:0"]),
-        // What was forgotten, and what does not hold any more, leave their places.
+        // Decisions that were deleted or have expired leave their slots free.
         (json!({"threadway_answer:0:0": null}), vec![given(BATCH, 0)], vec!["0:0"]),
         (
             json!({"threadway_answer:0:0": kept_on(BATCH, 0, "R0", &reject())}),
@@ -309,7 +309,7 @@ fn each_decision_has_a_place_of_its_own_and_places_are_used_again() {
             expected.into_iter().map(|place| format!("threadway_answer:{place}")).collect();
         assert_eq!(found, expected, "{metadata}");
     }
-    // What is written is read again.
+    // Written decisions can be read.
     let kept = KeptAnswers::default();
     let change = kept.keeping(&[given(BATCH, 1)], &state, newest.newest());
     let read = sorted(&serde_json::from_str(change.get()).unwrap(), &state, Some(&newest));
@@ -350,7 +350,7 @@ fn a_message_that_rejects_leaves_what_is_decided() {
     let plan = thread.asked(&json!({"messages": [message]})).unwrap();
     let sent = json!({BATCH: {"decisions": [approve(), reject()]}});
     assert_eq!(told(plan), (Vec::new(), sent));
-    // Asked again, nothing is sent and nothing forgotten.
+    // If the gateway asks again, nothing is sent and nothing deleted.
     thread.on_message = OnMessage::AskAgain;
     let plan = thread.asked(&json!({"messages": [message]})).unwrap();
     assert_eq!(told(plan), (Vec::new(), Value::Null));

@@ -1,4 +1,4 @@
-//! Bytes in, events out: the whole of the translation, against recordings, schemas and random runs.
+//! The whole translation, from bytes to events, against recordings, schemas and random runs.
 
 #![cfg(test)]
 

@@ -1,8 +1,8 @@
-//! What must always hold, over generated runs: legality, determinism, no duplicate text,
-//! convergence, exactness, totality.
+//! Properties over generated runs: legality, determinism, no duplicate text, convergence,
+//! exactness, totality.
 //!
-//! `PROPTEST_CASES` sets how many runs each property makes; the default adds up to more than a
-//! hundred thousand. A failure prints the smallest run that shows it.
+//! `PROPTEST_CASES` sets the number of runs of each property; the default numbers add up to more
+//! than a hundred thousand. A failure prints the smallest run that shows it.
 
 use crate::support::capture::{self, Capture, Translated};
 use crate::support::generate::{self, ScriptPart, any_end, fold, known_end, run_events};
@@ -19,7 +19,7 @@ use threadway_translate::run::{
 };
 use threadway_translate::sse::Decoder;
 
-/// Runs per property unless `PROPTEST_CASES` says otherwise.
+/// The number of runs per property, unless `PROPTEST_CASES` overrides it.
 const RUNS: u32 = 18_000;
 
 fn told(events: &[RunEvent]) -> Translated {
@@ -40,12 +40,12 @@ fn is_legal(events: &[Value]) -> Result<(), String> {
     verifier.finish()
 }
 
-/// Whether LangGraph holds a message of this id.
+/// Whether the message is one of LangGraph's.
 fn is_said(message: &run::Message) -> bool {
     !matches!(message.role, run::Role::Reasoning | run::Role::Attachment)
 }
 
-/// What the official client's reducer makes of events.
+/// The messages of the official client after these events.
 fn held(mut client: Held, events: &[Value]) -> Vec<Value> {
     for event in events {
         client.apply(event).unwrap();
@@ -53,7 +53,7 @@ fn held(mut client: Held, events: &[Value]) -> Vec<Value> {
     client.messages
 }
 
-/// The activities that were told, each as often as it was.
+/// The activities of a stream, repetitions included.
 fn shown(events: &[Value]) -> Vec<(String, &str)> {
     let is_attached = |event: &&Value| {
         event["type"] == "ACTIVITY_SNAPSHOT" && event["activityType"] != "threadway.tool"
@@ -96,7 +96,7 @@ proptest! {
         let (_, whole) = run_events(&bytes, bytes.len().max(1), None, StreamEnd::Complete);
         let (_, again) = run_events(&bytes, chunk, None, StreamEnd::Complete);
         prop_assert_eq!(&whole, &again);
-        // The JavaScript server's printing changes nothing.
+        // The JavaScript server's pretty-printing changes nothing.
         let (_, pretty) = run_events(&generate::bytes(&parts, true), 64, None, StreamEnd::Complete);
         let is_json = |part: &ScriptPart| serde_json::from_str::<Value>(&part.data).is_ok();
         if parts.iter().all(is_json) {
@@ -141,7 +141,7 @@ proptest! {
             last["messages"] = json!([]);
         }
         let truth = vec![ScriptPart { event: "values".to_owned(), data: last.to_string() }];
-        // What follows may say anything but another state of the run's own.
+        // The parts that follow may be any, except another state of the run.
         let tells_state = |part: &ScriptPart| {
             part.event == "values" || part.data.contains("manually_emit_state")
         };
@@ -213,7 +213,7 @@ proptest! {
         let (a, b) = (at.0.index(events.len()), at.1.index(events.len()));
         let (earlier, now) = (a.min(b), a.max(b));
         let (view, truth) = (fold(&events[..now]), fold(&events));
-        // One that was told nothing, and one that was told the thread as it stood some time ago.
+        // One client has received nothing, the other an earlier state of the thread.
         let before = fold(&events[..earlier]);
         let before = View::with(before.messages().to_vec(), before.state().cloned());
         for (holds, mut held) in
@@ -244,7 +244,7 @@ proptest! {
         at in any::<(prop::sample::Index, prop::sample::Index)>(),
         has_values in any::<bool>(),
     ) {
-        // The state is read after the join, and before anything that came behind it.
+        // The state is read after the join, and before any part that comes after it.
         let (joined, read) = (at.0.index(script.parts.len()), at.1.index(script.parts.len()));
         let (joined, read) = (joined.min(read), joined.max(read));
         let state = |parts: &[ScriptPart]| {
@@ -305,10 +305,10 @@ proptest! {
             run_events(&generate::bytes(parts, false), 4096, None, StreamEnd::Succeeded)
         };
         let newcomer = |events: &[RunEvent]| held(Held::default(), &told(events).events);
-        // It was shown the thread as it stood, and has kept some of what was attached.
+        // The client received an earlier state of the thread, and has kept some of the attachments.
         let shown = newcomer(&view_of(&script.parts[from..=from]).1);
         let is_activity = |message: &Value| message["role"] == "activity";
-        // Of each message the first few: they came one after the other.
+        // The first attachments of each message: they are sent in order.
         let kept = |message: &&Value| {
             let id = message["id"].as_str().unwrap();
             let Some((owner, number)) = id.rsplit_once(":attachment:") else { return true };
@@ -375,7 +375,7 @@ fn opaque_json_passes_byte_for_byte() {
     }
 }
 
-/// The bytes alone: the judges' parser would refuse half a surrogate pair.
+/// Only the bytes, because the judges' parser would refuse half a surrogate pair.
 fn told_bytes(events: &[RunEvent]) -> Vec<u8> {
     let mut projector = Projector::new(capture::newcomer(), Vec::new());
     let mut bytes = Vec::new();

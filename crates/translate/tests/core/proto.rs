@@ -1,12 +1,12 @@
-//! AG-UI's binary binding: the bytes of `@ag-ui/proto` 1.0.0, and what they cannot hold.
+//! AG-UI's protobuf binding: the bytes of `@ag-ui/proto` 1.0.0, and values that it cannot hold.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 use threadway_translate::agui::ProtoEncoder;
 
-/// Events of every type with every member, each behind the bytes that the official encoder makes
-/// of it. `integration/run proto` checks that it does.
+/// Events of every type with every member, each after the bytes that the official encoder makes of
+/// it. `integration/run proto` checks these bytes.
 const OFFICIAL: &str = include_str!("../../../../tests/support/ag-ui-proto-1.0.0.txt");
 
 fn examples() -> impl Iterator<Item = (Vec<u8>, &'static str)> {
@@ -48,7 +48,7 @@ fn every_member_of_every_event_is_among_the_examples() {
     }
     let events = schema["Event"]["oneOf"].as_array().unwrap();
     assert_eq!(events.len(), seen.len());
-    // Of every event's own, one example is enough.
+    // One example is enough for these members, which all events have.
     let of_all = ["timestamp", "rawEvent", "metadata"];
     for event in events {
         let name = event["properties"]["type"]["const"].as_str().unwrap();
@@ -70,7 +70,7 @@ fn a_character_that_came_in_halves_is_sent_whole() {
     for kind in ["TEXT_MESSAGE_CONTENT", "TOOL_CALL_ARGS", "REASONING_MESSAGE_CONTENT"] {
         for (halves, whole) in [
             (vec![("a", "x\\ud83d"), ("a", "\\ude00y")], vec![("a", "x"), ("a", "😀y")]),
-            // Beside another text that is cut too, and one that is not.
+            // Next to another text that is cut too, and one that is not.
             (
                 vec![
                     ("a", "\\uD83D"),
@@ -81,14 +81,14 @@ fn a_character_that_came_in_halves_is_sent_whole() {
                 ],
                 vec![("a", ""), ("b", ""), ("c", "z"), ("b", "🌍"), ("a", "😀")],
             ),
-            // Twice in a row.
+            // Two cut characters in a row.
             (
                 vec![("a", "\\ud83d"), ("a", "\\ude00\\ud83c"), ("a", "\\udf0d")],
                 vec![("a", ""), ("a", "😀"), ("a", "🌍")],
             ),
-            // No half: a backslash, and what looks like one.
+            // These are no halves: a backslash, and text that looks like an escape.
             (vec![("a", "\\\\ud83d"), ("a", "x")], vec![("a", "\\\\ud83d"), ("a", "x")]),
-            // Halves that no other half follows.
+            // Halves without the other half after them.
             (
                 vec![("a", "\\ud83d"), ("a", "x")],
                 vec![("a", ""), ("a", "\u{fffd}\u{fffd}\u{fffd}x")],
@@ -99,12 +99,12 @@ fn a_character_that_came_in_halves_is_sent_whole() {
             assert_eq!(told, expected, "{kind}: {halves:?}");
         }
     }
-    // What is left of a text that ended is not that of the next one.
+    // The half at the end of one text is not joined with the start of the next one.
     let end = r#"{"type":"TEXT_MESSAGE_END","messageId":"a"}"#;
     let content = |text: &str| delta("TEXT_MESSAGE_CONTENT", "a", text);
     let told = frames([content("\\ud83d"), end.to_owned(), content("x")]);
     assert_eq!(told, frames([content(""), end.to_owned(), content("x")]));
-    // However many are cut, no more than some are kept.
+    // The number of halves that are held back has a limit, however many texts are cut.
     let cut = |at: usize| delta("TEXT_MESSAGE_CONTENT", &at.to_string(), "\\ud83d");
     let (all, some) = (frames((0..1000).map(cut)), frames((0..10).map(cut)));
     assert!(all.len() > 100 * some.len());
@@ -118,7 +118,7 @@ fn a_value_of_any_depth_is_sent() {
         snapshot(&format!("{}{value}{}", "[".repeat(depth), "]".repeat(depth)))
     };
     assert_ne!(frame(&snapshot(&nested(64))), frame(&arrays("\"1\"", 64)));
-    // What is deeper is sent as its text.
+    // A deeper value is sent as its text.
     assert_eq!(frame(&snapshot(&nested(65))), frame(&arrays("\"[1]\"", 64)));
     let deep = frame(&snapshot(&nested(100_000)));
     assert_eq!(deep, frame(&arrays(&format!("\"{}\"", nested(100_000 - 64)), 64)));
@@ -129,7 +129,7 @@ fn what_is_no_event_makes_no_frame() {
     for event in ["", "x", "null", "[]", "{}", r#"{"type":7}"#, r#"{"type":"UNKNOWN"}"#] {
         assert_eq!(frame(event), [] as [u8; 0], "{event}");
     }
-    // A member of another kind is left out.
+    // A member of another type is omitted.
     let odd =
         json!({"type": "RUN_ERROR", "message": 7, "code": "E", "usage": {"a": 1}, "metadata": []});
     assert_eq!(frame(&odd.to_string()), frame(r#"{"type":"RUN_ERROR","code":"E"}"#));

@@ -9,12 +9,12 @@ use threadway_translate::agui::{Input, Projector};
 use threadway_translate::langgraph::ThreadState;
 use threadway_translate::run::{Loss, RunEvent, StreamEnd, Translator};
 
-/// What becomes of parts whose run succeeded, for a client that holds messages.
+/// Translates the parts of a run that succeeded, for a client that holds these messages.
 fn told_to(held: &Value, parts: &[(&str, Value)]) -> Translated {
     told_until(StreamEnd::Succeeded, held, parts)
 }
 
-/// The same of a run that ended so.
+/// Translates the parts of a run with this end.
 fn told_until(end: StreamEnd, held: &Value, parts: &[(&str, Value)]) -> Translated {
     let parts: Vec<_> = parts
         .iter()
@@ -49,7 +49,7 @@ fn names<'a>(told: &'a Translated, prefix: &str) -> Vec<&'a str> {
     names.filter(|name| name.starts_with(prefix)).collect()
 }
 
-/// What the events of one type carry in one member, in their order.
+/// One member of all events of one type, in order.
 fn each<'a>(told: &'a Translated, kind: &str, member: &str) -> Vec<&'a str> {
     let of_kind = told.events.iter().filter(|event| event["type"] == kind);
     of_kind.map(|event| event[member].as_str().unwrap()).collect()
@@ -249,7 +249,7 @@ fn what_a_client_holds_and_the_thread_does_not_goes_even_if_the_stream_left_noth
 fn a_call_comes_back_under_another_owner_by_another_name() {
     let ai = |calls: Value| json!({"type": "ai", "id": "m", "content": "", "tool_calls": calls});
     let call = json!([{"id": "c", "name": "t", "args": {"a": 1}}]);
-    // A second attempt takes the subagent's call back, and the agent makes it itself.
+    // A second attempt withdraws the subagent's call, and the agent makes the same call itself.
     let told = told(&[
         ("messages/complete|child:t", json!([ai(call.clone())])),
         ("values", json!({"messages": [ai(json!([]))]})),
@@ -307,7 +307,7 @@ fn a_task_with_a_result_waits_for_no_answer() {
 #[test]
 fn questions_without_ids_are_all_asked_and_have_the_same_names_in_the_state() {
     let asks = |value: Value, ns: Value| json!({"value": value, "resumable": true, "ns": ns, "when": "during"});
-    // Two tasks of one node, which differ in their namespace, and two that tell no difference.
+    // Two tasks of one node whose namespaces differ, and two that cannot be distinguished.
     let tasks = [
         asks(json!("Sure?"), json!(["ask:t1"])),
         asks(json!("Sure?"), json!(["ask:t2"])),
@@ -323,7 +323,7 @@ fn questions_without_ids_are_all_asked_and_have_the_same_names_in_the_state() {
     assert_eq!(asked.len(), tasks.len(), "{asked:?}");
 
     let tasks: Vec<_> = tasks.iter().map(|task| json!({"interrupts": [task]})).collect();
-    // The JavaScript server prints its answers over many lines.
+    // The JavaScript server pretty-prints its answers.
     for state in [json!({"tasks": tasks}).to_string(), format!("{:#}", json!({"tasks": tasks}))] {
         let state = ThreadState::parse(&state).unwrap();
         let names: Vec<_> = state.interrupts.iter().map(|open| &*open.id).collect();
@@ -484,7 +484,8 @@ fn a_call_ends_before_a_snapshot_takes_its_message_away() {
     let said = ScriptPart { event: "messages/partial".to_owned(), data: said.to_string() };
     let mut events = Vec::new();
     capture::feed(&mut translator, &generate::bytes(&[said], false), &mut events);
-    // The thread does not hold that message, and nobody has told yet what it holds.
+    // The thread does not have that message, and the client has not received the thread's content
+    // yet.
     let state = json!({"values": {"messages": [{"type": "human", "id": "m0", "content": "hi"}]}});
     let state = state.to_string();
     let state = ThreadState::parse(&state).unwrap();
@@ -492,7 +493,7 @@ fn a_call_ends_before_a_snapshot_takes_its_message_away() {
     let at = |is: fn(&RunEvent) -> bool| events.iter().position(is).unwrap();
     let ended = at(|event| matches!(event, RunEvent::CallEnded { .. }));
     assert!(ended < at(|event| matches!(event, RunEvent::Messages(_))), "{events:?}");
-    // Who comes now is not told of its end later.
+    // A client that connects now does not get the end of that message later.
     let told = events.len();
     translator.on_end(StreamEnd::Succeeded, &mut events);
     let later = &events[told..];
@@ -528,8 +529,9 @@ fn a_call_of_a_person_makes_a_message_that_stays_with_its_owner() {
 
 #[test]
 fn clients_of_a_lost_run_agree_about_the_order_of_results() {
-    // A client that holds the activity of the call between the message and the stray result puts the
-    // late result before that; one that came later has no activity there, and puts it after.
+    // A client with the call's activity between the message and the stray result inserts the late
+    // result before that result. A client that connected later has no such activity, and inserts
+    // after it.
     let call = json!({"id": "c0", "name": "t", "args": {"a": null}});
     let asks = json!({"type": "ai", "id": "m2", "content": "", "tool_calls": [call]});
     let result = |id: Value, call: &str| json!({"type": "tool", "id": id, "content": "", "tool_call_id": call});

@@ -1,5 +1,5 @@
-//! The check of answers against schemas, beside an independent validator: what it refuses is wrong,
-//! and the cost of one check is bounded whatever the schema says.
+//! The check of answers against schemas, compared with an independent validator. Every refused
+//! answer is wrong, and the cost of one check is bounded for any schema.
 
 use crate::support::generate;
 use proptest::prelude::*;
@@ -85,7 +85,7 @@ fn what_cannot_be_judged_is_let_pass() {
     ] {
         assert_eq!(check(&schema, &answer), None, "{schema} {answer}");
     }
-    // Doubles cannot tell these apart.
+    // Doubles cannot represent the difference between these.
     assert_eq!(
         check(
             &json!({"exclusiveMinimum": 9_007_199_254_740_993_u64}),
@@ -97,7 +97,7 @@ fn what_cannot_be_judged_is_let_pass() {
 
 #[test]
 fn a_hostile_schema_costs_little() {
-    // Each level doubles the work, if it is done: 2^60.
+    // Each level doubles the work of a naive check: 2^60 steps.
     let mut definitions = serde_json::Map::new();
     for level in 0..60 {
         let next = json!({"$ref": format!("#/$defs/d{}", level + 1)});

@@ -1,4 +1,4 @@
-//! Properties of the SSE codec: chunking, round trip, and what garbage may do to it.
+//! Properties of the SSE codec: chunking, round trip, and the limits for arbitrary bytes.
 
 use crate::support::generate;
 use crate::support::reading::{Block, carried, read, read_literally};
@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use threadway_translate::sse::{self, Ending};
 
-/// Streams made of the pieces that matter to a decoder, so that they meet in every order.
+/// Streams of the pieces that matter to a decoder, in any order.
 fn stream() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         6 => prop::sample::select(vec![
@@ -83,7 +83,7 @@ proptest! {
         let reading = read(&stream, &sizes, limit);
         for block in &reading.blocks {
             let fields = [&block.event, &block.data, &block.id];
-            // Counted in characters: an invalid byte becomes a character of three bytes.
+            // Counted in characters, because an invalid byte becomes a character of three bytes.
             let size: usize = fields.into_iter().flatten().map(|field| field.chars().count()).sum();
             prop_assert!(size <= limit);
         }

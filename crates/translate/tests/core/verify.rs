@@ -1,14 +1,14 @@
-//! Tests of the judges themselves: each rule accepts what is legal and rejects what is not.
+//! Tests of the judges themselves: each rule accepts legal streams and rejects illegal ones.
 
 use serde_json::{Map, Value};
 
 use crate::support::schema::Schema;
 use crate::support::verify::Verifier;
 
-/// A name, a stream, and a part of the complaint if it is to be rejected.
+/// A name, a stream, and a part of the complaint if the stream must be rejected.
 ///
-/// A stream is written one event a line: its type, then `field=value`, where a value is JSON or
-/// else a string.
+/// A stream is written one event a line: its type, then `field=value`. A value is JSON, or else a
+/// string.
 type Case = (&'static str, &'static str, Option<&'static str>);
 
 /// Whole streams.
@@ -133,7 +133,7 @@ const STREAMS: &[Case] = &[
     ),
 ];
 
-/// What stands between `RUN_STARTED` and `RUN_FINISHED`.
+/// The events between `RUN_STARTED` and `RUN_FINISHED`.
 const RUNS: &[Case] = &[
     // Text messages.
     (
@@ -257,7 +257,7 @@ const RUNS: &[Case] = &[
         "REASONING_MESSAGE_START messageId=m role=reasoning",
         Some("reasoning messages are open"),
     ),
-    // Who owns what.
+    // Owners.
     (
         "a tag that agrees, and none",
         "TEXT_MESSAGE_START messageId=m subagentRunId=s\n\
@@ -538,7 +538,7 @@ const RUNS: &[Case] = &[
     ),
 ];
 
-/// One event, and a part of the complaint if its shape is to be rejected.
+/// One event, and a part of the complaint if its form must be rejected.
 const SHAPES: &[(&str, Option<&str>)] = &[
     ("RUN_STARTED threadId=t runId=r protocolVersion=1.0", None),
     ("RUN_STARTED threadId=t", Some("runId")),
