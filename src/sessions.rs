@@ -60,7 +60,7 @@ use threadway_translate::run::ErrorDetail;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// How the graphs' tools and models are recognised.
-    pub dialect: Arc<Dialect>,
+    pub dialect: Arc<GraphProfile>,
     /// The kinds of content that a prompt may hold.
     pub accepts: Accepts,
     /// The slash commands.
@@ -123,11 +123,11 @@ impl Service {
         // Sessions stop their runs themselves; a reader that leaves must not.
         let policy = OwnerPolicy::Continue;
         let runs = Runs::new(options.log_bytes, policy, options.metrics, shutdown.clone());
-        runs.tell(options.error_detail);
+        runs.set_error_detail(options.error_detail);
         let found = agent.as_deref().map(|agent| agents.find(agent, &Caller::default()));
         if let Some(Ok(found)) = found {
             let key = found.upstream.messages_key().clone();
-            upstream.client = upstream.client.keeping_messages_under(key);
+            upstream.client = upstream.client.with_messages_key(key);
         }
         Self {
             agents,

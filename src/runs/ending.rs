@@ -199,7 +199,7 @@ impl EndQuery<'_> {
 
     /// The failure that the stream has shown.
     fn stream_error(&self) -> Option<RunError> {
-        Some(attributed(self.seen.error.clone()?, Told::RunStream))
+        Some(attributed(self.seen.error.clone()?, ErrorSource::RunStream))
     }
 
     fn was_stopped(&self) -> bool {
@@ -234,7 +234,7 @@ impl EndQuery<'_> {
         if is_of(&state, run_id) {
             return Ok(Some(FinalState::OfRun(state)));
         }
-        let own = upstream.last_state_of(thread_id, run_id).await?.map(FinalState::OfRun);
+        let own = upstream.last_run_state(thread_id, run_id).await?.map(FinalState::OfRun);
         Ok(own.or_else(|| (!self.seen.has_begun).then_some(FinalState::OfThread(state))))
     }
 
@@ -295,7 +295,7 @@ async fn error_of_thread(upstream: &Client, thread_id: &str) -> Option<RunError>
         tracing::warn!(thread_id, %error, "could not read why a run failed");
         None
     });
-    error.map(|error| attributed(error, Told::Thread))
+    error.map(|error| attributed(error, ErrorSource::Thread))
 }
 
 /// A failure, with what the state's failed task says of it.
@@ -308,8 +308,8 @@ fn with_task(error: Option<RunError>, state: Option<&str>) -> Option<RunError> {
 }
 
 /// A failure, with the place that it was read from.
-fn attributed(error: RunError, source: Told) -> RunError {
-    RunError { accounts: vec![Account::of(source, &error)], ..error }
+fn attributed(error: RunError, source: ErrorSource) -> RunError {
+    RunError { reports: vec![ErrorReport::of(source, &error)], ..error }
 }
 
 // === impl FinalState ===

@@ -193,7 +193,7 @@ impl Feed {
             let novelty = if is_error { Novelty::New } else { replay.take(cursor, digest) };
             // A `metadata` part begins an attempt, and nothing is missing before it.
             let is_beginning = frame.event.as_deref() == Some("metadata");
-            let is_after_a_gap = novelty == Novelty::BehindAGap && !is_beginning;
+            let is_after_a_gap = novelty == Novelty::AfterGap && !is_beginning;
             match novelty {
                 Novelty::New | Novelty::AfterGap => {}
                 Novelty::Repeat => continue,

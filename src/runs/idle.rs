@@ -95,7 +95,7 @@ pub(super) async fn idle(
         let name = format!("connect-{}", checkpoint.unwrap_or(&thread_id));
         let feed = Feed::idle(&thread_id, &name).with_messages_key(key.clone()).with_emit(emit);
         let run = Run::idle(feed, metrics, |feed, events| {
-            feed.finish_with(state.as_ref(), StreamEnd::AtRest { error }, events);
+            feed.finish_with(state.as_ref(), StreamEnd::Idle { error }, events);
         });
         Ok(Arc::new(run))
     })

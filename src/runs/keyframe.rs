@@ -16,7 +16,7 @@ use tokio::sync::OnceCell;
 use super::batch::Events;
 use super::event_id::EventKey;
 use crate::sync::Mutex;
-use threadway_translate::run::{self, Emit, Holds, Interrupt, Open, Outcome, RunEvent, View};
+use threadway_translate::run::{self, Emit, Interrupt, Open, Outcome, RunEvent, View, Viewer};
 
 /// Work on at least this many bytes runs outside the runtime's threads. Parsing and comparing 1 MB
 /// takes some milliseconds, during which no other stream on the thread moves.
@@ -118,13 +118,13 @@ impl Keyframe {
     /// The events for a client that holds this view.
     pub(super) async fn for_holder(self: &Arc<Self>, held: Arc<View>) -> Option<Events> {
         let this = Arc::clone(self);
-        offload(self.weight, move || this.resync(Holds::This(&held))).await
+        offload(self.weight, move || this.resync(Viewer::Holds(&held))).await
     }
 
     /// The events for a client that has missed a part of the run, and has this much open.
     pub(super) async fn for_lagging(self: &Arc<Self>, open: Open) -> Option<Events> {
         let this = Arc::clone(self);
-        offload(self.weight, move || this.resync(Holds::Some(&open))).await
+        offload(self.weight, move || this.resync(Viewer::Lagging(&open))).await
     }
 
     /// Whether clients of both hold the same, open questions included.
@@ -134,7 +134,7 @@ impl Keyframe {
         }
         let (Some(view), Some(held)) = (&self.view, &other.view) else { return false };
         self.questions() == other.questions()
-            && run::resync(view, Holds::This(held), self.emit)
+            && run::resync(view, Viewer::Holds(held), self.emit)
                 .is_some_and(|events| events.is_empty())
     }
 
@@ -147,14 +147,14 @@ impl Keyframe {
             let (this, held) = (Arc::clone(self), held.cloned());
             offload(self.weight, move || {
                 let view = held.as_ref().and_then(|held| held.view.as_deref());
-                this.resync(view.map_or(Holds::Nothing, Holds::This))
+                this.resync(view.map_or(Viewer::New, Viewer::Holds))
             })
             .await
         };
         events.get_or_init(resync).await.clone()
     }
 
-    fn resync(&self, reader: Holds<'_>) -> Option<Events> {
+    fn resync(&self, reader: Viewer<'_>) -> Option<Events> {
         let mut events = Events::from(run::resync(self.view.as_ref()?, reader, self.emit)?);
         if let Some(EndEvent { event, key }) = &self.end {
             events.push(event.clone(), *key);

@@ -354,7 +354,7 @@ impl Reading {
         let Ending { state, kept, end } = match end {
             ReadingEnd::Ended(ending) => ending,
             ReadingEnd::OutOfReach(why) => {
-                let error = self.feed.summary().error.map(|error| error.told(detail));
+                let error = self.feed.summary().error.map(|error| error.redacted(detail));
                 let message = match error {
                     Some(RunError { code, message, .. }) => format!(
                         "the run failed ({code}: {message}), and has been out of reach since: {why}"

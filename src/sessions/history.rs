@@ -40,7 +40,9 @@ pub(super) async fn new(
 ) -> Result<Answer, Error> {
     let cwd = absolute(&request.cwd)?;
     let servers = link.servers(&request.mcp_servers)?;
-    let mut config = link.read_config(Kept { cwd: Some(cwd.clone()), ..Kept::default() }).await?;
+    let mut config = link
+        .read_config(SessionRecord { cwd: Some(cwd.clone()), ..SessionRecord::default() })
+        .await?;
     let upstream = &link.service().upstream.client;
     let thread = upstream.new_thread(&config.kept.write()).await;
     let thread = thread.map_err(|error| link.failed(&error))?;
@@ -108,7 +110,7 @@ async fn reopen(
     let upstream = &link.service().upstream.client;
     let thread = upstream.thread(id).await.map_err(|error| link.failed(&error))?;
     let thread = thread.ok_or_else(|| unknown_session(id))?;
-    let mut kept = Kept::read(&thread.metadata);
+    let mut kept = SessionRecord::read(&thread.metadata);
     let is_saved = kept.cwd.is_some();
     match &kept.cwd {
         // ACP: a session keeps its `cwd`.
@@ -205,7 +207,7 @@ impl Link {
                     );
                     forwarded.push(server);
                 }
-                Forwarded::Nothing(why) => {
+                ServerForGraph::Nothing(why) => {
                     tracing::warn!(
                         why,
                         "an MCP server of the editor is not forwarded to the graph"

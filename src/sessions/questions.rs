@@ -14,7 +14,7 @@ use threadway_translate::acp::permission::{
     self, Always, Form, Offer, PermissionOption, Remembered,
 };
 use threadway_translate::acp::rpc::Error;
-use threadway_translate::acp::{ContentBlock, ToolCall, Update, Verdict, asked};
+use threadway_translate::acp::{ContentBlock, ToolCall, Update, Verdict, question};
 use threadway_translate::json::{self, Json, Text};
 use threadway_translate::run::{Action, Ask, Decision, Interrupt, Start};
 

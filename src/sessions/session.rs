@@ -44,8 +44,8 @@ pub(super) struct Session {
 /// The session's settings and what they are chosen from.
 #[derive(Debug)]
 pub(super) struct SessionConfig {
-    pub(super) kept: Kept,
-    pub(super) menu: Menu,
+    pub(super) kept: SessionRecord,
+    pub(super) menu: SessionOptions,
     /// Whether the thread's metadata hold the same.
     pub(super) is_saved: bool,
 }

@@ -22,7 +22,10 @@ use threadway_translate::json::{Json, ObjectWriter};
 impl Link {
     /// Completes saved settings: lists the choices, and replaces choices that no longer exist by
     /// defaults.
-    pub(super) async fn read_config(&self, mut kept: Kept) -> Result<SessionConfig, Error> {
+    pub(super) async fn read_config(
+        &self,
+        mut kept: SessionRecord,
+    ) -> Result<SessionConfig, Error> {
         let service = self.service();
         let listing = service.agents.list_of(&service.upstream).await;
         let listed = listing.agents.map_err(|error| self.failed(&error))?;
@@ -109,8 +112,8 @@ impl Link {
         let mut config = session.config.lock().await;
         let mut choices = config.kept.choices.clone();
         let value = match &request.value {
-            SessionConfigOptionValue::Boolean { value } => Value::Switch(*value),
-            SessionConfigOptionValue::ValueId { value } => Value::Id(&value.0),
+            SessionConfigOptionValue::Boolean { value } => OptionValue::Switch(*value),
+            SessionConfigOptionValue::ValueId { value } => OptionValue::Id(&value.0),
             _ => {
                 return Err(Error::new(
                     Code::InvalidParams,

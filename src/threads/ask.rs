@@ -8,9 +8,11 @@ use super::partial_answers;
 use super::reader::ThreadReader;
 use super::refusal::Refusal;
 use super::thread::Thread;
-use crate::runs;
+use crate::runs::{self, RunStart};
 use crate::upstream::Error;
-use threadway_translate::langgraph::{Given, InputKeys, NewestRuns, ServerKind, ThreadState};
+use threadway_translate::langgraph::{
+    BatchDecision, InputKeys, NewestRuns, ServerKind, ThreadState,
+};
 use threadway_translate::run::{NewRun, Plan, Planner};
 
 /// A run to start.
@@ -153,7 +155,7 @@ impl Thread {
     async fn store(
         &self,
         state: Option<&ThreadState<'_>>,
-        given: &[Given],
+        given: &[BatchDecision],
         storing: &Storing,
     ) -> Result<Option<Storing>, Refusal> {
         let Some(state) = state.filter(|_| !given.is_empty()) else { return Ok(None) };
@@ -187,7 +189,8 @@ impl Thread {
         let (name, forgets) = (run.name.clone(), run.forgets.clone());
         let request = run.request(&self.agent.assistant, server, checkpoint);
         let runs = self.threads.runs();
-        match runs.start(self.upstream(), server, &self.id, &name, request, guards).await {
+        let new = RunStart { server, thread_id: &self.id, name: &name, request };
+        match runs.start(self.upstream(), new, guards).await {
             Ok(reader) => {
                 self.threads.delete_stored(self.upstream(), &self.id, &forgets);
                 Ok(reader.into())

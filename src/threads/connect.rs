@@ -48,7 +48,7 @@ impl Threads {
                 Looked::Run(record) => {
                     self.runs().read(upstream, server, thread_id, record, None).await?
                 }
-                Looked::Idle(run) => RunReader::of(run, None),
+                Looked::Idle(run) => RunReader::new(run, None),
             };
             return Ok(run.into());
         };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::runs::{self, EventId, Rested, Run, Runs};
+use crate::runs::{self, EventId, IdleThread, Run, Runs};
 use crate::upstream::{Client, Error, RunFilter};
 use threadway_translate::langgraph::{RunRecord, RunStatus, ServerKind, ThreadState};
 
@@ -49,7 +49,7 @@ pub(super) async fn look(
     let mut contents = contents(upstream, thread_id).await?;
     // A list lacks the requests of runs, which decide how a run is joined.
     match &mut contents {
-        Contents::Live(run) => *run = runs.whole(upstream, thread_id, run.clone()).await?,
+        Contents::Live(run) => *run = runs.full_record(upstream, thread_id, run.clone()).await?,
         // The record says whether the run can be replayed, also if another viewer now reads it.
         Contents::Idle { last: Some(run), .. } if is_wanted(run) => {
             *run = upstream.whole_run(thread_id, run.clone()).await?;
@@ -63,7 +63,7 @@ pub(super) async fn look(
         }
         Contents::Idle { state, last } => {
             let rested = with_kept_answers(upstream, thread_id, state).await?;
-            Looked::Idle(runs.at_rest(upstream, thread_id, rested, last.as_ref()).await?)
+            Looked::Idle(runs.idle(upstream, thread_id, rested, last.as_ref()).await?)
         }
     })
 }
@@ -85,7 +85,7 @@ pub(super) async fn look_without_reading(
         RunRecord { status, ..run }
     });
     let rested = with_kept_answers(upstream, thread_id, state).await?;
-    let run = runs.at_rest(upstream, thread_id, rested, last.as_ref()).await?;
+    let run = runs.idle(upstream, thread_id, rested, last.as_ref()).await?;
     Ok((run, newest))
 }
 

@@ -132,7 +132,7 @@ impl Pace {
 
     /// Waits for the permission for a look. Cancel safe.
     pub(super) async fn wait(self: &Arc<Self>, lane: Lane) -> Permit {
-        let _waits = self.metrics.look_waits();
+        let _waits = self.metrics.look_waiting();
         let _first = self.first_of(lane).await;
         if lane == Lane::Slow {
             while let Err(at) = self.take_slow() {

@@ -96,7 +96,7 @@ impl Cause {
     pub(super) fn reason(self) -> LookReason {
         match self {
             Self::Requested => LookReason::Asked,
-            Self::Lifecycle => LookReason::Bell,
+            Self::Lifecycle => LookReason::Lifecycle,
             Self::Changed => LookReason::Moved,
             Self::RunEnded => LookReason::Ended,
             Self::Interval | Self::SlowInterval => LookReason::Interval,

@@ -41,7 +41,7 @@ impl Threads {
         thread_id: &str,
     ) -> Result<ThreadSnapshot, Refusal> {
         let (run, newest) = look::look_without_reading(&self.runs(), upstream, thread_id).await?;
-        let reader = RunReader::of(run, None).into();
+        let reader = RunReader::new(run, None).into();
         let is_live = newest.as_ref().is_some_and(|newest| newest.status.is_live());
         let name = newest.map(|newest| newest.client_id.unwrap_or(newest.id));
         let (live, last) = if is_live { (name, None) } else { (None, name) };

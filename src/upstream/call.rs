@@ -106,7 +106,7 @@ impl Call {
         let Self { http, url, request, metrics } = self;
         let sent_at = Instant::now();
         let response = http.send(*request, &url).await?;
-        metrics.metrics.headers_came(sent_at.elapsed());
+        metrics.metrics.upstream_headers(sent_at.elapsed());
         response::successful(response).await
     }
 }
@@ -133,12 +133,12 @@ impl CallMetrics {
 
     /// Counts the request as open until `answer` is there, and then its result.
     async fn count<T>(&self, answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        let (open, pending) = (self.metrics.asks(), self.availability.begin_request());
+        let (open, pending) = (self.metrics.upstream_request(), self.availability.begin_request());
         let answer = answer.await;
         drop(open);
         pending.finish(&answer);
         let result = answer.as_ref().map_or_else(Error::answer, |_| Answer::Ok);
-        self.metrics.asked(self.operation, result);
+        self.metrics.upstream_answered(self.operation, result);
         if !(self.allows_not_found && result == Answer::NotFound) {
             self.metrics.upstream_failed(result);
         }

@@ -258,7 +258,7 @@ impl Admission {
         peer: Option<IpAddr>,
         caller: &Caller,
     ) -> Identified {
-        let mut shown = caller.identifying();
+        let mut shown = caller.identifying_headers();
         let shown = match &judged.credential {
             Some(credential) => shown.find(|(name, _)| *name == credential),
             // Of several headers, it is not known which one LangGraph reads.

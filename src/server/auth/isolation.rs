@@ -96,7 +96,7 @@ pub async fn judge(
         return None;
     }
     // The refusals of a probe must not count as refusals of callers.
-    let client = client.clone().counted_in(&Metrics::default());
+    let client = client.clone().with_metrics(&Metrics::default());
     let judged = async {
         for Invented(headers) in invented {
             let names = headers.keys().cloned().collect();

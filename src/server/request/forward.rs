@@ -77,7 +77,7 @@ impl Forward {
 
     /// Sets what all callers get for a thread that LangGraph does not find. By default it is empty
     /// for callers without credentials for LangGraph, and refused to all others.
-    pub fn set_unknown(&mut self, unknown: Unknown) {
+    pub fn set_unknown(&mut self, unknown: UnknownThread) {
         self.unknown = Some(unknown);
     }
 

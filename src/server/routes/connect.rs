@@ -89,7 +89,7 @@ pub(super) async fn read(
 
 /// The response to a client that has the end of its run: 204, if it may see the thread.
 pub(super) async fn no_more_events(call: &Call, thread: &Thread) -> Result<Response, Reject> {
-    thread.see().await.map_err(|refusal| call.refuse(&refusal, thread))?;
+    thread.check_visibility().await.map_err(|refusal| call.refuse(&refusal, thread))?;
     call.gateway.observer.metrics.resumed(Resume::Ended);
     Ok(StatusCode::NO_CONTENT.into_response())
 }

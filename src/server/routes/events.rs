@@ -21,7 +21,7 @@ use crate::server::request::thread_name;
 use crate::server::streams::event_stream::{EventStream, streamed};
 use crate::server::streams::wire::Wire;
 use crate::threads::{AtShutdown, Thread, ThreadReader};
-use threadway_translate::agui::Projector;
+use threadway_translate::agui::{ClientMessages, Projector};
 
 /// What a client gets that may see the thread.
 enum Connected {
@@ -61,8 +61,9 @@ pub(in crate::server) async fn events(
         Err(reject) => return Err(reject),
     };
     let client = thread_name::viewer(&client_thread);
+    let for_new = |client| Projector::new(client, ClientMessages::Unknown);
     let encoder = last
-        .encoder(wire, client, thread.agent().emit, Projector::for_anyone)
+        .encoder(wire, client, thread.agent().emit, for_new)
         .with_comments(is_inspected && thread.agent().emit.raw);
     let reader = reader.at_shutdown(AtShutdown::BreakOff);
     let stream = EventStream { reader, encoder, slot, ids };

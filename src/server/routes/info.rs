@@ -8,7 +8,7 @@ use crate::server::gateway::Call;
 use crate::server::reject::Reject;
 use crate::server::request::query::InPath;
 use crate::server::response::{self, bool_json};
-use threadway_translate::agui::{self, Described, Offers};
+use threadway_translate::agui::{self, AgentDescription, GatewayFeatures};
 use threadway_translate::json::{self, Json, ObjectWriter, Text};
 
 /// CopilotKit's name for the kind of an agent, which its client only displays.
@@ -32,8 +32,9 @@ pub(super) async fn info(call: Call) -> Result<Response, Reject> {
                     // Only what is known already: every page load reads this list, so it sends no
                     // further requests.
                     let found = gateway.agents.find(&agent.id, caller).ok();
-                    let offers =
-                        Offers::of(found.as_ref().map(|agent| agent.emit).unwrap_or_default());
+                    let offers = GatewayFeatures::of(
+                        found.as_ref().map(|agent| agent.emit).unwrap_or_default(),
+                    );
                     let keys = found.as_ref().and_then(Agent::known_input_keys);
                     let losses = found.as_ref().map(Agent::known_losses).unwrap_or_default();
                     let can = capabilities_json(&agent, &keys.unwrap_or_default(), offers);
@@ -84,7 +85,7 @@ pub(super) async fn capabilities(
         return Err(Reject::unknown_assistant(&agent.assistant, &asked_as));
     };
     let keys = agent.input_keys().await;
-    Ok(response::json(&capabilities_json(listed, &keys, Offers::of(agent.emit))))
+    Ok(response::json(&capabilities_json(listed, &keys, GatewayFeatures::of(agent.emit))))
 }
 
 /// CopilotKit's flags for the routes of threads. Changes are not pushed to clients.
@@ -98,7 +99,7 @@ fn thread_endpoints(has_threads: bool) -> Json {
         .finish()
 }
 
-fn capabilities_json(agent: &Listed, keys: &InputKeys, offers: Offers) -> Json {
+fn capabilities_json(agent: &Listed, keys: &InputKeys, offers: GatewayFeatures) -> Json {
     let Listed { id: _, name, description, graph_id, assistant_id: _ } = agent;
     let description = description.as_deref();
     agui::capabilities(&AgentDescription { name, description, graph_id, keys }, offers)

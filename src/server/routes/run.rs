@@ -12,7 +12,7 @@ use crate::server::request::last_event::LastEvent;
 use crate::server::request::query::InPath;
 use crate::server::streams::encoder::Encoder;
 use crate::threads::ThreadReader;
-use threadway_translate::agui::{Asking, Input, Projector};
+use threadway_translate::agui::{Input, Projector, RequestPlanner};
 
 pub(in crate::server) async fn run(
     call: Call,
@@ -42,7 +42,7 @@ pub(super) async fn start(call: &Call, request: &InputRequest) -> Result<Respons
     if events.is_replay {
         return Err(Reject::unknown_run());
     }
-    let asking = Asking {
+    let asking = RequestPlanner {
         input,
         on_message: gateway.on_message,
         allowance: &gateway.allowance,

@@ -131,7 +131,7 @@ async fn load(
     let wrong = || Reject::invalid(format!("`limit` is not a number from 1 to {MAX_WINDOW}"));
     let limit = limit.map(|text| number(text).ok_or_else(wrong)).transpose()?;
     let thread = call.thread(agent, client_thread);
-    let held = Box::pin(thread.hold()).await;
+    let held = Box::pin(thread.snapshot()).await;
     let held = held.map_err(|refusal| call.refuse(&refusal, &thread))?;
     let client = client(client_thread.to_owned(), RunId::Unnamed);
     let events = ThreadEvents::read(held.reader, client).await;

@@ -13,7 +13,7 @@ use tokio_util::sync::ReusableBoxFuture;
 use super::encoder::Encoder;
 use super::outgoing::Outgoing;
 use super::wire::Wire;
-use crate::metrics::{Metrics, Protocol, Stream, StreamEnd};
+use crate::metrics::{Metrics, Protocol, StreamEnd, StreamMeter};
 use crate::runs::Batch;
 use crate::server::limits::rates::StreamSlot;
 use crate::threads::ThreadReader;
@@ -40,7 +40,7 @@ pub(in crate::server) struct RunBody {
     /// The caller's slot, released when the body is dropped.
     _slot: Option<StreamSlot>,
     began_at: Instant,
-    meter: Stream,
+    meter: StreamMeter,
     /// How the stream ends if it ends after the events so far.
     end: StreamEnd,
 }

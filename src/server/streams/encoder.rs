@@ -6,8 +6,8 @@ use uuid::Uuid;
 
 use super::outgoing::{Outgoing, SharedPart};
 use super::wire::{SEPARATOR, Wire};
-use crate::runs::{Batch, ENCODINGS, Mark};
-use threadway_translate::agui::{Client, Projector, ProtoEncoder, Version};
+use crate::runs::{Batch, ENCODINGS, EventKey};
+use threadway_translate::agui::{Client, ClientMessages, Projector, ProtoEncoder, Version};
 use threadway_translate::buffer;
 use threadway_translate::json::Json;
 use threadway_translate::run::{Emit, Id, RunEvent};
@@ -55,7 +55,7 @@ struct OneTimeIds {
 /// A run event to write.
 struct Item<'a> {
     event: &'a RunEvent,
-    mark: Option<Mark>,
+    mark: Option<EventKey>,
     /// How many of its AG-UI events the client already has.
     skip: u32,
     /// The upstream's part that the event was made of.
@@ -96,9 +96,9 @@ impl Encoder {
     pub fn resuming(wire: Wire, client: Client, emit: Emit) -> Self {
         // A client that was sent no reasoning has none to delete.
         let projector = if emit.reasoning {
-            Projector::for_returning(client)
+            Projector::new(client, ClientMessages::Returning)
         } else {
-            Projector::for_anyone(client)
+            Projector::new(client, ClientMessages::Unknown)
         };
         Self::new(wire, projector)
     }
@@ -117,7 +117,7 @@ impl Encoder {
     /// Appends the events of a batch that the client does not have. Bytes that another stream has
     /// encoded for the same events are shared.
     pub fn encode(&mut self, batch: &Batch, out: &mut Outgoing) {
-        let form = self.form().filter(|_| self.projector.is_plain() && self.run_id.is_some());
+        let form = self.form().filter(|_| self.projector.is_shareable() && self.run_id.is_some());
         if let Some(form) = form {
             let shared = batch.encoded(form, || {
                 let mut all = Outgoing::default();
@@ -154,14 +154,14 @@ impl Encoder {
     }
 
     fn encode_own(&mut self, batch: &Batch, out: &mut Outgoing) {
-        let delivered = batch.told_events();
+        let delivered = batch.delivered();
         if let Some(RunEvent::Ended { .. }) = batch.last() {
-            self.projector.end_is_near();
+            self.projector.expect_end();
         }
         // A run event may have no AG-UI event. Its raw part then goes with the next run event that
         // was made of the same part.
-        let mut unsent: Option<(Option<Mark>, &Json)> = None;
-        for (at, (event, mark)) in batch.marked().enumerate() {
+        let mut unsent: Option<(Option<EventKey>, &Json)> = None;
+        for (at, (event, mark)) in batch.with_keys().enumerate() {
             if let RunEvent::Started { run_id, name, .. } = event {
                 let id = run_id.as_ref().unwrap_or(name);
                 // The upstream chose the id, and it must fit into one line.
@@ -169,11 +169,12 @@ impl Encoder {
                 self.run_id = is_plain.then(|| Id::clone(id));
             }
             if at < delivered {
-                self.projector.recall(event);
+                self.projector.skip_delivered(event);
                 continue;
             }
-            let skip = if at == delivered { batch.told_of_next() } else { 0 };
-            let is_same = |of: Option<Mark>| of.zip(mark).is_some_and(|(a, b)| a.is_beside(b));
+            let skip = if at == delivered { batch.delivered_wire_events() } else { 0 };
+            let is_same =
+                |of: Option<EventKey>| of.zip(mark).is_some_and(|(a, b)| a.is_same_stage(b));
             let before = unsent.take().filter(|(of, _)| is_same(*of)).map(|(_, raw)| raw);
             let raw = batch.raw(at).or(before);
             if !self.event(&Item { event, mark, skip, raw }, out) {
@@ -200,7 +201,7 @@ impl Encoder {
         if *has_comments {
             let name = event.name();
             let comment = match mark.zip(run_id.as_deref()) {
-                Some((mark, run_id)) => format!("run {} {name}", mark.id_of(run_id, 0)),
+                Some((mark, run_id)) => format!("run {} {name}", mark.to_id(run_id, 0)),
                 None => format!("run - {name}"),
             };
             sse::encode_comment(out.own(), &comment);
@@ -218,7 +219,7 @@ impl Encoder {
                         id.clear();
                         // Writing to a string cannot fail.
                         let _ = match mark.zip(run_id.as_deref()) {
-                            Some((mark, run_id)) => write!(id, "{}", mark.id_of(run_id, partly)),
+                            Some((mark, run_id)) => write!(id, "{}", mark.to_id(run_id, partly)),
                             None => write!(id, "{}", one_time.next()),
                         };
                         Some(id.as_str())
@@ -264,9 +265,9 @@ fn put_frame(
     match (wire, shared) {
         (Wire::Sse, None) => sse::encode(out.own(), id, json),
         (Wire::Sse, Some(shared)) => {
-            sse::encode_before(out.own(), id);
+            sse::encode_start(out.own(), id);
             shared.put_between(json, out);
-            out.own().extend_from_slice(sse::AFTER);
+            out.own().extend_from_slice(sse::END);
         }
         (Wire::Ndjson | Wire::Events | Wire::Chunks | Wire::ChunkLines | Wire::Proto, shared) => {
             let is_chunk = wire.has_chunks();

@@ -84,7 +84,7 @@ impl Turn {
             }
         }
         view.is_synced = true;
-        Ok((reader, Some(Outcome::AtRest { error: None })))
+        Ok((reader, Some(Outcome::Idle { error: None })))
     }
 
     /// Shows the turn's own run to its end. If the turn is stopped, the run is stopped too.
@@ -103,7 +103,7 @@ impl Turn {
         loop {
             self.link.outbox().wait_for_room().await;
             let Some(events) = run.next().await else {
-                return Outcome::AtRest { error: None };
+                return Outcome::Idle { error: None };
             };
             match self.project(view, &events, Sending::All, whose) {
                 None => {}

@@ -62,10 +62,10 @@ impl Sequence {
     }
 
     pub(super) fn push(&mut self, run: Arc<Run>) {
-        if run.is_at_rest()
+        if run.is_idle()
             && let Some(last) = self.runs.back_mut()
         {
-            last.take_if(|last| last.is_at_rest());
+            last.take_if(|last| last.is_idle());
         }
         self.runs.push_back(Some(run));
         if self.runs.len() > MAX_KEPT_RUNS {

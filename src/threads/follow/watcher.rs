@@ -14,8 +14,8 @@ use super::super::pace::LOOK_INTERVAL;
 use super::super::schedule::{Cause, LookOutcome, Schedule};
 use super::relay_log::RelayLog;
 use super::{FollowKey, FollowedThread, LastLook, RecentRuns};
-use crate::metrics::Held;
-use crate::runs::{self, Rested, Run};
+use crate::metrics::GaugeGuard;
+use crate::runs::{self, IdleThread, Run};
 use crate::upstream::{Client, Error, RunFilter};
 use threadway_translate::langgraph::{KeptAnswers, RunRecord, RunStatus, ServerKind, ThreadState};
 
@@ -44,7 +44,7 @@ pub(super) struct Watcher {
     /// When the state may be read again.
     state_due: Instant,
     schedule: Schedule,
-    _counted: Held,
+    _counted: GaugeGuard,
 }
 
 /// What a look has found.
@@ -182,7 +182,7 @@ impl Watcher {
         let run = self.idle_run(body, kept).await?;
         // Only this task adds to the sequence, so the lock may be released in between.
         let last = self.thread.sequence().last().cloned();
-        if last.is_none_or(|last| !run.tells_as_much_as(&last)) {
+        if last.is_none_or(|last| !run.shows_same_as(&last)) {
             self.thread.sequence().push(Arc::clone(&run));
         }
         self.publish(LastLook::Idle { look, run });
@@ -200,9 +200,9 @@ impl Watcher {
         let run = match self.idle.take() {
             Some((known, run)) if known == digest => run,
             _ => {
-                let runs = self.shared.runs.showing(self.key.emit);
-                let rested = Rested { state, kept };
-                runs.at_rest(&self.upstream, &self.key.thread_id, rested, last).await?
+                let runs = self.shared.runs.with_emit(self.key.emit);
+                let rested = IdleThread { state, kept };
+                runs.idle(&self.upstream, &self.key.thread_id, rested, last).await?
             }
         };
         self.idle = Some((digest, Arc::clone(&run)));
@@ -214,8 +214,8 @@ impl Watcher {
     }
 
     async fn whole_run(&self, listed: RunRecord) -> Result<Found, Error> {
-        let runs = self.shared.runs.showing(self.key.emit);
-        let whole = runs.whole(&self.upstream, &self.key.thread_id, listed);
+        let runs = self.shared.runs.with_emit(self.key.emit);
+        let whole = runs.full_record(&self.upstream, &self.key.thread_id, listed);
         whole.await.map(Found::Run)
     }
 
@@ -252,7 +252,7 @@ impl Watcher {
     /// follow at once.
     async fn relay(&mut self, record: &RunRecord) -> bool {
         let (thread_id, id) = (&self.key.thread_id, record.id.clone());
-        let runs = self.shared.runs.showing(self.key.emit);
+        let runs = self.shared.runs.with_emit(self.key.emit);
         let (run, mut wanted) = runs.watch(&self.upstream, self.server, thread_id, record.clone());
         {
             let mut sequence = self.thread.sequence();

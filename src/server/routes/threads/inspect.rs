@@ -40,7 +40,7 @@ pub(super) async fn inspect(
         None => last_agent(call, client_thread).await?,
     };
     let thread = call.thread(agent, client_thread);
-    let held = Box::pin(thread.hold()).await;
+    let held = Box::pin(thread.snapshot()).await;
     let held = held.map_err(|refusal| call.refuse(&refusal, &thread))?;
     let events = ThreadEvents::read(held.reader, viewer(client_thread)).await;
     let answer = match part {
