@@ -358,7 +358,10 @@ impl Projector {
             Held::Sent(held, _) => ViewerMessages::Known(held),
             Held::Mixed(_) | Held::Unknown => ViewerMessages::Unknown,
             Held::Returned => ViewerMessages::Returning,
-            Held::Shown => return snapshot(messages),
+            Held::Shown => {
+                snapshot(messages);
+                return;
+            }
         };
         for messages in run::snapshots(viewer, messages) {
             snapshot(&messages);
