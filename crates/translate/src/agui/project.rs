@@ -290,7 +290,10 @@ impl Projector {
             Knowledge::Sent(sent, _) => ViewerMessages::Known(sent),
             Knowledge::Mixed(_) | Knowledge::Unknown => ViewerMessages::Unknown,
             Knowledge::Returning => ViewerMessages::Returning,
-            Knowledge::Synced => return snapshot(messages),
+            Knowledge::Synced => {
+                snapshot(messages);
+                return;
+            }
         };
         for messages in run::snapshots(viewer, messages) {
             snapshot(&messages);

@@ -199,7 +199,7 @@ impl Replay {
                 // The server's clock was set back.
                 RepeatBlock::Never => return Novelty::New,
                 RepeatBlock::Before { .. } => {
-                    self.block = RepeatBlock::Inside(self.here.frames.clone())
+                    self.block = RepeatBlock::Inside(self.here.frames.clone());
                 }
                 RepeatBlock::Inside(_) | RepeatBlock::After => {}
             }
