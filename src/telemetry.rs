@@ -187,7 +187,7 @@ impl trace::SpanExporter for Exporter {
         // The collector's error may quote one of our headers.
         match (self.is_failing.swap(is_failing, Ordering::Relaxed), is_failing) {
             (false, true) => {
-                tracing::warn!(spans, "traces are lost: the collector does not accept them")
+                tracing::warn!(spans, "traces are lost: the collector does not accept them");
             }
             (true, false) => tracing::info!("the collector accepts traces again"),
             (true, true) | (false, false) => {}

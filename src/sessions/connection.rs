@@ -138,7 +138,7 @@ impl Connection {
                         }
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "session/cancel has invalid params and was ignored")
+                        tracing::warn!(%error, "session/cancel has invalid params and was ignored");
                     }
                 }
             }

@@ -159,9 +159,9 @@ impl Play<'_> {
         let acts = at.tasks.iter().map(|task| {
             let resume = answer.and_then(|answer| answer_of(task, answer));
             let tokens = self.run.order.tokens();
-            let context =
+            let node =
                 NodeContext { values: &at.values, clock: &self.server.clock, resume, tokens };
-            graph.act(&task.due, &context)
+            graph.act(&task.due, &node)
         });
         let cues = cues(acts.collect());
         let mut outcome = Outcome::default();
@@ -186,7 +186,7 @@ impl Play<'_> {
         let clock = &self.server.clock;
         match content {
             LineContent::Custom(payload) => {
-                self.run.emit(Mode::Custom, &payload.to_string(), clock)
+                self.run.emit(Mode::Custom, &payload.to_string(), clock);
             }
             LineContent::Chunk(message) | LineContent::Message(message) => {
                 let data = json!([message, self.origin(at, task)]);

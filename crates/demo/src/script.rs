@@ -167,12 +167,12 @@ impl Graph {
     }
 
     /// The script of a due node.
-    pub(super) fn act(self, due: &Due, context: &NodeContext<'_>) -> Act {
+    pub(super) fn act(self, due: &Due, node: &NodeContext<'_>) -> Act {
         match self {
-            Self::Agent => agent::act(due, context),
-            Self::Approval => approval::act(due, context),
-            Self::Failing => failing::act(due, context),
-            Self::Watched => watched::act(due, context),
+            Self::Agent => agent::act(due, node),
+            Self::Approval => approval::act(due, node),
+            Self::Failing => failing::act(due, node),
+            Self::Watched => watched::act(due, node),
         }
     }
 }

@@ -38,16 +38,16 @@ pub(super) fn follow(node: &str, values: &Values) -> Option<Vec<Due>> {
     }
 }
 
-pub(super) fn act(due: &Due, context: &NodeContext<'_>) -> Act {
+pub(super) fn act(due: &Due, node: &NodeContext<'_>) -> Act {
     match due.node {
         PLAN => Act::silent(Some(todos("in_progress", "pending"))),
         DONE => Act::silent(Some(todos("completed", "completed"))),
-        TOOLS if due.call()["name"] == "search" => search(due.call(), context),
-        TOOLS => get_weather(due.call(), context),
-        _ if messages(context.values).last().is_some_and(|last| last["type"] == "tool") => {
-            answer(context)
+        TOOLS if due.call()["name"] == "search" => search(due.call(), node),
+        TOOLS => get_weather(due.call(), node),
+        _ if messages(node.values).last().is_some_and(|last| last["type"] == "tool") => {
+            answer(node)
         }
-        _ => look_up(context),
+        _ => look_up(node),
     }
 }
 
@@ -58,23 +58,23 @@ fn todos(look_up: &str, answer: &str) -> Values {
     ]}))
 }
 
-fn look_up(context: &NodeContext<'_>) -> Act {
-    let words = context.words();
+fn look_up(node: &NodeContext<'_>) -> Act {
+    let words = node.words();
     let calls = [
         ("get_weather", json!({"city": "Lisbon", "unit": "celsius"})),
         ("search", json!({"query": words, "limit": 2})),
     ];
-    Speech::new(context, 1)
+    Speech::new(node, 1)
         .think("I am a script, so I cannot know. The weather and a search may help, and neither has to wait for the other.")
         .say("Let me look up two things at once.")
-        .call(context, &calls)
+        .call(node, &calls)
         .end()
 }
 
-fn get_weather(call: &Value, context: &NodeContext<'_>) -> Act {
+fn get_weather(call: &Value, node: &NodeContext<'_>) -> Act {
     let city = arg(call, "city").unwrap_or("Lisbon");
     // Each turn finds other weather, so that the state changes.
-    let celsius = 20 + context.turn() % 5;
+    let celsius = 20 + node.turn() % 5;
     let content = format!("Sunny in {city}, {celsius} degrees.");
     let asked = Line {
         after: 2,
@@ -82,7 +82,7 @@ fn get_weather(call: &Value, context: &NodeContext<'_>) -> Act {
             json!({"tool": "get_weather", "status": "asking", "city": city}),
         ),
     };
-    let message = context.tool_message(call, &content, "success");
+    let message = node.tool_message(call, &content, "success");
     let update = json!({
         "messages": [message],
         "weather": {city: {"sky": "sunny", "celsius": celsius}},
@@ -91,7 +91,7 @@ fn get_weather(call: &Value, context: &NodeContext<'_>) -> Act {
     Act { lines: vec![asked, result], pause: 0, end: End::Update(Some(object(update))) }
 }
 
-fn search(call: &Value, context: &NodeContext<'_>) -> Act {
+fn search(call: &Value, node: &NodeContext<'_>) -> Act {
     let progress = |after, done: f64| Line {
         after,
         content: LineContent::Custom(
@@ -100,12 +100,12 @@ fn search(call: &Value, context: &NodeContext<'_>) -> Act {
     };
     let query = arg(call, "query").unwrap_or_default();
     let content = format!("2 results for \"{query}\": threadway, and LangGraph.");
-    let message = context.tool_message(call, &content, "success");
+    let message = node.tool_message(call, &content, "success");
     let update = json!({
         "messages": [message],
         "sources": [
-            {"title": "threadway", "turn": context.turn()},
-            {"title": "LangGraph", "turn": context.turn()},
+            {"title": "threadway", "turn": node.turn()},
+            {"title": "LangGraph", "turn": node.turn()},
         ],
     });
     let lines = vec![
@@ -116,15 +116,14 @@ fn search(call: &Value, context: &NodeContext<'_>) -> Act {
     Act { lines, pause: 0, end: End::Update(Some(object(update))) }
 }
 
-fn answer(context: &NodeContext<'_>) -> Act {
-    let tools =
-        messages(context.values).iter().rev().take_while(|message| message["type"] == "tool");
+fn answer(node: &NodeContext<'_>) -> Act {
+    let tools = messages(node.values).iter().rev().take_while(|message| message["type"] == "tool");
     let mut found: Vec<_> = tools.map(text).collect();
     found.reverse();
     let answer = format!(
         "You said: \"{}\". Here is what I found. {} That is all a scripted agent knows.",
-        context.words(),
+        node.words(),
         found.join(" ")
     );
-    Speech::new(context, 1).say(&answer).end()
+    Speech::new(node, 1).say(&answer).end()
 }

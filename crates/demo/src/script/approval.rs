@@ -34,37 +34,37 @@ pub(super) fn follow(node: &str, values: &Values) -> Option<Vec<Due>> {
     }
 }
 
-pub(super) fn act(due: &Due, context: &NodeContext<'_>) -> Act {
+pub(super) fn act(due: &Due, node: &NodeContext<'_>) -> Act {
     match due.node {
-        TOOLS => execute(due.call(), context),
-        REVIEW => review(context),
-        _ if messages(context.values).last().is_some_and(|last| last["type"] == "tool") => {
-            conclude(context)
+        TOOLS => execute(due.call(), node),
+        REVIEW => review(node),
+        _ if messages(node.values).last().is_some_and(|last| last["type"] == "tool") => {
+            conclude(node)
         }
-        _ => propose(context),
+        _ => propose(node),
     }
 }
 
-fn propose(context: &NodeContext<'_>) -> Act {
+fn propose(node: &NodeContext<'_>) -> Act {
     let calls = [
-        ("send_email", json!({"to": "ada@example.com", "body": context.words()})),
+        ("send_email", json!({"to": "ada@example.com", "body": node.words()})),
         ("delete_file", json!({"path": "/tmp/draft.txt"})),
     ];
-    Speech::new(context, 1)
+    Speech::new(node, 1)
         .think("Both of these have effects, so somebody has to agree first.")
         .say("I would send this by email and delete the draft.")
-        .call(context, &calls)
+        .call(node, &calls)
         .end()
 }
 
-fn review(context: &NodeContext<'_>) -> Act {
-    let Some(calls) = open_calls(context.values).filter(|calls| !calls.is_empty()) else {
+fn review(node: &NodeContext<'_>) -> Act {
+    let Some(calls) = open_calls(node.values).filter(|calls| !calls.is_empty()) else {
         return Act::silent(None);
     };
-    let end = match context.resume {
+    let end = match node.resume {
         None => End::Ask(question(&calls)),
-        Some(answer) => match decide(&calls, answer, context) {
-            Ok(decided) => resolve(decided, context),
+        Some(answer) => match decide(&calls, answer, node) {
+            Ok(decided) => resolve(decided, node),
             Err(exception) => End::Raise(exception),
         },
     };
@@ -98,7 +98,7 @@ fn question(calls: &[Value]) -> Value {
 fn decide(
     calls: &[Value],
     answer: &Value,
-    context: &NodeContext<'_>,
+    node: &NodeContext<'_>,
 ) -> Result<Vec<Decided>, Exception> {
     let Some(decisions) = answer["decisions"].as_array() else {
         return Err(Exception { kind: "KeyError", message: "'decisions'".to_owned() });
@@ -133,11 +133,11 @@ fn decide(
                         call["id"].as_str().unwrap_or_default()
                     ),
                 };
-                Ok(Decided::Answered(context.tool_message(call, &content, "error")))
+                Ok(Decided::Answered(node.tool_message(call, &content, "error")))
             }
             "respond" => {
                 let content = message.unwrap_or_default();
-                Ok(Decided::Answered(context.tool_message(call, content, "success")))
+                Ok(Decided::Answered(node.tool_message(call, content, "success")))
             }
             other => Err(Exception::value_error(format!(
                 "Unexpected human decision of type '{other}' for tool '{name}'; allowed are \
@@ -149,8 +149,8 @@ fn decide(
 }
 
 /// The model's message again, the answers that people gave, and the remaining calls.
-fn resolve(decided: Vec<Decided>, context: &NodeContext<'_>) -> End {
-    let model = messages(context.values).iter().rfind(|message| message["type"] == "ai");
+fn resolve(decided: Vec<Decided>, node: &NodeContext<'_>) -> End {
+    let model = messages(node.values).iter().rfind(|message| message["type"] == "ai");
     let mut messages_after: Vec<_> = model.cloned().into_iter().collect();
     let mut calls = vec![];
     for decided in decided {
@@ -167,7 +167,7 @@ fn rejections(update: &Values) -> Vec<Line> {
     answers.map(|answer| Line { after: 0, content: LineContent::Message(answer.clone()) }).collect()
 }
 
-fn execute(call: &Value, context: &NodeContext<'_>) -> Act {
+fn execute(call: &Value, node: &NodeContext<'_>) -> Act {
     let done = match call["name"].as_str().unwrap_or_default() {
         "send_email" => format!("sent to {}", arg(call, "to").unwrap_or("nobody")),
         "delete_file" => format!("deleted {}", arg(call, "path").unwrap_or("nothing")),
@@ -183,15 +183,14 @@ fn execute(call: &Value, context: &NodeContext<'_>) -> Act {
     } else {
         done
     };
-    let message = context.tool_message(call, &content, "success");
+    let message = node.tool_message(call, &content, "success");
     let result = Line { after: TOOL_BEATS, content: LineContent::Message(message.clone()) };
     let update = object(json!({"messages": [message]}));
     Act { lines: vec![result], pause: 0, end: End::Update(Some(update)) }
 }
 
-fn conclude(context: &NodeContext<'_>) -> Act {
-    let tools =
-        messages(context.values).iter().rev().take_while(|message| message["type"] == "tool");
+fn conclude(node: &NodeContext<'_>) -> Act {
+    let tools = messages(node.values).iter().rev().take_while(|message| message["type"] == "tool");
     let (done, refused): (Vec<_>, Vec<_>) = tools.partition(|answer| answer["status"] == "success");
     let summary = match (done.len(), refused.len()) {
         (_, 0) => "Both are done.".to_owned(),
@@ -201,5 +200,5 @@ fn conclude(context: &NodeContext<'_>) -> Act {
             done.iter().map(|m| text(m)).collect::<Vec<_>>().join(", ")
         ),
     };
-    Speech::new(context, 1).say(&format!("{summary} You had said: \"{}\".", context.words())).end()
+    Speech::new(node, 1).say(&format!("{summary} You had said: \"{}\".", node.words())).end()
 }

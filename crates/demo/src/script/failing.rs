@@ -18,20 +18,20 @@ pub(super) fn follow(node: &str) -> Option<Vec<Due>> {
     }
 }
 
-pub(super) fn act(due: &Due, context: &NodeContext<'_>) -> Act {
+pub(super) fn act(due: &Due, node: &NodeContext<'_>) -> Act {
     if due.node == OPEN {
-        return open(context);
+        return open(node);
     }
-    let speech = Speech::new(context, 1).say("The first page says that the meeting is on ");
+    let speech = Speech::new(node, 1).say("The first page says that the meeting is on ");
     let cut = Exception::value_error("the model's connection was cut after 9 tokens");
     Act { lines: speech.broken_off(), pause: 8, end: End::Raise(cut) }
 }
 
 /// A message that is not streamed by a model, and is stored in the thread.
-fn open(context: &NodeContext<'_>) -> Act {
+fn open(node: &NodeContext<'_>) -> Act {
     let message = json!({
         "content": "I have opened the report.", "additional_kwargs": {}, "response_metadata": {},
-        "type": "ai", "name": null, "id": context.clock.id().to_string(), "tool_calls": [],
+        "type": "ai", "name": null, "id": node.clock.id().to_string(), "tool_calls": [],
         "invalid_tool_calls": [], "usage_metadata": null,
     });
     let line = Line { after: 4, content: LineContent::Message(message.clone()) };

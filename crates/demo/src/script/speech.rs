@@ -22,8 +22,8 @@ pub(super) struct Speech {
 // === impl Speech ===
 
 impl Speech {
-    pub(super) fn new(context: &NodeContext<'_>, beat: u32) -> Self {
-        Self { id: context.message_id(), beat, lines: vec![], blocks: vec![], calls: vec![] }
+    pub(super) fn new(node: &NodeContext<'_>, beat: u32) -> Self {
+        Self { id: node.message_id(), beat, lines: vec![], blocks: vec![], calls: vec![] }
     }
 
     /// Adds reasoning.
@@ -48,11 +48,11 @@ impl Speech {
 
     /// Adds tool calls: first the names, then fragments of the arguments, alternating between the
     /// calls.
-    pub(super) fn call(mut self, context: &NodeContext<'_>, calls: &[(&str, Value)]) -> Self {
+    pub(super) fn call(mut self, node: &NodeContext<'_>, calls: &[(&str, Value)]) -> Self {
         let first = self.blocks.len();
         let mut fragments = vec![];
         for (at, (name, args)) in calls.iter().enumerate() {
-            let id = format!("call_{}", context.clock.id().simple());
+            let id = format!("call_{}", node.clock.id().simple());
             self.chunk(json!({
                 "tool_calls": [{"name": name, "args": {}, "id": id, "type": "tool_call"}],
                 "tool_call_chunks": [

@@ -28,8 +28,8 @@ pub(super) fn follow(node: &str) -> Option<Vec<Due>> {
     }
 }
 
-pub(super) fn act(due: &Due, context: &NodeContext<'_>) -> Act {
-    if due.node == MEASURE { measure(context) } else { report(context) }
+pub(super) fn act(due: &Due, node: &NodeContext<'_>) -> Act {
+    if due.node == MEASURE { measure(node) } else { report(node) }
 }
 
 /// The input of the next background run: a request, and removals of the oldest messages.
@@ -41,13 +41,13 @@ pub(crate) fn request(held: &[Value]) -> Value {
     json!({"messages": removals.chain([request]).collect::<Vec<_>>()})
 }
 
-fn checks(context: &NodeContext<'_>) -> u64 {
-    let health = context.values.get("health");
+fn checks(node: &NodeContext<'_>) -> u64 {
+    let health = node.values.get("health");
     health.and_then(|health| health["checks"].as_u64()).unwrap_or_default()
 }
 
-fn measure(context: &NodeContext<'_>) -> Act {
-    let checks = checks(context) + 1;
+fn measure(node: &NodeContext<'_>) -> Act {
+    let checks = checks(node) + 1;
     let lines = vec![
         Line {
             after: 4,
@@ -67,20 +67,19 @@ fn measure(context: &NodeContext<'_>) -> Act {
     Act { lines, pause: 0, end: End::Update(Some(object(json!({"health": health})))) }
 }
 
-fn report(context: &NodeContext<'_>) -> Act {
-    let health = context.values.get("health").unwrap_or(&Value::Null);
+fn report(node: &NodeContext<'_>) -> Act {
+    let health = node.values.get("health").unwrap_or(&Value::Null);
     let regions = &health["regions"];
     let region = |name| regions.get(name).and_then(Value::as_str).unwrap_or_default();
-    let asked =
-        messages(context.values).iter().filter(|message| message["type"] == "human").count();
+    let asked = messages(node.values).iter().filter(|message| message["type"] == "human").count();
     let text = format!(
         "Report {}. The service is up: it answered within {} ms, {} in Europe and {} in America. \
          Nobody asked me for this: I run by myself every 20 s, also while no client looks. \
          This thread shows the last {asked} of my reports.",
-        checks(context),
+        checks(node),
         health["latency_ms"],
         region("eu"),
         region("us"),
     );
-    Speech::new(context, BEAT).say(&text).end()
+    Speech::new(node, BEAT).say(&text).end()
 }
