@@ -1,4 +1,4 @@
-//! What remains in memory after many runs, and how many live streams end when the gateway stops.
+//! The memory that remains after many runs, and the end of live streams when the gateway stops.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -40,9 +40,9 @@ struct Connection {
 /// How a response begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Begun {
-    /// It resumes after the event that the client named.
+    /// The response resumes after the event that the client named.
     Behind,
-    /// It starts over, with the run's start and a snapshot.
+    /// The response starts over, with the run's start and a snapshot.
     Over,
 }
 

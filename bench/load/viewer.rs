@@ -23,7 +23,7 @@ use crate::upstream::lock;
 const PATIENCE: Duration = Duration::from_mins(5);
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What all viewers received.
+/// The events that all viewers received.
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) bytes: AtomicU64,
@@ -53,7 +53,7 @@ pub(crate) struct Viewers {
     pub(crate) seen: Arc<Seen>,
 }
 
-/// What one viewer received.
+/// The state of one viewer.
 #[derive(Default)]
 struct Viewer {
     seen: Arc<Seen>,

@@ -88,7 +88,7 @@ function answer({ buildResumeArray }, client, payload = () => ({ approved: true 
   return { resume: buildResumeArray(client.pendingInterrupts, Object.fromEntries(answers)) };
 }
 
-/** Waits for a condition of which no event tells. */
+/** Waits for a condition that no event announces. */
 async function until(isSo) {
   const deadline = Date.now() + 10_000;
   while (!(await isSo())) {

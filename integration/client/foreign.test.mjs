@@ -173,7 +173,7 @@ async function combination(at, { situation, resumable, modes }) {
 /**
  * A run is joined once, however many viewers it has, and not at all if a join would take its owner's parts. Without viewers
  * the gateway stops reading, and the next viewer causes another join. Equal parts in one millisecond around a join may be
- * repeats, which only another join can tell (docs/decisions.md): the log counts those.
+ * repeats, which only another join can show (docs/decisions.md): the log counts those.
  */
 function checkJoins({ proxy, threadway }, runId, most, viewers) {
   const joins = proxy.joins(runId);

@@ -195,7 +195,7 @@ impl Stream {
     }
 }
 
-// === what is sent and expected ===
+// === requests and expected answers ===
 
 fn human(text: &str) -> Value {
     json!({"messages": [{"type": "human", "content": text}]})

@@ -482,7 +482,7 @@ pub(crate) fn take(bytes: &mut Vec<u8>, count: usize) -> String {
     String::from_utf8(bytes.drain(..count).collect()).unwrap()
 }
 
-// === what is sent and expected ===
+// === requests and expected answers ===
 
 pub(crate) async fn post(address: SocketAddr, headers: &str, body: &str) -> Response {
     Response::to(address, run_request("agent", headers, body).as_bytes()).await

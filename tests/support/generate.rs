@@ -232,7 +232,7 @@ fn content() -> impl Strategy<Value = Value> {
     prop_oneof![3 => text().prop_map(Value::from), 2 => vec(block, 0..3).prop_map(Value::from)]
 }
 
-/// Reasoning beside the content, in the forms of the providers.
+/// Reasoning that is sent with the content, in the forms of the providers.
 fn kwargs() -> impl Strategy<Value = Value> {
     let key = select(&["text", "summary", "signature", "data"][..]);
     let detail = (key, text(), prop::option::of(0..2))
@@ -463,9 +463,9 @@ fn protocol() -> impl Strategy<Value = (&'static str, Value)> {
     })
 }
 
-// === runs as a server would tell them ===
+// === runs as a server would stream them ===
 
-/// What an agent streams in one turn.
+/// The output of an agent in one turn.
 #[derive(Clone, Debug)]
 struct Turn {
     tokens: Vec<String>,
@@ -520,9 +520,9 @@ fn attached_to(id: &str, turn: &Turn) -> Vec<(String, &'static str)> {
     kinds.map(|(at, kind)| (format!("{id}:attachment:{at}"), kind)).collect()
 }
 
-// === runs that a server begins again ===
+// === runs that a server restarts ===
 
-/// What a server has committed of a run.
+/// The part of a run that a server has committed.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Progress {
     /// The state without its messages.
@@ -559,17 +559,17 @@ pub(crate) enum TextKind {
 /// A run that is restarted several times.
 #[derive(Clone, Debug)]
 pub(crate) struct Tale {
-    /// What each attempt streams. All but the last attempt break off; the last may break off too.
+    /// The steps of each attempt. All but the last attempt break off; the last may break off too.
     pub(crate) attempts: Vec<Attempt>,
     /// All texts that any attempt streams.
     pub(crate) texts: Vec<StreamedText>,
-    /// What is committed at the end.
+    /// The content that is committed at the end.
     pub(crate) truth: Progress,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt {
-    /// What was committed before the attempt; `None` if the thread was empty.
+    /// The content that was committed before the attempt; `None` if the thread was empty.
     pub(crate) begins_with: Option<Progress>,
     pub(crate) steps: Vec<Step>,
 }

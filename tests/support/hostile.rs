@@ -38,7 +38,7 @@ pub(crate) enum Kind {
     JavaScript,
 }
 
-/// What a server does, and the faults that it shows its clients.
+/// The behaviour of a server, and its faults.
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
     pub(crate) kind: Kind,
@@ -56,13 +56,13 @@ pub(crate) struct Script {
     /// Whether responses have a `Date` header.
     pub(crate) has_dates: bool,
     pub(crate) outages: Vec<Outage>,
-    /// What happens between two attempts.
+    /// The restarts between the attempts.
     pub(crate) restarts: Vec<Restart>,
     /// How many milliseconds the run is pending.
     pub(crate) waits: u64,
     /// How many milliseconds after the run's end the server forgets its stream, if it does.
     pub(crate) forgets: Option<u64>,
-    /// For how long after the run's end the record still says that the run goes on.
+    /// For how long after the run's end the record still has the status `running`.
     pub(crate) lag: Duration,
 }
 
@@ -114,7 +114,7 @@ pub(crate) struct Outage {
     pub(crate) cuts: bool,
 }
 
-/// What happens to a request in such a period.
+/// How requests fail in such a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Out {
     /// Connections are refused.
@@ -163,7 +163,7 @@ struct Store {
     is_settled: bool,
     /// How many causes there are to refuse connections.
     downs: usize,
-    /// What happens to requests instead of an answer.
+    /// If set, how requests fail.
     out: Option<Out>,
     /// How often all streams were cut.
     cuts: usize,
@@ -189,7 +189,7 @@ struct Wire {
     socket: TcpStream,
     fault: Option<Fault>,
     sent: usize,
-    /// What was sent, for whoever looks for a fault.
+    /// The sent frames, printed after a failure.
     told: Vec<String>,
 }
 
@@ -281,7 +281,7 @@ impl Hostile {
         self.store().complaints.clone()
     }
 
-    /// What the thread holds at the end; `None` if the thread is gone.
+    /// The final content of the thread; `None` if the thread is gone.
     pub(crate) fn truth(&self) -> Option<&Progress> {
         (self.0.script.end != End::AllGone).then_some(&self.0.script.tale.truth)
     }

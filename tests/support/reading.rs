@@ -1,4 +1,4 @@
-//! What a decoder returns for a stream, and what the SSE standard prescribes for it.
+//! The output of a decoder for a stream, and the output that the SSE standard prescribes.
 
 use threadway_translate::sse::{DecodeError, Decoder, Ending, Frame};
 

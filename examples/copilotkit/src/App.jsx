@@ -9,7 +9,7 @@ import "./style.css";
 const GATEWAY = import.meta.env.VITE_THREADWAY_URL ?? "http://127.0.0.1:8484";
 const AGENT = "agent";
 
-/** The thread is in the page's address, so that a reload shows it again, and goes on with its run. */
+/** The thread is in the page's address, so a reload shows it again and continues its run. */
 function useThreadInAddress() {
   const [threadId, setThreadId] = useState(() => new URLSearchParams(location.search).get("thread") ?? crypto.randomUUID());
   useEffect(() => history.replaceState(null, "", `?thread=${encodeURIComponent(threadId)}`), [threadId]);
@@ -37,7 +37,7 @@ export function App() {
   );
 }
 
-/** What the agent may do here, what it knows of the page, and how it asks. */
+/** The tools and the context that the page gives the agent, and the UI for its questions. */
 function Abilities() {
   const [color, setColor] = useState("white");
   useAgentContext({ description: "The colour of the page", value: color });

@@ -1,7 +1,7 @@
 import { useState } from "react";
 import { useInterrupt } from "@copilotkit/react-core/v2";
 
-/** Several questions may be open at once. Each is answered by its id; the run goes on when all are answered. */
+/** Several questions may be open at once. Each is answered by its id; the run continues when all are answered. */
 export function Questions() {
   useInterrupt({
     render: ({ interrupts, resolve }) => (

@@ -1,7 +1,7 @@
 //! Reads any bytes as a run's stream. Each client gets a legal stream, the same in any chunking.
 //! The client's content at the end equals the translator's view.
 //!
-//! Facts that the gateway reads beside a stream are part of the input too, as events whose names
+//! Facts that the gateway reads outside of the stream are part of the input too, as events whose names
 //! begin with `@`: a gap, or the state of the thread at that time.
 
 use serde_json::Value;
@@ -64,7 +64,7 @@ fn check_feed(stream: &[u8], size: usize, end: &StreamEnd) {
     check_agui(&whole, agui::Projector::new(client(Version::V1, Some("r1")), Vec::new()));
 }
 
-/// The events of a stream and of the facts read beside it, and the translator that made them.
+/// The events of a stream and of the facts read outside of it, and the translator that made them.
 fn run(stream: &[u8], joined: usize, end: &StreamEnd) -> (Translator, Vec<RunEvent>) {
     let mut translator = Translator::named("T", Some("R"), "r1");
     if joined > 0 {
@@ -256,7 +256,7 @@ fn lenient(raw: &RawValue, depth: usize) -> Value {
     json::string(raw).map_or(Value::Null, |string| Value::from(&*string))
 }
 
-// === what it comes to ===
+// === the final content ===
 
 fn fold(events: &[RunEvent]) -> View {
     let mut view = View::default();
