@@ -41,6 +41,7 @@ use tokio_util::task::TaskTracker;
 pub use connection::{Connection, MAX_REQUESTS};
 pub use link::Work;
 #[cfg(test)]
+#[cfg(test)]
 pub(crate) use outbox::MAX_UNREAD_BYTES;
 pub use outbox::{MAX_WAITING_BYTES, Outbox};
 

@@ -29,7 +29,7 @@ pub(super) fn run(args: &cli::Acp, log: Option<&str>) -> Result<(), u8> {
     // These are counted but not served: `acp` has no metrics listener.
     let metrics = Metrics::default();
     let agents = config.agents(&metrics).map_err(failed)?;
-    let agents = agents.emitting(config.emits.for_editors());
+    let agents = agents.with_emits(config.emits.for_editors());
     config.log.clone().to_stderr();
     let agent = args.agent.clone().or_else(|| config.acp.agent.clone());
     let upstream = choose_upstream(&agents, agent.as_deref())?;
@@ -120,7 +120,7 @@ fn login(upstream: &Upstream, credentials: &Credentials) -> Result<(), u8> {
     let listed = runtime()?.block_on(upstream.client.assistants(None));
     listed.map_err(|error| failed(format!("the key was not stored: {}", error.explained())))?;
     let file = credentials
-        .keep(key)
+        .store(key)
         .map_err(|error| failed(format!("the key was not stored: {error}")))?;
     say(format!("the key is stored in {}", file.display()));
     Ok(())

@@ -108,7 +108,7 @@ impl Setup {
             upstream.client.use_key(credentials.key());
         }
         let agents = agents::Agents::new(vec![upstream.clone()], Vec::new());
-        let agents = agents.keeping_messages_under(self.messages_keys.clone());
+        let agents = agents.with_messages_keys(self.messages_keys.clone());
         Arc::new(Service::new(ServiceOptions {
             agents,
             upstream,

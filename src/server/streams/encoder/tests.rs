@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::super::outgoing::SHARED_FROM;
 use super::*;
-use threadway_translate::agui::RunId;
+use threadway_translate::agui::{ClientMessages, RunId};
 use threadway_translate::json::{self, TextBuf};
 use threadway_translate::run::{Content, Message, Role, Snapshot};
 
@@ -40,7 +40,7 @@ fn a_shared_part_is_written_like_any_other() {
         for (bytes, is_shared) in [(10, false), (SHARED_FROM, true)] {
             let events = snapshots(bytes);
             let mut expected = Vec::new();
-            let mut projector = Projector::for_anyone(client(version));
+            let mut projector = Projector::new(client(version), ClientMessages::Unknown);
             for event in &events {
                 projector.project(event, &mut |event| {
                     let mut json = Vec::new();
@@ -58,7 +58,8 @@ fn a_shared_part_is_written_like_any_other() {
                     }
                 });
             }
-            let mut encoder = Encoder::new(wire, Projector::for_anyone(client(version)));
+            let mut encoder =
+                Encoder::new(wire, Projector::new(client(version), ClientMessages::Unknown));
             encoder.ids = Ids::None;
             let mut out = Outgoing::default();
             for event in &events {
