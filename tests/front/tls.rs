@@ -135,5 +135,5 @@ fn what_is_no_certificate_is_told_and_not_repeated() {
         assert!(error.contains("PEM") && !error.contains("secret"), "{error}");
     }
     tls.present(Authority::new().issue("gateway").as_bytes()).unwrap();
-    assert_eq!(format!("{tls:?}"), "Tls { authorities: 0, identity: Some(\"[redacted]\") }");
+    assert_eq!(format!("{tls:?}"), "Tls { authorities: 0, certificate: Some(\"[redacted]\") }");
 }
