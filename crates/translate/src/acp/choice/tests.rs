@@ -1,5 +1,5 @@
 use super::*;
-use crate::acp::permission::Always;
+use crate::acp::permission::{Always, Remembered};
 use crate::langgraph::ConfigChoice;
 
 fn raw(text: &str) -> Json {
