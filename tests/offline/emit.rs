@@ -13,7 +13,7 @@ use threadway_translate::agui::Projector;
 use threadway_translate::langgraph::ThreadState;
 use threadway_translate::run::{
     self, Emit, Loss, MessageSnapshots, Open, Outcome, Role, RunEvent, StateEvents, StreamEnd,
-    Subagents, View, Viewer,
+    Subagents, View, Viewer, ViewerMessages,
 };
 
 /// Runs per property unless `PROPTEST_CASES` says otherwise.
@@ -389,7 +389,7 @@ proptest! {
                 held.apply(event);
             }
             if truth.is_based() && emit.messages != MessageSnapshots::None {
-                let left = run::snapshots(held.messages(), truth.messages());
+                let left = run::snapshots(ViewerMessages::Known(held.messages()), truth.messages());
                 prop_assert!(left.is_empty(), "held {:#?}, but the truth is {:#?}", held.messages(), truth.messages());
             }
             let state = |view: &View| {

@@ -14,7 +14,7 @@ use threadway_translate::json;
 use threadway_translate::langgraph::{Part, ThreadState};
 use threadway_translate::run::{
     self, Ask, Interrupt, Loss, Message, Open, Outcome, Role, RunError, RunEvent, StreamEnd,
-    Translator, View, Viewer,
+    Translator, View, Viewer, ViewerMessages,
 };
 use threadway_translate::sse::{Decoder, Frame};
 
@@ -267,7 +267,7 @@ fn fold(events: &[RunEvent]) -> View {
 }
 
 fn check_view(held: &View, truth: &View) {
-    let left = run::snapshots(held.messages(), truth.messages());
+    let left = run::snapshots(ViewerMessages::Known(held.messages()), truth.messages());
     assert!(left.is_empty(), "held {:#?}, but {:#?}", held.messages(), truth.messages());
     let state = |view: &View| view.state().map(|state| state.to_json().get().to_owned());
     let (held, truth) = (state(held), state(truth));
