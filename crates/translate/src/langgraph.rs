@@ -36,7 +36,7 @@ pub use fault::{Account, Told};
 pub use kept::{Given, KeptAnswer, KeptAnswers, MAX_KEPT_ACTIONS, MAX_KEPT_BYTES, NewestRuns};
 pub use message::{CallChunk, Finish, Kind, Message, WholeCall};
 pub use messages_key::{MessagesKey, NotAMessagesKey, Place};
-pub use origin::{Mutes, Origin};
+pub(crate) use origin::{Mutes, Origin};
 pub use record::{
     ARCHIVED, Assistant, CLIENT_THREAD_ID, InputKeys, RunRecord, RunStatus, ServerInfo, ServerKind,
     TITLE, ThreadMark, ThreadRecord, ThreadStatus, headline,
@@ -72,13 +72,13 @@ pub enum Body<'a> {
     Values(Values<'a>),
     /// `updates`: what each finished node returned.
     Updates(Updates<'a>),
-    /// What speakers say, in one of the stream's dialects.
+    /// A part that carries messages, in one of the stream's dialects.
     Said(Said<'a>),
     /// `custom`: what a node wrote to the stream.
     Custom(&'a RawValue),
     /// `tasks`: a node starts or ends.
     Task(Task<'a>),
-    /// An interrupt that came by itself (the newer protocol's `input.requested`).
+    /// An interrupt in a part of its own (the newer protocol's `input.requested`).
     Interrupts(Vec<Interrupt<'a>>),
     /// `error`: the run failed. The Python server does not store this part for replay.
     Error(RunError),

@@ -1,4 +1,5 @@
-//! Where a message comes from: what LangGraph's metadata beside it says, as far as we act on it.
+//! Where a message comes from: the metadata that LangGraph sends beside it, as far as they matter
+//! here.
 
 use std::sync::Arc;
 
@@ -9,32 +10,33 @@ use crate::json;
 
 /// The metadata of a model or tool call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Origin {
+pub(crate) struct Origin {
     /// The node that speaks.
-    pub node: Option<String>,
+    pub(crate) node: Option<String>,
     /// The task path of the speaker: `node:task|node:task`, its own segment last.
-    pub checkpoint_ns: String,
+    pub(crate) checkpoint_ns: String,
     /// The superstep of the graph that the node belongs to.
-    pub step: Option<u64>,
+    pub(crate) step: Option<u64>,
     /// The provider, as the tracing metadata names it.
-    pub provider: Option<String>,
+    pub(crate) provider: Option<String>,
     /// The model, as the tracing metadata names it.
-    pub model: Option<String>,
+    pub(crate) model: Option<String>,
     /// The name of the agent that the node belongs to.
-    pub agent: Option<String>,
-    /// What of this call is not to be shown as it comes.
-    pub mutes: Mutes,
-    /// `predict_state`: which tool arguments foretell which state keys; raw.
-    pub predict_state: Option<json::Json>,
+    pub(crate) agent: Option<String>,
+    /// Which pieces of this call the graph asked not to show.
+    pub(crate) mutes: Mutes,
+    /// Which tool arguments predict which keys of the state; raw.
+    pub(crate) predict_state: Option<json::Json>,
 }
 
-/// What of a model's call the graph asked not to show; a state that holds it shows it.
+/// Which pieces of a model's call the graph asked not to show. A committed state shows them
+/// nevertheless.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Mutes {
+pub(crate) struct Mutes {
     /// Its text and thoughts.
-    pub text: bool,
+    pub(crate) text: bool,
     /// Its tool calls.
-    pub calls: bool,
+    pub(crate) calls: bool,
 }
 
 /// The last origin that was read, and the bytes that it was read from.
@@ -50,14 +52,14 @@ pub(super) struct LastOrigin {
 // === impl Origin ===
 
 impl Origin {
-    /// Reads the metadata; what is no object says nothing.
-    pub fn parse(metadata: &str) -> Self {
+    /// Reads metadata that contain their tags. Anything but an object is an empty origin.
+    pub(super) fn parse(metadata: &str) -> Self {
         let members: json::Members<'_> = serde_json::from_str(metadata).unwrap_or_default();
         Self::from_members(&members, members.get("tags"))
     }
 
-    /// Reads opened metadata, with the tags wherever the mode keeps them.
-    pub fn from_members(members: &json::Members<'_>, tags: Option<&RawValue>) -> Self {
+    /// Reads opened metadata. Each mode keeps the tags in another place.
+    pub(super) fn from_members(members: &json::Members<'_>, tags: Option<&RawValue>) -> Self {
         let string = |name| members.string(name).map(std::borrow::Cow::into_owned);
         // "nostream" is LangChain's tag for a call that is nobody's answer.
         let tags = tags.and_then(json::items).unwrap_or_default();
@@ -78,7 +80,7 @@ impl Origin {
     }
 
     /// The task that speaks: the last segment of its path.
-    pub fn task(&self) -> Option<&str> {
+    pub(crate) fn task(&self) -> Option<&str> {
         self.checkpoint_ns.rsplit('|').next().filter(|segment| !segment.is_empty())
     }
 }
