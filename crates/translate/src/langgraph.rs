@@ -60,7 +60,7 @@ pub use kept::{
 pub use media::{Media, MediaKind, MediaSource};
 pub use message::{CallChunk, Finish, Message, MessageType, WholeCall};
 pub use messages_key::{GraphLevel, MessagesKey, ParseMessagesKeyError};
-pub use origin::{Mutes, Origin};
+pub(crate) use origin::{Mutes, Origin};
 pub use part::{Body, Part};
 pub use record::{
     ARCHIVED, Assistant, CLIENT_THREAD_ID, InputKeys, RunRecord, RunStatus, ServerInfo, ServerKind,

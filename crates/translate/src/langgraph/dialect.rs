@@ -174,7 +174,7 @@ pub(super) struct RawPart<'r, 'a> {
     pub(super) is_enveloped: bool,
 }
 
-/// What a machine knows of a part besides its payload.
+/// The facts about a part, besides its payload, that a machine may use.
 #[derive(Clone, Copy)]
 struct Context<'c> {
     /// The subgraph that the part comes from.

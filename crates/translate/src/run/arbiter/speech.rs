@@ -1,4 +1,4 @@
-//! What the run has said of one message, whichever dialect carries it.
+//! How far a message of this run is, whichever dialect carries it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::run::reasoning::Thoughts;
 /// The messages of this run, by id.
 pub(super) type Speeches = HashMap<Id, Speech>;
 
-/// What the run has said of one message.
+/// How far a message of this run is.
 #[derive(Debug)]
 pub(super) struct Speech {
     /// Which dialect speaks for the message.
