@@ -8,7 +8,8 @@
 //!
 //! - [`threadway_translate`]: LangGraph's bytes in, AG-UI's and ACP's bytes out. It has no runtime,
 //!   no sockets and no clock; its `Cargo.toml` names none. All understanding of the three protocols
-//!   is there.
+//!   is there: `langgraph` (stream modes, request bodies), `run` (what happens in a run), `agui`
+//!   (AG-UI's events and inputs), `acp` (ACP's updates, prompts and permissions).
 //! - `threadway-demo`: a scripted LangGraph server, for `threadway demo` and for tests. It is the other
 //!   side of the wire, and shares no understanding of LangGraph with the rest.
 //! - `threadway`, this package: the gateway and its commands.
@@ -34,13 +35,14 @@
 //! - `flights`: a request that is sent once for all callers who ask for the same at the same time.
 //! - [`agents`]: which agents can be run, under which names.
 //! - [`runs`]: the runs that are being read, from upstream's bytes to the events that each reader
-//!   pulls.
+//!   pulls; how a lost stream is joined again.
 //! - [`threads`]: what can be done with a thread: its runs are started, read, followed, stopped.
-//! - [`server`]: connections, routes, bodies, for AG-UI clients. Like [`sessions`] it does not import
+//! - [`server`]: connections, credentials, routes, bodies, for AG-UI clients. `server/reject.rs` has
+//!   the refusals of requests. Like [`sessions`] it does not import
 //!   `threadway_translate::langgraph`.
 //! - [`sessions`]: the ACP agent: one client's requests, sessions and turns. [`stdio`]: its lines.
 //! - [`credentials`]: keys that a person has typed.
-//! - [`config`], [`cli`]: what the operator sets. [`check`]: whether it will work. [`reload`]: a
+//! - [`config`], [`cli`]: what the operator sets, by key and by flag. [`check`]: whether it will work. [`reload`]: a
 //!   changed file, without a restart.
 //! - [`telemetry`]: log lines, and traces.
 //! - [`editors`]: what to paste into an editor's settings. [`manual`]: completions, manual pages.
