@@ -516,7 +516,7 @@ async fn a_client_that_reads_late_gets_all_of_it_and_is_not_hoarded_for() {
     let told = editor.until(prompt).await;
     assert_eq!(told.stop_reason(), "end_turn");
     let said: String = told.said().into_iter().map(|(_, text)| text).collect();
-    assert!(said == expected, "{} of {} bytes were told", said.len(), expected.len());
+    assert!(said == expected, "{} of {} bytes were sent", said.len(), expected.len());
     editor.is_alive().await;
     editor.ended().await;
 }
@@ -608,7 +608,7 @@ async fn the_process_stays_small_and_ends_with_its_client() {
     });
     let updates: Vec<_> = told.iter().map(|frame| frame["params"]["update"].clone()).collect();
     let said: String = said(&updates).into_iter().map(|(_, text)| text).collect();
-    assert!(said == expected + "last", "{} bytes were told", said.len());
+    assert!(said == expected + "last", "{} bytes were sent", said.len());
     let grown = peak(process).saturating_sub(before);
     assert!(grown < 32 * MIB, "{grown} bytes for tokens");
     // A line of 100 MB, in the middle of the prompt.

@@ -596,7 +596,7 @@ impl<'a> Reader<'a> {
         if is_untold || (outcome, code) == expected {
             Ok(())
         } else {
-            Err(format!("{end:?} was told as {last}"))
+            Err(format!("{end:?} was sent as {last}"))
         }
     }
 }

@@ -82,7 +82,7 @@ impl Speech {
 
     /// The call that a fragment belongs to.
     ///
-    /// The index tells fragments apart; a second id under one index is a second call. A fragment
+    /// The index distinguishes fragments; a second id under one index is a second call. A fragment
     /// without an index continues the call of its id, and without an id the last call.
     pub(super) fn call(&mut self, chunk: &CallChunk<'_>) -> Option<&mut CallSpeech> {
         let may_be = |call: &CallSpeech| match (&call.id, &chunk.id) {
