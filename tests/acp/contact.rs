@@ -1,0 +1,73 @@
+//! The first contact of a person with `threadway acp`: errors that name the remedy, an agent that
+//! does not exist, ids and directories, and the command line.
+
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::support::editor::{CWD, Editor, Setup, open};
+use crate::support::langgraph::{LangGraph, assistant};
+
+const SESSION: &str = "11111111-1111-4111-8111-111111111111";
+
+fn new_session() -> Value {
+    json!({"cwd": CWD, "mcpServers": []})
+}
+
+fn open_params(session: &str, cwd: &str) -> Value {
+    json!({"sessionId": session, "cwd": cwd, "mcpServers": []})
+}
+
+/// Runs a command without a terminal and without input, to its end.
+async fn threadway(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_threadway"));
+    command.args(args).env("XDG_CONFIG_HOME", "/nowhere").stdin(Stdio::null());
+    for variable in ["THREADWAY_UPSTREAM", "THREADWAY_UPSTREAM_API_KEY", "THREADWAY_CONFIG"] {
+        command.env_remove(variable);
+    }
+    tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+// === errors ===
+
+#[tokio::test]
+async fn an_upstream_that_does_not_answer_is_named_with_the_remedy() {
+    // Nothing listens on port 1.
+    let mut editor = Editor::initialized("http://127.0.0.1:1", &Setup::default()).await;
+    let why = "http://127.0.0.1:1 does not answer (connection refused): start the LangGraph server \
+               there, or correct --upstream";
+    for (method, params) in [
+        ("session/new", new_session()),
+        ("session/list", json!({})),
+        ("session/load", open_params(SESSION, CWD)),
+        ("session/delete", json!({"sessionId": SESSION})),
+    ] {
+        let refused = editor.refused(method, params).await;
+        assert_eq!(refused, (-32603, why.to_owned()), "{method}");
+    }
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn an_upstream_that_refuses_the_key_is_named_with_the_remedy() {
+    let server = LangGraph::start().await;
+    let url = server.url.trim_end_matches('/').to_owned();
+    let is_remedy = |message: &str| {
+        message.starts_with(&format!("{url} answered 40"))
+            && message.contains(&format!("run `threadway acp --upstream {url} --login`"))
+    };
+    // Without a key at `initialize`, the server seems to require none.
+    let mut late = Editor::initialized(&server.url, &Setup::default()).await;
+    server.books().key = Some("k3y".to_owned());
+    let (code, message) = late.refused("session/new", new_session()).await;
+    assert!(code == -32603 && is_remedy(&message), "{code} {message}");
+    let mut editor = Editor::initialized(&server.url, &Setup::default()).await;
+    let (code, message) = editor.refused("session/new", new_session()).await;
+    assert!(code == -32000 && is_remedy(&message), "{code} {message}");
+    late.ended().await;
+    editor.ended().await;
+}
