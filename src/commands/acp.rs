@@ -79,6 +79,7 @@ fn serve(service: Service) -> Result<(), u8> {
     let service = Arc::new(service);
     let runtime = runtime()?;
     let served = runtime.block_on(async {
+        service.check_agent().await.map_err(misused)?;
         let stop = signal::stop().map_err(failed)?;
         let shutdown = CancellationToken::new();
         let outbox = Outbox::new();

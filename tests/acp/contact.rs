@@ -71,3 +71,51 @@ async fn an_upstream_that_refuses_the_key_is_named_with_the_remedy() {
     late.ended().await;
     editor.ended().await;
 }
+
+// === the agent ===
+
+fn no_agent(server: &LangGraph) -> String {
+    format!(
+        "{} has no agent `nope`; its agents are `agent`, `other`: correct --agent \
+         (THREADWAY_AGENT), or `acp.agent` in the config file",
+        server.url.trim_end_matches('/')
+    )
+}
+
+#[tokio::test]
+async fn a_new_session_is_refused_without_its_agent() {
+    let server = LangGraph::start().await;
+    server.books().assistants.push(assistant("other"));
+    let setup = Setup { agent: Some("nope".to_owned()), ..Setup::default() };
+    let mut editor = Editor::initialized(&server.url, &setup).await;
+    let refused = editor.refused("session/new", new_session()).await;
+    assert_eq!(refused, (-32603, no_agent(&server)));
+    assert!(server.books().threads.is_empty());
+    // A session that has an agent of its own does not need the other one.
+    let metadata = json!({"acp_session": true, "cwd": CWD, "acp_assistant": "other"});
+    server.thread(SESSION, metadata, None);
+    let loaded = editor.call("session/load", open_params(SESSION, CWD)).await;
+    assert_eq!(loaded["configOptions"][0]["currentValue"], "other");
+    editor.ended().await;
+    // An agent may be named by its assistant's id, and is shown by the name in the list.
+    let id = assistant("other")["assistant_id"].as_str().unwrap().to_owned();
+    let setup = Setup { agent: Some(id), ..Setup::default() };
+    let mut editor = Editor::initialized(&server.url, &setup).await;
+    let opened = editor.call("session/new", new_session()).await;
+    assert_eq!(opened["configOptions"][0]["currentValue"], "other");
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn the_start_is_refused_without_its_agent() {
+    let server = LangGraph::start().await;
+    server.books().assistants.push(assistant("other"));
+    let output = threadway(&["acp", "--upstream", &server.url, "--agent", "nope"]).await;
+    let told = format!("threadway: {}\n", no_agent(&server));
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(64), &*told));
+    let output = threadway(&["acp", "--upstream", &server.url, "--agent", "other"]).await;
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
+    // Without an answer the start goes on: the server may be started later.
+    let output = threadway(&["acp", "--upstream", "http://127.0.0.1:1", "--agent", "nope"]).await;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+}
