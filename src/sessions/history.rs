@@ -12,7 +12,7 @@ use futures_util::{FutureExt, StreamExt, stream};
 use tokio_util::sync::CancellationToken;
 
 use super::link::{Answer, Link, Work};
-use super::session::{Session, SessionConfig, Sessions, unknown_session};
+use super::session::{Session, SessionConfig, Sessions, check_session_id, unknown_session};
 use super::turn::{Sending, Turn, Whose};
 use crate::threads::{Thread, ThreadReader};
 use crate::upstream::{self, Caller, ThreadRecord, ThreadSearch};
@@ -106,6 +106,7 @@ async fn reopen(
     cwd: &Path,
     servers: Option<Json>,
 ) -> Result<Arc<Session>, Error> {
+    check_session_id(id)?;
     let cwd = absolute(cwd)?;
     let upstream = &link.service().upstream.client;
     let thread = upstream.thread(id).await.map_err(|error| link.failed(&error))?;

@@ -119,3 +119,32 @@ async fn the_start_is_refused_without_its_agent() {
     let output = threadway(&["acp", "--upstream", "http://127.0.0.1:1", "--agent", "nope"]).await;
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }
+
+// === ids and directories ===
+
+#[tokio::test]
+async fn a_session_id_that_is_no_uuid_is_not_sent_upstream() {
+    let (server, mut editor) = open().await;
+    server.thread(SESSION, json!({"acp_session": true, "cwd": CWD}), None);
+    let paths = || server.asked("").len();
+    let before = paths();
+    let upper = "ABCDEFAB-1111-4111-8111-111111111111";
+    for id in ["", ".", "..", "../assistants", "x", "11111111111141118111111111111111", upper] {
+        let why = format!(
+            "there is no session `{id}`; a session's id is a UUID in lower case, as \
+             `session/list` has it"
+        );
+        for (method, params) in [
+            ("session/load", open_params(id, CWD)),
+            ("session/resume", open_params(id, CWD)),
+            ("session/close", json!({"sessionId": id})),
+            ("session/delete", json!({"sessionId": id})),
+        ] {
+            let refused = editor.refused(method, params).await;
+            assert_eq!(refused, (-32002, why.clone()), "{method}");
+        }
+    }
+    assert_eq!(paths(), before);
+    editor.call("session/load", open_params(SESSION, CWD)).await;
+    editor.ended().await;
+}
