@@ -148,3 +148,43 @@ async fn a_session_id_that_is_no_uuid_is_not_sent_upstream() {
     editor.call("session/load", open_params(SESSION, CWD)).await;
     editor.ended().await;
 }
+
+#[tokio::test]
+async fn a_directory_has_one_name() {
+    let (server, mut editor) = open().await;
+    for cwd in ["/ws", "/ws/", "//ws/.", "/./ws//"] {
+        editor.call("session/new", json!({"cwd": cwd, "mcpServers": []})).await;
+    }
+    // An older version saved the directory as the client wrote it.
+    server.thread(SESSION, json!({"acp_session": true, "cwd": "/ws/", "title": "T"}), None);
+    for cwd in ["/ws", "/ws/", "/ws/."] {
+        let listed = editor.call("session/list", json!({"cwd": cwd})).await;
+        assert_eq!(listed["sessions"].as_array().unwrap().len(), 4, "{cwd}");
+        assert!(listed["sessions"].as_array().unwrap().iter().all(|one| one["cwd"] == "/ws"));
+        for method in ["session/load", "session/resume"] {
+            let id = listed["sessions"][0]["sessionId"].as_str().unwrap();
+            editor.call(method, open_params(id, cwd)).await;
+            editor.call(method, open_params(SESSION, cwd)).await;
+        }
+    }
+    let (code, _) = editor.refused("session/load", open_params(SESSION, "/ws/..")).await;
+    assert_eq!(code, -32602);
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn a_drive_is_followed_by_a_separator() {
+    let (server, mut editor) = open().await;
+    for cwd in ["C:foo", "C:", "1:\\foo", ":\\foo"] {
+        let params = json!({"cwd": cwd, "mcpServers": []});
+        let why = format!("cwd `{cwd}` is not an absolute path");
+        assert_eq!(editor.refused("session/new", params).await, (-32602, why));
+    }
+    for cwd in ["C:\\foo", "C:\\foo\\", "C:\\.\\foo", "C:\\foo/"] {
+        editor.call("session/new", json!({"cwd": cwd, "mcpServers": []})).await;
+    }
+    assert_eq!(server.books().threads.len(), 4);
+    let listed = editor.call("session/list", json!({"cwd": "C:\\foo"})).await;
+    assert_eq!(listed["sessions"].as_array().unwrap().len(), 4);
+    editor.ended().await;
+}
