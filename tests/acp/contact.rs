@@ -188,3 +188,27 @@ async fn a_drive_is_followed_by_a_separator() {
     assert_eq!(listed["sessions"].as_array().unwrap().len(), 4);
     editor.ended().await;
 }
+
+// === the command line ===
+
+#[tokio::test]
+async fn a_login_without_a_terminal_says_what_to_do() {
+    let output = threadway(&["acp", "--upstream", "http://127.0.0.1:1", "--login"]).await;
+    let told = "threadway: --login asks for the key in a terminal, and there is none: run it in a \
+                terminal, or set THREADWAY_UPSTREAM_API_KEY\n";
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(64), told));
+}
+
+#[tokio::test]
+async fn settings_without_an_upstream_say_what_is_missing() {
+    for editor in ["zed", "jetbrains", "neovim", "acpx"] {
+        let output = threadway(&["acp", "--print-config", editor]).await;
+        let told = "threadway: the printed settings name no LangGraph server, so the agent will \
+                    not start: print them again with --upstream http://127.0.0.1:2024 (the \
+                    server's URL) or --config FILE\n";
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), told));
+        assert!(!output.stdout.is_empty());
+        let args = ["acp", "--print-config", editor, "--upstream", "http://127.0.0.1:2024"];
+        assert_eq!(text(&threadway(&args).await.stderr), "");
+    }
+}
