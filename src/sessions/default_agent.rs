@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Service;
 use crate::agents::Listed;
-use crate::upstream::{BaseUrl, Caller};
+use crate::upstream::Caller;
 
 /// How long the start waits to learn whether the upstream has the agent.
 const AGENT_CHECK_TIMEOUT: Duration = Duration::from_secs(2);
@@ -16,7 +16,8 @@ const MAX_NAMED: usize = 20;
 /// The upstream has no agent for new sessions.
 #[derive(Debug)]
 pub struct NoSuchAgent {
-    server: BaseUrl,
+    /// The URL of the upstream.
+    server: String,
     /// `None` if no agent is named, and the upstream lists none.
     agent: Option<String>,
     /// The names of the upstream's agents.
@@ -49,7 +50,7 @@ impl Service {
             }),
         };
         found.map(|agent| agent.id.clone()).ok_or_else(|| NoSuchAgent {
-            server: self.upstream.client.base().clone(),
+            server: self.upstream.client.base().to_string(),
             agent: self.agent.clone(),
             listed: listed.iter().map(|agent| agent.id.clone()).collect(),
         })
