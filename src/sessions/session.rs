@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::Settings;
 use crate::sync::{self, Guard};
@@ -130,6 +131,19 @@ fn busy(id: &str) -> Error {
 pub(super) fn unknown_session(id: &str) -> Error {
     let message = format!("there is no session `{id}` here; load or resume it, or make a new one");
     Error::new(Code::NotFound, message)
+}
+
+/// Refuses an id that is not a UUID as LangGraph writes it, before it becomes part of a path
+/// upstream: a server may resolve `..` there.
+pub(super) fn check_session_id(id: &str) -> Result<(), Error> {
+    let is_uuid = Uuid::try_parse(id).is_ok_and(|uuid| uuid.hyphenated().to_string() == id);
+    if is_uuid {
+        return Ok(());
+    }
+    let message = format!(
+        "there is no session `{id}`; a session's id is a UUID in lower case, as `session/list` has it"
+    );
+    Err(Error::new(Code::NotFound, message))
 }
 
 // === impl Session ===

@@ -393,7 +393,7 @@ async fn a_directory_is_absolute_and_the_sessions_own() {
         let params = json!({"cwd": cwd, "mcpServers": []});
         assert_eq!(editor.refused("session/new", params.clone()).await, why);
         for method in ["session/load", "session/resume"] {
-            assert_eq!(editor.refused(method, of("x", params.clone())).await, why, "{method}");
+            assert_eq!(editor.refused(method, of(LOADED, params.clone())).await, why, "{method}");
         }
         assert_eq!(editor.refused("session/list", json!({"cwd": cwd})).await, why);
     }
