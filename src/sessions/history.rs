@@ -63,6 +63,8 @@ pub(super) async fn load(
     sessions: &Sessions,
     request: LoadSessionRequest,
 ) -> Result<Answer, Error> {
+    // At once: the prompt may end while the thread is read.
+    sessions.expect_no_prompt(&request.session_id.0)?;
     let servers = link.servers(&request.mcp_servers)?;
     let session = reopen(link, &request.session_id.0, &request.cwd, servers).await?;
     let reader = link.read(&session).await?;
@@ -91,6 +93,8 @@ pub(super) async fn resume(
     sessions: &Sessions,
     request: ResumeSessionRequest,
 ) -> Result<Answer, Error> {
+    // At once: the prompt may end while the thread is read.
+    sessions.expect_no_prompt(&request.session_id.0)?;
     let servers = link.servers(&request.mcp_servers)?;
     let session = reopen(link, &request.session_id.0, &request.cwd, servers).await?;
     sessions.open(Arc::clone(&session))?;

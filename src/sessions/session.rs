@@ -93,12 +93,19 @@ impl Sessions {
         self.lock().get(id).cloned().ok_or_else(|| unknown_session(id))
     }
 
+    /// Refuses a session that has a prompt. A client that loads it meanwhile would be sent the
+    /// prompt's updates, and then the history with the same messages.
+    pub(super) fn expect_no_prompt(&self, id: &str) -> Result<(), Error> {
+        let open = self.lock().get(id).cloned();
+        if open.is_some_and(|open| open.is_prompted()) {
+            return Err(busy(id));
+        }
+        Ok(())
+    }
+
     /// Adds an open session. Replaces one of the same thread, unless that has a prompt.
     pub(super) fn open(&self, session: Arc<Session>) -> Result<(), Error> {
-        let open = self.lock().get(&session.id).cloned();
-        if open.is_some_and(|open| open.is_prompted()) {
-            return Err(busy(&session.id));
-        }
+        self.expect_no_prompt(&session.id)?;
         let mut sessions = self.lock();
         match sessions.get(&session.id) {
             Some(open) => open.detach(),

@@ -373,9 +373,13 @@ async fn a_session_has_one_prompt_at_a_time() {
     let load = of(&session, json!({"cwd": CWD, "mcpServers": []}));
     let busy =
         format!("session {session} is busy with a prompt; wait for its response or cancel it");
+    let reads = |server: &LangGraph| server.asked(&format!("GET /threads/{session}")).len();
+    let before = reads(&server);
     for method in ["session/load", "session/resume"] {
         assert_eq!(editor.refused(method, load.clone()).await, (-32600, busy.clone()), "{method}");
     }
+    // At once: the prompt could end while the thread is read, and the client would get its text twice.
+    assert_eq!(reads(&server), before);
     run.ends("success", None).await;
     assert_eq!(editor.until(first).await.stop_reason(), "end_turn");
     assert_eq!(server.asked(&format!("POST /threads/{session}/runs/stream")).len(), 1);
