@@ -25,7 +25,7 @@ pub(super) struct Speech {
     pub(super) thought_ids: Vec<Id>,
     /// Its tool calls, in the order of their first fragments.
     pub(super) calls: Vec<CallSpeech>,
-    /// Whether the client has been sent which arguments predict the state.
+    /// Whether a call was announced. The first one also announces which arguments predict the state.
     pub(super) is_predicted: bool,
     /// Which of its pieces the graph asked not to show.
     pub(super) mutes: Mutes,
