@@ -252,7 +252,16 @@ export function isCurtailed(frames, whole) {
   const numbered = (list) => list.filter((frame) => isNumbered(frame) && frame.event.type !== "MESSAGES_SNAPSHOT");
   const [first, second] = [numbered(frames), numbered(whole)];
   const place = first.findIndex(({ text }, n) => text !== second[n]?.text);
-  return place >= 0 && /\.(close|end)\.[^.]+\.[^.]+$/.test(first[place].id);
+  return place >= 0 && CLOSING.includes(stageOf(first[place].id));
+}
+
+/** The stages in an event's id of what closes a run, and of its end; see `src/runs/event_id/packed.rs`. */
+const CLOSING = [3, 4];
+
+/** The stage in the id of an event of a run whose id is a UUID: the low bits of the number after the UUID and the check. */
+function stageOf(id) {
+  const UUID_AND_CHECK_BYTES = 16 + 2;
+  return Buffer.from(id.slice("2".length), "base64url")[UUID_AND_CHECK_BYTES] & 7;
 }
 
 /** A proxy in front of a LangGraph server that breaks the streams of some threads' runs. */
