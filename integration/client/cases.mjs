@@ -4,6 +4,7 @@ import { randomUUID } from "node:crypto";
 import { cancelled, failed, interrupt, success } from "./judge.mjs";
 
 const HELPED = Array.from({ length: 8 }, (_, i) => `tok${i} `).join(""); // the text of the helper of `subagent`
+const OF_A_NODE = "child pre"; // a message that no model makes
 const BREAKPOINT = "breakpoint"; // its interrupt has no LangGraph id
 
 const say = (script, end = success) => ({ script, end });
@@ -26,7 +27,7 @@ const BOTH = {
   tool_error: { graph: "tool_error", turns: [say({})], words: 4 },
   failing: { graph: "failing", turns: [say({ fail_after: 5 }, failed("ValueError", "Error"))], words: 10 },
   "failing, then not": { graph: "failing", turns: [say({ fail_after: 3 }, failed("ValueError", "Error")), say({ fail_after: 100 })], words: 6 },
-  subgraphs: { graph: "subgraphs", turns: [say({})], words: 8 },
+  subgraphs: { graph: "subgraphs", turns: [say({})], words: 8, texts: (whole) => [whole, OF_A_NODE] },
   subagent: { graph: "subagent", turns: [say({})], words: 4, texts: (whole) => [whole, HELPED] },
   todos: { graph: "todos", turns: [say({})], words: 4 },
   counter: { graph: "counter", turns: [say({})], words: 4 },

@@ -20,6 +20,10 @@ const RETRY_MS = 100;
 const STREAM = /^\/threads\/([^/]+)\/runs\/([^/]+\/)?stream(\?|$)/;
 export const ROUTES = ["events", "query", "connect"];
 
+/** The stages in the ids of what closes a run, and of its end: see `src/runs/event_id/packed.rs`. */
+const CLOSE = 3;
+const END = 4;
+
 /** Whether a client can resume after the event: it needs an id that is not empty and not void. */
 export const isNumbered = ({ id }) => id !== undefined && id !== "" && !VOID.test(id);
 
@@ -201,7 +205,7 @@ async function judged(reader, truth, end) {
   same(held.state, stateOf(truth.state.values), "the client's state against the thread's");
   const texts = truth.messages.filter(({ role }) => role === "assistant").map(({ content }) => content);
   // Brackets that were open at the end of the run are closed early, and the whole text comes in a snapshot.
-  const isWhole = end && !reader.frames.some(({ id }) => /\.close\./.test(id));
+  const isWhole = end && !reader.frames.some((frame) => isNumbered(frame) && stageOf(frame.id) === CLOSE);
   checkSpoken(reader, { texts, runs: [{ end: isWhole ? end : { outcome: "unknown" } }] }, play.texts);
   return held;
 }
@@ -252,11 +256,8 @@ export function isCurtailed(frames, whole) {
   const numbered = (list) => list.filter((frame) => isNumbered(frame) && frame.event.type !== "MESSAGES_SNAPSHOT");
   const [first, second] = [numbered(frames), numbered(whole)];
   const place = first.findIndex(({ text }, n) => text !== second[n]?.text);
-  return place >= 0 && CLOSING.includes(stageOf(first[place].id));
+  return place >= 0 && [CLOSE, END].includes(stageOf(first[place].id));
 }
-
-/** The stages in an event's id of what closes a run, and of its end; see `src/runs/event_id/packed.rs`. */
-const CLOSING = [3, 4];
 
 /** The stage in the id of an event of a run whose id is a UUID: the low bits of the number after the UUID and the check. */
 function stageOf(id) {
