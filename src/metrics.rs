@@ -27,7 +27,7 @@ pub use label::{
     Answer, LookReason, Operation, Origin, Protocol, Rejoin, Reload, Resume, Resync, Route, RunEnd,
     StatusClass, StreamEnd,
 };
-use label::{FailureKind, Pair, RefusalCode};
+use label::{FailureKind, Pair, RefusalReason};
 
 /// The gateway's metrics. Clones share them.
 #[derive(Clone)]
@@ -65,7 +65,7 @@ impl Metrics {
 
     /// A request was refused, with this stable code.
     pub fn refused(&self, code: &'static str) {
-        self.0.requests_refused.get_or_create(&RefusalCode(code)).inc();
+        self.0.requests_refused.get_or_create(&RefusalReason(code)).inc();
     }
 
     /// A connection was opened.

@@ -18,13 +18,14 @@
 //! - `auth`: the upstream's key, if a person has to give it.
 //! - `session`: the open sessions.
 //! - `session_config`: their modes, agents and settings. `default_agent`: the agent of new sessions.
-//! - `history`: new, load, resume, list.
+//! - `history`: new, load, resume, list. `directory`: their directories as text.
 //! - `turn`: prompts and their runs. `questions`: what a run asks.
 
 mod auth;
 mod client_requests;
 mod connection;
 mod default_agent;
+mod directory;
 mod history;
 mod link;
 mod outbox;
@@ -42,7 +43,6 @@ use tokio_util::task::TaskTracker;
 pub use connection::{Connection, MAX_REQUESTS};
 pub use default_agent::NoSuchAgent;
 pub use link::Work;
-#[cfg(test)]
 #[cfg(test)]
 pub(crate) use outbox::MAX_UNREAD_BYTES;
 pub use outbox::{MAX_WAITING_BYTES, Outbox};
@@ -64,7 +64,7 @@ use threadway_translate::run::ErrorDetail;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// How the graphs' tools and models are recognised.
-    pub dialect: Arc<GraphProfile>,
+    pub profile: Arc<GraphProfile>,
     /// The kinds of content that a prompt may hold.
     pub accepts: Accepts,
     /// The slash commands.

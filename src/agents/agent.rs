@@ -80,7 +80,8 @@ impl Agent {
         if let Some(keys) = self.known_input_keys() {
             return losses(&keys);
         }
-        self.directory.losses.lock().get(&self.key()).cloned().unwrap_or_default()
+        let key = self.key();
+        self.directory.losses.lock().get(&key).cloned().unwrap_or_default()
     }
 
     /// What clients send that the agent does not get, a sentence for each. Empty if the agent's

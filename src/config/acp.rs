@@ -93,7 +93,7 @@ impl Acp {
         });
         let windows = written.context_windows.iter();
         let windows = windows.map(|(model, size)| Ok((glob("context_windows", model)?, *size)));
-        let dialect = GraphProfile {
+        let profile = GraphProfile {
             kinds: kinds.collect::<Result<_, String>>()?,
             paths: paths.unwrap_or_default(),
             windows: windows.collect::<Result<_, String>>()?,
@@ -117,7 +117,7 @@ impl Acp {
             if written.forward_mcp_secrets { Secrets::Forwarded } else { Secrets::Withheld };
         let modes = written.modes.into_iter().map(|(id, mode)| Self::mode(id, mode));
         let settings = Settings {
-            dialect: Arc::new(dialect),
+            profile: Arc::new(profile),
             accepts,
             commands: commands.collect::<Result<_, String>>()?,
             modes: modes.collect::<Result<_, String>>()?,

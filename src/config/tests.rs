@@ -84,8 +84,8 @@ fn the_example_holds_every_key_with_its_default() {
     assert_eq!(agent.as_deref(), Some("agent"));
     assert_eq!(settings.mcp_key.as_deref(), Some("mcp_servers"));
     assert_eq!(settings.mcp_secrets, Secrets::Withheld);
-    assert_eq!(settings.dialect.window("claude-opus"), Some(200_000));
-    assert_eq!(settings.dialect.kind("run_all"), ToolKind::Execute);
+    assert_eq!(settings.profile.window("claude-opus"), Some(200_000));
+    assert_eq!(settings.profile.kind("run_all"), ToolKind::Execute);
     assert_eq!(settings.permissions.of("read_file"), Some(Rule::Allow));
     assert_eq!(settings.commands[0].prompt.as_deref(), Some("Review {args}."));
     let modes: Vec<_> = settings.modes.iter().map(|mode| &*mode.id).collect();

@@ -11,8 +11,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry, Unit};
 
 use super::label::{
-    Answer, FailureKind, Label, LookReason, Operation, Origin, Pair, Protocol, RefusalCode, Rejoin,
-    Reload, Resume, Resync, Route, RunEnd, StatusClass, StreamEnd,
+    Answer, FailureKind, Label, LookReason, Operation, Origin, Pair, Protocol, RefusalReason,
+    Rejoin, Reload, Resume, Resync, Route, RunEnd, StatusClass, StreamEnd,
 };
 
 /// Upper limits of the latency buckets, in seconds. A batch takes some 100 µs; a delay longer than
@@ -68,7 +68,7 @@ families! {
     runs: Gauge = single("active_runs", "Runs that are being read");
     threads: Gauge = single("followed_threads", "Threads that are being followed");
     requests: Family<Pair<Route, StatusClass>, Counter> = single("requests", "Answered requests");
-    requests_refused: Family<RefusalCode, Counter> =
+    requests_refused: Family<RefusalReason, Counter> =
         single("requests_refused", "Refused requests");
     connections_refused: Counter =
         single("connections_refused", "Connections refused because of the connection limit");

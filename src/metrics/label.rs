@@ -22,7 +22,7 @@ pub(super) struct Pair<A, B>(pub(super) A, pub(super) B);
 
 /// The stable code of a refusal: one of `server::Reject`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct RefusalCode(pub(super) &'static str);
+pub(super) struct RefusalReason(pub(super) &'static str);
 
 /// Why an upstream request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,7 +41,7 @@ macro_rules! label {
 
         impl $name {
             /// The value's text.
-            pub(crate) fn word(self) -> &'static str {
+            pub(crate) fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$value => $text,)+
                 }
@@ -53,7 +53,7 @@ macro_rules! label {
             const ALL: &'static [Self] = &[$(Self::$value),+];
 
             fn word(self) -> &'static str {
-                self.word()
+                self.as_str()
             }
         }
 
@@ -255,11 +255,11 @@ label! {
         /// One request asks which threads have changed.
         Poll = "poll",
         /// A poll has seen a change of the thread.
-        Moved = "moved",
+        Changed = "moved",
         /// The server's lifecycle stream has named a run.
         Lifecycle = "bell",
         /// A client asks for the thread as it is now.
-        Asked = "asked",
+        Requested = "asked",
         /// The run that was shown has ended.
         Ended = "ended",
         /// The interval has passed.
@@ -334,9 +334,9 @@ impl<A: Label, B: Label> EncodeLabelSet for Pair<A, B> {
     }
 }
 
-// === impl RefusalCode ===
+// === impl RefusalReason ===
 
-impl EncodeLabelSet for RefusalCode {
+impl EncodeLabelSet for RefusalReason {
     fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> fmt::Result {
         ("reason", self.0).encode(encoder.encode_label())
     }

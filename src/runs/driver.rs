@@ -283,7 +283,7 @@ impl Driver {
         self.meter.ended(end);
         if let Some(recorder) = &mut self.recorder {
             let is_whole = !matches!(end, RunEnd::Unread | RunEnd::Lost | RunEnd::Shutdown);
-            recorder.close(format_args!("the reading ended: {}", end.word()), is_whole);
+            recorder.close(format_args!("the reading ended: {}", end.as_str()), is_whole);
         }
         // Hundredths are enough for a log line.
         let seconds = (self.began_at.elapsed().as_secs_f64() * 100.0).round() / 100.0;
@@ -298,9 +298,9 @@ impl Driver {
             thread = purpose.thread.as_deref(),
             thread_id = self.run.thread_id,
             run_id = self.run_id(),
-            origin = self.origin.word(),
+            origin = self.origin.as_str(),
             caller,
-            outcome = end.word(),
+            outcome = end.as_str(),
             code,
             input_tokens = tokens(|usage| usage.input),
             output_tokens = tokens(|usage| usage.output),

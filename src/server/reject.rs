@@ -210,8 +210,8 @@ impl Reject {
             Refusal::NotStored(error) => {
                 let reject = Self::upstream(error, caller, detail);
                 let message = format!(
-                    "LangGraph did not keep this answer until those to the other actions come, and \
-                     the question is still open: {}; or answer all actions in one request",
+                    "LangGraph did not store the answer, which must wait for the other actions, and the \
+                     question is still open: {}; or answer all actions in one request",
                     reject.message
                 );
                 Self { message, ..reject }

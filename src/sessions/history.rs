@@ -11,6 +11,7 @@ use agent_client_protocol_schema::v1::{
 use futures_util::{FutureExt, StreamExt, stream};
 use tokio_util::sync::CancellationToken;
 
+use super::directory::{absolute, normalized};
 use super::link::{Answer, Link, Work};
 use super::session::{Session, SessionConfig, Sessions, check_session_id, unknown_session};
 use super::turn::{Sending, Turn, Whose};
@@ -120,7 +121,7 @@ async fn reopen(
     let is_saved = kept.cwd.as_ref() == Some(&cwd);
     match &kept.cwd {
         // ACP: a session keeps its `cwd`.
-        Some(known) if absolute(Path::new(known)).as_ref() != Ok(&cwd) => {
+        Some(known) if normalized(known) != cwd => {
             let message =
                 format!("session `{id}` has cwd {known}, not {cwd}; open it with its own cwd");
             return Err(Error::new(Code::InvalidParams, message));
@@ -167,7 +168,7 @@ pub(super) async fn list(link: &Link, request: &ListSessionsRequest) -> Result<J
 async fn listed(upstream: &upstream::Client, thread: ThreadRecord) -> Option<SessionInfo> {
     let kept = SessionRecord::read(&thread.metadata);
     let cwd = kept.cwd?;
-    let cwd = PathBuf::from(absolute(Path::new(&cwd)).unwrap_or(cwd));
+    let cwd = PathBuf::from(normalized(&cwd));
     let title = match kept.title {
         Some(title) => Some(title),
         None => upstream.thread(&thread.id).await.ok().flatten().and_then(|whole| whole.title()),
@@ -241,31 +242,4 @@ impl Link {
         };
         Some(introduce.boxed())
     }
-}
-
-/// The `cwd` as text, without `.`, repeated and trailing separators: each directory has one text,
-/// by which its sessions are found. ACP requires an absolute path.
-///
-/// `..` stays, because its meaning depends on links.
-fn absolute(cwd: &Path) -> Result<String, Error> {
-    let text = cwd.to_string_lossy();
-    let joined = |rest: &str, is_separator: fn(char) -> bool, separator: &str| {
-        let names = rest.split(is_separator).filter(|name| !matches!(*name, "" | "."));
-        names.collect::<Vec<_>>().join(separator)
-    };
-    // An editor on Windows may run the agent elsewhere, where its paths are not absolute.
-    if let [drive, b':', separator @ (b'\\' | b'/'), ..] = text.as_bytes()
-        && drive.is_ascii_alphabetic()
-    {
-        let separator = if *separator == b'/' { "/" } else { "\\" };
-        let rest =
-            joined(text.get(3..).unwrap_or_default(), |c| matches!(c, '/' | '\\'), separator);
-        return Ok(format!("{}:{separator}{rest}", char::from(*drive)));
-    }
-    if cwd.is_absolute() {
-        // A path of another form on Windows, such as a network share, stays as it is.
-        let rest = text.strip_prefix('/').map(|rest| joined(rest, |c| c == '/', "/"));
-        return Ok(rest.map_or_else(|| text.into_owned(), |rest| format!("/{rest}")));
-    }
-    Err(Error::new(Code::InvalidParams, format!("cwd `{text}` is not an absolute path")))
 }

@@ -1,8 +1,8 @@
 //! One client as the request handlers see it: its abilities, how to send it something, and the
 //! shared service.
 
-use std::fmt;
 use std::sync::{Arc, OnceLock};
+use std::{fmt, iter};
 
 use futures_util::future::BoxFuture;
 use serde::Serialize;
@@ -205,8 +205,13 @@ impl Link {
 fn short_reason(reason: &str) -> String {
     let reason = reason.split_once(" (os error").map_or(reason, |(reason, _)| reason);
     let mut characters = reason.chars();
-    let first = characters.next().map(|first| first.to_ascii_lowercase());
-    first.into_iter().chain(characters).collect()
+    match (characters.next(), characters.clone().next()) {
+        // `DNS` and `TLS` stay as they are.
+        (Some(first), Some(second)) if second.is_ascii_lowercase() => {
+            iter::once(first.to_ascii_lowercase()).chain(characters).collect()
+        }
+        _ => reason.to_owned(),
+    }
 }
 
 impl fmt::Debug for Link {

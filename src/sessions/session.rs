@@ -163,7 +163,7 @@ impl Session {
         config: SessionConfig,
         settings: &Settings,
     ) -> Self {
-        let projector = Projector::new(Arc::clone(&settings.dialect), cwd);
+        let projector = Projector::new(Arc::clone(&settings.profile), cwd);
         let view = ClientView {
             projector,
             is_synced: false,

@@ -26,7 +26,7 @@ pub enum Refusal {
     #[error("{0}")]
     CannotResume(String),
     /// The server did not store an answer that must wait for others.
-    #[error("LangGraph did not store the answer until the other actions are answered: {0}")]
+    #[error("LangGraph did not store the answer, which must wait for the other actions: {0}")]
     NotStored(Error),
     /// The thread has no checkpoint to fork at.
     #[error("{0}")]

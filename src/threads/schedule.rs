@@ -95,9 +95,9 @@ impl Cause {
     /// The label in metrics.
     pub(super) fn reason(self) -> LookReason {
         match self {
-            Self::Requested => LookReason::Asked,
+            Self::Requested => LookReason::Requested,
             Self::Lifecycle => LookReason::Lifecycle,
-            Self::Changed => LookReason::Moved,
+            Self::Changed => LookReason::Changed,
             Self::RunEnded => LookReason::Ended,
             Self::Interval | Self::SlowInterval => LookReason::Interval,
         }

@@ -37,7 +37,7 @@ struct Record {
 
 /// A request without an answer yet. Its caller has given it up if this is dropped before
 /// [`finish`](Self::finish).
-pub(super) struct PendingRequest<'a> {
+pub(super) struct UnansweredRequest<'a> {
     availability: &'a Availability,
     since: Instant,
     is_finished: bool,
@@ -60,8 +60,8 @@ impl Availability {
         Self { url, record: Mutex::default() }
     }
 
-    pub(super) fn begin_request(&self) -> PendingRequest<'_> {
-        PendingRequest { availability: self, since: Instant::now(), is_finished: false }
+    pub(super) fn begin_request(&self) -> UnansweredRequest<'_> {
+        UnansweredRequest { availability: self, since: Instant::now(), is_finished: false }
     }
 
     fn note_answer(&self) {
@@ -96,9 +96,9 @@ impl Availability {
     }
 }
 
-// === impl PendingRequest ===
+// === impl UnansweredRequest ===
 
-impl PendingRequest<'_> {
+impl UnansweredRequest<'_> {
     pub(super) fn finish<T>(mut self, answer: &Result<T, Error>) {
         self.is_finished = true;
         let Err(error) = answer else { return self.availability.note_answer() };
@@ -112,7 +112,7 @@ impl PendingRequest<'_> {
     }
 }
 
-impl Drop for PendingRequest<'_> {
+impl Drop for UnansweredRequest<'_> {
     fn drop(&mut self) {
         let waited = self.since.elapsed();
         if !self.is_finished && waited >= MIN_WAIT {

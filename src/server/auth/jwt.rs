@@ -291,7 +291,8 @@ async fn fetch(key_sets: &KeySets) -> Option<KeySet> {
             tracing::warn!(
                 %url,
                 %error,
-                "fetching the issuer's keys failed; tokens with a new key are refused"
+                "fetching the issuer's keys failed; tokens are refused whose keys are not known from an \
+                 earlier fetch"
             );
             return None;
         }
@@ -305,7 +306,8 @@ async fn fetch(key_sets: &KeySets) -> Option<KeySet> {
             tracing::warn!(
                 %url,
                 %error,
-                "the issuer's key set is malformed; tokens with a new key are refused"
+                "the issuer's key set cannot be used; tokens are refused whose keys are not known from \
+                 an earlier fetch"
             );
             None
         }

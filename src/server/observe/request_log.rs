@@ -78,7 +78,7 @@ pub(in crate::server) struct RequestLog {
 }
 
 /// A request that is being handled.
-pub(in crate::server) struct PendingRequest {
+pub(in crate::server) struct RequestEntry {
     log: RequestLog,
     facts: Arc<Mutex<Facts>>,
     peer: Option<IpAddr>,
@@ -181,7 +181,7 @@ impl Action {
 
 impl RequestLog {
     /// Begins to handle a request. `path` is the route's, if there is one.
-    pub(super) async fn begin(&self, path: Option<&str>, head: &mut Parts) -> PendingRequest {
+    pub(super) async fn begin(&self, path: Option<&str>, head: &mut Parts) -> RequestEntry {
         let mut facts = Facts::default();
         if let Some(path) = path {
             facts.action = Action::of(path, head);
@@ -198,13 +198,13 @@ impl RequestLog {
         }
         let peer = head.extensions.get::<Peer>().map(|Peer(peer)| peer.ip());
         let facts = Arc::new(Mutex::new(facts));
-        PendingRequest { log: self.clone(), facts, peer, is_answered: false }
+        RequestEntry { log: self.clone(), facts, peer, is_answered: false }
     }
 }
 
-// === impl PendingRequest ===
+// === impl RequestEntry ===
 
-impl PendingRequest {
+impl RequestEntry {
     /// Runs `handling`, in which [`note`] adds to this request.
     pub(super) async fn handle<T>(&self, handling: impl Future<Output = T>) -> T {
         FACTS.scope(Arc::clone(&self.facts), Box::pin(handling)).await
@@ -258,7 +258,7 @@ impl PendingRequest {
     }
 }
 
-impl Drop for PendingRequest {
+impl Drop for RequestEntry {
     /// A client that disconnects before the response may have started a run all the same.
     fn drop(&mut self) {
         if !self.is_answered {
@@ -284,7 +284,7 @@ impl RefusalLog {
         tracing::info!(
             status = status.as_u16(),
             code,
-            route = route.map(Route::word),
+            route = route.map(Route::as_str),
             agent,
             caller = facts.caller.as_deref(),
             peer = peer.map(|peer| tracing::field::display(peer.to_canonical())),

@@ -60,7 +60,7 @@ pub(in crate::server) async fn readyz(State(readiness): State<Readiness>) -> Res
     let mut is_ready = false;
     for health in readiness.upstreams().await {
         is_ready |= health.is_ready();
-        upstreams = upstreams.string(&health.upstream, health.answer.word());
+        upstreams = upstreams.string(&health.upstream, health.answer.as_str());
     }
     is_ready &= !readiness.shutdown.is_cancelled();
     let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };

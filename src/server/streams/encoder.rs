@@ -55,7 +55,7 @@ struct OneTimeIds {
 /// A run event to write.
 struct Item<'a> {
     event: &'a RunEvent,
-    mark: Option<EventKey>,
+    key: Option<EventKey>,
     /// How many of its AG-UI events the client already has.
     skip: u32,
     /// The upstream's part that the event was made of.
@@ -161,7 +161,7 @@ impl Encoder {
         // A run event may have no AG-UI event. Its raw part then goes with the next run event that
         // was made of the same part.
         let mut unsent: Option<(Option<EventKey>, &Json)> = None;
-        for (at, (event, mark)) in batch.with_keys().enumerate() {
+        for (at, (event, key)) in batch.with_keys().enumerate() {
             if let RunEvent::Started { run_id, name, .. } = event {
                 let id = run_id.as_ref().unwrap_or(name);
                 // The upstream chose the id, and it must fit into one line.
@@ -174,11 +174,11 @@ impl Encoder {
             }
             let skip = if at == delivered { batch.delivered_wire_events() } else { 0 };
             let is_same =
-                |of: Option<EventKey>| of.zip(mark).is_some_and(|(a, b)| a.is_same_stage(b));
+                |of: Option<EventKey>| of.zip(key).is_some_and(|(a, b)| a.is_same_stage(b));
             let before = unsent.take().filter(|(of, _)| is_same(*of)).map(|(_, raw)| raw);
             let raw = batch.raw(at).or(before);
-            if !self.event(&Item { event, mark, skip, raw }, out) {
-                unsent = raw.map(|raw| (mark, raw));
+            if !self.event(&Item { event, key, skip, raw }, out) {
+                unsent = raw.map(|raw| (key, raw));
             }
         }
     }
@@ -188,27 +188,27 @@ impl Encoder {
         self.ids = Ids::None;
         let mut bare = Outgoing::default();
         for event in events {
-            self.event(&Item { event, mark: None, skip: 0, raw: None }, &mut bare);
+            self.event(&Item { event, key: None, skip: 0, raw: None }, &mut bare);
         }
         bare.for_each(|bytes| out.extend_from_slice(&bytes));
     }
 
     /// Appends a run event. Returns whether it has any AG-UI event.
     fn event(&mut self, item: &Item<'_>, out: &mut Outgoing) -> bool {
-        let Item { event, mark, skip, raw } = *item;
+        let Item { event, key, skip, raw } = *item;
         let Self { wire, projector, json, proto, run_id, ids, id, encoded_bytes, has_comments } =
             self;
         if *has_comments {
             let name = event.name();
-            let comment = match mark.zip(run_id.as_deref()) {
-                Some((mark, run_id)) => format!("run {} {name}", mark.to_id(run_id, 0)),
+            let comment = match key.zip(run_id.as_deref()) {
+                Some((key, run_id)) => format!("run {} {name}", key.to_id(run_id, 0)),
                 None => format!("run - {name}"),
             };
             sse::encode_comment(out.own(), &comment);
         }
         let is_proto = *wire == Wire::Proto;
         let mut frame =
-            |partly: u32, json: &[u8], shared: Option<SharedPart>, out: &mut Outgoing| {
+            |wire_events: u32, json: &[u8], shared: Option<SharedPart>, out: &mut Outgoing| {
                 *encoded_bytes += json.len() as u64;
                 if is_proto {
                     return proto.frame(json, out.own());
@@ -218,8 +218,8 @@ impl Encoder {
                     (Wire::Sse | Wire::Chunks | Wire::ChunkLines, Ids::All(one_time)) => {
                         id.clear();
                         // Writing to a string cannot fail.
-                        let _ = match mark.zip(run_id.as_deref()) {
-                            Some((mark, run_id)) => write!(id, "{}", mark.to_id(run_id, partly)),
+                        let _ = match key.zip(run_id.as_deref()) {
+                            Some((key, run_id)) => write!(id, "{}", key.to_id(run_id, wire_events)),
                             None => write!(id, "{}", one_time.next()),
                         };
                         Some(id.as_str())

@@ -11,7 +11,7 @@ use crate::runs;
 /// The longest pause before a run is relayed again. The first pause is [`LOOK_INTERVAL`], and each
 /// relay of the run doubles it. A list may keep naming a run that is gone, or whose stream cannot
 /// be read.
-const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+const LONGEST_RELAY_PAUSE: Duration = Duration::from_mins(1);
 
 /// How many runs are remembered.
 const MAX_RELAYS: usize = 100;
@@ -37,8 +37,8 @@ impl RelayLog {
         let index = self.0.iter().position(|relay| relay.run_id == run_id);
         let count = index.and_then(|index| self.0.remove(index)).map_or(0, |relay| relay.count);
         // A relay that took so long is no loop.
-        let count = if now - since < LONGEST_PAUSE { count } else { 0 };
-        let pause = runs::doubled(LOOK_INTERVAL, count, LONGEST_PAUSE);
+        let count = if now - since < LONGEST_RELAY_PAUSE { count } else { 0 };
+        let pause = runs::doubled(LOOK_INTERVAL, count, LONGEST_RELAY_PAUSE);
         let count = count.saturating_add(1);
         self.0.push_back(Relay { run_id: run_id.to_owned(), count, again_at: now + pause });
         if self.0.len() > MAX_RELAYS {

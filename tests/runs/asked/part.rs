@@ -265,7 +265,7 @@ async fn an_answer_that_langgraph_does_not_keep_is_refused_and_can_be_sent_again
         let refusal: Value = serde_json::from_str(&refusal).unwrap();
         assert_eq!((&*line, &refusal["error"]), (expected, &json!(code)));
         let message = refusal["message"].as_str().unwrap();
-        assert!(message.starts_with("LangGraph did not keep this answer"), "{message}");
+        assert!(message.starts_with("LangGraph did not store the answer"), "{message}");
         assert!(message.ends_with("or answer all actions in one request"), "{message}");
         // No action is lost: all are still open, and the same answer may be sent again.
         assert_eq!(shown(&gateway).await, [of(0), of(1), of(2)]);

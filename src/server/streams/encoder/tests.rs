@@ -14,7 +14,7 @@ fn client(version: Version) -> Client {
 }
 
 fn item(event: &RunEvent) -> Item<'_> {
-    Item { event, mark: None, skip: 0, raw: None }
+    Item { event, key: None, skip: 0, raw: None }
 }
 
 /// A state and a conversation, each of this many bytes.
