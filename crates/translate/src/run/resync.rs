@@ -41,6 +41,7 @@ pub fn resync(view: &View, reader: Viewer<'_>, emit: Emit) -> Option<Vec<RunEven
         Viewer::Lagging(open) => open.clone(),
     };
     let mut out = Vec::new();
+    let mut failed = Vec::new();
     close_ended(view.open(), &open, &mut out);
     out.extend(state(view, reader, emit.state));
     if view.is_based() {
@@ -56,18 +57,25 @@ pub fn resync(view: &View, reader: Viewer<'_>, emit: Emit) -> Option<Vec<RunEven
         };
         for event in &messages {
             open.apply(event);
+            if let RunEvent::CallResult { call_id, is_error: true, .. } = event {
+                failed.push(Arc::clone(call_id));
+            }
         }
         out.extend(messages);
     }
     open_begun(view, &open, &mut out);
-    out.extend(activities(view, reader));
+    out.extend(activities(view, reader, &failed));
     Some(out)
 }
 
 /// The plan and the running tools. A viewer that missed events also gets the final status of the
 /// tools that it saw running.
-fn activities(view: &View, reader: Viewer<'_>) -> Vec<RunEvent> {
+///
+/// `failed` are the calls whose results are errors and are sent as events. Such an event has no
+/// `error` in AG-UI, so a client reads it from the activity.
+fn activities(view: &View, reader: Viewer<'_>, failed: &[Id]) -> Vec<RunEvent> {
     let is_news = |id: &Id, activity: &Activity| match (reader, activity) {
+        (_, Activity::Tool { call_id, .. }) if failed.contains(call_id) => true,
         (Viewer::Lagging(open), Activity::Tool { .. }) => {
             activity.is_running() || open.tools.contains(id)
         }

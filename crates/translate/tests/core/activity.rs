@@ -165,6 +165,24 @@ fn who_comes_late_sees_what_goes_on_and_what_has_become_of_what_it_saw() {
 }
 
 #[test]
+fn a_viewer_of_the_earlier_messages_sees_which_of_the_new_results_is_an_error() {
+    let parts = [
+        state(&json!({"messages": [calls(&["c", "d"])]})),
+        state(
+            &json!({"messages": [calls(&["c", "d"]), answer("c", "error"), answer("d", "success")]}),
+        ),
+    ];
+    let events = events(&parts, StreamEnd::Succeeded);
+    let is_result = |event: &RunEvent| matches!(event, RunEvent::CallResult { .. });
+    let before = fold(&events[..events.iter().position(is_result).unwrap()]);
+    let view = fold(&events);
+    let resync = run::resync(&view, Viewer::Holds(&before), Emit::default()).unwrap();
+    assert_eq!(resync.iter().filter(|event| is_result(event)).count(), 2, "results are events");
+    // An AG-UI client reads the error of such a result from the activity alone.
+    assert_eq!(told(&resync), [begins("c", "failed")]);
+}
+
+#[test]
 fn a_tool_that_the_client_runs_itself_is_no_activity() {
     for held in [
         json!({"tools": [{"name": "search"}]}),

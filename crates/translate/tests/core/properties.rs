@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use threadway_translate::agui::{Input, Projector};
 use threadway_translate::langgraph::{Part, ThreadState};
 use threadway_translate::run::{
-    self, RunEvent, StreamEnd, Translator, View, Viewer, ViewerMessages,
+    self, Activity, Id, RunEvent, StreamEnd, ToolStatus, Translator, View, Viewer, ViewerMessages,
 };
 use threadway_translate::sse::Decoder;
 
@@ -63,6 +63,29 @@ fn shown(events: &[Value]) -> Vec<(String, &str)> {
     let shown =
         activities.map(|event| (text(event, "messageId"), event["activityType"].as_str().unwrap()));
     shown.collect()
+}
+
+/// The calls whose results are errors and were sent as events, but which nothing marks as failed
+/// for an AG-UI client. A result before its call marks nothing: the tool's name is unknown.
+fn unseen_errors(events: &[RunEvent]) -> Vec<&Id> {
+    let is_shown = |id: &Id| {
+        events.iter().any(|event| match event {
+            RunEvent::Activity { activity: Activity::Tool { call_id, status, .. }, .. } => {
+                call_id == id && *status == ToolStatus::Failed
+            }
+            RunEvent::Messages(messages) => messages
+                .iter()
+                .any(|message| message.call_id.as_ref() == Some(id) && message.error.is_some()),
+            _ => false,
+        })
+    };
+    let errors = events.iter().enumerate().filter_map(|(at, event)| match event {
+        RunEvent::CallResult { call_id, is_error: true, .. } => {
+            fold(&events[..at]).call(call_id).map(|_| call_id)
+        }
+        _ => None,
+    });
+    errors.filter(|id| !is_shown(id)).collect()
 }
 
 proptest! {
@@ -224,6 +247,7 @@ proptest! {
             seen.extend(resync);
             seen.extend(events[now.max(1)..].iter().cloned());
             prop_assert_eq!(is_legal(&told(&seen).events), Ok(()));
+            prop_assert_eq!(unseen_errors(&seen), Vec::<&Id>::new());
             for event in &seen {
                 held.apply(event);
             }
