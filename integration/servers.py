@@ -213,8 +213,8 @@ def build_threadway() -> Path:
     return built("threadway")
 
 
-def built(name: str, target: str = "") -> Path:
-    return HERE.parent / os.environ.get("CARGO_TARGET_DIR", "target") / target / "debug" / name
+def built(name: str) -> Path:
+    return HERE.parent / os.environ.get("CARGO_TARGET_DIR", "target") / "debug" / name
 
 
 def build_example(name: str) -> str:
@@ -229,7 +229,9 @@ def build_example(name: str) -> str:
 
 def build_wasm() -> str:
     """The translation's example for WASI, and the library for a host without any system interface."""
-    package = ["--locked", "--manifest-path", WASM / "Cargo.toml", "--target-dir", HERE.parent / os.environ.get("CARGO_TARGET_DIR", "target")]
+    # A directory of its own: cargo lets one build at a time into a directory, and the lints may be building.
+    target = CACHE / "wasm"
+    package = ["--locked", "--manifest-path", WASM / "Cargo.toml", "--target-dir", target]
     with step("build the translation for WebAssembly"):
         for command in (
             ["rustup", "target", "add", "wasm32-unknown-unknown", WASI],
@@ -238,7 +240,7 @@ def build_wasm() -> str:
         ):
             if subprocess.run(command, cwd=HERE.parent).returncode != 0:
                 raise Failed(f"`{' '.join(map(str, command))}` failed")
-    return str(built("translate.wasm", WASI))
+    return str(target / WASI / "debug" / "translate.wasm")
 
 
 def variable_of(example: str) -> str:
