@@ -55,7 +55,9 @@ pub(super) fn run(args: &cli::Acp, log: Option<&str>) -> Result<(), u8> {
     config.log.clone().to_stderr();
     if config.upstreams.is_empty() {
         if args.login {
-            return login::ask_server(&store, |server| Ok(typed(args, log, &store, server)?.upstream));
+            return login::ask_server(&store, |server| {
+                Ok(typed(args, log, &store, server)?.upstream)
+            });
         }
         return serve_typed(args, log, store, config.acp.settings);
     }
@@ -127,9 +129,8 @@ where
         // this thread.
         let mut serving = JoinSet::new();
         let (served, cancelled) = (Arc::clone(&endpoint), shutdown.clone());
-        serving.spawn(async move {
-            stdio::serve(&*served, &outbox, stdin, stdout, &cancelled).await
-        });
+        serving
+            .spawn(async move { stdio::serve(&*served, &outbox, stdin, stdout, &cancelled).await });
         let served = tokio::select! {
             Some(served) = serving.join_next() => served.unwrap_or_else(|e| Err(e.into())),
             () = async { signal::cancel_after(stop, &shutdown).await; pending().await } => Ok(()),

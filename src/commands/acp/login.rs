@@ -15,8 +15,7 @@ const WITHOUT_TERMINAL: &str = "asks for the key in a terminal, and there is non
                                 terminal, or set THREADWAY_UPSTREAM_API_KEY";
 
 /// What a person can do if `--login` cannot ask for the server.
-const NO_SERVER_WITHOUT_TERMINAL: &str =
-    "asks for the server's URL and key in a terminal, and there is none: run it in a terminal, or \
+const NO_SERVER_WITHOUT_TERMINAL: &str = "asks for the server's URL and key in a terminal, and there is none: run it in a terminal, or \
      set THREADWAY_UPSTREAM and THREADWAY_UPSTREAM_API_KEY";
 
 /// The longest line that is read as a URL.
