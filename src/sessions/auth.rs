@@ -22,20 +22,22 @@ impl Link {
         if !self.has_login() {
             return Vec::new();
         }
-        let name = "LangGraph API key";
         let server = self.service().upstream.client.base();
-        let login = self.service().credentials.login_command();
+        let credentials = &self.service().credentials;
+        let (name, asked) = if credentials.is_server_typed() {
+            let asked =
+                format!("Type the URL of your LangGraph server (now {server}), and its key");
+            ("LangGraph server", asked)
+        } else {
+            ("LangGraph API key", format!("Type the key of {server}"))
+        };
         if self.client().has_terminal_login {
-            let asked = if self.service().credentials.is_server_typed() {
-                format!("Type the URL of your LangGraph server (now {server}), and its key")
-            } else {
-                format!("Type the key of {server}")
-            };
             let method = AuthMethodTerminal::new(API_KEY, name)
                 .description(asked)
                 .args(vec!["--login".to_owned()]);
             return vec![AuthMethod::Terminal(method)];
         }
+        let login = credentials.login_command();
         let method = AuthMethodAgent::new(API_KEY, name).description(format!(
             "Run `{login}` in a terminal once, or set \
              THREADWAY_UPSTREAM_API_KEY in the editor's settings of this agent"

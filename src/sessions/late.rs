@@ -68,10 +68,11 @@ impl LateConnection {
             // There is nothing to forget.
             "logout" => Ok(Step::Answer(Json::empty_object())),
             _ if method == "authenticate" || method.starts_with("session/") => {
+                let login = &self.options.login;
                 let message = format!(
-                    "no LangGraph server is named yet: {}, or name one with --upstream or \
-                     THREADWAY_UPSTREAM in the editor's settings of this agent",
-                    self.how_to_log_in()
+                    "no LangGraph server is named yet: run `{login}` in a terminal, which asks for \
+                     the server's URL and key, or name one with --upstream or THREADWAY_UPSTREAM \
+                     in the editor's settings of this agent"
                 );
                 Err(Error::new(Code::AuthRequired, message))
             }
@@ -97,15 +98,12 @@ impl LateConnection {
                 .args(vec!["--login".to_owned()]);
             return AuthMethod::Terminal(method);
         }
-        let description = format!("{}, then authenticate", self.how_to_log_in());
+        let login = &self.options.login;
+        let description = format!(
+            "Run `{login}` in a terminal once: it asks for the URL of your LangGraph server, and \
+             for its key"
+        );
         AuthMethod::Agent(AuthMethodAgent::new(API_KEY, name).description(description))
-    }
-
-    fn how_to_log_in(&self) -> String {
-        format!(
-            "run `{}` in a terminal, which asks for the server's URL and key",
-            self.options.login
-        )
     }
 
     fn respond(&self, id: &Id, result: &Result<Json, Error>) {

@@ -236,7 +236,7 @@ async fn a_client_without_terminals_is_given_the_command() {
     // Without a type it is one that the agent handles.
     assert_eq!(method.get("type"), None);
     let told = format!(" --config '{}'", config.display());
-    let run = format!("run `{PROGRAM} acp{told} --login` in a terminal");
+    let run = format!("Run `{PROGRAM} acp{told} --login` in a terminal");
     assert!(method["description"].as_str().unwrap().starts_with(&run), "{method}");
     assert_eq!(answer["agentCapabilities"]["promptCapabilities"]["image"], true);
     let refused = agent.refused("session/new", new_session()).await;
@@ -393,7 +393,7 @@ async fn a_typed_server_gets_what_is_configured_beside_it() {
     assert!(code == 0 && !shown.contains("API key"), "{shown}");
     let kept = std::fs::read_to_string(home.stored()).unwrap();
     assert_eq!(kept, format!("\"upstream\" = \"{}\"\n", url(&server)));
-    // A mistake that was made meanwhile is told, and mended without a restart.
+    // The agent names a mistake that was made meanwhile. Correcting it needs no restart.
     std::fs::write(&config, "[upstream]\napi_kye = \"k3y\"\n").unwrap();
     let (code, message) = agent.refused("session/new", new_session()).await;
     assert!(code == -32603 && message.contains("api_kye"), "{code} {message}");

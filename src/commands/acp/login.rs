@@ -11,12 +11,12 @@ use threadway::upstream::{BaseUrl, Client, Error};
 use crate::commands::{failed, misused, runtime, say};
 
 /// What a person can do if `--login` cannot ask for the key.
-const WITHOUT_TERMINAL: &str = "asks for the key in a terminal, and there is none: run it in a \
-                                terminal, or set THREADWAY_UPSTREAM_API_KEY";
+const WITHOUT_TERMINAL: &str = "--login asks for the key in a terminal, and there is none: run it in a terminal, or set \
+     THREADWAY_UPSTREAM_API_KEY";
 
 /// What a person can do if `--login` cannot ask for the server.
-const NO_SERVER_WITHOUT_TERMINAL: &str = "asks for the server's URL and key in a terminal, and there is none: run it in a terminal, or \
-     set THREADWAY_UPSTREAM and THREADWAY_UPSTREAM_API_KEY";
+const NO_SERVER_WITHOUT_TERMINAL: &str = "--login asks for the server's URL and key in a terminal, and there is none: run it in a \
+     terminal, or set THREADWAY_UPSTREAM and THREADWAY_UPSTREAM_API_KEY";
 
 /// The longest line that is read as a URL.
 const MAX_URL_BYTES: u64 = 4096;
@@ -72,7 +72,7 @@ fn expect_terminal(without: &str) -> Result<(), u8> {
     if io::stdin().is_terminal() {
         return Ok(());
     }
-    Err(misused(format_args!("--login {without}")))
+    Err(misused(without))
 }
 
 /// The URL that a person types. `known` is taken if the line is empty.
@@ -102,7 +102,7 @@ fn prompt_url(known: Option<BaseUrl>) -> Result<BaseUrl, u8> {
 
 fn prompt_key(prompt: &str) -> Result<String, u8> {
     let key = rpassword::prompt_password(prompt)
-        .map_err(|error| misused(format_args!("--login {WITHOUT_TERMINAL} ({error})")))?;
+        .map_err(|error| misused(format_args!("{WITHOUT_TERMINAL} ({error})")))?;
     Ok(key.trim().to_owned())
 }
 
