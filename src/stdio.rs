@@ -164,7 +164,7 @@ mod tests {
     use crate::credentials::Credentials;
     use crate::metrics::Metrics;
     use crate::runs::OwnerPolicy;
-    use crate::sessions::{MAX_UNREAD_BYTES, Service, ServiceOptions, Settings};
+    use crate::sessions::{Connection, MAX_UNREAD_BYTES, Service, ServiceOptions, Settings};
     use crate::upstream;
     use threadway_translate::run::ErrorDetail;
 

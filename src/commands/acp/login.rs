@@ -41,7 +41,7 @@ pub(super) fn ask_server(
     connect: impl FnOnce(&BaseUrl) -> Result<Upstream, u8>,
 ) -> Result<(), u8> {
     expect_terminal(NO_SERVER_WITHOUT_TERMINAL)?;
-    let server = prompt_url(store.typed_upstream())?;
+    let server = prompt_url(store.typed_upstream().as_ref())?;
     let client = connect(&server)?.client;
     let listed = runtime()?.block_on(client.assistants(None));
     let key = match listed {
@@ -76,8 +76,8 @@ fn expect_terminal(without: &str) -> Result<(), u8> {
 }
 
 /// The URL that a person types. `known` is taken if the line is empty.
-fn prompt_url(known: Option<BaseUrl>) -> Result<BaseUrl, u8> {
-    let prompt = match &known {
+fn prompt_url(known: Option<&BaseUrl>) -> Result<BaseUrl, u8> {
+    let prompt = match known {
         Some(known) => format!("URL of the LangGraph server (Enter for {known}): "),
         None => "URL of the LangGraph server, such as http://127.0.0.1:2024: ".to_owned(),
     };
@@ -89,7 +89,7 @@ fn prompt_url(known: Option<BaseUrl>) -> Result<BaseUrl, u8> {
         if read == 0 {
             break;
         }
-        match (line.trim(), &known) {
+        match (line.trim(), known) {
             ("", Some(known)) => return Ok(known.clone()),
             (text, _) => match text.parse() {
                 Ok(url) => return Ok(url),
